@@ -1,0 +1,58 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+var (
+	// ErrConflictLimit is wrapped by every [ConflictError].
+	ErrConflictLimit = errors.New("too many conflicts")
+	// ErrEvidence is wrapped by every [EvidenceError].
+	ErrEvidence = errors.New("evidence is unavailable")
+)
+
+// A ConflictError ends an allocation that found only addresses in use.
+type ConflictError struct{ Skipped []Skipped }
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%v: %d addresses in a row are in use on the wire: %s",
+		ErrConflictLimit, len(e.Skipped), strings.Join(texts(e.Addrs()), ", "))
+}
+
+func (e *ConflictError) Unwrap() error { return ErrConflictLimit }
+
+// Addrs lists the conflicting addresses, in the order they were tried.
+func (e *ConflictError) Addrs() []netip.Addr {
+	out := make([]netip.Addr, len(e.Skipped))
+	for i, s := range e.Skipped {
+		out[i] = s.Addr
+	}
+	return out
+}
+
+// An EvidenceError refuses an allocation because a witness that must answer
+// could not. Nothing was reserved; ask again.
+type EvidenceError struct{ Silent []census.Silence }
+
+func (e *EvidenceError) Error() string {
+	parts := make([]string, len(e.Silent))
+	for i, s := range e.Silent {
+		parts[i] = fmt.Sprintf("%s (%s)", s.Witness, s.Reason)
+	}
+	return fmt.Sprintf("%v: no answer from %s", ErrEvidence, strings.Join(parts, ", "))
+}
+
+func (e *EvidenceError) Unwrap() error { return ErrEvidence }
+
+func texts(addrs []netip.Addr) []string {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.String()
+	}
+	return out
+}

@@ -1,0 +1,50 @@
+package allocator
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A Family is the address family of a request. The zero value takes the
+// pool's: v4 when it has it, else v6.
+type Family string
+
+const (
+	AnyFamily Family = ""
+	V4        Family = "v4"
+	V6        Family = "v6"
+	Dual      Family = "dual" // one of each, all or nothing
+)
+
+// A Request asks for an address for one interface of one sandbox.
+type Request struct {
+	Sandbox    string
+	UID        string     // defaults to Sandbox
+	Attempt    int64      // defaults to 1
+	Pool       string     // defaults to the first pool
+	Family     Family     //
+	Interface  string     // defaults to "eth0"
+	Address    netip.Addr // a wish: this one or an error; zero for none
+	BindWithin time.Duration
+	Labels     map[string]string
+	Peer       string // who asks, for the record
+}
+
+// A Result is what was given.
+type Result struct {
+	Leases     []*netdb.Lease // v4 first
+	Pools      []*netdb.Pool  // one a lease, in the same order
+	Existing   bool           // the lease was there before
+	EarlyReuse bool           // the cooldown was cut short
+	Skipped    []Skipped
+	Unprobed   []netip.Addr // given before a probe had its window
+}
+
+// A Skipped address was next, but somebody is using it.
+type Skipped struct {
+	Addr netip.Addr
+	Seen []census.Sighting
+}

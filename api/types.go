@@ -1,0 +1,335 @@
+// Package api is what is said on ipamd's unix socket: the wire types, the
+// error codes and the table of routes, in the standard library only, so that
+// a client can import it without importing the daemon.
+package api
+
+import "time"
+
+// DefaultSocket is where ipamd listens.
+const DefaultSocket = "/run/ipamd/ipamd.sock"
+
+// A State is an address's state as the socket spells it. "free" is the
+// absence of a lease.
+type State string
+
+const (
+	Free        State = "free"
+	Reserved    State = "reserved"
+	Bound       State = "bound"
+	Paused      State = "paused"
+	Releasing   State = "releasing"
+	Cooling     State = "cooling"
+	Quarantined State = "quarantined"
+)
+
+// A Family is the address family of an allocation.
+type Family string
+
+const (
+	V4   Family = "v4"
+	V6   Family = "v6"
+	Dual Family = "dual" // one of each, all or nothing
+)
+
+// A Lease is one address and who holds it.
+type Lease struct {
+	ID            string            `json:"id"`
+	Address       string            `json:"address"` // without a prefix length: "10.8.64.2"
+	PrefixLen     int               `json:"prefix_len"`
+	Pool          string            `json:"pool"`
+	PoolUID       string            `json:"pool_uid"`
+	State         State             `json:"state"`
+	Sandbox       string            `json:"sandbox"`
+	UID           string            `json:"uid"`
+	Interface     string            `json:"interface"`
+	Attempt       int64             `json:"attempt"`
+	Revision      int64             `json:"revision"` // of the change that made it so
+	Created       time.Time         `json:"created"`
+	Since         time.Time         `json:"since"` // entered its state
+	BindBy        *time.Time        `json:"bind_by,omitempty"`
+	Containers    []Container       `json:"containers,omitempty"`
+	Netns         string            `json:"netns,omitempty"`
+	HostInterface string            `json:"host_interface,omitempty"`
+	MAC           string            `json:"mac,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	Reason        string            `json:"reason,omitempty"` // of the last change
+	Evidence      []Sighting        `json:"evidence,omitempty"`
+}
+
+// A Container names one container in the runtime.
+type Container struct {
+	Namespace string `json:"namespace"`
+	ID        string `json:"id"`
+}
+
+// A Sighting is one address seen by one witness: runtime, netns, host,
+// neighbour or probe.
+type Sighting struct {
+	Address   string    `json:"address"`
+	Witness   string    `json:"witness"`
+	At        time.Time `json:"at"`
+	Bridge    string    `json:"bridge,omitempty"`
+	Port      string    `json:"port,omitempty"`
+	Netns     string    `json:"netns,omitempty"`
+	MAC       string    `json:"mac,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Container string    `json:"container,omitempty"`
+	Sandbox   string    `json:"sandbox,omitempty"`
+	LeaseID   string    `json:"lease_id,omitempty"`
+	Task      string    `json:"task,omitempty"`
+	Note      string    `json:"note,omitempty"`
+}
+
+// A Silence is a witness that could not answer.
+type Silence struct {
+	Witness string    `json:"witness"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+}
+
+// AllocateRequest asks for an address. The same (pool, uid, interface,
+// family) asked again gets the same lease.
+type AllocateRequest struct {
+	Sandbox    string            `json:"sandbox"`               // opaque, 1-253 bytes of UTF-8
+	UID        string            `json:"uid,omitempty"`         // the sandbox's incarnation; defaults to sandbox
+	Attempt    int64             `json:"attempt,omitempty"`     // from 1; defaults to 1
+	Pool       string            `json:"pool,omitempty"`        // defaults to the only, or the first, pool
+	Family     Family            `json:"family,omitempty"`      // defaults to v4 when the pool has it, else v6
+	Interface  string            `json:"interface,omitempty"`   // defaults to "eth0"
+	Address    string            `json:"address,omitempty"`     // a wish: this one or an error
+	BindWithin string            `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
+	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+// AllocateReply is one lease, or two for family "dual", v4 first.
+type AllocateReply struct {
+	Leases     []Lease   `json:"leases"`
+	Networks   []Network `json:"networks"`    // one a lease, in the same order
+	Existing   bool      `json:"existing"`    // the lease was there before this call
+	EarlyReuse bool      `json:"early_reuse"` // the pool was exhausted and the cooldown was cut short
+	Skipped    []Skipped `json:"skipped,omitempty"`
+	Unprobed   []string  `json:"unprobed,omitempty"` // addresses given before the wire had time to answer a probe
+	Revision   int64     `json:"revision"`
+	Epoch      string    `json:"epoch"`
+}
+
+// A Network is what the sandbox's interface needs beside its address.
+type Network struct {
+	Bridge  string   `json:"bridge"`
+	Gateway string   `json:"gateway,omitempty"`
+	Routes  []Route  `json:"routes,omitempty"`
+	MTU     int      `json:"mtu"`
+	DNS     []string `json:"dns,omitempty"`
+}
+
+// A Route is one route for the sandbox's interface.
+type Route struct {
+	Destination string `json:"destination"`
+	Via         string `json:"via"`
+}
+
+// A Skipped address was next, but somebody is using it.
+type Skipped struct {
+	Address  string     `json:"address"`
+	Evidence []Sighting `json:"evidence"`
+}
+
+// BindRequest tells where the lease is used. The same content again is a
+// no-op.
+type BindRequest struct {
+	Containers    []Container `json:"containers,omitempty"`
+	Netns         string      `json:"netns,omitempty"`
+	HostInterface string      `json:"host_interface,omitempty"`
+	MAC           string      `json:"mac,omitempty"`
+}
+
+// ReleaseRequest lets a lease go.
+type ReleaseRequest struct {
+	UID  string `json:"uid,omitempty"`  // when given it must be the lease's own
+	Wait string `json:"wait,omitempty"` // Go duration: wait so long for the confirmation, at most 60s
+}
+
+// LeaseReply answers verbs on one lease.
+type LeaseReply struct {
+	Lease    Lease     `json:"lease"`
+	Blockers []Blocker `json:"blockers,omitempty"` // release only: what keeps the address from cooling
+	Revision int64     `json:"revision"`
+	Epoch    string    `json:"epoch"`
+}
+
+// A Blocker is one reason why a released address is not reusable yet.
+type Blocker struct {
+	Kind   string `json:"kind"` // container, task, port, sighting, silent, unconfirmed
+	Detail string `json:"detail"`
+}
+
+// CancelRequest leaves a tombstone: attempts up to this one of this sandbox
+// are refused for an hour, also those that arrive later. An open lease of
+// such an attempt is released.
+type CancelRequest struct {
+	UID     string `json:"uid"`
+	Attempt int64  `json:"attempt"`
+}
+
+// CancelReply answers a cancel.
+type CancelReply struct {
+	Released []Lease `json:"released,omitempty"`
+	Revision int64   `json:"revision"`
+	Epoch    string  `json:"epoch"`
+}
+
+// LeaseList is a consistent listing in numeric order of the addresses.
+type LeaseList struct {
+	Leases   []Lease `json:"leases"`
+	Revision int64   `json:"revision"`
+	Epoch    string  `json:"epoch"`
+}
+
+// WhoisReply is everything that is known about one address.
+type WhoisReply struct {
+	Address   string          `json:"address"`
+	Pool      string          `json:"pool,omitempty"` // "" when it is in no pool
+	State     State           `json:"state"`
+	Owner     string          `json:"owner,omitempty"` // the sandbox that holds it now; never a former one
+	Usable    bool            `json:"usable"`          // could be handed out by its pool at all
+	Note      string          `json:"note,omitempty"`  // why not usable: "network address", "gateway", "excluded", ...
+	Lease     *Lease          `json:"lease,omitempty"`
+	Witnesses []WitnessAnswer `json:"witnesses"`
+	History   []Change        `json:"history"` // newest first
+	Revision  int64           `json:"revision"`
+	Epoch     string          `json:"epoch"`
+}
+
+// A WitnessAnswer is what one witness says about one address.
+type WitnessAnswer struct {
+	Witness string     `json:"witness"`
+	Answer  string     `json:"answer"` // "seen", "not seen", "silent"
+	Reason  string     `json:"reason,omitempty"`
+	Seen    []Sighting `json:"seen,omitempty"`
+}
+
+// A Change is one recorded move.
+type Change struct {
+	Revision  int64      `json:"revision"`
+	At        time.Time  `json:"at"`
+	Address   string     `json:"address"`
+	LeaseID   string     `json:"lease_id"`
+	Pool      string     `json:"pool"`
+	Sandbox   string     `json:"sandbox"`
+	UID       string     `json:"uid"`
+	Interface string     `json:"interface"`
+	From      State      `json:"from"`
+	To        State      `json:"to"`
+	Actor     string     `json:"actor"`
+	Peer      string     `json:"peer,omitempty"`
+	Reason    string     `json:"reason"`
+	Evidence  []Sighting `json:"evidence,omitempty"`
+}
+
+// ChangeList is part of the history, newest first.
+type ChangeList struct {
+	Changes  []Change `json:"changes"`
+	Revision int64    `json:"revision"`
+	Epoch    string   `json:"epoch"`
+}
+
+// QuarantineRequest sets an address aside by hand.
+type QuarantineRequest struct {
+	Reason string `json:"reason"`
+}
+
+// A Pool is a prefix that addresses are given from.
+type Pool struct {
+	Name       string         `json:"name"`
+	UID        string         `json:"uid"`
+	Generation int64          `json:"generation"`
+	Prefix     string         `json:"prefix"`
+	Gateway    string         `json:"gateway,omitempty"`
+	Bridge     string         `json:"bridge"`
+	Exclude    []string       `json:"exclude,omitempty"` // "10.8.64.200-10.8.64.250" or one address
+	Routes     []Route        `json:"routes,omitempty"`
+	DNS        []string       `json:"dns,omitempty"`
+	State      string         `json:"state"`
+	Size       uint64         `json:"size"` // addresses that can be given at all
+	Free       uint64         `json:"free"`
+	ByState    map[string]int `json:"by_state"`
+}
+
+// PoolList lists the pools.
+type PoolList struct {
+	Pools    []Pool `json:"pools"`
+	Revision int64  `json:"revision"`
+	Epoch    string `json:"epoch"`
+}
+
+// Status is what a person wants first.
+type Status struct {
+	Ready          bool          `json:"ready"`
+	NotReady       []string      `json:"not_ready,omitempty"` // each reason, one sentence
+	Version        string        `json:"version"`
+	Commit         string        `json:"commit"`
+	Started        time.Time     `json:"started"`
+	PID            int           `json:"pid"`
+	Book           BookStatus    `json:"book"`
+	Bridge         BridgeStatus  `json:"bridge"`
+	Pools          []Pool        `json:"pools"`
+	Silent         []Silence     `json:"silent,omitempty"`
+	LastConflict   *Change       `json:"last_conflict,omitempty"`
+	Allocation     string        `json:"allocation"` // "require kernel" or "require all"
+	UnreadableRows int           `json:"unreadable_rows"`
+	CommitP50      time.Duration `json:"commit_p50_ns"`
+	Revision       int64         `json:"revision"`
+	Epoch          string        `json:"epoch"`
+}
+
+// BookStatus describes the lease book.
+type BookStatus struct {
+	Path        string `json:"path"`
+	Bytes       int64  `json:"bytes"`
+	WALBytes    int64  `json:"wal_bytes"`
+	Synchronous string `json:"synchronous"`
+	RunnerUID   string `json:"runner_uid"`
+	ReadOnly    string `json:"read_only,omitempty"` // why, when it cannot be written
+}
+
+// BridgeStatus describes the bridge.
+type BridgeStatus struct {
+	Name    string `json:"name"`
+	Ready   bool   `json:"ready"`
+	Reason  string `json:"reason,omitempty"`
+	Managed bool   `json:"managed"`
+	Ports   int    `json:"ports"`
+	MAC     string `json:"mac,omitempty"`
+	MTU     int    `json:"mtu,omitempty"`
+}
+
+// A Finding is one disagreement of book, wire and runtime.
+type Finding struct {
+	Kind    string    `json:"kind"` // lower_snake
+	Address string    `json:"address,omitempty"`
+	LeaseID string    `json:"lease_id,omitempty"`
+	Detail  string    `json:"detail"`
+	Since   time.Time `json:"since,omitzero"`
+	Mend    string    `json:"mend"` // the verb that mends it
+}
+
+// DoctorReply lists every finding; empty means that all agree.
+type DoctorReply struct {
+	Findings []Finding `json:"findings"`
+	Revision int64     `json:"revision"`
+	Epoch    string    `json:"epoch"`
+}
+
+// Health answers /healthz and /readyz.
+type Health struct {
+	Status  string   `json:"status"` // "ok" or "unavailable"
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// VersionReply answers /v1/version.
+type VersionReply struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Go      string `json:"go"`
+	Schema  int    `json:"schema"`
+}

@@ -1,0 +1,230 @@
+package census
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Board holds the last report of every witness, indexed by address. The hot
+// path of an allocation reads it, so [Board.About] takes one read lock and
+// does no work that grows with the number of sightings.
+//
+// A report is divided into scopes, the smallest parts that a witness can read
+// again on its own: a namespace, a container, a probed address. What is in a
+// scope is replaced as a whole, so a lost or doubled event costs nothing.
+//
+// All methods are safe for concurrent use.
+type Board struct {
+	now func() time.Time
+
+	mu      sync.RWMutex
+	order   []Witness
+	records map[Witness]*record
+	byAddr  map[netip.Addr][]entry
+	changed chan struct{}
+}
+
+// entry is one sighting in the index, with the scope that it came by.
+type entry struct {
+	scope string
+	seen  Sighting
+}
+
+type record struct {
+	scopes map[string][]Sighting
+	err    error
+	since  time.Time
+}
+
+// notReported is the silence of a witness before its first report.
+type notReported struct{}
+
+func (notReported) Error() string { return "has not reported yet" }
+
+// NewBoard returns a board that expects the given witnesses: each is silent
+// until it reports.
+func NewBoard(expected ...Witness) *Board {
+	b := &Board{
+		now:     time.Now,
+		records: make(map[Witness]*record),
+		byAddr:  make(map[netip.Addr][]entry),
+		changed: make(chan struct{}),
+	}
+	for _, w := range expected {
+		b.record(w).err = notReported{}
+	}
+	return b
+}
+
+func (b *Board) record(w Witness) *record {
+	r := b.records[w]
+	if r == nil {
+		r = &record{scopes: make(map[string][]Sighting), since: b.now()}
+		b.records[w] = r
+		b.order = append(b.order, w)
+	}
+	return r
+}
+
+// Replace posts a whole report: scopes hold everything the witness sees. An
+// incomplete report (a container whose labels cannot be read) counts as seen
+// for what it names and as silence for the rest; incomplete is nil when the
+// report is whole.
+func (b *Board) Replace(w Witness, scopes map[string][]Sighting, incomplete error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.record(w)
+	for scope := range r.scopes {
+		if _, keep := scopes[scope]; !keep {
+			b.setScope(w, r, scope, nil)
+		}
+	}
+	for scope, seen := range scopes {
+		b.setScope(w, r, scope, seen)
+	}
+	b.setErr(r, incomplete)
+	b.broadcast()
+}
+
+// ReplaceScope posts one scope of a witness; no sightings means that the
+// scope is dark. It says nothing about the other scopes and does not end a
+// silence.
+func (b *Board) ReplaceScope(w Witness, scope string, seen []Sighting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.record(w)
+	if len(seen) == 0 && len(r.scopes[scope]) == 0 {
+		return
+	}
+	b.setScope(w, r, scope, seen)
+	b.broadcast()
+}
+
+// Silence says that a witness could not answer. What it saw before stands:
+// unknown is never gone.
+func (b *Board) Silence(w Witness, reason error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setErr(b.record(w), reason)
+	b.broadcast()
+}
+
+func (b *Board) setErr(r *record, err error) {
+	if (err == nil) != (r.err == nil) {
+		r.since = b.now()
+	}
+	r.err = err
+}
+
+func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
+	old := r.scopes[scope]
+	for _, s := range old {
+		b.unindex(s.Addr, w, scope)
+	}
+	if len(seen) == 0 {
+		delete(r.scopes, scope)
+		return
+	}
+	kept := make([]Sighting, len(seen))
+	for i, s := range seen {
+		s.Witness = w
+		s.Addr = s.Addr.Unmap().WithZone("")
+		kept[i] = b.begun(s, old)
+		b.byAddr[s.Addr] = append(b.byAddr[s.Addr], entry{scope, kept[i]})
+	}
+	r.scopes[scope] = kept
+}
+
+// begun dates a sighting: one that stands unchanged keeps the moment it began.
+func (b *Board) begun(s Sighting, old []Sighting) Sighting {
+	for _, o := range old {
+		same := s
+		same.At = o.At
+		if same == o {
+			return o
+		}
+	}
+	if s.At.IsZero() {
+		s.At = b.now()
+	}
+	return s
+}
+
+func (b *Board) unindex(addr netip.Addr, w Witness, scope string) {
+	left := slices.DeleteFunc(slices.Clone(b.byAddr[addr]), func(e entry) bool {
+		return e.seen.Witness == w && e.scope == scope
+	})
+	if len(left) == 0 {
+		delete(b.byAddr, addr)
+		return
+	}
+	b.byAddr[addr] = left
+}
+
+func sightings(entries []entry) []Sighting {
+	if len(entries) == 0 {
+		return nil
+	}
+	out := make([]Sighting, len(entries))
+	for i, e := range entries {
+		out[i] = e.seen
+	}
+	return out
+}
+
+func (b *Board) broadcast() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed at the next report. It carries no
+// payload: look again.
+func (b *Board) Changed() <-chan struct{} {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.changed
+}
+
+// About returns all that is known about one address.
+func (b *Board) About(addr netip.Addr) Answer {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	a := Answer{Addr: addr, Seen: sightings(b.byAddr[addr]), Silent: b.silent()}
+	for _, w := range b.order {
+		if b.records[w].err == nil {
+			a.Answered = append(a.Answered, w)
+		}
+	}
+	return a
+}
+
+// Silent returns the witnesses that could not answer.
+func (b *Board) Silent() []Silence {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.silent()
+}
+
+func (b *Board) silent() []Silence {
+	var out []Silence
+	for _, w := range b.order {
+		if r := b.records[w]; r.err != nil {
+			out = append(out, Silence{w, r.err.Error(), r.since})
+		}
+	}
+	return out
+}
+
+// Census returns everything on the board. It copies, so it is for passes and
+// people, not for the hot path.
+func (b *Board) Census() Census {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	c := Census{Taken: b.now(), Seen: make(map[netip.Addr][]Sighting, len(b.byAddr)), Silent: b.silent()}
+	for addr, entries := range b.byAddr {
+		c.Seen[addr] = sightings(entries)
+	}
+	return c
+}

@@ -1,0 +1,103 @@
+// Package census says who was seen where, by which witness, and which
+// witnesses could not answer.
+//
+// It owns no socket and asks nobody: the rooms that can see (bridge for the
+// kernel, watchdog/ctrd for the runtime) post what they see on a [Board], and
+// the rooms that decide read an [Answer] about one address or a whole
+// [Census].
+//
+// It guarantees one thing: "could not ask" never reads as "not there". A
+// witness that has not reported yet, or that failed, is silent; its earlier
+// sightings stand until it reports again.
+package census
+
+import (
+	"net/netip"
+	"time"
+)
+
+// A Witness is one independent way of seeing that an address is in use.
+type Witness string
+
+const (
+	// Runtime reads containers' labels, whatever their task state: a stopped
+	// container still owns its address.
+	Runtime Witness = "runtime"
+	// Netns reads the addresses inside the network namespaces behind the
+	// ports of the bridge.
+	Netns Witness = "netns"
+	// Host reads the addresses of the host itself on the bridge.
+	Host Witness = "host"
+	// Neighbour reads the bridge's neighbour table, but only entries that
+	// prove life: REACHABLE, or a MAC that the FDB has on a live port.
+	Neighbour Witness = "neighbour"
+	// Probe asks the wire for one address: an ARP probe (RFC 5227) or a
+	// neighbour solicitation (RFC 4862, section 5.4). It never stands alone:
+	// a paused microVM does not answer.
+	Probe Witness = "probe"
+)
+
+// Kernel reports whether w reads the kernel's own tables. These must answer
+// before an address is handed out.
+func (w Witness) Kernel() bool { return w == Netns || w == Host || w == Neighbour }
+
+// A Sighting is one address seen by one witness. Its JSON form is what the
+// book keeps as evidence and what the socket shows; empty fields are unknown,
+// not absent.
+type Sighting struct {
+	Addr    netip.Addr `json:"address"`
+	Witness Witness    `json:"witness"`
+	At      time.Time  `json:"at"` // when this witness first saw it this way
+
+	Bridge string `json:"bridge,omitempty"`
+	Port   string `json:"port,omitempty"`  // host interface: a port of the bridge, or the bridge itself
+	Netns  string `json:"netns,omitempty"` // "nsid:7", with the name under /run/netns where one is known: "nsid:7 (blue)"
+	MAC    string `json:"mac,omitempty"`   // lower case, colons
+
+	Namespace string `json:"namespace,omitempty"` // containerd namespace
+	Container string `json:"container,omitempty"` // container id
+	Sandbox   string `json:"sandbox,omitempty"`   // the owner label
+	LeaseID   string `json:"lease_id,omitempty"`  // the lease label
+	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
+
+	Note string `json:"note,omitempty"` // one sentence for a person
+}
+
+// A Silence is a witness that could not answer, or not completely.
+type Silence struct {
+	Witness Witness   `json:"witness"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+}
+
+// An Answer is all that is known about one address at one moment.
+type Answer struct {
+	Addr     netip.Addr
+	Seen     []Sighting
+	Silent   []Silence
+	Answered []Witness
+}
+
+// Dark reports that every expected witness answered and none sees the
+// address.
+func (a Answer) Dark() bool { return len(a.Seen) == 0 && len(a.Silent) == 0 }
+
+// KernelSilent returns the first kernel witness that could not answer.
+func (a Answer) KernelSilent() (Silence, bool) {
+	for _, s := range a.Silent {
+		if s.Witness.Kernel() {
+			return s, true
+		}
+	}
+	return Silence{}, false
+}
+
+// A Census is a whole reading of the board.
+type Census struct {
+	Taken  time.Time
+	Seen   map[netip.Addr][]Sighting
+	Silent []Silence
+}
+
+// Complete reports that every expected witness answered.
+func (c Census) Complete() bool { return len(c.Silent) == 0 }

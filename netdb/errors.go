@@ -1,0 +1,79 @@
+package netdb
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of Open. Each refusal leaves the file untouched.
+var (
+	// ErrLocked means that another process has the book open.
+	ErrLocked = errors.New("the book is in use")
+	// ErrNotABook means that the file is no lease book of ipamd.
+	ErrNotABook = errors.New("not a lease book of ipamd")
+	// ErrNewerSchema means that a newer ipamd wrote the book: upgrade ipamd.
+	ErrNewerSchema = errors.New("the book was written by a newer ipamd")
+	// ErrDamaged means that SQLite's own check found the file broken.
+	ErrDamaged = errors.New("the book is damaged")
+)
+
+// Errors of a request. The state of the book did not change.
+var (
+	// ErrInvalid is wrapped by every [FieldError].
+	ErrInvalid = errors.New("invalid argument")
+	// ErrNotFound means that no such lease, pool or address is known.
+	ErrNotFound = errors.New("not found")
+	// ErrGone means that the lease has ended and its address has, or may
+	// have, another owner. Drop the lease id; there is nothing to undo.
+	ErrGone = errors.New("lease is gone")
+	// ErrStale means that the lease changed since the revision that the
+	// caller acted on. Look again.
+	ErrStale = errors.New("revision is stale")
+	// ErrState means that the table of moves does not allow this one.
+	ErrState = errors.New("state does not allow it")
+	// ErrCancelled means that a tombstone of this attempt came first. Try
+	// again with a higher attempt.
+	ErrCancelled = errors.New("attempt was cancelled")
+	// ErrTaken means that the address has an owner.
+	ErrTaken = errors.New("address is taken")
+	// ErrQuarantined means that the address is quarantined.
+	ErrQuarantined = errors.New("address is quarantined")
+	// ErrNotInPool means that the address is outside its pool's prefix, or
+	// is excluded, or is the network's, the gateway's or the broadcast one.
+	ErrNotInPool = errors.New("address is not in the pool")
+	// ErrExhausted means that the pool has no address to give now.
+	ErrExhausted = errors.New("pool is exhausted")
+	// ErrOverlap means that the prefix overlaps another pool's.
+	ErrOverlap = errors.New("pool overlaps another")
+	// ErrPoolNotEmpty means that the pool still has leases.
+	ErrPoolNotEmpty = errors.New("pool is not empty")
+	// ErrQuarantineFull means that the pool's share of quarantined addresses
+	// is used up; the address stays unlisted and is not handed out while it
+	// is seen.
+	ErrQuarantineFull = errors.New("quarantine is at its cap")
+)
+
+// Errors of the file. Retry; reads keep working.
+var (
+	// ErrBusy means that another process holds the book's write lock.
+	ErrBusy = errors.New("the book is busy")
+	// ErrReadOnly means that the book cannot be written: disk full, read-only
+	// or failing. It clears by itself once a write succeeds.
+	ErrReadOnly = errors.New("the book cannot be written")
+	// ErrClosed means that the book was closed.
+	ErrClosed = errors.New("the book is closed")
+)
+
+// A FieldError names the argument that is wrong and why. It is [ErrInvalid].
+type FieldError struct {
+	Field  string
+	Reason string
+}
+
+func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
+
+func (e *FieldError) Unwrap() error { return ErrInvalid }
+
+func invalid(field, format string, args ...any) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,53 @@
+package netdb
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Stamp is a moment that survives restarts, reboots and clock steps: the
+// wall clock for people, and the time since boot with the boot's id for
+// arithmetic. The predecessor measured its cooldown by the wall clock alone;
+// one NTP step freed every cooling address at once.
+type Stamp struct {
+	Wall     time.Time
+	Boottime time.Duration // CLOCK_BOOTTIME: counts suspend, ignores clock steps
+	BootID   string        // /proc/sys/kernel/random/boot_id
+}
+
+// IsZero reports that the stamp was never set.
+func (s Stamp) IsZero() bool { return s.BootID == "" }
+
+// Since returns how long ago then was, never more than what is certain.
+// Within one boot that is exact. Across a reboot the wall clock proves
+// nothing, so only the time since this boot counts: a wait may grow by what
+// had passed before the reboot, but it can neither end early nor last longer
+// than its full length after the boot.
+func (s Stamp) Since(then Stamp) time.Duration {
+	if s.BootID != then.BootID {
+		return max(s.Boottime, 0)
+	}
+	return max(s.Boottime-then.Boottime, 0)
+}
+
+// Now reads the machine's clocks. It panics when /proc is not mounted: no
+// lease can be dated without the boot's id.
+func Now() Stamp {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("read CLOCK_BOOTTIME: " + err.Error())
+	}
+	return Stamp{Wall: time.Now(), Boottime: time.Duration(ts.Nano()), BootID: bootID()}
+}
+
+var bootID = sync.OnceValue(func() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		panic("read the boot id: " + err.Error())
+	}
+	return strings.TrimSpace(string(b))
+})
