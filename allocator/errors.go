@@ -14,6 +14,13 @@ var (
 	ErrConflictLimit = errors.New("too many conflicts")
 	// ErrEvidence is wrapped by every [EvidenceError].
 	ErrEvidence = errors.New("evidence is unavailable")
+	// ErrNotReady means that the daemon has not finished starting.
+	ErrNotReady = errors.New("not ready")
+	// ErrBridge means that the bridge is missing, down, or without the
+	// pool's gateway. Nothing was reserved.
+	ErrBridge = errors.New("bridge is not ready")
+	// ErrIdentity means that the book belongs to another runner.
+	ErrIdentity = errors.New("the book belongs to another runner")
 )
 
 // A ConflictError ends an allocation that found only addresses in use.
