@@ -1,0 +1,57 @@
+// Package realtest decides whether a test on real parts can run here, and
+// waits for what real parts do.
+//
+// A laptop without root or without a program skips such a test and says why.
+// Under CI=true the same lack fails the test: a promise that was not checked
+// is not kept.
+package realtest
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Root skips a test that is not run by root.
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		lack(t, "needs root: it makes network namespaces and mounts")
+	}
+}
+
+// Need skips a test when one of the programs is not in PATH.
+func Need(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			lack(t, "needs the program "+p+", which is not in PATH")
+		}
+	}
+}
+
+func lack(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s, and under CI=true nothing is skipped", reason)
+	}
+	t.Skip(reason)
+}
+
+// Eventually asks ok every millisecond until it says yes, and fails the test
+// when it has not by the end of timeout. The last question is asked after the
+// timeout, so a machine that stands still cannot fail a test by itself.
+func Eventually(t testing.TB, timeout time.Duration, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(timeout); time.Now().Before(end); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	if !ok() {
+		t.Fatalf("not within %v: %s", timeout, what)
+	}
+}

@@ -1,0 +1,65 @@
+package realtest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// spy notes what a helper did to its test, and ends the helper as the real
+// one would.
+type spy struct {
+	testing.TB
+	failed, skipped bool
+}
+
+func (s *spy) Helper()               {}
+func (s *spy) Fatalf(string, ...any) { s.failed = true; panic(s) }
+func (s *spy) Skip(...any)           { s.skipped = true; panic(s) }
+
+// run calls f with a spy and returns what became of it.
+func run(f func(testing.TB)) (s *spy) {
+	s = new(spy)
+	defer func() {
+		if r := recover(); r != nil && r != any(s) {
+			panic(r)
+		}
+	}()
+	f(s)
+	return s
+}
+
+func TestNeed(t *testing.T) {
+	for _, c := range []struct {
+		name, ci, program string
+		failed, skipped   bool
+	}{
+		{"there", "", "sh", false, false},
+		{"there, in CI", "true", "sh", false, false},
+		{"missing", "", "no-such-program", false, true},
+		{"missing, in CI", "true", "no-such-program", true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("CI", c.ci)
+			s := run(func(t testing.TB) { realtest.Need(t, "sh", c.program) })
+			if s.failed != c.failed || s.skipped != c.skipped {
+				t.Errorf("failed %v, skipped %v; want %v, %v", s.failed, s.skipped, c.failed, c.skipped)
+			}
+		})
+	}
+}
+
+func TestEventually(t *testing.T) {
+	n := 0
+	if s := run(func(t testing.TB) {
+		realtest.Eventually(t, time.Minute, "three", func() bool { n++; return n == 3 })
+	}); s.failed {
+		t.Error("failed although the answer came")
+	}
+	if s := run(func(t testing.TB) {
+		realtest.Eventually(t, 5*time.Millisecond, "never", func() bool { return false })
+	}); !s.failed {
+		t.Error("did not fail although the answer never came")
+	}
+}
