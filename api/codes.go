@@ -1,0 +1,51 @@
+package api
+
+import "net/http"
+
+// Codes lists every error code.
+func Codes() []Code {
+	return []Code{
+		InvalidArgument, PermissionDenied, NotFound, LeaseGone, StaleRevision,
+		AttemptCancelled, AddressTaken, AddressQuarantined, NotInPool,
+		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed,
+		PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
+		NotReady, IdentityMismatch, BookReadonly, BookBusy, Compacted,
+		DeadlineExceeded, Internal,
+	}
+}
+
+// Status is the HTTP status that the code travels with. There are two
+// exceptions, both of invalid_argument: 405 for a method that the path does
+// not have, 413 for a body over 1 MiB.
+func (c Code) Status() int {
+	switch c {
+	case InvalidArgument, NotInPool:
+		return http.StatusBadRequest
+	case PermissionDenied:
+		return http.StatusForbidden
+	case NotFound:
+		return http.StatusNotFound
+	case LeaseGone, Compacted:
+		return http.StatusGone
+	case StaleRevision, AttemptCancelled, AddressTaken, AddressQuarantined,
+		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed:
+		return http.StatusConflict
+	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
+		NotReady, IdentityMismatch, BookReadonly, BookBusy:
+		return http.StatusServiceUnavailable
+	case DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
+}
+
+// Retryable reports that the same request may succeed later without anybody
+// changing it.
+func (c Code) Retryable() bool {
+	switch c {
+	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
+		NotReady, BookReadonly, BookBusy, DeadlineExceeded:
+		return true
+	}
+	return false
+}

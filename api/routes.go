@@ -1,0 +1,109 @@
+package api
+
+// A Role is what a peer of the socket may do. Each role may do everything
+// that the ones before it may.
+type Role string
+
+const (
+	Reader  Role = "reader"  // anybody who can open the socket
+	Runtime Role = "runtime" // configured uids and gids: may change leases
+	Admin   Role = "admin"   // root: also the operator's verbs
+)
+
+// Includes reports whether a peer of role r may do what least asks for. The
+// zero Role includes nothing.
+func (r Role) Includes(least Role) bool { return r.rank() >= least.rank() }
+
+func (r Role) rank() int {
+	switch r {
+	case Reader:
+		return 1
+	case Runtime:
+		return 2
+	case Admin:
+		return 3
+	}
+	return 0
+}
+
+// A Verb names one thing that can be asked on the socket.
+type Verb string
+
+const (
+	VerbAllocate   Verb = "allocate"
+	VerbBind       Verb = "bind"
+	VerbPause      Verb = "pause"
+	VerbResume     Verb = "resume"
+	VerbRelease    Verb = "release"
+	VerbCancel     Verb = "cancel"
+	VerbLeases     Verb = "leases"
+	VerbLease      Verb = "lease"
+	VerbWhois      Verb = "whois"
+	VerbQuarantine Verb = "quarantine"
+	VerbClear      Verb = "clear"
+	VerbChanges    Verb = "changes"
+	VerbPools      Verb = "pools"
+	VerbStatus     Verb = "status"
+	VerbDoctor     Verb = "doctor"
+	VerbVersion    Verb = "version"
+	VerbHealth     Verb = "health"
+	VerbReady      Verb = "ready"
+	VerbMetrics    Verb = "metrics"
+)
+
+// An Endpoint is one row of the table of routes.
+type Endpoint struct {
+	Verb    Verb
+	Method  string
+	Path    string   // as net/http's mux writes patterns: "/v1/leases/{id}"
+	Least   Role     // the least role that may ask
+	Mutates bool     // may change the book
+	Query   []string // the parameters that it knows; others are refused
+	Codes   []Code   // every code that it may answer
+}
+
+// Endpoints is the table of routes. The server registers its handlers from it,
+// and openapi.yaml is tested against it.
+//
+// No route frees by address: the predecessor's did, and a late release then
+// freed the next owner's address.
+func Endpoints() []Endpoint {
+	return []Endpoint{
+		{VerbAllocate, "POST", "/v1/leases", Runtime, true, nil, mutation(
+			NotFound, AttemptCancelled, AddressTaken, AddressQuarantined, NotInPool, StateNotAllowed,
+			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady, IdentityMismatch)},
+		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease()},
+		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
+		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
+		{VerbRelease, "POST", "/v1/leases/{id}/release", Runtime, true, nil, onLease()},
+		{VerbCancel, "POST", "/v1/tombstones", Runtime, true, nil, mutation(StateNotAllowed)},
+		{VerbLeases, "GET", "/v1/leases", Reader, false, []string{"sandbox", "state", "pool"}, reading()},
+		{VerbLease, "GET", "/v1/leases/{id}", Reader, false, nil, reading(NotFound, LeaseGone)},
+		{VerbWhois, "GET", "/v1/addresses/{ip}", Reader, false, nil, reading()},
+		{VerbQuarantine, "POST", "/v1/addresses/{ip}/quarantine", Admin, true, nil, mutation(
+			NotFound, NotInPool, AddressTaken, AddressQuarantined, StateNotAllowed)},
+		{VerbClear, "POST", "/v1/addresses/{ip}/clear", Admin, true, nil, mutation(
+			NotFound, NotInPool, StateNotAllowed)},
+		{VerbChanges, "GET", "/v1/changes", Reader, false,
+			[]string{"address", "sandbox", "lease", "since", "limit"}, reading()},
+		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
+		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
+		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},
+		{VerbVersion, "GET", "/v1/version", Reader, false, nil, reading()},
+		{VerbHealth, "GET", "/healthz", Reader, false, nil, reading()},
+		{VerbReady, "GET", "/readyz", Reader, false, nil, reading()},
+		{VerbMetrics, "GET", "/metrics", Reader, false, nil, reading()},
+	}
+}
+
+func reading(more ...Code) []Code {
+	return append([]Code{InvalidArgument, PermissionDenied, NotReady, DeadlineExceeded, Internal}, more...)
+}
+
+func mutation(more ...Code) []Code {
+	return append(reading(BookReadonly, BookBusy), more...)
+}
+
+func onLease() []Code {
+	return mutation(NotFound, LeaseGone, StaleRevision, StateNotAllowed)
+}
