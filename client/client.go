@@ -1,0 +1,118 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A Client speaks with one ipamd. Its zero value uses [api.DefaultSocket].
+// All methods are safe for concurrent use; connections are kept alive and
+// shared. A Client must not be copied once it was used.
+type Client struct {
+	// Socket is the path of ipamd's unix socket. It must not change once the
+	// client was used.
+	Socket string
+
+	once sync.Once
+	http *http.Client
+}
+
+// keepIdle is how many connections stay open between calls, and idleTime for
+// how long: less than the daemon's own, so that no call meets a connection
+// that the daemon is closing.
+const (
+	keepIdle = 64
+	idleTime = time.Minute
+)
+
+func (c *Client) socket() string {
+	if c.Socket == "" {
+		return api.DefaultSocket
+	}
+	return c.Socket
+}
+
+func (c *Client) transport() *http.Client {
+	c.once.Do(func() {
+		c.http = &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", c.socket())
+			},
+			MaxIdleConnsPerHost: keepIdle,
+			IdleConnTimeout:     idleTime,
+			DisableCompression:  true,
+		}}
+	})
+	return c.http
+}
+
+// CloseIdleConnections closes the connections that no call is using. The
+// client stays usable.
+func (c *Client) CloseIdleConnections() { c.transport().CloseIdleConnections() }
+
+// do asks, and decodes a success into reply. doing is what an error starts
+// with: the verb and what it is about.
+func (c *Client) do(ctx context.Context, doing, method, path string, ask, reply any) error {
+	resp, err := c.send(ctx, method, path, ask)
+	if err != nil {
+		return c.explain(doing, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		return refusal(doing, resp)
+	}
+	return read(doing, resp, reply)
+}
+
+// read takes the body to its end, without which the connection is not used
+// again.
+func read(doing string, resp *http.Response, into any) error {
+	body, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: read the reply: %w", doing, err)
+	}
+	return nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, ask any) (*http.Response, error) {
+	var body bytes.Buffer
+	if ask != nil {
+		if err := json.NewEncoder(&body).Encode(ask); err != nil {
+			return nil, err
+		}
+	}
+	// The host is for HTTP's sake; the socket decides who answers.
+	req, err := http.NewRequestWithContext(ctx, method, "http://ipamd"+path, &body)
+	if err != nil {
+		return nil, err
+	}
+	return c.transport().Do(req)
+}
+
+// query adds the parameters that are set.
+func query(path string, pairs ...string) string {
+	q := make(url.Values)
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}

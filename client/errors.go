@@ -1,0 +1,92 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A class is a sentinel for [errors.Is]: one for each [api.Code].
+type class api.Code
+
+func (c class) Error() string { return string(c) }
+
+// The classes of refusals. See [api.Code] for what each means.
+const (
+	ErrInvalidArgument     = class(api.InvalidArgument)
+	ErrPermissionDenied    = class(api.PermissionDenied) // also when the socket cannot be opened
+	ErrNotFound            = class(api.NotFound)
+	ErrLeaseGone           = class(api.LeaseGone)
+	ErrStaleRevision       = class(api.StaleRevision)
+	ErrAttemptCancelled    = class(api.AttemptCancelled)
+	ErrAddressTaken        = class(api.AddressTaken)
+	ErrAddressQuarantined  = class(api.AddressQuarantined)
+	ErrNotInPool           = class(api.NotInPool)
+	ErrPoolOverlap         = class(api.PoolOverlap)
+	ErrPoolNotEmpty        = class(api.PoolNotEmpty)
+	ErrStaleGeneration     = class(api.StaleGeneration)
+	ErrStateNotAllowed     = class(api.StateNotAllowed)
+	ErrPoolExhausted       = class(api.PoolExhausted)
+	ErrConflictLimit       = class(api.ConflictLimit)
+	ErrEvidenceUnavailable = class(api.EvidenceUnavailable)
+	ErrBridgeNotReady      = class(api.BridgeNotReady)
+	ErrNotReady            = class(api.NotReady)
+	ErrIdentityMismatch    = class(api.IdentityMismatch)
+	ErrBookReadonly        = class(api.BookReadonly)
+	ErrBookBusy            = class(api.BookBusy)
+	ErrCompacted           = class(api.Compacted)
+	ErrDeadlineExceeded    = class(api.DeadlineExceeded) // the daemon's; the caller's own is context.DeadlineExceeded
+	ErrInternal            = class(api.Internal)
+)
+
+// ErrNotRunning means that nobody listens on the socket.
+const ErrNotRunning = class("not_running")
+
+// A failure is a call that was not a success: what was asked, in words, the
+// class, and what is below it.
+type failure struct {
+	doing string
+	class class
+	below error // *api.Error, or what the transport says
+	hint  string
+}
+
+func (f *failure) Error() string {
+	text := f.doing + ": " + f.below.Error()
+	if f.hint != "" {
+		text += "; " + f.hint
+	}
+	return text
+}
+
+func (f *failure) Unwrap() []error { return []error{f.class, f.below} }
+
+// refusal reads the daemon's own error.
+func refusal(doing string, resp *http.Response) error {
+	said := new(api.Error)
+	if err := read(doing, resp, said); err != nil || said.Code == "" {
+		return &failure{doing: doing, class: ErrInternal,
+			below: fmt.Errorf("the answer is %q without an error of ipamd's", resp.Status)}
+	}
+	return &failure{doing: doing, class: class(said.Code), below: said}
+}
+
+// explain says what a call that never reached a daemon means.
+func (c *Client) explain(doing string, err error) error {
+	if wrapped := new(url.Error); errors.As(err, &wrapped) {
+		err = wrapped.Err // its own text names a URL that nobody dialled
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return &failure{doing, ErrNotRunning, err, "is ipamd running? Nobody listens on " + c.socket()}
+	case errors.Is(err, fs.ErrPermission):
+		return &failure{doing, ErrPermissionDenied, err,
+			"root and the group of " + c.socket() + " (by default ipamd) may open it"}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

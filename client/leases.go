@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// Allocate asks for an address for one interface of a sandbox. Asked again
+// for the same (pool, uid, interface, family) it returns the same lease, with
+// Existing set.
+func (c *Client) Allocate(ctx context.Context, ask api.AllocateRequest) (*api.AllocateReply, error) {
+	reply := new(api.AllocateReply)
+	return got(reply, c.do(ctx, "allocate for "+ask.Sandbox, "POST", "/v1/leases", ask, reply))
+}
+
+// Bind tells where the lease is used. The same content again changes nothing.
+func (c *Client) Bind(ctx context.Context, id string, where api.BindRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "bind", id, where)
+}
+
+// Pause says that the sandbox is frozen or hibernated: its address stays its
+// own without limit.
+func (c *Client) Pause(ctx context.Context, id string) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "pause", id, nil)
+}
+
+// Resume ends a pause.
+func (c *Client) Resume(ctx context.Context, id string) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "resume", id, nil)
+}
+
+// Release lets a lease go. The reply's lease is releasing, with the blockers,
+// until the removal of its workload is confirmed; ask.Wait waits for that.
+func (c *Client) Release(ctx context.Context, id string, ask api.ReleaseRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "release", id, ask)
+}
+
+func (c *Client) onLease(ctx context.Context, verb, id string, ask any) (*api.LeaseReply, error) {
+	reply := new(api.LeaseReply)
+	return got(reply, c.do(ctx, verb+" "+id, "POST", "/v1/leases/"+url.PathEscape(id)+"/"+verb, ask, reply))
+}
+
+// Cancel refuses attempts of a sandbox up to this one, also those that arrive
+// later, and releases what they hold.
+func (c *Client) Cancel(ctx context.Context, ask api.CancelRequest) (*api.CancelReply, error) {
+	reply := new(api.CancelReply)
+	return got(reply, c.do(ctx, "cancel "+ask.UID, "POST", "/v1/tombstones", ask, reply))
+}
+
+// A LeaseFilter selects leases; every field that is set must match.
+type LeaseFilter struct {
+	Sandbox, State, Pool string
+}
+
+// Leases lists leases in numeric order of their addresses, as they were at
+// the reply's revision.
+func (c *Client) Leases(ctx context.Context, f LeaseFilter) (*api.LeaseList, error) {
+	reply := new(api.LeaseList)
+	return got(reply, c.do(ctx, "list leases", "GET",
+		query("/v1/leases", "sandbox", f.Sandbox, "state", f.State, "pool", f.Pool), nil, reply))
+}
+
+// Lease returns one lease: [ErrLeaseGone] when it has ended.
+func (c *Client) Lease(ctx context.Context, id string) (*api.LeaseReply, error) {
+	reply := new(api.LeaseReply)
+	return got(reply, c.do(ctx, "look up lease "+id, "GET", "/v1/leases/"+url.PathEscape(id), nil, reply))
+}
+
+// A HistoryFilter selects changes; every field that is set must match.
+type HistoryFilter struct {
+	Address, Sandbox, LeaseID string // Sandbox is a name or a uid
+	Since                     time.Time
+	Limit                     int // 0: the daemon's
+}
+
+// History returns changes, newest first.
+func (c *Client) History(ctx context.Context, f HistoryFilter) (*api.ChangeList, error) {
+	var since, limit string
+	if !f.Since.IsZero() {
+		since = f.Since.UTC().Format(time.RFC3339Nano)
+	}
+	if f.Limit != 0 {
+		limit = strconv.Itoa(f.Limit)
+	}
+	reply := new(api.ChangeList)
+	return got(reply, c.do(ctx, "read the history", "GET", query("/v1/changes", "address", f.Address,
+		"sandbox", f.Sandbox, "lease", f.LeaseID, "since", since, "limit", limit), nil, reply))
+}
+
+// got drops a reply that did not come.
+func got[T any](reply *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
+}

@@ -1,0 +1,178 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// whoisHistory is how many changes a whois shows.
+const whoisHistory = 20
+
+// whois tells all that is known about one address. An address that cools has
+// no owner: a predecessor named the former one, and seven hours of traffic
+// were put down to the wrong sandbox.
+func (s *Server) whois(c *call) (int, any, error) {
+	addr, err := c.addr()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := c.plain(); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := c.context(s)
+	defer cancel()
+	past, err := s.cfg.Book.History(ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
+	if err != nil {
+		return 0, nil, err
+	}
+	place := s.cfg.Book.Place(addr)
+	reply := &api.WhoisReply{
+		Address: addr.String(), State: api.Free, Usable: place.Usable, Note: place.Note,
+		Witnesses: testimony(s.cfg.Witnesses.About(addr)), History: changes(past),
+		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
+	}
+	if place.Pool != nil {
+		reply.Pool = place.Pool.Name
+	}
+	if l, ok := s.cfg.Book.At(addr); ok {
+		reply.State = api.State(l.State)
+		// A releasing lease is still its owner's: nothing says yet that the
+		// workload is gone.
+		if l.State.Open() || l.State == netdb.Releasing {
+			reply.Owner = l.Sandbox
+		}
+		if l.State != netdb.Cooling {
+			shown := lease(l, s.bits(addr))
+			reply.Lease = &shown
+		}
+	}
+	return http.StatusOK, reply, nil
+}
+
+// testimony is one answer a witness: one that has seen something says so also
+// when it could not answer completely.
+func testimony(a census.Answer) []api.WitnessAnswer {
+	byWitness := make(map[census.Witness]*api.WitnessAnswer)
+	of := func(w census.Witness) *api.WitnessAnswer {
+		if byWitness[w] == nil {
+			byWitness[w] = &api.WitnessAnswer{Witness: string(w), Answer: "not seen"}
+		}
+		return byWitness[w]
+	}
+	for _, w := range a.Answered {
+		of(w)
+	}
+	for _, s := range a.Silent {
+		of(s.Witness).Answer, of(s.Witness).Reason = "silent", s.Reason
+	}
+	for _, s := range sightings(a.Seen) {
+		w := of(census.Witness(s.Witness))
+		w.Answer, w.Seen = "seen", append(w.Seen, s)
+	}
+	out := make([]api.WitnessAnswer, 0, len(byWitness))
+	for _, w := range byWitness {
+		out = append(out, *w)
+	}
+	order := []string{string(census.Runtime), string(census.Netns), string(census.Host),
+		string(census.Neighbour), string(census.Probe)}
+	slices.SortFunc(out, func(a, b api.WitnessAnswer) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Witness), slices.Index(order, b.Witness)),
+			cmp.Compare(a.Witness, b.Witness))
+	})
+	return out
+}
+
+// reasonBytes bounds what an operator may write down.
+const reasonBytes = 1000
+
+// quarantine sets an address aside. The operator's words are kept as the
+// evidence, beside what the witnesses' would be.
+func (s *Server) quarantine(c *call) (int, any, error) {
+	addr, err := c.addr()
+	if err != nil {
+		return 0, nil, err
+	}
+	var ask api.QuarantineRequest
+	if err := s.body(c, &ask); err != nil {
+		return 0, nil, err
+	}
+	switch {
+	case ask.Reason == "":
+		return 0, nil, field("reason", "is empty; say why, for whoever finds the address set aside")
+	case len(ask.Reason) > reasonBytes:
+		return 0, nil, field("reason", "is longer than %d bytes", reasonBytes)
+	}
+	said, err := json.Marshal([]census.Sighting{{Addr: addr, Witness: operator, At: time.Now(), Note: ask.Reason}})
+	if err != nil {
+		return 0, nil, fmt.Errorf("write down the reason: %w", err)
+	}
+	ctx, cancel := c.context(s)
+	defer cancel()
+	l, err := s.cfg.Book.Quarantine(ctx, c.who(netdb.ByOperator, "set_aside"), addr, said)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(l, nil), nil
+}
+
+// operator stands where a witness's name does in the evidence of a quarantine
+// made by hand.
+const operator census.Witness = "operator"
+
+// clear lets a quarantined address cool.
+func (s *Server) clear(c *call) (int, any, error) {
+	addr, err := c.addr()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := s.body(c, &struct{}{}); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := c.context(s)
+	defer cancel()
+	l, err := s.cfg.Book.Clear(ctx, c.who(netdb.ByOperator, "cleared"), addr)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(l, nil), nil
+}
+
+// changesMost is how many changes one answer holds; how many without a limit,
+// netdb says.
+const changesMost = 10_000
+
+// changes answers with the history, newest first.
+func (s *Server) changes(c *call) (int, any, error) {
+	q, err := c.query()
+	if err != nil {
+		return 0, nil, err
+	}
+	want := netdb.Query{Sandbox: q.Get("sandbox"), LeaseID: q.Get("lease")}
+	if q.Has("address") {
+		if want.Addr, err = address("address", q.Get("address")); err != nil {
+			return 0, nil, err
+		}
+	}
+	if want.Since, err = moment("since", q.Get("since")); err != nil {
+		return 0, nil, err
+	}
+	if want.Limit, err = count("limit", q.Get("limit"), changesMost); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := c.context(s)
+	defer cancel()
+	past, err := s.cfg.Book.History(ctx, want)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, &api.ChangeList{Changes: changes(past),
+		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"unicode/utf8"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A call is one request on its way through.
+type call struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	peer *peer
+	end  *api.Endpoint
+
+	// What it is about, once known: for the log of an internal error.
+	lease, address, sandbox string
+	pool                    string // that an allocation wants; "" the default one
+}
+
+// who names the peer for the record.
+func (c *call) who(actor netdb.Actor, reason string) netdb.Who {
+	return netdb.Who{Actor: actor, Peer: c.peer.name, Reason: reason}
+}
+
+// context ends with the call's deadline, or when the peer hangs up.
+func (c *call) context(s *Server) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.r.Context(), s.cfg.Deadline)
+}
+
+// draining is closed when the server was asked to stop.
+func (c *call) draining() <-chan struct{} {
+	ch, _ := c.r.Context().Value(drainingKey).(<-chan struct{})
+	return ch
+}
+
+// id is the lease that the path names.
+func (c *call) id() (string, error) {
+	id := c.r.PathValue("id")
+	if !utf8.ValidString(id) {
+		return "", field("id", "is not UTF-8")
+	}
+	c.lease = id
+	return id, nil
+}
+
+// addr is the address that the path names.
+func (c *call) addr() (netip.Addr, error) {
+	a, err := address("ip", c.r.PathValue("ip"))
+	if err == nil {
+		c.address = a.String()
+	}
+	return a, err
+}
+
+// plain refuses what a verb without a body or parameters was given.
+func (c *call) plain() error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	if c.r.ContentLength != 0 {
+		return field("body", "%s takes none", c.end.Verb)
+	}
+	return nil
+}

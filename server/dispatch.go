@@ -1,0 +1,133 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A handler decodes, makes one call, and returns what is to be encoded, with
+// its HTTP status. The status 0 means that it has answered by itself.
+type handler func(s *Server, c *call) (status int, reply any, err error)
+
+// handlers is the second half of the table of routes.
+func handlers() map[api.Verb]handler {
+	return map[api.Verb]handler{
+		api.VerbAllocate:   (*Server).allocate,
+		api.VerbBind:       (*Server).bind,
+		api.VerbPause:      (*Server).pause,
+		api.VerbResume:     (*Server).resume,
+		api.VerbRelease:    (*Server).release,
+		api.VerbCancel:     (*Server).cancel,
+		api.VerbLeases:     (*Server).leases,
+		api.VerbLease:      (*Server).lease,
+		api.VerbWhois:      (*Server).whois,
+		api.VerbQuarantine: (*Server).quarantine,
+		api.VerbClear:      (*Server).clear,
+		api.VerbChanges:    (*Server).changes,
+		api.VerbPools:      (*Server).pools,
+		api.VerbStatus:     (*Server).status,
+		api.VerbDoctor:     (*Server).doctor,
+		api.VerbVersion:    (*Server).version,
+		api.VerbHealth:     (*Server).health,
+		api.VerbReady:      (*Server).ready,
+		api.VerbMetrics:    (*Server).metrics,
+	}
+}
+
+// routes makes the mux. A path that is known answers other methods with 405.
+func (s *Server) routes() (*http.ServeMux, error) {
+	mux, todo := http.NewServeMux(), handlers()
+	methods := make(map[string][]string)
+	for _, e := range api.Endpoints() {
+		h, ok := todo[e.Verb]
+		if !ok {
+			return nil, fmt.Errorf("make the server: nobody answers %s", e.Verb)
+		}
+		delete(todo, e.Verb)
+		methods[e.Path] = append(methods[e.Path], e.Method)
+		mux.HandleFunc(e.Method+" "+e.Path, func(w http.ResponseWriter, r *http.Request) {
+			s.serve(&call{w: w, r: r, peer: peerOf(r), end: &e}, h)
+		})
+	}
+	for verb := range todo {
+		return nil, fmt.Errorf("make the server: no route leads to %s", verb)
+	}
+	for path, allowed := range methods {
+		allow := strings.Join(allowed, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", allow)
+			s.lost(w, r, &methodError{r.Method, path, allow})
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.lost(w, r, fmt.Errorf("no such path %q: %w", r.URL.Path, netdb.ErrNotFound))
+	})
+	return mux, nil
+}
+
+// ServeHTTP answers one request. A path that the mux would redirect to its
+// clean form is a wrong argument: a release with an empty id must not hear
+// not_found, which reads as done.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := r.URL.EscapedPath(); path.Clean(p) != p {
+		s.lost(w, r, field("path", "%q has an empty part, or one of dots", p))
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// lost answers a request that no route takes. No role is needed to hear that,
+// but a stranger hears nothing else than that he is one.
+func (s *Server) lost(w http.ResponseWriter, r *http.Request, err error) {
+	c := &call{w: w, r: r, peer: peerOf(r), end: &api.Endpoint{Verb: "unknown", Least: api.Reader}}
+	s.serve(c, func(*Server, *call) (int, any, error) { return 0, nil, err })
+}
+
+// serve answers one call, whatever happens in it.
+func (s *Server) serve(c *call, h handler) {
+	begun := time.Now()
+	var code api.Code
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			panic(p)
+		} else if p != nil {
+			s.cfg.Log.Error("a call panicked", "verb", c.end.Verb, "panic", p, "stack", string(debug.Stack()))
+			code = s.fail(c, errPanic)
+		}
+		s.cfg.Observe(string(c.end.Verb), code, time.Since(begun))
+	}()
+	status, reply, err := s.judge(c, h)
+	switch {
+	case err != nil:
+		code = s.fail(c, err)
+	case status != 0:
+		s.encode(c, status, reply)
+	}
+}
+
+var errPanic = errors.New("a call panicked")
+
+// judge asks whether the peer may, before anything of the body is read.
+func (s *Server) judge(c *call, h handler) (int, any, error) {
+	if !c.peer.role.Includes(c.end.Least) {
+		c.w.Header().Set("Connection", "close") // what it still sends is not read
+		return 0, nil, &deniedError{c.peer, c.end}
+	}
+	return h(s, c)
+}
+
+func peerOf(r *http.Request) *peer {
+	p, _ := r.Context().Value(peerKey).(*peer)
+	if p == nil {
+		return &peer{name: "unknown", why: "is not on a socket of ours"}
+	}
+	return p
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// codeOf is the table of errors: what each sentinel is called on the socket.
+// The status and whether to retry follow from the code, in package api. The
+// first row that fits wins; what no row fits is internal.
+func codeOf(err error) api.Code {
+	for _, row := range []struct {
+		is   error
+		code api.Code
+	}{
+		{errDenied, api.PermissionDenied},
+		{netdb.ErrInvalid, api.InvalidArgument},
+		{netdb.ErrNotFound, api.NotFound},
+		{netdb.ErrGone, api.LeaseGone},
+		{netdb.ErrStale, api.StaleRevision},
+		{netdb.ErrState, api.StateNotAllowed},
+		{netdb.ErrCancelled, api.AttemptCancelled},
+		{netdb.ErrTaken, api.AddressTaken},
+		{netdb.ErrQuarantined, api.AddressQuarantined},
+		{netdb.ErrNotInPool, api.NotInPool},
+		{netdb.ErrExhausted, api.PoolExhausted},
+		{netdb.ErrOverlap, api.PoolOverlap},
+		{netdb.ErrPoolNotEmpty, api.PoolNotEmpty},
+		{netdb.ErrQuarantineFull, api.StateNotAllowed},
+		{allocator.ErrConflictLimit, api.ConflictLimit},
+		{allocator.ErrEvidence, api.EvidenceUnavailable},
+		{allocator.ErrNotReady, api.NotReady},
+		{allocator.ErrBridge, api.BridgeNotReady},
+		{allocator.ErrIdentity, api.IdentityMismatch},
+		{netdb.ErrBusy, api.BookBusy},
+		{netdb.ErrReadOnly, api.BookReadonly},
+		{netdb.ErrClosed, api.NotReady},
+		{context.DeadlineExceeded, api.DeadlineExceeded},
+		{context.Canceled, api.DeadlineExceeded}, // the peer hung up, or the daemon stops
+	} {
+		if errors.Is(err, row.is) {
+			return row.code
+		}
+	}
+	return api.Internal
+}
+
+var errDenied = errors.New("permission denied")
+
+// A deniedError is a peer who may not.
+type deniedError struct {
+	peer *peer
+	end  *api.Endpoint
+}
+
+func (e *deniedError) Error() string {
+	if e.peer.role == "" {
+		return fmt.Sprintf("%v: the peer %s", errDenied, e.peer.why)
+	}
+	return fmt.Sprintf("%v: %s needs the role %s, and %s has the role %s",
+		errDenied, e.end.Verb, e.end.Least, e.peer.name, e.peer.role)
+}
+
+func (e *deniedError) Unwrap() error { return errDenied }
+
+// errTooLarge travels with 413.
+var errTooLarge = field("body", "is larger than %d bytes", bodyBytes)
+
+// A methodError is a method that the path does not have; it travels with 405.
+type methodError struct{ method, path, allowed string }
+
+func (e *methodError) Error() string {
+	return fmt.Sprintf("method: %s knows %s, not %s", e.path, e.allowed, e.method)
+}
+
+func (e *methodError) Unwrap() error { return netdb.ErrInvalid }
+
+// fail answers with the error, and ends its journey: an internal one is
+// logged here, and its text stays here.
+func (s *Server) fail(c *call, err error) api.Code {
+	code := codeOf(err)
+	reply := &api.Error{Code: code, Message: err.Error(), Retryable: code.Retryable(),
+		Details: s.details(c, err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	if code == api.Internal {
+		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "error", err, "peer", c.peer.name,
+			"lease", c.lease, "address", c.address, "sandbox", c.sandbox)
+		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
+	}
+	s.encode(c, statusOf(err, code), reply)
+	return code
+}
+
+func statusOf(err error, code api.Code) int {
+	var method *methodError
+	switch {
+	case errors.Is(err, errTooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.As(err, &method):
+		return http.StatusMethodNotAllowed
+	}
+	return code.Status()
+}
+
+// details is what a program needs beside the code.
+func (s *Server) details(c *call, err error) map[string]any {
+	var (
+		wrong    *netdb.FieldError
+		method   *methodError
+		conflict *allocator.ConflictError
+		evidence *allocator.EvidenceError
+	)
+	switch {
+	case errors.As(err, &wrong):
+		return map[string]any{"field": wrong.Field}
+	case errors.As(err, &method):
+		return map[string]any{"field": "method"}
+	case errors.As(err, &conflict):
+		return map[string]any{"addresses": skipped(conflict.Skipped)}
+	case errors.As(err, &evidence):
+		return map[string]any{"silent": silences(evidence.Silent)}
+	case errors.Is(err, netdb.ErrExhausted):
+		return s.fill(c.pool)
+	}
+	return nil
+}
+
+// fill says what a pool's addresses are busy with; "" is the first pool.
+func (s *Server) fill(name string) map[string]any {
+	usage, _ := s.cfg.Book.Usage()
+	if name == "" && len(usage) > 0 {
+		name = usage[0].Pool.Name
+	}
+	states := make(map[string]int)
+	for _, u := range usage {
+		if u.Pool.Name == name {
+			for state, n := range u.ByState {
+				states[string(state)] += n
+			}
+		}
+	}
+	return map[string]any{"pool": name, "by_state": states}
+}

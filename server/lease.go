@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func (s *Server) bind(c *call) (int, any, error) {
+	var ask api.BindRequest
+	return s.onLease(c, &ask, func(ctx context.Context, id string) (*netdb.Lease, error) {
+		b := netdb.Binding{Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
+		for _, k := range ask.Containers {
+			b.Containers = append(b.Containers, netdb.Container(k))
+		}
+		return s.cfg.Book.Bind(ctx, c.who(netdb.ByClient, "bound"), id, b)
+	})
+}
+
+func (s *Server) pause(c *call) (int, any, error) {
+	return s.onLease(c, &struct{}{}, func(ctx context.Context, id string) (*netdb.Lease, error) {
+		return s.cfg.Book.Pause(ctx, c.who(netdb.ByClient, "paused"), id)
+	})
+}
+
+func (s *Server) resume(c *call) (int, any, error) {
+	return s.onLease(c, &struct{}{}, func(ctx context.Context, id string) (*netdb.Lease, error) {
+		return s.cfg.Book.Resume(ctx, c.who(netdb.ByClient, "resumed"), id)
+	})
+}
+
+// onLease decodes a verb on one lease, makes it, and answers with the lease.
+func (s *Server) onLease(c *call, ask any, do func(context.Context, string) (*netdb.Lease, error)) (int, any, error) {
+	id, err := c.id()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := s.body(c, ask); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := c.context(s)
+	defer cancel()
+	l, err := do(ctx, id)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(l, nil), nil
+}
+
+func (s *Server) leaseReply(l *netdb.Lease, blockers []api.Blocker) *api.LeaseReply {
+	return &api.LeaseReply{Lease: lease(l, s.bits(l.Addr)), Blockers: blockers,
+		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+}
+
+// lease answers GET /v1/leases/{id}.
+func (s *Server) lease(c *call) (int, any, error) {
+	id, err := c.id()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := c.plain(); err != nil {
+		return 0, nil, err
+	}
+	l, err := s.cfg.Book.Lease(id)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(l, nil), nil
+}
+
+// leases answers with one consistent listing.
+func (s *Server) leases(c *call) (int, any, error) {
+	q, err := c.query()
+	if err != nil {
+		return 0, nil, err
+	}
+	want, err := state("state", q.Get("state"))
+	if err != nil {
+		return 0, nil, err
+	}
+	usage, _ := s.cfg.Book.Usage()
+	bits := make(map[string]int, len(usage))
+	for _, u := range usage {
+		bits[u.Pool.UID] = u.Pool.Prefix.Bits()
+	}
+	all, rev := s.cfg.Book.Leases()
+	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
+	for _, l := range all {
+		if q.Has("sandbox") && l.Sandbox != q.Get("sandbox") ||
+			q.Has("pool") && l.Pool != q.Get("pool") || want != "" && l.State != want {
+			continue
+		}
+		n, known := bits[l.PoolUID]
+		if !known {
+			n = l.Addr.BitLen()
+		}
+		reply.Leases = append(reply.Leases, lease(l, n))
+	}
+	return http.StatusOK, reply, nil
+}
+
+func (s *Server) cancel(c *call) (int, any, error) {
+	var ask api.CancelRequest
+	if err := s.body(c, &ask); err != nil {
+		return 0, nil, err
+	}
+	c.sandbox = ask.UID
+	ctx, cancel := c.context(s)
+	defer cancel()
+	let, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	if err != nil {
+		return 0, nil, err
+	}
+	reply := &api.CancelReply{Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	for _, l := range let {
+		reply.Released = append(reply.Released, lease(l, s.bits(l.Addr)))
+	}
+	return http.StatusOK, reply, nil
+}

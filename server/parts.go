@@ -1,0 +1,52 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Book is what the socket asks of the lease book; *netdb.Book is one. What
+// it returns is shared and not changed here.
+type Book interface {
+	Epoch() string
+	Rev() int64
+	Leases() ([]*netdb.Lease, int64)
+	Lease(id string) (*netdb.Lease, error)
+	At(addr netip.Addr) (*netdb.Lease, bool)
+	Place(addr netip.Addr) netdb.Place
+	Usage() ([]netdb.Usage, int64)
+	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
+	Info() netdb.Info
+	Changed() <-chan struct{}
+
+	Bind(ctx context.Context, who netdb.Who, id string, b netdb.Binding) (*netdb.Lease, error)
+	Pause(ctx context.Context, who netdb.Who, id string) (*netdb.Lease, error)
+	Resume(ctx context.Context, who netdb.Who, id string) (*netdb.Lease, error)
+	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
+	Quarantine(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
+	Clear(ctx context.Context, who netdb.Who, addr netip.Addr) (*netdb.Lease, error)
+}
+
+// Allocator hands out addresses; *allocator.Allocator is one.
+type Allocator interface {
+	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
+}
+
+// Releaser lets a lease go and says what keeps its address from being
+// reused. A lease that is free at once comes back in state netdb.Free. Asked
+// again it answers the present blockers.
+type Releaser interface {
+	Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error)
+}
+
+// Witnesses is what was seen on the wire; *census.Board is one.
+type Witnesses interface {
+	About(addr netip.Addr) census.Answer
+	Silent() []census.Silence
+}

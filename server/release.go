@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// longestWait is how long a release may wait for its confirmation.
+const longestWait = 60 * time.Second
+
+// release answers 200 when the address cools or is free, and 202 with the
+// blockers while the removal is not confirmed.
+func (s *Server) release(c *call) (int, any, error) {
+	id, err := c.id()
+	if err != nil {
+		return 0, nil, err
+	}
+	var ask api.ReleaseRequest
+	if err := s.body(c, &ask); err != nil {
+		return 0, nil, err
+	}
+	wait, err := duration("wait", ask.Wait)
+	if err != nil {
+		return 0, nil, err
+	}
+	if wait > longestWait {
+		return 0, nil, field("wait", "%q is longer than %v", ask.Wait, longestWait)
+	}
+	l, blockers, err := s.letGo(c, id, ask.UID)
+	if err != nil {
+		return 0, nil, err
+	}
+	if wait > 0 && l.State == netdb.Releasing {
+		if l, blockers, err = s.await(c, l, ask.UID, wait); err != nil {
+			return 0, nil, err
+		}
+	}
+	c.address = l.Addr.String()
+	if l.State == netdb.Releasing {
+		return http.StatusAccepted, s.leaseReply(l, blockers), nil
+	}
+	return http.StatusOK, s.leaseReply(l, nil), nil
+}
+
+func (s *Server) letGo(c *call, id, uid string) (*netdb.Lease, []api.Blocker, error) {
+	ctx, cancel := c.context(s)
+	defer cancel()
+	return s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "released"), id, uid)
+}
+
+// await looks again when the lease is no longer releasing, or the wait is
+// over, or the daemon stops.
+func (s *Server) await(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []api.Blocker, error) {
+	err := s.confirmed(c, l.ID, wait)
+	var now *netdb.Lease
+	var blockers []api.Blocker
+	if err == nil {
+		now, blockers, err = s.letGo(c, l.ID, uid)
+	}
+	if errors.Is(err, netdb.ErrGone) {
+		// Confirmed, and the address has its next owner already.
+		over := *l
+		over.State = netdb.Free
+		return &over, nil, nil
+	}
+	return now, blockers, err
+}
+
+// confirmed waits. It is an error when the lease has ended and when the peer
+// hangs up.
+func (s *Server) confirmed(c *call, id string, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
+	defer cancel()
+	for {
+		changed := s.cfg.Book.Changed()
+		if l, err := s.cfg.Book.Lease(id); err != nil || l.State != netdb.Releasing {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-c.draining():
+			return nil
+		case <-ctx.Done():
+			return c.r.Context().Err()
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// encode answers, once and whole: a reply that cannot be encoded is an
+// internal error and not half a reply.
+func (s *Server) encode(c *call, status int, reply any) {
+	buf := s.buffer()
+	defer s.done(buf)
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(reply); err != nil {
+		s.cfg.Log.Error("a reply cannot be encoded", "verb", c.end.Verb, "error", err)
+		buf.Reset()
+		status = http.StatusInternalServerError
+		buf.WriteString(`{"code":"internal","message":"the reply cannot be encoded","retryable":false,"revision":0,"epoch":""}`)
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(buf.Len()))
+	s.bound(c)
+	c.w.WriteHeader(status)
+	// An error here is a peer that hung up, and nobody is left to be told.
+	_, _ = c.w.Write(buf.Bytes())
+}
+
+// bound gives the peer writeTime to take the reply.
+func (s *Server) bound(c *call) {
+	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+		s.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "error", err)
+	}
+}
+
+func (s *Server) buffer() *bytes.Buffer { return s.buffers.Get().(*bytes.Buffer) }
+
+// done keeps a buffer for the next call, unless it grew to a listing's size.
+func (s *Server) done(buf *bytes.Buffer) {
+	if buf.Cap() <= 64<<10 {
+		buf.Reset()
+		s.buffers.Put(buf)
+	}
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// Config is what a server is made of. Every field is needed unless it says
+// otherwise.
+type Config struct {
+	Book      Book
+	Allocator Allocator
+	Releaser  Releaser
+	Witnesses Witnesses
+
+	NotReady func() []string                                      // why mutations cannot be served, a sentence each; empty: ready
+	Bridge   func() api.BridgeStatus                              //
+	MTU      func() int                                           // bytes, of the bridge
+	Doctor   func(context.Context) []api.Finding                  //
+	Metrics  http.Handler                                         // answers /metrics
+	Observe  func(verb string, code api.Code, took time.Duration) // after every call; code "" is success
+
+	Version api.VersionReply
+	Started time.Time
+	Require string // allocation.require: "kernel" or "all"
+
+	// RuntimeUIDs and RuntimeGIDs may change leases, beside root. A gid may be
+	// a supplementary group of the peer. Both may be empty.
+	RuntimeUIDs, RuntimeGIDs []uint32
+
+	// ReuseAfter is how long an address cools before an exhausted pool gives
+	// it again. Such an address is room: /readyz is not red for it. Zero: at
+	// once.
+	ReuseAfter time.Duration
+
+	Deadline time.Duration // of every call; a release's wait comes on top
+	MaxConns int           // open connections; beyond it the longest idle one is closed
+	Log      *slog.Logger
+}
+
+// A Server answers on any number of listeners. All methods are safe for
+// concurrent use.
+type Server struct {
+	cfg     Config
+	mux     *http.ServeMux
+	userns  string // our own user namespace, as /proc spells it
+	refused refusals
+	buffers sync.Pool // of *bytes.Buffer
+}
+
+// New makes a server. It refuses a Config with a part missing.
+func New(cfg Config) (*Server, error) {
+	v := reflect.ValueOf(cfg)
+	for i := range v.NumField() {
+		switch name := v.Type().Field(i).Name; name {
+		case "RuntimeUIDs", "RuntimeGIDs", "ReuseAfter":
+		default:
+			if v.Field(i).IsZero() {
+				return nil, fmt.Errorf("make the server: %s is missing", name)
+			}
+		}
+	}
+	if cfg.Deadline < 0 || cfg.MaxConns < 0 || cfg.ReuseAfter < 0 {
+		return nil, fmt.Errorf("make the server: Deadline, MaxConns and ReuseAfter cannot be negative")
+	}
+	userns, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return nil, fmt.Errorf("read our own user namespace: %w", err)
+	}
+	s := &Server{cfg: cfg, userns: userns}
+	s.refused.log = cfg.Log
+	s.buffers.New = func() any { return new(bytes.Buffer) }
+	if s.mux, err = s.routes(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}

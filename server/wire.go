@@ -1,0 +1,144 @@
+package server
+
+import (
+	"encoding/json"
+	"net/netip"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// This file spells the rooms' values as the socket does. A list that the wire
+// requires is never null.
+
+func lease(l *netdb.Lease, bits int) api.Lease {
+	w := api.Lease{
+		ID: l.ID, Address: l.Addr.String(), PrefixLen: bits, Pool: l.Pool, PoolUID: l.PoolUID,
+		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
+		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
+		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
+		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence),
+	}
+	if l.State == netdb.Reserved && l.BindWithin > 0 {
+		by := w.Since.Add(l.BindWithin)
+		w.BindBy = &by
+	}
+	for _, c := range l.Containers {
+		w.Containers = append(w.Containers, api.Container(c))
+	}
+	return w
+}
+
+// bits is the prefix length that the sandbox's interface needs: the pool's.
+func (s *Server) bits(addr netip.Addr) int {
+	if p := s.cfg.Book.Place(addr).Pool; p != nil {
+		return p.Prefix.Bits()
+	}
+	return addr.BitLen()
+}
+
+// evidence reads what the book keeps: census sightings as JSON. What cannot
+// be read was written by no ipamd, and is shown as such rather than hidden.
+func evidence(raw json.RawMessage) []api.Sighting {
+	if len(raw) == 0 {
+		return nil
+	}
+	var seen []api.Sighting
+	if err := json.Unmarshal(raw, &seen); err != nil {
+		return []api.Sighting{{Note: "evidence that cannot be read: " + string(raw)}}
+	}
+	return seen
+}
+
+func sightings(seen []census.Sighting) []api.Sighting {
+	out := make([]api.Sighting, len(seen))
+	for i, s := range seen {
+		out[i] = api.Sighting{Address: s.Addr.String(), Witness: string(s.Witness), At: s.At.UTC(),
+			Bridge: s.Bridge, Port: s.Port, Netns: s.Netns, MAC: s.MAC, Namespace: s.Namespace,
+			Container: s.Container, Sandbox: s.Sandbox, LeaseID: s.LeaseID, Task: s.Task, Note: s.Note}
+	}
+	return out
+}
+
+func silences(silent []census.Silence) []api.Silence {
+	var out []api.Silence
+	for _, s := range silent {
+		out = append(out, api.Silence{Witness: string(s.Witness), Reason: s.Reason, Since: s.Since.UTC()})
+	}
+	return out
+}
+
+func skipped(all []allocator.Skipped) []api.Skipped {
+	var out []api.Skipped
+	for _, s := range all {
+		out = append(out, api.Skipped{Address: s.Addr.String(), Evidence: sightings(s.Seen)})
+	}
+	return out
+}
+
+func changes(all []netdb.Change) []api.Change {
+	out := make([]api.Change, len(all))
+	for i, c := range all {
+		out[i] = api.Change{
+			Revision: c.Rev, At: c.At.Wall.UTC(), Address: c.Addr.String(), LeaseID: c.LeaseID, Pool: c.Pool,
+			Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, From: api.State(c.From), To: api.State(c.To),
+			Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Evidence: evidence(c.Evidence),
+		}
+	}
+	return out
+}
+
+func pool(u netdb.Usage) api.Pool {
+	p := api.Pool{
+		Name: u.Pool.Name, UID: u.Pool.UID, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
+		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: u.Pool.State,
+		Size: u.Size, Free: u.Free, ByState: make(map[string]int, len(u.ByState)),
+	}
+	if u.Pool.Gateway.IsValid() {
+		p.Gateway = u.Pool.Gateway.String()
+	}
+	for _, r := range u.Pool.Exclude {
+		if r.From == r.To {
+			p.Exclude = append(p.Exclude, r.From.String())
+		} else {
+			p.Exclude = append(p.Exclude, r.From.String()+"-"+r.To.String())
+		}
+	}
+	for state, n := range u.ByState {
+		p.ByState[string(state)] = n
+	}
+	return p
+}
+
+// network is what the interface needs beside its address.
+func (s *Server) network(p *netdb.Pool) api.Network {
+	n := api.Network{Bridge: p.Bridge, MTU: s.cfg.MTU(), DNS: texts(p.DNS)}
+	if p.Gateway.IsValid() {
+		n.Gateway = p.Gateway.String()
+		all := "0.0.0.0/0"
+		if p.Gateway.Is6() {
+			all = "::/0"
+		}
+		n.Routes = append(n.Routes, api.Route{Destination: all, Via: n.Gateway})
+	}
+	n.Routes = append(n.Routes, routes(p.Routes)...)
+	return n
+}
+
+func routes(all []netdb.Route) []api.Route {
+	var out []api.Route
+	for _, r := range all {
+		out = append(out, api.Route{Destination: r.Destination.String(), Via: r.Via.String()})
+	}
+	return out
+}
+
+func texts(addrs []netip.Addr) []string {
+	var out []string
+	for _, a := range addrs {
+		out = append(out, a.String())
+	}
+	return out
+}
