@@ -1,0 +1,151 @@
+-- The lease book. Times are triples: wall clock in Unix nanoseconds (for
+-- people), CLOCK_BOOTTIME in nanoseconds and the boot's id (for arithmetic).
+
+-- One row: whose book this is. The epoch is new whenever revisions of before
+-- can no longer be compared: a book created, rebuilt or restored.
+CREATE TABLE book (
+    one          INTEGER PRIMARY KEY CHECK (one = 1),
+    epoch        TEXT    NOT NULL,
+    runner_uid   TEXT    NOT NULL,
+    machine_id   TEXT    NOT NULL,
+    boot_id      TEXT    NOT NULL,
+    created_wall INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE pools (
+    uid          TEXT    NOT NULL PRIMARY KEY,
+    name         TEXT    NOT NULL,
+    family       INTEGER NOT NULL CHECK (family IN (4, 6)),
+    generation   INTEGER NOT NULL CHECK (generation >= 1),
+    prefix       TEXT    NOT NULL,
+    gateway      TEXT    NOT NULL,
+    bridge       TEXT    NOT NULL,
+    spec         TEXT    NOT NULL CHECK (json_valid(spec)),
+    spec_hash    TEXT    NOT NULL,
+    state        TEXT    NOT NULL CHECK (state IN ('active', 'draining')),
+    created_wall INTEGER NOT NULL,
+    created_boot INTEGER NOT NULL,
+    created_boot_id TEXT NOT NULL,
+    UNIQUE (name, family)
+) STRICT, WITHOUT ROWID;
+
+-- The present truth. Free is the absence of a row. An address has one row, so
+-- it cannot have two owners; key says the same for two spellings of one
+-- address, and sorts as numbers do.
+CREATE TABLE leases (
+    ip             TEXT    NOT NULL PRIMARY KEY,
+    key            BLOB    NOT NULL UNIQUE CHECK (length(key) = 16),
+    pool_uid       TEXT    NOT NULL REFERENCES pools (uid),
+    id             TEXT    NOT NULL UNIQUE CHECK (length(id) = 36),
+    state          TEXT    NOT NULL CHECK (state IN
+        ('reserved', 'bound', 'paused', 'releasing', 'cooling', 'quarantined')),
+    sandbox        TEXT    NOT NULL CHECK (length(CAST(sandbox AS BLOB)) <= 253),
+    uid            TEXT    NOT NULL CHECK (length(CAST(uid AS BLOB)) <= 253),
+    interface      TEXT    NOT NULL,
+    attempt        INTEGER NOT NULL CHECK (attempt >= 0),
+    rev            INTEGER NOT NULL CHECK (rev >= 1),
+    created_wall   INTEGER NOT NULL,
+    created_boot   INTEGER NOT NULL,
+    created_boot_id TEXT   NOT NULL,
+    since_wall     INTEGER NOT NULL,
+    since_boot     INTEGER NOT NULL,
+    since_boot_id  TEXT    NOT NULL,
+    bind_within    INTEGER NOT NULL CHECK (bind_within >= 0),
+    containers     TEXT    NOT NULL CHECK (containers = '' OR json_valid(containers)),
+    netns          TEXT    NOT NULL,
+    host_interface TEXT    NOT NULL,
+    mac            TEXT    NOT NULL,
+    labels         TEXT    NOT NULL CHECK (labels = '' OR json_valid(labels)),
+    evidence       TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
+    reason         TEXT    NOT NULL,
+    CHECK (state = 'quarantined' OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
+    CHECK (state <> 'reserved' OR bind_within > 0),
+    CHECK (state <> 'quarantined' OR evidence <> '')
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER leases_keep_their_pool BEFORE UPDATE OF pool_uid ON leases
+WHEN NEW.pool_uid <> OLD.pool_uid
+BEGIN
+    SELECT raise(ABORT, 'a lease never changes its pool');
+END;
+
+-- Every committed move, in order. Rows leave at the old end only.
+CREATE TABLE changes (
+    rev        INTEGER PRIMARY KEY AUTOINCREMENT,
+    wall       INTEGER NOT NULL,
+    boottime   INTEGER NOT NULL,
+    boot_id    TEXT    NOT NULL,
+    subject    TEXT    NOT NULL CHECK (subject IN ('lease', 'pool', 'book')),
+    ip         TEXT    NOT NULL,
+    lease_id   TEXT    NOT NULL,
+    pool_uid   TEXT    NOT NULL,
+    pool       TEXT    NOT NULL,
+    sandbox    TEXT    NOT NULL,
+    uid        TEXT    NOT NULL,
+    interface  TEXT    NOT NULL,
+    from_state TEXT    NOT NULL,
+    to_state   TEXT    NOT NULL,
+    actor      TEXT    NOT NULL,
+    peer       TEXT    NOT NULL,
+    reason     TEXT    NOT NULL CHECK (reason <> ''),
+    evidence   TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
+    -- The table of moves once more; netdb/transition.go is its other home, and
+    -- a test tries every actor and pair of states against both.
+    CHECK (subject <> 'lease' OR from_state || '>' || to_state || ':' || actor IN (
+        'free>reserved:allocator',
+        'free>quarantined:allocator',
+        'free>quarantined:reconciler',
+        'free>quarantined:operator',
+        'free>bound:reconciler',
+        'reserved>reserved:allocator',
+        'reserved>bound:client',
+        'reserved>bound:reconciler',
+        'reserved>free:watchdog',
+        'reserved>releasing:client',
+        'reserved>releasing:watchdog',
+        'reserved>releasing:reconciler',
+        'reserved>releasing:operator',
+        'bound>bound:allocator',
+        'bound>bound:client',
+        'bound>bound:reconciler',
+        'bound>paused:client',
+        'bound>paused:reconciler',
+        'bound>releasing:client',
+        'bound>releasing:watchdog',
+        'bound>releasing:reconciler',
+        'bound>releasing:operator',
+        'paused>paused:allocator',
+        'paused>paused:client',
+        'paused>bound:client',
+        'paused>bound:reconciler',
+        'paused>releasing:client',
+        'paused>releasing:watchdog',
+        'paused>releasing:reconciler',
+        'paused>releasing:operator',
+        'releasing>cooling:watchdog',
+        'releasing>quarantined:watchdog',
+        'cooling>reserved:allocator',
+        'cooling>quarantined:allocator',
+        'cooling>quarantined:reconciler',
+        'cooling>quarantined:operator',
+        'cooling>bound:reconciler',
+        'cooling>free:allocator',
+        'cooling>free:reconciler',
+        'quarantined>bound:reconciler',
+        'quarantined>cooling:reconciler',
+        'quarantined>cooling:operator'
+    ))
+) STRICT;
+
+-- "Has this lease ended?" without an index entry for every change.
+CREATE INDEX changes_ended ON changes (lease_id)
+WHERE to_state IN ('cooling', 'free');
+
+-- Attempts that were cancelled before their allocate arrived.
+CREATE TABLE tombstones (
+    uid      TEXT    NOT NULL PRIMARY KEY,
+    attempt  INTEGER NOT NULL CHECK (attempt >= 1),
+    wall     INTEGER NOT NULL,
+    boottime INTEGER NOT NULL,
+    boot_id  TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,222 @@
+package netdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options opens a book. The zero of each is refused unless it says otherwise.
+type Options struct {
+	// Synchronous is "full" (every acknowledged change survives power loss)
+	// or "normal" (it survives kill -9 only).
+	Synchronous string
+	// RunnerUID names the runner that the book belongs to. Empty: a new book
+	// gets a generated one and an old one keeps its own.
+	RunnerUID string
+	// MachineID is recorded beside it. Empty: /etc/machine-id, if there.
+	MachineID string
+	// QuarantineShare is how much of a pool may be quarantined without an
+	// operator, 0 < share <= 1; at least one address.
+	QuarantineShare float64
+	// Tombstone is how long a cancelled attempt stays refused.
+	Tombstone time.Duration
+	// KeepChanges and KeepFor bound the history: a change leaves when more
+	// than so many are newer, or when it is older.
+	KeepChanges int
+	KeepFor     time.Duration
+	// ReadOnly opens a book to look at it: nothing is migrated or written,
+	// and changes answer ErrReadOnly.
+	ReadOnly bool
+	// Now dates changes. Nil: the machine's clocks.
+	Now func() Stamp
+	// OnCommit is told about each commit, on the writer. May be nil.
+	OnCommit func(took time.Duration, batch int)
+}
+
+// A Book is an open lease book. All methods are safe for concurrent use.
+type Book struct {
+	path string
+	opts Options
+	lock *os.File
+
+	writerDB, readers *sql.DB
+	conn              *sql.Conn
+	sql               statements
+
+	epoch, runnerUID, machineID string
+	schema                      int
+
+	mu      sync.RWMutex
+	idx     *index        // written by the writer only, under mu
+	changed chan struct{} // closed at the next commit
+	commits durations
+
+	queue    chan *op
+	closing  chan struct{}
+	written  chan struct{} // closed when the writer has ended
+	close    func() error
+	busy     atomic.Pointer[error]
+	readonly atomic.Pointer[error]
+}
+
+// Close ends the writer after the requests that it has taken, folds the log
+// into the file and lets the lock go. Calling it again is fine.
+func (b *Book) Close() error { return b.close() }
+
+func (b *Book) shut() error {
+	close(b.closing)
+	<-b.written
+	var errs []error
+	if !b.opts.ReadOnly && b.readonly.Load() == nil {
+		if _, err := b.conn.ExecContext(context.Background(), `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			errs = append(errs, fmt.Errorf("checkpoint %s: %w", b.path, err))
+		}
+	}
+	errs = append(errs, b.closeFiles())
+	return errors.Join(errs...)
+}
+
+func (b *Book) closeFiles() error {
+	var errs []error
+	if b.conn != nil {
+		errs = append(errs, b.sql.close(), b.conn.Close())
+	}
+	for _, db := range []*sql.DB{b.writerDB, b.readers} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	if b.lock != nil {
+		errs = append(errs, b.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Epoch is new whenever earlier revisions can no longer be compared.
+func (b *Book) Epoch() string { return b.epoch }
+
+// Rev is the last committed revision.
+func (b *Book) Rev() int64 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.idx.rev
+}
+
+// Changed returns a channel that is closed at the next commit. It carries no
+// payload: look again.
+func (b *Book) Changed() <-chan struct{} {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.changed
+}
+
+// At returns the row of an address.
+func (b *Book) At(a netip.Addr) (*Lease, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	l, ok := b.idx.byAddr[a]
+	return l, ok
+}
+
+// Held returns the owner's open lease.
+func (b *Book) Held(o Owner) (*Lease, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	l := b.idx.open(o)
+	return l, l != nil
+}
+
+// Leases returns every row in numeric order of the addresses, and the
+// revision at which that was so.
+func (b *Book) Leases() ([]*Lease, int64) {
+	b.mu.RLock()
+	out := make([]*Lease, 0, len(b.idx.byAddr))
+	for _, l := range b.idx.byAddr {
+		out = append(out, l)
+	}
+	rev := b.idx.rev
+	b.mu.RUnlock()
+	slices.SortFunc(out, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
+	return out, rev
+}
+
+// Usage returns what each pool holds, and the revision at which that was so.
+func (b *Book) Usage() ([]Usage, int64) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var out []Usage
+	for _, pi := range b.idx.order {
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: pi.free.count(), ByState: make(map[State]int)}
+		for h := range pi.held {
+			if _, row := b.idx.byAddr[h]; !row {
+				u.Free = saturatingAdd(u.Free, 1)
+			}
+		}
+		for _, s := range States() {
+			u.ByState[s] = pi.count[s]
+		}
+		out = append(out, u)
+	}
+	return out, b.idx.rev
+}
+
+// Info describes the file.
+type Info struct {
+	Path            string
+	Bytes, WALBytes int64
+	Synchronous     string
+	RunnerUID       string
+	MachineID       string
+	Schema          int
+	Unreadable      []Unreadable
+	ReadOnly        error         // why it cannot be written, nil when it can
+	CommitP50       time.Duration // over the last 256 commits; 0 before the first
+}
+
+// Info describes the file as it is now.
+func (b *Book) Info() Info {
+	i := Info{Path: b.path, Synchronous: b.opts.Synchronous, RunnerUID: b.runnerUID,
+		MachineID: b.machineID, Schema: b.schema}
+	if st, err := os.Stat(b.path); err == nil {
+		i.Bytes = st.Size()
+	}
+	if st, err := os.Stat(b.path + "-wal"); err == nil {
+		i.WALBytes = st.Size()
+	}
+	if err := b.readonly.Load(); err != nil {
+		i.ReadOnly = *err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	i.Unreadable = slices.Clone(b.idx.broken)
+	i.CommitP50 = b.commits.median()
+	return i
+}
+
+// durations remembers the last 256.
+type durations struct {
+	ring [256]time.Duration
+	n    int
+}
+
+func (d *durations) add(t time.Duration) {
+	d.ring[d.n%len(d.ring)] = t
+	d.n++
+}
+
+func (d *durations) median() time.Duration {
+	n := min(d.n, len(d.ring))
+	if n == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(d.ring[:n]))
+	return sorted[n/2]
+}

@@ -1,0 +1,249 @@
+package netdb
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// A Violation is one broken invariant.
+type Violation struct {
+	Invariant string
+	Detail    string
+}
+
+func (v Violation) String() string { return v.Invariant + ": " + v.Detail }
+
+// The invariants that Check walks, by name.
+const (
+	FileIsWhole        = "file-is-whole"        // SQLite's integrity and foreign key checks
+	RowsAreReadable    = "rows-are-readable"    // every row means something to this build
+	OneLeasePerOwner   = "one-lease-per-owner"  // one open lease per (pool, uid, interface)
+	AddressInPool      = "address-in-pool"      // a row's address lies in its pool's prefix
+	MemoryEqualsTable  = "memory-equals-table"  // the index is what loading anew would give
+	CountsEqualRecount = "counts-equal-recount" // per pool and state
+	FreeIsTheRest      = "free-is-the-rest"     // usable = free + rows + offered + unreadable
+	CoolingIsQueued    = "cooling-is-queued"    // every cooling row is in the queue, in revision order
+	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
+	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended
+	RevisionsCount     = "revisions-count"      // no row and no change is newer than the sequence
+)
+
+// Check walks every invariant of the book and of what is kept in memory, and
+// returns what is broken. It holds up writers while it runs.
+func (b *Book) Check(ctx context.Context) (found []Violation, err error) {
+	if b.opts.ReadOnly {
+		return b.check(ctx)
+	}
+	err = b.update(ctx, func(*tx) error {
+		found, err = b.check(ctx)
+		return err
+	})
+	return found, err
+}
+
+func (b *Book) check(ctx context.Context) ([]Violation, error) {
+	c := &checker{b: b}
+	fresh, err := b.readIndex(ctx, b.conn)
+	if err != nil {
+		return nil, b.classify("check", err)
+	}
+	for _, u := range fresh.broken {
+		c.broken(RowsAreReadable, "%q: %s", u.Row, u.Reason)
+	}
+	if err := c.file(ctx); err != nil {
+		return nil, b.classify("check", err)
+	}
+	if err := c.history(ctx, fresh); err != nil {
+		return nil, b.classify("check", err)
+	}
+	c.owners(fresh)
+	c.memory(fresh)
+	return c.found, nil
+}
+
+type checker struct {
+	b     *Book
+	found []Violation
+}
+
+func (c *checker) broken(invariant, format string, args ...any) {
+	c.found = append(c.found, Violation{invariant, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) file(ctx context.Context) error {
+	for _, pragma := range []string{`PRAGMA integrity_check`, `SELECT "table" || ' row ' || rowid FROM pragma_foreign_key_check`} {
+		if err := each(ctx, c.b.conn, pragma, func(s scanner) error {
+			var line *string
+			if err := s.Scan(&line); err != nil {
+				return err
+			}
+			if line == nil || *line != "ok" {
+				c.broken(FileIsWhole, "%s", text(line))
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func text(s *string) string {
+	if s == nil {
+		return "a row without a number breaks a foreign key"
+	}
+	return *s
+}
+
+func (c *checker) owners(x *index) {
+	seen := make(map[Owner]netip.Addr)
+	for _, l := range x.byAddr {
+		if l.State.Open() {
+			if other, ok := seen[l.Owner()]; ok {
+				c.broken(OneLeasePerOwner, "%s and %s both belong to %q", other, l.Addr, l.UID)
+			}
+			seen[l.Owner()] = l.Addr
+		}
+		if p := x.pools[l.PoolUID].pool; !p.Prefix.Contains(l.Addr) {
+			c.broken(AddressInPool, "%s is not in %s", l.Addr, p.Prefix)
+		}
+		if l.Rev > x.rev {
+			c.broken(RevisionsCount, "%s is at %d, the sequence at %d", l.Addr, l.Rev, x.rev)
+		}
+	}
+}
+
+func (c *checker) memory(fresh *index) {
+	mem := c.b.idx
+	for a, l := range fresh.byAddr {
+		if m := mem.byAddr[a]; m == nil || !reflect.DeepEqual(m.row(), l.row()) {
+			c.broken(MemoryEqualsTable, "%s: the table has %+v, memory %+v", a, l, m)
+		}
+	}
+	for a := range mem.byAddr {
+		if fresh.byAddr[a] == nil {
+			c.broken(MemoryEqualsTable, "%s is in memory only", a)
+		}
+	}
+	if mem.rev != fresh.rev {
+		c.broken(MemoryEqualsTable, "revision %d in memory, %d in the table", mem.rev, fresh.rev)
+	}
+	if !reflect.DeepEqual(mem.tombs, fresh.tombs) && !c.sameTombs(mem, fresh) {
+		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombs, fresh.tombs)
+	}
+	for uid, pi := range fresh.pools {
+		m := mem.pools[uid]
+		if m == nil {
+			c.broken(MemoryEqualsTable, "pool %s is not in memory", pi.pool.Name)
+			continue
+		}
+		for _, s := range States() {
+			if m.count[s] != pi.count[s] {
+				c.broken(CountsEqualRecount, "pool %s counts %d %s, there are %d", pi.pool.Name, m.count[s], s, pi.count[s])
+			}
+		}
+		if got, want := slices.Collect(valuesOf(m)), slices.Collect(valuesOf(pi)); !slices.Equal(got, want) {
+			c.broken(CoolingIsQueued, "pool %s: %v in memory, %v in the table", pi.pool.Name, got, want)
+		}
+		c.free(mem, m)
+	}
+}
+
+func (c *checker) sameTombs(mem, fresh *index) bool {
+	if len(mem.tombs) != len(fresh.tombs) {
+		return false
+	}
+	for uid, t := range mem.tombs {
+		f, ok := fresh.tombs[uid]
+		if !ok || f.attempt != t.attempt || f.at.Boottime != t.at.Boottime || f.at.BootID != t.at.BootID {
+			return false
+		}
+	}
+	return true
+}
+
+// valuesOf yields the addresses of a pool's cooling queue, oldest first.
+func valuesOf(pi *poolIndex) func(func(netip.Addr) bool) {
+	return func(yield func(netip.Addr) bool) {
+		pi.cooling.Scan(func(_ int64, l *Lease) bool { return yield(l.Addr) })
+	}
+}
+
+// free holds the lock for reading: holds change without the writer.
+func (c *checker) free(x *index, pi *poolIndex) {
+	c.b.mu.RLock()
+	defer c.b.mu.RUnlock()
+	taken := make(map[netip.Addr]bool)
+	for a, l := range x.byAddr {
+		if l.PoolUID == pi.pool.UID {
+			taken[a] = true
+		}
+	}
+	for _, set := range []map[netip.Addr]struct{}{pi.held, pi.walled} {
+		for a := range set {
+			taken[a] = true
+		}
+	}
+	rest := pi.free.count()
+	for a := range taken {
+		if pi.free.has(a) {
+			c.broken(FreeIsTheRest, "%s is free and taken", a)
+		}
+		if usable, _ := pi.pool.usable(a); usable {
+			rest = saturatingAdd(rest, 1)
+		}
+	}
+	if rest != pi.size {
+		c.broken(FreeIsTheRest, "pool %s has %d usable addresses, %d accounted for", pi.pool.Name, pi.size, rest)
+	}
+}
+
+func (c *checker) history(ctx context.Context, x *index) error {
+	last := make(map[netip.Addr]Change)
+	var oldest, newest int64
+	if err := each(ctx, c.b.conn, `SELECT `+changeColumns+` FROM changes ORDER BY rev`, func(s scanner) error {
+		ch, err := scanChange(s)
+		if err != nil {
+			return err
+		}
+		if oldest == 0 {
+			oldest = ch.Rev
+		}
+		newest = ch.Rev
+		if !ch.Addr.IsValid() {
+			return nil
+		}
+		if before, ok := last[ch.Addr]; ok && before.To != ch.From {
+			c.broken(HistoryIsAChain, "%s: revision %d left it %s, %d found it %s", ch.Addr, before.Rev, before.To, ch.Rev, ch.From)
+		}
+		last[ch.Addr] = ch
+		return nil
+	}); err != nil {
+		return err
+	}
+	if newest > x.rev {
+		c.broken(RevisionsCount, "a change is at %d, the sequence at %d", newest, x.rev)
+	}
+	for a, ch := range last {
+		l := x.byAddr[a]
+		switch {
+		case l == nil && ch.To != Free && !x.isBroken(a):
+			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)
+		case l != nil && (l.State != ch.To || l.ID != ch.LeaseID || l.Rev != ch.Rev):
+			c.broken(RowsHaveTheirLast, "%s is %s at %d, revision %d made it %s", a, l.State, l.Rev, ch.Rev, ch.To)
+		}
+	}
+	for a, l := range x.byAddr {
+		if _, ok := last[a]; !ok && l.Rev >= oldest {
+			c.broken(RowsHaveTheirLast, "%s is %s, no change made it so", a, l.State)
+		}
+	}
+	return nil
+}
+
+func (x *index) isBroken(a netip.Addr) bool {
+	return slices.ContainsFunc(x.broken, func(u Unreadable) bool { return u.addr == a })
+}

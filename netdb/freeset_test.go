@@ -1,0 +1,97 @@
+package netdb
+
+import (
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The set of ranges is compared with a plain set of addresses.
+func TestFreesetAgainstAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		base := rapid.SampledFrom([]string{"0.0.0.0", "10.0.0.0", "255.255.255.192", "fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0"}).Draw(t, "base")
+		all := make([]netip.Addr, 0, 64)
+		for a := netip.MustParseAddr(base); len(all) < 64; a = a.Next() {
+			all = append(all, a)
+		}
+		s, model := newFreeset(), make(map[netip.Addr]bool)
+		index := rapid.IntRange(0, len(all)-1)
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				i := index.Draw(t, "from")
+				j := i
+				for n := rapid.IntRange(0, 8).Draw(t, "more"); n > 0 && j+1 < len(all) && !model[all[j+1]]; n-- {
+					j++
+				}
+				if model[all[i]] {
+					t.Skip("taken")
+				}
+				s.add(Range{all[i], all[j]})
+				for ; i <= j; i++ {
+					model[all[i]] = true
+				}
+			},
+			"remove": func(t *rapid.T) {
+				a := all[index.Draw(t, "at")]
+				if got := s.remove(a); got != model[a] {
+					t.Fatalf("remove %s = %v", a, got)
+				}
+				delete(model, a)
+			},
+			"removeRange": func(t *rapid.T) {
+				i := index.Draw(t, "from")
+				j := min(len(all)-1, i+rapid.IntRange(0, 20).Draw(t, "more"))
+				s.removeRange(Range{all[i], all[j]})
+				for ; i <= j; i++ {
+					delete(model, all[i])
+				}
+			},
+			"": func(t *rapid.T) {
+				if s.count() != uint64(len(model)) {
+					t.Fatalf("count %d, want %d", s.count(), len(model))
+				}
+				i := index.Draw(t, "next")
+				var want netip.Addr
+				for k := range all {
+					if a := all[(i+k)%len(all)]; model[a] {
+						want = a
+						break
+					}
+				}
+				if got, ok := s.next(all[i]); got != want || ok != want.IsValid() {
+					t.Fatalf("next(%s) = %s, want %s", all[i], got, want)
+				}
+				seen := make(map[netip.Addr]bool)
+				for _, a := range s.upcoming(all[i], 100) {
+					if !model[a] || seen[a] {
+						t.Fatalf("upcoming gave %s", a)
+					}
+					seen[a] = true
+				}
+				if len(seen) != len(model) {
+					t.Fatalf("upcoming gave %d of %d", len(seen), len(model))
+				}
+			},
+		})
+	})
+}
+
+func TestRangeSize(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"10.0.0.0/24": 256, "10.0.0.1": 1, "10.0.0.1-10.0.0.9": 9, "fd00::/64": 1<<64 - 1, "fd00::/63": 1<<64 - 1, "::/0": 1<<64 - 1,
+	} {
+		r, err := ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.size() != want {
+			t.Errorf("%s has %d addresses, want %d", text, r.size(), want)
+		}
+	}
+	for _, text := range []string{"", "x", "10.0.0.9-10.0.0.1", "10.0.0.1-fd00::1", "10.0.0.1-"} {
+		if r, err := ParseRange(text); err == nil {
+			t.Errorf("%q is read as %s", text, r)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package netdb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/tidwall/btree"
+)
+
+// index is what the book keeps in memory: everything, derived from the table
+// at open and after each commit. It can be thrown away at any line and loaded
+// again; choosing an address and finding an owner read only this and never
+// scan.
+type index struct {
+	rev    int64
+	pools  map[string]*poolIndex // by uid
+	order  []*poolIndex          // as created
+	byAddr map[netip.Addr]*Lease
+	byID   map[string]*Lease
+	byUID  map[string][]*Lease // open leases of a sandbox uid: one an interface
+	tombs  map[string]tombstone
+	broken []Unreadable
+}
+
+// poolIndex is one pool's share of the index.
+type poolIndex struct {
+	pool    *Pool
+	size    uint64
+	free    freeset                   // no row, not held, usable
+	cursor  netip.Addr                // where the walk over the never-used goes on
+	cooling *btree.Map[int64, *Lease] // by the revision that made them cool: oldest first
+	own     map[Owner]*Lease          // an owner's last cooling address
+	held    map[netip.Addr]struct{}   // offered to a caller, not committed yet
+	count   map[State]int             // rows by state
+	walled  map[netip.Addr]struct{}   // occupied by a row that cannot be read
+}
+
+// An Unreadable row is reported and skipped, never dropped. Its address, when
+// that much can be read, is not handed out.
+type Unreadable struct {
+	Row    string // the row's ip as stored
+	Reason string
+	addr   netip.Addr
+}
+
+type tombstone struct {
+	attempt int64
+	at      Stamp
+}
+
+func newIndex() *index {
+	return &index{
+		pools:  make(map[string]*poolIndex),
+		byAddr: make(map[netip.Addr]*Lease),
+		byID:   make(map[string]*Lease),
+		byUID:  make(map[string][]*Lease),
+		tombs:  make(map[string]tombstone),
+	}
+}
+
+// addPool makes a pool known, with every usable address free.
+func (x *index) addPool(p *Pool) *poolIndex {
+	pi := &poolIndex{
+		pool:    p,
+		free:    newFreeset(),
+		cooling: new(btree.Map[int64, *Lease]),
+		own:     make(map[Owner]*Lease),
+		held:    make(map[netip.Addr]struct{}),
+		count:   make(map[State]int),
+		walled:  make(map[netip.Addr]struct{}),
+	}
+	pi.free.add(p.hosts())
+	pi.free.remove(p.Gateway)
+	for _, r := range p.Exclude {
+		pi.free.removeRange(r)
+	}
+	pi.size = pi.free.count()
+	x.pools[p.UID] = pi
+	x.order = append(x.order, pi)
+	slices.SortStableFunc(x.order, func(a, b *poolIndex) int {
+		return cmp.Compare(a.pool.UID, b.pool.UID) // UUIDv7: the order of creation
+	})
+	return pi
+}
+
+// poolOf returns the pool whose prefix contains the address.
+func (x *index) poolOf(a netip.Addr) *poolIndex {
+	for _, pi := range x.order {
+		if pi.pool.Prefix.Contains(a) {
+			return pi
+		}
+	}
+	return nil
+}
+
+// open returns an owner's open lease, or nil.
+func (x *index) open(o Owner) *Lease {
+	for _, l := range x.byUID[o.UID] {
+		if l.Owner() == o {
+			return l
+		}
+	}
+	return nil
+}
+
+// replacePool makes a pool known, or known anew with its leases.
+func (x *index) replacePool(p *Pool) {
+	was := x.pools[p.UID]
+	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
+	pi := x.addPool(p)
+	if was == nil {
+		return
+	}
+	for _, l := range x.byAddr {
+		if l.PoolUID == p.UID {
+			pi.enter(l)
+		}
+	}
+	for a := range was.walled {
+		x.wall(a)
+	}
+	pi.takeHolds(was)
+}
+
+// takeHolds carries over what is offered to callers, and where the walk is.
+func (pi *poolIndex) takeHolds(was *poolIndex) {
+	pi.cursor = was.cursor
+	for a := range was.held {
+		pi.held[a] = struct{}{}
+		pi.free.remove(a)
+	}
+}
+
+// apply replaces the row of one address: old is what was there, now what is;
+// nil means no row.
+func (x *index) apply(old, now *Lease) {
+	if old != nil {
+		delete(x.byAddr, old.Addr)
+		delete(x.byID, old.ID)
+		if of := slices.DeleteFunc(x.byUID[old.UID], func(l *Lease) bool { return l == old }); len(of) > 0 {
+			x.byUID[old.UID] = of
+		} else {
+			delete(x.byUID, old.UID)
+		}
+		x.pools[old.PoolUID].leave(old)
+	}
+	if now != nil {
+		x.byAddr[now.Addr] = now
+		x.byID[now.ID] = now
+		if now.State.Open() {
+			x.byUID[now.UID] = append(x.byUID[now.UID], now)
+		}
+		x.pools[now.PoolUID].enter(now)
+		return
+	}
+	x.unhold(x.pools[old.PoolUID], old.Addr)
+}
+
+func (pi *poolIndex) leave(l *Lease) {
+	pi.count[l.State]--
+	if l.State == Cooling {
+		pi.cooling.Delete(l.Rev)
+		if pi.own[l.Owner()] == l {
+			delete(pi.own, l.Owner())
+		}
+	}
+}
+
+func (pi *poolIndex) enter(l *Lease) {
+	pi.count[l.State]++
+	pi.free.remove(l.Addr)
+	delete(pi.held, l.Addr)
+	if l.State == Cooling {
+		pi.cooling.Set(l.Rev, l)
+		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.Rev < l.Rev) {
+			pi.own[l.Owner()] = l
+		}
+	}
+}
+
+// unhold ends a hold and, when the address has no row, makes it free.
+func (x *index) unhold(pi *poolIndex, a netip.Addr) {
+	delete(pi.held, a)
+	_, walled := pi.walled[a]
+	if _, taken := x.byAddr[a]; taken || walled || pi.free.has(a) {
+		return
+	}
+	if usable, _ := pi.pool.usable(a); usable {
+		pi.free.add(Range{a, a})
+	}
+}
+
+// wall keeps an address from being handed out because a row that cannot be
+// read names it.
+func (x *index) wall(a netip.Addr) {
+	if pi := x.poolOf(a); pi != nil {
+		pi.walled[a] = struct{}{}
+		pi.free.remove(a)
+	}
+}

@@ -1,0 +1,182 @@
+package netdb
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Pick offers the address that the pool would give next, and holds it: never
+// used first, in address order, walking on from the last one given; then the
+// one released longest ago whose cooldown is over; at exhaustion, unless the
+// policy is strict, the one released longest ago whose CooldownMin is over.
+// The cost does not depend on how many leases there are.
+//
+// Nothing to offer is [ErrExhausted]; an unknown pool is [ErrNotFound].
+func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
+	now := b.opts.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pi := b.idx.pools[poolUID]
+	if pi == nil {
+		return Candidate{}, fmt.Errorf("pick from pool %s: %w", poolUID, ErrNotFound)
+	}
+	if a, ok := pi.free.next(pi.cursor); ok {
+		pi.free.remove(a)
+		pi.held[a] = struct{}{}
+		pi.cursor = a.Next()
+		return Candidate{Addr: a, Pool: pi.pool}, nil
+	}
+	if l := pi.rested(); l != nil {
+		rest := now.Since(l.Since)
+		early := rest < policy.Cooldown
+		if !early || !policy.Strict && rest >= policy.CooldownMin {
+			pi.held[l.Addr] = struct{}{}
+			return Candidate{Addr: l.Addr, Pool: pi.pool, Early: early}, nil
+		}
+	}
+	return Candidate{}, &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
+}
+
+// rested returns the cooling lease that was released longest ago and is not
+// offered to anybody. Revisions order it, not clocks.
+func (pi *poolIndex) rested() (found *Lease) {
+	pi.cooling.Scan(func(_ int64, l *Lease) bool {
+		if _, held := pi.held[l.Addr]; held {
+			return true
+		}
+		if usable, _ := pi.pool.usable(l.Addr); !usable {
+			return true
+		}
+		found = l
+		return false
+	})
+	return found
+}
+
+func (pi *poolIndex) byState() map[State]int {
+	out := make(map[State]int)
+	for _, s := range States() {
+		out[s] = pi.count[s]
+	}
+	return out
+}
+
+// PickOwn offers an owner its own last address while that is still cooling:
+// its own stale neighbours cannot hurt it. Nobody else is offered it before
+// the cooldown is over.
+func (b *Book) PickOwn(o Owner) (Candidate, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pi := b.idx.pools[o.PoolUID]
+	if pi == nil {
+		return Candidate{}, false
+	}
+	l := pi.own[o]
+	if l == nil {
+		return Candidate{}, false
+	}
+	if _, held := pi.held[l.Addr]; held {
+		return Candidate{}, false
+	}
+	if usable, _ := pi.pool.usable(l.Addr); !usable {
+		return Candidate{}, false
+	}
+	pi.held[l.Addr] = struct{}{}
+	return Candidate{Addr: l.Addr, Pool: pi.pool}, true
+}
+
+// PickAddr offers one wished address, if its owner-to-be may have it:
+// [ErrNotInPool], [ErrTaken] (also while another call is offered it, or while
+// it cools after somebody else) or [ErrQuarantined].
+func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
+	now := b.opts.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pi := b.idx.pools[o.PoolUID]
+	if pi == nil {
+		return Candidate{}, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
+	}
+	if usable, note := pi.pool.usable(a); !usable {
+		return Candidate{}, fmt.Errorf("address %s: %w %s: it is %s", a, ErrNotInPool, pi.pool.Name, note)
+	}
+	if _, walled := pi.walled[a]; walled {
+		return Candidate{}, fmt.Errorf("address %s: %w by a row that cannot be read; see doctor", a, ErrTaken)
+	}
+	if _, held := pi.held[a]; held {
+		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
+	}
+	if l := b.idx.byAddr[a]; l != nil {
+		rest := now.Since(l.Since)
+		switch {
+		case l.State == Quarantined:
+			return Candidate{}, fmt.Errorf("address %s: %w", a, ErrQuarantined)
+		case l.State != Cooling:
+			return Candidate{}, fmt.Errorf("address %s: %w: %s by sandbox %q", a, ErrTaken, l.State, l.Sandbox)
+		case l.Owner() != o && rest < policy.Cooldown:
+			return Candidate{}, fmt.Errorf("address %s: %w: it cools for another %v", a, ErrTaken, policy.Cooldown-rest)
+		}
+	}
+	pi.free.remove(a)
+	pi.held[a] = struct{}{}
+	return Candidate{Addr: a, Pool: pi.pool}, nil
+}
+
+// Drop ends the hold on a candidate that was not taken. It may be called
+// after [Book.Reserve] too, and twice.
+func (b *Book) Drop(c Candidate) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if pi := b.idx.pools[c.Pool.UID]; pi != nil {
+		if _, held := pi.held[c.Addr]; held {
+			b.idx.unhold(pi, c.Addr)
+		}
+	}
+}
+
+// Upcoming lists up to n addresses that [Book.Pick] would offer next, for
+// those who look ahead. It holds nothing.
+func (b *Book) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
+	now := b.opts.Now()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	pi := b.idx.pools[poolUID]
+	if pi == nil {
+		return nil
+	}
+	out := pi.free.upcoming(pi.cursor, n)
+	pi.cooling.Scan(func(_ int64, l *Lease) bool {
+		if len(out) >= n || now.Since(l.Since) < policy.CooldownMin {
+			return false
+		}
+		if usable, _ := pi.pool.usable(l.Addr); usable {
+			out = append(out, l.Addr)
+		}
+		return true
+	})
+	return out
+}
+
+// Pools returns the pools as created.
+func (b *Book) Pools() []*Pool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	out := make([]*Pool, len(b.idx.order))
+	for i, pi := range b.idx.order {
+		out[i] = pi.pool
+	}
+	return out
+}
+
+// An ExhaustedError says what the pool is full of. It is [ErrExhausted].
+type ExhaustedError struct {
+	Pool    string
+	ByState map[State]int
+}
+
+func (e *ExhaustedError) Error() string {
+	return fmt.Sprintf("%v: %s holds %d reserved, %d bound, %d paused, %d releasing, %d cooling, %d quarantined",
+		ErrExhausted, e.Pool, e.ByState[Reserved], e.ByState[Bound], e.ByState[Paused],
+		e.ByState[Releasing], e.ByState[Cooling], e.ByState[Quarantined])
+}
+
+func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

@@ -1,0 +1,178 @@
+package netdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of what a caller may write into the book.
+const (
+	MaxName      = 253 // bytes of a sandbox's name or uid
+	MaxInterface = 15  // IFNAMSIZ without its NUL
+	MaxLabels    = 64
+	MaxLabelKey  = 253
+	MaxLabelText = 4096
+	MaxBindWait  = 24 * time.Hour
+)
+
+// Check returns a [FieldError] for the first argument that cannot be stored.
+func (r *Reservation) Check() error {
+	if err := checkName("sandbox", r.Sandbox); err != nil {
+		return err
+	}
+	if err := checkName("uid", r.UID); err != nil {
+		return err
+	}
+	if err := checkInterface(r.Interface); err != nil {
+		return err
+	}
+	if r.Attempt < 1 {
+		return invalid("attempt", "%d is below 1", r.Attempt)
+	}
+	if r.BindWithin <= 0 || r.BindWithin > MaxBindWait {
+		return invalid("bind_within", "%v is not above 0 and up to %v", r.BindWithin, MaxBindWait)
+	}
+	return checkLabels(r.Labels)
+}
+
+func checkName(field, s string) error {
+	switch {
+	case s == "":
+		return invalid(field, "is empty")
+	case len(s) > MaxName:
+		return invalid(field, "has %d bytes, more than %d", len(s), MaxName)
+	case !utf8.ValidString(s):
+		return invalid(field, "is not UTF-8")
+	}
+	return nil
+}
+
+func checkInterface(s string) error {
+	if s == "" || len(s) > MaxInterface || s == "." || s == ".." {
+		return invalid("interface", "%q is no interface name of 1 to %d bytes", s, MaxInterface)
+	}
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f || c == '/' || c == ':' {
+			return invalid("interface", "%q has a character that an interface name cannot have", s)
+		}
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return invalid("labels", "%d are more than %d", len(labels), MaxLabels)
+	}
+	for k, v := range labels {
+		switch {
+		case k == "" || len(k) > MaxLabelKey || !utf8.ValidString(k):
+			return invalid("labels", "key %.40q is not 1 to %d bytes of UTF-8", k, MaxLabelKey)
+		case len(v) > MaxLabelText || !utf8.ValidString(v):
+			return invalid("labels", "value of %.40q is not up to %d bytes of UTF-8", k, MaxLabelText)
+		}
+	}
+	return nil
+}
+
+// An OwnedError says that the owner has an open lease already. Nothing was
+// reserved.
+type OwnedError struct{ Lease *Lease }
+
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("sandbox %q already holds %s", e.Lease.Sandbox, e.Lease.Addr)
+}
+
+// Reserve takes every candidate for its sandbox, or none. It returns once
+// that is durable.
+//
+// Errors: [OwnedError] (the owner has a lease), [ErrCancelled], [ErrTaken],
+// [FieldError], whatever Unseen returned, and those of the file.
+func (b *Book) Reserve(ctx context.Context, who Who, rs ...Reservation) ([]*Lease, error) {
+	for i := range rs {
+		if err := rs[i].Check(); err != nil {
+			return nil, err
+		}
+	}
+	var out []*Lease
+	err := b.update(ctx, func(t *tx) error {
+		out = out[:0]
+		for _, r := range rs {
+			l, err := b.reserve(t, who, r)
+			if err != nil {
+				return err
+			}
+			out = append(out, l)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (b *Book) reserve(t *tx, who Who, r Reservation) (*Lease, error) {
+	pool := r.Candidate.Pool
+	now := Lease{
+		Addr: r.Candidate.Addr, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Reserved,
+		Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
+		BindWithin: r.BindWithin, Labels: r.Labels, Evidence: r.Evidence,
+	}
+	if stone := t.tomb(r.UID); stone.attempt >= r.Attempt && t.now.Since(stone.at) < b.opts.Tombstone {
+		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ErrCancelled)
+	}
+	if held := t.open(now.Owner()); held != nil {
+		return nil, &OwnedError{held}
+	}
+	old := t.at(now.Addr)
+	if old != nil && old.State != Cooling {
+		return nil, fmt.Errorf("address %s: %w", now.Addr, ErrTaken)
+	}
+	if r.Unseen != nil {
+		if err := r.Unseen(); err != nil {
+			return nil, err
+		}
+	}
+	return t.move(who, old, now, r.Evidence)
+}
+
+// Renew notes that a higher attempt of the same sandbox uses the lease now,
+// so that a late cancel of a lower one leaves it alone. The same or a lower
+// attempt changes nothing.
+func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64) (*Lease, error) {
+	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if stone := t.tomb(l.UID); stone.attempt >= attempt && t.now.Since(stone.at) < b.opts.Tombstone {
+			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", l.Sandbox, attempt, ErrCancelled)
+		}
+		if attempt <= l.Attempt {
+			return l, nil
+		}
+		now := *l
+		now.Attempt = attempt
+		return t.move(who, l, now, nil)
+	})
+}
+
+// updateLease runs fn on the row with an id.
+func (b *Book) updateLease(ctx context.Context, id string, fn func(*tx, *Lease) (*Lease, error)) (*Lease, error) {
+	var out *Lease
+	err := b.update(ctx, func(t *tx) error {
+		l := t.lease(id)
+		if l == nil {
+			return errEnded
+		}
+		var err error
+		out, err = fn(t, l)
+		return err
+	})
+	if errors.Is(err, errEnded) {
+		_, err = b.ended(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

@@ -1,0 +1,145 @@
+package netdb
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// key is the address as 16 bytes that sort as numbers do. Text does not:
+// 10.8.64.10 comes before 10.8.64.2.
+func key(a netip.Addr) []byte {
+	k := a.As16()
+	return k[:]
+}
+
+const leaseColumns = `ip, key, pool_uid, id, state, sandbox, uid, interface, attempt, rev,
+	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
+	bind_within, containers, netns, host_interface, mac, labels, evidence, reason`
+
+const (
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,
+		?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24)`
+	// The fence: a row is replaced or removed only as the caller saw it.
+	updateLease = `UPDATE leases SET (` + leaseColumns + `) = (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,
+		?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24) WHERE ip = ?1 AND id = ?25 AND rev = ?26`
+	deleteLease = `DELETE FROM leases WHERE ip = ?1 AND id = ?2 AND rev = ?3`
+
+	changeColumns = `rev, wall, boottime, boot_id, ip, lease_id, pool_uid, pool, sandbox, uid, interface,
+		from_state, to_state, actor, peer, reason, evidence`
+	insertChange = `INSERT INTO changes (` + changeColumns + `, subject)
+		VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
+)
+
+func (l *Lease) row() []any {
+	return []any{l.Addr.String(), key(l.Addr), l.PoolUID, l.ID, string(l.State), l.Sandbox, l.UID, l.Interface,
+		l.Attempt, l.Rev,
+		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
+		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
+		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
+		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason}
+}
+
+// encode writes v as JSON, or as nothing when it is empty.
+func encode(v any, n int) string {
+	if n == 0 {
+		return ""
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps and slices of strings always marshal
+	}
+	return string(b)
+}
+
+type scanner interface{ Scan(dest ...any) error }
+
+// scanLease reads one row. The row's own text of the address comes back even
+// when the rest cannot be read.
+func scanLease(s scanner) (l *Lease, ip string, err error) {
+	l = new(Lease)
+	var (
+		k                                   []byte
+		createdWall, createdBoot, sinceWall int64
+		sinceBoot, bindWithin               int64
+		containers, labels, evidence        string
+	)
+	err = s.Scan(&ip, &k, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
+		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
+		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason)
+	if err != nil {
+		return nil, ip, err
+	}
+	l.Created.Wall, l.Created.Boottime = time.Unix(0, createdWall), time.Duration(createdBoot)
+	l.Since.Wall, l.Since.Boottime = time.Unix(0, sinceWall), time.Duration(sinceBoot)
+	l.BindWithin = time.Duration(bindWithin)
+	if l.Addr, err = netip.ParseAddr(ip); err != nil {
+		return nil, ip, fmt.Errorf("ip %q is no address", ip)
+	}
+	if l.Addr.String() != ip {
+		return nil, ip, fmt.Errorf("ip %q is not spelled %s", ip, l.Addr)
+	}
+	if string(k) != string(key(l.Addr)) {
+		return nil, ip, fmt.Errorf("key %x is not that of %s", k, ip)
+	}
+	if !known(l.State) {
+		return nil, ip, fmt.Errorf("state %q is unknown", l.State)
+	}
+	if containers != "" {
+		if err := json.Unmarshal([]byte(containers), &l.Containers); err != nil {
+			return nil, ip, fmt.Errorf("containers: %w", err)
+		}
+	}
+	if labels != "" {
+		if err := json.Unmarshal([]byte(labels), &l.Labels); err != nil {
+			return nil, ip, fmt.Errorf("labels: %w", err)
+		}
+	}
+	if evidence != "" {
+		if !json.Valid([]byte(evidence)) {
+			return nil, ip, fmt.Errorf("evidence is no JSON")
+		}
+		l.Evidence = json.RawMessage(evidence)
+	}
+	return l, ip, nil
+}
+
+func known(s State) bool {
+	for _, k := range States() {
+		if s == k {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Change) row(subject string) []any {
+	ip := ""
+	if c.Addr.IsValid() {
+		ip = c.Addr.String()
+	}
+	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, ip, c.LeaseID,
+		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, string(c.From), string(c.To),
+		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, string(c.Evidence), subject}
+}
+
+func scanChange(s scanner) (Change, error) {
+	var (
+		c              Change
+		ip, evidence   string
+		wall, boottime int64
+	)
+	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, &ip, &c.LeaseID, &c.PoolUID, &c.Pool,
+		&c.Sandbox, &c.UID, &c.Interface, (*string)(&c.From), (*string)(&c.To),
+		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &evidence)
+	if err != nil {
+		return c, err
+	}
+	c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boottime)
+	c.Addr, _ = netip.ParseAddr(ip) // "" for a change of a pool; a broken one is shown as unknown
+	if evidence != "" {
+		c.Evidence = json.RawMessage(evidence)
+	}
+	return c, nil
+}

@@ -1,0 +1,74 @@
+package netdb
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func openForTest(t *testing.T) *Book {
+	t.Helper()
+	b, err := Open(filepath.Join(t.TempDir(), "book.db"), Options{
+		Synchronous: "full", QuarantineShare: 0.25, Tombstone: time.Hour, KeepChanges: 1000, KeepFor: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// Every (actor, state, state) is tried against the table of moves and against
+// the schema's CHECK: they must say the same.
+func TestTheTableOfMovesAgreesWithTheSchema(t *testing.T) {
+	b := openForTest(t)
+	states := append([]State{Free}, States()...)
+	allowed := 0
+	for _, by := range append(Actors(), "nobody") {
+		for _, from := range states {
+			for _, to := range states {
+				c := Change{Rev: 1, At: Now(), Addr: netip.MustParseAddr("10.8.64.2"), From: from, To: to,
+					Who: Who{Actor: by, Reason: "test"}}
+				inCode := Legal(by, from, to) == nil
+				if _, err := b.conn.ExecContext(context.Background(), `SAVEPOINT one`); err != nil {
+					t.Fatal(err)
+				}
+				_, err := b.sql.insertChange.Exec(c.row("lease")...)
+				if inSchema := err == nil; inCode != inSchema {
+					t.Errorf("%s: %s to %s: code says %v, the schema says %v (%v)", by, from, to, inCode, inSchema, err)
+				}
+				if _, err := b.conn.ExecContext(context.Background(), `ROLLBACK TO one; RELEASE one`); err != nil {
+					t.Fatal(err)
+				}
+				if inCode {
+					allowed++
+				}
+			}
+		}
+	}
+	want := 0
+	for _, m := range moves {
+		want += len(m.by)
+	}
+	if allowed != want {
+		t.Errorf("%d moves are allowed, the table has %d", allowed, want)
+	}
+}
+
+// What the design forbids in so many words.
+func TestForbiddenMoves(t *testing.T) {
+	for _, by := range Actors() {
+		for _, m := range [][2]State{
+			{Paused, Cooling}, {Bound, Cooling}, {Reserved, Cooling}, {Bound, Free}, {Paused, Free}, {Releasing, Free},
+			{Releasing, Bound}, {Releasing, Reserved}, {Quarantined, Free}, {Quarantined, Reserved}, {Bound, Reserved},
+		} {
+			if Legal(by, m[0], m[1]) == nil {
+				t.Errorf("%s may move %s to %s", by, m[0], m[1])
+			}
+		}
+		if by != ByWatchdog && Legal(by, Releasing, Cooling) == nil {
+			t.Errorf("%s may make an address cool", by)
+		}
+	}
+}
