@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+func (c *ctl) allocateCommand() *cobra.Command {
+	var (
+		req    api.AllocateRequest
+		within time.Duration
+		pairs  []string
+	)
+	family := newChoice("", string(api.V4), string(api.V6), string(api.Dual))
+	cmd := &cobra.Command{
+		Use:   "allocate SANDBOX",
+		Short: "Take an address for a sandbox",
+		Long: `Asks for an address that nobody holds and nobody is seen on. Asked again for
+the same sandbox uid, pool, interface and family it answers with the same
+lease. An address that is not bound in time is given back. -q prints the
+lease ids.`,
+		Example: `  ipamctl allocate web-1
+  ipamctl allocate web-1 --family dual --bind-within 15m
+  ipamctl allocate web-1 --address 10.8.64.7 --label tier=front`,
+		Args:              exactly("the sandbox's name"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if req.Labels, err = someLabels(pairs); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("attempt") && req.Attempt < 1 {
+				return usageError{message: "--attempt must be 1 or more"}
+			}
+			if cmd.Flags().Changed("bind-within") {
+				if within <= 0 {
+					return usageError{message: "--bind-within must be above 0"}
+				}
+				req.BindWithin = within.String()
+			}
+			req.Sandbox, req.Family = args[0], api.Family(family.value)
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			reply, err := ipamd.Allocate(ctx, req)
+			if err != nil {
+				return err
+			}
+			return c.answer(reply, leaseIDs(reply.Leases), func(p *page) { c.drawAllocation(p, reply) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.UID, "uid", "", "the sandbox's incarnation, a `uid`; its name when left out")
+	f.Int64Var(&req.Attempt, "attempt", 0, "the `number` of this attempt, from 1")
+	f.StringVar(&req.Pool, "pool", "", "from this `pool`; the first one when left out")
+	f.Var(&family, "family", "`family`: "+family.want())
+	f.StringVar(&req.Interface, "interface", "", "the sandbox's `interface`; eth0 when left out")
+	f.StringVar(&req.Address, "address", "", "this `address` or an error")
+	f.DurationVar(&within, "bind-within", 0, "give it back unless it is bound within this `duration`")
+	f.StringArrayVar(&pairs, "label", nil, "`key=value` to keep with the lease; may be repeated")
+	c.complete(cmd, "pool", c.poolNames)
+	c.complete(cmd, "family", family.complete)
+	return cmd
+}
+
+func (c *ctl) drawAllocation(p *page, r *api.AllocateReply) {
+	for i, l := range r.Leases {
+		p.line("%s is %s for %s", p.bold(fmt.Sprintf("%s/%d", word(l.Address), l.PrefixLen)), p.state(l.State), word(l.Sandbox))
+		deadline := ""
+		if l.BindBy != nil {
+			deadline = c.when(*l.BindBy)
+		}
+		fields := [][2]string{{"lease", word(l.ID)}, {"bind by", deadline}}
+		if i < len(r.Networks) {
+			fields = append(fields, networkFields(r.Networks[i])...)
+		}
+		p.fields(fields...)
+	}
+	if r.Existing {
+		p.line("It was there before: the same sandbox asked again.")
+	}
+	if r.EarlyReuse {
+		p.line("%s", p.warn("The pool is exhausted: the cooldown of this address was cut short."))
+	}
+	for _, addr := range r.Unprobed {
+		p.line("%s", p.warn(word(addr)+" was given before the wire had time to answer a probe."))
+	}
+	for _, s := range r.Skipped {
+		p.line("%s", p.warn("Passed over "+word(s.Address)+", somebody uses it:"))
+		for _, sighting := range s.Evidence {
+			p.line("    %s: %s", word(sighting.Witness), c.seen(sighting))
+		}
+	}
+}
+
+func networkFields(n api.Network) [][2]string {
+	var routes, dns []string
+	for _, r := range n.Routes {
+		routes = append(routes, word(r.Destination)+" via "+word(r.Via))
+	}
+	for _, server := range n.DNS {
+		dns = append(dns, word(server))
+	}
+	gateway := ""
+	if n.Gateway != "" {
+		gateway = word(n.Gateway)
+	}
+	return [][2]string{
+		{"bridge", fmt.Sprintf("%s, mtu %d", word(n.Bridge), n.MTU)},
+		{"gateway", gateway},
+		{"routes", strings.Join(routes, ", ")},
+		{"dns", strings.Join(dns, ", ")},
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+func (c *ctl) bindCommand() *cobra.Command {
+	var (
+		req        api.BindRequest
+		containers []string
+	)
+	cmd := &cobra.Command{
+		Use:   "bind LEASE",
+		Short: "Tell ipamd where a lease is used",
+		Long: `Records the containers, the network namespace, the host's end of the veth and
+the MAC that carry the address. A lease counts as used from here on. The same
+content again changes nothing. -q prints the lease id.`,
+		Example: `  ipamctl bind 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d \
+      --container sandbox/web-1 --netns /run/netns/web-1 \
+      --host-interface veth7 --mac 02:42:0a:08:40:07`,
+		Args:              exactly("a lease id"),
+		ValidArgsFunction: c.leaseIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := aLease(args[0])
+			if err != nil {
+				return err
+			}
+			if req.Containers, err = someContainers(containers); err != nil {
+				return err
+			}
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			reply, err := ipamd.Bind(ctx, id, req)
+			if err != nil {
+				return err
+			}
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) { c.drawLease(p, &reply.Lease) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&containers, "container", nil, "a container as `namespace/id`; may be repeated")
+	f.StringVar(&req.Netns, "netns", "", "`path` of the network namespace")
+	f.StringVar(&req.HostInterface, "host-interface", "", "the `port` of the bridge")
+	f.StringVar(&req.MAC, "mac", "", "`mac` of the sandbox's interface")
+	return cmd
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// streams is everything of the process that a verb may touch.
+type streams struct {
+	out, err io.Writer
+	terminal bool       // out is a terminal
+	columns  func() int // its width; 0 when it has none
+	getenv   func(string) string
+	now      func() time.Time
+}
+
+// A ctl is the whole program as a value: one command line, run once.
+type ctl struct {
+	streams
+	dial  func(socket string) *client.Client
+	build build
+	root  *cobra.Command
+
+	socket  string
+	format  choice
+	quiet   bool
+	noColor bool
+	timeout time.Duration
+
+	started bool // a verb began; an error before that is in the command line
+}
+
+func newCtl(s streams, dial func(socket string) *client.Client, b build) *ctl {
+	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "json", "yaml")}
+	c.root = &cobra.Command{
+		Use:   "ipamctl",
+		Short: "See and steer the addresses that ipamd hands out",
+		Long: `ipamctl shows which sandbox holds which address on this runner, why, and since
+when, and carries out the few changes that are a person's to make. A lease is
+named by its id; no verb frees an address by naming the address.`,
+		Example: `  ipamctl status
+  ipamctl whois 10.8.64.7
+  ipamctl map
+  ipamctl leases --state bound -o json`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              c.knownVerb,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: c.begin,
+	}
+	c.root.SetOut(s.out)
+	c.root.SetErr(s.err)
+
+	socket := s.getenv("IPAMD_SOCKET")
+	if socket == "" {
+		socket = api.DefaultSocket
+	}
+	f := c.root.PersistentFlags()
+	f.StringVar(&c.socket, "socket", socket, "ipamd's unix `path`; IPAMD_SOCKET sets it too")
+	f.VarP(&c.format, "output", "o", "`format` of the answer: "+c.format.want())
+	f.BoolVarP(&c.quiet, "quiet", "q", false, "only ids, addresses or names, one a line")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "give up after this `duration`")
+	f.BoolVar(&c.noColor, "no-color", false, "no colour; so does NO_COLOR, and a pipe")
+	c.complete(c.root, "output", c.format.complete)
+
+	c.root.AddCommand(
+		c.statusCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
+		c.historyCommand(), c.mapCommand(), c.allocateCommand(), c.bindCommand(),
+		c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(),
+		c.versionCommand(), exitCodesTopic(),
+	)
+	return c
+}
+
+// run carries out one command line and returns the code to exit with.
+func (c *ctl) run(ctx context.Context, args []string) int {
+	for _, arg := range args {
+		if !utf8.ValidString(arg) { // JSON would make two names of this kind one
+			return c.report(ctx, usageError{message: fmt.Sprintf("the argument %q is not UTF-8", arg)})
+		}
+	}
+	c.root.SetArgs(args)
+	cmd, err := c.root.ExecuteContextC(ctx)
+	if err != nil && !c.started {
+		err = usageError{message: err.Error(), hint: fmt.Sprintf("see %s --help", cmd.CommandPath())}
+	}
+	return c.report(ctx, err)
+}
+
+// begin checks what all verbs share. It runs after the command line of the
+// verb itself was accepted.
+func (c *ctl) begin(*cobra.Command, []string) error {
+	if c.quiet && c.format.value != "table" {
+		return fmt.Errorf("--quiet and --output %s exclude each other", c.format.value)
+	}
+	if c.timeout <= 0 {
+		return fmt.Errorf("--timeout must be above 0, not %s", c.timeout)
+	}
+	c.started = true
+	return nil
+}
+
+// knownVerb refuses what is not a verb, with the nearest ones.
+func (c *ctl) knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("%s has no verb %s", cmd.CommandPath(), strconv.Quote(args[0]))
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return errors.New(message)
+}
+
+// call gives a verb the client and a context that ends at --timeout, later
+// by extra when the daemon was asked to wait so long.
+func (c *ctl) call(cmd *cobra.Command, extra time.Duration) (context.Context, context.CancelFunc, *client.Client) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout+extra)
+	return ctx, cancel, c.dial(c.socket)
+}
+
+// width is how many columns a line may have: COLUMNS, the terminal, or 80.
+func (c *ctl) width() int {
+	if n, err := strconv.Atoi(c.getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if n := c.columns(); n > 0 {
+		return n
+	}
+	return 80
+}
+
+// colour reports whether the answer may be coloured (https://no-color.org).
+func (c *ctl) colour() paint {
+	return paint(c.terminal && !c.noColor && c.getenv("NO_COLOR") == "" && c.getenv("TERM") != "dumb")
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A field is one pool's prefix with what is known about each address in it.
+// It holds one entry a lease, never one an address: a /64 is as cheap as a
+// /24.
+type field struct {
+	pool     api.Pool
+	all      stretch
+	reserved map[netip.Addr]byte // by the rules of the family, and the gateway
+	excluded []stretch           // sorted, apart from each other
+	letters  map[netip.Addr]byte // of the leases
+	held     []netip.Addr        // the leases' addresses, sorted
+	outside  []api.Lease         // leases of the pool that its prefix no longer covers
+}
+
+func newField(pool api.Pool, leases []api.Lease) (*field, error) {
+	prefix, err := netip.ParsePrefix(pool.Prefix)
+	if err != nil {
+		return nil, fmt.Errorf("draw pool %s: %w", word(pool.Name), err)
+	}
+	f := &field{pool: pool, all: whole(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
+	f.reserve(prefix)
+	for _, text := range pool.Exclude {
+		s, err := readStretch(text)
+		if err != nil {
+			return nil, fmt.Errorf("draw pool %s: exclude %w", word(pool.Name), err)
+		}
+		if s.from.Is4() != f.all.from.Is4() {
+			continue
+		}
+		if part, ok := s.clip(f.all); ok {
+			f.excluded = append(f.excluded, part)
+		}
+	}
+	f.excluded = union(f.excluded)
+	for _, l := range leases {
+		if l.PoolUID != pool.UID {
+			continue
+		}
+		addr, err := netip.ParseAddr(l.Address)
+		if err != nil || !f.all.contains(addr) {
+			f.outside = append(f.outside, l)
+			continue
+		}
+		f.letters[addr] = letter(l.State)
+		f.held = append(f.held, addr)
+	}
+	slices.SortFunc(f.held, netip.Addr.Compare)
+	return f, nil
+}
+
+// reserve marks what a prefix keeps for itself: IPv4's network and broadcast
+// address, except on a /31 (RFC 3021) and a /32; IPv6's subnet-router
+// anycast address (RFC 4291, 2.6.1), except on a /127 (RFC 6164) and a /128.
+func (f *field) reserve(prefix netip.Prefix) {
+	if f.all.from.BitLen()-prefix.Bits() > 1 {
+		f.reserved[f.all.from] = unusable
+		if f.all.from.Is4() {
+			f.reserved[f.all.to] = unusable
+		}
+	}
+	if gw, err := netip.ParseAddr(f.pool.Gateway); err == nil && f.all.contains(gw) {
+		f.reserved[gw] = gateway
+	}
+}
+
+// at is the letter of one address.
+func (f *field) at(a netip.Addr) byte {
+	if l, ok := f.letters[a]; ok {
+		return l
+	}
+	if l, ok := f.reserved[a]; ok {
+		return l
+	}
+	if f.isExcluded(a) {
+		return excluded
+	}
+	return free
+}
+
+func (f *field) isExcluded(a netip.Addr) bool {
+	return slices.ContainsFunc(f.excluded, func(s stretch) bool { return s.contains(a) })
+}
+
+// heldIn is the leases' addresses inside s.
+func (f *field) heldIn(s stretch) []netip.Addr {
+	from, _ := slices.BinarySearchFunc(f.held, s.from, netip.Addr.Compare)
+	to, found := slices.BinarySearchFunc(f.held, s.to, netip.Addr.Compare)
+	if found {
+		to++
+	}
+	return f.held[from:to]
+}
+
+// tally counts the addresses of s by letter, without walking the free ones.
+func (f *field) tally(s stretch) map[byte]*big.Int {
+	counts := map[byte]*big.Int{}
+	add := func(l byte, n *big.Int) {
+		if counts[l] == nil {
+			counts[l] = new(big.Int)
+		}
+		counts[l].Add(counts[l], n)
+	}
+	one := big.NewInt(1)
+	outside := new(big.Int) // excluded addresses that have another letter
+	rest := s.size()
+	named := func(a netip.Addr, l byte) {
+		add(l, one)
+		rest.Sub(rest, one)
+		if f.isExcluded(a) {
+			outside.Add(outside, one)
+		}
+	}
+	for _, a := range f.heldIn(s) {
+		named(a, f.letters[a])
+	}
+	for a, l := range f.reserved {
+		if _, leased := f.letters[a]; !leased && s.contains(a) {
+			named(a, l)
+		}
+	}
+	barred := new(big.Int)
+	for _, e := range f.excluded {
+		if part, ok := e.clip(s); ok {
+			barred.Add(barred, part.size())
+		}
+	}
+	barred.Sub(barred, outside)
+	add(excluded, barred)
+	add(free, rest.Sub(rest, barred))
+	return counts
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"math/big"
+	"math/bits"
+	"net/netip"
+	"strings"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+const (
+	drawnWhole = 4096 // addresses of a pool that is drawn cell by cell, free ones too
+	drawnParts = 64   // rows and stretches of a bigger one, then it is summed up
+	group      = 16   // cells between two gaps
+	cellsMost  = 128
+	cellsLeast = 8
+)
+
+// A part is one row of cells, or a stretch that is told in words.
+type part struct {
+	stretch
+	row    bool
+	folded bool // stands for more parts than are drawn
+}
+
+// draw writes the grid of area, which lies inside the field, and the legend.
+func (f *field) draw(p *page, area stretch, width int) {
+	f.drawTitle(p, area)
+	cells, parts := f.layOut(area, width)
+	label := labelWidth(parts)
+	if cells > group && parts[0].row {
+		p.line("%s", p.dim(ruler(label, cells)))
+	}
+	for _, part := range parts {
+		if part.row {
+			p.line("%s", f.drawRow(p, part, label))
+			continue
+		}
+		words := f.words(p, f.tally(part.stretch), false)
+		if part.folded {
+			words[len(words)-1] += ";"
+			words = append(words, p.warn("not drawn: --within "+zoom(part.stretch).String()))
+		}
+		lead := part.String() + ":"
+		if one := lead + " " + strings.Join(words, ", "); textWidth(one) <= width {
+			p.line("%s", one)
+			continue
+		}
+		p.line("%s\n%s", lead, wrap(words, ", ", "  ", width))
+	}
+	p.line("\n%s", wrap(f.words(p, f.tally(area), true), "   ", "", width))
+	f.drawOutside(p)
+}
+
+func (f *field) drawTitle(p *page, area stretch) {
+	title := fmt.Sprintf("%s  %s on %s", p.bold(word(f.pool.Name)), word(f.pool.Prefix), word(f.pool.Bridge))
+	if f.pool.Gateway != "" {
+		title += ", gateway " + word(f.pool.Gateway)
+	}
+	if area != f.all {
+		title += ", only " + area.String()
+	}
+	p.line("%s", title)
+}
+
+// layOut chooses the widest rows that fit, and what the area is cut into.
+func (f *field) layOut(area stretch, width int) (cells int, parts []part) {
+	for cells = cellsMost; ; cells /= 2 {
+		if n := area.size(); cells > 1 && n.IsInt64() && n.Int64() <= int64(cells/2) {
+			continue
+		}
+		parts = f.cut(area, cells)
+		if cells <= cellsLeast || labelWidth(parts)+cells+(cells-1)/group <= width {
+			return cells, parts
+		}
+	}
+}
+
+// cut splits the area into rows of so many cells. A big area shows only the
+// rows that hold something; the rest is stretches.
+func (f *field) cut(area stretch, cells int) []part {
+	if area.size().Cmp(big.NewInt(drawnWhole)) <= 0 {
+		var parts []part
+		for row := rowOf(area.from, cells); ; row = rowOf(row.to.Next(), cells) {
+			piece, _ := row.clip(area)
+			parts = append(parts, part{stretch: piece, row: true})
+			if row.to.Compare(area.to) >= 0 {
+				return parts
+			}
+		}
+	}
+	var parts []part
+	next := area.from // the first address that is in no part yet
+	add := func(s stretch, row bool) {
+		if n := len(parts); n > 0 && !row && !parts[n-1].row && f.alike(parts[n-1].stretch, s) {
+			parts[n-1].to = s.to
+			return
+		}
+		parts = append(parts, part{stretch: s, row: row})
+	}
+	held := f.heldIn(area)
+	for len(held) > 0 {
+		row, _ := rowOf(held[0], cells).clip(area)
+		if next.Less(row.from) {
+			add(stretch{next, row.from.Prev()}, false)
+		}
+		add(row, !f.uniform(row))
+		if row.to == area.to {
+			return fold(parts)
+		}
+		next = row.to.Next()
+		held = held[len(f.heldIn(row)):]
+	}
+	add(stretch{next, area.to}, false)
+	return fold(parts)
+}
+
+// fold keeps a map from being endless: what comes after the first parts
+// becomes one stretch.
+func fold(parts []part) []part {
+	if len(parts) <= drawnParts {
+		return parts
+	}
+	rest := part{stretch: stretch{parts[drawnParts-1].from, parts[len(parts)-1].to}, folded: true}
+	return append(parts[:drawnParts-1:drawnParts-1], rest)
+}
+
+// uniform reports whether all addresses of s have one letter.
+func (f *field) uniform(s stretch) bool { return len(present(f.tally(s))) == 1 }
+
+// alike reports whether two stretches are uniform with the same letter.
+func (f *field) alike(a, b stretch) bool {
+	la, lb := present(f.tally(a)), present(f.tally(b))
+	return len(la) == 1 && len(lb) == 1 && la[0].letter == lb[0].letter
+}
+
+// rowOf is the row that an address belongs to.
+func rowOf(a netip.Addr, cells int) stretch {
+	prefix, _ := a.Prefix(a.BitLen() - bits.TrailingZeros(uint(cells)))
+	return whole(prefix)
+}
+
+// zoom is the block that shows the beginning of a stretch cell by cell.
+func zoom(s stretch) netip.Prefix {
+	prefix, _ := s.from.Prefix(s.from.BitLen() - bits.TrailingZeros(drawnWhole))
+	return prefix
+}
+
+// drawRow is the row's first address and a letter for each address. Cells
+// of one colour share their escape codes.
+func (f *field) drawRow(p *page, row part, label int) string {
+	var b, run strings.Builder
+	fmt.Fprintf(&b, "%-*s", label, row.from)
+	sgr := ""
+	flush := func() {
+		b.WriteString(p.sgr(sgr, run.String()))
+		run.Reset()
+	}
+	for i, a := 0, row.from; ; i, a = i+1, a.Next() {
+		k := kindOf(f.at(a))
+		if k.sgr != sgr || i > 0 && i%group == 0 {
+			flush()
+			sgr = k.sgr
+		}
+		if i > 0 && i%group == 0 {
+			b.WriteByte(' ')
+		}
+		run.WriteByte(k.letter)
+		if a == row.to {
+			flush()
+			return b.String()
+		}
+	}
+}
+
+// ruler numbers the groups of a row: an address is its row's plus that.
+func ruler(label, cells int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%*s", label, "")
+	for at := 0; at < cells; at += group {
+		fmt.Fprintf(&b, "%-*s", group+1, fmt.Sprintf("+%d", at))
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+func labelWidth(parts []part) int {
+	width := 0
+	for _, part := range parts {
+		if part.row {
+			width = max(width, len(part.from.String()))
+		}
+	}
+	return width + 2
+}
+
+// words tells a tally, with the letters when it is the legend. The legend
+// names free addresses also when there are none.
+func (f *field) words(p *page, counts map[byte]*big.Int, legend bool) []string {
+	var out []string
+	for _, k := range kinds() {
+		n := counts[k.letter]
+		if (n == nil || n.Sign() == 0) && (!legend || k.letter != free) {
+			continue
+		}
+		if legend {
+			out = append(out, fmt.Sprintf("%s %s %s", p.sgr(k.sgr, string(k.letter)), k.word, bigCount(n)))
+		} else {
+			out = append(out, bigCount(n)+" "+p.sgr(k.sgr, k.word))
+		}
+	}
+	return out
+}
+
+// present lists the kinds that a tally counted at least once.
+func present(counts map[byte]*big.Int) []kind {
+	var out []kind
+	for _, k := range kinds() {
+		if n := counts[k.letter]; n != nil && n.Sign() > 0 {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func bigCount(n *big.Int) string {
+	if n == nil {
+		return "0"
+	}
+	if n.IsUint64() {
+		return count(n.Uint64())
+	}
+	f, _ := new(big.Float).SetInt(n).Float64()
+	return magnitude(f)
+}
+
+// drawOutside names leases that the pool has but its prefix does not cover:
+// they stay valid and are never given again.
+func (f *field) drawOutside(p *page) {
+	const most = 8
+	for i, l := range f.outside {
+		if i == most {
+			p.line("and %s more: ipamctl leases --pool %s", count(uint64(len(f.outside)-most)), word(f.pool.Name))
+			return
+		}
+		p.line("outside %s: %s %s %s", word(f.pool.Prefix), word(l.Address), p.state(api.State(l.State)), maybe(l.Sandbox))
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import "github.com/ipamd/ipamd/api"
+
+// hintFor is the step that a person would take next after an error of the
+// daemon. It names verbs that exist, and the argument that was wrong.
+func hintFor(e *api.Error) string {
+	address, _ := e.Details["address"].(string)
+	if address == "" {
+		address = "ADDRESS"
+	}
+	switch e.Code {
+	case api.InvalidArgument:
+		if field, ok := e.Details["field"].(string); ok && field != "" {
+			return "the argument is " + field
+		}
+		return "see --help of the verb"
+	case api.NotInPool:
+		return "the pools and their prefixes: ipamctl pools"
+	case api.NotFound:
+		return "what there is: ipamctl leases, ipamctl pools"
+	case api.LeaseGone:
+		return "nothing is left to do; how it ended: ipamctl history --lease ID"
+	case api.StaleRevision:
+		return "it changed meanwhile; look again: ipamctl show LEASE"
+	case api.AttemptCancelled:
+		return "this attempt was cancelled; ask with a higher --attempt"
+	case api.AddressTaken:
+		return "who holds it: ipamctl whois " + address
+	case api.AddressQuarantined:
+		return "who was seen there: ipamctl whois " + address
+	case api.StateNotAllowed:
+		return "its state and how it came to it: ipamctl show LEASE, ipamctl history"
+	case api.PoolOverlap, api.PoolNotEmpty, api.StaleGeneration:
+		return "the pools as they are: ipamctl pools"
+	case api.IdentityMismatch:
+		return "the book belongs to another runner: ipamctl status names both"
+	case api.PoolExhausted:
+		return "what fills the pool: ipamctl map"
+	case api.ConflictLimit:
+		return "who is on these addresses: ipamctl quarantine ls, ipamctl doctor"
+	case api.EvidenceUnavailable:
+		return "which witness is silent, and why: ipamctl status"
+	case api.BridgeNotReady, api.NotReady:
+		return "what is missing: ipamctl status"
+	case api.BookReadonly:
+		return "why it cannot be written: ipamctl status; reads still work, no restart is needed"
+	case api.BookBusy:
+		return "somebody else holds the book; try again"
+	case api.Compacted:
+		return "the history before this is gone; list again"
+	case api.DeadlineExceeded:
+		return "try again, or give it more time: --timeout 1m"
+	case api.PermissionDenied:
+		return "be root, or a user that ipamd's configuration lists as a runtime"
+	default:
+		return "the daemon's log has the reason: journalctl -u ipamd"
+	}
+}

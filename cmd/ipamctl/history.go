@@ -1,0 +1,98 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+func (c *ctl) historyCommand() *cobra.Command {
+	var (
+		since, lease string
+		limit        int
+	)
+	cmd := &cobra.Command{
+		Use:   "history [IP|SANDBOX]",
+		Short: "What happened to an address, a sandbox or a lease, newest first",
+		Long: `Lists recorded changes, each with its revision, reason, actor and time; without
+an argument those of all addresses. What reads as an IP address is taken as
+one. -q prints the lease ids, each once.`,
+		Example: `  ipamctl history 10.8.64.7
+  ipamctl history web-1 --since 1h
+  ipamctl history --since 2026-11-21T14:00:00Z --limit 500 -o json`,
+		Args:              atMost("an IP address or a sandbox"),
+		ValidArgsFunction: c.addressesOrSandboxes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter := client.HistoryFilter{LeaseID: lease, Limit: limit}
+			if limit < 1 {
+				return usageError{message: "--limit must be 1 or more"}
+			}
+			if since != "" {
+				at, err := c.readSince(since)
+				if err != nil {
+					return err
+				}
+				filter.Since = at
+			}
+			if len(args) == 1 {
+				if addr, err := netip.ParseAddr(args[0]); err == nil {
+					filter.Address = addr.String()
+				} else {
+					filter.Sandbox = args[0]
+				}
+			}
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			list, err := ipamd.History(ctx, filter)
+			if err != nil {
+				return err
+			}
+			switch n := len(list.Changes); {
+			case n == 0:
+				c.note("no recorded change matches. ipamctl history shows the newest of all.")
+			case n == limit:
+				c.note("the newest %s; older ones: --limit", plural(n, "change"))
+			}
+			return c.answer(list, changedLeases(list.Changes), func(p *page) {
+				if len(list.Changes) > 0 {
+					c.drawChanges(p, list.Changes, true)
+				}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&since, "since", "", "only changes after this: a `time` as RFC 3339, or a duration back from now")
+	f.StringVar(&lease, "lease", "", "only changes of this lease `id`")
+	f.IntVar(&limit, "limit", 50, "at most this `number` of changes")
+	c.complete(cmd, "lease", c.leaseIDs)
+	return cmd
+}
+
+// readSince reads "1h" or "2026-11-21T14:00:00Z".
+func (c *ctl) readSince(s string) (time.Time, error) {
+	if back, err := time.ParseDuration(s); err == nil && back >= 0 {
+		return c.now().Add(-back), nil
+	}
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		return at, nil
+	}
+	return time.Time{}, usageError{
+		message: "--since " + word(s) + " is neither a duration nor a time",
+		hint:    "for example --since 90m, or --since 2026-11-21T14:00:00Z",
+	}
+}
+
+func changedLeases(changes []api.Change) []string {
+	var ids []string
+	for _, ch := range changes {
+		if ch.LeaseID != "" && !slices.Contains(ids, ch.LeaseID) {
+			ids = append(ids, ch.LeaseID)
+		}
+	}
+	return ids
+}

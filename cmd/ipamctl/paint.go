@@ -1,0 +1,95 @@
+package main
+
+import (
+	"github.com/ipamd/ipamd/api"
+)
+
+// paint colours text when it is true and leaves it alone when not. Colour
+// only repeats what the words and letters say already.
+type paint bool
+
+func (p paint) sgr(code, text string) string {
+	if !p || code == "" || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (p paint) bold(text string) string { return p.sgr("1", text) }
+func (p paint) dim(text string) string  { return p.sgr("2", text) }
+func (p paint) good(text string) string { return p.sgr("32", text) }
+func (p paint) warn(text string) string { return p.sgr("33", text) }
+func (p paint) bad(text string) string  { return p.sgr("1;31", text) }
+
+// state is a state's word in its own colour.
+func (p paint) state(s api.State) string {
+	for _, k := range kinds() {
+		if k.word == string(s) {
+			return p.sgr(k.sgr, k.word)
+		}
+	}
+	return sentence(string(s))
+}
+
+// A kind is what an address can be, for the eye: the states of a lease, and
+// the reasons why an address is never handed out.
+type kind struct {
+	letter byte
+	word   string
+	sgr    string
+}
+
+// kinds lists every kind in the order of the legend.
+func kinds() []kind {
+	return []kind{
+		{free, string(api.Free), "2"},
+		{'r', string(api.Reserved), "33"},
+		{'B', string(api.Bound), "32"},
+		{'p', string(api.Paused), "34"},
+		{'x', string(api.Releasing), "35"},
+		{'c', string(api.Cooling), "36"},
+		{'Q', string(api.Quarantined), "1;31"},
+		{gateway, "gateway", "2"},
+		{unusable, "not usable", "2"},
+		{excluded, "excluded", "2"},
+		{unknown, "unknown", "1;33"},
+	}
+}
+
+// The letters of addresses without a lease, and of a lease whose state is
+// newer than this program.
+const (
+	free     = '.'
+	gateway  = 'G'
+	unusable = '#'
+	excluded = '-'
+	unknown  = '?'
+)
+
+// letter is the letter of a lease's state.
+func letter(s api.State) byte {
+	for _, k := range kinds() {
+		if k.word == string(s) {
+			return k.letter
+		}
+	}
+	return unknown
+}
+
+// states lists the states that a lease can be in.
+func states() []string {
+	return []string{
+		string(api.Reserved), string(api.Bound), string(api.Paused),
+		string(api.Releasing), string(api.Cooling), string(api.Quarantined),
+	}
+}
+
+// kindOf is the kind with a letter.
+func kindOf(letter byte) kind {
+	for _, k := range kinds() {
+		if k.letter == letter {
+			return k
+		}
+	}
+	return kind{letter: unknown, word: "unknown"}
+}

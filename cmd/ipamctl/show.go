@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+func (c *ctl) showCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show LEASE|SANDBOX",
+		Short: "Everything about one lease, or about each lease of a sandbox",
+		Long: `Shows where a lease is used and what was seen of it. What has the form of a
+lease id is looked up as one first. The answer is always a list. -q prints
+the lease ids.`,
+		Example:           "  ipamctl show web-1\n  ipamctl show 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d -o yaml",
+		Args:              exactly("a lease id or a sandbox"),
+		ValidArgsFunction: c.leasesOrSandboxes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			list, err := lookUp(ctx, ipamd, args[0])
+			if err != nil {
+				return err
+			}
+			return c.answer(list, leaseIDs(list.Leases), func(p *page) {
+				for i := range list.Leases {
+					if i > 0 {
+						p.line("")
+					}
+					c.drawLease(p, &list.Leases[i])
+				}
+			})
+		},
+	}
+	return cmd
+}
+
+// lookUp finds the leases that a person means by a name.
+func lookUp(ctx context.Context, ipamd *client.Client, name string) (*api.LeaseList, error) {
+	var gone error
+	if looksLikeLease(name) {
+		reply, err := ipamd.Lease(ctx, name)
+		if err == nil {
+			return &api.LeaseList{Leases: []api.Lease{reply.Lease}, Revision: reply.Revision, Epoch: reply.Epoch}, nil
+		}
+		if !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrLeaseGone) {
+			return nil, err
+		}
+		gone = err
+	}
+	list, err := ipamd.Leases(ctx, client.LeaseFilter{Sandbox: name})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(list.Leases) > 0:
+		return list, nil
+	case gone != nil:
+		return nil, gone
+	}
+	return nil, fmt.Errorf("show %s: %w", word(name), &api.Error{
+		Code: api.NotFound, Message: "no lease of a sandbox with this name",
+		Revision: list.Revision, Epoch: list.Epoch,
+	})
+}
+
+// drawLease writes one lease with all that is known of it.
+func (c *ctl) drawLease(p *page, l *api.Lease) {
+	p.line("%s is %s", p.bold(fmt.Sprintf("%s/%d", word(l.Address), l.PrefixLen)), p.state(l.State))
+	c.drawLeaseFields(p, l)
+	if len(l.Evidence) > 0 {
+		p.line("  %s", p.dim("evidence"))
+		for _, s := range l.Evidence {
+			p.line("    %s: %s", word(s.Witness), c.seen(s))
+		}
+	}
+}
+
+func (c *ctl) drawLeaseFields(p *page, l *api.Lease) {
+	owner := ""
+	if l.Sandbox != "" {
+		owner = fmt.Sprintf("%s (uid %s, attempt %d)", word(l.Sandbox), maybe(l.UID), l.Attempt)
+	}
+	var containers []string
+	for _, ctr := range l.Containers {
+		containers = append(containers, container(ctr))
+	}
+	deadline := ""
+	if l.BindBy != nil {
+		deadline = c.when(*l.BindBy)
+	}
+	optional := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return word(s)
+	}
+	p.fields(
+		[2]string{"lease", word(l.ID)},
+		[2]string{"sandbox", owner},
+		[2]string{"interface", optional(l.Interface)},
+		[2]string{"pool", fmt.Sprintf("%s (uid %s)", word(l.Pool), maybe(l.PoolUID))},
+		[2]string{"created", c.when(l.Created)},
+		[2]string{"since", c.when(l.Since)},
+		[2]string{"bind by", deadline},
+		[2]string{"containers", strings.Join(containers, ", ")},
+		[2]string{"netns", optional(l.Netns)},
+		[2]string{"host interface", optional(l.HostInterface)},
+		[2]string{"mac", optional(l.MAC)},
+		[2]string{"labels", labels(l.Labels)},
+		[2]string{"reason", sentence(l.Reason)},
+		[2]string{"revision", fmt.Sprint(l.Revision)},
+	)
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A build says what this program was built from.
+type build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Go      string `json:"go"`
+}
+
+// thisBuild reads what the linker recorded of the module.
+func thisBuild() build {
+	b := build{Version: "devel", Go: runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.Commit = s.Value
+		}
+	}
+	return b
+}
+
+// versions is the answer of the verb: both ends, and whether they differ.
+type versions struct {
+	Client build             `json:"client"`
+	Daemon *api.VersionReply `json:"daemon"` // null when it did not answer
+	Skew   bool              `json:"skew"`
+}
+
+func (c *ctl) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "The versions of ipamctl and of the daemon",
+		Long: `Shows both versions and says so when they differ. When the daemon does not
+answer, ipamctl's own is shown and the exit code tells why. -q prints
+ipamctl's version.`,
+		Example: "  ipamctl version\n  ipamctl version -o json",
+		Args:    nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := versions{Client: c.build}
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			daemon, unanswered := ipamd.Version(ctx)
+			if unanswered == nil {
+				v.Daemon = daemon
+				v.Skew = daemon.Version != c.build.Version || daemon.Commit != c.build.Commit
+			}
+			if err := c.answer(v, []string{v.Client.Version}, func(p *page) { drawVersions(p, v) }); err != nil {
+				return err
+			}
+			return unanswered
+		},
+	}
+}
+
+func drawVersions(p *page, v versions) {
+	cols := columns("", "VERSION", "COMMIT", "GO", "SCHEMA")
+	rows := [][]string{{"ipamctl", word(v.Client.Version), maybe(v.Client.Commit), word(v.Client.Go), "-"}}
+	if d := v.Daemon; d != nil {
+		rows = append(rows, []string{"ipamd", word(d.Version), maybe(d.Commit), word(d.Go), fmt.Sprint(d.Schema)})
+	}
+	p.table(cols, rows)
+	if v.Skew {
+		p.line("\n%s", p.warn("The two differ: restart ipamd, or use the ipamctl that came with it."))
+	}
+}
