@@ -1,0 +1,80 @@
+package ctrd
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/containers"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// A task is what is known of a container's task.
+type task struct {
+	state string // as in census.Sighting.Task
+	note  string // why the state is unknown
+}
+
+// sightings returns what a container's labels claim, one sighting an address,
+// and a reason for each label that cannot be read.
+func (c Config) sightings(namespace string, of containers.Container, t task) (seen []census.Sighting, unread []string) {
+	for _, label := range c.addressLabels(of.Labels) {
+		addr, ok := parseAddress(of.Labels[label])
+		if !ok {
+			unread = append(unread, fmt.Sprintf("container %s: label %s = %q is no address",
+				scope(namespace, of.ID), label, of.Labels[label]))
+			continue
+		}
+		if slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Addr == addr }) {
+			continue
+		}
+		seen = append(seen, census.Sighting{
+			Addr:      addr,
+			Namespace: namespace,
+			Container: of.ID,
+			Sandbox:   of.Labels[c.OwnerLabel],
+			LeaseID:   of.Labels[c.LeaseLabel],
+			Task:      t.state,
+			Note:      t.note,
+		})
+	}
+	return seen, unread
+}
+
+// addressLabels returns the labels that hold addresses, in the order of their
+// numbers.
+func (c Config) addressLabels(labels map[string]string) []string {
+	var names []string
+	for name := range maps.Keys(labels) {
+		number, ok := strings.CutPrefix(name, c.AddressLabel)
+		if ok && strings.Trim(number, "0123456789") == "" {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	})
+	return names
+}
+
+// parseAddress reads "10.8.64.2" and "10.8.64.2/24", of both families. What
+// no sandbox can hold (0.0.0.0, a multicast group) is no address.
+func parseAddress(value string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(value)
+	if err != nil {
+		prefix, err := netip.ParsePrefix(value)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		addr = prefix.Addr()
+	}
+	addr = addr.Unmap().WithZone("")
+	return addr, !addr.IsUnspecified() && !addr.IsMulticast()
+}
+
+// scope is the board's name for one container.
+func scope(namespace, id string) string { return namespace + "/" + id }

@@ -1,0 +1,145 @@
+package ctrd_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/watchdog/ctrd"
+)
+
+// containerd is killed: the witness is silent, what it saw stands, and after
+// the restart it sees all that is there, and nothing that went meanwhile.
+func TestKilledAndBack(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		x := look(t, d)
+		const n = 5
+		ip := func(i int) string { return fmt.Sprintf("10.8.64.%d", i+2) }
+		for i := range n {
+			d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: fmt.Sprint("c", i), Labels: map[string]string{ipLabel: ip(i)}})
+		}
+		x.run()
+		x.eventually("the first reading", x.speaks)
+
+		for range 3 {
+			d.Kill9()
+			x.eventually("silence", func() bool { return !x.speaks() })
+			for i := range n {
+				if x.by(ip(i)) == "" {
+					t.Errorf("%s went dark because nobody answered", ip(i))
+				}
+			}
+			if err := x.w.Refresh(t.Context()); err == nil {
+				t.Error("Refresh read a containerd that is dead")
+			}
+			d.Restart()
+			back := time.Now()
+			x.eventually("a reading after the restart", x.speaks)
+			t.Logf("read %v after it served again", time.Since(back))
+			for i := range n {
+				if x.by(ip(i)) == "" {
+					t.Errorf("%s is not seen after the restart", ip(i))
+				}
+			}
+		}
+		d.Delete(t, "sandboxes", "c0")
+		x.eventually("events flow again", func() bool { return x.by(ip(0)) == "" })
+	})
+}
+
+// A container that is deleted while nobody follows is gone in the reading
+// after, and only then.
+func TestDownAtStart(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		x := look(t, d)
+		x.container("app", "10.8.64.2")
+		d.Stop()
+		x.run()
+		x.eventually("an attempt", func() bool { s := x.silence(); return s != "" && s != "has not reported yet" })
+		if x.by("10.8.64.2") != "" {
+			t.Error("seen without asking")
+		}
+		d.Restart()
+		x.eventually("the first reading", x.speaks)
+		if x.by("10.8.64.2") != "sandboxes/app" {
+			t.Error("not seen in the first reading")
+		}
+	})
+}
+
+// A containerd that accepts and does not answer is lost within the timeout,
+// and does not hang anybody.
+func TestFrozen(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		x := look(t, d, func(c *ctrd.Config) { c.Timeout, c.Every = 300*time.Millisecond, 50*time.Millisecond })
+		x.container("app", "10.8.64.2")
+		x.run()
+		x.eventually("the first reading", x.speaks)
+
+		d.Freeze()
+		begin := time.Now()
+		x.eventually("silence", func() bool { return !x.speaks() })
+		t.Logf("silent after %v, because: %s", time.Since(begin), x.silence())
+		if x.by("10.8.64.2") == "" {
+			t.Error(".2 went dark because nobody answered")
+		}
+		begin = time.Now()
+		if err := x.w.Refresh(t.Context()); err == nil {
+			t.Error("Refresh read a containerd that is frozen")
+		}
+		if took := time.Since(begin); took > soon/2 {
+			t.Errorf("Refresh hung for %v", took)
+		}
+
+		d.Thaw()
+		x.eventually("a reading after the thaw", x.speaks)
+		d.Delete(t, "sandboxes", "app")
+		x.eventually("dark", func() bool { return x.by("10.8.64.2") == "" })
+	})
+}
+
+// A frozen shim hides its own task's state, and no claim: neither its own
+// container's nor anybody else's.
+func TestFrozenShim(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		x := look(t, d)
+		pid := d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "stuck", Labels: map[string]string{ipLabel: "10.8.64.2"}})
+		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "well", Labels: map[string]string{ipLabel: "10.8.64.3"}})
+		shim := parent(t, pid)
+		if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Kill(shim, syscall.SIGCONT)
+
+		begin := time.Now()
+		if err := x.w.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("read in %v", time.Since(begin))
+		if !x.speaks() {
+			t.Errorf("silent: %s", x.silence())
+		}
+		for ip, want := range map[string]string{"10.8.64.2": "", "10.8.64.3": "running"} {
+			if s := x.seen(ip); len(s) != 1 || s[0].Task != want {
+				t.Errorf("%s: %+v, want one claim with task state %q", ip, s, want)
+			}
+		}
+	})
+}
+
+func parent(t *testing.T, pid int) (ppid int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\nPPid:")
+	if _, err := fmt.Sscan(after, &ppid); err != nil {
+		t.Fatal(err)
+	}
+	return ppid
+}

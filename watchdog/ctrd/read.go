@@ -1,0 +1,177 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// read makes a whole reading and posts it; the caller has the turn. An error
+// means that nothing was posted.
+func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
+	names, err := w.namespaces(ctx, c)
+	if err != nil {
+		return err
+	}
+	scopes := make(map[string][]census.Sighting)
+	incomplete := make(map[string]bool)
+	var unread []string
+	for _, ns := range names {
+		list, err := w.containers(ctx, c, ns)
+		if err != nil {
+			return err
+		}
+		tasks := w.tasks(ctx, c, ns)
+		for _, one := range list {
+			seen, bad := w.cfg.sightings(ns, one, tasks(one.ID))
+			if len(seen) > 0 {
+				scopes[scope(ns, one.ID)] = seen
+			}
+			if len(bad) > 0 {
+				incomplete[scope(ns, one.ID)] = true
+				unread = append(unread, bad...)
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w.cfg.Board.Replace(census.Runtime, scopes, unreadable(unread))
+	w.tellUnread(unread)
+	w.incomplete = incomplete
+	return nil
+}
+
+// lookAgain looks at single containers, of which events spoke; the caller has
+// the turn.
+//
+// Only a whole reading may say that something cannot be read, or that all can
+// be read again: so a container in whose labels that changes, or may have
+// changed, costs one.
+func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []container) error {
+	for _, one := range at {
+		seen, unread, err := w.lookAt(ctx, c, one)
+		if err != nil || len(unread) > 0 || w.incomplete[one.scope()] {
+			return w.read(ctx, c)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.cfg.Board.ReplaceScope(census.Runtime, one.scope(), seen)
+	}
+	return nil
+}
+
+// lookAt asks for one container by its id. One that is not there claims
+// nothing, and that is no error.
+func (w *Witness) lookAt(ctx context.Context, c *containerd.Client, at container) ([]census.Sighting, []string, error) {
+	call, cancel := w.ask(ctx, at.namespace)
+	defer cancel()
+	found, err := c.ContainerService().Get(call, at.id)
+	if errdefs.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("look at container %s: %w", at.scope(), err)
+	}
+	seen, unread := w.cfg.sightings(at.namespace, found, w.task(ctx, c, at))
+	return seen, unread, nil
+}
+
+func (w *Witness) namespaces(ctx context.Context, c *containerd.Client) ([]string, error) {
+	if !w.cfg.all() {
+		return w.cfg.Namespaces, nil
+	}
+	call, cancel := w.ask(ctx, "")
+	defer cancel()
+	names, err := c.NamespaceService().List(call)
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	return names, nil
+}
+
+func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns string) ([]containers.Container, error) {
+	call, cancel := w.ask(ctx, ns)
+	defer cancel()
+	list, err := c.ContainerService().List(call)
+	if err != nil {
+		return nil, fmt.Errorf("list containers of namespace %s: %w", ns, err)
+	}
+	return list, nil
+}
+
+// tasks lists the tasks of a namespace and returns a look-up in that list.
+//
+// That containerd cannot list them is no silence: a claim stands in labels
+// and needs no task, and one frozen shim, which containerd waits for, must
+// not hide all the other containers.
+func (w *Witness) tasks(ctx context.Context, c *containerd.Client, ns string) func(id string) task {
+	call, cancel := w.ask(ctx, ns)
+	defer cancel()
+	list, err := c.TaskService().List(call, &tasksapi.ListTasksRequest{})
+	if err != nil {
+		unknown := unknownTask(err)
+		return func(string) task { return unknown }
+	}
+	byID := make(map[string]task, len(list.Tasks))
+	for _, p := range list.Tasks {
+		byID[p.ID] = knownTask(p.Status)
+	}
+	return func(id string) task { return byID[id] }
+}
+
+func (w *Witness) task(ctx context.Context, c *containerd.Client, at container) task {
+	call, cancel := w.ask(ctx, at.namespace)
+	defer cancel()
+	got, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: at.id})
+	if err != nil {
+		return unknownTask(err)
+	}
+	return knownTask(got.Process.GetStatus())
+}
+
+func unknownTask(err error) task {
+	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+		return task{}
+	}
+	return task{note: "task state unknown: containerd could not tell"}
+}
+
+func knownTask(s tasktypes.Status) task {
+	switch s {
+	case tasktypes.Status_CREATED:
+		return task{state: "created"}
+	case tasktypes.Status_RUNNING, tasktypes.Status_PAUSING: // not frozen yet
+		return task{state: "running"}
+	case tasktypes.Status_PAUSED:
+		return task{state: "paused"}
+	case tasktypes.Status_STOPPED:
+		return task{state: "stopped"}
+	}
+	return task{note: "task state unknown: its shim does not tell"}
+}
+
+// unreadable makes one error of what could not be read, short enough for a
+// line of log; nil when there was nothing.
+func unreadable(reasons []string) error {
+	const enough = 3
+	if len(reasons) == 0 {
+		return nil
+	}
+	text := strings.Join(reasons[:min(len(reasons), enough)], "; ")
+	if more := len(reasons) - enough; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,220 @@
+// Package ctrd is the only room that imports the containerd client. It reads
+// the labels of containers and posts the addresses that they claim on a
+// [census.Board], as the witness [census.Runtime].
+//
+// What it guarantees:
+//   - A container's claim counts whatever its task state: a stopped container,
+//     and one without a task, still owns its address.
+//   - An event is never believed. It only says at which container to look
+//     again; what counts is what containerd answers then.
+//   - Old news never undoes newer news: readings and look-ups follow one
+//     another, each posted before the next begins.
+//   - Could not ask is not "not there": while containerd is down, hangs, or its
+//     events are lost, the witness is silent and what it saw before stands. The
+//     silence ends with a whole reading, by nothing less.
+//
+// It never changes a container. The one thing it writes is a mark on the
+// event stream, by which it knows that the stream is alive.
+//
+// It speaks to containerd 1.6 and 2.x alike.
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/identifiers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// AllNamespaces, alone in [Config.Namespaces], stands for every namespace that
+// containerd has, listed again at each whole reading.
+const AllNamespaces = "*"
+
+// Config says what to read. Only the last two fields may be left out.
+type Config struct {
+	Address    string   // path of containerd's socket
+	Namespaces []string // containerd namespaces to read, or AllNamespaces
+
+	OwnerLabel   string // its value is the sandbox
+	AddressLabel string // this label, and this with digits behind it, hold addresses
+	LeaseLabel   string // its value is the lease id
+
+	Timeout time.Duration // of each call to containerd
+	Board   *census.Board
+
+	Every time.Duration // between whole readings without a reason, against lost events; 0 is a minute
+	Log   *slog.Logger  // nil discards
+}
+
+// A Witness follows one containerd. Its methods are safe for concurrent use.
+type Witness struct {
+	cfg  Config
+	life context.Context // ends with Close
+	end  context.CancelFunc
+	runs sync.WaitGroup
+
+	again chan struct{} // one slot: Run shall read everything now
+	turn  chan struct{} // one slot, taken by whoever reads and posts
+
+	// Guarded by turn.
+	unread     []string        // what the last whole reading could not read
+	incomplete map[string]bool // the scopes of those
+	following  bool            // Run's stream is alive and a whole reading was posted
+	told       state           // what the log says so far
+}
+
+type state int
+
+const (
+	untold state = iota
+	connected
+	lost
+)
+
+// New checks cfg. It asks containerd for nothing, which may be down.
+func New(cfg Config) (*Witness, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("configure the runtime witness: %w", err)
+	}
+	if cfg.Every == 0 {
+		cfg.Every = time.Minute
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.Namespaces = slices.Compact(slices.Sorted(slices.Values(cfg.Namespaces)))
+	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	w.life, w.end = context.WithCancel(context.Background())
+	return w, nil
+}
+
+func (c Config) check() error {
+	switch {
+	case c.Address == "":
+		return errors.New("no socket is named")
+	case len(c.Namespaces) == 0:
+		return fmt.Errorf("no namespace is named; %q reads all", AllNamespaces)
+	case slices.Contains(c.Namespaces, AllNamespaces) && len(c.Namespaces) > 1:
+		return fmt.Errorf("namespace %q stands alone", AllNamespaces)
+	case c.OwnerLabel == "" || c.AddressLabel == "" || c.LeaseLabel == "":
+		return errors.New("the names of the owner, address and lease labels are needed")
+	case c.Timeout <= 0:
+		return errors.New("a call needs a timeout")
+	case c.Every < 0:
+		return errors.New("the time between readings is negative")
+	case c.Board == nil:
+		return errors.New("there is no board to post on")
+	}
+	if c.all() {
+		return nil
+	}
+	for _, ns := range c.Namespaces {
+		if err := identifiers.Validate(ns); err != nil {
+			return fmt.Errorf("namespace %q: %w", ns, err)
+		}
+	}
+	return nil
+}
+
+func (c Config) all() bool { return c.Namespaces[0] == AllNamespaces }
+
+// Close ends a running [Witness.Run] and waits for it. The witness is of no
+// use afterwards. It may be called twice.
+func (w *Witness) Close() error {
+	w.end()
+	w.runs.Wait()
+	return nil
+}
+
+// Refresh posts one whole reading now. It needs no Run, but only Run keeps
+// what was read current. When containerd does not answer, the witness falls
+// silent and the error says why; when ctx ends first, the board stays as it
+// was.
+func (w *Witness) Refresh(ctx context.Context) error {
+	ctx, cancel := w.until(ctx)
+	defer cancel()
+	if err := w.take(ctx); err != nil {
+		return fmt.Errorf("read containerd: %w", err)
+	}
+	defer w.give()
+	c, err := w.open()
+	if err == nil {
+		defer c.Close()
+		err = w.read(ctx, c)
+	}
+	if ctx.Err() == nil && (err != nil || !w.following) {
+		// Without a stream behind it the reading ages, and a silence must not
+		// wait for the next minute: let Run look at once.
+		ring(w.again)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			w.silence(err)
+		}
+		return fmt.Errorf("read containerd: %w", err)
+	}
+	return nil
+}
+
+// until returns ctx with an end at Close.
+func (w *Witness) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(w.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// take waits for the turn to read and post.
+func (w *Witness) take(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *Witness) give() { <-w.turn }
+
+// ring says "look again" on a one-slot channel.
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
+
+// open makes a client. Every attempt takes a new one: a gRPC connection that
+// failed refuses calls for a back-off of its own, longer than ours. The
+// client's own dialer would also wait for a socket that is missing, where we
+// want to hear that containerd is down.
+func (w *Witness) open() (*containerd.Client, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", w.cfg.Address)
+	}
+	return containerd.New(w.cfg.Address, containerd.WithDialOpts([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: w.cfg.Timeout}),
+		grpc.WithContextDialer(dial),
+	}))
+}
+
+// ask bounds one call, in a containerd namespace unless that is "".
+func (w *Witness) ask(ctx context.Context, namespace string) (context.Context, context.CancelFunc) {
+	if namespace != "" {
+		ctx = namespaces.WithNamespace(ctx, namespace)
+	}
+	return context.WithTimeout(ctx, w.cfg.Timeout)
+}
