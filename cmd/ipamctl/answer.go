@@ -56,7 +56,13 @@ func encode(w io.Writer, format string, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	out := escapeJSON(b.String())
+	out := escape(b.String(), func(r rune) string {
+		if r <= 0xffff {
+			return fmt.Sprintf(`\u%04x`, r)
+		}
+		high, low := utf16.EncodeRune(r)
+		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+	})
 	if format == "yaml" {
 		tree, err := yamlTree(b.Bytes())
 		if err != nil {
@@ -68,7 +74,7 @@ func encode(w io.Writer, format string, v any) error {
 		if err := enc.Encode(tree); err != nil {
 			return fmt.Errorf("encode the answer: %w", err)
 		}
-		out = b.String()
+		out = escape(b.String(), func(r rune) string { return fmt.Sprintf(`\U%08x`, r) })
 	}
 	if _, err := io.WriteString(w, out); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
@@ -76,20 +82,16 @@ func encode(w io.Writer, format string, v any) error {
 	return nil
 }
 
-// escapeJSON escapes the runes that encoding/json lets through but that a
-// terminal may obey (DEL, the C1 controls) or hide (bidi marks). They occur
-// only inside strings, where the escape means the same.
-func escapeJSON(s string) string {
+// escape writes the runes that the encoders let through, but that a terminal
+// may obey (DEL, the C1 controls) or hide (bidi marks), as the format's own
+// escape. They occur only inside double quotes, where that means the same.
+func escape(s string, as func(rune) string) string {
 	var b strings.Builder
 	for _, r := range s {
-		switch {
-		case r < 0x7f || unicode.IsPrint(r):
+		if r < 0x7f || unicode.IsPrint(r) {
 			b.WriteRune(r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		} else {
+			b.WriteString(as(r))
 		}
 	}
 	return b.String()
@@ -124,7 +126,11 @@ func yamlValue(dec *json.Decoder) (*yaml.Node, error) {
 		_, err := dec.Token()
 		return node, err
 	case string:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}, nil
+		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
+		if !plain(t) {
+			node.Style = yaml.DoubleQuotedStyle
+		}
+		return node, nil
 	case json.Number:
 		tag := "!!int"
 		if strings.ContainsAny(t.String(), ".eE") {

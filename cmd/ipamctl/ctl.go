@@ -117,6 +117,7 @@ func (c *ctl) knownVerb(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	message := fmt.Sprintf("%s has no verb %s", cmd.CommandPath(), strconv.Quote(args[0]))
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}

@@ -6,8 +6,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"strings"
-
-	"github.com/ipamd/ipamd/api"
 )
 
 const (
@@ -22,13 +20,15 @@ const (
 type part struct {
 	stretch
 	row    bool
+	letter byte // of a stretch in which all addresses have the same; else 0
 	folded bool // stands for more parts than are drawn
 }
 
 // draw writes the grid of area, which lies inside the field, and the legend.
+// The area grows to whole rows, so that each address stands below its offset.
 func (f *field) draw(p *page, area stretch, width int) {
+	cells, area, parts := f.layOut(area, width)
 	f.drawTitle(p, area)
-	cells, parts := f.layOut(area, width)
 	label := labelWidth(parts)
 	if cells > group && parts[0].row {
 		p.line("%s", p.dim(ruler(label, cells)))
@@ -40,7 +40,6 @@ func (f *field) draw(p *page, area stretch, width int) {
 		}
 		words := f.words(p, f.tally(part.stretch), false)
 		if part.folded {
-			words[len(words)-1] += ";"
 			words = append(words, p.warn("not drawn: --within "+zoom(part.stretch).String()))
 		}
 		lead := part.String() + ":"
@@ -48,7 +47,10 @@ func (f *field) draw(p *page, area stretch, width int) {
 			p.line("%s", one)
 			continue
 		}
-		p.line("%s\n%s", lead, wrap(words, ", ", "  ", width))
+		for i := range words[:len(words)-1] {
+			words[i] += ","
+		}
+		p.line("%s\n%s", lead, wrap(words, " ", "  ", width))
 	}
 	p.line("\n%s", wrap(f.words(p, f.tally(area), true), "   ", "", width))
 	f.drawOutside(p)
@@ -66,14 +68,16 @@ func (f *field) drawTitle(p *page, area stretch) {
 }
 
 // layOut chooses the widest rows that fit, and what the area is cut into.
-func (f *field) layOut(area stretch, width int) (cells int, parts []part) {
+func (f *field) layOut(wanted stretch, width int) (cells int, area stretch, parts []part) {
+	size := wanted.size()
 	for cells = cellsMost; ; cells /= 2 {
-		if n := area.size(); cells > 1 && n.IsInt64() && n.Int64() <= int64(cells/2) {
+		if cells > 1 && size.Cmp(big.NewInt(int64(cells/2))) <= 0 {
 			continue
 		}
+		area, _ = stretch{rowOf(wanted.from, cells).from, rowOf(wanted.to, cells).to}.clip(f.all)
 		parts = f.cut(area, cells)
 		if cells <= cellsLeast || labelWidth(parts)+cells+(cells-1)/group <= width {
-			return cells, parts
+			return cells, area, parts
 		}
 	}
 }
@@ -94,11 +98,12 @@ func (f *field) cut(area stretch, cells int) []part {
 	var parts []part
 	next := area.from // the first address that is in no part yet
 	add := func(s stretch, row bool) {
-		if n := len(parts); n > 0 && !row && !parts[n-1].row && f.alike(parts[n-1].stretch, s) {
+		letter := f.uniform(s)
+		if n := len(parts); n > 0 && letter != 0 && letter == parts[n-1].letter {
 			parts[n-1].to = s.to
 			return
 		}
-		parts = append(parts, part{stretch: s, row: row})
+		parts = append(parts, part{stretch: s, row: row && letter == 0, letter: letter})
 	}
 	held := f.heldIn(area)
 	for len(held) > 0 {
@@ -106,7 +111,7 @@ func (f *field) cut(area stretch, cells int) []part {
 		if next.Less(row.from) {
 			add(stretch{next, row.from.Prev()}, false)
 		}
-		add(row, !f.uniform(row))
+		add(row, true)
 		if row.to == area.to {
 			return fold(parts)
 		}
@@ -127,13 +132,19 @@ func fold(parts []part) []part {
 	return append(parts[:drawnParts-1:drawnParts-1], rest)
 }
 
-// uniform reports whether all addresses of s have one letter.
-func (f *field) uniform(s stretch) bool { return len(present(f.tally(s))) == 1 }
-
-// alike reports whether two stretches are uniform with the same letter.
-func (f *field) alike(a, b stretch) bool {
-	la, lb := present(f.tally(a)), present(f.tally(b))
-	return len(la) == 1 && len(lb) == 1 && la[0].letter == lb[0].letter
+// uniform is the letter that all addresses of s have, or 0.
+func (f *field) uniform(s stretch) byte {
+	var only byte
+	for letter, n := range f.tally(s) {
+		if n.Sign() == 0 {
+			continue
+		}
+		if only != 0 {
+			return 0
+		}
+		only = letter
+	}
+	return only
 }
 
 // rowOf is the row that an address belongs to.
@@ -213,17 +224,6 @@ func (f *field) words(p *page, counts map[byte]*big.Int, legend bool) []string {
 	return out
 }
 
-// present lists the kinds that a tally counted at least once.
-func present(counts map[byte]*big.Int) []kind {
-	var out []kind
-	for _, k := range kinds() {
-		if n := counts[k.letter]; n != nil && n.Sign() > 0 {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
 func bigCount(n *big.Int) string {
 	if n == nil {
 		return "0"
@@ -244,6 +244,6 @@ func (f *field) drawOutside(p *page) {
 			p.line("and %s more: ipamctl leases --pool %s", count(uint64(len(f.outside)-most)), word(f.pool.Name))
 			return
 		}
-		p.line("outside %s: %s %s %s", word(f.pool.Prefix), word(l.Address), p.state(api.State(l.State)), maybe(l.Sandbox))
+		p.line("outside %s: %s %s %s", word(f.pool.Prefix), word(l.Address), p.state(l.State), maybe(l.Sandbox))
 	}
 }

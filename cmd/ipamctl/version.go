@@ -35,6 +35,12 @@ func thisBuild() build {
 	return b
 }
 
+// differs compares what both ends know of themselves; a build outside a
+// checkout does not know its commit.
+func (b build) differs(daemon *api.VersionReply) bool {
+	return b.Version != daemon.Version || b.Commit != "" && daemon.Commit != "" && b.Commit != daemon.Commit
+}
+
 // versions is the answer of the verb: both ends, and whether they differ.
 type versions struct {
 	Client build             `json:"client"`
@@ -58,7 +64,7 @@ ipamctl's version.`,
 			daemon, unanswered := ipamd.Version(ctx)
 			if unanswered == nil {
 				v.Daemon = daemon
-				v.Skew = daemon.Version != c.build.Version || daemon.Commit != c.build.Commit
+				v.Skew = c.build.differs(daemon)
 			}
 			if err := c.answer(v, []string{v.Client.Version}, func(p *page) { drawVersions(p, v) }); err != nil {
 				return err

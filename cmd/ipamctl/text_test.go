@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// Names come from whoever asked for a sandbox. Whatever they hold, nothing
+// that ipamctl writes in any form may contain a rune that a terminal obeys,
+// and programs still read the very same name.
+func TestNamesCannotInject(t *testing.T) {
+	nasty := []string{
+		"\x1b[2J\x1b[H", "a\nrelease everything", "a\tb", "\r10.8.64.2 is free", "\u009b31m", "\x7f\x08\x08", "\u202egnp.exe",
+		"\u2028line", "zero\u200bwidth", `"quoted"`, "", " padded ", "\U000e0001tag", "a\x00b", "\ufeffbom", "\uffff",
+	}
+	for _, name := range nasty {
+		w := runner()
+		l := &w.leases[0]
+		l.Sandbox, l.UID, l.Interface, l.Netns, l.Reason, l.HostInterface, l.MAC = name, name, name, name, name, name, name
+		l.Labels = map[string]string{name: name}
+		l.Containers = []api.Container{{Namespace: name, ID: name}}
+		l.Evidence = []api.Sighting{{Witness: name, Port: name, Netns: name, Sandbox: name, Container: name, Namespace: name, Note: name, Task: name}}
+		l.Pool = name
+		w.pools[0].Name, w.pools[0].Bridge, w.pools[0].State = name, name, name
+		who := w.whois["10.8.64.2"]
+		who.Lease, who.Owner, who.Pool = l, name, "default"
+		who.Witnesses = append(who.Witnesses, api.WitnessAnswer{Witness: name, Answer: name, Reason: name, Seen: l.Evidence})
+		w.whois["10.8.64.2"] = who
+		for i := range w.changes {
+			ch := &w.changes[i]
+			ch.Sandbox, ch.Reason, ch.Peer, ch.Actor, ch.From = name, name, name, name, api.State(name)
+		}
+		w.findings = []api.Finding{{Kind: name, Detail: name, Mend: name, LeaseID: name}}
+		w.status.Bridge.Name, w.status.Version, w.status.NotReady, w.status.Ready = name, name, []string{name}, false
+		w.status.Silent = []api.Silence{{Witness: name, Reason: name}}
+		w.blockers = []api.Blocker{{Kind: name, Detail: name}}
+		w.allocate.Leases[0].Sandbox = name
+		w.allocate.Skipped = []api.Skipped{{Address: name, Evidence: l.Evidence}}
+		w.allocate.Unprobed = []string{name}
+		w.serve(t)
+		for _, line := range everyVerb() {
+			for _, form := range []string{"", "-o json", "-o yaml", "-q"} {
+				s := &screen{}
+				w.ctl(t, s, words(line+" "+form)...)
+				for _, said := range []string{s.out.String(), s.err.String()} {
+					if i := strings.IndexFunc(said, obeyed); i >= 0 {
+						t.Errorf("%q reaches the terminal by %s %s: %q", name, line, form, said[max(0, i-20):min(len(said), i+20)])
+					}
+				}
+				if s.out.Len() == 0 || !strings.HasPrefix(line, "show 0197") {
+					continue
+				}
+				var list api.LeaseList
+				switch form {
+				case "-o json":
+					if err := json.Unmarshal(s.out.Bytes(), &list); err != nil || list.Leases[0].Sandbox != name {
+						t.Errorf("JSON changed %q: %v %+v", name, err, list.Leases)
+					}
+				case "-o yaml":
+					var doc map[string]any
+					if err := yaml.Unmarshal(s.out.Bytes(), &doc); err != nil {
+						t.Errorf("YAML of %q: %v\n%s", name, err, s.out.String())
+						continue
+					}
+					back, err := json.Marshal(doc)
+					if err == nil {
+						err = json.Unmarshal(back, &list)
+					}
+					if err != nil || list.Leases[0].Sandbox != name {
+						t.Errorf("YAML changed %q: %v %+v", name, err, list.Leases)
+					}
+				}
+			}
+		}
+	}
+}
+
+// obeyed reports a rune that a terminal acts on instead of showing it.
+func obeyed(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+
+// A name is shown as it is or quoted, and no two names look the same.
+func TestWord(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		a, b := rapid.String().Draw(rt, "a"), rapid.String().Draw(rt, "b")
+		if a != b && word(a) == word(b) {
+			rt.Fatalf("%q and %q look the same", a, b)
+		}
+		if strings.IndexFunc(word(a), func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+			rt.Fatalf("%q is shown as %q", a, word(a))
+		}
+	})
+	for in, want := range map[string]string{
+		"web-1": "web-1", "bücher/ö": "bücher/ö", "a b": "a b", "": `""`, `"x"`: `"\"x\""`, "a\nb": `"a\nb"`,
+	} {
+		if got := word(in); got != want {
+			t.Errorf("word(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// YAML and JSON of one value are the same tree.
+func TestYAMLIsTheSameTree(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"yes", "null", "1e3", "0x10", "1:20", "~", "- a", "{", "2026-11-21", "012", ".5"}))
+		v := map[string]any{
+			"text": text.Draw(rt, "text"), "list": rapid.SliceOf(text).Draw(rt, "list"),
+			"n": rapid.Int64().Draw(rt, "n"), "f": rapid.Float64Range(1e-9, 1e9).Draw(rt, "f"), "yes": true, "none": nil,
+		}
+		var asJSON, asYAML bytes.Buffer
+		if err := encode(&asJSON, "json", v); err != nil {
+			rt.Fatal(err)
+		}
+		if err := encode(&asYAML, "yaml", v); err != nil {
+			rt.Fatal(err)
+		}
+		var doc any
+		if err := yaml.Unmarshal(asYAML.Bytes(), &doc); err != nil {
+			rt.Fatalf("%v\n%s", err, asYAML.String())
+		}
+		var again bytes.Buffer
+		if err := encode(&again, "json", doc); err != nil {
+			rt.Fatal(err)
+		}
+		if again.String() != asJSON.String() {
+			rt.Fatalf("JSON %s\nYAML %s\nback %s", asJSON.String(), asYAML.String(), again.String())
+		}
+	})
+}
+
+func TestTimes(t *testing.T) {
+	c := newCtl(streams{getenv: func(string) string { return "" }, now: func() time.Time { return noon }}, nil, build{})
+	for d, want := range map[time.Duration]string{
+		0: "just now", 900 * time.Millisecond: "just now", 12 * time.Second: "12s ago", 192 * time.Second: "3m12s ago",
+		5*time.Hour + 3*time.Minute: "5h3m ago", 47 * time.Hour: "47h0m ago", 98 * time.Hour: "4d2h ago", -90 * time.Second: "in 1m30s",
+	} {
+		if got := c.ago(before(d)); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+	if got := c.ago(time.Time{}); got != "-" {
+		t.Errorf("no time: %q", got)
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 2560: "2 560", 1_000_000: "1 000 000", 1<<64 - 1: "about 1.8e19"} {
+		if got := count(n); got != want {
+			t.Errorf("count(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
