@@ -13,7 +13,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	if err := s.body(c, &ask); err != nil {
 		return 0, nil, err
 	}
-	c.sandbox, c.pool, c.address = ask.Sandbox, ask.Pool, ask.Address
+	c.sandbox, c.address = ask.Sandbox, ask.Address
 	want := allocator.Request{
 		Sandbox: ask.Sandbox, UID: ask.UID, Attempt: ask.Attempt, Pool: ask.Pool,
 		Family: allocator.Family(ask.Family), Interface: ask.Interface, Labels: ask.Labels, Peer: c.peer.name,

@@ -19,7 +19,6 @@ type call struct {
 
 	// What it is about, once known: for the log of an internal error.
 	lease, address, sandbox string
-	pool                    string // that an allocation wants; "" the default one
 }
 
 // who names the peer for the record.

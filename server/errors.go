@@ -86,7 +86,7 @@ func (e *methodError) Unwrap() error { return netdb.ErrInvalid }
 func (s *Server) fail(c *call, err error) api.Code {
 	code := codeOf(err)
 	reply := &api.Error{Code: code, Message: err.Error(), Retryable: code.Retryable(),
-		Details: s.details(c, err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+		Details: details(err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 	if code == api.Internal {
 		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "error", err, "peer", c.peer.name,
 			"lease", c.lease, "address", c.address, "sandbox", c.sandbox)
@@ -108,12 +108,13 @@ func statusOf(err error, code api.Code) int {
 }
 
 // details is what a program needs beside the code.
-func (s *Server) details(c *call, err error) map[string]any {
+func details(err error) map[string]any {
 	var (
-		wrong    *netdb.FieldError
-		method   *methodError
-		conflict *allocator.ConflictError
-		evidence *allocator.EvidenceError
+		wrong     *netdb.FieldError
+		method    *methodError
+		conflict  *allocator.ConflictError
+		evidence  *allocator.EvidenceError
+		exhausted *netdb.ExhaustedError
 	)
 	switch {
 	case errors.As(err, &wrong):
@@ -124,25 +125,8 @@ func (s *Server) details(c *call, err error) map[string]any {
 		return map[string]any{"addresses": skipped(conflict.Skipped)}
 	case errors.As(err, &evidence):
 		return map[string]any{"silent": silences(evidence.Silent)}
-	case errors.Is(err, netdb.ErrExhausted):
-		return s.fill(c.pool)
+	case errors.As(err, &exhausted):
+		return map[string]any{"pool": exhausted.Pool, "by_state": byState(exhausted.ByState)}
 	}
 	return nil
-}
-
-// fill says what a pool's addresses are busy with; "" is the first pool.
-func (s *Server) fill(name string) map[string]any {
-	usage, _ := s.cfg.Book.Usage()
-	if name == "" && len(usage) > 0 {
-		name = usage[0].Pool.Name
-	}
-	states := make(map[string]int)
-	for _, u := range usage {
-		if u.Pool.Name == name {
-			for state, n := range u.ByState {
-				states[string(state)] += n
-			}
-		}
-	}
-	return map[string]any{"pool": name, "by_state": states}
 }

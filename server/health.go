@@ -129,28 +129,19 @@ func (s *Server) notReady() []string {
 	return why
 }
 
-// exhausted reports that no pool has an address to give: none without a row,
-// and none that has cooled for long enough to be given again.
+// exhausted reports that no pool has an address to give now.
 func (s *Server) exhausted() bool {
+	policy := s.cfg.Policy
+	if policy.Strict {
+		policy.CooldownMin = policy.Cooldown // Upcoming looks ahead of strictness
+	}
 	usage, _ := s.cfg.Book.Usage()
-	cooling := false
 	for _, u := range usage {
-		if u.Free > 0 {
-			return false
-		}
-		cooling = cooling || u.ByState[netdb.Cooling] > 0
-	}
-	if !cooling {
-		return len(usage) > 0
-	}
-	now := netdb.Now()
-	all, _ := s.cfg.Book.Leases()
-	for _, l := range all {
-		if l.State == netdb.Cooling && now.Since(l.Since) >= s.cfg.ReuseAfter {
+		if len(s.cfg.Book.Upcoming(u.Pool.UID, 1, policy)) > 0 {
 			return false
 		}
 	}
-	return true
+	return len(usage) > 0
 }
 
 func (s *Server) metrics(c *call) (int, any, error) {

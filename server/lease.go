@@ -88,7 +88,7 @@ func (s *Server) leases(c *call) (int, any, error) {
 	all, rev := s.cfg.Book.Leases()
 	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
 	for _, l := range all {
-		if q.Has("sandbox") && l.Sandbox != q.Get("sandbox") ||
+		if q.Has("sandbox") && l.Sandbox != q.Get("sandbox") && l.UID != q.Get("sandbox") ||
 			q.Has("pool") && l.Pool != q.Get("pool") || want != "" && l.State != want {
 			continue
 		}

@@ -21,6 +21,7 @@ type Book interface {
 	At(addr netip.Addr) (*netdb.Lease, bool)
 	Place(addr netip.Addr) netdb.Place
 	Usage() ([]netdb.Usage, int64)
+	Upcoming(poolUID string, n int, policy netdb.Policy) []netip.Addr
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
 	Info() netdb.Info
 	Changed() <-chan struct{}

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -94,8 +95,11 @@ func (s *Server) sameUsers(c *net.UnixConn, pid int32) error {
 		defer unix.Close(pidfd)
 	}
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
-	if err != nil {
-		return fmt.Errorf("read its user namespace: %w", errors.Unwrap(err))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return errEnded
+	case err != nil:
+		return fmt.Errorf("its user namespace is unreadable: %w", errors.Unwrap(err))
 	}
 	if pidfd >= 0 {
 		if err := alive(pidfd); err != nil {

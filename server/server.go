@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // Config is what a server is made of. Every field is needed unless it says
@@ -34,13 +35,12 @@ type Config struct {
 	Require string // allocation.require: "kernel" or "all"
 
 	// RuntimeUIDs and RuntimeGIDs may change leases, beside root. A gid may be
-	// a supplementary group of the peer. Both may be empty.
+	// a supplementary group of the peer's. Both may be empty.
 	RuntimeUIDs, RuntimeGIDs []uint32
 
-	// ReuseAfter is how long an address cools before an exhausted pool gives
-	// it again. Such an address is room: /readyz is not red for it. Zero: at
-	// once.
-	ReuseAfter time.Duration
+	// Policy says when a cooling address is room again, for /readyz. It is the
+	// allocator's.
+	Policy netdb.Policy
 
 	Deadline time.Duration // of every call; a release's wait comes on top
 	MaxConns int           // open connections; beyond it the longest idle one is closed
@@ -62,15 +62,15 @@ func New(cfg Config) (*Server, error) {
 	v := reflect.ValueOf(cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "RuntimeUIDs", "RuntimeGIDs", "ReuseAfter":
+		case "RuntimeUIDs", "RuntimeGIDs", "Policy":
 		default:
 			if v.Field(i).IsZero() {
 				return nil, fmt.Errorf("make the server: %s is missing", name)
 			}
 		}
 	}
-	if cfg.Deadline < 0 || cfg.MaxConns < 0 || cfg.ReuseAfter < 0 {
-		return nil, fmt.Errorf("make the server: Deadline, MaxConns and ReuseAfter cannot be negative")
+	if cfg.Deadline < 0 || cfg.MaxConns < 0 {
+		return nil, fmt.Errorf("make the server: Deadline and MaxConns cannot be negative")
 	}
 	userns, err := os.Readlink("/proc/self/ns/user")
 	if err != nil {

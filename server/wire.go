@@ -94,7 +94,7 @@ func pool(u netdb.Usage) api.Pool {
 	p := api.Pool{
 		Name: u.Pool.Name, UID: u.Pool.UID, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
 		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: u.Pool.State,
-		Size: u.Size, Free: u.Free, ByState: make(map[string]int, len(u.ByState)),
+		Size: u.Size, Free: u.Free, ByState: byState(u.ByState),
 	}
 	if u.Pool.Gateway.IsValid() {
 		p.Gateway = u.Pool.Gateway.String()
@@ -106,10 +106,15 @@ func pool(u netdb.Usage) api.Pool {
 			p.Exclude = append(p.Exclude, r.From.String()+"-"+r.To.String())
 		}
 	}
-	for state, n := range u.ByState {
-		p.ByState[string(state)] = n
-	}
 	return p
+}
+
+func byState(counts map[netdb.State]int) map[string]int {
+	out := make(map[string]int, len(counts))
+	for state, n := range counts {
+		out[string(state)] = n
+	}
+	return out
 }
 
 // network is what the interface needs beside its address.

@@ -1,0 +1,187 @@
+// Package servertest runs a real server on a real socket with a real book for
+// tests. Its allocator asks no witness: what it gives is the book's next
+// address.
+package servertest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/server"
+)
+
+// A Rig is a running server and what it stands on.
+type Rig struct {
+	Book   *netdb.Book
+	Board  *census.Board // expects the kernel's witnesses, which have all reported
+	Socket string
+	Log    *Log
+	Stop   func() error // ends Serve and returns its error; the test's end does so too
+}
+
+// Start serves until the test ends. change may replace parts.
+func Start(t testing.TB, change ...func(*server.Config)) *Rig {
+	t.Helper()
+	r := &Rig{Book: netdbtest.Open(t), Log: new(Log),
+		Board: census.NewBoard(census.Netns, census.Host, census.Neighbour)}
+	for _, w := range []census.Witness{census.Netns, census.Host, census.Neighbour} {
+		r.Board.Replace(w, nil, nil)
+	}
+	cfg := Config(r)
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Socket = Socket(t)
+	ln, err := server.Listen(r.Socket, 0o666, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, ln) }()
+	r.Stop = sync.OnceValue(func() error { cancel(); return <-served })
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// Socket returns a path for a socket that other users can reach and that is
+// short enough to be one.
+func Socket(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ipamd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "s")
+}
+
+// Config returns what Start begins with.
+func Config(r *Rig) server.Config {
+	return server.Config{
+		Book: r.Book, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
+		NotReady: func() []string { return nil },
+		Bridge:   func() api.BridgeStatus { return api.BridgeStatus{Name: "rt0", Ready: true} },
+		MTU:      func() int { return 1500 },
+		Doctor:   func(context.Context) []api.Finding { return nil },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, "ipamd_ready 1")
+		}),
+		Observe: func(string, api.Code, time.Duration) {},
+		Version: api.VersionReply{Version: "test", Commit: "none", Go: "go", Schema: 1},
+		Started: time.Now(), Require: "kernel", Policy: netdbtest.Policy,
+		Deadline: 10 * time.Second, MaxConns: 64,
+		Log: slog.New(slog.NewTextHandler(r.Log, nil)),
+	}
+}
+
+// giver gives the book's next address.
+type giver struct{ book *netdb.Book }
+
+func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	want := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
+		BindWithin: r.BindWithin, Labels: r.Labels}
+	if want.UID == "" {
+		want.UID = r.Sandbox
+	}
+	if want.Interface == "" {
+		want.Interface = "eth0"
+	}
+	want.Attempt, want.BindWithin = max(want.Attempt, 1), max(want.BindWithin, time.Minute)
+	pool := g.book.Pools()[0]
+	if r.Pool != "" && r.Pool != pool.Name {
+		return nil, fmt.Errorf("pool %q: %w", r.Pool, netdb.ErrNotFound)
+	}
+	owner := netdb.Owner{PoolUID: pool.UID, UID: want.UID, Interface: want.Interface}
+	if l, ok := g.book.Held(owner); ok {
+		return &allocator.Result{Leases: []*netdb.Lease{l}, Pools: []*netdb.Pool{pool}, Existing: true}, nil
+	}
+	var err error
+	if r.Address.IsValid() {
+		want.Candidate, err = g.book.PickAddr(owner, r.Address, netdbtest.Policy)
+	} else {
+		want.Candidate, err = g.book.Pick(pool.UID, netdbtest.Policy)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer g.book.Drop(want.Candidate)
+	ls, err := g.book.Reserve(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: "allocated"}, want)
+	if err != nil {
+		return nil, err
+	}
+	return &allocator.Result{Leases: ls, Pools: []*netdb.Pool{pool}, EarlyReuse: want.Candidate.Early}, nil
+}
+
+// releaser confirms nothing: that is the test's to do, with [Rig.Confirm].
+type releaser struct{ book *netdb.Book }
+
+func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error) {
+	l, err := r.book.Release(ctx, who, id, uid)
+	if err != nil || l.State != netdb.Releasing {
+		return l, nil, err
+	}
+	return l, []api.Blocker{{Kind: "unconfirmed", Detail: "nobody has looked yet"}}, nil
+}
+
+// Confirm says that the removal of a releasing lease is confirmed.
+func (r *Rig) Confirm(t testing.TB, id string) {
+	t.Helper()
+	l, err := r.Book.Lease(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Book.Confirm(context.Background(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"),
+		id, l.Rev); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Log keeps what was logged.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Count returns in how many lines the words stand.
+func (l *Log) Count(words string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, words) {
+			n++
+		}
+	}
+	return n
+}
