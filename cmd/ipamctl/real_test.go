@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/server/servertest"
+)
+
+// An operator's day against the real server and a real book: what ipamctl
+// sends is what the daemon takes, and every answer can be shown. Late
+// releases name the lease and hit nobody else (L4).
+func TestAgainstTheRealServer(t *testing.T) {
+	w := &world{socket: servertest.Start(t).Socket}
+	do := func(line string, code int, says ...string) string {
+		t.Helper()
+		s := &screen{}
+		got := w.ctl(t, s, words(line)...)
+		said := s.out.String() + s.err.String()
+		if got != code {
+			t.Errorf("ipamctl %s: exit %d, want %d:\n%s", line, got, code, said)
+		}
+		for _, want := range says {
+			if !strings.Contains(said, want) {
+				t.Errorf("ipamctl %s: no %q in:\n%s", line, want, said)
+			}
+		}
+		return strings.TrimSpace(s.out.String())
+	}
+
+	do("status", 0, "is ready", "10.8.64.0/24")
+	do("leases", 0, "no leases")
+	id := do("allocate web-1 --attempt 2 --bind-within 5m --label tier=front -q", 0)
+	var reply api.AllocateReply
+	if err := json.Unmarshal([]byte(do("allocate web-1 --attempt 2 -o json", 0, `"existing": true`)), &reply); err != nil {
+		t.Fatal(err)
+	}
+	addr := reply.Leases[0].Address
+	if reply.Leases[0].ID != id {
+		t.Errorf("asked again it is lease %s, not %s", reply.Leases[0].ID, id)
+	}
+	do("bind "+id+" --container sandbox/web-1 --netns /run/netns/web-1 --host-interface veth1 --mac 02:42:0a:08:40:02", 0, "bound", "sandbox/web-1")
+	do("leases --sandbox web-1 --state bound --pool default", 0, addr, id)
+	do("leases --pool nowhere", 0, "no lease matches")
+	do("show web-1", 0, addr, "tier=front", "veth1")
+	do("show "+id, 0, addr)
+	do("whois "+addr, 0, "belongs to web-1", "netns", "not seen", "reserved → bound")
+	do("whois 10.8.64.1", 0, "never handed out", "gateway")
+	do("whois 192.0.2.1", 0, "in no pool")
+	do("history "+addr+" --since 2020-01-01T00:00:00Z --limit 10", 0, "free → reserved")
+	do("history web-1", 0, addr)
+	do("history --lease "+id, 0, addr)
+	do("map", 0, "B bound 1", "G gateway 1")
+	do("pools", 0, "default", "1 bound")
+	do("doctor", 0, "nothing found")
+	do("version", 0, "ipamd", "The two differ")
+
+	do("allocate web-2 --address "+addr, exitConflict, "whois")
+	do("allocate web-2 --address 192.0.2.1", exitUsage)
+	do("allocate web-2 --pool nowhere", exitGone)
+	do("allocate web-2 --interface 'no good'", exitUsage)
+	do("bind "+id+" --mac nonsense", exitUsage, "mac")
+	do("release "+id+" --uid somebody-else", exitUsage, "uid")
+	do("release "+id+" --wait 2m", exitUsage, "wait")
+	do("release 0197f2c0-5b7e-7c3a-9d41-00000000ffff", exitGone)
+	do("release "+id, 0, addr, "releasing")
+	do("whois "+addr, 0, "releasing")
+
+	do("quarantine add 10.8.64.99 --reason 'the printer'", 0, "10.8.64.99", "quarantined")
+	do("quarantine ls", 0, "10.8.64.99")
+	do("quarantine ls -q", 0, "10.8.64.99")
+	do("quarantine add 192.0.2.1 --reason x", exitUsage)
+}
