@@ -71,5 +71,7 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("quarantine add 10.8.64.99 --reason 'the printer'", 0, "10.8.64.99", "quarantined")
 	do("quarantine ls", 0, "10.8.64.99")
 	do("quarantine ls -q", 0, "10.8.64.99")
+	do("quarantine clear 10.8.64.99", 0, "cooling")
+	do("quarantine ls", 0, "no address is quarantined")
 	do("quarantine add 192.0.2.1 --reason x", exitUsage)
 }
