@@ -58,7 +58,7 @@ CREATE TABLE leases (
     labels         TEXT    NOT NULL CHECK (labels = '' OR json_valid(labels)),
     evidence       TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
     reason         TEXT    NOT NULL,
-    CHECK (state = 'quarantined' OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
+    CHECK (state IN ('quarantined', 'cooling') OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
     CHECK (state <> 'reserved' OR bind_within > 0),
     CHECK (state <> 'quarantined' OR evidence <> '')
 ) STRICT, WITHOUT ROWID;

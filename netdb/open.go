@@ -183,14 +183,29 @@ func (b *Book) checkWhole(ctx context.Context) error {
 	if err := b.checkStamp(app, version); err != nil {
 		return err
 	}
-	var verdict string
-	if err := b.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
+	return b.withoutChecks(ctx, func() error {
+		var verdict string
+		if err := b.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
+			return b.classify("check", err)
+		}
+		if verdict != "ok" {
+			return fmt.Errorf("%w: %s", ErrDamaged, verdict)
+		}
+		return nil
+	})
+}
+
+// withoutChecks runs fn while SQLite overlooks CHECK constraints: a row that
+// breaks one is a bad row, to be reported and skipped, not a broken file.
+func (b *Book) withoutChecks(ctx context.Context, fn func() error) error {
+	if _, err := b.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 1`); err != nil {
 		return b.classify("check", err)
 	}
-	if verdict != "ok" {
-		return fmt.Errorf("%w: %s", ErrDamaged, verdict)
+	err := fn()
+	if _, off := b.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 0`); off != nil && err == nil {
+		err = b.classify("check", off)
 	}
-	return nil
+	return err
 }
 
 // setPragmas sets what belongs to the file and asserts what belongs to the

@@ -59,6 +59,14 @@ func (b *Book) update(ctx context.Context, fn func(*tx) error) error {
 			return b.whyWaiting(ctx.Err())
 		}
 		return <-o.done
+	case <-b.written:
+		// Queued behind the writer's back while it was closing.
+		select {
+		case err := <-o.done:
+			return err
+		default:
+			return ErrClosed
+		}
 	}
 }
 

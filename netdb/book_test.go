@@ -1,0 +1,397 @@
+package netdb_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// raw runs SQL on a closed book, as a person with a shell would.
+func raw(t *testing.T, path, script string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(script); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was acknowledged is there after a restart, field by field.
+func TestBookSurvivesARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := Reserve(t, b, "a")
+	bound, err := b.Bind(ctx, client, l.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}, MAC: "02:00:00:00:00:01"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch, rev := b.Epoch(), b.Rev()
+	Close(t, b)
+	b = OpenAt(t, path, Options())
+	got, err := b.Lease(l.ID)
+	if err != nil || b.Epoch() != epoch || b.Rev() != rev {
+		t.Fatal(got, err, b.Epoch(), b.Rev())
+	}
+	if got.Addr != bound.Addr || got.State != netdb.Bound || got.Rev != bound.Rev || got.MAC != bound.MAC ||
+		len(got.Containers) != 1 || !got.Created.Wall.Equal(bound.Created.Wall) || got.Since.Boottime != bound.Since.Boottime {
+		t.Errorf("got %+v, want %+v", got, bound)
+	}
+	changes, err := b.History(ctx, netdb.Query{LeaseID: l.ID})
+	if err != nil || len(changes) != 2 || changes[0].To != netdb.Bound || changes[1].To != netdb.Reserved || changes[1].Who.Actor != netdb.ByAllocator {
+		t.Errorf("history is %+v, %v", changes, err)
+	}
+}
+
+// L10: rows that cannot be read are reported, keep their address from being
+// given, block nothing else, and are not dropped.
+func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/29")
+	for _, s := range []string{"a", "b", "c", "d"} {
+		Reserve(t, b, s)
+	}
+	Close(t, b)
+	raw(t, path, `PRAGMA ignore_check_constraints = 1;
+		UPDATE leases SET ip = '10.8.64.999' WHERE sandbox = 'a';
+		UPDATE leases SET ip = '' WHERE sandbox = 'b';
+		UPDATE leases SET state = 'dreaming' WHERE sandbox = 'c';`)
+	allow := []string{netdb.RowsAreReadable, netdb.RowsHaveTheirLast}
+	b = OpenAt(t, path, Options(), allow...)
+	bad := b.Info().Unreadable
+	if len(bad) != 3 {
+		t.Fatalf("unreadable rows: %+v", bad)
+	}
+	for row, reason := range map[string]string{"10.8.64.999": "no address", "": "no address", "10.8.64.4": "dreaming"} {
+		found := false
+		for _, u := range bad {
+			found = found || u.Row == row && strings.Contains(u.Reason, reason)
+		}
+		if !found {
+			t.Errorf("row %q is not reported with %q: %+v", row, reason, bad)
+		}
+	}
+	// .2 and .3 have no readable row any more, .4 has one that names it.
+	got := make(map[string]bool)
+	for i := range 3 {
+		if l, err := TryReserve(b, b.Pools()[0], fmt.Sprint("new", i), Policy); err == nil {
+			got[l.Addr.String()] = true
+		}
+	}
+	if got["10.8.64.4"] || !got["10.8.64.6"] {
+		t.Errorf("handed out %v", got)
+	}
+	Close(t, b, allow...)
+	db, _ := sql.Open("sqlite", path)
+	defer db.Close()
+	var n int
+	if err := db.QueryRow(`SELECT count(*) FROM leases WHERE ip IN ('10.8.64.999', '') OR state = 'dreaming'`).Scan(&n); err != nil || n != 3 {
+		t.Errorf("%d broken rows are left, %v", n, err)
+	}
+}
+
+// L15: a second opener of the same book is refused and told who has it; a
+// lock file left behind blocks nobody.
+func TestL15SecondOpenerIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	if err := os.WriteFile(path+".lock", []byte("99999\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := OpenAt(t, path, Options())
+	_, err := netdb.Open(path, Options())
+	if !errors.Is(err, netdb.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("second open: %v", err)
+	}
+	Close(t, b)
+	OpenAt(t, path, Options())
+}
+
+// Files that are no book of ours, or newer than this build, are refused by
+// name and left as they are.
+func TestOpenRefusesWhatIsNotItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	text, other, newer, cut := filepath.Join(dir, "text"), filepath.Join(dir, "other.db"), filepath.Join(dir, "newer.db"), filepath.Join(dir, "cut.db")
+	if err := os.WriteFile(text, []byte("dear diary, this is a text of more than one hundred bytes, which is what a header of SQLite would take"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	raw(t, other, `CREATE TABLE t (x); PRAGMA user_version = 3; PRAGMA application_id = 77`)
+	for _, path := range []string{newer, cut} {
+		b := OpenAt(t, path, Options())
+		Pool(t, b, "default", "10.8.64.0/24")
+		Reserve(t, b, "a")
+		Close(t, b)
+	}
+	raw(t, newer, `PRAGMA user_version = 1000`)
+	whole, err := os.ReadFile(cut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cut, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]error{text: netdb.ErrNotABook, other: netdb.ErrNotABook, newer: netdb.ErrNewerSchema, cut: netdb.ErrDamaged} {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = netdb.Open(path, Options())
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+		if after, _ := os.ReadFile(path); string(after) != string(before) {
+			t.Errorf("%s was changed by the refusal", path)
+		}
+	}
+	for field, spoil := range map[string]func(*netdb.Options){
+		"synchronous":      func(o *netdb.Options) { o.Synchronous = "off" },
+		"quarantine share": func(o *netdb.Options) { o.QuarantineShare = 0 },
+		"tombstone":        func(o *netdb.Options) { o.Tombstone = 0 },
+		"changes kept":     func(o *netdb.Options) { o.KeepChanges = 0 },
+	} {
+		opts := Options()
+		spoil(&opts)
+		_, err := netdb.Open(filepath.Join(dir, "never.db"), opts)
+		var fe *netdb.FieldError
+		if !errors.As(err, &fe) || fe.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// While another process holds the write lock, a request waits for its own
+// deadline, answers that the book is busy, and has done nothing.
+func TestBusyBookAnswersAfterTheDeadline(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	p := Pool(t, b, "default", "10.8.64.0/24")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	rev := b.Rev()
+	c, err := b.Pick(p.UID, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = b.Reserve(short, allocator, netdb.Reservation{Candidate: c, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
+	if !errors.Is(err, netdb.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while locked: %v", err)
+	}
+	b.Drop(c)
+	if _, err := conn.ExecContext(ctx, `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	if l := Reserve(t, b, "b"); l.Rev != rev+1 {
+		t.Errorf("the request that was refused left something: revision %d after %d", l.Rev, rev)
+	}
+}
+
+// Many callers share commits; one that fails does not fail its neighbours,
+// and no address is given twice.
+func TestGroupCommitKeepsNeighboursApart(t *testing.T) {
+	opts := Options()
+	var mu sync.Mutex
+	largest := 0
+	opts.OnCommit = func(_ time.Duration, batch int) {
+		mu.Lock()
+		largest = max(largest, batch)
+		mu.Unlock()
+	}
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	p := Pool(t, b, "default", "10.8.0.0/16")
+	const callers, each = 32, 20
+	refused := errors.New("seen on the wire after all")
+	var wg sync.WaitGroup
+	var taken sync.Map
+	for i := range callers {
+		wg.Go(func() {
+			for j := range each {
+				c, err := b.Pick(p.UID, Policy)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				name := fmt.Sprintf("s-%d-%d", i, j)
+				r := netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
+				if j%4 == 3 {
+					r.Unseen = func() error { return refused }
+				}
+				ls, err := b.Reserve(ctx, allocator, r)
+				b.Drop(c)
+				if j%4 == 3 {
+					if !errors.Is(err, refused) {
+						t.Errorf("%s: %v", name, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				if other, twice := taken.LoadOrStore(ls[0].Addr, name); twice {
+					t.Errorf("%s was given to %s and %s", ls[0].Addr, other, name)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if u, _ := b.Usage(); u[0].ByState[netdb.Reserved] != callers*each*3/4 || u[0].Free != u[0].Size-uint64(callers*each*3/4) {
+		t.Errorf("usage %+v", u[0])
+	}
+	if largest < 2 {
+		t.Errorf("largest batch is %d: no commit was shared", largest)
+	}
+}
+
+// A row that somebody changed behind the daemon's back fails its own request
+// only, in the same batch as good ones; memory then follows the table.
+func TestARowChangedOutsideFailsAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options(), netdb.RowsHaveTheirLast)
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := Reserve(t, b, "a")
+	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE ip = '%s'`, l.Addr))
+	if _, err := b.Bind(ctx, client, l.ID, netdb.Binding{Netns: "/x"}); !errors.Is(err, netdb.ErrStale) {
+		t.Errorf("bind of a row that is gone: %v", err)
+	}
+	if _, ok := b.At(l.Addr); ok {
+		t.Error("memory still has the row")
+	}
+}
+
+// The plan of every statement on a request path uses an index.
+func TestNoRequestScans(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Close(t, b)
+	db, _ := sql.Open("sqlite", path)
+	defer db.Close()
+	for _, q := range []string{
+		`UPDATE leases SET state = 'bound' WHERE ip = '10.8.64.2' AND id = 'x' AND rev = 1`,
+		`DELETE FROM leases WHERE ip = '10.8.64.2' AND id = 'x' AND rev = 1`,
+		`SELECT rev FROM changes WHERE lease_id = 'x' AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`,
+	} {
+		rows, err := db.Query(`EXPLAIN QUERY PLAN ` + q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			var id, parent, x int
+			var detail string
+			if err := rows.Scan(&id, &parent, &x, &detail); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(detail, "SCAN") {
+				t.Errorf("%s: %s", q, detail)
+			}
+		}
+		rows.Close()
+	}
+}
+
+// One batch is one sync, counted by strace on a process that allocates.
+func TestOneSyncPerCommit(t *testing.T) {
+	if os.Getenv("IPAMD_TEST_SYNC_CHILD") != "" {
+		b, err := netdb.Open(os.Getenv("IPAMD_TEST_SYNC_CHILD"), Options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		p := b.Pools()[0]
+		// The first commit after opening syncs the log's header as well.
+		if _, err := TryReserve(b, p, "warm", Policy); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(os.Stderr, "MARK begin")
+		for i := range 20 {
+			if _, err := TryReserve(b, p, fmt.Sprint("s", i), Policy); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fmt.Fprintln(os.Stderr, "MARK end")
+		return
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("strace is missing")
+		}
+		t.Skip("strace is missing")
+	}
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	Reserve(t, b, "first")
+	Close(t, b)
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=fsync,fdatasync,write", os.Args[0], "-test.run=^TestOneSyncPerCommit$")
+	cmd.Env = append(os.Environ(), "IPAMD_TEST_SYNC_CHILD="+path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(out), "MARK begin")
+	during, _, ok := strings.Cut(rest, "MARK end")
+	if !ok {
+		t.Fatalf("no marks in the trace: %.400s", out)
+	}
+	syncs := 0
+	for line := range strings.Lines(during) {
+		if (strings.Contains(line, "fsync(") || strings.Contains(line, "fdatasync(")) && !strings.Contains(line, "resumed") {
+			syncs++
+		}
+	}
+	if syncs != 20 {
+		t.Errorf("20 commits made %d syncs:\n%s", syncs, during)
+	}
+}
+
+// A book opened to look at it answers reads and refuses changes.
+func TestReadOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := Reserve(t, b, "a")
+	Close(t, b)
+	opts := Options()
+	opts.ReadOnly = true
+	b = OpenAt(t, path, opts)
+	if _, ok := b.At(netip.MustParseAddr("10.8.64.2")); !ok {
+		t.Error("the lease is not there")
+	}
+	_, err := b.Release(ctx, client, l.ID, "")
+	wantErr(t, err, netdb.ErrReadOnly)
+	if _, err := netdb.Open(filepath.Join(t.TempDir(), "none.db"), opts); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a book that is not there: %v", err)
+	}
+}
