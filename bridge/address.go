@@ -1,0 +1,99 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// An address is one address of one link.
+type address struct {
+	prefix netip.Prefix // the address itself, with its prefix length
+	index  int          // of the link
+}
+
+func ifaddr(family uint8, bits int, flags uint8, index int) []byte {
+	b := make([]byte, unix.SizeofIfAddrmsg)
+	b[0], b[1], b[2] = family, uint8(bits), flags
+	binary.NativeEndian.PutUint32(b[4:], uint32(index))
+	return b
+}
+
+// addresses lists all addresses of both families in the namespace that nsid
+// names (noSpace: the own one).
+func (r *rtnl) addresses(nsid int) ([]address, error) {
+	var all []address
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
+			if nsid != noSpace {
+				ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		before := len(all)
+		err = steady(func() error {
+			all = all[:before]
+			return r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
+				a, err := parseAddress(body)
+				if err == nil && a.prefix.IsValid() {
+					all = append(all, a)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func parseAddress(body []byte) (address, error) {
+	var local, far netip.Addr
+	err := attributes(body, unix.SizeofIfAddrmsg, func(ad *netlink.AttributeDecoder) {
+		switch ad.Type() {
+		case unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(ad.Bytes())
+		case unix.IFA_ADDRESS:
+			far, _ = netip.AddrFromSlice(ad.Bytes())
+		}
+	})
+	if err != nil {
+		return address{}, err
+	}
+	if !local.IsValid() {
+		local = far // on a point-to-point link IFA_ADDRESS is the other side
+	}
+	return address{
+		prefix: netip.PrefixFrom(local, int(body[1])),
+		index:  int(binary.NativeEndian.Uint32(body[4:])),
+	}, nil
+}
+
+// addAddress puts an address on a link, ready at once: with duplicate address
+// detection an IPv6 gateway would be deaf until the first port had been up for
+// a second.
+func (r *rtnl) addAddress(index int, p netip.Prefix) error {
+	family, flags := uint8(unix.AF_INET), uint8(0)
+	if p.Addr().Is6() {
+		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
+	}
+	req, err := withAttributes(ifaddr(family, p.Bits(), flags, index), func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
+		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, req)
+}
+
+// counts reports whether an address can collide with one of a pool: loopback
+// and link-local ones cannot.
+func counts(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
+}

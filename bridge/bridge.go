@@ -1,0 +1,219 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// A Config describes a bridge and who wants to know about it.
+type Config struct {
+	Name     string         // of the bridge: "rt0"
+	Netns    string         // path of the network namespace to work in; "" is the process's own
+	Manage   bool           // make the bridge and mend it; else only look
+	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
+	MTU      int            // bytes, wanted when Manage; 0 leaves it alone
+	Every    time.Duration  // between whole readings, the backstop of Run; 0 is 30 s
+	Board    *census.Board  // where the witnesses post
+	Log      *slog.Logger   // nil is silence
+}
+
+// A Bridge watches one Linux bridge, and keeps it as it should be when it
+// manages it. All methods are safe for concurrent use.
+//
+// Nothing that it remembers is needed: whatever is in memory is read from the
+// kernel again by [Bridge.Refresh].
+type Bridge struct {
+	cfg   Config
+	place place
+	lock  *lock
+	alarm *alarm
+	ready atomic.Pointer[NotReadyError]
+
+	running    sync.Mutex // held by Run
+	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
+
+	mu      sync.Mutex // guards all below, for at most some ms at a time
+	closed  bool
+	opened  bool // the sockets below are open
+	kernel  *rtnl
+	news    *news
+	probe   *prober
+	trouble error // why news cannot be read; the sockets are to be opened again
+
+	// What is known of the bridge.
+	link       *link // nil when there is none
+	own        prefixes
+	broken     error // why the bridge could not be mended
+	pinned     int   // index of the bridge whose MAC we set by name
+	ports      map[int]*port
+	spaces     map[int]*space
+	neighbours map[netip.Addr]*neighbour
+	byMAC      map[string]map[netip.Addr]bool
+	unnamed    bool // a namespace came since names were looked up
+
+	// What must be read again before memory is as of now.
+	lost            bool // everything
+	lookAgain       bool // the bridge's own link
+	hostAgain       bool
+	linksAgain      map[int]bool
+	spacesAgain     map[int]bool
+	neighboursAgain map[netip.Addr]bool
+
+	// The witnesses.
+	netns, host, neighbour, answers *report
+}
+
+// errUnread is the silence before the first whole reading.
+var errUnread = errors.New("the bridge has not been read yet")
+
+// Open takes the lock of the bridge's name in its namespace and opens the
+// sockets. The bridge need not exist. When another process looks after it
+// already the error names that process and wraps [ErrLocked].
+//
+// The witnesses are silent until [Bridge.Refresh] has read everything once.
+func Open(cfg Config) (*Bridge, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Every == 0 {
+		cfg.Every = 30 * time.Second
+	}
+	b := &Bridge{
+		cfg:       cfg,
+		netns:     newReport(cfg, census.Netns),
+		host:      newReport(cfg, census.Host),
+		neighbour: newReport(cfg, census.Neighbour),
+		answers:   newReport(cfg, census.Probe),
+	}
+	b.unready(cfg.Name+" has not been looked at yet", nil)
+	var err error
+	if b.place, err = openPlace(cfg.Netns); err != nil {
+		return nil, fmt.Errorf("open bridge %s: %w", cfg.Name, err)
+	}
+	err = b.place.do(func() (err error) {
+		b.lock, err = lockBridge(cfg.Name)
+		return err
+	})
+	if err == nil {
+		b.alarm, err = newAlarm()
+	}
+	if err == nil {
+		err = b.openSockets()
+	}
+	if err != nil {
+		b.release()
+		return nil, fmt.Errorf("open bridge %s: %w", cfg.Name, err)
+	}
+	return b, nil
+}
+
+// openSockets opens everything that listens or asks. What was missed before
+// then is unknown, so all is to be read.
+func (b *Bridge) openSockets() error {
+	err := b.place.do(func() (err error) {
+		if b.kernel, err = dialRTNL(); err != nil {
+			return err
+		}
+		if b.news, err = openNews(); err != nil {
+			b.kernel.close()
+			return err
+		}
+		if b.probe, err = openProber(); err != nil {
+			b.kernel.close()
+			b.news.close()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.opened, b.trouble = true, nil
+	b.forget()
+	b.silence(errUnread)
+	return nil
+}
+
+func (b *Bridge) closeSockets() {
+	if !b.opened {
+		return
+	}
+	b.opened = false
+	b.kernel.close()
+	b.news.close()
+	b.probe.close()
+}
+
+// forget drops what is remembered of the bridge; the sightings on the board
+// stand until they are replaced.
+func (b *Bridge) forget() {
+	b.link = nil
+	b.own = make(prefixes)
+	b.ports = make(map[int]*port)
+	b.spaces = make(map[int]*space)
+	b.neighbours = make(map[netip.Addr]*neighbour)
+	b.byMAC = make(map[string]map[netip.Addr]bool)
+	b.linksAgain = make(map[int]bool)
+	b.spacesAgain = make(map[int]bool)
+	b.neighboursAgain = make(map[netip.Addr]bool)
+	b.lost = true
+}
+
+// fail makes all witnesses silent because the kernel could not be asked.
+// Whoever comes next reads everything.
+func (b *Bridge) fail(err error) error {
+	b.lost = true
+	b.silence(err)
+	return err
+}
+
+// silence makes all witnesses of the bridge silent.
+func (b *Bridge) silence(reason error) {
+	for _, r := range b.reports() {
+		r.whole = reason
+		_ = r.tell(false) // it returns the reason
+	}
+}
+
+func (b *Bridge) reports() []*report {
+	return []*report{b.netns, b.host, b.neighbour, b.answers}
+}
+
+// Close gives the lock and the sockets back and waits for Run to return. The
+// witnesses are silent from then on; the bridge itself stays as it is. Twice
+// is fine.
+func (b *Bridge) Close() error {
+	b.mu.Lock()
+	was := b.closed
+	b.closed = true
+	b.mu.Unlock()
+	if was {
+		return nil
+	}
+	b.alarm.ring()
+	b.running.Lock() // Run polls the sockets, so it must end before they do
+	defer b.running.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unready(b.cfg.Name+" is no longer watched", ErrClosed)
+	b.silence(ErrClosed)
+	b.release()
+	return nil
+}
+
+func (b *Bridge) release() {
+	b.closeSockets()
+	if b.alarm != nil {
+		b.alarm.close()
+	}
+	if b.lock != nil {
+		b.lock.close()
+	}
+	b.place.close()
+}

@@ -1,0 +1,36 @@
+package bridge
+
+import "errors"
+
+var (
+	// ErrNotReady is wrapped by every [NotReadyError].
+	ErrNotReady = errors.New("bridge is not ready")
+	// ErrLocked means that another process looks after this bridge already.
+	ErrLocked = errors.New("bridge is looked after by another process")
+	// ErrClosed means that the Bridge was closed.
+	ErrClosed = errors.New("bridge reader is closed")
+	// ErrNoNetnsID means that no link leads from the bridge's namespace to
+	// that one, so the kernel has no id for it.
+	ErrNoNetnsID = errors.New("no link leads to this network namespace")
+
+	// errInterrupted means that the tables changed while they were listed:
+	// something may be missing from the list. Ask again.
+	errInterrupted = errors.New("the kernel's tables changed while they were listed")
+	// errOverrun means that the kernel had more news than the socket holds.
+	errOverrun = errors.New("kernel news was lost")
+)
+
+// A NotReadyError says why no address may be handed out on the bridge.
+type NotReadyError struct {
+	Reason string // one sentence for a person: "rt0 is missing"
+	cause  error
+}
+
+func (e *NotReadyError) Error() string { return ErrNotReady.Error() + ": " + e.Reason }
+
+func (e *NotReadyError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{ErrNotReady}
+	}
+	return []error{ErrNotReady, e.cause}
+}

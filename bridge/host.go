@@ -1,0 +1,51 @@
+package bridge
+
+import (
+	"fmt"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// readHost lists the addresses of the namespace that the bridge is in: the
+// gateway, anything added by hand, and those of the host's other links. The
+// kernel delivers traffic for any of them to the host itself, so an address
+// on another link is as unusable for a sandbox as one on the bridge. That
+// covers the far end of a port that was left in this namespace, too.
+func (b *Bridge) readHost() error {
+	b.hostAgain = false
+	all, err := b.kernel.addresses(noSpace)
+	if err != nil {
+		b.hostAgain = true
+		err = fmt.Errorf("list the host's addresses: %w", err)
+		b.host.fail(hostScope, err)
+		return err
+	}
+	b.own = make(prefixes)
+	var seen []census.Sighting
+	for _, a := range all {
+		if b.link != nil && a.index == b.link.index {
+			b.own[a.prefix] = true
+		}
+		if !counts(a.prefix.Addr()) {
+			continue
+		}
+		name, mac := b.hostLink(a.index)
+		seen = append(seen, census.Sighting{Addr: a.prefix.Addr(), Bridge: b.cfg.Name, Port: name, MAC: mac})
+	}
+	b.host.see(hostScope, seen)
+	return nil
+}
+
+const hostScope = "host"
+
+// hostLink names a link of the host, and its MAC, as far as they can be had.
+func (b *Bridge) hostLink(index int) (name, mac string) {
+	l := b.link
+	if l == nil || l.index != index {
+		var err error
+		if l, err = b.kernel.link(noSpace, index); err != nil {
+			return "", ""
+		}
+	}
+	return l.name, l.mac.String()
+}

@@ -1,0 +1,102 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	ipv6Length = 40
+	icmpv6     = 58
+
+	neighbourSolicitation  = 135
+	neighbourAdvertisement = 136
+	solicited              = 0x40 // flag of an advertisement that answers
+	sourceLinkLayer        = 1    // option
+)
+
+// ndp asks by neighbour solicitation (RFC 4861, section 4.3) from the
+// link-local address that belongs to the bridge's MAC, whether or not the
+// bridge has it.
+//
+// It does not ask from the unspecified address, as duplicate address
+// detection does (RFC 4862, section 5.4.2): a guest that is just taking the
+// address would have to give it up (section 5.4.3), and the answer would go to
+// all nodes, where it looks like anybody's unasked announcement. Asked from a
+// real address the owner answers to us alone and sets the solicited flag, and
+// only such an answer counts.
+func ndp() protocol {
+	const icmp = etherLength + ipv6Length
+	return protocol{
+		name:      "neighbour discovery",
+		etherType: unix.ETH_P_IPV6,
+		filter: matching(
+			field{etherLength + 6, 1, icmpv6},
+			field{icmp, 1, neighbourAdvertisement},
+		),
+		ask:    ndpQuestion,
+		answer: ndpAnswer,
+	}
+}
+
+func ndpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
+	target := addr.As16()
+	// The solicited-node group of the target, and the MAC it maps to.
+	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
+	copy(group[13:], target[13:])
+	source := linkLocal(from).As16()
+
+	message := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0}
+	message = append(message, target[:]...)
+	message = append(message, sourceLinkLayer, 1)
+	message = append(message, from...)
+	binary.BigEndian.PutUint16(message[2:], checksum(source, group, message))
+
+	f := make([]byte, 0, etherLength+ipv6Length+len(message))
+	f = append(f, 0x33, 0x33, group[12], group[13], group[14], group[15])
+	f = append(f, from...)
+	f = binary.BigEndian.AppendUint16(f, unix.ETH_P_IPV6)
+	f = append(f, 6<<4, 0, 0, 0)
+	f = binary.BigEndian.AppendUint16(f, uint16(len(message)))
+	f = append(f, icmpv6, 255) // the hop limit proves that no router passed it on
+	f = append(f, source[:]...)
+	f = append(f, group[:]...)
+	return append(f, message...)
+}
+
+// ndpAnswer reads a solicited advertisement. The owner's MAC is the frame's.
+func ndpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
+	const icmp = etherLength + ipv6Length
+	if len(f) < icmp+24 || f[etherLength+6] != icmpv6 || f[etherLength+7] != 255 ||
+		f[icmp] != neighbourAdvertisement || f[icmp+4]&solicited == 0 {
+		return netip.Addr{}, nil, false
+	}
+	return netip.AddrFrom16([16]byte(f[icmp+8 : icmp+24])), net.HardwareAddr(append([]byte(nil), f[6:12]...)), true
+}
+
+// linkLocal is the link-local address that belongs to a MAC (RFC 4291,
+// appendix A).
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0xfe, 0x80, 0, 0, 0, 0, 0, 0,
+		mac[0] ^ 0x02, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5],
+	})
+}
+
+// checksum is ICMPv6's (RFC 4443, section 2.3), over the pseudo header and a
+// message of even length whose own checksum is zero.
+func checksum(source, target [16]byte, message []byte) uint16 {
+	sum := uint32(len(message)) + icmpv6
+	for _, part := range [][]byte{source[:], target[:], message} {
+		for i := 0; i < len(part); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(part[i:]))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,133 @@
+package bridge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// A neighbour is an entry of the bridge's neighbour table that has a MAC.
+type neighbour struct {
+	mac  string
+	port int // index of the port that the MAC was last seen behind; 0 when never
+}
+
+// listNeighbours notes every entry of the bridge's neighbour table as one to
+// be read, and those that are known.
+func (b *Bridge) listNeighbours() ([]netip.Addr, error) {
+	all := make(map[netip.Addr]bool)
+	err := b.kernel.neighbours(b.link.index, func(e entry) {
+		if counts(e.addr) {
+			all[e.addr] = true
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the neighbours of %s: %w", b.cfg.Name, err)
+	}
+	for addr := range b.neighbours {
+		all[addr] = true
+	}
+	b.neighbour.keep(func(known string) bool {
+		addr, err := netip.ParseAddr(known)
+		return err == nil && all[addr]
+	})
+	out := make([]netip.Addr, 0, len(all))
+	for addr := range all {
+		out = append(out, addr)
+	}
+	return out, nil
+}
+
+// readNeighbour looks one entry up again and weighs what it proves.
+func (b *Bridge) readNeighbour(addr netip.Addr) {
+	delete(b.neighboursAgain, addr)
+	e, err := b.kernel.neighbour(b.link.index, addr)
+	if err == nil && len(e.mac) == 0 || isGone(err) {
+		b.forgetNeighbour(addr)
+		return
+	}
+	var seen []census.Sighting
+	if err == nil {
+		seen, err = b.weigh(addr, e)
+	}
+	if err != nil {
+		b.neighboursAgain[addr] = true
+		b.neighbour.fail(addr.String(), fmt.Errorf("look up neighbour %v: %w", addr, err))
+		return
+	}
+	b.neighbour.see(addr.String(), seen)
+}
+
+// weigh says whether an entry proves that somebody has the address now.
+//
+// A REACHABLE one was confirmed within the last 45 s, so it does, unless the
+// port that its MAC was behind is gone since. Any other is only a memory of a
+// MAC: it counts while the bridge hears that MAC on a live port, unless the
+// namespace there owns the MAC and does not have the address. Thus neither
+// the entries of dead containers nor a foreign gratuitous ARP, which can turn
+// a dead entry to a living MAC, are evidence.
+func (b *Bridge) weigh(addr netip.Addr, e entry) ([]census.Sighting, error) {
+	n := b.rememberNeighbour(addr, e.mac.String())
+	f, err := b.kernel.forwarding(b.link.index, b.link.vlan, e.mac)
+	heard := err == nil && f.state&unix.NUD_REACHABLE != 0 // learned, not aged, not set by hand
+	if err != nil && !isGone(err) {
+		return nil, err
+	}
+	if heard {
+		n.port = f.index
+	}
+	p := b.ports[n.port]
+	proof := false
+	switch {
+	case e.state&unix.NUD_REACHABLE != 0:
+		proof = n.port == 0 || p != nil
+	case heard && p != nil && p.link.carries():
+		proof = true
+		if p.space != nil {
+			hasMAC, hasAddr := p.space.holds(n.mac, addr)
+			proof = hasAddr || !hasMAC
+		}
+	}
+	if !proof {
+		return nil, nil
+	}
+	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: n.mac}
+	if p != nil {
+		s.Port = p.link.name
+	}
+	return []census.Sighting{s}, nil
+}
+
+func (b *Bridge) rememberNeighbour(addr netip.Addr, mac string) *neighbour {
+	n := b.neighbours[addr]
+	if n != nil && n.mac == mac {
+		return n
+	}
+	b.forgetMAC(addr, n)
+	n = &neighbour{mac: mac}
+	b.neighbours[addr] = n
+	if b.byMAC[mac] == nil {
+		b.byMAC[mac] = make(map[netip.Addr]bool)
+	}
+	b.byMAC[mac][addr] = true
+	return n
+}
+
+func (b *Bridge) forgetNeighbour(addr netip.Addr) {
+	b.forgetMAC(addr, b.neighbours[addr])
+	delete(b.neighbours, addr)
+	b.neighbour.drop(addr.String())
+}
+
+func (b *Bridge) forgetMAC(addr netip.Addr, n *neighbour) {
+	if n == nil {
+		return
+	}
+	delete(b.byMAC[n.mac], addr)
+	if len(b.byMAC[n.mac]) == 0 {
+		delete(b.byMAC, n.mac)
+	}
+}

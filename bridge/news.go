@@ -1,0 +1,220 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// news are the kernel's own announcements. One socket hears of links and
+// addresses in every namespace that a port leads to; neighbours are heard of
+// in the bridge's namespace only, on a second one, for those of a thousand
+// guests would drown the rest.
+type news struct {
+	links, neighbours int // descriptors
+	buf, oob          []byte
+}
+
+// newsBuffer is the wanted receive buffer, in bytes: about 4 000 link events.
+const newsBuffer = 8 << 20
+
+// openNews opens both sockets in the thread's namespace.
+func openNews() (*news, error) {
+	links, err := listen(true, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_NSID)
+	if err != nil {
+		return nil, err
+	}
+	neighbours, err := listen(false, unix.RTNLGRP_NEIGH)
+	if err != nil {
+		_ = unix.Close(links)
+		return nil, err
+	}
+	return &news{links: links, neighbours: neighbours, buf: make([]byte, 64<<10), oob: make([]byte, 64)}, nil
+}
+
+func listen(everywhere bool, groups ...int) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return -1, fmt.Errorf("open kernel news: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, newsBuffer); err != nil {
+		// Without CAP_NET_ADMIN at home it is as big as the system allows;
+		// a smaller one is only slower.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, newsBuffer)
+	}
+	if everywhere {
+		err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
+	}
+	err = errors.Join(err, unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
+	for _, g := range groups {
+		err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("open kernel news: %w", err)
+	}
+	return fd, nil
+}
+
+func (n *news) close() {
+	_ = unix.Close(n.links)
+	_ = unix.Close(n.neighbours)
+}
+
+// read takes in what is there now. errOverrun means that some of it was lost.
+func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
+	for {
+		size, oobSize, _, _, err := unix.Recvmsg(fd, n.buf, n.oob, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			return errOverrun
+		case err != nil:
+			return fmt.Errorf("read kernel news: %w", err)
+		}
+		nsid := origin(n.oob[:oobSize])
+		eachMessage(n.buf[:size], func(h header, body []byte) { take(nsid, h, body) })
+	}
+}
+
+// origin is the namespace that a message comes from: noSpace for the own one.
+func origin(oob []byte) int {
+	for len(oob) >= unix.CmsgLen(4) {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			break
+		}
+		if h.Level == unix.SOL_NETLINK && h.Type == unix.NETLINK_LISTEN_ALL_NSID && len(data) >= 4 {
+			return int(int32(binary.NativeEndian.Uint32(data)))
+		}
+		oob = rest
+	}
+	return noSpace
+}
+
+// listening are the sockets that can have something to read.
+func (b *Bridge) listening() []unix.PollFd {
+	return []unix.PollFd{
+		{Fd: int32(b.news.links), Events: unix.POLLIN},
+		{Fd: int32(b.news.neighbours), Events: unix.POLLIN},
+		{Fd: int32(b.probe.arp.fd), Events: unix.POLLIN},
+		{Fd: int32(b.probe.ndp.fd), Events: unix.POLLIN},
+	}
+}
+
+// drain takes in all news and notes what is to be read again.
+func (b *Bridge) drain() {
+	if n, err := unix.Poll(b.listening(), 0); n == 0 && err == nil {
+		return
+	}
+	for _, fd := range []int{b.news.links, b.news.neighbours} {
+		err := b.news.read(fd, b.hear)
+		switch {
+		case errors.Is(err, errOverrun):
+			b.cfg.Log.Warn("kernel news was lost, reading everything again", "bridge", b.cfg.Name)
+			b.lost = true
+		case err != nil:
+			b.trouble = err
+			b.unready("the kernel's news about "+b.cfg.Name+" cannot be read", err)
+			b.silence(err)
+			b.alarm.ring() // Run opens the sockets again
+			return
+		}
+	}
+	b.probe.read(b.answered)
+}
+
+// hear notes what one message is about. It is not believed: between its
+// sending and now everything may have changed once more.
+func (b *Bridge) hear(nsid int, h header, body []byte) {
+	if len(body) < 4 {
+		return
+	}
+	switch h.typ {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if len(body) >= unix.SizeofIfInfomsg {
+			b.hearLink(nsid, h.typ == unix.RTM_DELLINK, int(int32(binary.NativeEndian.Uint32(body[4:]))))
+		}
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if nsid == noSpace {
+			b.hostAgain = true
+		} else if b.spaces[nsid] != nil {
+			b.spacesAgain[nsid] = true
+		}
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		b.hearNeighbour(body)
+	case unix.RTM_DELNSID:
+		b.hearEnd(body)
+	}
+}
+
+func (b *Bridge) hearLink(nsid int, gone bool, index int) {
+	if nsid != noSpace {
+		s := b.spaces[nsid]
+		if s == nil {
+			return
+		}
+		s.macs = nil
+		b.spacesAgain[nsid] = true
+		for port := range s.ports {
+			if gone { // perhaps it moved on to another namespace
+				b.linksAgain[port] = true
+			}
+		}
+		return
+	}
+	switch {
+	case !b.isThere() || b.link.index == index:
+		b.lookAgain = true
+		return
+	case gone: // perhaps the far end of a port, which moved to a namespace
+		for _, p := range b.ports {
+			if p.link.behind == noSpace && p.link.peer == index {
+				b.linksAgain[p.link.index] = true
+			}
+		}
+	}
+	b.linksAgain[index] = true
+}
+
+// hearNeighbour notes an entry of the neighbour table, or, by its MAC, one of
+// the FDB that a neighbour's entry leans on.
+func (b *Bridge) hearNeighbour(body []byte) {
+	if !b.isThere() || len(body) < unix.SizeofNdMsg {
+		return
+	}
+	e, err := parseEntry(body)
+	switch {
+	case err != nil:
+		b.lost = true // news that we cannot read is lost news
+	case body[0] == unix.AF_BRIDGE:
+		for addr := range b.byMAC[e.mac.String()] {
+			b.neighboursAgain[addr] = true
+		}
+	case e.index == b.link.index && counts(e.addr):
+		b.neighboursAgain[e.addr] = true
+	}
+}
+
+// hearEnd notes that the kernel takes a namespace down and may give its id to
+// another: from here on the id says nothing about the ports that led there.
+func (b *Bridge) hearEnd(body []byte) {
+	const sizeofRtgenmsg = 4 // padded
+	_ = attributes(body, sizeofRtgenmsg, func(ad *netlink.AttributeDecoder) {
+		if ad.Type() != unix.NETNSA_NSID {
+			return
+		}
+		if s := b.spaces[int(ad.Int32())]; s != nil {
+			for index, p := range s.ports {
+				b.freeze(p)
+				b.linksAgain[index] = true
+			}
+		}
+	})
+}

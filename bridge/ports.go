@@ -1,0 +1,143 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// A port is a link that has the bridge as its master.
+type port struct {
+	link  *link
+	space *space // the namespace behind it; nil when none can be read
+	read  bool   // what is behind it was read at least once
+}
+
+// scope names a port on the board. An index outlives a change of name.
+func scope(index int) string { return strconv.Itoa(index) }
+
+// listPorts lists the bridge's ports anew.
+func (b *Bridge) listPorts() error {
+	found := make(map[int]*link)
+	err := steady(func() error {
+		return b.kernel.portsOf(b.link.index, func(l *link) { found[l.index] = l })
+	})
+	if errors.Is(err, errInterrupted) && b.netns.whole == nil {
+		// Ports come and go faster than they can be listed. What is known is
+		// complete, for every one of these changes is also news; so the list
+		// may add to it, and what it lacks is looked up one by one.
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("list the ports of %s: %w", b.cfg.Name, err)
+	}
+	for index := range b.ports {
+		if found[index] == nil {
+			b.readPort(index)
+		}
+	}
+	for _, l := range found {
+		b.setPort(l)
+	}
+	b.netns.keep(func(known string) bool {
+		index, _ := strconv.Atoi(known)
+		return b.ports[index] != nil
+	})
+	return nil
+}
+
+// readPort looks one link up again: it may be a port now, or no longer, or
+// lead elsewhere.
+func (b *Bridge) readPort(index int) {
+	l, err := b.kernel.link(noSpace, index)
+	switch {
+	case isGone(err):
+		b.dropPort(index)
+	case err != nil:
+		b.linksAgain[index] = true
+		b.netns.fail(scope(index), fmt.Errorf("look up link %d: %w", index, err))
+		return
+	case l.master != b.link.index:
+		b.dropPort(index)
+	default:
+		b.setPort(l)
+	}
+	delete(b.linksAgain, index)
+}
+
+func (b *Bridge) setPort(l *link) {
+	p := b.ports[l.index]
+	if p == nil {
+		p = &port{link: l}
+		b.ports[l.index] = p
+	}
+	renamed := p.link.name != l.name
+	p.link = l
+	switch {
+	case l.behind == unnamed:
+		b.freeze(p)
+	case l.behind == noSpace:
+		b.leave(p)
+		p.read = true
+		b.netns.see(scope(l.index), nil)
+	case p.space == nil || p.space.id != l.behind:
+		b.leave(p)
+		b.enter(p, l.behind)
+	case renamed:
+		b.spacesAgain[l.behind] = true
+	}
+}
+
+// freeze keeps a port's sightings as they are, for the namespace behind it is
+// being taken down: unknown is not gone. The port itself follows, mostly
+// within milliseconds, and ends the matter. A port that was never read has
+// nothing to keep, so then the witness is silent.
+func (b *Bridge) freeze(p *port) {
+	b.leave(p)
+	if !p.read {
+		b.netns.fail(scope(p.link.index), fmt.Errorf("the namespace behind %s cannot be read", p.link.name))
+	}
+}
+
+func (b *Bridge) dropPort(index int) {
+	b.netns.drop(scope(index))
+	p := b.ports[index]
+	if p == nil {
+		return
+	}
+	b.leave(p)
+	delete(b.ports, index)
+	for addr, n := range b.neighbours {
+		if n.port == index {
+			b.neighboursAgain[addr] = true
+		}
+	}
+	b.dropAnswersBy(p.link.name)
+}
+
+// enter notes that a port leads to a namespace, which is to be read.
+func (b *Bridge) enter(p *port, id int) {
+	s := b.spaces[id]
+	if s == nil {
+		s = &space{id: id, ports: make(map[int]*port)}
+		b.spaces[id] = s
+		b.unnamed = true
+	}
+	s.ports[p.link.index] = p
+	p.space = s
+	b.spacesAgain[id] = true
+}
+
+// leave forgets where a port led.
+func (b *Bridge) leave(p *port) {
+	s := p.space
+	if s == nil {
+		return
+	}
+	p.space = nil
+	delete(s.ports, p.link.index)
+	if len(s.ports) == 0 {
+		delete(b.spaces, s.id)
+		delete(b.spacesAgain, s.id)
+	}
+}

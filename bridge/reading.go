@@ -1,0 +1,214 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+)
+
+// Refresh reads everything anew, mends the bridge first if it manages it, and
+// posts what it finds. It returns an error when the kernel could not be asked
+// about something; the witness concerned is then silent. A bridge that is
+// missing or wrong is no error: [Bridge.Ready] tells.
+//
+// With a thousand ports it takes tens of milliseconds, but an allocation that
+// settles meanwhile waits for a small part of that only.
+func (b *Bridge) Refresh(ctx context.Context) error {
+	b.refreshing.Lock()
+	defer b.refreshing.Unlock()
+	var addrs []netip.Addr
+	var spaces []int
+	err := b.locked(func() (err error) {
+		b.lock.drain()
+		b.drain()
+		addrs, err = b.survey()
+		for id := range b.spaces {
+			spaces = append(spaces, id)
+		}
+		return err
+	})
+	if err != nil || addrs == nil {
+		return err
+	}
+	b.nameSpaces()
+	for _, id := range spaces {
+		if err := b.piece(ctx, func() { b.readSpace(id) }); err != nil {
+			return err
+		}
+	}
+	for _, addr := range addrs {
+		if err := b.piece(ctx, func() { b.readNeighbour(addr) }); err != nil {
+			return err
+		}
+	}
+	return b.locked(b.conclude)
+}
+
+// piece does one piece of a whole reading, unless ctx ended or the bridge
+// went meanwhile. A reading that was cut short counts for nothing.
+func (b *Bridge) piece(ctx context.Context, read func()) error {
+	return b.locked(func() error {
+		if err := ctx.Err(); err != nil {
+			b.lost = b.lost || b.netns.whole != nil
+			return err
+		}
+		if !b.lost && b.isThere() {
+			read()
+		}
+		return nil
+	})
+}
+
+// locked calls f with the lock held, unless there is nothing to read with.
+func (b *Bridge) locked(f func() error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return ErrClosed
+	case b.trouble != nil:
+		return b.trouble
+	}
+	return f()
+}
+
+// survey reads all but what is behind the ports: the bridge, the host, the
+// list of ports, the list of neighbours. It returns the neighbours to be read;
+// nil when there is no bridge.
+func (b *Bridge) survey() ([]netip.Addr, error) {
+	if err := b.look(); err != nil {
+		return nil, b.fail(err)
+	}
+	if !b.isThere() {
+		b.vanish()
+		return nil, nil
+	}
+	if b.lost {
+		b.silence(errUnread)
+		for _, s := range b.spaces {
+			s.macs = nil
+		}
+	}
+	if err := b.listPorts(); err != nil {
+		return nil, b.fail(err)
+	}
+	addrs, err := b.listNeighbours()
+	if err != nil {
+		return nil, b.fail(err)
+	}
+	b.lost = false
+	return addrs, nil
+}
+
+// vanish is for when there is no bridge: what is remembered is about none,
+// and what the board has stands.
+func (b *Bridge) vanish() {
+	l := b.link
+	b.forget()
+	b.link = l
+	b.lost = false // there is no more to know, until a link comes
+	b.silence(b.absent())
+}
+
+// conclude ends a whole reading: the witnesses may speak again.
+func (b *Bridge) conclude() error {
+	if b.lost || !b.isThere() {
+		return b.settle() // it became another bridge, or none, while we read
+	}
+	for _, r := range b.reports() {
+		r.whole = nil
+	}
+	return errors.Join(b.settle(), b.tell(true))
+}
+
+// readAll is Refresh in one piece, for when memory is worth nothing.
+func (b *Bridge) readAll() error {
+	addrs, err := b.survey()
+	if err != nil || addrs == nil {
+		return err
+	}
+	for id := range b.spaces {
+		b.readSpace(id)
+	}
+	for _, addr := range addrs {
+		b.readNeighbour(addr)
+	}
+	for _, r := range b.reports() {
+		r.whole = nil
+	}
+	return b.tell(true)
+}
+
+// Settle takes in all kernel news so far and reads again the parts that they
+// are about, so that the board and [Bridge.Ready] are right as of the call. It
+// costs one system call when there is no news. An error means that something
+// could not be read; the witness concerned is silent.
+func (b *Bridge) Settle(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return b.locked(func() error {
+		b.drain()
+		return b.settle()
+	})
+}
+
+// settle reads again what has to be. Reading one part can show that another
+// moved, hence the rounds; what is left then could not be read, and is tried
+// again the next time.
+func (b *Bridge) settle() error {
+	if b.trouble != nil {
+		return b.trouble
+	}
+	const rounds = 3
+	for range rounds {
+		if b.settled() {
+			break
+		}
+		if b.lookAgain && !b.lost {
+			if err := b.look(); err != nil {
+				return b.fail(err)
+			}
+			if !b.isThere() {
+				b.vanish()
+			}
+		}
+		if b.lost {
+			return b.readAll()
+		}
+		if b.hostAgain && b.readHost() == nil {
+			b.lookAgain = b.cfg.Manage && len(b.missingGateways()) != 0
+			b.judge()
+		}
+		if !b.isThere() {
+			break
+		}
+		for index := range b.linksAgain {
+			b.readPort(index)
+		}
+		for id := range b.spacesAgain {
+			b.readSpace(id)
+		}
+		for addr := range b.neighboursAgain {
+			b.readNeighbour(addr)
+		}
+	}
+	return b.tell(false)
+}
+
+func (b *Bridge) settled() bool {
+	return !b.lost && !b.lookAgain && !b.hostAgain &&
+		len(b.linksAgain) == 0 && len(b.spacesAgain) == 0 && len(b.neighboursAgain) == 0
+}
+
+// tell brings the board up to date with who can speak.
+func (b *Bridge) tell(anew bool) error {
+	var all []error
+	for _, r := range b.reports() {
+		all = append(all, r.tell(anew))
+	}
+	if !b.isThere() {
+		return nil // Ready tells
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,103 @@
+package bridge
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// A report is what one witness has to say, and its hand on the Board: what it
+// sees, scope by scope, and what it could not read. A scope that could not be
+// read keeps its earlier sightings, and the witness is silent until it could.
+type report struct {
+	board *census.Board
+	log   *slog.Logger
+	who   census.Witness
+
+	scopes  map[string][]census.Sighting
+	failed  map[string]error // by scope
+	whole   error            // why nothing is complete; nil once everything was read
+	told    string           // the silence that the board was last told of
+	started bool
+}
+
+func newReport(cfg Config, who census.Witness) *report {
+	return &report{
+		board: cfg.Board, log: cfg.Log, who: who,
+		scopes: make(map[string][]census.Sighting),
+		failed: make(map[string]error),
+	}
+}
+
+// see posts all that one scope holds; nothing means that it is dark.
+func (r *report) see(scope string, seen []census.Sighting) {
+	delete(r.failed, scope)
+	if slices.Equal(r.scopes[scope], seen) {
+		return
+	}
+	if len(seen) == 0 {
+		delete(r.scopes, scope)
+	} else {
+		r.scopes[scope] = seen
+	}
+	r.board.ReplaceScope(r.who, scope, seen)
+}
+
+// fail notes that one scope could not be read.
+func (r *report) fail(scope string, err error) { r.failed[scope] = err }
+
+// drop forgets a scope that is no more.
+func (r *report) drop(scope string) { r.see(scope, nil) }
+
+// keep forgets every scope that is not listed.
+func (r *report) keep(listed func(scope string) bool) {
+	for scope := range r.failed {
+		if !listed(scope) {
+			delete(r.failed, scope)
+		}
+	}
+	for scope := range r.scopes {
+		if !listed(scope) {
+			r.drop(scope)
+		}
+	}
+}
+
+// err is why the witness cannot speak, or nil.
+func (r *report) err() error {
+	if r.whole != nil {
+		return r.whole
+	}
+	for _, err := range r.failed {
+		return err
+	}
+	return nil
+}
+
+// tell brings the board up to date with whether the witness can speak. anew
+// posts the whole report even if nothing seems to have changed.
+func (r *report) tell(anew bool) error {
+	err := r.err()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == r.told && r.started && !anew:
+		return err
+	case err == nil:
+		r.board.Replace(r.who, r.scopes, nil)
+	default:
+		r.board.Silence(r.who, err)
+	}
+	if text != r.told {
+		if err != nil {
+			r.log.Warn("witness is silent", "witness", r.who, "reason", err)
+		} else {
+			r.log.Info("witness answers", "witness", r.who)
+		}
+	}
+	r.told, r.started = text, true
+	return err
+}

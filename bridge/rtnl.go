@@ -1,0 +1,190 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// An rtnl asks the kernel's rtnetlink one question at a time; it is not safe
+// for concurrent use.
+//
+// The request loop is our own because the kernel may put the mark of an
+// interrupted dump on the closing message only (the last address was skipped
+// and nothing followed), and mdlayher/netlink drops that message. Attributes
+// are encoded and decoded by that library.
+type rtnl struct {
+	fd  int
+	seq uint32
+	buf []byte
+}
+
+// replyTimeout bounds the wait for a reply. The kernel answers in the
+// caller's own time; only a broken one takes longer.
+const replyTimeout = 10 // seconds
+
+// dialRTNL opens a socket with strict checking: the kernel then refuses a
+// filter that it does not know instead of answering for its own namespace.
+func dialRTNL() (*rtnl, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+	}
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: replyTimeout}),
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+	)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("set up rtnetlink socket: %w", err)
+	}
+	return &rtnl{fd: fd, buf: make([]byte, 64<<10)}, nil
+}
+
+func (r *rtnl) close() { _ = unix.Close(r.fd) }
+
+// dump lists a table; each gets every message's body and must not keep it.
+// errInterrupted means that the list may lack something.
+func (r *rtnl) dump(typ uint16, body []byte, each func(body []byte) error) error {
+	return r.ask(typ, unix.NLM_F_DUMP, body, each)
+}
+
+// get looks one object up.
+func (r *rtnl) get(typ uint16, body []byte, each func(body []byte) error) error {
+	return r.ask(typ, 0, body, each)
+}
+
+// change does something and waits until it is done.
+func (r *rtnl) change(typ uint16, flags uint16, body []byte) error {
+	return r.ask(typ, flags|unix.NLM_F_ACK, body, nil)
+}
+
+func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) error) error {
+	r.seq++
+	msg := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
+	binary.NativeEndian.PutUint32(msg[0:], uint32(unix.NLMSG_HDRLEN+len(body)))
+	binary.NativeEndian.PutUint16(msg[4:], typ)
+	binary.NativeEndian.PutUint16(msg[6:], flags|unix.NLM_F_REQUEST)
+	binary.NativeEndian.PutUint32(msg[8:], r.seq)
+	if _, err := unix.Write(r.fd, append(msg, body...)); err != nil {
+		return fmt.Errorf("ask rtnetlink: %w", err)
+	}
+	a := answer{seq: r.seq, each: each}
+	for !a.done {
+		n, err := unix.Read(r.fd, r.buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read rtnetlink's answer: %w", err)
+		}
+		eachMessage(r.buf[:n], a.take)
+	}
+	switch {
+	case a.err != nil:
+		return a.err
+	case a.interrupted:
+		return errInterrupted
+	}
+	return nil
+}
+
+// An answer gathers the messages that answer one question.
+type answer struct {
+	seq         uint32
+	each        func([]byte) error
+	err         error
+	interrupted bool
+	done        bool
+}
+
+func (a *answer) take(h header, body []byte) {
+	if h.seq != a.seq {
+		return // of a question whose answer came too late
+	}
+	if h.flags&unix.NLM_F_DUMP_INTR != 0 {
+		a.interrupted = true
+	}
+	switch h.typ {
+	case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+		a.done = true
+		if len(body) >= 4 {
+			if code := int32(binary.NativeEndian.Uint32(body)); code < 0 {
+				a.err = unix.Errno(-code)
+			}
+		}
+		return
+	}
+	a.done = h.flags&unix.NLM_F_MULTI == 0
+	if a.err == nil && a.each != nil {
+		a.err = a.each(body)
+	}
+}
+
+// A header is what matters of a netlink message's header.
+type header struct {
+	typ, flags uint16
+	seq        uint32
+}
+
+// eachMessage walks the messages of one datagram.
+func eachMessage(b []byte, take func(header, []byte)) {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		n := int(binary.NativeEndian.Uint32(b))
+		if n < unix.NLMSG_HDRLEN || n > len(b) {
+			return
+		}
+		take(header{
+			typ:   binary.NativeEndian.Uint16(b[4:]),
+			flags: binary.NativeEndian.Uint16(b[6:]),
+			seq:   binary.NativeEndian.Uint32(b[8:]),
+		}, b[unix.NLMSG_HDRLEN:n])
+		b = b[min(len(b), (n+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
+	}
+}
+
+// withAttributes appends attributes to a message's fixed part.
+func withAttributes(fixed []byte, fill func(*netlink.AttributeEncoder)) ([]byte, error) {
+	ae := netlink.NewAttributeEncoder()
+	fill(ae)
+	b, err := ae.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode netlink attributes: %w", err)
+	}
+	return append(fixed, b...), nil
+}
+
+// attributes decodes what follows a message's fixed part.
+func attributes(body []byte, fixed int, take func(*netlink.AttributeDecoder)) error {
+	if len(body) < fixed {
+		return fmt.Errorf("decode netlink message: %d bytes are too few", len(body))
+	}
+	ad, err := netlink.NewAttributeDecoder(body[fixed:])
+	if err != nil {
+		return fmt.Errorf("decode netlink message: %w", err)
+	}
+	for ad.Next() {
+		take(ad)
+	}
+	if err := ad.Err(); err != nil {
+		return fmt.Errorf("decode netlink message: %w", err)
+	}
+	return nil
+}
+
+// steady repeats a listing that was interrupted, a bounded number of times.
+// An interrupted list is never taken for a short one.
+func steady(list func() error) error {
+	const tries = 10
+	var err error
+	for range tries {
+		if err = list(); !errors.Is(err, errInterrupted) {
+			return err
+		}
+	}
+	return err
+}

@@ -1,0 +1,133 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// retryAfter is when something that could not be read is tried again,
+	// and the least time between two look-ups of all names.
+	retryAfter = time.Second
+	// reopenFirst and reopenMost bound the back-off when the sockets cannot
+	// be opened again.
+	reopenFirst = 100 * time.Millisecond
+	reopenMost  = 10 * time.Second
+)
+
+// Run keeps the board current: it takes in kernel news and answers to probes
+// as they come, reads everything anew every Config.Every as a backstop, and
+// opens the sockets again when they broke. It blocks until ctx ends or the
+// Bridge is closed, and returns nil then. It waits in one poll(2) and starts
+// no goroutine.
+func (b *Bridge) Run(ctx context.Context) error {
+	b.running.Lock()
+	defer b.running.Unlock()
+	stop := context.AfterFunc(ctx, b.alarm.ring)
+	defer stop()
+	t := timetable{reopenIn: reopenFirst}
+	for ctx.Err() == nil && !b.isClosed() {
+		// Whatever goes wrong in there has silenced a witness, which is where
+		// it is told and logged.
+		_ = b.step(ctx, &t)
+		if err := b.sleep(t.wake); err != nil {
+			return fmt.Errorf("wait for kernel news: %w", err)
+		}
+	}
+	return nil
+}
+
+// A timetable is what Run keeps from one step to the next.
+type timetable struct {
+	refresh  time.Time     // when all is to be read anew
+	names    time.Time     // when names may be looked up again
+	reopenIn time.Duration // back-off
+	wake     time.Time     // when to step again without news
+}
+
+// step does what is due.
+func (b *Bridge) step(ctx context.Context, t *timetable) error {
+	now := time.Now()
+	broken, unnamed := b.condition()
+	if broken {
+		if err := b.openAgain(); err != nil {
+			t.wake = now.Add(t.reopenIn)
+			t.reopenIn = min(2*t.reopenIn, reopenMost)
+			return err
+		}
+		t.reopenIn = reopenFirst
+		t.refresh = now
+	}
+	var err error
+	switch {
+	case !now.Before(t.refresh):
+		t.refresh, t.names = now.Add(b.cfg.Every), now.Add(retryAfter)
+		err = b.Refresh(ctx)
+	case unnamed && !now.Before(t.names):
+		t.names = now.Add(retryAfter)
+		b.nameSpaces()
+		err = b.Settle(ctx)
+	default:
+		err = b.Settle(ctx)
+	}
+	t.wake = t.refresh
+	if _, unnamed = b.condition(); unnamed && t.names.Before(t.wake) {
+		t.wake = t.names
+	}
+	if retry := now.Add(retryAfter); err != nil && retry.Before(t.wake) {
+		t.wake = retry
+	}
+	return err
+}
+
+// condition reports whether the sockets broke, and whether there are
+// namespaces whose names were not looked up.
+func (b *Bridge) condition() (broken, unnamed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trouble != nil, b.unnamed
+}
+
+func (b *Bridge) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// openAgain replaces the sockets. Only Run does it, for only Run polls them
+// without the lock.
+func (b *Bridge) openAgain() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closeSockets()
+	if err := b.openSockets(); err != nil {
+		b.trouble = err
+		b.silence(err)
+		return err
+	}
+	b.cfg.Log.Info("kernel news is read again", "bridge", b.cfg.Name)
+	return nil
+}
+
+// sleep waits for news, answers, the alarm, or the time.
+func (b *Bridge) sleep(until time.Time) error {
+	fds := []unix.PollFd{{Fd: int32(b.alarm.fd), Events: unix.POLLIN}}
+	b.mu.Lock()
+	if b.trouble == nil {
+		fds = append(fds, b.listening()...)
+	}
+	b.mu.Unlock()
+	wait := max(0, time.Until(until).Milliseconds()+1) // rounded up: not to come too early
+	_, err := unix.Poll(fds, int(wait))
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	if fds[0].Revents != 0 {
+		b.alarm.quiet()
+	}
+	return nil
+}

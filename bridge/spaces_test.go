@@ -1,0 +1,252 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// C2: what somebody added by hand is seen without a pass, and is forgotten
+// when it is gone.
+func TestC2HandAddedAddressIsSeen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, cidr string }{
+		{"v4", "10.8.0.7/24"},
+		{"v4 of another prefix length", "10.8.0.8/32"},
+		{"v6", "fd00:8::7/64"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+			p := ns.Port("rt0")
+			v := open(t, ns)
+			addr, _, _ := strings.Cut(c.cidr, "/")
+			v.expect(addr, "")
+
+			p.AddAddr(c.cidr)
+			if strings.Contains(addr, ":") {
+				v.await(addr, "netns")
+			}
+			v.expect(addr, "netns")
+			v.nameSpaces()
+			v.expect(addr, "netns")
+			s := v.about(addr).Seen[0]
+			id, err := v.NetnsID(p.NS.Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Bridge != "rt0" || s.Port != p.HostName || s.MAC != p.MAC.String() ||
+				s.Netns != fmt.Sprintf("nsid:%d (%s)", id, p.NS.Name()) {
+				t.Errorf("the sighting tells %+v", s)
+			}
+			p.DelAddr(c.cidr)
+			v.expect(addr, "")
+
+			ns.AddAddr("rt0", c.cidr)
+			v.await(addr, "host")
+			v.expect(addr, "host")
+			ns.DelAddr("rt0", c.cidr)
+			v.expect(addr, "")
+		})
+	}
+}
+
+func TestOnlyAddressesThatCanCollideAreSeen(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24", "fe80::7/64", "169.254.1.1/16")
+	p.NS.AddAddr("lo", "10.8.0.9/32")
+	v := open(t, ns)
+	v.expect("10.8.0.7", "netns")
+	v.expect("10.8.0.9", "netns") // on whatever link
+	for _, addr := range []string{"127.0.0.1", "::1", "fe80::7", "169.254.1.1"} {
+		v.expect(addr, "")
+	}
+}
+
+// C8: the guest answers nothing, and is seen all the same.
+func TestC8SilentGuestIsSeen(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	p.NS.Exec("sh", "-c", "echo 8 > /proc/sys/net/ipv4/conf/all/arp_ignore")
+	ns.Exec("bridge", "link", "set", "dev", p.HostName, "isolated", "on", "learning", "off")
+	v := open(t, ns)
+	if err := v.Probe(v.about("10.8.0.7").Addr); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "netns")
+}
+
+func TestPortGoes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		away func(ns *nstest.NS, p *nstest.Port)
+	}{
+		{"its link is deleted", func(_ *nstest.NS, p *nstest.Port) { p.Close() }},
+		{"it leaves the bridge", func(ns *nstest.NS, p *nstest.Port) {
+			ns.Exec("ip", "link", "set", p.HostName, "nomaster")
+		}},
+		{"it moves to another bridge", func(ns *nstest.NS, p *nstest.Port) {
+			ns.Bridge("other")
+			ns.Exec("ip", "link", "set", p.HostName, "master", "other")
+		}},
+		{"its namespace is deleted", func(_ *nstest.NS, p *nstest.Port) { p.NS.Delete() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24")
+			p, other := ns.Port("rt0", "10.8.0.7/24"), ns.Port("rt0", "10.8.0.8/24")
+			v := open(t, ns)
+			v.expect("10.8.0.7", "netns")
+			c.away(ns, p)
+			realtest.Eventually(t, 10*time.Second, "10.8.0.7 is gone", func() bool { return v.who("10.8.0.7") == "" })
+			v.expect("10.8.0.8", "netns")
+			v.noneSilent()
+			if n := v.Status().Ports; n != 1 {
+				t.Errorf("%d ports are left", n)
+			}
+			other.Close()
+		})
+	}
+}
+
+func TestPortComes(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	p := ns.Port("rt0", "10.8.0.7/24")
+	v.expect("10.8.0.7", "netns")
+
+	// Renamed, it is shown by its new name.
+	l, err := ns.Netlink().LinkByName(p.HostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Netlink().LinkSetName(l, "renamed"); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "netns")
+	if s := v.about("10.8.0.7").Seen[0]; s.Port != "renamed" {
+		t.Errorf("the port is %q", s.Port)
+	}
+	if _, err := v.NetnsID(nstest.New(t).Path()); !errors.Is(err, ErrNoNetnsID) {
+		t.Errorf("id of an unconnected namespace: %v", err)
+	}
+	if _, err := v.NetnsID("/run/netns/no-such-thing"); err == nil {
+		t.Error("a namespace that is not there has an id")
+	}
+}
+
+// The far end of a port may be left in the bridge's own namespace for a while
+// or for good, and may then move on.
+func TestFarEndMoves(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Flags = "near", net.FlagUp
+	rt0, err := ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attrs.MasterIndex = rt0.Attrs().Index
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = "far"
+	if err := ns.Netlink().LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	ns.AddAddr("far", "10.8.0.7/24")
+	v.expect("10.8.0.7", "host")
+	if s := v.about("10.8.0.7").Seen[0]; s.Port != "far" {
+		t.Errorf("the sighting is %+v", s)
+	}
+
+	first, second := nstest.New(t), nstest.New(t)
+	ns.Exec("ip", "link", "set", "far", "netns", first.Name())
+	v.expect("10.8.0.7", "") // moving takes the addresses off
+	first.AddAddr("far", "10.8.0.7/24")
+	v.expect("10.8.0.7", "netns")
+	first.Exec("ip", "link", "set", "far", "netns", second.Name())
+	v.expect("10.8.0.7", "")
+	second.AddAddr("far", "10.8.0.8/24")
+	first.AddAddr("lo", "10.8.0.9/24") // no port leads there any more
+	v.expect("10.8.0.8", "netns")
+	v.expect("10.8.0.9", "")
+}
+
+func TestTwoPortsOfOneNamespace(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	q := ns.Port("rt0")
+	q.NS.Exec("ip", "link", "set", "eth0", "name", "eth1")
+	q.NS.Exec("ip", "link", "set", "eth1", "netns", p.NS.Name())
+	v := open(t, ns)
+	v.expect("10.8.0.7", "netns netns")
+	ns.Exec("ip", "link", "del", p.HostName) // with it goes eth0 and its address
+	v.expect("10.8.0.7", "")
+	p.NS.AddAddr("eth1", "10.8.0.8/24")
+	v.expect("10.8.0.8", "netns")
+	v.noneSilent()
+}
+
+// C8: a port without a namespace behind it (a tap of a VM) has nothing to
+// read, and that is not a failure.
+func TestTapIsAPort(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Exec("ip", "tuntap", "add", "dev", "tap0", "mode", "tap")
+	ns.Exec("ip", "link", "set", "tap0", "master", "rt0", "up")
+	v := open(t, ns)
+	v.noneSilent()
+	if n := v.Status().Ports; n != 1 {
+		t.Errorf("%d ports", n)
+	}
+}
+
+func TestThousandPorts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes 1 000 namespaces")
+	}
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.9.0.1/16", "fd00:9::1/64")
+	const n = 1000
+	for i := range n {
+		ns.Port("rt0", fmt.Sprintf("10.9.%d.%d/16", 1+i/250, 1+i%250), fmt.Sprintf("fd00:9::1:%x/64", i))
+	}
+	began := time.Now()
+	v := open(t, ns)
+	t.Logf("first reading: %v a port", time.Since(began)/n)
+	began = time.Now()
+	if err := v.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("whole reading: %v a port", time.Since(began)/n)
+	for i := range n {
+		v.expect(fmt.Sprintf("10.9.%d.%d", 1+i/250, 1+i%250), "netns")
+		v.expect(fmt.Sprintf("fd00:9::1:%x", i), "netns")
+	}
+	v.noneSilent()
+	if got := v.Status().Ports; got != n {
+		t.Errorf("%d ports", got)
+	}
+}

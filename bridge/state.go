@@ -1,0 +1,141 @@
+package bridge
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// look reads the bridge's own link and the host's addresses again, mends the
+// bridge if it is ours to mend, and says whether it is ready. An error means
+// that the kernel could not be asked; a bridge that is not as it should be is
+// no error but not ready.
+func (b *Bridge) look() error {
+	b.lookAgain = false
+	l, err := b.kernel.linkByName(b.cfg.Name)
+	if isGone(err) {
+		l, err = nil, nil
+	}
+	if err != nil {
+		b.lookAgain = true
+		err = fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
+		b.unready("the kernel could not be asked about "+b.cfg.Name, err)
+		return err
+	}
+	if b.cfg.Manage {
+		l, b.broken = b.mend(l)
+	}
+	if !sameBridge(b.link, l) {
+		b.lost = true // nothing that is known is about this one
+	}
+	b.link = l
+	if err := b.probe.aim(l); err != nil {
+		b.lookAgain = true
+		b.unready("no probe can be sent on "+b.cfg.Name, err)
+		return err
+	}
+	if err := b.readHost(); err != nil {
+		b.unready("the addresses of "+b.cfg.Name+" could not be listed", err)
+		return err
+	}
+	b.judge()
+	return nil
+}
+
+func sameBridge(a, b *link) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.index == b.index && a.kind == b.kind
+}
+
+func (b *Bridge) isThere() bool { return b.link != nil && b.link.kind == "bridge" }
+
+// absent says why there is nothing to see where no bridge is. The witnesses
+// are silent then: what was on it may well be alive.
+func (b *Bridge) absent() error {
+	if b.link == nil {
+		return fmt.Errorf("%s is missing, so nothing is known of what was on it", b.cfg.Name)
+	}
+	return fmt.Errorf("%s is not a bridge, so nothing is known of what should be on it", b.cfg.Name)
+}
+
+// judge says from memory whether addresses may be handed out, as far as the
+// bridge goes.
+func (b *Bridge) judge() {
+	l := b.link
+	switch {
+	case b.broken != nil:
+		b.unready(fmt.Sprintf("%s could not be made ready (%v)", b.cfg.Name, b.broken), b.broken)
+	case l == nil:
+		b.unready(b.cfg.Name+" is missing", nil)
+	case l.kind == "":
+		b.unready(l.name+" is not a bridge but a network card", nil)
+	case l.kind != "bridge":
+		b.unready(fmt.Sprintf("%s is not a bridge but a link of kind %s", l.name, l.kind), nil)
+	case !l.up():
+		b.unready(l.name+" is down", nil)
+	case len(b.missingGateways()) != 0:
+		b.unready(fmt.Sprintf("%s is without the gateway %s", l.name, strings.Join(b.missingGateways(), " and ")), nil)
+	default:
+		if b.ready.Swap(nil) != nil {
+			b.cfg.Log.Info("bridge is ready", "bridge", l.name)
+		}
+	}
+}
+
+func (b *Bridge) missingGateways() []string {
+	var out []string
+	for _, gw := range b.cfg.Gateways {
+		if !b.own[gw] {
+			out = append(out, gw.String())
+		}
+	}
+	return out
+}
+
+func (b *Bridge) unready(reason string, cause error) {
+	old := b.ready.Swap(&NotReadyError{Reason: reason, cause: cause})
+	if old == nil || old.Reason != reason {
+		b.cfg.Log.Warn("bridge is not ready", "bridge", b.cfg.Name, "reason", reason)
+	}
+}
+
+// Ready returns nil when addresses may be handed out, else a
+// [NotReadyError]: the bridge is missing, not a bridge, down, or without a
+// gateway. It reads memory and never waits; [Bridge.Settle] brings the memory
+// up to date.
+func (b *Bridge) Ready() error {
+	if e := b.ready.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Status describes the bridge for a person.
+type Status struct {
+	Name    string
+	Ready   bool
+	Reason  string // why it is not ready; one sentence
+	Managed bool
+	Ports   int
+	MAC     string // "" when there is no bridge
+	MTU     int    // bytes; 0 when there is no bridge
+}
+
+// Status returns what is known now. It is safe for concurrent use.
+func (b *Bridge) Status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.ports), Ready: true}
+	if e := b.ready.Load(); e != nil {
+		s.Ready, s.Reason = false, e.Reason
+	}
+	if b.link != nil {
+		s.MAC, s.MTU = b.link.mac.String(), b.link.mtu
+	}
+	return s
+}
+
+// prefixes are addresses with their prefix lengths.
+type prefixes map[netip.Prefix]bool
