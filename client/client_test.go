@@ -1,0 +1,287 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/servertest"
+)
+
+func start(t *testing.T, change ...func(*server.Config)) (*servertest.Rig, *client.Client) {
+	rig := servertest.Start(t, change...)
+	c := &client.Client{Socket: rig.Socket}
+	t.Cleanup(c.CloseIdleConnections)
+	return rig, c
+}
+
+// TestEveryVerb asks each verb of the table once, through the client alone.
+func TestEveryVerb(t *testing.T) {
+	asked := make(map[string]api.Code)
+	var mu sync.Mutex
+	rig, c := start(t, func(cfg *server.Config) {
+		cfg.Observe = func(verb string, code api.Code, _ time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[verb] = code
+		}
+	})
+	ctx := t.Context()
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	given, err := c.Allocate(ctx, api.AllocateRequest{Sandbox: "team/x--y", UID: "1", Labels: map[string]string{"a": "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := given.Leases[0]
+	bound, err := c.Bind(ctx, l.ID, api.BindRequest{Netns: "/run/netns/x", MAC: "02:42:0a:08:40:02"})
+	ok("bind", err)
+	if bound.Lease.State != api.Bound || bound.Lease.Labels["a"] != "b" {
+		t.Errorf("bound: %+v", bound.Lease)
+	}
+	_, err = c.Pause(ctx, l.ID)
+	ok("pause", err)
+	_, err = c.Resume(ctx, l.ID)
+	ok("resume", err)
+	list, err := c.Leases(ctx, client.LeaseFilter{Sandbox: "team/x--y", State: "bound", Pool: "default"})
+	ok("leases", err)
+	if len(list.Leases) != 1 || list.Leases[0].ID != l.ID {
+		t.Errorf("listed: %+v", list)
+	}
+	one, err := c.Lease(ctx, l.ID)
+	ok("lease", err)
+	if one.Lease.Address != l.Address {
+		t.Errorf("looked up: %+v", one)
+	}
+	who, err := c.Whois(ctx, l.Address)
+	ok("whois", err)
+	if who.Owner != "team/x--y" {
+		t.Errorf("whois: %+v", who)
+	}
+	let, err := c.Release(ctx, l.ID, api.ReleaseRequest{UID: "1", Wait: "1ms"})
+	ok("release", err)
+	if let.Lease.State != api.Releasing || len(let.Blockers) != 1 {
+		t.Errorf("released: %+v", let)
+	}
+	rig.Confirm(t, l.ID)
+	_, err = c.Cancel(ctx, api.CancelRequest{UID: "2", Attempt: 1})
+	ok("cancel", err)
+	past, err := c.History(ctx, client.HistoryFilter{Address: l.Address, Sandbox: "team/x--y", LeaseID: l.ID,
+		Since: time.Now().Add(-time.Hour), Limit: 3})
+	ok("history", err)
+	if len(past.Changes) != 3 || past.Changes[0].To != api.Cooling {
+		t.Errorf("history: %+v", past)
+	}
+	_, err = c.Quarantine(ctx, "10.8.64.9", "a printer")
+	ok("quarantine", err)
+	_, err = c.Clear(ctx, "10.8.64.9")
+	ok("clear", err)
+	_, err = c.Pools(ctx)
+	ok("pools", err)
+	_, err = c.Status(ctx)
+	ok("status", err)
+	_, err = c.Doctor(ctx)
+	ok("doctor", err)
+	_, err = c.Version(ctx)
+	ok("version", err)
+	_, err = c.Healthy(ctx)
+	ok("healthy", err)
+	_, err = c.Ready(ctx)
+	ok("ready", err)
+	ok("stop", rig.Stop())
+	for _, e := range api.Endpoints() {
+		if code, ok := asked[string(e.Verb)]; e.Verb != api.VerbMetrics && (!ok || code != "") {
+			t.Errorf("%s was asked: %v, answered %q", e.Verb, ok, code)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	_, c := start(t, func(cfg *server.Config) { cfg.NotReady = func() []string { return []string{"no census yet"} } })
+	ctx := t.Context()
+	_, err := c.Allocate(ctx, api.AllocateRequest{})
+	var said *api.Error
+	if !errors.Is(err, client.ErrInvalidArgument) || !errors.As(err, &said) || said.Details["field"] != "sandbox" {
+		t.Errorf("no sandbox: %v", err)
+	}
+	if errors.Is(err, client.ErrNotFound) {
+		t.Error("one class is another")
+	}
+	if _, err := c.Lease(ctx, "a/b?c#d %"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("an id with every trick: %v", err)
+	}
+	for what, err := range map[string]error{
+		"release": second(c.Release(ctx, "", api.ReleaseRequest{})), "lease": second(c.Lease(ctx, "")),
+		"dots": second(c.Pause(ctx, "..")), "whois": second(c.Whois(ctx, "")),
+	} {
+		if !errors.Is(err, client.ErrInvalidArgument) {
+			t.Errorf("%s of nothing: %v", what, err)
+		}
+	}
+	h, err := c.Ready(ctx)
+	if !errors.Is(err, client.ErrNotReady) || h == nil || h.Reasons[0] != "no census yet" || !strings.Contains(err.Error(), "no census yet") {
+		t.Errorf("not ready: %+v, %v", h, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestEveryCode: there is a sentinel for each code, and it is found.
+func TestEveryCode(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := make(map[string]bool)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && fmt.Sprint(s.X) == "api" {
+			named[strings.ToLower(s.Sel.Name)] = true
+		}
+		return true
+	})
+	for _, code := range api.Codes() {
+		if !named[strings.ReplaceAll(string(code), "_", "")] {
+			t.Errorf("no sentinel for %s", code)
+		}
+	}
+}
+
+func TestNotRunning(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "no.sock")
+	for name, socket := range map[string]string{"missing": missing, "stale": stale(t)} {
+		t.Run(name, func(t *testing.T) {
+			c := &client.Client{Socket: socket}
+			_, err := c.Status(t.Context())
+			if !errors.Is(err, client.ErrNotRunning) || !strings.Contains(err.Error(), "is ipamd running?") || !strings.Contains(err.Error(), socket) {
+				t.Error(err)
+			}
+			if _, err := c.Ready(t.Context()); !errors.Is(err, client.ErrNotRunning) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func stale(t *testing.T) string {
+	socket := servertest.Socket(t)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	return socket
+}
+
+// The test binary runs itself as another user: with asOther set it asks the
+// socket that it names and prints the error.
+const asOther = "IPAMD_TEST_AS_OTHER"
+
+func TestMain(m *testing.M) {
+	if socket := os.Getenv(asOther); socket != "" {
+		_, err := (&client.Client{Socket: socket}).Status(context.Background())
+		fmt.Print(errors.Is(err, client.ErrPermissionDenied), errors.Is(err, os.ErrPermission), " ", err)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestMayNotOpen: the mode of the socket says no before ipamd can.
+func TestMayNotOpen(t *testing.T) {
+	realtest.Root(t)
+	rig, _ := start(t)
+	if err := os.Chmod(rig.Socket, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe") // another user cannot reach go test's folder
+	cmd.Env = []string{asOther + "=" + rig.Socket}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.Output()
+	if err != nil || !strings.HasPrefix(string(out), "true true read the status: ") || !strings.Contains(string(out), "ipamd) may open it") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+func TestContext(t *testing.T) {
+	began := make(chan struct{})
+	_, c := start(t, func(cfg *server.Config) {
+		cfg.Doctor = func(ctx context.Context) []api.Finding { close(began); <-ctx.Done(); return nil }
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-began; cancel() }()
+	if _, err := c.Doctor(ctx); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "http://") {
+		t.Error(err)
+	}
+	late, cancel := context.WithTimeout(t.Context(), -time.Second)
+	defer cancel()
+	if _, err := c.Status(late); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// TestConcurrent: many callers share one client, and connections are used
+// again.
+func TestConcurrent(t *testing.T) {
+	rig, c := start(t)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := range 10 {
+				if _, err := c.Allocate(t.Context(), api.AllocateRequest{Sandbox: fmt.Sprintf("%d-%d", i, j)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if ls, _ := rig.Book.Leases(); len(ls) != 160 {
+		t.Errorf("%d leases, want 160", len(ls))
+	}
+}
+
+// TestStrangeServer: something else listens on the socket.
+func TestStrangeServer(t *testing.T) {
+	socket := servertest.Socket(t)
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/pools" {
+			io.WriteString(w, "<html>")
+			return
+		}
+		http.Error(w, "bad gateway", http.StatusBadGateway)
+	})}
+	go hs.Serve(ln)
+	defer hs.Close()
+	c := &client.Client{Socket: socket}
+	if _, err := c.Status(t.Context()); !errors.Is(err, client.ErrInternal) || !strings.Contains(err.Error(), "502") {
+		t.Error(err)
+	}
+	if _, err := c.Pools(t.Context()); err == nil || !strings.Contains(err.Error(), "read the reply") {
+		t.Error(err)
+	}
+}
