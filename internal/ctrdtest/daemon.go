@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -77,13 +78,23 @@ func (d *Daemon) start() {
 	cmd.Env = append(os.Environ(), "PATH="+d.path)
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: an interrupt at the terminal is for the test, which
-	// then stops the daemon in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	// then stops the daemon in order. A test that dies before that takes the
+	// daemon along.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // Pdeathsig means the death of the thread that started it
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
 		d.t.Fatalf("start %s: %v", d.program, err)
 	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
 	d.cmd, d.ended, d.PID = cmd, ended, cmd.Process.Pid
 
 	realtest.Eventually(d.t, patience, "containerd listens", func() bool {
