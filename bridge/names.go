@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namedSpaces is where `ip netns`, CNI plugins and containerd keep names of
+// spaceNames is where `ip netns`, CNI plugins and containerd keep names of
 // network namespaces.
-const namedSpaces = "/run/netns"
+const spaceNames = "/run/netns"
 
 // NetnsID returns the id by which the bridge's namespace knows the one at
 // path, as sightings show it ("nsid:7"). One that no link leads to has none:
@@ -34,19 +34,38 @@ func (b *Bridge) NetnsID(path string) (int, error) {
 	return id, nil
 }
 
-// nameSpaces finds the names of the namespaces behind the ports. It opens
-// every name there is, so it is done now and then and never for an
-// allocation; until then a sighting shows the bare id.
+// A spaceName is a name of a network namespace, with the inode that tells the
+// namespace from a later one of the same name.
+type spaceName struct {
+	file  string
+	inode uint64
+}
+
+// nameSpaces finds the names of the namespaces behind the ports. The kernel
+// searches all ids for each question, so only names that are new are asked
+// about; and since there may be many, this is done now and then and never for
+// an allocation. Until then a sighting shows the bare id.
 func (b *Bridge) nameSpaces() {
-	files, err := os.ReadDir(namedSpaces)
+	files, err := os.ReadDir(spaceNames)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		b.cfg.Log.Warn("network namespaces have no names", "reason", err)
 	}
-	names := make(map[int]string, len(files))
+	ids := b.namedSpaces()
+	names := make(map[int]spaceName, len(files))
 	for _, f := range files {
-		if id, err := b.NetnsID(filepath.Join(namedSpaces, f.Name())); err == nil {
-			names[id] = f.Name()
+		path := filepath.Join(spaceNames, f.Name())
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			continue // removed since it was listed
 		}
+		name := spaceName{f.Name(), st.Ino}
+		id, known := ids[name]
+		if !known {
+			if id, err = b.NetnsID(path); err != nil {
+				continue // no port leads there
+			}
+		}
+		names[id] = name
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,4 +76,17 @@ func (b *Bridge) nameSpaces() {
 			b.spacesAgain[id] = true
 		}
 	}
+}
+
+// namedSpaces returns the ids whose names are known.
+func (b *Bridge) namedSpaces() map[spaceName]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ids := make(map[spaceName]int, len(b.spaces))
+	for id, s := range b.spaces {
+		if s.name.file != "" {
+			ids[s.name] = id
+		}
+	}
+	return ids
 }

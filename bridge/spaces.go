@@ -12,18 +12,18 @@ import (
 
 // A space is a network namespace behind one or more ports.
 type space struct {
-	id    int    // nsid, as the bridge's namespace knows it
-	name  string // under /run/netns; "" when none is known
+	id    int       // nsid, as the bridge's namespace knows it
+	name  spaceName // under /run/netns; zero when none is known
 	ports map[int]*port
 	addrs []address      // as last read
 	macs  map[int]string // by link index; nil after news about links there
 }
 
 func (s *space) label() string {
-	if s.name == "" {
+	if s.name.file == "" {
 		return fmt.Sprintf("nsid:%d", s.id)
 	}
-	return fmt.Sprintf("nsid:%d (%s)", s.id, s.name)
+	return fmt.Sprintf("nsid:%d (%s)", s.id, s.name.file)
 }
 
 // holds reports whether a link of the namespace has the MAC, and whether one

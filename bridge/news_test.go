@@ -1,0 +1,184 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// run starts Run and ends it with the test.
+func (v *view) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- v.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// seen reports, without settling, whether somebody sees an address.
+func (v *view) seen(addr string) bool { return len(v.about(addr).Seen) != 0 }
+
+// C2: Run alone keeps the board current; no reading is due for an hour.
+func TestC2RunHearsNews(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns, func(c *Config) { c.Every = time.Hour })
+	v.run(t)
+	p := ns.Port("rt0", "10.8.0.7/24")
+	realtest.Eventually(t, 10*time.Second, "the address", func() bool { return v.seen("10.8.0.7") })
+	realtest.Eventually(t, 10*time.Second, "the name of its namespace", func() bool {
+		return v.about("10.8.0.7").Seen[0].Netns == fmt.Sprintf("nsid:0 (%s)", p.NS.Name())
+	})
+	p.DelAddr("10.8.0.7/24")
+	realtest.Eventually(t, 10*time.Second, "its end", func() bool { return !v.seen("10.8.0.7") })
+
+	p.AddAddr("10.8.0.8/24")
+	realtest.Eventually(t, 10*time.Second, "an answer to a probe", func() bool {
+		if err := v.Probe(v.about("10.8.0.8").Addr); err != nil {
+			t.Fatal(err)
+		}
+		return len(v.about("10.8.0.8").Seen) == 2
+	})
+}
+
+// The backstop finds what no news told.
+func TestRunReadsAnew(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0")
+	v := open(t, ns, func(c *Config) { c.Every = 5 * time.Millisecond })
+	// Deaf for links and addresses from here on.
+	for _, g := range []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR} {
+		if err := unix.SetsockoptInt(v.news.links, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.settle() // what was on its way is in
+	p.AddAddr("10.8.0.7/24")
+	v.expect("10.8.0.7", "")
+	v.run(t)
+	realtest.Eventually(t, 10*time.Second, "the address", func() bool { return v.seen("10.8.0.7") })
+}
+
+// More news than the socket holds: what was lost is read again.
+func TestOverrun(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	gone := ns.Port("rt0", "10.8.0.6/24")
+	p := ns.Port("rt0")
+	v := open(t, ns)
+	v.expect("10.8.0.6", "netns")
+	for _, fd := range []int{v.news.links, v.news.neighbours} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 200 {
+		p.AddAddr("10.8.0.9/24")
+		p.DelAddr("10.8.0.9/24")
+	}
+	p.AddAddr("10.8.0.7/24")
+	gone.DelAddr("10.8.0.6/24")
+	late := ns.Port("rt0", "10.8.0.8/24")
+	if err := v.news.read(v.news.links, func(int, header, []byte) {}); err != errOverrun {
+		t.Fatalf("the flood was no flood: %v", err)
+	}
+	v.lost = true // as drain notes it
+	v.expect("10.8.0.7", "netns")
+	v.expect("10.8.0.8", "netns")
+	v.expect("10.8.0.6", "")
+	v.expect("10.8.0.9", "")
+	v.noneSilent()
+	late.Close()
+}
+
+// C5: news that cannot be read silences the witnesses, and Run opens the
+// sockets again.
+func TestC5BrokenSocket(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	v := open(t, ns)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), v.news.links, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Settle(context.Background()); err == nil {
+		t.Error("settled on a broken socket")
+	}
+	v.allSilent("read kernel news")
+	v.wantUnready("the kernel's news about rt0 cannot be read")
+	if !v.seen("10.8.0.7") {
+		t.Error("what was seen is forgotten")
+	}
+	if err := v.Refresh(context.Background()); err == nil {
+		t.Error("read the bridge without its news")
+	}
+	p.AddAddr("10.8.0.8/24")
+	v.run(t)
+	realtest.Eventually(t, 10*time.Second, "no silence", func() bool { return len(v.board.Silent()) == 0 })
+	v.expect("10.8.0.8", "netns")
+	v.wantReady()
+}
+
+// Everything at once, for the race detector: two callers, Run, and a bridge
+// whose ports come and go.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+	stays := ns.Port("rt0", "10.8.0.7/24")
+	v := open(t, ns, gateways("10.8.0.1/24"), func(c *Config) { c.Every = 3 * time.Millisecond })
+	v.run(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	for range 2 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if err := v.Settle(context.Background()); err != nil {
+					t.Errorf("settle: %v", err)
+				}
+				if err := v.Ready(); err != nil {
+					t.Errorf("ready: %v", err)
+				}
+				for _, addr := range []string{"10.8.0.7", "10.8.0.8", "fd00:8::8"} {
+					a := v.about(addr)
+					if err := v.Probe(a.Addr); err != nil {
+						t.Errorf("probe: %v", err)
+					}
+					if addr == "10.8.0.7" && len(a.Seen) == 0 {
+						t.Error("a standing address was dark for a moment")
+					}
+				}
+				v.Status()
+			}
+		})
+	}
+	for range 20 {
+		ns.Port("rt0", "10.8.0.8/24", "fd00:8::8/64").Close()
+	}
+	cancel()
+	callers.Wait()
+	stays.Close()
+}
