@@ -63,6 +63,20 @@ type Sighting struct {
 	Note string `json:"note,omitempty"` // one sentence for a person
 }
 
+// Where tells a person where it was seen, to follow a sentence: " in container
+// default/c1". It is empty when only the address is known.
+func (s Sighting) Where() string {
+	switch {
+	case s.Container != "":
+		return " in container " + s.Namespace + "/" + s.Container
+	case s.Netns != "":
+		return " in " + s.Netns + " behind port " + s.Port
+	case s.Port != "":
+		return " on " + s.Port
+	}
+	return ""
+}
+
 // A Silence is a witness that could not answer, or not completely.
 type Silence struct {
 	Witness Witness   `json:"witness"`

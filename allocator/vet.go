@@ -1,0 +1,166 @@
+package allocator
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// vetFor is how long the silence after a probe is worth something: no
+	// longer than the kernel keeps a neighbour REACHABLE.
+	vetFor = 30 * time.Second
+	// vetMost bounds the probes that run ahead under load. A broadcast costs
+	// its sender about 1 µs a port.
+	vetMost = 1024
+	// vetBreath is how long the vetter lets demand gather before it looks.
+	vetBreath = 5 * time.Millisecond
+)
+
+// A vetter probes the next candidates ahead of demand, so that a request
+// finds an answer, or a silence that lasted long enough, and waits for
+// neither.
+type vetter struct {
+	Config
+	wake chan struct{}
+
+	mu    sync.Mutex
+	asked map[netip.Addr]asking
+	taken int // candidates taken since the last round
+}
+
+// An asking is when a candidate was first probed, and when last. Asking again
+// does not take back the silence since the first.
+type asking struct{ first, last time.Time }
+
+func (k asking) silent(window time.Duration) bool {
+	return !k.first.IsZero() && time.Since(k.first) >= window && time.Since(k.last) < vetFor
+}
+
+func newVetter(cfg Config) *vetter {
+	return &vetter{Config: cfg, wake: make(chan struct{}, 1), asked: make(map[netip.Addr]asking)}
+}
+
+// take reports whether a candidate has been probed long enough ago, and not
+// too long. If not it is asked now: the answer of a local veth arrives before
+// the lease is written, and the transaction looks once more.
+func (v *vetter) take(a netip.Addr) bool {
+	v.mu.Lock()
+	asked := v.asked[a]
+	delete(v.asked, a)
+	v.taken++
+	v.mu.Unlock()
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+	if asked.silent(v.ProbeWindow) {
+		return true
+	}
+	v.probe(a)
+	return false
+}
+
+func (v *vetter) probe(a netip.Addr) {
+	// A probe that cannot be sent leaves the candidate unprobed, which the
+	// reply says; the other witnesses still speak.
+	if err := v.Prober.Probe(a); err != nil {
+		v.Log.Debug("probe was not sent", "addr", a, "err", err)
+	}
+}
+
+// run keeps the next candidates probed until ctx ends.
+func (v *vetter) run(ctx context.Context) error {
+	look := time.NewTimer(0)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-v.wake:
+			look.Reset(vetBreath)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-look.C:
+			}
+		case <-look.C:
+		}
+		v.round()
+		look.Reset(vetFor / 2)
+	}
+}
+
+// round asks for the upcoming candidates that are not asked for yet, as many
+// as the demand of the last round says.
+func (v *vetter) round() {
+	v.mu.Lock()
+	ahead := min(max(v.ProbeAhead, v.taken*int(v.ProbeWindow/vetBreath+1)*2), vetMost)
+	v.taken = 0
+	v.mu.Unlock()
+	for _, p := range v.Book.Pools() {
+		for _, a := range v.Book.Upcoming(p.UID, ahead, v.Policy) {
+			if !v.due(a) {
+				continue
+			}
+			if err := v.Prober.Probe(a); err != nil {
+				v.Log.Debug("probe was not sent", "addr", a, "err", err)
+				break
+			}
+			v.note(a)
+		}
+	}
+	v.forget()
+}
+
+// due reports whether a candidate is to be asked, or asked again.
+func (v *vetter) due(a netip.Addr) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return time.Since(v.asked[a].last) >= vetFor/2
+}
+
+func (v *vetter) note(a netip.Addr) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k := asking{time.Now(), time.Now()}
+	if was := v.asked[a]; was.silent(0) {
+		k.first = was.first
+	}
+	v.asked[a] = k
+}
+
+func (v *vetter) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for a, k := range v.asked {
+		if time.Since(k.last) >= vetFor {
+			delete(v.asked, a)
+		}
+	}
+}
+
+// asideMost bounds what is remembered of addresses in use beyond the
+// quarantine's share.
+const asideMost = 4096
+
+// aside remembers which addresses were already told about.
+type aside struct {
+	mu   sync.Mutex
+	seen map[netip.Addr]struct{}
+}
+
+// add reports whether the address is new.
+func (s *aside) add(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, old := s.seen[a]; old {
+		return false
+	}
+	if s.seen == nil || len(s.seen) >= asideMost {
+		s.seen = make(map[netip.Addr]struct{})
+	}
+	s.seen[a] = struct{}{}
+	return true
+}

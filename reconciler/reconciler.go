@@ -1,0 +1,177 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Book is what the reconciler needs of the lease book.
+type Book interface {
+	Leases() ([]*netdb.Lease, int64)
+	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
+}
+
+// A Prober asks the wire for one address again.
+type Prober interface {
+	Probe(addr netip.Addr) error
+	ClearProbe(addr netip.Addr) // forget what it answered before
+}
+
+// Config makes a Reconciler. Every field is needed.
+type Config struct {
+	Book       Book
+	Board      *census.Board
+	Prober     Prober
+	Settle     func(context.Context) error // reads what the kernel has told by now
+	Quarantine time.Duration               // how long a quarantined address must be dark
+	Every      time.Duration               // between two passes, at most
+	Window     time.Duration               // silence after a probe that counts as an answer
+	Now        func() netdb.Stamp
+	Log        *slog.Logger
+}
+
+// A Reconciler runs passes, one at a time.
+type Reconciler struct {
+	Config
+	dark map[string]darkness
+}
+
+// New returns a Reconciler, or says what is missing.
+func New(cfg Config) (*Reconciler, error) {
+	if cfg.Book == nil || cfg.Board == nil || cfg.Prober == nil || cfg.Settle == nil || cfg.Now == nil || cfg.Log == nil {
+		return nil, errors.New("reconciler: a part is missing")
+	}
+	if cfg.Quarantine <= 0 || cfg.Every <= 0 || cfg.Window <= 0 {
+		return nil, errors.New("reconciler: a bound is zero")
+	}
+	return &Reconciler{Config: cfg, dark: make(map[string]darkness)}, nil
+}
+
+// breath is the least time between two passes that news ask for.
+const breath = 100 * time.Millisecond
+
+// Run makes a pass at once, when the board has news about a quarantined
+// address, and at least every Config.Every, until ctx ends.
+func (r *Reconciler) Run(ctx context.Context) error {
+	// Three censuses must fit into the time that a quarantine lasts.
+	every := min(r.Every, r.Quarantine/leastCensuses)
+	due := time.NewTimer(0)
+	defer due.Stop()
+	var seen map[netip.Addr]bool
+	for {
+		changed := r.Board.Changed()
+		if now := r.seen(); !equal(now, seen) {
+			seen = now
+			due.Reset(0)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-due.C:
+			if err := r.Pass(ctx); err != nil && ctx.Err() == nil {
+				r.Log.Error("reconcile", "err", err)
+			}
+			due.Reset(every)
+		case <-changed:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(breath):
+			}
+		}
+	}
+}
+
+// seen tells which quarantined addresses are seen.
+func (r *Reconciler) seen() map[netip.Addr]bool {
+	out := make(map[netip.Addr]bool)
+	leases, _ := r.Book.Leases()
+	for _, l := range leases {
+		if l.State == netdb.Quarantined {
+			out[l.Addr] = len(r.Board.About(l.Addr).Seen) > 0
+		}
+	}
+	return out
+}
+
+func equal(a, b map[netip.Addr]bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// Pass compares once and lets quarantined addresses cool that have been dark
+// long enough.
+func (r *Reconciler) Pass(ctx context.Context) error {
+	if err := r.probe(ctx); err != nil {
+		return err
+	}
+	book, _ := r.Book.Leases()
+	if err := r.Settle(ctx); err != nil {
+		return fmt.Errorf("read the kernel: %w", err)
+	}
+	actions, dark := quarantined(book, r.Board.Census(), r.dark, r.Quarantine, r.Now())
+	r.dark = dark
+	var errs []error
+	for _, a := range actions {
+		_, err := r.Book.ClearAt(ctx, netdb.Who{Actor: netdb.ByReconciler, Reason: "dark"}, a.lease.ID, a.lease.Rev)
+		switch {
+		case errors.Is(err, netdb.ErrStale), errors.Is(err, netdb.ErrGone):
+			// It changed since the pass began; the next one looks again.
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			r.Log.Info("quarantine is over", "addr", a.lease.Addr, "lease", a.lease.ID)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// probe asks the wire again for every quarantined address that a probe saw,
+// and waits out the window: an answer of before says nothing about now. They
+// are quarantined, so nobody is given one in between.
+func (r *Reconciler) probe(ctx context.Context) error {
+	leases, _ := r.Book.Leases()
+	asked := false
+	for _, l := range leases {
+		if l.State != netdb.Quarantined || !probed(r.Board.About(l.Addr).Seen) {
+			continue
+		}
+		r.Prober.ClearProbe(l.Addr)
+		if err := r.Prober.Probe(l.Addr); err != nil {
+			return fmt.Errorf("probe %s: %w", l.Addr, err)
+		}
+		asked = true
+	}
+	if !asked {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(r.Window):
+		return nil
+	}
+}
+
+func probed(seen []census.Sighting) bool {
+	for _, s := range seen {
+		if s.Witness == census.Probe {
+			return true
+		}
+	}
+	return false
+}
