@@ -1,0 +1,261 @@
+package netdb_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// entry is what the model knows of one address.
+type entry struct {
+	id, sandbox string
+	state       netdb.State
+	rev         int64
+	since       time.Duration
+}
+
+// TestL17RandomOperationsAgainstAMap does random things to a small pool and to
+// a map, restarts now and then, and compares after each step: the rows, the
+// counts, and every invariant.
+func TestL17RandomOperationsAgainstAMap(t *testing.T) {
+	base := t.TempDir()
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		dir := filepath.Join(base, fmt.Sprint(n))
+		defer os.RemoveAll(dir)
+		clock := NewClock()
+		opts := Options()
+		opts.Now = clock.Now
+		opts.QuarantineShare = 0.5
+		path := filepath.Join(dir, "book.db")
+		open := func() *netdb.Book {
+			b, err := netdb.Open(path, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		b := open()
+		defer func() { b.Close() }()
+		prefix := netip.MustParsePrefix("10.8.64.0/29") // .2 to .6
+		pool, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), netdb.PoolSpec{
+			Name: "p", Prefix: prefix, Gateway: netdb.FirstHost(prefix), Bridge: "rt0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		model := make(map[netip.Addr]*entry)
+		ended := make(map[string]bool)
+
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
+		// some returns an address of the model in one of the states.
+		some := func(t *rapid.T, states ...netdb.State) (netip.Addr, *entry) {
+			for a := netip.MustParseAddr("10.8.64.2"); prefix.Contains(a); a = a.Next() {
+				if e := model[a]; e != nil {
+					for _, s := range states {
+						if e.state == s && rapid.Bool().Draw(t, "this one") {
+							return a, e
+						}
+					}
+				}
+			}
+			t.Skip("none")
+			return netip.Addr{}, nil
+		}
+		move := func(l *netdb.Lease, err error, e *entry, to netdb.State) {
+			if err != nil {
+				t.Fatalf("%s to %s: %v", e.state, to, err)
+			}
+			if l.State != to {
+				t.Fatalf("%s is %s, want %s", l.Addr, l.State, to)
+			}
+			if e.state != to {
+				e.since = clock.Boottime
+			}
+			e.state, e.rev = to, l.Rev
+		}
+		open1 := []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused}
+
+		t.Repeat(map[string]func(*rapid.T){
+			"reserve": func(t *rapid.T) {
+				s := name.Draw(t, "sandbox")
+				var had netip.Addr
+				for a, e := range model {
+					if e.sandbox == s && e.state.Open() {
+						had = a
+					}
+				}
+				l, err := TryReserve(b, pool, s, Policy)
+				var owned *netdb.OwnedError
+				switch {
+				case had.IsValid():
+					if !errors.As(err, &owned) && !errors.Is(err, netdb.ErrExhausted) {
+						t.Fatalf("%s has %s and got %v, %v", s, had, l, err)
+					}
+				case errors.Is(err, netdb.ErrExhausted):
+					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
+						e := model[a]
+						if e == nil || e.state == netdb.Cooling && clock.Boottime-e.since >= Policy.CooldownMin {
+							t.Fatalf("exhausted, but %s could be given: %+v", a, e)
+						}
+					}
+				case err != nil:
+					t.Fatal(err)
+				default:
+					e := model[l.Addr]
+					if e != nil && (e.state != netdb.Cooling || clock.Boottime-e.since < Policy.CooldownMin) {
+						t.Fatalf("%s was given while %+v", l.Addr, e)
+					}
+					for a, other := range model {
+						if e != nil && other.state == netdb.Cooling && other.rev < e.rev {
+							t.Fatalf("%s was given, %s has rested longer", l.Addr, a)
+						}
+					}
+					if e != nil {
+						ended[e.id] = true
+					}
+					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, clock.Boottime}
+				}
+			},
+			"bind": func(t *rapid.T) {
+				_, e := some(t, netdb.Reserved)
+				l, err := b.Bind(ctx, client, e.id, netdb.Binding{HostInterface: "veth"})
+				move(l, err, e, netdb.Bound)
+			},
+			"pause": func(t *rapid.T) {
+				_, e := some(t, netdb.Bound)
+				l, err := b.Pause(ctx, client, e.id)
+				move(l, err, e, netdb.Paused)
+			},
+			"resume": func(t *rapid.T) {
+				_, e := some(t, netdb.Paused)
+				l, err := b.Resume(ctx, client, e.id)
+				move(l, err, e, netdb.Bound)
+			},
+			"release": func(t *rapid.T) {
+				_, e := some(t, open1...)
+				l, err := b.Release(ctx, client, e.id, "")
+				move(l, err, e, netdb.Releasing)
+			},
+			"release again": func(t *rapid.T) {
+				_, e := some(t, netdb.Releasing, netdb.Cooling)
+				rev := b.Rev()
+				l, err := b.Release(ctx, client, e.id, "")
+				if err != nil || l.State != e.state || b.Rev() != rev {
+					t.Fatal(l, err)
+				}
+			},
+			"release what ended": func(t *rapid.T) {
+				for id := range ended {
+					rev := b.Rev()
+					if l, err := b.Release(ctx, client, id, ""); err == nil && l.State != netdb.Free || err != nil && !errors.Is(err, netdb.ErrGone) {
+						t.Fatal(l, err)
+					}
+					if b.Rev() != rev {
+						t.Fatal("a late release changed something")
+					}
+				}
+			},
+			"expire": func(t *rapid.T) {
+				a, e := some(t, netdb.Reserved)
+				if _, err := b.Expire(ctx, watchdog, e.id, e.rev, nil); err != nil {
+					t.Fatal(err)
+				}
+				ended[e.id] = true
+				delete(model, a)
+			},
+			"confirm": func(t *rapid.T) {
+				_, e := some(t, netdb.Releasing)
+				if _, err := b.Confirm(ctx, watchdog, e.id, e.rev-1); !errors.Is(err, netdb.ErrStale) {
+					t.Fatal(err)
+				}
+				l, err := b.Confirm(ctx, watchdog, e.id, e.rev)
+				move(l, err, e, netdb.Cooling)
+			},
+			"quarantine": func(t *rapid.T) {
+				a := netip.AddrFrom4([4]byte{10, 8, 64, byte(rapid.IntRange(2, 6).Draw(t, "last"))})
+				e := model[a]
+				count := 0
+				for _, e := range model {
+					if e.state == netdb.Quarantined {
+						count++
+					}
+				}
+				l, err := b.Quarantine(ctx, Who(netdb.ByReconciler, "seen_on_wire"), a, json.RawMessage(`[1]`))
+				switch {
+				case e != nil && e.state == netdb.Quarantined:
+					if err != nil || l.ID != e.id {
+						t.Fatal(l, err)
+					}
+				case count >= 2: // half of five
+					if !errors.Is(err, netdb.ErrQuarantineFull) {
+						t.Fatal(l, err)
+					}
+				case e == nil || e.state == netdb.Cooling:
+					if err != nil {
+						t.Fatal(err)
+					}
+					if e != nil {
+						ended[e.id] = true
+					}
+					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, clock.Boottime}
+				default:
+					if !errors.Is(err, netdb.ErrState) {
+						t.Fatal(l, err)
+					}
+				}
+			},
+			"clear": func(t *rapid.T) {
+				a, e := some(t, netdb.Quarantined)
+				l, err := b.Clear(ctx, Who(netdb.ByOperator, "cleared"), a)
+				move(l, err, e, netdb.Cooling)
+			},
+			"time passes": func(t *rapid.T) {
+				clock.Pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "minutes")) * time.Minute)
+			},
+			"the clock steps": func(t *rapid.T) {
+				clock.Step(time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "hours")) * time.Hour)
+			},
+			"restart": func(t *rapid.T) {
+				if err := b.Close(); err != nil {
+					t.Fatal(err)
+				}
+				b = open()
+			},
+			"": func(t *rapid.T) {
+				leases, _ := b.Leases()
+				if len(leases) != len(model) {
+					t.Fatalf("%d rows, want %d", len(leases), len(model))
+				}
+				count := make(map[netdb.State]int)
+				for _, l := range leases {
+					e := model[l.Addr]
+					if e == nil || e.id != l.ID || e.state != l.State || e.sandbox != l.Sandbox || e.rev != l.Rev {
+						t.Fatalf("row %+v, want %+v", l, e)
+					}
+					count[l.State]++
+				}
+				u, _ := b.Usage()
+				for _, s := range netdb.States() {
+					if u[0].ByState[s] != count[s] {
+						t.Fatalf("%d %s are counted, there are %d", u[0].ByState[s], s, count[s])
+					}
+				}
+				found, err := b.Check(ctx)
+				if err != nil || len(found) > 0 {
+					t.Fatal(found, err)
+				}
+			},
+		})
+	})
+}
