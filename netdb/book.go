@@ -39,6 +39,8 @@ type Options struct {
 	Now func() Stamp
 	// OnCommit is told about each commit, on the writer. May be nil.
 	OnCommit func(took time.Duration, batch int)
+	// OnChange is told about each durable change, on the writer. May be nil.
+	OnChange func(Change)
 }
 
 // A Book is an open lease book. All methods are safe for concurrent use.

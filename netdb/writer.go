@@ -262,6 +262,13 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	b.mu.Unlock()
+	if b.opts.OnChange != nil {
+		for _, s := range staged.steps {
+			if s.change != nil {
+				b.opts.OnChange(*s.change)
+			}
+		}
+	}
 	if grew {
 		b.prune()
 	}
