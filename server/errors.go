@@ -107,7 +107,8 @@ func statusOf(err error, code api.Code) int {
 	return code.Status()
 }
 
-// details is what a program needs beside the code.
+// details is what a program needs beside the code. A pool that ran out while
+// addresses in use were skipped tells both.
 func details(err error) map[string]any {
 	var (
 		wrong     *netdb.FieldError
@@ -116,17 +117,21 @@ func details(err error) map[string]any {
 		evidence  *allocator.EvidenceError
 		exhausted *netdb.ExhaustedError
 	)
-	switch {
-	case errors.As(err, &wrong):
-		return map[string]any{"field": wrong.Field}
-	case errors.As(err, &method):
-		return map[string]any{"field": "method"}
-	case errors.As(err, &conflict):
-		return map[string]any{"addresses": skipped(conflict.Skipped)}
-	case errors.As(err, &evidence):
-		return map[string]any{"silent": silences(evidence.Silent)}
-	case errors.As(err, &exhausted):
-		return map[string]any{"pool": exhausted.Pool, "by_state": byState(exhausted.ByState)}
+	d := make(map[string]any)
+	if errors.As(err, &wrong) {
+		d["field"] = wrong.Field
 	}
-	return nil
+	if errors.As(err, &method) {
+		d["field"] = "method"
+	}
+	if errors.As(err, &conflict) {
+		d["addresses"] = skipped(conflict.Skipped)
+	}
+	if errors.As(err, &evidence) {
+		d["silent"] = silences(evidence.Silent)
+	}
+	if errors.As(err, &exhausted) {
+		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)
+	}
+	return d
 }

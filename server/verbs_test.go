@@ -279,6 +279,8 @@ func TestAllocatorRefuses(t *testing.T) {
 		detail string
 	}{
 		{"conflicts", &allocator.ConflictError{Skipped: []allocator.Skipped{{Addr: addr, Seen: seen}}}, 503, api.ConflictLimit, "addresses"},
+		{"exhausted after conflicts", fmt.Errorf("%w; and %w", &netdb.ExhaustedError{Pool: "default"},
+			&allocator.ConflictError{Skipped: []allocator.Skipped{{Addr: addr, Seen: seen}}}), 503, api.PoolExhausted, "addresses"},
 		{"evidence", &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: "r"}}}, 503, api.EvidenceUnavailable, "silent"},
 		{"bridge", fmt.Errorf("rt0 is down: %w", allocator.ErrBridge), 503, api.BridgeNotReady, ""},
 		{"not ready", allocator.ErrNotReady, 503, api.NotReady, ""},
