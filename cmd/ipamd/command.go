@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+// What ipamd exits with.
+const (
+	exitOK    = 0
+	exitError = 1 // it could not go on; check: the book has violations
+	exitUsage = 2 // the command line or the configuration; check: it could not look
+)
+
+// A command is the whole command line as a value: one line, run once.
+type command struct {
+	out, err *os.File
+	root     *cobra.Command
+
+	config  string
+	dev     bool
+	home    string
+	started bool // a verb began; an error before that is in the command line
+}
+
+func newCommand(out, err *os.File) *command {
+	c := &command{out: out, err: err}
+	run := c.runCommand()
+	c.root = &cobra.Command{
+		Use:   "ipamd",
+		Short: "Remember which sandbox holds which address on the bridge",
+		Long: `ipamd hands out the addresses of a Linux bridge to the sandboxes on it, keeps
+who holds which in a durable book, and never gives one that somebody still
+uses. Without a verb it runs the daemon.`,
+		Example: `  ipamd                                 run with /etc/ipamd/ipamd.toml, or the defaults
+  ipamd run --config ./ipamd.toml
+  ipamd run --dev                       a daemon to try things with
+  ipamd config                          every option, its value and its meaning
+  ipamd check /var/lib/ipamd/book.db    look a stopped book over`,
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		Args:             knownVerb,
+		RunE:             run.RunE,
+		PersistentPreRun: func(*cobra.Command, []string) { c.started = true },
+	}
+	c.root.SetOut(out)
+	c.root.SetErr(err)
+	c.runFlags(c.root)
+	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.versionCommand())
+	return c
+}
+
+// run carries out one command line and returns the code to exit with.
+func (c *command) run(ctx context.Context, args []string) int {
+	c.root.SetArgs(args)
+	cmd, err := c.root.ExecuteContextC(ctx)
+	var code exitCode
+	var ps problems
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code): // told already
+		return int(code)
+	case !c.started:
+		fmt.Fprintf(c.err, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
+		return exitUsage
+	case errors.As(err, &ps):
+		fmt.Fprintf(c.err, "ipamd: the configuration is wrong:\n%v\n", ps)
+		return exitUsage
+	}
+	fmt.Fprintf(c.err, "ipamd: %v\n", err)
+	return exitError
+}
+
+// An exitCode ends the program after everything was told.
+type exitCode int
+
+func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
+
+// knownVerb refuses what is not a verb, with the nearest ones.
+func knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	message := fmt.Sprintf("ipamd has no verb %q", args[0])
+	for i, near := range cmd.SuggestionsFor(args[0]) {
+		message += []string{"; did you mean ", " or "}[min(i, 1)] + near
+	}
+	return errors.New(message)
+}
+
+func (c *command) configFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.config, "config", "",
+		"configuration `file`; without it "+defaultConfigPath+" if that is there, else the defaults")
+	_ = cmd.MarkFlagFilename("config", "toml") // fails only for a flag that does not exist
+}
+
+// load reads the configuration that the flags name.
+func (c *command) load(cmd *cobra.Command) (Config, string, error) {
+	path := c.config
+	if !cmd.Flags().Changed("config") {
+		switch _, err := os.Stat(defaultConfigPath); {
+		case err == nil:
+			path = defaultConfigPath
+		case !errors.Is(err, fs.ErrNotExist):
+			return Config{}, "", fmt.Errorf("read the configuration: %w", err)
+		}
+	} else if path == "" {
+		return Config{}, "", errors.New("--config names no file")
+	}
+	cfg, err := loadConfig(path)
+	return cfg, path, err
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A Config is everything an operator can decide. The comment tags are the
+// options' documentation, and `ipamd config` prints them: what it means, its
+// unit, what zero or an empty value does. An option that does not say what
+// zero does refuses it.
+type Config struct {
+	Book       bookConfig       `toml:"book" comment:"The lease book: one SQLite file."`
+	Socket     socketConfig     `toml:"socket" comment:"The unix socket that runtimes and ipamctl speak to. Root may do everything."`
+	Bridge     bridgeConfig     `toml:"bridge" comment:"The Linux bridge that sandboxes are ports of."`
+	Pools      []poolConfig     `toml:"pool" comment:"What addresses there are, a [[pool]] each. The first one serves requests that name\nnone. Two pools of one name, IPv4 and IPv6, serve dual-stack requests. A file without\nany has the one that is shown here."`
+	Allocation allocationConfig `toml:"allocation" comment:"When an address may be given, and when again."`
+	Probe      probeConfig      `toml:"probe" comment:"Asking the wire (ARP, neighbour solicitation) for the next candidates, ahead of demand."`
+	Runtime    runtimeConfig    `toml:"runtime" comment:"The container runtime, a witness of which sandboxes there are."`
+	Reconcile  reconcileConfig  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
+	Log        logConfig        `toml:"log" comment:"What ipamd writes to its standard error."`
+}
+
+type bookConfig struct {
+	Path           string   `toml:"path" comment:"Where it is, an absolute path. Its folder is made when it is missing."`
+	Synchronous    string   `toml:"synchronous" comment:"full: an acknowledged lease survives power loss. normal: it survives kill -9 only."`
+	ChangesKept    int      `toml:"changes_kept" comment:"How many changes the history keeps."`
+	ChangesKeptFor duration `toml:"changes_kept_for" comment:"And for how long. A change leaves by whichever comes first."`
+	RunnerUID      string   `toml:"runner_uid" comment:"Names the runner that the book belongs to, up to 253 bytes. Empty: a new book gets a\ngenerated name, an old one keeps its own."`
+}
+
+type socketConfig struct {
+	Path           string   `toml:"path" comment:"Where it is, an absolute path of at most 107 bytes."`
+	Mode           string   `toml:"mode" comment:"Who may open it, in octal. Whoever can open it can read."`
+	Group          string   `toml:"group" comment:"Its group, by name or number. Empty: the daemon's own."`
+	RuntimeUIDs    []uint32 `toml:"runtime_uids" comment:"Users, by number, that may change leases. Empty: root only."`
+	RuntimeGIDs    []uint32 `toml:"runtime_gids" comment:"Groups, by number, whose members may. Empty: root only."`
+	MaxConnections int      `toml:"max_connections" comment:"Open connections at once. Beyond that the longest idle one is closed."`
+	Deadline       duration `toml:"deadline" comment:"Of every call. A release that is asked to wait gets its wait on top."`
+}
+
+type bridgeConfig struct {
+	Name    string   `toml:"name" comment:"Its name, 1 to 15 bytes."`
+	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and mends it.\nfalse: it is somebody else's; ipamd refuses to allocate while it is not as the pools need it."`
+	MTU     int      `toml:"mtu" comment:"In bytes, set when ipamd manages the bridge. 0: left alone."`
+	Refresh duration `toml:"refresh" comment:"Time between whole readings. Events keep what is known current; this is for lost ones."`
+}
+
+type poolConfig struct {
+	Name    string        `toml:"name" comment:"1 to 63 letters, digits, dots, dashes or underscores."`
+	Prefix  string        `toml:"prefix" comment:"The addresses, like 10.8.64.0/24 or fd00:8::/64."`
+	Gateway string        `toml:"gateway" comment:"The host's own address on the bridge. Empty: the prefix's first host. none: there is none."`
+	Exclude []string      `toml:"exclude" comment:"Addresses that are never given: '10.8.64.5', '10.8.64.200-10.8.64.250', '10.8.64.16/28'."`
+	Routes  []routeConfig `toml:"routes,inline" comment:"Routes for the sandbox beside the one to its gateway:\n{destination = '192.0.2.0/24', via = '10.8.64.9'}."`
+	DNS     []string      `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`
+}
+
+type routeConfig struct {
+	Destination string `toml:"destination"`
+	Via         string `toml:"via"`
+}
+
+type allocationConfig struct {
+	Cooldown        duration `toml:"cooldown" comment:"How long an address rests after its workload's removal was confirmed."`
+	CooldownMin     duration `toml:"cooldown_min" comment:"When nothing else is left: never sooner than this. Connection tracking remembers a SYN\nfor two minutes."`
+	Exhausted       string   `toml:"exhausted" comment:"oldest: a pool without a rested address gives the one released longest ago, after\ncooldown_min, and says so. strict: it gives none."`
+	BindWithin      duration `toml:"bind_within" comment:"How long a lease may wait to be bound, unless its request says otherwise: an image pull\nfits. At most 24h."`
+	MaxConflicts    int      `toml:"max_conflicts" comment:"How many addresses in use by strangers one request may meet before it is refused."`
+	Require         string   `toml:"require" comment:"Which witnesses must answer. kernel: the kernel's. all: the runtime too."`
+	Quarantine      duration `toml:"quarantine" comment:"How long an address that a stranger used must be dark before it cools."`
+	QuarantineShare float64  `toml:"quarantine_share" comment:"How much of a pool may be quarantined without an operator, above 0 and up to 1; at least\none address. What is seen beyond that is not given either."`
+	Tombstone       duration `toml:"tombstone" comment:"How long a cancelled attempt stays refused, should its allocate still come."`
+}
+
+type probeConfig struct {
+	Window duration `toml:"window" comment:"Silence after a probe that counts as an answer. A local container answers at once, a\nvirtual machine takes milliseconds."`
+	Ahead  int      `toml:"ahead" comment:"How many candidates of each pool are asked for ahead at rest; under load more are."`
+}
+
+type runtimeConfig struct {
+	Kind         string   `toml:"kind" comment:"containerd, or none: only the kernel is asked."`
+	Address      string   `toml:"address" comment:"containerd's socket, an absolute path."`
+	Namespaces   []string `toml:"namespaces" comment:"containerd namespaces to read. ['*']: every one."`
+	Timeout      duration `toml:"timeout" comment:"Of each call to containerd."`
+	OwnerLabel   string   `toml:"owner_label" comment:"The container label that names its sandbox."`
+	AddressLabel string   `toml:"address_label" comment:"The one that holds its address; so does this with digits behind it."`
+	LeaseLabel   string   `toml:"lease_label" comment:"The one that holds its lease id. A runtime that sets it makes repair exact."`
+}
+
+type reconcileConfig struct {
+	Every duration `toml:"every" comment:"Time between passes that nothing else asked for."`
+}
+
+type logConfig struct {
+	Level  string `toml:"level" comment:"debug, info, warn or error: this and what is graver."`
+	Format string `toml:"format" comment:"auto: coloured on a terminal, journal under systemd, else text. text: key=value lines with\nthe time. json: an object a line. journal: lines with systemd's priorities, without the time."`
+}
+
+// defaults is every default, and the only place that knows one.
+func defaults() Config {
+	return Config{
+		Book: bookConfig{
+			Path:           "/var/lib/ipamd/book.db",
+			Synchronous:    "full",
+			ChangesKept:    100_000,
+			ChangesKeptFor: duration{30 * 24 * time.Hour},
+		},
+		Socket: socketConfig{
+			Path:           api.DefaultSocket,
+			Mode:           "0660",
+			Group:          "ipamd",
+			RuntimeUIDs:    []uint32{},
+			RuntimeGIDs:    []uint32{},
+			MaxConnections: 1024,
+			Deadline:       duration{10 * time.Second},
+		},
+		Bridge: bridgeConfig{
+			Name:    "rt0",
+			MTU:     1500,
+			Refresh: duration{30 * time.Second},
+		},
+		Pools: []poolConfig{{
+			Name:    "default",
+			Prefix:  "10.8.64.0/24",
+			Exclude: []string{},
+			Routes:  []routeConfig{},
+			DNS:     []string{},
+		}},
+		Allocation: allocationConfig{
+			Cooldown:        duration{30 * time.Minute},
+			CooldownMin:     duration{2 * time.Minute},
+			Exhausted:       "oldest",
+			BindWithin:      duration{10 * time.Minute},
+			MaxConflicts:    32,
+			Require:         "kernel",
+			Quarantine:      duration{15 * time.Minute},
+			QuarantineShare: 0.25,
+			Tombstone:       duration{time.Hour},
+		},
+		Probe: probeConfig{
+			Window: duration{50 * time.Millisecond},
+			Ahead:  16,
+		},
+		Runtime: runtimeConfig{
+			Kind:         "containerd",
+			Address:      "/run/containerd/containerd.sock",
+			Namespaces:   []string{"*"},
+			Timeout:      duration{5 * time.Second},
+			OwnerLabel:   "runtime.computer/entity-id",
+			AddressLabel: "runtime.computer/ip",
+			LeaseLabel:   "ipamd.dev/lease-id",
+		},
+		Reconcile: reconcileConfig{
+			Every: duration{5 * time.Minute},
+		},
+		Log: logConfig{
+			Level:  "info",
+			Format: "auto",
+		},
+	}
+}
+
+// bookOptions is how the book is opened.
+func (c Config) bookOptions() netdb.Options {
+	return netdb.Options{
+		Synchronous:     c.Book.Synchronous,
+		RunnerUID:       c.Book.RunnerUID,
+		QuarantineShare: c.Allocation.QuarantineShare,
+		Tombstone:       c.Allocation.Tombstone.Duration,
+		KeepChanges:     c.Book.ChangesKept,
+		KeepFor:         c.Book.ChangesKeptFor.Duration,
+	}
+}
+
+const configHeader = `# The configuration of ipamd, with every option and its meaning. Unknown keys are
+# refused. A duration is a number with its unit, like '90s', '30m' or '720h'.
+
+`
+
+// write prints the configuration as TOML with a comment on every option.
+// Loading it again gives the same.
+func (c Config) write(w io.Writer) error {
+	if _, err := io.WriteString(w, configHeader); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	if err := toml.NewEncoder(w).Encode(c); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+// A duration is spelled as Go does it, "30m", without the zero units.
+type duration struct{ time.Duration }
+
+func (d duration) String() string {
+	s := d.Duration.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d *duration) UnmarshalText(text []byte) (err error) {
+	if d.Duration, err = time.ParseDuration(string(text)); err != nil {
+		return fmt.Errorf("%.40q is no duration: write a number with its unit, like '90s', '30m' or '720h'", text)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// devDir holds a development daemon's book and socket, below the working
+// directory.
+const devDir = "run"
+
+// devConfig is the defaults with a state of its own and a bridge of its own.
+// Without a containerd only the kernel is asked.
+func devConfig(dir string) (Config, error) {
+	cfg := defaults()
+	cfg.Book.Path = filepath.Join(dir, "book.db")
+	cfg.Socket.Path = filepath.Join(dir, "ipamd.sock")
+	cfg.Socket.Group = ""
+	cfg.Bridge.Manage = true
+	if _, err := os.Stat(cfg.Runtime.Address); err != nil {
+		cfg.Runtime.Kind = "none"
+	}
+	return cfg, cfg.check()
+}
+
+// runDev runs a development daemon. It manages a bridge, so it never does that
+// where it was started: it first moves into a network namespace of its own.
+func (c *command) runDev(ctx context.Context) error {
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return fmt.Errorf("find out the network namespace: %w", err)
+	}
+	if c.home == "" {
+		return enterOwnNamespace(here)
+	}
+	if c.home == here {
+		return errors.New("--dev-left names the namespace that this is")
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	cfg, err := devConfig(filepath.Join(wd, devDir))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.err, `a development daemon, in a network namespace of its own
+  ask it:         ipamctl --socket %s status
+  its network:    nsenter --net=/proc/%d/ns/net ip address
+  its book:       %s
+  its runtime:    %s
+  stop it:        Ctrl-C
+`, cfg.Socket.Path, os.Getpid(), cfg.Book.Path, cfg.Runtime.Kind)
+	return serve(ctx, cfg, newLogger(cfg.Log, c.err, os.Getenv))
+}
+
+// enterOwnNamespace starts this program over in a new network namespace, as
+// the same process: a namespace is a thread's, and exec leaves no other. It
+// returns only with an error.
+func enterOwnNamespace(here string) error {
+	runtime.LockOSThread() // to the end: this thread is no place for others
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make a network namespace, which needs root: %w", err)
+	}
+	args := []string{os.Args[0], "run", "--dev", "--dev-left=" + here}
+	if err := unix.Exec("/proc/self/exe", args, os.Environ()); err != nil {
+		return fmt.Errorf("start over in the network namespace: %w", err)
+	}
+	return nil
+}

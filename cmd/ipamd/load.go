@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// defaultConfigPath is read when it is there and no other file is named.
+const defaultConfigPath = "/etc/ipamd/ipamd.toml"
+
+// loadConfig reads a file over the defaults; "" is the defaults. What is
+// wrong comes back as [problems], each with its place in the file.
+func loadConfig(path string) (Config, error) {
+	c := defaults()
+	if path == "" {
+		return c, c.check()
+	}
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read the configuration: %w", err)
+	}
+	o := outlineOf(doc)
+	if err := c.decode(doc, o); err != nil {
+		err.place(path, o)
+		return Config{}, err
+	}
+	var ps problems
+	if err := c.check(); errors.As(err, &ps) {
+		ps.place(path, o)
+		return Config{}, ps
+	}
+	return c, nil
+}
+
+// decode reads a document into c. Syntax first: after an error in it the
+// outline ends.
+func (c *Config) decode(doc []byte, o outline) problems {
+	var anything map[string]any
+	if err := toml.Unmarshal(doc, &anything); err != nil {
+		return decodeProblems(err)
+	}
+	if ps := o.problems(); len(ps) > 0 {
+		return ps
+	}
+	pools := c.Pools
+	c.Pools = nil
+	if err := toml.NewDecoder(bytes.NewReader(doc)).DisallowUnknownFields().Decode(c); err != nil {
+		return decodeProblems(err)
+	}
+	if c.Pools == nil {
+		c.Pools = pools
+	}
+	return nil
+}
+
+// decodeProblems says what the decoder refused. Its own prefix and drawings
+// are for another place than one line.
+func decodeProblems(err error) problems {
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		var ps problems
+		for _, e := range unknown.Errors {
+			ps = append(ps, decodeProblem(&e))
+		}
+		return ps
+	}
+	var at *toml.DecodeError
+	if errors.As(err, &at) {
+		return problems{decodeProblem(at)}
+	}
+	return problems{{reason: err.Error()}}
+}
+
+func decodeProblem(e *toml.DecodeError) problem {
+	p := problem{reason: string(bytes.TrimPrefix([]byte(e.Error()), []byte("toml: ")))}
+	p.line, p.column = e.Position()
+	for i, part := range e.Key() {
+		if i > 0 {
+			p.key += "."
+		}
+		p.key += part
+	}
+	return p
+}

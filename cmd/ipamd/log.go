@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/lmittmann/tint"
+	"github.com/mattn/go-isatty"
+	"golang.org/x/sys/unix"
+)
+
+// newLogger makes the daemon's logger. cfg was checked; getenv is asked for
+// JOURNAL_STREAM and NO_COLOR (https://no-color.org).
+func newLogger(cfg logConfig, w *os.File, getenv func(string) string) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level(cfg.Level)}
+	switch format := cfg.Format; {
+	case format == "json":
+		return slog.New(slog.NewJSONHandler(w, opts))
+	case format == "journal", format == "auto" && isJournal(w, getenv("JOURNAL_STREAM")):
+		return slog.New(newJournalHandler(w, opts.Level))
+	case format == "auto" && isatty.IsTerminal(w.Fd()):
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: opts.Level, NoColor: getenv("NO_COLOR") != ""}))
+	default:
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+}
+
+func level(name string) slog.Level {
+	switch name {
+	case "debug":
+		return slog.LevelDebug
+	case "warn":
+		return slog.LevelWarn
+	case "error":
+		return slog.LevelError
+	default:
+		return slog.LevelInfo
+	}
+}
+
+// isJournal reports whether f is the stream that systemd named. The variable
+// is inherited by everything that a service starts, also with its output
+// elsewhere, so the file itself must be the one (systemd.exec(5)).
+func isJournal(f *os.File, stream string) bool {
+	var st unix.Stat_t
+	if stream == "" || unix.Fstat(int(f.Fd()), &st) != nil {
+		return false
+	}
+	return stream == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+}
+
+// A journalHandler writes a line a record, beginning with its priority as
+// sd-daemon(3) has it. The journal knows the time.
+type journalHandler struct {
+	slog.Handler // writes into the shared line
+	line         *journalLine
+}
+
+type journalLine struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	w   io.Writer
+}
+
+func newJournalHandler(w io.Writer, least slog.Leveler) slog.Handler {
+	line := &journalLine{w: w}
+	return journalHandler{line: line, Handler: slog.NewTextHandler(&line.buf, &slog.HandlerOptions{
+		Level: least,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+				return slog.Attr{}
+			}
+			return a
+		},
+	})}
+}
+
+func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
+	l := h.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buf.Reset()
+	fmt.Fprintf(&l.buf, "<%d>", priority(r.Level))
+	if err := h.Handler.Handle(ctx, r); err != nil {
+		return err
+	}
+	_, err := l.w.Write(l.buf.Bytes())
+	return err
+}
+
+func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return journalHandler{h.Handler.WithAttrs(attrs), h.line}
+}
+
+func (h journalHandler) WithGroup(name string) slog.Handler {
+	return journalHandler{h.Handler.WithGroup(name), h.line}
+}
+
+// priority is syslog's (RFC 5424, section 6.2.1).
+func priority(l slog.Level) int {
+	switch {
+	case l >= slog.LevelError:
+		return 3
+	case l >= slog.LevelWarn:
+		return 4
+	case l >= slog.LevelInfo:
+		return 6
+	default:
+		return 7
+	}
+}

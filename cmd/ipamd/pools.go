@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// noGateway says that a pool has none on its prefix.
+const noGateway = "none"
+
+// pools returns the pools as the book knows them, the default one first.
+func (c Config) pools() ([]netdb.PoolSpec, error) {
+	var ps problems
+	specs := c.specs(&ps)
+	return specs, ps.err()
+}
+
+// specs returns the pools that are right, and adds what is wrong with the
+// others.
+func (c Config) specs(ps *problems) []netdb.PoolSpec {
+	if len(c.Pools) == 0 {
+		ps.add("pool", "there is none; without any [[pool]] there is the default one")
+	}
+	var specs []netdb.PoolSpec
+	bridge := false // its name is wrong, and told so once
+	for i, p := range c.Pools {
+		key := fmt.Sprintf("pool[%d]", i)
+		spec, ok := p.spec(c.Bridge.Name, key, ps)
+		if !ok {
+			continue
+		}
+		if err := spec.Check(); err != nil {
+			field, reason := key, err.Error()
+			var fe *netdb.FieldError
+			if errors.As(err, &fe) {
+				field, reason = key+strings.TrimPrefix(fe.Field, "pool"), fe.Reason
+			}
+			if field == key+".bridge" {
+				if bridge {
+					continue
+				}
+				field, bridge = "bridge.name", true
+			}
+			ps.add(field, "%s", reason)
+			continue
+		}
+		if !overlaps(specs, spec, key, ps) {
+			specs = append(specs, spec)
+		}
+	}
+	return specs
+}
+
+// overlaps compares a pool with those above it.
+func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *problems) bool {
+	for _, other := range above {
+		switch {
+		case other.Name == spec.Name && other.Prefix.Addr().Is4() == spec.Prefix.Addr().Is4():
+			ps.add(key+".name", "%q names two pools of one family, %s and %s", spec.Name, other.Prefix, spec.Prefix)
+			return true
+		case other.Prefix.Overlaps(spec.Prefix):
+			ps.add(key+".prefix", "%s overlaps pool %s, which has %s", spec.Prefix, other.Name, other.Prefix)
+			return true
+		}
+	}
+	return false
+}
+
+// spec reads the addresses of a pool. What they mean together is the book's
+// to check.
+func (p poolConfig) spec(bridge, key string, ps *problems) (netdb.PoolSpec, bool) {
+	before := len(*ps)
+	s := netdb.PoolSpec{Name: p.Name, Bridge: bridge, Prefix: ps.prefix(key+".prefix", p.Prefix)}
+	switch p.Gateway {
+	case "":
+		s.Gateway = netdb.FirstHost(s.Prefix)
+	case noGateway:
+	default:
+		s.Gateway = ps.address(key+".gateway", p.Gateway)
+	}
+	for _, text := range p.Exclude {
+		r, err := netdb.ParseRange(text)
+		if err != nil {
+			ps.add(key+".exclude", "%v", err)
+		}
+		s.Exclude = append(s.Exclude, r)
+	}
+	for _, r := range p.Routes {
+		s.Routes = append(s.Routes, netdb.Route{
+			Destination: ps.prefix(key+".routes", r.Destination),
+			Via:         ps.address(key+".routes", r.Via),
+		})
+	}
+	for _, text := range p.DNS {
+		s.DNS = append(s.DNS, ps.address(key+".dns", text))
+	}
+	return s, len(*ps) == before
+}
+
+func (ps *problems) prefix(key, text string) netip.Prefix {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		ps.add(key, "%.60q is no prefix, like 10.8.64.0/24", text)
+	}
+	return p
+}
+
+func (ps *problems) address(key, text string) netip.Addr {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		ps.add(key, "%.60q is no address", text)
+	}
+	return a
+}

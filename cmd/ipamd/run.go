@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *command) runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon (the default verb)",
+		Long: `Runs the daemon in the foreground until SIGINT or SIGTERM; a second one ends it at
+once. The bridge, the book and the sandboxes stay as they are.
+
+With --dev it is a daemon to try things with: it moves itself into a network
+namespace of its own, where it makes its own bridge, so the host's network stays
+untouched; book and socket are in ./run.`,
+		Example: `  ipamd run
+  ipamd run --config ./ipamd.toml
+  ipamd run --dev`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.dev {
+				return c.runDev(cmd.Context())
+			}
+			cfg, path, err := c.load(cmd)
+			if err != nil {
+				return err
+			}
+			log := newLogger(cfg.Log, c.err, os.Getenv)
+			if path == "" {
+				path = "defaults"
+			}
+			log.Info("starting", "version", thisBuild().Version, "config", path, "book", cfg.Book.Path, "bridge", cfg.Bridge.Name)
+			return serve(cmd.Context(), cfg, log)
+		},
+	}
+	c.runFlags(cmd)
+	return cmd
+}
+
+func (c *command) runFlags(cmd *cobra.Command) {
+	c.configFlag(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&c.dev, "dev", false, "a development daemon in a network namespace of its own")
+	f.StringVar(&c.home, "dev-left", "", "the `namespace` that --dev has left")
+	_ = f.MarkHidden("dev-left") // fails only for a flag that does not exist
+	cmd.MarkFlagsMutuallyExclusive("config", "dev")
+}
+
+// serve is the daemon's life. Its errors end here, in the log.
+func serve(ctx context.Context, cfg Config, log *slog.Logger) error {
+	p := newProgram(cfg, log, thisBuild())
+	if err := p.open(ctx); err != nil {
+		log.Error("cannot start", "err", err)
+		return exitCode(exitError)
+	}
+	if err := errors.Join(p.run(ctx), p.close()); err != nil {
+		log.Error("stopped", "err", err)
+		return exitCode(exitError)
+	}
+	log.Info("stopped")
+	return nil
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// check returns [problems] when a value makes no sense. It looks at nothing
+// outside the configuration: a file that is fine here is fine everywhere.
+func (c Config) check() error {
+	var ps problems
+	c.Book.check(&ps)
+	c.Socket.check(&ps)
+	c.Bridge.check(&ps)
+	specs := c.specs(&ps)
+	if slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool { return s.Prefix.Addr().Is6() }) &&
+		c.Bridge.MTU != 0 && c.Bridge.MTU < ipv6MTU {
+		ps.add("bridge.mtu", "%d bytes are too few for IPv6, which needs %d", c.Bridge.MTU, ipv6MTU)
+	}
+	c.Allocation.check(&ps)
+	c.Probe.check(&ps)
+	c.Runtime.check(&ps)
+	if c.Allocation.Require == "all" && c.Runtime.Kind == "none" {
+		ps.add("allocation.require", "all asks for the runtime's word too, and runtime.kind is none")
+	}
+	ps.positive("reconcile.every", c.Reconcile.Every)
+	ps.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	ps.oneOf("log.format", c.Log.Format, "auto", "text", "json", "journal")
+	return ps.err()
+}
+
+const (
+	ipv6MTU    = 1280  // RFC 8200, section 5
+	ipv4MTU    = 68    // RFC 791, section 3.2
+	bridgeMTU  = 65535 // what the kernel takes for a bridge
+	maxRunner  = 253   // bytes
+	maxBounded = 65536 // connections, conflicts, candidates: more is a slip of the pen
+)
+
+func (b bookConfig) check(ps *problems) {
+	ps.absolute("book.path", b.Path)
+	ps.oneOf("book.synchronous", b.Synchronous, "full", "normal")
+	if b.ChangesKept <= 0 {
+		ps.add("book.changes_kept", "%d is not above 0", b.ChangesKept)
+	}
+	ps.positive("book.changes_kept_for", b.ChangesKeptFor)
+	if len(b.RunnerUID) > maxRunner || strings.ContainsFunc(b.RunnerUID, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		ps.add("book.runner_uid", "%.40q is longer than %d bytes, or has spaces or control characters", b.RunnerUID, maxRunner)
+	}
+}
+
+func (s socketConfig) check(ps *problems) {
+	if ps.absolute("socket.path", s.Path) {
+		if most := len(unix.RawSockaddrUnix{}.Path) - 1; len(s.Path) > most {
+			ps.add("socket.path", "%q has %d bytes, and a socket's path may have %d", s.Path, len(s.Path), most)
+		}
+	}
+	if _, err := s.fileMode(); err != nil {
+		ps.add("socket.mode", "%v", err)
+	}
+	for _, l := range []struct {
+		key string
+		ids []uint32
+	}{{"socket.runtime_uids", s.RuntimeUIDs}, {"socket.runtime_gids", s.RuntimeGIDs}} {
+		if slices.Contains(l.ids, math.MaxUint32) {
+			ps.add(l.key, "%d stands for nobody", uint32(math.MaxUint32))
+		}
+	}
+	ps.within("socket.max_connections", s.MaxConnections, 1, maxBounded)
+	ps.positive("socket.deadline", s.Deadline)
+}
+
+func (b bridgeConfig) check(ps *problems) {
+	if b.MTU != 0 && (b.MTU < ipv4MTU || b.MTU > bridgeMTU) {
+		ps.add("bridge.mtu", "%d is neither 0 nor from %d to %d bytes", b.MTU, ipv4MTU, bridgeMTU)
+	}
+	ps.positive("bridge.refresh", b.Refresh)
+}
+
+func (a allocationConfig) check(ps *problems) {
+	ps.positive("allocation.cooldown", a.Cooldown)
+	if ps.positive("allocation.cooldown_min", a.CooldownMin) && a.CooldownMin.Duration > a.Cooldown.Duration {
+		ps.add("allocation.cooldown_min", "%s is longer than allocation.cooldown, which is %s", a.CooldownMin, a.Cooldown)
+	}
+	ps.oneOf("allocation.exhausted", a.Exhausted, "oldest", "strict")
+	if ps.positive("allocation.bind_within", a.BindWithin) && a.BindWithin.Duration > netdb.MaxBindWait {
+		ps.add("allocation.bind_within", "%s is more than %s", a.BindWithin, duration{netdb.MaxBindWait})
+	}
+	ps.within("allocation.max_conflicts", a.MaxConflicts, 1, maxBounded)
+	ps.oneOf("allocation.require", a.Require, "kernel", "all")
+	ps.positive("allocation.quarantine", a.Quarantine)
+	if !(a.QuarantineShare > 0 && a.QuarantineShare <= 1) { // so that nan is refused too
+		ps.add("allocation.quarantine_share", "%v is not above 0 and up to 1", a.QuarantineShare)
+	}
+	ps.positive("allocation.tombstone", a.Tombstone)
+}
+
+func (p probeConfig) check(ps *problems) {
+	ps.positive("probe.window", p.Window)
+	ps.within("probe.ahead", p.Ahead, 1, maxBounded)
+}
+
+// A containerd namespace, as containerd's identifiers are.
+var namespaceName = regexp.MustCompile(`^[A-Za-z0-9]+([._-][A-Za-z0-9]+)*$`)
+
+const (
+	maxNamespace = 76   // bytes
+	maxLabel     = 4096 // bytes of a label's name and value together
+)
+
+func (r runtimeConfig) check(ps *problems) {
+	ps.oneOf("runtime.kind", r.Kind, "containerd", "none")
+	ps.absolute("runtime.address", r.Address)
+	switch {
+	case len(r.Namespaces) == 0:
+		ps.add("runtime.namespaces", "names none; ['*'] reads every one")
+	case slices.Contains(r.Namespaces, "*"):
+		if len(r.Namespaces) > 1 {
+			ps.add("runtime.namespaces", "'*' stands alone")
+		}
+	default:
+		for _, ns := range r.Namespaces {
+			if len(ns) > maxNamespace || !namespaceName.MatchString(ns) {
+				ps.add("runtime.namespaces", "%.80q is no containerd namespace", ns)
+			}
+		}
+	}
+	ps.positive("runtime.timeout", r.Timeout)
+	labels := []struct{ key, name string }{
+		{"runtime.owner_label", r.OwnerLabel}, {"runtime.address_label", r.AddressLabel}, {"runtime.lease_label", r.LeaseLabel},
+	}
+	for i, l := range labels {
+		if l.name == "" || len(l.name) >= maxLabel {
+			ps.add(l.key, "a label's name has 1 to %d bytes, not %d", maxLabel-1, len(l.name))
+		}
+		for _, other := range labels[:i] {
+			if l.name == other.name && l.name != "" {
+				ps.add(l.key, "%.80q is %s already", l.name, other.key)
+			}
+		}
+	}
+}
+
+func (ps *problems) absolute(key, path string) bool {
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		ps.add(key, "%q is no absolute path", path)
+		return false
+	}
+	return true
+}
+
+func (ps *problems) positive(key string, d duration) bool {
+	if d.Duration <= 0 {
+		ps.add(key, "%s is not above 0", d)
+		return false
+	}
+	return true
+}
+
+func (ps *problems) within(key string, n, least, most int) {
+	if n < least || n > most {
+		ps.add(key, "%d is not from %d to %d", n, least, most)
+	}
+}
+
+func (ps *problems) oneOf(key, value string, choices ...string) {
+	if !slices.Contains(choices, value) {
+		ps.add(key, "%.40q is none of: %s", value, strings.Join(choices, ", "))
+	}
+}
