@@ -117,19 +117,24 @@ func Open(cfg Config) (*Bridge, error) {
 // openSockets opens everything that listens or asks. What was missed before
 // then is unknown, so all is to be read.
 func (b *Bridge) openSockets() error {
-	err := b.place.do(func() (err error) {
-		if b.kernel, err = dialRTNL(); err != nil {
+	err := b.place.do(func() error {
+		kernel, err := dialRTNL()
+		if err != nil {
 			return err
 		}
-		if b.news, err = openNews(); err != nil {
-			b.kernel.close()
+		news, err := openNews()
+		if err != nil {
+			kernel.close()
 			return err
 		}
-		if b.probe, err = openProber(); err != nil {
-			b.kernel.close()
-			b.news.close()
+		probe, err := openProber()
+		if err != nil {
+			kernel.close()
+			news.close()
+			return err
 		}
-		return err
+		b.kernel, b.news, b.probe = kernel, news, probe
+		return nil
 	})
 	if err != nil {
 		return err

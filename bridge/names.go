@@ -22,12 +22,11 @@ func (b *Bridge) NetnsID(path string) (int, error) {
 		return 0, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
 	defer unix.Close(fd)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return 0, ErrClosed
-	}
-	id, err := b.kernel.netnsID(fd)
+	var id int
+	err = b.locked(func() (err error) {
+		id, err = b.kernel.netnsID(fd)
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("look up the id of network namespace %s: %w", path, err)
 	}

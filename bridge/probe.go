@@ -146,13 +146,12 @@ func (b *Bridge) Probe(addr netip.Addr) error {
 	if !counts(addr) {
 		return fmt.Errorf("probe %v: not an address that a neighbour can have", addr)
 	}
-	b.mu.Lock()
-	p, closed := b.probe, b.closed
-	b.mu.Unlock()
-	if closed {
-		return fmt.Errorf("probe %v: %w", addr, ErrClosed)
+	var p *prober
+	err := b.locked(func() error { p = b.probe; return nil })
+	if err == nil {
+		err = p.ask(addr) // without the lock: it takes a while on many ports
 	}
-	if err := p.ask(addr); err != nil {
+	if err != nil {
 		return fmt.Errorf("probe %v: %w", addr, err)
 	}
 	return nil

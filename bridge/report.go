@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
@@ -69,8 +70,9 @@ func (r *report) err() error {
 	if r.whole != nil {
 		return r.whole
 	}
-	for _, err := range r.failed {
-		return err
+	// One is enough to be silent; always the same one, not to seem to change.
+	for _, scope := range slices.Sorted(maps.Keys(r.failed)) {
+		return r.failed[scope]
 	}
 	return nil
 }
