@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,24 +25,26 @@ Exit codes: 0 whole, 1 something is broken, 2 it could not be looked at.`,
   ipamd check --config ./ipamd.toml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if cmd.Flags().Changed("config") {
+					return usageError{errors.New("name either a book or a configuration")}
+				}
+				cfg := defaults() // how a book is read does not depend on the rest
+				cfg.Book.Path = args[0]
+				return c.check(cmd.Context(), cfg)
+			}
 			cfg, _, err := c.load(cmd)
 			if err != nil {
 				return err
 			}
-			if len(args) == 1 {
-				if cmd.Flags().Changed("config") {
-					return c.cannot(errors.New("name either a book or a configuration"))
-				}
-				cfg.Book.Path = args[0]
-			}
-			return c.check(cmd, cfg)
+			return c.check(cmd.Context(), cfg)
 		},
 	}
 	c.configFlag(cmd)
 	return cmd
 }
 
-func (c *command) check(cmd *cobra.Command, cfg Config) error {
+func (c *command) check(ctx context.Context, cfg Config) error {
 	path := cfg.Book.Path
 	if _, err := os.Stat(path); err != nil { // before a lock is made beside nothing
 		return c.cannot(fmt.Errorf("check the book: %w", err))
@@ -55,7 +58,7 @@ func (c *command) check(cmd *cobra.Command, cfg Config) error {
 	if err != nil {
 		return c.cannot(fmt.Errorf("check the book: %w", err))
 	}
-	found, err := book.Check(cmd.Context())
+	found, err := book.Check(ctx)
 	leases, rev := book.Leases()
 	if err := errors.Join(err, book.Close()); err != nil {
 		return c.cannot(fmt.Errorf("check the book: %w", err))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -25,7 +26,7 @@ type command struct {
 
 	config  string
 	dev     bool
-	home    string
+	inside  bool // the network namespace of --dev
 	started bool // a verb began; an error before that is in the command line
 }
 
@@ -60,18 +61,21 @@ uses. Without a verb it runs the daemon.`,
 func (c *command) run(ctx context.Context, args []string) int {
 	c.root.SetArgs(args)
 	cmd, err := c.root.ExecuteContextC(ctx)
-	var code exitCode
-	var ps problems
+	var (
+		told  exitCode
+		wrong problems
+		usage usageError
+	)
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &code): // told already
-		return int(code)
-	case !c.started:
+	case errors.As(err, &told):
+		return int(told)
+	case !c.started || errors.As(err, &usage):
 		fmt.Fprintf(c.err, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
 		return exitUsage
-	case errors.As(err, &ps):
-		fmt.Fprintf(c.err, "ipamd: the configuration is wrong:\n%v\n", ps)
+	case errors.As(err, &wrong):
+		fmt.Fprintf(c.err, "ipamd: the configuration is wrong:\n%v\n", wrong)
 		return exitUsage
 	}
 	fmt.Fprintf(c.err, "ipamd: %v\n", err)
@@ -83,6 +87,9 @@ type exitCode int
 
 func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
+// A usageError is a command line that makes no sense.
+type usageError struct{ error }
+
 // knownVerb refuses what is not a verb, with the nearest ones.
 func knownVerb(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -90,8 +97,8 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	message := fmt.Sprintf("ipamd has no verb %q", args[0])
-	for i, near := range cmd.SuggestionsFor(args[0]) {
-		message += []string{"; did you mean ", " or "}[min(i, 1)] + near
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return errors.New(message)
 }
@@ -102,18 +109,17 @@ func (c *command) configFlag(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config", "toml") // fails only for a flag that does not exist
 }
 
-// load reads the configuration that the flags name.
+// load reads the configuration that the flags name, and says where it is
+// from; "" is the defaults.
 func (c *command) load(cmd *cobra.Command) (Config, string, error) {
 	path := c.config
-	if !cmd.Flags().Changed("config") {
-		switch _, err := os.Stat(defaultConfigPath); {
-		case err == nil:
-			path = defaultConfigPath
-		case !errors.Is(err, fs.ErrNotExist):
-			return Config{}, "", fmt.Errorf("read the configuration: %w", err)
+	switch named := cmd.Flags().Changed("config"); {
+	case named && path == "":
+		return Config{}, "", usageError{errors.New("--config names no file")}
+	case !named:
+		if _, err := os.Stat(defaultConfigPath); !errors.Is(err, fs.ErrNotExist) {
+			path = defaultConfigPath // if it cannot be read, that is an error
 		}
-	} else if path == "" {
-		return Config{}, "", errors.New("--config names no file")
 	}
 	cfg, err := loadConfig(path)
 	return cfg, path, err

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -29,18 +29,11 @@ func devConfig(dir string) (Config, error) {
 	return cfg, cfg.check()
 }
 
-// runDev runs a development daemon. It manages a bridge, so it never does that
-// where it was started: it first moves into a network namespace of its own.
+// runDev runs a development daemon in the network namespace that was made for
+// it.
 func (c *command) runDev(ctx context.Context) error {
-	here, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		return fmt.Errorf("find out the network namespace: %w", err)
-	}
-	if c.home == "" {
-		return enterOwnNamespace(here)
-	}
-	if c.home == here {
-		return errors.New("--dev-left names the namespace that this is")
+	if err := untouched(); err != nil {
+		return err
 	}
 	wd, err := os.Getwd()
 	if err != nil {
@@ -60,16 +53,34 @@ func (c *command) runDev(ctx context.Context) error {
 	return serve(ctx, cfg, newLogger(cfg.Log, c.err, os.Getenv))
 }
 
+// untouched reports when this is not a new network namespace, where nothing is
+// up yet, not even lo: a bridge is made and forwarding switched on here.
+func untouched() error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list the interfaces: %w", err)
+	}
+	for _, l := range links {
+		if l.Flags&net.FlagUp != 0 {
+			return usageError{fmt.Errorf("this network namespace is in use: %s is up; --dev makes its own", l.Name)}
+		}
+	}
+	return nil
+}
+
 // enterOwnNamespace starts this program over in a new network namespace, as
 // the same process: a namespace is a thread's, and exec leaves no other. It
 // returns only with an error.
-func enterOwnNamespace(here string) error {
+func enterOwnNamespace() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the program itself: %w", err)
+	}
 	runtime.LockOSThread() // to the end: this thread is no place for others
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace, which needs root: %w", err)
 	}
-	args := []string{os.Args[0], "run", "--dev", "--dev-left=" + here}
-	if err := unix.Exec("/proc/self/exe", args, os.Environ()); err != nil {
+	if err := unix.Exec(self, []string{os.Args[0], "run", "--dev", "--inside"}, os.Environ()); err != nil {
 		return fmt.Errorf("start over in the network namespace: %w", err)
 	}
 	return nil

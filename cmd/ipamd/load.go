@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/pelletier/go-toml/v2"
@@ -21,7 +21,11 @@ func loadConfig(path string) (Config, error) {
 	}
 	doc, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("read the configuration: %w", err)
+		var of *fs.PathError
+		if errors.As(err, &of) {
+			err = of.Err
+		}
+		return Config{}, problems{{file: path, reason: "cannot be read: " + err.Error()}}
 	}
 	o := outlineOf(doc)
 	if err := c.decode(doc, o); err != nil {

@@ -24,8 +24,13 @@ untouched; book and socket are in ./run.`,
   ipamd run --dev`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.dev {
+			switch {
+			case c.dev && cmd.Flags().Changed("config"):
+				return usageError{errors.New("--dev has a configuration of its own; leave --config out")}
+			case c.dev && c.inside:
 				return c.runDev(cmd.Context())
+			case c.dev:
+				return enterOwnNamespace()
 			}
 			cfg, path, err := c.load(cmd)
 			if err != nil {
@@ -47,9 +52,8 @@ func (c *command) runFlags(cmd *cobra.Command) {
 	c.configFlag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&c.dev, "dev", false, "a development daemon in a network namespace of its own")
-	f.StringVar(&c.home, "dev-left", "", "the `namespace` that --dev has left")
-	_ = f.MarkHidden("dev-left") // fails only for a flag that does not exist
-	cmd.MarkFlagsMutuallyExclusive("config", "dev")
+	f.BoolVar(&c.inside, "inside", false, "--dev has made the network namespace")
+	_ = f.MarkHidden("inside") // fails only for a flag that does not exist
 }
 
 // serve is the daemon's life. Its errors end here, in the log.
