@@ -132,7 +132,7 @@ func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 		s.Witness = w
 		s.Addr = s.Addr.Unmap().WithZone("")
 		kept[i] = b.begun(s, old)
-		b.byAddr[s.Addr] = append(b.byAddr[s.Addr], entry{scope, kept[i]})
+		b.index(entry{scope, kept[i]})
 	}
 	r.scopes[scope] = kept
 }
@@ -150,6 +150,21 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 		s.At = b.now()
 	}
 	return s
+}
+
+// index keeps the sightings of an address in the order of what they tell: a
+// container first, a mere answer on the wire last.
+func (b *Board) index(e entry) {
+	of := b.byAddr[e.seen.Addr]
+	at := len(of)
+	for at > 0 && rank(e.seen.Witness) < rank(of[at-1].seen.Witness) {
+		at--
+	}
+	b.byAddr[e.seen.Addr] = slices.Insert(of, at, e)
+}
+
+func rank(w Witness) int {
+	return slices.Index([]Witness{Runtime, Netns, Host, Neighbour, Probe}, w)
 }
 
 func (b *Board) unindex(addr netip.Addr, w Witness, scope string) {

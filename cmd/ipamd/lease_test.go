@@ -1,0 +1,261 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// confirm stands for the watchdog's confirmation, on the daemon's own book.
+func confirm(w *world, id string) {
+	w.t.Helper()
+	l, err := w.program.book.Lease(id)
+	if err == nil {
+		_, err = w.program.book.Confirm(ctx, netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), id, l.Rev)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// bindAndRelease takes a lease to cooling.
+func bindAndRelease(w *world, l api.Lease) {
+	w.t.Helper()
+	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{})
+	if err != nil || r.Lease.State != api.Releasing || len(r.Blockers) == 0 {
+		w.t.Fatalf("release of a bound lease: %+v, %v", r, err)
+	}
+	confirm(w, l.ID)
+}
+
+// L2: the same request again gets the same lease, and no new revision.
+func TestL2AllocateIsIdempotent(t *testing.T) {
+	w := newWorld(t)
+	first := w.allocate("a")
+	again := w.allocate("a")
+	if !again.Existing || first.Existing || again.Leases[0].ID != first.Leases[0].ID || again.Revision != first.Revision {
+		t.Errorf("first %+v, again %+v", first, again)
+	}
+	other, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Interface: "eth1"})
+	if err != nil || other.Existing || other.Leases[0].Address == first.Leases[0].Address {
+		t.Errorf("another interface: %+v, %v", other, err)
+	}
+	// A higher attempt is the same lease, noted once.
+	for range 2 {
+		second, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Attempt: 2})
+		if err != nil || !second.Existing || second.Leases[0].ID != first.Leases[0].ID || second.Leases[0].Attempt != 2 ||
+			second.Revision != other.Revision+1 {
+			t.Errorf("attempt 2: %+v, %v", second, err)
+		}
+	}
+	w.stopDaemon()
+	w.start()
+	if again := w.allocate("a"); !again.Existing || again.Leases[0].ID != first.Leases[0].ID {
+		t.Errorf("after a restart: %+v", again)
+	}
+}
+
+// L4 and L3 over the socket: late verbs about a lease whose address has
+// another owner say so and touch nothing.
+func TestL4LateReleaseOverTheSocket(t *testing.T) {
+	w := newWorld(t, quick, pool("10.8.64.0/30"))
+	a := w.give("a", "10.8.64.2").Leases[0]
+	bindAndRelease(w, a)
+	if r, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{}); err != nil || r.Lease.State != api.Cooling {
+		t.Errorf("released again: %+v, %v", r, err)
+	}
+	var b *api.AllocateReply
+	realtest.Eventually(t, wait, "the cooldown", func() (ok bool) {
+		var err error
+		b, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
+		return err == nil
+	})
+	if _, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{}); !errors.Is(err, client.ErrLeaseGone) {
+		t.Errorf("late release: %v", err)
+	}
+	if got, err := w.client.Lease(ctx, b.Leases[0].ID); err != nil || got.Lease.State != api.Reserved || got.Lease.Revision != b.Leases[0].Revision {
+		t.Errorf("b's lease is %+v, %v", got, err)
+	}
+}
+
+// L7 over the socket: a full pool says so, with what it is full of, and
+// readyz turns red; a lease that was never bound and is dark goes free at
+// once.
+func TestL7FullPoolAndReadiness(t *testing.T) {
+	w := newWorld(t, pool("10.8.64.0/30"))
+	if _, err := w.client.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l := w.give("a", "10.8.64.2").Leases[0]
+	_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
+	var refusal *api.Error
+	if !errors.As(err, &refusal) || refusal.Code != api.PoolExhausted || !refusal.Retryable || refusal.Details["by_state"] == nil {
+		t.Errorf("full: %v", err)
+	}
+	if h, err := w.client.Ready(ctx); err == nil || !strings.Contains(strings.Join(h.Reasons, " "), "exhausted") {
+		t.Errorf("readyz: %+v, %v", h, err)
+	}
+	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{})
+	if err != nil || r.Lease.State != api.Free {
+		t.Fatalf("release of an unbound dark lease: %+v, %v", r, err)
+	}
+	w.give("b", "10.8.64.2")
+}
+
+// L8 over the socket: at exhaustion "oldest" gives the address released
+// longest ago after cooldown_min, says early_reuse and moves a counter;
+// "strict" refuses until the cooldown is over.
+func TestL8EarlyReuseIsTold(t *testing.T) {
+	slow := func(c *Config) {
+		c.Allocation.Cooldown = duration{time.Hour}
+		c.Allocation.CooldownMin = duration{200 * time.Millisecond}
+	}
+	w := newWorld(t, slow, pool("10.8.64.0/30"))
+	bindAndRelease(w, w.give("a", "10.8.64.2").Leases[0])
+	var r *api.AllocateReply
+	realtest.Eventually(t, wait, "cooldown_min", func() bool {
+		var err error
+		r, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
+		return err == nil
+	})
+	if !r.EarlyReuse {
+		t.Errorf("not told: %+v", r)
+	}
+	if got := w.metric("early_reuse_total"); got != "1" {
+		t.Errorf("early_reuse_total is %s", got)
+	}
+	w = newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) { c.Allocation.Exhausted = "strict" })
+	bindAndRelease(w, w.give("a", "10.8.64.2").Leases[0])
+	l, _ := w.program.book.At(w.program.book.Pools()[0].Gateway.Next())
+	realtest.Eventually(t, wait, "cooldown_min", func() bool { return netdb.Now().Since(l.Since) > 250*time.Millisecond })
+	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
+		t.Errorf("strict gave %+v, %v", r, err)
+	}
+}
+
+// L10 over the socket: a row that cannot be read is in the log, the metric
+// and doctor, and blocks nothing.
+func TestL10UnreadableRowIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", "10.8.64.2")
+	w.stopDaemon()
+	w.edit(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming'`)
+	netdbtestAllow = []string{netdb.RowsAreReadable, netdb.RowsHaveTheirLast}
+	t.Cleanup(func() { netdbtestAllow = nil })
+	w.start()
+	w.give("b", "10.8.64.3")
+	if !strings.Contains(w.log.String(), "dreaming") {
+		t.Error("the log does not tell")
+	}
+	if got := w.metric("unreadable_rows"); got != "1" {
+		t.Errorf("unreadable_rows is %s", got)
+	}
+	if got := w.findings(); !slices.Contains(got, "unreadable_row") {
+		t.Errorf("doctor says %v", got)
+	}
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "c", Address: "10.8.64.2"}); !errors.Is(err, client.ErrAddressTaken) {
+		t.Errorf("a wish for its address: %v", err)
+	}
+	w.stopDaemon()
+}
+
+// L18 over the socket: a sandbox made again within the cooldown gets its
+// address back while it is dark, under a new lease; not while somebody is on
+// it.
+func TestL18OwnAddressComesBack(t *testing.T) {
+	w := newWorld(t)
+	a := w.give("a", "10.8.64.2").Leases[0]
+	bindAndRelease(w, a)
+	w.give("b", "10.8.64.3")
+	back := w.give("a", "10.8.64.2")
+	if back.Existing || back.Leases[0].ID == a.ID {
+		t.Errorf("came back as %+v", back)
+	}
+	bindAndRelease(w, back.Leases[0])
+	w.ns.Port("rt0", "10.8.64.2/24")
+	if r := w.give("a", "10.8.64.4"); len(r.Skipped) != 1 {
+		t.Errorf("with a stranger on it: %+v", r)
+	}
+}
+
+// A dual-stack request gets one address of each family or none.
+func TestDualStackIsAllOrNothing(t *testing.T) {
+	w := prepare(t, func(c *Config) {
+		c.Pools = append(c.Pools, poolConfig{Name: "default", Prefix: "fd00:8::/126"})
+	})
+	w.ns.Bridge("rt0", "10.8.64.1/24", "fd00:8::1/126")
+	w.start()
+	both, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Family: api.Dual})
+	if err != nil || len(both.Leases) != 2 || both.Leases[0].Address != "10.8.64.2" || both.Leases[1].Address != "fd00:8::2" {
+		t.Fatalf("dual: %+v, %v", both, err)
+	}
+	if again, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Family: api.Dual}); err != nil || !again.Existing {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	port := w.ns.Port("rt0", "fd00:8::3/126")
+	rev := w.program.book.Rev()
+	_, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Family: api.Dual})
+	if !errors.Is(err, client.ErrPoolExhausted) {
+		t.Errorf("v6 is full: %v", err)
+	}
+	list, _ := w.client.Leases(ctx, client.LeaseFilter{Sandbox: "b"})
+	if len(list.Leases) != 0 {
+		t.Errorf("half a success left %+v", list.Leases)
+	}
+	changes, err := w.client.History(ctx, client.HistoryFilter{})
+	if err != nil || changes.Revision != rev+1 || changes.Changes[0].To != api.Quarantined {
+		t.Errorf("after the refusal: %+v, %v", changes, err)
+	}
+	port.Close()
+	if one, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Family: api.V4}); err != nil || len(one.Leases) != 1 || one.Existing {
+		t.Errorf("v4 alone: %+v, %v", one, err)
+	}
+}
+
+// L5 over the socket: a cancel that comes first refuses its attempt, also
+// across a restart.
+func TestL5CancelOverTheSocket(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.client.Cancel(ctx, api.CancelRequest{UID: "a", Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.stopDaemon()
+	w.start()
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a"}); !errors.Is(err, client.ErrAttemptCancelled) {
+		t.Errorf("attempt 1: %v", err)
+	}
+	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Attempt: 2}); err != nil || r.Leases[0].Attempt != 2 {
+		t.Errorf("attempt 2: %+v, %v", r, err)
+	}
+}
+
+// Addresses that were probed ahead are given as such; a request that outruns
+// the probes says so.
+func TestProbesRunAhead(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Probe.Ahead = 4; c.Probe.Window = duration{300 * time.Millisecond} })
+	n := 0
+	realtest.Eventually(t, wait, "a candidate that was probed ahead", func() bool {
+		quiet := time.Now() // a time without demand, as long as two windows
+		realtest.Eventually(t, wait, "the probes' windows", func() bool { return time.Since(quiet) > 600*time.Millisecond })
+		n++
+		return len(w.allocate(strings.Repeat("x", n)).Unprobed) == 0
+	})
+	unprobed := false
+	for i := range 100 {
+		unprobed = unprobed || len(w.allocate(strings.Repeat("y", i+1)).Unprobed) > 0
+	}
+	if !unprobed {
+		t.Error("100 requests at once never outran 4 probes")
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// metrics is one daemon's registry. What is a count of the book is read from
+// the book at each scrape; what happened is counted where it became durable.
+type metrics struct {
+	registry *prometheus.Registry
+
+	allocateSeconds prometheus.Histogram
+	allocations     *prometheus.CounterVec
+	earlyReuse      prometheus.Counter
+	unprobed        prometheus.Counter
+	conflicts       *prometheus.CounterVec
+	quarantined     *prometheus.CounterVec
+	releases        *prometheus.CounterVec
+	changes         *prometheus.CounterVec
+	requests        *prometheus.HistogramVec
+	commitSeconds   prometheus.Histogram
+	batchSize       prometheus.Histogram
+}
+
+// fine are buckets for what takes from 50 µs to 10 s.
+var fine = prometheus.ExponentialBucketsRange(50e-6, 10, 18)
+
+func newMetrics() *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ipamd", Name: name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "ipamd", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "ipamd", Name: name, Help: help, Buckets: buckets})
+	}
+	m := &metrics{
+		registry:        prometheus.NewRegistry(),
+		allocateSeconds: histogram("allocate_seconds", "Time of an allocation, until it was durable.", fine),
+		allocations:     counters("allocations_total", "Allocations by result: new, existing, or the class of the refusal.", "result"),
+		earlyReuse:      counter("early_reuse_total", "Addresses given before their cooldown was over, because nothing else was left."),
+		unprobed:        counter("unprobed_total", "Addresses given before the wire had time to answer a probe."),
+		conflicts:       counters("conflicts_total", "Addresses about to be given that somebody else was using, by the first witness.", "witness"),
+		quarantined:     counters("quarantined_total", "Addresses quarantined.", "reason"),
+		releases:        counters("releases_total", "Leases let go.", "reason"),
+		changes:         counters("changes_total", "Durable changes of leases.", "from", "to"),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ipamd", Name: "request_seconds",
+			Help: "Time of a call on the socket; code is empty on success.", Buckets: fine}, []string{"verb", "code"}),
+		commitSeconds: histogram("book_commit_seconds", "Time of a commit of the book.", fine),
+		batchSize:     histogram("book_batch_size", "Requests that shared a commit.", prometheus.ExponentialBuckets(1, 2, 9)),
+	}
+	m.registry.MustRegister(m.allocateSeconds, m.allocations, m.earlyReuse, m.unprobed, m.conflicts, m.quarantined,
+		m.releases, m.changes, m.requests, m.commitSeconds, m.batchSize,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func (m *metrics) commit(took time.Duration, batch int) {
+	m.commitSeconds.Observe(took.Seconds())
+	m.batchSize.Observe(float64(batch))
+}
+
+func (m *metrics) change(c netdb.Change) {
+	if !c.Addr.IsValid() {
+		return
+	}
+	m.changes.WithLabelValues(string(c.From), string(c.To)).Inc()
+	switch {
+	case c.To == netdb.Quarantined && c.From != netdb.Quarantined:
+		m.quarantined.WithLabelValues(c.Who.Reason).Inc()
+	case c.To == netdb.Releasing, c.From == netdb.Reserved && c.To == netdb.Free:
+		m.releases.WithLabelValues(c.Who.Reason).Inc()
+	}
+}
+
+func (m *metrics) conflict(s allocator.Skipped) {
+	m.conflicts.WithLabelValues(string(s.Seen[0].Witness)).Inc()
+}
+
+func (m *metrics) request(verb string, code api.Code, took time.Duration) {
+	m.requests.WithLabelValues(verb, string(code)).Observe(took.Seconds())
+}
+
+func (m *metrics) allocated(r *allocator.Result, err error, took time.Duration) {
+	m.allocateSeconds.Observe(took.Seconds())
+	switch {
+	case err != nil:
+		m.allocations.WithLabelValues("refused").Inc()
+	case r.Existing:
+		m.allocations.WithLabelValues("existing").Inc()
+	default:
+		m.allocations.WithLabelValues("new").Inc()
+		m.unprobed.Add(float64(len(r.Unprobed)))
+		if r.EarlyReuse {
+			m.earlyReuse.Inc()
+		}
+	}
+}
+
+// follow adds what is read from the daemon at each scrape.
+func (m *metrics) follow(p *program) error { return m.registry.Register(scrape{p}) }
+
+// scrape reads the daemon when it is asked.
+type scrape struct{ *program }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("ipamd_"+name, help, labels, nil)
+}
+
+var (
+	descAddresses  = describe("addresses", "Addresses of a pool by state; free is the rest.", "pool", "family", "state")
+	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
+	descReady      = describe("ready", "1 when addresses can be given.")
+	descSilent     = describe("witness_silent", "1 for a witness that cannot answer.", "witness")
+	descUnreadable = describe("unreadable_rows", "Rows of the book that cannot be read.")
+	descRevision   = describe("revision", "The last committed revision.")
+	descPorts      = describe("bridge_ports", "Ports of the bridge.")
+)
+
+func (s scrape) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descReady, descSilent, descUnreadable, descRevision, descPorts} {
+		ch <- d
+	}
+}
+
+func (s scrape) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	usage, rev := s.book.Usage()
+	for _, u := range usage {
+		family := "v6"
+		if u.Pool.Prefix.Addr().Is4() {
+			family = "v4"
+		}
+		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
+		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
+		for state, n := range u.ByState {
+			gauge(descAddresses, float64(n), u.Pool.Name, family, string(state))
+		}
+	}
+	ready := 0.0
+	if len(s.notReady()) == 0 {
+		ready = 1
+	}
+	gauge(descReady, ready)
+	for _, silent := range s.board.Silent() {
+		gauge(descSilent, 1, string(silent.Witness))
+	}
+	gauge(descUnreadable, float64(len(s.book.Info().Unreadable)))
+	gauge(descRevision, float64(rev))
+	gauge(descPorts, float64(s.bridge.Status().Ports))
+}

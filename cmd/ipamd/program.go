@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/migrations"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/watchdog/ctrd"
+)
+
+// A program is a daemon that is not running yet: its parts are opened in
+// order by open, their loops run under run, and close closes them in reverse.
+// Two of them in one process do not touch.
+type program struct {
+	cfg     Config
+	log     *slog.Logger
+	version api.VersionReply
+	started time.Time
+	netns   string // of the bridge; "" is the process's own. Tests set it.
+
+	board      *census.Board
+	metrics    *metrics
+	book       *netdb.Book
+	bridge     *bridge.Bridge
+	runtime    *ctrd.Witness // nil when there is none
+	allocator  *allocator.Allocator
+	watchdog   *watchdog.Watchdog
+	reconciler *reconciler.Reconciler
+	server     *server.Server
+	listener   net.Listener
+
+	counted atomic.Bool // the first census is done
+	closers []func() error
+}
+
+func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
+	version.Schema = migrations.Latest()
+	return &program{cfg: cfg, log: log, version: version, started: time.Now()}
+}
+
+// open opens every part, the book first: nothing is touched on the bridge by
+// a daemon that does not have its book. What was opened before an error is
+// closed again.
+func (p *program) open(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	for _, step := range []func(context.Context) error{
+		p.openBook, p.openBridge, p.openRuntime, p.openAllocator, p.openReconciler, p.openServer,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close closes what is open, in reverse. rt0, its rules and the sandboxes
+// stay.
+func (p *program) close() error {
+	var errs []error
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		errs = append(errs, p.closers[i]())
+	}
+	p.closers = nil
+	return errors.Join(errs...)
+}
+
+func (p *program) onClose(fn func() error) { p.closers = append(p.closers, fn) }
+
+func (p *program) openBook(ctx context.Context) (err error) {
+	p.metrics = newMetrics()
+	opts := p.cfg.bookOptions()
+	opts.OnCommit, opts.OnChange = p.metrics.commit, p.metrics.change
+	if p.book, err = netdb.Open(p.cfg.Book.Path, opts); err != nil {
+		return err
+	}
+	p.onClose(p.book.Close)
+	specs, err := p.cfg.pools()
+	if err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); err != nil {
+			return fmt.Errorf("pool %s of the configuration: %w", spec.Name, err)
+		}
+	}
+	for _, u := range p.book.Info().Unreadable {
+		p.log.Error("row of the book cannot be read; its address is not given", "row", u.Row, "reason", u.Reason)
+	}
+	return nil
+}
+
+func (p *program) openBridge(context.Context) (err error) {
+	expected := []census.Witness{census.Netns, census.Host, census.Neighbour}
+	if p.cfg.Runtime.Kind != "none" {
+		expected = append(expected, census.Runtime)
+	}
+	p.board = census.NewBoard(expected...)
+	var gateways []netip.Prefix
+	for _, pool := range p.book.Pools() {
+		if pool.Gateway.IsValid() {
+			gateways = append(gateways, netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits()))
+		}
+	}
+	p.bridge, err = bridge.Open(bridge.Config{
+		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, MTU: p.cfg.Bridge.MTU,
+		Every: p.cfg.Bridge.Refresh.Duration, Gateways: gateways, Board: p.board, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.bridge.Close)
+	return nil
+}
+
+func (p *program) openRuntime(context.Context) (err error) {
+	c := p.cfg.Runtime
+	if c.Kind == "none" {
+		return nil
+	}
+	p.runtime, err = ctrd.New(ctrd.Config{
+		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
+		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel,
+		Board: p.board, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.runtime.Close)
+	return nil
+}
+
+func (p *program) openAllocator(context.Context) (err error) {
+	c := p.cfg
+	p.watchdog = &watchdog.Watchdog{Book: p.book, Witnesses: p.board, Settle: p.bridge.Settle}
+	p.allocator, err = allocator.New(allocator.Config{
+		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.gate,
+		Pool: c.Pools[0].Name, Policy: c.Allocation.policy(), BindWithin: c.Allocation.BindWithin.Duration,
+		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
+		ProbeWindow: c.Probe.Window.Duration, ProbeAhead: c.Probe.Ahead,
+		Log: p.log, OnConflict: p.metrics.conflict,
+	})
+	return err
+}
+
+func (p *program) openReconciler(context.Context) (err error) {
+	p.reconciler, err = reconciler.New(reconciler.Config{
+		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle,
+		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: p.cfg.Reconcile.Every.Duration,
+		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log,
+	})
+	return err
+}
+
+func (p *program) openServer(context.Context) (err error) {
+	c := p.cfg.Socket
+	if err := p.metrics.follow(p); err != nil {
+		return err
+	}
+	p.server, err = server.New(server.Config{
+		Book: p.book, Allocator: measured{p.allocator, p.metrics}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: func() int { return p.bridge.Status().MTU },
+		Doctor: p.doctor, Metrics: p.metrics.handler(), Observe: p.metrics.request,
+		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
+		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
+		Deadline: c.Deadline.Duration, MaxConns: c.MaxConnections, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	mode, err := c.fileMode()
+	if err != nil {
+		return err
+	}
+	gid, err := c.gid()
+	if err != nil {
+		return err
+	}
+	if p.listener, err = server.Listen(c.Path, mode, gid); err != nil {
+		return err
+	}
+	p.onClose(func() error {
+		if err := p.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// run serves, takes the first census, and runs the loops until ctx ends or
+// one of them cannot go on.
+func (p *program) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	loops := []func(context.Context) error{
+		func(ctx context.Context) error { return p.server.Serve(ctx, p.listener) },
+		p.bridge.Run,
+		func(ctx context.Context) error {
+			if err := p.count(ctx); err != nil {
+				return err
+			}
+			g.Go(func() error { return p.allocator.Run(ctx) })
+			return p.reconciler.Run(ctx)
+		},
+	}
+	if p.runtime != nil {
+		loops = append(loops, p.runtime.Run)
+	}
+	for _, loop := range loops {
+		g.Go(func() error { return loop(ctx) })
+	}
+	return g.Wait()
+}
+
+// count takes the first census: every witness is asked once before the first
+// address is given. One that cannot answer is silent from then on, which
+// refuses what needs it; it does not keep the daemon from starting.
+func (p *program) count(ctx context.Context) error {
+	if err := p.bridge.Refresh(ctx); err != nil && ctx.Err() == nil {
+		p.log.Warn("first census: the kernel", "err", err)
+	}
+	if p.runtime != nil {
+		if err := p.runtime.Refresh(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("first census: the runtime", "err", err)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	p.counted.Store(true)
+	c := p.board.Census()
+	p.log.Info("ready to allocate", "socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name,
+		"seen", len(c.Seen), "silent", len(c.Silent), "took", time.Since(p.started).Round(time.Millisecond))
+	return nil
+}
+
+// gate tells the allocator whether addresses may be given.
+func (p *program) gate() error {
+	if !p.counted.Load() {
+		return fmt.Errorf("%w: the first census is not done", allocator.ErrNotReady)
+	}
+	if err := p.bridge.Ready(); err != nil {
+		return fmt.Errorf("%w: %s", allocator.ErrBridge, p.bridge.Status().Reason)
+	}
+	return nil
+}
+
+// notReady lists every reason why addresses cannot be given now.
+func (p *program) notReady() []string {
+	var why []string
+	if err := p.gate(); err != nil {
+		why = append(why, err.Error())
+	}
+	for _, s := range p.board.Silent() {
+		if s.Witness.Kernel() || p.cfg.Allocation.Require == "all" {
+			why = append(why, fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason))
+		}
+	}
+	if err := p.book.Info().ReadOnly; err != nil {
+		why = append(why, err.Error())
+	}
+	return why
+}
+
+func (p *program) bridgeStatus() api.BridgeStatus {
+	s := p.bridge.Status()
+	return api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
+}
+
+// releasingMax is how long a release may stay unconfirmed before doctor tells.
+const releasingMax = time.Hour
+
+func (p *program) doctor(ctx context.Context) []api.Finding {
+	info := p.book.Info()
+	leases, _ := p.book.Leases() // book first, census second
+	usage, _ := p.book.Usage()
+	// A failing Settle shows as silent witnesses in the census.
+	_ = p.bridge.Settle(ctx)
+	found := reconciler.Diagnose(reconciler.World{
+		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(),
+		Census: p.board.Census(), Place: p.book.Place, Strangers: allocator.Strangers,
+		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: releasingMax, Now: netdb.Now(),
+	})
+	out := make([]api.Finding, len(found))
+	for i, f := range found {
+		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend}
+		if f.Addr.IsValid() {
+			out[i].Address = f.Addr.String()
+		}
+	}
+	return out
+}
+
+// policy is when cooling addresses may be given again.
+func (a allocationConfig) policy() netdb.Policy {
+	return netdb.Policy{Cooldown: a.Cooldown.Duration, CooldownMin: a.CooldownMin.Duration, Strict: a.Exhausted == "strict"}
+}
+
+// releaser speaks the socket's words for the watchdog.
+type releaser struct{ *watchdog.Watchdog }
+
+func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error) {
+	l, blockers, err := r.Watchdog.Release(ctx, who, id, uid)
+	out := make([]api.Blocker, len(blockers))
+	for i, b := range blockers {
+		out[i] = api.Blocker(b)
+	}
+	return l, out, err
+}
+
+// measured counts what the allocator answers.
+type measured struct {
+	*allocator.Allocator
+	metrics *metrics
+}
+
+func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	began := time.Now()
+	result, err := m.Allocator.Allocate(ctx, r)
+	m.metrics.allocated(result, err, time.Since(began))
+	return result, err
+}
