@@ -150,6 +150,20 @@ func (b *Book) Leases() ([]*Lease, int64) {
 	return out, rev
 }
 
+// InState returns the rows in one state, in numeric order.
+func (b *Book) InState(s State) []*Lease {
+	b.mu.RLock()
+	var out []*Lease
+	for _, l := range b.idx.byAddr {
+		if l.State == s {
+			out = append(out, l)
+		}
+	}
+	b.mu.RUnlock()
+	slices.SortFunc(out, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
+	return out
+}
+
 // Usage returns what each pool holds, and the revision at which that was so.
 func (b *Book) Usage() ([]Usage, int64) {
 	b.mu.RLock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // Book is what the reconciler needs of the lease book.
 type Book interface {
-	Leases() ([]*netdb.Lease, int64)
+	InState(netdb.State) []*netdb.Lease
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
 }
 
@@ -67,7 +68,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	var seen map[netip.Addr]bool
 	for {
 		changed := r.Board.Changed()
-		if now := r.seen(); !equal(now, seen) {
+		if now := r.seen(); !maps.Equal(now, seen) {
 			seen = now
 			due.Reset(0)
 		}
@@ -92,25 +93,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 // seen tells which quarantined addresses are seen.
 func (r *Reconciler) seen() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool)
-	leases, _ := r.Book.Leases()
-	for _, l := range leases {
-		if l.State == netdb.Quarantined {
-			out[l.Addr] = len(r.Board.About(l.Addr).Seen) > 0
-		}
+	for _, l := range r.Book.InState(netdb.Quarantined) {
+		out[l.Addr] = len(r.Board.About(l.Addr).Seen) > 0
 	}
 	return out
-}
-
-func equal(a, b map[netip.Addr]bool) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
 }
 
 // Pass compares once and lets quarantined addresses cool that have been dark
@@ -119,7 +105,7 @@ func (r *Reconciler) Pass(ctx context.Context) error {
 	if err := r.probe(ctx); err != nil {
 		return err
 	}
-	book, _ := r.Book.Leases()
+	book := r.Book.InState(netdb.Quarantined)
 	if err := r.Settle(ctx); err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
 	}
@@ -144,10 +130,9 @@ func (r *Reconciler) Pass(ctx context.Context) error {
 // and waits out the window: an answer of before says nothing about now. They
 // are quarantined, so nobody is given one in between.
 func (r *Reconciler) probe(ctx context.Context) error {
-	leases, _ := r.Book.Leases()
 	asked := false
-	for _, l := range leases {
-		if l.State != netdb.Quarantined || !probed(r.Board.About(l.Addr).Seen) {
+	for _, l := range r.Book.InState(netdb.Quarantined) {
+		if !probed(r.Board.About(l.Addr).Seen) {
 			continue
 		}
 		r.Prober.ClearProbe(l.Addr)
