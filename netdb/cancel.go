@@ -1,0 +1,41 @@
+package netdb
+
+import (
+	"context"
+)
+
+// Cancel leaves a tombstone: attempts of the sandbox uid up to this one are
+// refused while it stands, also those whose Allocate arrives later. Open
+// leases of such attempts are released; they come back.
+func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) ([]*Lease, error) {
+	if err := checkName("uid", uid); err != nil {
+		return nil, err
+	}
+	if attempt < 1 {
+		return nil, invalid("attempt", "%d is below 1", attempt)
+	}
+	var out []*Lease
+	err := b.update(ctx, func(t *tx) error {
+		out = nil
+		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= b.opts.Tombstone {
+			t.own.stage(step{tomb: uid, stone: tombstone{attempt, t.now}})
+		}
+		for _, l := range t.openOf(uid) {
+			if l.Attempt > attempt {
+				continue
+			}
+			now := *l
+			now.State = Releasing
+			freed, err := t.move(who, l, now, nil)
+			if err != nil {
+				return err
+			}
+			out = append(out, freed)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

@@ -1,0 +1,112 @@
+package netdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// errEnded is internal: no row has the id; the history tells the rest.
+var errEnded = errors.New("no row has this id")
+
+// Lease returns the row with an id: [ErrGone] when it has ended, [ErrNotFound]
+// when the book never knew it, or has forgotten it.
+func (b *Book) Lease(id string) (*Lease, error) {
+	b.mu.RLock()
+	l := b.idx.byID[id]
+	b.mu.RUnlock()
+	if l != nil {
+		return l, nil
+	}
+	_, err := b.ended(context.Background(), id)
+	return nil, err
+}
+
+// ended returns the last change of a lease that has no row any more, with
+// [ErrGone]; or [ErrNotFound].
+func (b *Book) ended(ctx context.Context, id string) (Change, error) {
+	c, err := scanChange(b.readers.QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
+		WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return c, fmt.Errorf("lease %s: %w", id, ErrNotFound)
+	case err != nil:
+		return c, b.classify("look up lease "+id, err)
+	}
+	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, c.Addr, ErrGone)
+}
+
+// Release records that the owner let the lease go, or is known to be gone.
+// It names the lease, never the address. uid, when given, must be the
+// lease's own.
+//
+// A lease that is being released, cools or has ended stays as it is: success,
+// and the cooldown is not restarted; a lease that left no row comes back with
+// state [Free]. When another lease has the address by now, the answer is
+// [ErrGone].
+func (b *Book) Release(ctx context.Context, who Who, id, uid string) (*Lease, error) {
+	var out *Lease
+	err := b.update(ctx, func(t *tx) error {
+		l := t.lease(id)
+		if l == nil {
+			return errEnded
+		}
+		out = l
+		if uid != "" && uid != l.UID {
+			return invalid("uid", "lease %s belongs to incarnation %q, not %q", id, l.UID, uid)
+		}
+		if !l.State.Open() {
+			return nil
+		}
+		now := *l
+		now.State = Releasing
+		var err error
+		out, err = t.move(who, l, now, nil)
+		return err
+	})
+	if !errors.Is(err, errEnded) {
+		return out, err
+	}
+	last, err := b.ended(ctx, id)
+	if !errors.Is(err, ErrGone) {
+		return nil, err
+	}
+	if _, taken := b.At(last.Addr); taken {
+		return nil, err
+	}
+	return &Lease{Addr: last.Addr, ID: id, PoolUID: last.PoolUID, Pool: last.Pool, State: Free,
+		Sandbox: last.Sandbox, UID: last.UID, Interface: last.Interface, Rev: last.Rev,
+		Since: last.At, Reason: last.Who.Reason}, nil
+}
+
+// Confirm makes a releasing lease cool: its removal was confirmed by the
+// runtime and by the kernel. The cooldown starts now. rev is the revision at
+// which the lease was confirmed; if it changed since, the answer is
+// [ErrStale].
+func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64) (*Lease, error) {
+	return b.moveAt(ctx, who, id, rev, Cooling, nil)
+}
+
+// Expire ends a lease that was never bound and that no witness sees: its
+// address is free at once. unseen is asked in the transaction; an error ends
+// the call and nothing changes.
+func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
+	return b.moveAt(ctx, who, id, rev, Free, unseen)
+}
+
+func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, unseen func() error) (*Lease, error) {
+	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if l.Rev != rev {
+			return nil, fmt.Errorf("move %s to %s: %w: it is at %d, not %d", l.Addr, to, ErrStale, l.Rev, rev)
+		}
+		if unseen != nil {
+			if err := unseen(); err != nil {
+				return nil, err
+			}
+		}
+		now := *l
+		now.State = to
+		return t.move(who, l, now, nil)
+	})
+}
