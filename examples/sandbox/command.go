@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -30,7 +32,7 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Namespace, "namespace", "sandbox", "containerd `namespace` of the containers")
 	f.StringVar(&cfg.Socket, "socket", api.DefaultSocket, "ipamd's unix `path`")
 	f.StringVar(&cfg.Rootfs, "rootfs", "/var/lib/sandbox/rootfs", "`folder` that all sandboxes see as /; made when missing")
-	f.StringVar(&cfg.Cgroup, "cgroup", "/sandbox", "parent `cgroup` of the sandboxes")
+	f.StringVar(&cfg.Cgroup, "cgroup", cmp.Or(os.Getenv("SANDBOX_CGROUP"), "/sandbox"), "parent `cgroup` of the sandboxes; SANDBOX_CGROUP sets it too")
 
 	with := func(cmd *cobra.Command, verb func(*Runtime) error) error {
 		r, err := Open(cfg)

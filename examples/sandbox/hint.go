@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io/fs"
 
 	"github.com/ipamd/ipamd/client"
 )
@@ -28,7 +27,7 @@ func hint(err error) string {
 		{client.ErrLeaseGone, "somebody released the lease meanwhile: ipamctl history; run it again"},
 		{errExists, "remove it: sandbox rm NAME; what there is: sandbox ps"},
 		{errUnknown, "what there is: sandbox ps"},
-		{fs.ErrExist, "a run died half-way: sandbox rm NAME"},
+		{errHalf, "a run died half-way, or another is at it: sandbox rm NAME"},
 		{context.DeadlineExceeded, "try again; a run or rm that was cut short goes on with: sandbox rm NAME"},
 	} {
 		if errors.Is(err, h.class) {

@@ -61,6 +61,9 @@ func plug(name string, lease api.Lease, network api.Network) (_ port, err error)
 	return port{netns: netnsPath(name), host: host, mac: mac.String()}, nil
 }
 
+// errHalf means that a namespace of this name is there, without a container.
+var errHalf = errors.New("it is there already")
+
 // makeNetns makes a named network namespace. A name that exists is an error:
 // it may be somebody's.
 func makeNetns(name string) (ns netns.NsHandle, err error) {
@@ -76,7 +79,10 @@ func makeNetns(name string) (ns netns.NsHandle, err error) {
 	if back == nil {
 		runtime.UnlockOSThread() // else the thread ends with its goroutine
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		err = fmt.Errorf("make network namespace %s: %w", name, errHalf)
+	case err != nil:
 		err = fmt.Errorf("make network namespace %s: %w", name, err)
 	}
 	return ns, errors.Join(err, back)
@@ -129,21 +135,12 @@ func configure(inside *netlink.Handle, lease api.Lease, network api.Network) (ne
 	if err := inside.LinkSetUp(link); err != nil {
 		return nil, err
 	}
-	return link.Attrs().HardwareAddr, addRoutes(inside, link, addr, network)
+	return link.Attrs().HardwareAddr, addRoutes(inside, link, network)
 }
 
-// addRoutes adds the default route by way of the gateway, and what else the
-// pool has.
-func addRoutes(inside *netlink.Handle, link netlink.Link, addr netip.Addr, network api.Network) error {
-	routes := network.Routes
-	if network.Gateway != "" {
-		everywhere := "0.0.0.0/0"
-		if addr.Is6() {
-			everywhere = "::/0"
-		}
-		routes = append([]api.Route{{Destination: everywhere, Via: network.Gateway}}, routes...)
-	}
-	for _, r := range routes {
+// addRoutes adds the routes that ipamd names, the default one among them.
+func addRoutes(inside *netlink.Handle, link netlink.Link, network api.Network) error {
+	for _, r := range network.Routes {
 		to, err := netip.ParsePrefix(r.Destination)
 		if err != nil {
 			return err

@@ -1,0 +1,45 @@
+# What can be done here; `make` alone says so.
+
+GO       ?= go
+# Debian keeps what root needs in sbin, which a plain user's PATH lacks.
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
+# Static programs. Version and commit are what Go records of the checkout.
+PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/
+# Tests share two cores at the least; each package that waits, waits for long.
+TEST     := -timeout 10m
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test lint run clean
+
+help: ## This page
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps: ## Install what the demo needs (Debian; as root)
+	@scripts/deps
+
+build: ## Build bin/ipamd, bin/ipamctl and bin/sandbox
+	$(PROGRAMS) ./cmd/... ./examples/sandbox
+
+demo: deps build ## See it work on real containers, the incident included (as root)
+	@$(PROGRAMS) ./examples/demo
+	@bin/demo
+
+test: ## Run every test, on real kernels and containerds (as root)
+	@scripts/deps test
+	@scripts/containerd2
+	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
+		echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	@mkdir -p .cache
+	@cd tools/lint && CGO_ENABLED=0 $(GO) build -o ../../.cache/lint/ tool
+	.cache/lint/staticcheck ./...
+
+run: ## Run a development daemon in the foreground (as root)
+	@$(PROGRAMS) ./cmd/...
+	@bin/ipamd run --dev
+
+clean: ## Remove what was built; containerd 2.x stays in .cache
+	rm -rf bin .cache/lint
