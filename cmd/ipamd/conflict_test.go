@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -204,6 +205,19 @@ func TestC5SilentWitnesses(t *testing.T) {
 			_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
 			return err == nil
 		})
+		// One kernel witness cannot answer, the others can.
+		for _, silent := range []census.Witness{census.Netns, census.Host, census.Neighbour} {
+			rev = w.program.book.Rev()
+			w.program.board.Silence(silent, errors.New("the dump was interrupted again and again"))
+			_, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "c"})
+			if !errors.Is(err, client.ErrEvidenceUnavailable) || !strings.Contains(err.Error(), string(silent)) {
+				t.Errorf("the %s witness is silent: %v", silent, err)
+			}
+			if w.program.book.Rev() != rev {
+				t.Error("the refusal changed the book")
+			}
+			w.program.board.Replace(silent, nil, nil)
+		}
 		// The sockets to the kernel die under the daemon.
 		if err := w.program.bridge.Close(); err != nil {
 			t.Fatal(err)
