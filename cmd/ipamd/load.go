@@ -15,8 +15,8 @@ const defaultConfigPath = "/etc/ipamd/ipamd.toml"
 // loadConfig reads a file over the defaults; "" is the defaults. What is
 // wrong comes back as [problems], each with its place in the file.
 func loadConfig(path string) (Config, error) {
-	c := defaults()
 	if path == "" {
+		c := defaults()
 		return c, c.check()
 	}
 	doc, err := os.ReadFile(path)
@@ -27,13 +27,17 @@ func loadConfig(path string) (Config, error) {
 		}
 		return Config{}, problems{{file: path, reason: "cannot be read: " + err.Error()}}
 	}
-	o := outlineOf(doc)
-	if err := c.decode(doc, o); err != nil {
-		err.place(path, o)
-		return Config{}, err
+	return parseConfig(path, doc)
+}
+
+// parseConfig is loadConfig of what the file holds.
+func parseConfig(path string, doc []byte) (Config, error) {
+	c, o := defaults(), outlineOf(doc)
+	ps := c.decode(doc, o)
+	if len(ps) == 0 {
+		errors.As(c.check(), &ps)
 	}
-	var ps problems
-	if err := c.check(); errors.As(err, &ps) {
+	if len(ps) > 0 {
 		ps.place(path, o)
 		return Config{}, ps
 	}
