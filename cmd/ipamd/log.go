@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/lmittmann/tint"
@@ -17,14 +19,16 @@ import (
 // newLogger makes the daemon's logger. cfg was checked; getenv is asked for
 // JOURNAL_STREAM and NO_COLOR (https://no-color.org).
 func newLogger(cfg logConfig, w *os.File, getenv func(string) string) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level(cfg.Level)}
+	opts := &slog.HandlerOptions{Level: level(cfg.Level), ReplaceAttr: spelled}
 	switch format := cfg.Format; {
 	case format == "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case format == "journal", format == "auto" && isJournal(w, getenv("JOURNAL_STREAM")):
 		return slog.New(newJournalHandler(w, opts.Level))
 	case format == "auto" && isatty.IsTerminal(w.Fd()):
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: opts.Level, NoColor: getenv("NO_COLOR") != ""}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{
+			Level: opts.Level, ReplaceAttr: harmless, NoColor: getenv("NO_COLOR") != "",
+		}))
 	default:
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
@@ -41,6 +45,27 @@ func level(name string) slog.Level {
 	default:
 		return slog.LevelInfo
 	}
+}
+
+// spelled writes a hardware address as people do; slog takes it for text.
+func spelled(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindAny {
+		if mac, ok := a.Value.Any().(net.HardwareAddr); ok {
+			return slog.String(a.Key, mac.String())
+		}
+	}
+	return a
+}
+
+// harmless keeps a value from steering the terminal. A sandbox is named by
+// whoever asks, and tint passes escape sequences on, also those that only
+// read like one once quoted; bytes it always quotes.
+func harmless(groups []string, a slog.Attr) slog.Attr {
+	a = spelled(groups, a)
+	if text := a.Value.String(); strings.Contains(text, "\x1b") || strings.Contains(text, `\x1b`) {
+		return slog.Any(a.Key, []byte(text))
+	}
+	return a
 }
 
 // isJournal reports whether f is the stream that systemd named. The variable
@@ -75,7 +100,7 @@ func newJournalHandler(w io.Writer, least slog.Leveler) slog.Handler {
 			if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 				return slog.Attr{}
 			}
-			return a
+			return spelled(groups, a)
 		},
 	})}
 }

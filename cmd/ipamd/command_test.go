@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func TestBadCommandLines(t *testing.T) {
+	bad := file(t, "[log]\nlevel = 'loud'\n")
+	for _, c := range []struct {
+		name, line string
+		want       []string
+	}{
+		{"unknown verb", "chekc", []string{`ipamd has no verb "chekc"; did you mean check?`, "see ipamd --help"}},
+		{"unknown flag", "--nope", []string{"unknown flag: --nope", "see ipamd --help"}},
+		{"unknown flag of a verb", "run --nope", []string{"unknown flag: --nope", "see ipamd run --help"}},
+		{"argument of run", "run x", []string{`unknown command "x"`, "see ipamd run --help"}},
+		{"argument of config", "config x", []string{`unknown command "x"`, "see ipamd config --help"}},
+		{"argument of version", "version x", []string{`unknown command "x"`}},
+		{"two books", "check a b", []string{"accepts at most 1 arg(s), received 2", "see ipamd check --help"}},
+		{"a book and a configuration", "check a --config " + bad, []string{"name either a book or a configuration"}},
+		{"configuration without a name", "config --config=", []string{"--config names no file", "see ipamd config --help"}},
+		{"configuration that is absent", "run --config /nonexistent", []string{"/nonexistent: cannot be read: no such file or directory"}},
+		{"configuration that is wrong", "run --config " + bad, []string{"ipamd: the configuration is wrong:\n" + bad + ":2:1: log.level:"}},
+		{"the same, without a verb", "--config " + bad, []string{bad + ":2:1: log.level:"}},
+		{"the same, to check", "check --config " + bad, []string{bad + ":2:1: log.level:"}},
+		{"dev and a configuration", "run --dev --config " + bad, []string{"--dev has a configuration of its own; leave --config out"}},
+		{"dev in the host's own namespace", "run --dev --inside", []string{"this network namespace is in use: "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, out, stderr := ipamd(t, strings.Fields(c.line)...)
+			if code != exitUsage || out != "" {
+				t.Errorf("exit code %d, stdout %q", code, out)
+			}
+			wants(t, "stderr", stderr, c.want...)
+		})
+	}
+}
+
+func TestEveryVerbHasHelpWithExamples(t *testing.T) {
+	for _, verb := range []string{"", "run", "config", "check", "version"} {
+		code, out, stderr := ipamd(t, append(strings.Fields(verb), "--help")...)
+		if code != exitOK || stderr != "" {
+			t.Errorf("%q: exit code %d, stderr %q", verb, code, stderr)
+		}
+		wants(t, verb+" --help", out, "Usage:", "Examples:\n  ipamd")
+		if strings.Contains(out, "--inside") {
+			t.Errorf("%q shows what is nobody's to use:\n%s", verb, out)
+		}
+	}
+}
+
+func TestConfigVerb(t *testing.T) {
+	path := file(t, "[allocation]\ncooldown = '1h'\n")
+	code, out, stderr := ipamd(t, "config", "--config", path)
+	if code != exitOK || stderr != "" {
+		t.Fatalf("exit code %d, stderr %q", code, stderr)
+	}
+	want := defaults()
+	want.Allocation.Cooldown = duration{60 * 60e9}
+	if out != string(written(t, want)) {
+		t.Errorf("printed\n%s", out)
+	}
+}
+
+func TestVersionVerb(t *testing.T) {
+	code, out, _ := ipamd(t, "version")
+	if code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	v := thisBuild()
+	wants(t, "version", out, "ipamd "+v.Version+"\n", v.Go+"\n", "schema "+strconv.Itoa(v.Schema)+"\n")
+}
+
+// book makes a book with the default pool and returns its path.
+func book(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "book.db")
+	b, err := netdb.Open(path, defaults().bookOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs, err := defaults().pools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.EnsurePool(t.Context(), netdb.Who{Actor: netdb.ByOperator}, specs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCheckVerb(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, path string)
+		code   int
+		want   []string // on stdout and stderr
+	}{
+		{"whole", func(*testing.T, string) {}, exitOK, []string{"whole: 0 addresses in use or resting, revision 1"}},
+		{"a pool that no change made", func(t *testing.T, path string) {
+			execute(t, path, `UPDATE sqlite_sequence SET seq = 0 WHERE name = 'changes'`)
+		}, exitError, []string{"revisions-count: ", "1 violations; nothing was changed"}},
+		{"pages overwritten", func(t *testing.T, path string) {
+			doc, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 4096; i < len(doc); i++ {
+				doc[i] = 0xa5
+			}
+			if err := os.WriteFile(path, doc, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, exitError, []string{"file-is-whole: ", "damaged"}},
+		{"newer schema", func(t *testing.T, path string) { execute(t, path, `PRAGMA user_version = 1000`) },
+			exitUsage, []string{"written by a newer ipamd"}},
+		{"another program's", func(t *testing.T, path string) { execute(t, path, `PRAGMA application_id = 7`) },
+			exitUsage, []string{"not a lease book of ipamd"}},
+		{"no book", func(t *testing.T, path string) {
+			if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, exitUsage, []string{"not a lease book of ipamd"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := book(t)
+			c.change(t, path)
+			before, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"check", path}, {"check", "--config", file(t, "[book]\npath = '"+path+"'\n")}} {
+				code, out, stderr := ipamd(t, args...)
+				if code != c.code {
+					t.Errorf("%v: exit code %d, want %d", args, code, c.code)
+				}
+				wants(t, "output", out+stderr, append(c.want, path)...)
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("the book was changed, or is gone: %v", err)
+			}
+		})
+	}
+}
+
+// execute changes a book behind its back. The driver is netdb's.
+func execute(t *testing.T, path, script string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(script); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheckOfNothingLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	code, _, stderr := ipamd(t, "check", filepath.Join(dir, "book.db"))
+	if code != exitUsage {
+		t.Errorf("exit code %d", code)
+	}
+	wants(t, "stderr", stderr, "no such file or directory")
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+func TestCheckOfABookInUse(t *testing.T) {
+	path := book(t)
+	b, err := netdb.Open(path, defaults().bookOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	code, out, stderr := ipamd(t, "check", path)
+	if code != exitUsage || out != "" {
+		t.Errorf("exit code %d, stdout %q", code, out)
+	}
+	wants(t, "stderr", stderr, "in use by process "+strconv.Itoa(os.Getpid()))
+}

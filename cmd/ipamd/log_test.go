@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// lines logs one record a level and returns what came out of w's other end.
+func lines(t *testing.T, cfg logConfig, r, w *os.File, env map[string]string) []string {
+	t.Helper()
+	log := newLogger(cfg, w, func(key string) string { return env[key] })
+	log.With("lease", "l1").WithGroup("peer").Error("release failed", "uid", 7)
+	log.Warn("odd name", "sandbox", "a\nb\x1b[31m")
+	log.Info("ready")
+	log.Debug("detail", "mac", net.HardwareAddr{2, 0x42, 0, 0, 0, 1}, "err", errors.New(`odd: "\x1b[31m"`))
+	fmt.Fprintln(w, "end")
+	var out []string
+	for s := bufio.NewScanner(r); s.Scan() && strings.TrimSpace(s.Text()) != "end"; {
+		out = append(out, strings.TrimRight(s.Text(), "\r"))
+	}
+	return out
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+// terminal opens a pseudo-terminal.
+func terminal(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("this machine has no pseudo-terminals: ", err)
+	}
+	t.Cleanup(func() { r.Close() })
+	if err := unix.IoctlSetPointerInt(int(r.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return r, w
+}
+
+func streamOf(t *testing.T, f *os.File) string {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+}
+
+func TestLogUnderSystemd(t *testing.T) {
+	r, w := pipe(t)
+	got := lines(t, logConfig{Level: "debug", Format: "auto"}, r, w, map[string]string{"JOURNAL_STREAM": streamOf(t, w)})
+	want := []string{
+		`<3>msg="release failed" lease=l1 peer.uid=7`,
+		`<4>msg="odd name" sandbox="a\nb\x1b[31m"`,
+		`<6>msg=ready`,
+		`<7>msg=detail mac=02:42:00:00:00:01 err="odd: \"\\x1b[31m\""`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestLogOfAChildOfAService: the variable is inherited, the stream is not.
+func TestLogOfAChildOfAService(t *testing.T) {
+	r, w := pipe(t)
+	_, other := pipe(t)
+	got := lines(t, logConfig{Level: "error", Format: "auto"}, r, w, map[string]string{"JOURNAL_STREAM": streamOf(t, other)})
+	if len(got) != 1 || !strings.HasPrefix(got[0], "time=") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestLogFormats(t *testing.T) {
+	t.Run("json", func(t *testing.T) {
+		r, w := pipe(t)
+		got := lines(t, logConfig{Level: "warn", Format: "json"}, r, w, nil)
+		if len(got) != 2 {
+			t.Fatalf("got %q", got)
+		}
+		var record struct {
+			Time, Level, Msg, Lease string
+			Peer                    struct{ UID int }
+		}
+		if err := json.Unmarshal([]byte(got[0]), &record); err != nil {
+			t.Fatal(err)
+		}
+		if record.Level != "ERROR" || record.Lease != "l1" || record.Peer.UID != 7 || record.Time == "" {
+			t.Errorf("got %+v", record)
+		}
+	})
+	t.Run("text", func(t *testing.T) {
+		r, w := terminal(t)
+		got := lines(t, logConfig{Level: "info", Format: "text"}, r, w, nil)
+		if len(got) != 3 || !strings.HasPrefix(got[2], "time=") || !strings.HasSuffix(got[2], "level=INFO msg=ready") {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("journal, asked for", func(t *testing.T) {
+		r, w := terminal(t)
+		if got := lines(t, logConfig{Level: "info", Format: "journal"}, r, w, nil); len(got) != 3 || got[2] != "<6>msg=ready" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("auto in a pipe", func(t *testing.T) {
+		r, w := pipe(t)
+		if got := lines(t, logConfig{Level: "error", Format: "auto"}, r, w, nil); len(got) != 1 || !strings.HasPrefix(got[0], "time=") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestLogOnATerminal(t *testing.T) {
+	for name, env := range map[string]map[string]string{"coloured": nil, "NO_COLOR": {"NO_COLOR": "1"}} {
+		r, w := terminal(t)
+		got := lines(t, logConfig{Level: "debug", Format: "auto"}, r, w, env)
+		if len(got) != 4 {
+			t.Fatalf("%s: got %q", name, got)
+		}
+		all := strings.Join(got, "\n")
+		if coloured := strings.Contains(all, "\x1b["); coloured != (env == nil) {
+			t.Errorf("%s: got %q", name, all)
+		}
+		if strings.Contains(all, "\x1b[31m") {
+			t.Errorf("%s: what is logged steers the terminal: %q", name, all)
+		}
+		wants(t, name, got[0], "ERR", "release failed")
+		wants(t, name, got[1], `"a\nb\x1b[31m"`)
+		wants(t, name, got[3], "02:42:00:00:00:01")
+	}
+}
+
+func TestLogLevels(t *testing.T) {
+	for name, want := range map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	} {
+		if got := level(name); got != want {
+			t.Errorf("level %s is %v", name, got)
+		}
+	}
+}
