@@ -15,6 +15,7 @@ import (
 
 // Exec runs a command in a running sandbox, without stdin, and returns its
 // exit code. It takes as long as the command does; the end of ctx kills it.
+// out and errs are written to at the same time.
 func (r *Runtime) Exec(ctx context.Context, name string, args []string, out, errs io.Writer) (code int, err error) {
 	ctx = namespaces.WithNamespace(ctx, r.cfg.Namespace)
 	defer func() {

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+)
+
+func TestSandbox(t *testing.T) {
+	program := buildDaemon(t)
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, d, program)
+		t.Run("lives and goes", func(t *testing.T) { livesAndGoes(t, w) })
+		t.Run("takes back what failed", func(t *testing.T) { takesBack(t, w) })
+		t.Run("keeps the address of what cannot be removed", func(t *testing.T) { keepsAddress(t, w) })
+	})
+}
+
+// someName is a name that no other test has: network namespaces are named
+// after it.
+func someName(of string) string { return of + "-" + strings.ToLower(rand.Text()[:8]) }
+
+func livesAndGoes(t *testing.T, w *world) {
+	a, b := someName("a"), someName("b")
+	for _, name := range []string{a, b} {
+		if err := w.run(t, w.Runtime, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := w.List(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Fatalf("list: %v %v", list, err)
+	}
+	for i, name := range []string{a, b} {
+		held, err := w.held(t.Context(), name)
+		if err != nil || len(held) != 1 {
+			t.Fatalf("leases of %s: %+v %v", name, held, err)
+		}
+		l, listed := held[0], list[i]
+		if l.State != api.Bound || l.Netns != netnsPath(name) || !slices.Contains(w.ports(), l.HostInterface) ||
+			!slices.Equal(l.Containers, []api.Container{{Namespace: w.cfg.Namespace, ID: name}}) || l.MAC == "" {
+			t.Errorf("lease of %s: %+v", name, l)
+		}
+		if listed != (Sandbox{Name: name, Address: l.Address, Lease: l.ID, Task: "running"}) {
+			t.Errorf("list says %+v of %+v", listed, l)
+		}
+	}
+
+	for _, c := range []struct {
+		says string
+		args []string
+		code int
+	}{
+		{"0% packet loss", []string{"ping", "-c", "1", "-W", "2", list[1].Address}, 0},
+		{"0% packet loss", []string{"ping", "-c", "1", "-W", "2", "10.8.64.1"}, 0},
+		{list[0].Address + "/24", []string{"ip", "address", "show", "eth0"}, 0},
+		{"default via 10.8.64.1", []string{"ip", "route"}, 0},
+		{"", []string{"sh", "-c", "exit 42"}, 42},
+	} {
+		var out, errs bytes.Buffer
+		code, err := w.Exec(t.Context(), a, c.args, &out, &errs)
+		if err != nil || code != c.code || !strings.Contains(out.String(), c.says) {
+			t.Errorf("exec %q: %d %v, want %d and %q in:\n%s%s", c.args, code, err, c.code, c.says, &out, &errs)
+		}
+	}
+
+	if err := w.run(t, w.Runtime, a); !errors.Is(err, errExists) || hint(err) == "" {
+		t.Errorf("run it twice: %v", err)
+	}
+	if err := w.remove(t, t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if found := w.traces(t, a); len(found) > 0 || len(w.ports()) != 1 {
+		t.Errorf("after rm there is %v, ports %v", found, w.ports())
+	}
+	after, err := w.ipamd.Whois(t.Context(), list[0].Address)
+	if err != nil || after.State != api.Releasing && after.State != api.Cooling {
+		t.Errorf("the address after rm: %+v %v", after, err)
+	}
+	if err := w.remove(t, t.Context(), a); !errors.Is(err, errUnknown) || hint(err) == "" {
+		t.Errorf("rm twice: %v", err)
+	}
+	if found := w.traces(t, b); len(found) != 3 {
+		t.Errorf("the other sandbox has %v", found)
+	}
+	if err := w.remove(t, t.Context(), b); err != nil {
+		t.Error(err)
+	}
+}
+
+func takesBack(t *testing.T, w *world) {
+	nobody := w.cfg
+	nobody.Socket = w.dir + "/nobody"
+	noBind := w.cfg
+	noBind.Socket = w.cut(t, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/bind") })
+	noReply := w.cfg
+	noReply.Socket = w.cut(t, func(r *http.Request) bool { return r.URL.Path == "/v1/leases" })
+
+	some := errors.New("some error")
+	for name, c := range map[string]struct {
+		cfg  Config
+		args []string
+		want error
+	}{
+		"ipamd is not running":           {nobody, nil, client.ErrNotRunning},
+		"the reply to allocate is lost":  {noReply, nil, some},
+		"the program is not there":       {w.cfg, []string{"/no/such/program"}, some},
+		"the reply to bind is lost":      {noBind, nil, some},
+		"the network namespace is there": {w.cfg, nil, errHalf},
+	} {
+		t.Run(name, func(t *testing.T) {
+			box := someName("c")
+			var keep []string
+			if c.want == errHalf {
+				if err := os.WriteFile(netnsPath(box), nil, 0o444); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = os.Remove(netnsPath(box)) })
+				keep = []string{"netns"} // it is somebody's
+			}
+			err := w.run(t, w.open(t, c.cfg), box, c.args...)
+			if err == nil || c.want != some && (!errors.Is(err, c.want) || hint(err) == "") {
+				t.Errorf("got %v, want %v and a hint", err, c.want)
+			}
+			if found := w.traces(t, box); !slices.Equal(found, keep) {
+				t.Errorf("left behind: %v, ports %v", found, w.ports())
+			}
+			if ports := w.ports(); len(ports) > 0 {
+				t.Errorf("left behind: ports %v", ports)
+			}
+		})
+	}
+	if err := w.run(t, w.Runtime, "no/good"); err == nil {
+		t.Error("a name that containerd refuses was accepted")
+	}
+	all, err := w.ipamd.Leases(t.Context(), client.LeaseFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all.Leases {
+		if l.State != api.Releasing && l.State != api.Cooling {
+			t.Errorf("lease left: %+v", l)
+		}
+	}
+}
+
+// keepsAddress is scenario W2 as seen by a runtime: what could not be removed
+// was not released, and the next rm goes on.
+func keepsAddress(t *testing.T, w *world) {
+	name := someName("d")
+	if err := w.run(t, w.Runtime, name); err != nil {
+		t.Fatal(err)
+	}
+	w.ctrd.Freeze()
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	err := w.remove(t, short, name)
+	cancel()
+	w.ctrd.Thaw()
+	if err == nil {
+		t.Error("rm says that it is gone, which nobody can know")
+	}
+	if found := w.traces(t, name); !slices.Equal(found, []string{"container", "netns", "lease bound"}) {
+		t.Errorf("after a failed rm there is %v", found)
+	}
+	if err := w.remove(t, t.Context(), name); err != nil {
+		t.Error(err)
+	}
+	if found := w.traces(t, name); len(found) > 0 {
+		t.Errorf("after rm there is %v", found)
+	}
+}
+
+// TestUndoStops: a step that cannot be undone keeps what is below it.
+func TestUndoStops(t *testing.T) {
+	var u undo
+	var order []string
+	broken := errors.New("broken")
+	for _, step := range []struct {
+		name string
+		err  error
+	}{{"release", nil}, {"unplug", broken}, {"delete", nil}} {
+		u.add(func(ctx context.Context) error {
+			if ctx.Err() != nil {
+				t.Errorf("%s runs with the context that was cancelled", step.name)
+			}
+			order = append(order, step.name)
+			return step.err
+		})
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := u.run(cancelled); !errors.Is(err, broken) || !slices.Equal(order, []string{"delete", "unplug"}) {
+		t.Errorf("undone: %v, %v", order, err)
+	}
+}
