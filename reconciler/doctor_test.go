@@ -1,0 +1,106 @@
+package reconciler
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// One world for each kind of finding, and one beside it that is well.
+func TestDiagnose(t *testing.T) {
+	lease := func(s netdb.State, age time.Duration) *netdb.Lease {
+		return &netdb.Lease{ID: "l1", Addr: two, State: s, Sandbox: "a", UID: "a", BindWithin: 10 * time.Minute,
+			Since: after(-age), Reason: "seen_on_wire"}
+	}
+	sighting := func(a netip.Addr) census.Census {
+		c := seenAt(a)
+		c.Seen[a][0].At = boot.Wall
+		return c
+	}
+	usage := func(size uint64, quarantined int) []netdb.Usage {
+		return []netdb.Usage{{Pool: netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}, Size: size,
+			ByState: map[netdb.State]int{netdb.Quarantined: quarantined}}}
+	}
+	for name, tt := range map[string]struct {
+		spoil func(*World)
+		want  []string // "kind address", in order
+		says  string   // in the first one's detail
+	}{
+		"all is well":                   {func(w *World) {}, nil, ""},
+		"the bridge is down":            {func(w *World) { w.Unready = errors.New("rt0 is down") }, []string{"bridge_not_ready"}, "rt0 is down"},
+		"the disk is full":              {func(w *World) { w.ReadOnly = errors.New("disk is full") }, []string{"book_readonly"}, "disk is full"},
+		"a witness is silent":           {func(w *World) { w.Census = silent() }, []string{"witness_silent"}, "runtime"},
+		"a row cannot be read":          {func(w *World) { w.Unreadable = []netdb.Unreadable{{Row: "10.8.64.999", Reason: "no address"}} }, []string{"unreadable_row"}, `"10.8.64.999": no address`},
+		"quarantines near their share":  {func(w *World) { w.Usage = usage(100, 20) }, []string{"quarantine_near_cap"}, "20 of at most 25"},
+		"quarantines below their share": {func(w *World) { w.Usage = usage(100, 19) }, nil, ""},
+		"a pool of one address, well":   {func(w *World) { w.Usage = usage(1, 0) }, nil, ""},
+		"a pool of one, quarantined":    {func(w *World) { w.Usage = usage(1, 1) }, []string{"quarantine_near_cap"}, "1 of at most 1"},
+		"a stranger on a free address":  {func(w *World) { w.Census = sighting(three) }, []string{"foreign 10.8.64.3"}, "netns witness sees on veth1"},
+		"a stranger on a cooling one": {func(w *World) {
+			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Cooling, 0)}, sighting(two)
+		}, []string{"foreign 10.8.64.2"}, ""},
+		"somebody on the gateway": {func(w *World) { w.Census = sighting(netip.MustParseAddr("10.8.64.1")) }, nil, ""},
+		"quarantined": {func(w *World) {
+			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Quarantined, 0)}, sighting(two)
+		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
+		"reserved, in time":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 10*time.Minute)} }, nil, ""},
+		"reserved, past its deadline":      {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 11*time.Minute)} }, []string{"reserved_past_deadline 10.8.64.2"}, `"a"`},
+		"releasing, for an hour":           {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, time.Hour)} }, nil, ""},
+		"releasing, for longer":            {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, time.Hour+1)} }, []string{"releasing_stuck 10.8.64.2"}, "not confirmed"},
+		"bound and unseen":                 {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
+		"paused and unseen":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Paused, 24*time.Hour)} }, nil, ""},
+		"bound and seen":                   {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(two) }, nil, ""},
+		"bound, unseen, a witness silent":  {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, silent() }, []string{"witness_silent"}, ""},
+		"bound, and a stranger is on it":   {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under somebody else on veth1"},
+		"releasing, and a stranger":        {strangerOn(lease(netdb.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
+		"cooling is the foreign one's row": {strangerOn(lease(netdb.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
+		"a lease without a sandbox":        {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},
+		"a state of the future":            {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
+		"everything at once, addresses last": {func(w *World) {
+			w.Unready, w.ReadOnly = errors.New("x"), errors.New("y")
+			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(three)
+		}, []string{"book_readonly", "bridge_not_ready", "bound_unseen 10.8.64.2", "foreign 10.8.64.3"}, "y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := World{
+				Place:           func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
+				Strangers:       func(*netdb.Lease, []census.Sighting) []census.Sighting { return nil },
+				QuarantineShare: 0.25, ReleasingMax: time.Hour, Now: boot,
+			}
+			tt.spoil(&w)
+			found := Diagnose(w)
+			var got []string
+			for _, f := range found {
+				kind := f.Kind
+				if f.Addr.IsValid() {
+					kind = fmt.Sprint(f.Kind, " ", f.Addr)
+				}
+				got = append(got, kind)
+				if f.Detail == "" || f.Mend == "" {
+					t.Errorf("%s says %q, mended by %q", kind, f.Detail, f.Mend)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Fatalf("found %q, want %q", got, tt.want)
+			}
+			if len(found) > 0 && !strings.Contains(found[0].Detail, tt.says) {
+				t.Errorf("%s says %q, want %q in it", got[0], found[0].Detail, tt.says)
+			}
+		})
+	}
+}
+
+// strangerOn is a world in which whoever is seen on the lease is a stranger.
+func strangerOn(l *netdb.Lease, c census.Census) func(*World) {
+	return func(w *World) {
+		w.Leases, w.Census = []*netdb.Lease{l}, c
+		w.Strangers = func(_ *netdb.Lease, seen []census.Sighting) []census.Sighting { return seen }
+	}
+}

@@ -1,0 +1,178 @@
+package reconciler
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+const enough = 15 * time.Minute
+
+var (
+	two   = netip.MustParseAddr("10.8.64.2")
+	three = netip.MustParseAddr("10.8.64.3")
+	boot  = netdb.Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: time.Hour, BootID: "one"}
+)
+
+func after(d time.Duration) netdb.Stamp {
+	s := boot
+	s.Wall, s.Boottime = s.Wall.Add(d), s.Boottime+d
+	return s
+}
+
+// dark is a complete census of nothing; seenAt one of an address; silent one
+// that a witness is missing from.
+func dark() census.Census { return census.Census{} }
+
+func seenAt(a netip.Addr) census.Census {
+	return census.Census{Seen: map[netip.Addr][]census.Sighting{a: {{Addr: a, Witness: census.Netns, Port: "veth1"}}}}
+}
+
+func silent() census.Census {
+	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there"}}}
+}
+
+// When a quarantine ends: dark for long enough, over at least three complete
+// censuses, without one sighting in between.
+func TestQuarantineEnds(t *testing.T) {
+	type pass struct {
+		at     time.Duration
+		census census.Census
+	}
+	q := &netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined}
+	minutes := func(c census.Census, at ...time.Duration) (out []pass) {
+		for _, m := range at {
+			out = append(out, pass{m * time.Minute, c})
+		}
+		return out
+	}
+	join := func(parts ...[]pass) (out []pass) {
+		for _, p := range parts {
+			out = append(out, p...)
+		}
+		return out
+	}
+	for name, tt := range map[string]struct {
+		lease  *netdb.Lease
+		passes []pass
+		ends   int // the pass that ends it, from 1; 0: none
+	}{
+		"three dark censuses over the time":      {q, minutes(dark(), 0, 7, 15), 3},
+		"three dark censuses, a moment too soon": {q, []pass{{0, dark()}, {time.Minute, dark()}, {enough - 1, dark()}}, 0},
+		"two dark censuses, however far apart":   {q, minutes(dark(), 0, 60), 0},
+		"one dark census":                        {q, minutes(dark(), 60), 0},
+		"seen all along":                         {q, minutes(seenAt(two), 0, 15, 30, 45), 0},
+		"seen once in between starts all over":   {q, join(minutes(dark(), 0, 7), minutes(seenAt(two), 14), minutes(dark(), 15, 22, 29, 30)), 7},
+		"another address is seen":                {q, minutes(seenAt(three), 0, 7, 15), 3},
+		"never a complete census":                {q, minutes(silent(), 0, 15, 30, 45), 0},
+		"a silence counts for nothing":           {q, join(minutes(dark(), 0, 7), minutes(silent(), 15, 20), minutes(dark(), 21)), 5},
+		"a silence takes nothing back":           {q, join(minutes(dark(), 0), minutes(silent(), 1), minutes(dark(), 7, 15)), 4},
+		"a lease in another state":               {&netdb.Lease{ID: "q", Addr: two, State: netdb.Bound}, minutes(dark(), 0, 15, 30), 0},
+		"the clock stands still":                 {q, minutes(dark(), 0, 0, 0, 0), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var known map[string]darkness
+			for i, p := range tt.passes {
+				var actions []clear
+				actions, known = quarantined([]*netdb.Lease{tt.lease}, p.census, known, enough, after(p.at))
+				if (len(actions) == 1) != (i+1 == tt.ends) {
+					t.Fatalf("pass %d, after %v: %d actions, want it to end in pass %d", i+1, p.at, len(actions), tt.ends)
+				}
+			}
+		})
+	}
+}
+
+// A reboot proves nothing about the time before it; the darkness goes on
+// counting from the boot.
+func TestQuarantineAcrossAReboot(t *testing.T) {
+	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined}}
+	known := map[string]darkness{"q": {since: boot, censuses: leastCensuses}}
+	soon := netdb.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
+	if actions, _ := quarantined(q, dark(), known, enough, soon); len(actions) != 0 {
+		t.Error("a minute after a reboot the quarantine ended by the wall clock")
+	}
+	soon.Boottime = enough
+	if actions, _ := quarantined(q, dark(), known, enough, soon); len(actions) != 1 {
+		t.Error("fifteen minutes after a reboot it did not end")
+	}
+}
+
+// What is remembered belongs to a lease, and is forgotten with it: another
+// quarantine of the same address starts again.
+func TestDarknessBelongsToTheLease(t *testing.T) {
+	first := &netdb.Lease{ID: "first", Addr: two, State: netdb.Quarantined}
+	second := &netdb.Lease{ID: "second", Addr: two, State: netdb.Quarantined}
+	var known map[string]darkness
+	for range 3 {
+		_, known = quarantined([]*netdb.Lease{first}, dark(), known, enough, after(0))
+	}
+	actions, known := quarantined([]*netdb.Lease{second}, dark(), known, enough, after(time.Hour))
+	if len(actions) != 0 || len(known) != 1 || known["second"].censuses != 1 {
+		t.Errorf("the second quarantine began with %+v, %d actions", known, len(actions))
+	}
+	if actions, known = quarantined(nil, dark(), known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
+		t.Errorf("without quarantines %+v is remembered, %d actions", known, len(actions))
+	}
+}
+
+// Random passes over a few addresses: nothing ends that was seen, or that
+// could not be asked about, within the time; what ends was dark in at least
+// three complete censuses; what is remembered is bounded.
+func TestQuarantineRandomly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type past struct {
+			begun    time.Duration
+			complete int
+			dark     bool
+		}
+		model := make(map[string]*past)
+		var book []*netdb.Lease
+		for i := range 4 {
+			l := &netdb.Lease{ID: fmt.Sprint("q", i), Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + i)}), State: netdb.Quarantined}
+			book, model[l.ID] = append(book, l), &past{}
+		}
+		var known map[string]darkness
+		var now time.Duration
+		for range rapid.IntRange(1, 40).Draw(t, "passes") {
+			now += time.Duration(rapid.IntRange(0, 8).Draw(t, "minutes")) * time.Minute
+			c := census.Census{Seen: make(map[netip.Addr][]census.Sighting)}
+			if rapid.IntRange(0, 4).Draw(t, "silent") == 0 {
+				c.Silent = silent().Silent
+			}
+			for _, l := range book {
+				p := model[l.ID]
+				switch {
+				case rapid.IntRange(0, 5).Draw(t, "seen") == 0:
+					c.Seen[l.Addr] = []census.Sighting{{Addr: l.Addr}}
+					*p = past{}
+				case c.Complete() && !p.dark:
+					*p = past{begun: now, complete: 1, dark: true}
+				case c.Complete():
+					p.complete++
+				}
+			}
+			var actions []clear
+			actions, known = quarantined(book, c, known, enough, after(now))
+			ended := make(map[string]bool)
+			for _, a := range actions {
+				ended[a.lease.ID] = true
+			}
+			for id, p := range model {
+				should := c.Complete() && p.dark && p.complete >= leastCensuses && now-p.begun >= enough
+				if ended[id] != should {
+					t.Fatalf("%s ends: %v, want %v (dark since %v in %d censuses, now %v)", id, ended[id], should, p.begun, p.complete, now)
+				}
+			}
+			if len(known) > len(book) {
+				t.Fatalf("%d are remembered of %d", len(known), len(book))
+			}
+		}
+	})
+}
