@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// A daemon is a running ipamd in a network namespace of its own, which goes
+// away with it.
+type daemon struct {
+	client *client.Client
+	cmd    *exec.Cmd
+	ports  *ports
+	calls  int // names the sandboxes
+}
+
+// configuration is the defaults but for where things are, no runtime, and a
+// pool with room. The ports' own addresses are outside what is given.
+const configuration = `
+[book]
+path = '%[1]s/book.db'
+synchronous = 'full'
+[socket]
+path = '%[1]s/sock'
+group = ''
+[bridge]
+name = '` + bridgeName + `'
+manage = true
+[[pool]]
+name = 'default'
+prefix = '` + poolPrefix + `'
+exclude = ['` + portPrefix + `']
+[runtime]
+kind = 'none'
+[log]
+level = 'error'
+format = 'text'
+`
+
+const (
+	bridgeName = "rt0"
+	poolPrefix = "10.8.0.0/16"
+	portPrefix = "10.8.255.0/24"
+)
+
+// startDaemon runs ipamd with an empty book below the run's directory and
+// waits until it gives addresses.
+func (b *bench) startDaemon(ctx context.Context, name string) (d *daemon, err error) {
+	dir := filepath.Join(b.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "ipamd.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(b.program, "run", "--config", config)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	d = &daemon{cmd: cmd, client: &client.Client{Socket: filepath.Join(dir, "sock")}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.stop())
+		}
+	}()
+	if err := d.ready(ctx); err != nil {
+		return nil, err
+	}
+	space, err := netns.GetFromPid(cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	defer space.Close()
+	if d.ports, err = plug(space, b.ports); err != nil {
+		return nil, err
+	}
+	return d, d.ready(ctx)
+}
+
+// ready waits until addresses are given.
+func (d *daemon) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		_, err := d.client.Ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for ipamd: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// stop asks it to end, and ends it when it does not.
+func (d *daemon) stop() error {
+	d.client.CloseIdleConnections()
+	if d.ports != nil {
+		d.ports.close()
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	last := time.AfterFunc(10*time.Second, func() { _ = d.cmd.Process.Kill() })
+	defer last.Stop()
+	if err := d.cmd.Wait(); err != nil {
+		return fmt.Errorf("ipamd: %w", err)
+	}
+	return nil
+}
+
+// A caller allocates and releases by turns.
+type caller struct {
+	client *client.Client
+	name   string
+	calls  int
+	held   *api.Lease
+}
+
+// caller returns one whose sandboxes nobody else names.
+func (d *daemon) caller() *caller {
+	d.calls++
+	return &caller{client: d.client, name: "sandbox-" + strconv.Itoa(d.calls)}
+}
+
+func (c *caller) allocate(ctx context.Context) error {
+	c.calls++
+	reply, err := c.client.Allocate(ctx, api.AllocateRequest{Sandbox: c.name + "-" + strconv.Itoa(c.calls)})
+	if err == nil {
+		c.held = &reply.Leases[0]
+	}
+	return err
+}
+
+// release lets the lease go, and its address is free at once: it was never
+// bound and nobody sees it.
+func (c *caller) release(ctx context.Context) error {
+	reply, err := c.client.Release(ctx, c.held.ID, api.ReleaseRequest{})
+	if err == nil && reply.Lease.State != api.Free {
+		return fmt.Errorf("address %s is %s after its release: %v", reply.Lease.Address, reply.Lease.State, reply.Blockers)
+	}
+	c.held = nil
+	return err
+}
+
+// turn is one call of either kind.
+func (c *caller) turn(ctx context.Context) error {
+	if c.held == nil {
+		return c.allocate(ctx)
+	}
+	return c.release(ctx)
+}
+
+// churn times n allocations, each followed by a release.
+func (c *caller) churn(ctx context.Context, n int) (allocates, releases sample, err error) {
+	for range n {
+		if err := allocates.timed(func() error { return c.allocate(ctx) }); err != nil {
+			return nil, nil, err
+		}
+		if err := releases.timed(func() error { return c.release(ctx) }); err != nil {
+			return nil, nil, err
+		}
+	}
+	return allocates, releases, nil
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// yardsticks takes F and R of one round.
+func (b *bench) yardsticks(ctx context.Context) (f, r time.Duration, err error) {
+	files, err := repeated(b.calls, b.file.write)
+	if err != nil {
+		return 0, 0, err
+	}
+	echoes, err := repeated(b.calls, func() error { return b.echo.call(ctx) })
+	return files.p50(), echoes.p50(), err
+}
+
+// oneCaller is goal 1: what a caller waits for an address that is durable and
+// checked on the wire, and for its release.
+func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
+	d, err := b.startDaemon(ctx, "one")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, d.stop()) }()
+	c := d.caller()
+	if _, _, err := c.churn(ctx, b.calls/4); err != nil { // warm
+		return nil, err
+	}
+	half := row{goal: 1, what: "allocate, p50 / (F + R)", most: 1.5}
+	tail := row{goal: 1, what: "allocate, p99 / (F + R)", most: 3}
+	back := row{goal: 1, what: "release, p50 / (F + R)", most: 1.5}
+	backTail := row{goal: 1, what: "release, p99 / (F + R)", most: 3}
+	err = b.each(ctx, func() error {
+		f, r, err := b.yardsticks(ctx)
+		if err != nil {
+			return err
+		}
+		allocates, releases, err := c.churn(ctx, b.calls)
+		if err != nil {
+			return err
+		}
+		half.add(allocates.p50(), f+r)
+		tail.add(allocates.p99(), f+r)
+		back.add(releases.p50(), f+r)
+		backTail.add(releases.p99(), f+r)
+		return nil
+	})
+	return []row{half, tail, back, backTail}, err
+}
+
+// bookAlone is goal 2: a full record, lease and change, in this process.
+func bookAlone(ctx context.Context, b *bench) (rows []row, err error) {
+	book, pool, err := b.openBook(ctx, "book")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, book.Close()) }()
+	c := &bookCaller{book: book, pool: pool}
+	half := row{goal: 2, what: "reserve in process, p50 / F", most: 1.6}
+	err = b.each(ctx, func() error {
+		files, err := repeated(b.calls, b.file.write)
+		if err != nil {
+			return err
+		}
+		var reserves sample
+		for range b.calls {
+			if err := reserves.timed(func() error { return c.allocate(ctx) }); err != nil {
+				return err
+			}
+			if err := c.release(ctx); err != nil {
+				return err
+			}
+		}
+		half.add(reserves.p50(), files.p50())
+		return nil
+	})
+	return []row{half}, err
+}
+
+// liveCheck is goal 5: what it adds that every witness is asked.
+func liveCheck(ctx context.Context, b *bench) (rows []row, err error) {
+	book, pool, err := b.openBook(ctx, "unchecked")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, book.Close()) }()
+	blind := &bookCaller{book: book, pool: pool}
+	checked, err := b.openChecked(ctx, "checked")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, checked.stop()) }()
+	added := row{goal: 5, what: "(allocate with the live check - without), p50 / F", most: 0.25}
+	err = b.each(ctx, func() error {
+		files, err := repeated(b.calls, b.file.write)
+		if err != nil {
+			return err
+		}
+		var without, with sample
+		for range b.calls {
+			for s, c := range map[*sample]interface {
+				allocate(context.Context) error
+				release(context.Context) error
+			}{&without: blind, &with: checked} {
+				if err := s.timed(func() error { return c.allocate(ctx) }); err != nil {
+					return err
+				}
+				if err := c.release(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		added.add(with.p50()-without.p50(), files.p50())
+		return nil
+	})
+	return []row{added}, err
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

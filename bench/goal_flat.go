@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// flat is goal 3: the same calls on an empty book and on one with most of a
+// /16 taken, by turns.
+func flat(ctx context.Context, b *bench) (rows []row, err error) {
+	var callers [2]*caller
+	for i, name := range []string{"empty", "full"} {
+		d, err := b.startDaemon(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = first(err, d.stop()) }()
+		if name == "full" {
+			if err := d.fill(ctx, b.leases, b.callers); err != nil {
+				return nil, fmt.Errorf("fill the book: %w", err)
+			}
+		}
+		callers[i] = d.caller()
+		if _, _, err := callers[i].churn(ctx, b.calls/4); err != nil { // warm
+			return nil, err
+		}
+	}
+	give := row{goal: 3, what: fmt.Sprintf("allocate at %d leases / at 0, p50", b.leases), most: 1.15}
+	back := row{goal: 3, what: fmt.Sprintf("release at %d leases / at 0, p50", b.leases), most: 1.15}
+	err = b.each(ctx, func() error {
+		var allocates, releases [2]sample
+		// Small turns: what else the machine does hits both books alike.
+		const turn = 20
+		for range b.calls / turn {
+			for i, c := range callers {
+				a, r, err := c.churn(ctx, turn)
+				if err != nil {
+					return err
+				}
+				allocates[i], releases[i] = append(allocates[i], a...), append(releases[i], r...)
+			}
+		}
+		give.add(allocates[1].p50(), allocates[0].p50())
+		back.add(releases[1].p50(), releases[0].p50())
+		return nil
+	})
+	return []row{give, back}, err
+}
+
+// fill takes leases with many callers.
+func (d *daemon) fill(ctx context.Context, leases, callers int) error {
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, callers)
+	)
+	for i := range callers {
+		c := d.caller()
+		wg.Go(func() {
+			for n := i; n < leases && errs[i] == nil; n += callers {
+				errs[i] = c.allocate(ctx)
+			}
+		})
+	}
+	wg.Wait()
+	return first(errs...)
+}

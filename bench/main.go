@@ -1,0 +1,110 @@
+// Command bench measures ipamd against what the machine itself can do, in the
+// same run and the same directory: rounds that take turns, and the median of
+// each round's ratio. Machines drift by a third within an hour; a ratio of
+// two numbers taken a moment apart does not.
+//
+// The yardsticks: F is the p50 of overwriting 4 KiB in place and fdatasync, in
+// the book's directory. R is the p50 of a JSON echo over HTTP/1.1 on a kept
+// connection of a unix socket, by net/http on both sides, in another process,
+// with bodies as long as those of an allocation. E64 is that echo's rate with
+// 64 callers.
+//
+// ipamd is the built program as users get it: a process in a network
+// namespace of its own, with a real bridge and real ports, synchronous full,
+// asked through package client. It needs root. Nothing is left behind.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == echoVerb {
+		exit(serveEcho(os.Args[2]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	exit(run(ctx, os.Args[1:]))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// run measures the goals that the arguments name and prints the table. A goal
+// that is missed is no error: a busy machine misses goals.
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	short := flags.Bool("short", false, "fewer rounds and leases: below a minute")
+	goals := flags.String("goals", "1,2,3,4,5", "which goals, by number")
+	dir := flags.String("dir", "/var/tmp", "where books are written; on the disk that is to be measured")
+	program := flags.String("ipamd", "bin/ipamd", "the program to measure")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(*goals)
+	if err != nil {
+		return err
+	}
+	p := fullPlan()
+	if *short {
+		p = shortPlan()
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.most)
+	defer cancel()
+	return measure(ctx, p, chosen, *dir, *program)
+}
+
+// choose parses a list of goals.
+func choose(list string) ([]goal, error) {
+	var out []goal
+	for _, word := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		at := slices.IndexFunc(allGoals(), func(g goal) bool { return g.number == n })
+		if err != nil || at < 0 {
+			return nil, fmt.Errorf("goal %q is none of 1 to 5", word)
+		}
+		out = append(out, allGoals()[at])
+	}
+	return out, nil
+}
+
+func measure(ctx context.Context, p plan, goals []goal, dir, program string) (err error) {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("a network namespace and a bridge need root")
+	}
+	if err := describe(os.Stdout, dir); err != nil {
+		return err
+	}
+	b, err := newBench(p, dir, program)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := b.close(); err == nil {
+			err = closing
+		}
+	}()
+	var rows []row
+	for _, g := range goals {
+		fmt.Fprintf(os.Stderr, "goal %d: %s ...\n", g.number, g.about)
+		measured, err := g.measure(ctx, b)
+		if err != nil {
+			return fmt.Errorf("goal %d: %w", g.number, err)
+		}
+		rows = append(rows, measured...)
+	}
+	return write(os.Stdout, rows)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A plan is how much is measured.
+type plan struct {
+	rounds  int           // of each goal; at least 5 for a figure worth telling
+	calls   int           // a round, of each kind
+	leases  int           // in the full book of goal 3
+	callers int           // of goal 4
+	crowd   time.Duration // how long they call, a round
+	ports   int           // of the bridge
+	most    time.Duration // the whole run
+}
+
+func fullPlan() plan {
+	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, ports: 32, most: 5 * time.Minute}
+}
+
+func shortPlan() plan {
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, ports: 8, most: time.Minute}
+}
+
+// A goal is one line, or more, of the table.
+type goal struct {
+	number  int
+	about   string
+	measure func(context.Context, *bench) ([]row, error)
+}
+
+func allGoals() []goal {
+	return []goal{
+		{1, "one caller", oneCaller},
+		{2, "the book in process", bookAlone},
+		{3, "flat", flat},
+		{4, "many callers", manyCallers},
+		{5, "the live check", liveCheck},
+	}
+}
+
+// bench is what the goals share.
+type bench struct {
+	plan
+	dir     string // of this run; it goes away
+	program string
+	file    *overwriter
+	echo    *echo
+}
+
+func newBench(p plan, parent, program string) (b *bench, err error) {
+	b = &bench{plan: p}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	if b.program, err = filepath.Abs(program); err != nil {
+		return b, err
+	}
+	if _, err := os.Stat(b.program); err != nil {
+		return b, errors.Join(err, errors.New("build it first: make build"))
+	}
+	if b.dir, err = os.MkdirTemp(parent, "ipamd-bench-"); err != nil {
+		return b, err
+	}
+	if b.file, err = newOverwriter(b.dir); err != nil {
+		return b, err
+	}
+	b.echo, err = newEcho(b.dir)
+	return b, err
+}
+
+func (b *bench) close() error {
+	var errs []error
+	if b.echo != nil {
+		errs = append(errs, b.echo.close())
+	}
+	if b.file != nil {
+		errs = append(errs, b.file.close())
+	}
+	if b.dir != "" {
+		errs = append(errs, os.RemoveAll(b.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// each runs fn once a round.
+func (b *bench) each(ctx context.Context, fn func() error) error {
+	for range b.rounds {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if err := fn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
