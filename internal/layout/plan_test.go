@@ -1,0 +1,80 @@
+package layout
+
+// A room is a package, or with "/..." all packages below it.
+type room struct {
+	path string
+	may  []string // import of ours, in code that is not a test
+	why  string
+}
+
+// rooms has every package of ours. A new one needs its line.
+var rooms = []room{
+	{"migrations", nil, "the schema is text; what it means is netdb's to know"},
+	{"netdb", []string{"migrations"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
+	{"census", nil, "whoever sees posts here and whoever decides reads here, so it can depend on neither"},
+	{"bridge", []string{"census"}, "the kernel's side knows nothing of leases: it reports, others decide"},
+	{"watchdog", []string{"netdb", "census"}, "it decides by what witnesses said, and speaks to no kernel and no runtime itself"},
+	{"watchdog/ctrd", []string{"watchdog", "census"}, "a witness has no hand on the book: the predecessor's cleanup had, and freed what it misread"},
+	{"allocator", []string{"netdb", "census"}, "it hands out by book and board; who fills the board is not its business"},
+	{"reconciler", []string{"netdb", "census", "bridge"}, "it compares readings, it does not take them"},
+	{"api", nil, "what is said on the socket belongs to both ends"},
+	{"server", []string{"api", "allocator", "census", "netdb", "watchdog", "reconciler", "internal/nearest"},
+		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
+	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
+	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "migrations", "netdb", "reconciler", "server", "watchdog",
+		"watchdog/ctrd", "internal/nearest"}, "the one place that knows all rooms"},
+	{"cmd/ipamctl", []string{"api", "client"}, "a person can do what any client can, by the same way"},
+	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
+	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
+		"watchdog/ctrd"}, "it measures every room and is imported by none"},
+
+	{"internal/nearest", nil, "it knows names, not what they name"},
+	{"internal/layout", nil, "it reads the house from outside"},
+	{"internal/realtest", nil, "every room's tests use it"},
+	{"internal/apidoc", []string{"api"}, "it checks a document against the wire types"},
+	{"internal/nstest", []string{"internal/realtest"}, "it makes the kernel's parts with no room's help, so that it can test any"},
+	{"internal/ctrdtest", []string{"internal/realtest", "internal/nstest"}, "the same for containerd's"},
+	{"netdb/netdbtest", []string{"netdb", "census"}, "books for tests"},
+	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server"}, "servers for tests"},
+}
+
+// A tenant is a library that lives in few rooms.
+type tenant struct {
+	library string // and all below it
+	only    []string
+	why     string
+}
+
+var tenants = []tenant{
+	{"modernc.org/sqlite", []string{"netdb"}, "one package writes the book, through one connection"},
+	{"database/sql", []string{"netdb", "examples/...", "bench"}, "whoever has it can open the book behind netdb's back"},
+	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/...", "bench"},
+		"one package speaks containerd, and the rest is built and tested without it"},
+	{"github.com/vishvananda", []string{"bridge", "internal/nstest", "internal/ctrdtest", "examples/...", "bench"}, "one package asks the kernel about links and addresses"},
+	{"github.com/mdlayher", []string{"bridge"}, "the same, and its raw messages want one pair of eyes"},
+	{"github.com/google/nftables", []string{"bridge", "internal/nstest"}, "rules of rt0 are made where rt0 is"},
+	{"github.com/prometheus", []string{"cmd/ipamd", "bench"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
+	{"github.com/pelletier/go-toml", []string{"cmd/ipamd"}, "defaults and options are known in one place"},
+	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/..."}, "command lines are for programs"},
+	{"os/exec", []string{"internal/realtest", "internal/nstest", "internal/ctrdtest", "examples/...", "bench"},
+		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
+}
+
+// A weight is what a package must not pull in, however far away.
+type weight struct {
+	from    string
+	without []string // libraries and all below them, or rooms; empty: nothing but rooms it may import and the standard library
+	why     string
+}
+
+var weights = []weight{
+	{"api", nil, "any program can import what is said on the socket"},
+	{"client", nil, "a runtime that imports it takes on no dependency"},
+	{"cmd/ipamctl", []string{"modernc.org", "github.com/vishvananda", "github.com/mdlayher", "github.com/google/nftables",
+		"github.com/containerd", "google.golang.org/grpc"}, "it is a hand on the socket, copied to machines and into images as one small file"},
+	{"allocator", []string{"github.com/vishvananda", "github.com/mdlayher", "github.com/containerd"}, "its tests need neither a kernel nor a runtime"},
+	{"server", []string{"github.com/vishvananda", "github.com/mdlayher", "github.com/containerd"}, "the same"},
+	{"cmd/ipamd", []string{"testing", "netdb/netdbtest", "server/servertest", "internal/realtest", "internal/nstest", "internal/ctrdtest"},
+		"what makes tests is no part of a daemon"},
+	{"cmd/ipamctl", []string{"testing", "internal/realtest"}, "nor of a tool"},
+}
