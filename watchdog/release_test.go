@@ -1,0 +1,150 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+var (
+	ctx    = context.Background()
+	client = Who(netdb.ByClient, "released")
+	broken = errors.New("rtnetlink is closed")
+)
+
+// newWatchdog stands on a real book and a board on which both witnesses have
+// reported nothing.
+func newWatchdog(t *testing.T) (*Watchdog, *netdb.Book, *census.Board) {
+	t.Helper()
+	book, board := Open(t), census.NewBoard(census.Netns, census.Runtime)
+	board.Replace(census.Netns, nil, nil)
+	board.Replace(census.Runtime, nil, nil)
+	return &Watchdog{Book: book, Witnesses: board, Settle: func(context.Context) error { return nil }}, book, board
+}
+
+// What keeps an address, a row for each reason.
+func TestBlockers(t *testing.T) {
+	two := netip.MustParseAddr("10.8.64.2")
+	for name, tt := range map[string]struct {
+		lease  netdb.Lease
+		report func(*census.Board)
+		kinds  []string
+		says   string // somewhere in the first
+	}{
+		"nothing is known": {netdb.Lease{State: netdb.Releasing}, nil, []string{"unconfirmed"}, "still to come"},
+		"its containers": {netdb.Lease{State: netdb.Releasing, Containers: []netdb.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}},
+			nil, []string{"container", "container"}, "default/c1"},
+		"its port and its namespace": {netdb.Lease{State: netdb.Releasing, HostInterface: "veth1", Netns: "/run/netns/a"},
+			nil, []string{"port", "netns"}, "veth1"},
+		"somebody sees it": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
+			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: "nsid:7", Port: "veth1"}})
+		}, []string{"sighting"}, "netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
+		"a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, broken) },
+			[]string{"silent"}, broken.Error()},
+		"seen, and a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
+			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two}})
+			b.Silence(census.Netns, broken)
+		}, []string{"sighting", "silent"}, "netns"},
+		"it cools, whatever it names":    {netdb.Lease{State: netdb.Cooling, HostInterface: "veth1"}, nil, nil, ""},
+		"it is free":                     {netdb.Lease{State: netdb.Free, HostInterface: "veth1"}, nil, nil, ""},
+		"a state of the future blocks":   {netdb.Lease{State: "dreaming"}, nil, []string{"unconfirmed"}, ""},
+		"a container without a name too": {netdb.Lease{State: netdb.Releasing, Containers: []netdb.Container{{}}}, nil, []string{"container"}, "not confirmed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, board := newWatchdog(t)
+			if tt.report != nil {
+				tt.report(board)
+			}
+			tt.lease.Addr = two
+			var kinds []string
+			got := w.Blockers(&tt.lease)
+			for _, b := range got {
+				kinds = append(kinds, b.Kind)
+			}
+			if !slices.Equal(kinds, tt.kinds) {
+				t.Fatalf("blocked by %+v, want %v", got, tt.kinds)
+			}
+			if len(got) > 0 && !strings.Contains(got[0].Detail, tt.says) {
+				t.Errorf("the first says %q, want %q in it", got[0].Detail, tt.says)
+			}
+		})
+	}
+}
+
+// A lease goes free at once only when it was never bound and every witness
+// answers not to see it. Everything else is releasing, with a reason.
+func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		bind   bool
+		report func(*Watchdog, *census.Board, netip.Addr)
+		want   netdb.State
+		by     string
+	}{
+		"never bound, dark": {false, nil, netdb.Free, ""},
+		"bound, dark":       {true, nil, netdb.Releasing, "port"},
+		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, a netip.Addr) {
+			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: a, Port: "veth1"}})
+		}, netdb.Releasing, "sighting"},
+		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Netns, broken) }, netdb.Releasing, "silent"},
+		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Runtime, broken) }, netdb.Releasing, "silent"},
+		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ netip.Addr) {
+			w.Settle = func(context.Context) error { return broken }
+		}, netdb.Releasing, "unconfirmed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, book, board := newWatchdog(t)
+			l := Reserve(t, book, "a")
+			if tt.bind {
+				if _, err := book.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth1"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.report != nil {
+				tt.report(w, board, l.Addr)
+			}
+			got, blockers, err := w.Release(ctx, client, l.ID, "a")
+			if err != nil || got.State != tt.want {
+				t.Fatalf("released to %+v, %v, want %s", got, err, tt.want)
+			}
+			if tt.by == "" && len(blockers) != 0 || tt.by != "" && (len(blockers) == 0 || blockers[0].Kind != tt.by) {
+				t.Errorf("blocked by %+v, want %q", blockers, tt.by)
+			}
+			if _, row := book.At(l.Addr); row != (tt.want != netdb.Free) {
+				t.Errorf("a row is there: %v", row)
+			}
+			if again, _, err := w.Release(ctx, client, l.ID, ""); err != nil || again.State != tt.want {
+				t.Errorf("released again: %+v, %v", again, err)
+			}
+		})
+	}
+}
+
+// Bad input is refused with its reason and lets nothing go.
+func TestBadReleases(t *testing.T) {
+	w, book, _ := newWatchdog(t)
+	l := Reserve(t, book, "a")
+	rev := book.Rev()
+	if _, _, err := w.Release(ctx, client, l.ID, "another incarnation"); !errors.Is(err, netdb.ErrInvalid) {
+		t.Errorf("another uid: %v", err)
+	}
+	for _, id := range []string{"", "10.8.64.2", "a", "01a1fdb6-0028-705b-b6df-000000000000"} {
+		if _, _, err := w.Release(ctx, client, id, ""); !errors.Is(err, netdb.ErrNotFound) {
+			t.Errorf("release %q: %v", id, err)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := w.Release(ended, client, l.ID, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that ended: %v", err)
+	}
+	if got, _ := book.At(l.Addr); book.Rev() != rev || got.State != netdb.Reserved {
+		t.Errorf("it is %s at revision %d, was %d", got.State, book.Rev(), rev)
+	}
+}
