@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,15 @@ func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
 		}
 	}
 	// .2 and .3 have no readable row any more, .4 has one that names it.
+	four := netip.MustParseAddr("10.8.64.4")
+	if slices.Contains(b.Upcoming(b.Pools()[0].UID, 8, Policy), four) {
+		t.Error("10.8.64.4 is offered next")
+	}
+	_, err := b.PickAddr(netdb.Owner{PoolUID: b.Pools()[0].UID, UID: "wish", Interface: "eth0"}, four, Policy)
+	wantErr(t, err, netdb.ErrTaken)
+	if place := b.Place(four); place.Usable || !strings.Contains(place.Note, "cannot be read") {
+		t.Errorf("10.8.64.4 is %+v", place)
+	}
 	got := make(map[string]bool)
 	for i := range 3 {
 		if l, err := TryReserve(b, b.Pools()[0], fmt.Sprint("new", i), Policy); err == nil {

@@ -364,6 +364,16 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 	if other := Reserve(t, b, "b"); other.Addr == a.Addr {
 		t.Fatal("another sandbox got it")
 	}
+	for _, stranger := range []netdb.Owner{
+		{PoolUID: a.PoolUID, UID: "b", Interface: "eth0"}, // another sandbox
+		{PoolUID: a.PoolUID, UID: "a", Interface: "eth1"}, // another interface
+		{PoolUID: a.PoolUID},
+		{},
+	} {
+		if c, ok := b.PickOwn(stranger); ok {
+			t.Errorf("%+v was offered %s, which cools after a", stranger, c.Addr)
+		}
+	}
 	c, ok := b.PickOwn(a.Owner())
 	if !ok || c.Addr != a.Addr {
 		t.Fatalf("offered %+v, %v", c, ok)
@@ -375,8 +385,33 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 	if err != nil || ls[0].Addr != a.Addr || ls[0].ID == a.ID {
 		t.Fatal(ls, err)
 	}
-	if _, ok := b.PickOwn(netdb.Owner{PoolUID: a.PoolUID, UID: "b", Interface: "eth0"}); ok {
-		t.Error("b was offered a cooling address")
+}
+
+// P1: a candidate that somebody else took meanwhile is refused, in a batch of
+// its own and behind the one that took it, and the owner keeps it.
+func TestACandidateIsTakenOnce(t *testing.T) {
+	b := Open(t)
+	c, err := b.Pick(b.Pools()[0].UID, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(sandbox string) netdb.Reservation {
+		return netdb.Reservation{Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
+	}
+	if _, err := b.Reserve(ctx, allocator, want("a"), want("b")); !errors.Is(err, netdb.ErrTaken) {
+		t.Errorf("one candidate for two sandboxes at once: %v", err)
+	}
+	if l, ok := b.At(c.Addr); ok {
+		t.Errorf("half of a refused call left %+v", l)
+	}
+	a, err := b.Reserve(ctx, allocator, want("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Reserve(ctx, allocator, want("b"))
+	wantErr(t, err, netdb.ErrTaken)
+	if l, ok := b.At(c.Addr); !ok || l.ID != a[0].ID || l.Sandbox != "a" || l.Rev != a[0].Rev {
+		t.Errorf("the address is %+v, want a's", l)
 	}
 }
 
