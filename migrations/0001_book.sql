@@ -1,5 +1,8 @@
 -- The lease book. Times are triples: wall clock in Unix nanoseconds (for
 -- people), CLOCK_BOOTTIME in nanoseconds and the boot's id (for arithmetic).
+--
+-- The CHECKs of leases and changes compare one by one: for an IN of more than
+-- two values SQLite builds a table in memory, anew for every row written.
 
 -- One row: whose book this is. The epoch is new whenever revisions of before
 -- can no longer be compared: a book created, rebuilt or restored.
@@ -37,8 +40,8 @@ CREATE TABLE leases (
     key            BLOB    NOT NULL UNIQUE CHECK (length(key) = 16),
     pool_uid       TEXT    NOT NULL REFERENCES pools (uid),
     id             TEXT    NOT NULL UNIQUE CHECK (length(id) = 36),
-    state          TEXT    NOT NULL CHECK (state IN
-        ('reserved', 'bound', 'paused', 'releasing', 'cooling', 'quarantined')),
+    state          TEXT    NOT NULL CHECK (state = 'reserved' OR state = 'bound' OR state = 'paused'
+        OR state = 'releasing' OR state = 'cooling' OR state = 'quarantined'),
     sandbox        TEXT    NOT NULL CHECK (length(CAST(sandbox AS BLOB)) <= 253),
     uid            TEXT    NOT NULL CHECK (length(CAST(uid AS BLOB)) <= 253),
     interface      TEXT    NOT NULL,
@@ -75,7 +78,7 @@ CREATE TABLE changes (
     wall       INTEGER NOT NULL,
     boottime   INTEGER NOT NULL,
     boot_id    TEXT    NOT NULL,
-    subject    TEXT    NOT NULL CHECK (subject IN ('lease', 'pool', 'book')),
+    subject    TEXT    NOT NULL CHECK (subject = 'lease' OR subject = 'pool' OR subject = 'book'),
     ip         TEXT    NOT NULL,
     lease_id   TEXT    NOT NULL,
     pool_uid   TEXT    NOT NULL,
@@ -91,50 +94,29 @@ CREATE TABLE changes (
     evidence   TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
     -- The table of moves once more; netdb/transition.go is its other home, and
     -- a test tries every actor and pair of states against both.
-    CHECK (subject <> 'lease' OR from_state || '>' || to_state || ':' || actor IN (
-        'free>reserved:allocator',
-        'free>quarantined:allocator',
-        'free>quarantined:reconciler',
-        'free>quarantined:operator',
-        'free>bound:reconciler',
-        'reserved>reserved:allocator',
-        'reserved>bound:client',
-        'reserved>bound:reconciler',
-        'reserved>free:watchdog',
-        'reserved>releasing:client',
-        'reserved>releasing:watchdog',
-        'reserved>releasing:reconciler',
-        'reserved>releasing:operator',
-        'bound>bound:allocator',
-        'bound>bound:client',
-        'bound>bound:reconciler',
-        'bound>paused:client',
-        'bound>paused:reconciler',
-        'bound>releasing:client',
-        'bound>releasing:watchdog',
-        'bound>releasing:reconciler',
-        'bound>releasing:operator',
-        'paused>paused:allocator',
-        'paused>paused:client',
-        'paused>bound:client',
-        'paused>bound:reconciler',
-        'paused>releasing:client',
-        'paused>releasing:watchdog',
-        'paused>releasing:reconciler',
-        'paused>releasing:operator',
-        'releasing>cooling:watchdog',
-        'releasing>quarantined:watchdog',
-        'cooling>reserved:allocator',
-        'cooling>quarantined:allocator',
-        'cooling>quarantined:reconciler',
-        'cooling>quarantined:operator',
-        'cooling>bound:reconciler',
-        'cooling>free:allocator',
-        'cooling>free:reconciler',
-        'quarantined>bound:reconciler',
-        'quarantined>cooling:reconciler',
-        'quarantined>cooling:operator'
-    ))
+    CHECK (subject <> 'lease' OR CASE from_state || '>' || to_state
+        WHEN 'free>reserved' THEN actor = 'allocator'
+        WHEN 'free>quarantined' THEN actor = 'allocator' OR actor = 'reconciler' OR actor = 'operator'
+        WHEN 'free>bound' THEN actor = 'reconciler'
+        WHEN 'reserved>reserved' THEN actor = 'allocator'
+        WHEN 'reserved>bound' THEN actor = 'client' OR actor = 'reconciler'
+        WHEN 'reserved>free' THEN actor = 'watchdog'
+        WHEN 'reserved>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
+        WHEN 'bound>bound' THEN actor = 'allocator' OR actor = 'client' OR actor = 'reconciler'
+        WHEN 'bound>paused' THEN actor = 'client' OR actor = 'reconciler'
+        WHEN 'bound>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
+        WHEN 'paused>paused' THEN actor = 'allocator' OR actor = 'client'
+        WHEN 'paused>bound' THEN actor = 'client' OR actor = 'reconciler'
+        WHEN 'paused>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
+        WHEN 'releasing>cooling' THEN actor = 'watchdog'
+        WHEN 'releasing>quarantined' THEN actor = 'watchdog'
+        WHEN 'cooling>reserved' THEN actor = 'allocator'
+        WHEN 'cooling>quarantined' THEN actor = 'allocator' OR actor = 'reconciler' OR actor = 'operator'
+        WHEN 'cooling>bound' THEN actor = 'reconciler'
+        WHEN 'cooling>free' THEN actor = 'allocator' OR actor = 'reconciler'
+        WHEN 'quarantined>bound' THEN actor = 'reconciler'
+        WHEN 'quarantined>cooling' THEN actor = 'reconciler' OR actor = 'operator'
+        ELSE FALSE END)
 ) STRICT;
 
 -- "Has this lease ended?" without an index entry for every change.

@@ -14,27 +14,38 @@ func key(a netip.Addr) []byte {
 	return k[:]
 }
 
-const leaseColumns = `ip, key, pool_uid, id, state, sandbox, uid, interface, attempt, rev,
+// What a lease is, and what may change of it: never its address or its pool.
+const (
+	fixedColumns = `ip, key, pool_uid`
+	otherColumns = `id, state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
 	bind_within, containers, netns, host_interface, mac, labels, evidence, reason`
+	leaseColumns = fixedColumns + `, ` + otherColumns
+)
 
+// The parameters have no numbers, which SQLite would keep as names and the
+// driver look up, each at every call.
 const (
-	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,
-		?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24)`
-	// The fence: a row is replaced or removed only as the caller saw it.
-	updateLease = `UPDATE leases SET (` + leaseColumns + `) = (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,
-		?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24) WHERE ip = ?1 AND id = ?25 AND rev = ?26`
-	deleteLease = `DELETE FROM leases WHERE ip = ?1 AND id = ?2 AND rev = ?3`
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	// The fence: a row is replaced or removed only as the caller saw it. Not
+	// to set what stays the same spares two of the three indexes.
+	updateLease = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+		WHERE ip = ? AND id = ? AND rev = ?`
+	deleteLease = `DELETE FROM leases WHERE ip = ? AND id = ? AND rev = ?`
 
 	changeColumns = `rev, wall, boottime, boot_id, ip, lease_id, pool_uid, pool, sandbox, uid, interface,
 		from_state, to_state, actor, peer, reason, evidence`
 	insertChange = `INSERT INTO changes (` + changeColumns + `, subject)
-		VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (l *Lease) row() []any {
-	return []any{l.Addr.String(), key(l.Addr), l.PoolUID, l.ID, string(l.State), l.Sandbox, l.UID, l.Interface,
-		l.Attempt, l.Rev,
+	return append([]any{l.Addr.String(), key(l.Addr), l.PoolUID}, l.other()...)
+}
+
+// other is the values of otherColumns.
+func (l *Lease) other() []any {
+	return []any{l.ID, string(l.State), l.Sandbox, l.UID, l.Interface, l.Attempt, l.Rev,
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
 		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,

@@ -226,7 +226,7 @@ func (b *Book) store(s step) error {
 	case s.now == nil:
 		res, err = b.sql.deleteLease.Exec(s.old.Addr.String(), s.old.ID, s.old.Rev)
 	default:
-		res, err = b.sql.updateLease.Exec(append(s.now.row(), s.old.ID, s.old.Rev)...)
+		res, err = b.sql.updateLease.Exec(append(s.now.other(), s.old.Addr.String(), s.old.ID, s.old.Rev)...)
 	}
 	if err != nil {
 		return b.classify("store "+s.change.Addr.String(), err)
