@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
@@ -414,6 +415,31 @@ func TestTheIncident(t *testing.T) {
 			t.Errorf("whois says %+v", who)
 		}
 	})
+}
+
+// A runtime that has not been read yet may know who holds an address: nothing
+// is given before every witness was asked once.
+func TestNothingIsGivenBeforeTheFirstCensus(t *testing.T) {
+	w := newWorld(t)
+	w.stopDaemon()
+	p := w.newProgram()
+	if err := p.open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := p.bridge.Refresh(ctx); err != nil { // the kernel has answered; the census is not done
+		t.Fatal(err)
+	}
+	ask := allocator.Request{Sandbox: "a"}
+	if r, err := p.allocator.Allocate(ctx, ask); !errors.Is(err, allocator.ErrNotReady) {
+		t.Errorf("before the first census: %+v, %v", r, err)
+	}
+	if err := p.count(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.allocator.Allocate(ctx, ask); err != nil {
+		t.Errorf("after it: %v", err)
+	}
 }
 
 // Many allocate at once while strangers hold every other address: nobody gets
