@@ -45,8 +45,9 @@ func arpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 	return append(f, addr.AsSlice()...)
 }
 
+// arpAnswer reads a reply, for nothing else comes through the filter.
 func arpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
-	if len(f) < arpLength || binary.BigEndian.Uint16(f[20:]) != arpReply {
+	if len(f) < arpLength {
 		return netip.Addr{}, nil, false
 	}
 	return netip.AddrFrom4([4]byte(f[28:32])), net.HardwareAddr(append([]byte(nil), f[22:28]...)), true

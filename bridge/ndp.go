@@ -67,11 +67,11 @@ func ndpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 	return append(f, message...)
 }
 
-// ndpAnswer reads a solicited advertisement. The owner's MAC is the frame's.
+// ndpAnswer reads an advertisement, for nothing else comes through the filter,
+// if it is an answer and no router passed it on. The owner's MAC is the frame's.
 func ndpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	const icmp = etherLength + ipv6Length
-	if len(f) < icmp+24 || f[etherLength+6] != icmpv6 || f[etherLength+7] != 255 ||
-		f[icmp] != neighbourAdvertisement || f[icmp+4]&solicited == 0 {
+	if len(f) < icmp+24 || f[etherLength+7] != 255 || f[icmp+4]&solicited == 0 {
 		return netip.Addr{}, nil, false
 	}
 	return netip.AddrFrom16([16]byte(f[icmp+8 : icmp+24])), net.HardwareAddr(append([]byte(nil), f[6:12]...)), true

@@ -140,7 +140,8 @@ func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
 // solicitation (RFC 4861, section 4.3) for addr, and does not wait. An answer
 // lands on the board with the next [Bridge.Settle], or by itself while
 // [Bridge.Run] runs; one from a container on this host is there when Probe
-// returns. The frame never claims the address.
+// returns. The frame never claims the address. On a bridge without carrier,
+// which is one without a live port, it reaches nobody and is no error.
 func (b *Bridge) Probe(addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	if !counts(addr) {

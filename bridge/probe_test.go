@@ -72,6 +72,7 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
 	p := ns.Port("rt0", "10.8.0.7/24", "fd00:8::7/64")
 	v := open(t, ns)
+	probeUntilSeen(t, v, "10.8.0.7", "netns probe")
 	c := capture(t, p.NS, "eth0")
 	for _, addr := range []string{"10.8.0.99", "10.8.0.7", "fd00:8::99", "fd00:8::7"} {
 		v.probe(addr)
@@ -165,12 +166,12 @@ func gratuitous(to, from []byte, addr string, op uint16) []byte {
 
 // A tap is a raw socket on a link, to hear and say anything.
 type tap struct {
-	t     *testing.T
+	t     testing.TB
 	fd    int
 	index int
 }
 
-func capture(t *testing.T, ns *nstest.NS, name string) *tap {
+func capture(t testing.TB, ns *nstest.NS, name string) *tap {
 	t.Helper()
 	l, err := ns.Netlink().LinkByName(name)
 	if err != nil {

@@ -84,13 +84,7 @@ func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) erro
 		}
 		eachMessage(r.buf[:n], a.take)
 	}
-	switch {
-	case a.err != nil:
-		return a.err
-	case a.interrupted:
-		return errInterrupted
-	}
-	return nil
+	return a.outcome()
 }
 
 // An answer gathers the messages that answer one question.
@@ -123,6 +117,14 @@ func (a *answer) take(h header, body []byte) {
 	if a.err == nil && a.each != nil {
 		a.err = a.each(body)
 	}
+}
+
+// outcome is what the finished answer comes to.
+func (a *answer) outcome() error {
+	if a.err == nil && a.interrupted {
+		return errInterrupted
+	}
+	return a.err
 }
 
 // A header is what matters of a netlink message's header.

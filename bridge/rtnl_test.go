@@ -97,8 +97,8 @@ func TestInterruptionIsNoticed(t *testing.T) {
 			}
 			a.take(h, nil)
 			a.take(header{typ: unix.NLMSG_DONE, flags: unix.NLM_F_MULTI, seq: 7}, make([]byte, 4))
-			if a.interrupted != c.mark || !a.done || a.err != nil {
-				t.Errorf("%+v", a)
+			if errors.Is(a.outcome(), errInterrupted) != c.mark || !a.done || a.err != nil {
+				t.Errorf("%+v comes to %v", a, a.outcome())
 			}
 		})
 	}

@@ -152,6 +152,27 @@ func TestPortGoes(t *testing.T) {
 	}
 }
 
+// A namespace that nobody holds any more cannot be read, though its port still
+// names it for a while. That silences nobody.
+func TestDyingNamespaceIsNoSilence(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	for range 20 {
+		p := ns.Port("rt0", "10.8.0.7/24")
+		v.expect("10.8.0.7", "netns")
+		p.NS.Delete()
+		realtest.Eventually(t, 10*time.Second, "10.8.0.7 is gone", func() bool {
+			if err := v.Refresh(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			v.noneSilent()
+			return !v.seen("10.8.0.7")
+		})
+	}
+}
+
 func TestPortComes(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
