@@ -79,6 +79,9 @@ func ends(t *testing.T, bin string) {
 		_, _ = io.Copy(io.Discard, r.out) // until the last process inside has let go of it
 		_ = r.cmd.Wait()
 		r.processesEnd(t)
+		if strings.Contains(r.told.String(), "Everything is as it was said") {
+			t.Error("the story went on to its end")
+		}
 		if err := removeCgroups(r.cgroup); err != nil { // the one thing that the killed cannot do
 			t.Error(err)
 		}
@@ -213,8 +216,7 @@ func (r *run) hold(t *testing.T) {
 	}
 }
 
-// processesEnd waits until no process is in the demo's namespaces. When the
-// demo ends by itself, that is so at once.
+// processesEnd waits until no process is in the demo's namespaces.
 func (r *run) processesEnd(t *testing.T) {
 	t.Helper()
 	realtest.Eventually(t, limit, "no process is left", func() bool { return len(r.within()) == 0 })
@@ -240,10 +242,11 @@ func (r *run) nothingLeft(t *testing.T) {
 	if pids := r.within(); len(pids) > 0 {
 		t.Errorf("processes are left: %v", pids)
 	}
-	for _, pattern := range []string{
-		"/sys/fs/cgroup/" + r.cgroup, "/sys/fs/cgroup/*/" + r.cgroup,
-		"/run/netns/sandbox-*", demoDir, "/var/lib/sandbox", book,
-	} {
+	traces := []string{r.cgroup, demoDir}
+	for _, name := range []string{"alpha", "beta", "gamma", "delta"} {
+		traces = append(traces, "/run/netns/sandbox-"+name)
+	}
+	for _, pattern := range append(traces, "/sys/fs/cgroup/"+r.cgroup, "/sys/fs/cgroup/*/"+r.cgroup, "/var/lib/sandbox", book) {
 		if left, _ := filepath.Glob(pattern); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
@@ -252,7 +255,7 @@ func (r *run) nothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, trace := range append(r.spaces, r.cgroup, demoDir, "/run/netns/sandbox-") {
+	for _, trace := range append(traces, r.spaces...) {
 		if bytes.Contains(mounts, []byte(trace)) {
 			t.Errorf("a mount is left: %s", trace)
 		}

@@ -23,16 +23,25 @@ func TestSandbox(t *testing.T) {
 		w := newWorld(t, d, program)
 		t.Run("lives and goes", func(t *testing.T) { livesAndGoes(t, w) })
 		t.Run("takes back what failed", func(t *testing.T) { takesBack(t, w) })
+		t.Run("one of two runs at once", func(t *testing.T) { oneOfTwo(t, w) })
 		t.Run("keeps the address of what cannot be removed", func(t *testing.T) { keepsAddress(t, w) })
 	})
 }
 
 // someName is a name that no other test has: network namespaces are named
 // after it.
-func someName(of string) string { return of + "-" + strings.ToLower(rand.Text()[:8]) }
+func someName(t *testing.T, of string) string {
+	name := of + "-" + strings.ToLower(rand.Text()[:8])
+	t.Cleanup(func() {
+		if err := removeNetns(name); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
 
 func livesAndGoes(t *testing.T, w *world) {
-	a, b := someName("a"), someName("b")
+	a, b := someName(t, "a"), someName(t, "b")
 	for _, name := range []string{a, b} {
 		if err := w.run(t, w.Runtime, name); err != nil {
 			t.Fatal(err)
@@ -48,7 +57,7 @@ func livesAndGoes(t *testing.T, w *world) {
 			t.Fatalf("leases of %s: %+v %v", name, held, err)
 		}
 		l, listed := held[0], list[i]
-		if l.State != api.Bound || l.Netns != netnsPath(name) || !slices.Contains(w.ports(), l.HostInterface) ||
+		if l.State != api.Bound || l.Netns != netnsPath(name) || !slices.Contains(w.ports(t), l.HostInterface) ||
 			!slices.Equal(l.Containers, []api.Container{{Namespace: w.cfg.Namespace, ID: name}}) || l.MAC == "" {
 			t.Errorf("lease of %s: %+v", name, l)
 		}
@@ -81,8 +90,8 @@ func livesAndGoes(t *testing.T, w *world) {
 	if err := w.remove(t, t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	if found := w.traces(t, a); len(found) > 0 || len(w.ports()) != 1 {
-		t.Errorf("after rm there is %v, ports %v", found, w.ports())
+	if found := w.traces(t, a); len(found) > 0 || len(w.ports(t)) != 1 {
+		t.Errorf("after rm there is %v, ports %v", found, w.ports(t))
 	}
 	after, err := w.ipamd.Whois(t.Context(), list[0].Address)
 	if err != nil || after.State != api.Releasing && after.State != api.Cooling {
@@ -120,13 +129,12 @@ func takesBack(t *testing.T, w *world) {
 		"the network namespace is there": {w.cfg, nil, errHalf},
 	} {
 		t.Run(name, func(t *testing.T) {
-			box := someName("c")
+			box := someName(t, "c")
 			var keep []string
 			if c.want == errHalf {
 				if err := os.WriteFile(netnsPath(box), nil, 0o444); err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { _ = os.Remove(netnsPath(box)) })
 				keep = []string{"netns"} // it is somebody's
 			}
 			err := w.run(t, w.open(t, c.cfg), box, c.args...)
@@ -134,9 +142,9 @@ func takesBack(t *testing.T, w *world) {
 				t.Errorf("got %v, want %v and a hint", err, c.want)
 			}
 			if found := w.traces(t, box); !slices.Equal(found, keep) {
-				t.Errorf("left behind: %v, ports %v", found, w.ports())
+				t.Errorf("left behind: %v, ports %v", found, w.ports(t))
 			}
-			if ports := w.ports(); len(ports) > 0 {
+			if ports := w.ports(t); len(ports) > 0 {
 				t.Errorf("left behind: ports %v", ports)
 			}
 		})
@@ -155,10 +163,30 @@ func takesBack(t *testing.T, w *world) {
 	}
 }
 
+// oneOfTwo runs one name twice at once. One of the two fails, and takes back
+// its own and nothing else.
+func oneOfTwo(t *testing.T, w *world) {
+	name := someName(t, "e")
+	results := make(chan error, 2)
+	for range 2 {
+		go func() { results <- w.run(t, w.Runtime, name) }()
+	}
+	one, other := <-results, <-results
+	if (one == nil) == (other == nil) {
+		t.Fatalf("not one of two: %v; %v", one, other)
+	}
+	if found := w.traces(t, name); !slices.Equal(found, []string{"container", "netns", "lease bound"}) {
+		t.Errorf("the one that runs has %v; the other said: %v", found, errors.Join(one, other))
+	}
+	if err := w.remove(t, t.Context(), name); err != nil {
+		t.Error(err)
+	}
+}
+
 // keepsAddress is scenario W2 as seen by a runtime: what could not be removed
 // was not released, and the next rm goes on.
 func keepsAddress(t *testing.T, w *world) {
-	name := someName("d")
+	name := someName(t, "d")
 	if err := w.run(t, w.Runtime, name); err != nil {
 		t.Fatal(err)
 	}

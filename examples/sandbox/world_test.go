@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
@@ -132,10 +135,23 @@ func (w *world) remove(t *testing.T, ctx context.Context, name string) (err erro
 }
 
 // ports lists the ports of the bridge.
-func (w *world) ports() []string {
-	var names []string
-	for line := range strings.Lines(w.ns.Exec("ip", "-o", "link", "show", "master", "rt0")) {
-		names = append(names, strings.Split(strings.Fields(line)[1], "@")[0])
+func (w *world) ports(t *testing.T) (names []string) {
+	t.Helper()
+	bridge, err := w.ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := w.ns.Netlink().LinkList()
+	for errors.Is(err, netlink.ErrDumpInterrupted) {
+		links, err = w.ns.Netlink().LinkList()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Attrs().MasterIndex == bridge.Attrs().Index {
+			names = append(names, l.Attrs().Name)
+		}
 	}
 	return names
 }
