@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,23 +20,13 @@ type prober struct {
 	mac     net.HardwareAddr
 	closed  bool
 
-	asking sync.Mutex
-	asked  map[netip.Addr]time.Time
+	asked questions
 }
-
-const (
-	// answerWithin is how long after a question an answer still counts.
-	// Nobody waits that long; it only keeps guests from telling us things
-	// that we never asked.
-	answerWithin = time.Minute
-	// askedMany is when questions older than that are forgotten.
-	askedMany = 4096
-)
 
 // openProber opens both wires in the thread's namespace. They hear nothing
 // until they are aimed.
 func openProber() (*prober, error) {
-	p := &prober{asked: make(map[netip.Addr]time.Time)}
+	p := new(prober)
 	var err error
 	if p.arp, err = openWire(arp()); err != nil {
 		return nil, err
@@ -81,7 +70,7 @@ func (p *prober) aim(l *link) error {
 
 // ask sends one question.
 func (p *prober) ask(addr netip.Addr) error {
-	p.note(addr)
+	p.asked.note(addr)
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	switch {
@@ -97,27 +86,6 @@ func (p *prober) ask(addr netip.Addr) error {
 	return w.send(p.index, w.ask(p.mac, addr))
 }
 
-func (p *prober) note(addr netip.Addr) {
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	now := time.Now()
-	if len(p.asked) >= askedMany {
-		for a, at := range p.asked {
-			if now.Sub(at) > answerWithin {
-				delete(p.asked, a)
-			}
-		}
-	}
-	p.asked[addr] = now
-}
-
-func (p *prober) wasAsked(addr netip.Addr) bool {
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	at, ok := p.asked[addr]
-	return ok && time.Since(at) <= answerWithin
-}
-
 // read takes in the answers that are there now.
 func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
 	frame := make([]byte, snapLength)
@@ -129,7 +97,7 @@ func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
 				// which the link's own news tells, too.
 				break
 			}
-			if addr, mac, ok := w.answer(frame[:n]); ok && p.wasAsked(addr) {
+			if addr, mac, ok := w.answer(frame[:n]); ok && p.asked.recent(addr) {
 				take(addr, mac)
 			}
 		}

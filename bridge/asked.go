@@ -1,0 +1,43 @@
+package bridge
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// answerWithin is how long after a question an answer still counts. Nobody
+// waits that long; it only keeps guests from telling us things that we never
+// asked.
+const answerWithin = time.Minute
+
+// questions remembers what was asked lately, in two generations: one that
+// grows, and the one before it, which is dropped as a whole. To walk over all
+// of them at each question, looking for old ones, took a sixth of a busy
+// daemon's time.
+type questions struct {
+	mu         sync.Mutex
+	young, old map[netip.Addr]time.Time
+	turned     time.Time // when young began
+}
+
+func (q *questions) note(addr netip.Addr) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	if q.young == nil || now.Sub(q.turned) > answerWithin {
+		q.young, q.old, q.turned = make(map[netip.Addr]time.Time), q.young, now
+	}
+	q.young[addr] = now
+}
+
+// recent reports whether addr was asked for so lately that an answer counts.
+func (q *questions) recent(addr netip.Addr) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at, ok := q.young[addr]
+	if !ok {
+		at, ok = q.old[addr]
+	}
+	return ok && time.Since(at) <= answerWithin
+}
