@@ -82,12 +82,21 @@ func TestRefusalsTakeNothing(t *testing.T) {
 	}
 }
 
-// An address that is first seen after the witnesses were asked, while the
-// request waits for the commit, is not given: the transaction asks again.
-func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
-	a := newAllocator(t)
-	pool, next := a.Book.Pools()[0], netip.MustParseAddr("10.8.64.2")
-	first, err := a.Book.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "first", Interface: "eth0"}, netip.MustParseAddr("10.8.64.6"), Policy)
+// whileWaiting makes a request that passes its checks and then waits for the
+// commit, lets change happen meanwhile, and returns the answer. next is the
+// address that the request is offered last.
+func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, change func()) (*Result, error) {
+	t.Helper()
+	pool := a.Book.Pools()[0]
+	try := func(addr netip.Addr) (netdb.Candidate, error) {
+		for _, p := range a.Book.Pools() {
+			if p.Prefix.Contains(addr) {
+				return a.Book.PickAddr(netdb.Owner{PoolUID: p.UID, UID: "first", Interface: "eth0"}, addr, Policy)
+			}
+		}
+		return netdb.Candidate{}, netdb.ErrNotInPool
+	}
+	first, err := try(pool.Prefix.Addr().Next().Next().Next().Next())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,17 +110,18 @@ func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
 		held <- err
 	}()
 	<-waits
-	got := make(chan *Result, 1)
+	type answer struct {
+		result *Result
+		err    error
+	}
+	got := make(chan answer, 1)
 	go func() {
-		r, err := a.Allocate(ctx, Request{Sandbox: "second"})
-		if err != nil {
-			t.Error(err)
-		}
-		got <- r
+		r, err := a.Allocate(ctx, req)
+		got <- answer{r, err}
 	}()
 	offered := time.Now()
 	realtest.Eventually(t, 10*time.Second, "the request to wait for the writer", func() bool {
-		c, err := a.Book.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "x", Interface: "eth0"}, next, Policy)
+		c, err := try(next)
 		if err == nil { // not offered to the request yet
 			a.Book.Drop(c)
 			offered = time.Now()
@@ -120,17 +130,49 @@ func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
 		// It asks the witnesses within microseconds of the offer.
 		return time.Since(offered) > 50*time.Millisecond
 	})
-	a.Board.ReplaceScope(census.Netns, "ns1", []census.Sighting{{Addr: next, Port: "veth9"}})
+	change()
 	close(goOn)
 	if err := <-held; err != nil {
 		t.Fatal(err)
 	}
-	r := <-got
-	if r == nil || r.Leases[0].Addr == next || len(r.Skipped) != 1 || r.Skipped[0].Addr != next {
-		t.Fatalf("the request got %+v", r)
+	now := <-got
+	return now.result, now.err
+}
+
+// An address that is first seen after the witnesses were asked, while the
+// request waits for the commit, is not given: the transaction asks again.
+func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
+	a := newAllocator(t)
+	next := netip.MustParseAddr("10.8.64.2")
+	r, err := whileWaiting(t, a, Request{Sandbox: "second"}, next, func() {
+		a.Board.ReplaceScope(census.Netns, "ns1", []census.Sighting{{Addr: next, Port: "veth9"}})
+	})
+	if err != nil || r.Leases[0].Addr == next || len(r.Skipped) != 1 || r.Skipped[0].Addr != next {
+		t.Fatalf("the request got %+v, %v", r, err)
 	}
 	if l, ok := a.Book.At(next); !ok || l.State != netdb.Quarantined || !strings.Contains(string(l.Evidence), "veth9") {
 		t.Errorf("the address seen at the last moment is %+v", l)
+	}
+}
+
+// When the last v6 address is lost at the last moment, the v4 half of the
+// request is not kept either.
+func TestDualFailsWhole(t *testing.T) {
+	a := newAllocator(t)
+	Pool(t, a.Book, "default", "fd00:8::/126")
+	last := netip.MustParseAddr("fd00:8::2")
+	a.Board.ReplaceScope(census.Netns, "ns1", []census.Sighting{{Addr: last.Next(), Port: "veth8"}})
+	r, err := whileWaiting(t, a, Request{Sandbox: "second", Family: Dual}, last, func() {
+		a.Board.ReplaceScope(census.Netns, "ns2", []census.Sighting{{Addr: last, Port: "veth9"}})
+	})
+	if !errors.Is(err, netdb.ErrExhausted) {
+		t.Fatalf("the request got %+v, %v", r, err)
+	}
+	leases, _ := a.Book.Leases()
+	for _, l := range leases {
+		if l.Sandbox == "second" {
+			t.Errorf("half of a refused request left %+v", l)
+		}
 	}
 }
 
