@@ -165,7 +165,7 @@ func TestDualFailsWhole(t *testing.T) {
 	r, err := whileWaiting(t, a, Request{Sandbox: "second", Family: Dual}, last, func() {
 		a.Board.ReplaceScope(census.Netns, "ns2", []census.Sighting{{Addr: last, Port: "veth9"}})
 	})
-	if !errors.Is(err, netdb.ErrExhausted) {
+	if !errors.Is(err, netdb.ErrExhausted) && !errors.Is(err, ErrConflictLimit) {
 		t.Fatalf("the request got %+v, %v", r, err)
 	}
 	leases, _ := a.Book.Leases()
