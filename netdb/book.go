@@ -37,9 +37,9 @@ type Options struct {
 	ReadOnly bool
 	// Now dates changes. Nil: the machine's clocks.
 	Now func() Stamp
-	// OnCommit is told about each commit, on the writer. May be nil.
+	// OnCommit is told about each commit, one after the other. May be nil.
 	OnCommit func(took time.Duration, batch int)
-	// OnChange is told about each durable change, on the writer. May be nil.
+	// OnChange is told about each durable change, in order. May be nil.
 	OnChange func(Change)
 }
 
@@ -57,25 +57,25 @@ type Book struct {
 	schema                      int
 
 	mu      sync.RWMutex
-	idx     *index        // written by the writer only, under mu
+	idx     *index        // written by who has the turn only, under mu
 	changed chan struct{} // closed at the next commit
 	commits durations
 
-	queue    chan *op
+	line     line
+	turn     chan struct{} // full while somebody commits; full for good once closed
 	closing  chan struct{}
-	written  chan struct{} // closed when the writer has ended
 	close    func() error
 	busy     atomic.Pointer[error]
 	readonly atomic.Pointer[error]
 }
 
-// Close ends the writer after the requests that it has taken, folds the log
+// Close waits for the commit that is under way, refuses what waits, folds the log
 // into the file and lets the lock go. Calling it again is fine.
 func (b *Book) Close() error { return b.close() }
 
 func (b *Book) shut() error {
 	close(b.closing)
-	<-b.written
+	b.turn <- struct{}{}
 	var errs []error
 	if !b.opts.ReadOnly && b.readonly.Load() == nil {
 		if _, err := b.conn.ExecContext(context.Background(), `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {

@@ -172,7 +172,7 @@ func valuesOf(pi *poolIndex) func(func(netip.Addr) bool) {
 	}
 }
 
-// free holds the lock for reading: holds change without the writer.
+// free holds the lock for reading: holds change without a commit.
 func (c *checker) free(x *index, pi *poolIndex) {
 	c.b.mu.RLock()
 	defer c.b.mu.RUnlock()

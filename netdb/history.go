@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"time"
@@ -56,8 +57,11 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 // the history.
 const pruneEvery = 1000
 
+// errYoung ends the walk over old changes: those behind are younger still.
+var errYoung = errors.New("not old enough")
+
 // prune lets changes go that are beyond the kept count or age, and tombstones
-// that no longer stand. It runs on the writer, between commits; an error
+// that no longer stand. It runs between commits; an error
 // leaves the rows for the next time.
 func (b *Book) prune() {
 	now := b.opts.Now()
@@ -70,11 +74,15 @@ func (b *Book) prune() {
 				return err
 			}
 			at.Boottime = time.Duration(boot)
-			if now.Since(at) >= b.opts.KeepFor {
-				upTo = max(upTo, rev)
+			if now.Since(at) < b.opts.KeepFor {
+				return errYoung
 			}
+			upTo = max(upTo, rev)
 			return nil
 		}, 2*pruneEvery)
+	if errors.Is(err, errYoung) {
+		err = nil
+	}
 	if err == nil && upTo > 0 {
 		b.sql.pruneRows.Exec(upTo)
 	}

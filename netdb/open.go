@@ -22,10 +22,6 @@ import (
 // applicationID marks the file as a lease book of ipamd: "ipam" in ASCII.
 const applicationID = 0x6970616d
 
-// queueLength bounds the requests that wait for the writer; more wait at the
-// door, with their own deadlines.
-const queueLength = 4096
-
 // openDeadline bounds each statement of opening, so that a book that another
 // process keeps locked refuses instead of hanging.
 const openDeadline = 5 * time.Second
@@ -52,17 +48,13 @@ func Open(path string, opts Options) (*Book, error) {
 		path:    path,
 		opts:    opts,
 		changed: make(chan struct{}),
-		queue:   make(chan *op, queueLength),
+		turn:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
-		written: make(chan struct{}),
 	}
 	b.close = sync.OnceValue(b.shut)
 	if err := b.open(); err != nil {
 		return nil, errors.Join(err, b.closeFiles())
 	}
-	// Group commit needs one writer that outlives any one request; Close
-	// waits for it.
-	go b.write()
 	return b, nil
 }
 

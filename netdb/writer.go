@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -17,11 +17,11 @@ import (
 // see the end of.
 const maxBatch = 256
 
-// busyPause is how long the writer waits before it asks again for a write
+// busyPause is how long who has the turn waits before asking again for a write
 // lock that another process holds.
 const busyPause = 5 * time.Millisecond
 
-// An op is one request on its way through the writer. It may be run more than
+// An op is one request on its way into a commit. It may be run more than
 // once, when a neighbour spoils the batch; it must do nothing but stage.
 type op struct {
 	run   func(*tx) error
@@ -31,43 +31,77 @@ type op struct {
 
 const (
 	opWaiting = iota // the caller may still walk away
-	opTaken          // the writer answers, whatever the caller's deadline
+	opTaken          // it is answered, whatever the caller's deadline
 	opLeft           // the caller walked away
 )
 
-// update runs fn on the writer and returns once what it staged is durable.
-// When ctx ends before the writer took the request, nothing happened; after
-// that the answer is awaited, so that "deadline exceeded" always means "not
-// done".
+// update makes fn part of a commit and returns once what it staged is
+// durable. When ctx ends before the request was taken, nothing happened;
+// after that the answer is awaited, so that "deadline exceeded" always means
+// "not done".
+//
+// There is no writer to hand requests to: whoever waits while nobody commits
+// takes the turn and commits for all that wait. A goroutine of its own cost a
+// lone caller two switches, each a sleeping processor to wake.
 func (b *Book) update(ctx context.Context, fn func(*tx) error) error {
 	if b.opts.ReadOnly {
 		return fmt.Errorf("%w: opened for reading", ErrReadOnly)
 	}
-	o := &op{run: fn, done: make(chan error, 1)}
-	select {
-	case b.queue <- o:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-b.closing:
-		return ErrClosed
-	}
-	select {
-	case err := <-o.done:
+	if err := ctx.Err(); err != nil {
 		return err
-	case <-ctx.Done():
-		if o.state.CompareAndSwap(opWaiting, opLeft) {
-			return b.whyWaiting(ctx.Err())
-		}
-		return <-o.done
-	case <-b.written:
-		// Queued behind the writer's back while it was closing.
+	}
+	o := &op{run: fn, done: make(chan error, 1)}
+	b.line.join(o)
+	for {
 		select {
 		case err := <-o.done:
-			return err
-		default:
-			return ErrClosed
+			return answer(err)
+		case b.turn <- struct{}{}:
+			if err := b.lead(ctx, o); err != nil {
+				return b.leave(o, err)
+			}
+		case <-ctx.Done():
+			return b.leave(o, b.whyWaiting(ctx.Err()))
+		case <-b.closing:
+			return b.leave(o, ErrClosed)
 		}
 	}
+}
+
+// leave walks away because of why, or takes the answer when it is too late
+// for that.
+func (b *Book) leave(o *op, why error) error {
+	if o.state.CompareAndSwap(opWaiting, opLeft) {
+		b.line.leave(o)
+		return why
+	}
+	return answer(<-o.done)
+}
+
+// A panicked error carries a request's panic out of the commit, to its own
+// caller: the one who committed for it has nothing to do with it.
+type panicked struct{ value any }
+
+func (p panicked) Error() string { return fmt.Sprint(p.value) }
+
+func answer(err error) error {
+	if p, ok := err.(panicked); ok {
+		panic(p.value)
+	}
+	return err
+}
+
+// take runs the request, unless its caller left.
+func (o *op) take(t *tx) (taken bool, err error) {
+	if !o.state.CompareAndSwap(opWaiting, opTaken) && o.state.Load() != opTaken {
+		return false, nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked{fmt.Sprintf("%v\n\n%s", p, debug.Stack())}
+		}
+	}()
+	return true, o.run(t)
 }
 
 // whyWaiting turns the end of a caller's patience into the reason for it.
@@ -78,48 +112,35 @@ func (b *Book) whyWaiting(ctxErr error) error {
 	return ctxErr
 }
 
-// write is the one writer. It drains what is waiting into one commit, without
-// waiting for more: under load that settles at half the callers a batch.
-func (b *Book) write() {
-	defer close(b.written)
-	for {
-		select {
-		case o := <-b.queue:
-			batch := []*op{o}
-			for len(batch) < maxBatch {
-				select {
-				case o := <-b.queue:
-					batch = append(batch, o)
-					continue
-				default:
-				}
-				break
-			}
-			b.commit(batch)
-		case <-b.closing:
-			for {
-				select {
-				case o := <-b.queue:
-					o.done <- ErrClosed
-				default:
-					return
-				}
-			}
-		}
+// lead gives the turn back after one commit of all that wait, without waiting
+// for more: under load that settles at half the callers a batch. An error is
+// mine alone; the others take their own turn.
+func (b *Book) lead(ctx context.Context, mine *op) error {
+	defer func() { <-b.turn }()
+	if len(mine.done) > 0 {
+		return nil // answered just before this turn
 	}
+	began := time.Now()
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	b.commit(ctx, began, b.line.next(maxBatch))
+	return nil
 }
 
-// commit runs a batch in one transaction. When SQLite refuses something that
-// the index had allowed, the batch is taken back and each request is tried
-// alone, so that it fails by itself.
-func (b *Book) commit(batch []*op) {
-	began := time.Now()
+// commit ends the transaction that has begun with a batch in it. When SQLite
+// refuses something that the index had allowed, the batch is taken back and
+// each request is tried alone, so that it fails by itself.
+func (b *Book) commit(ctx context.Context, began time.Time, batch []*op) {
 	answers, err := b.try(batch)
 	if err != nil && len(batch) > 1 && !fileError(err) {
 		for _, o := range batch {
-			if o.state.Load() != opLeft {
-				b.commit([]*op{o})
+			began := time.Now()
+			if err := b.begin(ctx); err != nil {
+				o.done <- err
+				continue
 			}
+			b.commit(ctx, began, []*op{o})
 		}
 		return
 	}
@@ -127,11 +148,9 @@ func (b *Book) commit(batch []*op) {
 		b.opts.OnCommit(time.Since(began), len(batch))
 	}
 	for i, o := range batch {
-		switch {
-		case o.state.Load() == opLeft:
-		case err != nil:
+		if err != nil {
 			o.done <- err
-		default:
+		} else {
 			o.done <- answers[i]
 		}
 	}
@@ -140,19 +159,15 @@ func (b *Book) commit(batch []*op) {
 // try runs one transaction and returns each request's answer, or the error
 // that ended the transaction for all.
 func (b *Book) try(batch []*op) ([]error, error) {
-	if err := b.begin(batch); err != nil {
-		return nil, err
-	}
 	began := time.Now()
 	staged := newOverlay(b.idx.rev)
 	now := b.opts.Now()
 	answers := make([]error, len(batch))
 	for i, o := range batch {
-		if o.state.CompareAndSwap(opWaiting, opTaken) || o.state.Load() == opTaken {
-			t := &tx{now: now, idx: b.idx, batch: staged, own: newOverlay(staged.rev)}
-			if answers[i] = o.run(t); answers[i] == nil {
-				staged.merge(t.own)
-			}
+		t := &tx{now: now, idx: b.idx, batch: staged, own: newOverlay(staged.rev)}
+		var taken bool
+		if taken, answers[i] = o.take(t); taken && answers[i] == nil {
+			staged.merge(t.own)
 		}
 	}
 	if len(staged.steps) == 0 {
@@ -170,9 +185,8 @@ func (b *Book) try(batch []*op) ([]error, error) {
 	return answers, nil
 }
 
-// begin takes the write lock of the file, patiently, as long as somebody in
-// the batch still wants an answer.
-func (b *Book) begin(batch []*op) error {
+// begin takes the write lock of the file, patiently, until ctx ends.
+func (b *Book) begin(ctx context.Context) error {
 	defer b.busy.Store(nil)
 	for {
 		_, err := b.sql.begin.Exec()
@@ -184,14 +198,12 @@ func (b *Book) begin(batch []*op) error {
 			return err
 		}
 		b.busy.Store(&err)
-		wanted := slices.ContainsFunc(batch, func(o *op) bool { return o.state.Load() != opLeft })
 		select {
 		case <-b.closing:
 			return ErrClosed
+		case <-ctx.Done():
+			return b.whyWaiting(ctx.Err())
 		case <-time.After(busyPause):
-		}
-		if !wanted {
-			return err
 		}
 	}
 }

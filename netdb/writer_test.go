@@ -1,0 +1,105 @@
+package netdb_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// A panic reaches the caller whose request it was, whoever happened to
+// commit; neighbours in the batch are answered and the book goes on.
+func TestAPanicIsItsCallersOwn(t *testing.T) {
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), Options())
+	p := Pool(t, b, "default", "10.8.64.0/24")
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			bad := i%4 == 0
+			name := string(rune('a' + i))
+			c, err := b.Pick(p.UID, Policy)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer b.Drop(c)
+			defer func() {
+				said, _ := recover().(string)
+				if bad != strings.Contains(said, "witness of "+name) {
+					t.Errorf("%s: panic %.80q", name, said)
+				}
+			}()
+			r := netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
+			if bad {
+				r.Unseen = func() error { panic("witness of " + name) }
+			}
+			if _, err := b.Reserve(ctx, allocator, r); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	wg.Wait()
+	if u, _ := b.Usage(); u[0].ByState[netdb.Reserved] != 12 {
+		t.Errorf("usage %+v", u[0])
+	}
+}
+
+// Whoever has the turn walks away at its own deadline, and the next one in
+// the line takes over.
+func TestTheTurnIsHandedOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	p := Pool(t, b, "default", "10.8.64.0/24")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	other, err := db.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	reserve := func(ctx context.Context, name string) error {
+		c, err := b.Pick(p.UID, Policy)
+		if err != nil {
+			return err
+		}
+		defer b.Drop(c)
+		_, err = b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
+		return err
+	}
+	var wg, hasty sync.WaitGroup
+	patient := make([]error, 8)
+	for i := range patient {
+		wg.Go(func() { patient[i] = reserve(ctx, "patient-"+string(rune('a'+i))) })
+	}
+	for range 8 {
+		hasty.Go(func() {
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			if err := reserve(short, "hasty"); err == nil {
+				t.Error("a locked book took a request")
+			}
+		})
+	}
+	hasty.Wait()
+	if _, err := other.ExecContext(ctx, `ROLLBACK`); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	for i, err := range patient {
+		if err != nil {
+			t.Errorf("patient caller %d: %v", i, err)
+		}
+	}
+}
