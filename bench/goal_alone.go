@@ -1,19 +1,6 @@
 package main
 
-import (
-	"context"
-	"time"
-)
-
-// yardsticks takes F and R of one round.
-func (b *bench) yardsticks(ctx context.Context) (f, r time.Duration, err error) {
-	files, err := repeated(b.calls, b.file.write)
-	if err != nil {
-		return 0, 0, err
-	}
-	echoes, err := repeated(b.calls, func() error { return b.echo.call(ctx) })
-	return files.p50(), echoes.p50(), err
-}
+import "context"
 
 // oneCaller is goal 1: what a caller waits for an address that is durable and
 // checked on the wire, and for its release.
@@ -24,7 +11,7 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 	}
 	defer func() { err = first(err, d.stop()) }()
 	c := d.caller()
-	if _, _, err := c.churn(ctx, b.calls/4); err != nil { // warm
+	if err := c.churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm, and the log as long as it gets
 		return nil, err
 	}
 	half := row{goal: 1, what: "allocate, p50 / (F + R)", most: 1.5}
@@ -32,14 +19,16 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 	back := row{goal: 1, what: "release, p50 / (F + R)", most: 1.5}
 	backTail := row{goal: 1, what: "release, p99 / (F + R)", most: 3}
 	err = b.each(ctx, func() error {
-		f, r, err := b.yardsticks(ctx)
-		if err != nil {
+		var files, echoes, allocates, releases sample
+		if err := b.turns(func() error {
+			return first(
+				files.repeat(turn, b.file.write),
+				echoes.repeat(turn, func() error { return b.echo.call(ctx) }),
+				c.churn(ctx, turn, &allocates, &releases))
+		}); err != nil {
 			return err
 		}
-		allocates, releases, err := c.churn(ctx, b.calls)
-		if err != nil {
-			return err
-		}
+		f, r := files.p50(), echoes.p50()
 		half.add(allocates.p50(), f+r)
 		tail.add(allocates.p99(), f+r)
 		back.add(releases.p50(), f+r)
@@ -59,18 +48,13 @@ func bookAlone(ctx context.Context, b *bench) (rows []row, err error) {
 	c := &bookCaller{book: book, pool: pool}
 	half := row{goal: 2, what: "reserve in process, p50 / F", most: 1.6}
 	err = b.each(ctx, func() error {
-		files, err := repeated(b.calls, b.file.write)
-		if err != nil {
+		var files, reserves sample
+		if err := b.turns(func() error {
+			return first(
+				files.repeat(turn, b.file.write),
+				reserves.repeat(turn, func() error { return c.allocate(ctx) }, func() error { return c.release(ctx) }))
+		}); err != nil {
 			return err
-		}
-		var reserves sample
-		for range b.calls {
-			if err := reserves.timed(func() error { return c.allocate(ctx) }); err != nil {
-				return err
-			}
-			if err := c.release(ctx); err != nil {
-				return err
-			}
 		}
 		half.add(reserves.p50(), files.p50())
 		return nil
@@ -93,23 +77,14 @@ func liveCheck(ctx context.Context, b *bench) (rows []row, err error) {
 	defer func() { err = first(err, checked.stop()) }()
 	added := row{goal: 5, what: "(allocate with the live check - without), p50 / F", most: 0.25}
 	err = b.each(ctx, func() error {
-		files, err := repeated(b.calls, b.file.write)
-		if err != nil {
+		var files, without, with sample
+		if err := b.turns(func() error {
+			return first(
+				files.repeat(turn, b.file.write),
+				without.repeat(turn, func() error { return blind.allocate(ctx) }, func() error { return blind.release(ctx) }),
+				with.repeat(turn, func() error { return checked.allocate(ctx) }, func() error { return checked.release(ctx) }))
+		}); err != nil {
 			return err
-		}
-		var without, with sample
-		for range b.calls {
-			for s, c := range map[*sample]interface {
-				allocate(context.Context) error
-				release(context.Context) error
-			}{&without: blind, &with: checked} {
-				if err := s.timed(func() error { return c.allocate(ctx) }); err != nil {
-					return err
-				}
-				if err := c.release(ctx); err != nil {
-					return err
-				}
-			}
 		}
 		added.add(with.p50()-without.p50(), files.p50())
 		return nil

@@ -22,7 +22,7 @@ func flat(ctx context.Context, b *bench) (rows []row, err error) {
 			}
 		}
 		callers[i] = d.caller()
-		if _, _, err := callers[i].churn(ctx, b.calls/4); err != nil { // warm
+		if err := callers[i].churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
 			return nil, err
 		}
 	}
@@ -30,16 +30,12 @@ func flat(ctx context.Context, b *bench) (rows []row, err error) {
 	back := row{goal: 3, what: fmt.Sprintf("release at %d leases / at 0, p50", b.leases), most: 1.15}
 	err = b.each(ctx, func() error {
 		var allocates, releases [2]sample
-		// Small turns: what else the machine does hits both books alike.
-		const turn = 20
-		for range b.calls / turn {
-			for i, c := range callers {
-				a, r, err := c.churn(ctx, turn)
-				if err != nil {
-					return err
-				}
-				allocates[i], releases[i] = append(allocates[i], a...), append(releases[i], r...)
-			}
+		if err := b.turns(func() error {
+			return first(
+				callers[0].churn(ctx, turn, &allocates[0], &releases[0]),
+				callers[1].churn(ctx, turn, &allocates[1], &releases[1]))
+		}); err != nil {
+			return err
 		}
 		give.add(allocates[1].p50(), allocates[0].p50())
 		back.add(releases[1].p50(), releases[0].p50())

@@ -31,15 +31,34 @@ func (s *sample) timed(op func() error) error {
 	return err
 }
 
-// repeated times n calls of op, one after the other.
-func repeated(n int, op func() error) (sample, error) {
-	s := make(sample, 0, n)
+// repeat times n calls of op, one after the other; what undoes each is not
+// timed.
+func (s *sample) repeat(n int, op func() error, undo ...func() error) error {
 	for range n {
 		if err := s.timed(op); err != nil {
-			return nil, err
+			return err
+		}
+		for _, u := range undo {
+			if err := u(); err != nil {
+				return err
+			}
 		}
 	}
-	return s, nil
+	return nil
+}
+
+// turn is how many calls of one kind are made before the next kind has its
+// turn: whatever else the machine does hits all of them alike.
+const turn = 10
+
+// turns runs fn, which makes one turn of each kind, until a round is full.
+func (b *bench) turns(fn func() error) error {
+	for range b.calls / turn {
+		if err := fn(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A crowded sample is what several callers saw who called at the same time.
