@@ -13,15 +13,15 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// house is the module's folder.
-const house = "../.."
+// root is the module's folder.
+const root = "../.."
 
 // documents are the ones that a reader is sent to.
 var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/PROMISES.md", "docs/API.md"}
 
 func text(t *testing.T, file string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(house, file))
+	b, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func tests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := make(map[string][]string)
 	for _, dir := range packages(t) {
-		files, err := filepath.Glob(filepath.Join(house, dir, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,11 +62,11 @@ func tests(t *testing.T) map[string][]string {
 func packages(t *testing.T) []string {
 	t.Helper()
 	var dirs []string
-	err := filepath.WalkDir(house, func(p string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(house, p)
+		rel, err := filepath.Rel(root, p)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 					t.Errorf("%s names the test %s, which is not there", doc, name)
 				}
 			} else if fileName.MatchString(name) && strings.Contains(name, "/") && !path.IsAbs(name) {
-				if _, err := os.Stat(filepath.Join(house, name)); err != nil {
+				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 					t.Errorf("%s names the file %s: %v", doc, name, err)
 				}
 			}
@@ -118,7 +118,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(house, path.Dir(doc), m[1])); err != nil {
+			if _, err := os.Stat(filepath.Join(root, path.Dir(doc), m[1])); err != nil {
 				t.Errorf("%s links to %s: %v", doc, m[1], err)
 			}
 		}
