@@ -17,7 +17,7 @@ var (
 	three = netip.MustParseAddr("10.8.64.3")
 	began = time.Unix(1_750_000_000, 0)
 	later = began.Add(time.Minute)
-	cause = errors.New("the socket is closed")
+	errCause = errors.New("the socket is closed")
 )
 
 // scopes is a report: scope to what is seen there.
@@ -54,7 +54,7 @@ func TestNothingIsDarkBeforeEveryWitnessAnswered(t *testing.T) {
 		{func() { b.ReplaceScope(census.Netns, "ns1", nil) }, []census.Witness{census.Netns, census.Runtime}},
 		{func() { b.ReplaceScope(census.Netns, "ns1", []census.Sighting{at(three, "veth1")}) }, []census.Witness{census.Netns, census.Runtime}},
 		{func() { b.Replace(census.Netns, nil, nil) }, []census.Witness{census.Runtime}},
-		{func() { b.Replace(census.Runtime, nil, cause) }, []census.Witness{census.Runtime}},
+		{func() { b.Replace(census.Runtime, nil, errCause) }, []census.Witness{census.Runtime}},
 		{func() { b.Replace(census.Runtime, nil, nil) }, nil},
 	} {
 		step.report()
@@ -77,10 +77,10 @@ func TestNothingIsDarkBeforeEveryWitnessAnswered(t *testing.T) {
 func TestSilenceKeepsWhatWasSeen(t *testing.T) {
 	b := census.NewBoard(census.Netns)
 	b.Replace(census.Netns, scopes{"ns1": {at(two, "veth1")}}, nil)
-	b.Silence(census.Netns, cause)
+	b.Silence(census.Netns, errCause)
 	want(t, seen(b, two), "netns veth1")
 	first := b.Silent()
-	if len(first) != 1 || first[0].Reason != cause.Error() || first[0].Since.IsZero() {
+	if len(first) != 1 || first[0].Reason != errCause.Error() || first[0].Since.IsZero() {
 		t.Fatalf("silent: %+v", first)
 	}
 	b.Silence(census.Netns, errors.New("still closed"))
@@ -105,7 +105,7 @@ func TestSilenceKeepsWhatWasSeen(t *testing.T) {
 // rest.
 func TestIncompleteReport(t *testing.T) {
 	b := census.NewBoard(census.Runtime)
-	b.Replace(census.Runtime, scopes{"default/c1": {at(two, "")}}, cause)
+	b.Replace(census.Runtime, scopes{"default/c1": {at(two, "")}}, errCause)
 	want(t, seen(b, two), "runtime ")
 	if b.About(three).Dark() {
 		t.Error("an address that the report may have missed is dark")
@@ -197,7 +197,7 @@ func TestChanged(t *testing.T) {
 	for name, report := range map[string]func(){
 		"replace": func() { b.Replace(census.Netns, nil, nil) },
 		"scope":   func() { b.ReplaceScope(census.Netns, "s", []census.Sighting{at(two, "p")}) },
-		"silence": func() { b.Silence(census.Netns, cause) },
+		"silence": func() { b.Silence(census.Netns, errCause) },
 	} {
 		changed := b.Changed()
 		report()
@@ -235,7 +235,7 @@ func TestConcurrentReports(t *testing.T) {
 		})
 		all.Go(func() {
 			for range 400 {
-				b.Silence(census.Netns, cause)
+				b.Silence(census.Netns, errCause)
 				b.Silent()
 			}
 		})

@@ -16,7 +16,7 @@ import (
 var (
 	ctx    = context.Background()
 	client = Who(netdb.ByClient, "released")
-	broken = errors.New("rtnetlink is closed")
+	errBroken = errors.New("rtnetlink is closed")
 )
 
 // newWatchdog stands on a real book and a board on which both witnesses have
@@ -46,11 +46,11 @@ func TestBlockers(t *testing.T) {
 		"somebody sees it": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: "nsid:7", Port: "veth1"}})
 		}, []string{"sighting"}, "netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
-		"a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, broken) },
-			[]string{"silent"}, broken.Error()},
+		"a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, errBroken) },
+			[]string{"silent"}, errBroken.Error()},
 		"seen, and a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two}})
-			b.Silence(census.Netns, broken)
+			b.Silence(census.Netns, errBroken)
 		}, []string{"sighting", "silent"}, "netns"},
 		"it cools, whatever it names":    {netdb.Lease{State: netdb.Cooling, HostInterface: "veth1"}, nil, nil, ""},
 		"it is free":                     {netdb.Lease{State: netdb.Free, HostInterface: "veth1"}, nil, nil, ""},
@@ -92,10 +92,10 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, a netip.Addr) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: a, Port: "veth1"}})
 		}, netdb.Releasing, "sighting"},
-		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Netns, broken) }, netdb.Releasing, "silent"},
-		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Runtime, broken) }, netdb.Releasing, "silent"},
+		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Netns, errBroken) }, netdb.Releasing, "silent"},
+		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Runtime, errBroken) }, netdb.Releasing, "silent"},
 		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ netip.Addr) {
-			w.Settle = func(context.Context) error { return broken }
+			w.Settle = func(context.Context) error { return errBroken }
 		}, netdb.Releasing, "unconfirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
