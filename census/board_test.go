@@ -13,10 +13,10 @@ import (
 )
 
 var (
-	two   = netip.MustParseAddr("10.8.64.2")
-	three = netip.MustParseAddr("10.8.64.3")
-	began = time.Unix(1_750_000_000, 0)
-	later = began.Add(time.Minute)
+	two      = netip.MustParseAddr("10.8.64.2")
+	three    = netip.MustParseAddr("10.8.64.3")
+	began    = time.Unix(1_750_000_000, 0)
+	later    = began.Add(time.Minute)
 	errCause = errors.New("the socket is closed")
 )
 

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	ctx    = context.Background()
-	client = Who(netdb.ByClient, "released")
+	ctx       = context.Background()
+	client    = Who(netdb.ByClient, "released")
 	errBroken = errors.New("rtnetlink is closed")
 )
 
