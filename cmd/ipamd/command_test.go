@@ -32,7 +32,6 @@ func TestBadCommandLines(t *testing.T) {
 		{"the same, without a verb", "--config " + bad, []string{bad + ":2:1: log.level:"}},
 		{"the same, to check", "check --config " + bad, []string{bad + ":2:1: log.level:"}},
 		{"dev and a configuration", "run --dev --config " + bad, []string{"--dev has a configuration of its own; leave --config out"}},
-		{"dev in the host's own namespace", "run --dev --inside", []string{"this network namespace is in use: "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, out, stderr := ipamd(t, strings.Fields(c.line)...)

@@ -11,9 +11,14 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks to stop; from then on a second one ends the
-	// process at once, as signals do.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2) // room for a second one that follows at once
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		second := <-signals
+		os.Exit(128 + int(second.(syscall.Signal)))
+	}()
 	os.Exit(newCommand(os.Stdout, os.Stderr).run(ctx, os.Args[1:]))
 }

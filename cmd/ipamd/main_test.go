@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // asDaemon makes the test binary be ipamd itself, so that tests meet the real
@@ -20,6 +21,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// within is how long a daemon may take for anything on a busy machine.
+const within = 30 * time.Second
 
 // A process is a running ipamd. It is gone when the test ends.
 type process struct {
@@ -37,11 +41,19 @@ func launch(t testing.TB, dir string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(self, args...), done: make(chan struct{})}
+	return start(t, dir, append([]string{self}, args...))
+}
+
+// start starts a command line that ends in ipamd's.
+func start(t testing.TB, dir string, args []string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})}
 	p.cmd.Dir = dir
 	p.cmd.Env = append(os.Environ(), asDaemon+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the terminal's Ctrl-C is for the test
+	// The terminal's Ctrl-C is for the test, and a test that ends without its
+	// cleanup (a panic, a timeout) takes the daemon with it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +77,12 @@ func (p *process) signal(s os.Signal) {
 
 // code waits for the end and returns the exit code, -1 for a signal's.
 func (p *process) code() int {
-	<-p.done
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(within):
+		p.t.Fatalf("it did not end: %s", p.err.String())
+	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
