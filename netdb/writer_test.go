@@ -3,12 +3,14 @@ package netdb_test
 import (
 	"context"
 	"database/sql"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -78,19 +80,24 @@ func TestTheTurnIsHandedOn(t *testing.T) {
 		_, err = b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
 		return err
 	}
+	// The hasty come first, so that one of them has the turn.
 	var wg, hasty sync.WaitGroup
-	patient := make([]error, 8)
-	for i := range patient {
-		wg.Go(func() { patient[i] = reserve(ctx, "patient-"+string(rune('a'+i))) })
-	}
 	for range 8 {
 		hasty.Go(func() {
-			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
 			if err := reserve(short, "hasty"); err == nil {
 				t.Error("a locked book took a request")
 			}
 		})
+	}
+	ninth := netip.MustParseAddr("10.8.64.10")
+	realtest.Eventually(t, 5*time.Second, "eight hasty callers", func() bool {
+		return b.Upcoming(p.UID, 1, Policy)[0] == ninth
+	})
+	patient := make([]error, 8)
+	for i := range patient {
+		wg.Go(func() { patient[i] = reserve(ctx, "patient-"+string(rune('a'+i))) })
 	}
 	hasty.Wait()
 	if _, err := other.ExecContext(ctx, `ROLLBACK`); err != nil {
