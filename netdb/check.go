@@ -32,7 +32,7 @@ const (
 )
 
 // Check walks every invariant of the book and of what is kept in memory, and
-// returns what is broken. It holds up writers while it runs.
+// returns what is broken. It holds up changes while it runs.
 func (b *Book) Check(ctx context.Context) (found []Violation, err error) {
 	if b.opts.ReadOnly {
 		return b.check(ctx)

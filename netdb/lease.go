@@ -86,7 +86,7 @@ type Reservation struct {
 	Labels     map[string]string
 	Evidence   json.RawMessage // what the witnesses said, when there is something to keep
 	// Unseen is asked in the transaction, last of all: an error ends the
-	// whole request and nothing is written. It runs on the book's writer and
+	// whole request and nothing is written. It runs inside the commit and
 	// must not wait.
 	Unseen func() error
 }

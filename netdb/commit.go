@@ -124,23 +124,18 @@ func (b *Book) lead(ctx context.Context, mine *op) error {
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	b.commit(ctx, began, b.line.next(maxBatch))
+	b.commit(began, b.line.next(maxBatch))
 	return nil
 }
 
 // commit ends the transaction that has begun with a batch in it. When SQLite
 // refuses something that the index had allowed, the batch is taken back and
 // each request is tried alone, so that it fails by itself.
-func (b *Book) commit(ctx context.Context, began time.Time, batch []*op) {
+func (b *Book) commit(began time.Time, batch []*op) {
 	answers, err := b.try(batch)
 	if err != nil && len(batch) > 1 && !fileError(err) {
 		for _, o := range batch {
-			began := time.Now()
-			if err := b.begin(ctx); err != nil {
-				o.done <- err
-				continue
-			}
-			b.commit(ctx, began, []*op{o})
+			b.alone(o)
 		}
 		return
 	}
@@ -154,6 +149,19 @@ func (b *Book) commit(ctx context.Context, began time.Time, batch []*op) {
 			o.done <- answers[i]
 		}
 	}
+}
+
+// alone commits one request that was in a batch. It was taken, so its own
+// caller's patience no longer counts, and the leader's never did.
+func (b *Book) alone(o *op) {
+	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
+	defer cancel()
+	began := time.Now()
+	if err := b.begin(ctx); err != nil {
+		o.done <- err
+		return
+	}
+	b.commit(began, []*op{o})
 }
 
 // try runs one transaction and returns each request's answer, or the error
