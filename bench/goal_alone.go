@@ -18,6 +18,7 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 	tail := row{goal: 1, what: "allocate, p99 / (F + R)", most: 3}
 	back := row{goal: 1, what: "release, p50 / (F + R)", most: 1.5}
 	backTail := row{goal: 1, what: "release, p99 / (F + R)", most: 3}
+	weather := row{goal: 1, what: "the yardsticks' own p99 / (F + R)"}
 	err = b.each(ctx, func() error {
 		var files, echoes, allocates, releases sample
 		if err := b.turns(func() error {
@@ -33,9 +34,10 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 		tail.add(allocates.p99(), f+r)
 		back.add(releases.p50(), f+r)
 		backTail.add(releases.p99(), f+r)
+		weather.add(files.p99()+echoes.p99(), f+r)
 		return nil
 	})
-	return []row{half, tail, back, backTail}, err
+	return []row{half, tail, back, backTail, weather}, err
 }
 
 // bookAlone is goal 2: a full record, lease and change, in this process.

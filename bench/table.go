@@ -9,7 +9,8 @@ import (
 )
 
 // A row is one measured promise: a ratio a round, and its limit, which is
-// most or least; the other is 0.
+// most or least; the other is 0. A row without either promises nothing: it is
+// there for scale.
 type row struct {
 	goal        int
 	what        string
@@ -61,14 +62,20 @@ func (r *row) met() bool {
 }
 
 func (r *row) limit() string {
-	if r.least > 0 {
+	switch {
+	case r.least > 0:
 		return fmt.Sprintf(">= %.2f", r.least)
+	case r.most == 0:
+		return "-"
 	}
 	return fmt.Sprintf("<= %.2f", r.most)
 }
 
 func (r *row) verdict() string {
-	if r.met() {
+	switch {
+	case r.most == 0 && r.least == 0:
+		return "-"
+	case r.met():
 		return "met"
 	}
 	return "MISSED"

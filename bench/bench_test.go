@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// The test binary is the echo's other side too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == echoVerb {
+		exit(serveEcho(os.Args[2]))
+	}
+	os.Exit(m.Run())
+}
+
+func TestQuantiles(t *testing.T) {
+	var s sample
+	if s.p50() != 0 || s.p99() != 0 {
+		t.Error("an empty sample took time")
+	}
+	for i := range 100 {
+		s = append(s, time.Duration(100-i))
+	}
+	if s.p50() != 51 || s.p99() != 100 || s.at(0) != 1 || s.at(1) != 100 {
+		t.Errorf("p50 %d, p99 %d, least %d, most %d", s.p50(), s.p99(), s.at(0), s.at(1))
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		most, least float64
+		ratios      []float64
+		verdict     string
+	}{
+		{"the median counts, not the worst round", 1.5, 0, []float64{9, 1.4, 1.5}, "met"},
+		{"just above", 1.5, 0, []float64{1.51, 1.51, 0}, "MISSED"},
+		{"two in the middle", 1.5, 0, []float64{1, 1.6, 1.4, 2}, "met"},
+		{"at least", 0, 4, []float64{4, 3, 5}, "met"},
+		{"just below", 0, 4, []float64{3.99, 3, 5}, "MISSED"},
+		{"nothing measured", 1.5, 0, nil, "MISSED"},
+		{"for scale", 0, 0, []float64{7}, "-"},
+	} {
+		r := row{most: c.most, least: c.least}
+		for _, ratio := range c.ratios {
+			r.addRates(ratio, 1)
+		}
+		if r.verdict() != c.verdict {
+			t.Errorf("%s: %s of %v", c.name, r.verdict(), c.ratios)
+		}
+	}
+}
+
+// TestEveryGoalRuns takes tiny samples, of which nothing is expected but that
+// they are taken and that nothing stays behind.
+func TestEveryGoalRuns(t *testing.T) {
+	realtest.Root(t)
+	program, dir := filepath.Join(t.TempDir(), "ipamd"), t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", program, "../cmd/ipamd").CombinedOutput(); err != nil {
+		t.Fatalf("build ipamd: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, ports: 2}, dir, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []row
+	for _, g := range allGoals() {
+		measured, err := g.measure(ctx, b)
+		if err != nil {
+			t.Errorf("goal %d: %v", g.number, err)
+		}
+		rows = append(rows, measured...)
+	}
+	if err := b.close(); err != nil {
+		t.Error(err)
+	}
+	var table strings.Builder
+	if err := write(&table, rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if len(r.ratios) != b.rounds || !strings.Contains(table.String(), r.what) {
+			t.Errorf("%s: %d rounds of %d, table:\n%s", r.what, len(r.ratios), b.rounds, &table)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestGoalsByNumber(t *testing.T) {
+	if got, err := choose("3, 1"); err != nil || got[0].number != 3 || got[1].number != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, list := range []string{"", "6", "1,,2", "one"} {
+		if _, err := choose(list); err == nil {
+			t.Errorf("goals %q were taken", list)
+		}
+	}
+}
