@@ -42,7 +42,9 @@ func buildDaemon(t *testing.T) (program string) {
 	realtest.Root(t)
 	realtest.Need(t, "go")
 	program = filepath.Join(t.TempDir(), "ipamd")
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/ipamd").CombinedOutput(); err != nil {
+	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/ipamd")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, so that little is left to do
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build ipamd: %v\n%s", err, out)
 	}
 	return program
