@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -93,12 +94,13 @@ func (r *report) tell(anew bool) error {
 	default:
 		r.board.Silence(r.who, err)
 	}
-	if text != r.told {
-		if err != nil {
-			r.log.Warn("witness is silent", "witness", r.who, "reason", err)
-		} else {
-			r.log.Info("witness answers", "witness", r.who)
-		}
+	// That nothing is read yet at the start, nor any more at the end, is no news.
+	switch expected := errors.Is(err, errUnread) || errors.Is(err, ErrClosed); {
+	case text == r.told || expected:
+	case err != nil:
+		r.log.Warn("witness is silent", "witness", r.who, "reason", err)
+	case r.told != errUnread.Error():
+		r.log.Info("witness answers again", "witness", r.who)
 	}
 	r.told, r.started = text, true
 	return err

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -96,7 +97,8 @@ func (b *Bridge) missingGateways() []string {
 
 func (b *Bridge) unready(reason string, cause error) {
 	old := b.ready.Swap(&NotReadyError{Reason: reason, cause: cause})
-	if old == nil || old.Reason != reason {
+	// That it has not been looked at at the start, nor is at the end, is no news.
+	if old != nil && old.Reason != reason && !errors.Is(cause, ErrClosed) {
 		b.cfg.Log.Warn("bridge is not ready", "bridge", b.cfg.Name, "reason", reason)
 	}
 }

@@ -80,10 +80,16 @@ func (o *Options) check() error {
 }
 
 func (b *Book) open() (err error) {
+	if _, err := os.Stat(b.path); b.opts.ReadOnly && err != nil {
+		return fmt.Errorf("open %s: %w", b.path, err) // and leave no lock behind
+	}
 	if b.lock, err = lockBook(b.path); err != nil {
 		return err
 	}
 	if err := b.checkHeader(); err != nil {
+		return err
+	}
+	if err := b.create(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
@@ -110,6 +116,22 @@ func (b *Book) open() (err error) {
 		}
 	}
 	return nil
+}
+
+// create makes a new book's file, readable by its owner only: SQLite would
+// make it readable by all.
+func (b *Book) create() error {
+	if b.opts.ReadOnly {
+		return nil
+	}
+	f, err := os.OpenFile(b.path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", b.path, err)
+	}
+	return f.Close()
 }
 
 // dsn names the file to the driver. Every connection gets its PRAGMAs here;

@@ -204,6 +204,8 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	port := w.ns.Port("rt0", "fd00:8::3/126")
+	// The kernel tells of a new IPv6 address a moment after it is there.
+	realtest.Eventually(t, wait, "the stranger to be seen", func() bool { return seenBy(w, "fd00:8::3", "netns") })
 	rev := w.program.book.Rev()
 	_, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Family: api.Dual})
 	if !errors.Is(err, client.ErrPoolExhausted) {
