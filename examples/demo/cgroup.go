@@ -7,22 +7,46 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// removeCgroups removes a cgroup with all below it from every hierarchy: there
-// is one with cgroup v2, one a controller with v1, and both on a hybrid host.
-// Their processes have ended.
+// cgroupOf names the parent of all cgroups of the demo with that pid.
+func cgroupOf(pid int) string { return cgroupPrefix + strconv.Itoa(pid) }
+
+const cgroupPrefix = "ipamd-demo-"
+
+// findCgroups finds a cgroup in every hierarchy: there is one with cgroup v2,
+// one a controller with v1, and both on a hybrid host.
+func findCgroups(pattern string) (found []string, err error) {
+	for _, root := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		in, bad := filepath.Glob(root + pattern)
+		found, err = append(found, in...), errors.Join(err, bad)
+	}
+	return found, err
+}
+
+// removeCgroups removes a cgroup with all below it. Its processes have ended.
 func removeCgroups(name string) error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
-	if err != nil {
-		return err
+	roots, err := findCgroups(name)
+	for _, root := range roots {
+		err = errors.Join(err, removeCgroup(root))
 	}
-	var left []error
-	for _, root := range append(roots, "/sys/fs/cgroup/"+name) {
-		left = append(left, removeCgroup(root))
+	return err
+}
+
+// sweepCgroups removes what demos left that were killed before they could
+// clear up.
+func sweepCgroups() error {
+	all, err := findCgroups(cgroupPrefix + "*")
+	for _, root := range all {
+		pid := strings.TrimPrefix(filepath.Base(root), cgroupPrefix)
+		if _, gone := os.Stat("/proc/" + pid); errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, removeCgroup(root))
+		}
 	}
-	return errors.Join(left...)
+	return err
 }
 
 func removeCgroup(root string) error {

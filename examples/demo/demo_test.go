@@ -82,7 +82,7 @@ func ends(t *testing.T, bin string) {
 		if strings.Contains(r.told.String(), "Everything is as it was said") {
 			t.Error("the story went on to its end")
 		}
-		if err := removeCgroups(r.cgroup); err != nil { // the one thing that the killed cannot do
+		if err := sweepCgroups(); err != nil { // as the next demo does
 			t.Error(err)
 		}
 		r.nothingLeft(t)
@@ -150,7 +150,7 @@ func begin(t *testing.T, bin string) *run {
 	}
 	write.Close()
 	r.out = bufio.NewReader(io.TeeReader(read, &r.told))
-	r.cgroup = fmt.Sprint("ipamd-demo-", r.cmd.Process.Pid)
+	r.cgroup = cgroupOf(r.cmd.Process.Pid)
 	r.until(t, "1. A runner")
 	r.hold(t)
 	return r

@@ -6,7 +6,8 @@
 // Nothing on the host is touched: all of it lives in network, mount and
 // process namespaces of its own, and every file in memory, so all of it ends
 // with the first process inside. The cgroups of the containers are the one
-// thing that does not; they are removed here.
+// thing that does not; they are removed here, and by the next demo should this
+// one be killed.
 package main
 
 import (
@@ -44,14 +45,17 @@ func outside() int {
 	defer cancel()
 	ctx, interrupt := context.WithCancelCause(ctx)
 	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	go func() {
 		if s, ok := (<-stop).(syscall.Signal); ok {
 			interrupt(interrupted(s))
 		}
 	}()
 
-	cgroup := fmt.Sprintf("ipamd-demo-%d", os.Getpid())
+	if err := sweepCgroups(); err != nil {
+		fmt.Fprintf(os.Stderr, "demo: an earlier one was killed, and left: %v\n", err)
+	}
+	cgroup := cgroupOf(os.Getpid())
 	err := runInside(ctx, cgroup)
 	if cut := context.Cause(ctx); cut != nil {
 		err = cut
