@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,20 +90,14 @@ func TestRefusalsTakeNothing(t *testing.T) {
 func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, change func()) (*Result, error) {
 	t.Helper()
 	pool := a.Book.Pools()[0]
-	try := func(addr netip.Addr) (netdb.Candidate, error) {
-		for _, p := range a.Book.Pools() {
-			if p.Prefix.Contains(addr) {
-				return a.Book.PickAddr(netdb.Owner{PoolUID: p.UID, UID: "first", Interface: "eth0"}, addr, Policy)
-			}
-		}
-		return netdb.Candidate{}, netdb.ErrNotInPool
-	}
-	first, err := try(pool.Prefix.Addr().Next().Next().Next().Next())
+	first, err := a.Book.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "first", Interface: "eth0"}, netip.MustParseAddr("10.8.64.4"), Policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// first holds up the writer until it is told to go on.
 	waits, goOn := make(chan struct{}), make(chan struct{})
+	wave := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(wave) // or the book could not be closed
 	held := make(chan error, 1)
 	go func() {
 		_, err := a.Book.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{Candidate: first,
@@ -121,17 +117,17 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, chan
 	}()
 	offered := time.Now()
 	realtest.Eventually(t, 10*time.Second, "the request to wait for the writer", func() bool {
-		c, err := try(next)
-		if err == nil { // not offered to the request yet
-			a.Book.Drop(c)
-			offered = time.Now()
-			return false
+		for _, p := range a.Book.Pools() {
+			if slices.Contains(a.Book.Upcoming(p.UID, 8, Policy), next) { // not offered to the request yet
+				offered = time.Now()
+				return false
+			}
 		}
 		// It asks the witnesses within microseconds of the offer.
 		return time.Since(offered) > 50*time.Millisecond
 	})
 	change()
-	close(goOn)
+	wave()
 	if err := <-held; err != nil {
 		t.Fatal(err)
 	}
