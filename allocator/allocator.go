@@ -90,6 +90,10 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 	if err := a.Settle(ctx); err != nil {
 		return nil, a.refused(err)
 	}
+	// Once more: the news may have been that the bridge is down.
+	if err := a.Gate(); err != nil {
+		return nil, err
+	}
 	call := &call{Allocator: a, req: req, who: netdb.Who{Actor: netdb.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
 	defer call.drop()
 	for _, p := range pools {

@@ -17,6 +17,7 @@ type call struct {
 	who     netdb.Who
 	parts   []part
 	skipped []Skipped
+	beyond  []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
 }
 
 // A part is one address of the answer: a lease that was there, or a candidate.
@@ -32,6 +33,9 @@ func (c *call) drop() {
 		if p.candidate.Pool != nil {
 			c.Book.Drop(p.candidate)
 		}
+	}
+	for _, candidate := range c.beyond {
+		c.Book.Drop(candidate)
 	}
 }
 
@@ -49,12 +53,8 @@ func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
 		c.parts = append(c.parts, part{pool: p, lease: held})
 		return nil
 	}
-	candidate, probed, err := c.candidate(ctx, p, c.req.Address)
-	if err != nil {
-		return err
-	}
-	c.parts = append(c.parts, part{pool: p, candidate: candidate, probed: probed})
-	return nil
+	c.parts = append(c.parts, part{pool: p})
+	return c.choose(ctx, &c.parts[len(c.parts)-1])
 }
 
 // held returns the owner's open lease, unless the wire shows its address
@@ -82,6 +82,9 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 		return nil, nil
 	}
 	if c.req.Attempt <= l.Attempt {
+		if c.Book.Cancelled(c.req.UID, c.req.Attempt) {
+			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", c.req.Sandbox, c.req.Attempt, netdb.ErrCancelled)
+		}
 		return l, nil
 	}
 	return c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "attempt_raised"}, l.ID, c.req.Attempt)
@@ -115,7 +118,14 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 			return candidate, false, err
 		}
 		probed := c.vet.take(candidate.Addr)
-		err = c.ask(candidate.Addr)
+		if !probed {
+			// It was asked only now. A local veth has answered by the time
+			// that the question was sent.
+			err = c.settle(ctx)
+		}
+		if err == nil {
+			err = c.ask(candidate.Addr)
+		}
 		var seen *seenError
 		if !errors.As(err, &seen) {
 			if err != nil {
@@ -127,7 +137,7 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 			return candidate, false, err
 		}
 		if wish.IsValid() {
-			return candidate, false, fmt.Errorf("address %s: %w: the %s witness sees it; it is quarantined", wish, netdb.ErrTaken, seen.Seen[0].Witness)
+			return candidate, false, wishSeen(seen.Skipped)
 		}
 	}
 	return netdb.Candidate{}, false, &ConflictError{c.skipped}
@@ -135,7 +145,6 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 
 // conflict quarantines a candidate with its evidence.
 func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skipped) error {
-	defer c.Book.Drop(candidate)
 	c.skip(s)
 	evidence, err := json.Marshal(s.Seen)
 	if err != nil {
@@ -144,10 +153,15 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 	who := c.who
 	who.Reason = "seen_on_wire"
 	_, err = c.Book.Quarantine(ctx, who, s.Addr, evidence)
+	if !errors.Is(err, netdb.ErrQuarantineFull) {
+		c.Book.Drop(candidate)
+	}
 	switch {
 	case errors.Is(err, netdb.ErrQuarantineFull):
 		// The address is not given, but neither may strangers on the wire
-		// make all of a pool unusable for as long as a quarantine lasts.
+		// make all of a pool unusable for as long as a quarantine lasts. It
+		// stays held, so that this call is offered others.
+		c.beyond = append(c.beyond, candidate)
 		if !c.aside.add(s.Addr) {
 			return nil
 		}
@@ -177,6 +191,9 @@ func (c *call) commit(ctx context.Context) (*Result, error) {
 		if len(rs) == 0 {
 			return c.result(nil), nil
 		}
+		if err := c.settle(ctx); err != nil {
+			return nil, err
+		}
 		taken, err := c.Book.Reserve(ctx, c.who, rs...)
 		if err == nil {
 			return c.result(taken), nil
@@ -196,23 +213,51 @@ func (c *call) again(ctx context.Context, err error) error {
 		switch {
 		case p.lease != nil:
 		case errors.As(err, &seen) && seen.Addr == p.candidate.Addr:
-			if err := c.conflict(ctx, p.candidate, seen.Skipped); err != nil {
+			lost := p.candidate
+			p.candidate = netdb.Candidate{}
+			if err := c.conflict(ctx, lost, seen.Skipped); err != nil {
 				return err
 			}
 			if c.req.Address.IsValid() {
-				return fmt.Errorf("address %s: %w: the %s witness sees it; it is quarantined", seen.Addr, netdb.ErrTaken, seen.Seen[0].Witness)
+				return wishSeen(seen.Skipped)
 			}
-			var err error
-			p.candidate, p.probed, err = c.candidate(ctx, p.pool, netip.Addr{})
-			return err
+			return c.choose(ctx, p)
 		case errors.As(err, &owned) && owned.Lease.PoolUID == p.pool.UID:
-			// The same request came twice at once; the other one won.
+			// The same owner asked twice at once, and the other call won. What
+			// it got is answered only after all that any held lease must pass.
 			c.Book.Drop(p.candidate)
-			p.candidate, p.lease = netdb.Candidate{}, owned.Lease
-			return nil
+			p.candidate = netdb.Candidate{}
+			held, err := c.held(ctx, p.pool)
+			if err != nil || held != nil {
+				p.lease = held
+				return err
+			}
+			return c.choose(ctx, p)
 		}
 	}
 	return err
+}
+
+// choose finds a candidate for a part that has neither it nor a lease.
+func (c *call) choose(ctx context.Context, p *part) error {
+	candidate, probed, err := c.candidate(ctx, p.pool, c.req.Address)
+	if err == nil {
+		p.candidate, p.probed = candidate, probed
+	}
+	return err
+}
+
+// settle reads what the kernel has told by now.
+func (c *call) settle(ctx context.Context) error {
+	if err := c.Settle(ctx); err != nil {
+		return c.refused(err)
+	}
+	return nil
+}
+
+// wishSeen refuses a wished address that is in use.
+func wishSeen(s Skipped) error {
+	return fmt.Errorf("address %s: %w: the %s witness sees it", s.Addr, netdb.ErrTaken, s.Seen[0].Witness)
 }
 
 func (c *call) reservation(p *part) netdb.Reservation {

@@ -27,7 +27,8 @@ type vetter struct {
 
 	mu    sync.Mutex
 	asked map[netip.Addr]asking
-	taken int // candidates taken since the last round
+	taken int       // candidates taken since the last round
+	round time.Time // of the last look
 }
 
 // An asking is when a candidate was first probed, and when last. Asking again
@@ -50,10 +51,13 @@ func (v *vetter) take(a netip.Addr) bool {
 	asked := v.asked[a]
 	delete(v.asked, a)
 	v.taken++
+	low := v.taken >= max(v.ProbeAhead/2, 1)
 	v.mu.Unlock()
-	select {
-	case v.wake <- struct{}{}:
-	default:
+	if low { // half of what is probed ahead at rest is used up
+		select {
+		case v.wake <- struct{}{}:
+		default:
+		}
 	}
 	if asked.silent(v.ProbeWindow) {
 		return true
@@ -87,17 +91,20 @@ func (v *vetter) run(ctx context.Context) error {
 			}
 		case <-look.C:
 		}
-		v.round()
+		v.look()
 		look.Reset(vetFor / 2)
 	}
 }
 
-// round asks for the upcoming candidates that are not asked for yet, as many
-// as the demand of the last round says.
-func (v *vetter) round() {
+// look asks for the upcoming candidates that are not asked for yet: those at
+// rest, and twice as many as were taken lately in the time that a question
+// needs.
+func (v *vetter) look() {
 	v.mu.Lock()
-	ahead := min(max(v.ProbeAhead, v.taken*int(v.ProbeWindow/vetBreath+1)*2), vetMost)
-	v.taken = 0
+	since := max(time.Since(v.round), vetBreath)
+	demand := 2 * float64(v.taken) * float64(v.ProbeWindow+vetBreath) / float64(since)
+	ahead := min(v.ProbeAhead+int(demand), vetMost)
+	v.taken, v.round = 0, time.Now()
 	v.mu.Unlock()
 	for _, p := range v.Book.Pools() {
 		for _, a := range v.Book.Upcoming(p.UID, ahead, v.Policy) {

@@ -39,3 +39,12 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 	}
 	return out, nil
 }
+
+// Cancelled reports whether a tombstone of a sandbox's attempt stands.
+func (b *Book) Cancelled(uid string, attempt int64) bool {
+	now := b.opts.Now()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	stone := b.idx.tombs[uid]
+	return stone.attempt >= attempt && now.Since(stone.at) < b.opts.Tombstone
+}

@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		registry:        prometheus.NewRegistry(),
 		allocateSeconds: histogram("allocate_seconds", "Time of an allocation, until it was durable.", fine),
-		allocations:     counters("allocations_total", "Allocations by result: new, existing, or the class of the refusal.", "result"),
+		allocations:     counters("allocations_total", "Allocations by result: new, existing or refused; request_seconds has the class of a refusal.", "result"),
 		earlyReuse:      counter("early_reuse_total", "Addresses given before their cooldown was over, because nothing else was left."),
 		unprobed:        counter("unprobed_total", "Addresses given before the wire had time to answer a probe."),
 		conflicts:       counters("conflicts_total", "Addresses about to be given that somebody else was using, by the first witness.", "witness"),
