@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -348,20 +349,14 @@ func TestOneSyncPerCommit(t *testing.T) {
 		fmt.Fprintln(os.Stderr, "MARK end")
 		return
 	}
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("strace is missing")
-		}
-		t.Skip("strace is missing")
-	}
+	realtest.Need(t, "strace")
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	Reserve(t, b, "first")
 	Close(t, b)
 	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=fsync,fdatasync,write", os.Args[0], "-test.run=^TestOneSyncPerCommit$")
+	cmd := exec.Command("strace", "-f", "-o", trace, "-e", "trace=fsync,fdatasync,write", os.Args[0], "-test.run=^TestOneSyncPerCommit$")
 	cmd.Env = append(os.Environ(), "IPAMD_TEST_SYNC_CHILD="+path)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

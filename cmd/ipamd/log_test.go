@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 // lines logs one record a level and returns what came out of w's other end.
@@ -45,7 +47,7 @@ func terminal(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("this machine has no pseudo-terminals: ", err)
+		realtest.Lack(t, "needs a pseudo-terminal: "+err.Error())
 	}
 	t.Cleanup(func() { r.Close() })
 	if err := unix.IoctlSetPointerInt(int(r.Fd()), unix.TIOCSPTLCK, 0); err != nil {

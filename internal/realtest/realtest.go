@@ -17,7 +17,7 @@ import (
 func Root(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		lack(t, "needs root: it makes network namespaces and mounts")
+		Lack(t, "needs root: it makes network namespaces and mounts")
 	}
 }
 
@@ -26,12 +26,13 @@ func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
-			lack(t, "needs the program "+p+", which is not in PATH")
+			Lack(t, "needs the program "+p+", which is not in PATH")
 		}
 	}
 }
 
-func lack(t testing.TB, reason string) {
+// Lack skips a test that misses what reason says.
+func Lack(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("%s, and under CI=true nothing is skipped", reason)

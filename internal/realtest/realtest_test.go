@@ -63,3 +63,12 @@ func TestEventually(t *testing.T) {
 		t.Error("did not fail although the answer never came")
 	}
 }
+
+func TestLack(t *testing.T) {
+	for ci, failed := range map[string]bool{"": false, "true": true} {
+		t.Setenv("CI", ci)
+		if s := run(func(t testing.TB) { realtest.Lack(t, "needs a moon") }); s.failed != failed || s.skipped == failed {
+			t.Errorf("CI=%q: failed %v, skipped %v", ci, s.failed, s.skipped)
+		}
+	}
+}
