@@ -118,14 +118,7 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 			return candidate, false, err
 		}
 		probed := c.vet.take(candidate.Addr)
-		if !probed {
-			// It was asked only now. A local veth has answered by the time
-			// that the question was sent.
-			err = c.settle(ctx)
-		}
-		if err == nil {
-			err = c.ask(candidate.Addr)
-		}
+		err = c.ask(candidate.Addr)
 		var seen *seenError
 		if !errors.As(err, &seen) {
 			if err != nil {
@@ -191,6 +184,8 @@ func (c *call) commit(ctx context.Context) (*Result, error) {
 		if len(rs) == 0 {
 			return c.result(nil), nil
 		}
+		// A candidate that was not probed ahead was asked only now; a local
+		// veth has answered by the time that the question was sent.
 		if err := c.settle(ctx); err != nil {
 			return nil, err
 		}
