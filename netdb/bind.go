@@ -35,6 +35,9 @@ func (n *Binding) Check() error {
 		if err != nil || len(mac) != 6 {
 			return invalid("mac", "%.40q is no Ethernet address", n.MAC)
 		}
+		if mac[0]&1 != 0 || [6]byte(mac) == ([6]byte{}) {
+			return invalid("mac", "%s is no interface's own address: want a unicast one", mac)
+		}
 		n.MAC = mac.String()
 	}
 	return nil

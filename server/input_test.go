@@ -67,6 +67,9 @@ func TestBadInput(t *testing.T) {
 		{"bind: netns is relative", "POST", lease + "/bind", `{"netns":"run/netns/a"}`, "netns", "absolute"},
 		{"bind: host_interface is no name", "POST", lease + "/bind", `{"host_interface":"veth 1"}`, "host_interface", "interface name"},
 		{"bind: mac is no MAC", "POST", lease + "/bind", `{"mac":"02:42"}`, "mac", "Ethernet"},
+		{"bind: mac is broadcast", "POST", lease + "/bind", `{"mac":"ff:ff:ff:ff:ff:ff"}`, "mac", "unicast"},
+		{"bind: mac is multicast", "POST", lease + "/bind", `{"mac":"01:00:5e:00:00:01"}`, "mac", "unicast"},
+		{"bind: mac is zero", "POST", lease + "/bind", `{"mac":"00:00:00:00:00:00"}`, "mac", "unicast"},
 		{"bind: mac is a number", "POST", lease + "/bind", `{"mac":2}`, "mac", "want a string"},
 
 		{"pause takes nothing", "POST", lease + "/pause", `{"wait":"1s"}`, "wait", "takes none"},
@@ -102,6 +105,7 @@ func TestBadInput(t *testing.T) {
 		{"leases: parameter twice", "GET", alloc + "?state=bound&state=paused", ``, "state", "2 times"},
 		{"leases: empty parameter", "GET", alloc + "?pool=", ``, "pool", "leave it out"},
 		{"leases: no such state", "GET", alloc + "?state=free", ``, "state", "reserved, bound, paused"},
+		{"leases: no such pool", "GET", alloc + "?pool=defualt", ``, "pool", `"defualt" is not one of default`},
 		{"leases: not UTF-8", "GET", alloc + "?sandbox=%ff", ``, "sandbox", "UTF-8"},
 		{"leases: broken escape", "GET", alloc + "?sandbox=%zz", ``, "query", "well formed"},
 		{"a read with a body", "GET", alloc + "/x", `{}`, "body", "takes none"},

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
@@ -82,8 +84,15 @@ func (s *Server) leases(c *call) (int, any, error) {
 	}
 	usage, _ := s.cfg.Book.Usage()
 	bits := make(map[string]int, len(usage))
+	var pools []string
 	for _, u := range usage {
 		bits[u.Pool.UID] = u.Pool.Prefix.Bits()
+		if !slices.Contains(pools, u.Pool.Name) { // a name may stand for one of each family
+			pools = append(pools, u.Pool.Name)
+		}
+	}
+	if name := q.Get("pool"); q.Has("pool") && !slices.Contains(pools, name) {
+		return 0, nil, field("pool", "%.60q is not one of %s", name, strings.Join(pools, ", "))
 	}
 	all, rev := s.cfg.Book.Leases()
 	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
