@@ -33,6 +33,30 @@ func start(t *testing.T, change ...func(*server.Config)) (*servertest.Rig, *clie
 	return rig, c
 }
 
+// A refusal says each thing once: what was asked, its class, and why.
+func TestRefusalSaysEachThingOnce(t *testing.T) {
+	rig, c := start(t)
+	given, err := c.Allocate(t.Context(), api.AllocateRequest{Sandbox: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := given.Leases[0]
+	if _, err := c.Release(t.Context(), l.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	rig.Confirm(t, l.ID)
+	_, clear := c.Clear(t.Context(), "10.8.64.7")
+	_, bind := c.Bind(t.Context(), l.ID, api.BindRequest{Netns: "/n"})
+	for err, want := range map[error]string{
+		clear: "clear 10.8.64.7: state_not_allowed: state does not allow it: it is not quarantined",
+		bind:  "bind " + l.ID + ": state_not_allowed: 10.8.64.2: state does not allow it: it is cooling",
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
 // TestEveryVerb asks each verb of the table once, through the client alone.
 func TestEveryVerb(t *testing.T) {
 	asked := make(map[string]api.Code)

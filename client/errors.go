@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 
 	"github.com/ipamd/ipamd/api"
@@ -57,11 +58,23 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	text := f.doing + ": " + f.below.Error()
+	text := f.doing + ": " + f.said()
 	if f.hint != "" {
 		text += "; " + f.hint
 	}
 	return text
+}
+
+// said is the text below without the words that doing has: the daemon names
+// the verb, and often the noun, as well.
+func (f *failure) said() string {
+	e := new(api.Error)
+	if !errors.As(f.below, &e) {
+		return f.below.Error()
+	}
+	verb, _, _ := strings.Cut(f.doing, " ")
+	rest := strings.TrimPrefix(strings.TrimPrefix(e.Message, f.doing+": "), verb+" ")
+	return fmt.Sprintf("%s: %s", e.Code, rest)
 }
 
 func (f *failure) Unwrap() []error { return []error{f.class, f.below} }

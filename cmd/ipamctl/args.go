@@ -43,12 +43,21 @@ func nothing(cmd *cobra.Command, args []string) error {
 
 // anAddress reads an argument that must be an IP address.
 func anAddress(arg string) (string, error) {
+	wrong := func(what, hint string) (string, error) {
+		return "", usageError{message: fmt.Sprintf("ip: %q %s", arg, what), hint: hint, field: "ip"}
+	}
+	if p, err := netip.ParsePrefix(arg); err == nil {
+		return wrong("is a prefix, not one address",
+			fmt.Sprintf("one address is %s; all of the prefix: ipamctl map --within %s", p.Addr(), p.Masked()))
+	}
 	addr, err := netip.ParseAddr(arg)
-	if err != nil {
-		return "", usageError{
-			message: fmt.Sprintf("%q is not an IP address", arg),
-			hint:    "for a sandbox or a lease: ipamctl show " + word(arg),
-		}
+	switch {
+	case err != nil:
+		return wrong("is not an IP address", "for a sandbox or a lease: ipamctl show "+word(arg))
+	case addr.Zone() != "":
+		return wrong("has a zone, and a pool's addresses have none", "write "+addr.WithZone("").String())
+	case addr.Is4In6():
+		return wrong("is IPv4 inside IPv6", "write "+addr.Unmap().String())
 	}
 	return addr.String(), nil
 }

@@ -25,6 +25,19 @@ func (c *ctl) complete(cmd *cobra.Command, flag string, f completion) {
 	}
 }
 
+// refuseUnknownShells has cobra's completion verb refuse a shell that it does
+// not know. By itself it prints its help and calls that a success, which a
+// script takes for the completion.
+func (c *ctl) refuseUnknownShells() {
+	c.root.InitDefaultCompletionCmd()
+	for _, cmd := range c.root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args = c.knownVerb
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 // suggest offers what pick takes from each lease, as the value and a word
 // about it. When the daemon does not answer in time there is nothing to
 // offer, silently. A name that does not print is not offered: a shell would

@@ -74,7 +74,10 @@ func exitOf(e *api.Error) int {
 }
 
 // A usageError is a command line that makes no sense.
-type usageError struct{ message, hint string }
+type usageError struct {
+	message, hint string
+	field         string // the argument that is wrong, as the socket calls it; may be empty
+}
 
 func (e usageError) Error() string { return e.message }
 
@@ -107,6 +110,9 @@ func (c *ctl) report(ctx context.Context, err error) int {
 	switch {
 	case errors.As(err, &use):
 		code, hint, body.Code = exitUsage, use.hint, api.InvalidArgument
+		if use.field != "" {
+			body.Details = map[string]any{"field": use.field}
+		}
 	case errors.As(err, &wait):
 		code, hint, body.Code, body.Retryable = exitUnavailable, wait.hint, api.DeadlineExceeded, true
 	case ctx.Err() != nil:

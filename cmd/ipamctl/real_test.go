@@ -43,7 +43,8 @@ func TestAgainstTheRealServer(t *testing.T) {
 	}
 	do("bind "+id+" --container sandbox/web-1 --netns /run/netns/web-1 --host-interface veth1 --mac 02:42:0a:08:40:02", 0, "bound", "sandbox/web-1")
 	do("leases --sandbox web-1 --state bound --pool default", 0, addr, id)
-	do("leases --pool nowhere", 0, "no lease matches")
+	do("leases --sandbox nobody", 0, "no lease matches")
+	do("leases --pool nowhere", exitUsage, "not one of default", "hint: the argument is pool")
 	do("show web-1", 0, addr, "tier=front", "veth1")
 	do("show "+id, 0, addr)
 	do("whois "+addr, 0, "belongs to web-1", "netns", "not seen", "reserved → bound")
