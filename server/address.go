@@ -125,9 +125,10 @@ func (s *Server) quarantine(c *call) (int, any, error) {
 
 // operator stands where a witness's name does in the evidence of a quarantine
 // made by hand.
-const operator census.Witness = "operator"
+const operator = census.Witness(netdb.ByOperator)
 
-// clear lets a quarantined address cool.
+// clear lets a quarantined address cool, unless somebody is seen on it: the
+// next pass would set it aside again, and "done" would be a lie until then.
 func (s *Server) clear(c *call) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
@@ -135,6 +136,11 @@ func (s *Server) clear(c *call) (int, any, error) {
 	}
 	if err := s.body(c, &struct{}{}); err != nil {
 		return 0, nil, err
+	}
+	if l, ok := s.cfg.Book.At(addr); ok && l.State == netdb.Quarantined {
+		if a := s.cfg.Witnesses.About(addr); len(a.Seen) > 0 {
+			return 0, nil, &seenError{a.Seen}
+		}
 	}
 	ctx, cancel := c.context(s)
 	defer cancel()

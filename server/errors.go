@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -69,6 +70,17 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return errDenied }
 
+// A seenError is an address that cannot be cleared: somebody is there. seen
+// is not empty.
+type seenError struct{ seen []census.Sighting }
+
+func (e *seenError) Error() string {
+	s := e.seen[0]
+	return fmt.Sprintf("clear %s: %v: the %s witness sees it%s", s.Addr, netdb.ErrState, s.Witness, s.Where())
+}
+
+func (e *seenError) Unwrap() error { return netdb.ErrState }
+
 // errTooLarge travels with 413.
 var errTooLarge = field("body", "is larger than %d bytes", bodyBytes)
 
@@ -116,6 +128,7 @@ func details(err error) map[string]any {
 		conflict  *allocator.ConflictError
 		evidence  *allocator.EvidenceError
 		exhausted *netdb.ExhaustedError
+		inUse     *seenError
 	)
 	d := make(map[string]any)
 	if errors.As(err, &wrong) {
@@ -129,6 +142,9 @@ func details(err error) map[string]any {
 	}
 	if errors.As(err, &evidence) {
 		d["silent"] = silences(evidence.Silent)
+	}
+	if errors.As(err, &inUse) {
+		d["address"], d["evidence"] = inUse.seen[0].Addr.String(), sightings(inUse.seen)
 	}
 	if errors.As(err, &exhausted) {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)

@@ -188,6 +188,18 @@ func TestQuarantine(t *testing.T) {
 	if who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", path, ""); who.Owner != "" || who.Lease == nil {
 		t.Errorf("whois: %+v", who)
 	}
+	// While somebody is seen there, it is not cleared, and nothing changes.
+	port := map[string][]census.Sighting{"7": {{Addr: netip.MustParseAddr("10.8.64.7"), Bridge: "rt0", Port: "veth1"}}}
+	s.Board.Replace(census.Netns, port, nil)
+	rev := s.Book.Rev()
+	a := s.ask(t, "POST", path+"/clear", "")
+	if a.err.Code != api.StateNotAllowed || !strings.Contains(a.err.Message, "the netns witness sees it on veth1") || s.Book.Rev() != rev {
+		t.Errorf("cleared while seen: %d %s", a.status, a.body)
+	}
+	if e, ok := a.err.Details["evidence"].([]any); !ok || len(e) != 1 || e[0].(map[string]any)["port"] != "veth1" {
+		t.Errorf("evidence: %v", a.err.Details)
+	}
+	s.Board.Replace(census.Netns, nil, nil)
 	if c := want[api.LeaseReply](t, s, 200, "LeaseReply", "POST", path+"/clear", ""); c.Lease.State != api.Cooling {
 		t.Errorf("cleared: %+v", c.Lease)
 	}
