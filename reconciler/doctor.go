@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -88,7 +89,10 @@ func (w World) lease(l *netdb.Lease, add func(Finding)) {
 	rest := w.Now.Since(l.Since)
 	switch {
 	case l.State == netdb.Quarantined:
-		f.Kind, f.Detail = "quarantined", fmt.Sprintf("set aside: %s", l.Reason)
+		f.Kind, f.Detail = "quarantined", "set aside: "+l.Reason
+		if words := byHand(l); words != "" {
+			f.Detail = "set aside by the operator: " + words
+		}
 		f.Mend = "ipamctl whois " + l.Addr.String()
 		add(f)
 	case l.State == netdb.Reserved && rest > l.BindWithin:
@@ -113,4 +117,19 @@ func (w World) lease(l *netdb.Lease, add func(Finding)) {
 		f.Mend = "ipamctl whois " + l.Addr.String()
 		add(f)
 	}
+}
+
+// byHand is what the operator said who quarantined the address; "" when
+// nobody did.
+func byHand(l *netdb.Lease) string {
+	var evidence []census.Sighting
+	if json.Unmarshal(l.Evidence, &evidence) != nil {
+		return "" // whois shows it as it is
+	}
+	for _, s := range evidence {
+		if s.Witness == census.Witness(netdb.ByOperator) {
+			return s.Note
+		}
+	}
+	return ""
 }

@@ -50,6 +50,16 @@ func TestDiagnose(t *testing.T) {
 		"quarantined": {func(w *World) {
 			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Quarantined, 0)}, sighting(two)
 		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
+		"quarantined by hand": {func(w *World) {
+			l := lease(netdb.Quarantined, 0)
+			l.Reason, l.Evidence = "set_aside", []byte(`[{"address":"10.8.64.2","witness":"operator","note":"printer of the lab"}]`)
+			w.Leases = []*netdb.Lease{l}
+		}, []string{"quarantined 10.8.64.2"}, "set aside by the operator: printer of the lab"},
+		"quarantined, on evidence that cannot be read": {func(w *World) {
+			l := lease(netdb.Quarantined, 0)
+			l.Evidence = []byte(`"odd"`)
+			w.Leases = []*netdb.Lease{l}
+		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
 		"reserved, in time":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 10*time.Minute)} }, nil, ""},
 		"reserved, past its deadline":      {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 11*time.Minute)} }, []string{"reserved_past_deadline 10.8.64.2"}, `"a"`},
 		"releasing, for an hour":           {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, time.Hour)} }, nil, ""},

@@ -30,6 +30,9 @@ func hintFor(e *api.Error) string {
 	case api.AddressQuarantined:
 		return "who was seen there: ipamctl whois " + address
 	case api.StateNotAllowed:
+		if e.Details["evidence"] != nil {
+			return "who is seen there: ipamctl whois " + address
+		}
 		return "its state and how it came to it: ipamctl show LEASE, ipamctl history"
 	case api.PoolOverlap, api.PoolNotEmpty, api.StaleGeneration:
 		return "the pools as they are: ipamctl pools"

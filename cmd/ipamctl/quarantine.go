@@ -15,7 +15,8 @@ func (c *ctl) quarantineCommand() *cobra.Command {
 		Use:   "quarantine",
 		Short: "Addresses that are kept from everybody",
 		Long: `An address is quarantined when it is seen on the wire and no lease explains it,
-or by hand. It ends by itself once the address has been dark for long enough.`,
+or by hand. The first ends by itself once the address has been dark for long
+enough; one made by hand stands until quarantine clear.`,
 		Example: `  ipamctl quarantine ls
   ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
 		Args: c.knownVerb,
@@ -58,9 +59,28 @@ func (c *ctl) quarantineList() *cobra.Command {
 func (c *ctl) drawQuarantine(p *page, leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
-		rows[i] = []string{word(l.Address), word(l.Pool), c.ago(l.Since), sentence(l.Reason), witnesses(l.Evidence)}
+		rows[i] = []string{word(l.Address), word(l.Pool), c.ago(l.Since), sentence(why(l)), witnesses(l.Evidence)}
 	}
 	p.table(columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY"), rows)
+}
+
+// why is the reason of a quarantine: the operator's own words where it was
+// made by hand.
+func why(l api.Lease) string {
+	if words, ok := byHand(l); ok {
+		return words
+	}
+	return l.Reason
+}
+
+// byHand reports what the operator said who made the quarantine.
+func byHand(l api.Lease) (words string, ok bool) {
+	for _, s := range l.Evidence {
+		if s.Witness == "operator" {
+			return s.Note, true
+		}
+	}
+	return "", false
 }
 
 // witnesses names each witness of some evidence once.
@@ -82,7 +102,7 @@ func (c *ctl) quarantineAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "add IP",
 		Short:   "Keep an address from everybody, by hand",
-		Long:    "Sets a free or cooling address aside; wants admin rights. -q prints the address.",
+		Long:    "Sets a free or cooling address aside until quarantine clear; wants admin rights.\n-q prints the address.",
 		Example: `  ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
 		Args:    exactly("an IP address"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -113,8 +133,8 @@ func (c *ctl) quarantineClear() *cobra.Command {
 	return &cobra.Command{
 		Use:   "clear IP",
 		Short: "End a quarantine before its time",
-		Long: `Lets a quarantined address cool down, if nobody is seen on it any more; wants
-admin rights. -q prints the address.`,
+		Long: `Lets a quarantined address cool down. One that somebody is still seen on is
+refused with the evidence. Wants admin rights. -q prints the address.`,
 		Example:           "  ipamctl quarantine clear 10.8.64.9",
 		Args:              exactly("an IP address"),
 		ValidArgsFunction: c.quarantined,

@@ -70,7 +70,8 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("whois "+addr, 0, "releasing")
 
 	do("quarantine add 10.8.64.99 --reason 'the printer'", 0, "10.8.64.99", "quarantined")
-	do("quarantine ls", 0, "10.8.64.99")
+	do("quarantine ls", 0, "10.8.64.99", "the printer")
+	do("whois 10.8.64.99", 0, "until it is cleared")
 	do("quarantine ls -q", 0, "10.8.64.99")
 	do("quarantine clear 10.8.64.99", 0, "cooling")
 	do("quarantine ls", 0, "no address is quarantined")

@@ -91,6 +91,11 @@ func verdict(p *page, w *api.WhoisReply) string {
 	case w.Owner != "":
 		return "is " + p.state(w.State) + ", it belongs to " + word(w.Owner)
 	case w.State == api.Quarantined:
+		if w.Lease != nil {
+			if words, ok := byHand(*w.Lease); ok {
+				return "is " + p.state(w.State) + ", nobody gets it until it is cleared: " + sentence(words)
+			}
+		}
 		return "is " + p.state(w.State) + ", nobody gets it while it is seen"
 	default:
 		return "is " + p.state(w.State) + ", nobody owns it"
