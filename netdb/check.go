@@ -25,7 +25,7 @@ const (
 	MemoryEqualsTable  = "memory-equals-table"  // the index is what loading anew would give
 	CountsEqualRecount = "counts-equal-recount" // per pool and state
 	FreeIsTheRest      = "free-is-the-rest"     // usable = free + rows + offered + unreadable
-	CoolingIsQueued    = "cooling-is-queued"    // every cooling row is in the queue, in revision order
+	CoolingIsQueued    = "cooling-is-queued"    // every cooling row that may be given again is in the queue, in revision order
 	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
 	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended
 	RevisionsCount     = "revisions-count"      // no row and no change is newer than the sequence
@@ -245,5 +245,5 @@ func (c *checker) history(ctx context.Context, x *index) error {
 }
 
 func (x *index) isBroken(a netip.Addr) bool {
-	return slices.ContainsFunc(x.broken, func(u Unreadable) bool { return u.addr == a })
+	return slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) })
 }

@@ -36,12 +36,12 @@ type poolIndex struct {
 	walled  map[netip.Addr]struct{}   // occupied by a row that cannot be read
 }
 
-// An Unreadable row is reported and skipped, never dropped. Its address, when
-// that much can be read, is not handed out.
+// An Unreadable row is reported and skipped, never dropped. The addresses that
+// it names, by its text or by its key, are not handed out.
 type Unreadable struct {
 	Row    string // the row's ip as stored
 	Reason string
-	addr   netip.Addr
+	addrs  []netip.Addr
 }
 
 type tombstone struct {
@@ -159,6 +159,11 @@ func (x *index) apply(old, now *Lease) {
 
 func (pi *poolIndex) leave(l *Lease) {
 	pi.count[l.State]--
+	pi.unqueue(l)
+}
+
+// unqueue takes a cooling lease out of the queue of those to be given again.
+func (pi *poolIndex) unqueue(l *Lease) {
 	if l.State == Cooling {
 		pi.cooling.Delete(l.Rev)
 		if pi.own[l.Owner()] == l {
@@ -171,7 +176,7 @@ func (pi *poolIndex) enter(l *Lease) {
 	pi.count[l.State]++
 	pi.free.remove(l.Addr)
 	delete(pi.held, l.Addr)
-	if l.State == Cooling {
+	if _, walled := pi.walled[l.Addr]; l.State == Cooling && !walled {
 		pi.cooling.Set(l.Rev, l)
 		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.Rev < l.Rev) {
 			pi.own[l.Owner()] = l
@@ -192,10 +197,15 @@ func (x *index) unhold(pi *poolIndex, a netip.Addr) {
 }
 
 // wall keeps an address from being handed out because a row that cannot be
-// read names it.
+// read names it, even if another one, which cools, names it too.
 func (x *index) wall(a netip.Addr) {
-	if pi := x.poolOf(a); pi != nil {
-		pi.walled[a] = struct{}{}
-		pi.free.remove(a)
+	pi := x.poolOf(a)
+	if pi == nil {
+		return
+	}
+	pi.walled[a] = struct{}{}
+	pi.free.remove(a)
+	if l := x.byAddr[a]; l != nil {
+		x.pools[l.PoolUID].unqueue(l)
 	}
 }

@@ -107,12 +107,12 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 		return nil, err
 	}
 	if err := each(ctx, q, `SELECT `+leaseColumns+` FROM leases`, func(s scanner) error {
-		l, ip, err := scanLease(s)
+		l, named, err := scanLease(s)
 		if err == nil && x.pools[l.PoolUID] == nil {
 			err = errors.New("its pool " + l.PoolUID + " is unknown")
 		}
 		if err != nil {
-			x.unreadable(ip, err)
+			x.unreadable(named, err)
 			return nil
 		}
 		l.Pool = x.pools[l.PoolUID].pool.Name
@@ -158,13 +158,12 @@ func (b *Book) readCursors(ctx context.Context, q querier, x *index) error {
 		}, x.rev-cursorDepth)
 }
 
-// unreadable reports a row and keeps its address, if it names one, from being
-// handed out.
-func (x *index) unreadable(ip string, why error) {
-	u := Unreadable{Row: ip, Reason: why.Error()}
-	if a, err := netip.ParseAddr(ip); err == nil {
-		u.addr = a.Unmap().WithZone("")
-		x.wall(u.addr)
+// unreadable reports a row and keeps every address that it may mean from
+// being handed out.
+func (x *index) unreadable(n naming, why error) {
+	u := Unreadable{Row: n.ip, Reason: why.Error(), addrs: n.addrs()}
+	for _, a := range u.addrs {
+		x.wall(a)
 	}
 	x.broken = append(x.broken, u)
 }

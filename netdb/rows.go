@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -66,54 +67,74 @@ func encode(v any, n int) string {
 
 type scanner interface{ Scan(dest ...any) error }
 
-// scanLease reads one row. The row's own text of the address comes back even
-// when the rest cannot be read.
-func scanLease(s scanner) (l *Lease, ip string, err error) {
+// A naming is the two ways in which a row says its address.
+type naming struct {
+	ip  string
+	key []byte
+}
+
+// addrs returns each address that the row may mean. A row that contradicts
+// itself means two.
+func (n naming) addrs() []netip.Addr {
+	var out []netip.Addr
+	if a, err := netip.ParseAddr(n.ip); err == nil {
+		out = append(out, a.Unmap().WithZone(""))
+	}
+	if len(n.key) == 16 {
+		if a := netip.AddrFrom16([16]byte(n.key)).Unmap(); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// scanLease reads one row. How it names its address comes back even when the
+// rest cannot be read.
+func scanLease(s scanner) (l *Lease, n naming, err error) {
 	l = new(Lease)
 	var (
-		k                                   []byte
 		createdWall, createdBoot, sinceWall int64
 		sinceBoot, bindWithin               int64
 		containers, labels, evidence        string
 	)
-	err = s.Scan(&ip, &k, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
+	err = s.Scan(&n.ip, &n.key, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
 		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason)
 	if err != nil {
-		return nil, ip, err
+		return nil, n, err
 	}
 	l.Created.Wall, l.Created.Boottime = time.Unix(0, createdWall), time.Duration(createdBoot)
 	l.Since.Wall, l.Since.Boottime = time.Unix(0, sinceWall), time.Duration(sinceBoot)
 	l.BindWithin = time.Duration(bindWithin)
-	if l.Addr, err = netip.ParseAddr(ip); err != nil {
-		return nil, ip, fmt.Errorf("ip %q is no address", ip)
+	if l.Addr, err = netip.ParseAddr(n.ip); err != nil {
+		return nil, n, fmt.Errorf("ip %q is no address", n.ip)
 	}
-	if l.Addr.String() != ip {
-		return nil, ip, fmt.Errorf("ip %q is not spelled %s", ip, l.Addr)
+	if plain := l.Addr.Unmap().WithZone(""); plain.String() != n.ip {
+		return nil, n, fmt.Errorf("ip %q is not spelled %s", n.ip, plain)
 	}
-	if string(k) != string(key(l.Addr)) {
-		return nil, ip, fmt.Errorf("key %x is not that of %s", k, ip)
+	if string(n.key) != string(key(l.Addr)) {
+		return nil, n, fmt.Errorf("key %x is not that of %s", n.key, n.ip)
 	}
 	if !known(l.State) {
-		return nil, ip, fmt.Errorf("state %q is unknown", l.State)
+		return nil, n, fmt.Errorf("state %q is unknown", l.State)
 	}
 	if containers != "" {
 		if err := json.Unmarshal([]byte(containers), &l.Containers); err != nil {
-			return nil, ip, fmt.Errorf("containers: %w", err)
+			return nil, n, fmt.Errorf("containers: %w", err)
 		}
 	}
 	if labels != "" {
 		if err := json.Unmarshal([]byte(labels), &l.Labels); err != nil {
-			return nil, ip, fmt.Errorf("labels: %w", err)
+			return nil, n, fmt.Errorf("labels: %w", err)
 		}
 	}
 	if evidence != "" {
 		if !json.Valid([]byte(evidence)) {
-			return nil, ip, fmt.Errorf("evidence is no JSON")
+			return nil, n, fmt.Errorf("evidence is no JSON")
 		}
 		l.Evidence = json.RawMessage(evidence)
 	}
-	return l, ip, nil
+	return l, n, nil
 }
 
 func known(s State) bool {
