@@ -102,6 +102,20 @@ func (b *Book) closeFiles() error {
 	return errors.Join(errs...)
 }
 
+// Identity returns nil when the book may be this runner's, and an error that
+// names both and is [ErrIdentity] when Options.RunnerUID is given and another
+// than the book's, or when the machine's id is known on both sides and differs:
+// the disk was cloned or moved, and the leases say nothing about this host.
+func (b *Book) Identity() error {
+	if want := b.opts.RunnerUID; want != "" && want != b.runnerUID {
+		return fmt.Errorf("%w: it is runner %q's, this is runner %q", ErrIdentity, b.runnerUID, want)
+	}
+	if here := b.opts.MachineID; here != "" && b.machineID != "" && here != b.machineID {
+		return fmt.Errorf("%w: it was made on machine %s, this is machine %s", ErrIdentity, b.machineID, here)
+	}
+	return nil
+}
+
 // Epoch is new whenever earlier revisions can no longer be compared.
 func (b *Book) Epoch() string { return b.epoch }
 

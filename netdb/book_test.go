@@ -117,6 +117,71 @@ func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
 	}
 }
 
+// L10: a row that names its address in another spelling, or two addresses at
+// once, keeps each of them from being given; one that cools under a good row
+// of its own, too.
+func TestL10RowsThatContradictThemselves(t *testing.T) {
+	set := func(ip string, key byte) string {
+		return fmt.Sprintf(`UPDATE leases SET ip = '%s', key = x'00000000000000000000ffff0a0840%02x' WHERE sandbox = 'a'`, ip, key)
+	}
+	for name, tt := range map[string]struct{ spoil, given string }{
+		"an IPv4 address written as IPv6": {set("::ffff:10.8.64.2", 2), "10.8.64.4 10.8.64.5 10.8.64.6 10.8.64.3"},
+		"a leading zero":                  {set("10.8.64.02", 2), "10.8.64.4 10.8.64.5 10.8.64.6 10.8.64.3"},
+		"the key of a free address":       {set("10.8.64.2", 5), "10.8.64.4 10.8.64.6 10.8.64.3"},
+		"the text of one that cools":      {set("::ffff:10.8.64.3", 2), "10.8.64.4 10.8.64.5 10.8.64.6"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, c := filepath.Join(t.TempDir(), "book.db"), NewClock()
+			opts := Options()
+			opts.Now = c.Now
+			b := OpenAt(t, path, opts)
+			p := Pool(t, b, "default", "10.8.64.0/29")
+			Reserve(t, b, "a")
+			cools := Cool(t, b, Reserve(t, b, "b"))
+			Close(t, b)
+			raw(t, path, tt.spoil)
+			c.Pass(time.Hour)
+			allow := []string{netdb.RowsAreReadable, netdb.RowsHaveTheirLast}
+			b = OpenAt(t, path, opts, allow...)
+			if bad := b.Info().Unreadable; len(bad) != 1 {
+				t.Fatalf("unreadable rows: %+v", bad)
+			}
+			wish := netdb.Owner{PoolUID: p.UID, UID: "wish", Interface: "eth0"}
+			for a := netip.MustParseAddr("10.8.64.2"); a != netip.MustParseAddr("10.8.64.7"); a = a.Next() {
+				good := strings.Contains(tt.given, a.String())
+				if b.Place(a).Usable != good {
+					t.Errorf("%s is %+v", a, b.Place(a))
+				}
+				if slices.Contains(b.Upcoming(p.UID, 8, Policy), a) && !good {
+					t.Errorf("%s is offered next", a)
+				}
+				if cand, err := b.PickAddr(wish, a, Policy); good != (err == nil) || !good && !errors.Is(err, netdb.ErrTaken) {
+					t.Errorf("a wish for %s: %v", a, err)
+				} else if good {
+					b.Drop(cand)
+				}
+			}
+			own, ok := b.PickOwn(cools.Owner())
+			if ok != strings.Contains(tt.given, cools.Addr.String()) {
+				t.Errorf("its former owner is offered %s: %v", cools.Addr, ok)
+			}
+			if ok {
+				b.Drop(own)
+			}
+			var given []string
+			for i := range 5 {
+				if l, err := TryReserve(b, p, fmt.Sprint("new", i), Policy); err == nil {
+					given = append(given, l.Addr.String())
+				}
+			}
+			if got := strings.Join(given, " "); got != tt.given {
+				t.Errorf("handed out %s, want %s", got, tt.given)
+			}
+			Close(t, b, allow...)
+		})
+	}
+}
+
 // L15: a second opener of the same book is refused and told who has it; a
 // lock file left behind blocks nobody.
 func TestL15SecondOpenerIsRefused(t *testing.T) {
@@ -133,15 +198,67 @@ func TestL15SecondOpenerIsRefused(t *testing.T) {
 	OpenAt(t, path, Options())
 }
 
+// files lists a folder.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// A file beside a foreign one that is named like a lock is somebody's, too.
+func TestAForeignLockIsLeftAsItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passwd")
+	for name, text := range map[string]string{path: "root:x:0:0\n", path + ".lock": "4711 and more"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := netdb.Open(path, Options())
+	wantErr(t, err, netdb.ErrNotABook)
+	if text, err := os.ReadFile(path + ".lock"); err != nil || string(text) != "4711 and more" {
+		t.Errorf("the file beside it is %q, %v", text, err)
+	}
+}
+
+// A reader is refused while somebody has the book open, and told who; it
+// makes no lock of its own, and does without one where there is none.
+func TestL15ReaderMakesNoLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	opts := Options()
+	opts.ReadOnly = true
+	_, err := netdb.Open(path, opts)
+	if !errors.Is(err, netdb.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("a reader beside the owner: %v", err)
+	}
+	Close(t, b)
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	OpenAt(t, path, opts)
+	if slices.Contains(files(t, filepath.Dir(path)), "book.db.lock") {
+		t.Error("the reader made a lock")
+	}
+}
+
 // Files that are no book of ours, or newer than this build, are refused by
 // name and left as they are.
 func TestOpenRefusesWhatIsNotItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	text, other, newer, cut := filepath.Join(dir, "text"), filepath.Join(dir, "other.db"), filepath.Join(dir, "newer.db"), filepath.Join(dir, "cut.db")
+	unmarked := filepath.Join(dir, "unmarked.db")
 	if err := os.WriteFile(text, []byte("dear diary, this is a text of more than one hundred bytes, which is what a header of SQLite would take"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	raw(t, other, `CREATE TABLE t (x); PRAGMA user_version = 3; PRAGMA application_id = 77`)
+	raw(t, unmarked, `CREATE TABLE t (x)`)
 	for _, path := range []string{newer, cut} {
 		b := OpenAt(t, path, Options())
 		Pool(t, b, "default", "10.8.64.0/24")
@@ -156,17 +273,27 @@ func TestOpenRefusesWhatIsNotItsOwn(t *testing.T) {
 	if err := os.WriteFile(cut, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]error{text: netdb.ErrNotABook, other: netdb.ErrNotABook, newer: netdb.ErrNewerSchema, cut: netdb.ErrDamaged} {
+	for path, want := range map[string]error{text: netdb.ErrNotABook, other: netdb.ErrNotABook,
+		unmarked: netdb.ErrNotABook, newer: netdb.ErrNewerSchema, cut: netdb.ErrDamaged} {
 		before, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = netdb.Open(path, Options())
-		if !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v, want %v", path, err, want)
-		}
-		if after, _ := os.ReadFile(path); string(after) != string(before) {
-			t.Errorf("%s was changed by the refusal", path)
+		beside := files(t, dir)
+		for _, readOnly := range []bool{false, true} {
+			opts := Options()
+			opts.ReadOnly = readOnly
+			_, err = netdb.Open(path, opts)
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v, want %v", path, err, want)
+			}
+			if after, _ := os.ReadFile(path); string(after) != string(before) {
+				t.Errorf("%s was changed by the refusal", path)
+			}
+			// SQLite, which finds out about the cut one, may leave its log there.
+			if after := files(t, dir); path != cut && !slices.Equal(after, beside) {
+				t.Errorf("%s: the refusal, read-only %v, left %v of %v", path, readOnly, after, beside)
+			}
 		}
 	}
 	for field, spoil := range map[string]func(*netdb.Options){
@@ -182,6 +309,50 @@ func TestOpenRefusesWhatIsNotItsOwn(t *testing.T) {
 		if !errors.As(err, &fe) || fe.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// A book of another runner or machine opens, and says so.
+func TestIdentity(t *testing.T) {
+	for name, tt := range map[string]struct {
+		runner, machine       string // of the book
+		runnerNow, machineNow string
+		told                  []string // nothing: it is ours
+	}{
+		"the same":                {"r1", "m1", "r1", "m1", nil},
+		"another runner":          {"r1", "m1", "r2", "m1", []string{"r1", "r2"}},
+		"another machine":         {"r1", "m1", "r1", "m2", []string{"m1", "m2"}},
+		"a runner without a name": {"r1", "m1", "", "m1", nil},
+		"and on another machine":  {"r1", "m1", "", "m2", []string{"m1", "m2"}},
+		"a generated name":        {"", "m1", "", "m1", nil},
+		"a name that came later":  {"", "m1", "r1", "m1", []string{"r1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, opts := filepath.Join(t.TempDir(), "book.db"), Options()
+			opts.RunnerUID, opts.MachineID = tt.runner, tt.machine
+			b := OpenAt(t, path, opts)
+			if err := b.Identity(); err != nil {
+				t.Errorf("a new book: %v", err)
+			}
+			Close(t, b)
+			opts.RunnerUID, opts.MachineID = tt.runnerNow, tt.machineNow
+			err := OpenAt(t, path, opts).Identity()
+			if errors.Is(err, netdb.ErrIdentity) != (tt.told != nil) || tt.told == nil && err != nil {
+				t.Fatalf("told %v", err)
+			}
+			for _, word := range tt.told {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%v does not name %s", err, word)
+				}
+			}
+		})
+	}
+	path, opts := filepath.Join(t.TempDir(), "book.db"), Options()
+	opts.MachineID = "m1"
+	Close(t, OpenAt(t, path, opts))
+	raw(t, path, `UPDATE book SET machine_id = ''`)
+	if err := OpenAt(t, path, opts).Identity(); err != nil {
+		t.Errorf("a book made where no machine id was: %v", err)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of Open. Each refusal leaves the file untouched.
+// Errors of Open, but for ErrIdentity. Each refusal leaves the file untouched.
 var (
 	// ErrLocked means that another process has the book open.
 	ErrLocked = errors.New("the book is in use")
@@ -13,6 +13,9 @@ var (
 	ErrNotABook = errors.New("not a lease book of ipamd")
 	// ErrNewerSchema means that a newer ipamd wrote the book: upgrade ipamd.
 	ErrNewerSchema = errors.New("the book was written by a newer ipamd")
+	// ErrIdentity means that the book was made for another runner or on
+	// another machine. Open does not refuse it: see [Book.Identity].
+	ErrIdentity = errors.New("the book belongs to another runner")
 	// ErrDamaged means that SQLite's own check found the file broken.
 	ErrDamaged = errors.New("the book is damaged")
 )

@@ -415,6 +415,85 @@ func TestACandidateIsTakenOnce(t *testing.T) {
 	}
 }
 
+// What is offered stays offered, and the walk goes on where it was, when the
+// pool is described anew and when memory is thrown away and loaded again.
+func TestHoldsOutliveTheIndex(t *testing.T) {
+	for name, renew := range map[string]func(t *testing.T, b *netdb.Book, path string, bystander *netdb.Lease){
+		"the pool changes": func(t *testing.T, b *netdb.Book, _ string, _ *netdb.Lease) {
+			spec := b.Pools()[0].PoolSpec
+			spec.Exclude = []netdb.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.201")}}
+			if p, err := b.EnsurePool(ctx, allocator, spec); err != nil || p.Generation != 2 {
+				t.Fatal(p, err)
+			}
+		},
+		"memory is loaded again": func(t *testing.T, b *netdb.Book, path string, bystander *netdb.Lease) {
+			raw(t, path, `DELETE FROM leases WHERE id = '`+bystander.ID+`'`)
+			_, err := b.Bind(ctx, client, bystander.ID, netdb.Binding{Netns: "/x"})
+			wantErr(t, err, netdb.ErrStale)
+			if _, ok := b.At(bystander.Addr); ok {
+				t.Fatal("memory was not loaded again")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "book.db")
+			b := OpenAt(t, path, Options(), netdb.RowsHaveTheirLast)
+			p := Pool(t, b, "default", "10.8.64.0/24")
+			bystander, cools := Reserve(t, b, "bystander"), Cool(t, b, Reserve(t, b, "a"))
+			fresh, err := b.Pick(p.UID, Policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, ok := b.PickOwn(cools.Owner())
+			if !ok {
+				t.Fatal("its own address is not offered")
+			}
+			renew(t, b, path, bystander)
+			for _, c := range []netdb.Candidate{fresh, own} {
+				_, err := b.PickAddr(cools.Owner(), c.Addr, Policy)
+				wantErr(t, err, netdb.ErrTaken)
+			}
+			if again, ok := b.PickOwn(cools.Owner()); ok {
+				t.Errorf("%s is offered twice at once", again.Addr)
+			}
+			next, err := b.Pick(p.UID, Policy)
+			if err != nil || next.Addr != fresh.Addr.Next() {
+				t.Errorf("the walk goes on with %s, %v after %s", next.Addr, err, fresh.Addr)
+			}
+			for _, c := range []netdb.Candidate{fresh, own, next} {
+				b.Drop(c)
+			}
+		})
+	}
+}
+
+// A wish for an address that cools after somebody else waits for the whole
+// cooldown, however early exhaustion would give it; the former owner's does
+// not wait.
+func TestAWishWaitsForTheWholeCooldown(t *testing.T) {
+	c := NewClock()
+	b, p := openWith(t, c, "10.8.64.0/24")
+	cools := Cool(t, b, Reserve(t, b, "a"))
+	stranger := netdb.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
+	for _, at := range []struct {
+		since time.Duration
+		given bool
+	}{{0, false}, {Policy.CooldownMin, false}, {Policy.Cooldown - 1, false}, {Policy.Cooldown, true}} {
+		c.Pass(at.since - c.Since(cools.Since))
+		cand, err := b.PickAddr(stranger, cools.Addr, Policy)
+		if at.given != (err == nil) || !at.given && !errors.Is(err, netdb.ErrTaken) {
+			t.Errorf("after %v a stranger's wish: %v", at.since, err)
+		}
+		if err == nil {
+			b.Drop(cand)
+		}
+		if cand, err = b.PickAddr(cools.Owner(), cools.Addr, Policy); err != nil {
+			t.Errorf("after %v its own wish: %v", at.since, err)
+		}
+		b.Drop(cand)
+	}
+}
+
 // L5: a cancel that arrives first refuses the late allocate, also across a
 // restart; the next attempt works; after an hour the tombstone is gone.
 func TestL5CancelBeforeAllocate(t *testing.T) {

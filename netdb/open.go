@@ -80,13 +80,7 @@ func (o *Options) check() error {
 }
 
 func (b *Book) open() (err error) {
-	if _, err := os.Stat(b.path); b.opts.ReadOnly && err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err) // and leave no lock behind
-	}
-	if b.lock, err = lockBook(b.path); err != nil {
-		return err
-	}
-	if err := b.checkHeader(); err != nil {
+	if err := b.takeLock(); err != nil {
 		return err
 	}
 	if err := b.create(); err != nil {
@@ -146,6 +140,10 @@ func (b *Book) dsn(mode string, reader bool) string {
 	return "file:" + (&url.URL{Path: b.path}).EscapedPath() + "?" + q.Encode()
 }
 
+// headerSize is that of SQLite's file header and the header of the schema's
+// page behind it, in bytes.
+const headerSize = 108
+
 // checkHeader reads the first bytes of the file itself, before SQLite may
 // touch it: another application's file must stay as it is.
 func (b *Book) checkHeader() error {
@@ -157,7 +155,7 @@ func (b *Book) checkHeader() error {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
 	defer f.Close()
-	header := make([]byte, 100)
+	header := make([]byte, headerSize)
 	switch n, err := io.ReadFull(f, header); {
 	case err == io.EOF && n == 0 && !b.opts.ReadOnly:
 		return nil // made by hand, or a first start that died at once
@@ -165,7 +163,7 @@ func (b *Book) checkHeader() error {
 		return fmt.Errorf("open %s: %w: it is no SQLite file; give another path", b.path, ErrNotABook)
 	}
 	version, app := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
-	if app == 0 && version == 0 {
+	if tables := binary.BigEndian.Uint16(header[103:]); app == 0 && version == 0 && tables == 0 {
 		return nil // a first start that died before its migration; checkWhole looks closer
 	}
 	return b.checkStamp(int64(app), int64(version))
