@@ -27,7 +27,7 @@ type Config struct {
 	// current. It is called at each allocation and must be cheap.
 	Settle func(context.Context) error
 	// Gate returns nil when addresses may be given: an error is [ErrNotReady],
-	// [ErrBridge] or [ErrIdentity].
+	// [ErrBridge] or [netdb.ErrIdentity].
 	Gate func() error
 
 	Pool         string // the default pool's name

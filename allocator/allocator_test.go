@@ -53,7 +53,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 	}{
 		"not ready":        {func(c *Config) { c.Gate = func() error { return ErrNotReady } }, ErrNotReady},
 		"no bridge":        {func(c *Config) { c.Gate = func() error { return ErrBridge } }, ErrBridge},
-		"another's book":   {func(c *Config) { c.Gate = func() error { return ErrIdentity } }, ErrIdentity},
+		"another's book":   {func(c *Config) { c.Gate = func() error { return netdb.ErrIdentity } }, netdb.ErrIdentity},
 		"news cannot come": {func(c *Config) { c.Settle = func(context.Context) error { return cause } }, ErrEvidence},
 		"netns is silent":  {func(c *Config) { c.Board.Silence(census.Netns, cause) }, ErrEvidence},
 		"host is silent":   {func(c *Config) { c.Board.Silence(census.Host, cause) }, ErrEvidence},
@@ -161,7 +161,7 @@ func TestDualFailsWhole(t *testing.T) {
 	r, err := whileWaiting(t, a, Request{Sandbox: "second", Family: Dual}, last, func() {
 		a.Board.ReplaceScope(census.Netns, "ns2", []census.Sighting{{Addr: last, Port: "veth9"}})
 	})
-	if !errors.Is(err, netdb.ErrExhausted) && !errors.Is(err, ErrConflictLimit) {
+	if !errors.Is(err, netdb.ErrExhausted) {
 		t.Fatalf("the request got %+v, %v", r, err)
 	}
 	leases, _ := a.Book.Leases()

@@ -19,8 +19,6 @@ var (
 	// ErrBridge means that the bridge is missing, down, or without the
 	// pool's gateway. Nothing was reserved.
 	ErrBridge = errors.New("bridge is not ready")
-	// ErrIdentity means that the book belongs to another runner.
-	ErrIdentity = errors.New("the book belongs to another runner")
 )
 
 // A ConflictError ends an allocation that found only addresses in use.

@@ -88,13 +88,15 @@ func (b *Book) shut() error {
 
 func (b *Book) closeFiles() error {
 	var errs []error
+	// The last to close folds the log into the file, which a reader cannot.
+	if b.readers != nil {
+		errs = append(errs, b.readers.Close())
+	}
 	if b.conn != nil {
 		errs = append(errs, b.sql.close(), b.conn.Close())
 	}
-	for _, db := range []*sql.DB{b.writerDB, b.readers} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
+	if b.writerDB != nil {
+		errs = append(errs, b.writerDB.Close())
 	}
 	if b.lock != nil {
 		errs = append(errs, b.lock.Close())

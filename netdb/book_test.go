@@ -45,6 +45,9 @@ func TestBookSurvivesARestart(t *testing.T) {
 	}
 	epoch, rev := b.Epoch(), b.Rev()
 	Close(t, b)
+	if left, err := filepath.Glob(path + "-*"); err != nil || len(left) > 0 {
+		t.Errorf("a closed book left its log: %v, %v", left, err)
+	}
 	b = OpenAt(t, path, Options())
 	got, err := b.Lease(l.ID)
 	if err != nil || b.Epoch() != epoch || b.Rev() != rev {

@@ -30,6 +30,7 @@ type World struct {
 	Unreadable []netdb.Unreadable
 	ReadOnly   error // the book cannot be written
 	Unready    error // the bridge is not ready
+	Identity   error // the book belongs to another runner
 	Census     census.Census
 	Place      func(netip.Addr) netdb.Place
 	Strangers  func(*netdb.Lease, []census.Sighting) []census.Sighting
@@ -47,6 +48,10 @@ const nearCap = 0.8
 func Diagnose(w World) []Finding {
 	var out []Finding
 	add := func(f Finding) { out = append(out, f) }
+	if w.Identity != nil {
+		add(Finding{Kind: "identity_mismatch", Detail: w.Identity.Error(),
+			Mend: "give book.path a book of this runner's own, or book.runner_uid the book's name"})
+	}
 	if w.Unready != nil {
 		add(Finding{Kind: "bridge_not_ready", Detail: w.Unready.Error(), Mend: "mend the bridge, or set bridge.manage = true"})
 	}

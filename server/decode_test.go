@@ -81,7 +81,7 @@ func TestEverySentinel(t *testing.T) {
 		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrClosed": netdb.ErrClosed,
 		"allocator.ErrConflictLimit": allocator.ErrConflictLimit, "allocator.ErrEvidence": allocator.ErrEvidence,
 		"allocator.ErrNotReady": allocator.ErrNotReady, "allocator.ErrBridge": allocator.ErrBridge,
-		"allocator.ErrIdentity": allocator.ErrIdentity,
+		"netdb.ErrIdentity": netdb.ErrIdentity,
 	}
 	// Open's errors never reach a call.
 	atStart := []string{"netdb.ErrLocked", "netdb.ErrNotABook", "netdb.ErrNewerSchema", "netdb.ErrDamaged"}

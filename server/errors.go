@@ -38,7 +38,7 @@ func codeOf(err error) api.Code {
 		{allocator.ErrEvidence, api.EvidenceUnavailable},
 		{allocator.ErrNotReady, api.NotReady},
 		{allocator.ErrBridge, api.BridgeNotReady},
-		{allocator.ErrIdentity, api.IdentityMismatch},
+		{netdb.ErrIdentity, api.IdentityMismatch},
 		{netdb.ErrBusy, api.BookBusy},
 		{netdb.ErrReadOnly, api.BookReadonly},
 		{netdb.ErrClosed, api.NotReady},

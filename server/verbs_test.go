@@ -296,7 +296,7 @@ func TestAllocatorRefuses(t *testing.T) {
 		{"evidence", &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: "r"}}}, 503, api.EvidenceUnavailable, "silent"},
 		{"bridge", fmt.Errorf("rt0 is down: %w", allocator.ErrBridge), 503, api.BridgeNotReady, ""},
 		{"not ready", allocator.ErrNotReady, 503, api.NotReady, ""},
-		{"identity", allocator.ErrIdentity, 503, api.IdentityMismatch, ""},
+		{"identity", netdb.ErrIdentity, 503, api.IdentityMismatch, ""},
 		{"deadline", fmt.Errorf("reserve: %w", context.DeadlineExceeded), 504, api.DeadlineExceeded, ""},
 		{"unknown", fmt.Errorf("disk sda3 sector 7"), 500, api.Internal, ""},
 	} {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -297,6 +299,64 @@ func TestC7NoFalseConflicts(t *testing.T) {
 	}
 }
 
+// C8: who holds an address does not answer for it, or cannot be reached. The
+// address is not given all the same: another witness speaks.
+func TestC8SilentHoldersKeepTheirAddress(t *testing.T) {
+	for name, quieten := range map[string]func(*nstest.NS, *nstest.Port){
+		"it ignores ARP": func(_ *nstest.NS, p *nstest.Port) {
+			p.NS.Exec("sh", "-c", "echo 8 > /proc/sys/net/ipv4/conf/all/arp_ignore")
+		},
+		"its port is isolated": func(ns *nstest.NS, p *nstest.Port) {
+			ns.Exec("bridge", "link", "set", "dev", p.HostName, "isolated", "on", "learning", "off")
+		},
+		"its port listens for STP": func(ns *nstest.NS, p *nstest.Port) {
+			ns.Exec("ip", "link", "set", "rt0", "type", "bridge", "stp_state", "1", "forward_delay", "1500")
+			ns.Exec("ip", "link", "set", p.HostName, "down")
+			ns.Exec("ip", "link", "set", p.HostName, "up")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			quieten(w.ns, w.ns.Port("rt0", "10.8.64.2/24"))
+			notGiven(w)
+			if !seenBy(w, "10.8.64.2", "netns") {
+				t.Errorf("whois says %+v", w.whois("10.8.64.2").Witnesses)
+			}
+		})
+	}
+}
+
+// C8: so does a container whose cgroup is frozen.
+func TestC8FrozenContainerKeepsItsAddress(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d))
+		port := w.ns.Port("rt0", "10.8.64.2/24")
+		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("frozen", "10.8.64.2"), Netns: port.NS.Path()})
+		d.Pause(t, "default", "c1")
+		realtest.Eventually(t, wait, "the container to be seen frozen", func() bool {
+			for _, a := range w.whois("10.8.64.2").Witnesses {
+				if slices.ContainsFunc(a.Seen, func(s api.Sighting) bool { return s.Container == "c1" && s.Task == "paused" }) {
+					return true
+				}
+			}
+			return false
+		})
+		notGiven(w)
+	})
+}
+
+// notGiven allocates, and fails unless .2 is passed over and set aside.
+func notGiven(w *world) {
+	w.t.Helper()
+	r := w.give("a", "10.8.64.3")
+	if len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" || len(r.Skipped[0].Evidence) == 0 {
+		w.t.Errorf("skipped %+v", r.Skipped)
+	}
+	if got := w.state("10.8.64.2"); got != api.Quarantined {
+		w.t.Errorf("it is %s", got)
+	}
+}
+
 // A bound lease whose address the wire shows under somebody else is not
 // answered as if all were well, and is not taken from its sandbox either.
 func TestBoundLeaseInConflictIsHeldAndReported(t *testing.T) {
@@ -494,12 +554,21 @@ func TestL15SecondDaemonIsRefused(t *testing.T) {
 	}
 	w.give("a", "10.8.64.2")
 	w.stopDaemon()
-	// A socket file that nobody listens on.
-	stale, err := os.Create(w.cfg.Socket.Path + ".x")
+	// What a killed daemon leaves: a socket that nobody listens on, and a lock
+	// file that nobody has locked, with the pid of a process that is gone.
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.cfg.Socket.Path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	stale.SetUnlinkOnClose(false)
 	stale.Close()
+	if fi, err := os.Lstat(w.cfg.Socket.Path); err != nil || fi.Mode().Type() != os.ModeSocket {
+		t.Fatalf("there is no stale socket: %v, %v", fi, err)
+	}
+	const gone = 1 << 22 // above every pid that Linux gives
+	if err := os.WriteFile(w.cfg.Book.Path+".lock", fmt.Appendln(nil, gone), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	w.start()
 	w.give("b", "10.8.64.3")
 }

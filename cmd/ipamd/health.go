@@ -13,6 +13,9 @@ import (
 
 // gate tells the allocator whether addresses may be given.
 func (p *program) gate() error {
+	if err := p.book.Identity(); err != nil {
+		return err
+	}
 	if !p.counted.Load() {
 		return fmt.Errorf("%w: the first census is not done", allocator.ErrNotReady)
 	}
@@ -54,7 +57,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	// A failing Settle shows as silent witnesses in the census.
 	_ = p.bridge.Settle(ctx)
 	found := reconciler.Diagnose(reconciler.World{
-		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(),
+		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(), Identity: p.book.Identity(),
 		Census: p.board.Census(), Place: p.book.Place, Strangers: allocator.Strangers,
 		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: releasingMax, Now: netdb.Now(),
 	})
@@ -64,6 +67,10 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		if f.Addr.IsValid() {
 			out[i].Address = f.Addr.String()
 		}
+	}
+	for _, pool := range p.unnamed {
+		out = append(out, api.Finding{Kind: "pool_not_configured", Mend: mendUnnamed,
+			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -69,6 +70,22 @@ func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *probl
 	}
 	return false
 }
+
+// unnamed are the pools of the book that no spec is about.
+func unnamed(book []*netdb.Pool, specs []netdb.PoolSpec) []*netdb.Pool {
+	var out []*netdb.Pool
+	for _, p := range book {
+		if !slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool {
+			return s.Name == p.Name && s.Prefix.Addr().Is4() == p.Prefix.Addr().Is4()
+		}) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// mendUnnamed is what to do about one.
+const mendUnnamed = "put its [[pool]] back into ipamd's configuration"
 
 // spec reads the addresses of a pool. What they mean together is the book's
 // to check.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -34,6 +35,10 @@ type program struct {
 	started time.Time
 	netns   string // of the bridge; "" is the process's own. Tests set it.
 
+	socketMode fs.FileMode
+	socketGID  int           // -1 is the daemon's own
+	unnamed    []*netdb.Pool // in the book, but not in the configuration
+
 	board      *census.Board
 	metrics    *metrics
 	book       *netdb.Book
@@ -55,7 +60,8 @@ func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
-// a daemon that does not have its book. What was opened before an error is
+// a daemon that does not have its book. What this machine lacks for the
+// socket is found before there is a book. What was opened before an error is
 // closed again.
 func (p *program) open(ctx context.Context) (err error) {
 	defer func() {
@@ -64,7 +70,7 @@ func (p *program) open(ctx context.Context) (err error) {
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		p.openBook, p.openBridge, p.openRuntime, p.openAllocator, p.openReconciler, p.openServer,
+		p.socketAccess, p.openBook, p.openBridge, p.openRuntime, p.openAllocator, p.openReconciler, p.openServer,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -86,6 +92,14 @@ func (p *program) close() error {
 
 func (p *program) onClose(fn func() error) { p.closers = append(p.closers, fn) }
 
+func (p *program) socketAccess(context.Context) (err error) {
+	if p.socketMode, err = p.cfg.Socket.fileMode(); err != nil {
+		return err
+	}
+	p.socketGID, err = p.cfg.Socket.gid()
+	return err
+}
+
 func (p *program) openBook(ctx context.Context) (err error) {
 	p.metrics = newMetrics()
 	opts := p.cfg.bookOptions()
@@ -99,9 +113,16 @@ func (p *program) openBook(ctx context.Context) (err error) {
 		return err
 	}
 	for _, spec := range specs {
-		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); err != nil {
-			return fmt.Errorf("pool %s of the configuration: %w", spec.Name, err)
+		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); errors.Is(err, netdb.ErrPoolNotEmpty) {
+			return fmt.Errorf("configuration: %w; set its prefix back, or give the new prefix a pool of another name", err)
+		} else if err != nil {
+			return fmt.Errorf("configuration: %w", err)
 		}
+	}
+	p.unnamed = unnamed(p.book.Pools(), specs)
+	for _, pool := range p.unnamed {
+		p.log.Warn("the configuration does not name a pool of the book; it is kept as it was",
+			"pool", pool.Name, "prefix", pool.Prefix, "next", mendUnnamed)
 	}
 	for _, u := range p.book.Info().Unreadable {
 		p.log.Error("row of the book cannot be read; its address is not given", "row", u.Row, "reason", u.Reason)
@@ -187,15 +208,7 @@ func (p *program) openServer(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	mode, err := c.fileMode()
-	if err != nil {
-		return err
-	}
-	gid, err := c.gid()
-	if err != nil {
-		return err
-	}
-	if p.listener, err = server.Listen(c.Path, mode, gid); err != nil {
+	if p.listener, err = server.Listen(c.Path, p.socketMode, p.socketGID); err != nil {
 		return err
 	}
 	p.onClose(func() error {

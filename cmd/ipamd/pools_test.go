@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A pool that the configuration no longer names is told at the start and by
+// doctor, by its name, and its leases stay.
+func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Pools = append(c.Pools, poolConfig{Name: "old", Prefix: "10.9.0.0/24", Gateway: noGateway})
+	})
+	given, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Pool: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.findings(); slices.Contains(got, "pool_not_configured") {
+		t.Errorf("while it is named: %v", got)
+	}
+	w.stopDaemon()
+	w.cfg.Pools = w.cfg.Pools[:1]
+	w.start()
+	wants(t, "log", w.log.String(), "the configuration does not name a pool", "pool=old", "10.9.0.0/24", "next=")
+	d, err := w.client.Doctor(ctx)
+	if err != nil || len(d.Findings) != 1 || d.Findings[0].Kind != "pool_not_configured" || !strings.Contains(d.Findings[0].Detail, "pool old") {
+		t.Errorf("doctor: %+v, %v", d, err)
+	}
+	if l, err := w.client.Lease(ctx, given.Leases[0].ID); err != nil || l.Lease.State != api.Reserved {
+		t.Errorf("its lease: %+v, %v", l, err)
+	}
+}
+
+// A prefix that cannot change says what can be done, and that can be done.
+func TestPrefixOfAPoolInUse(t *testing.T) {
+	w := newWorld(t)
+	w.give("a", "10.8.64.2")
+	w.stopDaemon()
+	w.cfg.Pools[0].Prefix = "10.9.0.0/24"
+	err := w.newProgram().open(ctx)
+	if !errors.Is(err, netdb.ErrPoolNotEmpty) {
+		t.Fatalf("open: %v", err)
+	}
+	wants(t, "error", err.Error(), "pool default", "10.8.64.0/24", "set its prefix back", "another name")
+	w.cfg.Pools[0].Name = "new"
+	w.ns.AddAddr("rt0", "10.9.0.1/24")
+	w.start()
+	w.give("b", "10.9.0.2")
+}
+
+// A group that this machine does not have is found before there is a book.
+func TestMissingGroupLeavesNoBook(t *testing.T) {
+	w := prepare(t)
+	w.cfg.Socket.Group = "no-such-group"
+	err := w.newProgram().open(ctx)
+	if err == nil {
+		t.Fatal("it opened")
+	}
+	wants(t, "error", err.Error(), "socket.group", "groupadd --system no-such-group")
+	for _, path := range []string{w.cfg.Book.Path, w.cfg.Book.Path + ".lock"} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", path, err)
+		}
+	}
+}
