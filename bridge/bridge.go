@@ -21,7 +21,10 @@ type Config struct {
 	MTU      int            // bytes, wanted when Manage; 0 leaves it alone
 	Every    time.Duration  // between whole readings, the backstop of Run; 0 is 30 s
 	Board    *census.Board  // where the witnesses post
-	Log      *slog.Logger   // nil is silence
+	// ProbeWindow is how long who answered a probe once may keep silent after
+	// a later one; 0 is 1 s.
+	ProbeWindow time.Duration
+	Log         *slog.Logger // nil is silence
 }
 
 // A Bridge watches one Linux bridge, and keeps it as it should be when it
@@ -56,7 +59,9 @@ type Bridge struct {
 	spaces     map[int]*space
 	neighbours map[netip.Addr]*neighbour
 	byMAC      map[string]map[netip.Addr]bool
-	unnamed    bool // a namespace came since names were looked up
+	unnamed    bool                     // a namespace came since names were looked up
+	heard      map[netip.Addr]origin    // whose answers to probes are on the board
+	doubts     map[netip.Addr]time.Time // of those, who was asked again since, and when
 
 	// What must be read again before memory is as of now.
 	lost            bool // everything
@@ -85,8 +90,12 @@ func Open(cfg Config) (*Bridge, error) {
 	if cfg.Every == 0 {
 		cfg.Every = 30 * time.Second
 	}
+	if cfg.ProbeWindow == 0 {
+		cfg.ProbeWindow = time.Second
+	}
 	b := &Bridge{
 		cfg:       cfg,
+		heard:     make(map[netip.Addr]origin),
 		netns:     newReport(cfg, census.Netns),
 		host:      newReport(cfg, census.Host),
 		neighbour: newReport(cfg, census.Neighbour),
@@ -167,6 +176,7 @@ func (b *Bridge) forget() {
 	b.linksAgain = make(map[int]bool)
 	b.spacesAgain = make(map[int]bool)
 	b.neighboursAgain = make(map[netip.Addr]bool)
+	b.doubts = make(map[netip.Addr]time.Time) // who answers now is not heard
 	b.lost = true
 }
 

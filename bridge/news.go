@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -78,13 +79,13 @@ func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
 		case err != nil:
 			return fmt.Errorf("read kernel news: %w", err)
 		}
-		nsid := origin(n.oob[:oobSize])
+		nsid := sender(n.oob[:oobSize])
 		eachMessage(n.buf[:size], func(h header, body []byte) { take(nsid, h, body) })
 	}
 }
 
-// origin is the namespace that a message comes from: noSpace for the own one.
-func origin(oob []byte) int {
+// sender is the namespace that a message comes from: noSpace for the own one.
+func sender(oob []byte) int {
 	for len(oob) >= unix.CmsgLen(4) {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
@@ -110,7 +111,9 @@ func (b *Bridge) listening() []unix.PollFd {
 
 // drain takes in all news and notes what is to be read again.
 func (b *Bridge) drain() {
+	now := time.Now()
 	if n, err := unix.Poll(b.listening(), 0); n == 0 && err == nil {
+		b.expireAnswers(now)
 		return
 	}
 	for _, fd := range []int{b.news.links, b.news.neighbours} {
@@ -128,6 +131,7 @@ func (b *Bridge) drain() {
 		}
 	}
 	b.probe.read(b.answered)
+	b.expireAnswers(now)
 }
 
 // hear notes what one message is about. It is not believed: between its

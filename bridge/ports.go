@@ -43,6 +43,7 @@ func (b *Bridge) listPorts() error {
 		index, _ := strconv.Atoi(known)
 		return b.ports[index] != nil
 	})
+	b.dropAnswersFrom(func(o origin) bool { return o.port != 0 && b.ports[o.port] == nil })
 	return nil
 }
 
@@ -112,7 +113,7 @@ func (b *Bridge) dropPort(index int) {
 			b.neighboursAgain[addr] = true
 		}
 	}
-	b.dropAnswersBy(p.link.name)
+	b.dropAnswersFrom(func(o origin) bool { return o.port == index })
 }
 
 // enter notes that a port leads to a namespace, which is to be read.

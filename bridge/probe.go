@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ipamd/ipamd/census"
 )
 
 // A prober asks the wire who has an address, in both families.
@@ -104,53 +102,45 @@ func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
 	}
 }
 
+// missed reports whether answers got lost since the last call because they
+// were not read in time. That it cannot be told counts as a loss.
+func (p *prober) missed() (lost bool) {
+	for _, w := range []*wire{p.arp, p.ndp} {
+		stats, err := unix.GetsockoptTpacketStats(w.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		lost = lost || err != nil || stats.Drops != 0
+	}
+	return lost
+}
+
 // Probe sends one ARP probe (RFC 5227, section 2.1.1) or neighbour
 // solicitation (RFC 4861, section 4.3) for addr, and does not wait. An answer
 // lands on the board with the next [Bridge.Settle], or by itself while
 // [Bridge.Run] runs; one from a container on this host is there when Probe
 // returns. The frame never claims the address. On a bridge without carrier,
 // which is one without a live port, it reaches nobody and is no error.
+//
+// An address that answered before stays seen until it kept silent for
+// Config.ProbeWindow after a question that surely reached it, or until its
+// port or the bridge goes. A probe that could not be sent changes nothing.
 func (b *Bridge) Probe(addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	if !counts(addr) {
 		return fmt.Errorf("probe %v: not an address that a neighbour can have", addr)
 	}
 	var p *prober
-	err := b.locked(func() error { p = b.probe; return nil })
+	err := b.locked(func() error {
+		p = b.probe
+		b.doubt(addr) // before: a local answer may be read before ask returns
+		return nil
+	})
 	if err == nil {
 		err = p.ask(addr) // without the lock: it takes a while on many ports
+		b.mu.Lock()
+		b.doubtSince(addr, err == nil)
+		b.mu.Unlock()
 	}
 	if err != nil {
 		return fmt.Errorf("probe %v: %w", addr, err)
 	}
 	return nil
-}
-
-// ClearProbe takes the answers for addr off the board: it was asked again,
-// and nobody spoke.
-func (b *Bridge) ClearProbe(addr netip.Addr) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.answers.drop(addr.Unmap().WithZone("").String())
-}
-
-// answered posts an answer, with the port that it came by.
-func (b *Bridge) answered(addr netip.Addr, mac net.HardwareAddr) {
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: mac.String()}
-	if b.link != nil {
-		if f, err := b.kernel.forwarding(b.link.index, b.link.vlan, mac); err == nil && b.ports[f.index] != nil {
-			s.Port = b.ports[f.index].link.name
-		}
-	}
-	b.answers.see(addr.String(), []census.Sighting{s})
-}
-
-// dropAnswersBy takes the answers that came by a port off the board: the port
-// is gone, and who answered with it.
-func (b *Bridge) dropAnswersBy(port string) {
-	for scope, seen := range b.answers.scopes {
-		if seen[0].Port == port {
-			b.answers.drop(scope)
-		}
-	}
 }

@@ -30,6 +30,9 @@ func (b *Bridge) look() error {
 		b.lost = true // nothing that is known is about this one
 	}
 	b.link = l
+	if b.isThere() {
+		b.dropAnswersFrom(func(o origin) bool { return o.bridge != l.index })
+	}
 	if err := b.probe.aim(l); err != nil {
 		b.lookAgain = true
 		b.unready("no probe can be sent on "+b.cfg.Name, err)

@@ -288,7 +288,6 @@ func TestC5Close(t *testing.T) {
 	if err := v.Run(ctx); err != nil {
 		t.Errorf("run: %v", err)
 	}
-	v.ClearProbe(netip.MustParseAddr("10.8.0.9"))
 }
 
 func TestNothingIsKnownBeforeTheFirstReading(t *testing.T) {

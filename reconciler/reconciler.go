@@ -19,10 +19,10 @@ type Book interface {
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
 }
 
-// A Prober asks the wire for one address again.
+// A Prober asks the wire for one address again. The answer comes to the board
+// by itself, and so does its end, when later questions stay without one.
 type Prober interface {
 	Probe(addr netip.Addr) error
-	ClearProbe(addr netip.Addr) // forget what it answered before
 }
 
 // Config makes a Reconciler. Every field is needed.
@@ -42,6 +42,7 @@ type Config struct {
 type Reconciler struct {
 	Config
 	dark map[string]darkness
+	last netip.Addr // that was probed; the next pass goes on behind it
 }
 
 // New returns a Reconciler, or says what is missing.
@@ -102,14 +103,15 @@ func (r *Reconciler) seen() map[netip.Addr]bool {
 // Pass compares once and lets quarantined addresses cool that have been dark
 // long enough.
 func (r *Reconciler) Pass(ctx context.Context) error {
-	if err := r.probe(ctx); err != nil {
+	book := r.Book.InState(netdb.Quarantined)
+	unasked, err := r.probe(ctx, book)
+	if err != nil {
 		return err
 	}
-	book := r.Book.InState(netdb.Quarantined)
 	if err := r.Settle(ctx); err != nil {
 		return fmt.Errorf("read the kernel: %w", err)
 	}
-	actions, dark := quarantined(book, r.Board.Census(), r.dark, r.Quarantine, r.Now())
+	actions, dark := quarantined(book, r.Board.Census(), unasked, r.dark, r.Quarantine, r.Now())
 	r.dark = dark
 	var errs []error
 	for _, a := range actions {
@@ -126,37 +128,33 @@ func (r *Reconciler) Pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// probe asks the wire again for every quarantined address that a probe saw,
-// and waits out the window: an answer of before says nothing about now. They
-// are quarantined, so nobody is given one in between.
-func (r *Reconciler) probe(ctx context.Context) error {
-	asked := false
-	for _, l := range r.Book.InState(netdb.Quarantined) {
-		if !probed(r.Board.About(l.Addr).Seen) {
-			continue
-		}
-		r.Prober.ClearProbe(l.Addr)
-		if err := r.Prober.Probe(l.Addr); err != nil {
-			return fmt.Errorf("probe %s: %w", l.Addr, err)
-		}
-		asked = true
+// probe asks the wire again for every quarantined address that a probe has
+// told about, and waits out the window. They are quarantined, so nobody is
+// given one in between. It returns those that could not be asked about: of
+// them this pass knows nothing.
+func (r *Reconciler) probe(ctx context.Context, book []*netdb.Lease) (unasked map[netip.Addr]bool, err error) {
+	ask, wait := toProbe(book, r.Board.About, r.last)
+	unasked = make(map[netip.Addr]bool)
+	for _, a := range wait {
+		unasked[a] = true
 	}
-	if !asked {
-		return nil
+	var unsent error
+	for _, a := range ask {
+		r.last = a
+		if err := r.Prober.Probe(a); err != nil {
+			unasked[a], unsent = true, err
+		}
+	}
+	if unsent != nil {
+		r.Log.Warn("quarantined addresses could not be asked about", "err", unsent)
+	}
+	if len(ask) == 0 {
+		return unasked, nil
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-time.After(r.Window):
-		return nil
+		return unasked, nil
 	}
-}
-
-func probed(seen []census.Sighting) bool {
-	for _, s := range seen {
-		if s.Witness == census.Probe {
-			return true
-		}
-	}
-	return false
 }

@@ -1,0 +1,143 @@
+package bridge
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// nested makes a guest that only a probe can see: rt0 - port - a bridge inside
+// a namespace - a second namespace, which has the address.
+func nested(t *testing.T, ns *nstest.NS, cidr string) (outer, inner *nstest.Port) {
+	t.Helper()
+	outer = ns.Port("rt0")
+	nl := outer.NS.Netlink()
+	outer.NS.Bridge("br0")
+	// Each namespace counts its MACs from one; here they share a wire.
+	for name, mac := range map[string]net.HardwareAddr{"br0": {2, 0, 0, 0, 0xb, 1}, "eth0": {2, 0, 0, 0, 0xb, 2}} {
+		l, err := nl.LinkByName(name)
+		if err == nil {
+			err = nl.LinkSetHardwareAddr(l, mac)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	outer.NS.Exec("ip", "link", "set", "eth0", "master", "br0")
+	return outer, outer.NS.Port("br0", cidr)
+}
+
+// later lets the time pass that who was asked may keep silent.
+func (v *view) later() {
+	v.t.Helper()
+	v.settle()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.expireAnswers(time.Now().Add(v.cfg.ProbeWindow))
+}
+
+// C2: who is seen by a probe alone is let go when a later probe stays without
+// an answer for the window, though its port stays; while it answers it is
+// seen throughout.
+func TestC2AnswersExpire(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, addr, cidr string }{
+		{"v4", "10.8.0.7", "10.8.0.7/24"},
+		{"v6", "fd00:8::7", "fd00:8::7/64"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+			_, inner := nested(t, ns, c.cidr)
+			v := open(t, ns, func(cfg *Config) { cfg.ProbeWindow = 20 * time.Millisecond })
+			probeUntilSeen(t, v, c.addr, "probe")
+			v.later()
+			v.expect(c.addr, "probe") // nobody asked again
+			for range 3 {
+				v.probe(c.addr)
+				v.later()
+				v.expect(c.addr, "probe")
+			}
+			inner.DelAddr(c.cidr)
+			v.settle()
+			v.expect(c.addr, "probe")
+			v.probe(c.addr)
+			realtest.Eventually(t, 10*time.Second, "its end", func() bool { return v.who(c.addr) == "" })
+			inner.AddAddr(c.cidr)
+			probeUntilSeen(t, v, c.addr, "probe")
+		})
+	}
+}
+
+// A question that was not sent, or may not have arrived, or whose answer may
+// have been lost, ends nothing.
+func TestSilenceThatProvesNothing(t *testing.T) {
+	t.Parallel()
+	const addr = "10.8.0.7"
+	for name, ask := range map[string]func(*view, *nstest.NS, *nstest.Port){
+		"the bridge is down": func(v *view, ns *nstest.NS, _ *nstest.Port) {
+			ns.Exec("ip", "link", "set", "rt0", "down")
+			v.ask(addr)
+		},
+		"its port has no carrier": func(v *view, _ *nstest.NS, p *nstest.Port) {
+			p.NS.Exec("ip", "link", "set", "eth0", "down")
+			v.ask(addr)
+		},
+		"its port was down meanwhile": func(v *view, ns *nstest.NS, p *nstest.Port) {
+			v.ask(addr)
+			ns.Exec("ip", "link", "set", p.HostName, "down")
+			ns.Exec("ip", "link", "set", p.HostName, "up")
+		},
+		"the sockets were opened again": func(v *view, _ *nstest.NS, _ *nstest.Port) {
+			v.ask(addr)
+			if err := v.openAgain(); err != nil {
+				v.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24")
+			outer, inner := nested(t, ns, addr+"/24")
+			v := open(t, ns)
+			probeUntilSeen(t, v, addr, "probe")
+			inner.DelAddr(addr + "/24")
+			ask(v, ns, outer)
+			v.later()
+			v.expect(addr, "probe")
+		})
+	}
+}
+
+// ask is a probe that may not get out.
+func (v *view) ask(addr string) { _ = v.Probe(netip.MustParseAddr(addr)) }
+
+// Answers belong to the bridge that they came over: another one of the same
+// name knows nothing of them.
+func TestAnswersGoWithTheBridge(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	nested(t, ns, "10.8.0.7/24")
+	v := open(t, ns)
+	probeUntilSeen(t, v, "10.8.0.7", "probe")
+	ns.Exec("ip", "link", "del", "rt0")
+	v.settle()
+	if !v.seen("10.8.0.7") {
+		t.Error("without the bridge nothing is known, yet the answer is gone")
+	}
+	v.allSilent("missing")
+	ns.Bridge("rt0", "10.8.0.1/24")
+	if err := v.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "")
+	v.noneSilent()
+}
