@@ -1,0 +1,111 @@
+package reconciler
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func evidenceOf(witnesses ...census.Witness) json.RawMessage {
+	var seen []census.Sighting
+	for _, w := range witnesses {
+		seen = append(seen, census.Sighting{Addr: two, Witness: w})
+	}
+	b, err := json.Marshal(seen)
+	if err != nil {
+		panic(err) // sightings always marshal
+	}
+	return b
+}
+
+// Who is asked about: whom a probe has told about, then or now.
+func TestWhoIsAskedAbout(t *testing.T) {
+	unseen := func(netip.Addr) census.Answer { return census.Answer{} }
+	answers := func(netip.Addr) census.Answer {
+		return census.Answer{Seen: []census.Sighting{{Witness: census.Neighbour}, {Witness: census.Probe}}}
+	}
+	for name, tt := range map[string]struct {
+		evidence json.RawMessage
+		about    func(netip.Addr) census.Answer
+		state    netdb.State
+		asked    bool
+	}{
+		"a probe saw it then":             {evidenceOf(census.Probe), unseen, netdb.Quarantined, true},
+		"a probe among others":            {evidenceOf(census.Netns, census.Probe), unseen, netdb.Quarantined, true},
+		"a probe sees it now":             {evidenceOf(census.Netns), answers, netdb.Quarantined, true},
+		"another witness saw it":          {evidenceOf(census.Netns), unseen, netdb.Quarantined, false},
+		"evidence that cannot be read":    {json.RawMessage(`{"witness":7}`), unseen, netdb.Quarantined, false},
+		"an operator set it aside":        {evidenceOf(operator), answers, netdb.Quarantined, false},
+		"it is bound":                     {evidenceOf(census.Probe), answers, netdb.Bound, false},
+		"without evidence and unseen now": {nil, unseen, netdb.Quarantined, false},
+	} {
+		ask, wait := toProbe([]*netdb.Lease{{Addr: two, State: tt.state, Evidence: tt.evidence}}, tt.about, netip.Addr{})
+		if (len(ask) == 1) != tt.asked || len(wait) != 0 {
+			t.Errorf("%s: asks %v, lets %v wait", name, ask, wait)
+		}
+	}
+}
+
+// The questions of a pass are bounded, and every address has its turn before
+// one has its second.
+func TestTurnsGoAround(t *testing.T) {
+	const n = 2*probesMost + 10
+	var book []*netdb.Lease
+	for i, a := 0, two; i < n; i, a = i+1, a.Next() {
+		book = append(book, &netdb.Lease{Addr: a, State: netdb.Quarantined, Evidence: evidenceOf(census.Probe)})
+	}
+	times := make(map[netip.Addr]int)
+	var last netip.Addr
+	for pass := range 9 {
+		ask, wait := toProbe(book, func(netip.Addr) census.Answer { return census.Answer{} }, last)
+		if len(ask) != probesMost || len(ask)+len(wait) != n {
+			t.Fatalf("pass %d asks about %d, lets %d wait", pass, len(ask), len(wait))
+		}
+		for _, a := range ask {
+			times[a]++
+			last = a
+		}
+		for _, l := range book {
+			if fair := (pass + 1) * probesMost / n; times[l.Addr] < fair || times[l.Addr] > fair+1 {
+				t.Fatalf("after pass %d %s was asked about %d times", pass, l.Addr, times[l.Addr])
+			}
+		}
+	}
+}
+
+// A pass that could not ask about an address counts for nothing, and takes
+// nothing back.
+func TestAnUnaskedAddressIsNotDark(t *testing.T) {
+	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: evidenceOf(census.Probe)}}
+	unasked := map[netip.Addr]bool{two: true}
+	var known map[string]darkness
+	for _, p := range []struct {
+		at      time.Duration
+		unasked map[netip.Addr]bool
+		ends    bool
+	}{{0, nil, false}, {5, unasked, false}, {10, nil, false}, {20, unasked, false}, {25, unasked, false}, {30, nil, true}} {
+		var actions []clear
+		actions, known = quarantined(q, dark(), p.unasked, known, enough, after(p.at*time.Minute))
+		if (len(actions) == 1) != p.ends {
+			t.Errorf("after %d minutes: %d actions", p.at, len(actions))
+		}
+	}
+}
+
+// What an operator set aside, or nobody knows why, stays set aside.
+func TestAnOperatorsQuarantineStands(t *testing.T) {
+	for _, evidence := range []json.RawMessage{evidenceOf(operator), evidenceOf(census.Netns, operator), json.RawMessage(`7`)} {
+		q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: evidence}}
+		var known map[string]darkness
+		for i := range 10 {
+			var actions []clear
+			if actions, known = quarantined(q, dark(), nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {
+				t.Errorf("%s ended after %d hours", evidence, i)
+			}
+		}
+	}
+}
