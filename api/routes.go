@@ -83,7 +83,7 @@ func Endpoints() []Endpoint {
 		{VerbQuarantine, "POST", "/v1/addresses/{ip}/quarantine", Admin, true, nil, mutation(
 			NotFound, NotInPool, AddressTaken, AddressQuarantined, StateNotAllowed)},
 		{VerbClear, "POST", "/v1/addresses/{ip}/clear", Admin, true, nil, mutation(
-			NotFound, NotInPool, StateNotAllowed)},
+			NotFound, NotInPool, StateNotAllowed, EvidenceUnavailable)},
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
 			[]string{"address", "sandbox", "lease", "since", "limit"}, reading()},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},

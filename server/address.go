@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -129,6 +130,7 @@ const operator = census.Witness(netdb.ByOperator)
 
 // clear lets a quarantined address cool, unless somebody is seen on it: the
 // next pass would set it aside again, and "done" would be a lie until then.
+// Nor while a witness that must answer is silent: unknown is not gone.
 func (s *Server) clear(c *call) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
@@ -138,8 +140,12 @@ func (s *Server) clear(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if l, ok := s.cfg.Book.At(addr); ok && l.State == netdb.Quarantined {
-		if a := s.cfg.Witnesses.About(addr); len(a.Seen) > 0 {
+		a := s.cfg.Witnesses.About(addr)
+		if len(a.Seen) > 0 {
 			return 0, nil, &seenError{a.Seen}
+		}
+		if _, silent := a.KernelSilent(); silent {
+			return 0, nil, &allocator.EvidenceError{Silent: a.Silent}
 		}
 	}
 	ctx, cancel := c.context(s)
