@@ -365,19 +365,7 @@ func TestBusyBookAnswersAfterTheDeadline(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
 	p := Pool(t, b, "default", "10.8.64.0/24")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockOut(t, path)
 	rev := b.Rev()
 	c, err := b.Pick(p.UID, Policy)
 	if err != nil {
@@ -390,9 +378,7 @@ func TestBusyBookAnswersAfterTheDeadline(t *testing.T) {
 		t.Errorf("while locked: %v", err)
 	}
 	b.Drop(c)
-	if _, err := conn.ExecContext(ctx, `ROLLBACK`); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if l := Reserve(t, b, "b"); l.Rev != rev+1 {
 		t.Errorf("the request that was refused left something: revision %d after %d", l.Rev, rev)
 	}

@@ -58,19 +58,7 @@ func TestTheTurnIsHandedOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
 	p := Pool(t, b, "default", "10.8.64.0/24")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	other, err := db.Conn(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	if _, err := other.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockOut(t, path)
 	reserve := func(ctx context.Context, name string) error {
 		c, err := b.Pick(p.UID, Policy)
 		if err != nil {
@@ -100,13 +88,36 @@ func TestTheTurnIsHandedOn(t *testing.T) {
 		wg.Go(func() { patient[i] = reserve(ctx, "patient-"+string(rune('a'+i))) })
 	}
 	hasty.Wait()
-	if _, err := other.ExecContext(ctx, `ROLLBACK`); err != nil {
-		t.Error(err)
-	}
+	unlock()
 	wg.Wait()
 	for i, err := range patient {
 		if err != nil {
 			t.Errorf("patient caller %d: %v", i, err)
+		}
+	}
+}
+
+// lockOut takes the book's write lock from another connection, as another
+// process would, and returns what gives it back.
+func lockOut(t *testing.T, path string) (unlock func()) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if _, err := conn.ExecContext(ctx, `ROLLBACK`); err != nil {
+			t.Error(err)
 		}
 	}
 }
