@@ -94,7 +94,7 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, chan
 	if err != nil {
 		t.Fatal(err)
 	}
-	// first holds up the writer until it is told to go on.
+	// first holds up the commit until it is told to go on.
 	waits, goOn := make(chan struct{}), make(chan struct{})
 	wave := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(wave) // or the book could not be closed
@@ -116,7 +116,7 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, chan
 		got <- answer{r, err}
 	}()
 	offered := time.Now()
-	realtest.Eventually(t, 10*time.Second, "the request to wait for the writer", func() bool {
+	realtest.Eventually(t, 10*time.Second, "the request to wait for the commit", func() bool {
 		for _, p := range a.Book.Pools() {
 			if slices.Contains(a.Book.Upcoming(p.UID, 8, Policy), next) { // not offered to the request yet
 				offered = time.Now()

@@ -50,7 +50,7 @@ func Diagnose(w World) []Finding {
 	add := func(f Finding) { out = append(out, f) }
 	if w.Identity != nil {
 		add(Finding{Kind: "identity_mismatch", Detail: w.Identity.Error(),
-			Mend: "give book.path a book of this runner's own, or book.runner_uid the book's name"})
+			Mend: "give book.path a book of this runner's own; if only the name differs, give book.runner_uid the book's"})
 	}
 	if w.Unready != nil {
 		add(Finding{Kind: "bridge_not_ready", Detail: w.Unready.Error(), Mend: "mend the bridge, or set bridge.manage = true"})
