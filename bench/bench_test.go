@@ -14,8 +14,8 @@ import (
 
 // The test binary is the echo's other side too.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == echoVerb {
-		exit(serveEcho(os.Args[2]))
+	if asked, err := otherSide(os.Args); asked {
+		exit(err)
 	}
 	os.Exit(m.Run())
 }

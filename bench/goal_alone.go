@@ -18,13 +18,16 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 	tail := row{goal: 1, what: "allocate, p99 / (F + R)", most: 3}
 	back := row{goal: 1, what: "release, p50 / (F + R)", most: 1.5}
 	backTail := row{goal: 1, what: "release, p99 / (F + R)", most: 3}
+	floor := row{goal: 1, what: "an echo that syncs, p50 / (F + R)"}
+	above := row{goal: 1, what: "allocate / an echo that syncs, p50"}
 	weather := row{goal: 1, what: "the yardsticks' own p99 / (F + R)"}
 	err = b.each(ctx, func() error {
-		var files, echoes, allocates, releases sample
+		var files, echoes, durables, allocates, releases sample
 		if err := b.turns(func() error {
 			return first(
 				files.repeat(turn, b.file.write),
 				echoes.repeat(turn, func() error { return b.echo.call(ctx) }),
+				durables.repeat(turn, func() error { return b.durable.call(ctx) }),
 				c.churn(ctx, turn, &allocates, &releases))
 		}); err != nil {
 			return err
@@ -34,10 +37,12 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 		tail.add(allocates.p99(), f+r)
 		back.add(releases.p50(), f+r)
 		backTail.add(releases.p99(), f+r)
+		floor.add(durables.p50(), f+r)
+		above.add(allocates.p50(), durables.p50())
 		weather.add(files.p99()+echoes.p99(), f+r)
 		return nil
 	})
-	return []row{half, tail, back, backTail, weather}, err
+	return []row{half, tail, back, backTail, floor, above, weather}, err
 }
 
 // bookAlone is goal 2: a full record, lease and change, in this process.

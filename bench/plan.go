@@ -51,6 +51,7 @@ type bench struct {
 	program string
 	file    *overwriter
 	echo    *echo
+	durable *echo // its server does what file does before it answers
 }
 
 func newBench(p plan, parent, program string) (b *bench, err error) {
@@ -69,17 +70,22 @@ func newBench(p plan, parent, program string) (b *bench, err error) {
 	if b.dir, err = os.MkdirTemp(parent, "ipamd-bench-"); err != nil {
 		return b, err
 	}
-	if b.file, err = newOverwriter(b.dir); err != nil {
+	if b.file, err = newOverwriter(b.dir, "yardstick"); err != nil {
 		return b, err
 	}
-	b.echo, err = newEcho(b.dir)
+	if b.echo, err = newEcho(b.dir, echoVerb); err != nil {
+		return b, err
+	}
+	b.durable, err = newEcho(b.dir, durableVerb)
 	return b, err
 }
 
 func (b *bench) close() error {
 	var errs []error
-	if b.echo != nil {
-		errs = append(errs, b.echo.close())
+	for _, e := range []*echo{b.echo, b.durable} {
+		if e != nil {
+			errs = append(errs, e.close())
+		}
 	}
 	if b.file != nil {
 		errs = append(errs, b.file.close())

@@ -19,8 +19,12 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// echoVerb starts this program over as the other side of the echo.
-const echoVerb = "echo"
+// These start this program over as the other side of an echo: one that only
+// answers, and one that makes a page durable before it does.
+const (
+	echoVerb    = "echo"
+	durableVerb = "durable-echo"
+)
 
 // An echo takes the yardsticks R and E64: what a process that answers JSON
 // over a unix socket costs when it does nothing else.
@@ -29,13 +33,13 @@ type echo struct {
 	client *http.Client
 }
 
-func newEcho(dir string) (*echo, error) {
+func newEcho(dir, verb string) (*echo, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(dir, "echo.sock")
-	e := &echo{server: exec.Command(self, echoVerb, socket)}
+	socket := filepath.Join(dir, verb+".sock")
+	e := &echo{server: exec.Command(self, verb, socket)}
 	e.server.Stderr = os.Stderr
 	e.client = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -94,8 +98,26 @@ func (e *echo) call(ctx context.Context) error {
 	return json.Unmarshal(answer, new(api.AllocateReply))
 }
 
-// serveEcho answers on the socket until it is killed.
-func serveEcho(socket string) error {
+// otherSide runs the other side of an echo, if the arguments ask for it.
+func otherSide(args []string) (asked bool, err error) {
+	if len(args) != 3 {
+		return false, nil
+	}
+	switch verb, socket := args[1], args[2]; verb {
+	case echoVerb:
+		return true, serveEcho(socket, func() error { return nil })
+	case durableVerb:
+		o, err := newOverwriter(filepath.Dir(socket), durableVerb)
+		if err != nil {
+			return true, err
+		}
+		return true, serveEcho(socket, o.write)
+	}
+	return false, nil
+}
+
+// serveEcho answers on the socket until it is killed, each time after work.
+func serveEcho(socket string, work func() error) error {
 	ln, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
@@ -105,6 +127,10 @@ func serveEcho(socket string) error {
 		var ask api.AllocateRequest
 		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if err := work(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		mine := reply

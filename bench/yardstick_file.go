@@ -16,8 +16,8 @@ type overwriter struct {
 }
 
 // newOverwriter makes a file of one page, durable with its length.
-func newOverwriter(dir string) (*overwriter, error) {
-	f, err := os.Create(filepath.Join(dir, "yardstick"))
+func newOverwriter(dir, name string) (*overwriter, error) {
+	f, err := os.Create(filepath.Join(dir, name))
 	if err != nil {
 		return nil, err
 	}
