@@ -75,6 +75,7 @@ type Sighting struct {
 	Namespace string    `json:"namespace,omitempty"`
 	Container string    `json:"container,omitempty"`
 	Sandbox   string    `json:"sandbox,omitempty"`
+	UID       string    `json:"uid,omitempty"`
 	LeaseID   string    `json:"lease_id,omitempty"`
 	Task      string    `json:"task,omitempty"`
 	Note      string    `json:"note,omitempty"`
@@ -152,15 +153,61 @@ type ReleaseRequest struct {
 // LeaseReply answers verbs on one lease.
 type LeaseReply struct {
 	Lease    Lease     `json:"lease"`
-	Blockers []Blocker `json:"blockers,omitempty"` // release only: what keeps the address from cooling
+	Blockers []Blocker `json:"blockers,omitempty"` // of a releasing lease: what keeps the address from cooling
 	Revision int64     `json:"revision"`
 	Epoch    string    `json:"epoch"`
 }
 
 // A Blocker is one reason why a released address is not reusable yet.
 type Blocker struct {
-	Kind   string `json:"kind"` // container, task, port, sighting, silent, unconfirmed
+	Kind   string `json:"kind"` // container, task, port, sighting, silent, runtime, unconfirmed
 	Detail string `json:"detail"`
+}
+
+// ReconcileRequest asks for a pass now.
+type ReconcileRequest struct {
+	Preview bool `json:"preview,omitempty"` // plan, and do nothing
+	Confirm bool `json:"confirm,omitempty"` // also release what the brake on the number of releases holds
+}
+
+// ReconcileReply is the report of one pass.
+type ReconcileReply struct {
+	Report   Report `json:"report"`
+	Revision int64  `json:"revision"`
+	Epoch    string `json:"epoch"`
+}
+
+// A Report tells what one pass planned and did.
+type Report struct {
+	Started  time.Time     `json:"started"`
+	Took     time.Duration `json:"took_ns"`
+	Preview  bool          `json:"preview"`
+	Complete bool          `json:"complete"` // every witness answered; else nothing was let go
+	Silent   []Silence     `json:"silent,omitempty"`
+	Leases   int           `json:"leases"`  // rows of the book that were compared
+	Seen     int           `json:"seen"`    // addresses that were seen
+	Absent   int           `json:"absent"`  // bound leases that were missed by this pass, reaped or not yet
+	Actions  []Action      `json:"actions"` // in the order of the addresses; empty: all agree
+	Held     *Held         `json:"held,omitempty"`
+	Reports  []Finding     `json:"reports,omitempty"` // what a person has to decide
+}
+
+// An Action is one step of a pass.
+type Action struct {
+	Kind    string `json:"kind"` // adopt, bind, pause, resume, quarantine, clear, expire, reap
+	Address string `json:"address"`
+	LeaseID string `json:"lease_id,omitempty"`
+	Sandbox string `json:"sandbox,omitempty"`
+	Reason  string `json:"reason"` // one sentence
+	Result  string `json:"result"` // planned, done, held, or skipped: it changed meanwhile
+	Error   string `json:"error,omitempty"`
+}
+
+// Held tells that a brake kept a pass from releasing anything.
+type Held struct {
+	Releases int    `json:"releases"` // how many it would have been
+	Most     int    `json:"most"`     // how many a pass may
+	Reason   string `json:"reason"`
 }
 
 // CancelRequest leaves a tombstone: attempts up to this one of this sandbox
@@ -275,7 +322,8 @@ type Status struct {
 	Pools          []Pool        `json:"pools"`
 	Silent         []Silence     `json:"silent,omitempty"`
 	LastConflict   *Change       `json:"last_conflict,omitempty"`
-	Allocation     string        `json:"allocation"` // "require kernel" or "require all"
+	LastPass       *Report       `json:"last_pass,omitempty"` // of the reconciler; previews do not count
+	Allocation     string        `json:"allocation"`          // "require kernel" or "require all"
 	UnreadableRows int           `json:"unreadable_rows"`
 	CommitP50      time.Duration `json:"commit_p50_ns"`
 	Revision       int64         `json:"revision"`

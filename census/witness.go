@@ -44,6 +44,11 @@ func (w Witness) Kernel() bool { return w == Netns || w == Host || w == Neighbou
 // A Sighting is one address seen by one witness. Its JSON form is what the
 // book keeps as evidence and what the socket shows; empty fields are unknown,
 // not absent.
+//
+// A container that claims no address is a sighting of [Runtime] without one
+// (Addr is the zero value): it is there, which a lease that records it, or
+// that its labels name, has to know. It is in [Census.Seen] under the zero
+// address.
 type Sighting struct {
 	Addr    netip.Addr `json:"address"`
 	Witness Witness    `json:"witness"`
@@ -57,6 +62,7 @@ type Sighting struct {
 	Namespace string `json:"namespace,omitempty"` // containerd namespace
 	Container string `json:"container,omitempty"` // container id
 	Sandbox   string `json:"sandbox,omitempty"`   // the owner label
+	UID       string `json:"uid,omitempty"`       // the label of the sandbox's incarnation
 	LeaseID   string `json:"lease_id,omitempty"`  // the lease label
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
 

@@ -86,7 +86,7 @@ func TestL4LateReleaseLeavesTheNextOwnerAlone(t *testing.T) {
 	wantErr(t, err, netdb.ErrGone)
 	_, err = b.Pause(ctx, client, a.ID)
 	wantErr(t, err, netdb.ErrGone)
-	_, err = b.Confirm(ctx, watchdog, a.ID, a.Rev)
+	_, err = b.Confirm(ctx, watchdog, a.ID, a.Rev, nil)
 	wantErr(t, err, netdb.ErrGone)
 	_, err = b.Lease(a.ID)
 	wantErr(t, err, netdb.ErrGone)
@@ -170,7 +170,7 @@ func TestL7ExhaustedPoolWorksAgainAfterOneRelease(t *testing.T) {
 	_, err = TryReserve(b, p, "f", Policy)
 	wantErr(t, err, netdb.ErrExhausted) // released, but nobody confirmed the removal
 	l, _ := b.At(leases[2].Addr)
-	if _, err := b.Confirm(ctx, watchdog, l.ID, l.Rev); err != nil {
+	if _, err := b.Confirm(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
 		t.Fatal(err)
 	}
 	c.Pass(30 * time.Minute)
@@ -560,9 +560,9 @@ func TestBind(t *testing.T) {
 	}
 	_, err = b.Bind(ctx, client, l.ID, n)
 	wantErr(t, err, netdb.ErrState)
-	_, err = b.Confirm(ctx, watchdog, l.ID, more.Rev)
+	_, err = b.Confirm(ctx, watchdog, l.ID, more.Rev, nil)
 	wantErr(t, err, netdb.ErrStale)
-	_, err = b.Confirm(ctx, client, l.ID, b.Rev())
+	_, err = b.Confirm(ctx, client, l.ID, b.Rev(), nil)
 	wantErr(t, err, netdb.ErrState)
 }
 

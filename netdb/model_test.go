@@ -183,10 +183,10 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			},
 			"confirm": func(t *rapid.T) {
 				_, e := some(t, netdb.Releasing)
-				if _, err := b.Confirm(ctx, watchdog, e.id, e.rev-1); !errors.Is(err, netdb.ErrStale) {
+				if _, err := b.Confirm(ctx, watchdog, e.id, e.rev-1, nil); !errors.Is(err, netdb.ErrStale) {
 					t.Fatal(err)
 				}
-				l, err := b.Confirm(ctx, watchdog, e.id, e.rev)
+				l, err := b.Confirm(ctx, watchdog, e.id, e.rev, nil)
 				move(l, err, e, netdb.Cooling)
 			},
 			"quarantine": func(t *rapid.T) {

@@ -3,6 +3,7 @@ package netdb
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -80,12 +81,39 @@ func (b *Book) Release(ctx context.Context, who Who, id, uid string) (*Lease, er
 		Since: last.At, Reason: last.Who.Reason}, nil
 }
 
+// ReleaseAt is [Book.Release] of an open lease as the caller saw it, for those
+// who are not its owner: if it changed since rev, the answer is [ErrStale].
+// unseen is asked in the transaction; an error ends the call and nothing
+// changes. It may be nil.
+func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
+	return b.moveAt(ctx, who, id, rev, Releasing, unseen)
+}
+
 // Confirm makes a releasing lease cool: its removal was confirmed by the
 // runtime and by the kernel. The cooldown starts now. rev is the revision at
 // which the lease was confirmed; if it changed since, the answer is
-// [ErrStale].
-func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, nil)
+// [ErrStale]. unseen is asked in the transaction, once more; an error ends the
+// call and nothing changes.
+func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
+	return b.moveAt(ctx, who, id, rev, Cooling, unseen)
+}
+
+// SetAside quarantines the address of a releasing lease, if its row is still
+// at rev: the runtime has removed the workload, and yet the address stays on
+// the wire. evidence is a JSON array and may not be empty. The quarantine's
+// share does not apply: nobody was going to get this address anyway.
+func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
+	if len(evidence) == 0 || !json.Valid(evidence) {
+		return nil, invalid("evidence", "is empty or no JSON")
+	}
+	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if l.Rev != rev {
+			return nil, staleAt(l, Quarantined, rev)
+		}
+		now := *l
+		now.State = Quarantined
+		return t.move(who, l, now, evidence)
+	})
 }
 
 // Expire ends a lease that was never bound and that no witness sees: its
@@ -98,7 +126,7 @@ func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen
 func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, unseen func() error) (*Lease, error) {
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if l.Rev != rev {
-			return nil, fmt.Errorf("move %s to %s: %w: it is at %d, not %d", l.Addr, to, ErrStale, l.Rev, rev)
+			return nil, staleAt(l, to, rev)
 		}
 		if unseen != nil {
 			if err := unseen(); err != nil {
@@ -109,4 +137,8 @@ func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to Sta
 		now.State = to
 		return t.move(who, l, now, nil)
 	})
+}
+
+func staleAt(l *Lease, to State, rev int64) error {
+	return fmt.Errorf("move %s to %s: %w: it is at %d, not %d", l.Addr, to, ErrStale, l.Rev, rev)
 }

@@ -20,7 +20,7 @@ func confirm(w *world, id string) {
 	w.t.Helper()
 	l, err := w.program.book.Lease(id)
 	if err == nil {
-		_, err = w.program.book.Confirm(ctx, netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), id, l.Rev)
+		_, err = w.program.book.Confirm(ctx, netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), id, l.Rev, nil)
 	}
 	if err != nil {
 		w.t.Fatal(err)

@@ -118,7 +118,7 @@ func Cool(t testing.TB, b *netdb.Book, l *netdb.Lease) *netdb.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := b.Confirm(ctx, Who(netdb.ByWatchdog, "removal_confirmed"), r.ID, r.Rev)
+	c, err := b.Confirm(ctx, Who(netdb.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

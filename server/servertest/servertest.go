@@ -157,7 +157,7 @@ func (r *Rig) Confirm(t testing.TB, id string) {
 		t.Fatal(err)
 	}
 	if _, err := r.Book.Confirm(context.Background(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"),
-		id, l.Rev); err != nil {
+		id, l.Rev, nil); err != nil {
 		t.Fatal(err)
 	}
 }

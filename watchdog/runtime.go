@@ -1,0 +1,89 @@
+package watchdog
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// A Container names one container in the runtime.
+type Container struct{ Namespace, ID string }
+
+func (c Container) String() string { return c.Namespace + "/" + c.ID }
+
+// A Workload is a container as its record shows it, running or not.
+type Workload struct {
+	Container
+	Sandbox string // the owner label; "" when it has none
+	LeaseID string // the lease label; "" when it has none
+	Created time.Time
+}
+
+// A Look is what the runtime answered about one container, asked by its id.
+type Look struct {
+	Found bool   // its record is there
+	Task  string // created, running, paused, stopped, unknown; "" when it has none
+}
+
+// A Runtime is what the watchdog asks of the container runtime;
+// *ctrd.Witness is one. Every call has a deadline of its own beside ctx, and
+// an error always means "not known".
+type Runtime interface {
+	// List reads the record of every container, in every namespace that is
+	// followed. It asks no shim, so a frozen one does not hold it up.
+	List(ctx context.Context) ([]Workload, error)
+	// Look asks for one container by its id. The task is asked for only when
+	// the record is gone: a record that stands is answer enough, and its shim
+	// may be the frozen one.
+	Look(ctx context.Context, c Container) (Look, error)
+	// Changed returns a channel that is closed when something happened to any
+	// container. It carries no payload: look again.
+	Changed() <-chan struct{}
+
+	// Signal sends a signal to every process of a container's task. A task that
+	// is not there, or has ended, is no error.
+	Signal(ctx context.Context, c Container, s syscall.Signal) error
+	// DeleteTask deletes a task that has ended; one that is not there is no
+	// error.
+	DeleteTask(ctx context.Context, c Container) error
+	// Delete deletes a container's record, and its snapshot if it has one of
+	// its own; one that is not there is no error.
+	Delete(ctx context.Context, c Container) error
+}
+
+// Ports is what the watchdog asks of the kernel; *bridge.Bridge is one.
+type Ports interface {
+	// Plugged tells what of a lease's recorded plumbing is still a port of the
+	// bridge: the host interface by its name, and every port that leads into
+	// the network namespace at a path. Each is one sentence. Nothing recorded
+	// ("") is nothing plugged; a path that does not exist any more leads
+	// nowhere. It asks the kernel now.
+	Plugged(ctx context.Context, hostInterface, netns string) ([]string, error)
+	// Forget deletes the bridge's neighbour entries and the connection tracking
+	// entries of addresses. None there is no error; nor is a kernel without
+	// connection tracking.
+	Forget(ctx context.Context, addrs ...netip.Addr) error
+}
+
+// A Verdict is what the owner says about a sandbox.
+type Verdict int
+
+const (
+	Unknown Verdict = iota // could not ask, or not understood: keeps
+	Valid
+	Gone
+)
+
+// An Owned is one row of the owner's list.
+type Owned struct {
+	Sandbox string
+	Verdict Verdict // Gone: the list itself tells that it is dead
+}
+
+// An Owner is the sandbox runtime's own record of its sandboxes, if it has
+// one to ask; *owner.Client is one. Its list may lag; a look-up may not.
+type Owner interface {
+	List(ctx context.Context) ([]Owned, error)
+	Look(ctx context.Context, sandbox string) (Verdict, error)
+}
