@@ -24,6 +24,8 @@ type Config struct {
 	Allocation allocationConfig `toml:"allocation" comment:"When an address may be given, and when again."`
 	Probe      probeConfig      `toml:"probe" comment:"Asking the wire (ARP, neighbour solicitation) for the next candidates, ahead of demand."`
 	Runtime    runtimeConfig    `toml:"runtime" comment:"The container runtime, a witness of which sandboxes there are."`
+	Watchdog   watchdogConfig   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
+	Owner      ownerConfig      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself says about its sandboxes. Only with\none can a running container be called an orphan."`
 	Reconcile  reconcileConfig  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
 	Log        logConfig        `toml:"log" comment:"What ipamd writes to its standard error."`
 }
@@ -92,10 +94,30 @@ type runtimeConfig struct {
 	OwnerLabel   string   `toml:"owner_label" comment:"The container label that names its sandbox."`
 	AddressLabel string   `toml:"address_label" comment:"The one that holds its address; so does this with digits behind it."`
 	LeaseLabel   string   `toml:"lease_label" comment:"The one that holds its lease id. A runtime that sets it makes repair exact."`
+	UIDLabel     string   `toml:"uid_label" comment:"The one that holds the sandbox's uid, where that is not its name."`
+}
+
+type watchdogConfig struct {
+	Timeout       duration `toml:"timeout" comment:"Of one attempt to confirm a removal. An attempt that ends by it is made again."`
+	Parallel      int      `toml:"parallel" comment:"How many attempts run at once."`
+	ReleasingMax  duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its workload was removed, before it is\nquarantined; and how long a release may stay unconfirmed before doctor tells."`
+	RemoveOrphans bool     `toml:"remove_orphans" comment:"true: the containers of a sandbox that its owner calls gone are ended and deleted.\nfalse: they are only reported. Either needs [owner]."`
+	KillWait      duration `toml:"kill_wait" comment:"How long an orphan has between SIGQUIT and SIGKILL."`
+}
+
+type ownerConfig struct {
+	Socket  string   `toml:"socket" comment:"The unix socket on which it answers HTTP, an absolute path. Empty: there is none."`
+	Timeout duration `toml:"timeout" comment:"Of each question. No answer in time means that the sandbox stays."`
+	Every   duration `toml:"every" comment:"Time between two readings of its list."`
+	Grace   duration `toml:"grace" comment:"How old a sandbox must be, and how long missing from the list, before it is asked for."`
 }
 
 type reconcileConfig struct {
-	Every duration `toml:"every" comment:"Time between passes that nothing else asked for."`
+	Every         duration `toml:"every" comment:"Time between passes that nothing else asked for."`
+	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is let go."`
+	Age           duration `toml:"age" comment:"And for how long."`
+	MaxReleases   float64  `toml:"max_releases" comment:"How much of all open leases one pass may let go, above 0 and up to 1. One that would let\nmore go lets none go, and waits for ipamctl reconcile --confirm."`
+	LeastReleases int      `toml:"least_releases" comment:"So many are fine however few the leases are."`
 }
 
 type logConfig struct {
@@ -156,9 +178,25 @@ func defaults() Config {
 			OwnerLabel:   "runtime.computer/entity-id",
 			AddressLabel: "runtime.computer/ip",
 			LeaseLabel:   "ipamd.dev/lease-id",
+			UIDLabel:     "ipamd.dev/sandbox-uid",
+		},
+		Watchdog: watchdogConfig{
+			Timeout:      duration{5 * time.Second},
+			Parallel:     16,
+			ReleasingMax: duration{time.Hour},
+			KillWait:     duration{5 * time.Second},
+		},
+		Owner: ownerConfig{
+			Timeout: duration{2 * time.Second},
+			Every:   duration{30 * time.Second},
+			Grace:   duration{3 * time.Minute},
 		},
 		Reconcile: reconcileConfig{
-			Every: duration{5 * time.Minute},
+			Every:         duration{5 * time.Minute},
+			Misses:        3,
+			Age:           duration{15 * time.Minute},
+			MaxReleases:   0.10,
+			LeastReleases: 5,
 		},
 		Log: logConfig{
 			Level:  "info",

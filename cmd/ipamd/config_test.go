@@ -69,9 +69,13 @@ func other() Config {
 			QuarantineShare: 0.5, Tombstone: duration{2 * time.Hour}},
 		Probe: probeConfig{Window: duration{20 * time.Millisecond}, Ahead: 1},
 		Runtime: runtimeConfig{Kind: "containerd", Address: "/srv/c.sock", Namespaces: []string{"k8s.io", "default"},
-			Timeout: duration{time.Second}, OwnerLabel: "o", AddressLabel: "a", LeaseLabel: "l"},
-		Reconcile: reconcileConfig{Every: duration{time.Second}},
-		Log:       logConfig{Level: "debug", Format: "json"},
+			Timeout: duration{time.Second}, OwnerLabel: "o", AddressLabel: "a", LeaseLabel: "l", UIDLabel: "u"},
+		Watchdog: watchdogConfig{Timeout: duration{time.Second}, Parallel: 2, ReleasingMax: duration{time.Minute},
+			RemoveOrphans: true, KillWait: duration{time.Second}},
+		Owner: ownerConfig{Socket: "/srv/o", Timeout: duration{time.Second}, Every: duration{time.Second}, Grace: duration{time.Second}},
+		Reconcile: reconcileConfig{Every: duration{time.Second}, Misses: 4, Age: duration{time.Minute},
+			MaxReleases: 0.5, LeastReleases: 1},
+		Log: logConfig{Level: "debug", Format: "json"},
 	}
 }
 

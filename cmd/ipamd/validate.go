@@ -30,7 +30,15 @@ func (c Config) check() error {
 	if c.Allocation.Require == "all" && c.Runtime.Kind == "none" {
 		ps.add("allocation.require", "all asks for the runtime's word too, and runtime.kind is none")
 	}
-	ps.positive("reconcile.every", c.Reconcile.Every)
+	c.Watchdog.check(&ps)
+	c.Owner.check(&ps)
+	if c.Watchdog.RemoveOrphans && c.Owner.Socket == "" {
+		ps.add("watchdog.remove_orphans", "only an owner can call a running container an orphan, and owner.socket names none")
+	}
+	if c.Owner.Socket != "" && c.Runtime.Kind == "none" {
+		ps.add("owner.socket", "its answers are about containers, and runtime.kind is none")
+	}
+	c.Reconcile.check(&ps)
 	ps.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ps.oneOf("log.format", c.Log.Format, "auto", "text", "json", "journal")
 	return ps.err()
@@ -134,7 +142,8 @@ func (r runtimeConfig) check(ps *problems) {
 	}
 	ps.positive("runtime.timeout", r.Timeout)
 	labels := []struct{ key, name string }{
-		{"runtime.owner_label", r.OwnerLabel}, {"runtime.address_label", r.AddressLabel}, {"runtime.lease_label", r.LeaseLabel},
+		{"runtime.owner_label", r.OwnerLabel}, {"runtime.address_label", r.AddressLabel},
+		{"runtime.lease_label", r.LeaseLabel}, {"runtime.uid_label", r.UIDLabel},
 	}
 	for i, l := range labels {
 		if l.name == "" || len(l.name) >= maxLabel {
@@ -146,6 +155,32 @@ func (r runtimeConfig) check(ps *problems) {
 			}
 		}
 	}
+}
+
+func (w watchdogConfig) check(ps *problems) {
+	ps.positive("watchdog.timeout", w.Timeout)
+	ps.within("watchdog.parallel", w.Parallel, 1, maxBounded)
+	ps.positive("watchdog.releasing_max", w.ReleasingMax)
+	ps.positive("watchdog.kill_wait", w.KillWait)
+}
+
+func (o ownerConfig) check(ps *problems) {
+	if o.Socket != "" {
+		ps.absolute("owner.socket", o.Socket)
+	}
+	ps.positive("owner.timeout", o.Timeout)
+	ps.positive("owner.every", o.Every)
+	ps.positive("owner.grace", o.Grace)
+}
+
+func (r reconcileConfig) check(ps *problems) {
+	ps.positive("reconcile.every", r.Every)
+	ps.within("reconcile.misses", r.Misses, 1, maxBounded)
+	ps.positive("reconcile.age", r.Age)
+	if !(r.MaxReleases > 0 && r.MaxReleases <= 1) { // so that nan is refused too
+		ps.add("reconcile.max_releases", "%v is not above 0 and up to 1", r.MaxReleases)
+	}
+	ps.within("reconcile.least_releases", r.LeastReleases, 1, maxBounded)
 }
 
 func (ps *problems) absolute(key, path string) bool {
