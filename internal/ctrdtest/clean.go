@@ -67,16 +67,10 @@ func (d *Daemon) shimSockets() (paths []string) {
 	return paths
 }
 
-// endShims kills the shims of this daemon, which name its socket in their
-// arguments, and nobody else has that path.
+// endShims kills the shims of this daemon, frozen ones too.
 func (d *Daemon) endShims() {
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, p := range procs {
-		text, _ := os.ReadFile(p)
-		if args := strings.Split(string(text), "\x00"); slices.Contains(args, d.Address) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
-			d.kill(pid)
-		}
+	for pid := range d.processes() {
+		d.kill(pid)
 	}
 }
 

@@ -141,6 +141,17 @@ func (d *Daemon) Delete(t testing.TB, namespace, id string) {
 	}
 }
 
+// DeleteRecord deletes the record alone, and leaves a running task without
+// one. containerd lets anybody do that.
+func (d *Daemon) DeleteRecord(t testing.TB, namespace, id string) {
+	t.Helper()
+	ctx, cancel := ask(namespace)
+	defer cancel()
+	if err := d.Client().ContainerService().Delete(ctx, id); err != nil {
+		t.Fatalf("delete the record of container %s/%s: %v", namespace, id, err)
+	}
+}
+
 func (d *Daemon) load(ctx context.Context, t testing.TB, id string) containerd.Container {
 	t.Helper()
 	c, err := d.Client().LoadContainer(ctx, id)

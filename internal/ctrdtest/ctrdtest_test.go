@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 
@@ -138,4 +140,32 @@ func traces(t *testing.T, dir string) string {
 		}
 	}
 	return strings.Join(all, "\n")
+}
+
+// A frozen shim hides its own task and no other; thawed, it tells again. A
+// killed one is gone.
+func TestShims(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		d.Run(t, ctrdtest.Spec{Namespace: "a", ID: "stuck"})
+		d.Run(t, ctrdtest.Spec{Namespace: "a", ID: "well"})
+		state := func(id string, patience time.Duration) (tasktypes.Status, error) {
+			ctx, cancel := context.WithTimeout(namespaces.WithNamespace(t.Context(), "a"), patience)
+			defer cancel()
+			got, err := d.Client().TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+			return got.GetProcess().GetStatus(), err
+		}
+		d.FreezeShim(t, "a", "stuck")
+		if s, err := state("stuck", 100*time.Millisecond); err == nil && s == tasktypes.Status_RUNNING {
+			t.Error("a frozen shim told its task's state")
+		}
+		if s, err := state("well", 10*time.Second); err != nil || s != tasktypes.Status_RUNNING {
+			t.Errorf("the other task is %v, %v", s, err)
+		}
+		d.ThawShim(t, "a", "stuck")
+		if s, err := state("stuck", 10*time.Second); err != nil || s != tasktypes.Status_RUNNING {
+			t.Errorf("after the thaw the task is %v, %v", s, err)
+		}
+		d.KillShim(t, "a", "well")
+		d.FreezeShim(t, "a", "stuck") // and the end of the test copes with it
+	})
 }
