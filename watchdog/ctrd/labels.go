@@ -20,8 +20,20 @@ type task struct {
 }
 
 // sightings returns what a container's labels claim, one sighting an address,
-// and a reason for each label that cannot be read.
+// and a reason for each label that cannot be read. A container that claims
+// none is one sighting without an address: it is there.
 func (c Config) sightings(namespace string, of containers.Container, t task) (seen []census.Sighting, unread []string) {
+	there := census.Sighting{
+		Namespace: namespace,
+		Container: of.ID,
+		Sandbox:   of.Labels[c.OwnerLabel],
+		LeaseID:   of.Labels[c.LeaseLabel],
+		Task:      t.state,
+		Note:      t.note,
+	}
+	if c.UIDLabel != "" {
+		there.UID = of.Labels[c.UIDLabel]
+	}
 	for _, label := range c.addressLabels(of.Labels) {
 		addr, ok := parseAddress(of.Labels[label])
 		if !ok {
@@ -32,15 +44,12 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 		if slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Addr == addr }) {
 			continue
 		}
-		seen = append(seen, census.Sighting{
-			Addr:      addr,
-			Namespace: namespace,
-			Container: of.ID,
-			Sandbox:   of.Labels[c.OwnerLabel],
-			LeaseID:   of.Labels[c.LeaseLabel],
-			Task:      t.state,
-			Note:      t.note,
-		})
+		claim := there
+		claim.Addr = addr
+		seen = append(seen, claim)
+	}
+	if len(seen) == 0 {
+		seen = append(seen, there)
 	}
 	return seen, unread
 }

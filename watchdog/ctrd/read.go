@@ -34,9 +34,7 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		tasks := w.tasks(ctx, c, ns)
 		for _, one := range list {
 			seen, bad := w.cfg.sightings(ns, one, tasks(one.ID))
-			if len(seen) > 0 {
-				scopes[scope(ns, one.ID)] = seen
-			}
+			scopes[scope(ns, one.ID)] = seen
 			if len(bad) > 0 {
 				incomplete[scope(ns, one.ID)] = true
 				unread = append(unread, bad...)
@@ -49,6 +47,7 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 	w.cfg.Board.Replace(census.Runtime, scopes, unreadable(unread))
 	w.tellUnread(unread)
 	w.incomplete = incomplete
+	w.news.broadcast()
 	return nil
 }
 
@@ -69,6 +68,7 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 		}
 		w.cfg.Board.ReplaceScope(census.Runtime, one.scope(), seen)
 	}
+	w.news.broadcast()
 	return nil
 }
 

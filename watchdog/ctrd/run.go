@@ -128,6 +128,7 @@ func (w *Witness) heed(ctx context.Context, c *containerd.Client, s *stream) err
 // log when that is news; the caller has the turn.
 func (w *Witness) silence(reason error) {
 	w.cfg.Board.Silence(census.Runtime, reason)
+	w.news.broadcast()
 	if w.told != lost && !errors.Is(reason, errStopped) {
 		w.cfg.Log.Warn("containerd is lost: its containers keep their addresses", "address", w.cfg.Address, "reason", reason)
 		w.told = lost

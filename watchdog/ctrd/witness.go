@@ -13,8 +13,10 @@
 //     events are lost, the witness is silent and what it saw before stands. The
 //     silence ends with a whole reading, by nothing less.
 //
-// It never changes a container. The one thing it writes is a mark on the
-// event stream, by which it knows that the stream is alive.
+// By itself it never changes a container: it signals and deletes one only when
+// the sweep of orphans, which is off by default, asks for that one by its id.
+// Beside that it writes a mark on the event stream, by which it knows that the
+// stream is alive.
 //
 // It speaks to containerd 1.6 and 2.x alike.
 package ctrd
@@ -43,7 +45,8 @@ import (
 // containerd has, listed again at each whole reading.
 const AllNamespaces = "*"
 
-// Config says what to read. Only the last two fields may be left out.
+// Config says what to read. Only UIDLabel and the last two fields may be
+// left out.
 type Config struct {
 	Address    string   // path of containerd's socket
 	Namespaces []string // containerd namespaces to read, or AllNamespaces
@@ -51,6 +54,7 @@ type Config struct {
 	OwnerLabel   string // its value is the sandbox
 	AddressLabel string // this label, and this with digits behind it, hold addresses
 	LeaseLabel   string // its value is the lease id
+	UIDLabel     string // its value is the sandbox's incarnation; "" is none
 
 	Timeout time.Duration // of each call to containerd
 	Board   *census.Board
@@ -65,6 +69,9 @@ type Witness struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 	runs sync.WaitGroup
+
+	news news
+	line line
 
 	again chan struct{} // one slot: Run shall read everything now
 	turn  chan struct{} // one slot, taken by whoever reads and posts
@@ -136,6 +143,10 @@ func (c Config) all() bool { return c.Namespaces[0] == AllNamespaces }
 func (w *Witness) Close() error {
 	w.end()
 	w.runs.Wait()
+	w.line.mu.Lock()
+	c := w.line.client
+	w.line.mu.Unlock()
+	w.hangUp(c)
 	return nil
 }
 
