@@ -32,6 +32,8 @@ var types = map[string]any{
 	"ChangeList": api.ChangeList{}, "QuarantineRequest": api.QuarantineRequest{}, "Pool": api.Pool{},
 	"PoolList": api.PoolList{}, "Status": api.Status{}, "BookStatus": api.BookStatus{},
 	"BridgeStatus": api.BridgeStatus{}, "Finding": api.Finding{}, "DoctorReply": api.DoctorReply{},
+	"ReconcileRequest": api.ReconcileRequest{}, "ReconcileReply": api.ReconcileReply{}, "Report": api.Report{},
+	"Action": api.Action{}, "Held": api.Held{},
 	"Health": api.Health{}, "VersionReply": api.VersionReply{}, "Error": api.Error{},
 }
 

@@ -43,6 +43,7 @@ const (
 	VerbClear      Verb = "clear"
 	VerbChanges    Verb = "changes"
 	VerbPools      Verb = "pools"
+	VerbReconcile  Verb = "reconcile"
 	VerbStatus     Verb = "status"
 	VerbDoctor     Verb = "doctor"
 	VerbVersion    Verb = "version"
@@ -86,6 +87,7 @@ func Endpoints() []Endpoint {
 			NotFound, NotInPool, StateNotAllowed, EvidenceUnavailable)},
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
 			[]string{"address", "sandbox", "lease", "since", "limit"}, reading()},
+		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation(IdentityMismatch)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
 		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},

@@ -164,7 +164,11 @@ type Blocker struct {
 	Detail string `json:"detail"`
 }
 
-// ReconcileRequest asks for a pass now.
+// LongestPass is how long a pass that was asked for may take, in place of
+// socket.deadline. One that is no preview goes on when the caller hangs up.
+const LongestPass = 2 * time.Minute
+
+// ReconcileRequest asks for a pass now; not both fields may be set.
 type ReconcileRequest struct {
 	Preview bool `json:"preview,omitempty"` // plan, and do nothing
 	Confirm bool `json:"confirm,omitempty"` // also release what the brake on the number of releases holds

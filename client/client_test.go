@@ -122,6 +122,11 @@ func TestEveryVerb(t *testing.T) {
 	ok("quarantine", err)
 	_, err = c.Clear(ctx, "10.8.64.9")
 	ok("clear", err)
+	pass, err := c.Reconcile(ctx, api.ReconcileRequest{Preview: true})
+	ok("reconcile", err)
+	if !pass.Report.Preview || !pass.Report.Complete || pass.Report.Leases != 2 {
+		t.Errorf("reconcile: %+v", pass)
+	}
 	_, err = c.Pools(ctx)
 	ok("pools", err)
 	_, err = c.Status(ctx)

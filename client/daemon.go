@@ -47,6 +47,14 @@ func (c *Client) Doctor(ctx context.Context) (*api.DoctorReply, error) {
 	return got(reply, c.do(ctx, "ask the doctor", "GET", "/v1/doctor", nil, reply))
 }
 
+// Reconcile makes a pass now and returns its report; it may take as long as
+// [api.LongestPass]. A step that failed or was held is no error: it is in the
+// report. It needs the role admin.
+func (c *Client) Reconcile(ctx context.Context, ask api.ReconcileRequest) (*api.ReconcileReply, error) {
+	reply := new(api.ReconcileReply)
+	return got(reply, c.do(ctx, "reconcile", "POST", "/v1/reconcile", ask, reply))
+}
+
 // Version returns the daemon's version, not the client's.
 func (c *Client) Version(ctx context.Context) (*api.VersionReply, error) {
 	reply := new(api.VersionReply)

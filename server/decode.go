@@ -149,6 +149,8 @@ func word(t reflect.Type) string {
 		return "a string"
 	case reflect.Int64:
 		return "a whole number of 64 bits"
+	case reflect.Bool:
+		return "true or false"
 	case reflect.Slice:
 		return "a list"
 	}

@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, into := range []any{new(api.AllocateRequest), new(api.BindRequest), new(api.ReleaseRequest),
-			new(api.CancelRequest), new(api.QuarantineRequest), new(struct{})} {
+			new(api.CancelRequest), new(api.QuarantineRequest), new(api.ReconcileRequest), new(struct{})} {
 			given := bytes.Clone(data)
 			err := decode(data, into)
 			if !bytes.Equal(given, data) {
@@ -120,7 +120,7 @@ func TestSightings(t *testing.T) {
 	}
 	var full census.Sighting
 	if err := json.Unmarshal([]byte(`{"address":"10.8.64.2","witness":"netns","at":"2026-11-21T09:00:00Z","bridge":"b",
-		"port":"p","netns":"n","mac":"m","namespace":"ns","container":"c","sandbox":"s","lease_id":"l","task":"t","note":"o"}`),
+		"port":"p","netns":"n","mac":"m","namespace":"ns","container":"c","sandbox":"s","uid":"u","lease_id":"l","task":"t","note":"o"}`),
 		&full); err != nil {
 		t.Fatal(err)
 	}

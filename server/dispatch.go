@@ -33,6 +33,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbClear:      (*Server).clear,
 		api.VerbChanges:    (*Server).changes,
 		api.VerbPools:      (*Server).pools,
+		api.VerbReconcile:  (*Server).reconcile,
 		api.VerbStatus:     (*Server).status,
 		api.VerbDoctor:     (*Server).doctor,
 		api.VerbVersion:    (*Server).version,

@@ -44,7 +44,7 @@ func (s *Server) status(c *call) (int, any, error) {
 		Started: s.cfg.Started.UTC(), PID: os.Getpid(),
 		Book: api.BookStatus{Path: info.Path, Bytes: info.Bytes, WALBytes: info.WALBytes,
 			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
-		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()), LastConflict: conflict,
+		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()), LastConflict: conflict, LastPass: s.lastPass(),
 		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50,
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
 	}

@@ -98,6 +98,11 @@ func TestBadInput(t *testing.T) {
 		{"clear of no address", "POST", "/v1/addresses/x/clear", ``, "ip", "not an IP address"},
 		{"clear takes nothing", "POST", "/v1/addresses/10.8.64.7/clear", `{"reason":"r"}`, "reason", "takes none"},
 
+		{"reconcile: both", "POST", "/v1/reconcile", `{"preview":true,"confirm":true}`, "confirm", "excludes preview"},
+		{"reconcile: preview is text", "POST", "/v1/reconcile", `{"preview":"yes"}`, "preview", "want true or false, got a string"},
+		{"reconcile: unknown field", "POST", "/v1/reconcile", `{"dry_run":true}`, "dry_run", "is not known"},
+		{"reconcile: parameter", "POST", "/v1/reconcile?preview=1", ``, "preview", "takes none"},
+
 		{"whois of a name", "GET", "/v1/addresses/web", ``, "ip", "not an IP address"},
 		{"whois with a zone", "GET", "/v1/addresses/fe80::1%25eth0", ``, "ip", "write fe80::1"},
 		{"whois with a parameter", "GET", "/v1/addresses/10.8.64.2?history=1", ``, "history", "takes none"},

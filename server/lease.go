@@ -56,7 +56,7 @@ func (s *Server) leaseReply(l *netdb.Lease, blockers []api.Blocker) *api.LeaseRe
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 }
 
-// lease answers GET /v1/leases/{id}.
+// lease answers GET /v1/leases/{id}; of a releasing lease with what keeps it.
 func (s *Server) lease(c *call) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
@@ -69,7 +69,11 @@ func (s *Server) lease(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.leaseReply(l, nil), nil
+	var blockers []api.Blocker
+	if l.State == netdb.Releasing {
+		blockers = s.cfg.Releaser.Blockers(l)
+	}
+	return http.StatusOK, s.leaseReply(l, blockers), nil
 }
 
 // leases answers with one consistent listing.

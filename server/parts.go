@@ -44,7 +44,16 @@ type Allocator interface {
 // again it answers the present blockers.
 type Releaser interface {
 	Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error)
+	// Blockers answers from memory what keeps the address of a releasing lease
+	// from being reused.
+	Blockers(l *netdb.Lease) []api.Blocker
 }
+
+// Reconcile makes a pass and tells what it planned and did. A preview does
+// nothing; confirm also releases what the brake on the number of releases
+// holds. It is not called with both. An error means that no pass was made; a
+// step that failed is told in the report.
+type Reconcile func(ctx context.Context, preview, confirm bool) (api.Report, error)
 
 // Witnesses is what was seen on the wire; *census.Board is one.
 type Witnesses interface {

@@ -23,12 +23,14 @@ type Config struct {
 	Releaser  Releaser
 	Witnesses Witnesses
 
-	NotReady func() []string                                      // why mutations cannot be served, a sentence each; empty: ready
-	Bridge   func() api.BridgeStatus                              //
-	MTU      func() int                                           // bytes, of the bridge
-	Doctor   func(context.Context) []api.Finding                  //
-	Metrics  http.Handler                                         // answers /metrics
-	Observe  func(verb string, code api.Code, took time.Duration) // after every call; code "" is success
+	NotReady  func() []string                                      // why mutations cannot be served, a sentence each; empty: ready
+	Bridge    func() api.BridgeStatus                              //
+	MTU       func() int                                           // bytes, of the bridge
+	Doctor    func(context.Context) []api.Finding                  //
+	Reconcile Reconcile                                            // a pass now
+	LastPass  func() *api.Report                                   // of the last pass that was no preview; nil before the first
+	Metrics   http.Handler                                         // answers /metrics
+	Observe   func(verb string, code api.Code, took time.Duration) // after every call; code "" is success
 
 	Version api.VersionReply
 	Started time.Time

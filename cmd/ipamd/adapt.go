@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -20,11 +21,17 @@ type releaser struct{ *watchdog.Watchdog }
 
 func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error) {
 	l, blockers, err := r.Watchdog.Release(ctx, who, id, uid)
+	return l, spelled(blockers), err
+}
+
+func (r releaser) Blockers(l *netdb.Lease) []api.Blocker { return spelled(r.Watchdog.Blockers(l)) }
+
+func spelled(blockers []watchdog.Blocker) []api.Blocker {
 	out := make([]api.Blocker, len(blockers))
 	for i, b := range blockers {
 		out[i] = api.Blocker(b)
 	}
-	return l, out, err
+	return out
 }
 
 // measured counts what the allocator answers.
@@ -39,3 +46,10 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 	m.metrics.allocated(result, err, time.Since(began))
 	return result, err
 }
+
+// reconcile is refused until the reconciler tells what a pass did.
+func (p *program) reconcile(context.Context, bool, bool) (api.Report, error) {
+	return api.Report{}, fmt.Errorf("%w: the first pass is not done", allocator.ErrNotReady)
+}
+
+func (p *program) lastPass() *api.Report { return nil }

@@ -200,6 +200,7 @@ func (p *program) openServer(context.Context) (err error) {
 	p.server, err = server.New(server.Config{
 		Book: p.book, Allocator: measured{p.allocator, p.metrics}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: func() int { return p.bridge.Status().MTU },
+		Reconcile: p.reconcile, LastPass: p.lastPass,
 		Doctor: p.doctor, Metrics: p.metrics.handler(), Observe: p.metrics.request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
