@@ -21,12 +21,12 @@ type releaser struct{ *watchdog.Watchdog }
 
 func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error) {
 	l, blockers, err := r.Watchdog.Release(ctx, who, id, uid)
-	return l, spelled(blockers), err
+	return l, blockersOf(blockers), err
 }
 
-func (r releaser) Blockers(l *netdb.Lease) []api.Blocker { return spelled(r.Watchdog.Blockers(l)) }
+func (r releaser) Blockers(l *netdb.Lease) []api.Blocker { return blockersOf(r.Watchdog.Blockers(l)) }
 
-func spelled(blockers []watchdog.Blocker) []api.Blocker {
+func blockersOf(blockers []watchdog.Blocker) []api.Blocker {
 	out := make([]api.Blocker, len(blockers))
 	for i, b := range blockers {
 		out[i] = api.Blocker(b)
