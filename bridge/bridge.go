@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -62,6 +64,8 @@ type Bridge struct {
 	unnamed    bool                     // a namespace came since names were looked up
 	heard      map[netip.Addr]origin    // whose answers to probes are on the board
 	doubts     map[netip.Addr]time.Time // of those, who was asked again since, and when
+	moved      bool                     // a port did, which is to be told
+	changed    chan struct{}            // closed then
 
 	// What must be read again before memory is as of now.
 	lost            bool // everything
@@ -96,6 +100,7 @@ func Open(cfg Config) (*Bridge, error) {
 	b := &Bridge{
 		cfg:       cfg,
 		heard:     make(map[netip.Addr]origin),
+		changed:   make(chan struct{}),
 		netns:     newReport(cfg, census.Netns),
 		host:      newReport(cfg, census.Host),
 		neighbour: newReport(cfg, census.Neighbour),
@@ -127,7 +132,7 @@ func Open(cfg Config) (*Bridge, error) {
 // then is unknown, so all is to be read.
 func (b *Bridge) openSockets() error {
 	err := b.place.do(func() error {
-		kernel, err := dialRTNL()
+		kernel, err := dial(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
@@ -169,6 +174,7 @@ func (b *Bridge) closeSockets() {
 func (b *Bridge) forget() {
 	b.link = nil
 	b.own = make(prefixes)
+	b.moved = b.moved || len(b.ports) != 0
 	b.ports = make(map[int]*port)
 	b.spaces = make(map[int]*space)
 	b.neighbours = make(map[netip.Addr]*neighbour)

@@ -16,6 +16,29 @@ type port struct {
 // scope names a port on the board. An index outlives a change of name.
 func scope(index int) string { return strconv.Itoa(index) }
 
+// Changed returns a channel that is closed when a port came or went, got
+// another name or leads elsewhere, after the board was told what that changed
+// there. It carries no payload: look again. A port behind which no address was
+// seen, such as a virtual machine's tap, changes nothing on the board, and
+// this is how its leaving is heard of.
+//
+// It hears of it as the board does: by [Bridge.Run], or by [Bridge.Settle] and
+// [Bridge.Refresh]. It is safe for concurrent use.
+func (b *Bridge) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// tellMoves wakes those who wait for a port to move.
+func (b *Bridge) tellMoves() {
+	if b.moved {
+		b.moved = false
+		close(b.changed)
+		b.changed = make(chan struct{})
+	}
+}
+
 // listPorts lists the bridge's ports anew.
 func (b *Bridge) listPorts() error {
 	found := make(map[int]*link)
@@ -71,8 +94,10 @@ func (b *Bridge) setPort(l *link) {
 	if p == nil {
 		p = &port{link: l}
 		b.ports[l.index] = p
+		b.moved = true
 	}
 	renamed := p.link.name != l.name
+	b.moved = b.moved || renamed || p.link.behind != l.behind
 	p.link = l
 	switch {
 	case l.behind == unnamed:
@@ -108,6 +133,7 @@ func (b *Bridge) dropPort(index int) {
 	}
 	b.leave(p)
 	delete(b.ports, index)
+	b.moved = true
 	for addr, n := range b.neighbours {
 		if n.port == index {
 			b.neighboursAgain[addr] = true

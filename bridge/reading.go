@@ -108,6 +108,7 @@ func (b *Bridge) vanish() {
 	b.link = l
 	b.lost = false // there is no more to know, until a link comes
 	b.silence(b.absent())
+	b.tellMoves()
 }
 
 // conclude ends a whole reading: the witnesses may speak again.
@@ -207,6 +208,7 @@ func (b *Bridge) tell(anew bool) error {
 	for _, r := range b.reports() {
 		all = append(all, r.tell(anew))
 	}
+	b.tellMoves()
 	if !b.isThere() {
 		return nil // Ready tells
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An rtnl asks the kernel's rtnetlink one question at a time; it is not safe
-// for concurrent use.
+// An rtnl asks the kernel's rtnetlink, or another of the netlink family, one
+// question at a time; it is not safe for concurrent use.
 //
 // The request loop is our own because the kernel may put the mark of an
 // interrupted dump on the closing message only (the last address was skipped
@@ -26,12 +26,13 @@ type rtnl struct {
 // caller's own time; only a broken one takes longer.
 const replyTimeout = 10 // seconds
 
-// dialRTNL opens a socket with strict checking: the kernel then refuses a
-// filter that it does not know instead of answering for its own namespace.
-func dialRTNL() (*rtnl, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+// dial opens a socket (unix.NETLINK_ROUTE, ...) in the thread's namespace,
+// with strict checking: the kernel then refuses a filter that it does not know
+// instead of answering for its own namespace.
+func dial(protocol int) (*rtnl, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
+		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1),
@@ -40,7 +41,7 @@ func dialRTNL() (*rtnl, error) {
 	)
 	if err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("set up rtnetlink socket: %w", err)
+		return nil, fmt.Errorf("set up netlink socket: %w", err)
 	}
 	return &rtnl{fd: fd, buf: make([]byte, 64<<10)}, nil
 }
@@ -71,7 +72,7 @@ func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) erro
 	binary.NativeEndian.PutUint16(msg[6:], flags|unix.NLM_F_REQUEST)
 	binary.NativeEndian.PutUint32(msg[8:], r.seq)
 	if _, err := unix.Write(r.fd, append(msg, body...)); err != nil {
-		return fmt.Errorf("ask rtnetlink: %w", err)
+		return fmt.Errorf("ask netlink: %w", err)
 	}
 	a := answer{seq: r.seq, each: each}
 	for !a.done {
@@ -80,7 +81,7 @@ func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) erro
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read rtnetlink's answer: %w", err)
+			return fmt.Errorf("read netlink's answer: %w", err)
 		}
 		eachMessage(r.buf[:n], a.take)
 	}

@@ -29,7 +29,7 @@ func TestInterruptedListIsNeverShort(t *testing.T) {
 	v := open(t, ns)
 	var kernel *rtnl
 	var err error
-	ns.Do(func() { kernel, err = dialRTNL() })
+	ns.Do(func() { kernel, err = dial(unix.NETLINK_ROUTE) })
 	if err != nil {
 		t.Fatal(err)
 	}

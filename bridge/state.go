@@ -57,11 +57,13 @@ func (b *Bridge) isThere() bool { return b.link != nil && b.link.kind == "bridge
 
 // absent says why there is nothing to see where no bridge is. The witnesses
 // are silent then: what was on it may well be alive.
-func (b *Bridge) absent() error {
-	if b.link == nil {
-		return fmt.Errorf("%s is missing, so nothing is known of what was on it", b.cfg.Name)
+func (b *Bridge) absent() error { return absent(b.cfg.Name, b.link) }
+
+func absent(name string, l *link) error {
+	if l == nil {
+		return fmt.Errorf("%s is missing, so nothing is known of what was on it", name)
 	}
-	return fmt.Errorf("%s is not a bridge, so nothing is known of what should be on it", b.cfg.Name)
+	return fmt.Errorf("%s is not a bridge, so nothing is known of what should be on it", name)
 }
 
 // judge says from memory whether addresses may be handed out, as far as the

@@ -1,0 +1,107 @@
+package bridge
+
+import (
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// What linux/netfilter/nfnetlink_conntrack.h and nfnetlink.h say.
+const (
+	sizeofNfgenmsg = 4
+
+	conntrackGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
+	conntrackDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaID         = 12
+	ctaZone       = 18
+	ctaTupleIP    = 1
+)
+
+// A connection is a tracked one, with what it takes to name it.
+type connection struct {
+	family byte
+	tuple  []byte // of the original direction, as the kernel wrote it
+	zone   []byte // nil for zone 0
+	id     []byte // tells it from a later one with the same ends
+	ends   []netip.Addr
+}
+
+// connections lists the tracked connections that have one of the addresses at
+// an end, as the kernel sees either direction: network address translation
+// makes them differ. The table may hold hundreds of thousands, of which only
+// those are kept.
+func (r *rtnl) connections(of map[netip.Addr]bool) ([]connection, error) {
+	var found []connection
+	err := steady(func() error {
+		found = found[:0]
+		return r.dump(conntrackGet, make([]byte, sizeofNfgenmsg), func(body []byte) error { // AF_UNSPEC: both families
+			c, err := parseConnection(body)
+			for _, end := range c.ends {
+				if err == nil && of[end] {
+					found = append(found, c)
+					break
+				}
+			}
+			return err
+		})
+	})
+	return found, err
+}
+
+func (r *rtnl) deleteConnection(c connection) error {
+	req, err := withAttributes([]byte{c.family, 0, 0, 0}, func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(ctaTupleOrig|unix.NLA_F_NESTED, c.tuple)
+		if c.zone != nil {
+			ae.Bytes(ctaZone, c.zone)
+		}
+		ae.Bytes(ctaID, c.id)
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(conntrackDelete, 0, req)
+}
+
+func parseConnection(body []byte) (connection, error) {
+	var c connection
+	err := attributes(body, sizeofNfgenmsg, func(ad *netlink.AttributeDecoder) {
+		switch ad.Type() {
+		case ctaTupleOrig:
+			c.tuple = ad.Bytes()
+			ad.Nested(c.readEnds)
+		case ctaTupleReply:
+			ad.Nested(c.readEnds)
+		case ctaZone:
+			c.zone = ad.Bytes()
+		case ctaID:
+			c.id = ad.Bytes()
+		}
+	})
+	if err == nil {
+		c.family = body[0]
+	}
+	return c, err
+}
+
+// readEnds reads the addresses of one direction. All that a tuple's address
+// part holds are addresses: source and destination, of one family.
+func (c *connection) readEnds(tuple *netlink.AttributeDecoder) error {
+	for tuple.Next() {
+		if tuple.Type() != ctaTupleIP {
+			continue
+		}
+		tuple.Nested(func(ip *netlink.AttributeDecoder) error {
+			for ip.Next() {
+				if a, ok := netip.AddrFromSlice(ip.Bytes()); ok {
+					c.ends = append(c.ends, a)
+				}
+			}
+			return ip.Err()
+		})
+	}
+	return tuple.Err()
+}

@@ -1,0 +1,109 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Forget deletes what the bridge's namespace remembers of addresses: their
+// entries in the bridge's neighbour table, and the connection tracking entries
+// that have one of them at either end, in either direction. What is not there
+// is no error, nor is a bridge that is missing, which took its neighbours with
+// it, nor a kernel without connection tracking. When it returns nil the board
+// no longer has the neighbour entries either; what other witnesses see stands.
+//
+// It is for an address that nobody has any more, before the next one gets it:
+// the old owner's entries would send the next one's traffic to a dead MAC, or
+// its replies to a dead connection's. What the other sandboxes remember is
+// theirs, see [Bridge.Probe] for why no frame of ours could tell them.
+//
+// Connection tracking has no index by address, so each call walks all of its
+// entries once, in both families, however many addresses there are. It is safe
+// for concurrent use and holds up nobody meanwhile.
+func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
+	of := make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		if a = a.Unmap().WithZone(""); counts(a) {
+			of[a] = true
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := b.forgetNeighbours(of); err != nil {
+		return fmt.Errorf("forget neighbours on %s: %w", b.cfg.Name, err)
+	}
+	if err := b.Settle(ctx); err != nil { // the kernel's news of it is there already
+		return err
+	}
+	if err := b.forgetConnections(ctx, of); err != nil {
+		return fmt.Errorf("forget tracked connections: %w", err)
+	}
+	return nil
+}
+
+func (b *Bridge) forgetNeighbours(of map[netip.Addr]bool) error {
+	k, err := b.dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	rt0, err := k.linkByName(b.cfg.Name)
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
+	}
+	for addr := range of {
+		if err := k.deleteNeighbour(rt0.index, addr); err != nil && !isGone(err) {
+			return fmt.Errorf("delete neighbour %v: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
+	req, err := withAttributes(ndmsg(familyOf(addr), index), func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.NDA_DST, addr.AsSlice())
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_DELNEIGH, 0, req)
+}
+
+func (b *Bridge) forgetConnections(ctx context.Context, of map[netip.Addr]bool) error {
+	k, err := b.dial(unix.NETLINK_NETFILTER)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil // a kernel without netfilter
+	}
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	found, err := k.connections(of)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // nobody answers for connection tracking
+	}
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	for _, c := range found {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := k.deleteConnection(c); err != nil && !isGone(err) {
+			return fmt.Errorf("delete %v to %v: %w", c.ends[0], c.ends[1], err)
+		}
+	}
+	return nil
+}

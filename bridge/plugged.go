@@ -1,0 +1,156 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Plugged tells what of a sandbox's plumbing is a port of the bridge now: the
+// link named hostInterface, and every port that leads into the network
+// namespace at the path netns, under whatever name. Each is one sentence; none
+// means that the kernel was asked and knows of none. "" for either is nothing
+// to ask about.
+//
+// A path leads nowhere when it does not exist, and also when it is no network
+// namespace: unmounting one leaves an empty file, which `ip netns` and CNI
+// then fail to remove. A path that cannot be looked at is an error.
+//
+// While the bridge is missing it is an error, too. The kernel's answer that
+// there is no link of that name is the same for a bridge that was renamed or
+// moved to another namespace, whose ports carry on; and the witnesses are
+// silent then anyway.
+//
+// It asks the kernel and not the memory of [Bridge.Settle], on a socket of its
+// own, so it holds up nobody. It is safe for concurrent use.
+func (b *Bridge) Plugged(ctx context.Context, hostInterface, netns string) ([]string, error) {
+	if hostInterface == "" && netns == "" {
+		return nil, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	k, err := b.dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, err)
+	}
+	defer k.close()
+	rt0, err := k.linkByName(b.cfg.Name)
+	switch {
+	case isGone(err):
+		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, absent(b.cfg.Name, nil))
+	case err != nil:
+		return nil, fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
+	case rt0.kind != "bridge":
+		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, absent(b.cfg.Name, rt0))
+	}
+	named, err := k.portNamed(rt0.index, hostInterface)
+	if err != nil {
+		return nil, fmt.Errorf("look up link %s: %w", hostInterface, err)
+	}
+	leading, err := k.portsInto(rt0.index, netns)
+	if err != nil {
+		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.name, netns, err)
+	}
+	var out []string
+	if named != nil {
+		out = append(out, fmt.Sprintf("%s is a port of %s", named.name, rt0.name))
+	}
+	for _, l := range leading {
+		if named == nil || l.index != named.index {
+			out = append(out, fmt.Sprintf("%s is a port of %s and leads into %s", l.name, rt0.name, netns))
+		}
+	}
+	return out, nil
+}
+
+// dial opens a netlink socket of the caller's own in the bridge's namespace.
+func (b *Bridge) dial(protocol int) (k *rtnl, err error) {
+	err = b.locked(func() error { // Close must not take the place away meanwhile
+		return b.place.do(func() (err error) {
+			k, err = dial(protocol)
+			return err
+		})
+	})
+	return k, err
+}
+
+// portNamed looks up the link of a name, if it is a port of the bridge.
+func (r *rtnl) portNamed(bridge int, name string) (*link, error) {
+	if name == "" || len(name) >= unix.IFNAMSIZ { // no link can have such a name
+		return nil, nil
+	}
+	l, err := r.linkByName(name)
+	if isGone(err) || err == nil && l.master != bridge {
+		return nil, nil
+	}
+	return l, err
+}
+
+// portsInto lists the ports of a bridge that lead into the namespace at path.
+func (r *rtnl) portsInto(bridge int, path string) ([]*link, error) {
+	if path == "" {
+		return nil, nil
+	}
+	fd, err := openNetns(path)
+	if err != nil || fd < 0 {
+		return nil, err
+	}
+	defer unix.Close(fd) // until then the namespace lives, and its id is its own
+	var all []*link
+	err = steady(func() error {
+		all = all[:0]
+		return r.portsOf(bridge, func(l *link) { all = append(all, l) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Listing gives an id to every namespace that has none yet, so only now is
+	// the lack of one an answer.
+	id, err := r.netnsID(fd)
+	if errors.Is(err, ErrNoNetnsID) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []*link
+	for _, l := range all {
+		if l.behind == id {
+			out = append(out, l)
+		}
+	}
+	return out, nil
+}
+
+// openNetns opens the network namespace at a path; -1 when there is none.
+func openNetns(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH):
+		return -1, nil // ESRCH: of a process in /proc that ended
+	case err != nil:
+		return -1, err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	is := fs.Type == unix.NSFS_MAGIC
+	if is {
+		kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+		if err != nil {
+			_ = unix.Close(fd)
+			return -1, err
+		}
+		is = kind == unix.CLONE_NEWNET
+	}
+	if !is {
+		_ = unix.Close(fd)
+		return -1, nil
+	}
+	return fd, nil
+}

@@ -1,0 +1,193 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// wantPlugged compares what is plugged.
+func (v *view) wantPlugged(when, hostInterface, netns string, want ...string) {
+	v.t.Helper()
+	got, err := v.Plugged(context.Background(), hostInterface, netns)
+	slices.Sort(got)
+	if err != nil || !slices.Equal(got, want) {
+		v.t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
+	}
+}
+
+// What of a lease's plumbing is still a port, by its name or by where it
+// leads, is asked of the kernel now.
+func TestPlugged(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	a, other := ns.Port("rt0"), ns.Port("rt0")
+	ns.Bridge("rt1")
+	elsewhere := ns.Port("rt1")
+	v := open(t, ns)
+	path := a.NS.Path()
+
+	v.wantPlugged("both recorded, one port", a.HostName, path, "veth1 is a port of rt0")
+	v.wantPlugged("the name alone", a.HostName, "", "veth1 is a port of rt0")
+	v.wantPlugged("the namespace alone", "", path, "veth1 is a port of rt0 and leads into "+path)
+	v.wantPlugged("two ports", other.HostName, path, "veth1 is a port of rt0 and leads into "+path, "veth2 is a port of rt0")
+	v.wantPlugged("nothing recorded", "", "")
+	v.wantPlugged("a port of another bridge", elsewhere.HostName, elsewhere.NS.Path())
+	v.wantPlugged("no such link, no such path", "veth99", "/run/netns/no-such-thing")
+	v.wantPlugged("a name that no link can have", strings.Repeat("v", 40), "")
+	v.wantPlugged("the bridge's own namespace", "", ns.Path())
+	v.wantPlugged("a namespace that no link leads to", "", nstest.New(t).Path())
+	v.wantPlugged("a namespace of another kind", "", "/proc/self/ns/mnt")
+	v.wantPlugged("a path below a file", "", "/proc/self/ns/net/x")
+
+	ns.Exec("ip", "link", "set", a.HostName, "down")
+	ns.Exec("ip", "link", "set", a.HostName, "name", "mine")
+	v.wantPlugged("renamed", a.HostName, path, "mine is a port of rt0 and leads into "+path)
+	ns.Exec("ip", "link", "set", "mine", "nomaster")
+	v.wantPlugged("unplugged", "mine", path)
+	ns.Exec("ip", "link", "set", "mine", "master", "rt0")
+	v.wantPlugged("plugged again, with nothing settled", "mine", path, "mine is a port of rt0")
+	second := nstest.New(t)
+	a.NS.Exec("ip", "link", "set", "eth0", "netns", second.Name())
+	v.wantPlugged("the far end moved", "", path)
+	v.wantPlugged("to where it moved", "", second.Path(), "mine is a port of rt0 and leads into "+second.Path())
+}
+
+// A container runtime that could not remove the mount's file leaves it.
+func TestPluggedByAPathThatIsNoNamespace(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0")
+	p := ns.Port("rt0")
+	v := open(t, ns)
+	left := filepath.Join(t.TempDir(), "ns")
+	if err := os.WriteFile(left, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	v.wantPlugged("a plain file", "", left)
+	v.wantPlugged("a plain file, but the link is there", p.HostName, left, "veth1 is a port of rt0")
+	v.wantPlugged("a directory", "", filepath.Dir(left))
+
+	loop := filepath.Join(t.TempDir(), "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Plugged(context.Background(), "", loop); err == nil || !strings.Contains(err.Error(), loop) {
+		t.Errorf("a path that cannot be looked at: %q, %v", got, err)
+	}
+}
+
+// Without the bridge nothing is known: its ports may carry on under another
+// name of it.
+func TestPluggedWithoutTheBridge(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0")
+	p := ns.Port("rt0")
+	v := open(t, ns)
+	unknown := func(why string) {
+		t.Helper()
+		for _, c := range [][2]string{{p.HostName, ""}, {"", p.NS.Path()}, {"veth99", ""}} {
+			if got, err := v.Plugged(context.Background(), c[0], c[1]); err == nil || !strings.Contains(err.Error(), why) {
+				t.Errorf("%q: %q, %v; want an error that says %q", c, got, err, why)
+			}
+		}
+		v.wantPlugged("nothing recorded", "", "")
+	}
+	ns.Exec("ip", "link", "set", "rt0", "down")
+	ns.Exec("ip", "link", "set", "rt0", "name", "rt9")
+	unknown("rt0 is missing")
+	ns.Exec("ip", "tuntap", "add", "dev", "rt0", "mode", "tap")
+	unknown("rt0 is not a bridge")
+	ns.Exec("ip", "link", "del", "rt0")
+	ns.Exec("ip", "link", "set", "rt9", "name", "rt0")
+	v.wantPlugged("named back", p.HostName, "", "veth1 is a port of rt0")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := v.Plugged(ctx, p.HostName, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
+	}
+	v.Close()
+	unknown(ErrClosed.Error())
+}
+
+// A port that leaves changes the board, and wakes also those who wait for one
+// behind which nothing was seen.
+func TestPortsThatMoveAreTold(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	v := open(t, ns, func(c *Config) { c.Every = time.Hour })
+	v.run(t)
+
+	board, ports := v.board.Changed(), v.Changed()
+	ns.Exec("ip", "link", "set", p.HostName, "nomaster")
+	for what, changed := range map[string]<-chan struct{}{"the board's change": board, "the ports' change": ports} {
+		await(t, what, changed)
+	}
+	realtest.Eventually(t, 10*time.Second, "its end", func() bool { return !v.seen("10.8.0.7") })
+
+	for _, step := range [][]string{
+		{"ip", "tuntap", "add", "dev", "tap0", "mode", "tap"},
+		{"ip", "link", "set", "tap0", "master", "rt0"},
+		{"ip", "link", "set", "tap0", "name", "tap1"},
+		{"ip", "link", "set", "tap1", "nomaster"},
+		{"ip", "link", "set", "tap1", "master", "rt0"},
+		{"ip", "link", "del", "tap1"},
+		{"ip", "link", "set", p.HostName, "master", "rt0"},
+		{"ip", "link", "del", "rt0"},
+	} {
+		changed := v.Changed()
+		ns.Exec(step...)
+		if step[1] != "tuntap" {
+			await(t, strings.Join(step, " "), changed)
+		}
+	}
+}
+
+// A whole reading that finds the bridge gone tells of its ports, and one that
+// finds nothing new tells nobody.
+func TestChangedByARefresh(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Port("rt0", "10.8.0.7/24")
+	v := open(t, ns)
+	v.settle()
+	changed := v.Changed()
+	refresh := func() {
+		t.Helper()
+		if err := v.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refresh()
+	select {
+	case <-changed:
+		t.Error("nothing moved, yet it was told")
+	default:
+	}
+	ns.Exec("ip", "link", "del", "rt0")
+	refresh()
+	await(t, "the bridge's end", changed)
+}
+
+func await(t *testing.T, what string, changed <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Errorf("%s was not told", what)
+	}
+}
