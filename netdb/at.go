@@ -1,9 +1,6 @@
 package netdb
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // BindAt is [Book.Bind] of a reserved lease as the caller saw it, for those who
 // are not its owner: if it changed since rev, the answer is [ErrStale]. What the
@@ -35,11 +32,8 @@ func (b *Book) stepAt(ctx context.Context, who Who, id string, rev int64, from S
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		now := *l
 		step(&now)
-		switch {
-		case l.Rev != rev:
-			return nil, staleAt(l, now.State, rev)
-		case l.State != from:
-			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, now.State, ErrState, l.State)
+		if err := atRev(l, rev, now.State, from); err != nil {
+			return nil, err
 		}
 		return t.move(who, l, now, nil)
 	})
