@@ -18,11 +18,13 @@ type Adoption struct {
 	// was decided; 0 when there was none.
 	Rev int64
 	// ID is the lease id that the workload carries. It is kept when it is a
-	// UUID and this book never ended that lease; else the lease gets a new
-	// one. It may be empty.
+	// UUID, this book never ended that lease, and knows it as no other's;
+	// else the lease gets a new one. It may be empty.
 	ID      string
 	Sandbox string
-	UID     string // "" is the sandbox's name
+	// UID, when empty, is what this book last knew of the lease ID, else the
+	// sandbox's name.
+	UID string
 	// Interface, when empty, is what this book last knew of the lease ID, else
 	// the first of eth0, eth1, … on which the sandbox holds no lease here.
 	Interface string
@@ -32,94 +34,137 @@ type Adoption struct {
 
 // Adopt writes a bound lease for an address that is free, cools or is
 // quarantined. If its row is not the one that the decision was made on, the
-// answer is [ErrStale]; when the owner holds a lease already, [OwnedError].
+// answer is [ErrStale]; when the sandbox holds a lease on the interface that
+// was named, [OwnedError]; [ErrNotInPool] for an address that no pool could
+// give, and [ErrTaken] for one that an unreadable row names.
 //
 // A lease that the history knows comes back as it was: id, incarnation and
 // interface. So a client that still names it is understood.
 func (b *Book) Adopt(ctx context.Context, who Who, a Adoption) (*Lease, error) {
+	past, err := b.prepareAdoption(ctx, &a)
+	if err != nil {
+		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
+	}
+	var out *Lease
+	err = b.update(ctx, func(t *tx) (err error) {
+		out, err = b.adopt(t, who, a, past)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
+	}
+	return out, nil
+}
+
+// prepareAdoption checks an adoption and completes it from the last change of
+// its lease id, which comes back when it is the same lease's.
+func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (past *Change, err error) {
 	if err := checkName("sandbox", a.Sandbox); err != nil {
 		return nil, err
 	}
 	if err := a.Binding.Check(); err != nil {
 		return nil, err
 	}
-	if err := b.recall(ctx, &a); err != nil {
-		return nil, err
-	}
-	if a.UID == "" {
-		a.UID = a.Sandbox
-	}
-	if err := checkName("uid", a.UID); err != nil {
-		return nil, err
+	if len(a.Evidence) > 0 {
+		if err := checkEvidence(a.Evidence); err != nil {
+			return nil, err
+		}
 	}
 	if a.Interface != "" {
 		if err := checkInterface(a.Interface); err != nil {
 			return nil, err
 		}
 	}
-	var out *Lease
-	err := b.update(ctx, func(t *tx) (err error) {
-		out, err = t.adopt(who, a)
-		return err
-	})
+	if id, err := uuid.Parse(a.ID); err != nil || id.String() != a.ID {
+		a.ID = ""
+	}
+	if a.ID != "" {
+		if past, err = b.lastOf(ctx, a.ID); err != nil {
+			return nil, err
+		}
+	}
+	if past != nil && !a.continues(past) {
+		a.ID, past = "", nil
+	}
+	if past != nil {
+		a.UID = past.UID
+	}
+	if a.UID == "" {
+		a.UID = a.Sandbox
+	}
+	return past, checkName("uid", a.UID)
+}
+
+// continues reports whether the workload is the one that the change was about.
+func (a *Adoption) continues(past *Change) bool {
+	return past.Addr == a.Addr && past.Sandbox == a.Sandbox && past.UID != "" &&
+		(a.UID == "" || a.UID == past.UID) && (a.Interface == "" || a.Interface == past.Interface)
+}
+
+func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
+	pi, err := t.poolFor(a.Addr)
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
-}
-
-// recall completes an adoption from the history, or takes its id away when it
-// is none that may live.
-func (b *Book) recall(ctx context.Context, a *Adoption) error {
-	if id, err := uuid.Parse(a.ID); err != nil || id.String() != a.ID {
-		a.ID = ""
-		return nil
-	}
-	past, err := b.History(ctx, Query{LeaseID: a.ID, Limit: 1})
-	switch {
-	case err != nil:
-		return err
-	case len(past) == 0:
-		return nil
-	case past[0].Addr != a.Addr || past[0].To == Cooling || past[0].To == Free:
-		a.ID = "" // another address's, or over: an id is never used again
-	case past[0].Sandbox == a.Sandbox:
-		a.UID, a.Interface = past[0].UID, past[0].Interface
-	}
-	return nil
-}
-
-func (t *tx) adopt(who Who, a Adoption) (*Lease, error) {
-	pi := t.idx.poolOf(a.Addr)
-	if pi == nil {
-		return nil, fmt.Errorf("adopt %s: %w: no pool contains it", a.Addr, ErrNotInPool)
-	}
-	if usable, note := pi.pool.usable(a.Addr); !usable {
-		return nil, fmt.Errorf("adopt %s: %w %s: it is %s", a.Addr, ErrNotInPool, pi.pool.Name, note)
-	}
 	old := t.at(a.Addr)
-	rev := int64(0)
-	if old != nil {
-		rev = old.Rev
-	}
-	if rev != a.Rev {
-		return nil, fmt.Errorf("adopt %s: %w: its row is at %d, not %d", a.Addr, ErrStale, rev, a.Rev)
+	if rev := revOf(old); rev != a.Rev {
+		return nil, fmt.Errorf("%w: its row is at %d, not %d", ErrStale, rev, a.Rev)
 	}
 	now := Lease{
 		Addr: a.Addr, ID: a.ID, PoolUID: pi.pool.UID, Pool: pi.pool.Name, State: Bound,
 		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: 1,
 		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC,
 	}
-	if now.ID == "" || t.lease(now.ID) != nil {
-		now.ID = newID()
+	if now.Interface == "" && past != nil {
+		now.Interface = past.Interface
+		if t.open(now.Owner()) != nil {
+			now.ID, now.Interface = "", "" // its place was taken since: this is another lease
+		}
 	}
-	if now.Interface == "" {
-		for n := 0; now.Interface == "" || t.open(now.Owner()) != nil; n++ {
-			now.Interface = "eth" + strconv.Itoa(n)
+	for n := 0; now.Interface == ""; n++ {
+		eth := now
+		eth.Interface = "eth" + strconv.Itoa(n)
+		if t.open(eth.Owner()) == nil {
+			now = eth
 		}
 	}
 	if held := t.open(now.Owner()); held != nil {
 		return nil, &OwnedError{held}
 	}
+	if now.ID != "" {
+		if err := b.keepID(t, &now, old); err != nil {
+			return nil, err
+		}
+	}
+	if now.ID == "" {
+		now.ID = newID()
+	}
 	return t.move(who, old, now, a.Evidence)
+}
+
+// keepID takes an adopted lease's id away when it is another row's, or when
+// the lease has ended: an id is never used again. The row of a lease that was
+// set aside is that lease's own. The file is asked in the transaction, because
+// the lease may have ended since the history was read.
+func (b *Book) keepID(t *tx, now *Lease, old *Lease) error {
+	if row := t.lease(now.ID); row != nil {
+		if row != old || old.State != Quarantined || old.Owner() != now.Owner() {
+			now.ID = ""
+			return nil
+		}
+		now.Created, now.Attempt, now.Labels = old.Created, old.Attempt, old.Labels
+		return nil
+	}
+	ended := t.removed(now.ID)
+	if !ended {
+		err := b.conn.QueryRowContext(context.Background(), `SELECT EXISTS (SELECT 1 FROM changes
+			WHERE lease_id = ?1 AND to_state IN ('cooling', 'free'))`, now.ID).Scan(&ended)
+		if err != nil {
+			return b.classify("look up lease "+now.ID, err)
+		}
+	}
+	if ended {
+		now.ID = ""
+	}
+	return nil
 }

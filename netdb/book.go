@@ -62,6 +62,7 @@ type Book struct {
 	commits durations
 
 	line     line
+	memory   memory
 	turn     chan struct{} // full while somebody commits; full for good once closed
 	closing  chan struct{}
 	close    func() error

@@ -9,4 +9,6 @@ type Candidate struct {
 	Addr  netip.Addr
 	Pool  *Pool
 	Early bool // its cooldown was cut short, because nothing else is left
+
+	rev int64 // of the cooling row that was found rested; 0: there was none
 }

@@ -27,7 +27,7 @@ const (
 	FreeIsTheRest      = "free-is-the-rest"     // usable = free + rows + offered + unreadable
 	CoolingIsQueued    = "cooling-is-queued"    // every cooling row that may be given again is in the queue, in revision order
 	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
-	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended
+	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
 	RevisionsCount     = "revisions-count"      // no row and no change is newer than the sequence
 )
 
@@ -216,7 +216,7 @@ func (c *checker) history(ctx context.Context, x *index) error {
 		if !ch.Addr.IsValid() {
 			return nil
 		}
-		if before, ok := last[ch.Addr]; ok && before.To != ch.From {
+		if before, ok := last[ch.Addr]; ok && before.To != ch.From && !ch.adopts() {
 			c.broken(HistoryIsAChain, "%s: revision %d left it %s, %d found it %s", ch.Addr, before.Rev, before.To, ch.Rev, ch.From)
 		}
 		last[ch.Addr] = ch
@@ -247,3 +247,8 @@ func (c *checker) history(ctx context.Context, x *index) error {
 func (x *index) isBroken(a netip.Addr) bool {
 	return slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) })
 }
+
+// adopts reports that a workload was found on an address without a row. When
+// the row had been lost, that mends the book, and the gap in the history is
+// what tells of it.
+func (c *Change) adopts() bool { return c.From == Free && c.To == Bound }

@@ -86,6 +86,7 @@ func (b *Book) prune() {
 	if err == nil && upTo > 0 {
 		b.sql.pruneRows.Exec(upTo)
 	}
+	b.memory.forget()
 	for uid, stone := range b.idx.tombs {
 		if now.Since(stone.at) >= b.opts.Tombstone {
 			if _, err := b.sql.pruneTombs.Exec(uid); err == nil {

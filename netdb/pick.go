@@ -31,7 +31,7 @@ func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
 		early := rest < policy.Cooldown
 		if !early || !policy.Strict && rest >= policy.CooldownMin {
 			pi.held[l.Addr] = struct{}{}
-			return Candidate{Addr: l.Addr, Pool: pi.pool, Early: early}, nil
+			return Candidate{Addr: l.Addr, Pool: pi.pool, Early: early, rev: l.Rev}, nil
 		}
 	}
 	return Candidate{}, &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
@@ -82,7 +82,7 @@ func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 		return Candidate{}, false
 	}
 	pi.held[l.Addr] = struct{}{}
-	return Candidate{Addr: l.Addr, Pool: pi.pool}, true
+	return Candidate{Addr: l.Addr, Pool: pi.pool, rev: l.Rev}, true
 }
 
 // PickAddr offers one wished address, if its owner-to-be may have it:
@@ -105,7 +105,8 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 	if _, held := pi.held[a]; held {
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
-	if l := b.idx.byAddr[a]; l != nil {
+	l := b.idx.byAddr[a]
+	if l != nil {
 		rest := now.Since(l.Since)
 		switch {
 		case l.State == Quarantined:
@@ -118,7 +119,7 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 	}
 	pi.free.remove(a)
 	pi.held[a] = struct{}{}
-	return Candidate{Addr: a, Pool: pi.pool}, nil
+	return Candidate{Addr: a, Pool: pi.pool, rev: revOf(l)}, nil
 }
 
 // Drop ends the hold on a candidate that was not taken. It may be called

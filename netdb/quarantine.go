@@ -9,7 +9,17 @@ import (
 
 // ClearAt lets a quarantined address cool, if its row is still at rev.
 func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, nil)
+	return b.moveAt(ctx, who, id, rev, Cooling, nil, Quarantined)
+}
+
+// checkEvidence refuses what says nothing: a quarantine that nobody can
+// explain later is one that nobody dares to clear.
+func checkEvidence(evidence json.RawMessage) error {
+	var said []json.RawMessage
+	if err := json.Unmarshal(evidence, &said); err != nil || len(said) == 0 {
+		return invalid("evidence", "%.40q is no JSON array with something in it", evidence)
+	}
+	return nil
 }
 
 // Quarantine sets an address aside that nobody holds: it was seen on the wire
@@ -18,17 +28,14 @@ func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64) (*Lea
 // is. Beyond the pool's quarantine share, and unless an operator asks, the
 // answer is [ErrQuarantineFull].
 func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
-	if len(evidence) == 0 || !json.Valid(evidence) {
-		return nil, invalid("evidence", "is empty or no JSON")
+	if err := checkEvidence(evidence); err != nil {
+		return nil, err
 	}
 	var out *Lease
 	err := b.update(ctx, func(t *tx) error {
-		pi := t.idx.poolOf(a)
-		if pi == nil {
-			return fmt.Errorf("quarantine %s: %w: no pool contains it", a, ErrNotInPool)
-		}
-		if usable, note := pi.pool.usable(a); !usable {
-			return fmt.Errorf("quarantine %s: %w %s: it is %s", a, ErrNotInPool, pi.pool.Name, note)
+		pi, err := t.poolFor(a)
+		if err != nil {
+			return fmt.Errorf("quarantine %s: %w", a, err)
 		}
 		old := t.at(a)
 		if old != nil && old.State == Quarantined {
@@ -39,7 +46,6 @@ func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
 			return fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
 		}
-		var err error
 		out, err = t.move(who, old, Lease{Addr: a, ID: newID(), PoolUID: pi.pool.UID, Pool: pi.pool.Name,
 			State: Quarantined}, evidence)
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // errEnded is internal: no row has the id; the history tells the rest.
@@ -42,8 +43,8 @@ func (b *Book) ended(ctx context.Context, id string) (Change, error) {
 // It names the lease, never the address. uid, when given, must be the
 // lease's own.
 //
-// A lease that is being released, cools or has ended stays as it is: success,
-// and the cooldown is not restarted; a lease that left no row comes back with
+// A lease that is being released, was set aside, cools or has ended stays as
+// it is: success, and the cooldown is not restarted; a lease that left no row comes back with
 // state [Free]. When another lease has the address by now, the answer is
 // [ErrGone].
 func (b *Book) Release(ctx context.Context, who Who, id, uid string) (*Lease, error) {
@@ -86,7 +87,7 @@ func (b *Book) Release(ctx context.Context, who Who, id, uid string) (*Lease, er
 // unseen is asked in the transaction; an error ends the call and nothing
 // changes. It may be nil.
 func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Releasing, unseen)
+	return b.moveAt(ctx, who, id, rev, Releasing, unseen, Reserved, Bound, Paused)
 }
 
 // Confirm makes a releasing lease cool: its removal was confirmed by the
@@ -95,7 +96,7 @@ func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, uns
 // [ErrStale]. unseen is asked in the transaction, once more; an error ends the
 // call and nothing changes.
 func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, unseen)
+	return b.moveAt(ctx, who, id, rev, Cooling, unseen, Releasing)
 }
 
 // SetAside quarantines the address of a releasing lease, if its row is still
@@ -103,12 +104,12 @@ func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unsee
 // the wire. evidence is a JSON array and may not be empty. The quarantine's
 // share does not apply: nobody was going to get this address anyway.
 func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
-	if len(evidence) == 0 || !json.Valid(evidence) {
-		return nil, invalid("evidence", "is empty or no JSON")
+	if err := checkEvidence(evidence); err != nil {
+		return nil, err
 	}
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if l.Rev != rev {
-			return nil, staleAt(l, Quarantined, rev)
+		if err := atRev(l, rev, Quarantined, Releasing); err != nil {
+			return nil, err
 		}
 		now := *l
 		now.State = Quarantined
@@ -120,13 +121,13 @@ func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evid
 // address is free at once. unseen is asked in the transaction; an error ends
 // the call and nothing changes.
 func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Free, unseen)
+	return b.moveAt(ctx, who, id, rev, Free, unseen, Reserved)
 }
 
-func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, unseen func() error) (*Lease, error) {
+func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, unseen func() error, from ...State) (*Lease, error) {
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if l.Rev != rev {
-			return nil, staleAt(l, to, rev)
+		if err := atRev(l, rev, to, from...); err != nil {
+			return nil, err
 		}
 		if unseen != nil {
 			if err := unseen(); err != nil {
@@ -139,6 +140,16 @@ func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to Sta
 	})
 }
 
-func staleAt(l *Lease, to State, rev int64) error {
-	return fmt.Errorf("move %s to %s: %w: it is at %d, not %d", l.Addr, to, ErrStale, l.Rev, rev)
+// atRev refuses a lease that is not as the caller saw it, or not in a state
+// that the caller's verb is about. The table of moves alone does not do: an
+// operator may let a quarantined address cool, and the reconciler end a
+// cooling one, but neither by the verb that confirms or expires a lease.
+func atRev(l *Lease, rev int64, to State, from ...State) error {
+	switch {
+	case l.Rev != rev:
+		return fmt.Errorf("move %s to %s: %w: it is at %d, not %d", l.Addr, to, ErrStale, l.Rev, rev)
+	case !slices.Contains(from, l.State):
+		return fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, to, ErrState, l.State)
+	}
+	return nil
 }

@@ -128,7 +128,7 @@ func (b *Book) reserve(t *tx, who Who, r Reservation) (*Lease, error) {
 		return nil, &OwnedError{held}
 	}
 	old := t.at(now.Addr)
-	if old != nil && old.State != Cooling {
+	if revOf(old) != r.Candidate.rev { // it was free or rested as it was picked, and that alone
 		return nil, fmt.Errorf("address %s: %w", now.Addr, ErrTaken)
 	}
 	if r.Unseen != nil {

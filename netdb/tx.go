@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -107,6 +108,39 @@ func (t *tx) open(o Owner) *Lease {
 
 func (t *tx) tomb(uid string) tombstone {
 	return look(uid, t.own.tombs, t.batch.tombs, t.idx.tombs)
+}
+
+// removed reports whether this batch took the row with an id away.
+func (t *tx) removed(id string) bool {
+	for _, layer := range []*overlay{t.own, t.batch} {
+		if l, ok := layer.ids[id]; ok {
+			return l == nil
+		}
+	}
+	return false
+}
+
+// poolFor returns the pool of an address that could be handed out.
+func (t *tx) poolFor(a netip.Addr) (*poolIndex, error) {
+	pi := t.idx.poolOf(a)
+	if pi == nil {
+		return nil, fmt.Errorf("%w: no pool contains it", ErrNotInPool)
+	}
+	if usable, note := pi.pool.usable(a); !usable {
+		return nil, fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
+	}
+	if _, walled := pi.walled[a]; walled {
+		return nil, fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
+	}
+	return pi, nil
+}
+
+// revOf returns the revision of a row, 0 for none.
+func revOf(l *Lease) int64 {
+	if l == nil {
+		return 0
+	}
+	return l.Rev
 }
 
 // look finds a key in the first layer that knows it.
