@@ -115,6 +115,7 @@ const (
 	getStatus = "GET /v1/status"
 	post      = `POST /v1/leases {"sandbox":"a"}`
 	aside     = `POST /v1/addresses/10.8.64.99/quarantine {"reason":"r"}`
+	reconcile = `POST /v1/reconcile {"confirm":true}`
 )
 
 // TestPeers is S1: who may do what, by what the kernel says of the peer.
@@ -132,22 +133,22 @@ func TestPeers(t *testing.T) {
 		as   *syscall.SysProcAttr
 		want string
 	}{
-		{"root is admin", &syscall.SysProcAttr{}, "200, 201, 200"},
-		{"a stranger reads", user(65534, 65534), "200, 403 permission_denied, 403 permission_denied"},
-		{"a configured uid is a runtime", user(4001, 65534), "200, 201, 403 permission_denied"},
-		{"a configured gid is a runtime", user(65534, 4002), "200, 201, 403 permission_denied"},
-		{"so is a supplementary one", user(65534, 65534, 7, 4002), "200, 201, 403 permission_denied"},
-		{"so is one of a hundred", user(65534, 65534, append(many, 4002)...), "200, 201, 403 permission_denied"},
-		{"a hundred others are not", user(65534, 65534, many...), "200, 403 permission_denied, 403 permission_denied"},
+		{"root is admin", &syscall.SysProcAttr{}, "200, 201, 200, 200"},
+		{"a stranger reads", user(65534, 65534), "200, 403 permission_denied, 403 permission_denied, 403 permission_denied"},
+		{"a configured uid is a runtime", user(4001, 65534), "200, 201, 403 permission_denied, 403 permission_denied"},
+		{"a configured gid is a runtime", user(65534, 4002), "200, 201, 403 permission_denied, 403 permission_denied"},
+		{"so is a supplementary one", user(65534, 65534, 7, 4002), "200, 201, 403 permission_denied, 403 permission_denied"},
+		{"so is one of a hundred", user(65534, 65534, append(many, 4002)...), "200, 201, 403 permission_denied, 403 permission_denied"},
+		{"a hundred others are not", user(65534, 65534, many...), "200, 403 permission_denied, 403 permission_denied, 403 permission_denied"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rig := servertest.Start(t, func(cfg *server.Config) {
 				cfg.RuntimeUIDs, cfg.RuntimeGIDs = []uint32{4001}, []uint32{4002}
 			})
-			if got := runPeer(t, rig.Socket, c.as, getStatus, post, aside); got != c.want {
+			if got := runPeer(t, rig.Socket, c.as, getStatus, post, aside, reconcile); got != c.want {
 				t.Errorf("%s; want %s", got, c.want)
 			}
-			if ls, _ := rig.Book.Leases(); strings.Count(c.want, "403") == 2 && len(ls) != 0 {
+			if ls, _ := rig.Book.Leases(); strings.Count(c.want, "403") == 3 && len(ls) != 0 {
 				t.Errorf("a refused peer changed the book: %v", ls)
 			}
 		})

@@ -20,7 +20,8 @@ import (
 type streams struct {
 	out, err io.Writer
 	terminal bool       // out is a terminal
-	columns  func() int // its width; 0 when it has none
+	watched  bool       // err is a terminal
+	columns  func() int // the width of out; 0 when it has none
 	getenv   func(string) string
 	now      func() time.Time
 }
@@ -78,7 +79,7 @@ named by its id; no verb frees an address by naming the address.`,
 		c.statusCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
 		c.historyCommand(), c.mapCommand(), c.allocateCommand(), c.bindCommand(),
 		c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(),
-		c.versionCommand(), exitCodesTopic(),
+		c.reconcileCommand(), c.versionCommand(), exitCodesTopic(),
 	)
 	return c
 }

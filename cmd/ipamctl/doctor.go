@@ -35,7 +35,7 @@ addresses, or the lease ids of findings that have no address.`,
 				return err
 			}
 			if len(reply.Findings) > 0 {
-				return errFindings
+				return told(exitOther)
 			}
 			return nil
 		},

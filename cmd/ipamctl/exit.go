@@ -24,6 +24,7 @@ const (
 	exitUnavailable = 5
 	exitPermission  = 6
 	exitNotRunning  = 7
+	exitHeld        = 8
 	exitInterrupted = 130
 )
 
@@ -40,9 +41,10 @@ func exitCodesTopic() *cobra.Command {
     4  the state does not allow it: taken, quarantined, stale, cancelled, or the
        book of another runner
     5  not now, a retry may help: exhausted, no evidence, not ready, read-only,
-       busy, out of time
+       busy, out of time; a pass of reconcile that could not ask every witness
     6  permission denied
     7  ipamd is not running
+    8  reconcile held something back for a person, or a step of it failed
   130  interrupted
 
 An error is one line on stderr and a hint; with -o json or yaml it is the
@@ -86,9 +88,11 @@ type unconfirmed struct{ message, hint string }
 
 func (e unconfirmed) Error() string { return e.message }
 
-// errFindings is how doctor says that the page holds bad news; there is
+// A told is an exit code whose reason the answer has told already; there is
 // nothing to add to it.
-var errFindings = errors.New("doctor found something")
+type told int
+
+func (t told) Error() string { return fmt.Sprintf("the answer ends with %d", int(t)) }
 
 // report ends the journey of an error: it tells the person, or the program,
 // and returns the exit code.
@@ -96,16 +100,17 @@ func (c *ctl) report(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if errors.Is(err, errFindings) {
-		return exitOther
-	}
 	var (
+		said told
 		code int
 		hint string
 		of   *api.Error
 		use  usageError
 		wait unconfirmed
 	)
+	if errors.As(err, &said) {
+		return int(said)
+	}
 	body := &api.Error{Code: api.Internal, Message: err.Error()}
 	switch {
 	case errors.As(err, &use):

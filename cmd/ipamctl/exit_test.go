@@ -136,7 +136,7 @@ func everyVerb() []string {
 	return []string{
 		"status", "leases", "show web-1", "show " + id(2), "whois 10.8.64.2", "history web-1", "map", "allocate web-3",
 		"bind " + id(2), "release " + id(2), "quarantine ls", "quarantine add 10.8.64.9 --reason x",
-		"quarantine clear 10.8.64.7", "pools", "doctor", "version",
+		"quarantine clear 10.8.64.7", "pools", "doctor", "reconcile", "reconcile --preview", "version",
 	}
 }
 

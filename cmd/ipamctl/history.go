@@ -19,11 +19,13 @@ func (c *ctl) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [IP|SANDBOX]",
 		Short: "What happened to an address, a sandbox or a lease, newest first",
-		Long: `Lists recorded changes, each with its revision, reason, actor and time; without
-an argument those of all addresses. What reads as an IP address is taken as
-one. -q prints the lease ids, each once.`,
+		Long: `Tells who held an address, or what a sandbox held: from when until when, why it
+ended, by whom. Below that are the recorded changes, each with its revision,
+reason, actor and time; without an argument those of all addresses. What reads
+as an IP address is taken as one. -q prints the lease ids, each once.`,
 		Example: `  ipamctl history 10.8.64.7
-  ipamctl history web-1 --since 1h
+  ipamctl history web-1 --since 2h
+  ipamctl history web-1 --since 2026-11-20
   ipamctl history --since 2026-11-21T14:00:00Z --limit 500 -o json`,
 		Args:              atMost("an IP address or a sandbox"),
 		ValidArgsFunction: c.addressesOrSandboxes,
@@ -59,21 +61,27 @@ one. -q prints the lease ids, each once.`,
 				c.note("the newest %s; older ones: --limit", plural(n, "change"))
 			}
 			return c.answer(list, changedLeases(list.Changes), func(p *page) {
-				if len(list.Changes) > 0 {
-					c.drawChanges(p, list.Changes, true)
+				if len(list.Changes) == 0 {
+					return
 				}
+				if filter.Address != "" || filter.Sandbox != "" || filter.LeaseID != "" {
+					c.drawTenures(p, tenures(list.Changes))
+					p.heading("Changes, newest first")
+				}
+				c.drawChanges(p, list.Changes, true)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "only changes after this: a `time` as RFC 3339, or a duration back from now")
+	f.StringVar(&since, "since", "", "only changes after this `time`: RFC 3339, a date, or a duration back from now")
 	f.StringVar(&lease, "lease", "", "only changes of this lease `id`")
 	f.IntVar(&limit, "limit", 50, "at most this `number` of changes")
 	c.complete(cmd, "lease", c.leaseIDs)
 	return cmd
 }
 
-// readSince reads "1h" or "2026-11-21T14:00:00Z".
+// readSince reads "1h", "2026-11-21T14:00:00Z" or "2026-11-21", which begins
+// at midnight where the person is.
 func (c *ctl) readSince(s string) (time.Time, error) {
 	if back, err := time.ParseDuration(s); err == nil && back >= 0 {
 		return c.now().Add(-back), nil
@@ -81,9 +89,12 @@ func (c *ctl) readSince(s string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, s); err == nil {
 		return at, nil
 	}
+	if at, err := time.ParseInLocation(time.DateOnly, s, c.now().Location()); err == nil {
+		return at, nil
+	}
 	return time.Time{}, usageError{
 		message: "--since " + word(s) + " is neither a duration nor a time",
-		hint:    "for example --since 90m, or --since 2026-11-21T14:00:00Z",
+		hint:    "for example --since 90m, --since 2026-11-21 or --since 2026-11-21T14:00:00Z",
 	}
 }
 

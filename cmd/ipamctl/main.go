@@ -32,6 +32,7 @@ func terminal() streams {
 		out:      os.Stdout,
 		err:      os.Stderr,
 		terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		watched:  term.IsTerminal(int(os.Stderr.Fd())),
 		columns: func() int {
 			width, _, err := term.GetSize(int(os.Stdout.Fd()))
 			if err != nil {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server/servertest"
 )
 
@@ -13,7 +16,8 @@ import (
 // sends is what the daemon takes, and every answer can be shown. Late
 // releases name the lease and hit nobody else (L4).
 func TestAgainstTheRealServer(t *testing.T) {
-	w := &world{socket: servertest.Start(t).Socket}
+	rig := servertest.Start(t)
+	w := &world{socket: rig.Socket}
 	do := func(line string, code int, says ...string) string {
 		t.Helper()
 		s := &screen{}
@@ -68,6 +72,26 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("release 0197f2c0-5b7e-7c3a-9d41-00000000ffff", exitGone)
 	do("release "+id, 0, addr, "releasing")
 	do("whois "+addr, 0, "releasing")
+	do("show "+id, 0, "What keeps it", "unconfirmed")
+	do("show web-1", 0, "What keeps it", "unconfirmed")
+	do("history "+addr+" --since 2020-01-01", 0, "Holders", "released by client", "bound → releasing")
+	do("history web-1 --since 1000h", 0, "Holders", "releasing")
+	do("history web-1 --since 2099-01-01", 0, "no recorded change matches")
+	rig.Confirm(t, id)
+	do("show "+id, 0, "cooling")
+	do("history --lease "+id, 0, "removal_confirmed", "cooling")
+
+	do("reconcile --preview", 0, "nothing to do, all agree", "1 lease compared")
+	seen := []byte(`[{"address":"10.8.64.98","witness":"netns","port":"veth9"}]`)
+	if _, err := rig.Book.Quarantine(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), netip.MustParseAddr("10.8.64.98"), seen); err != nil {
+		t.Fatal(err)
+	}
+	do("reconcile --preview", 0, "clear", "10.8.64.98", "1 step: 1 planned", "next: ipamctl reconcile")
+	do("whois 10.8.64.98", 0, "quarantined")
+	do("reconcile -q", 0, "10.8.64.98")
+	do("whois 10.8.64.98", 0, "cooling")
+	do("status", 0, "last pass", "1 step: 1 done")
+	do("reconcile --confirm", 0, "nothing to do")
 
 	do("quarantine add 10.8.64.99 --reason 'the printer'", 0, "10.8.64.99", "quarantined")
 	do("quarantine ls", 0, "10.8.64.99", "the printer")

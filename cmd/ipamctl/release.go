@@ -74,12 +74,18 @@ func drawRelease(p *page, r *api.LeaseReply) {
 	default:
 		p.line("%s is %s", p.bold(word(l.Address)), p.state(l.State))
 	}
-	if len(r.Blockers) > 0 {
-		p.heading("What keeps it")
-		rows := make([][]string, len(r.Blockers))
-		for i, b := range r.Blockers {
-			rows[i] = []string{p.warn(word(b.Kind)), sentence(b.Detail)}
-		}
-		p.table(columns("BLOCKER", "DETAIL"), rows)
+	drawBlockers(p, r.Blockers)
+}
+
+// drawBlockers writes what keeps a released address from cooling.
+func drawBlockers(p *page, blockers []api.Blocker) {
+	if len(blockers) == 0 {
+		return
 	}
+	p.heading("What keeps it")
+	rows := make([][]string, len(blockers))
+	for i, b := range blockers {
+		rows[i] = []string{p.warn(word(b.Kind)), sentence(b.Detail)}
+	}
+	p.table(columns("BLOCKER", "DETAIL"), rows)
 }

@@ -107,6 +107,29 @@ func TestSessions(t *testing.T) {
 		{Kind: "stray", LeaseID: id(5), Detail: "seen, but its runtime is gone", Since: before(4 * time.Minute), Mend: "ipamctl show " + id(5)},
 	}
 
+	held.pass = api.Report{
+		Started: noon, Took: 31 * time.Millisecond, Complete: true, Leases: 40, Seen: 28, Absent: 12, Preview: true,
+		Actions: []api.Action{
+			{Kind: "adopt", Address: "10.8.64.2", Sandbox: "web-1", Reason: "one live container claims it", Result: "planned"},
+			{Kind: "reap", Address: "10.8.64.5", LeaseID: id(5), Sandbox: "job-17", Reason: "absent for 3 passes and 16m", Result: "held"},
+			{Kind: "reap", Address: "10.8.64.9", LeaseID: id(9), Sandbox: "job-18", Reason: "absent for 3 passes and 16m", Result: "held"},
+		},
+		Held:    &api.Held{Releases: 12, Most: 5, Reason: "the pass would let go of more than a pass may"},
+		Reports: []api.Finding{{Kind: "two_claimants", Address: "10.8.64.6", Detail: "sandbox/a and sandbox/b claim it", Since: before(time.Minute), Mend: "ipamctl whois 10.8.64.6"}},
+	}
+	sick.pass = api.Report{
+		Started: before(time.Minute), Took: 5 * time.Second, Leases: 8, Seen: 5, Silent: sick.status.Silent,
+		Actions: []api.Action{
+			{Kind: "quarantine", Address: "10.8.64.8", Reason: "the netns witness sees it on veth9", Result: "planned", Error: "the book cannot be written: disk full"},
+		},
+	}
+	blind := runner()
+	blind.pass = api.Report{Started: noon, Took: time.Second, Leases: 1, Seen: 1, Silent: sick.status.Silent, Actions: []api.Action{}}
+	well := runner()
+	well.pass = api.Report{Started: noon, Took: 900 * time.Microsecond, Complete: true, Leases: 8, Seen: 7, Actions: []api.Action{}}
+	unready := runner()
+	unready.refuse = &api.Error{Code: api.NotReady, Message: "reconcile: not ready: the first pass is not done", Retryable: true}
+
 	empty := &world{status: runner().status}
 
 	for _, play := range []struct {
@@ -139,6 +162,7 @@ func TestSessions(t *testing.T) {
 			"bind " + id(2) + " -o json", "bind " + id(2) + " -o yaml", "bind " + id(2) + " -q", "bind " + id(99), "bind 10.8.64.2",
 		}},
 		{"release", runner(), []string{"release " + id(2), "release " + id(2) + " -o json", "release " + id(2) + " -o yaml", "release " + id(2) + " -q", "release 10.8.64.2", "release " + id(99)}},
+		{"show-releasing", held, []string{"show job-17", "show " + id(5), "show job-17 -o json", "show job-17 -o yaml", "show job-17 -q"}},
 		{"release-held", held, []string{"release " + id(2), "release " + id(2) + " --wait 2s", "release " + id(2) + " --wait 2s -o json"}},
 		{"quarantine", runner(), []string{
 			"quarantine ls", "quarantine ls -o json", "quarantine ls -o yaml", "quarantine ls -q",
@@ -147,12 +171,18 @@ func TestSessions(t *testing.T) {
 			"quarantine clear 10.8.64.7", "quarantine clear 10.8.64.7 -o json", "quarantine clear 10.8.64.7 -o yaml", "quarantine clear 10.8.64.7 -q", "quarantine free 10.8.64.7",
 		}},
 		{"pools", runner(), []string{"pools", "pools -o json", "pools -o yaml", "pools -q"}},
+		{"reconcile", runner(), []string{"reconcile", "reconcile -o json", "reconcile -o yaml", "reconcile -q", "reconcile --preview --confirm"}},
+		{"reconcile-held", held, []string{"reconcile --preview", "reconcile", "reconcile --confirm", "reconcile -q", "status -q"}},
+		{"reconcile-sick", sick, []string{"reconcile", "reconcile -q"}},
+		{"reconcile-blind", blind, []string{"reconcile", "reconcile -o json"}},
+		{"reconcile-well", well, []string{"reconcile --preview", "reconcile", "reconcile -q", "status"}},
+		{"reconcile-unready", unready, []string{"reconcile"}},
 		{"doctor", sick, []string{"doctor", "doctor -o json", "doctor -o yaml", "doctor -q"}},
 		{"doctor-well", runner(), []string{"doctor", "doctor -q", "doctor -o json"}},
 		{"version", runner(), []string{"version", "version -o json", "version -o yaml", "version -q"}},
 		{"map", runner(), []string{"map", "map default -o json --within fd00:8:64::/120", "map -o yaml --within 10.8.64.7", "map -q", "map nowhere", "map --within 192.0.2.0/24"}},
 		{"empty", empty, []string{"leases", "leases -o json", "leases -q", "history", "pools", "map", "quarantine ls", "doctor"}},
-		{"help", runner(), []string{"--help", "help exit-codes", "history --help", "quarantine", "statsu"}},
+		{"help", runner(), []string{"--help", "help exit-codes", "history --help", "reconcile --help", "quarantine", "statsu"}},
 	} {
 		t.Run(play.name, func(t *testing.T) {
 			golden(t, play.name, play.world.serve(t).session(t, play.lines...))
@@ -167,7 +197,7 @@ func TestTerminal(t *testing.T) {
 	long.leases[0].Sandbox = strings.Repeat("a-very-long-name-", 14)
 	long.serve(t)
 	var b strings.Builder
-	for _, line := range []string{"leases", "whois 10.8.64.2", "status", "version"} {
+	for _, line := range []string{"leases", "whois 10.8.64.2", "status", "reconcile", "history 10.8.64.2", "version"} {
 		s := &screen{terminal: true, columns: 120}
 		long.ctl(t, s, words(line)...)
 		fmt.Fprintf(&b, "$ ipamctl %s\n%s\n", line, s.out.String())

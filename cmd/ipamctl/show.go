@@ -16,9 +16,10 @@ func (c *ctl) showCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show LEASE|SANDBOX",
 		Short: "Everything about one lease, or about each lease of a sandbox",
-		Long: `Shows where a lease is used and what was seen of it. What has the form of a
-lease id is looked up as one first. The answer is always a list. -q prints
-the lease ids.`,
+		Long: `Shows where a lease is used, what was seen of it, and of a lease that is
+releasing what keeps its address from cooling. What has the form of a lease id
+is looked up as one first. The answer is always a list. -q prints the lease
+ids.`,
 		Example:           "  ipamctl show web-1\n  ipamctl show 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d -o yaml",
 		Args:              exactly("a lease id or a sandbox"),
 		ValidArgsFunction: c.leasesOrSandboxes,
@@ -29,12 +30,13 @@ the lease ids.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(list, leaseIDs(list.Leases), func(p *page) {
-				for i := range list.Leases {
+			return c.answer(list, list.ids(), func(p *page) {
+				for i, l := range list.Leases {
 					if i > 0 {
 						p.line("")
 					}
-					c.drawLease(p, &list.Leases[i])
+					c.drawLease(p, &l.Lease)
+					drawBlockers(p, l.Blockers)
 				}
 			})
 		},
@@ -42,13 +44,34 @@ the lease ids.`,
 	return cmd
 }
 
+// A shown is one lease with what keeps it.
+type shown struct {
+	api.Lease
+	Blockers []api.Blocker `json:"blockers,omitempty"`
+}
+
+// A shownList is the answer of show: an api.LeaseList with blockers.
+type shownList struct {
+	Leases   []shown `json:"leases"`
+	Revision int64   `json:"revision"`
+	Epoch    string  `json:"epoch"`
+}
+
+func (s *shownList) ids() []string {
+	var ids []string
+	for _, l := range s.Leases {
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
 // lookUp finds the leases that a person means by a name.
-func lookUp(ctx context.Context, ipamd *client.Client, name string) (*api.LeaseList, error) {
+func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList, error) {
 	var gone error
 	if looksLikeLease(name) {
 		reply, err := ipamd.Lease(ctx, name)
 		if err == nil {
-			return &api.LeaseList{Leases: []api.Lease{reply.Lease}, Revision: reply.Revision, Epoch: reply.Epoch}, nil
+			return &shownList{[]shown{{reply.Lease, reply.Blockers}}, reply.Revision, reply.Epoch}, nil
 		}
 		if !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrLeaseGone) {
 			return nil, err
@@ -60,7 +83,7 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*api.LeaseL
 	case err != nil:
 		return nil, err
 	case len(list.Leases) > 0:
-		return list, nil
+		return explained(ctx, ipamd, list)
 	case gone != nil:
 		return nil, gone
 	}
@@ -68,6 +91,25 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*api.LeaseL
 		Code: api.NotFound, Message: "no lease of a sandbox with this name",
 		Revision: list.Revision, Epoch: list.Epoch,
 	})
+}
+
+// explained asks for the blockers of each lease that is releasing. One that
+// ended since the listing stays in it as it was.
+func explained(ctx context.Context, ipamd *client.Client, list *api.LeaseList) (*shownList, error) {
+	out := &shownList{Revision: list.Revision, Epoch: list.Epoch}
+	for _, l := range list.Leases {
+		one := shown{Lease: l}
+		if l.State == api.Releasing {
+			switch reply, err := ipamd.Lease(ctx, l.ID); {
+			case err == nil:
+				one = shown{reply.Lease, reply.Blockers}
+			case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrLeaseGone):
+				return nil, err
+			}
+		}
+		out.Leases = append(out.Leases, one)
+	}
+	return out, nil
 }
 
 // drawLease writes one lease with all that is known of it.

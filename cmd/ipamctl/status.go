@@ -15,9 +15,10 @@ func (c *ctl) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Is ipamd ready, and if not, what is missing",
-		Long: `Shows the daemon, its bridge, its book and its pools, the witnesses that could
-not answer, and the last conflict. An ipamd that is not ready is an answer
-too: the exit code is 0. -q prints "ready" or "not ready".`,
+		Long: `Shows the daemon, its bridge, its book and its pools, the last pass of the
+reconciler, the witnesses that could not answer, and the last conflict. An ipamd
+that is not ready is an answer too: the exit code is 0. -q prints "ready" or
+"not ready".`,
 		Example: "  ipamctl status\n  ipamctl status -o json | jq .ready",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,18 +53,12 @@ func (c *ctl) drawStatus(p *page, s *api.Status) {
 		[2]string{"runner", maybe(s.Book.RunnerUID)},
 		[2]string{"revision", fmt.Sprintf("%d of epoch %s", s.Revision, maybe(s.Epoch))},
 		[2]string{"allocation", sentence(s.Allocation)},
+		[2]string{"last pass", c.drawLastPass(p, s.LastPass)},
 	)
 	if s.UnreadableRows > 0 {
 		p.line("  %s", p.bad(plural(s.UnreadableRows, "row")+" of the book cannot be read: ipamctl doctor"))
 	}
-	if len(s.Silent) > 0 {
-		p.heading("Silent witnesses")
-		rows := make([][]string, len(s.Silent))
-		for i, w := range s.Silent {
-			rows[i] = []string{p.warn(word(w.Witness)), c.ago(w.Since), sentence(w.Reason)}
-		}
-		p.table(columns("WITNESS", "SINCE", "REASON"), rows)
-	}
+	c.drawSilent(p, s.Silent)
 	if len(s.Pools) > 0 {
 		p.heading("Pools")
 		c.drawPools(p, s.Pools)
@@ -72,6 +67,33 @@ func (c *ctl) drawStatus(p *page, s *api.Status) {
 		p.heading("Last conflict")
 		p.line("  %s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), sentence(l.Reason), word(l.Address))
 	}
+}
+
+func (c *ctl) drawSilent(p *page, silent []api.Silence) {
+	if len(silent) == 0 {
+		return
+	}
+	p.heading("Silent witnesses")
+	rows := make([][]string, len(silent))
+	for i, w := range silent {
+		rows[i] = []string{p.warn(word(w.Witness)), c.ago(w.Since), sentence(w.Reason)}
+	}
+	p.table(columns("WITNESS", "SINCE", "REASON"), rows)
+}
+
+// drawLastPass is one line about the reconciler.
+func (c *ctl) drawLastPass(p *page, r *api.Report) string {
+	if r == nil {
+		return p.warn("none yet")
+	}
+	line := c.ago(r.Started) + ": " + tally(p, r)
+	if n := len(r.Reports); n > 0 {
+		line += ", " + p.warn(plural(n, "finding")+" for a person: ipamctl doctor")
+	}
+	if r.Held != nil {
+		line += "; look: ipamctl reconcile --preview"
+	}
+	return line
 }
 
 func drawBridge(p *page, b api.BridgeStatus) string {

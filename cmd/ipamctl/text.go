@@ -112,10 +112,13 @@ func magnitude(f float64) string {
 	return "about " + strings.Replace(strconv.FormatFloat(f, 'e', 1, 64), "e+", "e", 1)
 }
 
-// plural is "1 lease", "2 leases".
+// plural is "1 lease", "2 leases", "2 addresses".
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "s") {
+		noun += "e"
 	}
 	return count(uint64(n)) + " " + noun + "s"
 }

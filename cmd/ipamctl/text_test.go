@@ -42,7 +42,9 @@ func TestNamesCannotInject(t *testing.T) {
 		w.findings = []api.Finding{{Kind: name, Detail: name, Mend: name, LeaseID: name}}
 		w.status.Bridge.Name, w.status.Version, w.status.NotReady, w.status.Ready = name, name, []string{name}, false
 		w.status.Silent = []api.Silence{{Witness: name, Reason: name}}
-		w.blockers = []api.Blocker{{Kind: name, Detail: name}}
+		w.blockers, l.State = []api.Blocker{{Kind: name, Detail: name}}, api.Releasing
+		w.pass = api.Report{Silent: w.status.Silent, Held: &api.Held{Releases: 9, Most: 5, Reason: name}, Reports: w.findings,
+			Actions: []api.Action{{Kind: name, Address: name, Sandbox: name, Reason: name, Result: name}, {Result: "done", Error: name}}}
 		w.allocate.Leases[0].Sandbox = name
 		w.allocate.Skipped = []api.Skipped{{Address: name, Evidence: l.Evidence}}
 		w.allocate.Unprobed = []string{name}

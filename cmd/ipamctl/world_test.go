@@ -40,7 +40,8 @@ type world struct {
 	findings []api.Finding
 	whois    map[string]api.WhoisReply
 	allocate api.AllocateReply
-	blockers []api.Blocker
+	blockers []api.Blocker // of every release, and of every releasing lease
+	pass     api.Report
 	refuse   *api.Error    // every verb answers this
 	stall    chan struct{} // every verb waits for this, or for the client to give up
 
@@ -133,8 +134,9 @@ func (w *world) routes() http.Handler {
 			}
 			return api.ChangeList{Changes: changes, Revision: rev, Epoch: epoch}
 		},
-		api.VerbPools:  func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
-		api.VerbStatus: func(*http.Request) any { return w.status },
+		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
+		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
+		api.VerbStatus:    func(*http.Request) any { return w.status },
 		api.VerbDoctor: func(*http.Request) any {
 			return api.DoctorReply{Findings: w.findings, Revision: rev, Epoch: epoch}
 		},
@@ -178,7 +180,11 @@ func (w *world) routes() http.Handler {
 func (w *world) one(id string) any {
 	for _, l := range w.leases {
 		if l.ID == id {
-			return api.LeaseReply{Lease: l, Revision: 812, Epoch: epoch}
+			reply := api.LeaseReply{Lease: l, Revision: 812, Epoch: epoch}
+			if l.State == api.Releasing {
+				reply.Blockers = w.blockers
+			}
+			return reply
 		}
 	}
 	return &api.Error{Code: api.LeaseGone, Message: "lease " + id + " is gone", Revision: 812, Epoch: epoch}
@@ -188,6 +194,7 @@ func (w *world) one(id string) any {
 type screen struct {
 	out, err bytes.Buffer
 	terminal bool
+	watched  bool
 	columns  int
 	env      map[string]string
 }
@@ -200,7 +207,7 @@ func (w *world) ctl(t *testing.T, s *screen, args ...string) int {
 
 func (w *world) ctlContext(ctx context.Context, s *screen, args ...string) int {
 	c := newCtl(streams{
-		out: &s.out, err: &s.err, terminal: s.terminal,
+		out: &s.out, err: &s.err, terminal: s.terminal, watched: s.watched,
 		columns: func() int { return s.columns },
 		getenv: func(key string) string {
 			if key == "IPAMD_SOCKET" && s.env[key] == "" {
@@ -270,6 +277,10 @@ func runner() *world {
 		State: "active", Size: 1<<64 - 2, Free: 1<<64 - 3, ByState: map[string]int{"bound": 1},
 	}}
 
+	gone := func(rev int64, age time.Duration, from, to api.State, actor, reason string) api.Change {
+		return api.Change{Revision: rev, At: before(age), Address: "10.8.64.2", LeaseID: id(1), Pool: "default", Sandbox: "web-0",
+			UID: "web-0", Interface: "eth0", From: from, To: to, Actor: actor, Reason: reason}
+	}
 	changes := []api.Change{
 		{Revision: 805, At: before(3*time.Hour + 7*time.Minute), Address: "10.8.64.7", LeaseID: id(7), Pool: "default",
 			From: api.Free, To: api.Quarantined, Actor: "allocator", Reason: "seen_on_wire", Evidence: []api.Sighting{stranger}},
@@ -279,6 +290,11 @@ func runner() *world {
 			UID: "web-1", Interface: "eth0", From: api.Free, To: api.Reserved, Actor: "allocator", Peer: "uid=990 pid=4242", Reason: "allocated"},
 		{Revision: 512, At: before(72 * time.Hour), Address: "10.8.64.10", LeaseID: id(10), Pool: "default", Sandbox: "evil\x1b[2J\nname",
 			UID: "e", Interface: "eth0", From: api.Reserved, To: api.Bound, Actor: "client", Reason: "bound"},
+		gone(511, 73*time.Hour, api.Cooling, api.Free, "reconciler", "cooldown_over"),
+		gone(480, 74*time.Hour, api.Releasing, api.Cooling, "watchdog", "removal_confirmed"),
+		gone(479, 75*time.Hour, api.Bound, api.Releasing, "reconciler", "reaped"),
+		gone(310, 90*time.Hour, api.Reserved, api.Bound, "client", "bound"),
+		gone(309, 91*time.Hour, api.Free, api.Reserved, "allocator", "allocated"),
 	}
 	onlyOn := func(addr string) []api.Change {
 		out := []api.Change{}
@@ -301,6 +317,15 @@ func runner() *world {
 		return out
 	}
 	w := &world{pools: pools, leases: leases, changes: changes}
+	w.pass = api.Report{
+		Started: before(4 * time.Minute), Took: 12_340 * time.Microsecond, Complete: true, Leases: 8, Seen: 5, Absent: 1,
+		Actions: []api.Action{
+			{Kind: "adopt", Address: "10.8.64.2", LeaseID: id(2), Sandbox: "web-1", Reason: "one live container claims it", Result: "done"},
+			{Kind: "expire", Address: "10.8.64.3", LeaseID: id(3), Sandbox: "web-2", Reason: "past its deadline, nobody is seen", Result: "skipped", Error: "revision is stale"},
+			{Kind: "quarantine", Address: "10.8.64.8", Reason: "the netns witness sees it on veth9", Result: "done"},
+			{Kind: "bind", Address: "10.8.64.10", LeaseID: id(10), Sandbox: "evil\x1b[2J\nname", Reason: "its container runs", Result: "done"},
+		},
+	}
 	w.whois = map[string]api.WhoisReply{
 		"10.8.64.2": {Address: "10.8.64.2", Pool: "default", State: api.Bound, Owner: "web-1", Usable: true, Lease: web,
 			Witnesses: slices.Concat([]api.WitnessAnswer{
@@ -334,6 +359,7 @@ func runner() *world {
 		Bridge: api.BridgeStatus{Name: "rt0", Ready: true, Managed: true, Ports: 12, MAC: "02:00:00:00:64:01", MTU: 1500},
 		Pools:  pools, Allocation: "require kernel", CommitP50: 178_400, Revision: 812, Epoch: epoch,
 	}
+	w.status.LastPass = &w.pass
 	w.allocate = api.AllocateReply{
 		Leases: []api.Lease{lease(20, "10.8.64.8", api.Reserved, "web-3", 0)},
 		Networks: []api.Network{{Bridge: "rt0", Gateway: "10.8.64.1", MTU: 1500, DNS: []string{"10.8.64.1"},

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+func (c *ctl) reconcileCommand() *cobra.Command {
+	var req api.ReconcileRequest
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Compare book, wire and runtime now, and mend what is safe to mend",
+		Long: `Makes one pass of the reconciler, as the daemon does by itself every few
+minutes, and shows each step with its reason and its result. With --preview it
+shows the plan and does nothing.
+
+A pass that would let go of more leases than a pass may lets go of none: they
+are held until a person has looked at them and says --confirm. Nothing is let
+go while a witness cannot answer, with --confirm or without.
+
+The code is 0 when all is done or there is nothing to do, 8 when something was
+held back or a step failed, and 5 when a witness could not be asked. Without
+--timeout it waits for as long as the daemon gives a pass; a pass that has begun
+goes on when ipamctl ends. -q prints the addresses.`,
+		Example: `  ipamctl reconcile --preview
+  ipamctl reconcile
+  ipamctl reconcile --confirm -o json`,
+		Args: nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if req.Preview && req.Confirm {
+				return usageError{message: "--preview and --confirm exclude each other",
+					hint: "first look: ipamctl reconcile --preview; then: ipamctl reconcile --confirm"}
+			}
+			extra := api.LongestPass
+			if cmd.Flags().Changed("timeout") {
+				extra = 0
+			}
+			ctx, cancel, ipamd := c.call(cmd, extra)
+			defer cancel()
+			stop := c.progress("comparing book, wire and runtime")
+			reply, err := ipamd.Reconcile(ctx, req)
+			stop()
+			if err != nil {
+				return err
+			}
+			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *page) { c.drawReport(p, &reply.Report, req.Confirm) }); err != nil {
+				return err
+			}
+			return outcome(&reply.Report)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&req.Preview, "preview", false, "show the plan and do nothing")
+	f.BoolVar(&req.Confirm, "confirm", false, "also let go what is held for being too much in one pass")
+	return cmd
+}
+
+// actedOn is the addresses of the steps.
+func actedOn(actions []api.Action) []string {
+	addrs := make([]string, len(actions))
+	for i, a := range actions {
+		addrs[i] = a.Address
+	}
+	return addrs
+}
+
+// outcome is what a script hears of a pass. A step that was skipped is none
+// that failed: its lease changed meanwhile, and the next pass looks again.
+func outcome(r *api.Report) error {
+	left := func(a api.Action) bool { return a.Result == "held" || failed(a) }
+	switch {
+	case r.Held != nil || slices.ContainsFunc(r.Actions, left):
+		return told(exitHeld)
+	case !r.Complete:
+		return told(exitUnavailable)
+	}
+	return nil
+}
+
+// drawReport writes a pass for a person: the steps, one line about all of it,
+// and what is left for the person to do.
+func (c *ctl) drawReport(p *page, r *api.Report, confirmed bool) {
+	if len(r.Actions) > 0 {
+		rows := make([][]string, len(r.Actions))
+		for i, a := range r.Actions {
+			rows[i] = []string{word(a.Kind), word(a.Address), maybe(a.Sandbox), result(p, a), sentence(a.Reason)}
+			if a.Error != "" {
+				rows[i][4] += ": " + sentence(a.Error)
+			}
+		}
+		cols := columns("KIND", "ADDRESS", "SANDBOX", "RESULT", "REASON")
+		cols[2].yield = true
+		p.table(cols, rows)
+		p.line("")
+	}
+	p.line("%s", tally(p, r))
+	c.drawSilent(p, r.Silent)
+	if h := r.Held; h != nil {
+		p.heading("Held")
+		p.line("%s", p.warn(sentence(h.Reason)))
+		if h.Most > 0 {
+			p.line("it would have been %s, and a pass may let go %d", plural(h.Releases, "lease"), h.Most)
+		}
+	}
+	if len(r.Reports) > 0 {
+		p.heading("For a person to decide")
+		c.drawFindings(p, r.Reports)
+	}
+	if next := nextStep(r, confirmed); next != "" {
+		p.line("\nnext: %s", next)
+	}
+}
+
+// failed reports that a step was tried and could not be taken. One whose lease
+// changed meanwhile was not wanted any more.
+func failed(a api.Action) bool { return a.Error != "" && a.Result != "skipped" }
+
+// resulted finds the steps that ended so and did not fail.
+func resulted(result string) func(api.Action) bool {
+	return func(a api.Action) bool { return a.Result == result && !failed(a) }
+}
+
+// tally is a pass in one line.
+func tally(p *page, r *api.Report) string {
+	var parts []string
+	add := func(what string, paint func(string) string, of func(api.Action) bool) {
+		n := 0
+		for _, a := range r.Actions {
+			if of(a) {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, paint(fmt.Sprintf("%d %s", n, what)))
+		}
+	}
+	asItIs := func(s string) string { return s }
+	add("planned", asItIs, resulted("planned"))
+	add("done", p.good, resulted("done"))
+	add("skipped", asItIs, resulted("skipped"))
+	add("held", p.warn, resulted("held"))
+	add("failed", p.bad, failed)
+	steps := strings.Join(parts, ", ")
+	switch {
+	case steps != "":
+		steps = plural(len(r.Actions), "step") + ": " + steps
+	case r.Complete && len(r.Reports) == 0:
+		steps = "nothing to do, all agree"
+	default:
+		steps = "nothing to do"
+	}
+	if !r.Complete {
+		steps += "; " + p.warn("a witness could not answer, so nothing was let go")
+	}
+	if r.Held != nil && !slices.ContainsFunc(r.Actions, resulted("held")) {
+		steps += "; " + p.warn("releases are held")
+	}
+	return fmt.Sprintf("%s; %s compared, %s seen, %d absent, in %s", steps,
+		plural(r.Leases, "lease"), plural(r.Seen, "address"), r.Absent, r.Took.Round(time.Millisecond/10))
+}
+
+// nextStep is what a person would type now; "" when there is nothing.
+func nextStep(r *api.Report, confirmed bool) string {
+	switch {
+	case r.Held != nil && confirmed:
+		return "ipamctl doctor; this brake does not give way to --confirm"
+	case r.Held != nil && r.Preview:
+		return "ipamctl reconcile --confirm, once every step that is held is looked at"
+	case r.Held != nil:
+		return "ipamctl reconcile --preview, then ipamctl reconcile --confirm"
+	case !r.Complete:
+		return "ipamctl status, which tells why a witness is silent"
+	case slices.ContainsFunc(r.Actions, failed):
+		return "ipamctl reconcile, which tries again; the daemon's log has more: journalctl -u ipamd"
+	case r.Preview && len(r.Actions) > 0:
+		return "ipamctl reconcile"
+	}
+	return ""
+}
+
+// result is what became of one step.
+func result(p *page, a api.Action) string {
+	switch {
+	case failed(a):
+		return p.bad("failed")
+	case a.Result == "done":
+		return p.good(a.Result)
+	case a.Result == "held":
+		return p.warn(a.Result)
+	default:
+		return sentence(a.Result)
+	}
+}

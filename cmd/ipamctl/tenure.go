@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A tenure is one lease's time with an address, read from its changes.
+type tenure struct {
+	lease, address, sandbox string
+
+	from    time.Time // taken; zero: before the changes that are there
+	until   time.Time // let go; zero: held still, as far as the changes tell
+	why, by string    // it ended
+	now     api.State // after the newest change
+	first   int64     // revision of the oldest change that is there
+	last    int64     // and of the newest
+}
+
+// tenures reads who held what from changes, which come newest first, and
+// answers in the same order. A quarantine is nobody's tenure; a lease that
+// was let go and adopted again has two.
+func tenures(changes []api.Change) []tenure {
+	var out []tenure
+	latest := map[[2]string]int{} // by lease and address
+	for _, ch := range slices.Backward(changes) {
+		key := [2]string{ch.LeaseID, ch.Address}
+		taken := !held(ch.From) && held(ch.To)
+		at, known := latest[key]
+		switch {
+		case ch.Sandbox == "" && !known:
+			continue
+		case !known || taken:
+			at = len(out)
+			latest[key] = at
+			out = append(out, tenure{lease: ch.LeaseID, address: ch.Address, sandbox: ch.Sandbox, first: ch.Revision})
+			if taken {
+				out[at].from = ch.At
+			}
+		}
+		t := &out[at]
+		t.now, t.last = ch.To, ch.Revision
+		if held(ch.From) && !held(ch.To) {
+			t.until, t.why, t.by = ch.At, ch.Reason, ch.Actor
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// held reports whether a sandbox has the address to itself in a state.
+func held(s api.State) bool {
+	return s == api.Reserved || s == api.Bound || s == api.Paused
+}
+
+func (c *ctl) drawTenures(p *page, all []tenure) {
+	if len(all) == 0 {
+		return
+	}
+	rows := make([][]string, len(all))
+	for i, t := range all {
+		from, until, ended := "earlier", "still", "-"
+		if !t.from.IsZero() {
+			from = c.clock(t.from)
+		}
+		switch {
+		case !t.until.IsZero():
+			until = c.clock(t.until)
+			ended = sentence(t.why) + " by " + word(t.by)
+		case !held(t.now):
+			until = "earlier"
+		}
+		revisions := fmt.Sprint(t.first)
+		if t.last != t.first {
+			revisions = fmt.Sprintf("%d-%d", t.first, t.last)
+		}
+		rows[i] = []string{word(t.address), word(t.sandbox), from, until, ended, p.state(t.now), revisions, word(t.lease)}
+	}
+	p.heading("Holders, newest first")
+	cols := columns("ADDRESS", "SANDBOX", "FROM", "UNTIL", "ENDED", "NOW", "REVISIONS", "LEASE")
+	cols[1].yield = true
+	p.table(cols, rows)
+}
+
+// clock tells a time as logs do, where the person is.
+func (c *ctl) clock(t time.Time) string { return t.In(c.now().Location()).Format(time.RFC3339) }
