@@ -3,100 +3,143 @@ package watchdog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// Book is what the watchdog needs of the lease book.
-type Book interface {
-	Lease(id string) (*netdb.Lease, error)
-	Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, error)
-	Expire(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-}
+// releaseLook bounds how long the answer to a release waits for a look at what
+// is left of the workload.
+const releaseLook = 250 * time.Millisecond
 
-// Witnesses is what the watchdog needs of the census board.
-type Witnesses interface {
-	About(addr netip.Addr) census.Answer
-}
-
-// A Watchdog lets leases go. It is safe for concurrent use.
-type Watchdog struct {
-	Book      Book
-	Witnesses Witnesses
-	// Settle reads what the kernel has told by now.
-	Settle func(context.Context) error
-}
-
-// A Blocker is one reason why a released address is not reusable yet.
-type Blocker struct {
-	Kind   string // container, port, netns, sighting, silent, unconfirmed
-	Detail string
-}
-
-// errNotDark keeps a lease from ending at once.
+// errNotDark keeps a lease from ending.
 var errNotDark = errors.New("not dark")
 
 // Release records that the owner lets the lease go. A lease that was never
 // bound, and that every witness answers not to see, ends at once and comes
 // back free; the probe is asked again before anybody gets the address. Every
-// other lease is releasing, with what stands in the way.
+// other lease is releasing; it comes back cooling when nothing of its workload
+// was left, else with what stands in the way, by a look that was taken now or,
+// if that takes too long, by the records.
 //
-// Errors are those of [netdb.Book.Release].
+// Errors are those of [netdb.Book.Release]. When ctx ends after the release
+// was recorded, the release stands and so does its answer.
 func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []Blocker, error) {
-	l, err := w.Book.Lease(id)
-	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && w.Settle(ctx) == nil {
+	l, err := w.cfg.Book.Lease(id)
+	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && w.cfg.Settle(ctx) == nil && !w.labelled(l) {
 		by := who
 		by.Actor = netdb.ByWatchdog
-		freed, err := w.Book.Expire(ctx, by, l.ID, l.Rev, func() error {
-			if !w.Witnesses.About(l.Addr).Dark() {
-				return errNotDark
-			}
-			return nil
-		})
+		freed, err := w.cfg.Book.Expire(ctx, by, l.ID, l.Rev, w.notDark(l.Addr))
 		switch {
 		case err == nil:
 			return freed, nil, nil
-		case !errors.Is(err, errNotDark) && !errors.Is(err, netdb.ErrStale) && !errors.Is(err, netdb.ErrState) && !errors.Is(err, netdb.ErrGone):
+		case !errors.Is(err, errNotDark) && !moved(err):
 			return nil, nil, err
 		}
 	}
-	if l, err = w.Book.Release(ctx, who, id, uid); err != nil {
+	if l, err = w.cfg.Book.Release(ctx, who, id, uid); err != nil {
 		return nil, nil, err
 	}
+	l = w.await(ctx, l)
 	return l, w.Blockers(l), nil
 }
 
-// Blockers tells what keeps a lease's address from being reusable; nothing
-// for one that cools or is free.
+// labelled reports that a container carries the lease's id and no address:
+// one that is on its way, and that no witness sees at the address.
+func (w *Watchdog) labelled(l *netdb.Lease) bool {
+	return slices.ContainsFunc(w.cfg.Board.About(netip.Addr{}).Seen, func(s census.Sighting) bool { return s.LeaseID == l.ID })
+}
+
+// await waits, not for long, until Run has looked at what is left of a lease
+// that was released just now, and returns the lease as it is then.
+func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
+	ctx, cancel := context.WithTimeout(ctx, releaseLook)
+	defer cancel()
+	for poked := false; l.State == netdb.Releasing; poked = true {
+		w.mu.Lock()
+		ended, t := w.ended, w.tracks[l.ID]
+		known := !w.running || t != nil && t.lease.Rev >= l.Rev && lasting(t.found)
+		if !poked && !known {
+			w.poked = append(w.poked, l.ID)
+			ring(w.bell)
+		}
+		w.mu.Unlock()
+		if known {
+			return l
+		}
+		// The lease is read after the channel was taken: a confirmation that
+		// comes in between is not slept through.
+		now, err := w.cfg.Book.Lease(l.ID)
+		if err != nil {
+			return l // it cooled, and the address has been given again
+		}
+		if l = now; l.State != netdb.Releasing {
+			return l
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return l
+		}
+	}
+	return l
+}
+
+// lasting reports that something stands in the way which more than the next
+// event is needed for. A container's record is gone a moment before its
+// witness has heard of it.
+func lasting(found []obstacle) bool {
+	return slices.ContainsFunc(found, func(o obstacle) bool {
+		return o.Kind != KindSighting || o.witness != census.Runtime
+	})
+}
+
+// Blockers tells what keeps a lease's address from being reusable: what the
+// last attempt to confirm found or, before the first, what the records and the
+// board say. There is nothing for one that cools or is free.
 func (w *Watchdog) Blockers(l *netdb.Lease) []Blocker {
 	if l.State == netdb.Cooling || l.State == netdb.Free {
 		return nil
 	}
-	var out []Blocker
-	add := func(kind, format string, args ...any) {
-		out = append(out, Blocker{kind, fmt.Sprintf(format, args...)})
+	w.mu.Lock()
+	var found []obstacle
+	if t := w.tracks[l.ID]; t != nil && t.lease.Rev == l.Rev {
+		found = t.found
 	}
-	for _, c := range l.Containers {
-		add("container", "%s/%s: its removal is not confirmed", c.Namespace, c.ID)
+	w.mu.Unlock()
+	if len(found) == 0 {
+		found = onRecord(l, w.cfg.Board.About(l.Addr))
+	}
+	return plain(found)
+}
+
+// Blocked counts the releasing leases by the kind of their first blocker. It
+// walks all leases.
+func (w *Watchdog) Blocked() map[string]int {
+	out := make(map[string]int)
+	for _, l := range w.cfg.Book.InState(netdb.Releasing) {
+		out[w.Blockers(l)[0].Kind]++
+	}
+	return out
+}
+
+// onRecord tells what stands in the way when nobody was asked yet: all that a
+// lease records.
+func onRecord(l *netdb.Lease, wire census.Answer) (out []obstacle) {
+	for _, c := range recorded(l) {
+		out = append(out, obstruct(KindContainer, "container %s: its removal is not confirmed", c))
 	}
 	if l.HostInterface != "" {
-		add("port", "%s: its removal is not confirmed", l.HostInterface)
+		out = append(out, obstruct(KindPort, "port %s: its removal is not confirmed", l.HostInterface))
 	}
 	if l.Netns != "" {
-		add("netns", "%s: its removal is not confirmed", l.Netns)
+		out = append(out, obstruct(KindPort, "network namespace %s: its removal is not confirmed", l.Netns))
 	}
-	answer := w.Witnesses.About(l.Addr)
-	for _, s := range answer.Seen {
-		add("sighting", "the %s witness sees %s%s", s.Witness, s.Addr, s.Where())
-	}
-	for _, s := range answer.Silent {
-		add("silent", "the %s witness cannot answer: %s", s.Witness, s.Reason)
-	}
-	if len(out) == 0 {
-		add("unconfirmed", "no witness sees it; the confirmation is still to come")
+	if out = append(out, onWire(wire)...); len(out) == 0 {
+		out = append(out, obstruct(KindUnconfirmed, "no witness sees it; the confirmation is still to come"))
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -20,14 +21,33 @@ var (
 )
 
 // newWatchdog stands on a real book and a board on which both witnesses have
-// reported nothing.
-func newWatchdog(t *testing.T) (*Watchdog, *netdb.Book, *census.Board) {
+// reported nothing. It does not run, and there is neither runtime nor bridge.
+func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book, *census.Board) {
 	t.Helper()
 	book, board := Open(t), census.NewBoard(census.Netns, census.Runtime)
 	board.Replace(census.Netns, nil, nil)
 	board.Replace(census.Runtime, nil, nil)
-	return &Watchdog{Book: book, Witnesses: board, Settle: func(context.Context) error { return nil }}, book, board
+	cfg := Config{
+		Book: book, Board: board, Ports: noPorts{}, PortsChanged: func() <-chan struct{} { return nil },
+		Settle:       func(context.Context) error { return nil },
+		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 4,
+		Strangers: func(*netdb.Lease, []census.Sighting) []census.Sighting { return nil }, Now: netdb.Now,
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	w, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, book, board
 }
+
+// noPorts is a host without a bridge.
+type noPorts struct{}
+
+func (noPorts) Plugged(context.Context, string, string) ([]string, error) { return nil, nil }
+func (noPorts) Forget(context.Context, ...netip.Addr) error               { return nil }
 
 // What keeps an address, a row for each reason.
 func TestBlockers(t *testing.T) {
@@ -42,7 +62,7 @@ func TestBlockers(t *testing.T) {
 		"its containers": {netdb.Lease{State: netdb.Releasing, Containers: []netdb.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}},
 			nil, []string{"container", "container"}, "default/c1"},
 		"its port and its namespace": {netdb.Lease{State: netdb.Releasing, HostInterface: "veth1", Netns: "/run/netns/a"},
-			nil, []string{"port", "netns"}, "veth1"},
+			nil, []string{"port", "port"}, "veth1"},
 		"somebody sees it": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: "nsid:7", Port: "veth1"}})
 		}, []string{"sighting"}, "netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
@@ -83,19 +103,22 @@ func TestBlockers(t *testing.T) {
 func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bind   bool
-		report func(*Watchdog, *census.Board, netip.Addr)
+		report func(*Watchdog, *census.Board, *netdb.Lease)
 		want   netdb.State
 		by     string
 	}{
 		"never bound, dark": {false, nil, netdb.Free, ""},
 		"bound, dark":       {true, nil, netdb.Releasing, "port"},
-		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, a netip.Addr) {
-			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: a, Port: "veth1"}})
+		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
+			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: l.Addr, Port: "veth1"}})
 		}, netdb.Releasing, "sighting"},
-		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Netns, errBroken) }, netdb.Releasing, "silent"},
-		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ netip.Addr) { b.Silence(census.Runtime, errBroken) }, netdb.Releasing, "silent"},
-		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ netip.Addr) {
-			w.Settle = func(context.Context) error { return errBroken }
+		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Netns, errBroken) }, netdb.Releasing, "silent"},
+		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Runtime, errBroken) }, netdb.Releasing, "silent"},
+		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) {
+			w.cfg.Settle = func(context.Context) error { return errBroken }
+		}, netdb.Releasing, "unconfirmed"},
+		"never bound, a container without an address carries its id": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
+			b.ReplaceScope(census.Runtime, "default/c1", []census.Sighting{{Namespace: "default", Container: "c1", LeaseID: l.ID}})
 		}, netdb.Releasing, "unconfirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +130,7 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 				}
 			}
 			if tt.report != nil {
-				tt.report(w, board, l.Addr)
+				tt.report(w, board, l)
 			}
 			got, blockers, err := w.Release(ctx, client, l.ID, "a")
 			if err != nil || got.State != tt.want {

@@ -172,7 +172,17 @@ func (p *program) openRuntime(context.Context) (err error) {
 
 func (p *program) openAllocator(context.Context) (err error) {
 	c := p.cfg
-	p.watchdog = &watchdog.Watchdog{Book: p.book, Witnesses: p.board, Settle: p.bridge.Settle}
+	wd := watchdog.Config{
+		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
+		ReleasingMax: c.Watchdog.ReleasingMax.Duration, Timeout: c.Watchdog.Timeout.Duration, Parallel: c.Watchdog.Parallel,
+		Strangers: allocator.Strangers, Now: netdb.Now, Log: p.log,
+	}
+	if p.runtime != nil {
+		wd.Runtime = p.runtime
+	}
+	if p.watchdog, err = watchdog.New(wd); err != nil {
+		return err
+	}
 	p.allocator, err = allocator.New(allocator.Config{
 		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.gate,
 		Pool: c.Pools[0].Name, Policy: c.Allocation.policy(), BindWithin: c.Allocation.BindWithin.Duration,

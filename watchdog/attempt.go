@@ -1,0 +1,172 @@
+package watchdog
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// An attempt is one try to confirm that a lease's workload is gone.
+type attempt struct {
+	lease  *netdb.Lease
+	others []Container // met, beside the recorded ones
+	heirs  heirs
+	facts  facts
+	asked  bool // by news
+	slow   bool // takes one of the few places for those that were slow before
+}
+
+// track makes the tracks agree with the leases that are to be confirmed.
+func (w *Watchdog) track(r *reading, want map[string]*netdb.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, t := range w.tracks {
+		if want[id] == nil && !t.busy {
+			delete(w.tracks, id)
+		}
+	}
+	for id, l := range want {
+		w.follow(l).met = r.met[id]
+	}
+}
+
+// follow returns the track of a lease, which is a fresh one when the lease has
+// changed; w.mu is held.
+func (w *Watchdog) follow(l *netdb.Lease) *track {
+	t := w.tracks[l.ID]
+	if t == nil {
+		t = &track{lease: l}
+		w.tracks[l.ID] = t
+	}
+	switch {
+	case t.lease.Rev == l.Rev:
+	case t.busy:
+		t.newer = l
+	default:
+		t.fresh(l)
+	}
+	return t
+}
+
+// begin starts the attempts that are due, as many as there is room for, and
+// returns when the next one will be; zero when none waits.
+func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading, h heard, now time.Time) (next time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range w.poked {
+		if l, err := w.cfg.Book.Lease(id); err == nil && l.State == netdb.Releasing {
+			w.follow(l).met = r.met[id]
+		}
+	}
+	w.poked = nil
+	type turn struct {
+		*track
+		at    time.Time
+		asked bool
+	}
+	var queue []turn
+	for _, t := range w.tracks {
+		if t.busy {
+			continue
+		}
+		at, asked := t.due(t.lifted(view{
+			heard: h,
+			there: func(c Container) bool { _, ok := r.roll.there[c]; return ok },
+			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
+		}))
+		if !at.After(now) {
+			queue = append(queue, turn{t, at, asked})
+		} else if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	slices.SortFunc(queue, func(a, b turn) int { return a.at.Compare(b.at) })
+	for _, t := range queue {
+		if w.slots >= w.cfg.Parallel {
+			break // the end of one rings the bell
+		}
+		// Who ended by the timeout before may not take every place again.
+		if t.slow && w.slow >= max(1, w.cfg.Parallel/2) {
+			continue
+		}
+		w.slots++
+		if t.slow {
+			w.slow++
+		}
+		t.busy, t.began = true, h
+		h := r.kinship().heirs(t.lease)
+		a := &attempt{lease: t.lease, others: r.roll.without(h, t.met), heirs: h, asked: t.asked, slow: t.slow}
+		works.Go(func() { w.try(ctx, works, a) })
+	}
+	return next
+}
+
+// try is the first stage: what is asked for one lease alone.
+func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
+	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	a.facts = w.look(own, a.lease, a.others, a.heirs)
+	found := obstacles(a.lease, a.facts, false)
+	if len(found) == 0 && a.lease.State != netdb.Releasing {
+		found = w.askOwner(own, a.lease.Sandbox)
+	}
+	late := own.Err() != nil
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slots--
+	if a.slow {
+		w.slow--
+	}
+	defer ring(w.bell)
+	w.tracks[a.lease.ID].slow = late
+	if len(found) > 0 {
+		w.fail(a, found)
+		return
+	}
+	w.passed = append(w.passed, a)
+	if !w.closing {
+		w.closing = true
+		works.Go(func() { w.conclude(ctx) })
+	}
+}
+
+// fail notes what stands in the way; w.mu is held.
+func (w *Watchdog) fail(a *attempt, found []obstacle) {
+	t := w.tracks[a.lease.ID]
+	t.busy, t.lease = false, a.lease
+	t.failed(found, time.Now(), a.asked)
+	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == netdb.Releasing && waited >= w.cfg.ReleasingMax && !t.told {
+		t.told = true
+		w.cfg.Log.Warn("a release is not confirmed for long", "address", a.lease.Addr, "sandbox", a.lease.Sandbox,
+			"lease", a.lease.ID, "blocker", found[0].Kind, "detail", found[0].Detail, "for", waited.Round(time.Second))
+	}
+	t.renew()
+	w.broadcast()
+}
+
+// end closes a lease's track: it cools, was set aside, or is not what the
+// attempt was about any more; w.mu is held.
+func (w *Watchdog) end(a *attempt) {
+	if t := w.tracks[a.lease.ID]; t.newer == nil || t.newer.Rev <= a.lease.Rev {
+		delete(w.tracks, a.lease.ID)
+	} else {
+		t.busy = false
+		t.renew()
+	}
+	w.broadcast()
+}
+
+// broadcast tells those who wait that an attempt has ended; w.mu is held.
+func (w *Watchdog) broadcast() {
+	close(w.ended)
+	w.ended = make(chan struct{})
+}
+
+func silentRuntime(c census.Census) bool {
+	return slices.ContainsFunc(c.Silent, func(s census.Silence) bool { return s.Witness == census.Runtime })
+}

@@ -1,0 +1,182 @@
+package watchdog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// commits is how many confirmations wait for the book at once; they share
+// their commits.
+const commits = 64
+
+// conclude is the second stage, one at a time: it takes all attempts that
+// passed the first until there are none.
+func (w *Watchdog) conclude(ctx context.Context) {
+	for {
+		w.mu.Lock()
+		batch := w.passed
+		w.passed = nil
+		if len(batch) == 0 {
+			w.closing = false
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		w.confirm(ctx, batch)
+		ring(w.bell)
+	}
+}
+
+// confirm reads news and list once for all, and lets those cool of which
+// nothing is left.
+//
+// The kernel's entries are forgotten before the commit: a crash between the
+// two costs nothing, while the other order would leave entries of an old owner
+// behind on an address that may have a new one.
+func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	in := w.survey(ctx)
+	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
+		wire := w.cfg.Board.About(a.lease.Addr)
+		a.facts.add(a.lease, a.heirs, in, wire)
+		found := obstacles(a.lease, a.facts, true)
+		if a.lease.State == netdb.Releasing && len(found) > 0 {
+			return w.setAside(ctx, a, found, wire)
+		}
+		return found, nil
+	})
+	clean = w.sift(clean, func(a *attempt) ([]obstacle, error) {
+		if a.lease.State == netdb.Releasing {
+			return nil, nil
+		}
+		return w.letGo(ctx, a)
+	})
+	if len(clean) == 0 {
+		return
+	}
+	addrs := make([]netip.Addr, len(clean))
+	for i, a := range clean {
+		addrs[i] = a.lease.Addr
+	}
+	forgotten := w.cfg.Ports.Forget(ctx, addrs...)
+	w.sift(clean, func(a *attempt) ([]obstacle, error) {
+		if forgotten != nil {
+			return []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", forgotten)}, nil
+		}
+		return w.cool(ctx, a)
+	})
+}
+
+// errOver ends a track: the lease cools, was set aside, or is not what the
+// attempt was about any more.
+var errOver = errors.New("the attempt is over")
+
+// sift takes a step with each attempt, many at once, and returns those that
+// passed. An obstacle ends an attempt until the next, an error its track.
+func (w *Watchdog) sift(batch []*attempt, step func(*attempt) ([]obstacle, error)) (clean []*attempt) {
+	type result struct {
+		found []obstacle
+		err   error
+	}
+	results := make([]result, len(batch))
+	var all errgroup.Group // a goroutine each: they wait for a shared commit
+	all.SetLimit(commits)
+	for i, a := range batch {
+		all.Go(func() error {
+			results[i].found, results[i].err = step(a)
+			return nil
+		})
+	}
+	_ = all.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, a := range batch {
+		switch {
+		case results[i].err != nil:
+			w.end(a)
+		case len(results[i].found) > 0:
+			w.fail(a, results[i].found)
+		default:
+			clean = append(clean, a)
+		}
+	}
+	return clean
+}
+
+// letGo releases a lease whose containers were removed without a word.
+func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
+	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.notDark(a.lease.Addr))
+	if err != nil {
+		return w.refused(a, err)
+	}
+	w.cfg.Log.Info("workload removed: its lease is let go", "address", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
+	a.lease = l
+	return nil, nil
+}
+
+// cool records a confirmation. It always ends the track or leaves an obstacle.
+func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
+	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.notDark(a.lease.Addr))
+	if err != nil {
+		return w.refused(a, err)
+	}
+	took := w.cfg.Now().Since(a.lease.Since)
+	w.cfg.Log.Debug("removal confirmed", "address", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "took", took)
+	if w.cfg.OnConfirm != nil {
+		w.cfg.OnConfirm(l, took)
+	}
+	return nil, errOver
+}
+
+// setAside quarantines an address that the wire does not let go of, if it is
+// time; else what was found stands.
+func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
+	strangers := w.cfg.Strangers(a.lease, wire.Seen)
+	reason := asideReason(found, strangers, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
+	if reason == "" {
+		return found, nil
+	}
+	evidence, err := json.Marshal(wire.Seen)
+	if err != nil {
+		return []obstacle{obstruct(KindUnconfirmed, "who is seen there could not be written down: %v", err)}, nil
+	}
+	l, err := w.cfg.Book.SetAside(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence)
+	if err != nil {
+		return w.refused(a, err)
+	}
+	w.cfg.Log.Warn("a released address is quarantined", "address", l.Addr, "sandbox", l.Sandbox, "lease", l.ID,
+		"reason", reason, "seen", found[0].Detail)
+	return nil, errOver
+}
+
+// refused turns the book's refusal into what comes next.
+func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
+	switch {
+	case errors.Is(err, errNotDark):
+		if found := onWire(w.cfg.Board.About(a.lease.Addr)); len(found) > 0 {
+			return found, nil
+		}
+		return []obstacle{obstruct(KindUnconfirmed, "a witness saw it just now")}, nil
+	case moved(err):
+		return nil, errOver
+	}
+	return []obstacle{obstruct(KindUnconfirmed, "the book could not record it: %v", err)}, nil
+}
+
+// moved reports that the lease is not as it was when an action was decided.
+func moved(err error) bool {
+	return errors.Is(err, netdb.ErrStale) || errors.Is(err, netdb.ErrState) ||
+		errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrNotFound)
+}
+
+func (w *Watchdog) who(reason string) netdb.Who {
+	return netdb.Who{Actor: netdb.ByWatchdog, Reason: reason}
+}

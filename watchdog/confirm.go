@@ -1,0 +1,193 @@
+package watchdog
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// An answer is what the runtime said about one container.
+type answer struct {
+	Look
+	err error
+}
+
+// facts is what an attempt found out about a lease's workload. Its zero value
+// is that nobody was asked, which confirms nothing.
+type facts struct {
+	runtime bool // there is one
+
+	looks map[Container]answer // asked by id
+
+	ports   bool // were asked
+	plugged []string
+	portErr error
+
+	listed  bool       // the runtime's list was read
+	list    []Workload // what belongs to the lease, by that list
+	listErr error
+
+	wire    *census.Answer // what the witnesses say about the address
+	newsErr error          // the kernel's news could not be read before that
+	seen    []census.Sighting
+}
+
+// obstacles tells what of a lease's workload is left, and what could not be
+// asked; nothing when its removal is confirmed. Without deep, the list and
+// the wire are left out: what comes first must be gone first.
+func obstacles(l *netdb.Lease, f facts, deep bool) []obstacle {
+	out := ofContainers(l, f)
+	if deep {
+		out = append(out, ofList(f)...)
+	}
+	out = append(out, ofPorts(f)...)
+	if deep {
+		out = append(out, ofWire(f)...)
+	}
+	return out
+}
+
+func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
+	if !f.runtime {
+		if n := len(l.Containers); n > 0 {
+			out = append(out, obstruct(KindRuntime, "it records %d containers, and no runtime is configured to ask about them", n))
+		}
+		return out
+	}
+	all := recorded(l)
+	for c := range f.looks {
+		if !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	slices.SortStableFunc(all[len(l.Containers):], Container.compare)
+	for _, c := range all {
+		got, asked := f.looks[c]
+		switch {
+		case !asked:
+			out = append(out, obstruct(KindRuntime, "container %s was not asked about", c))
+		case got.err != nil:
+			out = append(out, obstruct(KindRuntime, "container %s could not be asked about: %v", c, got.err))
+		case got.Found:
+			out = append(out, isThere(c, f.seen))
+		case got.Task != "":
+			out = append(out, obstruct(KindTask, "container %s has no record any more, but a task (%s)", c, got.Task))
+		}
+	}
+	return out
+}
+
+// isThere blocks by a record; the task is what the board last saw of it.
+func isThere(c Container, seen []census.Sighting) obstacle {
+	task := ""
+	for _, s := range seen {
+		if s.Witness == census.Runtime && s.Namespace == c.Namespace && s.Container == c.ID && s.Task != "" {
+			task = " (task " + s.Task + ")"
+		}
+	}
+	o := obstruct(KindContainer, "container %s is there%s", c, task)
+	o.container = c
+	return o
+}
+
+func ofList(f facts) (out []obstacle) {
+	switch {
+	case !f.runtime:
+	case f.listErr != nil:
+		out = append(out, obstruct(KindRuntime, "containers could not be listed: %v", f.listErr))
+	case !f.listed:
+		out = append(out, obstruct(KindRuntime, "containers were not listed"))
+	}
+	for _, w := range f.list {
+		if !f.looks[w.Container].Found { // else told already
+			out = append(out, isThere(w.Container, f.seen))
+		}
+	}
+	return out
+}
+
+func ofPorts(f facts) (out []obstacle) {
+	switch {
+	case f.portErr != nil:
+		return append(out, obstruct(KindPort, "the ports could not be read: %v", f.portErr))
+	case !f.ports:
+		return append(out, obstruct(KindPort, "the ports were not read"))
+	}
+	for _, sentence := range f.plugged {
+		out = append(out, obstruct(KindPort, "%s", sentence))
+	}
+	return out
+}
+
+func ofWire(f facts) []obstacle {
+	if f.newsErr != nil {
+		return []obstacle{obstruct(KindSilent, "the kernel's news could not be read: %v", f.newsErr)}
+	}
+	if f.wire == nil {
+		return []obstacle{obstruct(KindSilent, "the witnesses were not asked")}
+	}
+	return onWire(*f.wire)
+}
+
+// onWire tells who sees an address, and who cannot tell.
+func onWire(a census.Answer) (out []obstacle) {
+	for _, s := range a.Seen {
+		o := obstruct(KindSighting, "the %s witness sees %s%s", s.Witness, s.Addr, s.Where())
+		o.witness = s.Witness
+		out = append(out, o)
+	}
+	for _, s := range a.Silent {
+		o := obstruct(KindSilent, "the %s witness cannot answer: %s", s.Witness, s.Reason)
+		o.witness = s.Witness
+		out = append(out, o)
+	}
+	return out
+}
+
+// ofOwner tells whether the owner keeps a sandbox: only a plain "gone" lets it
+// go.
+func ofOwner(sandbox string, v Verdict, err error) []obstacle {
+	switch {
+	case err != nil:
+		return []obstacle{obstruct(KindOwner, "its owner could not be asked about %s: %v", sandbox, err)}
+	case v == Valid:
+		return []obstacle{obstruct(KindOwner, "its owner says that %s is valid", sandbox)}
+	case v != Gone:
+		return []obstacle{obstruct(KindOwner, "its owner gives no answer about %s that can be understood", sandbox)}
+	}
+	return nil
+}
+
+// Reasons of changes that the watchdog makes.
+const (
+	reasonConfirmed = "removal_confirmed"
+	reasonRemoved   = "removed"            // nobody called Release
+	reasonStill     = "still_on_the_wire"  // longer than ReleasingMax
+	reasonClaimed   = "claimed_by_another" // by a container of somebody else
+)
+
+// asideReason tells whether a released address is to be quarantined, "" when
+// not. Its own workload must be gone to the last port; then a container of
+// somebody else that claims it is reason enough, and anything else on the wire
+// is one after the longest wait.
+func asideReason(found []obstacle, strangers []census.Sighting, waited, most time.Duration) string {
+	seen := false
+	for _, o := range found {
+		if o.Kind != KindSighting && o.Kind != KindSilent {
+			return ""
+		}
+		seen = seen || o.Kind == KindSighting
+	}
+	byContainer := func(s census.Sighting) bool { return s.Witness == census.Runtime }
+	switch {
+	case !seen:
+		return ""
+	case slices.ContainsFunc(strangers, byContainer):
+		return reasonClaimed
+	case waited >= most:
+		return reasonStill
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package watchdog
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"strings"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func (c Container) compare(o Container) int {
+	return cmp.Or(strings.Compare(c.Namespace, o.Namespace), strings.Compare(c.ID, o.ID))
+}
+
+// look asks the runtime, by id, about the containers that a lease records and
+// about others that were once seen to belong to it, and the kernel about its
+// ports.
+func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, h heirs) facts {
+	f := facts{runtime: w.cfg.Runtime != nil}
+	if f.runtime {
+		f.looks = make(map[Container]answer)
+		for _, c := range append(recorded(l), others...) {
+			if _, asked := f.looks[c]; !asked {
+				f.looks[c] = w.lookAt(ctx, c)
+			}
+			if f.looks[c].Found && f.seen == nil {
+				f.seen = append(w.cfg.Board.About(l.Addr).Seen, w.cfg.Board.About(netip.Addr{}).Seen...)
+			}
+		}
+	}
+	host, netns := l.HostInterface, l.Netns
+	if h.host {
+		host = ""
+	}
+	if h.netns {
+		netns = ""
+	}
+	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, netns)
+	f.ports = true
+	return f
+}
+
+func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {
+	if err := ctx.Err(); err != nil {
+		return answer{err: err}
+	}
+	got, err := w.cfg.Runtime.Look(ctx, c)
+	return answer{got, err}
+}
+
+// list adds to the facts which containers belong to the lease by the
+// runtime's list, and what the witnesses say about its address.
+func (f *facts) add(l *netdb.Lease, h heirs, in inventory, wire census.Answer) {
+	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, in.newsErr
+	f.list = in.roll.of(l, h)
+	f.wire = &wire
+}
+
+// An inventory is what is read once for many leases.
+type inventory struct {
+	newsErr error
+	listed  bool
+	listErr error
+	roll    roll
+}
+
+// survey takes in the kernel's news and reads the runtime's list.
+func (w *Watchdog) survey(ctx context.Context) (in inventory) {
+	in.newsErr = w.cfg.Settle(ctx)
+	if w.cfg.Runtime == nil {
+		return in
+	}
+	var all []Workload
+	all, in.listErr = w.cfg.Runtime.List(ctx)
+	in.listed, in.roll = in.listErr == nil, newRoll(all)
+	return in
+}
+
+// askOwner tells whether the owner keeps the sandbox; nothing when there is no
+// owner to ask.
+func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
+	if w.cfg.Owner == nil {
+		return nil
+	}
+	v, err := w.cfg.Owner.Look(ctx, sandbox)
+	return ofOwner(sandbox, v, err)
+}
+
+// notDark is asked in the transaction that lets an address go.
+func (w *Watchdog) notDark(addr netip.Addr) func() error {
+	return func() error {
+		if !w.cfg.Board.About(addr).Dark() {
+			return errNotDark
+		}
+		return nil
+	}
+}

@@ -1,0 +1,101 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// errNoRuntime means that a lease records containers, and that there is no
+// runtime to ask about them.
+var errNoRuntime = errors.New("no runtime is configured")
+
+// Gone reports that every container that a lease records answers to have
+// neither a record nor a task; never for a lease that records none. An error
+// means that the runtime could not be asked about one of them.
+func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
+	if len(l.Containers) == 0 {
+		return false, nil
+	}
+	if w.cfg.Runtime == nil {
+		return false, fmt.Errorf("look up the containers of %s: %w", l.Addr, errNoRuntime)
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	for _, c := range recorded(l) {
+		a := w.lookAt(ctx, c)
+		if a.err != nil {
+			return false, fmt.Errorf("look up container %s of %s: %w", c, l.Addr, a.err)
+		}
+		if a.Found || a.Task != "" {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Reap lets a lease go whose workload is absent, on behalf of the reconciler.
+// Everything is asked anew, however sure the caller is: containers, ports,
+// wire, and the owner if there is one. If anything is there, or cannot be
+// asked, or the lease is not at l.Rev any more, let is false and why says what
+// it is. Run confirms the release then.
+//
+// The error is the book's, when it could not record the release.
+func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	rows, _ := w.cfg.Book.Leases()
+	h := newKin(rows).heirs(l)
+	f := w.look(ctx, l, nil, h)
+	in := w.survey(ctx)
+	f.add(l, h, in, w.cfg.Board.About(l.Addr))
+	found := append(obstacles(l, f, true), w.askOwner(ctx, l.Sandbox)...)
+	if len(found) > 0 {
+		return false, found[0].Detail, nil
+	}
+	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
+	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.notDark(l.Addr))
+	return w.let(l, err)
+}
+
+// Expire ends a lease that was handed out and never bound, once its deadline
+// is over, on behalf of the reconciler. The wire is asked anew, and the owner
+// if there is one; a container that carries the lease's id keeps it too. let,
+// why and err are as of [Watchdog.Reap].
+func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	defer cancel()
+	f := facts{runtime: w.cfg.Runtime != nil}
+	in := w.survey(ctx)
+	f.add(l, heirs{}, in, w.cfg.Board.About(l.Addr))
+	// Its sandbox may live with another lease: only the exact label counts.
+	f.list = slices.DeleteFunc(f.list, func(c Workload) bool { return c.LeaseID != l.ID })
+	found := append(ofList(f), ofWire(f)...)
+	if len(found) == 0 {
+		found = w.askOwner(ctx, l.Sandbox)
+	}
+	if len(found) > 0 {
+		return false, found[0].Detail, nil
+	}
+	_, err = w.cfg.Book.Expire(ctx, w.who(reason), l.ID, l.Rev, w.notDark(l.Addr))
+	return w.let(l, err)
+}
+
+// let words the book's answer.
+func (w *Watchdog) let(l *netdb.Lease, err error) (bool, string, error) {
+	switch {
+	case err == nil:
+		return true, "", nil
+	case errors.Is(err, errNotDark):
+		if found := onWire(w.cfg.Board.About(l.Addr)); len(found) > 0 {
+			return false, found[0].Detail, nil
+		}
+		return false, "a witness saw it just now", nil
+	case moved(err):
+		return false, "it has changed meanwhile", nil
+	}
+	return false, "", err
+}

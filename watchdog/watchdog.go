@@ -1,0 +1,147 @@
+package watchdog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Book is what the watchdog needs of the lease book.
+type Book interface {
+	Lease(id string) (*netdb.Lease, error)
+	Leases() (rows []*netdb.Lease, rev int64)
+	InState(s netdb.State) []*netdb.Lease
+	Rev() int64
+	Changed() <-chan struct{}
+	Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, error)
+	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+	Expire(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+	Confirm(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+	SetAside(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+}
+
+// Config says whom to ask and how patiently. Every field is needed unless it
+// says otherwise.
+type Config struct {
+	Book    Book
+	Board   *census.Board
+	Runtime Runtime // nil: there is none, and a lease that records containers is never confirmed
+	Ports   Ports
+	// PortsChanged returns a channel that is closed when the bridge's set of
+	// ports changes.
+	PortsChanged func() <-chan struct{}
+	Owner        Owner // nil: there is nobody to ask
+	// Settle reads what the kernel has told by now.
+	Settle func(context.Context) error
+
+	// ReleasingMax is how long an address may stay on the wire after its
+	// workload was removed; then it is quarantined.
+	ReleasingMax time.Duration
+	Timeout      time.Duration // of one attempt to confirm
+	Parallel     int           // attempts under way at once
+	// Strangers tells which sightings show a lease's address under somebody
+	// else.
+	Strangers func(*netdb.Lease, []census.Sighting) []census.Sighting
+
+	Now func() netdb.Stamp
+	Log *slog.Logger // nil discards
+	// OnConfirm is told of each lease whose removal was confirmed, and how long
+	// after the release. It may be nil.
+	OnConfirm func(l *netdb.Lease, took time.Duration)
+}
+
+// A Watchdog lets leases go. It is safe for concurrent use. What it remembers
+// can be thrown away: a new one asks everything anew.
+type Watchdog struct {
+	cfg  Config
+	bell chan struct{} // one slot: Run shall look at what is due
+
+	mu      sync.Mutex
+	running bool
+	tracks  map[string]*track // of the leases to be confirmed, by id
+	poked   []string          // ids of leases that were released just now
+	passed  []*attempt        // whose look-ups found nothing; the second stage takes all at once
+	closing bool              // the second stage is under way
+	ended   chan struct{}     // closed at the end of the next attempt
+	slots   int               // first stages under way
+	slow    int               // of those, of leases whose last attempt ended by its timeout
+}
+
+// New checks cfg. It asks nobody yet.
+func New(cfg Config) (*Watchdog, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("configure the watchdog: %w", err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), tracks: make(map[string]*track), ended: make(chan struct{})}, nil
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Book == nil || c.Board == nil:
+		return errors.New("it needs a book and a board")
+	case c.Ports == nil || c.PortsChanged == nil || c.Settle == nil:
+		return errors.New("it needs the bridge's ports, their changes and its news")
+	case c.Strangers == nil || c.Now == nil:
+		return errors.New("it needs to know strangers and the time")
+	case c.ReleasingMax <= 0 || c.Timeout <= 0:
+		return errors.New("the longest release and the timeout of an attempt must be above zero")
+	case c.Parallel <= 0:
+		return errors.New("at least one attempt must be allowed at once")
+	}
+	return nil
+}
+
+// A Blocker is one reason why a released address is not reusable yet.
+type Blocker struct {
+	Kind   string // one of the kinds below
+	Detail string // what and where, for a person
+}
+
+// The kinds of blockers.
+const (
+	KindContainer   = "container"   // the runtime has its record
+	KindTask        = "task"        // the record is gone, the task is not
+	KindRuntime     = "runtime"     // the runtime could not be asked, or there is none to ask
+	KindPort        = "port"        // its plumbing is still a port of the bridge, or the kernel could not tell
+	KindSighting    = "sighting"    // a witness sees the address
+	KindSilent      = "silent"      // a witness cannot answer
+	KindOwner       = "owner"       // its owner does not say that it is gone
+	KindUnconfirmed = "unconfirmed" // nothing is known to be in the way; the confirmation is still to come
+)
+
+// An obstacle is a blocker with what is needed to see that it may have gone.
+type obstacle struct {
+	Blocker
+	container Container      // of KindContainer
+	witness   census.Witness // of KindSighting and KindSilent
+}
+
+func obstruct(kind, format string, args ...any) obstacle {
+	return obstacle{Blocker: Blocker{kind, fmt.Sprintf(format, args...)}}
+}
+
+func plain(found []obstacle) []Blocker {
+	out := make([]Blocker, len(found))
+	for i, o := range found {
+		out[i] = o.Blocker
+	}
+	return out
+}
+
+// ring says "look again" on a one-slot channel.
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}
