@@ -1,51 +1,101 @@
 package reconciler
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A Finding is one disagreement of book, wire and runtime, or something else
-// that a person should look at.
-type Finding struct {
-	Kind    string // lower_snake
-	Addr    netip.Addr
-	LeaseID string
-	Detail  string
-	Since   time.Time // zero when unknown
-	Mend    string    // the verb that mends it
-}
-
 // A World is all that Diagnose looks at.
 type World struct {
-	Leases     []*netdb.Lease
+	Leases     []*netdb.Lease // in the order of the addresses, read before the census
 	Usage      []netdb.Usage
 	Unreadable []netdb.Unreadable
 	ReadOnly   error // the book cannot be written
 	Unready    error // the bridge is not ready
 	Identity   error // the book belongs to another runner
 	Census     census.Census
+	Runtime    bool // a runtime witness is expected
 	Place      func(netip.Addr) netdb.Place
 	Strangers  func(*netdb.Lease, []census.Sighting) []census.Sighting
+	Blockers   func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
+	Orphans    []Orphan
+	Held       *Held         // of the last pass
+	HeldSince  time.Time     // zero when unknown
+	ClockStep  time.Duration // how far the wall clock moved against the boot's clock since the start
 
 	QuarantineShare float64
 	ReleasingMax    time.Duration
 	Now             netdb.Stamp
 }
 
+// An Orphan is a sandbox that runs although its owner says that it is gone.
+type Orphan struct {
+	Sandbox string
+	Detail  string
+	Since   time.Time
+}
+
 // nearCap is the part of the quarantine's share from which it is told.
 const nearCap = 0.8
+
+// clockStep is the least step of the wall clock that is told: a smaller one
+// does not show in a history that people read. No wait is measured by it.
+const clockStep = time.Second
 
 // Diagnose lists every finding, in the order of the addresses. It decides
 // nothing and changes nothing.
 func Diagnose(w World) []Finding {
+	out := w.machine()
+	held := make(map[netip.Addr]*netdb.Lease, len(w.Leases))
+	v := &view{policy: policy{place: w.Place, strangers: w.Strangers, runtime: w.Runtime},
+		book: w.Leases, census: w.Census, roster: newRoster(w.Census), now: w.Now}
+	for _, l := range w.Leases {
+		held[l.Addr] = l
+		out = append(out, w.lease(v, l)...)
+	}
+	for addr, seen := range w.Census.Seen {
+		row := held[addr]
+		if row != nil && row.State != netdb.Cooling && row.State != netdb.Quarantined {
+			continue
+		}
+		out = append(out, v.unexplained(addr, row, seen)...)
+	}
+	sortFindings(out)
+	return out
+}
+
+// unexplained tells of an address that is seen and that nobody holds.
+func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sighting) []Finding {
+	place, claims := v.place(addr), claimants(seen)
+	switch {
+	case place.Pool == nil && !place.Usable:
+		return nil // no address of ours
+	case !place.Usable:
+		var out []Finding
+		for _, c := range claims {
+			out = append(out, Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: whois(addr),
+				Detail: fmt.Sprintf("the runtime shows %s, which claims it; no pool gives it: it is %s", c.name()+c.containers[0].Where(), place.Note)})
+		}
+		return out
+	case len(claims) > 1:
+		return []Finding{twoClaimants(addr, "", claims)}
+	case len(claims) == 1:
+		return []Finding{unleased(addr, row, claims[0])}
+	case row != nil && row.State == netdb.Quarantined:
+		return nil // told as that
+	}
+	return []Finding{{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
+		Since: seen[0].At, Mend: whois(addr)}}
+}
+
+// machine tells what is not about one address.
+func (w World) machine() []Finding {
 	var out []Finding
 	add := func(f Finding) { out = append(out, f) }
 	if w.Identity != nil {
@@ -57,6 +107,10 @@ func Diagnose(w World) []Finding {
 	}
 	if w.ReadOnly != nil {
 		add(Finding{Kind: "book_readonly", Detail: w.ReadOnly.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
+	}
+	if step := w.ClockStep; step.Abs() > clockStep {
+		add(Finding{Kind: "clock_stepped", Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
+			Mend: "see to the machine's time service; the order of ipamctl history is that of its revisions"})
 	}
 	for _, s := range w.Census.Silent {
 		add(Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason),
@@ -72,56 +126,60 @@ func Diagnose(w World) []Finding {
 				Mend: "ipamctl quarantine ls"})
 		}
 	}
-	held := make(map[netip.Addr]bool)
-	for _, l := range w.Leases {
-		held[l.Addr] = l.State != netdb.Cooling
-		w.lease(l, add)
+	if w.Held != nil {
+		add(Finding{Kind: "reap_held", Detail: w.Held.Reason, Since: w.HeldSince,
+			Mend: "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm"})
 	}
-	for addr, seen := range w.Census.Seen {
-		if place := w.Place(addr); place.Usable && !held[addr] {
-			add(Finding{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
-				Since: seen[0].At, Mend: "ipamctl whois " + addr.String()})
-		}
+	for _, o := range w.Orphans {
+		add(Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs, and its owner says that it is gone: %s", o.Sandbox, o.Detail),
+			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"})
 	}
-	slices.SortStableFunc(out, func(a, b Finding) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Kind, b.Kind)) })
 	return out
 }
 
-// lease adds what is to say about one lease.
-func (w World) lease(l *netdb.Lease, add func(Finding)) {
-	f := Finding{Addr: l.Addr, LeaseID: l.ID, Since: l.Since.Wall}
-	seen := w.Census.Seen[l.Addr]
-	rest := w.Now.Since(l.Since)
+// lease tells what is to say about one lease.
+func (w World) lease(v *view, l *netdb.Lease) []Finding {
+	var out []Finding
+	add := func(kind, mend, detail string, args ...any) {
+		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Mend: mend})
+	}
+	if place := w.Place(l.Addr); !place.Usable {
+		add("outside_pool", "ipamctl show "+l.ID, "%s, in pool %s; the pool would not give it: it is %s", l.State, l.Pool, place.Note)
+	}
 	switch {
 	case l.State == netdb.Quarantined:
-		f.Kind, f.Detail = "quarantined", "set aside: "+l.Reason
-		if words := byHand(l); words != "" {
-			f.Detail = "set aside by the operator: " + words
+		words := ": " + l.Reason
+		if said := byHand(l); said != "" {
+			words = " by the operator: " + said
 		}
-		f.Mend = "ipamctl whois " + l.Addr.String()
-		add(f)
-	case l.State == netdb.Reserved && rest > l.BindWithin:
-		f.Kind, f.Detail = "reserved_past_deadline", fmt.Sprintf("sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)
-		f.Mend = "ipamctl release " + l.ID
-		add(f)
-	case l.State == netdb.Releasing && rest > w.ReleasingMax:
-		f.Kind, f.Detail = "releasing_stuck", fmt.Sprintf("sandbox %q let it go; its removal is not confirmed", l.Sandbox)
-		f.Mend = "ipamctl show " + l.ID
-		add(f)
-	case l.State == netdb.Bound && len(seen) == 0 && w.Census.Complete():
-		f.Kind, f.Detail = "bound_unseen", fmt.Sprintf("no witness sees sandbox %q", l.Sandbox)
-		f.Mend = "ipamctl show " + l.ID
-		add(f)
+		add("quarantined", whois(l.Addr), "set aside%s", words)
+		return out
+	case v.pastDeadline(l):
+		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)
+	case l.State == netdb.Releasing && w.Now.Since(l.Since) > w.ReleasingMax:
+		add("releasing_stuck", "ipamctl show "+l.ID, "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
+	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.roster.of(l)) == 0 && w.Census.Complete():
+		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
 	}
-	if !l.State.Open() && l.State != netdb.Releasing {
-		return
+	if l.State == netdb.Cooling {
+		return out
 	}
-	if strangers := w.Strangers(l, seen); len(strangers) > 0 {
-		f.Kind, f.Since = "conflict", strangers[0].At
-		f.Detail = fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s", l.Sandbox, strangers[0].Witness, strangers[0].Where())
-		f.Mend = "ipamctl whois " + l.Addr.String()
-		add(f)
+	if f, found := v.dispute(l); found {
+		out = append(out, f)
+	} else if f, found := v.stray(l); found {
+		out = append(out, f)
 	}
+	return out
+}
+
+func (w World) blocked(l *netdb.Lease) string {
+	if w.Blockers == nil {
+		return ""
+	}
+	if by := w.Blockers(l); len(by) > 0 {
+		return ": " + strings.Join(by, "; ")
+	}
+	return ""
 }
 
 // byHand is what the operator said who quarantined the address; "" when
@@ -132,7 +190,7 @@ func byHand(l *netdb.Lease) string {
 		return "" // whois shows it as it is
 	}
 	for _, s := range evidence {
-		if s.Witness == census.Witness(netdb.ByOperator) {
+		if s.Witness == operator {
 			return s.Note
 		}
 	}

@@ -2,11 +2,11 @@ package reconciler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -15,7 +15,15 @@ import (
 
 // Book is what the reconciler needs of the lease book.
 type Book interface {
-	InState(netdb.State) []*netdb.Lease
+	Leases() ([]*netdb.Lease, int64)
+	Place(netip.Addr) netdb.Place
+	Changed() <-chan struct{}
+
+	Adopt(context.Context, netdb.Who, netdb.Adoption) (*netdb.Lease, error)
+	BindAt(ctx context.Context, who netdb.Who, id string, rev int64, b netdb.Binding) (*netdb.Lease, error)
+	PauseAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
+	ResumeAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
+	Quarantine(ctx context.Context, who netdb.Who, a netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
 }
 
@@ -25,136 +33,97 @@ type Prober interface {
 	Probe(addr netip.Addr) error
 }
 
-// Config makes a Reconciler. Every field is needed.
-type Config struct {
-	Book       Book
-	Board      *census.Board
-	Prober     Prober
-	Settle     func(context.Context) error // reads what the kernel has told by now
-	Quarantine time.Duration               // how long a quarantined address must be dark
-	Every      time.Duration               // between two passes, at most
-	Window     time.Duration               // silence after a probe that counts as an answer
-	Now        func() netdb.Stamp
-	Log        *slog.Logger
+// A Watchdog looks closely at one lease and lets it go if nothing speaks
+// against it; *watchdog.Watchdog is one. Its calls have deadlines of their
+// own and may be made concurrently.
+type Watchdog interface {
+	// Gone reports whether every container that the lease records answers a
+	// look-up by its id not to be there; false when it records none.
+	Gone(ctx context.Context, l *netdb.Lease) (bool, error)
+	// Reap looks everything up anew. What is there yet is why, and let is
+	// false; else the lease is releasing if it is still at l.Rev.
+	Reap(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error)
+	// Expire does so with a reservation, which ends at once.
+	Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error)
 }
 
-// A Reconciler runs passes, one at a time.
+// Config makes a Reconciler. Every field is needed unless it says otherwise.
+type Config struct {
+	Book     Book
+	Board    *census.Board
+	Prober   Prober
+	Watchdog Watchdog
+	// Refresh reads kernel and runtime anew, whole. An error leaves a silence
+	// on the board and does not end a pass.
+	Refresh func(context.Context) error
+	// Settle reads what the kernel has told by now; it is cheap.
+	Settle func(context.Context) error
+	// Strangers returns the sightings that show a lease's address under
+	// somebody else.
+	Strangers func(*netdb.Lease, []census.Sighting) []census.Sighting
+	Runtime   bool // a runtime witness is expected
+
+	// A bound lease is reaped when it is absent from Misses whole and complete
+	// passes in a row and for Age.
+	Misses int
+	Age    time.Duration
+	// A pass releases at most MaxReleases of the open leases, 0 < share <= 1,
+	// or LeastReleases if that is more.
+	MaxReleases   float64
+	LeastReleases int
+
+	Quarantine time.Duration // how long a quarantined address must be dark
+	Every      time.Duration // between two whole passes, at most
+	Window     time.Duration // silence after a probe that counts as an answer
+
+	Now    func() netdb.Stamp
+	Log    *slog.Logger
+	OnPass func(*Report) // told about each pass but previews. May be nil.
+}
+
+// A Reconciler runs passes, one at a time. It is safe for concurrent use.
 type Reconciler struct {
 	Config
-	dark map[string]darkness
-	last netip.Addr // that was probed; the next pass goes on behind it
+	turn  chan struct{} // full while somebody makes a pass, who alone touches what follows
+	known memory
+	tried map[stepKey]bool    // what the last pass planned
+	aside map[netip.Addr]bool // quarantined, and whether seen, at the last pass
+	asked netip.Addr          // the last one probed; the next pass goes on behind it
+
+	kick chan struct{} // one slot: look
+	life atomic.Pointer[context.Context]
+	last atomic.Pointer[Report]
 }
 
 // New returns a Reconciler, or says what is missing.
 func New(cfg Config) (*Reconciler, error) {
-	if cfg.Book == nil || cfg.Board == nil || cfg.Prober == nil || cfg.Settle == nil || cfg.Now == nil || cfg.Log == nil {
+	switch {
+	case cfg.Book == nil || cfg.Board == nil || cfg.Prober == nil || cfg.Watchdog == nil || cfg.Refresh == nil ||
+		cfg.Settle == nil || cfg.Strangers == nil || cfg.Now == nil || cfg.Log == nil:
 		return nil, errors.New("reconciler: a part is missing")
-	}
-	if cfg.Quarantine <= 0 || cfg.Every <= 0 || cfg.Window <= 0 {
+	case cfg.Misses <= 0 || cfg.Age <= 0 || cfg.LeastReleases <= 0 || cfg.Quarantine <= 0 || cfg.Every <= 0 || cfg.Window <= 0:
 		return nil, errors.New("reconciler: a bound is zero")
+	case !(cfg.MaxReleases > 0 && cfg.MaxReleases <= 1):
+		return nil, errors.New("reconciler: MaxReleases is no share above 0 and up to 1")
 	}
-	return &Reconciler{Config: cfg, dark: make(map[string]darkness)}, nil
+	return &Reconciler{Config: cfg, turn: make(chan struct{}, 1), kick: make(chan struct{}, 1)}, nil
 }
 
-// breath is the least time between two passes that news ask for.
-const breath = 100 * time.Millisecond
+// Last returns the report of the last pass that was no preview; nil before
+// the first.
+func (r *Reconciler) Last() *Report { return r.last.Load() }
 
-// Run makes a pass at once, when the board has news about a quarantined
-// address, and at least every Config.Every, until ctx ends.
-func (r *Reconciler) Run(ctx context.Context) error {
-	// Three censuses must fit into the time that a quarantine lasts.
-	every := min(r.Every, r.Quarantine/leastCensuses)
-	due := time.NewTimer(0)
-	defer due.Stop()
-	var seen map[netip.Addr]bool
-	for {
-		changed := r.Board.Changed()
-		if now := r.seen(); !maps.Equal(now, seen) {
-			seen = now
-			due.Reset(0)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-due.C:
-			if err := r.Pass(ctx); err != nil && ctx.Err() == nil {
-				r.Log.Error("reconcile", "err", err)
-			}
-			due.Reset(every)
-		case <-changed:
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(breath):
-			}
-		}
-	}
-}
-
-// seen tells which quarantined addresses are seen.
-func (r *Reconciler) seen() map[netip.Addr]bool {
-	out := make(map[netip.Addr]bool)
-	for _, l := range r.Book.InState(netdb.Quarantined) {
-		out[l.Addr] = len(r.Board.About(l.Addr).Seen) > 0
-	}
-	return out
-}
-
-// Pass compares once and lets quarantined addresses cool that have been dark
-// long enough.
-func (r *Reconciler) Pass(ctx context.Context) error {
-	book := r.Book.InState(netdb.Quarantined)
-	unasked, err := r.probe(ctx, book)
-	if err != nil {
-		return err
-	}
-	if err := r.Settle(ctx); err != nil {
-		return fmt.Errorf("read the kernel: %w", err)
-	}
-	actions, dark := quarantined(book, r.Board.Census(), unasked, r.dark, r.Quarantine, r.Now())
-	r.dark = dark
-	var errs []error
-	for _, a := range actions {
-		_, err := r.Book.ClearAt(ctx, netdb.Who{Actor: netdb.ByReconciler, Reason: "dark"}, a.lease.ID, a.lease.Rev)
-		switch {
-		case errors.Is(err, netdb.ErrStale), errors.Is(err, netdb.ErrGone):
-			// It changed since the pass began; the next one looks again.
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			r.Log.Info("quarantine is over", "addr", a.lease.Addr, "lease", a.lease.ID)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// probe asks the wire again for every quarantined address that a probe has
-// told about, and waits out the window. They are quarantined, so nobody is
-// given one in between. It returns those that could not be asked about: of
-// them this pass knows nothing.
-func (r *Reconciler) probe(ctx context.Context, book []*netdb.Lease) (unasked map[netip.Addr]bool, err error) {
-	ask, wait := toProbe(book, r.Board.About, r.last)
-	unasked = make(map[netip.Addr]bool)
-	for _, a := range wait {
-		unasked[a] = true
-	}
-	var unsent error
-	for _, a := range ask {
-		r.last = a
-		if err := r.Prober.Probe(a); err != nil {
-			unasked[a], unsent = true, err
-		}
-	}
-	if unsent != nil {
-		r.Log.Warn("quarantined addresses could not be asked about", "err", unsent)
-	}
-	if len(ask) == 0 {
-		return unasked, nil
-	}
+// Kick asks for a look soon. Kicks coalesce.
+func (r *Reconciler) Kick() {
 	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(r.Window):
-		return unasked, nil
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Reconciler) policy() policy {
+	return policy{
+		place: r.Book.Place, strangers: r.Strangers, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

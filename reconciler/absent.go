@@ -1,0 +1,51 @@
+package reconciler
+
+import "github.com/ipamd/ipamd/netdb"
+
+// misses is what was observed of one bound lease since its workload was last
+// seen. It belongs to the lease, not to its address, and is kept in memory
+// only: a restart starts again.
+type misses struct {
+	count int // of whole and complete passes, at most policy.misses
+	since netdb.Stamp
+}
+
+// absent reports whether there is no sign of a lease's workload: no witness
+// sees the address, and the runtime shows no container of it. Where there is no
+// runtime to ask, nothing tells of the containers that a lease records.
+func (v *view) absent(l *netdb.Lease) bool {
+	return len(v.census.Seen[l.Addr]) == 0 && len(v.roster.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
+}
+
+// missed counts which bound leases are absent, and tells which have been for
+// long enough to be reaped. before is what earlier passes observed; what this
+// one knows comes back, for leases that are absent only.
+//
+// A census that a witness is missing from, or that was not read anew for this
+// pass, neither counts nor takes back. One sighting starts all over.
+func (v *view) missed(before map[string]misses) (after map[string]misses, absent int, overdue map[string]bool) {
+	after, overdue = make(map[string]misses), make(map[string]bool)
+	counts := v.whole && v.census.Complete()
+	for _, l := range v.book {
+		if l.State != netdb.Bound || !v.absent(l) {
+			continue
+		}
+		absent++
+		m, known := before[l.ID]
+		if !counts {
+			if known {
+				after[l.ID] = m
+			}
+			continue
+		}
+		if !known {
+			m.since = v.now
+		}
+		m.count = min(m.count+1, v.misses)
+		after[l.ID] = m
+		if m.count >= v.misses && v.now.Since(m.since) >= v.age {
+			overdue[l.ID] = true
+		}
+	}
+	return after, absent, overdue
+}

@@ -1,0 +1,135 @@
+package reconciler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// abreast is how many releases of a pass are under way at once. Each asks the
+// runtime, where one frozen container must not hold up all.
+const abreast = 8
+
+// apply does what a plan decided, each step at the revision it was decided on.
+// What a step comes to is written into it; findings come back. First what
+// keeps addresses, in their order; then what lets them go.
+func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
+	var findings []Finding
+	for i := range steps {
+		s := &steps[i]
+		switch s.Kind {
+		case Clear, Expire, Reap:
+			continue
+		}
+		err := r.keep(ctx, s)
+		s.end(err)
+		if errors.Is(err, netdb.ErrQuarantineFull) {
+			findings = append(findings, Finding{Kind: "quarantine_full", Addr: s.Addr, Mend: "ipamctl quarantine ls",
+				Detail: s.Reason + "; it is not set aside, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
+		}
+	}
+	var g errgroup.Group // waited for below
+	g.SetLimit(abreast)
+	for i := range steps {
+		s := &steps[i]
+		switch s.Kind {
+		case Clear, Expire, Reap:
+			if s.Result != Kept {
+				g.Go(func() error { s.end(r.let(ctx, s)); return nil })
+			}
+		}
+	}
+	_ = g.Wait() // none of them returns one: each has written its own
+	r.tell(steps)
+	return findings
+}
+
+// errKept ends a release that a last look spoke against.
+type errKept struct{ why string }
+
+func (e errKept) Error() string { return e.why }
+
+// end writes down what a step came to.
+func (s *step) end(err error) {
+	var kept errKept
+	var owned *netdb.OwnedError
+	switch {
+	case err == nil:
+		s.Result = Done
+	case errors.As(err, &kept):
+		s.Result, s.Reason = Skipped, s.Reason+"; but "+kept.why
+	case errors.Is(err, netdb.ErrStale), errors.Is(err, netdb.ErrGone), errors.Is(err, netdb.ErrState), errors.As(err, &owned):
+		s.Result = Skipped // the next pass looks again
+	default:
+		s.Result, s.Err = Skipped, err.Error()
+	}
+}
+
+func by(reason string) netdb.Who { return netdb.Who{Actor: netdb.ByReconciler, Reason: reason} }
+
+func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
+	l := s.lease
+	switch s.Kind {
+	case Adopt:
+		if l, err = r.Book.Adopt(ctx, by("adopted"), s.adopt); err == nil {
+			s.LeaseID = l.ID
+		}
+	case Bind:
+		l, err = r.Book.BindAt(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
+	case Quarantine:
+		if l, err = r.Book.Quarantine(ctx, by("seen_on_wire"), s.Addr, s.evidence); err == nil {
+			s.LeaseID = l.ID
+		}
+	case Pause:
+		_, err = r.Book.PauseAt(ctx, by("runtime_paused"), l.ID, l.Rev)
+	case Resume:
+		_, err = r.Book.ResumeAt(ctx, by("runtime_running"), l.ID, l.Rev)
+	default:
+		return fmt.Errorf("%s %s: no such step", s.Kind, s.Addr)
+	}
+	if err == nil && s.paused {
+		_, err = r.Book.PauseAt(ctx, by("runtime_paused"), l.ID, l.Rev)
+	}
+	return err
+}
+
+func (r *Reconciler) let(ctx context.Context, s *step) error {
+	l := s.lease
+	let, why := true, ""
+	var err error
+	switch s.Kind {
+	case Clear:
+		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev)
+	case Expire:
+		let, why, err = r.Watchdog.Expire(ctx, l, "expired")
+	case Reap:
+		let, why, err = r.Watchdog.Reap(ctx, l, "reaped")
+	}
+	if err == nil && !let {
+		return errKept{cmp.Or(why, "a last look spoke against it")}
+	}
+	return err
+}
+
+// tell logs what was done, a line each, and what went wrong, in one line:
+// with a full disk it is the same for all.
+func (r *Reconciler) tell(steps []step) {
+	failed, first := 0, ""
+	for _, s := range steps {
+		switch {
+		case s.Result == Done:
+			r.Log.Info("reconciled", "action", s.Kind, "addr", s.Addr, "lease", s.LeaseID, "sandbox", s.Sandbox, "reason", s.Reason)
+		case s.Err != "":
+			failed++
+			first = cmp.Or(first, s.Err)
+		}
+	}
+	if failed > 0 {
+		r.Log.Warn("reconcile: steps could not be done", "steps", failed, "err", first)
+	}
+}

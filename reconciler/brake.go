@@ -1,0 +1,59 @@
+package reconciler
+
+import (
+	"fmt"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// brake holds what a plan would release when that looks like a loss of sight
+// rather than of workloads: more at once than a pass may, or a runtime that
+// answers that it has no container at all while the book has bound leases.
+//
+// A lease whose recorded containers all answered a look-up not to be there
+// goes on and does not count: the runtime itself has told so of each, which a
+// lost or lagging list cannot counterfeit. Without that, fifty containers that
+// were deleted while the daemon was down would stop it for good. Reservations past their
+// deadline do not count either, for the deadline was agreed with their owner
+// and a registry that is down for an hour makes hundreds of them; but a pass in
+// doubt about its eyes lets none of them go.
+//
+// Confirm lifts both. Nothing lifts the third brake, a witness that cannot
+// answer: such a pass plans no release in the first place.
+func (v *view) brake(d *decision, confirm bool) {
+	open, bound, unproven, expired := 0, 0, 0, 0
+	for _, l := range v.book {
+		if l.State.Open() {
+			open++
+		}
+		if l.State == netdb.Bound && !v.gone[l.ID] {
+			bound++
+		}
+	}
+	for _, s := range d.steps {
+		switch {
+		case s.Kind == Expire:
+			expired++
+		case s.Kind == Reap && !v.gone[s.LeaseID]:
+			unproven++
+		}
+	}
+	most := max(v.leastReleases, int(v.maxReleases*float64(open)))
+	switch {
+	case confirm:
+	case v.runtime && v.roster.containers == 0 && bound > 0 && unproven+expired > 0:
+		d.held = &Held{Releases: unproven + expired, Most: most, Reason: fmt.Sprintf(
+			"the runtime shows no container at all, but the book has %d bound leases", bound)}
+	case unproven > most:
+		d.held = &Held{Releases: unproven, Most: most, Reason: fmt.Sprintf(
+			"%d of %d open leases would be released at once, and a pass may release %d", unproven, open, most)}
+	}
+	if d.held == nil {
+		return
+	}
+	for i, s := range d.steps {
+		if s.Kind == Expire || s.Kind == Reap && !v.gone[s.LeaseID] {
+			d.steps[i].Result = Kept
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A Finding is one disagreement of book, wire and runtime, or something else
+// that a person should look at.
+type Finding struct {
+	Kind    string // lower_snake
+	Addr    netip.Addr
+	LeaseID string
+	Detail  string    // what, and which witnesses say so
+	Since   time.Time // zero when unknown
+	Mend    string    // the verb that mends it, or shows how
+}
+
+func sortFindings(fs []Finding) {
+	slices.SortStableFunc(fs, func(a, b Finding) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Kind, b.Kind)) })
+}
+
+func whois(addr netip.Addr) string { return "ipamctl whois " + addr.String() }
+
+// dispute finds an address that is held, or being let go, and that somebody
+// else claims too.
+func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
+	seen := v.census.Seen[l.Addr]
+	if len(seen) == 0 {
+		return Finding{}, false
+	}
+	if claims := claimants(seen); len(claims) > 1 {
+		own := v.roster.of(l)
+		others := slices.DeleteFunc(slices.Clone(claims), func(c claimant) bool {
+			return slices.ContainsFunc(c.containers, func(s census.Sighting) bool { return slices.Contains(own, s) })
+		})
+		if len(others) > 0 {
+			return twoClaimants(l.Addr, l.ID, claims), true
+		}
+	}
+	strangers := v.strangers(l, seen)
+	if len(strangers) == 0 {
+		return Finding{}, false
+	}
+	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr),
+		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s", l.Sandbox, strangers[0].Witness, strangers[0].Where())}, true
+}
+
+func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {
+	f := Finding{Kind: "two_claimants", Addr: addr, LeaseID: leaseID, Mend: whois(addr)}
+	var who []string
+	for _, c := range claims {
+		s := c.containers[0]
+		words := c.name()
+		if c.sandbox != "" {
+			words += s.Where()
+		}
+		who = append(who, words)
+		if s.At.After(f.Since) {
+			f.Since = s.At // it takes the last one to make it two
+		}
+	}
+	f.Detail = "the runtime shows it claimed by " + strings.Join(who, " and ") + "; whose it is, a person has to say"
+	return f
+}
+
+// stray finds an address that lives on without the workload it was given to:
+// no container of a lease is left, or none has come in time, and a witness
+// sees the address. A bound lease that records no container never had one for
+// the runtime to know.
+func (v *view) stray(l *netdb.Lease) (Finding, bool) {
+	seen := v.census.Seen[l.Addr]
+	left := l.State == netdb.Bound && v.runtime && len(l.Containers) > 0
+	if v.silent(census.Runtime) || len(seen) == 0 || len(v.roster.of(l)) > 0 || !left && !v.pastDeadline(l) {
+		return Finding{}, false
+	}
+	why := "the runtime shows no container of it"
+	if !left {
+		why = fmt.Sprintf("it was not bound within %v", l.BindWithin)
+	}
+	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Mend: whois(l.Addr),
+		Detail: fmt.Sprintf("held by sandbox %q; %s, yet the %s witness sees it%s", l.Sandbox, why, seen[0].Witness, seen[0].Where())}, true
+}
+
+// unleased is a workload that lives with an address and holds no lease of it.
+func unleased(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
+	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: "ipamctl reconcile"}
+	rest := "holds no lease of it"
+	switch {
+	case row == nil:
+	case namedBy(row, operator):
+		rest, f.Mend = "an operator set it aside", "ipamctl quarantine clear "+addr.String()
+		f.LeaseID = row.ID
+	case !c.newer(row):
+		rest, f.Mend = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)
+		f.LeaseID = row.ID
+	}
+	f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s", c.name()+c.containers[0].Where(), rest)
+	if c.sandbox == "" {
+		f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s and names no owner", c.name(), rest)
+		f.Mend = whois(addr)
+	}
+	return f
+}

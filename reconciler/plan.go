@@ -1,0 +1,211 @@
+package reconciler
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// policy is what an operator decides about plans, and who can tell about
+// addresses.
+type policy struct {
+	place         func(netip.Addr) netdb.Place
+	strangers     func(*netdb.Lease, []census.Sighting) []census.Sighting
+	runtime       bool // a runtime witness is expected
+	misses        int
+	age           time.Duration
+	quarantine    time.Duration
+	maxReleases   float64
+	leastReleases int
+}
+
+// A view is all that a plan is made of. The book was read before the census.
+type view struct {
+	policy
+	book    []*netdb.Lease // in the order of the addresses
+	census  census.Census
+	roster  roster
+	unasked map[netip.Addr]bool // quarantined; a probe should have asked about them and did not
+	gone    map[string]bool     // leases whose every recorded container answered a look-up not to be there
+	whole   bool                // kernel and runtime were read anew for this census
+	now     netdb.Stamp
+}
+
+// memory is what passes observe over time. It can be lost at any line: then
+// what needs time needs it again.
+type memory struct {
+	dark   map[string]darkness // by the id of a quarantined lease
+	missed map[string]misses   // by the id of a bound lease
+}
+
+// A step is an action with all that it takes to do it.
+type step struct {
+	Action
+	lease    *netdb.Lease // the row it was decided on; nil: there was none
+	adopt    netdb.Adoption
+	bind     netdb.Binding
+	paused   bool // what is adopted or bound is paused
+	evidence json.RawMessage
+}
+
+// A decision is what a pass has to do, and to remember.
+type decision struct {
+	memory
+	steps    []step // in the order of the addresses, one an address
+	findings []Finding
+	absent   int
+	held     *Held
+}
+
+// plan decides what makes book, wire and runtime agree. It is a pure function
+// of the view and the memory.
+//
+// Nothing that could free an address is decided while a witness is silent, and
+// none of the releases on a census that was not read anew for this pass.
+func (v *view) plan(m memory, confirm bool) decision {
+	var d decision
+	var overdue map[string]bool
+	d.missed, d.absent, overdue = v.missed(m.missed)
+	clears, dark := quarantined(v.book, v.census, v.unasked, m.dark, v.quarantine, v.now)
+	d.dark = dark
+	for _, c := range clears {
+		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
+	}
+	rows := make(map[netip.Addr]bool, len(v.book))
+	for _, l := range v.book {
+		rows[l.Addr] = true
+		switch {
+		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
+			v.unheld(&d, l.Addr, l)
+		default:
+			v.held(&d, l, overdue[l.ID])
+		}
+	}
+	for addr := range v.census.Seen {
+		if !rows[addr] {
+			v.unheld(&d, addr, nil)
+		}
+	}
+	slices.SortFunc(d.steps, func(a, b step) int { return a.Addr.Compare(b.Addr) })
+	sortFindings(d.findings)
+	v.brake(&d, confirm)
+	return d
+}
+
+// add completes a step from its row.
+func (d *decision) add(s step, kind, reason string, args ...any) {
+	s.Kind, s.Reason, s.Result = kind, fmt.Sprintf(reason, args...), Planned
+	if s.lease != nil {
+		s.Addr, s.LeaseID = s.lease.Addr, s.lease.ID
+		s.Sandbox = cmp.Or(s.Sandbox, s.lease.Sandbox)
+	}
+	d.steps = append(d.steps, s)
+}
+
+// unheld decides about an address that nobody holds: it has no row, or one
+// that cools or is quarantined.
+func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
+	seen := v.census.Seen[addr]
+	if len(seen) == 0 || !v.place(addr).Usable {
+		return
+	}
+	aside := row != nil && row.State == netdb.Quarantined
+	claims := claimants(seen)
+	s := step{Action: Action{Addr: addr}, lease: row, evidence: evidence(seen)}
+	switch {
+	case len(claims) > 1:
+		d.findings = append(d.findings, twoClaimants(addr, "", claims))
+		if !aside {
+			d.add(s, Quarantine, "%s and %s both claim it", claims[0].name(), claims[1].name())
+		}
+	case len(claims) == 1 && claims[0].named():
+		c := claims[0]
+		if aside && namedBy(row, operator) || !c.newer(row) {
+			d.findings = append(d.findings, unleased(addr, row, c))
+			return
+		}
+		s.Sandbox, s.paused = c.sandbox, allPaused(c.containers)
+		s.adopt = netdb.Adoption{Addr: addr, ID: c.leaseID(), Sandbox: c.sandbox, UID: c.uid,
+			Binding: binding(c.containers, seen), Evidence: s.evidence}
+		if row != nil {
+			s.adopt.Rev = row.Rev
+		}
+		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
+	case !aside:
+		d.add(s, Quarantine, "the %s witness sees it%s, and no lease explains it", seen[0].Witness, seen[0].Where())
+	}
+}
+
+// held decides about a lease that somebody holds, or lets go.
+func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
+	if f, found := v.dispute(l); found {
+		d.findings = append(d.findings, f)
+		return
+	}
+	if f, found := v.stray(l); found {
+		d.findings = append(d.findings, f)
+		return
+	}
+	own := v.roster.of(l)
+	s := step{lease: l}
+	switch l.State {
+	case netdb.Reserved:
+		if live := bindable(l, own); anyTask(live, running, paused, stopped) {
+			s.bind, s.paused = binding(live, v.census.Seen[l.Addr]), allPaused(live)
+			d.add(s, Bind, "%s runs", s.bind.Containers[0])
+		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && len(own) == 0 && len(v.census.Seen[l.Addr]) == 0 {
+			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
+		}
+	case netdb.Bound:
+		switch {
+		case overdue:
+			m := d.missed[l.ID]
+			d.add(s, Reap, "no container and no witness has shown it for %v", v.now.Since(m.since).Round(time.Second))
+		case allPaused(own) && v.news(l, own):
+			d.add(s, Pause, "the runtime has paused it")
+		}
+	case netdb.Paused:
+		if anyTask(own, running) && v.news(l, own) {
+			d.add(s, Resume, "the runtime runs it")
+		}
+	}
+}
+
+// news reports whether the runtime's word on a lease's containers is to be
+// taken. A client that pauses a lease may tell before the runtime has done it,
+// so what began before the lease's state did is old; only a reading made anew
+// overrules it.
+func (v *view) news(l *netdb.Lease, own []census.Sighting) bool {
+	return !v.silent(census.Runtime) && (v.whole || latest(own).After(l.Since.Wall))
+}
+
+func (v *view) silent(w census.Witness) bool {
+	return slices.ContainsFunc(v.census.Silent, func(s census.Silence) bool { return s.Witness == w })
+}
+
+func (v *view) pastDeadline(l *netdb.Lease) bool {
+	return l.State == netdb.Reserved && v.now.Since(l.Since) > l.BindWithin
+}
+
+// bindable returns those of a lease's containers that name the address or the
+// lease itself, without those of another incarnation of the sandbox.
+func bindable(l *netdb.Lease, own []census.Sighting) []census.Sighting {
+	return slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool {
+		return s.Addr != l.Addr && s.LeaseID != l.ID || s.UID != "" && s.UID != l.UID
+	})
+}
+
+// evidence is what the book keeps of sightings.
+func evidence(seen []census.Sighting) json.RawMessage {
+	b, err := json.Marshal(seen)
+	if err != nil {
+		panic(err) // sightings always marshal
+	}
+	return b
+}

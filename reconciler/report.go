@@ -1,0 +1,62 @@
+package reconciler
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// Kinds of action.
+const (
+	Adopt      = "adopt"      // bind an address that nobody holds to the one workload that claims it
+	Bind       = "bind"       // a reserved lease's workload runs
+	Pause      = "pause"      // the runtime has paused a bound lease's workload
+	Resume     = "resume"     // a paused lease's workload runs
+	Quarantine = "quarantine" // set an address aside that is seen, and that no lease explains
+	Clear      = "clear"      // let a quarantined address cool that was dark for long enough
+	Expire     = "expire"     // end a reservation past its deadline
+	Reap       = "reap"       // begin the release of a bound lease whose workload is gone
+)
+
+// Results of an action.
+const (
+	Planned = "planned" // by a preview, which does nothing
+	Done    = "done"
+	Kept    = "held"    // by a brake
+	Skipped = "skipped" // it changed meanwhile, or Err tells
+)
+
+// A Report tells what one pass planned and did. It does not change once it is
+// out.
+type Report struct {
+	Started  time.Time
+	Took     time.Duration
+	Preview  bool
+	Complete bool // every witness answered; else nothing was let go
+	Silent   []census.Silence
+	Leases   int      // rows of the book that were compared
+	Seen     int      // addresses that were seen
+	Absent   int      // bound leases that were missed, reaped or not yet
+	Actions  []Action // in the order of the addresses; none: all agree
+	Held     *Held    // nil: no brake
+	Findings []Finding
+}
+
+// An Action is one step of a pass. No two of one report are on one address.
+type Action struct {
+	Kind    string
+	Addr    netip.Addr
+	LeaseID string // "" for an address that has no row
+	Sandbox string
+	Reason  string // one sentence, for a person
+	Result  string
+	Err     string // why it was skipped, when that was an error
+}
+
+// Held tells that a brake kept a pass from releasing what is not proven gone.
+type Held struct {
+	Releases int // how many it would have been
+	Most     int // how many a pass may
+	Reason   string
+}

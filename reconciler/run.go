@@ -1,0 +1,145 @@
+package reconciler
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+const (
+	// breath lets the news of one event come together.
+	breath = 100 * time.Millisecond
+	// pause is the least time between two passes that news ask for.
+	pause = time.Second
+	// share is how many times its own duration a look at the news is followed
+	// by rest: with a large book under load it takes a twentieth of a core.
+	share = 20
+)
+
+// Run makes a whole pass every Config.Every, and passes on what events have
+// told when a plan on it has something new to do, until ctx ends. Then it
+// returns nil.
+func (r *Reconciler) Run(ctx context.Context) error {
+	r.life.Store(&ctx)
+	defer r.life.Store(nil)
+	// Three censuses must fit into the time that a quarantine lasts.
+	every := min(r.Every, r.Quarantine/leastCensuses)
+	if r.Last() == nil {
+		r.try(ctx, reading{whole: true, probe: true})
+	}
+	due := time.NewTimer(every)
+	defer due.Stop()
+	for {
+		board, book := r.Board.Changed(), r.Book.Changed()
+		rest := breath
+		if look := r.look(ctx); look.news {
+			r.try(ctx, reading{probe: look.aside})
+			rest = pause
+		} else {
+			rest = max(rest, share*look.took)
+		}
+		if !wait(ctx, rest) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-due.C:
+			r.try(ctx, reading{whole: true, probe: true})
+			due.Reset(every)
+		case <-r.kick:
+			r.try(ctx, reading{})
+		case <-board:
+		case <-book:
+		}
+	}
+}
+
+// wait reports whether ctx lasts so long.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// try makes a pass and ends its error's journey.
+func (r *Reconciler) try(ctx context.Context, how reading) {
+	if r.take(ctx) != nil {
+		return
+	}
+	defer r.give()
+	if _, err := r.pass(ctx, Mode{}, how); err != nil && ctx.Err() == nil {
+		r.Log.Error("reconcile", "err", err)
+	}
+}
+
+// A look is what a glance at book and board tells.
+type look struct {
+	news  bool
+	aside bool // about a quarantined address
+	took  time.Duration
+}
+
+// look plans on what is in memory, asking nobody, and tells whether that has
+// anything that the last pass did not know of. What a pass has tried in vain
+// waits for the next whole one.
+func (r *Reconciler) look(ctx context.Context) look {
+	if r.take(ctx) != nil {
+		return look{}
+	}
+	defer r.give()
+	began := time.Now()
+	book, _ := r.Book.Leases()
+	v := r.view(book, false)
+	v.unasked = make(map[netip.Addr]bool)
+	ask, wait := toProbe(book, r.Board.About, r.asked)
+	for _, a := range append(ask, wait...) {
+		v.unasked[a] = true
+	}
+	d := v.plan(r.known, false)
+	l := look{aside: !maps.Equal(v.aside(), r.aside)}
+	l.news = l.aside
+	for k := range keys(d.steps) {
+		l.news = l.news || !r.tried[k]
+	}
+	l.took = time.Since(began)
+	return l
+}
+
+// A stepKey is what makes a step the same as one of another plan.
+type stepKey struct {
+	kind string
+	addr netip.Addr
+	rev  int64
+}
+
+func keys(steps []step) map[stepKey]bool {
+	out := make(map[stepKey]bool, len(steps))
+	for _, s := range steps {
+		k := stepKey{kind: s.Kind, addr: s.Addr}
+		if s.lease != nil {
+			k.rev = s.lease.Rev
+		}
+		out[k] = true
+	}
+	return out
+}
+
+// aside tells which addresses are quarantined, and whether they are seen.
+func (v *view) aside() map[netip.Addr]bool {
+	out := make(map[netip.Addr]bool)
+	for _, l := range v.book {
+		if l.State == netdb.Quarantined {
+			out[l.Addr] = len(v.census.Seen[l.Addr]) > 0
+		}
+	}
+	return out
+}

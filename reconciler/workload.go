@@ -1,0 +1,192 @@
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A roster is the runtime's part of a census, by what ties a container to a
+// lease.
+type roster struct {
+	containers int
+	byID       map[netdb.Container][]census.Sighting
+	byLease    map[string][]census.Sighting
+	byOwner    map[string][]census.Sighting
+}
+
+func newRoster(c census.Census) roster {
+	r := roster{
+		byID:    make(map[netdb.Container][]census.Sighting),
+		byLease: make(map[string][]census.Sighting),
+		byOwner: make(map[string][]census.Sighting),
+	}
+	for _, seen := range c.Seen {
+		for _, s := range seen {
+			if s.Witness != census.Runtime {
+				continue
+			}
+			r.containers++
+			r.byID[containerOf(s)] = append(r.byID[containerOf(s)], s)
+			if s.LeaseID != "" {
+				r.byLease[s.LeaseID] = append(r.byLease[s.LeaseID], s)
+			}
+			if s.Sandbox != "" {
+				r.byOwner[s.Sandbox] = append(r.byOwner[s.Sandbox], s)
+			}
+		}
+	}
+	return r
+}
+
+func containerOf(s census.Sighting) netdb.Container {
+	return netdb.Container{Namespace: s.Namespace, ID: s.Container}
+}
+
+// of returns what the runtime shows of a lease's containers: those it records,
+// those whose lease label is its id, and those whose owner label is its
+// sandbox or its uid. A container is there whatever its task does.
+func (r roster) of(l *netdb.Lease) []census.Sighting {
+	var out []census.Sighting
+	add := func(seen []census.Sighting) {
+		for _, s := range seen {
+			if !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	for _, c := range l.Containers {
+		add(r.byID[c])
+	}
+	add(r.byLease[l.ID])
+	if l.Sandbox != "" {
+		add(r.byOwner[l.Sandbox])
+	}
+	if l.UID != "" && l.UID != l.Sandbox {
+		add(r.byOwner[l.UID])
+	}
+	return out
+}
+
+// A claimant is one workload whose labels claim an address: the containers of
+// one incarnation of one sandbox, or a container that names no owner.
+type claimant struct {
+	sandbox    string
+	uid        string // "" when no label tells
+	containers []census.Sighting
+}
+
+// claimants returns who claims an address, of all that is seen of it. Stopped
+// ones count. Two incarnations of a sandbox are two: each has a lease of its
+// own.
+func claimants(seen []census.Sighting) []claimant {
+	var out []claimant
+	for _, s := range seen {
+		if s.Witness != census.Runtime {
+			continue
+		}
+		at := slices.IndexFunc(out, func(c claimant) bool {
+			return s.Sandbox != "" && c.sandbox == s.Sandbox && (c.uid == s.UID || c.uid == "" || s.UID == "")
+		})
+		if at < 0 {
+			out = append(out, claimant{sandbox: s.Sandbox, uid: s.UID})
+			at = len(out) - 1
+		}
+		out[at].uid = cmp.Or(out[at].uid, s.UID)
+		out[at].containers = append(out[at].containers, s)
+	}
+	return out
+}
+
+// leaseID is the lease label of the containers; "" when they differ.
+func (c claimant) leaseID() string {
+	id := ""
+	for _, s := range c.containers {
+		if id != "" && s.LeaseID != "" && s.LeaseID != id {
+			return ""
+		}
+		id = cmp.Or(id, s.LeaseID)
+	}
+	return id
+}
+
+// name tells a person who the claimant is.
+func (c claimant) name() string {
+	if c.sandbox == "" {
+		return "container " + c.containers[0].Namespace + "/" + c.containers[0].Container
+	}
+	return fmt.Sprintf("sandbox %q", c.sandbox)
+}
+
+// named reports whether its owner label is a name that a lease can have.
+func (c claimant) named() bool {
+	return c.sandbox != "" && len(c.sandbox) <= netdb.MaxName && utf8.ValidString(c.sandbox)
+}
+
+// newer reports whether the claim began after a row entered its state. The
+// one container whose claim is older was known when the row was written.
+func (c claimant) newer(row *netdb.Lease) bool {
+	return row == nil || !slices.ContainsFunc(c.containers, func(s census.Sighting) bool {
+		return !s.At.After(row.Since.Wall)
+	})
+}
+
+// binding is what is known of how a workload uses an address: its containers,
+// and the port and the MAC when one namespace alone has the address. The
+// namespace's path is nobody's to see from here.
+func binding(containers, seen []census.Sighting) netdb.Binding {
+	var b netdb.Binding
+	for _, s := range containers {
+		if c := containerOf(s); !slices.Contains(b.Containers, c) {
+			b.Containers = append(b.Containers, c)
+		}
+	}
+	slices.SortFunc(b.Containers, func(x, y netdb.Container) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.ID, y.ID))
+	})
+	var wire []census.Sighting
+	for _, s := range seen {
+		if s.Witness == census.Netns {
+			wire = append(wire, s)
+		}
+	}
+	if len(wire) == 1 {
+		b.HostInterface, b.MAC = wire[0].Port, wire[0].MAC
+	}
+	return b
+}
+
+// The states of tasks, as the runtime witness spells them. A task that is
+// unknown is none of them.
+const (
+	running = "running"
+	paused  = "paused"
+	stopped = "stopped"
+)
+
+// allPaused reports whether a workload is paused: at least one of its tasks
+// is, and every other one has ended.
+func allPaused(containers []census.Sighting) bool {
+	some := false
+	for _, s := range containers {
+		some = some || s.Task == paused
+		if s.Task != paused && s.Task != stopped {
+			return false
+		}
+	}
+	return some
+}
+
+func anyTask(containers []census.Sighting, states ...string) bool {
+	return slices.ContainsFunc(containers, func(s census.Sighting) bool { return slices.Contains(states, s.Task) })
+}
+
+// latest is when the newest of some sightings began.
+func latest(seen []census.Sighting) time.Time {
+	return slices.MaxFunc(seen, func(a, b census.Sighting) int { return a.At.Compare(b.At) }).At
+}
