@@ -58,7 +58,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	_ = p.bridge.Settle(ctx)
 	found := reconciler.Diagnose(reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(), Identity: p.book.Identity(),
-		Census: p.board.Census(), Place: p.book.Place, Strangers: allocator.Strangers,
+		Census: p.board.Census(), Place: p.book.Place, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
 		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: releasingMax, Now: netdb.Now(),
 	})
 	out := make([]api.Finding, len(found))

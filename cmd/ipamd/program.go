@@ -194,11 +194,23 @@ func (p *program) openAllocator(context.Context) (err error) {
 }
 
 func (p *program) openReconciler(context.Context) (err error) {
+	c := p.cfg.Reconcile
 	p.reconciler, err = reconciler.New(reconciler.Config{
-		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle,
-		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: p.cfg.Reconcile.Every.Duration,
+		Book: p.book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Refresh: p.refresh, Settle: p.bridge.Settle, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
+		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
+		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
 		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log,
 	})
+	return err
+}
+
+// refresh reads kernel and runtime anew, both whatever becomes of the other.
+func (p *program) refresh(ctx context.Context) error {
+	err := p.bridge.Refresh(ctx)
+	if p.runtime != nil {
+		err = errors.Join(err, p.runtime.Refresh(ctx))
+	}
 	return err
 }
 
