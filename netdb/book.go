@@ -54,6 +54,8 @@ type Book struct {
 	sql               statements
 
 	epoch, runnerUID, machineID string
+	bootID                      string // of the present boot
+	rebooted                    bool
 	schema                      int
 
 	mu      sync.RWMutex
@@ -103,20 +105,6 @@ func (b *Book) closeFiles() error {
 		errs = append(errs, b.lock.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Identity returns nil when the book may be this runner's, and an error that
-// names both and is [ErrIdentity] when Options.RunnerUID is given and another
-// than the book's, or when the machine's id is known on both sides and differs:
-// the disk was cloned or moved, and the leases say nothing about this host.
-func (b *Book) Identity() error {
-	if want := b.opts.RunnerUID; want != "" && want != b.runnerUID {
-		return fmt.Errorf("%w: it is runner %q's, this is runner %q", ErrIdentity, b.runnerUID, want)
-	}
-	if here := b.opts.MachineID; here != "" && b.machineID != "" && here != b.machineID {
-		return fmt.Errorf("%w: it was made on machine %s, this is machine %s", ErrIdentity, b.machineID, here)
-	}
-	return nil
 }
 
 // Epoch is new whenever earlier revisions can no longer be compared.
@@ -208,6 +196,8 @@ type Info struct {
 	Synchronous     string
 	RunnerUID       string
 	MachineID       string
+	BootID          string // of the present boot
+	Rebooted        bool   // the book was last opened in another boot: every netns of then is gone
 	Schema          int
 	Unreadable      []Unreadable
 	ReadOnly        error         // why it cannot be written, nil when it can
@@ -217,7 +207,7 @@ type Info struct {
 // Info describes the file as it is now.
 func (b *Book) Info() Info {
 	i := Info{Path: b.path, Synchronous: b.opts.Synchronous, RunnerUID: b.runnerUID,
-		MachineID: b.machineID, Schema: b.schema}
+		MachineID: b.machineID, BootID: b.bootID, Rebooted: b.rebooted, Schema: b.schema}
 	if st, err := os.Stat(b.path); err == nil {
 		i.Bytes = st.Size()
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -99,7 +100,7 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	if err := each(ctx, q, `SELECT `+poolColumns+` FROM pools ORDER BY uid`, func(s scanner) error {
 		p, err := scanPool(s)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: a pool: %w", ErrDamaged, err)
 		}
 		x.addPool(p)
 		return nil
@@ -208,5 +209,10 @@ func scanPool(s scanner) (*Pool, error) {
 		return nil, err
 	}
 	p.Created.Wall, p.Created.Boottime = time.Unix(0, wall), time.Duration(boot)
+	// No index covers these bytes, so SQLite's own check would pass a flipped
+	// one, and addresses of another prefix would be handed out.
+	if sum := specHash(spec); sum != hash {
+		return nil, fmt.Errorf("%s: what describes it has the sum %.12s…, not %.12s…", name, sum, hash)
+	}
 	return &p, json.Unmarshal([]byte(spec), &p.PoolSpec)
 }

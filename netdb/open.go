@@ -14,7 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ipamd/ipamd/migrations"
 )
@@ -106,10 +107,29 @@ func (b *Book) open() (err error) {
 		b.checkWhole, b.setPragmas, b.migrate, b.identify, b.prepare, b.load,
 	} {
 		if err := step(ctx); err != nil {
-			return fmt.Errorf("open %s: %w", b.path, err)
+			return b.refuse(err)
 		}
 	}
 	return nil
+}
+
+// refuse names the file, and what to do about one that may be a broken book. A
+// statement of ours that SQLite does not understand is about tables that are
+// not there any more.
+func (b *Book) refuse(err error) error {
+	var se *sqlite.Error
+	if errors.As(err, &se) && se.Code() == sqlite3.SQLITE_ERROR && !errors.Is(err, ErrDamaged) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	const aside = `"ipamd rebuild" moves it aside and builds a new one from what is live`
+	switch {
+	case errors.Is(err, ErrDamaged):
+		return fmt.Errorf(`open %s: %w; "ipamd check %s" looks it over, %s`, b.path, err, b.path, aside)
+	case errors.Is(err, ErrNotABook):
+		return fmt.Errorf(`open %s: %w; give another path; or, if it was the book, "ipamd check %s" looks it over and %s`,
+			b.path, err, b.path, aside)
+	}
+	return fmt.Errorf("open %s: %w", b.path, err)
 }
 
 // create makes a new book's file, readable by its owner only: SQLite would
@@ -144,12 +164,17 @@ func (b *Book) dsn(mode string, reader bool) string {
 // page behind it, in bytes.
 const headerSize = 108
 
+// sqliteMagic begins every SQLite file.
+const sqliteMagic = "SQLite format 3\x00"
+
 // checkHeader reads the first bytes of the file itself, before SQLite may
 // touch it: another application's file must stay as it is.
 func (b *Book) checkHeader() error {
 	f, err := os.Open(b.path)
-	if errors.Is(err, os.ErrNotExist) && !b.opts.ReadOnly {
-		return nil
+	if errors.Is(err, os.ErrNotExist) {
+		if err := b.checkOrphanLog(); err != nil || !b.opts.ReadOnly {
+			return err
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", b.path, err)
@@ -157,25 +182,40 @@ func (b *Book) checkHeader() error {
 	defer f.Close()
 	header := make([]byte, headerSize)
 	switch n, err := io.ReadFull(f, header); {
-	case err == io.EOF && n == 0 && !b.opts.ReadOnly:
-		return nil // made by hand, or a first start that died at once
-	case err != nil || string(header[:16]) != "SQLite format 3\x00":
-		return fmt.Errorf("open %s: %w: it is no SQLite file; give another path", b.path, ErrNotABook)
+	case err == io.EOF && n == 0:
+		if err := b.checkOrphanLog(); err != nil || !b.opts.ReadOnly {
+			return err // without one: made by hand, or a first start that died at once
+		}
+		return b.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
+	case err != nil || string(header[:len(sqliteMagic)]) != sqliteMagic:
+		return b.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
 	}
 	version, app := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
 	if tables := binary.BigEndian.Uint16(header[103:]); app == 0 && version == 0 && tables == 0 {
 		return nil // a first start that died before its migration; checkWhole looks closer
 	}
-	return b.checkStamp(int64(app), int64(version))
+	if err := b.checkStamp(int64(app), int64(version)); err != nil {
+		return b.refuse(err)
+	}
+	return nil
+}
+
+// checkOrphanLog refuses a log without its book. SQLite would delete it, and
+// the changes in it were acknowledged.
+func (b *Book) checkOrphanLog() error {
+	if st, err := os.Stat(b.path + "-wal"); err == nil && st.Size() > 0 {
+		return b.refuse(fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, b.path))
+	}
+	return nil
 }
 
 func (b *Book) checkStamp(app, version int64) error {
 	if app != applicationID {
-		return fmt.Errorf("open %s: %w: application id %#x is another program's; give another path", b.path, ErrNotABook, app)
+		return fmt.Errorf("%w: application id %#x is another program's", ErrNotABook, app)
 	}
 	if version > int64(migrations.Latest()) {
-		return fmt.Errorf("open %s: %w: its schema is %d, this one knows up to %d; upgrade ipamd",
-			b.path, ErrNewerSchema, version, migrations.Latest())
+		return fmt.Errorf("%w: its schema is %d, this one knows up to %d; upgrade ipamd",
+			ErrNewerSchema, version, migrations.Latest())
 	}
 	return nil
 }
@@ -232,13 +272,8 @@ func (b *Book) setPragmas(ctx context.Context) error {
 			}
 		}
 		// The file's own name must survive power loss too, not only its bytes.
-		dir, err := os.Open(filepath.Dir(b.path))
-		if err != nil {
+		if err := syncDir(filepath.Dir(b.path)); err != nil {
 			return err
-		}
-		defer dir.Close()
-		if err := dir.Sync(); err != nil {
-			return fmt.Errorf("sync %s: %w", filepath.Dir(b.path), err)
 		}
 	}
 	want := map[string]string{"synchronous": "2", "foreign_keys": "1", "journal_mode": "wal"}
@@ -278,25 +313,4 @@ func (b *Book) migrate(ctx context.Context) error {
 		b.schema = m.Version
 	}
 	return nil
-}
-
-// identify reads whose book this is, and writes it into a new one.
-func (b *Book) identify(ctx context.Context) error {
-	read := func() error {
-		return b.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id FROM book`).
-			Scan(&b.epoch, &b.runnerUID, &b.machineID)
-	}
-	err := read()
-	if errors.Is(err, sql.ErrNoRows) && !b.opts.ReadOnly {
-		now, runner := b.opts.Now(), b.opts.RunnerUID
-		if runner == "" {
-			runner = uuid.NewString()
-		}
-		if _, err := b.conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, ?)`,
-			uuid.NewString(), runner, b.opts.MachineID, now.BootID, now.Wall.UnixNano()); err != nil {
-			return b.classify("write the identity", err)
-		}
-		err = read()
-	}
-	return b.classify("read the identity", err)
 }

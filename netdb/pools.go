@@ -87,8 +87,12 @@ func (s *PoolSpec) encode() (spec, hash string) {
 	if err != nil {
 		panic(err) // addresses and strings always marshal
 	}
-	sum := sha256.Sum256(b)
-	return string(b), hex.EncodeToString(sum[:])
+	return string(b), specHash(string(b))
+}
+
+func specHash(spec string) string {
+	sum := sha256.Sum256([]byte(spec))
+	return hex.EncodeToString(sum[:])
 }
 
 func addrText(a netip.Addr) string {
