@@ -36,7 +36,8 @@ type Adoption struct {
 // quarantined. If its row is not the one that the decision was made on, the
 // answer is [ErrStale]; when the sandbox holds a lease on the interface that
 // was named, [OwnedError]; [ErrNotInPool] for an address that no pool could
-// give, and [ErrTaken] for one that an unreadable row names.
+// give, [ErrState] for one that somebody holds, and [ErrTaken] for one that an
+// unreadable row names.
 //
 // A lease that the history knows comes back as it was: id, incarnation and
 // interface. So a client that still names it is understood.
@@ -109,6 +110,9 @@ func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
 	old := t.at(a.Addr)
 	if rev := revOf(old); rev != a.Rev {
 		return nil, fmt.Errorf("%w: its row is at %d, not %d", ErrStale, rev, a.Rev)
+	}
+	if old != nil && old.State != Cooling && old.State != Quarantined {
+		return nil, fmt.Errorf("%w: it is %s by sandbox %q", ErrState, old.State, old.Sandbox)
 	}
 	now := Lease{
 		Addr: a.Addr, ID: a.ID, PoolUID: pi.pool.UID, Pool: pi.pool.Name, State: Bound,
