@@ -10,8 +10,11 @@ import (
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -19,43 +22,61 @@ import (
 var _ watchdog.Runtime = (*Witness)(nil)
 
 // A line is the one connection that look-ups share, beside the one that is
-// followed. One that failed is thrown away: gRPC would refuse calls on it for
-// a back-off of its own, while containerd may be back already.
+// followed, so that none of them pays for a connection.
 type line struct {
 	mu     sync.Mutex
 	client *containerd.Client
 }
 
-// asked calls fn with the shared client.
+// asked calls fn with the shared client; what it asks ends at Close.
 func (w *Witness) asked(ctx context.Context, fn func(context.Context, *containerd.Client) error) error {
 	ctx, cancel := w.until(ctx)
 	defer cancel()
+	c, err := w.dialled()
+	if err != nil {
+		return err
+	}
+	return fn(ctx, c)
+}
+
+// dialled returns the shared client. One whose connection failed is replaced:
+// gRPC would refuse calls on it for a back-off of its own, while containerd may
+// be back already.
+func (w *Witness) dialled() (*containerd.Client, error) {
 	w.line.mu.Lock()
+	defer w.line.mu.Unlock()
+	if w.life.Err() != nil {
+		return nil, errors.New("the witness is closed")
+	}
+	if c := w.line.client; c != nil && refuses(c) {
+		w.line.client = nil
+		_ = c.Close() // what was under way on it has failed already
+	}
 	if w.line.client == nil {
 		c, err := w.open()
 		if err != nil {
-			w.line.mu.Unlock()
-			return err
+			return nil, err
 		}
 		w.line.client = c
 	}
-	c := w.line.client
-	w.line.mu.Unlock()
-	err := fn(ctx, c)
-	if errdefs.IsUnavailable(errgrpc.ToNative(err)) {
-		w.hangUp(c)
-	}
-	return err
+	return w.line.client, nil
 }
 
-// hangUp closes a client, unless somebody else has done so.
-func (w *Witness) hangUp(c *containerd.Client) {
+func refuses(c *containerd.Client) bool {
+	conn, ok := c.Conn().(interface{ GetState() connectivity.State })
+	return ok && conn.GetState() == connectivity.TransientFailure
+}
+
+// hangUp closes the shared client.
+func (w *Witness) hangUp() error {
 	w.line.mu.Lock()
 	defer w.line.mu.Unlock()
-	if c != nil && w.line.client == c {
-		w.line.client = nil
-		_ = c.Close() // whoever still asks on it hears an error, and asks again
+	c := w.line.client
+	if c == nil {
+		return nil
 	}
+	w.line.client = nil
+	return c.Close()
 }
 
 // List reads the record of every container. No shim is asked.
@@ -87,42 +108,96 @@ func (w *Witness) List(ctx context.Context) (all []watchdog.Workload, err error)
 
 // Look asks for one container by its id, and for its task when the record is
 // gone: containerd deletes a record under a running task when it is told to.
-// A task whose shim does not answer is an error, not an absence.
-func (w *Witness) Look(ctx context.Context, of watchdog.Container) (l watchdog.Look, err error) {
+// That such a task is there is all that can be learnt of it: "unknown". A task
+// whose shim does not answer is an error, not an absence.
+func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.Look, err error) {
 	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		call, cancel := w.ask(ctx, of.Namespace)
-		defer cancel()
-		_, err := c.ContainerService().Get(call, of.ID)
+		_, err := w.record(ctx, c, at)
 		if err == nil {
 			l.Found = true
 			return nil
 		}
 		if !errdefs.IsNotFound(err) {
-			return fmt.Errorf("look at container %s: %w", of, err)
+			return err
 		}
-		got, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: of.ID})
-		switch native := errgrpc.ToNative(err); {
-		case err == nil:
-			if l.Task = knownTask(got.Process.GetStatus()).state; l.Task == "" {
-				l.Task = "unknown"
-			}
-			return nil
-		case errdefs.IsNotFound(native):
-			return nil
-		default:
-			return fmt.Errorf("look at the task of %s: %w", of, native)
+		there, err := w.taskAlone(ctx, c, at)
+		if there {
+			l.Task = "unknown"
 		}
+		return err
 	})
-	return l, err
+	if err != nil {
+		return watchdog.Look{}, fmt.Errorf("look at container %s: %w", at, err)
+	}
+	return l, nil
 }
 
-// Signal sends a signal to every process of a container's task.
+func (w *Witness) record(ctx context.Context, c *containerd.Client, at watchdog.Container) (containers.Container, error) {
+	call, cancel := w.ask(ctx, at.Namespace)
+	defer cancel()
+	return c.ContainerService().Get(call, at.ID)
+}
+
+// taskAlone tells whether containerd has a task under an id that has no
+// record.
+//
+// Asking for such a task by its id does not help: containerd looks for the
+// record first, and answers NotFound for a task that runs (1.6 and 2.x alike).
+// Listing all tasks would ask every shim, each frozen one for two seconds, and
+// 2.x leaves those out of its answer. The metrics can be asked of one task by
+// its id, record or not. Only a task whose shim is alive and cannot tell its
+// metrics would be missed: the kernel's witnesses still see its address and
+// its port.
+//
+// Whom containerd could not ask before the end of our deadline it leaves out
+// too, and that answer may outrun our own clock: so containerd is not told of
+// the deadline, and is hung up on.
+func (w *Witness) taskAlone(ctx context.Context, c *containerd.Client, at watchdog.Container) (bool, error) {
+	ctx = namespaces.WithNamespace(ctx, at.Namespace)
+	call, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer hangUp(nil)
+	defer context.AfterFunc(ctx, func() { hangUp(ctx.Err()) })()
+	defer time.AfterFunc(w.cfg.Timeout, func() { hangUp(context.DeadlineExceeded) }).Stop()
+	got, err := c.TaskService().Metrics(call, &tasksapi.MetricsRequest{Filters: []string{fmt.Sprintf("id==%q", at.ID)}})
+	if err = errgrpc.ToNative(err); call.Err() != nil {
+		err = context.Cause(call)
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for a task without a record: %w", err)
+	}
+	return len(got.Metrics) > 0, nil
+}
+
+var (
+	errRecordless = errors.New("its record is gone, and containerd reaches a task by that only")
+	errHasTask    = errors.New("its task is still there")
+)
+
+// missing turns the answer that there is no such task into nil, unless it only
+// means that there is no such record.
+func (w *Witness) missing(ctx context.Context, c *containerd.Client, of watchdog.Container, err error) error {
+	if !errdefs.IsNotFound(err) {
+		return err
+	}
+	if _, err := w.record(ctx, c, of); err == nil || !errdefs.IsNotFound(err) {
+		return err
+	}
+	there, err := w.taskAlone(ctx, c, of)
+	if there {
+		return errRecordless
+	}
+	return err
+}
+
+// Signal sends a signal to every process of a container's task. A task that is
+// not there, or has ended, is no error; one that runs without a record is.
 func (w *Witness) Signal(ctx context.Context, to watchdog.Container, s syscall.Signal) error {
 	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		call, cancel := w.ask(ctx, to.Namespace)
 		defer cancel()
 		_, err := c.TaskService().Kill(call, &tasksapi.KillRequest{ContainerID: to.ID, Signal: uint32(s), All: true})
-		if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+		err = w.missing(ctx, c, to, errgrpc.ToNative(err))
+		if err != nil && !errdefs.IsFailedPrecondition(err) {
 			return fmt.Errorf("send %v to %s: %w", s, to, err)
 		}
 		return nil
@@ -134,18 +209,20 @@ func (w *Witness) Signal(ctx context.Context, to watchdog.Container, s syscall.S
 const taskPause = 20 * time.Millisecond
 
 // DeleteTask deletes a task once it has ended, and waits for that as long as
-// one call may take.
+// one call may take. One that is not there is no error; one that has no record
+// is. What a refusal says is not asked: 2.x names a task that it killed while
+// it was paused "a paused process" until its exit is heard, without a class.
 func (w *Witness) DeleteTask(ctx context.Context, of watchdog.Container) error {
 	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		call, cancel := w.ask(ctx, of.Namespace)
 		defer cancel()
 		for {
 			_, err := c.TaskService().Delete(call, &tasksapi.DeleteTaskRequest{ContainerID: of.ID})
-			if err = errgrpc.ToNative(err); err == nil || errdefs.IsNotFound(err) {
+			if err = w.missing(ctx, c, of, errgrpc.ToNative(err)); err == nil {
 				return nil
 			}
 			why := fmt.Errorf("delete the task of %s: %w", of, err)
-			if !errdefs.IsFailedPrecondition(err) {
+			if call.Err() != nil || errdefs.IsUnavailable(err) || errors.Is(err, errRecordless) {
 				return why
 			}
 			select {
@@ -157,26 +234,46 @@ func (w *Witness) DeleteTask(ctx context.Context, of watchdog.Container) error {
 	})
 }
 
-// Delete deletes a container's record and the snapshot it names.
-func (w *Witness) Delete(ctx context.Context, of watchdog.Container) error {
-	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		call, cancel := w.ask(ctx, of.Namespace)
-		defer cancel()
-		record, err := c.ContainerService().Get(call, of.ID)
+// Delete deletes a container's record and the snapshot it names; one that is
+// not there is no error. While it has a task, or containerd cannot say that it
+// has none, the record stays: without it nobody reaches the task.
+func (w *Witness) Delete(ctx context.Context, one watchdog.Container) error {
+	err := w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		record, err := w.record(ctx, c, one)
 		if errdefs.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("delete container %s: %w", of, err)
+			return err
 		}
-		if record.SnapshotKey != "" {
-			if err := c.SnapshotService(record.Snapshotter).Remove(call, record.SnapshotKey); err != nil && !errdefs.IsNotFound(err) {
-				return fmt.Errorf("delete the snapshot of %s: %w", of, err)
-			}
+		if err := w.hasNoTask(ctx, c, one); err != nil {
+			return err
 		}
-		if err := c.ContainerService().Delete(call, of.ID); err != nil && !errdefs.IsNotFound(err) {
-			return fmt.Errorf("delete container %s: %w", of, err)
+		call, cancel := w.ask(ctx, one.Namespace)
+		defer cancel()
+		if err := containerd.WithSnapshotCleanup(call, c, record); err != nil {
+			return fmt.Errorf("remove snapshot %s: %w", record.SnapshotKey, err)
+		}
+		if err := c.ContainerService().Delete(call, one.ID); err != nil && !errdefs.IsNotFound(err) {
+			return err
 		}
 		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("delete container %s: %w", one, err)
+	}
+	return nil
+}
+
+func (w *Witness) hasNoTask(ctx context.Context, c *containerd.Client, one watchdog.Container) error {
+	call, cancel := w.ask(ctx, one.Namespace)
+	defer cancel()
+	_, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: one.ID})
+	if err == nil {
+		return errHasTask
+	}
+	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("ask for its task: %w", err)
 }

@@ -143,11 +143,7 @@ func (c Config) all() bool { return c.Namespaces[0] == AllNamespaces }
 func (w *Witness) Close() error {
 	w.end()
 	w.runs.Wait()
-	w.line.mu.Lock()
-	c := w.line.client
-	w.line.mu.Unlock()
-	w.hangUp(c)
-	return nil
+	return w.hangUp()
 }
 
 // Refresh posts one whole reading now. It needs no Run, but only Run keeps
