@@ -1,0 +1,117 @@
+package watchdog
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func found(kind string, at ...any) obstacle {
+	o := obstacle{Blocker: Blocker{Kind: kind}}
+	for _, a := range at {
+		switch a := a.(type) {
+		case Container:
+			o.container = a
+		case census.Witness:
+			o.witness = a
+		}
+	}
+	return o
+}
+
+// News asks for an attempt only when all that stood in the way may have gone.
+func TestLifted(t *testing.T) {
+	quiet := heard{5, 5}
+	for name, tt := range map[string]struct {
+		found []obstacle
+		heard heard
+		there bool // the container, on the board
+		seen  []census.Sighting
+		mute  []census.Silence
+		want  bool
+	}{
+		"nothing was found":                   {nil, quiet, false, nil, nil, true},
+		"a container, and no news":            {[]obstacle{found(KindContainer, c1)}, quiet, false, nil, nil, false},
+		"a container that left the board":     {[]obstacle{found(KindContainer, c1)}, heard{6, 5}, false, nil, nil, true},
+		"a container that is still on it":     {[]obstacle{found(KindContainer, c1)}, heard{6, 5}, true, nil, nil, false},
+		"a task, and no news":                 {[]obstacle{found(KindTask)}, heard{5, 6}, false, nil, nil, false},
+		"a task, and news":                    {[]obstacle{found(KindTask)}, heard{6, 5}, false, nil, nil, true},
+		"a port, and no news of ports":        {[]obstacle{found(KindPort)}, heard{6, 5}, false, nil, nil, false},
+		"a port, and news of ports":           {[]obstacle{found(KindPort)}, heard{5, 6}, false, nil, nil, true},
+		"a container and a port, news of one": {[]obstacle{found(KindContainer, c1), found(KindPort)}, heard{6, 5}, false, nil, nil, false},
+		"a sighting that stands":              {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, []census.Sighting{{Witness: census.Netns}}, nil, false},
+		"a sighting that went":                {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, nil, nil, true},
+		"another witness sees it now":         {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, []census.Sighting{{Witness: census.Probe}}, nil, true},
+		"a silence that stands":               {[]obstacle{found(KindSilent, census.Host)}, quiet, false, nil, []census.Silence{{Witness: census.Host}}, false},
+		"a silence that ended":                {[]obstacle{found(KindSilent, census.Host)}, quiet, false, nil, nil, true},
+		"news could not be read":              {[]obstacle{found(KindSilent)}, quiet, false, nil, nil, false},
+		"the runtime is still lost":           {[]obstacle{found(KindRuntime)}, heard{6, 5}, false, nil, []census.Silence{{Witness: census.Runtime}}, false},
+		"the runtime is back":                 {[]obstacle{found(KindRuntime)}, heard{6, 5}, false, nil, nil, true},
+		"the runtime did not answer":          {[]obstacle{found(KindRuntime)}, quiet, false, nil, nil, false},
+		"the owner keeps it":                  {[]obstacle{found(KindOwner)}, heard{9, 9}, false, nil, nil, false},
+		"the book could not write":            {[]obstacle{found(KindUnconfirmed)}, heard{9, 9}, false, nil, nil, false},
+	} {
+		track := track{found: tt.found, began: quiet}
+		got := track.lifted(view{tt.heard, func(Container) bool { return tt.there },
+			func() census.Answer { return census.Answer{Seen: tt.seen, Silent: tt.mute} }})
+		if got != tt.want {
+			t.Errorf("%s: lifted %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// Attempts wait longer and longer when nothing but time asks for them, up to a
+// bound, and never go faster than the pause when news does.
+func TestDue(t *testing.T) {
+	now := time.Unix(1_750_000_000, 0)
+	tr := &track{lease: &netdb.Lease{State: netdb.Releasing}}
+	if at, _ := tr.due(false); !at.IsZero() {
+		t.Errorf("the first is due at %v, want at once", at)
+	}
+	stuck := []obstacle{found(KindContainer, c1)}
+	for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000} {
+		tr.failed(stuck, now, false)
+		at, asked := tr.due(false)
+		if want *= time.Millisecond; at.Sub(now) != want || asked {
+			t.Errorf("attempt %d waits %v (news: %v), want %v", i, at.Sub(now), asked, want)
+		}
+	}
+	for i, want := range []time.Duration{20, 40, 80, 100, 100} {
+		tr.failed(stuck, now, true)
+		at, asked := tr.due(true)
+		if want *= time.Millisecond; at.Sub(now) != want || !asked {
+			t.Errorf("by steady news %d: pauses %v (news: %v), want %v", i, at.Sub(now), asked, want)
+		}
+	}
+	tr.failed(stuck, now, false)
+	if at, _ := tr.due(true); at.Sub(now) != firstPause {
+		t.Errorf("after quiet it pauses %v", at.Sub(now))
+	}
+	tr.failed([]obstacle{found(KindPort)}, now, false)
+	if at, _ := tr.due(false); at.Sub(now) != firstWait {
+		t.Errorf("after progress it waits %v", at.Sub(now))
+	}
+	kept := &track{lease: &netdb.Lease{State: netdb.Bound}}
+	for range 20 {
+		kept.failed(stuck, now, false)
+	}
+	if at, _ := kept.due(false); at.Sub(now) != keptWait {
+		t.Errorf("a bound lease waits %v, want %v", at.Sub(now), keptWait)
+	}
+}
+
+// What was read during an attempt is what the next one is about.
+func TestRenew(t *testing.T) {
+	bound, let := &netdb.Lease{ID: "L", Rev: 7, State: netdb.Bound}, &netdb.Lease{ID: "L", Rev: 8, State: netdb.Releasing}
+	tr := &track{lease: bound, newer: let, found: []obstacle{found(KindPort)}, ended: time.Now(), told: true}
+	tr.renew()
+	if at, _ := tr.due(false); tr.lease != let || tr.newer != nil || len(tr.found) != 0 || !at.IsZero() || tr.told {
+		t.Errorf("renewed to %+v", tr)
+	}
+	tr = &track{lease: let, newer: bound, found: []obstacle{found(KindPort)}}
+	if tr.renew(); tr.lease != let || len(tr.found) != 1 {
+		t.Errorf("an older reading won: %+v", tr)
+	}
+}

@@ -1,0 +1,161 @@
+package watchdog
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// born makes a lease of one boot, so many seconds after it.
+func born(id, sandbox string, at int, change ...func(*netdb.Lease)) *netdb.Lease {
+	l := &netdb.Lease{ID: id, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
+		Created: netdb.Stamp{BootID: "one", Boottime: time.Duration(at) * time.Second}}
+	for _, c := range change {
+		c(l)
+	}
+	return l
+}
+
+func records(ids ...string) func(*netdb.Lease) {
+	return func(l *netdb.Lease) {
+		for _, id := range ids {
+			l.Containers = append(l.Containers, netdb.Container{Namespace: "default", ID: id})
+		}
+	}
+}
+
+func names(all []Workload) string {
+	var out []string
+	for _, w := range all {
+		out = append(out, w.ID)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func work(id, sandbox, lease string) Workload {
+	return Workload{Container: Container{"default", id}, Sandbox: sandbox, LeaseID: lease}
+}
+
+// R8. Which containers belong to the lease L of sandbox a, incarnation a1.
+func TestBelongs(t *testing.T) {
+	old := born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.UID, l.State = "a1", netdb.Releasing })
+	next := func(change ...func(*netdb.Lease)) *netdb.Lease {
+		return born("M", "a", 9, append(change, func(l *netdb.Lease) { l.UID = "a2" })...)
+	}
+	for name, tt := range map[string]struct {
+		others []*netdb.Lease
+		there  []Workload
+		want   string
+	}{
+		"recorded, whatever its labels":                    {nil, []Workload{work("c1", "", "")}, "c1"},
+		"by its lease label":                               {nil, []Workload{work("c2", "", "L")}, "c2"},
+		"by the sandbox's name":                            {nil, []Workload{work("c2", "a", "")}, "c2"},
+		"by the incarnation":                               {nil, []Workload{work("c2", "a1", "")}, "c2"},
+		"told twice":                                       {nil, []Workload{work("c1", "a", "L"), work("c1", "a", "L")}, "c1"},
+		"another sandbox's":                                {nil, []Workload{work("c2", "b", "X"), work("c3", "", "")}, ""},
+		"the same name in another namespace":               {nil, []Workload{{Container: Container{"other", "c1"}}}, ""},
+		"the next incarnation's by its lease label":        {[]*netdb.Lease{next()}, []Workload{work("c2", "a", "M")}, ""},
+		"the next incarnation's by its record":             {[]*netdb.Lease{next(records("c2"))}, []Workload{work("c2", "a", "")}, ""},
+		"nobody knows which incarnation's":                 {[]*netdb.Lease{next()}, []Workload{work("c2", "a", "")}, "c2"},
+		"recorded in both stays its own":                   {[]*netdb.Lease{next(records("c1"))}, []Workload{work("c1", "a", "M")}, "c1"},
+		"a lease of before is no successor":                {[]*netdb.Lease{born("M", "a", 0, records("c2"))}, []Workload{work("c2", "a", "M")}, "c2"},
+		"one of the same moment is none":                   {[]*netdb.Lease{born("M", "a", 1, records("c2"))}, []Workload{work("c2", "a", "M")}, "c2"},
+		"one that was let go is none":                      {[]*netdb.Lease{next(func(l *netdb.Lease) { l.State = netdb.Releasing })}, []Workload{work("c2", "a", "M")}, "c2"},
+		"the sandbox's other interface is none":            {[]*netdb.Lease{next(func(l *netdb.Lease) { l.Interface = "eth1" })}, []Workload{work("c2", "a", "M")}, "c2"},
+		"nor its lease in another pool, of another family": {[]*netdb.Lease{next(func(l *netdb.Lease) { l.PoolUID = "q" })}, []Workload{work("c2", "a", "M")}, "c2"},
+	} {
+		h := newKin(append(tt.others, old)).heirs(old)
+		if got := names(newRoll(tt.there).of(old, h)); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// A name that is used again is the younger one's.
+func TestHeirsOfPlumbing(t *testing.T) {
+	plug := func(host, netns string) func(*netdb.Lease) {
+		return func(l *netdb.Lease) { l.HostInterface, l.Netns = host, netns }
+	}
+	old := born("L", "a", 5, plug("veth1", "/run/netns/a"))
+	for name, tt := range map[string]struct {
+		other       *netdb.Lease
+		host, netns bool
+	}{
+		"nobody else":                {born("M", "b", 9), false, false},
+		"a younger one has the port": {born("M", "b", 9, plug("veth1", "")), true, false},
+		"and the namespace":          {born("M", "b", 9, plug("veth1", "/run/netns/a")), true, true},
+		"an older one has it":        {born("M", "b", 1, plug("veth1", "/run/netns/a")), false, false},
+		"after a reboot": {born("M", "b", 1, plug("veth1", ""), func(l *netdb.Lease) {
+			l.Created.BootID, l.Created.Wall = "two", time.Unix(1, 0)
+		}), true, false},
+		"a younger one that was let go": {born("M", "b", 9, plug("veth1", "/run/netns/a"), func(l *netdb.Lease) { l.State = netdb.Releasing }), false, false},
+	} {
+		h := newKin([]*netdb.Lease{old, tt.other}).heirs(old)
+		if h.host != tt.host || h.netns != tt.netns {
+			t.Errorf("%s: host %v, netns %v", name, h.host, h.netns)
+		}
+	}
+	bare := born("L", "a", 1)
+	if h := newKin([]*netdb.Lease{bare, born("M", "b", 9)}).heirs(bare); h.host || h.netns {
+		t.Error("nothing recorded is nobody's")
+	}
+}
+
+// A bound lease is forsaken only when all that it records was seen, and is
+// gone.
+func TestRemoved(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lease *netdb.Lease
+		there []Workload
+		met   []Container
+		want  bool
+	}{
+		"all were seen, none is there": {born("L", "a", 1, records("c1", "c2")), nil, []Container{c1, c2}, true},
+		"one was never seen":           {born("L", "a", 1, records("c1", "c2")), nil, []Container{c1}, false},
+		"one is there":                 {born("L", "a", 1, records("c1", "c2")), []Workload{work("c2", "", "")}, []Container{c1, c2}, false},
+		"one that is not recorded is":  {born("L", "a", 1, records("c1")), []Workload{work("c2", "a", "")}, []Container{c1, c2}, false},
+		"it records none":              {born("L", "a", 1), nil, []Container{c1}, false},
+		"it is paused":                 {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Paused }), nil, []Container{c1}, false},
+		"it is reserved":               {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Reserved }), nil, []Container{c1}, false},
+	} {
+		if got := removed(tt.lease, tt.there, tt.met); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// What is remembered of one lease is bounded; what counts is kept.
+func TestRemember(t *testing.T) {
+	l := born("L", "a", 1, records("c1"))
+	met := []Container{c1}
+	for i := range 10_000 {
+		met = remember(met, []Workload{work("app"+time.Duration(i).String(), "a", "")}, l)
+		if len(met) > mostMet {
+			t.Fatalf("%d are remembered", len(met))
+		}
+	}
+	if !slices.Contains(met, c1) || !slices.Contains(met, Container{"default", "app" + time.Duration(9_999).String()}) {
+		t.Errorf("forgot the recorded one or the one that is there: %v", met)
+	}
+}
+
+// The board's containers: each once, with or without addresses; nobody else's
+// sightings.
+func TestOnBoard(t *testing.T) {
+	b := census.NewBoard()
+	one := census.Sighting{Namespace: "default", Container: "c1", Sandbox: "a"}
+	two, three := one, one
+	two.Addr, three.Addr = netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.3")
+	b.Replace(census.Runtime, map[string][]census.Sighting{"default/c1": {two, three}, "default/c2": {{Namespace: "default", Container: "c2"}}}, nil)
+	b.Replace(census.Netns, map[string][]census.Sighting{"s": {{Addr: two.Addr, Container: "c3"}}}, nil)
+	r := newRoll(onBoard(b.Census()))
+	if len(r.there) != 2 || len(r.bySandbox["a"]) != 1 {
+		t.Errorf("the roll is %+v", r)
+	}
+}
