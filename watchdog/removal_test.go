@@ -1,0 +1,190 @@
+package watchdog_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// W2. A removal that fails keeps the address: the lease is releasing, and says
+// why. When the removal succeeds the cooldown starts at that moment.
+func TestW2RemovalFails(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		a := s.plugged("a", "c1")
+		s.d.FreezeShim(t, space, "c1")
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := s.runtime.DeleteTask(short, watchdog.Container{Namespace: space, ID: "c1"}); err == nil {
+			t.Fatal("the task of a frozen shim could be deleted")
+		}
+		l, blockers := s.release(a)
+		if l.State != netdb.Releasing || len(blockers) == 0 || blockers[0].Kind != watchdog.KindContainer {
+			t.Fatalf("released to %s, blocked by %+v", l.State, blockers)
+		}
+		s.blocked(a, "container", "port")
+		if by := s.Blocked(); by["container"] != 1 || len(by) != 1 {
+			t.Errorf("counted as blocked: %v", by)
+		}
+		if b := netdbtest.Reserve(t, s.book, "b"); b.Addr == l.Addr {
+			t.Errorf("%s was handed out while it is releasing", b.Addr)
+		}
+		thawed := netdb.Now()
+		s.d.ThawShim(t, space, "c1")
+		s.d.Delete(t, space, "c1")
+		if s.blocked(a, "port"); s.now(a).State != netdb.Releasing {
+			t.Fatalf("with its port on the bridge it is %s", s.now(a).State)
+		}
+		a.port.Close()
+		s.cools(a)
+		if now := s.now(a); now.Since.Boottime < thawed.Boottime {
+			t.Errorf("the cooldown began at %v, before the removal at %v", now.Since.Boottime, thawed.Boottime)
+		}
+		if got := tell(s.story(a)[2:]); got != "releasing:released cooling:removal_confirmed" {
+			t.Errorf("its story: %s", got)
+		}
+		if len(s.Blocked()) != 0 {
+			t.Errorf("still counted as blocked: %v", s.Blocked())
+		}
+	})
+}
+
+// W4. The pause container is gone, an application's lives on in the same
+// network namespace: releasing, and the survivor is named, recorded or not.
+func TestW4SurvivorInTheNamespace(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		a := s.plugged("a", "pause")
+		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "app", Netns: a.port.NS.Path(),
+			Labels: map[string]string{"runtime.computer/entity-id": "a"}})
+		s.d.Delete(t, space, "pause")
+		l, _ := s.release(a)
+		if l.State != netdb.Releasing {
+			t.Fatalf("released to %s", l.State)
+		}
+		if got := s.blocked(a, "container", "port"); got != "container sandboxes/app is there" && got != "container sandboxes/app is there (task running)" {
+			t.Errorf("the survivor is told as %q", got)
+		}
+		s.d.Delete(t, space, "app")
+		s.blocked(a, "port")
+		a.port.Close()
+		s.cools(a)
+	})
+}
+
+// W9. A container is deleted and its port leaves; nobody calls Release, no
+// pass runs: the address cools by events alone. As long as anything is left
+// the lease stays bound, so a container can be replaced in place.
+func TestW9DeletedContainerCools(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		confirmed := make(chan time.Duration, 10)
+		s := newScene(t, d, func(c *watchdog.Config) {
+			c.OnConfirm = func(_ *netdb.Lease, took time.Duration) { confirmed <- took }
+		})
+		a := s.plugged("a", "c1")
+		s.d.Delete(t, space, "c1")
+		s.blocked(a, "port")
+		if l := s.now(a); l.State != netdb.Bound {
+			t.Fatalf("with its port on the bridge it is %s", l.State)
+		}
+		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "c1", Labels: s.labels(a), Netns: a.port.NS.Path()})
+		s.eventually("the replacement is on the board", func() bool { return s.onBoard("c1") })
+		s.d.Delete(t, space, "c1")
+		began := time.Now()
+		a.port.Close()
+		s.cools(a)
+		t.Logf("cooling %v after the port's removal; confirmed %v after the release", time.Since(began), <-confirmed)
+		if got := tell(s.story(a)[1:]); got != "bound:released releasing:removed cooling:removal_confirmed" {
+			t.Errorf("its story: %s", got)
+		}
+
+		b := s.bare("b", "c2", "c3")
+		s.d.Delete(t, space, "c2")
+		s.d.Delete(t, space, "c3")
+		s.cools(b)
+		// A hibernated sandbox has no container, and keeps its address.
+		p, q := s.bare("p", "c4"), s.bare("q", "c5")
+		_, err := s.book.Pause(ctx, client, p.lease.ID)
+		s.check(err)
+		s.d.Delete(t, space, "c4")
+		s.d.Delete(t, space, "c5")
+		s.cools(q)
+		if l := s.now(p); l.State != netdb.Paused {
+			t.Errorf("the paused one is %s", l.State)
+		}
+	})
+}
+
+// W8. The clients of 100 releases hang up at once; every release ends, whether
+// its record came first or not.
+func TestW8ClientsHangUp(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		all := make([]*sandbox, 100)
+		for i := range all {
+			name := "s" + time.Duration(i).String()
+			all[i] = s.bare(name, "c-"+name)
+		}
+		answered := make(chan error, len(all))
+		for _, b := range all {
+			call, hangUp := context.WithCancel(ctx)
+			go func() {
+				_, _, err := s.Release(call, client, b.lease.ID, "")
+				answered <- err
+			}()
+			hangUp()
+		}
+		refused := 0
+		for range all {
+			if err := <-answered; err != nil {
+				refused++
+			}
+		}
+		t.Logf("%d of %d releases were not recorded: their client had gone", refused, len(all))
+		for _, b := range all {
+			s.d.Delete(t, space, "c-"+b.name)
+		}
+		s.eventually("all end", func() bool { return len(s.book.InState(netdb.Cooling)) == len(all) })
+	})
+}
+
+// C4. A stopped container whose record exists counts as live; its address is
+// freed by the event of the record's end.
+func TestC4StoppedContainerCounts(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		a := s.plugged("a", "c1")
+		s.d.StopTask(t, space, "c1")
+		a.port.Close()
+		if l, _ := s.release(a); l.State != netdb.Releasing {
+			t.Fatalf("released to %s", l.State)
+		}
+		s.blocked(a, "container")
+		s.d.Delete(t, space, "c1")
+		s.cools(a)
+	})
+}
+
+// C6. The labels of one container cannot be read: it might be anybody's, so
+// nothing is confirmed until they can.
+func TestC6UnreadableLabels(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		a := s.bare("a", "c1")
+		s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: "odd", Labels: map[string]string{"runtime.computer/ip": "10.8.64.999"}})
+		s.eventually("the runtime witness is silent", func() bool { return len(s.board.Silent()) == 1 })
+		s.release(a)
+		s.d.Delete(t, space, "c1")
+		s.blocked(a, "silent")
+		if l := s.now(a); l.State != netdb.Releasing {
+			t.Fatalf("it is %s", l.State)
+		}
+		s.d.SetLabels(t, space, "odd", map[string]string{"runtime.computer/ip": "10.8.64.99"})
+		s.cools(a)
+	})
+}
