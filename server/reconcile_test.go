@@ -150,13 +150,18 @@ func TestReconcileOutlivesItsCaller(t *testing.T) {
 			if !c.ends {
 				select {
 				case err := <-ended:
-					t.Errorf("the pass ended with its caller: %v", err)
+					t.Fatalf("the pass ended with its caller: %v", err)
 				case <-time.After(100 * time.Millisecond):
 				}
 				go rig.Stop()
 			}
-			if err := <-ended; !errors.Is(err, context.Canceled) {
-				t.Error(err)
+			select {
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the pass goes on")
 			}
 		})
 	}
