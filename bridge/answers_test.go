@@ -141,3 +141,20 @@ func TestAnswersGoWithTheBridge(t *testing.T) {
 	v.expect("10.8.0.7", "")
 	v.noneSilent()
 }
+
+// The same port on another bridge of the same name, all between two looks: its
+// index tells nothing then, only the bridge's does.
+func TestAnswersGoWithTheBridgeThoughThePortComesBack(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	outer, inner := nested(t, ns, "10.8.0.7/24")
+	v := open(t, ns)
+	probeUntilSeen(t, v, "10.8.0.7", "probe")
+	inner.DelAddr("10.8.0.7/24")
+	ns.Exec("ip", "link", "del", "rt0")
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Exec("ip", "link", "set", outer.HostName, "master", "rt0")
+	v.expect("10.8.0.7", "")
+	v.noneSilent()
+}

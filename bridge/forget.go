@@ -19,8 +19,9 @@ import (
 //
 // It is for an address that nobody has any more, before the next one gets it:
 // the old owner's entries would send the next one's traffic to a dead MAC, or
-// its replies to a dead connection's. What the other sandboxes remember is
-// theirs, see [Bridge.Probe] for why no frame of ours could tell them.
+// its replies to a dead connection's. What other sandboxes remember is theirs
+// and stays: only the next owner may announce itself to them (RFC 5227,
+// section 2.3; RFC 4861, section 7.2.6).
 //
 // Connection tracking has no index by address, so each call walks all of its
 // entries once, in both families, however many addresses there are. It is safe

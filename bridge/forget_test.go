@@ -1,0 +1,318 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// A reuse is an address of a family that goes from one owner to the next.
+type reuse struct {
+	name, addr, cidr, spare, spareCIDR string
+	other, otherCIDR                   string // the one who stays: B
+	gateway, outside                   string // outside is translated to addr
+	route                              []string
+}
+
+var reuses = []reuse{
+	{"v4", "10.8.0.5", "10.8.0.5/24", "10.8.0.50", "10.8.0.50/24", "10.8.0.6", "10.8.0.6/24", "10.8.0.1", "192.0.2.1",
+		[]string{"ip", "route", "add", "default", "via", "10.8.0.1"}},
+	{"v6", "fd00:8::5", "fd00:8::5/64", "fd00:8::50", "fd00:8::50/64", "fd00:8::6", "fd00:8::6/64", "fd00:8::1", "2001:db8::1",
+		[]string{"ip", "-6", "route", "add", "default", "via", "fd00:8::1"}},
+}
+
+// A scene is a host that tracks connections, its bridge, B, and the old owner
+// of the address.
+type scene struct {
+	*view
+	reuse
+	ns     *nstest.NS
+	b, old *nstest.Port
+}
+
+func (r reuse) scene(t *testing.T) scene {
+	t.Helper()
+	realtest.Need(t, "nft")
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+	ns.Exec("nft", `table inet t {
+		chain pre {
+			type nat hook prerouting priority -100;
+			ip daddr 192.0.2.1 dnat ip to 10.8.0.5
+			ip6 daddr 2001:db8::1 dnat ip6 to fd00:8::5
+		}
+	}`)
+	s := scene{view: open(t, ns, manage, gateways("10.8.0.1/24", "fd00:8::1/64")), reuse: r, ns: ns}
+	s.b, s.old = ns.Port("rt0", r.otherCIDR), ns.Port("rt0", r.cidr)
+	s.b.NS.Exec(r.route...)
+	s.wake(r.other)
+	s.wake(r.addr)
+	return s
+}
+
+// wake waits until a port that was just set up lets frames through, and leaves
+// no trace of it in anybody's neighbour table.
+func (s scene) wake(addr string) {
+	s.t.Helper()
+	a := netip.MustParseAddr(addr)
+	realtest.Eventually(s.t, 10*time.Second, addr+" hears the bridge", func() bool {
+		if err := s.Probe(a); err != nil {
+			s.t.Fatal(err)
+		}
+		return strings.HasSuffix(s.who(addr), "probe")
+	})
+}
+
+// next puts the next owner of the address onto the bridge, deaf to nothing.
+func (s scene) next() *nstest.Port {
+	s.t.Helper()
+	c := s.ns.Port("rt0", s.spareCIDR)
+	s.wake(s.spare)
+	return c
+}
+
+// dial connects to the address where it is now, and gives it a second.
+func (s scene) dial(from *nstest.NS, to *nstest.Port) error {
+	s.t.Helper()
+	var l net.Listener
+	var err error
+	to.NS.Do(func() { l, err = net.Listen("tcp", net.JoinHostPort(s.addr, "0")) })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer l.Close()
+	from.Do(func() {
+		var c net.Conn
+		if c, err = net.DialTimeout("tcp", l.Addr().String(), time.Second); err == nil {
+			c.Close()
+		}
+	})
+	return err
+}
+
+// say sends a datagram.
+func (s scene) say(from *nstest.NS, to string) {
+	s.t.Helper()
+	from.Do(func() {
+		c, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+		if err == nil {
+			_, err = c.Write([]byte("x"))
+			c.Close()
+		}
+		if err != nil {
+			s.t.Fatalf("send to %s: %v", to, err)
+		}
+	})
+}
+
+// tracked lists the tracked connections that have the address at an end.
+func (s scene) tracked(addr string) (out []string) {
+	s.t.Helper()
+	s.ns.Do(func() {
+		nl, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer nl.Close()
+		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+			flows, err := nl.ConntrackTableList(netlink.ConntrackTable, family)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			for _, f := range flows {
+				ends := []net.IP{f.Forward.SrcIP, f.Forward.DstIP, f.Reverse.SrcIP, f.Reverse.DstIP}
+				if slices.ContainsFunc(ends, net.ParseIP(addr).Equal) {
+					out = append(out, f.String())
+				}
+			}
+		}
+	})
+	return out
+}
+
+// neighbourMAC is the MAC that a neighbour table has for an address, "" for
+// none.
+func neighbourMAC(t *testing.T, ns *nstest.NS, dev, addr string) string {
+	t.Helper()
+	l, err := ns.Netlink().LinkByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := ns.Netlink().NeighList(l.Attrs().Index, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range all {
+		if n.IP.Equal(net.ParseIP(addr)) {
+			return n.HardwareAddr.String()
+		}
+	}
+	return ""
+}
+
+// C12: after Forget the host has no entry of the old owner left and reaches
+// the next one at once, who has said nothing yet; without it neither holds.
+// Everybody else's entries stay.
+func TestC12Forget(t *testing.T) {
+	t.Parallel()
+	for _, r := range reuses {
+		for _, forget := range []bool{true, false} {
+			name := r.name + " forgotten"
+			if !forget {
+				name = r.name + " remembered"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := r.scene(t)
+				for _, p := range []struct {
+					from *nstest.NS
+					to   string
+				}{{s.old.NS, r.gateway}, {s.b.NS, r.outside}, {s.b.NS, r.gateway}} {
+					s.say(p.from, p.to)
+				}
+				if err := s.dial(s.ns, s.old); err != nil {
+					t.Fatal(err)
+				}
+				s.say(s.ns, r.other)
+				realtest.Eventually(t, 10*time.Second, "B's entry", func() bool {
+					return neighbourMAC(t, s.ns, "rt0", r.other) == s.b.MAC.String()
+				})
+				oldMAC := s.old.MAC.String()
+				others := len(s.tracked(r.gateway)) // with B's among them
+				s.old.Close()
+				s.settle()
+				if mac, n := neighbourMAC(t, s.ns, "rt0", r.addr), len(s.tracked(r.addr)); mac != oldMAC || n < 3 {
+					t.Fatalf("before, the neighbour is %q and %d connections are tracked: nothing to forget", mac, n)
+				}
+				if forget {
+					if err := s.Forget(context.Background(), netip.MustParseAddr(r.addr), netip.MustParseAddr(r.addr).Next().Next()); err != nil {
+						t.Fatal(err)
+					}
+					if mac, left := neighbourMAC(t, s.ns, "rt0", r.addr), s.tracked(r.addr); mac != "" || len(left) != 0 {
+						t.Errorf("left are the neighbour %q and %q", mac, left)
+					}
+					if mac := neighbourMAC(t, s.ns, "rt0", r.other); mac != s.b.MAC.String() {
+						t.Errorf("B's neighbour entry is %q", mac)
+					}
+					if n := len(s.tracked(r.other)); n < 2 {
+						t.Errorf("of B's connections %d are left; %d had the gateway at an end", n, others)
+					}
+				}
+				c := s.next()
+				c.AddAddr(r.cidr)
+				err := s.dial(s.ns, c)
+				switch mac := neighbourMAC(t, s.ns, "rt0", r.addr); {
+				case forget && (err != nil || mac != c.MAC.String()):
+					t.Errorf("the host does not reach the next owner: %v; its neighbour entry is %q", err, mac)
+				case !forget && (err == nil || mac != oldMAC || len(s.tracked(r.addr)) < 3):
+					t.Errorf("it was not forgotten, yet: %v; its neighbour entry is %q, %q", err, mac, s.tracked(r.addr))
+				}
+			})
+		}
+	}
+}
+
+// C12: B remembers the old owner's MAC in its own namespace, where nothing of
+// ours reaches, and no frame of ours may speak for the next owner (C9). It
+// reaches the next one at once when that one announces itself (RFC 5227,
+// section 2.3; RFC 4861, section 7.2.6), which the kernel does with arp_notify
+// and ndisc_notify set; without it B's own timers must run out first.
+func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
+	t.Parallel()
+	for _, r := range reuses {
+		for _, announces := range []bool{true, false} {
+			name := r.name + " announced"
+			if !announces {
+				name = r.name + " silent"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := r.scene(t)
+				if err := s.dial(s.b.NS, s.old); err != nil {
+					t.Fatal(err)
+				}
+				oldMAC := s.old.MAC.String()
+				s.old.Close()
+				if err := s.Forget(context.Background(), netip.MustParseAddr(r.addr)); err != nil {
+					t.Fatal(err)
+				}
+				c := s.next()
+				if announces {
+					var err error
+					c.NS.Do(func() {
+						err = errors.Join(setSysctl("net/ipv4/conf/eth0/arp_notify", "1"), setSysctl("net/ipv6/conf/eth0/ndisc_notify", "1"))
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.AddAddr(r.cidr)
+				if announces {
+					// The kernel announces an IPv4 address when the link comes up or
+					// its MAC is set, not when the address is added.
+					eth0, err := c.NS.Netlink().LinkByName("eth0")
+					if err == nil {
+						err = c.NS.Netlink().LinkSetHardwareAddr(eth0, c.MAC)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := s.dial(s.b.NS, c)
+				mac := neighbourMAC(t, s.b.NS, "eth0", r.addr)
+				if announces && (err != nil || mac != c.MAC.String()) {
+					t.Errorf("B does not reach it: %v; its entry is %q", err, mac)
+				}
+				if !announces && (err == nil || mac != oldMAC) {
+					t.Errorf("nobody told B, yet: %v; its entry is %q", err, mac)
+				}
+			})
+		}
+	}
+}
+
+// The board agrees when Forget returns, without Run or Settle; what was not
+// named stays; and what is not there is no error.
+func TestForgetIsOnTheBoardAtOnce(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+	v := open(t, ns)
+	var named []netip.Addr
+	for _, addr := range []string{"10.8.0.99", "fd00:8::99", "10.8.0.98"} {
+		setNeighbour(t, ns, addr, "02:aa:aa:aa:aa:01", netlink.NUD_REACHABLE)
+		v.expect(addr, "neighbour")
+		named = append(named, netip.MustParseAddr(addr))
+	}
+	named = named[:2]
+	for range 2 {
+		if err := v.Forget(context.Background(), named...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v.seen("10.8.0.99") || v.seen("fd00:8::99") || !v.seen("10.8.0.98") {
+		t.Error("the board does not agree")
+	}
+	ns.Exec("ip", "link", "del", "rt0")
+	if err := v.Forget(context.Background(), named...); err != nil {
+		t.Errorf("without the bridge: %v", err)
+	}
+	v.Close()
+	if err := v.Forget(context.Background(), named...); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if err := v.Forget(context.Background()); err != nil {
+		t.Errorf("nothing to forget: %v", err)
+	}
+}
