@@ -35,6 +35,8 @@ type view struct {
 	gone    map[string]bool     // leases whose every recorded container answered a look-up not to be there
 	whole   bool                // kernel and runtime were read anew for this census
 	now     netdb.Stamp
+
+	ids map[string]netip.Addr // of the rows; plan derives it
 }
 
 // memory is what passes observe over time. It can be lost at any line: then
@@ -77,9 +79,12 @@ func (v *view) plan(m memory, confirm bool) decision {
 	for _, c := range clears {
 		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
 	}
-	rows := make(map[netip.Addr]bool, len(v.book))
+	rows, ids := make(map[netip.Addr]bool, len(v.book)), make(map[string]netip.Addr, len(v.book))
 	for _, l := range v.book {
-		rows[l.Addr] = true
+		rows[l.Addr], ids[l.ID] = true, l.Addr
+	}
+	v.ids = ids
+	for _, l := range v.book {
 		switch {
 		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
 			v.unheld(&d, l.Addr, l)
@@ -130,9 +135,14 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 			d.findings = append(d.findings, unleased(addr, row, c))
 			return
 		}
-		s.Sandbox, s.paused = c.sandbox, allPaused(c.containers)
-		s.adopt = netdb.Adoption{Addr: addr, ID: c.leaseID(), Sandbox: c.sandbox, UID: c.uid,
+		s.Sandbox = c.sandbox
+		id := c.leaseID()
+		if at, taken := v.ids[id]; taken && at != addr {
+			id = "" // it names the lease of another address
+		}
+		s.adopt = netdb.Adoption{Addr: addr, ID: id, Sandbox: c.sandbox, UID: c.uid,
 			Binding: binding(c.containers, seen), Evidence: s.evidence}
+		s.paused = allPaused(v.roster.of(&netdb.Lease{ID: s.adopt.ID, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers}))
 		if row != nil {
 			s.adopt.Rev = row.Rev
 		}
@@ -156,8 +166,8 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
 	s := step{lease: l}
 	switch l.State {
 	case netdb.Reserved:
-		if live := bindable(l, own); anyTask(live, running, paused, stopped) {
-			s.bind, s.paused = binding(live, v.census.Seen[l.Addr]), allPaused(live)
+		if live := bindable(l, own); anyTask(live, taskRunning, taskPaused, taskStopped) {
+			s.bind, s.paused = binding(live, v.census.Seen[l.Addr]), allPaused(own)
 			d.add(s, Bind, "%s runs", s.bind.Containers[0])
 		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && len(own) == 0 && len(v.census.Seen[l.Addr]) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
@@ -171,7 +181,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
 			d.add(s, Pause, "the runtime has paused it")
 		}
 	case netdb.Paused:
-		if anyTask(own, running) && v.news(l, own) {
+		if anyTask(own, taskRunning) && v.news(l, own) {
 			d.add(s, Resume, "the runtime runs it")
 		}
 	}

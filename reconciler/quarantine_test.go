@@ -26,7 +26,7 @@ func after(d time.Duration) netdb.Stamp {
 	return s
 }
 
-// dark is a complete census of nothing; seenAt one of an address; silent one
+// dark is a complete census of nothing; seenAt one of an address; blind one
 // that a witness is missing from.
 func dark() census.Census { return census.Census{} }
 
@@ -34,7 +34,7 @@ func seenAt(a netip.Addr) census.Census {
 	return census.Census{Seen: map[netip.Addr][]census.Sighting{a: {{Addr: a, Witness: census.Netns, Port: "veth1"}}}}
 }
 
-func silent() census.Census {
+func blind() census.Census {
 	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there"}}}
 }
 
@@ -70,9 +70,9 @@ func TestQuarantineEnds(t *testing.T) {
 		"seen all along":                         {q, minutes(seenAt(two), 0, 15, 30, 45), 0},
 		"seen once in between starts all over":   {q, join(minutes(dark(), 0, 7), minutes(seenAt(two), 14), minutes(dark(), 15, 22, 29, 30)), 7},
 		"another address is seen":                {q, minutes(seenAt(three), 0, 7, 15), 3},
-		"never a complete census":                {q, minutes(silent(), 0, 15, 30, 45), 0},
-		"a silence counts for nothing":           {q, join(minutes(dark(), 0, 7), minutes(silent(), 15, 20), minutes(dark(), 21)), 5},
-		"a silence takes nothing back":           {q, join(minutes(dark(), 0), minutes(silent(), 1), minutes(dark(), 7, 15)), 4},
+		"never a complete census":                {q, minutes(blind(), 0, 15, 30, 45), 0},
+		"a silence counts for nothing":           {q, join(minutes(dark(), 0, 7), minutes(blind(), 15, 20), minutes(dark(), 21)), 5},
+		"a silence takes nothing back":           {q, join(minutes(dark(), 0), minutes(blind(), 1), minutes(dark(), 7, 15)), 4},
 		"a lease in another state":               {&netdb.Lease{ID: "q", Addr: two, State: netdb.Bound}, minutes(dark(), 0, 15, 30), 0},
 		"the clock stands still":                 {q, minutes(dark(), 0, 0, 0, 0), 0},
 	} {
@@ -144,7 +144,7 @@ func TestQuarantineRandomly(t *testing.T) {
 			now += time.Duration(rapid.IntRange(0, 8).Draw(t, "minutes")) * time.Minute
 			c := census.Census{Seen: make(map[netip.Addr][]census.Sighting)}
 			if rapid.IntRange(0, 4).Draw(t, "silent") == 0 {
-				c.Silent = silent().Silent
+				c.Silent = blind().Silent
 			}
 			for _, l := range book {
 				p := model[l.ID]

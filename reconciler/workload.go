@@ -164,9 +164,9 @@ func binding(containers, seen []census.Sighting) netdb.Binding {
 // The states of tasks, as the runtime witness spells them. A task that is
 // unknown is none of them.
 const (
-	running = "running"
-	paused  = "paused"
-	stopped = "stopped"
+	taskRunning = "running"
+	taskPaused  = "paused"
+	taskStopped = "stopped"
 )
 
 // allPaused reports whether a workload is paused: at least one of its tasks
@@ -174,8 +174,8 @@ const (
 func allPaused(containers []census.Sighting) bool {
 	some := false
 	for _, s := range containers {
-		some = some || s.Task == paused
-		if s.Task != paused && s.Task != stopped {
+		some = some || s.Task == taskPaused
+		if s.Task != taskPaused && s.Task != taskStopped {
 			return false
 		}
 	}

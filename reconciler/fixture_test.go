@@ -1,0 +1,239 @@
+package reconciler
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// The tests of this package describe worlds in lines: what the book says, what
+// the runtime shows, what the wire shows, who is silent, and what earlier
+// passes remember. Now is boot; ages count back from it.
+
+type world struct {
+	view
+	known   memory
+	confirm bool
+}
+
+type line func(*world)
+
+// worldOf is a pool 10.8.64.0/24 with its gateway at .1 and .200 excluded, a
+// runtime that answers, and the default policy; then the lines.
+func worldOf(lines ...line) *world {
+	w := &world{view: view{
+		policy: policy{
+			place: place, strangers: allocator.Strangers, runtime: true, misses: 3, age: 15 * time.Minute,
+			quarantine: 15 * time.Minute, maxReleases: 0.10, leastReleases: 5,
+		},
+		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
+		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
+	}, known: memory{dark: make(map[string]darkness), missed: make(map[string]misses)}}
+	for _, l := range lines {
+		l(w)
+	}
+	slices.SortFunc(w.book, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) })
+	for addr, seen := range w.census.Seen { // as a board has them
+		slices.SortStableFunc(seen, func(a, b census.Sighting) int {
+			return strings.Compare(rank(a.Witness), rank(b.Witness))
+		})
+		w.census.Seen[addr] = seen
+	}
+	w.roster = newRoster(w.census)
+	return w
+}
+
+func rank(w census.Witness) string {
+	return map[census.Witness]string{runtime: "1", netns: "2"}[w] + "3"
+}
+
+func place(a netip.Addr) netdb.Place {
+	pool := &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}
+	switch {
+	case !netip.MustParsePrefix("10.8.64.0/24").Contains(a):
+		return netdb.Place{Note: "in no pool"}
+	case a.As4()[3] <= 1 || a.As4()[3] == 255:
+		return netdb.Place{Pool: pool, Note: "the gateway"}
+	case a.As4()[3] == 200:
+		return netdb.Place{Pool: pool, Note: "excluded (10.8.64.200-10.8.64.200)"}
+	}
+	return netdb.Place{Pool: pool, Usable: true}
+}
+
+const (
+	reserved    = netdb.Reserved
+	bound       = netdb.Bound
+	paused      = netdb.Paused
+	releasing   = netdb.Releasing
+	cooling     = netdb.Cooling
+	quarantine  = netdb.Quarantined
+	runtime     = census.Runtime
+	netns       = census.Netns
+	host        = census.Host
+	neighbour   = census.Neighbour
+	defaultBind = 10 * time.Minute
+)
+
+// lease is a row of the book, an hour in its state. Its id is "lease of" its
+// address, its incarnation the sandbox's name.
+func lease(addr string, s netdb.State, sandbox string, more ...func(*netdb.Lease)) line {
+	l := &netdb.Lease{ID: "lease of " + addr, Addr: netip.MustParseAddr(addr), State: s, Sandbox: sandbox, UID: sandbox,
+		Interface: "eth0", Rev: 7, Since: after(-time.Hour), BindWithin: defaultBind}
+	for _, m := range more {
+		m(l)
+	}
+	return func(w *world) { w.book = append(w.book, l) }
+}
+
+func age(d time.Duration) func(*netdb.Lease) { return func(l *netdb.Lease) { l.Since = after(-d) } }
+func uid(u string) func(*netdb.Lease)        { return func(l *netdb.Lease) { l.UID = u } }
+func within(d time.Duration) func(*netdb.Lease) {
+	return func(l *netdb.Lease) { l.BindWithin = d }
+}
+func on(port string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.HostInterface = port } }
+func containers(ids ...string) func(*netdb.Lease) {
+	return func(l *netdb.Lease) {
+		for _, id := range ids {
+			l.Containers = append(l.Containers, netdb.Container{Namespace: "default", ID: id})
+		}
+	}
+}
+func setAsideBy(ws ...census.Witness) func(*netdb.Lease) {
+	return func(l *netdb.Lease) { l.Evidence = evidenceOf(ws...) }
+}
+
+// body is a container, or a sighting on the wire, that began a minute ago.
+type body struct {
+	census.Sighting
+	addrs []netip.Addr
+}
+
+// container is a record in the runtime without a task, unless it says otherwise.
+func container(id string, more ...func(*body)) line {
+	b := body{Sighting: census.Sighting{Witness: runtime, Namespace: "default", Container: id, At: after(-time.Minute).Wall}}
+	for _, m := range more {
+		m(&b)
+	}
+	if len(b.addrs) == 0 {
+		b.addrs = []netip.Addr{{}}
+	}
+	return b.show
+}
+
+// seen is an address on the wire.
+func seen(by census.Witness, addr string, more ...func(*body)) line {
+	b := body{Sighting: census.Sighting{Witness: by, At: after(-time.Minute).Wall}, addrs: []netip.Addr{netip.MustParseAddr(addr)}}
+	for _, m := range more {
+		m(&b)
+	}
+	return b.show
+}
+
+func (b body) show(w *world) {
+	for _, a := range b.addrs {
+		s := b.Sighting
+		s.Addr = a
+		w.census.Seen[a] = append(w.census.Seen[a], s)
+	}
+}
+
+func owner(sandbox string) func(*body)  { return func(b *body) { b.Sandbox = sandbox } }
+func as(uid string) func(*body)         { return func(b *body) { b.UID = uid } }
+func leased(id string) func(*body)      { return func(b *body) { b.LeaseID = id } }
+func port(name string) func(*body)      { return func(b *body) { b.Port = name } }
+func since(d time.Duration) func(*body) { return func(b *body) { b.At = after(-d).Wall } }
+func task(state string) func(*body)     { return func(b *body) { b.Task = state } }
+func ip(addr string) func(*body) {
+	return func(b *body) { b.addrs = append(b.addrs, netip.MustParseAddr(addr)) }
+}
+
+var (
+	runs   = task(taskRunning)
+	frozen = task(taskPaused)
+	ended  = task(taskStopped)
+	made   = task("created")
+)
+
+func silent(ws ...census.Witness) line {
+	return func(w *world) {
+		for _, by := range ws {
+			w.census.Silent = append(w.census.Silent, census.Silence{Witness: by, Reason: "the socket is closed"})
+		}
+	}
+}
+
+// missed is what earlier passes know of the lease of an address; dim the same
+// of a quarantined one.
+func missed(addr string, passes int, ago time.Duration) line {
+	return func(w *world) { w.known.missed["lease of "+addr] = misses{passes, after(-ago)} }
+}
+func dim(addr string, censuses int, ago time.Duration) line {
+	return func(w *world) { w.known.dark["lease of "+addr] = darkness{since: after(-ago), censuses: censuses} }
+}
+
+// overdue is a lease that this pass misses for the third time, after a
+// quarter of an hour.
+func overdue(addr string) line { return missed(addr, 2, 15*time.Minute) }
+
+// lookedUp says that every container of a lease answered not to be there.
+func lookedUp(addr string) line { return func(w *world) { w.gone["lease of "+addr] = true } }
+
+func noRuntime(w *world) { w.policy.runtime = false }
+func onNews(w *world)    { w.whole = false }
+func confirmed(w *world) { w.confirm = true }
+
+// many makes the lines of n leases, the first of 10.8.64.10.
+func many(n int, of func(addr string) []line) line {
+	return func(w *world) {
+		for i := range n {
+			for _, l := range of(fmt.Sprintf("10.8.64.%d", 10+i)) {
+				l(w)
+			}
+		}
+	}
+}
+
+// said writes a decision down: a line for each action and finding, in order.
+func (d decision) said() []string {
+	var out []string
+	for _, s := range d.steps {
+		words := strings.TrimSpace(fmt.Sprintf("%s %s %s", s.Kind, s.Addr, s.Sandbox))
+		if s.Result != Planned {
+			words += " (" + s.Result + ")"
+		}
+		out = append(out, words)
+	}
+	for _, f := range d.findings {
+		out = append(out, fmt.Sprintf("report %s %s", f.Kind, f.Addr))
+	}
+	return out
+}
+
+func (w *world) decide() decision { return w.view.plan(w.known, w.confirm) }
+
+// expect plans in a world and compares what is said.
+func expect(t *testing.T, w *world, want ...string) decision {
+	t.Helper()
+	d := w.decide()
+	if got := d.said(); !slices.Equal(got, want) {
+		t.Errorf("decided\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	for _, s := range d.steps {
+		if s.Reason == "" {
+			t.Errorf("%s %s has no reason", s.Kind, s.Addr)
+		}
+	}
+	for _, f := range d.findings {
+		if f.Detail == "" || f.Mend == "" || f.Since.IsZero() {
+			t.Errorf("%s %s: detail %q, mend %q, since %v", f.Kind, f.Addr, f.Detail, f.Mend, f.Since)
+		}
+	}
+	return d
+}

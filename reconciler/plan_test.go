@@ -1,0 +1,221 @@
+package reconciler
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// The truth table: a world in lines, and what is decided in it.
+func TestPlan(t *testing.T) {
+	const a2, a3 = "10.8.64.2", "10.8.64.3"
+	type lines = []line
+	for name, tt := range map[string]struct {
+		world lines
+		want  []string
+	}{
+		"nothing": {},
+		"all agree": {lines{
+			lease(a2, bound, "A", containers("c1"), on("veth1")),
+			container("c1", owner("A"), ip(a2), runs), seen(netns, a2, port("veth1")),
+		}, nil},
+
+		// free or cooling | one live workload claims it | any
+		"free, a workload runs with it":       {lines{container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
+		"free, a workload stopped with it":    {lines{container("c1", owner("A"), ip(a2), ended)}, []string{"adopt 10.8.64.2 A"}},
+		"free, a workload never started":      {lines{container("c1", owner("A"), ip(a2))}, []string{"adopt 10.8.64.2 A"}},
+		"free, claimed and on the wire":       {lines{container("c1", owner("A"), ip(a2), runs), seen(netns, a2, port("veth1"))}, []string{"adopt 10.8.64.2 A"}},
+		"free, two containers of one sandbox": {lines{container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), ended)}, []string{"adopt 10.8.64.2 A"}},
+		"free, one claims two addresses":      {lines{container("c1", owner("A"), ip(a2), ip(a3), runs)}, []string{"adopt 10.8.64.2 A", "adopt 10.8.64.3 A"}},
+		"free, claimed, the kernel is silent": {lines{container("c1", owner("A"), ip(a2), runs), silent(netns)}, []string{"adopt 10.8.64.2 A"}},
+		"cooling, claimed since":              {lines{lease(a2, cooling, "B", age(5*time.Minute)), container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
+		"cooling, claimed since before": {lines{lease(a2, cooling, "B", age(5*time.Minute)), container("c1", owner("A"), ip(a2), runs, since(6*time.Minute))},
+			[]string{"report unleased 10.8.64.2"}},
+		"cooling, claimed at that moment": {lines{lease(a2, cooling, "B", age(5*time.Minute)), container("c1", owner("A"), ip(a2), runs, since(5*time.Minute))},
+			[]string{"report unleased 10.8.64.2"}},
+		"cooling, one container of two is older": {lines{lease(a2, cooling, "B", age(5*time.Minute)),
+			container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), runs, since(time.Hour))}, []string{"report unleased 10.8.64.2"}},
+		"quarantined, claimed since":        {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
+		"quarantined, claimed since before": {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs, since(2*time.Hour))}, []string{"report unleased 10.8.64.2"}},
+		"quarantined by an operator, claimed": {lines{lease(a2, quarantine, "", setAsideBy(operator)), container("c1", owner("A"), ip(a2), runs)},
+			[]string{"report unleased 10.8.64.2"}},
+		"the gateway is claimed":               {lines{container("c1", owner("A"), ip("10.8.64.1"), runs)}, nil},
+		"an excluded address is claimed":       {lines{container("c1", owner("A"), ip("10.8.64.200"), runs)}, nil},
+		"an address of no pool is claimed":     {lines{container("c1", owner("A"), ip("192.0.2.9"), runs)}, nil},
+		"a container claims nothing":           {lines{container("c1", owner("A"), runs)}, nil},
+		"an owner's name that nobody can have": {lines{container("c1", owner("\xff"), ip(a2), runs)}, []string{"quarantine 10.8.64.2"}},
+
+		// free or cooling | nobody | seen
+		"free, a stranger on the wire":      {lines{seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2"}},
+		"free, the host has it":             {lines{seen(host, a2, port("rt0"))}, []string{"quarantine 10.8.64.2"}},
+		"free, a neighbour lives":           {lines{seen(neighbour, a2)}, []string{"quarantine 10.8.64.2"}},
+		"free, a container without owner":   {lines{container("c1", ip(a2), runs)}, []string{"quarantine 10.8.64.2"}},
+		"cooling, a stranger on the wire":   {lines{lease(a2, cooling, "B"), seen(netns, a2)}, []string{"quarantine 10.8.64.2 B"}},
+		"quarantined, still on the wire":    {lines{lease(a2, quarantine, ""), seen(netns, a2)}, nil},
+		"the host has the gateway":          {lines{seen(host, "10.8.64.1", port("rt0"))}, nil},
+		"free and seen, the rest is silent": {lines{seen(netns, a2), silent(runtime, neighbour)}, []string{"quarantine 10.8.64.2"}},
+
+		// any | two workloads claim it | any (R7)
+		"free, two sandboxes claim it": {lines{container("c1", owner("A"), ip(a2), runs), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
+		"free, two incarnations claim it": {lines{container("c1", owner("A"), as("1"), ip(a2), runs), container("c2", owner("A"), as("2"), ip(a2), runs)},
+			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
+		"free, one incarnation in two spellings": {lines{container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), as("2"), ip(a2), runs)},
+			[]string{"adopt 10.8.64.2 A"}},
+		"free, two containers without owner": {lines{container("c1", ip(a2), runs), container("c2", ip(a2), runs)},
+			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
+		"quarantined, two claim it": {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"report two_claimants 10.8.64.2"}},
+		"bound, its own and another claim it": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), frozen), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"report two_claimants 10.8.64.2"}},
+		"reserved, its own and another claim it": {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"report two_claimants 10.8.64.2"}},
+
+		// bound to A | B claims it | any
+		"bound, another claims it":     {lines{lease(a2, bound, "A", containers("c1")), container("c2", owner("B"), ip(a2), runs)}, []string{"report conflict 10.8.64.2"}},
+		"paused, another claims it":    {lines{lease(a2, paused, "A"), container("c2", owner("B"), ip(a2), runs)}, []string{"report conflict 10.8.64.2"}},
+		"releasing, another claims it": {lines{lease(a2, releasing, "A"), container("c2", owner("B"), ip(a2), runs)}, []string{"report conflict 10.8.64.2"}},
+		"bound, behind another port":   {lines{lease(a2, bound, "A", on("veth1")), seen(netns, a2, port("veth9"))}, []string{"report conflict 10.8.64.2"}},
+		"bound and overdue, another claims it": {lines{lease(a2, bound, "A", containers("c1")), overdue(a2), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"report conflict 10.8.64.2"}},
+		"releasing, its own is left": {lines{lease(a2, releasing, "A", containers("c1")), container("c1", owner("A"), ip(a2), ended)}, nil},
+
+		// reserved | runs | any
+		"reserved, its workload runs":          {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, past deadline, runs":        {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, its workload is paused":     {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), frozen)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, it ran and ended":           {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), ended)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, named by its lease label":   {lines{lease(a2, reserved, "A"), container("c1", leased("lease of 10.8.64.2"), runs)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, made and not started":       {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2), made)}, nil},
+		"reserved, a record without a task":    {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2))}, nil},
+		"reserved, its sandbox runs elsewhere": {lines{lease(a2, reserved, "A"), lease(a3, bound, "A", containers("c1")), container("c1", owner("A"), ip(a3), runs)}, nil},
+		"reserved, an older incarnation runs":  {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("one"), ip(a2), runs)}, nil},
+		"reserved, this incarnation runs":      {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, owned by the incarnation":   {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+
+		// reserved, past deadline | absent | dark
+		"reserved, in time":                       {lines{lease(a2, reserved, "A", age(10*time.Minute))}, nil},
+		"reserved, past deadline":                 {lines{lease(a2, reserved, "A", age(11*time.Minute))}, []string{"expire 10.8.64.2 A"}},
+		"R5: half an hour of pulling an image":    {lines{lease(a2, reserved, "A", age(30*time.Minute), within(time.Hour)), missed(a2, 3, time.Hour)}, nil},
+		"reserved, past deadline, seen":           {lines{lease(a2, reserved, "A", age(11*time.Minute)), seen(netns, a2)}, []string{"report stray 10.8.64.2"}},
+		"reserved, in time, seen":                 {lines{lease(a2, reserved, "A", age(time.Minute)), seen(netns, a2)}, nil},
+		"reserved, past deadline, runtime silent": {lines{lease(a2, reserved, "A", age(11*time.Minute)), silent(runtime)}, nil},
+		"reserved, past deadline, on news":        {lines{lease(a2, reserved, "A", age(11*time.Minute)), onNews}, nil},
+		"reserved, past deadline, no runtime":     {lines{lease(a2, reserved, "A", age(11*time.Minute)), noRuntime}, []string{"expire 10.8.64.2 A"}},
+
+		// reserved or bound, absent | absent | seen
+		"bound, its container is gone, seen": {lines{lease(a2, bound, "A", containers("c1"), on("veth1")), overdue(a2), seen(netns, a2, port("veth1"))}, []string{"report stray 10.8.64.2"}},
+		"bound to a port alone, seen":        {lines{lease(a2, bound, "A", on("veth1")), seen(netns, a2, port("veth1"))}, nil},
+		"bound, seen, the runtime is silent": {lines{lease(a2, bound, "A", containers("c1")), seen(netns, a2), silent(runtime)}, nil},
+		"bound, seen, there is no runtime":   {lines{lease(a2, bound, "A", containers("c1")), seen(netns, a2), noRuntime}, nil},
+
+		// bound | absent for long enough | dark
+		"bound, overdue":                         {lines{container("other"), lease(a2, bound, "A", containers("c1")), overdue(a2)}, []string{"reap 10.8.64.2 A"}},
+		"bound, missed twice":                    {lines{container("other"), lease(a2, bound, "A", containers("c1")), missed(a2, 1, time.Hour)}, nil},
+		"bound, missed often in a short time":    {lines{container("other"), lease(a2, bound, "A", containers("c1")), missed(a2, 3, 15*time.Minute-1)}, nil},
+		"bound, never missed":                    {lines{container("other"), lease(a2, bound, "A", containers("c1"))}, nil},
+		"bound, overdue, its record stands":      {lines{lease(a2, bound, "A", containers("c1")), overdue(a2), container("c1")}, nil},
+		"bound, overdue, labelled by owner":      {lines{lease(a2, bound, "A", containers("c1")), overdue(a2), container("c2", owner("A"))}, nil},
+		"bound, overdue, labelled by uid":        {lines{lease(a2, bound, "A", uid("one"), containers("c1")), overdue(a2), container("c2", owner("one"))}, nil},
+		"bound, overdue, labelled by lease":      {lines{lease(a2, bound, "A", containers("c1")), overdue(a2), container("c2", leased("lease of 10.8.64.2"))}, nil},
+		"bound, overdue, on news":                {lines{container("other"), lease(a2, bound, "A", containers("c1")), overdue(a2), onNews}, nil},
+		"bound, overdue, without containers":     {lines{container("other"), lease(a2, bound, "A", on("veth1")), overdue(a2)}, []string{"reap 10.8.64.2 A"}},
+		"no runtime to ask, containers recorded": {lines{lease(a2, bound, "A", containers("c1")), overdue(a2), noRuntime}, nil},
+		"no runtime to ask, none recorded":       {lines{lease(a2, bound, "A", on("veth1")), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
+		"paused, its container is gone":          {lines{container("other"), lease(a2, paused, "A", containers("c1")), missed(a2, 3, time.Hour)}, nil},
+		"releasing is the watchdog's":            {lines{container("other"), lease(a2, releasing, "A", containers("c1")), missed(a2, 3, time.Hour)}, nil},
+		"R5: the misses of another lease":        {lines{container("other"), lease(a2, bound, "B", func(l *netdb.Lease) { l.ID = "B's" }), missed(a2, 3, time.Hour)}, nil},
+
+		// bound | paused or running | any
+		"bound, all are paused":               {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), frozen)}, []string{"pause 10.8.64.2 A"}},
+		"bound, one of two is paused":         {lines{lease(a2, bound, "A", containers("c1", "c2")), container("c1", frozen), container("c2", runs)}, nil},
+		"bound, paused but for an ended one":  {lines{lease(a2, bound, "A", containers("c1", "c2")), container("c1", frozen), container("c2", ended)}, []string{"pause 10.8.64.2 A"}},
+		"bound, one task is unknown":          {lines{lease(a2, bound, "A", containers("c1", "c2")), container("c1", frozen), container("c2")}, nil},
+		"bound, all ended":                    {lines{lease(a2, bound, "A", containers("c1")), container("c1", ended)}, nil},
+		"paused, one runs":                    {lines{lease(a2, paused, "A", containers("c1", "c2")), container("c1", frozen), container("c2", runs)}, []string{"resume 10.8.64.2 A"}},
+		"paused, all are":                     {lines{lease(a2, paused, "A", containers("c1")), container("c1", frozen)}, nil},
+		"paused, no task":                     {lines{lease(a2, paused, "A", containers("c1")), container("c1")}, nil},
+		"paused, runs, the runtime is silent": {lines{lease(a2, paused, "A", containers("c1")), container("c1", runs), silent(runtime)}, nil},
+		"paused by its client a moment ago":   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), container("c1", runs), onNews}, nil},
+		"and still running in a whole pass":   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"resumed by the runtime, on news":     {lines{lease(a2, paused, "A", containers("c1")), container("c1", runs), onNews}, []string{"resume 10.8.64.2 A"}},
+
+		// quarantined, dark long enough | nobody | dark
+		"quarantined, dark for long enough":     {lines{lease(a2, quarantine, ""), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2"}},
+		"quarantined, dark for too short":       {lines{lease(a2, quarantine, ""), dim(a2, 2, 14*time.Minute)}, nil},
+		"quarantined, dark, a witness silent":   {lines{lease(a2, quarantine, ""), dim(a2, 3, time.Hour), silent(neighbour)}, nil},
+		"quarantined by an operator, dark":      {lines{lease(a2, quarantine, "", setAsideBy(operator)), dim(a2, 3, time.Hour)}, nil},
+		"quarantined, dark, its sandbox's name": {lines{lease(a2, quarantine, "A"), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2 A"}},
+	} {
+		t.Run(name, func(t *testing.T) { expect(t, worldOf(tt.world...), tt.want...) })
+	}
+}
+
+// R3: whichever witness is silent, nothing of what a complete census lets go
+// is let go; what keeps addresses goes on.
+func TestNothingIsFreedWhileAWitnessIsSilent(t *testing.T) {
+	lines := []line{
+		lease("10.8.64.2", bound, "A", containers("c1")), overdue("10.8.64.2"), lookedUp("10.8.64.2"),
+		lease("10.8.64.3", reserved, "B", age(time.Hour)),
+		lease("10.8.64.4", quarantine, ""), dim("10.8.64.4", 3, time.Hour),
+		container("c5", owner("E"), ip("10.8.64.5"), runs),
+		lease("10.8.64.6", reserved, "F"), container("c6", owner("F"), ip("10.8.64.6"), runs),
+		seen(netns, "10.8.64.7"),
+	}
+	keeps := []string{"adopt 10.8.64.5 E", "bind 10.8.64.6 F", "quarantine 10.8.64.7"}
+	expect(t, worldOf(lines...), append([]string{"reap 10.8.64.2 A", "expire 10.8.64.3 B", "clear 10.8.64.4"}, keeps...)...)
+	for _, w := range []census.Witness{runtime, netns, host, neighbour, "reading"} {
+		for name, how := range map[string]line{"": func(*world) {}, ", an operator confirms": confirmed} {
+			t.Run(string(w)+" is silent"+name, func(t *testing.T) {
+				in := worldOf(append(slices.Clone(lines), silent(w), how)...)
+				d := expect(t, in, keeps...)
+				if d.missed["lease of 10.8.64.2"] != in.known.missed["lease of 10.8.64.2"] {
+					t.Errorf("the pass counted: %+v", d.missed)
+				}
+			})
+		}
+	}
+}
+
+// What is adopted or bound is bound to all that is known: the containers that
+// claim it, the port and the MAC of the one namespace that has it.
+func TestWhatIsBoundIsKnown(t *testing.T) {
+	const a2 = "10.8.64.2"
+	mac := func(b *body) { b.MAC = "02:00:00:00:00:01" }
+	for name, more := range map[string]struct {
+		lines []line
+		port  string
+	}{
+		"one namespace has it":   {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1"},
+		"two namespaces have it": {[]line{seen(netns, a2, port("veth1"), mac), seen(netns, a2, port("veth2"))}, ""},
+		"none has it":            {[]line{seen(neighbour, a2, port("veth3"), mac)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := append(more.lines, container("c2", owner("A"), as("u"), ip(a2), frozen, leased("L")), container("c1", owner("A"), ip(a2), frozen),
+				container("c3", owner("A"), ip("10.8.64.3"), frozen))
+			d := worldOf(lines...).decide()
+			if len(d.steps) != 2 {
+				t.Fatalf("decided %q", d.said())
+			}
+			a := d.steps[0].adopt
+			want := []netdb.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}
+			if !slices.Equal(a.Containers, want) || a.HostInterface != more.port || (a.MAC != "") != (more.port != "") || a.Netns != "" {
+				t.Errorf("bound to %+v", a.Binding)
+			}
+			if a.Sandbox != "A" || a.UID != "u" || a.ID != "L" || a.Rev != 0 || !d.steps[0].paused || len(a.Evidence) == 0 {
+				t.Errorf("adopted as %+v, paused %v", a, d.steps[0].paused)
+			}
+			d = worldOf(append(lines, lease(a2, reserved, "A", uid("u")))...).decide()
+			if b := d.steps[0].bind; d.steps[0].Kind != Bind || !slices.Equal(b.Containers, want) || b.HostInterface != more.port {
+				t.Errorf("%s to %+v", d.steps[0].Kind, b)
+			}
+		})
+	}
+	w := worldOf(lease(a2, cooling, "B"), container("c1", owner("A"), ip(a2), leased("L1")), container("c2", owner("A"), ip(a2), leased("L2")))
+	if a := w.decide().steps[0].adopt; a.ID != "" || a.Rev != 7 {
+		t.Errorf("with two lease labels, on a row at 7: %+v", a)
+	}
+}
