@@ -41,6 +41,8 @@ type Bridge struct {
 	alarm *alarm
 	ready atomic.Pointer[NotReadyError]
 
+	tracked *sweeper // of connections
+
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
 
@@ -106,6 +108,7 @@ func Open(cfg Config) (*Bridge, error) {
 		neighbour: newReport(cfg, census.Neighbour),
 		answers:   newReport(cfg, census.Probe),
 	}
+	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
 	var err error
 	if b.place, err = openPlace(cfg.Netns); err != nil {

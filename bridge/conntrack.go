@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	"encoding/binary"
+	"errors"
 	"net/netip"
 
 	"github.com/mdlayher/netlink"
@@ -13,6 +15,9 @@ const (
 
 	conntrackGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
 	conntrackDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+	conntrackStats  = unix.NFNL_SUBSYS_CTNETLINK<<8 | 5
+
+	ctaStatsGlobalEntries = 1
 
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
@@ -34,9 +39,16 @@ type connection struct {
 // an end, as the kernel sees either direction: network address translation
 // makes them differ. The table may hold hundreds of thousands, of which only
 // those are kept.
+//
+// Where nothing is tracked it is spared the walk: the kernel passes all its
+// empty buckets, of which it makes more the more memory there is, in 10 ms.
 func (r *rtnl) connections(of map[netip.Addr]bool) ([]connection, error) {
+	n, err := r.countConnections()
+	if n == 0 || err != nil {
+		return nil, err
+	}
 	var found []connection
-	err := steady(func() error {
+	err = steady(func() error {
 		found = found[:0]
 		return r.dump(conntrackGet, make([]byte, sizeofNfgenmsg), func(body []byte) error { // AF_UNSPEC: both families
 			c, err := parseConnection(body)
@@ -50,6 +62,31 @@ func (r *rtnl) connections(of map[netip.Addr]bool) ([]connection, error) {
 		})
 	})
 	return found, err
+}
+
+// countConnections tells how many connections are tracked in the namespace.
+func (r *rtnl) countConnections() (n uint32, err error) {
+	counted := false
+	// The kernel marks the one message of this answer as a part and sends no
+	// other, so only the acknowledgement ends it.
+	err = r.ask(conntrackStats, unix.NLM_F_ACK, make([]byte, sizeofNfgenmsg), func(body []byte) error {
+		return attributes(body, sizeofNfgenmsg, func(ad *netlink.AttributeDecoder) {
+			if ad.Type() == ctaStatsGlobalEntries {
+				ad.ByteOrder = binary.BigEndian
+				n, counted = ad.Uint32(), true
+			}
+		})
+	})
+	if err == nil && !counted {
+		err = errors.New("count: the kernel gave no number")
+	}
+	return n, err
+}
+
+// isUntracked reports that the kernel has no connection tracking to ask: no
+// netfilter at all, or nobody there who answers for it.
+func isUntracked(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 func (r *rtnl) deleteConnection(c connection) error {

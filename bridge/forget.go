@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -23,9 +22,10 @@ import (
 // and stays: only the next owner may announce itself to them (RFC 5227,
 // section 2.3; RFC 4861, section 7.2.6).
 //
-// Connection tracking has no index by address, so each call walks all of its
-// entries once, in both families, however many addresses there are. It is safe
-// for concurrent use and holds up nobody meanwhile.
+// Connection tracking has no index by address, so a call walks all of its
+// entries, in both families, once for all the addresses; calls at the same time
+// share a walk. One that began is finished whatever becomes of ctx. Forget is
+// safe for concurrent use and holds up nobody else meanwhile.
 func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	of := make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {
@@ -45,7 +45,7 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	if err := b.Settle(ctx); err != nil { // the kernel's news of it is there already
 		return err
 	}
-	if err := b.forgetConnections(ctx, of); err != nil {
+	if err := b.tracked.sweep(ctx, of); err != nil {
 		return fmt.Errorf("forget tracked connections: %w", err)
 	}
 	return nil
@@ -58,8 +58,8 @@ func (b *Bridge) forgetNeighbours(of map[netip.Addr]bool) error {
 	}
 	defer k.close()
 	rt0, err := k.linkByName(b.cfg.Name)
-	if isGone(err) {
-		return nil
+	if isGone(err) || err == nil && rt0.kind != "bridge" {
+		return nil // its table is none of ours
 	}
 	if err != nil {
 		return fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
@@ -82,26 +82,24 @@ func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
 	return r.change(unix.RTM_DELNEIGH, 0, req)
 }
 
-func (b *Bridge) forgetConnections(ctx context.Context, of map[netip.Addr]bool) error {
+// forgetConnections does one walk.
+func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
 	k, err := b.dial(unix.NETLINK_NETFILTER)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil // a kernel without netfilter
+	if isUntracked(err) {
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer k.close()
 	found, err := k.connections(of)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil // nobody answers for connection tracking
+	if isUntracked(err) {
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
 	for _, c := range found {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		if err := k.deleteConnection(c); err != nil && !isGone(err) {
 			return fmt.Errorf("delete %v to %v: %w", c.ends[0], c.ends[1], err)
 		}

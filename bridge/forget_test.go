@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -82,7 +83,10 @@ func (s scene) next() *nstest.Port {
 	return c
 }
 
-// dial connects to the address where it is now, and gives it a second.
+// dial connects to the address where it is now. It is an error when that did
+// not work at once: the kernel sends the first segment again after a second, so
+// a connection that needed no second one was made in less, however long the
+// machine had other things to do.
 func (s scene) dial(from *nstest.NS, to *nstest.Port) error {
 	s.t.Helper()
 	var l net.Listener
@@ -92,13 +96,33 @@ func (s scene) dial(from *nstest.NS, to *nstest.Port) error {
 		s.t.Fatal(err)
 	}
 	defer l.Close()
+	var again uint32
 	from.Do(func() {
 		var c net.Conn
-		if c, err = net.DialTimeout("tcp", l.Addr().String(), time.Second); err == nil {
+		if c, err = net.DialTimeout("tcp", l.Addr().String(), 3*time.Second); err == nil {
+			again, err = resent(c)
 			c.Close()
 		}
 	})
+	if err == nil && again != 0 {
+		err = fmt.Errorf("the first segment was sent %d times more", again)
+	}
 	return err
+}
+
+// resent is how often a connection had to send something again.
+func resent(c net.Conn) (n uint32, err error) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	controlled := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = info.Total_retrans
+		}
+	})
+	return n, errors.Join(err, controlled)
 }
 
 // say sends a datagram.
@@ -314,5 +338,31 @@ func TestForgetIsOnTheBoardAtOnce(t *testing.T) {
 	}
 	if err := v.Forget(context.Background()); err != nil {
 		t.Errorf("nothing to forget: %v", err)
+	}
+}
+
+// A kernel that has no connection tracking refuses to open the socket, or to
+// answer on it, and neither is an error. Ours has it, so it is asked for a
+// protocol and for a subsystem that no kernel has.
+func TestKernelWithoutConnectionTracking(t *testing.T) {
+	t.Parallel()
+	realtest.Root(t)
+	const nobody = 0xfe
+	if k, err := dial(unix.NETLINK_SMC + 1); !isUntracked(err) {
+		if err == nil {
+			k.close()
+		}
+		t.Errorf("open: %v", err)
+	}
+	k, err := dial(unix.NETLINK_NETFILTER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	if err := k.change(nobody<<8, 0, make([]byte, sizeofNfgenmsg)); !isUntracked(err) {
+		t.Errorf("ask: %v", err)
+	}
+	if _, err := k.countConnections(); err != nil {
+		t.Errorf("the one that is there: %v", err)
 	}
 }
