@@ -15,6 +15,7 @@ var rooms = []room{
 	{"bridge", []string{"census"}, "the kernel's side knows nothing of leases: it reports, others decide"},
 	{"watchdog", []string{"netdb", "census"}, "it decides by what witnesses said, and speaks to no kernel and no runtime itself"},
 	{"watchdog/ctrd", []string{"watchdog", "census"}, "a witness has no hand on the book: the predecessor's cleanup had, and freed what it misread"},
+	{"watchdog/owner", []string{"watchdog"}, "it brings the owner's word, and decides nothing by it"},
 	{"allocator", []string{"netdb", "census"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "bridge"}, "it compares readings, it does not take them"},
 	{"api", nil, "what is said on the socket belongs to both ends"},
@@ -22,8 +23,9 @@ var rooms = []room{
 		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
 	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
 	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "migrations", "netdb", "reconciler", "server", "watchdog",
-		"watchdog/ctrd", "internal/nearest"}, "the one place that knows all rooms"},
+		"watchdog/ctrd", "watchdog/owner", "internal/nearest"}, "the one place that knows all rooms"},
 	{"cmd/ipamctl", []string{"api", "client"}, "a person can do what any client can, by the same way"},
+	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
 		"watchdog/ctrd"}, "it measures every room and is imported by none"},
@@ -34,6 +36,7 @@ var rooms = []room{
 	{"internal/apidoc", []string{"api"}, "it checks a document against the wire types"},
 	{"internal/nstest", []string{"internal/realtest"}, "it makes the kernel's parts with no room's help, so that it can test any"},
 	{"internal/ctrdtest", []string{"internal/realtest", "internal/nstest"}, "the same for containerd's"},
+	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
 	{"netdb/netdbtest", []string{"netdb", "census"}, "books for tests"},
 	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server"}, "servers for tests"},
 }
@@ -56,7 +59,7 @@ var tenants = []tenant{
 	{"github.com/prometheus", []string{"cmd/ipamd", "bench"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"cmd/ipamd"}, "defaults and options are known in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/..."}, "command lines are for programs"},
-	{"os/exec", []string{"internal/realtest", "internal/nstest", "internal/ctrdtest", "examples/...", "bench"},
+	{"os/exec", []string{"internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "examples/...", "bench"},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }
 
@@ -74,7 +77,7 @@ var weights = []weight{
 		"github.com/containerd", "google.golang.org/grpc"}, "it is a hand on the socket, copied to machines and into images as one small file"},
 	{"allocator", []string{"github.com/vishvananda", "github.com/mdlayher", "github.com/containerd"}, "its tests need neither a kernel nor a runtime"},
 	{"server", []string{"github.com/vishvananda", "github.com/mdlayher", "github.com/containerd"}, "the same"},
-	{"cmd/ipamd", []string{"testing", "netdb/netdbtest", "server/servertest", "internal/realtest", "internal/nstest", "internal/ctrdtest"},
+	{"cmd/ipamd", []string{"testing", "netdb/netdbtest", "server/servertest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest"},
 		"what makes tests is no part of a daemon"},
 	{"cmd/ipamctl", []string{"testing", "internal/realtest"}, "nor of a tool"},
 }
