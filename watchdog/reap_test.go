@@ -1,0 +1,148 @@
+package watchdog_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// says is an owner with one answer to all.
+type says struct {
+	verdict atomic.Int32
+	broken  atomic.Bool
+}
+
+func (o *says) List(context.Context) ([]watchdog.Owned, error) { return nil, nil }
+
+func (o *says) Look(context.Context, string) (watchdog.Verdict, error) {
+	if o.broken.Load() {
+		return watchdog.Gone, errors.New("timed out")
+	}
+	return watchdog.Verdict(o.verdict.Load()), nil
+}
+
+// R4. A reap looks everything up anew, and does nothing when anything is
+// there, came alive, changed, or cannot be asked.
+func TestR4ReapLooksAgain(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		keeps := func(b *sandbox, why string) {
+			t.Helper()
+			let, said, err := s.Reap(ctx, s.now(b), "reaped")
+			if let || err != nil || !strings.Contains(said, why) {
+				t.Errorf("reap %s: let go %v, %q, %v; want kept, %q", b.name, let, said, err, why)
+			}
+		}
+		a := s.bare("a", "c1")
+		if gone, err := s.Gone(ctx, a.lease); gone || err != nil {
+			t.Errorf("with a record it is gone: %v, %v", gone, err)
+		}
+		keeps(a, "c1 is there")
+		// Only a label ties this one to the sandbox.
+		b := &sandbox{name: "b", lease: netdbtest.Reserve(t, s.book, "b")}
+		d.Create(t, ctrdtest.Spec{Namespace: space, ID: "app", Labels: map[string]string{"runtime.computer/entity-id": "b"}})
+		l, err := s.book.Bind(ctx, client, b.lease.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "never-made"}}})
+		s.check(err)
+		b.lease = l
+		if gone, err := s.Gone(ctx, b.lease); !gone || err != nil {
+			t.Errorf("without its record it is not gone: %v, %v", gone, err)
+		}
+		keeps(b, "app is there")
+		// A port and its address, with no container at all.
+		p := s.plugged("p")
+		keeps(p, "is a port of rt0")
+		p.port.DelAddr(p.lease.Addr.String() + "/24")
+		p.port.Close()
+		s.eventually("the port's leaving is known", func() bool { return s.board.About(p.lease.Addr).Dark() })
+		old := *s.now(p)
+		if old.Rev--; true {
+			let, why, err := s.Reap(ctx, &old, "reaped")
+			if let || err != nil || why != "it has changed meanwhile" {
+				t.Errorf("at an older revision: let go %v, %q, %v", let, why, err)
+			}
+		}
+		let, why, err := s.Reap(ctx, s.now(p), "reaped")
+		if !let || err != nil {
+			t.Fatalf("nothing is left and it is kept: %q, %v", why, err)
+		}
+		s.cools(p)
+		if got := tell(s.story(p)[2:]); got != "releasing:reaped cooling:removal_confirmed" {
+			t.Errorf("its story: %s", got)
+		}
+		// Could not ask is not "not there".
+		s.d.Delete(t, space, "app")
+		s.d.Kill9()
+		keeps(b, "")
+		if gone, err := s.Gone(ctx, b.lease); gone || err == nil {
+			t.Errorf("containerd is down and it is gone: %v, %v", gone, err)
+		}
+	})
+}
+
+// A reserved lease past its deadline ends, unless its owner keeps it, the wire
+// shows it, or a container of exactly this lease is on its way.
+func TestExpire(t *testing.T) {
+	owner := &says{}
+	d := ctrdtest.Start(t, ctrdtest.Debian)
+	s := newScene(t, d, func(c *watchdog.Config) { c.Owner = owner })
+	l := netdbtest.Reserve(t, s.book, "a")
+	keeps := func(why string) {
+		t.Helper()
+		if let, said, err := s.Expire(ctx, l, "expired"); let || err != nil || !strings.Contains(said, why) {
+			t.Errorf("let go %v, %q, %v; want kept, %q", let, said, err, why)
+		}
+	}
+	keeps("no answer about a")
+	owner.verdict.Store(int32(watchdog.Valid))
+	keeps("says that a is valid")
+	owner.verdict.Store(int32(watchdog.Gone))
+	owner.broken.Store(true)
+	keeps("timed out")
+	owner.broken.Store(false)
+	port := s.ns.Port("rt0", l.Addr.String()+"/24")
+	keeps("sees " + l.Addr.String())
+	port.Close()
+	d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c1", Labels: map[string]string{"ipamd.dev/lease-id": l.ID}})
+	keeps("c1 is there")
+	d.Delete(t, space, "c1")
+	// Its sandbox lives with another lease: no reason to keep this one.
+	d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c2", Labels: map[string]string{"runtime.computer/entity-id": "a"}})
+	s.eventually("it expires", func() bool {
+		let, _, err := s.Expire(ctx, l, "expired")
+		return let && err == nil
+	})
+	if _, row := s.book.At(l.Addr); row {
+		t.Error("an expired lease left a row")
+	}
+}
+
+// W1. With an owner to ask, a workload that vanished is let go only when the
+// owner calls it gone.
+func TestOwnerKeepsTheForsaken(t *testing.T) {
+	owner := &says{}
+	d := ctrdtest.Start(t, ctrdtest.Debian)
+	s := newScene(t, d, func(c *watchdog.Config) { c.Owner = owner })
+	a, b := s.bare("a", "c1"), s.bare("b", "c2")
+	s.d.Delete(t, space, "c1")
+	if got := s.blocked(a, "owner"); !strings.Contains(got, "no answer about a") {
+		t.Errorf("kept because %q", got)
+	}
+	owner.verdict.Store(int32(watchdog.Valid))
+	if let, why, err := s.Reap(ctx, s.now(a), "reaped"); let || err != nil || !strings.Contains(why, "valid") {
+		t.Errorf("reaped: %v, %q, %v", let, why, err)
+	}
+	if l := s.now(a); l.State != netdb.Bound {
+		t.Fatalf("it is %s", l.State)
+	}
+	owner.verdict.Store(int32(watchdog.Gone))
+	s.d.Delete(t, space, "c2")
+	s.cools(b)
+	s.cools(a)
+}
