@@ -36,7 +36,9 @@ type view struct {
 	whole   bool                // kernel and runtime were read anew for this census
 	now     netdb.Stamp
 
-	ids map[string]netip.Addr // of the rows; plan derives it
+	// What plan derives from the book.
+	ids      map[string]netip.Addr    // of the rows
+	recorded map[netdb.Container]bool // by any lease that is open
 }
 
 // memory is what passes observe over time. It can be lost at any line: then
@@ -79,11 +81,14 @@ func (v *view) plan(m memory, confirm bool) decision {
 	for _, c := range clears {
 		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
 	}
-	rows, ids := make(map[netip.Addr]bool, len(v.book)), make(map[string]netip.Addr, len(v.book))
+	rows := make(map[netip.Addr]bool, len(v.book))
+	v.ids, v.recorded = make(map[string]netip.Addr, len(v.book)), make(map[netdb.Container]bool)
 	for _, l := range v.book {
-		rows[l.Addr], ids[l.ID] = true, l.Addr
+		rows[l.Addr], v.ids[l.ID] = true, l.Addr
+		for _, c := range l.Containers {
+			v.recorded[c] = v.recorded[c] || l.State.Open()
+		}
 	}
-	v.ids = ids
 	for _, l := range v.book {
 		switch {
 		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
@@ -169,7 +174,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
 		if live := bindable(l, own); anyTask(live, taskRunning, taskPaused, taskStopped) {
 			s.bind, s.paused = binding(live, v.census.Seen[l.Addr]), allPaused(own)
 			d.add(s, Bind, "%s runs", s.bind.Containers[0])
-		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && len(own) == 0 && len(v.census.Seen[l.Addr]) == 0 {
+		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && !v.awaited(l, own) && len(v.census.Seen[l.Addr]) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
 		}
 	case netdb.Bound:
@@ -197,6 +202,17 @@ func (v *view) news(l *netdb.Lease, own []census.Sighting) bool {
 
 func (v *view) silent(w census.Witness) bool {
 	return slices.ContainsFunc(v.census.Silent, func(s census.Silence) bool { return s.Witness == w })
+}
+
+// awaited reports whether one of a reserved lease's containers may be yet to
+// use it. One that another lease records, that is labelled with another lease
+// or that claims another address lives with that one: a sandbox's second
+// interface that never came expires beside its first.
+func (v *view) awaited(l *netdb.Lease, own []census.Sighting) bool {
+	return slices.ContainsFunc(own, func(s census.Sighting) bool {
+		elsewhere := s.Addr.IsValid() && s.Addr != l.Addr || s.LeaseID != "" && s.LeaseID != l.ID || v.recorded[containerOf(s)]
+		return !elsewhere
+	})
 }
 
 func (v *view) pastDeadline(l *netdb.Lease) bool {
