@@ -171,7 +171,7 @@ const LongestPass = 2 * time.Minute
 // ReconcileRequest asks for a pass now; not both fields may be set.
 type ReconcileRequest struct {
 	Preview bool `json:"preview,omitempty"` // plan, and do nothing
-	Confirm bool `json:"confirm,omitempty"` // also release what the brake on the number of releases holds
+	Confirm bool `json:"confirm,omitempty"` // a person has looked: also release what would be held for being too much
 }
 
 // ReconcileReply is the report of one pass.
@@ -202,9 +202,9 @@ type Action struct {
 	Address string `json:"address"`
 	LeaseID string `json:"lease_id,omitempty"`
 	Sandbox string `json:"sandbox,omitempty"`
-	Reason  string `json:"reason"` // one sentence
-	Result  string `json:"result"` // planned, done, held, or skipped: it changed meanwhile
-	Error   string `json:"error,omitempty"`
+	Reason  string `json:"reason"`          // one sentence
+	Result  string `json:"result"`          // planned, done, held, or skipped: it changed meanwhile, or Error tells
+	Error   string `json:"error,omitempty"` // why it failed
 }
 
 // Held tells that a brake kept a pass from releasing anything.

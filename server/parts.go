@@ -50,9 +50,9 @@ type Releaser interface {
 }
 
 // Reconcile makes a pass and tells what it planned and did. A preview does
-// nothing; confirm also releases what the brake on the number of releases
-// holds. It is not called with both. An error means that no pass was made; a
-// step that failed is told in the report.
+// nothing; confirm also releases what would be held for being too much. It is
+// not called with both. An error means that no pass was made; a step that
+// failed is told in the report.
 type Reconcile func(ctx context.Context, preview, confirm bool) (api.Report, error)
 
 // Witnesses is what was seen on the wire; *census.Board is one.

@@ -20,9 +20,10 @@ func (c *ctl) reconcileCommand() *cobra.Command {
 minutes, and shows each step with its reason and its result. With --preview it
 shows the plan and does nothing.
 
-A pass that would let go of more leases than a pass may lets go of none: they
-are held until a person has looked at them and says --confirm. Nothing is let
-go while a witness cannot answer, with --confirm or without.
+A pass that would let go of more leases than a pass may, or that finds no
+container at all, lets go of none: they are held until a person has looked at
+them and says --confirm. Nothing is let go while a witness cannot answer, with
+--confirm or without.
 
 The code is 0 when all is done or there is nothing to do, 8 when something was
 held back or a step failed, and 5 when a witness could not be asked. Without
@@ -49,7 +50,7 @@ goes on when ipamctl ends. -q prints the addresses.`,
 			if err != nil {
 				return err
 			}
-			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *page) { c.drawReport(p, &reply.Report, req.Confirm) }); err != nil {
+			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *page) { c.drawReport(p, &reply.Report) }); err != nil {
 				return err
 			}
 			return outcome(&reply.Report)
@@ -85,7 +86,7 @@ func outcome(r *api.Report) error {
 
 // drawReport writes a pass for a person: the steps, one line about all of it,
 // and what is left for the person to do.
-func (c *ctl) drawReport(p *page, r *api.Report, confirmed bool) {
+func (c *ctl) drawReport(p *page, r *api.Report) {
 	if len(r.Actions) > 0 {
 		rows := make([][]string, len(r.Actions))
 		for i, a := range r.Actions {
@@ -104,22 +105,19 @@ func (c *ctl) drawReport(p *page, r *api.Report, confirmed bool) {
 	if h := r.Held; h != nil {
 		p.heading("Held")
 		p.line("%s", p.warn(sentence(h.Reason)))
-		if h.Most > 0 {
-			p.line("it would have been %s, and a pass may let go %d", plural(h.Releases, "lease"), h.Most)
-		}
 	}
 	if len(r.Reports) > 0 {
 		p.heading("For a person to decide")
 		c.drawFindings(p, r.Reports)
 	}
-	if next := nextStep(r, confirmed); next != "" {
+	if next := nextStep(r); next != "" {
 		p.line("\nnext: %s", next)
 	}
 }
 
 // failed reports that a step was tried and could not be taken. One whose lease
-// changed meanwhile was not wanted any more.
-func failed(a api.Action) bool { return a.Error != "" && a.Result != "skipped" }
+// changed meanwhile has no error: it was not wanted any more.
+func failed(a api.Action) bool { return a.Error != "" }
 
 // resulted finds the steps that ended so and did not fail.
 func resulted(result string) func(api.Action) bool {
@@ -166,10 +164,8 @@ func tally(p *page, r *api.Report) string {
 }
 
 // nextStep is what a person would type now; "" when there is nothing.
-func nextStep(r *api.Report, confirmed bool) string {
+func nextStep(r *api.Report) string {
 	switch {
-	case r.Held != nil && confirmed:
-		return "ipamctl doctor; this brake does not give way to --confirm"
 	case r.Held != nil && r.Preview:
 		return "ipamctl reconcile --confirm, once every step that is held is looked at"
 	case r.Held != nil:

@@ -18,11 +18,11 @@ func TestOutcome(t *testing.T) {
 		"nothing to do":          {api.Report{Complete: true}, nil},
 		"all done":               {api.Report{Complete: true, Actions: did("done", "")}, nil},
 		"all planned":            {api.Report{Complete: true, Preview: true, Actions: did("planned", "")}, nil},
-		"changed meanwhile":      {api.Report{Complete: true, Actions: did("skipped", "revision is stale")}, nil},
+		"changed meanwhile":      {api.Report{Complete: true, Actions: did("skipped", "")}, nil},
 		"a person has to decide": {api.Report{Complete: true, Reports: []api.Finding{{Kind: "stray"}}}, nil},
 		"held":                   {api.Report{Complete: true, Held: &api.Held{}}, told(exitHeld)},
 		"one held":               {api.Report{Complete: true, Actions: did("held", "")}, told(exitHeld)},
-		"one failed":             {api.Report{Complete: true, Actions: did("planned", "the book is busy")}, told(exitHeld)},
+		"one failed":             {api.Report{Complete: true, Actions: did("skipped", "the book is busy")}, told(exitHeld)},
 		"a witness silent":       {api.Report{Actions: did("done", "")}, told(exitUnavailable)},
 		"silent and held":        {api.Report{Held: &api.Held{}}, told(exitHeld)},
 	} {

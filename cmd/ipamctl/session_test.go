@@ -114,13 +114,19 @@ func TestSessions(t *testing.T) {
 			{Kind: "reap", Address: "10.8.64.5", LeaseID: id(5), Sandbox: "job-17", Reason: "absent for 3 passes and 16m", Result: "held"},
 			{Kind: "reap", Address: "10.8.64.9", LeaseID: id(9), Sandbox: "job-18", Reason: "absent for 3 passes and 16m", Result: "held"},
 		},
-		Held:    &api.Held{Releases: 12, Most: 5, Reason: "the pass would let go of more than a pass may"},
+		Held:    &api.Held{Releases: 12, Most: 5, Reason: "12 of 40 open leases would be released at once, and a pass may release 5"},
 		Reports: []api.Finding{{Kind: "two_claimants", Address: "10.8.64.6", Detail: "sandbox/a and sandbox/b claim it", Since: before(time.Minute), Mend: "ipamctl whois 10.8.64.6"}},
 	}
+	kept := runner()
+	kept.pass = held.pass
+	kept.pass.Preview, kept.pass.Reports = false, nil
+	kept.pass.Actions = held.pass.Actions[1:]
+	kept.status.LastPass = &kept.pass
+
 	sick.pass = api.Report{
 		Started: before(time.Minute), Took: 5 * time.Second, Leases: 8, Seen: 5, Silent: sick.status.Silent,
 		Actions: []api.Action{
-			{Kind: "quarantine", Address: "10.8.64.8", Reason: "the netns witness sees it on veth9", Result: "planned", Error: "the book cannot be written: disk full"},
+			{Kind: "quarantine", Address: "10.8.64.8", Reason: "the netns witness sees it on veth9", Result: "skipped", Error: "the book cannot be written: disk full"},
 		},
 	}
 	blind := runner()
@@ -172,7 +178,8 @@ func TestSessions(t *testing.T) {
 		}},
 		{"pools", runner(), []string{"pools", "pools -o json", "pools -o yaml", "pools -q"}},
 		{"reconcile", runner(), []string{"reconcile", "reconcile -o json", "reconcile -o yaml", "reconcile -q", "reconcile --preview --confirm"}},
-		{"reconcile-held", held, []string{"reconcile --preview", "reconcile", "reconcile --confirm", "reconcile -q", "status -q"}},
+		{"reconcile-held", held, []string{"reconcile --preview", "reconcile -q"}},
+		{"reconcile-kept", kept, []string{"reconcile", "status"}},
 		{"reconcile-sick", sick, []string{"reconcile", "reconcile -q"}},
 		{"reconcile-blind", blind, []string{"reconcile", "reconcile -o json"}},
 		{"reconcile-well", well, []string{"reconcile --preview", "reconcile", "reconcile -q", "status"}},

@@ -321,7 +321,7 @@ func runner() *world {
 		Started: before(4 * time.Minute), Took: 12_340 * time.Microsecond, Complete: true, Leases: 8, Seen: 5, Absent: 1,
 		Actions: []api.Action{
 			{Kind: "adopt", Address: "10.8.64.2", LeaseID: id(2), Sandbox: "web-1", Reason: "one live container claims it", Result: "done"},
-			{Kind: "expire", Address: "10.8.64.3", LeaseID: id(3), Sandbox: "web-2", Reason: "past its deadline, nobody is seen", Result: "skipped", Error: "revision is stale"},
+			{Kind: "expire", Address: "10.8.64.3", LeaseID: id(3), Sandbox: "web-2", Reason: "past its deadline, nobody is seen", Result: "skipped"},
 			{Kind: "quarantine", Address: "10.8.64.8", Reason: "the netns witness sees it on veth9", Result: "done"},
 			{Kind: "bind", Address: "10.8.64.10", LeaseID: id(10), Sandbox: "evil\x1b[2J\nname", Reason: "its container runs", Result: "done"},
 		},
