@@ -1,0 +1,160 @@
+package watchdog
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A household is all that is there under one owner label.
+type household struct {
+	sandbox    string
+	containers []Workload     // labelled so, or its leases' and not labelled at all
+	leases     []*netdb.Lease // open ones and those that are being released
+	dispute    string         // why it cannot be told from another one; "" when it can
+}
+
+// households gathers containers and leases by the containers' owner label, in
+// the order of the labels. A lease that belongs to two of them, or to one and
+// to a sandbox of another name, makes them disputed: what cannot be told apart
+// cannot be removed apart.
+func households(leases []*netdb.Lease, list []Workload) []*household {
+	byName := make(map[string]*household)
+	byLease := make(map[string][]Workload)
+	byContainer := make(map[Container]Workload, len(list))
+	for _, w := range list {
+		byContainer[w.Container] = w
+		if w.LeaseID != "" {
+			byLease[w.LeaseID] = append(byLease[w.LeaseID], w)
+		}
+		if w.Sandbox == "" {
+			continue
+		}
+		if byName[w.Sandbox] == nil {
+			byName[w.Sandbox] = &household{sandbox: w.Sandbox}
+		}
+		byName[w.Sandbox].containers = append(byName[w.Sandbox].containers, w)
+	}
+	for _, l := range leases {
+		if !l.State.Open() && l.State != netdb.Releasing {
+			continue
+		}
+		own := slices.Clone(byLease[l.ID])
+		for _, c := range l.Containers {
+			if w, there := byContainer[Container(c)]; there && w.LeaseID != l.ID {
+				own = append(own, w)
+			}
+		}
+		join(l, own, byName)
+	}
+	out := slices.Collect(maps.Values(byName))
+	slices.SortFunc(out, func(a, b *household) int { return strings.Compare(a.sandbox, b.sandbox) })
+	for _, h := range out {
+		slices.SortFunc(h.containers, func(a, b Workload) int {
+			if d := strings.Compare(a.Namespace, b.Namespace); d != 0 {
+				return d
+			}
+			return strings.Compare(a.ID, b.ID)
+		})
+	}
+	return out
+}
+
+// join gives a lease, and those of its own containers that have no owner
+// label, to its household.
+func join(l *netdb.Lease, own []Workload, byName map[string]*household) {
+	names := []string{l.Sandbox, l.UID}
+	strange := false
+	for _, w := range own {
+		if w.Sandbox != "" {
+			names = append(names, w.Sandbox)
+			strange = strange || w.Sandbox != l.Sandbox && w.Sandbox != l.UID
+		}
+	}
+	slices.Sort(names)
+	var of []*household
+	for _, n := range slices.Compact(names) {
+		if h := byName[n]; h != nil {
+			of = append(of, h)
+		}
+	}
+	for _, h := range of {
+		if strange || len(of) > 1 {
+			h.dispute = fmt.Sprintf("lease %s of sandbox %q (%s) has containers that are labelled as another's", l.ID, l.Sandbox, l.Addr)
+		}
+		h.leases = append(h.leases, l)
+		for _, w := range own {
+			if w.Sandbox == "" && !slices.Contains(h.containers, w) {
+				h.containers = append(h.containers, w)
+			}
+		}
+	}
+}
+
+// age returns how long all of a household has been there: the age of its
+// youngest part. A container that does not tell its age has none.
+func (h *household) age(now netdb.Stamp) time.Duration {
+	age := time.Duration(math.MaxInt64)
+	for _, w := range h.containers {
+		if w.Created.IsZero() {
+			return 0
+		}
+		age = min(age, now.Wall.Sub(w.Created))
+	}
+	for _, l := range h.leases {
+		age = min(age, now.Since(l.Created))
+	}
+	return age
+}
+
+// same reports that nothing of a household changed: another container, another
+// lease or a move of one may mean that it lives again.
+func (h *household) same(o *household) bool {
+	return slices.Equal(h.containers, o.containers) && h.dispute == o.dispute &&
+		slices.EqualFunc(h.leases, o.leases, func(a, b *netdb.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
+}
+
+// A suspect is a household that the owner's list does not vouch for. It is an
+// orphan only by the owner's own word: the list's, or a look-up's.
+type suspect struct {
+	*household
+	listed bool        // the list itself says that it is gone
+	since  netdb.Stamp // when the list was first seen not to vouch for it
+}
+
+// suspects holds households against the owner's list. before is what the last
+// call returned as since; it is what makes the grace begin when a sandbox is
+// first missed.
+//
+// The list may lag: that it lacks a sandbox proves nothing (the incident), nor
+// does it before everything of the sandbox is as old as grace and has been
+// missed for as long. A sandbox that the list has in any other state than gone
+// is vouched for, and its grace begins anew.
+func suspects(all []*household, list []Owned, before map[string]netdb.Stamp, grace time.Duration, now netdb.Stamp) (found []suspect, since map[string]netdb.Stamp) {
+	gone := make(map[string]bool, len(list)) // listed, and as gone alone
+	for _, o := range list {
+		was, twice := gone[o.Sandbox]
+		gone[o.Sandbox] = o.Verdict == Gone && (was || !twice)
+	}
+	since = make(map[string]netdb.Stamp)
+	for _, h := range all {
+		dead, listed := gone[h.sandbox]
+		if listed && !dead {
+			continue
+		}
+		first, missed := before[h.sandbox]
+		if !missed {
+			first = now
+		}
+		since[h.sandbox] = first
+		if now.Since(first) >= grace && h.age(now) >= grace {
+			found = append(found, suspect{h, dead, first})
+		}
+	}
+	return found, since
+}

@@ -1,0 +1,320 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// ErrEmptyList means that the owner lists no sandbox at all, while there are
+// containers labelled as sandboxes'. That is an owner that lost its memory,
+// and no orphan.
+var ErrEmptyList = errors.New("the owner's list is empty")
+
+// SweepBook is what a [Sweeper] needs of the lease book.
+type SweepBook interface {
+	Leases() ([]*netdb.Lease, int64)
+	Lease(id string) (*netdb.Lease, error)
+	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+}
+
+// SweepConfig says whom to ask and what to do. Only Remove and Log may be left
+// out.
+type SweepConfig struct {
+	Owner   Owner
+	Runtime Runtime
+	Book    SweepBook
+	Board   *census.Board // tells when a task has ended
+
+	Every    time.Duration // between two sweeps
+	Grace    time.Duration // how old a sandbox must be, and how long missed, before it is asked for
+	Parallel int           // questions to the owner at once, and removals
+
+	// Remove ends and deletes the containers of orphans; without it they are
+	// only told.
+	Remove   bool
+	KillWait time.Duration // between SIGQUIT and SIGKILL, and after that
+	Timeout  time.Duration // of each other step of a removal
+
+	Now func() netdb.Stamp
+	Log *slog.Logger // nil discards
+}
+
+func (c SweepConfig) check() error {
+	switch {
+	case c.Owner == nil || c.Runtime == nil || c.Book == nil || c.Board == nil || c.Now == nil:
+		return errors.New("an owner, a runtime, a book, a board and a clock are needed")
+	case c.Every <= 0 || c.Grace <= 0 || c.KillWait <= 0 || c.Timeout <= 0:
+		return errors.New("the time between sweeps, the grace, the wait before a kill and the timeout are above 0")
+	case c.Parallel <= 0:
+		return errors.New("at least one thing is done at once")
+	}
+	return nil
+}
+
+// An Orphan is a sandbox of which there are containers, and which its owner
+// says is gone.
+type Orphan struct {
+	Sandbox    string
+	Containers []Container
+	Leases     []string  // ids of its leases that are not let go yet
+	Listed     bool      // the owner's list says so; else the answer to a look-up
+	Since      time.Time // when the list was first seen not to vouch for it
+	Removed    bool      // its containers are gone, and its leases let go
+	Err        error     // why it is not, when it should be
+}
+
+// Detail tells of it in one sentence without the sandbox's name.
+func (o Orphan) Detail() string {
+	names := make([]string, 0, 4)
+	for _, c := range o.Containers[:min(len(o.Containers), 3)] {
+		names = append(names, c.String())
+	}
+	if more := len(o.Containers) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	text := "its owner says that it is gone, and it has the containers " + strings.Join(names, ", ")
+	if o.Err != nil {
+		text += "; their removal failed: " + o.Err.Error()
+	}
+	return text
+}
+
+// Swept is what one sweep found.
+type Swept struct {
+	Sandboxes int      // that containers are labelled as
+	Listed    int      // rows of the owner's list
+	Asked     int      // sandboxes that were looked up one by one
+	Kept      int      // suspects that the owner did not call gone: valid ones, and unknown ones
+	Orphans   []Orphan // in the order of their names
+}
+
+// A Sweeper finds orphans and, if it is told to, removes them. Nothing else in
+// ipamd signals or deletes a container.
+//
+// A sandbox is an orphan by its owner's word alone, never because a list lacks
+// it. Its leases are let go after the last of its containers was deleted, and
+// confirmed by the [Watchdog] like any other.
+//
+// Incident behind it: a cleanup loop took a sandbox for an orphan that a
+// lagging index did not list, and released its address before it removed the
+// container.
+//
+// Its methods are safe for concurrent use.
+type Sweeper struct {
+	cfg SweepConfig
+
+	turn   sync.Mutex // one sweep at a time; guards what follows
+	missed map[string]netdb.Stamp
+	told   map[string]string // by sandbox, "" for the sweep itself: the last trouble in the log
+
+	mu      sync.Mutex // guards what follows
+	orphans []Orphan
+	err     error
+}
+
+// NewSweeper checks cfg. It asks nobody.
+func NewSweeper(cfg SweepConfig) (*Sweeper, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("configure the sweep for orphans: %w", err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Sweeper{cfg: cfg, told: make(map[string]string)}, nil
+}
+
+// Run sweeps until ctx ends, and then returns nil. A removal that is under way
+// ends after its present step.
+func (s *Sweeper) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.Every)
+	defer tick.Stop()
+	for {
+		_, _ = s.Sweep(ctx) // it told the log
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Orphans returns those of the last sweep that could judge and that are not
+// removed, and why the very last one could not judge.
+func (s *Sweeper) Orphans() ([]Orphan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.orphans), s.err
+}
+
+// Sweep looks for orphans once and, with Remove, removes them. An error means
+// that nothing could be judged: the runtime or the owner could not be asked,
+// or [ErrEmptyList]. What fails for one sandbox is that orphan's.
+func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	found, swept, err := s.judge(ctx)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("look for orphans: %w", ctx.Err())
+	}
+	if err != nil {
+		err = fmt.Errorf("look for orphans: %w", err)
+		s.tell("", err.Error(), func() { s.cfg.Log.Warn("orphans are not looked for", "err", err) })
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		return nil, err
+	}
+	s.tell("", "", nil)
+	swept.Orphans = s.handle(ctx, found)
+	left := slices.DeleteFunc(slices.Clone(swept.Orphans), func(o Orphan) bool { return o.Removed })
+	s.mu.Lock()
+	s.orphans, s.err = left, nil
+	s.mu.Unlock()
+	return swept, nil
+}
+
+// judge finds the orphans. The owner is asked last, so that it knows of every
+// sandbox whose container was seen.
+func (s *Sweeper) judge(ctx context.Context) ([]suspect, *Swept, error) {
+	all, err := s.look(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := s.cfg.Owner.List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	swept := &Swept{Sandboxes: len(all), Listed: len(list)}
+	if len(list) == 0 && len(all) > 0 {
+		return nil, nil, fmt.Errorf("%w, and %d sandboxes have containers", ErrEmptyList, len(all))
+	}
+	found, since := suspects(all, list, s.missed, s.cfg.Grace, s.cfg.Now())
+	s.missed = since
+	maps.DeleteFunc(s.told, func(name, _ string) bool { _, still := since[name]; return name != "" && !still })
+
+	verdicts, errs := s.ask(ctx, found)
+	var orphans []suspect
+	for i, one := range found {
+		if !one.listed {
+			swept.Asked++
+		}
+		switch verdicts[i] {
+		case Gone:
+			orphans = append(orphans, one)
+			continue
+		case Valid:
+			delete(s.missed, one.sandbox) // it is vouched for
+			delete(s.told, one.sandbox)
+		}
+		swept.Kept++
+		if errs[i] != nil && ctx.Err() == nil {
+			s.tell(one.sandbox, errs[i].Error(), func() {
+				s.cfg.Log.Warn("sandbox is kept: its owner has no clear word about it", "sandbox", one.sandbox, "err", errs[i])
+			})
+		}
+	}
+	return orphans, swept, nil
+}
+
+// look reads what is there.
+func (s *Sweeper) look(ctx context.Context) ([]*household, error) {
+	leases, _ := s.cfg.Book.Leases()
+	list, err := s.cfg.Runtime.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return households(leases, list), nil
+}
+
+// ask looks up each suspect that the list lacks, by its name. Those that the
+// list itself calls gone cost no question.
+func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]Verdict, []error) {
+	verdicts, errs := make([]Verdict, len(about)), make([]error, len(about))
+	var questions errgroup.Group
+	questions.SetLimit(s.cfg.Parallel)
+	for i, one := range about {
+		if one.listed {
+			verdicts[i] = Gone
+			continue
+		}
+		questions.Go(func() error {
+			if verdicts[i], errs[i] = s.cfg.Owner.Look(ctx, one.sandbox); errs[i] != nil {
+				verdicts[i] = Unknown
+			}
+			return nil
+		})
+	}
+	_ = questions.Wait()
+	return verdicts, errs
+}
+
+// handle removes orphans, or tells of them.
+func (s *Sweeper) handle(ctx context.Context, found []suspect) []Orphan {
+	out := make([]Orphan, len(found))
+	var removals errgroup.Group
+	removals.SetLimit(s.cfg.Parallel)
+	for i, one := range found {
+		out[i] = one.orphan()
+		if s.cfg.Remove {
+			removals.Go(func() error {
+				out[i].Err = s.remove(ctx, one)
+				out[i].Removed = out[i].Err == nil
+				return nil
+			})
+		}
+	}
+	_ = removals.Wait()
+	for _, o := range out {
+		switch {
+		case !s.cfg.Remove:
+			s.tell(o.Sandbox, "orphan", func() {
+				s.cfg.Log.Warn("orphan found; it stays, watchdog.remove_orphans is off", "sandbox", o.Sandbox, "containers", len(o.Containers))
+			})
+		case o.Removed:
+			s.tell(o.Sandbox, "", nil)
+			s.cfg.Log.Info("orphan removed", "sandbox", o.Sandbox, "containers", len(o.Containers), "leases", len(o.Leases))
+		case ctx.Err() == nil:
+			s.tell(o.Sandbox, o.Err.Error(), func() {
+				s.cfg.Log.Warn("orphan could not be removed", "sandbox", o.Sandbox, "err", o.Err)
+			})
+		}
+	}
+	return out
+}
+
+func (o suspect) orphan() Orphan {
+	out := Orphan{Sandbox: o.sandbox, Listed: o.listed, Since: o.since.Wall}
+	for _, w := range o.containers {
+		out.Containers = append(out.Containers, w.Container)
+	}
+	for _, l := range o.leases {
+		if l.State.Open() {
+			out.Leases = append(out.Leases, l.ID)
+		}
+	}
+	return out
+}
+
+// tell logs a trouble when it is another one than last time; "" ends it.
+func (s *Sweeper) tell(about, trouble string, log func()) {
+	if trouble == "" {
+		delete(s.told, about)
+		return
+	}
+	if s.told[about] != trouble {
+		s.told[about] = trouble
+		log()
+	}
+}

@@ -1,0 +1,153 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+var errChanged = errors.New("it changed while it was judged")
+
+// remove ends and deletes the containers of an orphan, and only then lets its
+// leases go: SIGQUIT, a wait, SIGKILL, another, tasks, records, a last look.
+// The first step that fails ends it, and the next sweep begins anew: every step
+// may be taken twice.
+func (s *Sweeper) remove(ctx context.Context, of suspect) error {
+	if of.dispute != "" {
+		return errors.New(of.dispute)
+	}
+	// Others were removed before it. Whoever was made anew in between has a
+	// container or a lease more.
+	switch now, err := s.find(ctx, of.sandbox); {
+	case err != nil:
+		return err
+	case now == nil || !now.same(of.household):
+		return errChanged
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
+		if s.ended(of.household) {
+			break
+		}
+		err := s.each(ctx, of, func(ctx context.Context, c Container) error { return s.cfg.Runtime.Signal(ctx, c, sig) })
+		if err != nil {
+			return err
+		}
+		if err := s.waitEnded(ctx, of.household); err != nil {
+			return err
+		}
+	}
+	if err := s.each(ctx, of, s.cfg.Runtime.DeleteTask); err != nil {
+		return err
+	}
+	if err := s.each(ctx, of, s.cfg.Runtime.Delete); err != nil {
+		return err
+	}
+	switch left, err := s.find(ctx, of.sandbox); {
+	case err != nil:
+		return err
+	case left != nil:
+		return fmt.Errorf("container %s is there, after all were deleted", left.containers[0].Container)
+	}
+	return s.letGo(ctx, of.leases)
+}
+
+// each takes one step for each container.
+func (s *Sweeper) each(ctx context.Context, of suspect, step func(context.Context, Container) error) error {
+	for _, w := range of.containers {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+		err := step(ctx, w.Container)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// find reads one household anew; nil when nothing of it is there.
+func (s *Sweeper) find(ctx context.Context, sandbox string) (*household, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	all, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		if h.sandbox == sandbox {
+			return h, nil
+		}
+	}
+	return nil, nil
+}
+
+// boardPause is the least time between two looks at the whole board.
+const boardPause = 20 * time.Millisecond
+
+// waitEnded waits for the end of all tasks, KillWait at most: that they have
+// not ended by then is no error.
+func (s *Sweeper) waitEnded(ctx context.Context, of *household) error {
+	limit := time.NewTimer(s.cfg.KillWait)
+	defer limit.Stop()
+	for {
+		news := s.cfg.Board.Changed()
+		if s.ended(of) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit.C:
+			return nil
+		case <-news:
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(boardPause):
+		}
+	}
+}
+
+// ended reports that no container has a task that runs, as far as the board
+// knows. It only spares signals and waiting: a task that runs cannot be
+// deleted.
+func (s *Sweeper) ended(of *household) bool {
+	over := make(map[Container]bool)
+	for _, seen := range s.cfg.Board.Census().Seen {
+		for _, one := range seen {
+			if one.Witness == census.Runtime {
+				over[Container{one.Namespace, one.Container}] = one.Task == "stopped" || one.Task == "" && one.Note == ""
+			}
+		}
+	}
+	return !slices.ContainsFunc(of.containers, func(w Workload) bool { return !over[w.Container] })
+}
+
+// letGo releases leases at the revisions at which they were judged. All their
+// containers are deleted by now, so it is done even if ctx has ended. One that
+// somebody else let go meanwhile is fine.
+func (s *Sweeper) letGo(ctx context.Context, leases []*netdb.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
+	defer cancel()
+	var errs []error
+	for _, l := range leases {
+		if !l.State.Open() {
+			continue
+		}
+		_, err := s.cfg.Book.ReleaseAt(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "orphaned"}, l.ID, l.Rev, nil)
+		if err == nil {
+			continue
+		}
+		if now, gone := s.cfg.Book.Lease(l.ID); errors.Is(gone, netdb.ErrGone) || gone == nil && !now.State.Open() {
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
