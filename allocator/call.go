@@ -159,6 +159,10 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 			return nil
 		}
 		c.Log.Warn("address in use on the wire is not quarantined: the share is used up", "addr", s.Addr, "witness", s.Seen[0].Witness)
+	case errors.Is(err, netdb.ErrState):
+		// A pass gave it back to its owner between the choice and now. Whoever
+		// holds it, it is not this call's.
+		return nil
 	case err != nil:
 		return err
 	default:

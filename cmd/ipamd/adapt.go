@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -47,9 +47,50 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 	return result, err
 }
 
-// reconcile is refused until the reconciler tells what a pass did.
-func (p *program) reconcile(context.Context, bool, bool) (api.Report, error) {
-	return api.Report{}, fmt.Errorf("%w: the first pass is not done", allocator.ErrNotReady)
+// reconcile makes a pass and tells of it in the socket's words.
+func (p *program) reconcile(ctx context.Context, preview, confirm bool) (api.Report, error) {
+	r, err := p.reconciler.Pass(ctx, reconciler.Mode{Preview: preview, Confirm: confirm})
+	if err != nil {
+		return api.Report{}, err
+	}
+	return reportOf(r), nil
 }
 
-func (p *program) lastPass() *api.Report { return nil }
+func (p *program) lastPass() *api.Report {
+	if !p.counted.Load() {
+		return nil
+	}
+	last := p.reconciler.Last()
+	if last == nil {
+		return nil
+	}
+	r := reportOf(last)
+	return &r
+}
+
+func reportOf(r *reconciler.Report) api.Report {
+	out := api.Report{Started: r.Started, Took: r.Took, Preview: r.Preview, Complete: r.Complete,
+		Leases: r.Leases, Seen: r.Seen, Absent: r.Absent, Actions: []api.Action{}, Reports: findingsOf(r.Findings)}
+	for _, s := range r.Silent {
+		out.Silent = append(out.Silent, api.Silence{Witness: string(s.Witness), Reason: s.Reason, Since: s.Since})
+	}
+	for _, a := range r.Actions {
+		out.Actions = append(out.Actions, api.Action{Kind: a.Kind, Address: a.Addr.String(), LeaseID: a.LeaseID, Sandbox: a.Sandbox,
+			Reason: a.Reason, Result: a.Result, Error: a.Err})
+	}
+	if r.Held != nil {
+		out.Held = &api.Held{Releases: r.Held.Releases, Most: r.Held.Most, Reason: r.Held.Reason}
+	}
+	return out
+}
+
+func findingsOf(found []reconciler.Finding) []api.Finding {
+	out := make([]api.Finding, len(found))
+	for i, f := range found {
+		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend}
+		if f.Addr.IsValid() {
+			out[i].Address = f.Addr.String()
+		}
+	}
+	return out
+}

@@ -180,7 +180,9 @@ func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
 			t.Errorf("with a stopped container: %v", err)
 		}
-		if got := w.state("10.8.64.2"); got != api.Quarantined {
+		// A pass on the news has adopted it by now, or an allocation that came
+		// first has set it aside.
+		if got := w.state("10.8.64.2"); got != api.Quarantined && got != api.Bound {
 			t.Errorf("it is %s", got)
 		}
 		d.Delete(t, "default", "c1")
@@ -331,10 +333,10 @@ func TestC8FrozenContainerKeepsItsAddress(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d))
 		port := w.ns.Port("rt0", "10.8.64.2/24")
-		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("frozen", "10.8.64.2"), Netns: port.NS.Path()})
+		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("frozen", "192.0.2.1"), Netns: port.NS.Path()})
 		d.Pause(t, "default", "c1")
 		realtest.Eventually(t, wait, "the container to be seen frozen", func() bool {
-			for _, a := range w.whois("10.8.64.2").Witnesses {
+			for _, a := range w.whois("192.0.2.1").Witnesses {
 				if slices.ContainsFunc(a.Seen, func(s api.Sighting) bool { return s.Container == "c1" && s.Task == "paused" }) {
 					return true
 				}
@@ -345,15 +347,16 @@ func TestC8FrozenContainerKeepsItsAddress(t *testing.T) {
 	})
 }
 
-// notGiven allocates, and fails unless .2 is passed over and set aside.
+// notGiven allocates, and fails unless .2 is passed over and set aside: by the
+// allocation itself, or by a pass on the news if that came first.
 func notGiven(w *world) {
 	w.t.Helper()
 	r := w.give("a", "10.8.64.3")
-	if len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" || len(r.Skipped[0].Evidence) == 0 {
+	if len(r.Skipped) > 1 || len(r.Skipped) == 1 && r.Skipped[0].Address != "10.8.64.2" {
 		w.t.Errorf("skipped %+v", r.Skipped)
 	}
-	if got := w.state("10.8.64.2"); got != api.Quarantined {
-		w.t.Errorf("it is %s", got)
+	if who := w.whois("10.8.64.2"); who.State != api.Quarantined || len(who.Lease.Evidence) == 0 {
+		w.t.Errorf("whois says %+v", who)
 	}
 }
 
@@ -453,26 +456,33 @@ func TestC11BridgeNotReady(t *testing.T) {
 }
 
 // The row of a running container's address is lost while the daemon is away:
-// the incident. Nobody gets the address.
+// the incident. Its sandbox has its lease back before the first request is
+// answered, and nobody else gets the address (R1).
 func TestTheIncident(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), pool("10.8.64.0/29"))
 		l := w.give("a", "10.8.64.2").Leases[0]
 		port := w.ns.Port("rt0", "10.8.64.2/24")
-		d.Run(t, ctrdtest.Spec{ID: "a", Labels: labels("a", "10.8.64.2"), Netns: port.NS.Path()})
+		named := labels("a", "10.8.64.2")
+		named["ipamd.dev/lease-id"] = l.ID
+		d.Run(t, ctrdtest.Spec{ID: "a", Labels: named, Netns: port.NS.Path()})
 		if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: "a"}}, HostInterface: port.HostName}); err != nil {
 			t.Fatal(err)
 		}
 		w.stopDaemon()
 		w.edit(`DELETE FROM leases; DELETE FROM changes`)
 		w.start()
-		r := w.give("b", "10.8.64.3")
-		if len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" {
-			t.Errorf("skipped %+v", r.Skipped)
-		}
+		w.give("b", "10.8.64.3")
 		who := w.whois("10.8.64.2")
-		if who.State != api.Quarantined || !seenBy(w, "10.8.64.2", "runtime") || !seenBy(w, "10.8.64.2", "netns") {
+		if who.State != api.Bound || who.Owner != "a" || who.Lease.ID != l.ID || who.Lease.HostInterface != port.HostName ||
+			!seenBy(w, "10.8.64.2", "runtime") || !seenBy(w, "10.8.64.2", "netns") {
 			t.Errorf("whois says %+v", who)
+		}
+		if again := w.allocate("a"); !again.Existing || again.Leases[0].ID != l.ID {
+			t.Errorf("asked again, a gets %+v", again)
+		}
+		if len(w.findings()) != 0 {
+			t.Errorf("doctor says %v", w.findings())
 		}
 	})
 }
@@ -494,8 +504,8 @@ func TestNothingIsGivenBeforeTheFirstCensus(t *testing.T) {
 	if r, err := p.allocator.Allocate(ctx, ask); !errors.Is(err, allocator.ErrNotReady) {
 		t.Errorf("before the first census: %+v, %v", r, err)
 	}
-	if err := p.count(ctx); err != nil {
-		t.Fatal(err)
+	if !p.count(ctx) {
+		t.Fatal("the first census was not taken")
 	}
 	if _, err := p.allocator.Allocate(ctx, ask); err != nil {
 		t.Errorf("after it: %v", err)

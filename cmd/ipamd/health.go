@@ -47,30 +47,55 @@ func (p *program) bridgeStatus() api.BridgeStatus {
 	return api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
 }
 
-// releasingMax is how long a release may stay unconfirmed before doctor tells.
-const releasingMax = time.Hour
-
 func (p *program) doctor(ctx context.Context) []api.Finding {
 	info := p.book.Info()
 	leases, _ := p.book.Leases() // book first, census second
 	usage, _ := p.book.Usage()
 	// A failing Settle shows as silent witnesses in the census.
 	_ = p.bridge.Settle(ctx)
-	found := reconciler.Diagnose(reconciler.World{
+	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(), Identity: p.book.Identity(),
-		Census: p.board.Census(), Place: p.book.Place, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
-		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: releasingMax, Now: netdb.Now(),
-	})
-	out := make([]api.Finding, len(found))
-	for i, f := range found {
-		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend}
-		if f.Addr.IsValid() {
-			out[i].Address = f.Addr.String()
-		}
+		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
+		Blockers: p.blockers, Orphans: p.orphans(), ClockStep: p.clock.step(),
+		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
 	}
+	if last := p.reconciler.Last(); last != nil {
+		w.Held, w.HeldSince = last.Held, last.Started
+	}
+	out := findingsOf(reconciler.Diagnose(w))
 	for _, pool := range p.unnamed {
 		out = append(out, api.Finding{Kind: "pool_not_configured", Mend: mendUnnamed,
 			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
 	}
 	return out
+}
+
+func (p *program) blockers(l *netdb.Lease) []string {
+	var out []string
+	for _, b := range p.watchdog.Blockers(l) {
+		out = append(out, b.Detail)
+	}
+	return out
+}
+
+func (p *program) orphans() []reconciler.Orphan {
+	if p.sweeper == nil {
+		return nil
+	}
+	found, _ := p.sweeper.Orphans() // why it could not judge is in the log
+	out := make([]reconciler.Orphan, len(found))
+	for i, o := range found {
+		out[i] = reconciler.Orphan{Sandbox: o.Sandbox, Detail: o.Detail(), Since: o.Since}
+	}
+	return out
+}
+
+// A clock remembers how wall and boot clock stood to each other at the start.
+type clock struct{ start netdb.Stamp }
+
+// step is how far the wall clock was moved since, forward or back.
+func (c clock) step() time.Duration {
+	now := netdb.Now()
+	wall := now.Wall.Round(0).Sub(c.start.Wall.Round(0)) // without the monotonic reading
+	return wall - now.Since(c.start)
 }

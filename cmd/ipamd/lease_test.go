@@ -12,20 +12,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
-
-// confirm stands for the watchdog's confirmation, on the daemon's own book.
-func confirm(w *world, id string) {
-	w.t.Helper()
-	l, err := w.program.book.Lease(id)
-	if err == nil {
-		_, err = w.program.book.Confirm(ctx, netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), id, l.Rev, nil)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
 
 // bindAndRelease takes a lease to cooling.
 func bindAndRelease(w *world, l api.Lease) {
@@ -33,11 +20,10 @@ func bindAndRelease(w *world, l api.Lease) {
 	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
 		w.t.Fatal(err)
 	}
-	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{})
-	if err != nil || r.Lease.State != api.Releasing || len(r.Blockers) == 0 {
+	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "10s"})
+	if err != nil || r.Lease.State != api.Cooling {
 		w.t.Fatalf("release of a bound lease: %+v, %v", r, err)
 	}
-	confirm(w, l.ID)
 }
 
 // L2: the same request again gets the same lease, and no new revision.

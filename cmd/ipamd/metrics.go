@@ -11,6 +11,8 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
 // metrics is one daemon's registry. What is a count of the book is read from
@@ -29,6 +31,14 @@ type metrics struct {
 	requests        *prometheus.HistogramVec
 	commitSeconds   prometheus.Histogram
 	batchSize       prometheus.Histogram
+
+	releaseSeconds   prometheus.Histogram
+	reconcileSeconds prometheus.Histogram
+	incomplete       *prometheus.CounterVec
+	repairs          *prometheus.CounterVec
+	reaped           *prometheus.CounterVec
+	reapHeld         prometheus.Counter
+	lookups          *prometheus.CounterVec
 }
 
 // fine are buckets for what takes from 50 µs to 10 s.
@@ -58,9 +68,19 @@ func newMetrics() *metrics {
 			Help: "Time of a call on the socket; code is empty on success.", Buckets: fine}, []string{"verb", "code"}),
 		commitSeconds: histogram("book_commit_seconds", "Time of a commit of the book.", fine),
 		batchSize:     histogram("book_batch_size", "Requests that shared a commit.", prometheus.ExponentialBuckets(1, 2, 9)),
+
+		releaseSeconds: histogram("release_seconds", "Time from a release to the confirmed removal.",
+			prometheus.ExponentialBucketsRange(1e-3, 3600, 18)),
+		reconcileSeconds: histogram("reconcile_seconds", "Time of a pass.", fine),
+		incomplete:       counters("reconcile_incomplete_total", "Passes that a witness could not answer; they let nothing go.", "witness"),
+		repairs:          counters("repairs_total", "Steps of passes that made book, wire and runtime agree.", "kind"),
+		reaped:           counters("reaped_total", "Leases that passes let go, because their workload was gone without a word.", "reason"),
+		reapHeld:         counter("reap_held_total", "Passes that a brake kept from letting leases go."),
+		lookups:          counters("owner_lookups_total", "Questions to the owner about one sandbox.", "result"),
 	}
 	m.registry.MustRegister(m.allocateSeconds, m.allocations, m.earlyReuse, m.unprobed, m.conflicts, m.quarantined,
 		m.releases, m.changes, m.requests, m.commitSeconds, m.batchSize,
+		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -111,6 +131,40 @@ func (m *metrics) allocated(r *allocator.Result, err error, took time.Duration) 
 	}
 }
 
+func (m *metrics) confirmed(_ *netdb.Lease, took time.Duration) {
+	m.releaseSeconds.Observe(took.Seconds())
+}
+
+func (m *metrics) lookup(v watchdog.Verdict) {
+	result := "unknown"
+	switch v {
+	case watchdog.Valid:
+		result = "valid"
+	case watchdog.Gone:
+		result = "gone"
+	}
+	m.lookups.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) pass(r *reconciler.Report) {
+	m.reconcileSeconds.Observe(r.Took.Seconds())
+	for _, s := range r.Silent {
+		m.incomplete.WithLabelValues(string(s.Witness)).Inc()
+	}
+	if r.Held != nil {
+		m.reapHeld.Inc()
+	}
+	for _, a := range r.Actions {
+		switch {
+		case a.Result != reconciler.Done:
+		case a.Kind == reconciler.Reap, a.Kind == reconciler.Expire:
+			m.reaped.WithLabelValues(a.Kind).Inc()
+		default:
+			m.repairs.WithLabelValues(a.Kind).Inc()
+		}
+	}
+}
+
 // follow adds what is read from the daemon at each scrape.
 func (m *metrics) follow(p *program) error { return m.registry.Register(scrape{p}) }
 
@@ -129,10 +183,12 @@ var (
 	descUnreadable = describe("unreadable_rows", "Rows of the book that cannot be read.")
 	descRevision   = describe("revision", "The last committed revision.")
 	descPorts      = describe("bridge_ports", "Ports of the bridge.")
+	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
+	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, let go or not yet.")
 )
 
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descReady, descSilent, descUnreadable, descRevision, descPorts} {
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descReady, descSilent, descUnreadable, descRevision, descPorts, descBlocked, descAbsent} {
 		ch <- d
 	}
 }
@@ -164,4 +220,12 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	gauge(descUnreadable, float64(len(s.book.Info().Unreadable)))
 	gauge(descRevision, float64(rev))
 	gauge(descPorts, float64(s.bridge.Status().Ports))
+	for blocker, n := range s.watchdog.Blocked() {
+		gauge(descBlocked, float64(n), blocker)
+	}
+	absent := 0
+	if last := s.reconciler.Last(); last != nil {
+		absent = last.Absent
+	}
+	gauge(descAbsent, float64(absent))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
+	"github.com/ipamd/ipamd/watchdog/owner"
 )
 
 // A program is a daemon that is not running yet: its parts are opened in
@@ -33,6 +34,7 @@ type program struct {
 	log     *slog.Logger
 	version api.VersionReply
 	started time.Time
+	clock   clock
 	netns   string // of the bridge; "" is the process's own. Tests set it.
 
 	socketMode fs.FileMode
@@ -45,6 +47,8 @@ type program struct {
 	bridge     *bridge.Bridge
 	runtime    *ctrd.Witness // nil when there is none
 	allocator  *allocator.Allocator
+	owner      *owner.Client     // nil when there is none
+	sweeper    *watchdog.Sweeper // nil without an owner
 	watchdog   *watchdog.Watchdog
 	reconciler *reconciler.Reconciler
 	server     *server.Server
@@ -56,7 +60,7 @@ type program struct {
 
 func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
-	return &program{cfg: cfg, log: log, version: version, started: time.Now()}
+	return &program{cfg: cfg, log: log, version: version, started: time.Now(), clock: clock{netdb.Now()}}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
@@ -70,7 +74,7 @@ func (p *program) open(ctx context.Context) (err error) {
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		p.socketAccess, p.openBook, p.openBridge, p.openRuntime, p.openAllocator, p.openReconciler, p.openServer,
+		p.socketAccess, p.openBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog, p.openAllocator, p.openReconciler, p.openServer,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -160,7 +164,7 @@ func (p *program) openRuntime(context.Context) (err error) {
 	}
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
-		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel,
+		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
 		Board: p.board, Log: p.log,
 	})
 	if err != nil {
@@ -170,19 +174,44 @@ func (p *program) openRuntime(context.Context) (err error) {
 	return nil
 }
 
-func (p *program) openAllocator(context.Context) (err error) {
-	c := p.cfg
-	wd := watchdog.Config{
-		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
-		ReleasingMax: c.Watchdog.ReleasingMax.Duration, Timeout: c.Watchdog.Timeout.Duration, Parallel: c.Watchdog.Parallel,
-		Strangers: allocator.Strangers, Now: netdb.Now, Log: p.log,
+// openOwner asks for nothing yet: the runtime that answers may not be up.
+func (p *program) openOwner(context.Context) (err error) {
+	c := p.cfg.Owner
+	if c.Socket == "" {
+		return nil
 	}
-	if p.runtime != nil {
-		wd.Runtime = p.runtime
-	}
-	if p.watchdog, err = watchdog.New(wd); err != nil {
+	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, Timeout: c.Timeout.Duration, OnLookup: p.metrics.lookup}); err != nil {
 		return err
 	}
+	p.onClose(p.owner.Close)
+	w := p.cfg.Watchdog
+	p.sweeper, err = watchdog.NewSweeper(watchdog.SweepConfig{
+		Owner: p.owner, Runtime: p.runtime, Book: p.book, Board: p.board,
+		Every: c.Every.Duration, Grace: c.Grace.Duration, Parallel: w.Parallel,
+		Remove: w.RemoveOrphans, KillWait: w.KillWait.Duration, Timeout: w.Timeout.Duration, Now: netdb.Now, Log: p.log,
+	})
+	return err
+}
+
+func (p *program) openWatchdog(context.Context) (err error) {
+	c := p.cfg.Watchdog
+	cfg := watchdog.Config{
+		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
+		ReleasingMax: c.ReleasingMax.Duration, Timeout: c.Timeout.Duration, Parallel: c.Parallel,
+		Strangers: allocator.Strangers, Now: netdb.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
+	}
+	if p.runtime != nil {
+		cfg.Runtime = p.runtime
+	}
+	if p.owner != nil {
+		cfg.Owner = p.owner
+	}
+	p.watchdog, err = watchdog.New(cfg)
+	return err
+}
+
+func (p *program) openAllocator(context.Context) (err error) {
+	c := p.cfg
 	p.allocator, err = allocator.New(allocator.Config{
 		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.gate,
 		Pool: c.Pools[0].Name, Policy: c.Allocation.policy(), BindWithin: c.Allocation.BindWithin.Duration,
@@ -200,7 +229,7 @@ func (p *program) openReconciler(context.Context) (err error) {
 		Refresh: p.refresh, Settle: p.bridge.Settle, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
-		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log,
+		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log, OnPass: p.metrics.pass,
 	})
 	return err
 }
@@ -243,18 +272,24 @@ func (p *program) openServer(context.Context) (err error) {
 	return nil
 }
 
-// run serves, takes the first census, and runs the loops until ctx ends or
-// one of them cannot go on.
+// run serves, takes the first census, makes the first pass, and runs the loops
+// until ctx ends or one of them cannot go on.
 func (p *program) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	loops := []func(context.Context) error{
 		func(ctx context.Context) error { return p.server.Serve(ctx, p.listener) },
 		p.bridge.Run,
 		func(ctx context.Context) error {
-			if err := p.count(ctx); err != nil {
-				return err
+			if !p.count(ctx) {
+				return nil
 			}
-			g.Go(func() error { return p.allocator.Run(ctx) })
+			later := []func(context.Context) error{p.allocator.Run, p.watchdog.Run}
+			if p.sweeper != nil {
+				later = append(later, p.sweeper.Run)
+			}
+			for _, loop := range later {
+				g.Go(func() error { return loop(ctx) })
+			}
 			return p.reconciler.Run(ctx)
 		},
 	}
@@ -267,24 +302,28 @@ func (p *program) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// count takes the first census: every witness is asked once before the first
-// address is given. One that cannot answer is silent from then on, which
-// refuses what needs it; it does not keep the daemon from starting.
-func (p *program) count(ctx context.Context) error {
-	if err := p.bridge.Refresh(ctx); err != nil && ctx.Err() == nil {
-		p.log.Warn("first census: the kernel", "err", err)
+// count takes the first census and makes the first pass on it, before the
+// first address is given: every witness is asked once, and what lives without
+// a lease gets its lease back. A witness that cannot answer is silent from
+// then on, which refuses what needs it; it does not keep the daemon from
+// starting. It reports whether ctx lasted so long.
+func (p *program) count(ctx context.Context) bool {
+	if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
+		p.log.Warn("first census", "err", err)
 	}
-	if p.runtime != nil {
-		if err := p.runtime.Refresh(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("first census: the runtime", "err", err)
-		}
-	}
+	report, err := p.reconciler.Pass(ctx, reconciler.Mode{})
 	if ctx.Err() != nil {
-		return nil
+		return false
+	}
+	if err != nil {
+		p.log.Error("first pass", "err", err)
 	}
 	p.counted.Store(true)
-	c := p.board.Census()
-	p.log.Info("ready to allocate", "socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name,
-		"seen", len(c.Seen), "silent", len(c.Silent), "took", time.Since(p.started).Round(time.Millisecond))
-	return nil
+	seen, actions := 0, 0
+	if report != nil {
+		seen, actions = report.Seen, len(report.Actions)
+	}
+	p.log.Info("ready to allocate", "socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions,
+		"silent", len(p.board.Silent()), "took", time.Since(p.started).Round(time.Millisecond))
+	return true
 }
