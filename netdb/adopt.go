@@ -58,8 +58,8 @@ func (b *Book) Adopt(ctx context.Context, who Who, a Adoption) (*Lease, error) {
 }
 
 // prepareAdoption checks an adoption and completes it from the last change of
-// its lease id, which comes back when it is the same lease's.
-func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (past *Change, err error) {
+// its lease id, which comes back when it is about the same workload.
+func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (*Change, error) {
 	if err := checkName("sandbox", a.Sandbox); err != nil {
 		return nil, err
 	}
@@ -79,16 +79,17 @@ func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (past *Change, 
 	if id, err := uuid.Parse(a.ID); err != nil || id.String() != a.ID {
 		a.ID = ""
 	}
-	if a.ID != "" {
-		if past, err = b.lastOf(ctx, a.ID); err != nil {
-			return nil, err
-		}
-	}
-	if past != nil && !a.continues(past) {
+	past, newest, err := b.lastOf(ctx, a.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case past != nil && !a.continues(past):
 		a.ID, past = "", nil
-	}
-	if past != nil {
+	case past != nil:
 		a.UID = past.UID
+		if !newest {
+			a.ID = "" // another lease has had the address since
+		}
 	}
 	if a.UID == "" {
 		a.UID = a.Sandbox

@@ -156,6 +156,17 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			}
 			return b, adoption(c.Addr, c.Rev, c.ID)
 		}, false, "a-1", "eth7"},
+		"set aside, and the address was another's since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+			q := setAside(t, b)
+			other := adoption(q.Addr, q.Rev, "")
+			other.Sandbox = "b"
+			o, err := b.Adopt(ctx, reconciler, other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o = Cool(t, b, o)
+			return b, adoption(q.Addr, o.Rev, q.ID)
+		}, false, "a-1", "eth7"},
 		"the id of a lease that stands elsewhere": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
 			l := reserveAs(t, b, "a", "eth0")
 			return b, adoption(l.Addr.Next(), 0, l.ID)

@@ -35,7 +35,12 @@ const (
 // returns what is broken. It holds up changes while it runs.
 func (b *Book) Check(ctx context.Context) (found []Violation, err error) {
 	if b.opts.ReadOnly {
-		return b.check(ctx)
+		select {
+		case <-b.closing:
+			return nil, ErrClosed
+		default:
+			return b.check(ctx)
+		}
 	}
 	err = b.update(ctx, func(*tx) error {
 		found, err = b.check(ctx)

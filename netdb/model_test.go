@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -22,6 +25,12 @@ type entry struct {
 	state       netdb.State
 	rev         int64
 	since       time.Duration
+}
+
+// tenure is what a lease id was given for.
+type tenure struct {
+	addr    netip.Addr
+	sandbox string
 }
 
 // TestL17RandomOperationsAgainstAMap does random things to a small pool and to
@@ -62,6 +71,8 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		}
 		model := make(map[netip.Addr]*entry)
 		ended := make(map[string]bool)
+		known := make(map[string]tenure)    // every lease id there ever was
+		last := make(map[netip.Addr]string) // an address's last lease id
 		steps := 0
 
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
@@ -132,6 +143,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, clock.Boottime}
+					known[l.ID], last[l.Addr] = tenure{l.Addr, s}, l.ID
 				}
 			},
 			"bind": func(t *rapid.T) {
@@ -171,6 +183,62 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if b.Rev() != rev {
 						t.Fatal("a late release changed something")
 					}
+				}
+			},
+			"release as seen": func(t *rapid.T) {
+				_, e := some(t, open1...)
+				if _, err := b.ReleaseAt(ctx, reconciler, e.id, e.rev-1, nil); !errors.Is(err, netdb.ErrStale) {
+					t.Fatal(err)
+				}
+				l, err := b.ReleaseAt(ctx, reconciler, e.id, e.rev, nil)
+				move(l, err, e, netdb.Releasing)
+			},
+			"set aside": func(t *rapid.T) {
+				_, e := some(t, netdb.Releasing)
+				l, err := b.SetAside(ctx, watchdog, e.id, e.rev, evidence)
+				move(l, err, e, netdb.Quarantined)
+			},
+			"adopt": func(t *rapid.T) {
+				a := netip.AddrFrom4([4]byte{10, 8, 64, byte(rapid.IntRange(2, 6).Draw(t, "last"))})
+				e, s := model[a], name.Draw(t, "sandbox")
+				ids := append([]string{"", uuid.NewString()}, slices.Sorted(maps.Keys(known))...)
+				ad := adoption(a, 0, rapid.SampledFrom(ids).Draw(t, "label"))
+				ad.Sandbox, ad.Interface = s, "eth0"
+				if e != nil {
+					ad.Rev = e.rev
+				}
+				var had *entry
+				kept := ad.ID != "" && !ended[ad.ID]
+				for at, other := range model {
+					if other.sandbox == s && other.state.Open() {
+						had = other
+					}
+					kept = kept && (other.id != ad.ID || at == a && other.sandbox == s && other.state == netdb.Quarantined)
+				}
+				if k, ok := known[ad.ID]; ok {
+					kept = kept && k == tenure{a, s} && last[a] == ad.ID
+				}
+				l, err := b.Adopt(ctx, reconciler, ad)
+				var owned *netdb.OwnedError
+				switch {
+				case e != nil && e.state != netdb.Cooling && e.state != netdb.Quarantined:
+					if !errors.Is(err, netdb.ErrState) {
+						t.Fatal(l, err)
+					}
+				case had != nil:
+					if !errors.As(err, &owned) || owned.Lease.ID != had.id {
+						t.Fatal(l, err)
+					}
+				case err != nil:
+					t.Fatal(err)
+				case (l.ID == ad.ID) != kept:
+					t.Fatalf("adopted %+v by the label %q; kept should be %v", l, ad.ID, kept)
+				default:
+					if e != nil && e.id != l.ID {
+						ended[e.id] = true
+					}
+					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, clock.Boottime}
+					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
 			},
 			"expire": func(t *rapid.T) {
@@ -216,6 +284,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, clock.Boottime}
+					known[l.ID], last[a] = tenure{a, ""}, l.ID
 				default:
 					if !errors.Is(err, netdb.ErrState) {
 						t.Fatal(l, err)

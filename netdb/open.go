@@ -97,7 +97,7 @@ func (b *Book) open() (err error) {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
 	if b.conn, err = b.writerDB.Conn(ctx); err != nil {
-		return fmt.Errorf("open %s: %w", b.path, b.classify("connect", err))
+		return b.refuse(b.classify("connect", err))
 	}
 	if b.readers, err = sql.Open("sqlite", b.dsn("ro", true)); err != nil {
 		return fmt.Errorf("open %s: %w", b.path, err)

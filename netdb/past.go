@@ -7,60 +7,61 @@ import (
 	"github.com/google/uuid"
 )
 
-// A memory knows the revision of the last change of every lease id in the
-// history. The table has no index over all its lease ids, which every commit
-// would pay for and a repair alone would read; so the first one who asks
+// A memory knows the revision of the last change of every lease id, and of
+// every address, in the history. The table has no index over all its lease ids, which every commit
+// would pay for and only a repair, or a wrong id, would read; so the first one who asks
 // scans, and the next ones read on from there.
 type memory struct {
 	mu   sync.Mutex
 	upTo int64
-	last map[uuid.UUID]int64
+	ids  map[uuid.UUID]int64
+	at   map[string]int64
 }
 
 // forget gives the memory back, and with it what was pruned from the history.
 func (m *memory) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.upTo, m.last = 0, nil
+	m.upTo, m.ids, m.at = 0, nil, nil
 }
 
-// lastOf returns the last change of a lease id, nil when the history has none.
-func (b *Book) lastOf(ctx context.Context, id string) (*Change, error) {
+// lastOf returns the last change of a lease id, nil when the history has none,
+// and whether it is the last one of its address, too.
+func (b *Book) lastOf(ctx context.Context, id string) (past *Change, newest bool, err error) {
 	of, err := uuid.Parse(id)
-	if err != nil {
-		return nil, nil
+	if err != nil || of.String() != id {
+		return nil, false, nil
 	}
-	rev, err := b.lastRev(ctx, of)
-	if err != nil || rev == 0 {
-		return nil, b.classify("read the history", err)
-	}
-	var out *Change
-	err = each(ctx, b.readers, `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
-		c, err := scanChange(s)
-		out = &c
-		return err
-	}, rev)
-	return out, b.classify("read the history", err)
-}
-
-func (b *Book) lastRev(ctx context.Context, id uuid.UUID) (int64, error) {
 	m := &b.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.last == nil {
-		m.last = make(map[uuid.UUID]int64)
+	if err := m.readOn(ctx, b.readers); err != nil {
+		return nil, false, b.classify("read the history", err)
 	}
-	err := each(ctx, b.readers, `SELECT rev, lease_id FROM changes WHERE rev > ?1 ORDER BY rev`, func(s scanner) error {
-		var rev int64
-		var text string
-		if err := s.Scan(&rev, &text); err != nil {
-			return err
-		}
-		if of, err := uuid.Parse(text); err == nil { // a pool's change names no lease
-			m.last[of] = rev
-		}
-		m.upTo = rev
-		return nil
-	}, m.upTo)
-	return m.last[id], err
+	err = each(ctx, b.readers, `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
+		c, err := scanChange(s)
+		past, newest = &c, m.at[c.Addr.String()] == c.Rev
+		return err
+	}, m.ids[of])
+	return past, newest, b.classify("read the history", err)
+}
+
+// readOn reads what came since the last time.
+func (m *memory) readOn(ctx context.Context, q querier) error {
+	if m.ids == nil {
+		m.ids, m.at = make(map[uuid.UUID]int64), make(map[string]int64)
+	}
+	return each(ctx, q, `SELECT rev, lease_id, ip FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,
+		func(s scanner) error {
+			var rev int64
+			var text, ip string
+			if err := s.Scan(&rev, &text, &ip); err != nil {
+				return err
+			}
+			if id, err := uuid.Parse(text); err == nil {
+				m.ids[id] = rev
+			}
+			m.at[ip], m.upTo = rev, rev
+			return nil
+		}, m.upTo)
 }

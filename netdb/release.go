@@ -26,13 +26,21 @@ func (b *Book) Lease(id string) (*Lease, error) {
 }
 
 // ended returns the last change of a lease that has no row any more, with
-// [ErrGone]; or [ErrNotFound].
+// [ErrGone]; or [ErrNotFound]. A lease that was set aside, and whose address a
+// workload of another lease was then found on, ended without saying so.
 func (b *Book) ended(ctx context.Context, id string) (Change, error) {
 	c, err := scanChange(b.readers.QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
 		WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return c, fmt.Errorf("lease %s: %w", id, ErrNotFound)
+		past, newest, err := b.lastOf(ctx, id)
+		if err != nil {
+			return c, err
+		}
+		if past == nil || newest {
+			return c, fmt.Errorf("lease %s: %w", id, ErrNotFound)
+		}
+		c = *past
 	case err != nil:
 		return c, b.classify("look up lease "+id, err)
 	}

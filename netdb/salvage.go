@@ -38,7 +38,8 @@ const salvageDeadline = time.Minute
 // Salvage reads what it can of the broken book at path, its log included. It
 // works on a copy in the folder for temporary files, so that not a byte of the
 // original changes. What cannot be read is told, not fatal: the error is about
-// a file that cannot be copied.
+// a file that cannot be copied. Around a broken page the rest is found; behind
+// a lost schema nothing is.
 //
 // Nothing of it may be written into another book as if it were true. An
 // address that no workload claims is quarantined there by an operator, and

@@ -1,0 +1,209 @@
+package netdb_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// noon names what is moved aside in these tests.
+var noon = time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))
+
+// write makes files in a folder, whose text is their name.
+func write(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if err := os.WriteFile(filepath.Join(dir, n), []byte(n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Whatever lies there is moved as a whole, and nothing is overwritten.
+func TestMoveAside(t *testing.T) {
+	const b = "book.db.broken-20261121T120000Z"
+	for name, tt := range map[string]struct {
+		there []string
+		to    string
+		moved map[string]string // new name to old
+	}{
+		"a book":             {[]string{"book.db"}, b, map[string]string{b: "book.db"}},
+		"a book and its log": {[]string{"book.db", "book.db-wal", "book.db-shm"}, b, map[string]string{b: "book.db", b + "-wal": "book.db-wal", b + "-shm": "book.db-shm"}},
+		"a name that is taken": {[]string{"book.db", b}, b + "-2",
+			map[string]string{b + "-2": "book.db", b: b}},
+		"names of which a part is taken": {[]string{"book.db", "book.db-wal", b + "-shm", b + "-2-wal"}, b + "-3",
+			map[string]string{b + "-3": "book.db", b + "-3-wal": "book.db-wal", b + "-shm": b + "-shm", b + "-2-wal": b + "-2-wal"}},
+		"what a crash left of it": {[]string{"book.db-wal", "book.db-shm", b}, b + "-2",
+			map[string]string{b: b, b + "-2-wal": "book.db-wal", b + "-2-shm": "book.db-shm"}},
+		"what is not its own": {[]string{"book.db", "book.db.lock", "book.db2", "other"}, b,
+			map[string]string{b: "book.db", "book.db2": "book.db2", "other": "other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, tt.there...)
+			to, err := netdb.MoveAside(filepath.Join(dir, "book.db"), noon)
+			if err != nil || to != filepath.Join(dir, tt.to) {
+				t.Fatalf("moved to %s, %v, want %s", to, err, tt.to)
+			}
+			left := slices.DeleteFunc(files(t, dir), func(n string) bool { return n == "book.db.lock" })
+			if len(left) != len(tt.moved) {
+				t.Errorf("there are %v, want %v", left, tt.moved)
+			}
+			for now, was := range tt.moved {
+				if text, err := os.ReadFile(filepath.Join(dir, now)); err != nil || string(text) != was {
+					t.Errorf("%s was %s, %v; want %s", now, text, err, was)
+				}
+			}
+		})
+	}
+}
+
+// What may not be moved stays, and the answer says why.
+func TestMoveAsideRefuses(t *testing.T) {
+	dir := t.TempDir()
+	at := func(n string) string { return filepath.Join(dir, n) }
+	_, err := netdb.MoveAside(at("none.db"), noon)
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "there is no book") || len(files(t, dir)) > 0 {
+		t.Errorf("no book: %v, and there are %v", err, files(t, dir))
+	}
+	b := OpenAt(t, at("open.db"), Options())
+	_, err = netdb.MoveAside(at("open.db"), noon)
+	if !errors.Is(err, netdb.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("a book that is open: %v", err)
+	}
+	Close(t, b)
+	if err := errors.Join(os.Symlink(at("open.db"), at("link.db")), os.Mkdir(at("folder.db"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, dir)
+	for _, n := range []string{"link.db", "folder.db"} {
+		_, err := netdb.MoveAside(at(n), noon)
+		if err == nil || !strings.Contains(err.Error(), at(n)+" is no regular file") {
+			t.Errorf("%s: %v", n, err)
+		}
+	}
+	if after := files(t, dir); !slices.Equal(after, before) {
+		t.Errorf("there are %v, there were %v", after, before)
+	}
+}
+
+// L13: a broken book is refused by a sentence that names the next commands;
+// behind MoveAside a new one opens, under a new epoch.
+func TestL13TheNextCommandWorks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	epoch := b.Epoch()
+	Close(t, b)
+	if err := os.WriteFile(path, []byte(strings.Repeat("gone ", 4096)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := netdb.Open(path, Options())
+	wantErr(t, err, netdb.ErrNotABook)
+	wantNextCommands(t, err, path)
+	to, err := netdb.MoveAside(path, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = OpenAt(t, path, Options())
+	if leases, _ := b.Leases(); b.Epoch() == epoch || len(leases) > 0 || len(b.Pools()) > 0 {
+		t.Errorf("the new book has epoch %s, %d leases", b.Epoch(), len(leases))
+	}
+	if text, err := os.ReadFile(to); err != nil || len(text) != 5*4096 {
+		t.Errorf("the old one has %d bytes, %v", len(text), err)
+	}
+}
+
+// L13: a log without its book was acknowledged, and SQLite would delete it.
+func TestL13ALogWithoutItsBookIsRefused(t *testing.T) {
+	for name, book := range map[string]func(path string) error{
+		"the book is gone":     func(string) error { return nil },
+		"the book was emptied": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "book.db")
+			write(t, dir, "book.db-wal")
+			if err := book(path); err != nil {
+				t.Fatal(err)
+			}
+			before := files(t, dir)
+			for _, readOnly := range []bool{false, true} {
+				opts := Options()
+				opts.ReadOnly = readOnly
+				_, err := netdb.Open(path, opts)
+				wantErr(t, err, netdb.ErrDamaged)
+				wantNextCommands(t, err, path)
+			}
+			if text, err := os.ReadFile(path + "-wal"); err != nil || string(text) != "book.db-wal" || !slices.Equal(files(t, dir), before) {
+				t.Errorf("the log is %q, %v, beside %v", text, err, files(t, dir))
+			}
+			if _, err := netdb.MoveAside(path, noon); err != nil {
+				t.Fatal(err)
+			}
+			OpenAt(t, path, Options())
+		})
+	}
+}
+
+func wantNextCommands(t *testing.T, err error, path string) {
+	t.Helper()
+	for _, words := range []string{"open " + path, `"ipamd check ` + path + `"`, `"ipamd rebuild"`} {
+		if err == nil || strings.Count(err.Error(), words) != 1 {
+			t.Errorf("%v does not say %s, once", err, words)
+		}
+	}
+}
+
+// L13: bytes are flipped in each page, at its begin, in its middle and at its
+// end. Either the refusal names the file and the next commands and leaves
+// every byte as it is, or no lease is missing without a word.
+func TestL13FlippedBytes(t *testing.T) {
+	whole, leases := busyBook(t, t.TempDir())
+	const page = 4096
+	opened, refused := 0, 0
+	for at := 0; at < len(whole); at += page {
+		for _, in := range []int{0, page/2 - 16, page - 32} {
+			flipped := slices.Clone(whole)
+			for i := range 32 {
+				flipped[at+in+i] ^= 0xff
+			}
+			path := filepath.Join(t.TempDir(), "book.db")
+			if err := os.WriteFile(path, flipped, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			b, err := netdb.Open(path, Options())
+			if err != nil {
+				refused++
+				if !errors.Is(err, netdb.ErrDamaged) && !errors.Is(err, netdb.ErrNotABook) {
+					t.Errorf("byte %d: %v", at+in, err)
+				}
+				wantNextCommands(t, err, path)
+				if after, _ := os.ReadFile(path); !slices.Equal(after, flipped) {
+					t.Errorf("byte %d: the refusal changed the file", at+in)
+				}
+				continue
+			}
+			opened++
+			if now, _ := b.Leases(); len(now)+len(b.Info().Unreadable) < len(leases) {
+				t.Errorf("byte %d: of %d leases %d came back, %d are reported", at+in, len(leases), len(now), len(b.Info().Unreadable))
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Logf("of %d books %d were refused", opened+refused, refused)
+	if opened == 0 || refused == 0 {
+		t.Errorf("%d opened, %d refused: that tests one of the two only", opened, refused)
+	}
+}

@@ -1,0 +1,219 @@
+package netdb_test
+
+import (
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// busyBook returns the bytes of a closed book of many pages, and its leases:
+// some of each state.
+func busyBook(t *testing.T, dir string) ([]byte, []*netdb.Lease) {
+	t.Helper()
+	path := filepath.Join(dir, "book.db")
+	opts := Options()
+	opts.RunnerUID, opts.MachineID, opts.QuarantineShare = "r1", "m1", 1
+	b := OpenAt(t, path, opts)
+	p := Pool(t, b, "default", "10.8.64.0/24")
+	for i := range 60 {
+		l, err := TryReserve(b, p, fmt.Sprint("s", i), Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			l = Cool(t, b, l)
+		} else if i%5 == 0 {
+			if l, err = b.Release(ctx, client, l.ID, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%15 == 0 {
+			if _, err := b.Quarantine(ctx, operator, l.Addr, evidence); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	leases, _ := b.Leases()
+	Close(t, b)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return whole, leases
+}
+
+// missing returns the addresses of leases that were not salvaged as they were.
+func missing(s netdb.Salvaged, leases []*netdb.Lease) (out []string) {
+	for _, l := range leases {
+		if !slices.ContainsFunc(s.Leases, func(f *netdb.Lease) bool {
+			return f.Addr == l.Addr && f.State == l.State && f.ID == l.ID && f.Sandbox == l.Sandbox && f.Rev == l.Rev
+		}) {
+			out = append(out, l.Addr.String())
+		}
+	}
+	return out
+}
+
+// What is left of a book that was moved aside with its log: all of a whole
+// one, and as much as can be read of a broken one. Nothing is changed.
+func TestL13Salvage(t *testing.T) {
+	whole, leases := busyBook(t, t.TempDir())
+	zero := func(b []byte, from, n int) []byte {
+		b = slices.Clone(b)
+		clear(b[from : from+n])
+		return b
+	}
+	for name, tt := range map[string]struct {
+		file     []byte
+		owner    string
+		least    int // leases that come back as they were
+		problems bool
+	}{
+		"whole":                      {whole, "r1", len(leases), false},
+		"the header is destroyed":    {zero(whole, 0, 100), "r1", len(leases), true},
+		"the first page is zero":     {zero(whole, 0, 4096), "", 0, true},
+		"cut in half":                {whole[:len(whole)/2/4096*4096], "", 0, true},
+		"empty":                      {nil, "", 0, true},
+		"a text":                     {[]byte("dear diary"), "", 0, true},
+		"a text of more than a page": {slices.Repeat([]byte("dear diary "), 1000), "", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "book.db.broken")
+			if err := os.WriteFile(path, tt.file, 0o400); err != nil {
+				t.Fatal(err)
+			}
+			s, err := netdb.Salvage(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lost := missing(s, leases); s.RunnerUID != tt.owner || len(leases)-len(lost) < tt.least || len(s.Problems) > 0 != tt.problems {
+				t.Errorf("%q's book, without %v, problems %q", s.RunnerUID, lost, s.Problems)
+			}
+			if tt.owner != "" && (s.MachineID != "m1" || s.Epoch == "") {
+				t.Errorf("it was %+v", s)
+			}
+			if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, tt.file) || len(files(t, dir)) != 1 {
+				t.Errorf("it was changed (%v), and there are %v", err, files(t, dir))
+			}
+		})
+	}
+	_, err := netdb.Salvage(filepath.Join(t.TempDir(), "none"))
+	wantErr(t, err, fs.ErrNotExist)
+}
+
+// One page at a time is destroyed: every lease comes back, from its own row or
+// from the history. Where the page told which tables there are, nothing does,
+// and that is said.
+func TestL13SalvageAroundABrokenPage(t *testing.T) {
+	whole, leases := busyBook(t, t.TempDir())
+	read, lost := 0, 0
+	for at := 4096; at < len(whole); at += 4096 {
+		broken := slices.Clone(whole)
+		clear(broken[at : at+4096])
+		path := filepath.Join(t.TempDir(), "book.db")
+		if err := os.WriteFile(path, broken, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := netdb.Salvage(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch gone := missing(s, leases); {
+		case len(gone) == 0:
+			read++
+		case len(s.Leases) == 0 && len(s.Problems) > 0:
+			lost++
+		default:
+			t.Errorf("page %d: lost %v; problems %q", at/4096+1, gone, s.Problems)
+		}
+	}
+	t.Logf("of %d broken books %d were read whole", read+lost, read)
+	if read < 5*lost {
+		t.Errorf("%d pages took everything with them, %d nothing", lost, read)
+	}
+}
+
+// The newest changes are in the log, when the daemon was killed.
+func TestSalvageReadsTheLog(t *testing.T) {
+	path, copied := filepath.Join(t.TempDir(), "book.db"), filepath.Join(t.TempDir(), "book.db.broken")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := Cool(t, b, Reserve(t, b, "a"))
+	for _, part := range []string{"", "-wal"} {
+		text, err := os.ReadFile(path + part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(copied+part, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := netdb.Salvage(copied)
+	if err != nil || len(missing(s, []*netdb.Lease{l})) > 0 || len(s.Problems) > 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+// Rows that cannot be read are told, with the addresses that they name.
+func TestSalvageNamesUnreadableRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	a, other := Reserve(t, b, "a"), Reserve(t, b, "b")
+	Close(t, b)
+	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; DELETE FROM changes;
+		UPDATE leases SET state = 'dreaming' WHERE ip = '%s'`, a.Addr))
+	s, err := netdb.Salvage(path)
+	if err != nil || !slices.Equal(s.Named, []netip.Addr{a.Addr}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
+		len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "dreaming") {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+// How a new book rests what the old one had cooling, by the moves that an
+// operator may make: the whole cooldown begins again.
+func TestARebuiltBookRestsWhatCooled(t *testing.T) {
+	dir, c := t.TempDir(), NewClock()
+	opts := Options()
+	opts.Now = c.Now
+	path := filepath.Join(dir, "book.db")
+	b := OpenAt(t, path, opts)
+	Pool(t, b, "default", "10.8.64.0/30")
+	cools := Cool(t, b, Reserve(t, b, "a"))
+	Close(t, b)
+	to, err := netdb.MoveAside(path, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := netdb.Salvage(to)
+	if err != nil || len(s.Leases) != 1 || s.Leases[0].State != netdb.Cooling {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	b = OpenAt(t, path, opts)
+	p := Pool(t, b, "default", "10.8.64.0/30")
+	if _, err := b.Quarantine(ctx, operator, s.Leases[0].Addr, evidence); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Clear(ctx, operator, s.Leases[0].Addr); err != nil {
+		t.Fatal(err)
+	}
+	strict := Policy
+	strict.Strict = true
+	c.Pass(Policy.Cooldown - time.Second)
+	_, err = TryReserve(b, p, "b", strict)
+	wantErr(t, err, netdb.ErrExhausted)
+	c.Pass(time.Second)
+	if l, err := TryReserve(b, p, "b", strict); err != nil || l.Addr != cools.Addr {
+		t.Fatal(l, err)
+	}
+}
