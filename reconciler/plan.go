@@ -173,7 +173,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
 	case netdb.Reserved:
 		if live := bindable(l, own); anyTask(live, taskRunning, taskPaused, taskStopped) {
 			s.bind, s.paused = binding(live, v.census.Seen[l.Addr]), allPaused(own)
-			d.add(s, Bind, "%s runs", s.bind.Containers[0])
+			d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
 		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && !v.awaited(l, own) && len(v.census.Seen[l.Addr]) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
 		}

@@ -46,7 +46,8 @@ func (r *Runtime) Remove(ctx context.Context, name string) ([]api.Lease, error) 
 	return held, nil
 }
 
-// held lists the leases of a sandbox that are not on their way out already.
+// held lists the leases of a sandbox whose removal is not confirmed yet. One
+// that was let go already is among them: its network may still be there.
 func (r *Runtime) held(ctx context.Context, name string) ([]api.Lease, error) {
 	all, err := r.ipamd.Leases(ctx, client.LeaseFilter{Sandbox: name})
 	if err != nil {
@@ -55,7 +56,7 @@ func (r *Runtime) held(ctx context.Context, name string) ([]api.Lease, error) {
 	var held []api.Lease
 	for _, l := range all.Leases {
 		switch l.State {
-		case api.Reserved, api.Bound, api.Paused:
+		case api.Reserved, api.Bound, api.Paused, api.Releasing:
 			held = append(held, l)
 		}
 	}
