@@ -482,6 +482,9 @@ func TestTwoClaimants(t *testing.T) {
 	y.show(both...)
 	y.pass("quarantine 10.8.64.2 done", "report two_claimants 10.8.64.2")
 	l, _ := y.book.At(netip.MustParseAddr("10.8.64.2"))
+	if len(y.Last().Findings) == 0 {
+		t.FailNow()
+	}
 	for _, id := range []string{"c1", "c2"} {
 		if !strings.Contains(string(l.Evidence), id) || !strings.Contains(y.Last().Findings[0].Detail, id) {
 			t.Errorf("%s is not named: %s; %+v", id, l.Evidence, y.Last().Findings)

@@ -1,0 +1,113 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// asWorld is what doctor sees of a world of lines.
+func (w *world) asWorld() World {
+	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place, Strangers: allocator.Strangers,
+		QuarantineShare: 0.25, ReleasingMax: time.Hour, Now: w.now}
+}
+
+// Each disagreement of book, wire and runtime, with the words and the verb
+// that a person gets.
+func TestDiagnoseWorkloads(t *testing.T) {
+	const a2 = "10.8.64.2"
+	type lines = []line
+	for name, tt := range map[string]struct {
+		world lines
+		more  func(*World)
+		want  []string // "kind address", in order
+		says  string   // in the first one's detail
+		mend  string   // in the first one's verb
+	}{
+		"all agree":                           {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"))}, nil, nil, "", ""},
+		"bound, its container claims nothing": {lines{lease(a2, bound, "A", containers("c1")), container("c1")}, nil, nil, "", ""},
+
+		"a workload without a lease":            {lines{container("c1", owner("A"), ip(a2), runs)}, nil, []string{"unleased 10.8.64.2"}, `sandbox "A" in container default/c1, which claims it: it holds no lease`, "ipamctl reconcile"},
+		"one on an address that cools":          {lines{lease(a2, cooling, "B"), container("c1", owner("A"), ip(a2))}, nil, []string{"unleased 10.8.64.2"}, `sandbox "A"`, "ipamctl reconcile"},
+		"one that is older than the quarantine": {lines{lease(a2, quarantine, "", age(0)), container("c1", owner("A"), ip(a2))}, nil, []string{"quarantined 10.8.64.2", "unleased 10.8.64.2"}, "", "whois"},
+		"one on an operator's quarantine":       {lines{lease(a2, quarantine, "", setAsideBy(operator)), container("c1", owner("A"), ip(a2))}, nil, []string{"quarantined 10.8.64.2", "unleased 10.8.64.2"}, "", ""},
+		"one without an owner":                  {lines{container("c1", ip(a2))}, nil, []string{"unleased 10.8.64.2"}, "container default/c1, which claims it: it holds no lease of it and names no owner", "ipamctl whois 10.8.64.2"},
+		"one on the gateway":                    {lines{container("c1", owner("A"), ip("10.8.64.1"))}, nil, []string{"unleased 10.8.64.1"}, "it is the gateway", "whois"},
+		"one on an excluded address":            {lines{container("c1", owner("A"), ip("10.8.64.200"))}, nil, []string{"unleased 10.8.64.200"}, "excluded", "whois"},
+		"one on no address of ours":             {lines{container("c1", owner("A"), ip("192.0.2.1"))}, nil, nil, "", ""},
+		"the host on an excluded address":       {lines{seen(host, "10.8.64.200")}, nil, nil, "", ""},
+
+		"two claim a free address": {lines{container("c1", owner("A"), ip(a2)), container("c2", owner("B"), ip(a2))}, nil, []string{"two_claimants 10.8.64.2"},
+			`sandbox "A" in container default/c1 and sandbox "B" in container default/c2`, "whois"},
+		"two claim a held one": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2)), container("c2", owner("B"), ip(a2))}, nil,
+			[]string{"two_claimants 10.8.64.2"}, "a person has to say", "whois"},
+		"another owner": {lines{lease(a2, bound, "A", containers("c1")), container("c2", owner("B"), ip(a2))}, nil, []string{"conflict 10.8.64.2"},
+			`held by sandbox "A", but the runtime witness sees it under somebody else in container default/c2`, "whois"},
+
+		"a stray on the wire": {lines{lease(a2, bound, "A", containers("c1"), on("veth1")), seen(netns, a2, port("veth1"))}, nil, []string{"stray 10.8.64.2"},
+			"the runtime shows no container of it, yet the netns witness sees it on veth1", "whois"},
+		"a late one on the wire": {lines{lease(a2, reserved, "A", age(11*time.Minute)), seen(netns, a2)}, nil, []string{"reserved_past_deadline 10.8.64.2", "stray 10.8.64.2"}, "not bound it within 10m", "ipamctl release"},
+
+		"releasing, blocked": {lines{lease(a2, releasing, "A", age(2*time.Hour), containers("c1"))}, func(w *World) {
+			w.Blockers = func(l *netdb.Lease) []string { return []string{"container default/c1 is there", "port veth1"} }
+		}, []string{"releasing_stuck 10.8.64.2"}, "not confirmed: container default/c1 is there; port veth1", "ipamctl show"},
+		"releasing, nobody knows why": {lines{lease(a2, releasing, "A", age(2*time.Hour))}, func(w *World) {
+			w.Blockers = func(*netdb.Lease) []string { return nil }
+		}, []string{"releasing_stuck 10.8.64.2"}, "is not confirmed", "ipamctl show"},
+
+		"a row that its pool would not give": {lines{lease("10.8.64.200", bound, "A", containers("c1")), container("c1")}, nil, []string{"outside_pool 10.8.64.200"}, "it is excluded", "ipamctl show"},
+		"a row of no pool":                   {lines{lease("192.0.2.1", cooling, "A")}, nil, []string{"outside_pool 192.0.2.1"}, "in no pool", "ipamctl show"},
+
+		"an orphan": {nil, func(w *World) {
+			w.Orphans = []Orphan{{Sandbox: "A", Detail: "containers default/c1", Since: boot.Wall}}
+		}, []string{"orphan"}, `sandbox "A" runs, and its owner says that it is gone: containers default/c1`, "remove_orphans"},
+		"releases are held":        {nil, func(w *World) { w.Held = &Held{Reason: "6 of 7 open leases"}; w.HeldSince = boot.Wall }, []string{"reap_held"}, "6 of 7", "ipamctl reconcile --confirm"},
+		"the clock was moved":      {nil, func(w *World) { w.ClockStep = -90 * time.Minute }, []string{"clock_stepped"}, "-1h30m0s", "ipamctl history"},
+		"the clock was trimmed":    {nil, func(w *World) { w.ClockStep = time.Second }, nil, "", ""},
+		"the clock was moved more": {nil, func(w *World) { w.ClockStep = time.Second + time.Millisecond }, []string{"clock_stepped"}, "1.001s", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := worldOf(tt.world...).asWorld()
+			if tt.more != nil {
+				tt.more(&w)
+			}
+			found := Diagnose(w)
+			var got []string
+			for _, f := range found {
+				kind := f.Kind
+				if f.Addr.IsValid() {
+					kind = fmt.Sprint(f.Kind, " ", f.Addr)
+				}
+				got = append(got, kind)
+				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() && f.Kind != "clock_stepped" {
+					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Mend)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Fatalf("found %q, want %q", got, tt.want)
+			}
+			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Mend, tt.mend)) {
+				t.Errorf("%s says %q, mended by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Mend, tt.says, tt.mend)
+			}
+		})
+	}
+}
+
+// What a pass reports doctor finds too, by the same words.
+func TestDoctorAndPassAgree(t *testing.T) {
+	w := worldOf(
+		container("c1", owner("A"), ip("10.8.64.2")), container("c2", owner("B"), ip("10.8.64.2")),
+		lease("10.8.64.3", bound, "C", containers("c3")), container("c4", owner("D"), ip("10.8.64.3")),
+		lease("10.8.64.4", bound, "E", containers("c5")), seen(netns, "10.8.64.4"),
+		lease("10.8.64.5", cooling, "F", age(0)), container("c6", owner("G"), ip("10.8.64.5")),
+	)
+	found := Diagnose(w.asWorld())
+	if d := w.decide(); !slices.Equal(d.findings, found) || len(found) != 4 {
+		t.Errorf("a pass reports\n\t%+v\nand doctor finds\n\t%+v", d.findings, found)
+	}
+}
