@@ -215,6 +215,22 @@ func (b *Board) About(addr netip.Addr) Answer {
 	return a
 }
 
+// By returns all that one witness sees, in no order. It copies that, and
+// nothing of the others'.
+func (b *Board) By(w Witness) []Sighting {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	r := b.records[w]
+	if r == nil {
+		return nil
+	}
+	out := make([]Sighting, 0, len(r.scopes))
+	for _, seen := range r.scopes {
+		out = append(out, seen...)
+	}
+	return out
+}
+
 // Silent returns the witnesses that could not answer.
 func (b *Board) Silent() []Silence {
 	b.mu.RLock()

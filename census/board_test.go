@@ -135,6 +135,23 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// What one witness sees, and nothing of the others'.
+func TestBy(t *testing.T) {
+	b := census.NewBoard(census.Netns)
+	if got := b.By(census.Runtime); len(got) != 0 {
+		t.Errorf("nobody sees %+v", got)
+	}
+	b.Replace(census.Netns, scopes{"ns1": {at(two, "veth1"), at(three, "veth1")}, "ns2": {at(two, "veth2")}}, nil)
+	b.Replace(census.Host, scopes{"host": {at(two, "rt0")}}, nil)
+	if got := b.By(census.Netns); len(got) != 3 || slices.ContainsFunc(got, func(s census.Sighting) bool { return s.Witness != census.Netns }) {
+		t.Errorf("netns sees %+v", got)
+	}
+	b.ReplaceScope(census.Netns, "ns1", nil)
+	if got := b.By(census.Netns); len(got) != 1 || got[0].Port != "veth2" {
+		t.Errorf("after a scope went dark: %+v", got)
+	}
+}
+
 // What tells most comes first, whoever reported first; an unknown witness is
 // kept too.
 func TestOrderByWitness(t *testing.T) {
