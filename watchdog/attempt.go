@@ -13,7 +13,7 @@ import (
 // An attempt is one try to confirm that a lease's workload is gone.
 type attempt struct {
 	lease  *netdb.Lease
-	others []Container // met, beside the recorded ones
+	others []Container // that belong to it, or did, beside the recorded ones
 	heirs  heirs
 	facts  facts
 	asked  bool // by news
@@ -21,7 +21,7 @@ type attempt struct {
 }
 
 // track makes the tracks agree with the leases that are to be confirmed.
-func (w *Watchdog) track(r *reading, want map[string]*netdb.Lease) {
+func (w *Watchdog) track(want map[string]*netdb.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, t := range w.tracks {
@@ -29,14 +29,14 @@ func (w *Watchdog) track(r *reading, want map[string]*netdb.Lease) {
 			delete(w.tracks, id)
 		}
 	}
-	for id, l := range want {
-		w.follow(l).met = r.met[id]
+	for _, l := range want {
+		w.follow(l)
 	}
 }
 
-// follow returns the track of a lease, which is a fresh one when the lease has
+// follow opens the track of a lease, or a fresh one when the lease has
 // changed; w.mu is held.
-func (w *Watchdog) follow(l *netdb.Lease) *track {
+func (w *Watchdog) follow(l *netdb.Lease) {
 	t := w.tracks[l.ID]
 	if t == nil {
 		t = &track{lease: l}
@@ -49,7 +49,6 @@ func (w *Watchdog) follow(l *netdb.Lease) *track {
 	default:
 		t.fresh(l)
 	}
-	return t
 }
 
 // begin starts the attempts that are due, as many as there is room for, and
@@ -59,7 +58,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 	defer w.mu.Unlock()
 	for _, id := range w.poked {
 		if l, err := w.cfg.Book.Lease(id); err == nil && l.State == netdb.Releasing {
-			w.follow(l).met = r.met[id]
+			w.follow(l)
 		}
 	}
 	w.poked = nil
@@ -75,7 +74,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		at, asked := t.due(t.lifted(view{
 			heard: h,
-			there: func(c Container) bool { _, ok := r.roll.there[c]; return ok },
+			there: r.roll.there,
 			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
 		if !at.After(now) {
@@ -99,7 +98,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		t.busy, t.began = true, h
 		h := r.kinship().heirs(t.lease)
-		a := &attempt{lease: t.lease, others: r.roll.without(h, t.met), heirs: h, asked: t.asked, slow: t.slow}
+		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, h, true), heirs: h, asked: t.asked, slow: t.slow}
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
@@ -165,8 +164,4 @@ func (w *Watchdog) end(a *attempt) {
 func (w *Watchdog) broadcast() {
 	close(w.ended)
 	w.ended = make(chan struct{})
-}
-
-func silentRuntime(c census.Census) bool {
-	return slices.ContainsFunc(c.Silent, func(s census.Silence) bool { return s.Witness == census.Runtime })
 }

@@ -25,8 +25,8 @@ type facts struct {
 	plugged []string
 	portErr error
 
-	listed  bool       // the runtime's list was read
-	list    []Workload // what belongs to the lease, by that list
+	listed  bool        // the runtime's list was read
+	list    []Container // what belongs to the lease, by that list
 	listErr error
 
 	wire    *census.Answer // what the witnesses say about the address
@@ -100,9 +100,9 @@ func ofList(f facts) (out []obstacle) {
 	case !f.listed:
 		out = append(out, obstruct(KindRuntime, "containers were not listed"))
 	}
-	for _, w := range f.list {
-		if !f.looks[w.Container].Found { // else told already
-			out = append(out, isThere(w.Container, f.seen))
+	for _, c := range f.list {
+		if !f.looks[c].Found { // else told already
+			out = append(out, isThere(c, f.seen))
 		}
 	}
 	return out

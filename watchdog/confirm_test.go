@@ -52,10 +52,10 @@ func TestConfirmed(t *testing.T) {
 		"an answer with an error counts not": {func(_ *netdb.Lease, f *facts) { f.looks[c1] = answer{Look{Found: true}, errBroken} }, "runtime", "could not be asked"},
 		"the second container was not asked": {func(l *netdb.Lease, _ *facts) { l.Containers = append(l.Containers, netdb.Container(c2)) }, "runtime", "default/c2 was not asked"},
 		"one that was met and not recorded":  {func(_ *netdb.Lease, f *facts) { f.looks[c2] = answer{Look: Look{Found: true}} }, "container", "default/c2"},
-		"one that only the list shows":       {func(_ *netdb.Lease, f *facts) { f.list = []Workload{{Container: c2}} }, "container", "default/c2 is there"},
+		"one that only the list shows":       {func(_ *netdb.Lease, f *facts) { f.list = []Container{c2} }, "container", "default/c2 is there"},
 		"found by both ways, told once": {func(_ *netdb.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
-			f.list = []Workload{{Container: c1}}
+			f.list = []Container{c1}
 		}, "container", "default/c1"},
 		"no list":                   {func(_ *netdb.Lease, f *facts) { f.listed, f.listErr = false, errBroken }, "runtime", "could not be listed"},
 		"a port":                    {func(_ *netdb.Lease, f *facts) { f.plugged = []string{"veth1 is a port of rt0"} }, "port", "veth1 is a port of rt0"},

@@ -26,7 +26,6 @@ const (
 type track struct {
 	lease *netdb.Lease
 	newer *netdb.Lease // as it was read while an attempt was under way
-	met   []Container  // seen to belong to it, beside the recorded ones
 
 	busy  bool // an attempt is under way
 	slow  bool // the last one ended by its timeout

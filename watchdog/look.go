@@ -50,11 +50,11 @@ func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {
 	return answer{got, err}
 }
 
-// list adds to the facts which containers belong to the lease by the
+// add adds to the facts which containers belong to the lease by the
 // runtime's list, and what the witnesses say about its address.
 func (f *facts) add(l *netdb.Lease, h heirs, in inventory, wire census.Answer) {
 	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, in.newsErr
-	f.list = in.roll.of(l, h)
+	f.list = in.roll.of(l, h, false)
 	f.wire = &wire
 }
 
@@ -63,12 +63,13 @@ type inventory struct {
 	newsErr error
 	listed  bool
 	listErr error
-	roll    roll
+	roll    *roll
 }
 
 // survey takes in the kernel's news and reads the runtime's list.
 func (w *Watchdog) survey(ctx context.Context) (in inventory) {
 	in.newsErr = w.cfg.Settle(ctx)
+	in.roll = newRoll(nil)
 	if w.cfg.Runtime == nil {
 		return in
 	}

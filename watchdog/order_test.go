@@ -53,6 +53,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 				todo = append(todo, removal{b, ""})
 			}
 		}
+		s.noticed()
 		random.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 
 		last := make(map[*sandbox]time.Duration) // since boot, when the latest removal began
@@ -65,8 +66,8 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 			d.Delete(t, space, r.id)
 			last[r.of] = began
 		}
-		s.eventually("all cool", func() bool { return len(s.book.InState(netdb.Cooling)) == sandboxes })
 		for _, b := range all {
+			s.cools(b)
 			for _, c := range s.story(b) {
 				if reusable := c.To == netdb.Cooling || c.To == netdb.Free; reusable && c.At.Boottime < last[b] {
 					t.Errorf("%s was reusable %v before its last container's removal began: %s",
@@ -94,6 +95,7 @@ func TestAStuckShimHoldsUpNobody(t *testing.T) {
 		for i := range 20 {
 			b := s.bare(fmt.Sprint("s", i), fmt.Sprint("c-s", i))
 			s.d.Delete(t, space, fmt.Sprint("c-s", i))
+			s.release(b)
 			s.cools(b)
 		}
 		if l := s.now(stuck); l.State != netdb.Releasing {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -72,7 +71,7 @@ func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (l
 	in := w.survey(ctx)
 	f.add(l, heirs{}, in, w.cfg.Board.About(l.Addr))
 	// Its sandbox may live with another lease: only the exact label counts.
-	f.list = slices.DeleteFunc(f.list, func(c Workload) bool { return c.LeaseID != l.ID })
+	f.list = in.roll.labelled(l.ID)
 	found := append(ofList(f), ofWire(f)...)
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)

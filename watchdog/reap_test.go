@@ -129,7 +129,7 @@ func TestOwnerKeepsTheForsaken(t *testing.T) {
 	owner := &says{}
 	d := ctrdtest.Start(t, ctrdtest.Debian)
 	s := newScene(t, d, func(c *watchdog.Config) { c.Owner = owner })
-	a, b := s.bare("a", "c1"), s.bare("b", "c2")
+	a, b := s.running("a", "c1"), s.running("b", "c2")
 	s.d.Delete(t, space, "c1")
 	if got := s.blocked(a, "owner"); !strings.Contains(got, "no answer about a") {
 		t.Errorf("kept because %q", got)

@@ -13,7 +13,7 @@ import (
 
 // born makes a lease of one boot, so many seconds after it.
 func born(id, sandbox string, at int, change ...func(*netdb.Lease)) *netdb.Lease {
-	l := &netdb.Lease{ID: id, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
+	l := &netdb.Lease{ID: id, Rev: 7, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
 		Created: netdb.Stamp{BootID: "one", Boottime: time.Duration(at) * time.Second}}
 	for _, c := range change {
 		c(l)
@@ -29,10 +29,10 @@ func records(ids ...string) func(*netdb.Lease) {
 	}
 }
 
-func names(all []Workload) string {
+func names(all []Container) string {
 	var out []string
-	for _, w := range all {
-		out = append(out, w.ID)
+	for _, c := range all {
+		out = append(out, c.ID)
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
@@ -71,7 +71,7 @@ func TestBelongs(t *testing.T) {
 		"nor its lease in another pool, of another family": {[]*netdb.Lease{next(func(l *netdb.Lease) { l.PoolUID = "q" })}, []Workload{work("c2", "a", "M")}, "c2"},
 	} {
 		h := newKin(append(tt.others, old)).heirs(old)
-		if got := names(newRoll(tt.there).of(old, h)); got != tt.want {
+		if got := names(newRoll(tt.there).of(old, h, false)); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -107,41 +107,53 @@ func TestHeirsOfPlumbing(t *testing.T) {
 	}
 }
 
-// A bound lease is forsaken only when all that it records was seen, and is
-// gone.
-func TestRemoved(t *testing.T) {
+// A bound lease is forsaken only when all that it records was there, and
+// nothing of it is.
+func TestForsaken(t *testing.T) {
+	next := born("M", "a", 9, records("c2"), func(l *netdb.Lease) { l.UID = "a2" })
 	for name, tt := range map[string]struct {
-		lease *netdb.Lease
-		there []Workload
-		met   []Container
-		want  bool
+		lease      *netdb.Lease
+		was, there []Workload
+		others     []*netdb.Lease
+		want       bool
+		seenAt     int64
 	}{
-		"all were seen, none is there": {born("L", "a", 1, records("c1", "c2")), nil, []Container{c1, c2}, true},
-		"one was never seen":           {born("L", "a", 1, records("c1", "c2")), nil, []Container{c1}, false},
-		"one is there":                 {born("L", "a", 1, records("c1", "c2")), []Workload{work("c2", "", "")}, []Container{c1, c2}, false},
-		"one that is not recorded is":  {born("L", "a", 1, records("c1")), []Workload{work("c2", "a", "")}, []Container{c1, c2}, false},
-		"it records none":              {born("L", "a", 1), nil, []Container{c1}, false},
-		"it is paused":                 {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Paused }), nil, []Container{c1}, false},
-		"it is reserved":               {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Reserved }), nil, []Container{c1}, false},
+		"all were there, none is":     {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", ""), work("c2", "", "")}, nil, nil, true, 7},
+		"one was never seen":          {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, nil, nil, false, 7},
+		"one is there":                {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, []Workload{work("c2", "", "")}, nil, false, 7},
+		"one that is not recorded is": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, []Workload{work("c3", "a", "")}, nil, false, 7},
+		"only the next incarnation's": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, []Workload{work("c2", "a", "")}, []*netdb.Lease{next}, true, 7},
+		"it records none":             {born("L", "a", 1), []Workload{work("c1", "a", "")}, nil, nil, false, 7},
+		"it is paused":                {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Paused }), []Workload{work("c1", "", "")}, nil, nil, false, 7},
+		"it is reserved":              {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Reserved }), []Workload{work("c1", "", "")}, nil, nil, false, 7},
+		"it was there for an earlier lease, or before a resume": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, nil, nil, false, 6},
 	} {
-		if got := removed(tt.lease, tt.there, tt.met); got != tt.want {
+		r := newRoll(nil)
+		r.call(tt.was, tt.seenAt)
+		r.call(tt.there, 9)
+		if got := r.forsaken(tt.lease, func() *kin { return newKin(append(tt.others, tt.lease)) }); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }
 
-// What is remembered of one lease is bounded; what counts is kept.
-func TestRemember(t *testing.T) {
+// Who left is remembered, by the labels it had last, until too many have.
+func TestRollRemembers(t *testing.T) {
 	l := born("L", "a", 1, records("c1"))
-	met := []Container{c1}
-	for i := range 10_000 {
-		met = remember(met, []Workload{work("app"+time.Duration(i).String(), "a", "")}, l)
-		if len(met) > mostMet {
-			t.Fatalf("%d are remembered", len(met))
-		}
+	r := newRoll([]Workload{work("c1", "", ""), work("app", "a", ""), work("moved", "a", "")})
+	r.call([]Workload{work("moved", "b", "")}, 9)
+	if got := names(r.of(l, heirs{}, false)); got != "" {
+		t.Errorf("there is %q", got)
 	}
-	if !slices.Contains(met, c1) || !slices.Contains(met, Container{"default", "app" + time.Duration(9_999).String()}) {
-		t.Errorf("forgot the recorded one or the one that is there: %v", met)
+	if got := names(r.of(l, heirs{}, true)); got != "app c1" {
+		t.Errorf("there was %q", got)
+	}
+	if r.there(c1) || !r.left(c1, 0) || r.left(c1, 1) || r.past() != 2 || r.present != 1 {
+		t.Errorf("c1 there %v, left %v; %d of the past, %d present", r.there(c1), r.left(c1, 0), r.past(), r.present)
+	}
+	r.forget(recordedIn([]*netdb.Lease{l}))
+	if got := names(r.of(l, heirs{}, true)); got != "c1" || !r.there(Container{"default", "moved"}) || r.past() != 1 {
+		t.Errorf("after forgetting there was %q, of %+v", got, r.members)
 	}
 }
 
@@ -154,8 +166,8 @@ func TestOnBoard(t *testing.T) {
 	two.Addr, three.Addr = netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.3")
 	b.Replace(census.Runtime, map[string][]census.Sighting{"default/c1": {two, three}, "default/c2": {{Namespace: "default", Container: "c2"}}}, nil)
 	b.Replace(census.Netns, map[string][]census.Sighting{"s": {{Addr: two.Addr, Container: "c3"}}}, nil)
-	r := newRoll(onBoard(b.Census()))
-	if len(r.there) != 2 || len(r.bySandbox["a"]) != 1 {
+	r := newRoll(onBoard(b.By(census.Runtime)))
+	if len(r.members) != 2 || r.present != 2 || len(r.bySandbox["a"]) != 1 {
 		t.Errorf("the roll is %+v", r)
 	}
 }

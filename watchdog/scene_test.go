@@ -41,7 +41,6 @@ type scene struct {
 	bridge  *bridge.Bridge
 	runtime *ctrd.Witness
 	*watchdog.Watchdog
-	took []time.Duration
 }
 
 func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)) *scene {
@@ -118,7 +117,8 @@ type sandbox struct {
 }
 
 // bare makes a bound sandbox of containers that have a record and nothing
-// else.
+// else. Their removal takes so little time that it may be over before the
+// watchdog has seen them with their lease: it needs a release.
 func (s *scene) bare(name string, containers ...string) *sandbox {
 	s.Helper()
 	b := &sandbox{name: name, lease: netdbtest.Reserve(s, s.book, name)}
@@ -129,8 +129,18 @@ func (s *scene) bare(name string, containers ...string) *sandbox {
 	return b
 }
 
-// plugged makes a bound sandbox with a port, and its first container running
-// in it.
+// running makes a bound sandbox of containers that run, without a port.
+func (s *scene) running(name string, containers ...string) *sandbox {
+	s.Helper()
+	b := &sandbox{name: name, lease: netdbtest.Reserve(s, s.book, name)}
+	for _, id := range containers {
+		s.d.Run(s, ctrdtest.Spec{Namespace: space, ID: id, Labels: s.labels(b)})
+	}
+	s.bind(b, containers...)
+	return b
+}
+
+// plugged makes a bound sandbox with a port, and containers that run in it.
 func (s *scene) plugged(name string, containers ...string) *sandbox {
 	s.Helper()
 	b := &sandbox{name: name, lease: netdbtest.Reserve(s, s.book, name)}
@@ -171,6 +181,14 @@ func (s *scene) onBoard(id string) bool {
 		}
 	}
 	return false
+}
+
+// noticed returns when the watchdog has read all that was bound so far.
+func (s *scene) noticed() {
+	s.Helper()
+	last := s.running("last", "last")
+	s.d.Delete(s, space, "last")
+	s.cools(last)
 }
 
 func (s *scene) release(b *sandbox) (*netdb.Lease, []watchdog.Blocker) {
