@@ -292,6 +292,10 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					// That of an IPv6 address comes from a work queue.
+					realtest.Eventually(t, 10*time.Second, "B hears it", func() bool {
+						return neighbourMAC(t, s.b.NS, "eth0", r.addr) == c.MAC.String()
+					})
 				}
 				err := s.dial(s.b.NS, c)
 				mac := neighbourMAC(t, s.b.NS, "eth0", r.addr)

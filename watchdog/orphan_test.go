@@ -191,9 +191,3 @@ func TestHouseholdsThatChanged(t *testing.T) {
 		}
 	}
 }
-
-func TestBadSweepers(t *testing.T) {
-	if _, err := NewSweeper(SweepConfig{}); err == nil {
-		t.Error("an empty configuration is taken")
-	}
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 func TestSandbox(t *testing.T) {
@@ -141,9 +142,10 @@ func takesBack(t *testing.T, w *world) {
 			if err == nil || c.want != some && (!errors.Is(err, c.want) || hint(err) == "") {
 				t.Errorf("got %v, want %v and a hint", err, c.want)
 			}
-			if found := w.traces(t, box); !slices.Equal(found, keep) {
-				t.Errorf("left behind: %v, ports %v", found, w.ports(t))
-			}
+			// A lease that was let go leaves once its removal is confirmed.
+			realtest.Eventually(t, 10*time.Second, "nothing to be left behind", func() bool {
+				return slices.Equal(w.traces(t, box), keep)
+			})
 			if ports := w.ports(t); len(ports) > 0 {
 				t.Errorf("left behind: ports %v", ports)
 			}

@@ -1,0 +1,58 @@
+package watchdog
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// One Run at a time; the next one begins with nothing remembered. While it
+// runs a release with nothing left comes back cooling; before and after, it is
+// recorded and waits.
+func TestRun(t *testing.T) {
+	w, book, _ := newWatchdog(t)
+	bound := func(name string) *netdb.Lease {
+		l := Reserve(t, book, name)
+		if _, err := book.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth-" + name}); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	release := func(l *netdb.Lease) netdb.State {
+		t.Helper()
+		got, blockers, err := w.Release(ctx, client, l.ID, "")
+		if err != nil || (got.State == netdb.Releasing) != (len(blockers) > 0) {
+			t.Fatalf("released to %+v, blocked by %+v, %v", got, blockers, err)
+		}
+		return got.State
+	}
+	before := bound("before")
+	if s := release(before); s != netdb.Releasing {
+		t.Errorf("before Run it is %s", s)
+	}
+	for range 2 {
+		run, stop := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- w.Run(run) }()
+		realtest.Eventually(t, 10*time.Second, "the release of before Run is confirmed", func() bool {
+			return len(book.InState(netdb.Releasing)) == 0
+		})
+		if err := w.Run(ctx); err == nil {
+			t.Error("a second Run began")
+		}
+		realtest.Eventually(t, 10*time.Second, "a release comes back cooling", func() bool {
+			return release(bound("during")) == netdb.Cooling
+		})
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("asked to stop, it returned %v", err)
+		}
+	}
+	if s := release(bound("after")); s != netdb.Releasing || w.running || len(w.tracks) != 0 {
+		t.Errorf("after Run it is %s; running %v, %d tracks", s, w.running, len(w.tracks))
+	}
+}

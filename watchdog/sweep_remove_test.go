@@ -1,0 +1,287 @@
+package watchdog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/ownertest"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// The steps of a removal, on processes that take SIGQUIT, that ignore it, that
+// are frozen, and on records without one. The lease is let go last.
+func TestRemovalOfOrphans(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		o := ownertest.Start(t)
+
+		t.Run("it ends at SIGQUIT", func(t *testing.T) {
+			b := newBroom(t, d, o)
+			_, signals := b.run("a", "c1", trap("exit 0"))
+			b.record("a", "c2")
+			b.run("somebody", "c3", trap("exit 0"))
+			l, other := b.lease("a", "c1"), b.lease("somebody", "c3")
+			o.Set("gone", "a")
+			swept := b.sweep()
+			if len(swept.Orphans) != 1 || !swept.Orphans[0].Removed || !swept.Orphans[0].Listed {
+				t.Errorf("swept %+v", swept)
+			}
+			if got := signals(); got != "QUIT" {
+				t.Errorf("it got the signals %q", got)
+			}
+			b.wantNotes("quit c1", "quit c2", "task c1", "task c2", "record c1", "record c2", "lease of a (watchdog, orphaned)")
+			if got := b.containers(); fmt.Sprint(got) != "[c3]" || b.state(l) != netdb.Releasing || b.state(other) != netdb.Bound {
+				t.Errorf("there are containers %v, its lease is %s, another's %s", got, b.state(l), b.state(other))
+			}
+			if left, err := b.Orphans(); len(left) != 0 || err != nil {
+				t.Errorf("orphans: %+v, %v", left, err)
+			}
+			d.Delete(t, space, "c3")
+		})
+
+		t.Run("it ignores SIGQUIT", func(t *testing.T) {
+			b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.KillWait = 50 * time.Millisecond })
+			_, signals := b.run("b", "c1", trap(""))
+			b.run("b", "c2", nil) // the first process of a namespace gets no signal that it does not handle
+			b.run("b", "c3", nil)
+			d.Pause(t, space, "c3")
+			l := b.lease("b", "c1", "c2", "c3")
+			b.sweep()
+			if got := signals(); got != "QUIT" {
+				t.Errorf("it got the signals %q", got)
+			}
+			b.wantNotes("quit c1", "quit c2", "quit c3", "killed c1", "killed c2", "killed c3",
+				"task c1", "task c2", "task c3", "record c1", "record c2", "record c3", "lease of b (watchdog, orphaned)")
+			if got := b.containers(); len(got) != 0 || b.state(l) != netdb.Releasing {
+				t.Errorf("there are containers %v, its lease is %s", got, b.state(l))
+			}
+		})
+
+		t.Run("its shim is frozen", func(t *testing.T) {
+			b := newBroom(t, d, o, func(c *watchdog.SweepConfig) {
+				c.KillWait, c.Timeout = 50*time.Millisecond, 300*time.Millisecond
+			})
+			b.run("c", "c1", nil)
+			b.run("c", "c2", nil)
+			l := b.lease("c", "c1", "c2")
+			d.FreezeShim(t, space, "c2")
+			for range 3 {
+				swept := b.sweep()
+				if len(swept.Orphans) != 1 || swept.Orphans[0].Removed || swept.Orphans[0].Err == nil {
+					t.Errorf("swept %+v", swept)
+				}
+			}
+			if left, _ := b.Orphans(); len(left) != 1 || left[0].Err == nil || !strings.Contains(left[0].Detail(), "c2") {
+				t.Errorf("orphans %+v", left)
+			}
+			for _, step := range b.read() {
+				if strings.HasPrefix(step, "lease") || strings.HasPrefix(step, "record") {
+					t.Errorf("done was: %s", step)
+				}
+			}
+			if n := b.log.count("could not be removed"); n != 1 || b.state(l) != netdb.Bound || len(b.containers()) != 2 {
+				t.Errorf("logged %d times, its lease is %s, containers %v", n, b.state(l), b.containers())
+			}
+			d.ThawShim(t, space, "c2")
+			realtest.Eventually(t, soon, "it is removed", func() bool { return b.sweep() != nil && len(b.containers()) == 0 })
+			if b.state(l) != netdb.Releasing {
+				t.Errorf("its lease is %s", b.state(l))
+			}
+		})
+
+		t.Run("containerd is killed in between", func(t *testing.T) {
+			b := newBroom(t, d, o)
+			b.record("e", "c1")
+			b.record("e", "c2")
+			l := b.lease("e", "c1", "c2")
+			b.interfere(func(step string) {
+				if step == "record c2" {
+					d.Kill9()
+				}
+			})
+			if swept := b.sweep(); len(swept.Orphans) != 1 || swept.Orphans[0].Err == nil || b.state(l) != netdb.Bound {
+				t.Errorf("swept %+v, its lease is %s", swept, b.state(l))
+			}
+			if _, err := b.Sweep(ctx); err == nil {
+				t.Error("without containerd the sweep judges")
+			}
+			b.interfere(nil)
+			d.Restart()
+			realtest.Eventually(t, soon, "it is removed", func() bool {
+				_, err := b.Sweep(ctx)
+				return err == nil && b.state(l) == netdb.Releasing
+			})
+			b.wantNotes("task c1", "task c2", "record c1", "record c2 failed",
+				"task c2", "record c2", "lease of e (watchdog, orphaned)")
+		})
+	})
+}
+
+// What happens between the judgement and the last step: whoever lives again
+// is left alone, and a lease that changed is not let go.
+func TestInterference(t *testing.T) {
+	d := ctrdtest.Start(t, ctrdtest.V2)
+	o := ownertest.Start(t)
+	for name, tt := range map[string]struct {
+		at   string // the step before which it happens
+		do   func(b *broom, l *netdb.Lease, sandbox string)
+		want string // state of the lease after it
+		says string // in the reason why it is not removed
+	}{
+		"a container more": {"record %s-c2", func(b *broom, _ *netdb.Lease, s string) { b.record(s, s+"-new") },
+			"bound", "-new is there"},
+		"its lease changed": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) {
+			if _, err := b.book.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "vethnew"}); err != nil {
+				b.Error(err)
+			}
+		}, "bound", "revision is stale"},
+		"its owner let go": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) {
+			if _, err := b.book.Release(ctx, client, l.ID, ""); err != nil {
+				b.Error(err)
+			}
+		}, "releasing", ""},
+		"its lease ended": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) { netdbtest.Cool(b, b.book, l) },
+			"cooling", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBroom(t, d, o)
+			s := strings.ReplaceAll(name, " ", "-")
+			b.record(s, s+"-c1")
+			b.record(s, s+"-c2")
+			l := b.lease(s, s+"-c1", s+"-c2")
+			b.interfere(func(step string) {
+				if step == fmt.Sprintf(tt.at, s) {
+					tt.do(b, l, s)
+				}
+			})
+			swept := b.sweep()
+			if len(swept.Orphans) != 1 {
+				t.Fatalf("swept %+v", swept)
+			}
+			one := swept.Orphans[0]
+			if one.Removed != (tt.says == "") || !one.Removed && !strings.Contains(one.Err.Error(), tt.says) {
+				t.Errorf("removed: %v, %v, want %q", one.Removed, one.Err, tt.says)
+			}
+			if got := string(b.state(l)); got != tt.want {
+				t.Errorf("its lease is %s, want %s", got, tt.want)
+			}
+			b.interfere(nil)
+			b.sweep()
+			b.read()
+			if len(b.containers()) != 0 {
+				t.Errorf("left are %v", b.containers())
+			}
+		})
+	}
+
+	t.Run("made anew before its turn", func(t *testing.T) {
+		b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.Parallel = 1 })
+		b.record("x", "x1")
+		b.record("y", "y1")
+		l := b.lease("y", "y1")
+		b.interfere(func(step string) {
+			if step == "task x1" {
+				b.record("y", "y2")
+			}
+		})
+		swept := b.sweep()
+		if len(swept.Orphans) != 2 || !swept.Orphans[0].Removed || swept.Orphans[1].Removed {
+			t.Errorf("swept %+v", swept)
+		}
+		b.wantNotes("task x1", "record x1")
+		if got := b.containers(); fmt.Sprint(got) != "[y1 y2]" || b.state(l) != netdb.Bound {
+			t.Errorf("there are %v, its lease is %s", got, b.state(l))
+		}
+		b.interfere(nil)
+		b.sweep()
+	})
+
+	t.Run("told to stop", func(t *testing.T) {
+		b := newBroom(t, d, o)
+		_, _ = b.run("z", "z1", nil)
+		l := b.lease("z", "z1")
+		b.sweepOnce()
+		ended, cancel := context.WithCancel(ctx)
+		b.interfere(func(step string) {
+			if step == "quit z1" {
+				cancel()
+			}
+		})
+		began := time.Now()
+		swept, err := b.Sweep(ended)
+		if took := time.Since(began); err != nil || swept.Orphans[0].Removed || !errors.Is(swept.Orphans[0].Err, context.Canceled) || took >= soon {
+			t.Errorf("swept %+v, %v, after %v", swept, err, took)
+		}
+		if _, err := b.Sweep(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("swept for nobody: %v", err)
+		}
+		if b.state(l) != netdb.Bound || len(b.containers()) != 1 || b.log.count("could not be removed") != 0 {
+			t.Errorf("its lease is %s, containers %v", b.state(l), b.containers())
+		}
+	})
+}
+
+// Run sweeps by itself, and what it let go is confirmed by the watchdog: the
+// containers are gone, and so is the port.
+func TestAnOrphansAddressCools(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		o := ownertest.Start(t)
+		b := newBroom(t, d, o) // only for its client of the owner
+		s := newScene(t, d, func(c *watchdog.Config) { c.Owner = b.owner })
+		a := s.plugged("a", "c1", "c2")
+		other := s.plugged("somebody", "c3")
+		cfg := b.cfg
+		cfg.Runtime, cfg.Board, cfg.Book = s.runtime, s.board, s.book
+		cfg.Every, cfg.KillWait = 20*time.Millisecond, 50*time.Millisecond
+		sweeper, err := watchdog.NewSweeper(cfg)
+		s.check(err)
+		s.run(sweeper.Run)
+		s.eventually("its containers are removed and its lease let go", func() bool {
+			l := s.now(a)
+			return l.State == netdb.Releasing || l.State == netdb.Cooling
+		})
+		if left := b.containers(); fmt.Sprint(left) != "[c3]" {
+			t.Errorf("let go while there are %v", left)
+		}
+		a.port.Close()
+		s.cools(a)
+		if l := s.now(other); l.State != netdb.Bound {
+			t.Errorf("another's lease is %s", l.State)
+		}
+	})
+}
+
+func TestSweepConfig(t *testing.T) {
+	d := ctrdtest.Start(t, ctrdtest.V2)
+	b := newBroom(t, d, ownertest.Start(t))
+	for name, spoil := range map[string]func(*watchdog.SweepConfig){
+		"no owner":     func(c *watchdog.SweepConfig) { c.Owner = nil },
+		"no runtime":   func(c *watchdog.SweepConfig) { c.Runtime = nil },
+		"no book":      func(c *watchdog.SweepConfig) { c.Book = nil },
+		"no board":     func(c *watchdog.SweepConfig) { c.Board = nil },
+		"no clock":     func(c *watchdog.SweepConfig) { c.Now = nil },
+		"no pause":     func(c *watchdog.SweepConfig) { c.Every = 0 },
+		"no grace":     func(c *watchdog.SweepConfig) { c.Grace = 0 },
+		"no wait":      func(c *watchdog.SweepConfig) { c.KillWait = -1 },
+		"no time":      func(c *watchdog.SweepConfig) { c.Timeout = 0 },
+		"none at once": func(c *watchdog.SweepConfig) { c.Parallel = 0 },
+	} {
+		cfg := b.cfg
+		spoil(&cfg)
+		if _, err := watchdog.NewSweeper(cfg); err == nil {
+			t.Errorf("%s: it is taken", name)
+		}
+	}
+	cfg := b.cfg
+	cfg.Log = nil
+	if _, err := watchdog.NewSweeper(cfg); err != nil {
+		t.Error(err)
+	}
+}
