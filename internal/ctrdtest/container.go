@@ -45,17 +45,21 @@ func (d *Daemon) Create(t testing.TB, s Spec) {
 
 func (d *Daemon) create(ctx context.Context, t testing.TB, s Spec) containerd.Container {
 	t.Helper()
-	c, err := d.Client().NewContainer(ctx, s.ID,
+	c, err := d.newContainer(ctx, d.Client(), s)
+	if err != nil {
+		t.Fatalf("create container %s/%s: %v", s.namespace(), s.ID, err)
+	}
+	return c
+}
+
+func (d *Daemon) newContainer(ctx context.Context, c *containerd.Client, s Spec) (containerd.Container, error) {
+	return c.NewContainer(ctx, s.ID,
 		containerd.WithContainerLabels(s.Labels),
 		// runc's own state too: by default it is /run/containerd/runc/<namespace>,
 		// where two daemons with a container of one name would meet.
 		containerd.WithRuntime("io.containerd.runc.v2", &runcopts.Options{Root: d.dir + "/runc"}),
 		containerd.WithSpec(d.ociSpec(s)),
 	)
-	if err != nil {
-		t.Fatalf("create container %s/%s: %v", s.namespace(), s.ID, err)
-	}
-	return c
 }
 
 // Run makes a container and starts its task. It returns the pid of the task's

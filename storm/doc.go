@@ -1,0 +1,40 @@
+// Package storm is a test: one runner in bad weather, everything real.
+//
+// A network namespace holds rt0 with about 200 more namespaces as its ports,
+// twenty of them with a container of a real containerd inside. ipamd runs as
+// the program that is shipped, in a process of its own. Two hundred actors
+// allocate, plug, bind, live and let go, and most of them err at times: they
+// never release, release twice or late, die between two steps, delete the
+// namespace under everything, lose an answer and ask again. Thieves add
+// addresses by hand that nobody gave them. Meanwhile ipamd and containerd are
+// killed with -9 and started again, and the clock triple is stepped.
+//
+// Every request and reply is written down with its times, and so is every
+// address from when it is surely set to when its removal begins. A pure
+// function, judge, then looks for faults: two owners of an address at an
+// instant, an address given while somebody lives on it, an acknowledged lease
+// that the book has lost, a reuse before its cooldown. The book's own history
+// is judged by the same rules on its own stamps. Each rule has a test that
+// shows what it finds.
+//
+// At the end the population is counted three times, by the book, by the kernel
+// and by containerd; then all go, and nothing may be left: no lease, no port,
+// no container, and the doctor has nothing to say.
+//
+// # What is stepped
+//
+// Only ipamd's own view of time, and only between a kill and a start: the
+// machine's clocks stay. CLOCK_BOOTTIME is moved forward (as a suspend does)
+// and backward by a time namespace. A reboot is another boot id, mounted over
+// the kernel's in a mount namespace, with an uptime of a few seconds. The wall
+// clock has no such namespace, so the wall's part of every stamp in the book is
+// moved instead: what ipamd finds is a book that was written by a clock which
+// has been stepped since.
+//
+// # Running it
+//
+// `go test ./storm` blows for a minute and `make storm` for three, both with
+// set-up and clean-up in it. -storm.for is the time, -storm.seed draws the same
+// weather again (not the same interleaving: the kernel has a say), and
+// -storm.containerd chooses debian or v2; without it the seed does.
+package storm

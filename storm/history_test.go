@@ -1,0 +1,146 @@
+package storm_test
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A moment is the time since the storm began, by the test's own monotonic
+// clock, which nobody steps.
+type moment = time.Duration
+
+// never is the end of what has not ended.
+const never = moment(1<<63 - 1)
+
+// A grant is one answer to an allocate.
+type grant struct {
+	asked, answered moment
+	addr            netip.Addr
+	lease, uid      string
+	existing, early bool
+}
+
+// A hold is the time in which an actor counts on a lease: from the answer to
+// the first thing it does that may end it.
+type hold struct {
+	from, to   moment
+	addr       netip.Addr
+	lease, uid string
+}
+
+// A life is the time in which an address is surely set in a namespace: from
+// the return of the call that set it to the beginning of the one that takes it
+// away. Without a lease it was added by hand.
+type life struct {
+	from, to    moment
+	addr        netip.Addr
+	netns       string
+	lease, uid  string
+	bound       bool // the bind was acknowledged
+	byContainer bool
+}
+
+// A listing is one answer to a list of leases: the open ones.
+type listing struct {
+	asked, answered moment
+	open            map[string]netip.Addr // by lease
+}
+
+// A leap is a step forward of ipamd's boottime, which shortens a wait.
+type leap struct {
+	from, to moment // between ipamd's death and its next word
+	by       time.Duration
+}
+
+// A history is what a storm leaves to be judged.
+type history struct {
+	cooldown, cooldownMin time.Duration
+
+	grants   []grant
+	holds    []*hold
+	lives    []*life
+	listings []listing
+	leaps    []leap
+	odd      []string // answers that nothing explains
+}
+
+// A recorder writes a history. Its methods are safe for concurrent use.
+type recorder struct {
+	start time.Time
+	mu    sync.Mutex
+	h     history
+	count map[string]int // of what was done and answered, by name
+}
+
+func newRecorder(cooldown, cooldownMin time.Duration) *recorder {
+	return &recorder{start: time.Now(), h: history{cooldown: cooldown, cooldownMin: cooldownMin}, count: make(map[string]int)}
+}
+
+func (r *recorder) now() moment { return time.Since(r.start) }
+
+func (r *recorder) add(change func(*history)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.h)
+}
+
+func (r *recorder) counted(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count[what]++
+}
+
+func (r *recorder) strange(format string, args ...any) {
+	at := r.now().Round(time.Millisecond)
+	r.add(func(h *history) { h.odd = append(h.odd, fmt.Sprintf("at %v: ", at)+fmt.Sprintf(format, args...)) })
+}
+
+func (r *recorder) holds(h *hold) *hold {
+	r.add(func(all *history) { all.holds = append(all.holds, h) })
+	return h
+}
+
+// lets ends a hold; the first end counts.
+func (r *recorder) lets(h *hold) {
+	at := r.now()
+	r.add(func(*history) { h.to = min(h.to, at) })
+}
+
+func (r *recorder) lives(l *life) *life {
+	r.add(func(all *history) { all.lives = append(all.lives, l) })
+	return l
+}
+
+// dies ends a life; the first end counts.
+func (r *recorder) dies(l *life) {
+	at := r.now()
+	r.add(func(*history) { l.to = min(l.to, at) })
+}
+
+// living lists who lives now.
+func (r *recorder) living() []life {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []life
+	for _, l := range r.h.lives {
+		if l.to == never {
+			out = append(out, *l)
+		}
+	}
+	return out
+}
+
+// counts tells what was done, in the order of the names.
+func (r *recorder) counts() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := ""
+	for _, what := range slices.Sorted(maps.Keys(r.count)) {
+		out += fmt.Sprintf("  %6d %s\n", r.count[what], what)
+	}
+	return out
+}

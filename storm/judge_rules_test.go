@@ -1,0 +1,120 @@
+package storm_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// quiet is a history without a fault: a had .2, let it go, b has it after the
+// cooldown. Each call makes a new one for a case to spoil.
+func quiet() *history {
+	two := netip.MustParseAddr("10.8.0.2")
+	return &history{
+		cooldown: 3 * time.Second, cooldownMin: time.Second,
+		grants: []grant{
+			{asked: 1, answered: 2, addr: two, lease: "A", uid: "a"},
+			{asked: 4e9, answered: 4e9 + 1, addr: two, lease: "B", uid: "b"},
+		},
+		holds: []*hold{
+			{from: 2, to: 1e8, addr: two, lease: "A", uid: "a"},
+			{from: 4e9 + 1, to: never, addr: two, lease: "B", uid: "b"},
+		},
+		lives: []*life{
+			{from: 3, to: 2e8, addr: two, netns: "na", lease: "A", uid: "a", bound: true},
+			{from: 4e9 + 2, to: never, addr: two, netns: "nb", lease: "B", uid: "b", bound: true},
+		},
+		listings: []listing{{asked: 5e9, answered: 5e9 + 1, open: map[string]netip.Addr{"B": two}}},
+	}
+}
+
+// TestJudgeFindsEveryFault spoils the quiet history in one way at a time.
+func TestJudgeFindsEveryFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*history)
+		want  string // "" for no fault
+	}{
+		"quiet":                         {func(*history) {}, ""},
+		"two owners at an instant":      {func(h *history) { h.holds[0].to = 4e9 + 2 }, "two owners"},
+		"an owner that never let go":    {func(h *history) { h.holds[0].to = never }, "two owners"},
+		"the same lease answered twice": {func(h *history) { h.holds = append(h.holds, h.holds[1]) }, ""},
+		"two live at an instant":        {func(h *history) { h.lives[0].to = 4e9 + 3 }, "two live"},
+		"a thief beside the owner": {func(h *history) {
+			h.lives[0].lease, h.lives[0].bound, h.lives[0].from, h.lives[0].to = "", false, 4e9+1, never
+		}, ""},
+		"given while a thief was there": {func(h *history) { h.lives[0].lease, h.lives[0].bound, h.lives[0].to = "", false, never }, "given while live"},
+		"a thief came during the call": {func(h *history) {
+			h.lives[0].lease, h.lives[0].bound, h.lives[0].from, h.lives[0].to = "", false, 4e9+1, never
+		}, ""},
+		"a thief left during the call":         {func(h *history) { h.lives[0].lease, h.lives[0].bound, h.lives[0].to = "", false, 4e9 }, ""},
+		"given before the old one was removed": {func(h *history) { h.lives[0].to = 4e9 + 1 }, "given while live"},
+		"given again to its own":               {func(h *history) { h.grants[1].lease, h.grants[1].existing, h.lives[0].to = "A", true, never }, "two live"},
+		"reused inside the cooldown":           {func(h *history) { h.lives[0].to = 2e9 }, "reused too soon"},
+		"reused early, and said so":            {func(h *history) { h.lives[0].to, h.grants[1].early = 2e9, true }, ""},
+		"reused inside the least cooldown":     {func(h *history) { h.lives[0].to, h.grants[1].early = 35e8, true }, "reused too soon"},
+		"reused by its own sandbox":            {func(h *history) { h.lives[0].to, h.grants[1].uid = 35e8, "a" }, ""},
+		"the clock leapt meanwhile": {func(h *history) {
+			h.lives[0].to, h.leaps = 2e9, []leap{{from: 21e8, to: 22e8, by: 2 * time.Second}}
+		}, ""},
+		"the clock leapt before": {func(h *history) {
+			h.lives[0].to, h.leaps = 2e9, []leap{{from: 1e9, to: 11e8, by: 2 * time.Second}}
+		}, "reused too soon"},
+		"never bound, so never cooled":   {func(h *history) { h.lives[0].to, h.lives[0].bound = 35e8, false }, ""},
+		"an acknowledged lease is lost":  {func(h *history) { h.listings[0].open = nil }, "lost"},
+		"it is there, elsewhere":         {func(h *history) { h.listings[0].open["B"] = netip.MustParseAddr("10.8.0.3") }, "lost"},
+		"it was let go during the list":  {func(h *history) { h.listings[0].open, h.holds[1].to = nil, 5e9 }, ""},
+		"an answer that nobody explains": {func(h *history) { h.odd = []string{"internal"} }, "odd: internal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := quiet()
+			c.spoil(h)
+			expect(t, judge(h), c.want)
+		})
+	}
+}
+
+// TestJudgeReadsTheBook spoils a book's history in one way at a time.
+func TestJudgeReadsTheBook(t *testing.T) {
+	two := netip.MustParseAddr("10.8.0.2")
+	stamp := func(at time.Duration) netdb.Stamp { return netdb.Stamp{Boottime: at, BootID: "one"} }
+	for name, c := range map[string]struct {
+		spoil func([]netdb.Change)
+		want  string
+	}{
+		"quiet":                      {func([]netdb.Change) {}, ""},
+		"a state that nothing made":  {func(c []netdb.Change) { c[1].From = netdb.Paused }, "a gap"},
+		"another lease moves it":     {func(c []netdb.Change) { c[2].LeaseID = "B" }, "taken over"},
+		"before the least cooldown":  {func(c []netdb.Change) { c[4].At = stamp(35e8) }, "reused too soon"},
+		"its own sandbox may":        {func(c []netdb.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
+		"a reboot proves nothing":    {func(c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
+		"long enough after a reboot": {func(c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 1e9, BootID: "two"} }, ""},
+		"a grant it does not know":   {func(c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changes := []netdb.Change{
+				{Rev: 1, At: stamp(1), Addr: two, LeaseID: "A", UID: "a", From: netdb.Free, To: netdb.Reserved},
+				{Rev: 2, At: stamp(2), Addr: two, LeaseID: "A", UID: "a", From: netdb.Reserved, To: netdb.Bound},
+				{Rev: 3, At: stamp(2e9), Addr: two, LeaseID: "A", UID: "a", From: netdb.Bound, To: netdb.Releasing},
+				{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "A", UID: "a", From: netdb.Releasing, To: netdb.Cooling},
+				{Rev: 5, At: stamp(4e9), Addr: two, LeaseID: "B", UID: "b", From: netdb.Cooling, To: netdb.Reserved},
+			}
+			c.spoil(changes)
+			expect(t, judgeBook(quiet(), changes), c.want)
+		})
+	}
+}
+
+func expect(t *testing.T, faults []string, want string) {
+	t.Helper()
+	for _, f := range faults {
+		if want != "" && strings.HasPrefix(f, want) {
+			return
+		}
+	}
+	if want != "" || len(faults) > 0 {
+		t.Errorf("found %q, want %q", faults, want)
+	}
+}

@@ -1,0 +1,122 @@
+package storm_test
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// judge looks for faults in what the actors wrote down. Where two things
+// happened at about the same time, and either order explains the answers, it
+// finds none.
+func judge(h *history) (faults []string) {
+	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	holds, lives := make(map[netip.Addr][]*hold), make(map[netip.Addr][]*life)
+	for _, o := range h.holds {
+		for _, other := range holds[o.addr] {
+			if o.lease != other.lease && o.from < other.to && other.from < o.to {
+				found("two owners: %s is %s's by lease %s from %v to %s, and %s's by lease %s from %v to %s", o.addr,
+					o.uid, o.lease, o.from, until(o.to), other.uid, other.lease, other.from, until(other.to))
+			}
+		}
+		holds[o.addr] = append(holds[o.addr], o)
+	}
+	for _, l := range h.lives {
+		for _, other := range lives[l.addr] {
+			if l.lease != "" && other.lease != "" && l.lease != other.lease && l.from < other.to && other.from < l.to {
+				found("two live: %s is set in %s from %v to %s, and in %s from %v to %s", l.addr,
+					l.netns, l.from, until(l.to), other.netns, other.from, until(other.to))
+			}
+		}
+		lives[l.addr] = append(lives[l.addr], l)
+	}
+	for _, g := range h.grants {
+		for _, l := range lives[g.addr] {
+			// An open lease that is returned again may well be in use: by its
+			// own sandbox, which nothing but its name tells from a stranger.
+			if !g.existing && l.lease != g.lease && l.from <= g.asked && g.answered <= l.to {
+				found("given while live: %s went to %s (asked at %v, answered at %v) and is set in %s from %v to %s",
+					g.addr, g.uid, g.asked, g.answered, l.netns, l.from, until(l.to))
+			}
+			if rest := g.answered - l.to; l.bound && l.uid != g.uid && rest > 0 {
+				if least := h.least(g.early) - h.leapt(l.to, g.answered); rest < least {
+					found("reused too soon: %s went to %s at %v, %v after its removal from %s began", g.addr, g.uid, g.answered, rest, l.netns)
+				}
+			}
+		}
+	}
+	for _, list := range h.listings {
+		for _, o := range h.holds {
+			if o.from <= list.asked && list.answered <= o.to && list.open[o.lease] != o.addr {
+				found("lost: %s holds %s by lease %s from %v to %s, and the list of %v has %v there",
+					o.uid, o.addr, o.lease, o.from, until(o.to), list.asked, list.open[o.lease])
+			}
+		}
+	}
+	for _, words := range h.odd {
+		found("odd: %s", words)
+	}
+	return faults
+}
+
+func until(m moment) string {
+	if m == never {
+		return "the end"
+	}
+	return m.String()
+}
+
+// least is how long an address must rest for an answer of that kind.
+func (h *history) least(early bool) time.Duration {
+	if early {
+		return h.cooldownMin
+	}
+	return h.cooldown
+}
+
+// leapt is how far ipamd's clock may have run ahead between two moments.
+func (h *history) leapt(from, to moment) (sum time.Duration) {
+	for _, l := range h.leaps {
+		if l.from < to && from < l.to {
+			sum += l.by
+		}
+	}
+	return sum
+}
+
+// judgeBook looks for faults in the book's own history, oldest change first:
+// an address that changes hands without having been free, a reuse before
+// cooldownMin on the stamps' own clock, and a grant that the book never made.
+func judgeBook(h *history, changes []netdb.Change) (faults []string) {
+	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	last := make(map[netip.Addr]netdb.Change)
+	cooled := make(map[netip.Addr]netdb.Change)
+	made := make(map[string]netip.Addr)
+	for _, c := range changes {
+		was, known := last[c.Addr]
+		switch {
+		case known && was.To != c.From:
+			found("a gap: %s was %s by revision %d and %s before revision %d", c.Addr, was.To, was.Rev, c.From, c.Rev)
+		case known && c.From.Open() && was.LeaseID != c.LeaseID:
+			found("taken over: %s was %s by lease %s, and revision %d moves it by lease %s", c.Addr, was.To, was.LeaseID, c.Rev, c.LeaseID)
+		}
+		if c.To == netdb.Reserved {
+			made[c.LeaseID] = c.Addr
+			if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.UID != cooled[c.Addr].UID && rest < h.cooldownMin {
+				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, cooled[c.Addr].UID, c.UID, rest, c.Rev)
+			}
+		}
+		if c.To == netdb.Cooling {
+			cooled[c.Addr] = c
+		}
+		last[c.Addr] = c
+	}
+	for _, g := range h.grants {
+		if made[g.lease] != g.addr {
+			found("not in the book: lease %s of %s for %s was answered at %v", g.lease, g.addr, g.uid, g.answered)
+		}
+	}
+	return faults
+}
