@@ -43,7 +43,8 @@ uses. Without a verb it runs the daemon.`,
   ipamd run --config ./ipamd.toml
   ipamd run --dev                       a daemon to try things with
   ipamd config                          every option, its value and its meaning
-  ipamd check /var/lib/ipamd/book.db    look a stopped book over`,
+  ipamd check /var/lib/ipamd/book.db    look a stopped book over
+  ipamd rebuild --preview               what a new book would be, where the old one is broken`,
 		SilenceErrors:    true,
 		SilenceUsage:     true,
 		Args:             knownVerb,
@@ -53,7 +54,7 @@ uses. Without a verb it runs the daemon.`,
 	c.root.SetOut(out)
 	c.root.SetErr(err)
 	c.runFlags(c.root)
-	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.versionCommand())
+	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.versionCommand())
 	return c
 }
 

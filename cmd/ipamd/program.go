@@ -65,19 +65,18 @@ func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program
 
 // open opens every part, the book first: nothing is touched on the bridge by
 // a daemon that does not have its book. What this machine lacks for the
-// socket is found before there is a book. What was opened before an error is
+// socket is found before there is a book, and so is a rebuild that was cut.
+func (p *program) open(ctx context.Context) error {
+	return p.inOrder(ctx, p.socketAccess, p.notCut, p.openBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog,
+		p.openAllocator, p.openReconciler, p.openServer)
+}
+
+// inOrder takes steps one after the other. What was opened before an error is
 // closed again.
-func (p *program) open(ctx context.Context) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.close())
-		}
-	}()
-	for _, step := range []func(context.Context) error{
-		p.socketAccess, p.openBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog, p.openAllocator, p.openReconciler, p.openServer,
-	} {
+func (p *program) inOrder(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return err
+			return errors.Join(err, p.close())
 		}
 	}
 	return nil
@@ -222,10 +221,13 @@ func (p *program) openAllocator(context.Context) (err error) {
 	return err
 }
 
-func (p *program) openReconciler(context.Context) (err error) {
+func (p *program) openReconciler(context.Context) error { return p.reconcileBy(p.book) }
+
+// reconcileBy makes the reconciler, which writes through book.
+func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	p.reconciler, err = reconciler.New(reconciler.Config{
-		Book: p.book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Book: book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
+)
+
+// oldBook stands where a witness's name does in the evidence of what only the
+// old book tells.
+const oldBook census.Witness = "book"
+
+// sleeps stands beside it where no loop may ever end the quarantine: nothing
+// shows the sandbox until it wakes.
+const sleeps = census.Witness(netdb.ByOperator)
+
+func rebuiltBy(actor netdb.Actor) netdb.Who {
+	return netdb.Who{Actor: actor, Peer: "ipamd rebuild", Reason: "rebuilt"}
+}
+
+// A restorer fills a new book: from the witnesses, and from what could be read
+// of the old one only where it says less than they do (who somebody live was)
+// or keeps an address back.
+type restorer struct {
+	*netdb.Book
+	old     netdb.Salvaged
+	census  census.Census
+	runtime bool // it was asked
+
+	held        map[netip.Addr]bool // more than one use it: nobody is adopted
+	unexplained []string
+}
+
+// Adopt is the reconciler's. It takes away the id of a lease that the old book
+// saw end: an id is never used again, and the new one has not seen it.
+func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
+	if slices.ContainsFunc(r.old.Leases, func(l *netdb.Lease) bool { return l.State == netdb.Cooling && l.ID == a.ID }) {
+		a.ID = ""
+	}
+	return r.Book.Adopt(ctx, who, a)
+}
+
+func (r *restorer) tell(format string, args ...any) {
+	r.unexplained = append(r.unexplained, fmt.Sprintf(format, args...))
+}
+
+// before is what comes ahead of the first pass: what the old book had set
+// aside is set aside again, so that no pass gives it to somebody; and who is
+// seen to live gets the very lease that he had.
+func (r *restorer) before(ctx context.Context) error {
+	for _, l := range r.old.Leases {
+		if l.State == netdb.Quarantined {
+			if err := r.quarantine(ctx, l.Addr, l.Evidence, r.said(l)...); err != nil {
+				return err
+			}
+		}
+	}
+	// Whose address is seen goes first: one interface of a sandbox may be
+	// named by an older row, too.
+	for _, atAddress := range []bool{true, false} {
+		for _, l := range r.old.Leases {
+			own := r.own(l)
+			if seen := slices.ContainsFunc(own, func(s census.Sighting) bool { return s.Addr == l.Addr }); len(own) == 0 || seen != atAddress {
+				continue
+			}
+			if err := r.restore(ctx, l, own); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// own returns what shows that the owner of a lease lives. Only a positive
+// likeness counts: that nothing speaks against him is no proof.
+func (r *restorer) own(l *netdb.Lease) []census.Sighting {
+	if l.State == netdb.Cooling || l.State == netdb.Quarantined || l.Sandbox == "" {
+		return nil
+	}
+	var out []census.Sighting
+	for addr, seen := range r.census.Seen {
+		for _, s := range seen {
+			recorded := slices.Contains(l.Containers, netdb.Container{Namespace: s.Namespace, ID: s.Container})
+			labelled := s.LeaseID == l.ID || (s.Sandbox == l.Sandbox || s.Sandbox == l.UID) && (s.UID == "" || s.UID == l.UID)
+			switch {
+			case s.Witness == census.Runtime && (recorded || labelled && (addr == l.Addr || !addr.IsValid())),
+				s.Witness == census.Netns && addr == l.Addr && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Port == l.HostInterface):
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// restore gives a lease back to its owner, in the state that it had, unless
+// somebody else is seen with the address, too.
+func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sighting) error {
+	if others := allocator.Strangers(l, r.census.Seen[l.Addr]); len(others) > 0 {
+		r.held[l.Addr] = true
+		r.tell("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under somebody else, too%s",
+			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())
+		return r.quarantine(ctx, l.Addr, nil, append(r.said(l), r.census.Seen[l.Addr]...)...)
+	}
+	a := netdb.Adoption{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
+		Binding: r.binding(l, own), Evidence: evidenceOf(nil, own)}
+	back, err := r.Book.Adopt(ctx, rebuiltBy(netdb.ByReconciler), a)
+	switch {
+	case refused(err):
+		r.tell("%s: the old book gave it to sandbox %q, who lives; but: %v", l.Addr, l.Sandbox, err)
+		return nil
+	case err != nil:
+		return err
+	}
+	switch l.State {
+	case netdb.Paused:
+		_, err = r.PauseAt(ctx, rebuiltBy(netdb.ByReconciler), back.ID, back.Rev)
+	case netdb.Releasing: // never bound again: its removal is to be confirmed
+		_, err = r.ReleaseAt(ctx, rebuiltBy(netdb.ByOperator), back.ID, back.Rev, nil)
+	}
+	return err
+}
+
+// binding is how a lease is used: its recorded plumbing, and those of its
+// containers that are there.
+func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding {
+	b := netdb.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
+	if !r.runtime {
+		b.Containers = slices.Clone(l.Containers)
+	}
+	for _, s := range own {
+		if c := (netdb.Container{Namespace: s.Namespace, ID: s.Container}); s.Witness == census.Runtime && !slices.Contains(b.Containers, c) {
+			b.Containers = append(b.Containers, c)
+		}
+	}
+	slices.SortFunc(b.Containers, func(x, y netdb.Container) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.ID, y.ID))
+	})
+	return b
+}
+
+// after is what comes behind the pass: what the old book kept back, and no
+// workload has now, is kept back. What rested rests again, for its whole
+// time; of the rest nobody has confirmed that it may.
+func (r *restorer) after(ctx context.Context) error {
+	// In the order of their release: so they are given again.
+	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *netdb.Lease) int { return cmp.Compare(x.Rev, y.Rev) })
+	for _, l := range inOrder {
+		row, there := r.At(l.Addr)
+		switch {
+		case there && row.State != netdb.Quarantined:
+			if row.ID != l.ID && l.State != netdb.Cooling && row.Sandbox != l.Sandbox {
+				r.tell("%s: the old book had it as %s by sandbox %q (lease %s); sandbox %q lives with it",
+					l.Addr, l.State, l.Sandbox, l.ID, row.Sandbox)
+			}
+		case l.State == netdb.Quarantined, r.held[l.Addr], there && l.State == netdb.Cooling:
+		case l.State == netdb.Cooling:
+			if err := r.rest(ctx, l); err != nil {
+				return err
+			}
+		default:
+			if err := r.aside(ctx, l.Addr, row, r.said(l)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, a := range r.old.Named {
+		if row, there := r.At(a); !there || row.State == netdb.Quarantined {
+			if err := r.aside(ctx, a, row, r.said(&netdb.Lease{Addr: a})); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rest makes an address cool.
+func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
+	if err := r.quarantine(ctx, l.Addr, nil, r.said(l)...); err != nil {
+		return err
+	}
+	return r.clear(ctx, l.Addr)
+}
+
+// aside quarantines an address. One that the pass has quarantined gets the old
+// book's word beside the witnesses'.
+func (r *restorer) aside(ctx context.Context, a netip.Addr, row *netdb.Lease, said []census.Sighting) error {
+	var also json.RawMessage
+	if row != nil {
+		also = row.Evidence
+		if err := r.clear(ctx, a); err != nil {
+			return err
+		}
+	}
+	return r.quarantine(ctx, a, also, said...)
+}
+
+func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
+	row, there := r.At(a)
+	if !there {
+		return nil // no pool has it
+	}
+	_, err := r.ClearAt(ctx, rebuiltBy(netdb.ByOperator), row.ID, row.Rev)
+	return err
+}
+
+// quarantine sets an address aside as an operator, so that no share keeps it
+// from being. An address that no pool gives stays as it is.
+func (r *restorer) quarantine(ctx context.Context, a netip.Addr, also json.RawMessage, said ...census.Sighting) error {
+	_, err := r.Quarantine(ctx, rebuiltBy(netdb.ByOperator), a, evidenceOf(also, said))
+	if refused(err) {
+		r.tell("%s: the old book has it, and no pool of the configuration gives it: %v", a, err)
+		return nil
+	}
+	return err
+}
+
+// refused reports whether the book would not have it: the next one may.
+func refused(err error) bool {
+	var owned *netdb.OwnedError
+	return errors.As(err, &owned) || errors.Is(err, netdb.ErrInvalid) || errors.Is(err, netdb.ErrNotInPool) ||
+		errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale) || errors.Is(err, netdb.ErrTaken)
+}
+
+// said is what the old book had to say about an address, as evidence. Who
+// sleeps, and an address of whose row nothing else could be read, are an
+// operator's to let go.
+func (r *restorer) said(l *netdb.Lease) []census.Sighting {
+	s := census.Sighting{Addr: l.Addr, Witness: oldBook, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
+		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}
+	out := []census.Sighting{s}
+	switch l.State {
+	case "":
+		out[0].Note = "the book before the rebuild had a row of it that cannot be read"
+	case netdb.Paused:
+	default:
+		return out
+	}
+	s.Witness, s.Note = sleeps, "nothing would show a sandbox that sleeps with it: only an operator clears it"
+	return append(out, s)
+}
+
+// evidenceOf joins evidence that a book had with more. What cannot be read
+// may have been anybody's, and is an operator's to clear.
+func evidenceOf(had json.RawMessage, more []census.Sighting) json.RawMessage {
+	var all []json.RawMessage
+	if len(had) > 0 && json.Unmarshal(had, &all) != nil {
+		all = nil
+		more = append(slices.Clone(more), census.Sighting{Witness: sleeps, Note: "the evidence that the book had cannot be read"})
+	}
+	for _, s := range more {
+		b, err := json.Marshal(s)
+		if err != nil {
+			panic(err) // sightings always marshal
+		}
+		all = append(all, b)
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // raw messages that were read always marshal
+	}
+	return b
+}
+
+// passed takes in what a pass could not do or explain.
+func (r *restorer) passed(rep *reconciler.Report) {
+	for _, a := range rep.Actions {
+		if a.Result != reconciler.Done {
+			r.tell("%s: %s %s: %s", a.Addr, a.Kind, a.Result, cmp.Or(a.Err, a.Reason))
+		}
+	}
+	for _, f := range rep.Findings {
+		r.tell("%s: %s", f.Addr, f.Detail)
+	}
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A swap puts a new book in the place of the one at its path. A crash leaves
+// one of three things, and each is told from the others by the names there:
+//
+//   - the old book: whatever lies beside it is thrown away and begun anew;
+//   - no book, but a whole new one beside its place: the old one was moved
+//     aside already. The daemon refuses to begin an empty one, and the next
+//     rebuild moves the new one in;
+//   - the new book.
+type swap struct{ path string }
+
+// rebuilding is where a new book is made, rebuilt where it lies once it is
+// whole and durable.
+func (s swap) rebuilding() string { return s.path + ".rebuilding" }
+func (s swap) rebuilt() string    { return s.path + ".rebuilt" }
+
+// cut reports whether a rebuild ended after it had moved the old book aside.
+func (s swap) cut() (bool, error) {
+	old, err := exists(s.path)
+	if err != nil || old {
+		return false, err
+	}
+	return exists(s.rebuilt())
+}
+
+// notCut refuses to begin an empty book where a rebuilt one waits to be moved
+// in: it would forget what rests and who sleeps.
+func (p *program) notCut(context.Context) error {
+	cut, err := swap{p.cfg.Book.Path}.cut()
+	if err == nil && cut {
+		err = fmt.Errorf(`a rebuild of %s was cut short; "ipamd rebuild" finishes it`, p.cfg.Book.Path)
+	}
+	return err
+}
+
+// lock keeps a second rebuild away. It is on the folder itself, so that
+// nothing is left behind.
+func (s swap) lock() (*os.File, error) {
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: another rebuild works there: %w", dir.Name(), err), dir.Close())
+	}
+	return dir, nil
+}
+
+// discard throws away what was being made.
+func (s swap) discard() error {
+	var errs []error
+	for _, name := range []string{s.rebuilding(), s.rebuilt()} {
+		for _, part := range []string{"", "-wal", "-shm", ".lock"} {
+			if err := os.Remove(name + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finish moves a closed book that is whole into place, and the old one, if
+// there is any, aside. It returns the old one's new name.
+func (s swap) finish(now time.Time) (aside string, err error) {
+	if there, err := exists(s.rebuilding()); err != nil {
+		return "", err
+	} else if there {
+		if err := s.seal(); err != nil {
+			return "", err
+		}
+	}
+	aside, err = netdb.MoveAside(s.path, now)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return aside, err
+	}
+	// Nobody else's book is overwritten, wherever it came from in between.
+	if err := unix.Renameat2(unix.AT_FDCWD, s.rebuilt(), unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE); err != nil {
+		return aside, fmt.Errorf("move %s to %s: %w", s.rebuilt(), s.path, err)
+	}
+	if err := syncPath(filepath.Dir(s.path)); err != nil {
+		return aside, err
+	}
+	return aside, s.discard()
+}
+
+// seal makes the new book durable under the name that says that it is whole.
+func (s swap) seal() error {
+	if st, err := os.Stat(s.rebuilding() + "-wal"); err == nil && st.Size() > 0 {
+		return fmt.Errorf("%s-wal has not been folded into its book", s.rebuilding())
+	}
+	if err := syncPath(s.rebuilding()); err != nil {
+		return err
+	}
+	if err := os.Rename(s.rebuilding(), s.rebuilt()); err != nil {
+		return err
+	}
+	return syncPath(filepath.Dir(s.path))
+}
+
+// movedAside names the last book that was moved aside here; "" when there is
+// none.
+func (s swap) movedAside() string {
+	names, err := os.ReadDir(filepath.Dir(s.path))
+	if err != nil {
+		return ""
+	}
+	for _, e := range slices.Backward(names) {
+		name := filepath.Join(filepath.Dir(s.path), e.Name())
+		if strings.HasPrefix(name, s.path+".broken-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") {
+			return name
+		}
+	}
+	return ""
+}
+
+func exists(path string) (bool, error) {
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// rebuilt is what the verb tells. Its JSON form is for programs.
+type rebuilt struct {
+	Book     string `json:"book"`
+	Preview  bool   `json:"preview"`
+	Finished bool   `json:"finished"` // one that was cut short
+	Broken   string `json:"broken,omitempty"`
+	Aside    string `json:"aside,omitempty"` // where the old book is
+	WasEpoch string `json:"was_epoch,omitempty"`
+	Epoch    string `json:"epoch"`
+	Runner   string `json:"runner_uid"`
+
+	Leases      []rebuiltRow `json:"leases"`    // who lives
+	Foreign     []rebuiltRow `json:"foreign"`   // seen, and nobody's
+	SetAside    []rebuiltRow `json:"set_aside"` // only the old book told of it
+	Unexplained []string     `json:"unexplained"`
+}
+
+// A rebuiltRow is one address of the new book.
+type rebuiltRow struct {
+	Address    string            `json:"address"`
+	State      netdb.State       `json:"state"`
+	Sandbox    string            `json:"sandbox,omitempty"`
+	LeaseID    string            `json:"lease_id"`
+	Kept       bool              `json:"lease_id_kept"` // it was the old lease's, too
+	Containers []netdb.Container `json:"containers,omitempty"`
+	Was        netdb.State       `json:"was,omitempty"`      // in the old book; "" when that is unknown
+	Evidence   json.RawMessage   `json:"evidence,omitempty"` // why it is quarantined
+	byHand     bool              // only an operator clears it
+}
+
+// report tells of the book as it is now.
+func (r *restorer) report() *rebuilt {
+	out := tellOf(r.Book)
+	named := make(map[string]bool) // ids of leases that somebody knows
+	for _, seen := range r.census.Seen {
+		for _, s := range seen {
+			named[s.LeaseID] = true
+		}
+	}
+	was := make(map[string]netdb.State)
+	for _, l := range r.old.Leases {
+		named[l.ID], was[l.Addr.String()] = true, l.State
+	}
+	for _, rows := range [][]rebuiltRow{out.Leases, out.Foreign, out.SetAside} {
+		for i := range rows {
+			rows[i].Kept, rows[i].Was = named[rows[i].LeaseID], was[rows[i].Address]
+		}
+	}
+	if r.old.RunnerUID == "" {
+		r.tell("whose the old book was cannot be read; the new one is runner %s's", out.Runner)
+	}
+	for _, p := range r.old.Problems {
+		r.tell("the old book: %s", p)
+	}
+	if len(r.old.Problems) > 0 {
+		r.tell("an address that was lost with its row is free now, unless somebody is seen with it")
+	}
+	out.Unexplained = append(out.Unexplained, r.unexplained...)
+	return out
+}
+
+// tellOf tells of a rebuilt book what it knows of itself.
+func tellOf(b *netdb.Book) *rebuilt {
+	out := &rebuilt{Epoch: b.Epoch(), Runner: b.Info().RunnerUID,
+		Leases: []rebuiltRow{}, Foreign: []rebuiltRow{}, SetAside: []rebuiltRow{}, Unexplained: []string{}}
+	leases, _ := b.Leases()
+	for _, l := range leases {
+		row := rebuiltRow{Address: l.Addr.String(), State: l.State, Sandbox: l.Sandbox, LeaseID: l.ID, Containers: l.Containers}
+		if l.State != netdb.Quarantined && l.State != netdb.Cooling {
+			out.Leases = append(out.Leases, row)
+			continue
+		}
+		row.Evidence = l.Evidence
+		kept := l.State == netdb.Cooling
+		for _, s := range sightings(l.Evidence) {
+			if s.Witness == oldBook {
+				kept, row.Sandbox = true, s.Sandbox
+			}
+			row.byHand = row.byHand || s.Witness == sleeps
+		}
+		if kept {
+			out.SetAside = append(out.SetAside, row)
+		} else {
+			out.Foreign = append(out.Foreign, row)
+		}
+	}
+	return out
+}
+
+// sightings reads what can be read of evidence.
+func sightings(evidence json.RawMessage) []census.Sighting {
+	var all []census.Sighting
+	_ = json.Unmarshal(evidence, &all) // it is shown for what it is otherwise
+	return all
+}
+
+func (b *rebuilt) json(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(b)
+}
+
+func (b *rebuilt) text(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	switch {
+	case b.Preview:
+		fmt.Fprintf(w, "%s would be rebuilt; nothing was changed\n", b.Book)
+	case b.Finished:
+		fmt.Fprintf(w, "%s is rebuilt: what had been cut short is finished\n", b.Book)
+	default:
+		fmt.Fprintf(w, "%s is rebuilt\n", b.Book)
+	}
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "  %s\t%s\n", name, value)
+		}
+	}
+	line("it was", b.Broken)
+	line("it is now", b.Aside)
+	line("old epoch", b.WasEpoch)
+	if !b.Preview {
+		line("epoch", b.Epoch)
+	}
+	line("runner", b.Runner)
+	b.tables(w)
+	if len(b.Unexplained) > 0 {
+		fmt.Fprintf(w, "\nNot explained\n")
+		for _, u := range b.Unexplained {
+			fmt.Fprintf(w, "  %s\n", u)
+		}
+	}
+	next := "ipamd run"
+	if b.Preview {
+		next = "ipamd rebuild"
+	}
+	fmt.Fprintf(w, "\nnext: %s\n", next)
+	return w.Flush()
+}
+
+func (b *rebuilt) tables(w io.Writer) {
+	fmt.Fprintf(w, "\nLeases of who lives: %d\n", len(b.Leases))
+	if len(b.Leases) > 0 {
+		fmt.Fprintln(w, "ADDRESS\tSANDBOX\tSTATE\tLEASE\t\tCONTAINERS")
+	}
+	for _, l := range b.Leases {
+		id := "new"
+		if l.Kept {
+			id = "kept"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Address, l.Sandbox, l.State, l.LeaseID, id, containersOf(l.Containers))
+	}
+	fmt.Fprintf(w, "\nSeen, and nobody's: %d\n", len(b.Foreign))
+	if len(b.Foreign) > 0 {
+		fmt.Fprintln(w, "ADDRESS\tSTATE\tSEEN")
+	}
+	for _, f := range b.Foreign {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Address, f.State, f.why())
+	}
+	fmt.Fprintf(w, "\nKept back, as the old book did: %d\n", len(b.SetAside))
+	if len(b.SetAside) > 0 {
+		fmt.Fprintln(w, "ADDRESS\tSANDBOX\tWAS\tSTATE\tUNTIL")
+	}
+	for _, a := range b.SetAside {
+		was := cmp.Or(a.Was, "unknown")
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", a.Address, a.Sandbox, was, a.State, a.until())
+	}
+}
+
+// why is who told of a quarantined address.
+func (f rebuiltRow) why() string {
+	var why []string
+	for _, s := range sightings(f.Evidence) {
+		why = append(why, string(s.Witness)+s.Where())
+	}
+	return strings.Join(why, ", ")
+}
+
+// until is how an address that is kept back can be given again.
+func (a rebuiltRow) until() string {
+	switch {
+	case a.State == netdb.Cooling:
+		return "it has rested"
+	case a.byHand:
+		return "ipamctl quarantine clear " + a.Address
+	}
+	return "it was dark for long enough"
+}
+
+func containersOf(cs []netdb.Container) string {
+	var names []string
+	for _, c := range cs {
+		names = append(names, c.Namespace+"/"+c.ID)
+	}
+	return strings.Join(names, " ")
+}
