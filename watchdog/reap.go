@@ -37,10 +37,14 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 }
 
 // Reap lets a lease go whose workload is absent, on behalf of the reconciler.
-// Everything is asked anew, however sure the caller is: containers, ports,
-// wire, and the owner if there is one. If anything is there, or cannot be
-// asked, or the lease is not at l.Rev any more, let is false and why says what
-// it is. Run confirms the release then.
+// Everything is asked anew, however sure the caller is: containers, ports, the
+// owner if there is one, and wire. If anything is there, or cannot be asked, or
+// the lease is not at l.Rev any more, let is false and why says what it is. Run
+// confirms the release then.
+//
+// The runtime's list is read after the owner has answered: an answer takes its
+// time, and a container that is made in the meantime claims no address before
+// it has a label for it.
 //
 // The error is the book's, when it could not record the release.
 func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
@@ -49,9 +53,15 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	rows, _ := w.cfg.Book.Leases()
 	h := newKin(rows).heirs(l)
 	f := w.look(ctx, l, nil, h)
-	in := w.survey(ctx)
-	f.add(l, h, in, w.cfg.Board.About(l.Addr))
-	found := append(obstacles(l, f, true), w.askOwner(ctx, l.Sandbox)...)
+	found := obstacles(l, f, false)
+	if len(found) == 0 {
+		found = w.askOwner(ctx, l.Sandbox)
+	}
+	if len(found) == 0 {
+		in := w.survey(ctx)
+		f.add(l, h, in, w.cfg.Board.About(l.Addr))
+		found = obstacles(l, f, true)
+	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
@@ -67,14 +77,14 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	f := facts{runtime: w.cfg.Runtime != nil}
-	in := w.survey(ctx)
-	f.add(l, heirs{}, in, w.cfg.Board.About(l.Addr))
-	// Its sandbox may live with another lease: only the exact label counts.
-	f.list = in.roll.labelled(l.ID)
-	found := append(ofList(f), ofWire(f)...)
+	found := w.askOwner(ctx, l.Sandbox)
 	if len(found) == 0 {
-		found = w.askOwner(ctx, l.Sandbox)
+		f := facts{runtime: w.cfg.Runtime != nil}
+		in := w.survey(ctx)
+		f.add(l, heirs{}, in, w.cfg.Board.About(l.Addr))
+		// Its sandbox may live with another lease: only the exact label counts.
+		f.list = in.roll.labelled(l.ID)
+		found = append(ofList(f), ofWire(f)...)
 	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil

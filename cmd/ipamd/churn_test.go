@@ -1,0 +1,447 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// hasty makes a pass let go what the pass before it missed, and makes none by
+// itself.
+func hasty(c *Config) {
+	slow(c)
+	c.Reconcile.Misses, c.Reconcile.Age = 1, duration{time.Nanosecond}
+}
+
+// pass makes a pass with a person's word, so that no brake hides a release.
+func (w *world) pass() api.Report {
+	w.t.Helper()
+	r, err := w.client.Reconcile(ctx, api.ReconcileRequest{Confirm: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.Report
+}
+
+// bind binds a lease to containers of the namespace default.
+func (w *world) bind(l api.Lease, ids ...string) api.Lease {
+	w.t.Helper()
+	var where api.BindRequest
+	for _, id := range ids {
+		where.Containers = append(where.Containers, api.Container{Namespace: "default", ID: id})
+	}
+	r, err := w.client.Bind(ctx, l.ID, where)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.Lease
+}
+
+// stays fails the test when a lease is not bound any more, or was not all the
+// time: no lease that is let go comes back.
+func (w *world) stays(l api.Lease) {
+	w.t.Helper()
+	now, err := w.client.Lease(ctx, l.ID)
+	if err != nil || now.Lease.State != api.Bound || now.Lease.Revision != l.Revision {
+		w.t.Errorf("lease of %s: %+v, %v; it was bound at revision %d", l.Sandbox, now, err, l.Revision)
+	}
+}
+
+// R4: leases are bound by the names of two containers, of which one is there
+// at any moment and never the same for long. However passes and look-ups fall
+// in between, none of them may take both for gone.
+func TestR4ChurnUnderPasses(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty)
+		name := func(i, turn int) string { return fmt.Sprintf("s%d-%d", i, turn%2) }
+		var held []api.Lease
+		for i := range 4 {
+			d.Create(t, ctrdtest.Spec{ID: name(i, 0)})
+			held = append(held, w.bind(w.allocate(fmt.Sprint("s", i)).Leases[0], name(i, 0), name(i, 1)))
+		}
+		ended, end := make(chan error, 1), make(chan struct{})
+		passes := 0
+		go func() {
+			var err error
+			for err == nil {
+				select {
+				case <-end:
+					ended <- nil
+					return
+				default:
+				}
+				_, err = w.client.Reconcile(ctx, api.ReconcileRequest{Confirm: true})
+				passes++
+			}
+			ended <- err
+		}()
+		for turn := range 30 {
+			for i := range held {
+				d.Create(t, ctrdtest.Spec{ID: name(i, turn+1)})
+				d.Delete(t, "default", name(i, turn))
+			}
+		}
+		close(end)
+		if err := <-ended; err != nil || passes < 10 {
+			t.Errorf("%d passes, %v", passes, err)
+		}
+		for i, l := range held {
+			w.stays(l)
+			d.Delete(t, "default", name(i, 30))
+		}
+		for _, l := range held { // they can end
+			w.becomes(l.Address, api.Cooling)
+		}
+	})
+}
+
+// onBoard reports that the runtime witness shows a container, whether or not
+// that claims an address.
+func (w *world) onBoard(id string) bool {
+	for _, seen := range w.program.board.Census().Seen {
+		if slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Container == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// A lateOwner says of every sandbox that it is gone, and takes its time over
+// one answer, in which a test can make that a lie.
+type lateOwner struct {
+	socket string
+	armed  atomic.Bool
+	asked  chan chan struct{}
+}
+
+func newLateOwner(t *testing.T) *lateOwner {
+	t.Helper()
+	o := &lateOwner{socket: filepath.Join(t.TempDir(), "o"), asked: make(chan chan struct{})}
+	listener, err := net.Listen("unix", o.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `[{"id":"somebody","state":"valid"}]`)
+	})
+	mux.HandleFunc("GET /sandboxes/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if o.armed.CompareAndSwap(true, false) {
+			answer := make(chan struct{})
+			o.asked <- answer
+			<-answer
+		}
+		fmt.Fprintf(w, `{"id":%q,"state":"gone"}`, r.PathValue("id"))
+	})
+	server := &http.Server{Handler: mux}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Close()
+		<-ended
+	})
+	return o
+}
+
+// R4: a container comes alive after the pass has read everything, looked it up
+// and made up its mind, while the owner still answers. The reap does nothing,
+// whether the container claims the address or is only recorded by its name.
+func TestR4ComesAliveBeforeTheReap(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		for kind, named := range map[string]func(l api.Lease) map[string]string{
+			"labelled": func(l api.Lease) map[string]string { return labels(l.Sandbox, l.Address) },
+			"recorded": func(api.Lease) map[string]string { return nil },
+		} {
+			t.Run(kind, func(t *testing.T) {
+				owner := newLateOwner(t)
+				w := newWorld(t, withContainerd(d), hasty, func(c *Config) {
+					c.Owner.Socket, c.Owner.Timeout, c.Watchdog.Timeout = owner.socket, duration{wait}, duration{wait}
+				})
+				l := w.bind(w.allocate("a").Leases[0], "a-"+kind)
+				if r := w.pass(); r.Absent != 1 || len(r.Actions) != 0 {
+					t.Fatalf("the pass that misses it first: %+v", r)
+				}
+				owner.armed.Store(true)
+				report := make(chan *api.ReconcileReply, 1)
+				go func() {
+					r, _ := w.client.Reconcile(ctx, api.ReconcileRequest{}) // nil is told below
+					report <- r
+				}()
+				answer := <-owner.asked
+				d.Create(t, ctrdtest.Spec{ID: "a-" + kind, Labels: named(l)})
+				if kind == "labelled" {
+					realtest.Eventually(t, wait, "the container to be seen", func() bool { return seenBy(w, l.Address, "runtime") })
+				}
+				close(answer)
+				r := <-report
+				if r == nil || len(r.Report.Actions) != 1 || r.Report.Actions[0].Kind != "reap" || r.Report.Actions[0].Result != "skipped" {
+					t.Errorf("the pass: %+v", r)
+				}
+				w.stays(l)
+				// It can end, once it was seen to be there.
+				realtest.Eventually(t, wait, "the container to be on the board", func() bool { return w.onBoard("a-" + kind) })
+				d.Delete(t, "default", "a-"+kind)
+				w.becomes(l.Address, api.Cooling)
+			})
+		}
+	})
+}
+
+// R5: misses belong to the lease. Two that A had on the only address do not
+// count for B, who has it after A.
+func TestR5MissesBelongToTheLease(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), quick, hasty, pool("10.8.64.0/30"), func(c *Config) {
+			c.Reconcile.Misses, c.Allocation.Quarantine = 3, duration{time.Hour} // its third is the time between passes, too
+		})
+		miss := func(l api.Lease) {
+			t.Helper()
+			for range 2 {
+				if r := w.pass(); r.Absent != 1 || len(r.Actions) != 0 {
+					t.Errorf("a pass that misses %s: %+v", l.Sandbox, r)
+				}
+			}
+			w.stays(l)
+		}
+		a := w.bind(w.give("a", "10.8.64.2").Leases[0], "a")
+		miss(a)
+		if _, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{Wait: "10s"}); err != nil {
+			t.Fatal(err)
+		}
+		w.becomes("10.8.64.2", api.Cooling)
+		var b api.Lease
+		realtest.Eventually(t, wait, "the address to be given again", func() bool {
+			r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
+			if err == nil {
+				b = r.Leases[0]
+			}
+			return err == nil
+		})
+		miss(w.bind(b, "b"))
+		if r := w.pass(); len(r.Actions) != 1 || r.Actions[0].Kind != "reap" || r.Actions[0].Result != "done" {
+			t.Errorf("B's third miss: %+v", r)
+		}
+		w.becomes("10.8.64.2", api.Cooling)
+	})
+}
+
+// R5: a sandbox pulls its image for half an hour. Its lease is as old, nothing
+// of it is to be seen, and it has until its deadline.
+func TestR5ReservedUntilItsDeadline(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty)
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", BindWithin: "1h"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := func(age time.Duration) {
+			t.Helper()
+			w.stopDaemon()
+			w.edit(`UPDATE leases SET created_wall = created_wall - ?1, since_wall = since_wall - ?1,
+				created_boot = created_boot - ?1, since_boot = since_boot - ?1`, age.Nanoseconds())
+			w.start()
+			for range 4 {
+				w.pass()
+			}
+		}
+		addr := r.Leases[0].Address
+		later(30 * time.Minute)
+		if got := w.state(addr); got != api.Reserved {
+			t.Errorf("after half of its time it is %s", got)
+		}
+		later(31 * time.Minute)
+		if who := w.whois(addr); who.State != api.Free || who.History[0].Reason != "expired" {
+			t.Errorf("after its deadline: %+v", who)
+		}
+	})
+}
+
+// R8: a sandbox is made anew under its name, with another uid, while the old
+// one's containers are still there. Finishing the release of the old one's
+// lease ends that one, at its time, and never touches the new one's.
+func TestR8SameNameNewUID(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		for label, how := range map[string]string{"ipamd.dev/sandbox-uid": "labelled", "": "unlabelled"} {
+			t.Run(how, func(t *testing.T) {
+				w := newWorld(t, withContainerd(d), hasty, func(c *Config) { c.Runtime.UIDLabel = label })
+				// live makes one incarnation up to its container, which names its
+				// owner alone.
+				live := func(uid string) (api.Lease, func(), func()) {
+					t.Helper()
+					r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "s", UID: uid})
+					if err != nil {
+						t.Fatal(err)
+					}
+					l := r.Leases[0]
+					port := w.ns.Port("rt0", l.Address+"/24")
+					named := map[string]string{"runtime.computer/entity-id": "s"}
+					if label != "" {
+						named[label] = uid
+					}
+					d.Run(t, ctrdtest.Spec{ID: how + uid, Labels: named, Netns: port.NS.Path()})
+					bind := func() {
+						t.Helper()
+						if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: how + uid}},
+							Netns: port.NS.Path(), HostInterface: port.HostName, MAC: port.MAC.String()}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					return l, bind, func() { port.Close(); d.Delete(t, "default", how+uid) }
+				}
+				blockedBy := func(l api.Lease, container string) {
+					t.Helper()
+					realtest.Eventually(t, wait, container+" to be named", func() bool {
+						now, err := w.client.Lease(ctx, l.ID)
+						return err == nil && now.Lease.State == api.Releasing && slices.ContainsFunc(now.Blockers,
+							func(b api.Blocker) bool { return strings.Contains(b.Detail, "default/"+container) })
+					})
+				}
+				old, bindOld, endOld := live("u1")
+				bindOld()
+				young, bindYoung, endYoung := live("u2")
+				if old.ID == young.ID || old.Address == young.Address {
+					t.Fatalf("both have %+v", young)
+				}
+				if _, err := w.client.Release(ctx, old.ID, api.ReleaseRequest{}); err != nil {
+					t.Fatal(err)
+				}
+				blockedBy(old, how+"u1")
+				bindYoung()
+				bound, err := w.client.Lease(ctx, young.ID)
+				if err != nil || bound.Lease.State != api.Bound {
+					t.Fatalf("the new one's lease: %+v, %v", bound, err)
+				}
+				endOld()
+				w.becomes(old.Address, api.Cooling)
+				w.stays(bound.Lease)
+				// The old one's runtime says it once more, and passes look.
+				if _, err := w.client.Release(ctx, old.ID, api.ReleaseRequest{}); err != nil && !errors.Is(err, client.ErrLeaseGone) {
+					t.Error(err)
+				}
+				for range 3 {
+					w.pass()
+				}
+				w.stays(bound.Lease)
+				endYoung()
+				w.becomes(young.Address, api.Cooling)
+			})
+		}
+	})
+}
+
+// L6: a thousand pairs of allocate and release, concurrently, on fifty
+// sandboxes and with random delays, every other one bound in between, while
+// the watchdog confirms. It ends consistent (the book checks itself when the
+// daemon stops), nobody ever held what another one did, and a restart goes on.
+func TestL6ConcurrentPairs(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	w := newWorld(t, slow, func(c *Config) {
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{20 * time.Millisecond}, duration{5 * time.Millisecond}
+	})
+	const pairs, sandboxes, abreast = 1000, 50, 64
+	var all sync.WaitGroup
+	turn, failed := make(chan struct{}, abreast), make(chan error, pairs)
+	for i := range pairs {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			if err := w.pair(random, fmt.Sprint("s", i%sandboxes), fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8, i&0xff)); err != nil {
+				failed <- fmt.Errorf("pair %d: %w", i, err)
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	for err := range failed {
+		t.Error(err)
+	}
+	settled := func() (n int) {
+		list, err := w.client.Leases(ctx, client.LeaseFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range list.Leases {
+			if l.State == api.Cooling {
+				n++
+			}
+		}
+		return len(list.Leases) - n
+	}
+	realtest.Eventually(t, wait, "every lease to have ended", func() bool { return settled() == 0 })
+	w.oneOwnerAtATime()
+	before := w.program.book.Rev()
+	w.stopDaemon()
+	w.start()
+	if rev := w.program.book.Rev(); rev != before || settled() != 0 {
+		t.Errorf("after a restart: revision %d, before it %d; %d leases open", rev, before, settled())
+	}
+	got := make(map[string]bool)
+	for i := range sandboxes {
+		got[w.allocate(fmt.Sprint("s", i)).Leases[0].Address] = true
+	}
+	if len(got) != sandboxes {
+		t.Errorf("%d sandboxes have %d addresses", sandboxes, len(got))
+	}
+}
+
+// pair allocates, waits a little, perhaps binds, and releases. Other pairs of
+// the same sandbox share its lease, and may have let it go by then.
+func (w *world) pair(random *rand.Rand, sandbox, mac string) error {
+	delay := func() { <-time.After(time.Duration(random.IntN(3000)) * time.Microsecond) }
+	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: sandbox})
+	if err != nil {
+		return err
+	}
+	delay()
+	id := r.Leases[0].ID
+	if random.IntN(2) == 0 {
+		if _, err := w.client.Bind(ctx, id, api.BindRequest{MAC: mac}); err != nil &&
+			!errors.Is(err, client.ErrLeaseGone) && !errors.Is(err, client.ErrStateNotAllowed) {
+			return err
+		}
+		delay()
+	}
+	own, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if _, err = w.client.Release(own, id, api.ReleaseRequest{}); errors.Is(err, client.ErrLeaseGone) {
+		return nil // the address has its next owner
+	}
+	return err
+}
+
+// oneOwnerAtATime reads the whole history: each change of an address begins
+// where the one before it ended, and none gives it to another lease before
+// the last one's has come to rest.
+func (w *world) oneOwnerAtATime() {
+	w.t.Helper()
+	list, err := w.client.History(ctx, client.HistoryFilter{Limit: 1000})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	last := make(map[string]api.Change)
+	for _, c := range slices.Backward(list.Changes) {
+		before, known := last[c.Address]
+		if known && (before.To != c.From || before.LeaseID != c.LeaseID && before.To != api.Cooling && before.To != api.Free) {
+			w.t.Errorf("%s: %+v came after %+v", c.Address, c, before)
+		}
+		last[c.Address] = c
+	}
+}
