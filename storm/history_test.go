@@ -28,6 +28,7 @@ type grant struct {
 // the first thing it does that may end it.
 type hold struct {
 	from, to   moment
+	bindBy     moment // it may end then, being unbound; never once it is bound
 	addr       netip.Addr
 	lease, uid string
 }
@@ -36,12 +37,11 @@ type hold struct {
 // the return of the call that set it to the beginning of the one that takes it
 // away. Without a lease it was added by hand.
 type life struct {
-	from, to    moment
-	addr        netip.Addr
-	netns       string
-	lease, uid  string
-	bound       bool // the bind was acknowledged
-	byContainer bool
+	from, to   moment
+	addr       netip.Addr
+	netns      string
+	lease, uid string
+	bound      bool // the bind was acknowledged
 }
 
 // A listing is one answer to a list of leases: the open ones.
@@ -119,6 +119,14 @@ func (r *recorder) lives(l *life) *life {
 func (r *recorder) dies(l *life) {
 	at := r.now()
 	r.add(func(*history) { l.to = min(l.to, at) })
+}
+
+// overdue reports that a hold may have ended because it was not bound in time.
+func (r *recorder) overdue(o *hold) bool {
+	at := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.h.end(o) < at
 }
 
 // living lists who lives now.

@@ -20,8 +20,8 @@ func quiet() *history {
 			{asked: 4e9, answered: 4e9 + 1, addr: two, lease: "B", uid: "b"},
 		},
 		holds: []*hold{
-			{from: 2, to: 1e8, addr: two, lease: "A", uid: "a"},
-			{from: 4e9 + 1, to: never, addr: two, lease: "B", uid: "b"},
+			{from: 2, to: 1e8, bindBy: never, addr: two, lease: "A", uid: "a"},
+			{from: 4e9 + 1, to: never, bindBy: never, addr: two, lease: "B", uid: "b"},
 		},
 		lives: []*life{
 			{from: 3, to: 2e8, addr: two, netns: "na", lease: "A", uid: "a", bound: true},
@@ -37,9 +37,13 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		spoil func(*history)
 		want  string // "" for no fault
 	}{
-		"quiet":                         {func(*history) {}, ""},
-		"two owners at an instant":      {func(h *history) { h.holds[0].to = 4e9 + 2 }, "two owners"},
-		"an owner that never let go":    {func(h *history) { h.holds[0].to = never }, "two owners"},
+		"quiet":                      {func(*history) {}, ""},
+		"two owners at an instant":   {func(h *history) { h.holds[0].to = 4e9 + 2 }, "two owners"},
+		"an owner that never let go": {func(h *history) { h.holds[0].to = never }, "two owners"},
+		"an owner that never bound":  {func(h *history) { h.holds[0].to, h.holds[0].bindBy = never, 35e8 }, ""},
+		"its deadline came early": {func(h *history) {
+			h.holds[0].to, h.holds[0].bindBy, h.leaps = never, 5e9, []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
+		}, ""},
 		"the same lease answered twice": {func(h *history) { h.holds = append(h.holds, h.holds[1]) }, ""},
 		"two live at an instant":        {func(h *history) { h.lives[0].to = 4e9 + 3 }, "two live"},
 		"a thief beside the owner": {func(h *history) {

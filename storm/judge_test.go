@@ -16,9 +16,9 @@ func judge(h *history) (faults []string) {
 	holds, lives := make(map[netip.Addr][]*hold), make(map[netip.Addr][]*life)
 	for _, o := range h.holds {
 		for _, other := range holds[o.addr] {
-			if o.lease != other.lease && o.from < other.to && other.from < o.to {
+			if o.lease != other.lease && o.from < h.end(other) && other.from < h.end(o) {
 				found("two owners: %s is %s's by lease %s from %v to %s, and %s's by lease %s from %v to %s", o.addr,
-					o.uid, o.lease, o.from, until(o.to), other.uid, other.lease, other.from, until(other.to))
+					o.uid, o.lease, o.from, until(h.end(o)), other.uid, other.lease, other.from, until(h.end(other)))
 			}
 		}
 		holds[o.addr] = append(holds[o.addr], o)
@@ -49,9 +49,9 @@ func judge(h *history) (faults []string) {
 	}
 	for _, list := range h.listings {
 		for _, o := range h.holds {
-			if o.from <= list.asked && list.answered <= o.to && list.open[o.lease] != o.addr {
+			if o.from <= list.asked && list.answered <= h.end(o) && list.open[o.lease] != o.addr {
 				found("lost: %s holds %s by lease %s from %v to %s, and the list of %v has %v there",
-					o.uid, o.addr, o.lease, o.from, until(o.to), list.asked, list.open[o.lease])
+					o.uid, o.addr, o.lease, o.from, until(h.end(o)), list.asked, list.open[o.lease])
 			}
 		}
 	}
@@ -59,6 +59,18 @@ func judge(h *history) (faults []string) {
 		found("odd: %s", words)
 	}
 	return faults
+}
+
+// end is until when a hold surely stands. An unbound one ends by its deadline,
+// which may come early where the clock leaps.
+func (h *history) end(o *hold) moment {
+	by := o.bindBy
+	for _, l := range h.leaps {
+		if l.to > o.from && l.from < by && by != never {
+			by = l.from
+		}
+	}
+	return min(o.to, by)
 }
 
 func until(m moment) string {

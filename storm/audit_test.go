@@ -1,0 +1,218 @@
+package storm_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// listen writes down what the book lists, about once a second, to the end.
+func (w *world) listen(r *rand.Rand) {
+	for w.ctx.Err() == nil && !closed(w.end) {
+		asked := w.rec.now()
+		ctx, cancel := context.WithTimeout(w.ctx, callTime)
+		reply, err := w.client.Leases(ctx, client.LeaseFilter{})
+		cancel()
+		if err == nil {
+			list := listing{asked: asked, answered: w.rec.now(), open: make(map[string]netip.Addr)}
+			for _, l := range reply.Leases {
+				if holding(l) {
+					list.open[l.ID] = netip.MustParseAddr(l.Address)
+				}
+			}
+			w.rec.add(func(h *history) { h.listings = append(h.listings, list) })
+			w.rec.counted("list")
+		}
+		w.rest(r, 500*time.Millisecond, time.Second)
+	}
+}
+
+// holding reports that a lease is its owner's.
+func holding(l api.Lease) bool {
+	return l.State == api.Reserved || l.State == api.Bound || l.State == api.Paused
+}
+
+// settle makes passes until the doctor has nothing to say and every lease is
+// in one of the states. A pass that a brake holds is confirmed, as a person
+// does who has looked: the actors that never release do it in numbers.
+func (w *world) settle(states ...api.State) {
+	w.t.Helper()
+	left := "no answer"
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("what was left: %s", left)
+		}
+	}()
+	realtest.Eventually(w.t, patience, "book, wire and runtime agree", func() bool {
+		ctx, cancel := context.WithTimeout(w.ctx, callTime)
+		defer cancel()
+		pass, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
+		if err == nil && pass.Report.Held != nil {
+			w.rec.counted("pass confirmed")
+			_, err = w.client.Reconcile(ctx, api.ReconcileRequest{Confirm: true})
+		}
+		if err != nil {
+			left = err.Error()
+			return false
+		}
+		doctor, err := w.client.Doctor(ctx)
+		if err != nil {
+			left = err.Error()
+			return false
+		}
+		list, err := w.client.Leases(ctx, client.LeaseFilter{})
+		if err != nil {
+			left = err.Error()
+			return false
+		}
+		left = ""
+		for _, f := range doctor.Findings {
+			left += fmt.Sprintf("\n  %s %s: %s", f.Kind, f.Address, f.Detail)
+		}
+		for _, l := range list.Leases {
+			if !slices.Contains(states, l.State) {
+				left += fmt.Sprintf("\n  %s is %s: %s, lease %s%s", l.Address, l.State, l.Sandbox, l.ID, w.blockers(ctx, l))
+			}
+		}
+		return left == ""
+	})
+}
+
+func (w *world) blockers(ctx context.Context, l api.Lease) (out string) {
+	reply, err := w.client.Lease(ctx, l.ID)
+	if err != nil {
+		return ""
+	}
+	for _, b := range reply.Blockers {
+		out += ", " + b.Detail
+	}
+	return out
+}
+
+// recount compares who lives by the actors, the kernel, the book and
+// containerd, while all stand still.
+func (w *world) recount() {
+	w.t.Helper()
+	want := make(map[netip.Addr]string) // the lease there
+	for _, l := range w.rec.living() {
+		want[l.addr] = l.lease
+		got, err := addresses(l.netns)
+		if err != nil || !slices.Equal(got, []netip.Addr{l.addr}) {
+			w.t.Errorf("the kernel has %v in %s, %v: want %s", got, l.netns, err, l.addr)
+		}
+	}
+	w.rec.counted(fmt.Sprintf("living at the recount: %d of", len(want)))
+	if n := w.plugged(); n != len(want) {
+		w.t.Errorf("rt0 has %d ports, and %d sandboxes live", n, len(want))
+	}
+	list, err := w.client.Leases(w.ctx, client.LeaseFilter{State: string(api.Bound)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	contained := 0
+	for _, l := range list.Leases {
+		addr := netip.MustParseAddr(l.Address)
+		if want[addr] != l.ID {
+			w.t.Errorf("the book has %s at %s by lease %s, and lease %q lives there", l.Sandbox, addr, l.ID, want[addr])
+		}
+		delete(want, addr)
+		contained += len(l.Containers)
+	}
+	for addr, lease := range want {
+		w.t.Errorf("lease %s lives at %s, and the book has no bound lease there", lease, addr)
+	}
+	if n := w.containers(); n != contained {
+		w.t.Errorf("containerd has %d containers, and the book %d", n, contained)
+	}
+}
+
+// plugged counts the ports of rt0.
+func (w *world) plugged() (n int) {
+	w.t.Helper()
+	links, err := w.ns.Netlink().LinkList()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Attrs().MasterIndex == w.bridge {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) containers() int {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(w.ctx, namespaces.Default), callTime)
+	defer cancel()
+	list, err := w.ctrd.ContainerService().List(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(list)
+}
+
+// nothingIsLeft looks where leaks would be.
+func (w *world) nothingIsLeft() {
+	w.t.Helper()
+	realtest.Eventually(w.t, patience, "the last ports are gone", func() bool { return w.plugged() == 0 })
+	if n := w.containers(); n != 0 {
+		w.t.Errorf("%d containers are left", n)
+	}
+	if left, err := os.ReadDir(string(w.spaces)); err != nil || len(left) != 0 {
+		w.t.Errorf("%d namespaces are left, %v", len(left), err)
+	}
+	doctor := exec.Command(filepath.Join(w.dir, "ipamctl"), "--socket", w.client.Socket, "doctor")
+	if out, err := doctor.CombinedOutput(); err != nil {
+		w.t.Errorf("ipamctl doctor: %v\n%s", err, out)
+	}
+}
+
+// readBook checks every invariant of the stopped daemon's book, and returns
+// its history, oldest first.
+func (w *world) readBook() []netdb.Change {
+	w.t.Helper()
+	b, err := netdb.Open(w.daemon.path("book.db"), netdb.Options{ReadOnly: true, Synchronous: "full",
+		QuarantineShare: 0.25, Tombstone: time.Hour, KeepChanges: 1 << 20, KeepFor: 24 * time.Hour})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer b.Close()
+	found, err := b.Check(w.t.Context())
+	if err != nil {
+		w.t.Errorf("check the book: %v", err)
+	}
+	for _, v := range found {
+		w.t.Errorf("broken invariant: %s", v)
+	}
+	changes, err := b.History(w.t.Context(), netdb.Query{Limit: 1 << 20})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	slices.Reverse(changes)
+	return changes
+}
+
+// report joins what may be too long to read.
+func report(faults []string) string {
+	const enough = 20
+	more := ""
+	if n := len(faults) - enough; n > 0 {
+		faults, more = faults[:enough], fmt.Sprintf("\nand %d more", n)
+	}
+	return strings.Join(faults, "\n") + more
+}

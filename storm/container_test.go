@@ -1,0 +1,59 @@
+package storm_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+)
+
+// removing bounds how long an actor tries to remove a container while its
+// containerd dies and comes back.
+const removing = 2 * time.Minute
+
+// run makes the sandbox's container, with all labels. A containerd that dies
+// meanwhile leaves some part of one, which goes before the next try.
+func (a *actor) run(s *sandbox) bool {
+	spec := ctrdtest.Spec{ID: s.container, Netns: s.port.path, Labels: map[string]string{
+		"runtime.computer/entity-id": s.uid, "runtime.computer/ip": s.addr.String(), "ipamd.dev/lease-id": s.lease.ID}}
+	for a.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(a.ctx, callTime)
+		err := a.runtime.TryRun(ctx, a.ctrd, spec)
+		cancel()
+		if err == nil {
+			a.rec.counted("container run")
+			return true
+		}
+		a.rec.counted("container run: failed")
+		a.remove(s)
+	}
+	return false
+}
+
+// remove deletes the container until it is gone.
+func (a *actor) remove(s *sandbox) {
+	var err error
+	for end := time.Now().Add(removing); a.ctx.Err() == nil && time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(a.ctx, callTime)
+		err = a.runtime.TryDelete(ctx, a.ctrd, "", s.container)
+		cancel()
+		if err == nil {
+			a.rec.counted("container remove")
+			return
+		}
+		a.rec.counted("container remove: failed")
+		a.rest(a.r, 50*time.Millisecond, 200*time.Millisecond)
+	}
+	if a.ctx.Err() == nil {
+		a.rec.strange("remove container %s: %v", s.container, err)
+	}
+}
+
+// replace makes the container anew in its namespace: the lease stays.
+func (a *actor) replace(s *sandbox) {
+	a.remove(s)
+	if !a.run(s) {
+		return
+	}
+	a.rec.counted("container replaced")
+}

@@ -1,0 +1,88 @@
+package storm_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+var (
+	storms = flag.Duration("storm.for", time.Minute, "how long the storm lasts, set-up and clean-up included")
+	seed   = flag.Uint64("storm.seed", 0, "draws the weather; 0: a new one")
+	which  = flag.String("storm.containerd", "", "debian or v2; empty: the seed decides")
+)
+
+const (
+	plain     = 180              // actors with a namespace alone
+	contained = 20               // and with a container in it
+	thieves   = 4                // adding addresses by hand
+	settling  = 20 * time.Second // kept back for the end of the storm
+)
+
+// TestStorm: P1 to P7 at once, in bad weather.
+func TestStorm(t *testing.T) {
+	began := time.Now()
+	if *seed == 0 {
+		*seed = rand.Uint64N(1e9) + 1
+	}
+	r := rand.New(rand.NewPCG(*seed, 1))
+	v := []ctrdtest.Version{ctrdtest.Debian, ctrdtest.V2}[r.IntN(2)]
+	if *which != "" {
+		v = ctrdtest.Version(*which)
+	}
+	t.Logf("-storm.seed=%d -storm.containerd=%s", *seed, v)
+	w := newWorld(t, v)
+	w.populate()
+
+	b := &weather{world: w, r: r}
+	b.blow(max(*storms-time.Since(began)-settling, time.Second))
+	close(w.calm)
+	realtest.Eventually(t, patience, "every actor is still or done", func() bool {
+		return w.parked.Load()+w.left.Load() == plain+contained+thieves
+	})
+	w.settle(api.Bound, api.Cooling)
+	w.recount()
+
+	close(w.end)
+	w.actors.Wait()
+	w.settle(api.Cooling)
+	w.nothingIsLeft()
+	if err := w.daemon.stop(); err != nil {
+		t.Error(err)
+	}
+	changes := w.readBook()
+	if faults := judge(&w.rec.h); len(faults) > 0 {
+		t.Errorf("%d faults:\n%s", len(faults), report(faults))
+	}
+	if faults := judgeBook(&w.rec.h, changes); len(faults) > 0 {
+		t.Errorf("%d faults in the book:\n%s", len(faults), report(faults))
+	}
+	t.Logf("%d changes in the book, %v in all\n%s", len(changes), time.Since(began).Round(time.Second), w.rec.counts())
+}
+
+// populate starts all actors. Each has a source of chance of its own, so that
+// what one draws does not hang on when another does.
+func (w *world) populate() {
+	chance := func(n int) *rand.Rand { return rand.New(rand.NewPCG(*seed, uint64(n)+2)) }
+	n := 0
+	begin := func(act func(*rand.Rand)) {
+		r := chance(n)
+		n++
+		w.actors.Go(func() { act(r) })
+	}
+	for i := range plain + contained {
+		begin(func(r *rand.Rand) {
+			(&actor{world: w, r: r, name: fmt.Sprint("s", i), contained: i >= plain}).act()
+		})
+	}
+	for range thieves {
+		begin(func(r *rand.Rand) { (&thief{world: w, r: r}).act() })
+	}
+	begin(w.listen)
+}

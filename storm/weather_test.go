@@ -1,0 +1,101 @@
+package storm_test
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// The weather kills and starts daemons again and steps clocks in between, on
+// the test's goroutine.
+type weather struct {
+	*world
+	r     *rand.Rand
+	boots int
+}
+
+// blow sees to it that something happens every few seconds, for so long.
+func (b *weather) blow(d time.Duration) {
+	b.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		b.rest(b.r, time.Second, 3*time.Second)
+		switch b.r.IntN(10) {
+		case 0, 1:
+			b.containerd()
+		case 2:
+			b.both()
+		default:
+			b.ipamd()
+		}
+	}
+}
+
+// ipamd kills ipamd, steps its time perhaps, and starts it again.
+func (b *weather) ipamd() {
+	b.t.Helper()
+	from := b.rec.now()
+	b.killIpamd()
+	var leapt time.Duration
+	switch b.r.IntN(8) {
+	case 0:
+		leapt = time.Duration(1+b.r.IntN(4)) * time.Second
+		b.daemon.step(leapt)
+		b.rec.counted("clock: boottime stepped forward")
+	case 1:
+		b.daemon.step(-time.Duration(1+b.r.IntN(4)) * time.Second)
+		b.rec.counted("clock: boottime stepped backward")
+	case 2:
+		uptime, err := b.daemon.reboot(b.boots)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.boots++
+		leapt = uptime
+		b.rec.counted("clock: another boot")
+	case 3:
+		by := between(b.r, -2*time.Hour, 2*time.Hour)
+		if err := b.daemon.moveWall(by); err != nil {
+			b.t.Fatal(err)
+		}
+		b.rec.counted("clock: wall stepped")
+	}
+	b.rest(b.r, time.Millisecond, 500*time.Millisecond)
+	b.startIpamd()
+	if to := b.rec.now(); leapt > 0 {
+		b.rec.add(func(h *history) { h.leaps = append(h.leaps, leap{from, to, leapt}) })
+	}
+}
+
+func (b *weather) killIpamd() {
+	b.t.Helper()
+	if err := b.daemon.kill(); err != nil {
+		b.rec.strange("%v", err)
+	}
+	b.rec.counted("kill -9 of ipamd")
+}
+
+func (b *weather) startIpamd() {
+	b.t.Helper()
+	if err := b.daemon.start(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// containerd kills containerd and starts it again after a while.
+func (b *weather) containerd() {
+	b.t.Helper()
+	b.runtime.Kill9()
+	b.rec.counted("kill -9 of containerd")
+	b.rest(b.r, time.Millisecond, 2*time.Second)
+	b.runtime.Restart()
+}
+
+// both takes both away at once; ipamd comes back to a dead containerd.
+func (b *weather) both() {
+	b.t.Helper()
+	b.runtime.Kill9()
+	b.killIpamd()
+	b.rec.counted("kill -9 of containerd")
+	b.startIpamd()
+	b.rest(b.r, time.Millisecond, 2*time.Second)
+	b.runtime.Restart()
+}

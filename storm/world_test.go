@@ -1,0 +1,228 @@
+package storm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// patience bounds each wait. It is far beyond what two busy cores need.
+const patience = time.Minute
+
+// callTime bounds one call: long enough for a daemon that is busy, short
+// enough to meet the one that was started meanwhile.
+const callTime = 10 * time.Second
+
+// The pool is walked several times in a storm, so addresses are used again.
+var poolPrefix = netip.MustParsePrefix("10.8.0.0/23")
+
+const (
+	bindWithin  = 5 * time.Second
+	cooldown    = 3 * time.Second
+	cooldownMin = time.Second
+)
+
+// configuration is the defaults but for where things are and how long they
+// last: an address has to live many lives in a minute.
+const configuration = `
+[book]
+path = '%[1]s/book.db'
+[socket]
+path = '%[1]s/sock'
+group = ''
+[bridge]
+refresh = '2s'
+[[pool]]
+name = 'default'
+prefix = '%[3]s'
+[allocation]
+cooldown = '%[5]s'
+cooldown_min = '%[6]s'
+bind_within = '%[4]s'
+quarantine = '1s'
+[runtime]
+address = '%[2]s'
+[watchdog]
+releasing_max = '5s'
+[reconcile]
+every = '1s'
+age = '3s'
+[log]
+format = 'text'
+`
+
+// A world is the runner and everybody on it.
+type world struct {
+	t       *testing.T
+	dir     string
+	ns      *nstest.NS // where rt0 is
+	bridge  int        // rt0's index
+	spaces  spaces
+	ports   atomic.Int64  // made so far
+	hands   chan struct{} // at most so many plug at once: the kernel does it one by one
+	runtime *ctrdtest.Daemon
+	ctrd    *containerd.Client // lives through restarts
+	daemon  *daemon
+	client  *client.Client
+	rec     *recorder
+
+	ctx    context.Context // ends with the test, or when all is lost
+	calm   chan struct{}   // closed: whoever lives goes on living, nobody begins
+	end    chan struct{}   // closed: all go
+	actors sync.WaitGroup
+	parked atomic.Int64 // actors that live and wait for the end
+	left   atomic.Int64 // actors that are done
+}
+
+func newWorld(t *testing.T, v ctrdtest.Version) *world {
+	t.Helper()
+	realtest.Root(t)
+	realtest.Need(t, "go", "nsenter", "unshare", "mount", "sh")
+	// Not t.TempDir: a socket's path ends at 107 bytes.
+	dir, err := os.MkdirTemp("", "storm-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove the storm's folder: %v", err)
+		}
+	})
+	w := &world{t: t, dir: dir, ns: nstest.New(t), hands: make(chan struct{}, 4),
+		rec: newRecorder(cooldown, cooldownMin), calm: make(chan struct{}), end: make(chan struct{})}
+	w.build()
+	w.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
+	rt0, err := w.ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.bridge = rt0.Attrs().Index
+	w.spaces = newSpaces(t, filepath.Join(dir, "netns"))
+	w.runtime = ctrdtest.Start(t, v)
+	if w.ctrd, err = containerd.New(w.runtime.Address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.ctrd.Close() })
+	config := fmt.Appendf(nil, configuration, dir, w.runtime.Address, poolPrefix, bindWithin, cooldown, cooldownMin)
+	if err := os.WriteFile(filepath.Join(dir, "ipamd.toml"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.daemon = &daemon{program: filepath.Join(dir, "ipamd"), dir: dir, netns: w.ns.Path()}
+	w.client = &client.Client{Socket: filepath.Join(dir, "sock")}
+	t.Cleanup(func() {
+		if !w.daemon.over() {
+			_ = w.daemon.kill()
+		}
+		w.client.CloseIdleConnections()
+		if t.Failed() {
+			w.tellLog()
+		}
+	})
+	if err := w.daemon.start(); err != nil {
+		t.Fatal(err)
+	}
+	// What was begun above ends after this: actors stop before what they use.
+	ctx, cancel := context.WithCancel(context.Background())
+	w.ctx = ctx
+	t.Cleanup(func() {
+		cancel()
+		w.actors.Wait()
+	})
+	return w
+}
+
+// build makes the programs as they are shipped.
+func (w *world) build() {
+	w.t.Helper()
+	cmd := exec.Command("go", "build", "-o", w.dir, "../cmd/ipamd", "../cmd/ipamctl")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.t.Fatalf("build ipamd: %v\n%s", err, out)
+	}
+}
+
+// tellLog shows the graver lines of the daemon's log, the last ones.
+func (w *world) tellLog() {
+	const enough = 60
+	log, _ := os.ReadFile(w.daemon.path("log"))
+	var grave [][]byte
+	for line := range bytes.Lines(log) {
+		if !bytes.Contains(line, []byte("level=INFO")) {
+			grave = append(grave, line)
+		}
+	}
+	w.t.Logf("the last grave words of %d by ipamd:\n%s", len(grave), bytes.Join(grave[max(0, len(grave)-enough):], nil))
+}
+
+// errCalm ends the asking for more.
+var errCalm = errors.New("it has become calm")
+
+// persist makes a call until it has an answer: daemons die, and refuse what
+// may be granted later. It returns answers that will not change, and the
+// world's end.
+func (w *world) persist(r *rand.Rand, what string, call func(context.Context) error) error {
+	for {
+		ctx, cancel := context.WithTimeout(w.ctx, callTime)
+		err := call(ctx)
+		cancel()
+		said := new(api.Error)
+		refused := errors.As(err, &said)
+		switch {
+		case err == nil:
+			w.rec.counted(what)
+			return nil
+		case errors.Is(err, errCalm):
+			return err
+		case refused:
+			w.rec.counted(what + ": " + string(said.Code))
+		default:
+			w.rec.counted(what + ": no answer")
+		}
+		if refused && !said.Retryable || w.ctx.Err() != nil {
+			return err
+		}
+		w.rest(r, 10*time.Millisecond, 200*time.Millisecond)
+	}
+}
+
+// rest lets some time pass, or the world end.
+func (w *world) rest(r *rand.Rand, least, most time.Duration) {
+	t := time.NewTimer(between(r, least, most))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.ctx.Done():
+	}
+}
+
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
