@@ -26,8 +26,7 @@ type daemon struct {
 	calls  int // names the sandboxes
 }
 
-// configuration is the defaults but for where things are, no runtime, and a
-// pool with room. The ports' own addresses are outside what is given.
+// configuration is the defaults but for where things are, and a pool with room. The ports' own addresses are outside what is given.
 const configuration = `
 [book]
 path = '%[1]s/book.db'
@@ -43,7 +42,8 @@ name = 'default'
 prefix = '` + poolPrefix + `'
 exclude = ['` + portPrefix + `']
 [runtime]
-kind = 'none'
+kind = '%[2]s'
+address = '%[3]s'
 [log]
 level = 'error'
 format = 'text'
@@ -55,15 +55,20 @@ const (
 	portPrefix = "10.8.255.0/24"
 )
 
-// startDaemon runs ipamd with an empty book below the run's directory and
-// waits until it gives addresses.
-func (b *bench) startDaemon(ctx context.Context, name string) (d *daemon, err error) {
+// startDaemon runs ipamd without a runtime, with an empty book below the run's
+// directory, and waits until it gives addresses.
+func (b *bench) startDaemon(ctx context.Context, name string) (*daemon, error) {
+	return b.startDaemonWith(ctx, name, b.ports, "none", "/nowhere")
+}
+
+// startDaemonWith does so with so many ports and a runtime at an address.
+func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kind, address string) (d *daemon, err error) {
 	dir := filepath.Join(b.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "ipamd.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, kind, address), 0o600); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(b.program, "run", "--config", config)
@@ -81,16 +86,19 @@ func (b *bench) startDaemon(ctx context.Context, name string) (d *daemon, err er
 	if err := d.ready(ctx); err != nil {
 		return nil, err
 	}
-	space, err := netns.GetFromPid(cmd.Process.Pid)
+	space, err := d.space()
 	if err != nil {
 		return nil, err
 	}
 	defer space.Close()
-	if d.ports, err = plug(space, b.ports); err != nil {
+	if d.ports, err = plug(space, ports); err != nil {
 		return nil, err
 	}
 	return d, d.ready(ctx)
 }
+
+// space returns the daemon's network namespace, to be closed.
+func (d *daemon) space() (netns.NsHandle, error) { return netns.GetFromPid(d.cmd.Process.Pid) }
 
 // ready waits until addresses are given.
 func (d *daemon) ready(ctx context.Context) error {

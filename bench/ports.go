@@ -14,40 +14,54 @@ import (
 // ports are what sandboxes look like from the bridge: the near ends of veth
 // pairs whose far ends are in namespaces of their own, with an address each.
 // They go away when the namespaces do, which nothing but this holds.
-type ports struct{ spaces []netns.NsHandle }
+type ports struct {
+	spaces []netns.NsHandle
+	made   int // names them: a name is free again only when the namespace is gone
+}
 
-// plug makes n ports of the bridge in a namespace.
+// plug makes n ports of the bridge in a namespace, with addresses that nobody
+// is given.
 func plug(space netns.NsHandle, n int) (p *ports, err error) {
 	p = new(ports)
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
+	addr := netip.MustParsePrefix(portPrefix).Addr()
+	var all []netip.Addr
+	for range n {
+		addr = addr.Next()
+		all = append(all, addr)
+	}
+	if _, err := p.plug(space, all...); err != nil {
+		p.close()
+		return p, err
+	}
+	return p, nil
+}
+
+// plug makes a port for each address, and returns their names.
+func (p *ports) plug(space netns.NsHandle, addrs ...netip.Addr) (names []string, err error) {
 	nl, err := netlink.NewHandleAt(space)
 	if err != nil {
-		return p, err
+		return nil, err
 	}
 	defer nl.Close()
 	bridge, err := nl.LinkByName(bridgeName)
 	if err != nil {
-		return p, fmt.Errorf("find %s: %w", bridgeName, err)
+		return nil, fmt.Errorf("find %s: %w", bridgeName, err)
 	}
-	addr := netip.MustParsePrefix(portPrefix).Addr()
-	for i := range n {
+	for _, addr := range addrs {
 		far, err := newSpace()
 		if err != nil {
-			return p, err
+			return nil, err
 		}
 		p.spaces = append(p.spaces, far)
-		addr = addr.Next()
-		near := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("port%d", i), MasterIndex: bridge.Attrs().Index},
+		p.made++
+		near := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("port%d", p.made), MasterIndex: bridge.Attrs().Index},
 			PeerName: "eth0", PeerNamespace: netlink.NsFd(far)}
 		if err := errors.Join(nl.LinkAdd(near), nl.LinkSetUp(near), inhabit(far, addr)); err != nil {
-			return p, fmt.Errorf("make port %s: %w", near.Name, err)
+			return nil, fmt.Errorf("make port %s: %w", near.Name, err)
 		}
+		names = append(names, near.Name)
 	}
-	return p, nil
+	return names, nil
 }
 
 // inhabit sets the far end up with its address.

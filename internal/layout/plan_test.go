@@ -28,7 +28,7 @@ var rooms = []room{
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
-		"watchdog/ctrd"}, "it measures every room and is imported by none"},
+		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
 
 	{"internal/nearest", nil, "it knows names, not what they name"},
 	{"internal/layout", nil, "it reads the house from outside"},

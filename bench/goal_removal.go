@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// soon is the most that half of the removals may take to be confirmed.
+const soon = 20 * time.Millisecond
+
+// The ways in which the end of a sandbox is told, or not. Its container's
+// record is the last of it to go.
+const (
+	releasedBefore = iota
+	notReleased
+	releasedAfter // and the release waits
+	ways
+)
+
+// removal is goal 12: how long after containerd has deleted a container's
+// record, which was all that was left of the sandbox, its address is seen to
+// cool by who asks again and again, R apart. The containers run, in network
+// namespaces that are ports of the bridge, until shortly before.
+func removal(ctx context.Context, b *bench) (rows []row, err error) {
+	r, err := b.startRunner(ctx, "removal")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, r.stop()) }()
+	if _, err := b.removals(ctx, r, nil); err != nil { // warm
+		return nil, err
+	}
+	var (
+		told    = [ways]string{"released before", "never released", "released after, with wait"}
+		half    [ways]row
+		tail    [ways]row
+		all     [ways]sample
+		deletes sample
+		files   sample
+	)
+	for w := range ways {
+		half[w] = row{goal: 12, what: told[w] + ": Delete to cooling, p50 / 20 ms", most: 1}
+		tail[w] = row{goal: 12, what: told[w] + ": all rounds' p99 / (Delete's p99 + 10 F)", most: 1}
+	}
+	scale := row{goal: 12, what: "Delete itself, p50 / F"}
+	err = b.each(ctx, func() error {
+		var f sample
+		got, err := b.removals(ctx, r, &f)
+		if err != nil {
+			return err
+		}
+		for w := range ways {
+			half[w].add(got.lags[w].p50(), soon)
+			all[w] = append(all[w], got.lags[w]...)
+		}
+		scale.add(got.deletes.p50(), f.p50())
+		deletes, files = append(deletes, got.deletes...), append(files, f...)
+		return nil
+	})
+	for w := range ways {
+		tail[w].add(all[w].p99(), deletes.p99()+10*files.p50())
+		rows = append(rows, half[w], tail[w])
+	}
+	return append(rows, scale), err
+}
+
+// removed is what a round's removals took.
+type removed struct {
+	lags    [ways]sample
+	deletes sample
+}
+
+// removals makes sandboxes, one a way and call, and removes them, by turns with
+// the yardstick.
+func (b *bench) removals(ctx context.Context, r *runner, files *sample) (out removed, err error) {
+	boxes, err := r.boxes(ctx, ways*b.boxes, true)
+	if err != nil {
+		return out, err
+	}
+	records, err := r.strip(ctx, boxes)
+	if err != nil {
+		return out, err
+	}
+	for i, x := range boxes {
+		if i%ways != releasedBefore {
+			continue
+		}
+		reply, err := r.client.Release(ctx, x.lease.ID, api.ReleaseRequest{})
+		if err == nil && reply.Lease.State != api.Releasing {
+			err = fmt.Errorf("%s is %s while its container is there", x.lease.Address, reply.Lease.State)
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	for i, x := range boxes {
+		way := i % ways
+		if err := out.deletes.timed(func() error { return records[i].Delete(inDefault(ctx)) }); err != nil {
+			return out, err
+		}
+		if err := out.lags[way].timed(func() error { return r.cools(ctx, x, way == releasedAfter) }); err != nil {
+			return out, err
+		}
+		if files != nil {
+			if err := files.repeat(turn, b.file.write); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// cools returns when the address of a sandbox cools.
+func (r *runner) cools(ctx context.Context, x *box, release bool) error {
+	if release {
+		reply, err := r.client.Release(ctx, x.lease.ID, api.ReleaseRequest{Wait: "10s"})
+		if err == nil && reply.Lease.State != api.Cooling {
+			err = fmt.Errorf("%s is %s: %v", x.lease.Address, reply.Lease.State, reply.Blockers)
+		}
+		return err
+	}
+	return until(x.lease.Address+" cools", patience, func() (bool, error) {
+		now, err := r.client.Lease(ctx, x.lease.ID)
+		return err == nil && now.Lease.State == api.Cooling, err
+	})
+}
