@@ -10,22 +10,24 @@ import (
 
 // A plan is how much is measured.
 type plan struct {
-	rounds  int           // of each goal; at least 5 for a figure worth telling
-	calls   int           // a round, of each kind
-	leases  int           // in the full book of goal 3
-	callers int           // of goal 4
-	crowd   time.Duration // how long they call, a round
-	ports   int           // of the bridge
-	boxes   int           // sandboxes that end, a round and way, of goal 12
-	most    time.Duration // the whole run
+	rounds    int           // of each goal; at least 5 for a figure worth telling
+	calls     int           // a round, of each kind
+	leases    int           // in the full book of goal 3
+	callers   int           // of goal 4
+	crowd     time.Duration // how long they call, a round
+	ports     int           // of the bridge
+	boxes     int           // sandboxes that end, a round and way, of goal 12
+	sandboxes int           // at once, of goals 13 and 14
+	restarts  int           // of containerd
+	most      time.Duration // the whole run
 }
 
 func fullPlan() plan {
-	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, ports: 32, boxes: 8, most: 5 * time.Minute}
+	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, ports: 32, boxes: 8, sandboxes: 1000, restarts: 5, most: 5 * time.Minute}
 }
 
 func shortPlan() plan {
-	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, ports: 8, boxes: 4, most: time.Minute}
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 1000, restarts: 3, most: time.Minute}
 }
 
 // A goal is one line, or more, of the table.
@@ -43,6 +45,7 @@ func allGoals() []goal {
 		{4, "many callers", manyCallers},
 		{5, "the live check", liveCheck},
 		{12, "the confirmation of a removal", removal},
+		{13, "a pass, and the way back to containerd", passes},
 	}
 }
 
@@ -53,7 +56,8 @@ type bench struct {
 	program string
 	file    *overwriter
 	echo    *echo
-	durable *echo // its server does what file does before it answers
+	durable *echo   // its server does what file does before it answers
+	crowded *runner // nil before the first goal that needs it
 }
 
 func newBench(p plan, parent, program string) (b *bench, err error) {
@@ -84,6 +88,9 @@ func newBench(p plan, parent, program string) (b *bench, err error) {
 
 func (b *bench) close() error {
 	var errs []error
+	if b.crowded != nil {
+		errs = append(errs, b.crowded.stop())
+	}
 	for _, e := range []*echo{b.echo, b.durable} {
 		if e != nil {
 			errs = append(errs, e.close())

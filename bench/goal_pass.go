@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// Of a pass, and of the way back to a containerd that was away.
+const (
+	passLimit   = 400 * time.Millisecond
+	relistLimit = time.Second
+	// away is long enough for ipamd to have slowed down to its slowest.
+	away = 2 * time.Second
+)
+
+// crowdedRunner returns the runner that goals 13 and 14 share: as many ports,
+// containers and bound leases as the plan says, which all agree. The containers
+// are records without a task: a thousand shims are more than a small machine
+// holds, and what is measured, the list, asks none. It stops with the bench.
+func (b *bench) crowdedRunner(ctx context.Context) (*runner, error) {
+	if b.crowded != nil {
+		return b.crowded, nil
+	}
+	r, err := b.startRunner(ctx, "crowded")
+	if err != nil {
+		return nil, err
+	}
+	b.crowded = r
+	if _, err := r.boxes(ctx, b.sandboxes, false); err != nil {
+		return nil, err
+	}
+	return r, until("book, wire and runtime agree", patience, func() (bool, error) {
+		report, err := r.pass(ctx, api.ReconcileRequest{})
+		return err == nil && len(report.Actions) == 0 && report.Seen >= b.sandboxes, err
+	})
+}
+
+// pass has a whole and complete pass made.
+func (r *runner) pass(ctx context.Context, ask api.ReconcileRequest) (*api.Report, error) {
+	reply, err := r.client.Reconcile(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	if !reply.Report.Complete || reply.Report.Held != nil {
+		return nil, fmt.Errorf("a pass was not complete: %+v, held: %+v", reply.Report.Silent, reply.Report.Held)
+	}
+	return &reply.Report, nil
+}
+
+// passes is goal 13: what a pass costs that finds that all agree, and how soon
+// containerd is listed whole after it is back.
+func passes(ctx context.Context, b *bench) (rows []row, err error) {
+	r, err := b.crowdedRunner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := fmt.Sprintf("a pass over %d ports and containers, ", b.sandboxes)
+	busy := row{goal: 13, what: of + "processor time / 400 ms", most: 1}
+	wall := row{goal: 13, what: of + "wall / 400 ms"}
+	theirs := row{goal: 13, what: of + "containerd's own processor time / 400 ms"}
+	err = b.each(ctx, func() error {
+		var took sample
+		var other time.Duration
+		mine, err := onProcessor(r.cmd.Process.Pid, func() (err error) {
+			other, err = onProcessor(r.ctrd.PID, func() error {
+				return took.timed(func() error {
+					report, err := r.pass(ctx, api.ReconcileRequest{})
+					if err == nil && (len(report.Actions) > 0 || report.Seen < b.sandboxes) {
+						err = fmt.Errorf("a pass saw %d addresses and did %+v", report.Seen, report.Actions)
+					}
+					return err
+				})
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		busy.add(mine, passLimit)
+		wall.add(took.p50(), passLimit)
+		theirs.add(other, passLimit)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	back := row{goal: 13, what: "containerd's socket accepts to all listed / 1 s", most: 1}
+	for range b.restarts {
+		took, err := r.relist(ctx)
+		if err != nil {
+			return nil, err
+		}
+		back.add(took, relistLimit)
+	}
+	return []row{busy, wall, theirs, back}, nil
+}
+
+// relist kills containerd, starts it again after a while, and returns how long
+// after its socket accepts the runtime witness speaks again, for which it has
+// listed everything. That the list begins cannot be seen from outside, and is
+// sooner.
+func (r *runner) relist(ctx context.Context) (time.Duration, error) {
+	r.ctrd.Kill9()
+	if err := until("ipamd misses containerd", patience, func() (bool, error) {
+		silent, err := r.silent(ctx)
+		return silent, err
+	}); err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(away):
+	}
+	type end struct {
+		at  time.Time
+		err error
+	}
+	accepts, speaks := make(chan end, 1), make(chan end, 1)
+	go func() { // the answers below are waited for
+		err := until("containerd's socket accepts", patience, func() (bool, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "unix", r.ctrd.Address)
+			if err != nil {
+				return false, ctx.Err()
+			}
+			return true, c.Close()
+		})
+		accepts <- end{time.Now(), err}
+		err = errors.Join(err, until("ipamd lists containerd", patience, func() (bool, error) {
+			silent, err := r.silent(ctx)
+			return !silent, err
+		}))
+		speaks <- end{time.Now(), err}
+	}()
+	err := r.ctrd.do(r.ctrd.Restart)
+	from, to := <-accepts, <-speaks
+	return to.at.Sub(from.at), errors.Join(err, to.err)
+}
+
+// silent reports whether the runtime witness is.
+func (r *runner) silent(ctx context.Context) (bool, error) {
+	st, err := r.client.Status(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range st.Silent {
+		if s.Witness == "runtime" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
