@@ -63,17 +63,24 @@ func (w *world) stays(l api.Lease) {
 	}
 }
 
-// R4: leases are bound by the names of two containers, of which one is there
-// at any moment and never the same for long. However passes and look-ups fall
-// in between, none of them may take both for gone.
+// R4: leases are bound by the names of many containers, of which one is there
+// at any moment and never the same for long. However readings and look-ups
+// fall in between, and though look-ups one after another can miss it all the
+// time, no pass may take the sandbox for gone.
 func TestR4ChurnUnderPasses(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty)
-		name := func(i, turn int) string { return fmt.Sprintf("s%d-%d", i, turn%2) }
+		const leases, names, turns = 3, 32, 30
 		var held []api.Lease
-		for i := range 4 {
-			d.Create(t, ctrdtest.Spec{ID: name(i, 0)})
-			held = append(held, w.bind(w.allocate(fmt.Sprint("s", i)).Leases[0], name(i, 0), name(i, 1)))
+		var there [leases]string
+		for i := range leases {
+			var all []string
+			for k := range names {
+				all = append(all, fmt.Sprintf("s%d-%d", i, k))
+			}
+			d.Create(t, ctrdtest.Spec{ID: all[0]})
+			there[i] = all[0]
+			held = append(held, w.bind(w.allocate(fmt.Sprint("s", i)).Leases[0], all...))
 		}
 		ended, end := make(chan error, 1), make(chan struct{})
 		passes := 0
@@ -91,22 +98,22 @@ func TestR4ChurnUnderPasses(t *testing.T) {
 			}
 			ended <- err
 		}()
-		for turn := range 30 {
-			for i := range held {
-				d.Create(t, ctrdtest.Spec{ID: name(i, turn+1)})
-				d.Delete(t, "default", name(i, turn))
+		for range turns {
+			for i := range leases {
+				next := fmt.Sprintf("s%d-%d", i, rand.IntN(names))
+				if next != there[i] {
+					d.Create(t, ctrdtest.Spec{ID: next})
+					d.Delete(t, "default", there[i])
+					there[i] = next
+				}
 			}
 		}
 		close(end)
-		if err := <-ended; err != nil || passes < 10 {
+		if err := <-ended; err != nil || passes < turns {
 			t.Errorf("%d passes, %v", passes, err)
 		}
-		for i, l := range held {
+		for _, l := range held {
 			w.stays(l)
-			d.Delete(t, "default", name(i, 30))
-		}
-		for _, l := range held { // they can end
-			w.becomes(l.Address, api.Cooling)
 		}
 	})
 }
