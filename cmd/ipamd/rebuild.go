@@ -164,8 +164,10 @@ func (r *rebuild) reason() (why, err error) {
 	opts := r.cfg.bookOptions()
 	opts.ReadOnly = true
 	book, err := netdb.Open(path, opts)
-	if errors.Is(err, netdb.ErrDamaged) || errors.Is(err, netdb.ErrNotABook) {
-		return err, nil
+	for _, broken := range []error{netdb.ErrDamaged, netdb.ErrNotABook} {
+		if errors.Is(err, broken) {
+			return broken, nil
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func tellOf(b *netdb.Book) *rebuilt {
 		kept := l.State == netdb.Cooling
 		for _, s := range sightings(l.Evidence) {
 			if s.Witness == oldBook {
-				kept, row.Sandbox = true, s.Sandbox
+				kept, row.Sandbox = true, cmp.Or(row.Sandbox, s.Sandbox)
 			}
 			row.byHand = row.byHand || s.Witness == sleeps
 		}

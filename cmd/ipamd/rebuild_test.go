@@ -1,0 +1,520 @@
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func (w *world) rebuild(change ...func(*rebuild)) (*rebuilt, error) {
+	r := rebuild{cfg: w.cfg, log: slog.New(slog.NewTextHandler(w.log, nil)), netns: w.ns.Path()}
+	for _, c := range change {
+		c(&r)
+	}
+	return r.run(ctx)
+}
+
+func preview(r *rebuild) { r.preview = true }
+func force(r *rebuild)   { r.force = true }
+
+// spoil zeroes the first page of a table in the book of a stopped daemon.
+func (w *world) spoil(table string) {
+	w.t.Helper()
+	const page = 4096
+	db, err := sql.Open("sqlite", w.cfg.Book.Path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var root int64
+	err = db.QueryRow(`SELECT rootpage FROM sqlite_schema WHERE name = ?`, table).Scan(&root)
+	if err := errors.Join(err, db.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+	f, err := os.OpenFile(w.cfg.Book.Path, os.O_WRONLY, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, page), (root-1)*page)
+	if err := errors.Join(err, f.Close()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// folder is what lies in the book's, but for locks, which hold a process's
+// number, and for the empty log and its index that SQLite leaves behind a
+// reader.
+func (w *world) folder() map[string][]byte {
+	w.t.Helper()
+	out := make(map[string][]byte)
+	dir := filepath.Dir(w.cfg.Book.Path)
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, n := range names {
+		if !n.Type().IsRegular() || strings.HasSuffix(n.Name(), ".lock") || strings.HasSuffix(n.Name(), "-shm") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, n.Name()))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(b) > 0 || !strings.HasSuffix(n.Name(), "-wal") {
+			out[n.Name()] = b
+		}
+	}
+	return out
+}
+
+// unchanged fails unless the folder is what it was.
+func (w *world) unchanged(before map[string][]byte) {
+	w.t.Helper()
+	if after := w.folder(); !maps.EqualFunc(before, after, bytes.Equal) {
+		w.t.Errorf("the folder had %v, and has %v, or their bytes differ",
+			slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+	}
+}
+
+func (w *world) refuses(what string, err error, parts ...string) {
+	w.t.Helper()
+	if err == nil {
+		w.t.Fatalf("%s was not refused", what)
+	}
+	wants(w.t, what, err.Error(), parts...)
+}
+
+// rows tells of a report's rows as "address state" by their lists.
+func (b *rebuilt) rows() (lists [3][]string) {
+	for i, rows := range [][]rebuiltRow{b.Leases, b.Foreign, b.SetAside} {
+		for _, r := range rows {
+			lists[i] = append(lists[i], r.Address+" "+string(r.State))
+		}
+	}
+	return lists
+}
+
+// plug gives a box's lease a container with the labels given, and binds it.
+func (w *world) plug(d *ctrdtest.Daemon, name string, named map[string]string) *box {
+	w.t.Helper()
+	b := &box{name: name, held: w.allocate(name).Leases[0]}
+	b.port = w.ns.Port("rt0", b.held.Address+"/24")
+	d.Run(w.t, ctrdtest.Spec{ID: name, Labels: named, Netns: b.port.NS.Path()})
+	if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: name}},
+		Netns: b.port.NS.Path(), HostInterface: b.port.HostName, MAC: b.port.MAC.String()}); err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// L13: a page of the book is broken. The daemon refuses and names the verb.
+// The verb gives everybody who lives his own lease back, keeps back what the
+// book kept back, and leaves the old file as it was under the name it tells.
+// No address of any of them is given; what rested rests.
+func TestL13Rebuild(t *testing.T) {
+	for _, table := range []string{"changes", "leases"} {
+		t.Run("the page of "+table, func(t *testing.T) {
+			ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { rebuildsBroken(t, d, table) })
+		})
+	}
+}
+
+func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
+	w := newWorld(t, withContainerd(d), slow)
+	labelled := w.box(d, "labelled")                                                       // .2
+	owned := w.plug(d, "owned", labels("owned", addr(3)))                                  // .3: no lease label
+	bare := w.plug(d, "bare", nil)                                                         // .4: recorded, and labelled by nothing
+	asleep, rested, leaving := w.box(d, "asleep"), w.box(d, "rested"), w.box(d, "leaving") // .5, .6, .7
+	w.give("waiting", addr(8))
+	if _, err := w.client.Quarantine(ctx, addr(9), "by hand"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Pause(ctx, asleep.held.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*box{asleep, rested} {
+		b.port.Close()
+		d.Delete(t, "default", b.name)
+	}
+	w.becomes(rested.held.Address, api.Cooling)
+	if r, err := w.client.Release(ctx, leaving.held.ID, api.ReleaseRequest{}); err != nil || r.Lease.State != api.Releasing {
+		t.Fatalf("release: %+v, %v", r, err)
+	}
+	w.ns.Port("rt0", addr(10)+"/24")
+	epoch := w.program.book.Epoch()
+	w.stopDaemon()
+	w.spoil(table)
+	before := w.folder()
+
+	p := w.newProgram()
+	err := p.open(ctx)
+	w.refuses("the broken book", err, w.cfg.Book.Path, "ipamd rebuild")
+	would, err := w.rebuild(preview)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.unchanged(before)
+	report, err := w.rebuild()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [3][]string{
+		{addr(2) + " bound", addr(3) + " bound", addr(4) + " bound", addr(7) + " releasing"},
+		{addr(10) + " quarantined"},
+		{addr(5) + " quarantined", addr(6) + " cooling", addr(8) + " quarantined", addr(9) + " quarantined"},
+	}
+	if table == "leases" { // who recorded the container is not known any more, but that somebody had the address is
+		want[0] = slices.Delete(want[0], 2, 3)
+		want[2] = slices.Insert(want[2], 0, addr(4)+" quarantined")
+	}
+	for i, list := range report.rows() {
+		if !slices.Equal(list, want[i]) || !slices.Equal(list, would.rows()[i]) {
+			t.Errorf("it tells of %v, the preview of %v, want %v", list, would.rows()[i], want[i])
+		}
+	}
+	if report.WasEpoch != epoch || report.Epoch == epoch || report.Epoch == "" || len(report.Unexplained) == 0 {
+		t.Errorf("it was %s and is %+v", epoch, report)
+	}
+	if old, err := os.ReadFile(report.Aside); err != nil || !bytes.Equal(old, before["book.db"]) {
+		t.Errorf("the old book, %s, is another one: %v", report.Aside, err)
+	}
+	if left := slices.Sorted(maps.Keys(w.folder())); !slices.Equal(left, []string{"book.db", filepath.Base(report.Aside)}) {
+		t.Errorf("there are %v", left)
+	}
+
+	w.start()
+	live := map[*box]api.State{labelled: api.Bound, owned: api.Bound, leaving: api.Releasing}
+	if table != "leases" {
+		live[bare] = api.Bound
+	}
+	for b, state := range live {
+		now := w.whois(b.held.Address)
+		if now.State != state || now.Lease.ID != b.held.ID || now.Lease.Sandbox != b.name {
+			t.Errorf("%s had lease %s and has: %s, %+v", b.name, b.held.ID, now.State, now.Lease)
+		}
+	}
+	for at, state := range map[string]api.State{asleep.held.Address: api.Quarantined, rested.held.Address: api.Cooling,
+		addr(8): api.Quarantined, addr(9): api.Quarantined, addr(10): api.Quarantined} {
+		if got := w.state(at); got != state {
+			t.Errorf("%s is %s, want %s", at, got, state)
+		}
+	}
+	for i := range 5 {
+		w.give("new"+string(rune('a'+i)), addr(11+i))
+	}
+	// Nobody clears who sleeps, however dark his address is; what only waited
+	// is cleared, and what rested has its time.
+	for at, byHand := range map[string]bool{asleep.held.Address: true, addr(9): true, addr(8): false} {
+		l, _ := w.program.book.At(netip.MustParseAddr(at))
+		if got := strings.Contains(string(l.Evidence), `"operator"`); got != byHand {
+			t.Errorf("%s is an operator's to clear: %v, by %s", at, got, l.Evidence)
+		}
+	}
+	d.Delete(t, "default", "leaving")
+	leaving.port.Close()
+	w.becomes(leaving.held.Address, api.Cooling)
+}
+
+// A rebuild of half a census would give away what nobody could show.
+func TestL13RebuildRefusesHalfACensus(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow)
+		w.box(d, "a")
+		w.stopDaemon()
+		w.spoil("leases")
+		before := w.folder()
+		d.Kill9()
+		for _, how := range []func(*rebuild){preview, force} {
+			_, err := w.rebuild(how)
+			w.refuses("half a census", err, "the runtime witness cannot answer", "half a census")
+			w.unchanged(before)
+		}
+		d.Restart()
+		if r, err := w.rebuild(); err != nil || len(r.Leases) != 1 {
+			t.Errorf("with the runtime: %+v, %v", r, err)
+		}
+	})
+}
+
+func TestL13RebuildRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, w *world)
+		how    func(*rebuild)
+		want   []string
+	}{
+		{"a whole book", func(*testing.T, *world) {}, nil, []string{"it is whole", "--force"}},
+		{"no book", func(t *testing.T, w *world) { remove(t, w.cfg.Book.Path) }, force, []string{"there is no book", "ipamd run"}},
+		{"no folder", func(_ *testing.T, w *world) { w.cfg.Book.Path = "/nonexistent/book.db" }, force, []string{"there is no book", "ipamd run"}},
+		{"an empty file", func(t *testing.T, w *world) {
+			if err := os.Truncate(w.cfg.Book.Path, 0); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, []string{"there is no book", "ipamd run"}},
+		{"another program's file", func(t *testing.T, w *world) {
+			if err := os.WriteFile(w.cfg.Book.Path, []byte("dear diary"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, []string{"another program's", "--force"}},
+		{"a newer schema", func(_ *testing.T, w *world) { w.edit(`PRAGMA user_version = 1000`) }, force, []string{"newer ipamd"}},
+		{"another machine's", func(_ *testing.T, w *world) {
+			w.edit(`UPDATE book SET machine_id = 'elsewhere'`)
+			w.spoil("leases")
+		}, nil, []string{"another runner", "elsewhere"}},
+		{"another runner's", func(_ *testing.T, w *world) {
+			w.spoil("leases")
+			w.cfg.Book.RunnerUID = "r2"
+		}, nil, []string{"another runner", "r2"}},
+		{"no bridge", func(_ *testing.T, w *world) {
+			w.spoil("leases")
+			w.ns.Exec("ip", "link", "del", "rt0")
+		}, nil, []string{"rt0 is missing", "half a census"}},
+		{"a bridge with a daemon of another book", func(t *testing.T, w *world) {
+			w.spoil("leases")
+			other := w.newProgram()
+			other.cfg.Book.Path, other.cfg.Socket.Path = filepath.Join(t.TempDir(), "book.db"), filepath.Join(t.TempDir(), "s")
+			if err := other.open(ctx); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := other.close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}, nil, []string{"lock bridge rt0", "pid"}},
+		{"another rebuild", func(t *testing.T, w *world) {
+			w.spoil("leases")
+			lock, err := swap{w.cfg.Book.Path}.lock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { lock.Close() })
+		}, nil, []string{"another rebuild works there"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, slow)
+			w.allocate("a")
+			w.stopDaemon()
+			dir := w.cfg
+			c.change(t, w)
+			now := w.cfg
+			w.cfg.Book.Path = dir.Book.Path
+			before := w.folder()
+			w.cfg = now
+			_, err := w.rebuild(func(r *rebuild) {
+				if c.how != nil {
+					c.how(r)
+				}
+			})
+			w.refuses(c.name, err, c.want...)
+			w.cfg.Book.Path = dir.Book.Path
+			w.unchanged(before)
+		})
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A daemon that has the book is named, also when its file broke under it.
+func TestRebuildOfABookInUse(t *testing.T) {
+	w := newWorld(t, slow)
+	w.allocate("a")
+	_, err := w.rebuild(force)
+	w.refuses("a book in use", err, "in use by process")
+	if len(w.folder()) > 3 { // with its log and the log's index
+		t.Errorf("it left %v", slices.Sorted(maps.Keys(w.folder())))
+	}
+	w.give("b", addr(3))
+}
+
+// A rebuild is cut at each place where the names in the folder change. The
+// daemon never begins an empty book, and running again finishes.
+func TestL13RebuildIsCut(t *testing.T) {
+	for name, until := range map[string]func(t *testing.T, w *world, s swap, make func()){
+		"while it makes a book": func(t *testing.T, _ *world, s swap, _ func()) {
+			for _, part := range []string{"", "-wal", "-shm", ".lock"} {
+				if err := os.WriteFile(s.rebuilding()+part, []byte("half a book"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"when it has made it": func(t *testing.T, _ *world, s swap, make func()) { make() },
+		"when it is sealed": func(t *testing.T, _ *world, s swap, make func()) {
+			make()
+			must(t, s.seal())
+		},
+		"between the old book and its log": func(t *testing.T, w *world, s swap, make func()) {
+			make()
+			must(t, s.seal())
+			must(t, os.WriteFile(s.path+"-wal", []byte("its log"), 0o600))
+			must(t, os.Rename(s.path, s.path+".broken-20261121T120000Z"))
+		},
+		"when the old book is away": func(t *testing.T, w *world, s swap, make func()) {
+			make()
+			must(t, s.seal())
+			_, err := netdb.MoveAside(s.path, time.Now())
+			must(t, err)
+		},
+		"when the new one is in": func(t *testing.T, w *world, s swap, make func()) {
+			make()
+			must(t, s.seal())
+			_, err := netdb.MoveAside(s.path, time.Now())
+			must(t, err)
+			must(t, os.Rename(s.rebuilt(), s.path))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, slow)
+			l := w.allocate("asleep").Leases[0]
+			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.client.Pause(ctx, l.ID); err != nil {
+				t.Fatal(err)
+			}
+			w.stopDaemon()
+			w.spoil("tombstones")
+			old := w.folder()["book.db"]
+			s := swap{w.cfg.Book.Path}
+			until(t, w, s, func() {
+				r := rebuild{cfg: w.cfg, log: slog.New(slog.NewTextHandler(w.log, nil)), netns: w.ns.Path()}
+				salvaged, err := r.salvage(false)
+				must(t, err)
+				_, err = r.build(ctx, s.rebuilding(), salvaged)
+				must(t, err)
+			})
+			if done := name == "when the new one is in"; !done {
+				before := w.folder()
+				w.refuses("the daemon", w.newProgram().open(ctx), "ipamd rebuild")
+				w.unchanged(before)
+				if cut, err := s.cut(); err != nil || cut {
+					_, err = w.rebuild(preview)
+					w.refuses("a preview", err, "cut short")
+					w.unchanged(before)
+				}
+				r, err := w.rebuild()
+				must(t, err)
+				if kept, err := os.ReadFile(r.Aside); err != nil || !bytes.Equal(kept, old) {
+					t.Errorf("the old book is not %s: %v", r.Aside, err)
+				}
+			}
+			for n := range w.folder() {
+				if n != "book.db" && !strings.HasPrefix(n, "book.db.broken-") {
+					t.Errorf("%s is left", n)
+				}
+			}
+			w.start()
+			if got := w.state(l.Address); got != api.Quarantined {
+				t.Errorf("who sleeps has an address that is %s", got)
+			}
+			w.give("new", addr(3))
+		})
+	}
+}
+
+// Its own log goes with the old book: what is in it was acknowledged.
+func TestRebuildAfterAKill(t *testing.T) {
+	w := newWorld(t, slow)
+	held := w.allocate("a").Leases[0]
+	dir := t.TempDir()
+	for name, b := range w.folder() {
+		if !strings.HasSuffix(name, "-shm") {
+			must(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+		}
+	}
+	w.stopDaemon()
+	w.cfg.Book.Path = filepath.Join(dir, "book.db")
+	before := w.folder()
+	if len(before["book.db-wal"]) == 0 {
+		t.Fatal("there is no log")
+	}
+	f, err := os.OpenFile(w.cfg.Book.Path, os.O_WRONLY|os.O_TRUNC, 0)
+	must(t, err)
+	_, err = f.Write(make([]byte, 3*4096))
+	must(t, errors.Join(err, f.Close()))
+	before = w.folder()
+	r, err := w.rebuild(force)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"", "-wal"} {
+		if kept, err := os.ReadFile(r.Aside + part); err != nil || !bytes.Equal(kept, before["book.db"+part]) {
+			t.Errorf("%s is not what it was: %v", r.Aside+part, err)
+		}
+	}
+	w.start()
+	if got := w.state(held.Address); got == api.Free && len(r.SetAside) > 0 {
+		t.Errorf("%s is %s, and the report says %+v", held.Address, got, r.SetAside)
+	}
+}
+
+// The verb as a person and as a program meet it.
+func TestRebuildVerb(t *testing.T) {
+	w := newWorld(t, slow)
+	l := w.allocate("waits").Leases[0]
+	w.ns.Port("rt0", addr(40)+"/24")
+	w.stopDaemon()
+	conf := filepath.Join(t.TempDir(), "ipamd.toml")
+	must(t, os.WriteFile(conf, written(t, w.cfg), 0o600))
+	self, err := os.Executable()
+	must(t, err)
+	verb := func(code int, args ...string) (out, stderr string) {
+		t.Helper()
+		p := start(t, t.TempDir(), append([]string{"ip", "netns", "exec", w.ns.Name(), self, "rebuild", "--config", conf}, args...))
+		if got := p.code(); got != code {
+			t.Errorf("%v: exit code %d, want %d: %s%s", args, got, code, p.out.String(), p.err.String())
+		}
+		return p.out.String(), p.err.String()
+	}
+	out, stderr := verb(exitError)
+	if out != "" {
+		t.Errorf("stdout is %q", out)
+	}
+	wants(t, "stderr", stderr, "ipamd: rebuild "+w.cfg.Book.Path+": it is whole")
+	_, stderr = verb(exitUsage, "-o", "yaml")
+	wants(t, "stderr", stderr, "see ipamd rebuild --help")
+	w.spoil("changes")
+	out, _ = verb(exitOK, "--preview")
+	wants(t, "the preview", out, "would be rebuilt; nothing was changed", "next: ipamd rebuild")
+	out, _ = verb(exitOK, "-o", "json")
+	var told rebuilt
+	if err := json.Unmarshal([]byte(out), &told); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	if told.Aside == "" || len(told.Foreign) != 1 || len(told.SetAside) != 1 || told.SetAside[0].Address != l.Address {
+		t.Errorf("it told %s", out)
+	}
+	w.spoil("changes")
+	out, stderr = verb(exitOK)
+	if stderr != "" {
+		t.Errorf("stderr is %q", stderr)
+	}
+	wants(t, "the report", out, w.cfg.Book.Path+" is rebuilt\n", "epoch", "Seen, and nobody's: ", "Kept back, as the old book did: ", addr(40), l.Address,
+		"Not explained", "next: ipamd run")
+	t.Logf("\n%s", out)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
