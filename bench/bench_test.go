@@ -68,7 +68,7 @@ func TestEveryGoalRuns(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1}, dir, program)
+	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1, steps: 2}, dir, program)
 	if err != nil {
 		t.Fatal(err)
 	}

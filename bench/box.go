@@ -102,41 +102,72 @@ func (r *runner) boxes(ctx context.Context, n int, run bool) (all []*box, err er
 		}
 		addrs = append(addrs, addr)
 	}
+	if run {
+		err = r.runIn(ctx, all, addrs)
+	} else {
+		err = r.record(all, addrs)
+	}
+	if err == nil {
+		err = r.bind(ctx, all)
+	}
+	return all, err
+}
+
+// runIn plugs sandboxes and runs their containers behind the ports.
+func (r *runner) runIn(ctx context.Context, all []*box, addrs []netip.Addr) error {
 	first := len(r.wired.spaces)
-	names, err := r.wired.plug(r.space, addrs...)
-	if err != nil {
-		return nil, err
+	if err := r.plug(all, addrs); err != nil {
+		return err
 	}
 	var some errgroup.Group // waited for below
 	some.SetLimit(4)
 	client := r.ctrd.Client()
 	for i, b := range all {
+		b.netns = filepath.Join(r.dir, b.near)
+		if err := mount(r.wired.spaces[first+i], b.netns); err != nil {
+			return errors.Join(err, some.Wait())
+		}
+		some.Go(func() error { return r.ctrd.TryRun(ctx, client, b.spec()) })
+	}
+	return some.Wait()
+}
+
+// record plugs sandboxes and writes down their containers meanwhile.
+func (r *runner) record(all []*box, addrs []netip.Addr) error {
+	var both errgroup.Group // waited for below
+	both.Go(func() error {
+		return r.ctrd.do(func() {
+			for _, b := range all {
+				r.ctrd.Create(r.ctrd, b.spec())
+			}
+		})
+	})
+	return errors.Join(r.plug(all, addrs), both.Wait())
+}
+
+func (r *runner) plug(all []*box, addrs []netip.Addr) error {
+	names, err := r.wired.plug(r.space, addrs...)
+	if err != nil {
+		return err
+	}
+	for i, b := range all {
 		b.near = names[i]
-		if run {
-			b.netns = filepath.Join(r.dir, b.near)
-			if err := mount(r.wired.spaces[first+i], b.netns); err != nil {
-				return nil, err
-			}
-		}
-		spec := ctrdtest.Spec{ID: b.id, Netns: b.netns, Labels: map[string]string{ownerLabel: b.lease.Sandbox, addressLabel: b.lease.Address}}
-		if !run {
-			if err := r.ctrd.do(func() { r.ctrd.Create(r.ctrd, spec) }); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		some.Go(func() error { return r.ctrd.TryRun(ctx, client, spec) })
 	}
-	if err := some.Wait(); err != nil {
-		return nil, err
-	}
+	return nil
+}
+
+func (b *box) spec() ctrdtest.Spec {
+	return ctrdtest.Spec{ID: b.id, Netns: b.netns, Labels: map[string]string{ownerLabel: b.lease.Sandbox, addressLabel: b.lease.Address}}
+}
+
+func (r *runner) bind(ctx context.Context, all []*box) error {
 	for _, b := range all {
 		if _, err := r.client.Bind(ctx, b.lease.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: b.id}},
 			Netns: b.netns, HostInterface: b.near}); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // strip removes all of the sandboxes but the containers' records, as a runtime

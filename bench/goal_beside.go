@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// beside is goal 14: what an allocation waits longer while a pass is made, in
+// commits. Each pass ends reservations past their deadline, which are commits
+// of its own that may sit before an allocation's.
+//
+// The unit is an allocation in this process, a commit and little else. An echo
+// that syncs is asked beside the same passes: it knows of no book, so what it
+// waits longer is the two processors' part.
+func beside(ctx context.Context, b *bench) (rows []row, err error) {
+	r, err := b.crowdedRunner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	book, pool, err := b.openBook(ctx, "commits")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, book.Close()) }()
+	unit := &bookCaller{book: book, pool: pool}
+	c := r.caller()
+	if err := c.churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
+		return nil, err
+	}
+	half := row{goal: 14, what: "(allocate beside a pass - without), p50 / a commit", most: 1}
+	tail := row{goal: 14, what: "(allocate beside a pass - without), p99 / a commit's p99", most: 1}
+	worst := row{goal: 14, what: "(allocate beside a pass - without), worst / a commit's worst"}
+	other := row{goal: 14, what: "(an echo that syncs beside a pass - without), p50 / a commit"}
+	otherTail := row{goal: 14, what: "(an echo that syncs beside a pass - without), p99 / a commit's p99"}
+	own := row{goal: 14, what: fmt.Sprintf("commits of a pass with %d steps / steps", b.steps)}
+	err = b.each(ctx, func() error {
+		var commits, alone, with, echoAlone, echoWith sample
+		var extra float64
+		for range blocks {
+			if err := commits.repeat(b.calls/blocks, func() error { return unit.allocate(ctx) }, func() error { return unit.release(ctx) }); err != nil {
+				return err
+			}
+			for range b.calls / blocks / turn {
+				if err := first(c.churn(ctx, turn, &alone, new(sample)),
+					echoAlone.repeat(turn, func() error { return b.durable.call(ctx) })); err != nil {
+					return err
+				}
+			}
+			more, err := r.besidePass(ctx, b, c, &with, &echoWith)
+			if err != nil {
+				return err
+			}
+			extra += more
+		}
+		half.add(with.p50()-alone.p50(), commits.p50())
+		tail.add(with.p99()-alone.p99(), commits.p99())
+		worst.add(with.at(1)-alone.at(1), commits.at(1))
+		other.add(echoWith.p50()-echoAlone.p50(), commits.p50())
+		otherTail.add(echoWith.p99()-echoAlone.p99(), commits.p99())
+		own.addRates(extra, float64(blocks*b.steps))
+		own.unit = ""
+		return nil
+	})
+	return []row{half, tail, worst, other, otherTail, own}, err
+}
+
+// blocks is how often a round changes between with and without a pass.
+const blocks = 4
+
+// besidePass has a pass made that ends reservations, calls meanwhile, and
+// returns how many commits were made beyond the calls' own.
+func (r *runner) besidePass(ctx context.Context, b *bench, c *caller, allocates, echoes *sample) (float64, error) {
+	for i := range b.steps {
+		r.calls.calls++
+		if _, err := r.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprintf("late-%d-%d", r.calls.calls, i), BindWithin: "1ms"}); err != nil {
+			return 0, err
+		}
+	}
+	before, err := r.commits(ctx)
+	if err != nil {
+		return 0, err
+	}
+	type end struct {
+		report *api.Report
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() { // it is waited for below
+		report, err := r.pass(ctx, api.ReconcileRequest{Confirm: true})
+		ended <- end{report, err}
+	}()
+	calls := 0
+	for {
+		select {
+		case e := <-ended:
+			after, err := r.commits(ctx)
+			if err = first(e.err, err); err != nil {
+				return 0, err
+			}
+			done := 0
+			for _, a := range e.report.Actions {
+				if a.Kind == "expire" && a.Result == "done" {
+					done++
+				}
+			}
+			if done != b.steps {
+				return 0, fmt.Errorf("a pass ended %d reservations of %d: %+v", done, b.steps, e.report.Actions)
+			}
+			return after - before - float64(calls), nil
+		default:
+			if err := first(c.churn(ctx, 1, allocates, new(sample)),
+				echoes.timed(func() error { return b.durable.call(ctx) })); err != nil {
+				return 0, err
+			}
+			calls += 2
+		}
+	}
+}
