@@ -9,7 +9,7 @@ PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/
 TEST     := -timeout 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test bench lint run clean
+.PHONY: help deps build demo test storm bench lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,11 @@ test: ## Run every test, on real kernels and containerds (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
+
+storm: ## Three minutes of kill -9, stepped clocks and strangers (as root)
+	@scripts/deps test
+	@scripts/containerd2
+	$(GO) test -count=1 -v $(TEST) ./storm -storm.for=3m
 
 bench: build ## Measure ipamd against what this machine can do (as root)
 	$(GO) run ./bench

@@ -16,7 +16,6 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
-	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -57,7 +56,7 @@ func (w *world) settle(states ...api.State) {
 			w.t.Logf("what was left: %s", left)
 		}
 	}()
-	realtest.Eventually(w.t, patience, "book, wire and runtime agree", func() bool {
+	w.eventually("book, wire and runtime agree", func() bool {
 		ctx, cancel := context.WithTimeout(w.ctx, callTime)
 		defer cancel()
 		pass, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
@@ -169,7 +168,7 @@ func (w *world) containers() int {
 // nothingIsLeft looks where leaks would be.
 func (w *world) nothingIsLeft() {
 	w.t.Helper()
-	realtest.Eventually(w.t, patience, "the last ports are gone", func() bool { return w.plugged() == 0 })
+	w.eventually("the last ports are gone", func() bool { return w.plugged() == 0 })
 	if n := w.containers(); n != 0 {
 		w.t.Errorf("%d containers are left", n)
 	}

@@ -2,6 +2,7 @@ package storm_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
@@ -12,11 +13,16 @@ import (
 const removing = 2 * time.Minute
 
 // run makes the sandbox's container, with all labels. A containerd that dies
-// meanwhile leaves some part of one, which goes before the next try.
+// meanwhile leaves some part of one, which goes before the next try. That has
+// an id of its own: what runc has begun without containerd's knowledge keeps
+// the old one for good.
 func (a *actor) run(s *sandbox) bool {
-	spec := ctrdtest.Spec{ID: s.container, Netns: s.port.path, Labels: map[string]string{
+	spec := ctrdtest.Spec{Netns: s.port.path, Labels: map[string]string{
 		"runtime.computer/entity-id": s.uid, "runtime.computer/ip": s.addr.String(), "ipamd.dev/lease-id": s.lease.ID}}
 	for a.ctx.Err() == nil {
+		a.made++
+		s.container = fmt.Sprintf("%s-%d", a.name, a.made)
+		spec.ID = s.container
 		ctx, cancel := context.WithTimeout(a.ctx, callTime)
 		err := a.runtime.TryRun(ctx, a.ctrd, spec)
 		cancel()
@@ -25,6 +31,7 @@ func (a *actor) run(s *sandbox) bool {
 			return true
 		}
 		a.rec.counted("container run: failed")
+		a.rec.last("container run", err)
 		a.remove(s)
 	}
 	return false
@@ -42,6 +49,7 @@ func (a *actor) remove(s *sandbox) {
 			return
 		}
 		a.rec.counted("container remove: failed")
+		a.rec.last("container remove", err)
 		a.rest(a.r, 50*time.Millisecond, 200*time.Millisecond)
 	}
 	if a.ctx.Err() == nil {
@@ -50,10 +58,11 @@ func (a *actor) remove(s *sandbox) {
 }
 
 // replace makes the container anew in its namespace: the lease stays.
-func (a *actor) replace(s *sandbox) {
+func (a *actor) replace(s *sandbox) bool {
 	a.remove(s)
 	if !a.run(s) {
-		return
+		return false
 	}
 	a.rec.counted("container replaced")
+	return a.bind(s)
 }

@@ -73,11 +73,12 @@ type recorder struct {
 	start time.Time
 	mu    sync.Mutex
 	h     history
-	count map[string]int // of what was done and answered, by name
+	count map[string]int   // of what was done and answered, by name
+	errs  map[string]error // the last of each kind that is to be expected
 }
 
 func newRecorder(cooldown, cooldownMin time.Duration) *recorder {
-	return &recorder{start: time.Now(), h: history{cooldown: cooldown, cooldownMin: cooldownMin}, count: make(map[string]int)}
+	return &recorder{start: time.Now(), h: history{cooldown: cooldown, cooldownMin: cooldownMin}, count: make(map[string]int), errs: make(map[string]error)}
 }
 
 func (r *recorder) now() moment { return time.Since(r.start) }
@@ -92,6 +93,13 @@ func (r *recorder) counted(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count[what]++
+}
+
+// last keeps an error that the weather explains, to be shown beside a failure.
+func (r *recorder) last(what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs[what] = err
 }
 
 func (r *recorder) strange(format string, args ...any) {

@@ -19,6 +19,7 @@ type actor struct {
 	name      string
 	contained bool // its sandboxes have a container
 	turns     int
+	made      int // containers so far
 }
 
 // A sandbox is what an actor has at the moment.
@@ -144,12 +145,9 @@ func (a *actor) plugIn(s *sandbox) bool {
 		return false
 	}
 	s.life = a.rec.lives(&life{from: a.rec.now(), to: never, addr: s.addr, netns: s.port.path, lease: s.lease.ID, uid: s.uid})
-	if a.contained {
-		s.container = s.uid
-		if !a.run(s) {
-			a.unplug(s)
-			return false
-		}
+	if a.contained && !a.run(s) {
+		a.unplug(s)
+		return false
 	}
 	return true
 }
@@ -180,8 +178,8 @@ func (a *actor) bind(s *sandbox) bool {
 func (a *actor) live(s *sandbox) {
 	t := time.NewTimer(between(a.r, time.Second, 10*time.Second))
 	defer t.Stop()
-	if s.container != "" && a.r.IntN(4) == 0 && !closed(a.calm) {
-		a.replace(s)
+	if s.container != "" && a.r.IntN(4) == 0 && !closed(a.calm) && !a.replace(s) {
+		return
 	}
 	select {
 	case <-t.C:
@@ -228,6 +226,13 @@ func (a *actor) unplug(s *sandbox) {
 	}
 	if s.container != "" && !first {
 		a.remove(s)
+	}
+	if s.container != "" && !byLink {
+		// A process that runc has begun for a containerd that died keeps the
+		// namespace, and nobody knows it any more.
+		if err := s.port.dropLink(); err != nil {
+			a.rec.strange("take %s off the bridge: %v", s.port.host, err)
+		}
 	}
 	a.rec.counted("unplug")
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 var (
@@ -40,19 +39,26 @@ func TestStorm(t *testing.T) {
 	w := newWorld(t, v)
 	w.populate()
 
+	phase := func(what string) { t.Logf("%6v %s", time.Since(began).Round(time.Millisecond), what) }
+	phase("the storm begins")
 	b := &weather{world: w, r: r}
 	b.blow(max(*storms-time.Since(began)-settling, time.Second))
+	phase("it gets calm")
 	close(w.calm)
-	realtest.Eventually(t, patience, "every actor is still or done", func() bool {
+	w.eventually("every actor is still or done", func() bool {
 		return w.parked.Load()+w.left.Load() == plain+contained+thieves
 	})
+	phase("all stand still")
 	w.settle(api.Bound, api.Cooling)
 	w.recount()
 
+	phase("all agree; all go")
 	close(w.end)
 	w.actors.Wait()
+	phase("all are gone")
 	w.settle(api.Cooling)
 	w.nothingIsLeft()
+	phase("nothing is left")
 	if err := w.daemon.stop(); err != nil {
 		t.Error(err)
 	}

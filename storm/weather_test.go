@@ -16,7 +16,7 @@ type weather struct {
 // blow sees to it that something happens every few seconds, for so long.
 func (b *weather) blow(d time.Duration) {
 	b.t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); {
+	for end := time.Now().Add(d); b.ctx.Err() == nil && time.Now().Before(end); {
 		b.rest(b.r, time.Second, 3*time.Second)
 		switch b.r.IntN(10) {
 		case 0, 1:

@@ -9,9 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,13 +143,25 @@ func newWorld(t *testing.T, v ctrdtest.Version) *world {
 		t.Fatal(err)
 	}
 	// What was begun above ends after this: actors stop before what they use.
-	ctx, cancel := context.WithCancel(context.Background())
+	// An interrupt ends the storm as a failure does: everything is cleaned up.
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	w.ctx = ctx
 	t.Cleanup(func() {
 		cancel()
 		w.actors.Wait()
 	})
 	return w
+}
+
+// eventually waits for something, unless the storm is interrupted.
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	realtest.Eventually(w.t, patience, what, func() bool {
+		if err := context.Cause(w.ctx); err != nil {
+			w.t.Fatalf("waiting for %q: %v", what, err)
+		}
+		return ok()
+	})
 }
 
 // build makes the programs as they are shipped.
@@ -162,7 +176,7 @@ func (w *world) build() {
 
 // tellLog shows the graver lines of the daemon's log, the last ones.
 func (w *world) tellLog() {
-	const enough = 60
+	const enough = 30
 	log, _ := os.ReadFile(w.daemon.path("log"))
 	var grave [][]byte
 	for line := range bytes.Lines(log) {
@@ -170,6 +184,9 @@ func (w *world) tellLog() {
 			grave = append(grave, line)
 		}
 	}
+	w.rec.add(func(h *history) { w.t.Logf("odd answers:\n%s", report(h.odd)) })
+	w.t.Logf("the last expected errors: %v", w.rec.errs)
+	w.t.Logf("what was done:\n%s", w.rec.counts())
 	w.t.Logf("the last grave words of %d by ipamd:\n%s", len(grave), bytes.Join(grave[max(0, len(grave)-enough):], nil))
 }
 

@@ -29,6 +29,7 @@ var rooms = []room{
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
 		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
+	{"storm", nil, "it is a test and nothing else, and what it tests are the programs"},
 
 	{"internal/nearest", nil, "it knows names, not what they name"},
 	{"internal/layout", nil, "it reads the house from outside"},
