@@ -69,7 +69,7 @@ func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 // half a census is none here.
 func (r *rebuild) fill(ctx context.Context, p *program, back *restorer) error {
 	failed := p.refresh(ctx)
-	back.census = p.board.Census()
+	back.census, back.running = p.board.Census(), p.board.By(census.Runtime)
 	if err := unanswered(failed, back.census.Silent); err != nil {
 		return err
 	}

@@ -19,9 +19,8 @@ import (
 // old book tells.
 const oldBook census.Witness = "book"
 
-// sleeps stands beside it where no loop may ever end the quarantine: nothing
-// shows the sandbox until it wakes.
-const sleeps = census.Witness(netdb.ByOperator)
+// operator stands beside it where no loop may ever end the quarantine.
+const operator = census.Witness(netdb.ByOperator)
 
 func rebuiltBy(actor netdb.Actor) netdb.Who {
 	return netdb.Who{Actor: actor, Peer: "ipamd rebuild", Reason: "rebuilt"}
@@ -34,7 +33,8 @@ type restorer struct {
 	*netdb.Book
 	old     netdb.Salvaged
 	census  census.Census
-	runtime bool // it was asked
+	running []census.Sighting // the runtime's part of the census
+	runtime bool              // it was asked
 
 	held        map[netip.Addr]bool // more than one use it: nobody is adopted
 	unexplained []string
@@ -86,19 +86,32 @@ func (r *restorer) own(l *netdb.Lease) []census.Sighting {
 	if l.State == netdb.Cooling || l.State == netdb.Quarantined || l.Sandbox == "" {
 		return nil
 	}
-	var out []census.Sighting
-	for addr, seen := range r.census.Seen {
-		for _, s := range seen {
-			recorded := slices.Contains(l.Containers, netdb.Container{Namespace: s.Namespace, ID: s.Container})
-			labelled := s.LeaseID == l.ID || (s.Sandbox == l.Sandbox || s.Sandbox == l.UID) && (s.UID == "" || s.UID == l.UID)
-			switch {
-			case s.Witness == census.Runtime && (recorded || labelled && (addr == l.Addr || !addr.IsValid())),
-				s.Witness == census.Netns && addr == l.Addr && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Port == l.HostInterface):
-				out = append(out, s)
-			}
+	out := r.containers(l)
+	for _, s := range r.census.Seen[l.Addr] {
+		if samePlug(l, s) {
+			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// containers returns what the runtime shows of a lease's containers. Only one
+// that the lease records may claim another address.
+func (r *restorer) containers(l *netdb.Lease) (out []census.Sighting) {
+	for _, s := range r.running {
+		recorded := slices.Contains(l.Containers, netdb.Container{Namespace: s.Namespace, ID: s.Container})
+		labelled := s.LeaseID == l.ID || (s.Sandbox == l.Sandbox || s.Sandbox == l.UID) && (s.UID == "" || s.UID == l.UID)
+		if recorded || labelled && (s.Addr == l.Addr || !s.Addr.IsValid()) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// samePlug reports whether a namespace has a lease's address behind the very
+// port and MAC that the lease records.
+func samePlug(l *netdb.Lease, s census.Sighting) bool {
+	return s.Witness == census.Netns && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Port == l.HostInterface)
 }
 
 // restore gives a lease back to its owner, in the state that it had, unless
@@ -108,7 +121,10 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		r.held[l.Addr] = true
 		r.tell("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under somebody else, too%s",
 			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())
-		return r.quarantine(ctx, l.Addr, nil, append(r.said(l), r.census.Seen[l.Addr]...)...)
+		// A daemon that starts takes every claim for a new one, so only a person
+		// ends this.
+		said := append(r.said(l), byHand(l, "its owner and somebody else both live with it: whose it is, a person has to say"))
+		return r.quarantine(ctx, l.Addr, nil, append(said, r.census.Seen[l.Addr]...)...)
 	}
 	a := netdb.Adoption{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
 		Binding: r.binding(l, own), Evidence: evidenceOf(nil, own)}
@@ -236,16 +252,19 @@ func refused(err error) bool {
 func (r *restorer) said(l *netdb.Lease) []census.Sighting {
 	s := census.Sighting{Addr: l.Addr, Witness: oldBook, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}
-	out := []census.Sighting{s}
 	switch l.State {
 	case "":
-		out[0].Note = "the book before the rebuild had a row of it that cannot be read"
+		s.Note = "the book before the rebuild had a row of it that cannot be read"
 	case netdb.Paused:
 	default:
-		return out
+		return []census.Sighting{s}
 	}
-	s.Witness, s.Note = sleeps, "nothing would show a sandbox that sleeps with it: only an operator clears it"
-	return append(out, s)
+	return []census.Sighting{s, byHand(l, "nothing would show a sandbox that sleeps with it")}
+}
+
+// byHand is the evidence by which only an operator clears a quarantine.
+func byHand(l *netdb.Lease, why string) census.Sighting {
+	return census.Sighting{Addr: l.Addr, Witness: operator, At: netdb.Now().Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID, Note: why}
 }
 
 // evidenceOf joins evidence that a book had with more. What cannot be read
@@ -254,7 +273,7 @@ func evidenceOf(had json.RawMessage, more []census.Sighting) json.RawMessage {
 	var all []json.RawMessage
 	if len(had) > 0 && json.Unmarshal(had, &all) != nil {
 		all = nil
-		more = append(slices.Clone(more), census.Sighting{Witness: sleeps, Note: "the evidence that the book had cannot be read"})
+		more = append(slices.Clone(more), byHand(&netdb.Lease{}, "the evidence that the book had cannot be read"))
 	}
 	for _, s := range more {
 		b, err := json.Marshal(s)

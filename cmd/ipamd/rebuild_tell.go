@@ -90,7 +90,7 @@ func tellOf(b *netdb.Book) *rebuilt {
 			if s.Witness == oldBook {
 				kept, row.Sandbox = true, cmp.Or(row.Sandbox, s.Sandbox)
 			}
-			row.byHand = row.byHand || s.Witness == sleeps
+			row.byHand = row.byHand || s.Witness == operator
 		}
 		if kept {
 			out.SetAside = append(out.SetAside, row)

@@ -460,10 +460,11 @@ func TestRebuildAfterAKill(t *testing.T) {
 			t.Errorf("%s is not what it was: %v", r.Aside+part, err)
 		}
 	}
-	w.start()
-	if got := w.state(held.Address); got == api.Free && len(r.SetAside) > 0 {
-		t.Errorf("%s is %s, and the report says %+v", held.Address, got, r.SetAside)
+	if len(r.SetAside) != 1 || r.SetAside[0].Address != held.Address {
+		t.Errorf("the log told of the lease, and the report does not: %+v", r)
 	}
+	w.start()
+	w.give("b", addr(3))
 }
 
 // The verb as a person and as a program meet it.

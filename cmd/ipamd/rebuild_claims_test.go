@@ -1,0 +1,156 @@
+package main
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// told reports whether something that was not explained has all the words.
+func (b *rebuilt) told(words ...string) bool {
+	for _, u := range b.Unexplained {
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(u, w)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// Where the old book and who lives contradict each other, who lives has the
+// address; it is told; and a lease id that ended in the old book stays ended.
+func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow)
+		rested, asleep, bare := w.box(d, "rested"), w.box(d, "asleep"), w.plug(d, "bare", nil)
+		if _, err := w.client.Pause(ctx, asleep.held.ID); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range []*box{rested, asleep} {
+			b.port.Close()
+			d.Delete(t, "default", b.name)
+		}
+		w.becomes(rested.held.Address, api.Cooling)
+		w.stopDaemon()
+		again := labels("rested", rested.held.Address)
+		again["ipamd.dev/lease-id"] = rested.held.ID
+		d.Create(t, ctrdtest.Spec{ID: "rested", Labels: again})
+		d.Create(t, ctrdtest.Spec{ID: "other", Labels: labels("other", asleep.held.Address)})
+		d.Create(t, ctrdtest.Spec{ID: "thief", Labels: labels("thief", bare.held.Address)})
+		w.spoil("changes")
+		r, err := w.rebuild()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.told(asleep.held.Address, "paused", `"asleep"`, `"other"`) || !r.told(bare.held.Address, `"bare"`, "somebody else") {
+			t.Errorf("it told %q", r.Unexplained)
+		}
+		w.start()
+		if who := w.whois(rested.held.Address); who.State != api.Bound || who.Lease.Sandbox != "rested" || who.Lease.ID == rested.held.ID {
+			t.Errorf("made again after its lease had ended: %+v", who.Lease)
+		}
+		if who := w.whois(asleep.held.Address); who.State != api.Bound || who.Lease.Sandbox != "other" {
+			t.Errorf("who lives does not have it: %+v", who.Lease)
+		}
+		if who := w.whois(bare.held.Address); who.State != api.Quarantined {
+			t.Errorf("two live with it: %+v", who.Lease)
+		}
+	})
+}
+
+// Without a runtime the wire alone shows who lives: a port and a MAC as the
+// lease records them. Another MAC with its address is nobody's.
+func TestRebuildByTheWire(t *testing.T) {
+	w := newWorld(t, slow)
+	lives, replaced, twice := w.wired("lives"), w.wired("replaced"), w.wired("twice")
+	w.stopDaemon()
+	replaced.port.Close()
+	w.ns.Port("rt0", replaced.held.Address+"/24")
+	w.ns.Port("rt0", twice.held.Address+"/24")
+	w.spoil("changes")
+	r, err := w.rebuild()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.told(twice.held.Address, `"twice"`, "somebody else") {
+		t.Errorf("it told %q", r.Unexplained)
+	}
+	w.start()
+	if who := w.whois(lives.held.Address); who.State != api.Bound || who.Lease.ID != lives.held.ID || who.Lease.HostInterface != lives.port.HostName {
+		t.Errorf("who lives has %+v, %s", who.Lease, who.State)
+	}
+	for _, b := range []*box{replaced, twice} {
+		if got := w.state(b.held.Address); got != api.Quarantined {
+			t.Errorf("%s's address is %s", b.name, got)
+		}
+	}
+	w.give("new", addr(5))
+}
+
+// wired is a box that no runtime knows.
+func (w *world) wired(name string) *box {
+	w.t.Helper()
+	b := &box{name: name, held: w.allocate(name).Leases[0]}
+	b.port = w.ns.Port("rt0", b.held.Address+"/24")
+	if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Netns: b.port.NS.Path(), HostInterface: b.port.HostName,
+		MAC: b.port.MAC.String()}); err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// After a reboot there is no rt0. One that ipamd manages is made by the
+// rebuild, as by the daemon, which does not start without its book; a preview
+// makes none.
+func TestRebuildMakesTheBridgeItManages(t *testing.T) {
+	w := prepare(t, slow, func(c *Config) { c.Bridge.Manage = true })
+	w.start()
+	w.allocate("a")
+	w.stopDaemon()
+	w.ns.Exec("ip", "link", "del", "rt0")
+	w.spoil("leases")
+	_, err := w.rebuild(preview)
+	w.refuses("a preview without a bridge", err, "rt0 is missing")
+	if got := w.ns.Exec("ip", "-o", "link"); strings.Contains(got, "rt0") {
+		t.Errorf("the preview made %s", got)
+	}
+	if _, err := w.rebuild(); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.give("b", addr(3))
+}
+
+// An address that the configuration's pools do not have is told, and does not
+// stand in the way. A row of which only the address can be read is an
+// operator's to clear: it may be anybody's.
+func TestRebuildOfOddRows(t *testing.T) {
+	w := newWorld(t, slow)
+	for range 4 {
+		w.allocate(string(rune('a' + len(w.program.book.InState(netdb.Reserved)))))
+	}
+	w.stopDaemon()
+	w.edit(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming' WHERE ip = '10.8.64.2';
+		DELETE FROM changes WHERE ip = '10.8.64.2'`)
+	w.cfg.Pools[0].Exclude = []string{addr(3)}
+	r, err := w.rebuild()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.told(addr(3), "no pool of the configuration gives it") || !r.told("dreaming") {
+		t.Errorf("it told %q", r.Unexplained)
+	}
+	w.start()
+	l, _ := w.program.book.At(netip.MustParseAddr(addr(2)))
+	if l == nil || l.State != netdb.Quarantined || !strings.Contains(string(l.Evidence), `"operator"`) {
+		t.Errorf("the row that could not be read is %+v", l)
+	}
+	w.give("new", addr(6))
+}
