@@ -7,18 +7,24 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -451,4 +457,148 @@ func (w *world) oneOwnerAtATime() {
 		}
 		last[c.Address] = c
 	}
+}
+
+// C12: an address goes from A to C, who has another MAC. When it cools the
+// host has no neighbour and no tracked connection of A left; it reaches C at
+// once though C has said nothing, and B does when C announces itself.
+func TestC12NextOwnerIsReached(t *testing.T) {
+	realtest.Need(t, "nft")
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow, pool("10.8.64.0/29"), func(c *Config) {
+			c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{100 * time.Millisecond}, duration{100 * time.Millisecond}
+		})
+		w.ns.Exec("nft", "table inet t { chain out { type filter hook output priority 0; ct state new accept; }; }")
+		b := w.box(d, "b")
+		w.give("x", "10.8.64.3")
+		w.give("y", "10.8.64.4")
+		a := w.box(d, "a")
+		w.give("z", "10.8.64.6")
+		for _, from := range []*nstest.NS{w.ns, b.port.NS} {
+			// The first one may meet a port that does not let frames through yet.
+			realtest.Eventually(t, wait, "a to be reached", func() bool { return w.reach(from, a) == nil })
+		}
+		addr := net.ParseIP(a.held.Address)
+		if mac := macOf(t, w.ns, "rt0", addr); mac != a.port.MAC.String() || w.tracked(addr) == 0 {
+			t.Fatalf("before, the neighbour is %q and %d connections are tracked: nothing to forget", mac, w.tracked(addr))
+		}
+		a.port.Close()
+		d.Delete(t, "default", "a")
+		w.becomes(a.held.Address, api.Cooling)
+		if mac := macOf(t, w.ns, "rt0", addr); mac != "" || w.tracked(addr) != 0 {
+			t.Errorf("left are the neighbour %q and %d connections", mac, w.tracked(addr))
+		}
+		realtest.Eventually(t, wait, "the cooldown", func() bool {
+			_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "c"})
+			return err == nil
+		})
+		c := w.box(d, "c")
+		if c.held.Address != a.held.Address || c.port.MAC.String() == a.port.MAC.String() {
+			t.Fatalf("c has %s and %s", c.held.Address, c.port.MAC)
+		}
+		for ns, link := range map[*nstest.NS]string{w.ns: c.port.HostName, c.port.NS: "eth0"} {
+			realtest.Eventually(t, wait, link+" to be up", func() bool {
+				l, err := ns.Netlink().LinkByName(link)
+				return err == nil && l.Attrs().OperState == netlink.OperUp
+			})
+		}
+		if err := w.reach(w.ns, c); err != nil {
+			t.Errorf("the host does not reach c: %v", err)
+		}
+		if mac := macOf(t, b.port.NS, "eth0", addr); mac != a.port.MAC.String() {
+			t.Errorf("b remembers %q: nothing to announce", mac)
+		}
+		c.announce(t)
+		realtest.Eventually(t, wait, "b to hear it", func() bool { return macOf(t, b.port.NS, "eth0", addr) == c.port.MAC.String() })
+		if err := w.reach(b.port.NS, c); err != nil {
+			t.Errorf("b does not reach c: %v", err)
+		}
+	})
+}
+
+// announce makes the kernel send a gratuitous ARP, as it does with arp_notify
+// when a MAC is set (RFC 5227, section 2.3).
+func (b *box) announce(t *testing.T) {
+	t.Helper()
+	var err error
+	b.port.NS.Do(func() { err = os.WriteFile("/proc/sys/net/ipv4/conf/eth0/arp_notify", []byte("1"), 0) })
+	eth0, found := b.port.NS.Netlink().LinkByName("eth0")
+	if err = errors.Join(err, found); err == nil {
+		err = b.port.NS.Netlink().LinkSetHardwareAddr(eth0, b.port.MAC)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reach connects to a box from a namespace. That counts only when the first
+// segment came through: the kernel sends it again after a second, so a
+// connection that needed no other was made in less, however busy the machine.
+func (w *world) reach(from *nstest.NS, to *box) (err error) {
+	w.t.Helper()
+	var l net.Listener
+	to.port.NS.Do(func() { l, err = net.Listen("tcp", net.JoinHostPort(to.held.Address, "0")) })
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	from.Do(func() {
+		var c net.Conn
+		if c, err = net.DialTimeout("tcp", l.Addr().String(), 3*time.Second); err != nil {
+			return
+		}
+		defer c.Close()
+		var raw syscall.RawConn
+		if raw, err = c.(*net.TCPConn).SyscallConn(); err != nil {
+			return
+		}
+		var info *unix.TCPInfo
+		asked := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+		if err = errors.Join(err, asked); err == nil && info.Total_retrans > 0 {
+			err = fmt.Errorf("%d segments were sent again", info.Total_retrans)
+		}
+	})
+	return err
+}
+
+// macOf is what a neighbour table has for an address; "" for nothing.
+func macOf(t *testing.T, ns *nstest.NS, dev string, addr net.IP) string {
+	t.Helper()
+	l, err := ns.Netlink().LinkByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := ns.Netlink().NeighList(l.Attrs().Index, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range all {
+		if n.IP.Equal(addr) {
+			return n.HardwareAddr.String()
+		}
+	}
+	return ""
+}
+
+// tracked counts the host's tracked connections that have an address at an
+// end.
+func (w *world) tracked(addr net.IP) (n int) {
+	w.t.Helper()
+	w.ns.Do(func() {
+		nl, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		defer nl.Close()
+		flows, err := nl.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, f := range flows {
+			if slices.ContainsFunc([]net.IP{f.Forward.SrcIP, f.Forward.DstIP, f.Reverse.SrcIP, f.Reverse.DstIP}, addr.Equal) {
+				n++
+			}
+		}
+	})
+	return n
 }
