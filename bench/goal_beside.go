@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-
-	"github.com/ipamd/ipamd/api"
 )
 
 // beside is goal 14: what an allocation waits longer while a pass is made, in
-// commits. Each pass ends reservations past their deadline, which are commits
-// of its own that may sit before an allocation's.
+// commits: one that finds that all agree, and one that ends reservations past
+// their deadline, in commits that may sit before an allocation's.
 //
 // The unit is an allocation in this process, a commit and little else. An echo
 // that syncs is asked beside the same passes: it knows of no book, so what it
@@ -29,12 +27,25 @@ func beside(ctx context.Context, b *bench) (rows []row, err error) {
 	if err := c.churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
 		return nil, err
 	}
-	half := row{goal: 14, what: "(allocate beside a pass - without), p50 / a commit", most: 1}
-	tail := row{goal: 14, what: "(allocate beside a pass - without), p99 / a commit's p99", most: 1}
-	worst := row{goal: 14, what: "(allocate beside a pass - without), worst / a commit's worst"}
-	other := row{goal: 14, what: "(an echo that syncs beside a pass - without), p50 / a commit"}
-	otherTail := row{goal: 14, what: "(an echo that syncs beside a pass - without), p99 / a commit's p99"}
-	own := row{goal: 14, what: fmt.Sprintf("commits of a pass with %d steps / steps", b.steps)}
+	for _, steps := range []int{0, b.steps} {
+		more, err := r.besidePasses(ctx, b, unit, c, steps)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// besidePasses measures beside passes that end so many reservations each.
+func (r *runner) besidePasses(ctx context.Context, b *bench, unit *bookCaller, c *caller, steps int) (rows []row, err error) {
+	beside := fmt.Sprintf("beside a pass of %d steps - without", steps)
+	half := row{goal: 14, what: "(allocate " + beside + "), p50 / a commit", most: 1}
+	tail := row{goal: 14, what: "(allocate " + beside + "), p99 / a commit's p99", most: 1}
+	worst := row{goal: 14, what: "(allocate " + beside + "), worst / a commit's worst"}
+	other := row{goal: 14, what: "(an echo that syncs " + beside + "), p50 / a commit"}
+	otherTail := row{goal: 14, what: "(an echo that syncs " + beside + "), p99 / a commit's p99"}
+	own := row{goal: 14, what: fmt.Sprintf("commits of a pass of %d steps / 1", steps)}
 	err = b.each(ctx, func() error {
 		var commits, alone, with, echoAlone, echoWith sample
 		var extra float64
@@ -48,7 +59,7 @@ func beside(ctx context.Context, b *bench) (rows []row, err error) {
 					return err
 				}
 			}
-			more, err := r.besidePass(ctx, b, c, &with, &echoWith)
+			more, err := r.besidePass(ctx, b, steps, c, &with, &echoWith)
 			if err != nil {
 				return err
 			}
@@ -59,8 +70,7 @@ func beside(ctx context.Context, b *bench) (rows []row, err error) {
 		worst.add(with.at(1)-alone.at(1), commits.at(1))
 		other.add(echoWith.p50()-echoAlone.p50(), commits.p50())
 		otherTail.add(echoWith.p99()-echoAlone.p99(), commits.p99())
-		own.addRates(extra, float64(blocks*b.steps))
-		own.unit = ""
+		own.addRates(extra/blocks, 1)
 		return nil
 	})
 	return []row{half, tail, worst, other, otherTail, own}, err
@@ -71,42 +81,23 @@ const blocks = 4
 
 // besidePass has a pass made that ends reservations, calls meanwhile, and
 // returns how many commits were made beyond the calls' own.
-func (r *runner) besidePass(ctx context.Context, b *bench, c *caller, allocates, echoes *sample) (float64, error) {
-	for i := range b.steps {
-		r.calls.calls++
-		if _, err := r.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprintf("late-%d-%d", r.calls.calls, i), BindWithin: "1ms"}); err != nil {
-			return 0, err
-		}
+func (r *runner) besidePass(ctx context.Context, b *bench, steps int, c *caller, allocates, echoes *sample) (float64, error) {
+	if err := r.late(ctx, steps); err != nil {
+		return 0, err
 	}
 	before, err := r.commits(ctx)
 	if err != nil {
 		return 0, err
 	}
-	type end struct {
-		report *api.Report
-		err    error
-	}
-	ended := make(chan end, 1)
-	go func() { // it is waited for below
-		report, err := r.pass(ctx, api.ReconcileRequest{Confirm: true})
-		ended <- end{report, err}
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- r.endLate(ctx, steps) }() // waited for below
 	calls := 0
 	for {
 		select {
-		case e := <-ended:
-			after, err := r.commits(ctx)
-			if err = first(e.err, err); err != nil {
+		case err := <-ended:
+			after, counting := r.commits(ctx)
+			if err = first(err, counting); err != nil {
 				return 0, err
-			}
-			done := 0
-			for _, a := range e.report.Actions {
-				if a.Kind == "expire" && a.Result == "done" {
-					done++
-				}
-			}
-			if done != b.steps {
-				return 0, fmt.Errorf("a pass ended %d reservations of %d: %+v", done, b.steps, e.report.Actions)
 			}
 			return after - before - float64(calls), nil
 		default:

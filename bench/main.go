@@ -49,8 +49,8 @@ func exit(err error) {
 // that is missed is no error: a busy machine misses goals.
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	short := flags.Bool("short", false, "fewer rounds and leases: below a minute")
-	goals := flags.String("goals", "1,2,3,4,5,12", "which goals, by number")
+	short := flags.Bool("short", false, "fewer rounds and sandboxes: below two minutes")
+	goals := flags.String("goals", "1,2,3,4,5,12,13,14", "which goals, by number")
 	dir := flags.String("dir", "/var/tmp", "where books are written; on the disk that is to be measured")
 	program := flags.String("ipamd", "bin/ipamd", "the program to measure")
 	if err := flags.Parse(args); err != nil {

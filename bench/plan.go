@@ -28,7 +28,7 @@ func fullPlan() plan {
 }
 
 func shortPlan() plan {
-	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 1000, restarts: 3, steps: 32, most: time.Minute}
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, most: 2 * time.Minute}
 }
 
 // A goal is one line, or more, of the table.
