@@ -27,10 +27,12 @@ func (w *world) listen(r *rand.Rand) {
 		reply, err := w.client.Leases(ctx, client.LeaseFilter{})
 		cancel()
 		if err == nil {
-			list := listing{asked: asked, answered: w.rec.now(), open: make(map[string]netip.Addr)}
+			list := listing{asked: asked, answered: w.rec.now(), open: make(map[string]netip.Addr), states: make(map[netip.Addr]api.State)}
 			for _, l := range reply.Leases {
+				addr := netip.MustParseAddr(l.Address)
+				list.states[addr] = l.State
 				if holding(l) {
-					list.open[l.ID] = netip.MustParseAddr(l.Address)
+					list.open[l.ID] = addr
 				}
 			}
 			w.rec.add(func(h *history) { h.listings = append(h.listings, list) })

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/api"
 )
 
 // A moment is the time since the storm began, by the test's own monotonic
@@ -44,10 +46,11 @@ type life struct {
 	bound      bool // the bind was acknowledged
 }
 
-// A listing is one answer to a list of leases: the open ones.
+// A listing is one answer to a list of leases.
 type listing struct {
 	asked, answered moment
-	open            map[string]netip.Addr // by lease
+	open            map[string]netip.Addr    // by lease
+	states          map[netip.Addr]api.State // of all that are not free
 }
 
 // A leap is a step forward of ipamd's boottime, which shortens a wait.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -27,7 +28,7 @@ func quiet() *history {
 			{from: 3, to: 2e8, addr: two, netns: "na", lease: "A", uid: "a", bound: true},
 			{from: 4e9 + 2, to: never, addr: two, netns: "nb", lease: "B", uid: "b", bound: true},
 		},
-		listings: []listing{{asked: 5e9, answered: 5e9 + 1, open: map[string]netip.Addr{"B": two}}},
+		listings: []listing{{asked: 5e9, answered: 5e9 + 1, open: map[string]netip.Addr{"B": two}, states: map[netip.Addr]api.State{two: api.Bound}}},
 	}
 }
 
@@ -66,10 +67,21 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		"the clock leapt before": {func(h *history) {
 			h.lives[0].to, h.leaps = 2e9, []leap{{from: 1e9, to: 11e8, by: 2 * time.Second}}
 		}, "reused too soon"},
-		"never bound, so never cooled":   {func(h *history) { h.lives[0].to, h.lives[0].bound = 35e8, false }, ""},
-		"an acknowledged lease is lost":  {func(h *history) { h.listings[0].open = nil }, "lost"},
-		"it is there, elsewhere":         {func(h *history) { h.listings[0].open["B"] = netip.MustParseAddr("10.8.0.3") }, "lost"},
-		"it was let go during the list":  {func(h *history) { h.listings[0].open, h.holds[1].to = nil, 5e9 }, ""},
+		"never bound, so never cooled":  {func(h *history) { h.lives[0].to, h.lives[0].bound = 35e8, false }, ""},
+		"an acknowledged lease is lost": {func(h *history) { h.listings[0].open = nil }, "lost"},
+		"it is there, elsewhere":        {func(h *history) { h.listings[0].open["B"] = netip.MustParseAddr("10.8.0.3") }, "lost"},
+		"it was let go during the list": {func(h *history) { h.listings[0].open, h.holds[1].to = nil, 5e9 }, ""},
+		"live and free": {func(h *history) {
+			h.listings[0].states = nil
+			h.holds[1].to = 55e8
+			h.listings[0].asked = 56e8
+			h.listings[0].answered = 57e8
+		}, "live and free"},
+		"live and cooling":      {func(h *history) { h.listings[0].states[h.holds[1].addr] = api.Cooling }, "live and free"},
+		"live and being let go": {func(h *history) { h.listings[0].states[h.holds[1].addr] = api.Releasing }, ""},
+		"set when its time was over": {func(h *history) {
+			h.listings, h.holds[1].to = append(h.listings, listing{asked: 6e9, answered: 7e9}), 45e8
+		}, ""},
 		"an answer that nobody explains": {func(h *history) { h.odd = []string{"internal"} }, "odd: internal"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -47,7 +48,14 @@ func judge(h *history) (faults []string) {
 			}
 		}
 	}
+	founded := h.founded()
 	for _, list := range h.listings {
+		for _, l := range h.lives {
+			if s := list.states[l.addr]; founded[l] && l.from <= list.asked && list.answered <= l.to && (s == "" || s == api.Cooling) {
+				found("live and free: %s is set in %s from %v to %s for lease %s, and the list of %v has %q there",
+					l.addr, l.netns, l.from, until(l.to), l.lease, list.asked, s)
+			}
+		}
 		for _, o := range h.holds {
 			if o.from <= list.asked && list.answered <= h.end(o) && list.open[o.lease] != o.addr {
 				found("lost: %s holds %s by lease %s from %v to %s, and the list of %v has %v there",
@@ -59,6 +67,24 @@ func judge(h *history) (faults []string) {
 		found("odd: %s", words)
 	}
 	return faults
+}
+
+// noticed is how long before a lease may end its address must have been set
+// for ipamd to know of it: far longer than the kernel's news take.
+const noticed = time.Second
+
+// founded returns the lives that began in good time under a lease that stood.
+// One that begins later is a stranger's, as if it were set by hand.
+func (h *history) founded() map[*life]bool {
+	ends := make(map[string]moment)
+	for _, o := range h.holds {
+		ends[o.lease] = max(ends[o.lease], h.end(o))
+	}
+	out := make(map[*life]bool)
+	for _, l := range h.lives {
+		out[l] = l.lease != "" && l.from+noticed <= ends[l.lease]
+	}
+	return out
 }
 
 // end is until when a hold surely stands. An unbound one ends by its deadline,
