@@ -49,6 +49,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return context.WithValue(cctx, peerKey, s.identify(c))
 		},
 	}
+	// Not before Shutdown has begun: a call that arrives on a connection as it
+	// is closed for being idle would be done, and its answer lost. From then on
+	// such a call is not begun.
+	closed := make(chan struct{})
+	hs.RegisterOnShutdown(func() {
+		defer close(closed)
+		g.closeIdle()
+	})
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(g) }() // ends with hs, and is waited for below
 	select {
@@ -59,11 +67,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	drain, cancel := context.WithTimeout(apart, drainTime)
 	defer cancel()
-	g.closeIdle()
 	if err := hs.Shutdown(drain); err != nil {
 		s.cfg.Log.Warn("calls were cut at the end", "socket", ln.Addr().String(), "waited", drainTime)
 		hs.Close()
 	}
+	<-closed
 	<-served
 	return nil
 }

@@ -275,11 +275,20 @@ func (p *program) openServer(context.Context) (err error) {
 }
 
 // run serves, takes the first census, makes the first pass, and runs the loops
-// until ctx ends or one of them cannot go on.
+// until ctx ends or one of them cannot go on. The loops outlive the server:
+// calls that are finished at the end need what the loops know.
 func (p *program) run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	apart, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, running := errgroup.WithContext(apart)
+	serving, cut := context.WithCancel(ctx)
+	defer cut()
+	context.AfterFunc(running, cut)
+	g.Go(func() error {
+		defer stop()
+		return p.server.Serve(serving, p.listener)
+	})
 	loops := []func(context.Context) error{
-		func(ctx context.Context) error { return p.server.Serve(ctx, p.listener) },
 		p.bridge.Run,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
@@ -299,7 +308,7 @@ func (p *program) run(ctx context.Context) error {
 		loops = append(loops, p.runtime.Run)
 	}
 	for _, loop := range loops {
-		g.Go(func() error { return loop(ctx) })
+		g.Go(func() error { return loop(running) })
 	}
 	return g.Wait()
 }
