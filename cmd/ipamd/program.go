@@ -67,7 +67,7 @@ func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program
 // a daemon that does not have its book. What this machine lacks for the
 // socket is found before there is a book, and so is a rebuild that was cut.
 func (p *program) open(ctx context.Context) error {
-	return p.inOrder(ctx, p.socketAccess, p.notCut, p.openBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog,
+	return p.inOrder(ctx, p.socketAccess, p.openOwnBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog,
 		p.openAllocator, p.openReconciler, p.openServer)
 }
 
@@ -290,6 +290,7 @@ func (p *program) run(ctx context.Context) error {
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
+		p.retryBook,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -87,7 +88,7 @@ func (r *rebuild) run(ctx context.Context) (*rebuilt, error) {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, noBook(err)
 	}
-	lock, err := s.lock()
+	lock, err := s.lock(unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}

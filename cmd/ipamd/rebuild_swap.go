@@ -40,25 +40,41 @@ func (s swap) cut() (bool, error) {
 	return exists(s.rebuilt())
 }
 
-// notCut refuses to begin an empty book where a rebuilt one waits to be moved
-// in: it would forget what rests and who sleeps.
-func (p *program) notCut(context.Context) error {
-	cut, err := swap{p.cfg.Book.Path}.cut()
-	if err == nil && cut {
-		err = fmt.Errorf(`a rebuild of %s was cut short; "ipamd rebuild" finishes it`, p.cfg.Book.Path)
+// openOwnBook opens the book while no rebuild is at work beside it. It refuses
+// to begin an empty one where a rebuilt one waits to be moved in: that would
+// forget what rests and who sleeps.
+func (p *program) openOwnBook(ctx context.Context) error {
+	s := swap{p.cfg.Book.Path}
+	switch lock, err := s.lock(unix.LOCK_SH); {
+	case errors.Is(err, fs.ErrNotExist): // its folder comes with the book
+	case err != nil:
+		return err
+	default:
+		defer lock.Close()
 	}
-	return err
+	cut, err := s.cut()
+	if err == nil && cut {
+		err = fmt.Errorf(`a rebuild of %s was cut short; "ipamd rebuild" finishes it`, s.path)
+	}
+	if err != nil {
+		return err
+	}
+	return p.openBook(ctx)
 }
 
-// lock keeps a second rebuild away. It is on the folder itself, so that
-// nothing is left behind.
-func (s swap) lock() (*os.File, error) {
+// lock keeps rebuilds and the openings of daemons apart; how is LOCK_EX for
+// the one, LOCK_SH for the others. It is on the folder itself, so that nothing
+// is left behind.
+func (s swap) lock(how int) (*os.File, error) {
 	dir, err := os.Open(filepath.Dir(s.path))
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: another rebuild works there: %w", dir.Name(), err), dir.Close())
+	if err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errors.New("a rebuild works there, or a daemon starts; try again")
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir.Name(), err), dir.Close())
 	}
 	return dir, nil
 }

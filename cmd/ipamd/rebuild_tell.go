@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -161,7 +163,7 @@ func (b *rebuilt) tables(w io.Writer) {
 		if l.Kept {
 			id = "kept"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Address, l.Sandbox, l.State, l.LeaseID, id, containersOf(l.Containers))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Address, shown(l.Sandbox), l.State, l.LeaseID, id, containersOf(l.Containers))
 	}
 	fmt.Fprintf(w, "\nSeen, and nobody's: %d\n", len(b.Foreign))
 	if len(b.Foreign) > 0 {
@@ -176,7 +178,7 @@ func (b *rebuilt) tables(w io.Writer) {
 	}
 	for _, a := range b.SetAside {
 		was := cmp.Or(a.Was, "unknown")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", a.Address, a.Sandbox, was, a.State, a.until())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", a.Address, shown(a.Sandbox), was, a.State, a.until())
 	}
 }
 
@@ -206,4 +208,12 @@ func containersOf(cs []netdb.Container) string {
 		names = append(names, c.Namespace+"/"+c.ID)
 	}
 	return strings.Join(names, " ")
+}
+
+// shown keeps a sandbox's name, which is anybody's, from steering the terminal.
+func shown(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(name)
+	}
+	return name
 }

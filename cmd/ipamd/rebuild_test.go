@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -297,12 +299,13 @@ func TestL13RebuildRefuses(t *testing.T) {
 		}, nil, []string{"lock bridge rt0", "pid"}},
 		{"another rebuild", func(t *testing.T, w *world) {
 			w.spoil("leases")
-			lock, err := swap{w.cfg.Book.Path}.lock()
+			lock, err := swap{w.cfg.Book.Path}.lock(unix.LOCK_EX)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { lock.Close() })
-		}, nil, []string{"another rebuild works there"}},
+			w.refuses("a daemon meanwhile", w.newProgram().open(ctx), "a rebuild works there")
+		}, nil, []string{"a rebuild works there"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, slow)
