@@ -290,7 +290,6 @@ func (p *program) run(ctx context.Context) error {
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
-		p.retryBook,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil
