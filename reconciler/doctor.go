@@ -120,9 +120,9 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "unreadable_row", Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
 	}
 	for _, u := range w.Usage {
-		cap := float64(u.Size) * w.QuarantineShare
-		if n := u.ByState[netdb.Quarantined]; n > 0 && float64(n) >= nearCap*cap {
-			add(Finding{Kind: "quarantine_near_cap", Detail: fmt.Sprintf("pool %s: %d of at most %.0f addresses", u.Pool.Name, n, max(cap, 1)),
+		most := max(1, int(float64(u.Size)*w.QuarantineShare)) // as netdb counts
+		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(most) {
+			add(Finding{Kind: "quarantine_near_cap", Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, most),
 				Mend: "ipamctl quarantine ls"})
 		}
 	}
@@ -143,7 +143,8 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	add := func(kind, mend, detail string, args ...any) {
 		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Mend: mend})
 	}
-	if place := w.Place(l.Addr); !place.Usable {
+	// What cools in its own pool is nobody's any more, and will not be given.
+	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != netdb.Cooling) {
 		add("outside_pool", "ipamctl show "+l.ID, "%s, in pool %s; the pool would not give it: it is %s", l.State, l.Pool, place.Note)
 	}
 	switch {

@@ -96,7 +96,8 @@ func unleased(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
 	switch {
 	case row == nil:
 	case namedBy(row, operator):
-		rest, f.Mend = "an operator set it aside", "ipamctl quarantine clear "+addr.String()
+		// Clear refuses an address that is seen.
+		rest, f.Mend = "was set aside by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
 		f.LeaseID = row.ID
 	case !c.newer(row):
 		rest, f.Mend = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)

@@ -73,7 +73,7 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "only changes after this `time`: RFC 3339, a date, or a duration back from now")
+	f.StringVar(&since, "since", "", "only changes from this `time` on: RFC 3339, a date, or a duration back from now")
 	f.StringVar(&lease, "lease", "", "only changes of this lease `id`")
 	f.IntVar(&limit, "limit", 50, "at most this `number` of changes")
 	c.complete(cmd, "lease", c.leaseIDs)

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -195,5 +200,261 @@ func TestC6UnreadableLabelFreesNothing(t *testing.T) {
 			return w.state(removed.held.Address) == api.Cooling && w.state(absent.Address) == api.Cooling &&
 				w.state(late.Leases[0].Address) == api.Free
 		})
+	})
+}
+
+// operate builds ipamctl and returns a hand on it: what a person types after
+// its name, and what the program answers.
+func (w *world) operate() func(line string) (code int, said string) {
+	w.t.Helper()
+	realtest.Need(w.t, "go")
+	program := filepath.Join(w.t.TempDir(), "ipamctl")
+	if out, err := exec.Command("go", "build", "-o", program, "../ipamctl").CombinedOutput(); err != nil {
+		w.t.Fatalf("build ipamctl: %v\n%s", err, out)
+	}
+	return func(line string) (int, string) {
+		w.t.Helper()
+		cmd := exec.Command(program, append([]string{"--socket", w.cfg.Socket.Path}, strings.Fields(line)...)...)
+		cmd.Env = append(os.Environ(), "COLUMNS=400")
+		out, err := cmd.CombinedOutput()
+		if err != nil && cmd.ProcessState == nil {
+			w.t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+}
+
+// The history of an address and of a sandbox, after a whole life and with the
+// next one begun: who held it, from when until when, why it ended and by whom,
+// with revisions; and the same from some time on.
+func TestHistoryOfALife(t *testing.T) {
+	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) {
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{50 * time.Millisecond}, duration{50 * time.Millisecond}
+	})
+	ipamctl := w.operate()
+	l := w.give("web-1", "10.8.64.2").Leases[0]
+	for _, step := range []func() (*api.LeaseReply, error){
+		func() (*api.LeaseReply, error) {
+			return w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"})
+		},
+		func() (*api.LeaseReply, error) { return w.client.Pause(ctx, l.ID) },
+		func() (*api.LeaseReply, error) { return w.client.Resume(ctx, l.ID) },
+		func() (*api.LeaseReply, error) { return w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "10s"}) },
+	} {
+		if _, err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var next api.Lease
+	realtest.Eventually(t, wait, "the cooldown", func() bool {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "web-2"})
+		if err == nil {
+			next = r.Leases[0]
+		}
+		return err == nil
+	})
+	read := func(line string) (moves []string, list api.ChangeList) {
+		t.Helper()
+		code, said := ipamctl("history " + line + " -o json")
+		if err := json.Unmarshal([]byte(said), &list); err != nil || code != 0 {
+			t.Fatalf("history %s: exit %d, %v: %s", line, code, err, said)
+		}
+		for i, c := range slices.Backward(list.Changes) {
+			moves = append(moves, fmt.Sprintf("%s %s>%s %s by %s", c.Sandbox, c.From, c.To, c.Reason, c.Actor))
+			if i > 0 && (c.Revision >= list.Changes[i-1].Revision || c.At.After(list.Changes[i-1].At)) {
+				t.Errorf("history %s is not newest first: %+v", line, list.Changes)
+			}
+		}
+		return moves, list
+	}
+	first := []string{
+		"web-1 free>reserved allocated by allocator",
+		"web-1 reserved>bound bound by client",
+		"web-1 bound>paused paused by client",
+		"web-1 paused>bound resumed by client",
+		"web-1 bound>releasing released by client",
+		"web-1 releasing>cooling removal_confirmed by watchdog",
+	}
+	second := []string{"web-2 cooling>reserved allocated by allocator"}
+	whole, list := read("10.8.64.2")
+	if want := slices.Concat(first, second); !slices.Equal(whole, want) {
+		t.Errorf("the address: %q", whole)
+	}
+	if got, _ := read("web-1"); !slices.Equal(got, first) {
+		t.Errorf("its first sandbox: %q", got)
+	}
+	if got, _ := read("web-2"); !slices.Equal(got, second) {
+		t.Errorf("its second sandbox: %q", got)
+	}
+	cooled := list.Changes[1]
+	if got, _ := read("10.8.64.2 --since " + cooled.At.Format(time.RFC3339Nano)); !slices.Equal(got, slices.Concat(first[5:], second)) {
+		t.Errorf("since it cooled: %q", got)
+	}
+	if got, _ := read("web-1 --since 1h"); !slices.Equal(got, first) {
+		t.Errorf("of the last hour: %q", got)
+	}
+	// In words: a line for each holder.
+	begun, released := list.Changes[len(list.Changes)-1], list.Changes[2]
+	local := func(at time.Time) string { return at.Local().Format(time.RFC3339) }
+	_, said := ipamctl("history 10.8.64.2")
+	for _, holder := range [][]string{
+		{"web-1", local(begun.At), local(released.At), "released by client", fmt.Sprintf("%d-%d", begun.Revision, cooled.Revision), l.ID},
+		{"web-2", "still", "reserved", fmt.Sprint(next.Revision), next.ID},
+	} {
+		if !slices.ContainsFunc(strings.Split(said, "\n"), func(line string) bool {
+			return !slices.ContainsFunc(holder, func(part string) bool { return !strings.Contains(line, part) })
+		}) {
+			t.Errorf("no line has %q:\n%s", holder, said)
+		}
+	}
+}
+
+// A cure is what doctor has to say about one trouble of a world, and what a
+// person does then: the command that doctor names, and where that only shows,
+// what it shows to do.
+type cure struct {
+	finding string // kind and address
+	detail  string // part of it: who says so
+	mend    string // how the advice begins
+	then    func()
+}
+
+// A runner with as much wrong as fits on one: doctor tells each trouble on a
+// line with its kind, since when, which witnesses, and the verb that mends it.
+// Every verb is taken at its word, and in the end there is nothing to tell.
+func TestDoctorsAdviceMends(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty, func(c *Config) {
+			c.Reconcile.LeastReleases, c.Reconcile.MaxReleases = 1, 0.001
+			c.Allocation.QuarantineShare = 0.004 // one address
+			c.Watchdog.ReleasingMax = duration{100 * time.Millisecond}
+		})
+		ipamctl := w.operate()
+		if code, said := ipamctl("doctor"); code != 0 {
+			t.Fatalf("at first: exit %d: %s", code, said)
+		}
+		do := func(line string) {
+			t.Helper()
+			if code, said := ipamctl(line); code != 0 {
+				t.Errorf("ipamctl %s: exit %d: %s", line, code, said)
+			}
+		}
+		// plugged makes a bound lease with a port and no container.
+		plugged := func(name string) (api.Lease, *nstest.Port) {
+			t.Helper()
+			l := w.allocate(name).Leases[0]
+			port := w.ns.Port("rt0", l.Address+"/24")
+			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{Netns: port.NS.Path(), HostInterface: port.HostName, MAC: port.MAC.String()}); err != nil {
+				t.Fatal(err)
+			}
+			return l, port
+		}
+		outside, outsidePort := plugged("outside")
+		w.stopDaemon()
+		w.cfg.Pools[0].Exclude = []string{outside.Address}
+		w.start()
+
+		stray := w.box(d, "stray")
+		d.Delete(t, "default", "stray")
+		stuck := w.box(d, "stuck")
+		do("release " + stuck.held.ID)
+		lost, lostToo := w.allocate("lost").Leases[0], w.allocate("lost-too").Leases[0]
+		robbed := w.allocate("robbed").Leases[0]
+		for i, l := range []api.Lease{lost, lostToo, robbed} {
+			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: fmt.Sprintf("02:00:00:00:01:%02x", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		robber := w.ns.Port("rt0", robbed.Address+"/24")
+		realtest.Eventually(t, wait, "a pass to be held", func() bool {
+			r, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
+			return err == nil && r.Report.Held != nil && r.Report.Held.Releases == 2
+		})
+		// No whole pass is made from here on, so nothing expires.
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "late", BindWithin: "1s"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := r.Leases[0]
+		const twice, aside, foreign = "10.8.64.60", "10.8.64.100", "10.8.64.50"
+		d.Create(t, ctrdtest.Spec{ID: "twin-a", Labels: labels("twin-a", twice)})
+		w.becomes(twice, api.Bound)
+		d.Create(t, ctrdtest.Spec{ID: "twin-b", Labels: labels("twin-b", twice)})
+		do("quarantine add " + aside + " --reason printer")
+		d.Create(t, ctrdtest.Spec{ID: "guest", Labels: labels("guest", aside)})
+		foreigner := w.ns.Port("rt0", foreign+"/24")
+
+		cures := []cure{
+			{"foreign " + foreign, "the netns witness sees", "ipamctl whois " + foreign, foreigner.Close},
+			{"unleased " + aside, `sandbox "guest" in container default/guest`, "remove it in its runtime, and then: ipamctl quarantine clear " + aside,
+				func() { d.Delete(t, "default", "guest") }},
+			{"quarantined " + aside, "by the operator: printer", "ipamctl whois " + aside, func() {}},
+			{"quarantine_near_cap", "1 of at most 1", "ipamctl quarantine ls", func() {}},
+			{"two_claimants " + twice, `sandbox "twin-a" in container default/twin-a and sandbox "twin-b" in container default/twin-b`,
+				"ipamctl whois " + twice, func() { d.Delete(t, "default", "twin-b") }},
+			{"conflict " + robbed.Address, "the netns witness sees it under somebody else", "ipamctl whois " + robbed.Address,
+				func() { robber.Close(); do("release " + robbed.ID) }},
+			{"stray " + stray.held.Address, "the netns witness sees it", "ipamctl whois " + stray.held.Address, stray.port.Close},
+			{"releasing_stuck " + stuck.held.Address, "container default/stuck is there (task running)", "ipamctl show " + stuck.held.ID,
+				func() { stuck.port.Close(); d.Delete(t, "default", "stuck") }},
+			{"outside_pool " + outside.Address, "it is excluded", "ipamctl show " + outside.ID,
+				func() { outsidePort.Close(); do("release " + outside.ID) }},
+			{"reserved_past_deadline " + late.Address, "within 1s", "ipamctl release " + late.ID, func() {}},
+			{"bound_unseen " + lost.Address, "no witness sees", "ipamctl show " + lost.ID, func() {}},
+			{"bound_unseen " + lostToo.Address, "no witness sees", "ipamctl show " + lostToo.ID, func() {}},
+			{"reap_held", "2 of", "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm", func() {}},
+		}
+		var want []string
+		for _, c := range cures {
+			want = append(want, c.finding)
+		}
+		slices.Sort(want)
+		var got []string
+		var said string
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("doctor said %q, should have said %q, and in the end: %s", got, want, said)
+			}
+		})
+		realtest.Eventually(t, wait, "every trouble to be told", func() bool {
+			got = w.findings()
+			slices.Sort(got)
+			return slices.Equal(got, want)
+		})
+		doctor, err := w.client.Doctor(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var code int
+		if code, said = ipamctl("doctor"); code != 1 {
+			t.Errorf("doctor ends with %d", code)
+		}
+		for _, c := range cures {
+			at := slices.IndexFunc(doctor.Findings, func(f api.Finding) bool { return strings.TrimSpace(f.Kind+" "+f.Address) == c.finding })
+			f := doctor.Findings[at]
+			if !strings.Contains(f.Detail, c.detail) || !strings.HasPrefix(f.Mend, c.mend) || f.Since.IsZero() != (f.Kind == "quarantine_near_cap") {
+				t.Errorf("%s: %+v", c.finding, f)
+			}
+			if !slices.ContainsFunc(strings.Split(said, "\n"), func(line string) bool {
+				return strings.Contains(line, f.Kind) && strings.Contains(line, f.Address) && strings.Contains(line, c.mend)
+			}) {
+				t.Errorf("ipamctl doctor has no line of %s:\n%s", c.finding, said)
+			}
+		}
+		for _, c := range cures {
+			c.then()
+			for _, command := range strings.Split(c.mend, "ipamctl ")[1:] {
+				command, _, _ = strings.Cut(command, ",")
+				ends := 0
+				if strings.HasSuffix(command, "--preview") {
+					ends = 8 // it would be held
+				}
+				realtest.Eventually(t, wait, "ipamctl "+command, func() bool { code, said = ipamctl(command); return code == ends })
+			}
+		}
+		realtest.Eventually(t, wait, "doctor to find nothing", func() bool { code, said = ipamctl("doctor"); return code == 0 })
+		if len(w.findings()) != 0 {
+			t.Errorf("left: %s", said)
+		}
 	})
 }
