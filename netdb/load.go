@@ -16,6 +16,7 @@ type statements struct {
 	begin, commit, rollback                                     *sql.Stmt
 	insertLease, updateLease, deleteLease                       *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs *sql.Stmt
+	touch                                                       *sql.Stmt
 }
 
 func (b *Book) prepare(ctx context.Context) error {
@@ -35,6 +36,7 @@ func (b *Book) prepare(ctx context.Context) error {
 			ON CONFLICT (uid) DO UPDATE SET (attempt, wall, boottime, boot_id) = (?2, ?3, ?4, ?5)`,
 		&b.sql.pruneRows:  `DELETE FROM changes WHERE rev <= ?1`,
 		&b.sql.pruneTombs: `DELETE FROM tombstones WHERE uid = ?1`,
+		&b.sql.touch:      `UPDATE book SET boot_id = boot_id`,
 	} {
 		prepared, err := b.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -48,7 +50,7 @@ func (b *Book) prepare(ctx context.Context) error {
 func (s *statements) close() error {
 	var errs []error
 	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.deleteLease,
-		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs} {
+		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.touch} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}

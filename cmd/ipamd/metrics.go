@@ -181,6 +181,7 @@ var (
 	descReady      = describe("ready", "1 when addresses can be given.")
 	descSilent     = describe("witness_silent", "1 for a witness that cannot answer.", "witness")
 	descUnreadable = describe("unreadable_rows", "Rows of the book that cannot be read.")
+	descReadonly   = describe("book_readonly", "1 when the book cannot be written.")
 	descRevision   = describe("revision", "The last committed revision.")
 	descPorts      = describe("bridge_ports", "Ports of the bridge.")
 	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
@@ -188,7 +189,7 @@ var (
 )
 
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descReady, descSilent, descUnreadable, descRevision, descPorts, descBlocked, descAbsent} {
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descReady, descSilent, descUnreadable, descReadonly, descRevision, descPorts, descBlocked, descAbsent} {
 		ch <- d
 	}
 }
@@ -217,7 +218,12 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	for _, silent := range s.board.Silent() {
 		gauge(descSilent, 1, string(silent.Witness))
 	}
-	gauge(descUnreadable, float64(len(s.book.Info().Unreadable)))
+	info, readonly := s.book.Info(), 0.0
+	if info.ReadOnly != nil {
+		readonly = 1
+	}
+	gauge(descUnreadable, float64(len(info.Unreadable)))
+	gauge(descReadonly, readonly)
 	gauge(descRevision, float64(rev))
 	gauge(descPorts, float64(s.bridge.Status().Ports))
 	for blocker, n := range s.watchdog.Blocked() {

@@ -290,6 +290,7 @@ func (p *program) run(ctx context.Context) error {
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
+		p.retryBook,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil

@@ -1,0 +1,62 @@
+package netdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// room is how much must be free before a book that could not be written is
+// tried, in bytes. The try is smaller than a change: without this a disk with
+// room for one but not for the other was called well, and ill again at the
+// next change.
+const room = 1 << 20
+
+// Retry writes to a book that could not be written, and changes nothing in it.
+// It returns nil when the book can be written, at once when nothing has said
+// otherwise, and [ErrReadOnly] or another error of the file when it still
+// cannot, or when less than 1 MiB is free beside it. Without it a book that nobody wants to change would be taken for
+// read-only for good, and whoever waits for readiness would never want to.
+//
+// A damaged book is left alone: that does not mend itself.
+func (b *Book) Retry(ctx context.Context) error {
+	why := b.readonly.Load()
+	if why == nil {
+		return nil
+	}
+	if !errors.Is(*why, ErrReadOnly) || b.opts.ReadOnly {
+		return *why
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(b.path), &disk); err != nil {
+		return fmt.Errorf("write to %s: look for room: %w", b.path, err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < room {
+		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", b.path, ErrReadOnly, free, room)
+	}
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("write to %s: %w", b.path, ctx.Err())
+	case <-b.closing:
+		return ErrClosed
+	}
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	_, err := b.sql.touch.Exec()
+	if err == nil {
+		_, err = b.sql.commit.Exec()
+	}
+	if err != nil {
+		// SQLite may have taken it back by itself.
+		_, _ = b.sql.rollback.Exec()
+		return b.classify("write to "+b.path, err)
+	}
+	b.readonly.Store(nil)
+	return nil
+}
