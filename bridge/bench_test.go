@@ -3,7 +3,9 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
 )
@@ -75,5 +77,41 @@ func BenchmarkProbe(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkSettleBesideRefresh is what an allocation, which comes now and then,
+// waits at the bridge while everything is read again and again.
+func BenchmarkSettleBesideRefresh(b *testing.B) {
+	ns := nstest.New(b)
+	ns.Bridge("rt0", "10.9.0.1/16")
+	for i := range 100 {
+		ns.Port("rt0", fmt.Sprintf("10.9.1.%d/16", 1+i))
+	}
+	v := open(b, ns)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for ctx.Err() == nil && err == nil {
+			err = v.Refresh(context.Background())
+		}
+		ended <- err
+	}()
+	var waits []time.Duration
+	for b.Loop() {
+		<-time.After(200 * time.Microsecond)
+		began := time.Now()
+		if err := v.Settle(ctx); err != nil {
+			b.Fatal(err)
+		}
+		waits = append(waits, time.Since(began))
+	}
+	slices.Sort(waits)
+	b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "µs-p50")
+	b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds()), "µs-p99")
+	cancel()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
 	}
 }

@@ -46,7 +46,7 @@ type Bridge struct {
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
 
-	mu      sync.Mutex // guards all below, for at most some ms at a time
+	mu      turns // guards all below, for at most some ms at a time
 	closed  bool
 	opened  bool // the sockets below are open
 	kernel  *rtnl
