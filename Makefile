@@ -29,7 +29,7 @@ test: ## Run every test, on real kernels and containerds (as root)
 	@scripts/containerd2
 	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 
-storm: ## Three minutes of kill -9, stepped clocks and strangers (as root)
+storm: build ## Three minutes of kill -9, stepped clocks and strangers (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -count=1 -v $(TEST) ./storm -storm.for=3m

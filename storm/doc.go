@@ -33,8 +33,8 @@
 //
 // # Running it
 //
-// `go test ./storm` blows for a minute and `make storm` for three, both with
-// set-up and clean-up in it. -storm.for is the time, -storm.seed draws the same
+// `go test ./storm` takes a minute and `make storm` three, set-up and clean-up
+// included, building apart. -storm.for is the time, -storm.seed draws the same
 // weather again (not the same interleaving: the kernel has a say), and
 // -storm.containerd chooses debian or v2; without it the seed does.
 package storm

@@ -47,6 +47,7 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		}, ""},
 		"the same lease answered twice": {func(h *history) { h.holds = append(h.holds, h.holds[1]) }, ""},
 		"two live at an instant":        {func(h *history) { h.lives[0].to = 4e9 + 3 }, "two live"},
+		"two live, one without a right": {func(h *history) { h.lives[0].from, h.lives[0].to = 4e9+1, 4e9+3 }, ""},
 		"a thief beside the owner": {func(h *history) {
 			h.lives[0].lease, h.lives[0].bound, h.lives[0].from, h.lives[0].to = "", false, 4e9+1, never
 		}, ""},

@@ -24,9 +24,10 @@ func judge(h *history) (faults []string) {
 		}
 		holds[o.addr] = append(holds[o.addr], o)
 	}
+	rightful := h.founded(0)
 	for _, l := range h.lives {
 		for _, other := range lives[l.addr] {
-			if l.lease != "" && other.lease != "" && l.lease != other.lease && l.from < other.to && other.from < l.to {
+			if rightful[l] && rightful[other] && l.lease != other.lease && l.from < other.to && other.from < l.to {
 				found("two live: %s is set in %s from %v to %s, and in %s from %v to %s", l.addr,
 					l.netns, l.from, until(l.to), other.netns, other.from, until(other.to))
 			}
@@ -35,8 +36,8 @@ func judge(h *history) (faults []string) {
 	}
 	for _, g := range h.grants {
 		for _, l := range lives[g.addr] {
-			// An open lease that is returned again may well be in use: by its
-			// own sandbox, which nothing but its name tells from a stranger.
+			// The lease of an earlier turn that is returned again may well be in
+			// use: by its own sandbox, which only its name tells from a stranger.
 			if !g.existing && l.lease != g.lease && l.from <= g.asked && g.answered <= l.to {
 				found("given while live: %s went to %s (asked at %v, answered at %v) and is set in %s from %v to %s",
 					g.addr, g.uid, g.asked, g.answered, l.netns, l.from, until(l.to))
@@ -48,7 +49,7 @@ func judge(h *history) (faults []string) {
 			}
 		}
 	}
-	founded := h.founded()
+	founded := h.founded(noticed)
 	for _, list := range h.listings {
 		for _, l := range h.lives {
 			if s := list.states[l.addr]; founded[l] && l.from <= list.asked && list.answered <= l.to && (s == "" || s == api.Cooling) {
@@ -73,16 +74,17 @@ func judge(h *history) (faults []string) {
 // for ipamd to know of it: far longer than the kernel's news take.
 const noticed = time.Second
 
-// founded returns the lives that began in good time under a lease that stood.
-// One that begins later is a stranger's, as if it were set by hand.
-func (h *history) founded() map[*life]bool {
+// founded returns the lives that began under a lease that stood, and went on
+// to stand for so long. One that begins later is a stranger's, as if it were
+// set by hand: an actor that is late plugs what it does not hold any more.
+func (h *history) founded(still time.Duration) map[*life]bool {
 	ends := make(map[string]moment)
 	for _, o := range h.holds {
 		ends[o.lease] = max(ends[o.lease], h.end(o))
 	}
 	out := make(map[*life]bool)
 	for _, l := range h.lives {
-		out[l] = l.lease != "" && l.from+noticed <= ends[l.lease]
+		out[l] = l.lease != "" && l.from+still <= ends[l.lease]
 	}
 	return out
 }
@@ -140,8 +142,10 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 		case known && c.From.Open() && was.LeaseID != c.LeaseID:
 			found("taken over: %s was %s by lease %s, and revision %d moves it by lease %s", c.Addr, was.To, was.LeaseID, c.Rev, c.LeaseID)
 		}
-		if c.To == netdb.Reserved {
+		if !c.From.Open() && c.From != netdb.Releasing { // given, or adopted
 			made[c.LeaseID] = c.Addr
+		}
+		if c.To == netdb.Reserved {
 			if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.UID != cooled[c.Addr].UID && rest < h.cooldownMin {
 				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, cooled[c.Addr].UID, c.UID, rest, c.Rev)
 			}

@@ -19,7 +19,8 @@ type actor struct {
 	name      string
 	contained bool // its sandboxes have a container
 	turns     int
-	made      int // containers so far
+	made      int    // containers so far
+	began     moment // before the sandbox was first asked for
 }
 
 // A sandbox is what an actor has at the moment.
@@ -39,16 +40,17 @@ func (a *actor) act() {
 	a.rest(a.r, time.Millisecond, 2*time.Second) // not all at once
 	for !closed(a.calm) && a.ctx.Err() == nil {
 		a.turns++
-		a.turn(fmt.Sprintf("%s-%d", a.name, a.turns))
+		a.began = a.rec.now()
+		a.turn(fmt.Sprintf("%s-%d", a.name, a.turns), true)
 		for a.r.IntN(8) == 0 && !closed(a.calm) {
-			a.turn(fmt.Sprintf("%s-%d", a.name, a.turns)) // the same sandbox once more
+			a.turn(fmt.Sprintf("%s-%d", a.name, a.turns), false) // the same sandbox once more
 		}
 	}
 }
 
 // turn is a sandbox's life, with the error that this one makes.
-func (a *actor) turn(uid string) {
-	s, ok := a.allocate(uid)
+func (a *actor) turn(uid string, first bool) {
+	s, ok := a.allocate(uid, first)
 	if !ok {
 		return
 	}
@@ -93,9 +95,9 @@ func (a *actor) turn(uid string) {
 }
 
 // allocate asks for an address; one in seven goes away before the answer, and
-// asks again.
-func (a *actor) allocate(uid string) (*sandbox, bool) {
-	asked := a.rec.now()
+// asks again. A lease that was there before may have been made by any request
+// since the sandbox was first asked for, and its time to bind runs since then.
+func (a *actor) allocate(uid string, first bool) (*sandbox, bool) {
 	if a.r.IntN(7) == 0 {
 		ctx, cancel := context.WithTimeout(a.ctx, between(a.r, time.Millisecond, 4*time.Millisecond))
 		_, err := a.client.Allocate(ctx, api.AllocateRequest{Sandbox: uid})
@@ -109,15 +111,18 @@ func (a *actor) allocate(uid string) (*sandbox, bool) {
 		if closed(a.calm) {
 			return errCalm
 		}
-		began := a.rec.now()
+		asked := a.rec.now()
 		reply, err := a.client.Allocate(ctx, api.AllocateRequest{Sandbox: uid})
 		if err != nil {
 			return err
 		}
 		s.lease = reply.Leases[0]
 		s.addr = netip.MustParseAddr(s.lease.Address)
-		g := grant{asked: began, answered: a.rec.now(), addr: s.addr, lease: s.lease.ID, uid: uid,
-			existing: reply.Existing, early: reply.EarlyReuse}
+		if reply.Existing {
+			asked = a.began
+		}
+		g := grant{asked: asked, answered: a.rec.now(), addr: s.addr, lease: s.lease.ID, uid: uid,
+			existing: reply.Existing && !first, early: reply.EarlyReuse}
 		a.rec.add(func(h *history) { h.grants = append(h.grants, g) })
 		s.hold = a.rec.holds(&hold{from: g.answered, to: never, bindBy: asked + bindWithin, addr: s.addr, lease: s.lease.ID, uid: uid})
 		if reply.EarlyReuse {

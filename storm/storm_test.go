@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	storms = flag.Duration("storm.for", time.Minute, "how long the storm lasts, set-up and clean-up included")
+	storms = flag.Duration("storm.for", time.Minute, "how long the storm lasts, set-up and clean-up included, building apart")
 	seed   = flag.Uint64("storm.seed", 0, "draws the weather; 0: a new one")
 	which  = flag.String("storm.containerd", "", "debian or v2; empty: the seed decides")
 )
@@ -20,13 +20,12 @@ var (
 const (
 	plain     = 180              // actors with a namespace alone
 	contained = 20               // and with a container in it
-	thieves   = 4                // adding addresses by hand
+	thieves   = 8                // adding addresses by hand
 	settling  = 20 * time.Second // kept back for the end of the storm
 )
 
 // TestStorm: P1 to P7 at once, in bad weather.
 func TestStorm(t *testing.T) {
-	began := time.Now()
 	if *seed == 0 {
 		*seed = rand.Uint64N(1e9) + 1
 	}
@@ -36,7 +35,9 @@ func TestStorm(t *testing.T) {
 		v = ctrdtest.Version(*which)
 	}
 	t.Logf("-storm.seed=%d -storm.containerd=%s", *seed, v)
-	w := newWorld(t, v)
+	programs := build(t)
+	began := time.Now()
+	w := newWorld(t, v, programs)
 	w.populate()
 
 	phase := func(what string) { t.Logf("%6v %s", time.Since(began).Round(time.Millisecond), what) }

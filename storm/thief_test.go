@@ -25,7 +25,7 @@ func (f *thief) act() {
 		}
 		f.rec.counted("address added by hand")
 		l := f.rec.lives(&life{from: f.rec.now(), to: never, addr: addr, netns: p.path})
-		f.rest(f.r, 500*time.Millisecond, 4*time.Second)
+		f.rest(f.r, 200*time.Millisecond, 2*time.Second)
 		f.rec.dies(l)
 		if err := p.dropSpace(); err != nil {
 			f.rec.strange("a thief: %v", err)

@@ -95,10 +95,8 @@ type world struct {
 	left   atomic.Int64 // actors that are done
 }
 
-func newWorld(t *testing.T, v ctrdtest.Version) *world {
+func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 	t.Helper()
-	realtest.Root(t)
-	realtest.Need(t, "go", "nsenter", "unshare", "mount", "sh")
 	// Not t.TempDir: a socket's path ends at 107 bytes.
 	dir, err := os.MkdirTemp("", "storm-")
 	if err != nil {
@@ -111,7 +109,6 @@ func newWorld(t *testing.T, v ctrdtest.Version) *world {
 	})
 	w := &world{t: t, dir: dir, ns: nstest.New(t), hands: make(chan struct{}, 4),
 		rec: newRecorder(cooldown, cooldownMin), calm: make(chan struct{}), end: make(chan struct{})}
-	w.build()
 	w.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
 	rt0, err := w.ns.Netlink().LinkByName("rt0")
 	if err != nil {
@@ -128,7 +125,7 @@ func newWorld(t *testing.T, v ctrdtest.Version) *world {
 	if err := os.WriteFile(filepath.Join(dir, "ipamd.toml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.daemon = &daemon{program: filepath.Join(dir, "ipamd"), dir: dir, netns: w.ns.Path()}
+	w.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, netns: w.ns.Path()}
 	w.client = &client.Client{Socket: filepath.Join(dir, "sock")}
 	t.Cleanup(func() {
 		if !w.daemon.over() {
@@ -164,14 +161,18 @@ func (w *world) eventually(what string, ok func() bool) {
 	})
 }
 
-// build makes the programs as they are shipped.
-func (w *world) build() {
-	w.t.Helper()
-	cmd := exec.Command("go", "build", "-o", w.dir, "../cmd/ipamd", "../cmd/ipamctl")
+// build makes the programs as they are shipped, in a folder of their own.
+func build(t *testing.T) (dir string) {
+	t.Helper()
+	realtest.Root(t)
+	realtest.Need(t, "go", "nsenter", "unshare", "mount", "sh")
+	dir = t.TempDir()
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir, "../cmd/ipamd", "../cmd/ipamctl")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		w.t.Fatalf("build ipamd: %v\n%s", err, out)
+		t.Fatalf("build ipamd: %v\n%s", err, out)
 	}
+	return dir
 }
 
 // tellLog shows the graver lines of the daemon's log, the last ones.
