@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/ipamd/ipamd/api"
@@ -401,4 +403,146 @@ func TestW5LookupsAreCounted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// W10: creates fail at each step, 1 000 times: at the allocation, at the bind,
+// at the container, at its task; the client gives its lease back, or is never
+// heard of again. What is open, what the loops keep and the file of the book
+// return to where they were, and who lives on keeps what it has.
+func TestW10FailedCreates(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		const kept = 200 // changes in the history
+		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"), func(c *Config) {
+			c.Book.ChangesKept = kept
+			c.Reconcile.Age = duration{50 * time.Millisecond}
+			c.Reconcile.MaxReleases, c.Probe.Ahead = 1, 4
+		})
+		keeper := w.box(d, "keeper")
+		var goroutines, bytes [2]float64 // the test's own goroutines are among them
+		for half := range 2 {
+			for n := range 500 {
+				w.failedCreate(d, fmt.Sprintf("s%d-%d", half, n), n)
+			}
+			realtest.Eventually(t, 3*wait, "every lease but one to end", func() bool {
+				return w.metric(`addresses{family="v4",pool="default",state="reserved"}`) == "0" &&
+					w.metric(`addresses{family="v4",pool="default",state="bound"}`) == "1" &&
+					w.metric(`addresses{family="v4",pool="default",state="releasing"}`) == "0"
+			})
+			for _, loop := range []string{"reap_candidates", `release_blocked{blocker="container"}`, `release_blocked{blocker="unconfirmed"}`} {
+				realtest.Eventually(t, wait, loop+" to be 0", func() bool { return w.metric(loop) == "0" })
+			}
+			status, err := w.client.Status(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes[half] = float64(status.Book.Bytes)
+			goroutines[half] = float64(runtime.NumGoroutine())
+		}
+		t.Logf("the book has %.0f and %.0f bytes, the daemon %.0f and %.0f goroutines", bytes[0], bytes[1], goroutines[0], goroutines[1])
+		if bytes[1] > 1.5*bytes[0] {
+			t.Errorf("after 500 failures the book has %.0f bytes, after 1 000 %.0f", bytes[0], bytes[1])
+		}
+		// Old changes leave a thousand at a time.
+		past, err := w.client.History(ctx, client.HistoryFilter{Limit: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(past.Changes) > kept+1000 {
+			t.Errorf("%d changes are kept", len(past.Changes))
+		}
+		realtest.Eventually(t, wait, "no goroutine to be left", func() bool {
+			return float64(runtime.NumGoroutine()) <= goroutines[0]+20
+		})
+		if who := w.whois(keeper.held.Address); who.State != api.Bound || who.Lease.ID != keeper.held.ID {
+			t.Errorf("who lives on has %+v", who.Lease)
+		}
+		// The whole pool can be given again, once it has rested.
+		list, err := w.client.Leases(ctx, client.LeaseFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range list.Leases {
+			if l.State != api.Cooling && l.ID != keeper.held.ID {
+				t.Errorf("left is %+v", l)
+			}
+		}
+		for n := range 124 {
+			realtest.Eventually(t, wait, "an address for everybody", func() bool {
+				_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("after-", n)})
+				return err == nil
+			})
+		}
+	})
+}
+
+// failedCreate makes a sandbox up to a step that fails, another one each time.
+// Starting processes is dear, so few get that far.
+func (w *world) failedCreate(d *ctrdtest.Daemon, name string, n int) {
+	w.t.Helper()
+	if n%5 == 0 {
+		// The client does not wait for its answer: there is a lease, or none.
+		short, cancel := context.WithTimeout(ctx, time.Duration(n)*4*time.Microsecond)
+		defer cancel()
+		_, _ = w.client.Allocate(short, api.AllocateRequest{Sandbox: name, BindWithin: "50ms"})
+		return
+	}
+	var l api.Lease
+	realtest.Eventually(w.t, wait, "an address", func() bool {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: name, BindWithin: "50ms"})
+		if err == nil {
+			l = r.Leases[0]
+		}
+		return err == nil
+	})
+	switch {
+	case n%5 == 1: // nothing more is heard of it
+	case n%5 == 2: // its bind is wrong, and it gives up
+		if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "none"}); err == nil {
+			w.t.Fatal("a wrong bind is taken")
+		}
+		w.giveBack(l)
+	case n%5 == 3: // its container is there under that name already
+		d.Create(w.t, ctrdtest.Spec{ID: name, Labels: labels(name, l.Address)})
+		there, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, "default"), wait)
+		defer cancel()
+		if _, err := d.Client().NewContainer(there, name); err == nil {
+			w.t.Fatal("a second container of one name is made")
+		}
+		d.Delete(w.t, "default", name)
+		if n%2 == 0 {
+			w.giveBack(l)
+		}
+	default: // its task does not start
+		d.Create(w.t, ctrdtest.Spec{ID: name, Labels: labels(name, l.Address), Args: []string{"/bin/missing"}})
+		_, _ = w.client.Bind(ctx, l.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: name}}}) // it may have been bound by a pass
+		if n%25 == 4 {
+			w.startFails(d, name)
+		}
+		d.Delete(w.t, "default", name)
+		if n%2 == 0 {
+			w.giveBack(l)
+		}
+	}
+}
+
+// giveBack releases a lease, which may have ended by itself.
+func (w *world) giveBack(l api.Lease) {
+	w.t.Helper()
+	if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil && !errors.Is(err, client.ErrLeaseGone) {
+		w.t.Fatal(err)
+	}
+}
+
+// startFails starts a task whose program is missing.
+func (w *world) startFails(d *ctrdtest.Daemon, id string) {
+	w.t.Helper()
+	there, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, "default"), wait)
+	defer cancel()
+	c, err := d.Client().LoadContainer(there, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := c.NewTask(there, cio.NullIO); err == nil {
+		w.t.Fatalf("%s started without a program", id)
+	}
 }
