@@ -452,7 +452,13 @@ func TestDoctorsAdviceMends(t *testing.T) {
 				realtest.Eventually(t, wait, "ipamctl "+command, func() bool { code, said = ipamctl(command); return code == ends })
 			}
 		}
-		realtest.Eventually(t, wait, "doctor to find nothing", func() bool { code, said = ipamctl("doctor"); return code == 0 })
+		// A container that goes right after its lease was bound may have been seen
+		// only before that; then it takes passes to end the lease.
+		realtest.Eventually(t, wait, "doctor to find nothing", func() bool {
+			do("reconcile")
+			code, said = ipamctl("doctor")
+			return code == 0
+		})
 		if len(w.findings()) != 0 {
 			t.Errorf("left: %s", said)
 		}
