@@ -122,7 +122,8 @@ func (a *actor) allocate(uid string, first bool) (*sandbox, bool) {
 			asked = a.began
 		}
 		g := grant{asked: asked, answered: a.rec.now(), addr: s.addr, lease: s.lease.ID, uid: uid,
-			existing: reply.Existing && !first, early: reply.EarlyReuse}
+			existing: reply.Existing && !first,
+			early:    reply.EarlyReuse || reply.Existing} // whose first answer was lost, and with it whether it was early
 		a.rec.add(func(h *history) { h.grants = append(h.grants, g) })
 		s.hold = a.rec.holds(&hold{from: g.answered, to: never, bindBy: asked + bindWithin, addr: s.addr, lease: s.lease.ID, uid: uid})
 		if reply.EarlyReuse {
@@ -136,7 +137,10 @@ func (a *actor) allocate(uid string, first bool) (*sandbox, bool) {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errCalm) && a.ctx.Err() == nil {
+	// A bound lease of an earlier turn is held, and its owner told, when a
+	// stranger lives on it by now.
+	disputed := !first && errors.Is(err, client.ErrAddressTaken)
+	if err != nil && !disputed && !errors.Is(err, errCalm) && a.ctx.Err() == nil {
 		a.rec.strange("%s: %v", uid, err)
 	}
 	return s, s.hold != nil
