@@ -205,6 +205,9 @@ func (c *call) commit(ctx context.Context) (*Result, error) {
 
 // again mends what made a Reserve fail, if it can be mended.
 func (c *call) again(ctx context.Context, err error) error {
+	if errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid() {
+		return c.anew(ctx)
+	}
 	var seen *seenError
 	var owned *netdb.OwnedError
 	for i := range c.parts {
@@ -235,6 +238,24 @@ func (c *call) again(ctx context.Context, err error) error {
 		}
 	}
 	return err
+}
+
+// anew chooses every candidate again. A pass quarantined one, or gave it back
+// to its owner, between the choice and the commit; a request that wished for no
+// address has not been refused by that.
+func (c *call) anew(ctx context.Context) error {
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.lease != nil {
+			continue
+		}
+		c.Book.Drop(p.candidate)
+		p.candidate = netdb.Candidate{}
+		if err := c.choose(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // choose finds a candidate for a part that has neither it nor a lease.
