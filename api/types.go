@@ -325,6 +325,9 @@ type Status struct {
 	Bridge         BridgeStatus  `json:"bridge"`
 	Pools          []Pool        `json:"pools"`
 	Silent         []Silence     `json:"silent,omitempty"`
+	Stuck          []Stuck       `json:"stuck,omitempty"`       // longest wait first, at most 16
+	StuckTotal     int           `json:"stuck_total"`           // also those that Stuck has no room for
+	Quarantined    []Lease       `json:"quarantined,omitempty"` // now, newest first, at most 16; by_state of the pools counts them all
 	LastConflict   *Change       `json:"last_conflict,omitempty"`
 	LastPass       *Report       `json:"last_pass,omitempty"` // of the reconciler; previews do not count
 	Allocation     string        `json:"allocation"`          // "require kernel" or "require all"
@@ -332,6 +335,13 @@ type Status struct {
 	CommitP50      time.Duration `json:"commit_p50_ns"`
 	Revision       int64         `json:"revision"`
 	Epoch          string        `json:"epoch"`
+}
+
+// A Stuck lease ought to have moved on: it is releasing and its removal is not
+// confirmed, or reserved and past its bind_by.
+type Stuck struct {
+	Lease    Lease     `json:"lease"`
+	Blockers []Blocker `json:"blockers,omitempty"` // of one that is releasing: what keeps it
 }
 
 // BookStatus describes the lease book.

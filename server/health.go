@@ -1,12 +1,9 @@
 package server
 
 import (
-	"context"
 	"net/http"
-	"os"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
 )
 
 func (s *Server) pools(c *call) (int, any, error) {
@@ -24,58 +21,6 @@ func (s *Server) poolList() ([]api.Pool, int64) {
 		out[i] = pool(u)
 	}
 	return out, rev
-}
-
-func (s *Server) status(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context(s)
-	defer cancel()
-	conflict, err := s.lastConflict(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	info, why := s.cfg.Book.Info(), s.notReady()
-	all, rev := s.poolList()
-	reply := &api.Status{
-		Ready: len(why) == 0, NotReady: why,
-		Version: s.cfg.Version.Version, Commit: s.cfg.Version.Commit,
-		Started: s.cfg.Started.UTC(), PID: os.Getpid(),
-		Book: api.BookStatus{Path: info.Path, Bytes: info.Bytes, WALBytes: info.WALBytes,
-			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
-		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()), LastConflict: conflict, LastPass: s.lastPass(),
-		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50,
-		Revision: rev, Epoch: s.cfg.Book.Epoch(),
-	}
-	if info.ReadOnly != nil {
-		reply.Book.ReadOnly = info.ReadOnly.Error()
-	}
-	return http.StatusOK, reply, nil
-}
-
-// lastConflict is the newest quarantine that still stands.
-func (s *Server) lastConflict(ctx context.Context) (*api.Change, error) {
-	all, _ := s.cfg.Book.Leases()
-	var newest *netdb.Lease
-	for _, l := range all {
-		if l.State == netdb.Quarantined && (newest == nil || l.Rev > newest.Rev) {
-			newest = l
-		}
-	}
-	if newest == nil {
-		return nil, nil
-	}
-	past, err := s.cfg.Book.History(ctx, netdb.Query{LeaseID: newest.ID, Limit: whoisHistory})
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range changes(past) {
-		if c.To == api.Quarantined {
-			return &c, nil
-		}
-	}
-	return nil, nil
 }
 
 func (s *Server) doctor(c *call) (int, any, error) {

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// stuckAfter is how long a release may wait before the status names it. One
+// whose containers go is confirmed in seconds, so this is a person's patience
+// and not a limit of the daemon; doctor has watchdog.releasing_max for that.
+const stuckAfter = 10 * time.Second
+
+// statusLeases bounds each list of leases in a status, so that it stays one
+// small answer on the worst day; the whole lists are a verb of their own.
+const statusLeases = 16
+
+func (s *Server) status(c *call) (int, any, error) {
+	if err := c.plain(); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := c.context(s)
+	defer cancel()
+	conflict, err := s.lastConflict(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	info, why := s.cfg.Book.Info(), s.notReady()
+	leases, _ := s.cfg.Book.Leases()
+	stuck, total := s.stuck(leases)
+	all, rev := s.poolList()
+	reply := &api.Status{
+		Ready: len(why) == 0, NotReady: why,
+		Version: s.cfg.Version.Version, Commit: s.cfg.Version.Commit,
+		Started: s.cfg.Started.UTC(), PID: os.Getpid(),
+		Book: api.BookStatus{Path: info.Path, Bytes: info.Bytes, WALBytes: info.WALBytes,
+			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
+		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()), LastConflict: conflict, LastPass: s.lastPass(),
+		Stuck: stuck, StuckTotal: total, Quarantined: s.aside(leases),
+		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50,
+		Revision: rev, Epoch: s.cfg.Book.Epoch(),
+	}
+	if info.ReadOnly != nil {
+		reply.Book.ReadOnly = info.ReadOnly.Error()
+	}
+	return http.StatusOK, reply, nil
+}
+
+// lastConflict is the newest quarantine that still stands.
+func (s *Server) lastConflict(ctx context.Context) (*api.Change, error) {
+	all, _ := s.cfg.Book.Leases()
+	var newest *netdb.Lease
+	for _, l := range all {
+		if l.State == netdb.Quarantined && (newest == nil || l.Rev > newest.Rev) {
+			newest = l
+		}
+	}
+	if newest == nil {
+		return nil, nil
+	}
+	past, err := s.cfg.Book.History(ctx, netdb.Query{LeaseID: newest.ID, Limit: whoisHistory})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range changes(past) {
+		if c.To == api.Quarantined {
+			return &c, nil
+		}
+	}
+	return nil, nil
+}
+
+// stuck lists, longest wait first, the leases that ought to have moved on: a
+// release that is not confirmed, with what keeps it, and a reservation that
+// nobody bound in time. total counts those that the list has no room for, too.
+func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
+	now := netdb.Now()
+	var waiting []*netdb.Lease
+	for _, l := range all {
+		late := stuckAfter
+		switch l.State {
+		case netdb.Reserved:
+			late = l.BindWithin
+		case netdb.Releasing:
+		default:
+			continue
+		}
+		if now.Since(l.Since) > late {
+			waiting = append(waiting, l)
+		}
+	}
+	// The revision of a lease's last move orders the moves across reboots.
+	slices.SortFunc(waiting, func(a, b *netdb.Lease) int { return int(a.Rev - b.Rev) })
+	for _, l := range waiting[:min(len(waiting), statusLeases)] {
+		one := api.Stuck{Lease: lease(l, s.bits(l.Addr))}
+		if l.State == netdb.Releasing {
+			one.Blockers = s.cfg.Releaser.Blockers(l)
+		}
+		list = append(list, one)
+	}
+	return list, len(waiting)
+}
+
+// aside lists the addresses that are quarantined, the newest first.
+func (s *Server) aside(all []*netdb.Lease) (list []api.Lease) {
+	var kept []*netdb.Lease
+	for _, l := range all {
+		if l.State == netdb.Quarantined {
+			kept = append(kept, l)
+		}
+	}
+	slices.SortFunc(kept, func(a, b *netdb.Lease) int { return int(b.Rev - a.Rev) })
+	for _, l := range kept[:min(len(kept), statusLeases)] {
+		list = append(list, lease(l, s.bits(l.Addr)))
+	}
+	return list
+}

@@ -1,0 +1,95 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/servertest"
+)
+
+// speakOfThePast serves a book whose changes are as old as ago says.
+func speakOfThePast(t *testing.T) (s *speaker, book *netdb.Book, ago *time.Duration) {
+	t.Helper()
+	ago = new(time.Duration)
+	opts := netdbtest.Options()
+	opts.Now = func() netdb.Stamp {
+		now := netdb.Now()
+		return netdb.Stamp{Wall: now.Wall.Add(-*ago), Boottime: now.Boottime - *ago, BootID: now.BootID}
+	}
+	book = netdbtest.OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	netdbtest.Pool(t, book, "default", "10.8.64.0/24")
+	return speak(t, servertest.Start(t, func(c *server.Config) { c.Book = book })), book, ago
+}
+
+// A status names what ought to have moved on, longest wait first: releases
+// that are not confirmed, with what keeps them, and reservations past their
+// deadline. What is young, and what holds an address rightly, is not in it.
+func TestStatusNamesWhatIsStuck(t *testing.T) {
+	s, book, ago := speakOfThePast(t)
+	let := func(l *netdb.Lease) *netdb.Lease {
+		t.Helper()
+		if _, err := book.Bind(t.Context(), netdbtest.Who(netdb.ByClient, "bound"), l.ID, netdb.Binding{HostInterface: l.Sandbox}); err != nil {
+			t.Fatal(err)
+		}
+		released, err := book.Release(context.Background(), netdbtest.Who(netdb.ByClient, "released"), l.ID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return released
+	}
+	*ago = 20 * time.Minute
+	late := netdbtest.Reserve(t, book, "late") // its deadline is 10 minutes
+	*ago = 5 * time.Minute
+	netdbtest.Reserve(t, book, "pulling its image")
+	stuck := let(netdbtest.Reserve(t, book, "stuck"))
+	*ago = 0
+	let(netdbtest.Reserve(t, book, "young"))
+
+	st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "")
+	if st.StuckTotal != 2 || len(st.Stuck) != 2 {
+		t.Fatalf("stuck: %d, %+v", st.StuckTotal, st.Stuck)
+	}
+	if one := st.Stuck[0]; one.Lease.ID != late.ID || one.Lease.State != api.Reserved || len(one.Blockers) != 0 {
+		t.Errorf("the reservation: %+v", one)
+	}
+	if one := st.Stuck[1]; one.Lease.ID != stuck.ID || one.Lease.State != api.Releasing || len(one.Blockers) != 1 || one.Blockers[0].Kind != "unconfirmed" {
+		t.Errorf("the release: %+v", one)
+	}
+}
+
+// On the worst day a status stays small: each list has its bound, and the
+// number that it stands for.
+func TestStatusIsBounded(t *testing.T) {
+	s, book, ago := speakOfThePast(t)
+	*ago = time.Hour
+	var set []string
+	for i := range 20 {
+		addr := netip.AddrFrom4([4]byte{10, 8, 64, byte(100 + i)})
+		if _, err := book.Quarantine(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), addr, []byte(`[{"witness":"netns"}]`)); err != nil {
+			t.Fatal(err)
+		}
+		set = append(set, addr.String())
+		netdbtest.Reserve(t, book, fmt.Sprintf("s%d", i))
+	}
+	st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "")
+	var got []string
+	for _, l := range st.Quarantined {
+		got = append(got, l.Address)
+	}
+	slices.Reverse(set)
+	if !slices.Equal(got, set[:16]) {
+		t.Errorf("quarantined %v, want the newest 16 of %v", got, set)
+	}
+	if len(st.Stuck) != 16 || st.StuckTotal != 20 || st.Stuck[0].Lease.Sandbox != "s0" {
+		t.Errorf("%d of %d stuck, first %+v", len(st.Stuck), st.StuckTotal, st.Stuck[0].Lease)
+	}
+}
