@@ -150,7 +150,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 		}, true, "a-1", "eth7"},
 		"its own lease was set aside and cleared": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
 			q := setAside(t, b)
-			c, err := b.ClearAt(ctx, operator, q.ID, q.Rev)
+			c, err := b.ClearAt(ctx, operator, q.ID, q.Rev, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

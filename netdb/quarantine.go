@@ -7,9 +7,11 @@ import (
 	"net/netip"
 )
 
-// ClearAt lets a quarantined address cool, if its row is still at rev.
-func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, nil, Quarantined)
+// ClearAt lets a quarantined address cool, if its row is still at rev; else the
+// answer is [ErrStale]. unseen is asked in the transaction; an error ends the
+// call and nothing changes. It may be nil.
+func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
+	return b.moveAt(ctx, who, id, rev, Cooling, unseen, Quarantined)
 }
 
 // checkEvidence refuses what says nothing: a quarantine that nobody can
@@ -28,6 +30,22 @@ func checkEvidence(evidence json.RawMessage) error {
 // is. Beyond the pool's quarantine share, and unless an operator asks, the
 // answer is [ErrQuarantineFull].
 func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
+	return b.quarantine(ctx, who, a, evidence, func(*Lease) error { return nil })
+}
+
+// QuarantineAt is [Book.Quarantine] of an address as the caller saw it: if its
+// row changed since rev, the answer is [ErrStale]; 0 is that of no row. What an
+// operator did in between is worth more than what was planned before.
+func (b *Book) QuarantineAt(ctx context.Context, who Who, a netip.Addr, rev int64, evidence json.RawMessage) (*Lease, error) {
+	return b.quarantine(ctx, who, a, evidence, func(old *Lease) error {
+		if now := revOf(old); now != rev {
+			return fmt.Errorf("%w: its row is at %d, not %d", ErrStale, now, rev)
+		}
+		return nil
+	})
+}
+
+func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage, as func(*Lease) error) (*Lease, error) {
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
@@ -38,6 +56,9 @@ func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 			return fmt.Errorf("quarantine %s: %w", a, err)
 		}
 		old := t.at(a)
+		if err := as(old); err != nil {
+			return fmt.Errorf("quarantine %s: %w", a, err)
+		}
 		if old != nil && old.State == Quarantined {
 			out = old
 			return nil
@@ -63,5 +84,5 @@ func (b *Book) Clear(ctx context.Context, who Who, a netip.Addr) (*Lease, error)
 	if !ok || l.State != Quarantined {
 		return nil, fmt.Errorf("clear %s: %w: it is not quarantined", a, ErrState)
 	}
-	return b.ClearAt(ctx, who, l.ID, l.Rev)
+	return b.ClearAt(ctx, who, l.ID, l.Rev, nil)
 }

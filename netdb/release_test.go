@@ -65,9 +65,9 @@ func TestVerbsAtARevision(t *testing.T) {
 		"SetAside": {func(b *netdb.Book, who netdb.Who, id string, rev int64, _ func() error) (*netdb.Lease, error) {
 			return b.SetAside(ctx, who, id, rev, evidence)
 		}, []netdb.State{netdb.Releasing}, []netdb.Actor{netdb.ByWatchdog}, netdb.Quarantined, false},
-		"ClearAt": {func(b *netdb.Book, who netdb.Who, id string, rev int64, _ func() error) (*netdb.Lease, error) {
-			return b.ClearAt(ctx, who, id, rev)
-		}, []netdb.State{netdb.Quarantined}, []netdb.Actor{netdb.ByReconciler, netdb.ByOperator}, netdb.Cooling, false},
+		"ClearAt": {func(b *netdb.Book, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+			return b.ClearAt(ctx, who, id, rev, unseen)
+		}, []netdb.State{netdb.Quarantined}, []netdb.Actor{netdb.ByReconciler, netdb.ByOperator}, netdb.Cooling, true},
 	} {
 		for _, from := range netdb.States() {
 			t.Run(name+" from "+string(from), func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 	}
 	_, err := TryReserve(b, p, "a", Policy)
 	wantErr(t, err, netdb.ErrExhausted)
-	cool, err := b.ClearAt(ctx, reconciler, q.ID, q.Rev)
+	cool, err := b.ClearAt(ctx, reconciler, q.ID, q.Rev, nil)
 	if err != nil || cool.State != netdb.Cooling || cool.ID != q.ID {
 		t.Fatal(cool, err)
 	}
@@ -198,4 +198,33 @@ func TestSetAsideBeyondTheShare(t *testing.T) {
 	_, err := b.Quarantine(ctx, reconciler, two.Next(), evidence)
 	wantErr(t, err, netdb.ErrQuarantineFull)
 	inState(t, b, netdb.Quarantined)
+}
+
+// P7: a quarantine that was decided on a row is of that row, or of none when
+// there was none.
+func TestQuarantineAt(t *testing.T) {
+	b := Open(t)
+	a := two.Next().Next()
+	_, err := b.QuarantineAt(ctx, reconciler, a, 1, evidence)
+	wantErr(t, err, netdb.ErrStale)
+	q, err := b.QuarantineAt(ctx, reconciler, a, 0, evidence)
+	if err != nil || q.State != netdb.Quarantined {
+		t.Fatal(q, err)
+	}
+	_, err = b.QuarantineAt(ctx, reconciler, a, 0, evidence)
+	wantErr(t, err, netdb.ErrStale)
+	c, err := b.Clear(ctx, operator, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rev := range []int64{0, q.Rev, c.Rev + 1} {
+		_, err = b.QuarantineAt(ctx, reconciler, a, rev, evidence)
+		wantErr(t, err, netdb.ErrStale)
+	}
+	if b.Rev() != c.Rev {
+		t.Error("something was written")
+	}
+	if q, err = b.QuarantineAt(ctx, reconciler, a, c.Rev, evidence); err != nil || q.State != netdb.Quarantined {
+		t.Fatal(q, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 
@@ -82,7 +83,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 	case Bind:
 		l, err = r.Book.BindAt(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
 	case Quarantine:
-		if l, err = r.Book.Quarantine(ctx, by("seen_on_wire"), s.Addr, s.evidence); err == nil {
+		if l, err = r.Book.QuarantineAt(ctx, by("seen_on_wire"), s.Addr, s.rev(), s.evidence); err == nil {
 			s.LeaseID = l.ID
 		}
 	case Pause:
@@ -104,7 +105,7 @@ func (r *Reconciler) let(ctx context.Context, s *step) error {
 	var err error
 	switch s.Kind {
 	case Clear:
-		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev)
+		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev, r.dark(l.Addr))
 	case Expire:
 		let, why, err = r.Watchdog.Expire(ctx, l, "expired")
 	case Reap:
@@ -114,6 +115,20 @@ func (r *Reconciler) let(ctx context.Context, s *step) error {
 		return errKept{cmp.Or(why, "a last look spoke against it")}
 	}
 	return err
+}
+
+// dark is asked in the transaction that lets a quarantined address cool: what a
+// plan was made of may be a thousand steps old by then.
+func (r *Reconciler) dark(a netip.Addr) func() error {
+	return func() error {
+		switch now := r.Board.About(a); {
+		case len(now.Seen) > 0:
+			return errKept{fmt.Sprintf("the %s witness sees it%s", now.Seen[0].Witness, now.Seen[0].Where())}
+		case len(now.Silent) > 0:
+			return errKept{fmt.Sprintf("the %s witness cannot answer: %s", now.Silent[0].Witness, now.Silent[0].Reason)}
+		}
+		return nil
+	}
 }
 
 // tell logs what was done, a line each, and what went wrong, in one line:

@@ -58,6 +58,14 @@ type step struct {
 	evidence json.RawMessage
 }
 
+// rev is that of the row that the step was decided on, 0 for none.
+func (s *step) rev() int64 {
+	if s.lease == nil {
+		return 0
+	}
+	return s.lease.Rev
+}
+
 // A decision is what a pass has to do, and to remember.
 type decision struct {
 	memory
@@ -148,9 +156,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		s.adopt = netdb.Adoption{Addr: addr, ID: id, Sandbox: c.sandbox, UID: c.uid,
 			Binding: binding(c.containers, seen), Evidence: s.evidence}
 		s.paused = allPaused(v.roster.of(&netdb.Lease{ID: s.adopt.ID, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers}))
-		if row != nil {
-			s.adopt.Rev = row.Rev
-		}
+		s.adopt.Rev = s.rev()
 		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
 	case !aside:
 		d.add(s, Quarantine, "the %s witness sees it%s, and no lease explains it", seen[0].Witness, seen[0].Where())

@@ -23,8 +23,8 @@ type Book interface {
 	BindAt(ctx context.Context, who netdb.Who, id string, rev int64, b netdb.Binding) (*netdb.Lease, error)
 	PauseAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
 	ResumeAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
-	Quarantine(ctx context.Context, who netdb.Who, a netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
-	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
+	QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 }
 
 // A Prober asks the wire for one address again. The answer comes to the board

@@ -124,11 +124,7 @@ type stepKey struct {
 func keys(steps []step) map[stepKey]bool {
 	out := make(map[stepKey]bool, len(steps))
 	for _, s := range steps {
-		k := stepKey{kind: s.Kind, addr: s.Addr}
-		if s.lease != nil {
-			k.rev = s.lease.Rev
-		}
-		out[k] = true
+		out[stepKey{s.Kind, s.Addr, s.rev()}] = true
 	}
 	return out
 }

@@ -224,7 +224,7 @@ func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
 	if !there {
 		return nil // no pool has it
 	}
-	_, err := r.ClearAt(ctx, rebuiltBy(netdb.ByOperator), row.ID, row.Rev)
+	_, err := r.ClearAt(ctx, rebuiltBy(netdb.ByOperator), row.ID, row.Rev, nil)
 	return err
 }
 
