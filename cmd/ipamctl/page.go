@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -32,6 +33,7 @@ type column struct {
 	title string
 	right bool // numbers
 	yield bool // gives way, trimmed, when the terminal is too narrow
+	wraps bool // the last column: gives way too, and goes on in the next line
 }
 
 func columns(titles ...string) []column {
@@ -48,7 +50,7 @@ func (p *page) table(cols []column, rows [][]string) {
 	t := p.grid(false)
 	header := make(table.Row, len(cols))
 	configs := make([]table.ColumnConfig, len(cols))
-	yield := p.yield(cols, rows)
+	yield, last := p.yield(cols, rows)
 	for i, col := range cols {
 		header[i] = p.dim(col.title)
 		configs[i] = table.ColumnConfig{Number: i + 1}
@@ -58,6 +60,9 @@ func (p *page) table(cols []column, rows [][]string) {
 		if col.yield && yield > 0 {
 			configs[i].WidthMax = yield
 			configs[i].WidthMaxEnforcer = func(s string, n int) string { return text.Snip(s, n, "…") }
+		}
+		if col.wraps && last > 0 {
+			configs[i].WidthMax, configs[i].WidthMaxEnforcer = last, text.WrapSoft
 		}
 	}
 	t.SetColumnConfigs(configs)
@@ -100,30 +105,106 @@ func (p *page) grid(indent bool) table.Writer {
 	return t
 }
 
-// yield is the width that is left for a column that may yield, or 0 when
-// all fit. They share what there is evenly.
-func (p *page) yield(cols []column, rows [][]string) int {
+// yield is the width that is left for each column that may be trimmed, and
+// for the one that wraps; 0 when all fit. They share what there is evenly, and
+// what one of them does not need is the other's.
+func (p *page) yield(cols []column, rows [][]string) (trimmed, wrapped int) {
 	if p.width == 0 {
-		return 0
+		return 0, 0
 	}
-	fixed, natural, yielding := 0, 0, 0
+	fixed, natural, last, yielding := 0, 0, 0, 0
 	for i, col := range cols {
 		width := len(col.title)
 		for _, row := range rows {
 			width = max(width, textWidth(row[i]))
 		}
-		if col.yield {
+		switch {
+		case col.yield:
 			natural += width
 			yielding++
-		} else {
+		case col.wraps:
+			last = width
+		default:
 			fixed += width
 		}
 	}
 	room := p.width - fixed - 2*len(cols)
-	if yielding == 0 || natural <= room {
-		return 0
+	if natural+last <= room {
+		return 0, 0
 	}
-	return max(room/yielding, 8)
+	if yielding == 0 {
+		return 0, max(room, yieldLeast)
+	}
+	if last == 0 {
+		return max(room/yielding, yieldLeast), 0
+	}
+	each := max(room/(yielding+1), yieldLeast)
+	if natural <= each*yielding {
+		return 0, max(room-natural, yieldLeast)
+	}
+	return each, max(room-each*yielding, yieldLeast)
+}
+
+// yieldLeast is what is left of a column in the narrowest terminal.
+const yieldLeast = 8
+
+// A list is a name and what is to say of it, which wraps between its parts.
+type list struct {
+	name  string
+	parts []string
+}
+
+// lists writes names and their parts, without those that have none. On a
+// terminal they wrap, below where they began.
+func (p *page) lists(all ...list) {
+	widest := 0
+	for _, l := range all {
+		if len(l.parts) > 0 {
+			widest = max(widest, len(l.name))
+		}
+	}
+	for _, l := range all {
+		if len(l.parts) == 0 {
+			continue
+		}
+		name := "  " + p.dim(l.name) + strings.Repeat(" ", widest-len(l.name)+2)
+		indent := strings.Repeat(" ", widest+4)
+		p.hang(name, indent, strings.Join(l.parts, ", "))
+	}
+}
+
+// text writes a sentence, which wraps on a terminal.
+func (p *page) text(indent, s string) { p.hang(indent, indent, s) }
+
+// hang writes a sentence behind lead; on a terminal it goes on behind indent,
+// which is as wide.
+func (p *page) hang(lead, indent, s string) {
+	if p.width > 0 {
+		s = wrap(strings.Fields(s), " ", indent, p.width)
+		s = strings.TrimPrefix(s, indent)
+	}
+	p.line("%s%s", lead, s)
+}
+
+// pieces writes some words with gap between them, which stay whole when the
+// line wraps; nothing when there are none.
+func (p *page) pieces(indent string, words []string, gap string) {
+	width := p.width
+	if width == 0 {
+		width = math.MaxInt
+	}
+	if len(words) == 0 {
+		return
+	}
+	lead := strings.TrimRight(gap, " ") // stays at the end of the line
+	whole := make([]string, len(words))
+	for i, w := range words {
+		whole[i] = w
+		if i < len(words)-1 {
+			whole[i] += lead
+		}
+	}
+	p.line("%s", wrap(whole, gap[len(lead):], indent, width))
 }
 
 // wrap joins words with gap, breaking lines at width, each after indent.

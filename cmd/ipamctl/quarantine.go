@@ -61,7 +61,9 @@ func (c *ctl) drawQuarantine(p *page, leases []api.Lease) {
 	for i, l := range leases {
 		rows[i] = []string{word(l.Address), word(l.Pool), c.ago(l.Since), sentence(why(l)), witnesses(l.Evidence)}
 	}
-	p.table(columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY"), rows)
+	cols := columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY")
+	cols[3].yield = true
+	p.table(cols, rows)
 }
 
 // why is the reason of a quarantine: the operator's own words where it was

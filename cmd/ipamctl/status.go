@@ -11,15 +11,28 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
+// statusAnswer is a status with what only this end knows.
+type statusAnswer struct {
+	*api.Status
+	Client build `json:"client"`
+	Skew   bool  `json:"skew"` // ipamctl and the daemon are not of one build
+}
+
+func (c *ctl) statusAnswer(s *api.Status) statusAnswer {
+	return statusAnswer{s, c.build, c.build.differs(&api.VersionReply{Version: s.Version, Commit: s.Commit})}
+}
+
 func (c *ctl) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Is ipamd ready, and if not, what is missing",
-		Long: `Shows the daemon, its bridge, its book and its pools, the last pass of the
-reconciler, the witnesses that could not answer, and the last conflict. An ipamd
-that is not ready is an answer too: the exit code is 0. -q prints "ready" or
-"not ready".`,
-		Example: "  ipamctl status\n  ipamctl status -o json | jq .ready",
+		Long: `Shows whether addresses can be given and why not, the pools with a bar of their
+use, what is stuck, what is quarantined, the witnesses that could not answer,
+the daemon, its bridge and its book, and the last pass of the reconciler.
+
+The code is 0 when ipamd is ready and 5 when it is not; 7 when it does not run.
+-q prints "ready" or "not ready".`,
+		Example: "  ipamctl status\n  ipamctl status -q || ipamctl doctor\n  ipamctl status -o json | jq .ready",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel, ipamd := c.call(cmd, 0)
@@ -28,45 +41,63 @@ that is not ready is an answer too: the exit code is 0. -q prints "ready" or
 			if err != nil {
 				return err
 			}
-			ready := "ready"
-			if !status.Ready {
-				ready = "not ready"
+			s := c.statusAnswer(status)
+			if err := c.answer(s, []string{readiness(status)}, func(p *page) { c.drawStatus(p, s) }); err != nil {
+				return err
 			}
-			return c.answer(status, []string{ready}, func(p *page) { c.drawStatus(p, status) })
+			if !s.Ready {
+				return told(exitUnavailable)
+			}
+			return nil
 		},
 	}
 }
 
-func (c *ctl) drawStatus(p *page, s *api.Status) {
-	verdict := p.good("ready")
+func readiness(s *api.Status) string {
+	if s.Ready {
+		return "ready"
+	}
+	return "not ready"
+}
+
+// drawStatus puts what needs a person first.
+func (c *ctl) drawStatus(p *page, s statusAnswer) {
+	verdict := p.good(readiness(s.Status))
 	if !s.Ready {
-		verdict = p.bad("not ready")
+		verdict = p.bad(readiness(s.Status))
 	}
 	p.line("ipamd %s is %s", sentence(s.Version), verdict)
 	for _, reason := range s.NotReady {
-		p.line("  %s", p.bad(sentence(reason)))
+		p.text("  ", p.bad(sentence(reason)))
 	}
-	p.fields(
-		[2]string{"daemon", fmt.Sprintf("pid %d, up %s, commit %s", s.PID, span(c.now().Sub(s.Started)), maybe(s.Commit))},
-		[2]string{"bridge", drawBridge(p, s.Bridge)},
-		[2]string{"book", drawBook(p, s)},
-		[2]string{"runner", maybe(s.Book.RunnerUID)},
-		[2]string{"revision", fmt.Sprintf("%d of epoch %s", s.Revision, maybe(s.Epoch))},
-		[2]string{"allocation", sentence(s.Allocation)},
-		[2]string{"last pass", c.drawLastPass(p, s.LastPass)},
-	)
+	if s.Skew {
+		p.text("  ", p.warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", c.build.name())))
+	}
 	if s.UnreadableRows > 0 {
-		p.line("  %s", p.bad(plural(s.UnreadableRows, "row")+" of the book cannot be read: ipamctl doctor"))
+		p.text("  ", p.bad(plural(s.UnreadableRows, "row")+" of the book cannot be read: ipamctl doctor"))
 	}
-	c.drawSilent(p, s.Silent)
 	if len(s.Pools) > 0 {
 		p.heading("Pools")
-		c.drawPools(p, s.Pools)
+		c.drawBars(p, s.Pools)
 	}
+	c.drawStuck(p, s.Status)
+	c.drawAside(p, s.Status)
+	c.drawSilent(p, s.Silent)
 	if l := s.LastConflict; l != nil {
 		p.heading("Last conflict")
-		p.line("  %s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), sentence(l.Reason), word(l.Address))
+		p.text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), sentence(l.Reason), word(l.Address)))
 	}
+	p.heading("Daemon")
+	p.lists(
+		list{"daemon", []string{fmt.Sprintf("pid %d", s.PID), "up " + span(c.now().Sub(s.Started)), "commit " + maybe(s.Commit)}},
+		list{"bridge", drawBridge(p, s.Bridge)},
+		list{"book", drawBook(p, s.Book)},
+		list{"commits", drawCommits(s.Status)},
+		list{"runner", []string{maybe(s.Book.RunnerUID)}},
+		list{"revision", []string{fmt.Sprintf("%d of epoch %s", s.Revision, maybe(s.Epoch))}},
+		list{"allocation", []string{sentence(s.Allocation)}},
+		list{"last pass", c.drawLastPass(p, s.LastPass)},
+	)
 }
 
 func (c *ctl) drawSilent(p *page, silent []api.Silence) {
@@ -78,25 +109,27 @@ func (c *ctl) drawSilent(p *page, silent []api.Silence) {
 	for i, w := range silent {
 		rows[i] = []string{p.warn(word(w.Witness)), c.ago(w.Since), sentence(w.Reason)}
 	}
-	p.table(columns("WITNESS", "SINCE", "REASON"), rows)
+	cols := columns("WITNESS", "SINCE", "REASON")
+	cols[2].wraps = true
+	p.table(cols, rows)
 }
 
-// drawLastPass is one line about the reconciler.
-func (c *ctl) drawLastPass(p *page, r *api.Report) string {
+// drawLastPass is what is to say about the reconciler.
+func (c *ctl) drawLastPass(p *page, r *api.Report) []string {
 	if r == nil {
-		return p.warn("none yet")
+		return []string{p.warn("none yet")}
 	}
-	line := c.ago(r.Started) + ": " + tally(p, r)
+	said := []string{c.ago(r.Started) + ": " + tally(p, r)}
 	if n := len(r.Reports); n > 0 {
-		line += ", " + p.warn(plural(n, "finding")+" for a person: ipamctl doctor")
+		said = append(said, p.warn(plural(n, "finding")+" for a person: ipamctl doctor"))
 	}
 	if r.Held != nil {
-		line += "; look: ipamctl reconcile --preview"
+		said = append(said, p.warn("look: ipamctl reconcile --preview"))
 	}
-	return line
+	return said
 }
 
-func drawBridge(p *page, b api.BridgeStatus) string {
+func drawBridge(p *page, b api.BridgeStatus) []string {
 	parts := []string{word(b.Name) + " " + p.good("ready")}
 	if !b.Ready {
 		parts[0] = word(b.Name) + " " + p.bad("not ready: "+sentence(b.Reason))
@@ -111,20 +144,28 @@ func drawBridge(p *page, b api.BridgeStatus) string {
 	if b.MAC != "" {
 		parts = append(parts, "mac "+word(b.MAC))
 	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
-func drawBook(p *page, s *api.Status) string {
-	b := s.Book
+func drawBook(p *page, b api.BookStatus) []string {
 	parts := []string{
-		word(b.Path), humanize.IBytes(uint64(max(b.Bytes, 0))),
-		"wal " + humanize.IBytes(uint64(max(b.WALBytes, 0))), "synchronous " + maybe(b.Synchronous),
-	}
-	if s.CommitP50 > 0 {
-		parts = append(parts, "half the commits within "+s.CommitP50.Round(time.Microsecond).String())
+		word(b.Path), humanize.IBytes(uint64(max(b.Bytes, 0))), "wal " + humanize.IBytes(uint64(max(b.WALBytes, 0))),
 	}
 	if b.ReadOnly != "" {
 		parts = append(parts, p.bad("read-only: "+sentence(b.ReadOnly)))
 	}
-	return strings.Join(parts, ", ")
+	return parts
+}
+
+func drawCommits(s *api.Status) []string {
+	parts := []string{"synchronous " + maybe(s.Book.Synchronous)}
+	if s.CommitP50 > 0 {
+		parts = append(parts, "half of them within "+s.CommitP50.Round(time.Microsecond).String())
+	}
+	return parts
+}
+
+// name is how a person tells one build from another.
+func (b build) name() string {
+	return strings.TrimSpace(sentence(b.Version) + " " + sentence(b.Commit))
 }

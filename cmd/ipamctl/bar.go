@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A share is one kind of addresses of a pool.
+type share struct {
+	n      uint64
+	sgr    string
+	glyphs [2]string // ASCII, Unicode
+	words  string
+}
+
+// shares divides a pool into what is in use, on its way back, kept from
+// everybody, and free, in this order.
+func shares(pool api.Pool) []share {
+	sum := func(states ...api.State) (n uint64) {
+		for _, s := range states {
+			n += uint64(max(pool.ByState[string(s)], 0))
+		}
+		return n
+	}
+	return []share{
+		{sum(api.Reserved, api.Bound, api.Paused), "32", [2]string{"#", "█"}, "in use"},
+		{sum(api.Releasing, api.Cooling), "36", [2]string{"=", "▒"}, "on its way back"},
+		{sum(api.Quarantined), "1;31", [2]string{"!", "╳"}, "quarantined"},
+		{pool.Free, "2", [2]string{".", "·"}, "free"},
+	}
+}
+
+// cells gives each share its part of a bar: in proportion, but none that is
+// there less than one cell, so that a single quarantined address of a /64
+// shows. They sum to width, which must not be below len(parts).
+func cells(parts []share, width int) []int {
+	total := 0.0
+	for _, s := range parts {
+		total += float64(s.n)
+	}
+	out := make([]int, len(parts))
+	if total == 0 {
+		return out
+	}
+	sum := 0
+	for i, s := range parts {
+		if s.n > 0 {
+			out[i] = max(1, int(float64(s.n)/total*float64(width)+0.5))
+		}
+		sum += out[i]
+	}
+	for ; sum > width; sum-- { // what rounding up took comes from the widest
+		out[widest(out)]--
+	}
+	out[widest(out)] += width - sum
+	return out
+}
+
+func widest(cells []int) (at int) {
+	for i, n := range cells {
+		if n > cells[at] {
+			at = i
+		}
+	}
+	return at
+}
+
+const (
+	barLeast = 8
+	barMost  = 40
+	barPiped = 24 // where the width is nobody's matter
+)
+
+// drawBars draws a line for each pool with a bar of its use, what it holds
+// below, and a legend of the bars.
+func (c *ctl) drawBars(p *page, pools []api.Pool) {
+	glyph := 0
+	if c.unicode() {
+		glyph = 1
+	}
+	nameWidth, prefixWidth, leftWidth := 0, 0, 0
+	for _, pool := range pools {
+		nameWidth = max(nameWidth, textWidth(word(pool.Name)))
+		prefixWidth = max(prefixWidth, textWidth(word(pool.Prefix)))
+		leftWidth = max(leftWidth, textWidth(room(p, pool)))
+	}
+	width, narrow := barPiped, false
+	if p.width > 0 {
+		left := p.width - len("      [] 100%") - nameWidth - prefixWidth
+		narrow = left-len("  ")-leftWidth < barLeast
+		if !narrow {
+			left -= len("  ") + leftWidth
+		}
+		width = min(max(left, barLeast), barMost)
+	}
+	drawn := make([]bool, len(shares(api.Pool{})))
+	for _, pool := range pools {
+		parts := shares(pool)
+		var bar strings.Builder
+		for i, n := range cells(parts, width) {
+			bar.WriteString(p.sgr(parts[i].sgr, strings.Repeat(parts[i].glyphs[glyph], n)))
+			drawn[i] = drawn[i] || n > 0
+		}
+		var held []string
+		line := fmt.Sprintf("  %s  %s  [%s] %4s", pad(word(pool.Name), nameWidth), pad(word(pool.Prefix), prefixWidth), bar.String(), percent(pool))
+		if narrow {
+			held = append(held, room(p, pool))
+		} else {
+			line += "  " + room(p, pool)
+		}
+		p.line("%s", line)
+		for _, s := range states() {
+			if n := pool.ByState[s]; n > 0 {
+				held = append(held, fmt.Sprintf("%s %s", count(uint64(n)), p.state(api.State(s))))
+			}
+		}
+		if state := pool.State; state != "" && state != "active" {
+			held = append(held, p.warn("the pool is "+sentence(state)))
+		}
+		p.pieces("    ", held, ", ")
+	}
+	var legend []string
+	for i, s := range shares(api.Pool{}) {
+		if drawn[i] {
+			legend = append(legend, p.sgr(s.sgr, s.glyphs[glyph])+" "+s.words)
+		}
+	}
+	p.pieces("  ", legend, "   ")
+}
+
+// percent is how much of a pool is not free. Only nothing is 0%, and only all
+// of it is 100%.
+func percent(pool api.Pool) string {
+	taken := 100 * (1 - float64(pool.Free)/float64(pool.Size))
+	switch {
+	case pool.Size == 0:
+		return "-"
+	case pool.Free >= pool.Size:
+		return "0%"
+	case taken < 1:
+		return "<1%"
+	case pool.Free == 0:
+		return "100%"
+	default:
+		return fmt.Sprintf("%d%%", min(int(taken+0.5), 99))
+	}
+}
+
+// room is how much of a pool is left.
+func room(p *page, pool api.Pool) string {
+	said := fmt.Sprintf("%s of %s free", count(pool.Free), count(pool.Size))
+	if pool.Free == 0 {
+		return p.bad(said)
+	}
+	return said
+}
+
+func pad(s string, width int) string { return s + strings.Repeat(" ", max(width-textWidth(s), 0)) }
+
+// unicode reports whether the terminal's locale can show more than ASCII.
+// The first of the three that is set decides, as in setlocale(3).
+func (c *ctl) unicode() bool {
+	for _, key := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value := c.getenv(key); value != "" {
+			value = strings.ToLower(value)
+			return strings.Contains(value, "utf-8") || strings.Contains(value, "utf8")
+		}
+	}
+	return false
+}
