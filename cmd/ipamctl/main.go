@@ -1,3 +1,5 @@
+//go:build !man
+
 // Command ipamctl is a person's hand on ipamd: it asks the daemon over its
 // unix socket, shows the answer, and ends with a code that tells a script
 // what kind of answer it was. It holds no state, opens no book, and never

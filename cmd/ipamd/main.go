@@ -1,3 +1,5 @@
+//go:build !man
+
 // Command ipamd is the daemon: it turns a configuration into the rooms, opens
 // them in order, runs their loops and closes them in reverse. One runs per
 // runner, and the book and the bridge each refuse a second one.

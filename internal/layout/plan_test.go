@@ -31,6 +31,7 @@ var rooms = []room{
 		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
 	{"storm", nil, "it is a test and nothing else, and what it tests are the programs"},
 
+	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},
 	{"internal/nearest", nil, "it knows names, not what they name"},
 	{"internal/layout", nil, "it reads the house from outside"},
 	{"internal/realtest", nil, "every room's tests use it"},
@@ -59,7 +60,7 @@ var tenants = []tenant{
 	{"github.com/google/nftables", []string{"bridge", "internal/nstest"}, "rules of rt0 are made where rt0 is"},
 	{"github.com/prometheus", []string{"cmd/ipamd", "bench"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"cmd/ipamd"}, "defaults and options are known in one place"},
-	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/..."}, "command lines are for programs"},
+	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/manual"}, "command lines are for programs"},
 	{"os/exec", []string{"internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "examples/...", "bench"},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }
