@@ -175,7 +175,8 @@ func (b *Book) Usage() ([]Usage, int64) {
 	defer b.mu.RUnlock()
 	var out []Usage
 	for _, pi := range b.idx.order {
-		u := Usage{Pool: *pi.pool, Size: pi.size, Free: pi.free.count(), ByState: make(map[State]int)}
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: pi.free.count(), ByState: make(map[State]int),
+			QuarantineCap: b.mostQuarantined(pi)}
 		for h := range pi.held {
 			if _, row := b.idx.byAddr[h]; !row {
 				u.Free = saturatingAdd(u.Free, 1)

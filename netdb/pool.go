@@ -56,4 +56,6 @@ type Usage struct {
 	Size    uint64 // addresses that can be given at all; saturates at 2^64-1
 	Free    uint64 // addresses without a row; saturates likewise
 	ByState map[State]int
+	// QuarantineCap is how many may be quarantined without an operator.
+	QuarantineCap int
 }

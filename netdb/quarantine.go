@@ -63,7 +63,7 @@ func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 			out = old
 			return nil
 		}
-		most := max(1, int(float64(pi.size)*b.opts.QuarantineShare))
+		most := b.mostQuarantined(pi)
 		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
 			return fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
 		}
@@ -85,4 +85,10 @@ func (b *Book) Clear(ctx context.Context, who Who, a netip.Addr) (*Lease, error)
 		return nil, fmt.Errorf("clear %s: %w: it is not quarantined", a, ErrState)
 	}
 	return b.ClearAt(ctx, who, l.ID, l.Rev, nil)
+}
+
+// mostQuarantined is how many addresses of a pool may be quarantined without
+// an operator.
+func (b *Book) mostQuarantined(pi *poolIndex) int {
+	return max(1, int(float64(pi.size)*b.opts.QuarantineShare))
 }
