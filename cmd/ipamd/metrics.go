@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
@@ -62,7 +63,7 @@ func newMetrics() *metrics {
 		unprobed:        counter("unprobed_total", "Addresses given before the wire had time to answer a probe."),
 		conflicts:       counters("conflicts_total", "Addresses about to be given that somebody else was using, by the first witness.", "witness"),
 		quarantined:     counters("quarantined_total", "Addresses quarantined.", "reason"),
-		releases:        counters("releases_total", "Leases let go.", "reason"),
+		releases:        counters("releases_total", "Leases let go, at the moment when that was decided.", "reason"),
 		changes:         counters("changes_total", "Durable changes of leases.", "from", "to"),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ipamd", Name: "request_seconds",
 			Help: "Time of a call on the socket; code is empty on success.", Buckets: fine}, []string{"verb", "code"}),
@@ -82,8 +83,38 @@ func newMetrics() *metrics {
 		m.releases, m.changes, m.requests, m.commitSeconds, m.batchSize,
 		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.begin()
 	return m
 }
+
+// begin puts a 0 where the values of a label are known: a rate over a counter
+// that comes into being with its first event does not see that event, and the
+// first conflict of a runner is the one to be woken for.
+func (m *metrics) begin() {
+	for _, result := range []string{allocatedNew, allocatedExisting, allocatedRefused} {
+		m.allocations.WithLabelValues(result)
+	}
+	for _, w := range []census.Witness{census.Runtime, census.Netns, census.Host, census.Neighbour, census.Probe} {
+		m.conflicts.WithLabelValues(string(w))
+		m.incomplete.WithLabelValues(string(w))
+	}
+	for _, kind := range []string{reconciler.Adopt, reconciler.Bind, reconciler.Pause, reconciler.Resume, reconciler.Quarantine, reconciler.Clear} {
+		m.repairs.WithLabelValues(kind)
+	}
+	for _, kind := range []string{reconciler.Reap, reconciler.Expire} {
+		m.reaped.WithLabelValues(kind)
+	}
+	for _, v := range []watchdog.Verdict{watchdog.Valid, watchdog.Gone, watchdog.Unknown} {
+		m.lookups.WithLabelValues(verdict(v))
+	}
+}
+
+// The results of an allocation.
+const (
+	allocatedNew      = "new"
+	allocatedExisting = "existing"
+	allocatedRefused  = "refused"
+)
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
@@ -119,11 +150,11 @@ func (m *metrics) allocated(r *allocator.Result, err error, took time.Duration) 
 	m.allocateSeconds.Observe(took.Seconds())
 	switch {
 	case err != nil:
-		m.allocations.WithLabelValues("refused").Inc()
+		m.allocations.WithLabelValues(allocatedRefused).Inc()
 	case r.Existing:
-		m.allocations.WithLabelValues("existing").Inc()
+		m.allocations.WithLabelValues(allocatedExisting).Inc()
 	default:
-		m.allocations.WithLabelValues("new").Inc()
+		m.allocations.WithLabelValues(allocatedNew).Inc()
 		m.unprobed.Add(float64(len(r.Unprobed)))
 		if r.EarlyReuse {
 			m.earlyReuse.Inc()
@@ -135,15 +166,17 @@ func (m *metrics) confirmed(_ *netdb.Lease, took time.Duration) {
 	m.releaseSeconds.Observe(took.Seconds())
 }
 
-func (m *metrics) lookup(v watchdog.Verdict) {
-	result := "unknown"
+func (m *metrics) lookup(v watchdog.Verdict) { m.lookups.WithLabelValues(verdict(v)).Inc() }
+
+func verdict(v watchdog.Verdict) string {
 	switch v {
 	case watchdog.Valid:
-		result = "valid"
+		return "valid"
 	case watchdog.Gone:
-		result = "gone"
+		return "gone"
+	default:
+		return "unknown"
 	}
-	m.lookups.WithLabelValues(result).Inc()
 }
 
 func (m *metrics) pass(r *reconciler.Report) {
@@ -163,75 +196,4 @@ func (m *metrics) pass(r *reconciler.Report) {
 			m.repairs.WithLabelValues(a.Kind).Inc()
 		}
 	}
-}
-
-// follow adds what is read from the daemon at each scrape.
-func (m *metrics) follow(p *program) error { return m.registry.Register(scrape{p}) }
-
-// scrape reads the daemon when it is asked.
-type scrape struct{ *program }
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("ipamd_"+name, help, labels, nil)
-}
-
-var (
-	descAddresses  = describe("addresses", "Addresses of a pool by state; free is the rest.", "pool", "family", "state")
-	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
-	descReady      = describe("ready", "1 when addresses can be given.")
-	descSilent     = describe("witness_silent", "1 for a witness that cannot answer.", "witness")
-	descUnreadable = describe("unreadable_rows", "Rows of the book that cannot be read.")
-	descReadonly   = describe("book_readonly", "1 when the book cannot be written.")
-	descRevision   = describe("revision", "The last committed revision.")
-	descPorts      = describe("bridge_ports", "Ports of the bridge.")
-	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
-	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, let go or not yet.")
-)
-
-func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descReady, descSilent, descUnreadable, descReadonly, descRevision, descPorts, descBlocked, descAbsent} {
-		ch <- d
-	}
-}
-
-func (s scrape) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	usage, rev := s.book.Usage()
-	for _, u := range usage {
-		family := "v6"
-		if u.Pool.Prefix.Addr().Is4() {
-			family = "v4"
-		}
-		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
-		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
-		for state, n := range u.ByState {
-			gauge(descAddresses, float64(n), u.Pool.Name, family, string(state))
-		}
-	}
-	ready := 0.0
-	if len(s.notReady()) == 0 {
-		ready = 1
-	}
-	gauge(descReady, ready)
-	for _, silent := range s.board.Silent() {
-		gauge(descSilent, 1, string(silent.Witness))
-	}
-	info, readonly := s.book.Info(), 0.0
-	if info.ReadOnly != nil {
-		readonly = 1
-	}
-	gauge(descUnreadable, float64(len(info.Unreadable)))
-	gauge(descReadonly, readonly)
-	gauge(descRevision, float64(rev))
-	gauge(descPorts, float64(s.bridge.Status().Ports))
-	for blocker, n := range s.watchdog.Blocked() {
-		gauge(descBlocked, float64(n), blocker)
-	}
-	absent := 0
-	if last := s.reconciler.Last(); last != nil {
-		absent = last.Absent
-	}
-	gauge(descAbsent, float64(absent))
 }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// follow adds what is read from the daemon at each scrape.
+func (m *metrics) follow(p *program) error { return m.registry.Register(scrape{p}) }
+
+// scrape reads the daemon when it is asked.
+type scrape struct{ *program }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("ipamd_"+name, help, labels, nil)
+}
+
+var (
+	descAddresses  = describe("addresses", "Addresses of a pool by state; free is the rest.", "pool", "family", "state")
+	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
+	descCap        = describe("quarantine_cap", "Addresses of a pool that may be quarantined without an operator.", "pool", "family")
+	descReady      = describe("ready", "1 when addresses can be given.")
+	descIdentity   = describe("identity_state", "1 for what the book is: own, or foreign, which gives nothing.", "state")
+	descSilent     = describe("witness_silent", "1 for a witness that cannot answer, 0 for one that can.", "witness")
+	descUnreadable = describe("unreadable_rows", "Rows of the book that cannot be read; their addresses are not given.")
+	descReadonly   = describe("book_readonly", "1 when the book cannot be written.")
+	descBytes      = describe("book_bytes", "Size of the book's files.", "file")
+	descRevision   = describe("revision", "The last committed revision.")
+	descPorts      = describe("bridge_ports", "Ports of the bridge.")
+	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
+	descOldest     = describe("release_oldest_seconds", "How long the oldest release has waited for its confirmation; 0 when none waits.")
+	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, let go or not yet.")
+	descHeld       = describe("reap_held_releases", "Releases that the last pass held back, until an operator confirms.")
+	descFindings   = describe("findings", "Disagreements that the last pass reported and left to a person.", "kind")
+	descBuild      = describe("build_info", "1, with what the daemon was built from.", "version", "commit", "go")
+)
+
+// Describe implements [prometheus.Collector].
+func (s scrape) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly,
+		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descBuild} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s scrape) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s.pools(gauge)
+	s.bookFile(gauge)
+	s.releases(gauge)
+	s.lastPassed(gauge)
+
+	gauge(descReady, one(len(s.notReady()) == 0))
+	foreign := s.book.Identity() != nil
+	gauge(descIdentity, one(!foreign), "own")
+	gauge(descIdentity, one(foreign), "foreign")
+	witnesses := s.board.About(netip.Addr{})
+	for _, w := range witnesses.Answered {
+		gauge(descSilent, 0, string(w))
+	}
+	for _, silent := range witnesses.Silent {
+		gauge(descSilent, 1, string(silent.Witness))
+	}
+	gauge(descPorts, float64(s.bridge.Status().Ports))
+	gauge(descBuild, 1, s.version.Version, s.version.Commit, s.version.Go)
+}
+
+// A gauger sends one sample of a gauge.
+type gauger func(d *prometheus.Desc, v float64, labels ...string)
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (s scrape) pools(gauge gauger) {
+	usage, rev := s.book.Usage()
+	for _, u := range usage {
+		family := "v6"
+		if u.Pool.Prefix.Addr().Is4() {
+			family = "v4"
+		}
+		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
+		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
+		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
+		for state, n := range u.ByState {
+			gauge(descAddresses, float64(n), u.Pool.Name, family, string(state))
+		}
+	}
+	gauge(descRevision, float64(rev))
+}
+
+func (s scrape) bookFile(gauge gauger) {
+	info := s.book.Info()
+	gauge(descUnreadable, float64(len(info.Unreadable)))
+	gauge(descReadonly, one(info.ReadOnly != nil))
+	gauge(descBytes, float64(info.Bytes), "book")
+	gauge(descBytes, float64(info.WALBytes), "wal")
+}
+
+func (s scrape) releases(gauge gauger) {
+	for blocker, n := range s.watchdog.Blocked() {
+		gauge(descBlocked, float64(n), blocker)
+	}
+	var oldest time.Duration
+	now := netdb.Now()
+	for _, l := range s.book.InState(netdb.Releasing) {
+		oldest = max(oldest, now.Since(l.Since))
+	}
+	gauge(descOldest, oldest.Seconds())
+}
+
+func (s scrape) lastPassed(gauge gauger) {
+	last := s.reconciler.Last()
+	if last == nil {
+		gauge(descAbsent, 0)
+		gauge(descHeld, 0)
+		return
+	}
+	gauge(descAbsent, float64(last.Absent))
+	held := 0
+	if last.Held != nil {
+		held = last.Held.Releases
+	}
+	gauge(descHeld, float64(held))
+	kinds := make(map[string]int)
+	for _, f := range last.Findings {
+		kinds[f.Kind]++
+	}
+	for kind, n := range kinds {
+		gauge(descFindings, float64(n), kind)
+	}
+}
