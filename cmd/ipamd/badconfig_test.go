@@ -126,6 +126,9 @@ var badConfigs = []struct{ name, doc, want string }{
 	{"releases a share that is none", "[reconcile]\nmax_releases = nan\n", "FILE:2:1: reconcile.max_releases: NaN is not above 0 and up to 1"},
 	{"releases none", "[reconcile]\nleast_releases = 0\n", "FILE:2:1: reconcile.least_releases: 0 is not from 1 to 65536"},
 	{"never reconciled", "[reconcile]\nevery = '0s'\n", "FILE:2:1: reconcile.every: 0s is not above 0"},
+	{"metrics on a name", "[metrics]\nlisten = 'localhost:9713'\n", `FILE:2:1: metrics.listen: "localhost:9713" is no address with a port, like '127.0.0.1:9713' or '[::1]:9713'`},
+	{"metrics without a port", "[metrics]\nlisten = '10.0.0.7'\n", `FILE:2:1: metrics.listen: "10.0.0.7" is no address with a port`},
+	{"metrics on no port", "[metrics]\nlisten = ':https'\n", `FILE:2:1: metrics.listen: ":https" has no port from 0 to 65535`},
 	{"other level", "[log]\nlevel = 'trace'\n", `FILE:2:1: log.level: "trace" is none of: debug, info, warn, error`},
 	{"other format", "[log]\nformat = 'xml'\n", `FILE:2:1: log.format: "xml" is none of: auto, text, json, journal`},
 

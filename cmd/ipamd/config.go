@@ -27,6 +27,7 @@ type Config struct {
 	Watchdog   watchdogConfig   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
 	Owner      ownerConfig      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself says about its sandboxes. Only with\none can a running container be called an orphan."`
 	Reconcile  reconcileConfig  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
+	Metrics    metricsConfig    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
 	Log        logConfig        `toml:"log" comment:"What ipamd writes to its standard error."`
 }
 

@@ -75,7 +75,8 @@ func other() Config {
 		Owner: ownerConfig{Socket: "/srv/o", Timeout: duration{time.Second}, Every: duration{time.Second}, Grace: duration{time.Second}},
 		Reconcile: reconcileConfig{Every: duration{time.Second}, Misses: 4, Age: duration{time.Minute},
 			MaxReleases: 0.5, LeastReleases: 1},
-		Log: logConfig{Level: "debug", Format: "json"},
+		Metrics: metricsConfig{Listen: "[::1]:9713"},
+		Log:     logConfig{Level: "debug", Format: "json"},
 	}
 }
 

@@ -53,6 +53,7 @@ type program struct {
 	reconciler *reconciler.Reconciler
 	server     *server.Server
 	listener   net.Listener
+	scrapes    net.Listener // nil without metrics.listen
 
 	counted atomic.Bool // the first census is done
 	closers []func() error
@@ -67,7 +68,7 @@ func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program
 // a daemon that does not have its book. What this machine lacks for the
 // socket is found before there is a book, and so is a rebuild that was cut.
 func (p *program) open(ctx context.Context) error {
-	return p.inOrder(ctx, p.socketAccess, p.openOwnBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog,
+	return p.inOrder(ctx, p.socketAccess, p.listenForScrapes, p.openOwnBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog,
 		p.openAllocator, p.openReconciler, p.openServer)
 }
 
@@ -307,6 +308,9 @@ func (p *program) run(ctx context.Context) error {
 	}
 	if p.runtime != nil {
 		loops = append(loops, p.runtime.Run)
+	}
+	if p.scrapes != nil {
+		loops = append(loops, p.serveScrapes)
 	}
 	for _, loop := range loops {
 		g.Go(func() error { return loop(running) })

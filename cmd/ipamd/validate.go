@@ -39,6 +39,7 @@ func (c Config) check() error {
 		ps.add("owner.socket", "its answers are about containers, and runtime.kind is none")
 	}
 	c.Reconcile.check(&ps)
+	c.Metrics.check(&ps)
 	ps.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ps.oneOf("log.format", c.Log.Format, "auto", "text", "json", "journal")
 	return ps.err()
