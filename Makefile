@@ -3,13 +3,15 @@
 GO       ?= go
 # Debian keeps what root needs in sbin, which a plain user's PATH lacks.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
-# Static programs. Version and commit are what Go records of the checkout.
-PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/
+# Static programs. Version and commit are what Go records of the checkout, if
+# this is one, and whatever GOFLAGS say of it.
+STAMP    := $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo -buildvcs=true)
+PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 # Tests share two cores at the least; each package that waits, waits for long.
 TEST     := -timeout 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test storm bench lint run clean
+.PHONY: help deps build man install deb demo test storm fuzz bench lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,6 +21,15 @@ deps: ## Install what the demo needs (Debian; as root)
 
 build: ## Build bin/ipamd, bin/ipamctl and bin/sandbox
 	$(PROGRAMS) ./cmd/... ./examples/sandbox
+
+man: build ## Write the manual pages and completions into bin/manual
+	@GO=$(GO) scripts/manual
+
+install: man ## Install everything below DESTDIR and PREFIX (/usr/local)
+	@DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) scripts/install
+
+deb: man ## Build bin/ipamd_VERSION_ARCH.deb, the same bytes each time
+	@GO=$(GO) scripts/deb
 
 demo: deps build ## See it work on real containers, the incident included (as root)
 	@$(PROGRAMS) ./examples/demo
@@ -33,6 +44,9 @@ storm: build ## Three minutes of kill -9, stepped clocks and strangers (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -count=1 -v $(TEST) ./storm -storm.for=3m
+
+fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer)
+	@GO=$(GO) scripts/fuzz $(FUZZ)
 
 bench: build ## Measure ipamd against what this machine can do (as root)
 	$(GO) run ./bench
