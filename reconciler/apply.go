@@ -29,6 +29,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		}
 		err := r.keep(ctx, s)
 		s.end(err)
+		r.beat()
 		if errors.Is(err, netdb.ErrQuarantineFull) {
 			findings = append(findings, Finding{Kind: "quarantine_full", Addr: s.Addr, Mend: "ipamctl quarantine ls",
 				Detail: s.Reason + "; it is not set aside, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
@@ -41,7 +42,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		switch s.Kind {
 		case Clear, Expire, Reap:
 			if s.Result != Kept {
-				g.Go(func() error { s.end(r.let(ctx, s)); return nil })
+				g.Go(func() error { s.end(r.let(ctx, s)); r.beat(); return nil })
 			}
 		}
 	}

@@ -90,9 +90,10 @@ type Reconciler struct {
 	aside map[netip.Addr]bool // quarantined, and whether seen, at the last pass
 	asked netip.Addr          // the last one probed; the next pass goes on behind it
 
-	kick chan struct{} // one slot: look
-	life atomic.Pointer[context.Context]
-	last atomic.Pointer[Report]
+	kick  chan struct{} // one slot: look
+	pulse chan struct{} // no slot: whoever waits in Alive
+	life  atomic.Pointer[context.Context]
+	last  atomic.Pointer[Report]
 }
 
 // New returns a Reconciler, or says what is missing.
@@ -106,7 +107,7 @@ func New(cfg Config) (*Reconciler, error) {
 	case !(cfg.MaxReleases > 0 && cfg.MaxReleases <= 1):
 		return nil, errors.New("reconciler: MaxReleases is no share above 0 and up to 1")
 	}
-	return &Reconciler{Config: cfg, turn: make(chan struct{}, 1), kick: make(chan struct{}, 1)}, nil
+	return &Reconciler{Config: cfg, turn: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(chan struct{})}, nil
 }
 
 // Last returns the report of the last pass that was no preview; nil before

@@ -50,6 +50,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		case <-due.C:
 			r.try(ctx, reading{whole: true, probe: true})
 			due.Reset(every)
+		case r.pulse <- struct{}{}:
 		case <-r.kick:
 			r.try(ctx, reading{})
 		case <-board:

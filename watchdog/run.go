@@ -33,7 +33,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 		if e.news && (next.IsZero() || r.next.Before(next)) {
 			next = r.next
 		}
-		e.sleep(ctx, w.bell, next)
+		e.sleep(ctx, w.bell, w.pulse, next)
 	}
 	return nil
 }
@@ -105,9 +105,10 @@ func (e *ears) hear() {
 	}
 }
 
-// sleep returns when there is something to do: news, a bell, or the time next
+// sleep returns when there is something to do: news, a bell, somebody who asks
+// whether it lives, or the time next
 // (zero: none). While news waits for its turn it is no reason to wake.
-func (e *ears) sleep(ctx context.Context, bell <-chan struct{}, next time.Time) {
+func (e *ears) sleep(ctx context.Context, bell <-chan struct{}, pulse chan<- struct{}, next time.Time) {
 	var timer <-chan time.Time
 	if !next.IsZero() {
 		t := time.NewTimer(time.Until(next))
@@ -121,6 +122,7 @@ func (e *ears) sleep(ctx context.Context, bell <-chan struct{}, next time.Time) 
 	select {
 	case <-ctx.Done():
 	case <-bell:
+	case pulse <- struct{}{}:
 	case <-timer:
 	case <-open[earBook]:
 	case <-open[earBoard]:

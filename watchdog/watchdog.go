@@ -62,6 +62,8 @@ type Config struct {
 type Watchdog struct {
 	cfg  Config
 	bell chan struct{} // one slot: Run shall look at what is due
+	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.
+	pulse chan struct{}
 
 	mu      sync.Mutex
 	running bool
@@ -82,7 +84,7 @@ func New(cfg Config) (*Watchdog, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), tracks: make(map[string]*track), ended: make(chan struct{})}, nil
+	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), pulse: make(chan struct{}), tracks: make(map[string]*track), ended: make(chan struct{})}, nil
 }
 
 func (c *Config) check() error {

@@ -50,7 +50,7 @@ func (c *command) runDev(ctx context.Context) error {
   its runtime:    %s
   stop it:        Ctrl-C
 `, cfg.Socket.Path, os.Getpid(), cfg.Book.Path, cfg.Runtime.Kind)
-	return serve(ctx, cfg, newLogger(cfg.Log, c.err, os.Getenv))
+	return serve(ctx, newProgram(cfg, newLogger(cfg.Log.Format, level(cfg.Log.Level), c.err, os.Getenv), thisBuild()))
 }
 
 // untouched reports when this is not a new network namespace, where nothing is

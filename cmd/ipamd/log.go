@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newLogger makes the daemon's logger. cfg was checked; getenv is asked for
+// newLogger makes the daemon's logger, which tells what is as grave as least
+// says then. The format was checked; getenv is asked for
 // JOURNAL_STREAM and NO_COLOR (https://no-color.org).
-func newLogger(cfg logConfig, w *os.File, getenv func(string) string) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: level(cfg.Level), ReplaceAttr: spelled}
-	switch format := cfg.Format; {
+func newLogger(format string, least slog.Leveler, w *os.File, getenv func(string) string) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: least, ReplaceAttr: spelled}
+	switch {
 	case format == "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case format == "journal", format == "auto" && isJournal(w, getenv("JOURNAL_STREAM")):

@@ -19,7 +19,7 @@ import (
 // lines logs one record a level and returns what came out of w's other end.
 func lines(t *testing.T, cfg logConfig, r, w *os.File, env map[string]string) []string {
 	t.Helper()
-	log := newLogger(cfg, w, func(key string) string { return env[key] })
+	log := newLogger(cfg.Format, level(cfg.Level), w, func(key string) string { return env[key] })
 	log.With("lease", "l1").WithGroup("peer").Error("release failed", "uid", 7)
 	log.Warn("odd name", "sandbox", "a\nb\x1b[31m")
 	log.Info("ready")

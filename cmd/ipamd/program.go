@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -55,8 +57,12 @@ type program struct {
 	listener   net.Listener
 	scrapes    net.Listener // nil without metrics.listen
 
-	counted atomic.Bool // the first census is done
-	closers []func() error
+	given  []*os.File // by systemd: the socket, or nothing
+	reload *reload    // nil when the configuration stays as it is
+
+	counted  atomic.Bool // the first census is done
+	stopping atomic.Bool // systemd was told
+	closers  []func() error
 }
 
 func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
@@ -263,7 +269,7 @@ func (p *program) openServer(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.listener, err = server.Listen(c.Path, p.socketMode, p.socketGID); err != nil {
+	if p.listener, err = p.listen(); err != nil {
 		return err
 	}
 	p.onClose(func() error {
@@ -286,6 +292,12 @@ func (p *program) run(ctx context.Context) error {
 	defer cut()
 	context.AfterFunc(running, cut)
 	g.Go(func() error {
+		<-serving.Done()
+		p.stopping.Store(true)
+		p.notify(daemon.SdNotifyStopping, "STATUS=finishing what is under way")
+		return nil
+	})
+	g.Go(func() error {
 		defer stop()
 		return p.server.Serve(serving, p.listener)
 	})
@@ -296,9 +308,12 @@ func (p *program) run(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil
 			}
-			later := []func(context.Context) error{p.allocator.Run, p.watchdog.Run}
+			later := []func(context.Context) error{p.allocator.Run, p.watchdog.Run, p.supervised}
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)
+			}
+			if p.reload != nil {
+				later = append(later, p.reloads)
 			}
 			for _, loop := range later {
 				g.Go(func() error { return loop(ctx) })

@@ -53,7 +53,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 				return err
 			}
 			cfg.Log.Level = "warn" // the report tells the rest
-			r := rebuild{cfg: cfg, log: newLogger(cfg.Log, c.err, os.Getenv), preview: preview, force: force}
+			r := rebuild{cfg: cfg, log: newLogger(cfg.Log.Format, level(cfg.Log.Level), c.err, os.Getenv), preview: preview, force: force}
 			report, err := r.run(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("rebuild %s: %w", cfg.Book.Path, err)

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +21,10 @@ once. The bridge, the book and the sandboxes stay as they are.
 
 With --dev it is a daemon to try things with: it moves itself into a network
 namespace of its own, where it makes its own bridge, so the host's network stays
-untouched; book and socket are in ./run.`,
+untouched; book and socket are in ./run.
+
+SIGHUP makes it read its configuration again: log.level is taken over, and
+anything else waits for a restart.`,
 		Example: `  ipamd run
   ipamd run --config ./ipamd.toml
   ipamd run --dev`,
@@ -36,12 +42,23 @@ untouched; book and socket are in ./run.`,
 			if err != nil {
 				return err
 			}
-			log := newLogger(cfg.Log, c.err, os.Getenv)
+			least := new(slog.LevelVar)
+			least.Set(level(cfg.Log.Level))
+			log := newLogger(cfg.Log.Format, least, c.err, os.Getenv)
 			if path == "" {
 				path = "defaults"
 			}
 			log.Info("starting", "version", thisBuild().Version, "config", path, "book", cfg.Book.Path, "bridge", cfg.Bridge.Name)
-			return serve(cmd.Context(), cfg, log)
+			asked := make(chan os.Signal, 1) // one that waits is as good as several
+			signal.Notify(asked, syscall.SIGHUP)
+			defer signal.Stop(asked)
+			p := newProgram(cfg, log, thisBuild())
+			p.given = activation.Files(true)
+			p.reload = &reload{asked: asked, level: least, read: func() (Config, error) {
+				cfg, _, err := c.load(cmd)
+				return cfg, err
+			}}
+			return serve(cmd.Context(), p)
 		},
 	}
 	c.runFlags(cmd)
@@ -57,16 +74,15 @@ func (c *command) runFlags(cmd *cobra.Command) {
 }
 
 // serve is the daemon's life. Its errors end here, in the log.
-func serve(ctx context.Context, cfg Config, log *slog.Logger) error {
-	p := newProgram(cfg, log, thisBuild())
+func serve(ctx context.Context, p *program) error {
 	if err := p.open(ctx); err != nil {
-		log.Error("cannot start", "err", err)
+		p.log.Error("cannot start", "err", err)
 		return exitCode(exitError)
 	}
 	if err := errors.Join(p.run(ctx), p.close()); err != nil {
-		log.Error("stopped", "err", err)
+		p.log.Error("stopped", "err", err)
 		return exitCode(exitError)
 	}
-	log.Info("stopped")
+	p.log.Info("stopped")
 	return nil
 }

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// A reload is how a running daemon comes to another configuration.
+type reload struct {
+	asked <-chan os.Signal
+	read  func() (Config, error)
+	level *slog.LevelVar // of the log, which changes at once
+}
+
+// reloads reads the configuration again whenever it is asked to, until ctx
+// ends. log.level is taken over. Everything else needs a restart and stays as
+// it was, and so does all of it when the file is wrong: half a reload leaves a
+// daemon that no file describes.
+func (p *program) reloads(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.reload.asked:
+		}
+		p.notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+		p.reloadOnce()
+		p.notify(daemon.SdNotifyReady)
+	}
+}
+
+func (p *program) reloadOnce() {
+	cfg, err := p.reload.read()
+	if err != nil {
+		p.log.Error("the configuration is not reloaded; the old one stays", "err", err)
+		return
+	}
+	changed := differences("", reflect.ValueOf(p.cfg), reflect.ValueOf(cfg))
+	if later := slices.DeleteFunc(changed, func(key string) bool { return key == "log.level" }); len(later) > 0 {
+		p.log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
+			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
+		return
+	}
+	p.cfg.Log.Level = cfg.Log.Level
+	p.reload.level.Set(level(cfg.Log.Level))
+	p.log.Info("configuration reloaded", "level", cfg.Log.Level)
+}
+
+// differences names the options, as a file does, that two values do not share.
+func differences(key string, was, is reflect.Value) []string {
+	if was.Kind() != reflect.Struct || was.Type() == reflect.TypeFor[duration]() {
+		if reflect.DeepEqual(was.Interface(), is.Interface()) || was.Kind() == reflect.Slice && was.Len()+is.Len() == 0 {
+			return nil
+		}
+		return []string{strings.TrimPrefix(key, ".")}
+	}
+	var out []string
+	for i := range was.NumField() {
+		name, _, _ := strings.Cut(was.Type().Field(i).Tag.Get("toml"), ",")
+		out = append(out, differences(fmt.Sprint(key, ".", name), was.Field(i), is.Field(i))...)
+	}
+	return out
+}
