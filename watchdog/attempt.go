@@ -15,6 +15,7 @@ type attempt struct {
 	lease  *netdb.Lease
 	others []Container // that belong to it, or did, beside the recorded ones
 	heirs  heirs
+	given  map[Container]bool // of the recorded ones, those that are a successor's
 	facts  facts
 	asked  bool // by news
 	slow   bool // takes one of the few places for those that were slow before
@@ -74,7 +75,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		at, asked := t.due(t.lifted(view{
 			heard: h,
-			there: r.roll.there,
+			there: func(c Container) bool { return r.roll.there(c) && !r.inherits(t.lease, c) },
 			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
 		if !at.After(now) {
@@ -98,7 +99,8 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		t.busy, t.began = true, h
 		h := r.kinship().heirs(t.lease)
-		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, h, true), heirs: h, asked: t.asked, slow: t.slow}
+		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, h, true), heirs: h, given: r.roll.inherited(t.lease, h),
+			asked: t.asked, slow: t.slow}
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
@@ -108,7 +110,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	a.facts = w.look(own, a.lease, a.others, a.heirs)
+	a.facts = w.look(own, a.lease, a.others, a.given, a.heirs)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != netdb.Releasing {
 		found = w.askOwner(own, a.lease.Sandbox)

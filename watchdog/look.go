@@ -16,13 +16,13 @@ func (c Container) compare(o Container) int {
 
 // look asks the runtime, by id, about the containers that a lease records and
 // about others that were once seen to belong to it, and the kernel about its
-// ports.
-func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, h heirs) facts {
-	f := facts{runtime: w.cfg.Runtime != nil}
+// ports. It does not ask about those that a successor has inherited.
+func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, inherited map[Container]bool, h heirs) facts {
+	f := facts{runtime: w.cfg.Runtime != nil, inherited: inherited}
 	if f.runtime {
 		f.looks = make(map[Container]answer)
 		for _, c := range append(recorded(l), others...) {
-			if _, asked := f.looks[c]; !asked {
+			if _, asked := f.looks[c]; !asked && !inherited[c] {
 				f.looks[c] = w.lookAt(ctx, c)
 			}
 			if f.looks[c].Found && f.seen == nil {

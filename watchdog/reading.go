@@ -12,7 +12,7 @@ import (
 type reading struct {
 	rows []*netdb.Lease
 	rev  int64
-	kin  *kin  // of rows; nil until it is needed
+	kin  kin   // of rows; nil until it is needed
 	roll *roll // of the board, with those who left it in this daemon's life
 	next time.Time
 }
@@ -54,11 +54,16 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 }
 
 // kinship returns who shares names with whom, of the rows as they were read.
-func (r *reading) kinship() *kin {
+func (r *reading) kinship() kin {
 	if r.kin == nil {
 		r.kin = newKin(r.rows)
 	}
 	return r.kin
+}
+
+// inherits reports that a container which is there is a successor's of l.
+func (r *reading) inherits(l *netdb.Lease, c Container) bool {
+	return r.kinship().heirs(l).claims(r.roll.members[c].Workload, l)
 }
 
 // recordedIn tells which containers any lease records.

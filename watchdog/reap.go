@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -52,7 +53,8 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	defer cancel()
 	rows, _ := w.cfg.Book.Leases()
 	h := newKin(rows).heirs(l)
-	f := w.look(ctx, l, nil, h)
+	given := newRoll(onBoard(w.cfg.Board.By(census.Runtime))).inherited(l, h)
+	f := w.look(ctx, l, nil, given, h)
 	found := obstacles(l, f, false)
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)

@@ -105,7 +105,7 @@ func (r *roll) left(c Container, rev int64) bool {
 func (r *roll) of(l *netdb.Lease, h heirs, past bool) []Container {
 	var out []Container
 	add := func(m *member) {
-		if m != nil && (past || m.seen == r.calls) && !slices.Contains(out, m.Container) {
+		if m != nil && (past || m.seen == r.calls) && !h.claims(m.Workload, l) && !slices.Contains(out, m.Container) {
 			out = append(out, m.Container)
 		}
 	}
@@ -117,9 +117,22 @@ func (r *roll) of(l *netdb.Lease, h heirs, past bool) []Container {
 	}
 	for _, name := range []string{l.Sandbox, l.UID} {
 		for _, m := range r.bySandbox[name] {
-			if !h.claims(m.Workload) {
-				add(m)
+			add(m)
+		}
+	}
+	return out
+}
+
+// inherited returns those of the containers that a lease records which are
+// there, and are a successor's.
+func (r *roll) inherited(l *netdb.Lease, h heirs) map[Container]bool {
+	var out map[Container]bool
+	for _, c := range recorded(l) {
+		if r.there(c) && h.claims(r.members[c].Workload, l) {
+			if out == nil {
+				out = make(map[Container]bool)
 			}
+			out[c] = true
 		}
 	}
 	return out
@@ -142,7 +155,7 @@ func (r *roll) labelled(id string) []Container {
 // count, though one of its name was there for an earlier lease, or before the
 // sandbox was resumed. A paused lease is never forsaken: a hibernated sandbox
 // has no container.
-func (r *roll) forsaken(l *netdb.Lease, kin func() *kin) bool {
+func (r *roll) forsaken(l *netdb.Lease, kin func() kin) bool {
 	if l.State != netdb.Bound || len(l.Containers) == 0 {
 		return false
 	}

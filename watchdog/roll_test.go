@@ -14,7 +14,7 @@ import (
 // born makes a lease of one boot, so many seconds after it.
 func born(id, sandbox string, at int, change ...func(*netdb.Lease)) *netdb.Lease {
 	l := &netdb.Lease{ID: id, Rev: 7, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
-		Created: netdb.Stamp{BootID: "one", Boottime: time.Duration(at) * time.Second}}
+		Created: netdb.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
 	for _, c := range change {
 		c(l)
 	}
@@ -53,17 +53,23 @@ func TestBelongs(t *testing.T) {
 		there  []Workload
 		want   string
 	}{
-		"recorded, whatever its labels":                    {nil, []Workload{work("c1", "", "")}, "c1"},
-		"by its lease label":                               {nil, []Workload{work("c2", "", "L")}, "c2"},
-		"by the sandbox's name":                            {nil, []Workload{work("c2", "a", "")}, "c2"},
-		"by the incarnation":                               {nil, []Workload{work("c2", "a1", "")}, "c2"},
-		"told twice":                                       {nil, []Workload{work("c1", "a", "L"), work("c1", "a", "L")}, "c1"},
-		"another sandbox's":                                {nil, []Workload{work("c2", "b", "X"), work("c3", "", "")}, ""},
-		"the same name in another namespace":               {nil, []Workload{{Container: Container{"other", "c1"}}}, ""},
-		"the next incarnation's by its lease label":        {[]*netdb.Lease{next()}, []Workload{work("c2", "a", "M")}, ""},
-		"the next incarnation's by its record":             {[]*netdb.Lease{next(records("c2"))}, []Workload{work("c2", "a", "")}, ""},
-		"nobody knows which incarnation's":                 {[]*netdb.Lease{next()}, []Workload{work("c2", "a", "")}, "c2"},
-		"recorded in both stays its own":                   {[]*netdb.Lease{next(records("c1"))}, []Workload{work("c1", "a", "M")}, "c1"},
+		"recorded, whatever its labels":             {nil, []Workload{work("c1", "", "")}, "c1"},
+		"by its lease label":                        {nil, []Workload{work("c2", "", "L")}, "c2"},
+		"by the sandbox's name":                     {nil, []Workload{work("c2", "a", "")}, "c2"},
+		"by the incarnation":                        {nil, []Workload{work("c2", "a1", "")}, "c2"},
+		"told twice":                                {nil, []Workload{work("c1", "a", "L"), work("c1", "a", "L")}, "c1"},
+		"another sandbox's":                         {nil, []Workload{work("c2", "b", "X"), work("c3", "", "")}, ""},
+		"the same name in another namespace":        {nil, []Workload{{Container: Container{"other", "c1"}}}, ""},
+		"the next incarnation's by its lease label": {[]*netdb.Lease{next()}, []Workload{work("c2", "a", "M")}, ""},
+		"the next incarnation's by its record":      {[]*netdb.Lease{next(records("c2"))}, []Workload{work("c2", "a", "")}, ""},
+		"nobody knows which incarnation's":          {[]*netdb.Lease{next()}, []Workload{work("c2", "a", "")}, "c2"},
+		"recorded in both is the next one's":        {[]*netdb.Lease{next(records("c1"))}, []Workload{work("c1", "a", "")}, ""},
+		"and so is what carries the next one's id":  {[]*netdb.Lease{next()}, []Workload{work("c1", "a", "M")}, ""},
+		"what carries its own id stays its own":     {[]*netdb.Lease{next(records("c1"))}, []Workload{work("c1", "a", "L")}, "c1"},
+		"what was there before the next one, and is recorded in both": {[]*netdb.Lease{next(records("c1"))},
+			[]Workload{{Container: c1, Sandbox: "a", Created: time.Unix(5, 0)}}, "c1"},
+		"what came after it, and is recorded in both": {[]*netdb.Lease{next(records("c1"))},
+			[]Workload{{Container: c1, Sandbox: "a", Created: time.Unix(10, 0)}}, ""},
 		"a lease of before is no successor":                {[]*netdb.Lease{born("M", "a", 0, records("c2"))}, []Workload{work("c2", "a", "M")}, "c2"},
 		"one of the same moment is none":                   {[]*netdb.Lease{born("M", "a", 1, records("c2"))}, []Workload{work("c2", "a", "M")}, "c2"},
 		"one that was let go is none":                      {[]*netdb.Lease{next(func(l *netdb.Lease) { l.State = netdb.Releasing })}, []Workload{work("c2", "a", "M")}, "c2"},
@@ -77,24 +83,28 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// A name that is used again is the younger one's.
+// A name that is used again is its successor's, and nobody else's.
 func TestHeirsOfPlumbing(t *testing.T) {
 	plug := func(host, netns string) func(*netdb.Lease) {
 		return func(l *netdb.Lease) { l.HostInterface, l.Netns = host, netns }
 	}
-	old := born("L", "a", 5, plug("veth1", "/run/netns/a"))
+	both := plug("veth1", "/run/netns/a")
+	old := born("L", "a", 5, both)
 	for name, tt := range map[string]struct {
 		other       *netdb.Lease
 		host, netns bool
 	}{
-		"nobody else":                {born("M", "b", 9), false, false},
-		"a younger one has the port": {born("M", "b", 9, plug("veth1", "")), true, false},
-		"and the namespace":          {born("M", "b", 9, plug("veth1", "/run/netns/a")), true, true},
-		"an older one has it":        {born("M", "b", 1, plug("veth1", "/run/netns/a")), false, false},
-		"after a reboot": {born("M", "b", 1, plug("veth1", ""), func(l *netdb.Lease) {
-			l.Created.BootID, l.Created.Wall = "two", time.Unix(1, 0)
+		"a successor without plumbing": {born("M", "a", 9), false, false},
+		"one that has the port":        {born("M", "a", 9, plug("veth1", "")), true, false},
+		"and the namespace":            {born("M", "a", 9, both), true, true},
+		"an older one has it":          {born("M", "a", 1, both), false, false},
+		"after a reboot": {born("M", "a", 1, plug("veth1", ""), func(l *netdb.Lease) {
+			l.Created.BootID, l.Created.Wall = "two", time.Unix(6, 0)
 		}), true, false},
-		"a younger one that was let go": {born("M", "b", 9, plug("veth1", "/run/netns/a"), func(l *netdb.Lease) { l.State = netdb.Releasing }), false, false},
+		"a younger one that was let go":     {born("M", "a", 9, both, func(l *netdb.Lease) { l.State = netdb.Releasing }), false, false},
+		"another sandbox's":                 {born("M", "b", 9, both), false, false},
+		"the sandbox's other interface's":   {born("M", "a", 9, both, func(l *netdb.Lease) { l.Interface = "eth1" }), false, false},
+		"its lease of another pool, family": {born("M", "a", 9, both, func(l *netdb.Lease) { l.PoolUID = "q" }), false, false},
 	} {
 		h := newKin([]*netdb.Lease{old, tt.other}).heirs(old)
 		if h.host != tt.host || h.netns != tt.netns {
@@ -102,7 +112,7 @@ func TestHeirsOfPlumbing(t *testing.T) {
 		}
 	}
 	bare := born("L", "a", 1)
-	if h := newKin([]*netdb.Lease{bare, born("M", "b", 9)}).heirs(bare); h.host || h.netns {
+	if h := newKin([]*netdb.Lease{bare, born("M", "a", 9)}).heirs(bare); h.host || h.netns {
 		t.Error("nothing recorded is nobody's")
 	}
 }
@@ -131,7 +141,7 @@ func TestForsaken(t *testing.T) {
 		r := newRoll(nil)
 		r.call(tt.was, tt.seenAt)
 		r.call(tt.there, 9)
-		if got := r.forsaken(tt.lease, func() *kin { return newKin(append(tt.others, tt.lease)) }); got != tt.want {
+		if got := r.forsaken(tt.lease, func() kin { return newKin(append(tt.others, tt.lease)) }); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

@@ -1,0 +1,97 @@
+package watchdog_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// reserved makes a lease in any pool, of any incarnation, on any interface.
+func (s *scene) reserved(pool *netdb.Pool, sandbox, uid, iface string) *netdb.Lease {
+	s.Helper()
+	c, err := s.book.Pick(pool.UID, netdbtest.Policy)
+	s.check(err)
+	defer s.book.Drop(c)
+	ls, err := s.book.Reserve(ctx, netdbtest.Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+		Candidate: c, Sandbox: sandbox, UID: uid, Interface: iface, Attempt: 1, BindWithin: 10 * time.Minute})
+	s.check(err)
+	return ls[0]
+}
+
+// leased makes a bound one.
+func (s *scene) leased(pool *netdb.Pool, name, uid, iface string, n netdb.Binding) *sandbox {
+	s.Helper()
+	l, err := s.book.Bind(ctx, client, s.reserved(pool, name, uid, iface).ID, n)
+	s.check(err)
+	return &sandbox{name: name, lease: l}
+}
+
+// A port that a lease records keeps its address for as long as it is a port,
+// whoever else records it later: another sandbox, or the same one for another
+// interface or another family. Only a successor, which has the name again,
+// takes it over.
+func TestARecordedPortKeepsTheAddressWhoeverElseHasIt(t *testing.T) {
+	d := ctrdtest.Start(t, ctrdtest.V2)
+	s := newScene(t, d)
+	four, six := s.book.Pools()[0], netdbtest.Pool(t, s.book, "six", "fd00:8::/64")
+	for name, tt := range map[string]struct {
+		of                  string
+		pool                *netdb.Pool
+		sandbox, uid, iface string
+		inherits            bool
+	}{
+		"another sandbox":     {"a1", four, "other", "other", "eth0", false},
+		"its other interface": {"a2", four, "a2", "a2", "eth1", false},
+		"its other family":    {"a3", six, "a3", "a3", "eth0", false},
+		"a successor":         {"a4", four, "a4", "next", "eth0", true},
+	} {
+		p := s.ns.Port("rt0")
+		n := netdb.Binding{HostInterface: p.HostName, Netns: p.NS.Path()}
+		a := s.leased(four, tt.of, tt.of, "eth0", n)
+		b := s.leased(tt.pool, tt.sandbox, tt.uid, tt.iface, n)
+		s.release(a)
+		if tt.inherits {
+			s.cools(a)
+			continue
+		}
+		if got := s.blocked(a, "port"); !strings.HasPrefix(got, p.HostName+" is a port") {
+			t.Errorf("%s: kept because %q", name, got)
+		}
+		if l := s.now(b); l.State != netdb.Bound {
+			t.Errorf("%s: it is %s", name, l.State)
+		}
+		p.Close()
+		s.cools(a)
+	}
+}
+
+// A container's id is used again for each incarnation of a sandbox: the old
+// leases cool, though they record the id of one that lives.
+func TestAContainerIDIsUsedAgain(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		var old []*sandbox
+		b := s.running("job", "job")
+		for i := range 4 {
+			s.release(b)
+			s.d.Delete(t, space, "job")
+			next := &sandbox{name: "job", lease: s.reserved(s.book.Pools()[0], "job", fmt.Sprint("job-", i), "eth0")}
+			s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: "job", Labels: s.labels(next)})
+			s.bind(next, "job")
+			old, b = append(old, b), next
+		}
+		for _, o := range old {
+			s.cools(o)
+		}
+		if l := s.now(b); l.State != netdb.Bound {
+			t.Errorf("the last one is %s", l.State)
+		}
+		s.release(b)
+		s.blocked(b, "container")
+	})
+}
