@@ -12,6 +12,7 @@ CREATE TABLE book (
     runner_uid   TEXT    NOT NULL,
     machine_id   TEXT    NOT NULL,
     boot_id      TEXT    NOT NULL,
+    runtime_id   TEXT    NOT NULL, -- of the container runtime that the leases' containers are in; '' before the first
     created_wall INTEGER NOT NULL
 ) STRICT;
 

@@ -136,6 +136,9 @@ func (c *checker) memory(fresh *index) {
 	if mem.rev != fresh.rev {
 		c.broken(MemoryEqualsTable, "revision %d in memory, %d in the table", mem.rev, fresh.rev)
 	}
+	if mem.runtime != fresh.runtime {
+		c.broken(MemoryEqualsTable, "runtime %q in memory, %q in the table", mem.runtime, fresh.runtime)
+	}
 	if !reflect.DeepEqual(mem.tombs, fresh.tombs) && !c.sameTombs(mem, fresh) {
 		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombs, fresh.tombs)
 	}

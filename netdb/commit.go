@@ -241,6 +241,10 @@ func (b *Book) store(s step) error {
 		_, err = b.sql.upsertTomb.Exec(s.tomb, s.stone.attempt,
 			s.stone.at.Wall.UnixNano(), int64(s.stone.at.Boottime), s.stone.at.BootID)
 		return b.classify("store tombstone", err)
+	case s.runtime != "":
+		if _, err = b.sql.noteRuntime.Exec(s.runtime); err != nil {
+			return b.classify("note runtime "+s.runtime, err)
+		}
 	case s.old == nil:
 		res, err = b.sql.insertLease.Exec(s.now.row()...)
 	case s.now == nil:
@@ -252,7 +256,10 @@ func (b *Book) store(s step) error {
 		return b.classify("store "+s.change.Addr.String(), err)
 	}
 	subject := "pool"
-	if s.pool == nil {
+	switch {
+	case s.runtime != "":
+		subject = "book"
+	case s.pool == nil:
 		subject = "lease"
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
 			return fmt.Errorf("store %s: %w: the row is not as it was read", s.change.Addr, ErrStale)
@@ -272,6 +279,8 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 			b.idx.replacePool(s.pool)
 		case s.tomb != "":
 			b.idx.tombs[s.tomb] = s.stone
+		case s.runtime != "":
+			b.idx.runtime = s.runtime
 		default:
 			b.idx.apply(s.old, s.now)
 		}

@@ -40,7 +40,7 @@ func (b *Book) identify(ctx context.Context) error {
 		if runner == "" {
 			runner = uuid.NewString()
 		}
-		if _, err := b.conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, ?)`,
+		if _, err := b.conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, '', ?)`,
 			uuid.NewString(), runner, b.opts.MachineID, now.BootID, now.Wall.UnixNano()); err != nil {
 			return b.classify("write the identity", err)
 		}

@@ -21,6 +21,8 @@ type index struct {
 	byUID  map[string][]*Lease // open leases of a sandbox uid: one an interface
 	tombs  map[string]tombstone
 	broken []Unreadable
+
+	runtime string // the container runtime that the book knows
 }
 
 // poolIndex is one pool's share of the index.

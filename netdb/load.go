@@ -16,7 +16,7 @@ type statements struct {
 	begin, commit, rollback                                     *sql.Stmt
 	insertLease, updateLease, deleteLease                       *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs *sql.Stmt
-	touch                                                       *sql.Stmt
+	noteRuntime, touch                                          *sql.Stmt
 }
 
 func (b *Book) prepare(ctx context.Context) error {
@@ -34,9 +34,10 @@ func (b *Book) prepare(ctx context.Context) error {
 		&b.sql.upsertPool:   upsertPool,
 		&b.sql.upsertTomb: `INSERT INTO tombstones VALUES (?1, ?2, ?3, ?4, ?5)
 			ON CONFLICT (uid) DO UPDATE SET (attempt, wall, boottime, boot_id) = (?2, ?3, ?4, ?5)`,
-		&b.sql.pruneRows:  `DELETE FROM changes WHERE rev <= ?1`,
-		&b.sql.pruneTombs: `DELETE FROM tombstones WHERE uid = ?1`,
-		&b.sql.touch:      `UPDATE book SET boot_id = boot_id`,
+		&b.sql.pruneRows:   `DELETE FROM changes WHERE rev <= ?1`,
+		&b.sql.pruneTombs:  `DELETE FROM tombstones WHERE uid = ?1`,
+		&b.sql.noteRuntime: `UPDATE book SET runtime_id = ?1`,
+		&b.sql.touch:       `UPDATE book SET boot_id = boot_id`,
 	} {
 		prepared, err := b.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -50,7 +51,7 @@ func (b *Book) prepare(ctx context.Context) error {
 func (s *statements) close() error {
 	var errs []error
 	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.deleteLease,
-		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.touch} {
+		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}
@@ -97,6 +98,9 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	// The sequence, not max(rev): the newest change may have been pruned.
 	if err := q.QueryRowContext(ctx, `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'changes'), 0)`).
 		Scan(&x.rev); err != nil {
+		return nil, err
+	}
+	if err := q.QueryRowContext(ctx, `SELECT runtime_id FROM book`).Scan(&x.runtime); err != nil {
 		return nil, err
 	}
 	if err := each(ctx, q, `SELECT `+poolColumns+` FROM pools ORDER BY uid`, func(s scanner) error {

@@ -23,7 +23,7 @@ func inState(t *testing.T, b *netdb.Book, s netdb.State) *netdb.Lease {
 		return next
 	}
 	if s != netdb.Reserved {
-		l = step(b.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth1"}))
+		l = step(b.Bind(ctx, client, l.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}, HostInterface: "veth1"}))
 	}
 	if s == netdb.Paused {
 		return step(b.Pause(ctx, client, l.ID))

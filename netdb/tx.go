@@ -28,6 +28,8 @@ type overlay struct {
 	count  map[string]map[State]int // by pool uid: difference to the index
 	steps  []step
 	rev    int64 // of the last staged change
+
+	runtime string // noted; "" is none
 }
 
 // A step is one staged change: the row before and after it, and its record.
@@ -37,6 +39,7 @@ type step struct {
 	pool     *Pool  // a pool made or changed
 	tomb     string // a tombstone set for this uid
 	stone    tombstone
+	runtime  string // the runtime that was noted
 }
 
 func newOverlay(rev int64) *overlay {
@@ -62,6 +65,9 @@ func (o *overlay) stage(s step) {
 	o.steps = append(o.steps, s)
 	if s.tomb != "" {
 		o.tombs[s.tomb] = s.stone
+	}
+	if s.runtime != "" {
+		o.runtime = s.runtime
 	}
 	if old := s.old; old != nil {
 		o.leases[old.Addr] = nil

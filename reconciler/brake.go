@@ -18,8 +18,10 @@ import (
 // and a registry that is down for an hour makes hundreds of them; but a pass in
 // doubt about its eyes lets none of them go.
 //
-// Confirm lifts both. Nothing lifts the third brake, a witness that cannot
-// answer: such a pass plans no release in the first place.
+// Confirm lifts both. The third brake is another runtime than the one that the
+// containers are in, whose every answer is that they are not there: it holds
+// all, until Confirm has made it the book's. Nothing lifts the fourth, a witness
+// that cannot answer: such a pass plans no release in the first place.
 func (v *view) brake(d *decision, confirm bool) {
 	open, bound, unproven, expired := 0, 0, 0, 0
 	for _, l := range v.book {
@@ -29,6 +31,9 @@ func (v *view) brake(d *decision, confirm bool) {
 		if l.State == netdb.Bound && !v.gone[l.ID] {
 			bound++
 		}
+	}
+	if v.changed != nil {
+		v.gone = nil // said by the other one
 	}
 	for _, s := range d.steps {
 		switch {
@@ -40,6 +45,8 @@ func (v *view) brake(d *decision, confirm bool) {
 	}
 	most := max(v.leastReleases, int(v.maxReleases*float64(open)))
 	switch {
+	case v.changed != nil && unproven+expired > 0:
+		d.held = &Held{Releases: unproven + expired, Reason: v.changed.Error()}
 	case confirm:
 	case v.runtime && v.roster.containers == 0 && bound > 0 && unproven+expired > 0:
 		d.held = &Held{Releases: unproven + expired, Most: most, Reason: fmt.Sprintf(

@@ -13,25 +13,32 @@ import (
 
 // A World is all that Diagnose looks at.
 type World struct {
-	Leases     []*netdb.Lease // in the order of the addresses, read before the census
-	Usage      []netdb.Usage
-	Unreadable []netdb.Unreadable
-	ReadOnly   error // the book cannot be written
-	Unready    error // the bridge is not ready
-	Identity   error // the book belongs to another runner
-	Census     census.Census
-	Runtime    bool // a runtime witness is expected
-	Place      func(netip.Addr) netdb.Place
-	Strangers  func(*netdb.Lease, []census.Sighting) []census.Sighting
-	Blockers   func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
-	Orphans    []Orphan
-	Held       *Held         // of the last pass
-	HeldSince  time.Time     // zero when unknown
-	ClockStep  time.Duration // how far the wall clock moved against the boot's clock since the start
+	Leases       []*netdb.Lease // in the order of the addresses, read before the census
+	Usage        []netdb.Usage
+	Unreadable   []netdb.Unreadable
+	ReadOnly     error // the book cannot be written
+	Unready      error // the bridge is not ready
+	Identity     error // the book belongs to another runner
+	Census       census.Census
+	Runtime      bool          // a runtime witness is expected
+	OtherRuntime *OtherRuntime // it answers, and the containers are not in it; nil: none does
+	Place        func(netip.Addr) netdb.Place
+	Strangers    func(*netdb.Lease, []census.Sighting) []census.Sighting
+	Blockers     func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
+	Orphans      []Orphan
+	Held         *Held         // of the last pass
+	HeldSince    time.Time     // zero when unknown
+	ClockStep    time.Duration // how far the wall clock moved against the boot's clock since the start
 
 	QuarantineShare float64
 	ReleasingMax    time.Duration
 	Now             netdb.Stamp
+}
+
+// An OtherRuntime answers in place of the one that the containers are in.
+type OtherRuntime struct {
+	Known, Met string // ids
+	Since      time.Time
 }
 
 // An Orphan is a sandbox that runs although its owner says that it is gone.
@@ -115,6 +122,11 @@ func (w World) machine() []Finding {
 	for _, s := range w.Census.Silent {
 		add(Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason),
 			Since: s.Since, Mend: "ipamctl status"})
+	}
+	if o := w.OtherRuntime; o != nil {
+		add(Finding{Kind: "runtime_changed", Since: o.Since,
+			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is let go on its word", o.Met, o.Known),
+			Mend:   "see to runtime.address and to containerd's root; if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range w.Unreadable {
 		add(Finding{Kind: "unreadable_row", Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})

@@ -66,6 +66,8 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"an orphan": {nil, func(w *World) {
 			w.Orphans = []Orphan{{Sandbox: "A", Detail: "containers default/c1", Since: boot.Wall}}
 		}, []string{"orphan"}, `sandbox "A" runs, and its owner says that it is gone: containers default/c1`, "remove_orphans"},
+		"another runtime": {nil, func(w *World) { w.OtherRuntime = &OtherRuntime{Known: "one", Met: "two", Since: boot.Wall} }, []string{"runtime_changed"},
+			"containerd two answers, but the containers of the book are in containerd one", "ipamctl reconcile --confirm"},
 		"releases are held":        {nil, func(w *World) { w.Held = &Held{Reason: "6 of 7 open leases"}; w.HeldSince = boot.Wall }, []string{"reap_held"}, "6 of 7", "ipamctl reconcile --confirm"},
 		"the clock was moved":      {nil, func(w *World) { w.ClockStep = -90 * time.Minute }, []string{"clock_stepped"}, "-1h30m0s", "ipamctl history"},
 		"the clock was trimmed":    {nil, func(w *World) { w.ClockStep = time.Second }, nil, "", ""},

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -185,9 +186,10 @@ func overdue(addr string) line { return missed(addr, 2, 15*time.Minute) }
 // lookedUp says that every container of a lease answered not to be there.
 func lookedUp(addr string) line { return func(w *world) { w.gone["lease of "+addr] = true } }
 
-func noRuntime(w *world) { w.policy.runtime = false }
-func onNews(w *world)    { w.whole = false }
-func confirmed(w *world) { w.confirm = true }
+func anotherRuntime(w *world) { w.changed = errors.New("another runtime answers") }
+func noRuntime(w *world)      { w.policy.runtime = false }
+func onNews(w *world)         { w.whole = false }
+func confirmed(w *world)      { w.confirm = true }
 
 // many makes the lines of n leases, the first of 10.8.64.10.
 func many(n int, of func(addr string) []line) line {

@@ -16,7 +16,9 @@ import (
 // Mode is how a pass that somebody asked for is made.
 type Mode struct {
 	Preview bool // plan, do nothing and remember nothing
-	Confirm bool // a person has looked: lift the brakes on how much is released, never that of a silent witness
+	// Confirm: a person has looked. It lifts the brakes on how much is released
+	// and believes another runtime from now on; a silent witness stays one.
+	Confirm bool
 }
 
 // Pass reads everything anew, compares once, and does what is safe. Passes
@@ -59,7 +61,7 @@ type reading struct {
 func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, error) {
 	began := r.Now()
 	turn := r.asked
-	v, err := r.read(ctx, how)
+	v, err := r.read(ctx, how, m.Confirm && !m.Preview)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +112,9 @@ func (r *Reconciler) publish(rep *Report, how reading) {
 
 // read takes the book first and the census second, so that what is missing
 // from the census cannot be younger than the row that is compared with it.
-func (r *Reconciler) read(ctx context.Context, how reading) (*view, error) {
+//
+// With accept, the runtime that answered this reading is believed.
+func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view, error) {
 	book, _ := r.Book.Leases()
 	unasked, err := r.probe(ctx, book, how.probe)
 	if err != nil {
@@ -125,6 +129,11 @@ func (r *Reconciler) read(ctx context.Context, how reading) (*view, error) {
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("read kernel and runtime: %w", ctx.Err())
+	}
+	if accept && r.Instance != nil {
+		if err := r.Instance.Accept(ctx); err != nil {
+			return nil, fmt.Errorf("accept the runtime: %w", err)
+		}
 	}
 	v := r.view(book, how.whole)
 	v.unasked = unasked
@@ -142,7 +151,11 @@ func (r *Reconciler) read(ctx context.Context, how reading) (*view, error) {
 // view reads the board, and nothing else.
 func (r *Reconciler) view(book []*netdb.Lease, whole bool) *view {
 	c := r.Board.Census()
-	return &view{policy: r.policy(), book: book, census: c, roster: newRoster(c), whole: whole, now: r.Now()}
+	v := &view{policy: r.policy(), book: book, census: c, roster: newRoster(c), whole: whole, now: r.Now()}
+	if r.Instance != nil {
+		v.changed = r.Instance.Changed()
+	}
+	return v
 }
 
 // lookUp asks about the containers of every lease that this pass would reap,

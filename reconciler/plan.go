@@ -33,6 +33,7 @@ type view struct {
 	roster  roster
 	unasked map[netip.Addr]bool // quarantined; a probe should have asked about them and did not
 	gone    map[string]bool     // leases whose every recorded container answered a look-up not to be there
+	changed error               // why the runtime's word that something is gone proves nothing
 	whole   bool                // kernel and runtime were read anew for this census
 	now     netdb.Stamp
 

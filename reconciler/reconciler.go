@@ -47,6 +47,15 @@ type Watchdog interface {
 	Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error)
 }
 
+// An Instance judges the runtime that answered last; *watchdog.Instance is one.
+type Instance interface {
+	// Changed returns why its word that something is gone proves nothing; nil
+	// when it does.
+	Changed() error
+	// Accept believes it from now on.
+	Accept(ctx context.Context) error
+}
+
 // Config makes a Reconciler. Every field is needed unless it says otherwise.
 type Config struct {
 	Book     Book
@@ -62,6 +71,9 @@ type Config struct {
 	// somebody else.
 	Strangers func(*netdb.Lease, []census.Sighting) []census.Sighting
 	Runtime   bool // a runtime witness is expected
+	// Instance tells whether the runtime that answers is the one that the
+	// book's containers are in. nil: it always is.
+	Instance Instance
 
 	// A bound lease is reaped when it is absent from Misses whole and complete
 	// passes in a row and for Age.

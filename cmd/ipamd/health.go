@@ -59,6 +59,11 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		Blockers: p.blockers, Orphans: p.orphans(), ClockStep: p.clock.step(),
 		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
 	}
+	if p.instance != nil {
+		if o := p.instance.Other(); o != nil {
+			w.OtherRuntime = &reconciler.OtherRuntime{Known: o.Known, Met: o.Met, Since: o.Since}
+		}
+	}
 	if last := p.reconciler.Last(); last != nil {
 		w.Held, w.HeldSince = last.Held, last.Started
 	}

@@ -47,7 +47,8 @@ type program struct {
 	metrics    *metrics
 	book       *netdb.Book
 	bridge     *bridge.Bridge
-	runtime    *ctrd.Witness // nil when there is none
+	runtime    *ctrd.Witness      // nil when there is none
+	instance   *watchdog.Instance // nil without a runtime
 	allocator  *allocator.Allocator
 	owner      *owner.Client     // nil when there is none
 	sweeper    *watchdog.Sweeper // nil without an owner
@@ -171,7 +172,8 @@ func (p *program) openRuntime(context.Context) (err error) {
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-		Board: p.board, Log: p.log,
+	p.instance = watchdog.NewInstance(p.book, p.log)
+		Board: p.board, Log: p.log, Met: p.instance.Meet,
 	})
 	if err != nil {
 		return err
@@ -233,13 +235,17 @@ func (p *program) openReconciler(context.Context) error { return p.reconcileBy(p
 // reconcileBy makes the reconciler, which writes through book.
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
-	p.reconciler, err = reconciler.New(reconciler.Config{
+	cfg := reconciler.Config{
 		Book: book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
 		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log, OnPass: p.metrics.pass,
-	})
+	}
+	if p.instance != nil {
+		cfg.Instance = p.instance
+	}
+	p.reconciler, err = reconciler.New(cfg)
 	return err
 }
 

@@ -109,7 +109,8 @@ func (w *Witness) List(ctx context.Context) (all []watchdog.Workload, err error)
 // Look asks for one container by its id, and for its task when the record is
 // gone: containerd deletes a record under a running task when it is told to.
 // That such a task is there is all that can be learnt of it: "unknown". A task
-// whose shim does not answer is an error, not an absence.
+// whose shim does not answer is an error, not an absence, and so is the word of
+// a containerd that is not believed.
 func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.Look, err error) {
 	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		_, err := w.record(ctx, c, at)
@@ -123,8 +124,12 @@ func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.L
 		there, err := w.taskAlone(ctx, c, at)
 		if there {
 			l.Task = "unknown"
+			return nil
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return w.believed(ctx, c)
 	})
 	if err != nil {
 		return watchdog.Look{}, fmt.Errorf("look at container %s: %w", at, err)

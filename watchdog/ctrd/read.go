@@ -19,6 +19,11 @@ import (
 // read makes a whole reading and posts it; the caller has the turn. An error
 // means that nothing was posted.
 func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
+	id, err := w.identity(ctx, c)
+	if err != nil {
+		return err
+	}
+	_ = w.cfg.Met(ctx, id) // what it shows is posted, whoever it is
 	names, err := w.namespaces(ctx, c)
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@
 //     again; what counts is what containerd answers then.
 //   - Old news never undoes newer news: readings and look-ups follow one
 //     another, each posted before the next begins.
+//   - "Not there" is the word of the containerd that the containers are in, or it
+//     is an error: see [Config.Met].
 //   - Could not ask is not "not there": while containerd is down, hangs, or its
 //     events are lost, the witness is silent and what it saw before stands. The
 //     silence ends with a whole reading, by nothing less.
@@ -45,7 +47,7 @@ import (
 // containerd has, listed again at each whole reading.
 const AllNamespaces = "*"
 
-// Config says what to read. Only UIDLabel and the last two fields may be
+// Config says what to read. Only UIDLabel and the last three fields may be
 // left out.
 type Config struct {
 	Address    string   // path of containerd's socket
@@ -61,6 +63,12 @@ type Config struct {
 
 	Every time.Duration // between whole readings without a reason, against lost events; 0 is a minute
 	Log   *slog.Logger  // nil discards
+
+	// Met is told which containerd answers, by the id that it keeps on its
+	// disk: at each whole reading, and after each answer that a container is
+	// not there. An error means that such an answer is not to be believed, and
+	// a look-up returns it. nil: every containerd is believed.
+	Met func(ctx context.Context, id string) error
 }
 
 // A Witness follows one containerd. Its methods are safe for concurrent use.
@@ -98,6 +106,9 @@ func New(cfg Config) (*Witness, error) {
 	}
 	if cfg.Every == 0 {
 		cfg.Every = time.Minute
+	}
+	if cfg.Met == nil {
+		cfg.Met = func(context.Context, string) error { return nil }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -1,0 +1,78 @@
+package netdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// ErrOtherRuntime means that the book's containers are in another container
+// runtime than the one that answers now.
+var ErrOtherRuntime = errors.New("it is not the container runtime that the book knows")
+
+// Runtime returns the id of the container runtime that the book knows: the one
+// that its containers are in. It is "" before the first was noted.
+func (b *Book) Runtime() string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.idx.runtime
+}
+
+// NoteRuntime records which container runtime answers. The first one is noted
+// at once, and another one while no lease that is open or releasing records a
+// container: then there is nothing that it could be wrong about. Else the
+// answer is [ErrOtherRuntime], unless anyway says that a person has decided.
+//
+// A runtime that was pointed elsewhere, or that lost its disk, answers of every
+// container that it is not there, each by a look-up, and all of them may run.
+func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool) error {
+	if id == "" {
+		return invalid("runtime id", "is empty")
+	}
+	return b.update(ctx, func(t *tx) error {
+		was := t.runtime()
+		if was == id {
+			return nil
+		}
+		who := who
+		who.Reason = "runtime_replaced"
+		switch {
+		case was == "":
+			who.Reason = "runtime_met"
+		case !anyway && t.records():
+			return fmt.Errorf("note runtime %s: %w, %s", id, ErrOtherRuntime, was)
+		}
+		ids, err := json.Marshal([]map[string]string{{"was": was, "is": id}})
+		if err != nil {
+			panic(err) // strings always marshal
+		}
+		t.own.rev++
+		t.own.stage(step{runtime: id, change: &Change{Rev: t.own.rev, At: t.now, Who: who, Evidence: ids}})
+		return nil
+	})
+}
+
+// runtime returns the id that is staged last, or the committed one.
+func (t *tx) runtime() string {
+	for _, layer := range []*overlay{t.own, t.batch} {
+		if layer.runtime != "" {
+			return layer.runtime
+		}
+	}
+	return t.idx.runtime
+}
+
+// records reports whether any lease that is open or releasing records a
+// container.
+func (t *tx) records() bool {
+	for _, layer := range []map[string]*Lease{t.own.ids, t.batch.ids, t.idx.byID} {
+		for id := range layer {
+			l := t.lease(id)
+			if l != nil && (l.State.Open() || l.State == Releasing) && len(l.Containers) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// InstanceBook is what an [Instance] needs of the lease book.
+type InstanceBook interface {
+	Rev() int64
+	Runtime() string
+	NoteRuntime(ctx context.Context, who netdb.Who, id string, anyway bool) error
+}
+
+// An Instance knows in which runtime the book's containers are, and which one
+// answers. A containerd on another address, or with a new disk, says of every
+// container that it is not there; each look-up would confirm a removal, and all
+// of them may run. So "not there" counts only from the runtime that the book
+// knows. What another one shows counts all the same: it keeps addresses.
+//
+// It is safe for concurrent use.
+type Instance struct {
+	book InstanceBook
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	met     string // the runtime that answered last; "" is none yet
+	refused *OtherRuntime
+	rev     int64 // of the book when it refused
+}
+
+// NewInstance returns an Instance that has met nobody yet.
+func NewInstance(book InstanceBook, log *slog.Logger) *Instance {
+	return &Instance{book: book, log: log}
+}
+
+// An OtherRuntime is the refusal to believe a runtime that something is not
+// there.
+type OtherRuntime struct {
+	Known, Met string    // ids
+	Since      time.Time // when it was met first
+}
+
+func (o *OtherRuntime) Error() string {
+	return fmt.Sprintf("another runtime answers, %s, than the one that the containers are in, %s: its word that one is gone proves nothing until an operator confirms it",
+		o.Met, o.Known)
+}
+
+// Meet takes note of the runtime that answers. The first one is written into
+// the book, and another one while no lease records a container; else the error
+// is [OtherRuntime], for as long as that one answers and nobody has confirmed
+// it. Any other error means that the book could not write it down, and that the
+// runtime's word is not to be taken either.
+func (i *Instance) Meet(ctx context.Context, id string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known := i.book.Runtime()
+	i.met = id
+	if known == id {
+		i.refused = nil
+		return nil
+	}
+	rev := i.book.Rev()
+	if i.refused != nil && i.refused.Met == id && i.rev == rev {
+		return i.refused // nothing has changed that could have made it the book's
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteWithin)
+	defer cancel()
+	err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, id, false)
+	switch {
+	case errors.Is(err, netdb.ErrOtherRuntime):
+		if i.refused == nil || i.refused.Met != id {
+			i.refused = &OtherRuntime{Known: known, Met: id, Since: time.Now()}
+			i.log.Warn("another runtime answers: nothing is let go on its word", "known", known, "answers", id,
+				"next", "ipamctl doctor")
+		}
+		i.rev = rev
+		return i.refused
+	case err != nil:
+		return err
+	}
+	i.refused = nil
+	i.log.Info("runtime noted", "runtime", id, "before", known)
+	return nil
+}
+
+// Other returns the runtime that is not believed; nil when the one that
+// answered last is the book's, or none has yet.
+func (i *Instance) Other() *OtherRuntime {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.refused
+}
+
+// Changed is [Instance.Other] as an error.
+func (i *Instance) Changed() error {
+	if o := i.Other(); o != nil {
+		return o
+	}
+	return nil
+}
+
+// noteWithin bounds how long a look at the runtime waits for the book.
+const noteWithin = time.Second
+
+// Accept makes the runtime that answered last the book's, for an operator who
+// has looked.
+func (i *Instance) Accept(ctx context.Context) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.refused == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteWithin)
+	defer cancel()
+	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByOperator}, i.met, true); err != nil {
+		return err
+	}
+	i.log.Warn("runtime noted on an operator's word", "runtime", i.met, "before", i.refused.Known)
+	i.refused = nil
+	return nil
+}
