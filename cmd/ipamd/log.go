@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/lmittmann/tint"
 	"github.com/mattn/go-isatty"
 	"golang.org/x/sys/unix"
@@ -24,7 +25,9 @@ func newLogger(format string, least slog.Leveler, w *os.File, getenv func(string
 	switch {
 	case format == "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
-	case format == "journal", format == "auto" && isJournal(w, getenv("JOURNAL_STREAM")):
+	case (format == "journal" || format == "auto") && isJournal(w, getenv("JOURNAL_STREAM")):
+		return slog.New(newFieldHandler(newJournalHandler(w, opts.Level), opts.Level, journal.Send))
+	case format == "journal":
 		return slog.New(newJournalHandler(w, opts.Level))
 	case format == "auto" && isatty.IsTerminal(w.Fd()):
 		return slog.New(tint.NewTextHandler(w, &tint.Options{

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coreos/go-systemd/v22/journal"
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -19,7 +20,11 @@ import (
 // lines logs one record a level and returns what came out of w's other end.
 func lines(t *testing.T, cfg logConfig, r, w *os.File, env map[string]string) []string {
 	t.Helper()
-	log := newLogger(cfg.Format, level(cfg.Level), w, func(key string) string { return env[key] })
+	return linesOf(t, newLogger(cfg.Format, level(cfg.Level), w, func(key string) string { return env[key] }), r, w)
+}
+
+func linesOf(t *testing.T, log *slog.Logger, r, w *os.File) []string {
+	t.Helper()
 	log.With("lease", "l1").WithGroup("peer").Error("release failed", "uid", 7)
 	log.Warn("odd name", "sandbox", "a\nb\x1b[31m")
 	log.Info("ready")
@@ -73,9 +78,12 @@ func streamOf(t *testing.T, f *os.File) string {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
-func TestLogUnderSystemd(t *testing.T) {
+// TestLogWithPriorities: what the journal does not take as fields it takes as
+// lines with priorities.
+func TestLogWithPriorities(t *testing.T) {
 	r, w := pipe(t)
-	got := lines(t, logConfig{Level: "debug", Format: "auto"}, r, w, map[string]string{"JOURNAL_STREAM": streamOf(t, w)})
+	refuse := func(string, journal.Priority, map[string]string) error { return errors.New("there is no journal") }
+	got := linesOf(t, slog.New(newFieldHandler(newJournalHandler(w, slog.LevelDebug), slog.LevelDebug, refuse)), r, w)
 	want := []string{
 		`<3>msg="release failed" lease=l1 peer.uid=7`,
 		`<4>msg="odd name" sandbox="a\nb\x1b[31m"`,
@@ -84,6 +92,18 @@ func TestLogUnderSystemd(t *testing.T) {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestLogKnowsItsJournal(t *testing.T) {
+	_, w := pipe(t)
+	if !isJournal(w, streamOf(t, w)) {
+		t.Error("its own stream is not known")
+	}
+	for _, stream := range []string{"", "0:0", "x", streamOf(t, w) + "1"} {
+		if isJournal(w, stream) {
+			t.Errorf("%q is taken for its stream", stream)
+		}
 	}
 }
 

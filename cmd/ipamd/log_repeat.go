@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// repeatWindow is the time in which a warning or an error is told once.
+	repeatWindow = time.Minute
+	// repeatTick is how often the ends of windows are looked for.
+	repeatTick = 10 * time.Second
+	// mostRepeats bounds what is remembered. Beyond it a message is one,
+	// whatever it is about.
+	mostRepeats = 1024
+)
+
+// about are the keys that make two lines of one message different ones. What
+// else a line has (an error's text, a count) is told with the last of them.
+var about = []string{"addr", "lease", "sandbox", "witness", "pool", "verb", "peer", "row", "bridge"}
+
+// repeats holds warnings and errors back that say the same again within a
+// minute, and tells how many they were when the minute is over, in the words
+// of the last one. Nothing is lost: a line is told, or counted in one that is.
+type repeats struct {
+	mu   sync.Mutex
+	seen map[string]*repeat
+}
+
+// A repeat is one line and its window.
+type repeat struct {
+	begun  time.Time
+	count  int // held back in this window
+	last   slog.Record
+	inside slog.Handler // with the attributes that the last one's logger had
+}
+
+// handler returns one that passes to next what is not held back.
+func (r *repeats) handler(next slog.Handler) slog.Handler {
+	return repeatHandler{Handler: next, repeats: r}
+}
+
+// Run tells the counts as windows end, and when ctx ends those of all. It
+// returns nil.
+func (r *repeats) Run(ctx context.Context) error {
+	tick := time.NewTicker(repeatTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.flush()
+			return nil
+		case now := <-tick.C:
+			r.tell(now.Add(-repeatWindow))
+		}
+	}
+}
+
+// flush tells every count.
+func (r *repeats) flush() { r.tell(time.Now()) }
+
+// tell ends the windows that began at until or before.
+func (r *repeats) tell(until time.Time) {
+	var due []repeat
+	now := time.Now()
+	r.mu.Lock()
+	for key, one := range r.seen {
+		switch {
+		case one.begun.After(until):
+		case one.count == 0:
+			delete(r.seen, key)
+		default:
+			due = append(due, *one)
+			one.begun, one.count = now, 0
+		}
+	}
+	r.mu.Unlock()
+	slices.SortFunc(due, func(a, b repeat) int { return a.last.Time.Compare(b.last.Time) })
+	for _, one := range due {
+		one.last.AddAttrs(slog.Int("repeated", one.count), slog.Duration("within", now.Sub(one.begun).Round(time.Second)))
+		// What cannot be written has nobody who could be told.
+		_ = one.inside.Handle(context.Background(), one.last)
+	}
+}
+
+// held reports that a record says again what was told, and counts it.
+func (r *repeats) held(key, message string, rec slog.Record, inside slog.Handler) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		r.seen = make(map[string]*repeat)
+	}
+	one := r.seen[key]
+	if one == nil && len(r.seen) >= mostRepeats {
+		key = message
+		one = r.seen[key]
+	}
+	if one == nil {
+		r.seen[key] = &repeat{begun: time.Now()}
+		return false
+	}
+	one.count++
+	one.last, one.inside = rec.Clone(), inside
+	return true
+}
+
+// A repeatHandler is one logger's way into [repeats].
+type repeatHandler struct {
+	slog.Handler
+	repeats *repeats
+	with    string // what the logger's own attributes are about
+	grouped bool   // its attributes are some group's, and about nothing
+}
+
+func (h repeatHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		return h.Handler.Handle(ctx, r)
+	}
+	message := fmt.Sprintf("%v %s", r.Level, r.Message)
+	var key strings.Builder
+	key.WriteString(message + h.with)
+	r.Attrs(func(a slog.Attr) bool {
+		key.WriteString(h.about(a))
+		return true
+	})
+	if h.repeats.held(key.String(), message, r, h.Handler) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h repeatHandler) about(a slog.Attr) string {
+	if h.grouped || !slices.Contains(about, a.Key) {
+		return ""
+	}
+	return fmt.Sprintf(" %s=%q", a.Key, a.Value.Resolve().String())
+}
+
+func (h repeatHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		h.with += h.about(a)
+	}
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
+}
+
+func (h repeatHandler) WithGroup(name string) slog.Handler {
+	h.grouped = h.grouped || name != ""
+	h.Handler = h.Handler.WithGroup(name)
+	return h
+}
