@@ -76,7 +76,7 @@ named by its id; no verb frees an address by naming the address.`,
 	c.complete(c.root, "output", c.format.complete)
 
 	c.root.AddCommand(
-		c.statusCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
+		c.statusCommand(), c.topCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
 		c.historyCommand(), c.mapCommand(), c.allocateCommand(), c.bindCommand(),
 		c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(),
 		c.reconcileCommand(), c.versionCommand(), exitCodesTopic(),

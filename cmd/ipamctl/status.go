@@ -34,23 +34,26 @@ The code is 0 when ipamd is ready and 5 when it is not; 7 when it does not run.
 -q prints "ready" or "not ready".`,
 		Example: "  ipamctl status\n  ipamctl status -q || ipamctl doctor\n  ipamctl status -o json | jq .ready",
 		Args:    nothing,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, ipamd := c.call(cmd, 0)
-			defer cancel()
-			status, err := ipamd.Status(ctx)
-			if err != nil {
-				return err
-			}
-			s := c.statusAnswer(status)
-			if err := c.answer(s, []string{readiness(status)}, func(p *page) { c.drawStatus(p, s) }); err != nil {
-				return err
-			}
-			if !s.Ready {
-				return told(exitUnavailable)
-			}
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.showStatus(cmd) },
 	}
+}
+
+// showStatus asks once, answers, and ends with the code of status.
+func (c *ctl) showStatus(cmd *cobra.Command) error {
+	ctx, cancel, ipamd := c.call(cmd, 0)
+	defer cancel()
+	status, err := ipamd.Status(ctx)
+	if err != nil {
+		return err
+	}
+	s := c.statusAnswer(status)
+	if err := c.answer(s, []string{readiness(status)}, func(p *page) { c.drawStatus(p, s) }); err != nil {
+		return err
+	}
+	if !s.Ready {
+		return told(exitUnavailable)
+	}
+	return nil
 }
 
 func readiness(s *api.Status) string {
