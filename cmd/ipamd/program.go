@@ -34,6 +34,7 @@ import (
 type program struct {
 	cfg     Config
 	log     *slog.Logger
+	repeats *repeats // what log holds back
 	version api.VersionReply
 	started time.Time
 	clock   clock
@@ -68,7 +69,8 @@ type program struct {
 
 func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
-	return &program{cfg: cfg, log: log, version: version, started: time.Now(), clock: clock{netdb.Now()}}
+	quiet := new(repeats)
+	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: clock{netdb.Now()}}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
@@ -98,6 +100,7 @@ func (p *program) close() error {
 		errs = append(errs, p.closers[i]())
 	}
 	p.closers = nil
+	p.repeats.flush()
 	return errors.Join(errs...)
 }
 
@@ -114,7 +117,7 @@ func (p *program) socketAccess(context.Context) (err error) {
 func (p *program) openBook(ctx context.Context) (err error) {
 	p.metrics = newMetrics()
 	opts := p.cfg.bookOptions()
-	opts.OnCommit, opts.OnChange = p.metrics.commit, p.metrics.change
+	opts.OnCommit, opts.OnChange = p.metrics.commit, p.changed
 	if p.book, err = netdb.Open(p.cfg.Book.Path, opts); err != nil {
 		return err
 	}
@@ -169,10 +172,10 @@ func (p *program) openRuntime(context.Context) (err error) {
 	if c.Kind == "none" {
 		return nil
 	}
+	p.instance = watchdog.NewInstance(p.book, p.log)
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-	p.instance = watchdog.NewInstance(p.book, p.log)
 		Board: p.board, Log: p.log, Met: p.instance.Meet,
 	})
 	if err != nil {
@@ -309,6 +312,7 @@ func (p *program) run(ctx context.Context) error {
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
+		p.repeats.Run,
 		p.retryBook,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
