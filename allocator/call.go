@@ -165,9 +165,6 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 		return nil
 	case err != nil:
 		return err
-	default:
-		c.Log.Warn("address in use on the wire is quarantined", "addr", s.Addr, "witness", s.Seen[0].Witness,
-			"port", s.Seen[0].Port, "container", s.Seen[0].Container, "mac", s.Seen[0].MAC)
 	}
 	if c.OnConflict != nil {
 		c.OnConflict(s)

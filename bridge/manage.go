@@ -140,7 +140,7 @@ func (b *Bridge) mendGateways(l *link) error {
 		if err := b.kernel.addAddress(l.index, gw); err != nil {
 			return fmt.Errorf("add gateway %v to bridge %s: %w", gw, l.name, err)
 		}
-		b.cfg.Log.Info("mended bridge", "bridge", l.name, "what", "gateway", "address", gw)
+		b.cfg.Log.Info("mended bridge", "bridge", l.name, "what", "gateway", "addr", gw)
 	}
 	return nil
 }

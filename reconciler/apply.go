@@ -132,14 +132,14 @@ func (r *Reconciler) dark(a netip.Addr) func() error {
 	}
 }
 
-// tell logs what was done, a line each, and what went wrong, in one line:
-// with a full disk it is the same for all.
+// tell logs why things were done, a line each beside the one of the change,
+// and what went wrong, in one line: with a full disk it is the same for all.
 func (r *Reconciler) tell(steps []step) {
 	failed, first := 0, ""
 	for _, s := range steps {
 		switch {
 		case s.Result == Done:
-			r.Log.Info("reconciled", "action", s.Kind, "addr", s.Addr, "lease", s.LeaseID, "sandbox", s.Sandbox, "reason", s.Reason)
+			r.Log.Debug("reconciled", "action", s.Kind, "addr", s.Addr, "lease", s.LeaseID, "sandbox", s.Sandbox, "detail", s.Reason)
 		case s.Err != "":
 			failed++
 			first = cmp.Or(first, s.Err)

@@ -143,7 +143,7 @@ func (w *Watchdog) fail(a *attempt, found []obstacle) {
 	t.failed(found, time.Now(), a.asked)
 	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == netdb.Releasing && waited >= w.cfg.ReleasingMax && !t.told {
 		t.told = true
-		w.cfg.Log.Warn("a release is not confirmed for long", "address", a.lease.Addr, "sandbox", a.lease.Sandbox,
+		w.cfg.Log.Warn("a release is not confirmed for long", "addr", a.lease.Addr, "sandbox", a.lease.Sandbox,
 			"lease", a.lease.ID, "blocker", found[0].Kind, "detail", found[0].Detail, "for", waited.Round(time.Second))
 	}
 	t.renew()

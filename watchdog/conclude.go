@@ -117,7 +117,6 @@ func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
 	if err != nil {
 		return w.refused(a, err)
 	}
-	w.cfg.Log.Info("workload removed: its lease is let go", "address", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
 	a.lease = l
 	return nil, nil
 }
@@ -129,7 +128,6 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 		return w.refused(a, err)
 	}
 	took := w.cfg.Now().Since(a.lease.Since)
-	w.cfg.Log.Debug("removal confirmed", "address", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "took", took)
 	if w.cfg.OnConfirm != nil {
 		w.cfg.OnConfirm(l, took)
 	}
@@ -148,12 +146,9 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 	if err != nil {
 		return []obstacle{obstruct(KindUnconfirmed, "who is seen there could not be written down: %v", err)}, nil
 	}
-	l, err := w.cfg.Book.SetAside(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence)
-	if err != nil {
+	if _, err := w.cfg.Book.SetAside(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence); err != nil {
 		return w.refused(a, err)
 	}
-	w.cfg.Log.Warn("a released address is quarantined", "address", l.Addr, "sandbox", l.Sandbox, "lease", l.ID,
-		"reason", reason, "seen", found[0].Detail)
 	return nil, errOver
 }
 

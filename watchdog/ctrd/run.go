@@ -130,14 +130,14 @@ func (w *Witness) silence(reason error) {
 	w.cfg.Board.Silence(census.Runtime, reason)
 	w.news.broadcast()
 	if w.told != lost && !errors.Is(reason, errStopped) {
-		w.cfg.Log.Warn("containerd is lost: its containers keep their addresses", "address", w.cfg.Address, "reason", reason)
+		w.cfg.Log.Warn("containerd is lost: its containers keep their addresses", "socket", w.cfg.Address, "reason", reason)
 		w.told = lost
 	}
 }
 
 func (w *Witness) tellConnected() {
 	if w.told != connected {
-		w.cfg.Log.Info("containerd is followed", "address", w.cfg.Address, "namespaces", strings.Join(w.cfg.Namespaces, ","))
+		w.cfg.Log.Info("containerd is followed", "socket", w.cfg.Address, "namespaces", strings.Join(w.cfg.Namespaces, ","))
 		w.told = connected
 	}
 }

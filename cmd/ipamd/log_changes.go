@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// changed counts and tells a durable change. It is called by the book's
+// writer, one change after the other.
+func (p *program) changed(c netdb.Change) {
+	p.metrics.change(c)
+	level := gravity(c)
+	if !p.log.Enabled(context.Background(), level) {
+		return // most changes: nothing is put together for nobody
+	}
+	p.log.LogAttrs(context.Background(), level, changeMessage(c), changeAttrs(c)...)
+}
+
+// gravity is how a change is told. What a client asked for, and what follows
+// from that, is detail: the history has it, and a line for each would be most
+// of a busy runner's log. What ipamd or an operator decided is told; that an
+// address to be given is in use is a warning.
+func gravity(c netdb.Change) slog.Level {
+	switch {
+	case !c.Addr.IsValid():
+		return slog.LevelInfo
+	case c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
+		return slog.LevelWarn
+	case c.Who.Actor == netdb.ByClient, c.Who.Actor == netdb.ByAllocator, c.From == netdb.Releasing, c.From == netdb.Cooling && c.To == netdb.Free:
+		return slog.LevelDebug
+	default:
+		return slog.LevelInfo
+	}
+}
+
+// changeMessage says in words what became of an address.
+func changeMessage(c netdb.Change) string {
+	switch {
+	case !c.Addr.IsValid():
+		return "pool is changed"
+	case c.From == c.To:
+		return "lease is renewed"
+	}
+	switch c.To {
+	case netdb.Reserved:
+		return "address is given"
+	case netdb.Bound:
+		return "address is bound"
+	case netdb.Paused:
+		return "address is paused"
+	case netdb.Releasing:
+		return "address is let go"
+	case netdb.Cooling:
+		return "address cools"
+	case netdb.Quarantined:
+		return "address is quarantined"
+	default:
+		return "address is free"
+	}
+}
+
+// changeAttrs are the keys of a change's line, without those that it has no
+// value for. A quarantine's evidence is told by its first sighting.
+func changeAttrs(c netdb.Change) []slog.Attr {
+	var attrs []slog.Attr
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	if c.Addr.IsValid() {
+		add("addr", c.Addr.String())
+	}
+	add("sandbox", c.Sandbox)
+	add("lease", c.LeaseID)
+	add("pool", c.Pool)
+	add("from", string(c.From))
+	var seen []census.Sighting
+	if c.To == netdb.Quarantined && json.Unmarshal(c.Evidence, &seen) == nil && len(seen) > 0 {
+		add("witness", string(seen[0].Witness))
+		add("port", seen[0].Port)
+		add("container", seen[0].Container)
+		add("mac", seen[0].MAC)
+	}
+	add("reason", c.Who.Reason)
+	add("actor", string(c.Who.Actor))
+	add("peer", c.Who.Peer)
+	return append(attrs, slog.Int64("rev", c.Rev))
+}
