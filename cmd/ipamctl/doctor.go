@@ -6,13 +6,39 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
+// operations is the page for whoever runs ipamd; each kind of finding has its
+// meaning, its cause and its next command there.
+const operations = "https://github.com/ipamd/ipamd/blob/main/docs/OPERATIONS.md"
+
+// helped is a finding with where to read about its kind.
+type helped struct {
+	api.Finding
+	Help string `json:"help"` // where operations tells of its kind
+}
+
+// A diagnosis is doctor's answer with the help of this end.
+type diagnosis struct {
+	Findings []helped `json:"findings"`
+	Revision int64    `json:"revision"`
+	Epoch    string   `json:"epoch"`
+}
+
+func help(reply *api.DoctorReply) diagnosis {
+	d := diagnosis{make([]helped, len(reply.Findings)), reply.Revision, reply.Epoch}
+	for i, f := range reply.Findings {
+		d.Findings[i] = helped{f, operations + "#finding-" + f.Kind}
+	}
+	return d
+}
+
 func (c *ctl) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Where book, wire and runtime disagree, and what mends it",
-		Long: `Lists every disagreement, a line each, with the command that mends it. The exit
-code is 0 when all agree and 1 when there is any finding. -q prints the
-addresses, or the lease ids of findings that have no address.`,
+		Long: `Lists every disagreement, a line each, with the command that mends it; with -o
+json or yaml also with where to read about it, as help. The exit code is 0 when
+all agree and 1 when there is any finding. -q prints the addresses, or the lease
+ids of findings that have no address.`,
 		Example: "  ipamctl doctor\n  ipamctl doctor -q || echo 'something is off'",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +57,13 @@ addresses, or the lease ids of findings that have no address.`,
 					where = append(where, f.LeaseID)
 				}
 			}
-			if err := c.answer(reply, where, func(p *page) { c.drawFindings(p, reply.Findings) }); err != nil {
+			draw := func(p *page) {
+				c.drawFindings(p, reply.Findings)
+				if len(reply.Findings) > 0 {
+					p.text("", "what each means, and what to do: "+operations+"#finding-KIND")
+				}
+			}
+			if err := c.answer(help(reply), where, draw); err != nil {
 				return err
 			}
 			if len(reply.Findings) > 0 {
