@@ -1,0 +1,102 @@
+package netdb
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// FuzzRow is L10 with any bytes in any column: the row is read, and written
+// again it is read as the same, or it is reported with a reason. It never
+// keeps the book from being read, and no address that it may mean is free.
+//
+// The rows are never committed: a sync each would leave little time to try.
+func FuzzRow(f *testing.F) {
+	ctx := context.Background()
+	b, err := Open(filepath.Join(f.TempDir(), "book.db"), Options{Synchronous: "full", QuarantineShare: 0.25,
+		Tombstone: time.Hour, KeepChanges: 1000, KeepFor: time.Hour})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			f.Error(err)
+		}
+	})
+	prefix := netip.MustParsePrefix("10.8.64.0/24")
+	pool, err := b.EnsurePool(ctx, Who{Actor: ByOperator, Peer: "test", Reason: "test"},
+		PoolSpec{Name: "default", Prefix: prefix, Gateway: FirstHost(prefix), Bridge: "rt0"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	exec := func(t testing.TB, statement string, args ...any) {
+		t.Helper()
+		if _, err := b.conn.ExecContext(ctx, statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(f, `PRAGMA ignore_check_constraints = 1`)
+	exec(f, `PRAGMA foreign_keys = 0`)
+
+	const id = "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21"
+	good := key(netip.MustParseAddr("10.8.64.2"))
+	f.Add("10.8.64.2", good, "", id, "bound", "web-1", "web-1", "eth0", `[{"namespace":"d","id":"c"}]`, "/n", "veth1", "02:00:00:00:00:01", `{"k":"v"}`, "", "bound", int64(1), int64(3), int64(1_750_000_000_000_000_000), int64(5), int64(60_000_000_000))
+	f.Add("10.8.64.999", good, "", id, "cooling", "", "", "", "", "", "", "", "", "", "", int64(0), int64(1), int64(0), int64(0), int64(0))
+	f.Add("10.8.64.02", []byte{}, "", id, "dreaming", "\xff", "\x00", "", "[", "", "", "", "{", "}", "r", int64(-1), int64(-1), int64(-1), int64(-1), int64(-1))
+	f.Add("::ffff:10.8.64.2", good, "another", "", "quarantined", "", "", "", "null", "", "", "", "null", `[{}]`, "", int64(1), int64(1<<62), int64(-1<<63), int64(1<<62), int64(-1<<63))
+	f.Add("10.8.64.3", good, "", id, "releasing", "a", "a", "e", `{"a":1}`, "", "", "", `[1]`, `"`, "", int64(1), int64(2), int64(3), int64(4), int64(5))
+	f.Fuzz(func(t *testing.T, ip string, key []byte, poolUID, id, state, sandbox, uid, iface, containers, netns, host, mac, labels, evidence, reason string,
+		attempt, rev, wall, boot, within int64) {
+		if poolUID == "" {
+			poolUID = pool.UID
+		}
+		if key == nil {
+			key = []byte{}
+		}
+		text := func(s string) any { return append([]byte{}, s...) } // a Go string would have to be UTF-8
+		const row = `INSERT INTO leases (` + leaseColumns + `) VALUES (CAST(? AS TEXT),?,CAST(? AS TEXT),
+			CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),?,?,?,?,CAST(? AS TEXT),?,?,CAST(? AS TEXT),
+			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
+		exec(t, `BEGIN IMMEDIATE`)
+		defer exec(t, `ROLLBACK`)
+		exec(t, row, text(ip), key, text(poolUID), text(id), text(state), text(sandbox), text(uid), text(iface), attempt, rev,
+			wall, boot, text(reason), wall, boot, text(reason), within, text(containers), text(netns), text(host), text(mac),
+			text(labels), text(evidence), text(reason))
+
+		x, err := b.readIndex(ctx, b.conn)
+		if err != nil {
+			t.Fatalf("one row keeps the book from being read: %v", err)
+		}
+		if len(x.byAddr)+len(x.broken) != 1 {
+			t.Fatalf("one row became %d leases and %d reports", len(x.byAddr), len(x.broken))
+		}
+		for _, a := range (naming{ip: ip, key: key}).addrs() {
+			if pi := x.poolOf(a); pi != nil && pi.free.has(a) {
+				t.Fatalf("%v is free, and a row names it by %q or %x", a, ip, key)
+			}
+		}
+		if len(x.broken) == 1 {
+			if x.broken[0].Reason == "" {
+				t.Fatal("reported without a reason")
+			}
+			return
+		}
+		for _, l := range x.byAddr {
+			exec(t, `DELETE FROM leases`)
+			exec(t, insertLease, l.row()...)
+			again, err := b.readIndex(ctx, b.conn)
+			if err != nil || again.byAddr[l.Addr] == nil {
+				t.Fatalf("read, written, and not read again: %+v, %v, %+v", l, err, again.broken)
+			}
+			same := []cmp.Option{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
+			if d := cmp.Diff(l, again.byAddr[l.Addr], same...); d != "" {
+				t.Fatalf("read, written and read again (-first +again):\n%s", d)
+			}
+		}
+	})
+}
