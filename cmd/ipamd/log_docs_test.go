@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// rooms are those that log, from here.
+var rooms = []string{".", "../../allocator", "../../bridge", "../../netdb", "../../reconciler", "../../server", "../../watchdog",
+	"../../watchdog/ctrd", "../../watchdog/owner"}
+
+// notKeys are other spellings of keys: whoever searches for an address does
+// not search twice.
+var notKeys = map[string]string{"address": "addr", "ip": "addr", "error": "err", "lease_id": "lease", "revision": "rev", "why": "reason"}
+
+// A logCall is one line that the daemon may write.
+type logCall struct {
+	level, message string
+	keys           []string
+	at             token.Position
+}
+
+// logCalls finds the calls of a logger in a room's code: x.Log.Warn("…", "key",
+// value), or log.Warn. What is logged has its message and keys in the call.
+func logCalls(t *testing.T, room string) (calls []logCall) {
+	t.Helper()
+	entries, err := os.ReadDir(room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		files := token.NewFileSet()
+		f, err := parser.ParseFile(files, filepath.Join(room, e.Name()), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, method.Sel.Name) || !isLogger(method.X) {
+				return true
+			}
+			c := logCall{level: strings.ToLower(method.Sel.Name), at: files.Position(call.Pos())}
+			for i, arg := range call.Args {
+				if i%2 == 0 && i > 0 {
+					continue // a value
+				}
+				word, ok := literal(arg)
+				if !ok {
+					t.Errorf("%s: its message and its keys must stand in the call", c.at)
+					return true
+				}
+				if i == 0 {
+					c.message = word
+				} else {
+					c.keys = append(c.keys, word)
+				}
+			}
+			calls = append(calls, c)
+			return true
+		})
+	}
+	return calls
+}
+
+func isLogger(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return strings.EqualFold(x.Name, "log")
+	case *ast.SelectorExpr:
+		return strings.EqualFold(x.Sel.Name, "log")
+	}
+	return false
+}
+
+func literal(x ast.Expr) (string, bool) {
+	lit, ok := x.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	word, err := strconv.Unquote(lit.Value)
+	return word, err == nil
+}
+
+var anyPrefix = netip.MustParsePrefix("10.8.64.0/24")
+
+// changeLines are the lines of [program.changed], which are not written as
+// calls with their words.
+func changeLines() (calls []logCall) {
+	keys := []string{"addr", "sandbox", "lease", "pool", "from", "reason", "actor", "peer", "rev"}
+	for _, to := range netdb.States() {
+		if to == netdb.Quarantined {
+			continue
+		}
+		calls = append(calls, changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: to}, keys))
+	}
+	calls = append(calls,
+		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Free, From: netdb.Cooling}, keys),
+		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound}, keys),
+		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Quarantined},
+			[]string{"addr", "lease", "pool", "from", "witness", "port", "container", "mac", "reason", "actor", "peer", "rev"}),
+		changeLine(netdb.Change{}, []string{"pool", "reason", "actor", "peer", "rev"}))
+	return calls
+}
+
+func changeLine(c netdb.Change, keys []string) logCall {
+	return logCall{level: "change", message: changeMessage(c), keys: keys}
+}
+
+// Every line is on the page, with its level and its keys, and the keys are
+// spelled the same everywhere.
+func TestEveryLogLineIsDocumented(t *testing.T) {
+	calls := changeLines()
+	for _, room := range rooms {
+		calls = append(calls, logCalls(t, room)...)
+	}
+	if len(calls) < 40 {
+		t.Fatalf("only %d lines were found: are they written another way now?", len(calls))
+	}
+	var want []string
+	for _, c := range calls {
+		for _, key := range c.keys {
+			if right, wrong := notKeys[key]; wrong {
+				t.Errorf("%s: the key %s is spelled %s", c.at, key, right)
+			}
+		}
+		row := fmt.Sprintf("| %s | %s | %s |", c.level, c.message, strings.Join(c.keys, ", "))
+		if !slices.Contains(want, row) {
+			want = append(want, row)
+		}
+	}
+	sameRows(t, table(t, "| level | line | keys |"), want)
+}
