@@ -42,6 +42,7 @@ type Bridge struct {
 	ready atomic.Pointer[NotReadyError]
 
 	tracked *sweeper // of connections
+	lately  *lately
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
@@ -99,14 +100,16 @@ func Open(cfg Config) (*Bridge, error) {
 	if cfg.ProbeWindow == 0 {
 		cfg.ProbeWindow = time.Second
 	}
+	memory := &lately{since: time.Now()}
 	b := &Bridge{
 		cfg:       cfg,
+		lately:    memory,
 		heard:     make(map[netip.Addr]origin),
 		changed:   make(chan struct{}),
-		netns:     newReport(cfg, census.Netns),
-		host:      newReport(cfg, census.Host),
-		neighbour: newReport(cfg, census.Neighbour),
-		answers:   newReport(cfg, census.Probe),
+		netns:     newReport(cfg, census.Netns, memory),
+		host:      newReport(cfg, census.Host, memory),
+		neighbour: newReport(cfg, census.Neighbour, memory),
+		answers:   newReport(cfg, census.Probe, memory),
 	}
 	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)

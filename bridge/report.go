@@ -13,9 +13,10 @@ import (
 // sees, scope by scope, and what it could not read. A scope that could not be
 // read keeps its earlier sightings, and the witness is silent until it could.
 type report struct {
-	board *census.Board
-	log   *slog.Logger
-	who   census.Witness
+	board  *census.Board
+	log    *slog.Logger
+	who    census.Witness
+	lately *lately
 
 	scopes  map[string][]census.Sighting
 	failed  map[string]error // by scope
@@ -24,9 +25,9 @@ type report struct {
 	started bool
 }
 
-func newReport(cfg Config, who census.Witness) *report {
+func newReport(cfg Config, who census.Witness, l *lately) *report {
 	return &report{
-		board: cfg.Board, log: cfg.Log, who: who,
+		board: cfg.Board, log: cfg.Log, who: who, lately: l,
 		scopes: make(map[string][]census.Sighting),
 		failed: make(map[string]error),
 	}
@@ -37,6 +38,11 @@ func (r *report) see(scope string, seen []census.Sighting) {
 	delete(r.failed, scope)
 	if slices.Equal(r.scopes[scope], seen) {
 		return
+	}
+	for _, all := range [][]census.Sighting{r.scopes[scope], seen} { // one that ends was seen until now
+		for _, s := range all {
+			r.lately.note(s.Addr)
+		}
 	}
 	if len(seen) == 0 {
 		delete(r.scopes, scope)
@@ -85,6 +91,9 @@ func (r *report) tell(anew bool) error {
 	text := ""
 	if err != nil {
 		text = err.Error()
+	}
+	if text != r.told {
+		r.lately.miss()
 	}
 	switch {
 	case text == r.told && r.started && !anew:

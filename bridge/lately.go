@@ -1,0 +1,63 @@
+package bridge
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// latelyMost is how many addresses are remembered before the older half is
+// dropped, and with it the time in which those were seen.
+const latelyMost = 1 << 15
+
+// lately remembers when the witnesses last saw each address. What was on the
+// wire for a moment leaves tracks in other sandboxes' neighbour tables, which
+// the board, that holds only what is, does not tell.
+type lately struct {
+	mu          sync.Mutex
+	since       time.Time // from then on nothing was missed
+	now, before map[netip.Addr]time.Time
+	turned      time.Time // when now was begun
+}
+
+// miss notes that something may have been missed until now.
+func (l *lately) miss() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = time.Now()
+}
+
+func (l *lately) note(addr netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := time.Now()
+	if len(l.now) >= latelyMost/2 {
+		if l.before != nil && l.turned.After(l.since) {
+			l.since = l.turned // what was seen before that is dropped
+		}
+		l.before, l.now, l.turned = l.now, nil, at
+	}
+	if l.now == nil {
+		l.now = make(map[netip.Addr]time.Time)
+	}
+	l.now[addr.Unmap().WithZone("")] = at
+}
+
+func (l *lately) within(addr netip.Addr, d time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from := time.Now().Add(-d)
+	last, seen := l.now[addr]
+	if !seen {
+		last, seen = l.before[addr]
+	}
+	return seen && !last.Before(from) || from.Before(l.since)
+}
+
+// SeenWithin reports whether the bridge's witnesses saw an address within the
+// time d before now, or may have: true also when they did not watch all that
+// time, as before they were opened. It says nothing of what they see now; that
+// is on the board. It reads memory, and is safe for concurrent use.
+func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
+	return b.lately.within(addr.Unmap().WithZone(""), d)
+}
