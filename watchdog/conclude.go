@@ -113,7 +113,7 @@ func (w *Watchdog) sift(batch []*attempt, step func(*attempt) ([]obstacle, error
 
 // letGo releases a lease whose containers were removed without a word.
 func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.notDark(a.lease.Addr))
+	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unseen(a.lease, belonging(a.lease, a.heirs)))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -123,7 +123,7 @@ func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
 
 // cool records a confirmation. It always ends the track or leaves an obstacle.
 func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.notDark(a.lease.Addr))
+	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.unseen(a.lease, belonging(a.lease, a.heirs)))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -156,10 +156,7 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
 	case errors.Is(err, errNotDark):
-		if found := onWire(w.cfg.Board.About(a.lease.Addr)); len(found) > 0 {
-			return found, nil
-		}
-		return []obstacle{obstruct(KindUnconfirmed, "a witness saw it just now")}, nil
+		return w.seenAgain(a.lease, belonging(a.lease, a.heirs)), nil
 	case moved(err):
 		return nil, errOver
 	}

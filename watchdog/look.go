@@ -58,27 +58,6 @@ func (f *facts) add(l *netdb.Lease, h heirs, in inventory, wire census.Answer) {
 	f.wire = &wire
 }
 
-// An inventory is what is read once for many leases.
-type inventory struct {
-	newsErr error
-	listed  bool
-	listErr error
-	roll    *roll
-}
-
-// survey takes in the kernel's news and reads the runtime's list.
-func (w *Watchdog) survey(ctx context.Context) (in inventory) {
-	in.newsErr = w.cfg.Settle(ctx)
-	in.roll = newRoll(nil)
-	if w.cfg.Runtime == nil {
-		return in
-	}
-	var all []Workload
-	all, in.listErr = w.cfg.Runtime.List(ctx)
-	in.listed, in.roll = in.listErr == nil, newRoll(all)
-	return in
-}
-
 // askOwner tells whether the owner keeps the sandbox; nothing when there is no
 // owner to ask.
 func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
@@ -87,14 +66,4 @@ func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
 	}
 	v, err := w.cfg.Owner.Look(ctx, sandbox)
 	return ofOwner(sandbox, v, err)
-}
-
-// notDark is asked in the transaction that lets an address go.
-func (w *Watchdog) notDark(addr netip.Addr) func() error {
-	return func() error {
-		if !w.cfg.Board.About(addr).Dark() {
-			return errNotDark
-		}
-		return nil
-	}
 }

@@ -68,43 +68,39 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 		return false, found[0].Detail, nil
 	}
 	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
-	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.notDark(l.Addr))
-	return w.let(l, err)
+	belong := belonging(l, h)
+	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unseen(l, belong))
+	return w.let(l, belong, err)
 }
 
 // Expire ends a lease that was handed out and never bound, once its deadline
-// is over, on behalf of the reconciler. The wire is asked anew, and the owner
-// if there is one; a container that carries the lease's id keeps it too. let,
-// why and err are as of [Watchdog.Reap].
+// is over, on behalf of the reconciler. The owner is asked, if there is one, and
+// after that wire and runtime, anew; a container that may be about to use the
+// address keeps it. An address that was on the wire since it was handed out is
+// releasing then, for [Watchdog.Run] to confirm; any other is free. let, why and
+// err are as of [Watchdog.Reap].
 func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	found := w.askOwner(ctx, l.Sandbox)
 	if len(found) == 0 {
-		f := facts{runtime: w.cfg.Runtime != nil}
-		in := w.survey(ctx)
-		f.add(l, heirs{}, in, w.cfg.Board.About(l.Addr))
-		// Its sandbox may live with another lease: only the exact label counts.
-		f.list = in.roll.labelled(l.ID)
-		found = append(ofList(f), ofWire(f)...)
+		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) {
+			_, err = w.cfg.Book.ReleaseAt(ctx, w.who(reason), l.ID, l.Rev, w.unseen(l, w.awaited(l)))
+		}
 	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
-	_, err = w.cfg.Book.Expire(ctx, w.who(reason), l.ID, l.Rev, w.notDark(l.Addr))
-	return w.let(l, err)
+	return w.let(l, w.awaited(l), err)
 }
 
 // let words the book's answer.
-func (w *Watchdog) let(l *netdb.Lease, err error) (bool, string, error) {
+func (w *Watchdog) let(l *netdb.Lease, belong func(*roll) []Container, err error) (bool, string, error) {
 	switch {
 	case err == nil:
 		return true, "", nil
 	case errors.Is(err, errNotDark):
-		if found := onWire(w.cfg.Board.About(l.Addr)); len(found) > 0 {
-			return false, found[0].Detail, nil
-		}
-		return false, "a witness saw it just now", nil
+		return false, w.seenAgain(l, belong)[0].Detail, nil
 	case moved(err):
 		return false, "it has changed meanwhile", nil
 	}

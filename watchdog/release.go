@@ -3,7 +3,6 @@ package watchdog
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -15,28 +14,30 @@ import (
 // is left of the workload.
 const releaseLook = 250 * time.Millisecond
 
-// errNotDark keeps a lease from ending.
-var errNotDark = errors.New("not dark")
-
 // Release records that the owner lets the lease go. A lease that was never
-// bound, and that every witness answers not to see, ends at once and comes
-// back free; the probe is asked again before anybody gets the address. Every
-// other lease is releasing; it comes back cooling when nothing of its workload
-// was left, else with what stands in the way, by a look that was taken now or,
-// if that takes too long, by the records.
+// bound, that every witness answers not to see, and that none has seen since it
+// was handed out, ends at once and comes back free; the probe is asked again
+// before anybody gets the address. Every other lease is releasing; it comes
+// back cooling when nothing of its workload was left, else with what stands in
+// the way, by a look that was taken now or, if that takes too long, by the
+// records. A runtime or a kernel that hangs makes it releasing, and holds up the
+// answer for no more than half of what is left of ctx.
 //
 // Errors are those of [netdb.Book.Release]. When ctx ends after the release
 // was recorded, the release stands and so does its answer.
 func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []Blocker, error) {
 	l, err := w.cfg.Book.Lease(id)
-	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && w.cfg.Settle(ctx) == nil && !w.labelled(l) {
+	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && ctx.Err() == nil {
 		by := who
 		by.Actor = netdb.ByWatchdog
-		freed, err := w.cfg.Book.Expire(ctx, by, l.ID, l.Rev, w.notDark(l.Addr))
+		own, cancel := w.patience(ctx)
+		freed, _, err := w.withdraw(own, by, l)
+		late := own.Err() != nil
+		cancel()
 		switch {
-		case err == nil:
+		case freed != nil:
 			return freed, nil, nil
-		case !errors.Is(err, errNotDark) && !moved(err):
+		case err != nil && !late && !errors.Is(err, errNotDark) && !errors.Is(err, errWasSeen) && !moved(err):
 			return nil, nil, err
 		}
 	}
@@ -45,12 +46,6 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (
 	}
 	l = w.await(ctx, l)
 	return l, w.Blockers(l), nil
-}
-
-// labelled reports that a container carries the lease's id and no address:
-// one that is on its way, and that no witness sees at the address.
-func (w *Watchdog) labelled(l *netdb.Lease) bool {
-	return slices.ContainsFunc(w.cfg.Board.About(netip.Addr{}).Seen, func(s census.Sighting) bool { return s.LeaseID == l.ID })
 }
 
 // await waits, not for long, until Run has looked at what is left of a lease
@@ -93,7 +88,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 // witness has heard of it.
 func lasting(found []obstacle) bool {
 	return slices.ContainsFunc(found, func(o obstacle) bool {
-		return o.Kind != KindSighting || o.witness != census.Runtime
+		return o.Kind == KindSilent || o.witness != census.Runtime
 	})
 }
 

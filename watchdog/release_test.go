@@ -48,6 +48,17 @@ type noPorts struct{}
 
 func (noPorts) Plugged(context.Context, string, string) ([]string, error) { return nil, nil }
 func (noPorts) Forget(context.Context, ...netip.Addr) error               { return nil }
+func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                 { return false }
+
+// usedPorts have had every address lately.
+type usedPorts struct{ noPorts }
+
+func (usedPorts) SeenWithin(netip.Addr, time.Duration) bool { return true }
+
+// stubbornPorts forget nothing.
+type stubbornPorts struct{ noPorts }
+
+func (stubbornPorts) Forget(context.Context, ...netip.Addr) error { return errBroken }
 
 // What keeps an address, a row for each reason.
 func TestBlockers(t *testing.T) {
@@ -116,6 +127,12 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Runtime, errBroken) }, netdb.Releasing, "silent"},
 		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) {
 			w.cfg.Settle = func(context.Context) error { return errBroken }
+		}, netdb.Releasing, "unconfirmed"},
+		"never bound, and it was on the wire": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) { w.cfg.Ports = usedPorts{} }, netdb.Releasing, "unconfirmed"},
+		"never bound, and the kernel keeps its entries": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) { w.cfg.Ports = stubbornPorts{} },
+			netdb.Releasing, "unconfirmed"},
+		"never bound, a container without an address carries its owner's name": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
+			b.ReplaceScope(census.Runtime, "default/c1", []census.Sighting{{Namespace: "default", Container: "c1", Sandbox: l.Sandbox}})
 		}, netdb.Releasing, "unconfirmed"},
 		"never bound, a container without an address carries its id": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
 			b.ReplaceScope(census.Runtime, "default/c1", []census.Sighting{{Namespace: "default", Container: "c1", LeaseID: l.ID}})

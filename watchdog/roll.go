@@ -138,17 +138,6 @@ func (r *roll) inherited(l *netdb.Lease, h heirs) map[Container]bool {
 	return out
 }
 
-// labelled returns the containers that are there and carry a lease's id.
-func (r *roll) labelled(id string) []Container {
-	var out []Container
-	for _, m := range r.byLease[id] {
-		if m.seen == r.calls {
-			out = append(out, m.Container)
-		}
-	}
-	return out
-}
-
 // forsaken reports that a bound lease had containers and has none any more: it
 // records some, all of those were there while it recorded them, and nothing
 // that belongs to it is there. A container that is still to be made does not

@@ -64,6 +64,9 @@ type Ports interface {
 	// entries of addresses. None there is no error; nor is a kernel without
 	// connection tracking.
 	Forget(ctx context.Context, addrs ...netip.Addr) error
+	// SeenWithin reports whether anybody was seen on the wire with an address
+	// within the time d before now, or may have been.
+	SeenWithin(addr netip.Addr, d time.Duration) bool
 }
 
 // A Verdict is what the owner says about a sandbox.

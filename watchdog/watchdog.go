@@ -60,8 +60,10 @@ type Config struct {
 // A Watchdog lets leases go. It is safe for concurrent use. What it remembers
 // can be thrown away: a new one asks everything anew.
 type Watchdog struct {
-	cfg  Config
-	bell chan struct{} // one slot: Run shall look at what is due
+	cfg     Config
+	bell    chan struct{} // one slot: Run shall look at what is due
+	glance  glance
+	surveys surveys
 	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.
 	pulse chan struct{}
 
@@ -84,7 +86,8 @@ func New(cfg Config) (*Watchdog, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), pulse: make(chan struct{}), tracks: make(map[string]*track), ended: make(chan struct{})}, nil
+	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{turn: make(chan struct{}, 1)},
+		tracks: make(map[string]*track), ended: make(chan struct{})}, nil
 }
 
 func (c *Config) check() error {
@@ -125,7 +128,7 @@ const (
 type obstacle struct {
 	Blocker
 	container Container      // of KindContainer
-	witness   census.Witness // of KindSighting and KindSilent
+	witness   census.Witness // of KindSighting and KindSilent; of KindContainer when nobody but it told
 }
 
 func obstruct(kind, format string, args ...any) obstacle {

@@ -1,0 +1,75 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// errWasSeen means that an address was on the wire since it was handed out, or
+// may have been: it has to cool before it is given again.
+var errWasSeen = errors.New("a witness saw the address since it was handed out")
+
+// withdraw ends a lease that was handed out and never bound. It is free at once
+// when nothing can know it: every witness answers not to see it, none has since
+// it was handed out, and the runtime lists no container that may be about to use
+// it. found is what stands in the way of that.
+//
+// Two errors are not the book's: errWasSeen, when nothing is in the way but
+// what was, and errNotDark.
+func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
+	in := w.sharedSurvey(ctx)
+	f := facts{runtime: w.cfg.Runtime != nil}
+	wire := w.cfg.Board.About(l.Addr)
+	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.newsErr, &wire
+	f.list = w.awaited(l)(in.roll)
+	if found = append(ofList(f), ofWire(f)...); len(found) > 0 {
+		return nil, found, nil
+	}
+	if w.cfg.Ports.SeenWithin(l.Addr, w.cfg.Now().Since(l.Created)) {
+		return nil, nil, errWasSeen
+	}
+	// Others on the bridge may have asked for it.
+	if err := w.cfg.Ports.Forget(ctx, l.Addr); err != nil {
+		return nil, []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil
+	}
+	freed, err = w.cfg.Book.Expire(ctx, who, l.ID, l.Rev, w.unseen(l, w.awaited(l)))
+	return freed, nil, err
+}
+
+// awaited returns which containers may be about to use a lease that is not
+// bound yet: those that belong to it, but for one that another lease records,
+// or that is labelled with another's id. That one lives with the other: a
+// sandbox's second interface that never came ends beside its first.
+func (w *Watchdog) awaited(l *netdb.Lease) func(*roll) []Container {
+	return func(r *roll) []Container {
+		out := r.of(l, heirs{}, false)
+		if len(out) == 0 {
+			return nil
+		}
+		rows, _ := w.cfg.Book.Leases()
+		recorded := recordedIn(slices.DeleteFunc(slices.Clone(rows), func(o *netdb.Lease) bool { return o.ID == l.ID }))
+		return slices.DeleteFunc(out, func(c Container) bool {
+			label := r.members[c].LeaseID
+			return label != "" && label != l.ID || recorded(c)
+		})
+	}
+}
+
+// releaseAsk bounds how long a release waits for the runtime's list and the
+// kernel's entries before it is recorded as releasing.
+const releaseAsk = time.Second
+
+// patience is a context of the watchdog's own, for what a client's call begins.
+// A client that hangs up does not end it, and what hangs ends in time for the
+// client to get its answer.
+func (w *Watchdog) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := min(releaseAsk, w.cfg.Timeout)
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)/2)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), most)
+}

@@ -1,0 +1,127 @@
+package watchdog_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// P6. An address that was on the wire cools, though its lease was never bound
+// and nobody sees it any more; and what the kernel remembers of it is deleted.
+func TestAReservationThatWasOnTheWireCools(t *testing.T) {
+	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2))
+	a, b := netdbtest.Reserve(t, s.book, "a"), netdbtest.Reserve(t, s.book, "b")
+	p := s.ns.Port("rt0", a.Addr.String()+"/24")
+	s.eventually("it is seen", func() bool { return len(s.board.About(a.Addr).Seen) > 0 })
+	p.Close()
+	s.eventually("it is dark", func() bool { return s.board.About(a.Addr).Dark() })
+	s.ns.Exec("ip", "neigh", "replace", a.Addr.String(), "lladdr", "02:00:00:00:00:02", "dev", "rt0", "nud", "stale")
+	s.ns.Exec("ip", "neigh", "replace", b.Addr.String(), "lladdr", "02:00:00:00:00:03", "dev", "rt0", "nud", "stale")
+	s.release(&sandbox{name: "a", lease: a})
+	s.cools(&sandbox{name: "a", lease: a})
+	if l, _ := s.release(&sandbox{name: "b", lease: b}); l.State != netdb.Free {
+		t.Errorf("one that never was on the wire is %s", l.State)
+	}
+	if left := s.ns.Exec("ip", "neigh", "show", "dev", "rt0", "nud", "all"); strings.Contains(left, "lladdr 02:00:00:00:00:0") {
+		t.Errorf("left of them: %s", left)
+	}
+}
+
+// A reservation is released while its container was made just now, and the
+// runtime's witness may not have heard: it is never free. Nor is it with a
+// runtime that hangs, which does not hang the caller.
+func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		for i := range 20 {
+			b := &sandbox{name: fmt.Sprint("s", i)}
+			b.lease = netdbtest.Reserve(t, s.book, b.name)
+			labels := s.labels(b)
+			if i%2 == 0 {
+				labels = map[string]string{"runtime.computer/entity-id": b.name}
+			}
+			d.Create(t, ctrdtest.Spec{Namespace: space, ID: b.name, Labels: labels})
+			if l, _ := s.release(b); l.State != netdb.Releasing {
+				t.Fatalf("%s is %s", b.name, l.State)
+			}
+		}
+		stuck := &sandbox{name: "stuck", lease: netdbtest.Reserve(t, s.book, "stuck")}
+		d.Freeze()
+		defer d.Thaw()
+		call, cancel := context.WithTimeout(ctx, soon)
+		defer cancel()
+		l, blockers, err := s.Release(call, client, stuck.lease.ID, "")
+		if err != nil || l.State != netdb.Releasing || len(blockers) == 0 {
+			t.Errorf("with a runtime that hangs: %+v, %+v, %v", l, blockers, err)
+		}
+	})
+}
+
+// hookedPorts calls hook when everything was asked and found gone.
+type hookedPorts struct {
+	watchdog.Ports
+	hook func()
+}
+
+func (h *hookedPorts) Forget(ctx context.Context, addrs ...netip.Addr) error {
+	if h.hook != nil {
+		h.hook()
+	}
+	return h.Ports.Forget(ctx, addrs...)
+}
+
+// P3. A container without an address is made after the runtime's list was read,
+// and its witness tells before the commit: the commit sees it, by its id, its
+// lease label or its owner label, of a release and of a reservation.
+func TestAContainerBetweenListAndCommit(t *testing.T) {
+	h := &hookedPorts{}
+	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2), func(c *watchdog.Config) { h.Ports, c.Ports = c.Ports, h })
+	for i, by := range []string{"id", "lease", "owner", "lease", "owner"} {
+		id := fmt.Sprint("c", i)
+		b := &sandbox{name: fmt.Sprint("s", i), lease: netdbtest.Reserve(t, s.book, fmt.Sprint("s", i))}
+		if bound := i < 3; bound {
+			l, err := s.book.Bind(ctx, client, b.lease.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: id}}})
+			s.check(err)
+			b.lease = l
+		}
+		labels := map[string]map[string]string{"lease": {"ipamd.dev/lease-id": b.lease.ID}, "owner": {"runtime.computer/entity-id": b.name}}[by]
+		made := id
+		if by != "id" {
+			made = "other-" + id
+		}
+		reached := make(chan struct{})
+		h.hook = func() {
+			select {
+			case <-reached:
+				return
+			default:
+			}
+			s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: made, Labels: labels})
+			s.eventually("it is on the board", func() bool { return s.onBoard(made) })
+			close(reached)
+		}
+		s.release(b)
+		select {
+		case <-reached:
+		case <-time.After(soon):
+			t.Fatalf("by its %s: nothing was forgotten", by)
+		}
+		s.eventually("an attempt met it", func() bool {
+			found := s.Blockers(s.now(b))
+			return len(found) > 0 && found[0].Kind == watchdog.KindContainer && strings.Contains(found[0].Detail, made+" is there")
+		})
+		if l := s.now(b); l.State != netdb.Releasing {
+			t.Errorf("by its %s: it is %s", by, l.State)
+		}
+		s.d.Delete(t, space, made)
+		s.cools(b)
+	}
+}

@@ -1,0 +1,74 @@
+package watchdog
+
+import (
+	"context"
+	"sync"
+)
+
+// surveys has those who come at the same time share one reading of the
+// runtime's list. Who comes while one is under way shares the next: the
+// container that he must not miss may be on that one only.
+type surveys struct {
+	turn chan struct{} // one slot, held by the one who reads
+
+	mu   sync.Mutex
+	next *waiting // has not begun; nil when nobody waits for one
+}
+
+// waiting is one reading, and those who wait for it.
+type waiting struct {
+	done chan struct{} // closed when in is final
+	in   inventory
+}
+
+// An inventory is what is read once for many leases.
+type inventory struct {
+	newsErr error
+	listed  bool
+	listErr error
+	roll    *roll
+}
+
+// survey takes in the kernel's news and reads the runtime's list.
+func (w *Watchdog) survey(ctx context.Context) (in inventory) {
+	in.newsErr = w.cfg.Settle(ctx)
+	in.roll = newRoll(nil)
+	if w.cfg.Runtime == nil {
+		return in
+	}
+	var all []Workload
+	all, in.listErr = w.cfg.Runtime.List(ctx)
+	in.listed, in.roll = in.listErr == nil, newRoll(all)
+	return in
+}
+
+// sharedSurvey is a survey that began after the call, shared with those who
+// call at the same time. One of them makes it, under his own ctx.
+func (w *Watchdog) sharedSurvey(ctx context.Context) inventory {
+	s := &w.surveys
+	s.mu.Lock()
+	if s.next == nil {
+		s.next = &waiting{done: make(chan struct{})}
+	}
+	mine := s.next
+	s.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.in
+	case <-ctx.Done():
+		return inventory{newsErr: ctx.Err(), listErr: ctx.Err(), roll: newRoll(nil)}
+	case s.turn <- struct{}{}:
+	}
+	defer func() { <-s.turn }()
+	s.mu.Lock()
+	over := s.next != mine
+	if !over {
+		s.next = nil
+	}
+	s.mu.Unlock()
+	if !over { // else who had the turn before made it
+		mine.in = w.survey(ctx)
+		close(mine.done)
+	}
+	return mine.in
+}
