@@ -137,14 +137,24 @@ func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 	r.scopes[scope] = kept
 }
 
-// begun dates a sighting: one that stands unchanged keeps the moment it began.
+// begun dates a sighting: one that stands keeps the moment it began, whatever
+// its task does and however that is worded. A claim that a person has to judge
+// became a new one when its task stopped, and was adopted.
 func (b *Board) begun(s Sighting, old []Sighting) Sighting {
+	if s.Container != "" {
+		s.TaskAt = b.now()
+	}
 	for _, o := range old {
 		same := s
-		same.At = o.At
-		if same == o {
-			return o
+		same.At, same.Task, same.TaskAt, same.Note = o.At, o.Task, o.TaskAt, o.Note
+		if same != o {
+			continue
 		}
+		s.At = o.At
+		if s.Task == o.Task {
+			s.TaskAt = o.TaskAt
+		}
+		return s
 	}
 	if s.At.IsZero() {
 		s.At = b.now()

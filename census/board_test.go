@@ -190,6 +190,24 @@ func TestSightingsKeepWhenTheyBegan(t *testing.T) {
 	}
 }
 
+// What a container's task does is no other claim: it keeps the moment it began,
+// and the task has a moment of its own.
+func TestTasksHaveTheirOwnMoment(t *testing.T) {
+	b := census.NewBoard()
+	post := func(task, note string) census.Sighting {
+		b.ReplaceScope(census.Runtime, "c1", []census.Sighting{{Addr: two, Container: "c1", Sandbox: "a", At: began, Task: task, Note: note}})
+		return b.About(two).Seen[0]
+	}
+	first := post("running", "")
+	if again := post("running", "said otherwise"); again.TaskAt.IsZero() || !again.TaskAt.Equal(first.TaskAt) || again.Note != "said otherwise" {
+		t.Errorf("the same task: %+v after %+v", again, first)
+	}
+	stopped := post("stopped", "")
+	if !stopped.At.Equal(began) || !stopped.TaskAt.After(first.TaskAt) || stopped.Task != "stopped" {
+		t.Errorf("stopped: %+v after %+v", stopped, first)
+	}
+}
+
 // Spellings of one address are one address; what is no address does no harm;
 // and who posted a sighting is not the sighting's to say.
 func TestOddSightings(t *testing.T) {

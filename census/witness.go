@@ -52,7 +52,10 @@ func (w Witness) Kernel() bool { return w == Netns || w == Host || w == Neighbou
 type Sighting struct {
 	Addr    netip.Addr `json:"address"`
 	Witness Witness    `json:"witness"`
-	At      time.Time  `json:"at"` // when this witness first saw it this way
+	// At is when this witness first saw it this way; of a container, when its
+	// record began to claim this (see watchdog/ctrd), however often it is read
+	// and whatever its task does.
+	At time.Time `json:"at"`
 
 	Bridge string `json:"bridge,omitempty"`
 	Port   string `json:"port,omitempty"`  // host interface: a port of the bridge, or the bridge itself
@@ -65,6 +68,8 @@ type Sighting struct {
 	UID       string `json:"uid,omitempty"`       // the label of the sandbox's incarnation
 	LeaseID   string `json:"lease_id,omitempty"`  // the lease label
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
+
+	TaskAt time.Time `json:"-"` // when the board was first told of this task state
 
 	Note string `json:"note,omitempty"` // one sentence for a person
 }

@@ -93,7 +93,7 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 	case len(claims) > 1:
 		return []Finding{twoClaimants(addr, "", claims)}
 	case len(claims) == 1:
-		return []Finding{unleased(addr, row, claims[0])}
+		return []Finding{unleased(addr, row, claims[0], seen)}
 	case row != nil && row.State == netdb.Quarantined:
 		return nil // told as that
 	}

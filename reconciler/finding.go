@@ -90,7 +90,7 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 }
 
 // unleased is a workload that lives with an address and holds no lease of it.
-func unleased(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
+func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sighting) Finding {
 	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: "ipamctl reconcile"}
 	rest := "holds no lease of it"
 	switch {
@@ -99,7 +99,7 @@ func unleased(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
 		// Clear refuses an address that is seen.
 		rest, f.Mend = "was set aside by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
 		f.LeaseID = row.ID
-	case !c.newer(row):
+	case !c.mayHave(row, seen):
 		rest, f.Mend = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)
 		f.LeaseID = row.ID
 	}

@@ -118,7 +118,7 @@ type body struct {
 
 // container is a record in the runtime without a task, unless it says otherwise.
 func container(id string, more ...func(*body)) line {
-	b := body{Sighting: census.Sighting{Witness: runtime, Namespace: "default", Container: id, At: after(-time.Minute).Wall}}
+	b := body{Sighting: census.Sighting{Witness: runtime, Namespace: "default", Container: id, At: after(-time.Minute).Wall, TaskAt: after(-time.Minute).Wall}}
 	for _, m := range more {
 		m(&b)
 	}
@@ -145,12 +145,14 @@ func (b body) show(w *world) {
 	}
 }
 
-func owner(sandbox string) func(*body)  { return func(b *body) { b.Sandbox = sandbox } }
-func as(uid string) func(*body)         { return func(b *body) { b.UID = uid } }
-func leased(id string) func(*body)      { return func(b *body) { b.LeaseID = id } }
-func port(name string) func(*body)      { return func(b *body) { b.Port = name } }
-func since(d time.Duration) func(*body) { return func(b *body) { b.At = after(-d).Wall } }
-func task(state string) func(*body)     { return func(b *body) { b.Task = state } }
+func owner(sandbox string) func(*body) { return func(b *body) { b.Sandbox = sandbox } }
+func as(uid string) func(*body)        { return func(b *body) { b.UID = uid } }
+func leased(id string) func(*body)     { return func(b *body) { b.LeaseID = id } }
+func port(name string) func(*body)     { return func(b *body) { b.Port = name } }
+func since(d time.Duration) func(*body) {
+	return func(b *body) { b.At, b.TaskAt = after(-d).Wall, after(-d).Wall }
+}
+func task(state string) func(*body) { return func(b *body) { b.Task = state } }
 func ip(addr string) func(*body) {
 	return func(b *body) { b.addrs = append(b.addrs, netip.MustParseAddr(addr)) }
 }

@@ -145,8 +145,8 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		}
 	case len(claims) == 1 && claims[0].named():
 		c := claims[0]
-		if aside && namedBy(row, operator) || !c.newer(row) {
-			d.findings = append(d.findings, unleased(addr, row, c))
+		if aside && namedBy(row, operator) || !c.mayHave(row, seen) {
+			d.findings = append(d.findings, unleased(addr, row, c, seen))
 			return
 		}
 		s.Sandbox = c.sandbox

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -128,10 +129,50 @@ func (c claimant) named() bool {
 	return c.sandbox != "" && len(c.sandbox) <= netdb.MaxName && utf8.ValidString(c.sandbox)
 }
 
+// mayHave reports whether what the row says does not speak against the claim:
+// there is no row, the claim is newer, or the row is a quarantine that the
+// claimant explains.
+func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
+	return row == nil || c.newer(row) || c.explains(row, seen)
+}
+
+// explains reports whether a quarantine is no dispute, because it is of this
+// claimant alone: nobody held the address, and its evidence is this workload,
+// or one port on which it may be that is the only one that shows the address
+// now, too. Such a quarantine is made while the runtime is silent. Evidence of
+// anybody else, or of an operator, is for a person to judge.
+func (c claimant) explains(row *netdb.Lease, seen []census.Sighting) bool {
+	var then []census.Sighting
+	if row.State != netdb.Quarantined || row.Sandbox != "" || json.Unmarshal(row.Evidence, &then) != nil || len(then) == 0 {
+		return false
+	}
+	wired, port := false, ""
+	for i, s := range slices.Concat(then, seen) {
+		switch s.Witness {
+		case census.Runtime:
+			if s.Sandbox != c.sandbox || s.UID != "" && c.uid != "" && s.UID != c.uid {
+				return false
+			}
+		case census.Netns, census.Neighbour, census.Probe:
+			wired = wired || i >= len(then)
+			if s.Port == "" || s.Port == s.Bridge {
+				continue // by whom it is seen, not where
+			}
+			if port != "" && s.Port != port {
+				return false
+			}
+			port = s.Port
+		default:
+			return false
+		}
+	}
+	return !wired || anyTask(c.containers, taskRunning, taskPaused)
+}
+
 // newer reports whether the claim began after a row entered its state. The
 // one container whose claim is older was known when the row was written.
 func (c claimant) newer(row *netdb.Lease) bool {
-	return row == nil || !slices.ContainsFunc(c.containers, func(s census.Sighting) bool {
+	return !slices.ContainsFunc(c.containers, func(s census.Sighting) bool {
 		return !s.At.After(row.Since.Wall)
 	})
 }
@@ -186,7 +227,7 @@ func anyTask(containers []census.Sighting, states ...string) bool {
 	return slices.ContainsFunc(containers, func(s census.Sighting) bool { return slices.Contains(states, s.Task) })
 }
 
-// latest is when the newest of some sightings began.
+// latest is when the last of some tasks came into its state.
 func latest(seen []census.Sighting) time.Time {
-	return slices.MaxFunc(seen, func(a, b census.Sighting) int { return a.At.Compare(b.At) }).At
+	return slices.MaxFunc(seen, func(a, b census.Sighting) int { return a.TaskAt.Compare(b.TaskAt) }).TaskAt
 }

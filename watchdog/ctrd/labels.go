@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/containers"
 
@@ -22,8 +23,14 @@ type task struct {
 // sightings returns what a container's labels claim, one sighting an address,
 // and a reason for each label that cannot be read. A container that claims
 // none is one sighting without an address: it is there.
+//
+// A claim is as old as the record or, if that was changed since, as the change:
+// containerd dates what is done to labels there, and nothing that a task does.
+// So a claim is the same before and after a restart of anybody. A change of
+// other labels makes it look younger to a witness that starts later.
 func (c Config) sightings(namespace string, of containers.Container, t task) (seen []census.Sighting, unread []string) {
 	there := census.Sighting{
+		At:        latest(of.CreatedAt, of.UpdatedAt),
 		Namespace: namespace,
 		Container: of.ID,
 		Sandbox:   of.Labels[c.OwnerLabel],
@@ -52,6 +59,13 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 		seen = append(seen, there)
 	}
 	return seen, unread
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // addressLabels returns the labels that hold addresses, in the order of their

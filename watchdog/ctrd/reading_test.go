@@ -56,7 +56,7 @@ func TestWholeReading(t *testing.T) {
 				t.Errorf("%s is seen %d times, want once: %v", ip, len(got), got)
 				continue
 			}
-			w.Witness, w.Addr, w.At = census.Runtime, got[0].Addr, got[0].At
+			w.Witness, w.Addr, w.At, w.TaskAt = census.Runtime, got[0].Addr, got[0].At, got[0].TaskAt
 			if got[0] != w {
 				t.Errorf("%s: %+v, want %+v", ip, got[0], w)
 			}

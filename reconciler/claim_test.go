@@ -1,0 +1,77 @@
+package reconciler
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// told is the evidence of a quarantine: what the lines show.
+func told(lines ...line) func(*netdb.Lease) {
+	w := &world{view: view{census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)}}}
+	for _, l := range lines {
+		l(w)
+	}
+	return func(l *netdb.Lease) { l.Evidence = evidence(w.census.Seen[l.Addr]) }
+}
+
+// A claim that is older than a quarantine waits for a person, unless the
+// quarantine is about nobody but the claimant. Such a one is made while the
+// runtime is silent; or before its sandbox's first pass.
+func TestClaimOlderThanAQuarantine(t *testing.T) {
+	const a2 = "10.8.64.2"
+	old := since(2 * time.Hour)
+	wire := seen(netns, a2, port("veth1"))
+	its := func(more ...func(*body)) line {
+		return container("c1", append([]func(*body){owner("A"), ip(a2), runs, old}, more...)...)
+	}
+	for name, tt := range map[string]struct {
+		evidence func(*netdb.Lease)
+		sandbox  string
+		now      []line
+		adopt    bool
+	}{
+		"seen on its port, then and now":          {told(wire), "", []line{its(), wire}, true},
+		"and by a neighbour and a probe":          {told(wire, seen(neighbour, a2), seen(census.Probe, a2)), "", []line{its(), wire, seen(neighbour, a2)}, true},
+		"not on the wire any more":                {told(wire), "", []line{its()}, true},
+		"nor does it run yet":                     {told(wire), "", []line{its(task(""))}, true},
+		"its container was the evidence":          {told(its(task(""))), "", []line{its(), wire}, true},
+		"of an incarnation that no label named":   {told(its()), "", []line{its(as("one"))}, true},
+		"on another port":                         {told(seen(netns, a2, port("veth9"))), "", []line{its(), wire}, false},
+		"on two ports now":                        {told(wire), "", []line{its(), wire, seen(netns, a2, port("veth9"))}, false},
+		"on the wire, and it has stopped":         {told(wire), "", []line{its(ended), wire}, false},
+		"on the wire, and it never ran":           {told(wire), "", []line{its(task("")), wire}, false},
+		"another claimed it then":                 {told(its(), container("c2", owner("B"), ip(a2))), "", []line{its()}, false},
+		"another incarnation claimed it then":     {told(its(as("two"))), "", []line{its(as("one"))}, false},
+		"a container without owner was there":     {told(container("c3", ip(a2))), "", []line{its()}, false},
+		"the host has it":                         {told(wire), "", []line{its(), wire, seen(host, a2)}, false},
+		"the host had it":                         {told(seen(host, a2)), "", []line{its()}, false},
+		"an operator set it aside":                {told(seen(operator, a2)), "", []line{its()}, false},
+		"a rebuild kept it back":                  {told(seen("old_book", a2)), "", []line{its()}, false},
+		"somebody held it before":                 {told(wire), "B", []line{its(), wire}, false},
+		"evidence that nobody can read":           {func(l *netdb.Lease) { l.Evidence = json.RawMessage(`{"witness":1}`) }, "", []line{its()}, false},
+		"evidence of nothing":                     {func(l *netdb.Lease) { l.Evidence = json.RawMessage(`[]`) }, "", []line{its()}, false},
+		"a younger claim, and a stranger's port":  {told(seen(netns, a2, port("veth9"))), "", []line{its(since(time.Minute)), wire}, true},
+		"a younger claim, and an operator's word": {told(seen(operator, a2)), "", []line{its(since(time.Minute))}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := "report unleased 10.8.64.2"
+			if tt.adopt {
+				want = "adopt 10.8.64.2 A"
+			}
+			w := worldOf(append(tt.now, lease(a2, quarantine, tt.sandbox, tt.evidence))...)
+			expect(t, w, want)
+			held := false
+			for _, f := range Diagnose(w.asWorld()) {
+				held = held || f.Kind == "unleased" && f.Mend != "ipamctl reconcile"
+			}
+			if held == tt.adopt {
+				t.Errorf("doctor says that it is held: %v", held)
+			}
+		})
+	}
+}
