@@ -1,0 +1,213 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// read returns a file of the module.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("../..", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// anchors are the places in the page for operators that a link can lead to.
+func anchors(t *testing.T) (all []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)"></a>`).FindAllStringSubmatch(read(t, "docs/OPERATIONS.md"), -1) {
+		if slices.Contains(all, m[1]) {
+			t.Errorf("two places are called %s", m[1])
+		}
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// Every kind of finding that the daemon's source can make, or that the page
+// about the socket lists, is explained, and nothing is that does not exist.
+func TestEachFindingIsExplained(t *testing.T) {
+	kinds := make(map[string]bool)
+	for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(tableOf(t, "| kind | what disagrees |"), -1) {
+		kinds[m[1]] = true
+	}
+	listed := len(kinds)
+	for _, pattern := range []string{"reconciler/*.go", "cmd/ipamd/*.go"} {
+		files, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source := read(t, strings.TrimPrefix(file, "../../"))
+			for _, m := range regexp.MustCompile(`Finding\{Kind: "([a-z_]+)"`).FindAllStringSubmatch(source, -1) {
+				kinds[m[1]] = true
+			}
+			if filepath.Base(file) == "doctor.go" { // its findings about leases
+				for _, m := range regexp.MustCompile(`\badd\("([a-z_]+)", `).FindAllStringSubmatch(source, -1) {
+					kinds[m[1]] = true
+				}
+			}
+		}
+	}
+	if listed < 15 || len(kinds) < listed {
+		t.Fatalf("%d kinds are listed and %d found: are they still where they were?", listed, len(kinds))
+	}
+	there := anchors(t)
+	for kind := range kinds {
+		if !slices.Contains(there, "finding-"+kind) {
+			t.Errorf("docs/OPERATIONS.md has no place called finding-%s", kind)
+		}
+	}
+	for _, anchor := range there {
+		if kind, is := strings.CutPrefix(anchor, "finding-"); is && !kinds[kind] {
+			t.Errorf("docs/OPERATIONS.md explains %s, which nothing finds", kind)
+		}
+	}
+}
+
+// tableOf returns the rows of the table in docs/API.md that begins so.
+func tableOf(t *testing.T, head string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(read(t, "docs/API.md"), head+"\n|---|---|\n")
+	if !found {
+		t.Fatalf("docs/API.md has no table %s", head)
+	}
+	var rows strings.Builder
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cell, _, _ := strings.Cut(line[1:], "|")
+		rows.WriteString(cell)
+	}
+	return rows.String()
+}
+
+// Every alert leads to its place, on the page that doctor's links lead to, and
+// what the page explains is an alert.
+func TestEachAlertIsExplained(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/prometheus/alerts.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	there := anchors(t)
+	page := read(t, "docs/OPERATIONS.md")
+	linked := make(map[string]bool)
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert == "" {
+				continue
+			}
+			url, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+			linked[anchor] = true
+			if url != operations || !slices.Contains(there, anchor) || !strings.Contains(page, "</a>"+rule.Alert+"\n") {
+				t.Errorf("%s leads to %s#%s, which is not there, or not called so", rule.Alert, url, anchor)
+			}
+		}
+	}
+	if len(linked) < 8 {
+		t.Errorf("only %d alerts: are they still found?", len(linked))
+	}
+	for _, anchor := range there {
+		if strings.HasPrefix(anchor, "alert-") && !linked[anchor] {
+			t.Errorf("docs/OPERATIONS.md explains %s, and no alert leads there", anchor)
+		}
+	}
+}
+
+// Every link within the page leads somewhere.
+func TestOperationsLinks(t *testing.T) {
+	there := anchors(t)
+	page := read(t, "docs/OPERATIONS.md")
+	for _, m := range regexp.MustCompile(`(?m)^#+ ([A-Z][a-z ]+)$`).FindAllStringSubmatch(page, -1) {
+		there = append(there, strings.ReplaceAll(strings.ToLower(m[1]), " ", "-"))
+	}
+	for _, m := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(page, -1) {
+		if !slices.Contains(there, m[1]) {
+			t.Errorf("docs/OPERATIONS.md links to #%s, which is not there", m[1])
+		}
+	}
+}
+
+// typed are the command lines of our programs that a document tells a person
+// to type: after a prompt, or quoted.
+func typed(page string) (lines []string) {
+	for _, m := range regexp.MustCompile("(?m)^    \\$ (.*)$|`([^`\n]+)`").FindAllStringSubmatch(page, -1) {
+		for _, line := range regexp.MustCompile(`\|\|?|&&|;`).Split(m[1]+m[2], -1) {
+			line = strings.TrimSpace(line)
+			if program, _, _ := strings.Cut(line, " "); (program == "ipamctl" || program == "ipamd") && !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
+}
+
+// Every command that the page, an alert or a finding names is one: its verbs
+// and its flags are there, and it has as many arguments as it takes.
+func TestNamedCommandsParse(t *testing.T) {
+	daemon := filepath.Join(t.TempDir(), "ipamd")
+	if out, err := exec.Command("go", "build", "-o", daemon, "../ipamd").CombinedOutput(); err != nil {
+		t.Fatalf("build ipamd: %v: %s", err, out)
+	}
+	lines := typed(read(t, "docs/OPERATIONS.md"))
+	if len(lines) < 30 {
+		t.Errorf("only %d commands are named: are they still found?", len(lines))
+	}
+	for _, line := range lines {
+		args := commandLine(line)
+		if args[0] == "ipamd" {
+			if out, err := exec.Command(daemon, append(args[1:], "--help")...).CombinedOutput(); err != nil || len(args) > 1 && !strings.Contains(string(out), "ipamd "+args[1]) {
+				t.Errorf("%s: %v: %s", line, err, out)
+			}
+			continue
+		}
+		c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build{})
+		cmd, rest, err := c.root.Find(args[1:])
+		if err == nil && cmd == c.root && len(args) > 1 {
+			err = c.knownVerb(cmd, args[1:])
+		}
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err == nil {
+			err = cmd.ValidateArgs(cmd.Flags().Args())
+		}
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// commandLine splits a line as a shell does with double quotes.
+func commandLine(line string) (args []string) {
+	for i, piece := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			args = append(args, piece)
+		} else {
+			args = append(args, strings.Fields(piece)...)
+		}
+	}
+	return args
+}
