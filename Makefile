@@ -38,6 +38,7 @@ demo: deps build ## See it work on real containers, the incident included (as ro
 test: ## Run every test, on real kernels and containerds (as root)
 	@scripts/deps test
 	@scripts/containerd2
+	@scripts/promtool
 	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 
 storm: build ## Three minutes of kill -9, stepped clocks and strangers (as root)
