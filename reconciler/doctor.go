@@ -26,9 +26,10 @@ type World struct {
 	Strangers    func(*netdb.Lease, []census.Sighting) []census.Sighting
 	Blockers     func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
 	Orphans      []Orphan
-	Held         *Held         // of the last pass
-	HeldSince    time.Time     // zero when unknown
-	ClockStep    time.Duration // how far the wall clock moved against the boot's clock since the start
+	Held         *Held                // of the last pass
+	Unseen       map[string]time.Time // since when passes miss a bound lease, by its id
+	OwnerUnclear error                // why the last sweep for orphans could not judge
+	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
 
 	QuarantineShare float64
 	ReleasingMax    time.Duration
@@ -44,7 +45,7 @@ type OtherRuntime struct {
 // An Orphan is a sandbox that runs although its owner says that it is gone.
 type Orphan struct {
 	Sandbox string
-	Detail  string
+	Detail  string // a sentence: what its owner says, and what runs
 	Since   time.Time
 }
 
@@ -139,11 +140,15 @@ func (w World) machine() []Finding {
 		}
 	}
 	if w.Held != nil {
-		add(Finding{Kind: "reap_held", Detail: w.Held.Reason, Since: w.HeldSince,
+		add(Finding{Kind: "reap_held", Detail: w.Held.Reason, Since: w.Held.Since,
 			Mend: "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm"})
 	}
+	if w.OwnerUnclear != nil {
+		add(Finding{Kind: "owner_unclear", Detail: "the owner's list is not to be judged by: " + w.OwnerUnclear.Error() + "; no sandbox is taken for an orphan",
+			Mend: "see to the service on owner.socket; it has to list every sandbox that it keeps"})
+	}
 	for _, o := range w.Orphans {
-		add(Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs, and its owner says that it is gone: %s", o.Sandbox, o.Detail),
+		add(Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),
 			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"})
 	}
 	return out
@@ -173,6 +178,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		add("releasing_stuck", "ipamctl show "+l.ID, "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.roster.of(l)) == 0 && w.Census.Complete():
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
+		out[len(out)-1].Since = w.Unseen[l.ID]
 	}
 	if l.State == netdb.Cooling {
 		return out

@@ -73,6 +73,11 @@ func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, er
 	if _, claimless := v.census.Seen[netip.Addr{}]; claimless {
 		rep.Seen--
 	}
+	rep.AbsentSince = make(map[string]time.Time, len(d.missed))
+	for id, missed := range d.missed {
+		rep.AbsentSince[id] = missed.since.Wall
+	}
+	r.dateHeld(rep)
 	if m.Preview {
 		r.asked = turn
 	} else {
@@ -88,6 +93,18 @@ func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, er
 		r.publish(rep, how)
 	}
 	return rep, nil
+}
+
+// dateHeld says since when releases are held. A pass is held anew each time, and
+// what an operator wants to know is for how long.
+func (r *Reconciler) dateHeld(rep *Report) {
+	if rep.Held == nil {
+		return
+	}
+	rep.Held.Since = rep.Started
+	if before := r.last.Load(); before != nil && before.Held != nil {
+		rep.Held.Since = before.Held.Since
+	}
 }
 
 // publish makes a report the last one. A pass on news releases nothing, so

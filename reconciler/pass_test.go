@@ -393,12 +393,16 @@ func TestHeldUntilConfirmed(t *testing.T) {
 	y.pass()
 	y.minutes(8)
 	y.pass(held...)
+	first := y.Last().Started
 	for range 3 {
 		y.minutes(5)
 		y.pass(held[1:]...)
 	}
-	if h := y.Last().Held; h == nil || h.Releases != 6 || h.Most != 5 {
-		t.Fatalf("held: %+v", h)
+	if h := y.Last().Held; h == nil || h.Releases != 6 || h.Most != 5 || !h.Since.Equal(first) || !y.Last().Started.After(first) {
+		t.Fatalf("held: %+v, first at %v", h, first)
+	}
+	if since := y.Last().AbsentSince; len(since) != 6 || !since[missedOne(y)].Before(first) {
+		t.Errorf("missed since %v", since)
 	}
 	if n := strings.Count(y.log.String(), "held until"); n != 1 {
 		t.Errorf("it was logged %d times: %s", n, y.log)
@@ -415,6 +419,12 @@ func TestHeldUntilConfirmed(t *testing.T) {
 	if y.Last().Held != nil || strings.Count(y.log.String(), "not held any more") == 0 {
 		t.Errorf("held yet: %+v; %s", y.Last().Held, y.log)
 	}
+}
+
+// missedOne is the lease of the second address.
+func missedOne(y *yard) string {
+	l, _ := y.book.At(at(3))
+	return l.ID
 }
 
 // A reading that failed frees nothing, even if nobody fell silent over it, and

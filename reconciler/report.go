@@ -35,12 +35,15 @@ type Report struct {
 	Preview  bool
 	Complete bool // every witness answered; else nothing was let go
 	Silent   []census.Silence
-	Leases   int      // rows of the book that were compared
-	Seen     int      // addresses that were seen
-	Absent   int      // bound leases that were missed, reaped or not yet
-	Actions  []Action // in the order of the addresses; none: all agree
-	Held     *Held    // nil: no brake
-	Findings []Finding
+	Leases   int // rows of the book that were compared
+	Seen     int // addresses that were seen
+	Absent   int // bound leases that were missed, reaped or not yet
+	// AbsentSince is, by their ids, when the passes of this daemon's life began
+	// to miss them in a row.
+	AbsentSince map[string]time.Time
+	Actions     []Action // in the order of the addresses; none: all agree
+	Held        *Held    // nil: no brake
+	Findings    []Finding
 }
 
 // An Action is one step of a pass. No two of one report are on one address.
@@ -59,4 +62,5 @@ type Held struct {
 	Releases int // how many it would have been
 	Most     int // how many a pass may
 	Reason   string
+	Since    time.Time // the first of the passes in a row that were held
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -74,4 +75,21 @@ func TestR2BookLostAndContainerdDown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An owner that lists nothing while its sandboxes run has lost its memory:
+// doctor says so, beside the log.
+func TestOwnerThatForgets(t *testing.T) {
+	d := ctrdtest.Start(t, ctrdtest.V2)
+	o := ownertest.Start(t)
+	w := newWorld(t, withContainerd(d), slow, func(c *Config) {
+		c.Owner.Socket, c.Owner.Every = o.Socket, duration{100 * time.Millisecond}
+	})
+	a := w.box(d, "a")
+	realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "owner_unclear") })
+	o.Set("valid", "a")
+	realtest.Eventually(t, wait, "that to end", func() bool { return len(w.findings()) == 0 })
+	if s := w.state(a.held.Address); s != api.Bound {
+		t.Errorf("it is %s", s)
+	}
 }

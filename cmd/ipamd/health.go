@@ -56,16 +56,17 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(), Identity: p.book.Identity(),
 		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
-		Blockers: p.blockers, Orphans: p.orphans(), ClockStep: p.clock.step(),
+		Blockers: p.blockers, ClockStep: p.clock.step(),
 		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
 	}
+	w.Orphans, w.OwnerUnclear = p.orphans()
 	if p.instance != nil {
 		if o := p.instance.Other(); o != nil {
 			w.OtherRuntime = &reconciler.OtherRuntime{Known: o.Known, Met: o.Met, Since: o.Since}
 		}
 	}
 	if last := p.reconciler.Last(); last != nil {
-		w.Held, w.HeldSince = last.Held, last.Started
+		w.Held, w.Unseen = last.Held, last.AbsentSince
 	}
 	out := findingsOf(reconciler.Diagnose(w))
 	for _, pool := range p.unnamed {
@@ -83,16 +84,16 @@ func (p *program) blockers(l *netdb.Lease) []string {
 	return out
 }
 
-func (p *program) orphans() []reconciler.Orphan {
+func (p *program) orphans() ([]reconciler.Orphan, error) {
 	if p.sweeper == nil {
-		return nil
+		return nil, nil
 	}
-	found, _ := p.sweeper.Orphans() // why it could not judge is in the log
+	found, err := p.sweeper.Orphans()
 	out := make([]reconciler.Orphan, len(found))
 	for i, o := range found {
 		out[i] = reconciler.Orphan{Sandbox: o.Sandbox, Detail: o.Detail(), Since: o.Since}
 	}
-	return out
+	return out, err
 }
 
 // A clock remembers how wall and boot clock stood to each other at the start.
