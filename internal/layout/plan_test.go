@@ -29,6 +29,7 @@ var rooms = []room{
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
 		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
+	{"packaging", nil, "it is a test and nothing else, of what the Makefile builds"},
 	{"storm", nil, "it is a test and nothing else, and what it tests are the programs"},
 
 	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},
