@@ -9,8 +9,8 @@ func Codes() []Code {
 		AttemptCancelled, AddressTaken, AddressQuarantined, NotInPool,
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed,
 		PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
-		NotReady, IdentityMismatch, BookReadonly, BookBusy, Compacted,
-		DeadlineExceeded, Internal,
+		NotReady, IdentityMismatch, BookReadonly, BookBusy,
+		TooManyRequests, Compacted, DeadlineExceeded, Internal,
 	}
 }
 
@@ -30,6 +30,8 @@ func (c Code) Status() int {
 	case StaleRevision, AttemptCancelled, AddressTaken, AddressQuarantined,
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed:
 		return http.StatusConflict
+	case TooManyRequests:
+		return http.StatusTooManyRequests
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
 		NotReady, IdentityMismatch, BookReadonly, BookBusy:
 		return http.StatusServiceUnavailable
@@ -44,7 +46,7 @@ func (c Code) Status() int {
 func (c Code) Retryable() bool {
 	switch c {
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
-		NotReady, BookReadonly, BookBusy, DeadlineExceeded:
+		NotReady, BookReadonly, BookBusy, TooManyRequests, DeadlineExceeded:
 		return true
 	}
 	return false

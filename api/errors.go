@@ -28,6 +28,7 @@ const (
 	IdentityMismatch    Code = "identity_mismatch"    // 503: an operator adopts the book
 	BookReadonly        Code = "book_readonly"        // 503, retryable
 	BookBusy            Code = "book_busy"            // 503, retryable
+	TooManyRequests     Code = "too_many_requests"    // 429, retryable: after the header Retry-After
 	Compacted           Code = "compacted"            // 410: list again
 	DeadlineExceeded    Code = "deadline_exceeded"    // 504, retryable
 	Internal            Code = "internal"             // 500

@@ -99,7 +99,7 @@ func Endpoints() []Endpoint {
 }
 
 func reading(more ...Code) []Code {
-	return append([]Code{InvalidArgument, PermissionDenied, NotReady, DeadlineExceeded, Internal}, more...)
+	return append([]Code{InvalidArgument, PermissionDenied, TooManyRequests, NotReady, DeadlineExceeded, Internal}, more...)
 }
 
 func mutation(more ...Code) []Code {

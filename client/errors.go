@@ -40,6 +40,7 @@ const (
 	ErrIdentityMismatch    = class(api.IdentityMismatch)
 	ErrBookReadonly        = class(api.BookReadonly)
 	ErrBookBusy            = class(api.BookBusy)
+	ErrTooManyRequests     = class(api.TooManyRequests)
 	ErrCompacted           = class(api.Compacted)
 	ErrDeadlineExceeded    = class(api.DeadlineExceeded) // the daemon's; the caller's own is context.DeadlineExceeded
 	ErrInternal            = class(api.Internal)

@@ -17,6 +17,9 @@ type call struct {
 	peer *peer
 	end  *api.Endpoint
 
+	unread  bool   // the body, or its end, has not been read
+	release func() // takes the call off its peer's account; nil before it is on it
+
 	// What it is about, once known: for the log of an internal error.
 	lease, address, sandbox string
 }
@@ -24,6 +27,13 @@ type call struct {
 // who names the peer for the record.
 func (c *call) who(actor netdb.Actor, reason string) netdb.Who {
 	return netdb.Who{Actor: actor, Peer: c.peer.name, Reason: reason}
+}
+
+// leave ends the call for the limits.
+func (c *call) leave() {
+	if c.release != nil {
+		c.release()
+	}
 }
 
 // context ends with the call's deadline, or when the peer hangs up.

@@ -39,9 +39,9 @@ func (s *Server) body(c *call, into any) error {
 		return errTooLarge
 	}
 	if err != nil {
-		c.w.Header().Set("Connection", "close")
 		return field("body", "ended early or came too slowly")
 	}
+	c.unread = false
 	if err := rc.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}

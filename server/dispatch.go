@@ -55,7 +55,7 @@ func (s *Server) routes() (*http.ServeMux, error) {
 		delete(todo, e.Verb)
 		methods[e.Path] = append(methods[e.Path], e.Method)
 		mux.HandleFunc(e.Method+" "+e.Path, func(w http.ResponseWriter, r *http.Request) {
-			s.serve(&call{w: w, r: r, peer: peerOf(r), end: &e}, h)
+			s.serve(&call{w: w, r: r, peer: peerOf(r), end: &e, unread: r.ContentLength != 0}, h)
 		})
 	}
 	for verb := range todo {
@@ -78,6 +78,9 @@ func (s *Server) routes() (*http.ServeMux, error) {
 // clean form is a wrong argument: a release with an empty id must not hear
 // not_found, which reads as done.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if gc := connOf(r); gc != nil && !gc.begin() {
+		panic(http.ErrAbortHandler) // closed in between: nobody would hear what was done
+	}
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
 		s.lost(w, r, field("path", "%q has an empty part, or one of dots", p))
 		return
@@ -88,7 +91,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // lost answers a request that no route takes. No role is needed to hear that,
 // but a stranger hears nothing else than that he is one.
 func (s *Server) lost(w http.ResponseWriter, r *http.Request, err error) {
-	c := &call{w: w, r: r, peer: peerOf(r), end: &api.Endpoint{Verb: "unknown", Least: api.Reader}}
+	c := &call{w: w, r: r, peer: peerOf(r), end: &api.Endpoint{Verb: "unknown", Least: api.Reader}, unread: r.ContentLength != 0}
 	s.serve(c, func(*Server, *call) (int, any, error) { return 0, nil, err })
 }
 
@@ -96,6 +99,7 @@ func (s *Server) lost(w http.ResponseWriter, r *http.Request, err error) {
 func (s *Server) serve(c *call, h handler) {
 	begun := time.Now()
 	var code api.Code
+	defer c.leave()
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
 			panic(p)
@@ -116,19 +120,26 @@ func (s *Server) serve(c *call, h handler) {
 
 var errPanic = errors.New("a call panicked")
 
-// judge asks whether the peer may, before anything of the body is read.
-func (s *Server) judge(c *call, h handler) (int, any, error) {
+// judge asks whether the peer may, and may now, before anything of the body is
+// read.
+func (s *Server) judge(c *call, h handler) (_ int, _ any, err error) {
 	if !c.peer.role.Includes(c.end.Least) {
-		c.w.Header().Set("Connection", "close") // what it still sends is not read
 		return 0, nil, &deniedError{c.peer, c.end}
+	}
+	if c.release, err = s.accounts.enter(c.peer, cost(c)); err != nil {
+		return 0, nil, err
 	}
 	return h(s, c)
 }
 
+func connOf(r *http.Request) *gated {
+	gc, _ := r.Context().Value(connKey).(*gated)
+	return gc
+}
+
 func peerOf(r *http.Request) *peer {
-	p, _ := r.Context().Value(peerKey).(*peer)
-	if p == nil {
-		return &peer{name: "unknown", why: "is not on a socket of ours"}
+	if gc := connOf(r); gc != nil {
+		return gc.peer
 	}
-	return p
+	return &peer{name: "unknown", holder: nobody, why: "is not on a socket of ours"}
 }

@@ -21,6 +21,7 @@ func codeOf(err error) api.Code {
 		code api.Code
 	}{
 		{errDenied, api.PermissionDenied},
+		{errBusy, api.TooManyRequests},
 		{netdb.ErrInvalid, api.InvalidArgument},
 		{netdb.ErrNotFound, api.NotFound},
 		{netdb.ErrGone, api.LeaseGone},
@@ -104,7 +105,16 @@ func (s *Server) fail(c *call, err error) api.Code {
 			"lease", c.lease, "address", c.address, "sandbox", c.sandbox)
 		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
 	}
+	if busy := new(busyError); errors.As(err, &busy) {
+		busy.retryAfter(c.w.Header())
+	}
+	if c.unread {
+		c.w.Header().Set("Connection", "close") // what it still sends is not read
+	}
 	s.encode(c, statusOf(err, code), reply)
+	if c.unread {
+		s.hangUp(c)
+	}
 	return code
 }
 
@@ -129,6 +139,7 @@ func details(err error) map[string]any {
 		evidence  *allocator.EvidenceError
 		exhausted *netdb.ExhaustedError
 		inUse     *seenError
+		busy      *busyError
 	)
 	d := make(map[string]any)
 	if errors.As(err, &wrong) {
@@ -145,6 +156,9 @@ func details(err error) map[string]any {
 	}
 	if errors.As(err, &inUse) {
 		d["address"], d["evidence"] = inUse.seen[0].Addr.String(), sightings(inUse.seen)
+	}
+	if errors.As(err, &busy) {
+		d["limit"], d["most"], d["retry_after"] = busy.limit, busy.most, busy.after.String()
 	}
 	if errors.As(err, &exhausted) {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)

@@ -8,29 +8,46 @@ import (
 )
 
 // A gate is a listener that keeps at most so many connections open. One too
-// many closes the connection that has been idle longest, so that a client
-// which opens ten thousand and says nothing shuts nobody out; when none is
-// idle, the next connection waits in the kernel's backlog.
+// many closes one on which no call has begun: of the peer that has the most,
+// the one that has been so longest. So a client which opens ten thousand, and
+// says nothing or half a request on each, shuts nobody out but itself. When a
+// call runs on every connection, the next one waits in the kernel's backlog.
+//
+// A call on a connection that the gate closed is not begun, so that none is
+// carried out whose answer is lost.
 type gate struct {
 	net.Listener
-	most int
+	most     int
+	identify func(net.Conn) *peer
 
-	mu    sync.Mutex
-	room  sync.Cond
-	open  int
-	idle  list.List                // of *gated, longest idle first
-	where map[*gated]*list.Element // its place in idle
-	shut  bool
+	mu     sync.Mutex
+	room   sync.Cond
+	open   int
+	crowds map[holder]*crowd
+	turn   uint64 // counts the connections that became spare
+	shut   bool
 }
 
+// A crowd is the connections of one holder.
+type crowd struct {
+	open  int
+	spare list.List // of *gated, those without a call, longest so first
+}
+
+// A gated is a connection with its peer.
 type gated struct {
 	net.Conn
 	gate *gate
-	once sync.Once
+	peer *peer
+
+	// Under the gate's lock.
+	place *list.Element // in its crowd's spare; nil while a call runs
+	since uint64        // the gate's turn when it became spare
+	cut   bool          // it is closed, or about to be
 }
 
-func newGate(ln net.Listener, most int) *gate {
-	g := &gate{Listener: ln, most: most, where: make(map[*gated]*list.Element)}
+func newGate(ln net.Listener, most int, identify func(net.Conn) *peer) *gate {
+	g := &gate{Listener: ln, most: most, identify: identify, crowds: make(map[holder]*crowd)}
 	g.room.L = &g.mu
 	return g
 }
@@ -41,18 +58,18 @@ func (g *gate) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	p := g.identify(c)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.open >= g.most && !g.shut {
-		longest := g.idle.Front()
-		if longest == nil {
+		gc := g.costliest()
+		if gc == nil {
 			g.room.Wait()
 			continue
 		}
-		gc := longest.Value.(*gated)
-		g.busy(gc)
+		g.drop(gc)
 		g.mu.Unlock()
-		gc.Close()
+		gc.Conn.Close()
 		g.mu.Lock()
 	}
 	if g.shut {
@@ -60,7 +77,11 @@ func (g *gate) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	g.open++
-	return &gated{Conn: c, gate: g}, nil
+	if g.crowds[p.holder] == nil {
+		g.crowds[p.holder] = new(crowd)
+	}
+	g.crowds[p.holder].open++
+	return &gated{Conn: c, gate: g, peer: p}, nil
 }
 
 // Close stops Accept.
@@ -72,49 +93,97 @@ func (g *gate) Close() error {
 	return g.Listener.Close()
 }
 
-// closeIdle closes the connections that no call is running on.
-func (g *gate) closeIdle() {
+// closeSpare closes the connections that no call is running on.
+func (g *gate) closeSpare() {
 	g.mu.Lock()
-	var idle []*gated
-	for gc := range g.where {
-		idle = append(idle, gc)
+	var spare []*gated
+	for _, of := range g.crowds {
+		for of.spare.Len() > 0 {
+			gc := of.spare.Front().Value.(*gated)
+			g.drop(gc)
+			spare = append(spare, gc)
+		}
 	}
 	g.mu.Unlock()
-	for _, gc := range idle {
-		gc.Close()
+	for _, gc := range spare {
+		gc.Conn.Close()
 	}
 }
 
-// watch is net/http's ConnState hook. A connection that has said nothing yet
-// is as idle as one between two calls.
+// watch is net/http's ConnState hook. A connection that has said nothing yet,
+// or half a request, is as spare as one between two calls.
 func (g *gate) watch(c net.Conn, state http.ConnState) {
-	gc := c.(*gated)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch state {
-	case http.StateNew, http.StateIdle:
-		g.where[gc] = g.idle.PushBack(gc)
-		g.room.Signal()
-	default:
-		g.busy(gc)
+	if state == http.StateNew || state == http.StateIdle {
+		c.(*gated).over()
 	}
 }
 
-func (g *gate) busy(gc *gated) {
-	if e, ok := g.where[gc]; ok {
-		g.idle.Remove(e)
-		delete(g.where, gc)
+// costliest returns the connection to close for another one, or nil. It looks
+// at each holder: there are no more than connections.
+func (g *gate) costliest() *gated {
+	var most int
+	var it *gated
+	for _, of := range g.crowds {
+		first := of.spare.Front()
+		if first == nil || of.open < most {
+			continue
+		}
+		if gc := first.Value.(*gated); of.open > most || gc.since < it.since {
+			most, it = of.open, gc
+		}
+	}
+	return it
+}
+
+// drop forgets a connection that is about to be closed. From then on no call
+// begins on it.
+func (g *gate) drop(gc *gated) {
+	if gc.cut {
+		return
+	}
+	gc.busy()
+	gc.cut = true
+	g.open--
+	of := g.crowds[gc.peer.holder]
+	if of.open--; of.open == 0 {
+		delete(g.crowds, gc.peer.holder)
+	}
+	g.room.Signal()
+}
+
+// begin reports whether a call may begin on the connection. From then until
+// over the gate leaves it alone.
+func (gc *gated) begin() bool {
+	gc.gate.mu.Lock()
+	defer gc.gate.mu.Unlock()
+	gc.busy()
+	return !gc.cut
+}
+
+// over says that the call's answer is on its way to the peer as a whole.
+func (gc *gated) over() {
+	gc.gate.mu.Lock()
+	defer gc.gate.mu.Unlock()
+	if gc.cut || gc.place != nil {
+		return
+	}
+	gc.gate.turn++
+	gc.since = gc.gate.turn
+	gc.place = gc.gate.crowds[gc.peer.holder].spare.PushBack(gc)
+	gc.gate.room.Signal()
+}
+
+func (gc *gated) busy() {
+	if gc.place != nil {
+		gc.gate.crowds[gc.peer.holder].spare.Remove(gc.place)
+		gc.place = nil
 	}
 }
 
 // Close makes room for another connection.
 func (gc *gated) Close() error {
-	gc.once.Do(func() {
-		gc.gate.mu.Lock()
-		gc.gate.open--
-		gc.gate.busy(gc)
-		gc.gate.room.Signal()
-		gc.gate.mu.Unlock()
-	})
+	gc.gate.mu.Lock()
+	gc.gate.drop(gc)
+	gc.gate.mu.Unlock()
 	return gc.Conn.Close()
 }

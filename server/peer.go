@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -18,9 +19,10 @@ import (
 // A peer is the process at the other end of a connection, as it was when it
 // connected. It is judged once.
 type peer struct {
-	name string   // "uid=0 pid=4242", for the record
-	role api.Role // "" has no rights at all
-	why  string   // why it has none
+	name   string   // "uid=0 pid=4242", for the record
+	holder holder   // who it is for the limits
+	role   api.Role // "" has no rights at all
+	why    string   // why it has none
 }
 
 // identify judges the peer of a connection. Root is root only in our own user
@@ -28,18 +30,15 @@ type peer struct {
 // the socket, and must not become admin by that (the AWS agent let any process
 // that reached its port act, aws/amazon-vpc-cni-k8s#3739).
 func (s *Server) identify(c net.Conn) *peer {
-	if g, ok := c.(*gated); ok {
-		c = g.Conn
-	}
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return s.stranger(&peer{name: "not on a unix socket"}, 0, "is not on a unix socket")
+		return s.stranger(&peer{name: "not on a unix socket", holder: nobody}, 0, "is not on a unix socket")
 	}
 	cred, err := credentials(uc)
 	if err != nil {
-		return s.stranger(&peer{name: "unknown"}, 0, err.Error())
+		return s.stranger(&peer{name: "unknown", holder: nobody}, 0, err.Error())
 	}
-	p := &peer{name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid)}
+	p := &peer{name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), holder: holder{uid: cred.Uid}}
 	if err := s.sameUsers(uc, cred.Pid); err != nil {
 		return s.stranger(p, cred.Uid, err.Error())
 	}
@@ -60,8 +59,14 @@ func (s *Server) identify(c net.Conn) *peer {
 			}
 		}
 	}
+	if p.role.Includes(api.Runtime) {
+		p.holder.pid = cred.Pid
+	}
 	return p
 }
+
+// nobody is the holder of connections without credentials.
+var nobody = holder{uid: math.MaxUint32}
 
 func (s *Server) stranger(p *peer, uid uint32, why string) *peer {
 	p.why = why

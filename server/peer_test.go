@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,6 +28,17 @@ const asPeer = "IPAMD_TEST_AS_PEER"
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(asPeer); socket != "" {
 		if err := peer(socket, os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if socket := os.Getenv(asCrowd); socket != "" {
+		size, err := strconv.Atoi(os.Args[2])
+		if err == nil {
+			err = crowd(socket, os.Args[1], size)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

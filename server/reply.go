@@ -30,6 +30,18 @@ func (s *Server) encode(c *call, status int, reply any) {
 	_, _ = c.w.Write(buf.Bytes())
 }
 
+// hangUp says that this was the connection's last answer. net/http lets a peer
+// that has more to send half a second for reading it, in which the connection
+// need not be anybody's loss: what was written can be read after it is closed.
+func (s *Server) hangUp(c *call) {
+	if err := http.NewResponseController(c.w).Flush(); err != nil {
+		return // the peer has hung up
+	}
+	if gc := connOf(c.r); gc != nil {
+		gc.over()
+	}
+}
+
 // bound gives the peer writeTime to take the reply.
 func (s *Server) bound(c *call) {
 	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTime)); err != nil {

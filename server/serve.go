@@ -24,7 +24,7 @@ const (
 type contextKey int
 
 const (
-	peerKey     contextKey = iota // of a connection: its *peer
+	connKey     contextKey = iota // of a connection: its *gated
 	drainingKey                   // of a listener: <-chan struct{}, closed when Serve is asked to stop
 )
 
@@ -32,7 +32,7 @@ const (
 // closes the idle ones, gives running calls up to 5 s to finish, and returns
 // nil. It closes ln. An error means that the listener broke.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	g := newGate(ln, s.cfg.MaxConns)
+	g := newGate(ln, s.mostConns(), s.identify)
 	apart := context.WithoutCancel(ctx) // calls outlive ctx by the drain
 	hs := &http.Server{
 		Handler:                      s,
@@ -46,16 +46,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return context.WithValue(apart, drainingKey, ctx.Done())
 		},
 		ConnContext: func(cctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(cctx, peerKey, s.identify(c))
+			return context.WithValue(cctx, connKey, c)
 		},
 	}
-	// Not before Shutdown has begun: a call that arrives on a connection as it
-	// is closed for being idle would be done, and its answer lost. From then on
-	// such a call is not begun.
+	// By itself Shutdown waits for connections that have not said anything yet.
 	closed := make(chan struct{})
 	hs.RegisterOnShutdown(func() {
 		defer close(closed)
-		g.closeIdle()
+		g.closeSpare()
 	})
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(g) }() // ends with hs, and is waited for below

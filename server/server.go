@@ -45,18 +45,20 @@ type Config struct {
 	Policy netdb.Policy
 
 	Deadline time.Duration // of every call; a release's wait comes on top
-	MaxConns int           // open connections; beyond it the longest idle one is closed
+	MaxConns int           // open connections; beyond it one without a call is closed, of the peer with the most
+	Limits   Limits
 	Log      *slog.Logger
 }
 
 // A Server answers on any number of listeners. All methods are safe for
 // concurrent use.
 type Server struct {
-	cfg     Config
-	mux     *http.ServeMux
-	userns  string // our own user namespace, as /proc spells it
-	refused refusals
-	buffers sync.Pool // of *bytes.Buffer
+	cfg      Config
+	mux      *http.ServeMux
+	userns   string // our own user namespace, as /proc spells it
+	refused  refusals
+	accounts *accounts
+	buffers  sync.Pool // of *bytes.Buffer
 }
 
 // New makes a server. It refuses a Config with a part missing.
@@ -71,14 +73,17 @@ func New(cfg Config) (*Server, error) {
 			}
 		}
 	}
-	if cfg.Deadline < 0 || cfg.MaxConns < 0 {
-		return nil, fmt.Errorf("make the server: Deadline and MaxConns cannot be negative")
+	if cfg.Deadline < 0 || cfg.MaxConns < 0 || cfg.Limits.Rate < 0 || cfg.Limits.ReaderRate < 0 {
+		return nil, fmt.Errorf("make the server: Deadline, MaxConns and rates cannot be negative")
+	}
+	if cfg.Limits.InFlight < 1 {
+		return nil, fmt.Errorf("make the server: Limits.InFlight is below 1")
 	}
 	userns, err := os.Readlink("/proc/self/ns/user")
 	if err != nil {
 		return nil, fmt.Errorf("read our own user namespace: %w", err)
 	}
-	s := &Server{cfg: cfg, userns: userns}
+	s := &Server{cfg: cfg, userns: userns, accounts: newAccounts(cfg.Limits, cfg.Log)}
 	s.refused.log = cfg.Log
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {

@@ -41,8 +41,8 @@ func exitCodesTopic() *cobra.Command {
     4  the state does not allow it: taken, quarantined, stale, cancelled, or the
        book of another runner
     5  not now, a retry may help: exhausted, no evidence, not ready, read-only,
-       busy, out of time; a pass of reconcile that could not ask every witness;
-       status of an ipamd that is not ready
+       busy, too many requests, out of time; a pass of reconcile that could not
+       ask every witness; status of an ipamd that is not ready
     6  permission denied
     7  ipamd is not running
     8  reconcile held something back for a person, or a step of it failed

@@ -50,6 +50,8 @@ func hintFor(e *api.Error) string {
 		return "why it cannot be written: ipamctl status; reads still work, no restart is needed"
 	case api.BookBusy:
 		return "somebody else holds the book; try again"
+	case api.TooManyRequests:
+		return "this user or process asks for more than its share; try again in a moment"
 	case api.Compacted:
 		return "the history before this is gone; list again"
 	case api.DeadlineExceeded:

@@ -274,6 +274,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: c.Deadline.Duration, MaxConns: c.MaxConnections, Log: p.log,
+		Limits: server.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
 	})
 	if err != nil {
 		return err

@@ -83,6 +83,9 @@ func (s socketConfig) check(ps *problems) {
 		}
 	}
 	ps.within("socket.max_connections", s.MaxConnections, 1, maxBounded)
+	ps.within("socket.max_in_flight", s.MaxInFlight, 1, maxBounded)
+	ps.within("socket.max_rate", s.MaxRate, 0, maxBounded)
+	ps.within("socket.max_reader_rate", s.MaxReaderRate, 0, maxBounded)
 	ps.positive("socket.deadline", s.Deadline)
 }
 

@@ -1,0 +1,274 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/servertest"
+)
+
+// asCrowd makes the test binary a process that opens connections, says the
+// same on each, and opens another for each that is closed, until its standard
+// input ends.
+const asCrowd = "IPAMD_TEST_AS_CROWD"
+
+func crowd(socket string, says string, size int) error {
+	over := make(chan struct{})
+	var all sync.WaitGroup
+	for range size {
+		all.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				c, err := net.Dial("unix", socket)
+				if err != nil {
+					continue // its backlog is full
+				}
+				stop := context.AfterFunc(closing(over), func() { c.Close() })
+				if _, err = fmt.Fprint(c, says); err == nil {
+					_, _ = io.Copy(io.Discard, c) // until it is closed
+				}
+				stop()
+				c.Close()
+			}
+		})
+	}
+	fmt.Println("here")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	close(over)
+	all.Wait()
+	return err
+}
+
+func closing(over chan struct{}) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-over; cancel() }()
+	return ctx
+}
+
+// startCrowd starts one; it ends with the test.
+func startCrowd(t *testing.T, rig *servertest.Rig, as *syscall.SysProcAttr, says string, size int) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", says, fmt.Sprint(size))
+	cmd.Env = []string{asCrowd + "=" + rig.Socket}
+	cmd.SysProcAttr = as
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the crowd: %v", err)
+		}
+	})
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGreedyPeer is S2: whatever a crowd does on more connections than there
+// are, and goes on doing, a connection of somebody else is served, and kept.
+func TestGreedyPeer(t *testing.T) {
+	realtest.Root(t)
+	other := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	for _, c := range []struct {
+		name, says string
+		as         *syscall.SysProcAttr
+	}{
+		{"says nothing", "", other},
+		{"half a header", "GET /healthz HTT", other},
+		{"a body that it may not send", "POST /v1/leases HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n", other},
+		{"a body that no verb takes", "GET /healthz HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n", other},
+		{"a body that does not come", "POST /v1/leases HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n{", nil},
+		{"calls that take their time", "GET /v1/doctor HTTP/1.1\r\nHost: i\r\n\r\n", other},
+		{"one call after the other", strings.Repeat("GET /v1/status HTTP/1.1\r\nHost: i\r\n\r\n", 10), other},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rig := servertest.Start(t, func(cfg *server.Config) {
+				cfg.MaxConns, cfg.Limits.InFlight = 16, 8
+				cfg.Doctor = func(ctx context.Context) []api.Finding { <-ctx.Done(); return nil }
+			})
+			s := speak(t, rig)
+			kept := dial(t, rig)
+			answers := bufio.NewReader(kept)
+			startCrowd(t, rig, c.as, c.says, 48)
+			for range 20 {
+				s.http.CloseIdleConnections() // a new connection for each
+				want[api.Health](t, s, 200, "Health", "GET", "/healthz", "")
+				fmt.Fprint(kept, "GET /healthz HTTP/1.1\r\nHost: i\r\n\r\n")
+				resp, err := http.ReadResponse(answers, nil)
+				if err != nil {
+					t.Fatalf("the kept connection: %v", err)
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+					t.Fatalf("the kept connection: %d, %v", resp.StatusCode, err)
+				}
+			}
+		})
+	}
+}
+
+// TestInFlight: more calls at once than one peer may have are refused with
+// when to come again, before their bodies come; others are served, and so is
+// the peer itself when its calls are over.
+func TestInFlight(t *testing.T) {
+	realtest.Root(t)
+	hold, busy := make(chan struct{}), make(chan struct{}, 3)
+	rig := servertest.Start(t, func(c *server.Config) {
+		c.Limits.InFlight = 3
+		c.Doctor = func(context.Context) []api.Finding { busy <- struct{}{}; <-hold; return nil }
+	})
+	free := sync.OnceFunc(func() { close(hold) })
+	defer free()
+	s := speak(t, rig)
+	for range 3 {
+		fmt.Fprint(dial(t, rig), "GET /v1/doctor HTTP/1.1\r\nHost: ipamd\r\n\r\n")
+		<-busy
+	}
+	for _, ask := range []string{"GET /healthz", "GET /nowhere", "GET /v1/leases"} {
+		method, path, _ := strings.Cut(ask, " ")
+		a := s.ask(t, method, path, "")
+		if a.status != 429 || a.err.Code != api.TooManyRequests || !a.err.Retryable || a.header.Get("Retry-After") != "1" ||
+			a.err.Details["limit"] != "in_flight" || a.err.Details["most"] != 3.0 {
+			t.Errorf("%s: %d, Retry-After %q: %s", ask, a.status, a.header.Get("Retry-After"), a.body)
+		}
+	}
+	unsent := dial(t, rig)
+	fmt.Fprint(unsent, "POST /v1/leases HTTP/1.1\r\nHost: ipamd\r\nContent-Length: 900000\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(unsent), nil); err != nil || resp.StatusCode != 429 {
+		t.Errorf("a body on its way: %v, %v", resp, err)
+	}
+	if n := rig.Log.Count("asks for too much"); n != 1 {
+		t.Errorf("logged %d times, want once", n)
+	}
+	// Another process of the same user, and another user.
+	if got := runPeer(t, rig.Socket, nil, "GET /healthz"); got != "200" {
+		t.Error(got)
+	}
+	free()
+	realtest.Eventually(t, 5*time.Second, "the peer is served again", func() bool {
+		return s.ask(t, "GET", "/healthz", "").status == 200
+	})
+}
+
+// TestRate: a peer that asks too often is told when to come again.
+func TestRate(t *testing.T) {
+	realtest.Root(t)
+	s := speak(t, servertest.Start(t, func(c *server.Config) { c.Limits.Rate, c.Limits.ReaderRate = 2, 1 }))
+	refused := false
+	for range 100 {
+		if a := s.ask(t, "GET", "/healthz", ""); a.status == 429 {
+			refused = a.err.Code == api.TooManyRequests && a.err.Details["limit"] == "rate" && a.header.Get("Retry-After") == "1"
+			break
+		}
+	}
+	if !refused {
+		t.Error("a hundred calls at once, where two a second are the most, were not refused rightly")
+	}
+	// All processes of a reader share his rate.
+	reader := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	all := ""
+	for range 5 {
+		all += runPeer(t, s.Socket, reader, "GET /healthz", "GET /healthz", "GET /healthz") + " "
+	}
+	if !strings.HasPrefix(all, "200") || !strings.Contains(all, "429 too_many_requests") {
+		t.Error(all)
+	}
+}
+
+// TestEvictedCall: more connections than there is room for, all in use again
+// and again: a call is answered, or it is not carried out.
+func TestEvictedCall(t *testing.T) {
+	var done, answered, closed atomic.Int64
+	rig := servertest.Start(t, func(c *server.Config) {
+		c.MaxConns = 4
+		c.Doctor = func(context.Context) []api.Finding { done.Add(1); return nil }
+	})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			var c net.Conn
+			var r *bufio.Reader
+			for range 300 {
+				if c == nil {
+					var err error
+					if c, err = net.Dial("unix", rig.Socket); err != nil {
+						t.Error(err)
+						return
+					}
+					r = bufio.NewReader(c)
+				}
+				_, err := fmt.Fprint(c, "GET /v1/doctor HTTP/1.1\r\nHost: i\r\n\r\n")
+				if err == nil {
+					var resp *http.Response
+					if resp, err = http.ReadResponse(r, nil); err == nil {
+						_, err = io.Copy(io.Discard, resp.Body)
+					}
+				}
+				if err != nil {
+					closed.Add(1)
+					c.Close()
+					c = nil
+					continue
+				}
+				answered.Add(1)
+			}
+			if c != nil {
+				c.Close()
+			}
+		})
+	}
+	callers.Wait()
+	if err := rig.Stop(); err != nil {
+		t.Error(err)
+	}
+	if done.Load() != answered.Load() || closed.Load() == 0 || answered.Load() == 0 {
+		t.Errorf("%d calls carried out, %d answered, %d met a closed connection", done.Load(), answered.Load(), closed.Load())
+	}
+}
+
+// TestSlowReader is S2: a client that asks and does not read is cut, and what
+// it was to hear is not kept for it.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t)
+	c := dial(t, rig)
+	if err := c.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	asks := strings.Repeat("GET /v1/status HTTP/1.1\r\nHost: i\r\n\r\n", 100)
+	for {
+		if _, err := fmt.Fprint(c, asks); os.IsTimeout(err) {
+			t.Fatal("not cut within a minute")
+		} else if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// Limits bounds what one peer may ask for. A peer is a process that may change
+// leases, or a user who may only read, with all its processes: who is no more
+// than a reader gets no more by forking, and a person's ipamctl is not refused
+// for what the runtime does as the same root.
+type Limits struct {
+	// InFlight is how many calls may run at once; a listing counts for 64 of
+	// them, and a body for one more for each 64 KiB, since calls are bounded for
+	// what they hold in memory. One call may always run. More than half of
+	// Config.MaxConns leaves others little room.
+	InFlight int
+	// Rate and ReaderRate are calls a second, by a peer that may change leases
+	// and by one that may not. What was not used within a second may come at
+	// once. 0 is no limit.
+	Rate, ReaderRate int
+}
+
+const (
+	callBytes   = 64 << 10 // of a body, that count as a call
+	listingCost = 64       // an answer with all leases or many changes
+	burst       = time.Second
+	tellEvery   = time.Minute // of the log, about one peer
+)
+
+// mostConns is how many connections may be open: the book, the kernel's sockets
+// and the runtime's need files as well.
+func (s *Server) mostConns() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return s.cfg.MaxConns // this process has no limit that it could know
+	}
+	most := int(min(files.Cur/2, math.MaxInt32))
+	if most >= s.cfg.MaxConns {
+		return s.cfg.MaxConns
+	}
+	s.cfg.Log.Warn("fewer connections than configured: the process may open too few files",
+		"connections", most, "configured", s.cfg.MaxConns, "files", files.Cur, "next", "raise LimitNOFILE, or lower socket.max_connections")
+	return max(most, 1)
+}
+
+// A holder is who the limits count. Without a pid it is all processes of the
+// user.
+type holder struct {
+	uid uint32
+	pid int32
+}
+
+// An accounts keeps what each holder is using. It forgets holders that use
+// nothing: what is left are those of the last seconds.
+type accounts struct {
+	limits Limits
+	log    *slog.Logger
+	now    func() time.Time
+
+	mu    sync.Mutex
+	of    map[holder]*account
+	clean int // forget when there are so many
+}
+
+type account struct {
+	running int
+	paid    time.Time // calls up to now are paid for at the rate until then
+	refused int       // since it was told
+	told    time.Time
+}
+
+func newAccounts(limits Limits, log *slog.Logger) *accounts {
+	return &accounts{limits: limits, log: log, now: time.Now, of: make(map[holder]*account)}
+}
+
+// enter books a call of that cost, or returns a busyError. leave takes it
+// back, once, when the call is over.
+func (a *accounts) enter(p *peer, cost int) (leave func(), err error) {
+	now := a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	acc := a.account(p.holder, now)
+	cost = min(cost, a.limits.InFlight)
+	if acc.running+cost > a.limits.InFlight {
+		a.tell(p, acc, "in_flight", now)
+		return nil, &busyError{limit: "in_flight", most: a.limits.InFlight, after: time.Second}
+	}
+	rate := a.limits.Rate
+	if !p.role.Includes(api.Runtime) {
+		rate = a.limits.ReaderRate
+	}
+	if rate > 0 {
+		if acc.paid.Before(now) {
+			acc.paid = now
+		}
+		next := acc.paid.Add(time.Second / time.Duration(rate))
+		if ahead := next.Sub(now); ahead > burst {
+			a.tell(p, acc, "rate", now)
+			return nil, &busyError{limit: "rate", most: rate, after: ahead - burst}
+		}
+		acc.paid = next
+	}
+	acc.running += cost
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		acc.running -= cost
+	}, nil
+}
+
+func (a *accounts) account(h holder, now time.Time) *account {
+	acc := a.of[h]
+	if acc != nil {
+		return acc
+	}
+	if len(a.of) >= a.clean {
+		for h, acc := range a.of {
+			if acc.running == 0 && !acc.paid.After(now) && now.Sub(acc.told) > tellEvery {
+				delete(a.of, h)
+			}
+		}
+		a.clean = 2*len(a.of) + 64
+	}
+	acc = new(account)
+	a.of[h] = acc
+	return acc
+}
+
+// tell logs a refusal, at most once a minute for each holder.
+func (a *accounts) tell(p *peer, acc *account, limit string, now time.Time) {
+	acc.refused++
+	if now.Sub(acc.told) > tellEvery {
+		a.log.Warn("a peer asks for too much", "peer", p.name, "limit", limit, "refused", acc.refused)
+		acc.told, acc.refused = now, 0
+	}
+}
+
+// cost is what a call counts for while it runs.
+func cost(c *call) int {
+	n := 1
+	if c.end.Verb == api.VerbLeases || c.end.Verb == api.VerbChanges {
+		n = listingCost
+	}
+	if c.r.ContentLength < 0 { // in chunks
+		return n + bodyBytes/callBytes
+	}
+	return n + int(min(c.r.ContentLength, bodyBytes)/callBytes)
+}
+
+var errBusy = errors.New("too many requests")
+
+// A busyError is a peer that asks for more than its share.
+type busyError struct {
+	limit string // in_flight or rate
+	most  int
+	after time.Duration // when to ask again
+}
+
+func (e *busyError) Error() string {
+	if e.limit == "rate" {
+		return fmt.Sprintf("%v: one peer may make %d calls a second", errBusy, e.most)
+	}
+	return fmt.Sprintf("%v: one peer may have %d calls running at once, where a listing counts for %d", errBusy, e.most, listingCost)
+}
+
+func (e *busyError) Unwrap() error { return errBusy }
+
+// retryAfter writes the header that HTTP has for it, in whole seconds and so
+// never sooner than the error says (RFC 9110, section 10.2.3).
+func (e *busyError) retryAfter(h http.Header) {
+	h.Set("Retry-After", fmt.Sprint(int((e.after+time.Second-1)/time.Second)))
+}
