@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -164,8 +165,8 @@ func typed(page string) (lines []string) {
 	return lines
 }
 
-// Every command that the page, an alert or a finding names is one: its verbs
-// and its flags are there, and it has as many arguments as it takes.
+// Every command that the page names is one: its verbs and its flags are there,
+// and it has as many arguments as it takes.
 func TestNamedCommandsParse(t *testing.T) {
 	daemon := filepath.Join(t.TempDir(), "ipamd")
 	if out, err := exec.Command("go", "build", "-o", daemon, "../ipamd").CombinedOutput(); err != nil {
@@ -177,27 +178,53 @@ func TestNamedCommandsParse(t *testing.T) {
 	}
 	for _, line := range lines {
 		args := commandLine(line)
-		if args[0] == "ipamd" {
-			if out, err := exec.Command(daemon, append(args[1:], "--help")...).CombinedOutput(); err != nil || len(args) > 1 && !strings.Contains(string(out), "ipamd "+args[1]) {
-				t.Errorf("%s: %v: %s", line, err, out)
+		if args[0] == "ipamctl" {
+			cmd, err := parse(args[1:])
+			if err == nil {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s: %v", line, err)
 			}
 			continue
 		}
-		c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build{})
-		cmd, rest, err := c.root.Find(args[1:])
-		if err == nil && cmd == c.root && len(args) > 1 {
-			err = c.knownVerb(cmd, args[1:])
-		}
-		if err == nil {
-			err = cmd.ParseFlags(rest)
-		}
-		if err == nil {
-			err = cmd.ValidateArgs(cmd.Flags().Args())
-		}
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
+		out, err := exec.Command(daemon, append(args[1:], "--help")...).CombinedOutput()
+		if err != nil || len(args) > 1 && !strings.Contains(string(out), "ipamd "+args[1]) {
+			t.Errorf("%s: %v: %s", line, err, out)
 		}
 	}
+}
+
+// So is every command of ipamctl that an alert, a finding or a hint names:
+// verb and flags, since what follows may be prose.
+func TestCommandsInMessagesParse(t *testing.T) {
+	named := regexp.MustCompile(`\bipamctl [a-z-]+(?: --[a-z-]+(?: [a-zA-Z]+)?)*`)
+	found := 0
+	for _, file := range []string{"deploy/prometheus/alerts.yaml", "reconciler/doctor.go", "reconciler/finding.go", "cmd/ipamctl/hint.go", "cmd/ipamctl/stuck.go"} {
+		text := strings.Join(strings.Fields(read(t, file)), " ") // a line may end in the middle of a command
+		for _, line := range named.FindAllString(text, -1) {
+			found++
+			if _, err := parse(strings.Fields(line)[1:]); err != nil {
+				t.Errorf("%s: %s: %v", file, line, err)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d commands are named: are they still found?", found)
+	}
+}
+
+// parse reads a command line of ipamctl up to its arguments.
+func parse(args []string) (*cobra.Command, error) {
+	c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build{})
+	cmd, rest, err := c.root.Find(args)
+	if err == nil && cmd == c.root && len(args) > 0 {
+		err = c.knownVerb(cmd, args)
+	}
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	return cmd, err
 }
 
 // commandLine splits a line as a shell does with double quotes.
