@@ -25,6 +25,8 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add("POST", "/v1/leases", "", []byte(`{"sandbox":"a","uid":"b","attempt":2,"address":"10.8.64.9","bind_within":"5m","labels":{"k":"v"}}`))
 	f.Add("POST", "/v1/leases", "", []byte(`{"sandbox":"a","family":"dual","pool":"default","interface":"eth1"}`))
+	f.Add("POST", "/v1/leases", "", []byte(`{"sandbx":1}`))
+	f.Add("POST", "/v1/leases", "force=1", []byte(`{"sandbox":"a"`))
 	f.Add("POST", "/v1/leases/x/bind", "", []byte(`{"containers":[{"namespace":"d","id":"c"}],"netns":"/n","mac":"02:00:00:00:00:01"}`))
 	f.Add("POST", "/v1/addresses/10.8.64.7/quarantine", "", []byte(`{"reason":"r"}`))
 	f.Add("POST", "/v1/reconcile", "", []byte(`{"preview":true,"confirm":true}`))
