@@ -23,14 +23,21 @@ import (
 // moved to another namespace, whose ports carry on; and the witnesses are
 // silent then anyway.
 //
-// It asks the kernel and not the memory of [Bridge.Settle], on a socket of its
-// own, so it holds up nobody. It is safe for concurrent use.
+// Each sentence begins with the port's name. A port that got another name since
+// the bridge is watched is found by its old one, too.
+//
+// That something is plugged is told from memory as [Bridge.Settle] makes it, for
+// many ask again and again about what does not move. That nothing is, is asked
+// of the kernel, on a socket of its own. It is safe for concurrent use.
 func (b *Bridge) Plugged(ctx context.Context, hostInterface, netns string) ([]string, error) {
 	if hostInterface == "" && netns == "" {
 		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if known := b.recall(hostInterface, netns); len(known) > 0 {
+		return known, nil
 	}
 	k, err := b.dial(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -56,14 +63,20 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface, netns string) ([]st
 	}
 	var out []string
 	if named != nil {
-		out = append(out, fmt.Sprintf("%s is a port of %s", named.name, rt0.name))
+		out = append(out, isPort(named, rt0.name))
 	}
 	for _, l := range leading {
 		if named == nil || l.index != named.index {
-			out = append(out, fmt.Sprintf("%s is a port of %s and leads into %s", l.name, rt0.name, netns))
+			out = append(out, leadsInto(l, rt0.name, netns))
 		}
 	}
 	return out, nil
+}
+
+func isPort(l *link, of string) string { return fmt.Sprintf("%s is a port of %s", l.name, of) }
+
+func leadsInto(l *link, of, netns string) string {
+	return fmt.Sprintf("%s is a port of %s and leads into %s", l.name, of, netns)
 }
 
 // dial opens a netlink socket of the caller's own in the bridge's namespace.

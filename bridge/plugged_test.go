@@ -24,8 +24,39 @@ func (v *view) wantPlugged(when, hostInterface, netns string, want ...string) {
 	}
 }
 
+// A port is found by a name that it had while the bridge was watched; by one
+// that another link has by now, both are.
+func TestPluggedByAFormerName(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Port("rt0")
+	v := open(t, ns)
+	rename := func(from, to string) {
+		ns.Exec("ip", "link", "set", from, "down")
+		ns.Exec("ip", "link", "set", from, "name", to)
+		ns.Exec("ip", "link", "set", to, "up")
+	}
+	rename("veth1", "mine")
+	v.wantPlugged("renamed", "veth1", "", "mine, which was veth1, is a port of rt0")
+	rename("mine", "yours")
+	v.wantPlugged("again", "veth1", "", "yours, which was veth1, is a port of rt0")
+	ns.Exec("ip", "link", "add", "veth1", "type", "veth", "peer", "name", "far")
+	ns.Exec("ip", "link", "set", "veth1", "master", "rt0")
+	v.wantPlugged("and the name is another's", "veth1", "", "veth1 is a port of rt0", "yours, which was veth1, is a port of rt0")
+	ns.Exec("ip", "link", "del", "veth1")
+	if names := v.PortNames(); len(names) != 1 || !names["yours"] {
+		v.settle()
+		if names = v.PortNames(); len(names) != 1 || !names["yours"] {
+			t.Errorf("the ports are %v", names)
+		}
+	}
+	ns.Exec("ip", "link", "del", "yours")
+	v.wantPlugged("it left", "veth1", "")
+}
+
 // What of a lease's plumbing is still a port, by its name or by where it
-// leads, is asked of the kernel now.
+// leads, is as it is now.
 func TestPlugged(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)

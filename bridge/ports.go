@@ -11,6 +11,8 @@ type port struct {
 	link  *link
 	space *space // the namespace behind it; nil when none can be read
 	read  bool   // what is behind it was read at least once
+
+	formerly []string // names that it had
 }
 
 // scope names a port on the board. An index outlives a change of name.
@@ -97,6 +99,10 @@ func (b *Bridge) setPort(l *link) {
 		b.moved = true
 	}
 	renamed := p.link.name != l.name
+	if renamed {
+		p.formerly = append(p.formerly, p.link.name)
+		p.formerly = p.formerly[max(0, len(p.formerly)-mostNames):]
+	}
 	b.moved = b.moved || renamed || p.link.behind != l.behind
 	p.link = l
 	switch {

@@ -1,0 +1,77 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostNames bounds how many former names of a port are remembered.
+const mostNames = 8
+
+// recall is [Bridge.Plugged] from memory, with the news so far taken in. None
+// says nothing: the memory may be of no use just now.
+func (b *Bridge) recall(hostInterface, netns string) (out []string) {
+	fd := -1
+	if netns != "" {
+		var err error
+		if fd, err = openNetns(netns); err != nil {
+			return nil
+		}
+		if fd >= 0 {
+			defer unix.Close(fd)
+		}
+	}
+	_ = b.locked(func() error {
+		b.drain()
+		if err := b.settle(); err != nil || !b.isThere() {
+			return err
+		}
+		id := noSpace
+		if fd >= 0 {
+			var err error
+			if id, err = b.kernel.netnsID(fd); err != nil {
+				id = noSpace
+			}
+		}
+		out = b.pluggedPorts(hostInterface, netns, id)
+		return nil
+	})
+	return out
+}
+
+// pluggedPorts goes through the ports that are known.
+func (b *Bridge) pluggedPorts(hostInterface, netns string, id int) []string {
+	var found []*port
+	for _, p := range b.ports {
+		if hostInterface != "" && (p.link.name == hostInterface || slices.Contains(p.formerly, hostInterface)) || id != noSpace && p.link.behind == id {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(x, y *port) int { return x.link.index - y.link.index })
+	var out []string
+	for _, p := range found {
+		switch {
+		case p.link.name == hostInterface:
+			out = append(out, isPort(p.link, b.link.name))
+		case id != noSpace && p.link.behind == id:
+			out = append(out, leadsInto(p.link, b.link.name, netns))
+		default:
+			out = append(out, fmt.Sprintf("%s, which was %s, is a port of %s", p.link.name, hostInterface, b.link.name))
+		}
+	}
+	return out
+}
+
+// PortNames returns the names of the bridge's ports, as [Bridge.Changed] has
+// told of them. It reads memory, and is safe for concurrent use.
+func (b *Bridge) PortNames() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[string]bool, len(b.ports))
+	for _, p := range b.ports {
+		out[p.link.name] = true
+	}
+	return out
+}
