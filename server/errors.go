@@ -101,8 +101,8 @@ func (s *Server) fail(c *call, err error) api.Code {
 	reply := &api.Error{Code: code, Message: err.Error(), Retryable: code.Retryable(),
 		Details: details(err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 	if code == api.Internal {
-		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "error", err, "peer", c.peer.name,
-			"lease", c.lease, "address", c.address, "sandbox", c.sandbox)
+		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "err", err, "peer", c.peer.name,
+			"lease", c.lease, "addr", c.address, "sandbox", c.sandbox)
 		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
 	}
 	if busy := new(busyError); errors.As(err, &busy) {

@@ -161,5 +161,5 @@ func (r *refusals) note(p *peer, uid uint32, why string) {
 	}
 	r.seen[key] = struct{}{}
 	r.full = len(r.seen) == refusalsKept
-	r.log.Warn("a peer is refused", "peer", p.name, "why", why, "last_to_be_logged", r.full)
+	r.log.Warn("a peer is refused", "peer", p.name, "reason", why, "last_to_be_logged", r.full)
 }

@@ -16,7 +16,7 @@ func (s *Server) encode(c *call, status int, reply any) {
 	enc := json.NewEncoder(buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(reply); err != nil {
-		s.cfg.Log.Error("a reply cannot be encoded", "verb", c.end.Verb, "error", err)
+		s.cfg.Log.Error("a reply cannot be encoded", "verb", c.end.Verb, "err", err)
 		buf.Reset()
 		status = http.StatusInternalServerError
 		buf.WriteString(`{"code":"internal","message":"the reply cannot be encoded","retryable":false,"revision":0,"epoch":""}`)
@@ -45,7 +45,7 @@ func (s *Server) hangUp(c *call) {
 // bound gives the peer writeTime to take the reply.
 func (s *Server) bound(c *call) {
 	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
-		s.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "error", err)
+		s.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "err", err)
 	}
 }
 
