@@ -26,6 +26,8 @@ func (p *program) changed(c netdb.Change) {
 // address to be given is in use is a warning.
 func gravity(c netdb.Change) slog.Level {
 	switch {
+	case !c.Addr.IsValid() && c.Pool == "":
+		return slog.LevelDebug // of the book itself; who made it tells more
 	case !c.Addr.IsValid():
 		return slog.LevelInfo
 	case c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
@@ -40,6 +42,8 @@ func gravity(c netdb.Change) slog.Level {
 // changeMessage says in words what became of an address.
 func changeMessage(c netdb.Change) string {
 	switch {
+	case !c.Addr.IsValid() && c.Pool == "":
+		return "book is changed"
 	case !c.Addr.IsValid():
 		return "pool is changed"
 	case c.From == c.To:

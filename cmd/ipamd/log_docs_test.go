@@ -116,7 +116,8 @@ func changeLines() (calls []logCall) {
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound}, keys),
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Quarantined},
 			[]string{"addr", "lease", "pool", "from", "witness", "port", "container", "mac", "reason", "actor", "peer", "rev"}),
-		changeLine(netdb.Change{}, []string{"pool", "reason", "actor", "peer", "rev"}))
+		changeLine(netdb.Change{Pool: "default"}, []string{"pool", "reason", "actor", "peer", "rev"}),
+		changeLine(netdb.Change{}, []string{"reason", "actor", "peer", "rev"}))
 	return calls
 }
 

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/ownertest"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Every metric is moved on a real world, and equals a recount: of the book's
+// file, of the kernel, of the board, of the answers that a client got, and of
+// the log.
+func TestMetricsEqualARecount(t *testing.T) {
+	moved := make(map[string]bool)
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { aLife(t, d, moved) })
+	t.Run("in trouble", func(t *testing.T) { aLifeInTrouble(t, moved) })
+	if t.Failed() {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(everyMetric(t))) {
+		if !moved[name] {
+			t.Errorf("%s was 0 all the time", name)
+		}
+	}
+}
+
+// A teller keeps account of what a client was told.
+type teller struct {
+	*world
+	calls tally
+}
+
+func (s *teller) allocate(r api.AllocateRequest) *api.AllocateReply {
+	s.t.Helper()
+	reply, err := s.client.Allocate(ctx, r)
+	s.calls["allocate_seconds_count"]++
+	switch {
+	case err != nil:
+		s.calls.add("allocations_total", `result="refused"`)
+		return nil
+	case reply.Existing:
+		s.calls.add("allocations_total", `result="existing"`)
+	default:
+		s.calls.add("allocations_total", `result="new"`)
+	}
+	for _, skipped := range reply.Skipped {
+		s.calls.add("conflicts_total", fmt.Sprintf("witness=%q", skipped.Evidence[0].Witness))
+	}
+	if reply.EarlyReuse {
+		s.calls["early_reuse_total"]++
+	}
+	return reply
+}
+
+// recounted waits until all that can be counted another way is the same.
+func (s *teller) recounted(moved map[string]bool) {
+	s.t.Helper()
+	var wrong []string
+	defer func() {
+		for _, w := range wrong {
+			s.t.Error(w)
+		}
+	}()
+	realtest.Eventually(s.t, wait, "metrics to equal a recount", func() bool {
+		got := s.scrapeOf()
+		got.note(moved)
+		wrong = append(agree(got, s.byFile(), "addresses", "changes_total", "quarantined_total", "releases_total", "repairs_total", "reaped_total"),
+			agree(got, s.calls, "allocations_total", "conflicts_total", "early_reuse_total")...)
+		wrong = append(wrong, agree(got, s.byKernel(), "witness_silent")...)
+		if sent, seen := s.calls["allocate_seconds_count"], got.sum("request_seconds_count", `verb="allocate"`); sent != seen {
+			wrong = append(wrong, fmt.Sprintf("%v allocations were asked for, and %v are counted", sent, seen))
+		}
+		if a, b := got["book_commit_seconds_count"], got["book_batch_size_count"]; a != b || a == 0 {
+			wrong = append(wrong, fmt.Sprintf("%v commits have a time, and %v a size", a, b))
+		}
+		return len(wrong) == 0
+	})
+}
+
+// byFile counts in the book's file. The history is as old as the daemon.
+func (s *teller) byFile() tally {
+	states, changes := s.ofFile()
+	out := make(tally)
+	taken := 0.0
+	for state, n := range states {
+		out[fmt.Sprintf(`addresses{family="v4",pool="default",state=%q}`, state)] = n
+		taken += n
+	}
+	// Not the network's own address, nor the broadcast, nor the gateway.
+	size := float64(int(1)<<(32-s.program.book.Pools()[0].Prefix.Bits())) - 3
+	out[`addresses{family="v4",pool="default",state="free"}`] = size - taken
+	out[`pool_size{family="v4",pool="default"}`] = size
+	out[`quarantine_cap{family="v4",pool="default"}`] = max(1, float64(int(size*s.cfg.Allocation.QuarantineShare)))
+	for _, c := range changes {
+		out["revision"] = float64(c.rev)
+		out.add("changes_total", fmt.Sprintf("from=%q", c.from), fmt.Sprintf("to=%q", c.to))
+		reason := fmt.Sprintf("reason=%q", c.reason)
+		switch {
+		case c.to == netdb.Quarantined:
+			out.add("quarantined_total", reason)
+		case c.to == netdb.Releasing, c.from == netdb.Reserved && c.to == netdb.Free:
+			out.add("releases_total", reason)
+		case c.from == netdb.Releasing && c.to == netdb.Cooling:
+			out["release_seconds_count"]++
+		}
+		if kind := stepOf(c); kind == "reap" || kind == "expire" {
+			out.add("reaped_total", fmt.Sprintf("reason=%q", kind))
+		} else if kind != "" {
+			out.add("repairs_total", fmt.Sprintf("kind=%q", kind))
+		}
+	}
+	return out
+}
+
+// stepOf tells by which step of a pass a change came, if by one.
+func stepOf(c bookRow) string {
+	if c.actor != netdb.ByReconciler {
+		return ""
+	}
+	switch {
+	case c.to == netdb.Quarantined:
+		return "quarantine"
+	case c.from == netdb.Quarantined && c.to == netdb.Cooling:
+		return "clear"
+	case c.from == netdb.Reserved && c.to == netdb.Bound:
+		return "bind"
+	case c.from == netdb.Paused && c.to == netdb.Bound:
+		return "resume"
+	case c.from != netdb.Bound && c.to == netdb.Bound:
+		return "adopt"
+	case c.to == netdb.Paused:
+		return "pause"
+	case c.from == netdb.Bound && c.to == netdb.Releasing:
+		return "reap"
+	}
+	return ""
+}
+
+// byKernel counts the ports of the bridge, and who is silent on the board.
+func (s *teller) byKernel() tally {
+	s.t.Helper()
+	links, err := s.ns.Netlink().LinkList()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out, bridge := tally{"bridge_ports": 0}, 0
+	for _, l := range links {
+		if l.Attrs().Name == "rt0" {
+			bridge = l.Attrs().Index
+		}
+	}
+	for _, l := range links {
+		if l.Attrs().MasterIndex == bridge {
+			out["bridge_ports"]++
+		}
+	}
+	for _, silent := range s.program.board.Silent() {
+		out.add("witness_silent", fmt.Sprintf("witness=%q", silent.Witness))
+	}
+	return out
+}
+
+var logged = regexp.MustCompile(`\brev=(\d+)`)
+
+// told compares the log with the file: of every change that ipamd or an
+// operator decided there is one line, with its revision, and of no other.
+func (s *teller) told() {
+	s.t.Helper()
+	_, changes := s.ofFile()
+	lines := make(map[string]int)
+	for line := range strings.Lines(s.log.String()) {
+		if rev := logged.FindStringSubmatch(line); rev != nil && strings.Contains(line, " addr=") {
+			lines[rev[1]]++
+			if !strings.Contains(line, " lease=") || !strings.Contains(line, " reason=") {
+				s.t.Errorf("a decision without its keys: %s", line)
+			}
+			if strings.Contains(line, "is quarantined") && !strings.Contains(line, " witness=") {
+				s.t.Errorf("a quarantine without its witness: %s", line)
+			}
+		}
+	}
+	for _, c := range changes {
+		rev := fmt.Sprint(c.rev)
+		want := 0
+		if gravity(netdb.Change{Addr: anyPrefix.Addr(), From: c.from, To: c.to, Who: netdb.Who{Actor: c.actor}}) >= slog.LevelInfo {
+			want = 1
+		}
+		if lines[rev] != want {
+			s.t.Errorf("revision %s, %s to %s by %s, has %d lines, want %d", rev, c.from, c.to, c.actor, lines[rev], want)
+		}
+		delete(lines, rev)
+	}
+	if len(lines) > 0 {
+		s.t.Errorf("lines of changes that there were not: %v", lines)
+	}
+}
+
+func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
+	o := ownertest.Start(t)
+	w := newWorld(t, withContainerd(d), hasty, owned(o.Socket), pool("10.8.64.0/27"), func(c *Config) {
+		c.Watchdog.RemoveOrphans = false
+		c.Reconcile.LeastReleases, c.Reconcile.MaxReleases = 1, 0.01
+		c.Allocation.Quarantine = duration{time.Millisecond}
+	})
+	s := &teller{world: w, calls: make(tally)}
+	for i := range 4 {
+		s.allocate(api.AllocateRequest{Sandbox: fmt.Sprint("s", i)})
+	}
+	s.allocate(api.AllocateRequest{Sandbox: "s0"})
+	s.allocate(api.AllocateRequest{Sandbox: "s0", Pool: "no-such"})
+	s.recounted(moved)
+
+	// A stranger uses what is next.
+	stranger := w.ns.Port("rt0", addr(6)+"/27")
+	realtest.Eventually(t, wait, "the stranger to be seen", func() bool { return seenBy(w, addr(6), "netns") })
+	next := s.allocate(api.AllocateRequest{Sandbox: "s4"})
+	if len(next.Skipped) != 1 {
+		t.Fatalf("it was given past %+v", next.Skipped)
+	}
+	s.recounted(moved)
+
+	// One that runs is let go while it does.
+	o.Set("gone", "s0", "s1", "s2", "s3", "s4", "live")
+	live := &box{name: "live", held: s.allocate(api.AllocateRequest{Sandbox: "live"}).Leases[0]}
+	live.port = w.ns.Port("rt0", live.held.Address+"/27")
+	live.run(w, d)
+	w.bind(live.held, "live")
+	if _, err := w.client.Release(ctx, live.held.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, wait, "its blocker to be counted", func() bool {
+		got := w.scrapeOf()
+		got.note(moved)
+		return got[`release_blocked{blocker="container"}`] == 1 && got["release_oldest_seconds"] > 0
+	})
+	d.Delete(t, "default", "live")
+	live.port.Close()
+	w.becomes(live.held.Address, api.Cooling)
+	if got := w.scrapeOf(); got.sum("release_blocked") != 0 || got["release_oldest_seconds"] != 0 {
+		t.Errorf("nothing is being released, and %v are, for %v s", got.sum("release_blocked"), got["release_oldest_seconds"])
+	}
+	s.recounted(moved)
+
+	// A container lives without a lease, and then another one on its address.
+	d.Run(t, ctrdtest.Spec{ID: "lost", Labels: labels("lost", addr(20))})
+	w.passesUntil(addr(20), api.Bound)
+	d.Run(t, ctrdtest.Spec{ID: "twin", Labels: labels("twin", addr(20))})
+	realtest.Eventually(t, wait, "a pass to report both", func() bool {
+		w.pass()
+		got := w.scrapeOf()
+		got.note(moved)
+		return got[`findings{kind="two_claimants"}`] == 1
+	})
+	d.Delete(t, "default", "twin")
+	stranger.Close()
+	w.passesUntil(addr(6), api.Cooling)
+	s.recounted(moved)
+
+	// The runtime cannot be read, and passes say so.
+	d.Run(t, ctrdtest.Spec{ID: "odd", Labels: labels("odd", "no address")})
+	realtest.Eventually(t, wait, "the runtime to be silent", func() bool { return w.scrapeOf()[`witness_silent{witness="runtime"}`] == 1 })
+	before := w.scrapeOf()
+	for range 3 {
+		w.pass()
+	}
+	after := w.scrapeOf()
+	after.note(moved)
+	if n := after[`reconcile_incomplete_total{witness="runtime"}`] - before[`reconcile_incomplete_total{witness="runtime"}`]; n < 3 {
+		t.Errorf("of three passes without the runtime %v are counted", n)
+	}
+	if n := after["reconcile_seconds_count"] - before["reconcile_seconds_count"]; n < 3 {
+		t.Errorf("of three passes %v are timed", n)
+	}
+	s.recounted(moved)
+	d.Delete(t, "default", "odd")
+	realtest.Eventually(t, wait, "the runtime to answer", func() bool { return w.scrapeOf()[`witness_silent{witness="runtime"}`] == 0 })
+
+	// Three that nobody shows are more than a pass may let go.
+	for i := range 3 {
+		held := s.allocate(api.AllocateRequest{Sandbox: fmt.Sprint("s", i)}).Leases[0]
+		if _, err := w.client.Bind(ctx, held.ID, api.BindRequest{MAC: fmt.Sprintf("02:00:00:00:01:%02d", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	realtest.Eventually(t, wait, "a pass to hold them", func() bool {
+		r, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
+		return err == nil && r.Report.Held != nil && r.Report.Held.Releases == 3
+	})
+	held := w.scrapeOf()
+	held.note(moved)
+	if held["reap_held_releases"] != 3 || held["reap_candidates"] != 3 || held["reap_held_total"] < 1 {
+		t.Errorf("three are held, and the metrics say %v of %v, by %v passes",
+			held["reap_held_releases"], held["reap_candidates"], held["reap_held_total"])
+	}
+	w.pass()
+	for i := range 3 {
+		w.becomes(addr(2+i), api.Cooling)
+	}
+	s.recounted(moved)
+	realtest.Eventually(t, wait, "the questions to the owner to be counted, which go on", func() bool {
+		before := o.Looks()
+		counted := w.scrapeOf().sum("owner_lookups_total", `result="gone"`)
+		return float64(before) <= counted && counted <= float64(o.Looks())
+	})
+	s.told()
+}
+
+func aLifeInTrouble(t *testing.T, moved map[string]bool) {
+	dir, fill, empty := smallDisk(t)
+	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) {
+		c.Book.Path = filepath.Join(dir, "book.db")
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{time.Hour}, duration{time.Millisecond}
+		c.Probe.Window = duration{time.Hour} // no probe is ever old enough
+	})
+	s := &teller{world: w, calls: make(tally)}
+	bindAndRelease(w, s.allocate(api.AllocateRequest{Sandbox: "a"}).Leases[0])
+	realtest.Eventually(t, wait, "cooldown_min", func() bool { return s.allocate(api.AllocateRequest{Sandbox: "b"}) != nil })
+	s.recounted(moved)
+	if got := w.scrapeOf(); got["unprobed_total"] != got[`allocations_total{result="new"}`] || got["identity_state{state=\"own\"}"] != 1 || got["ready"] != 1 {
+		t.Errorf("none was probed, all is well, and the metrics say %v, %v, %v", got["unprobed_total"], got["identity_state{state=\"own\"}"], got["ready"])
+	}
+
+	fill()
+	realtest.Eventually(t, wait, "the book to be read-only", func() bool {
+		_, err := w.client.Cancel(ctx, api.CancelRequest{UID: fmt.Sprint("u", time.Now().UnixNano()), Attempt: 1})
+		return errors.Is(err, client.ErrBookReadonly)
+	})
+	full := w.scrapeOf()
+	full.note(moved)
+	if full["book_readonly"] != 1 || full["ready"] != 0 {
+		t.Errorf("the disk is full: read-only %v, ready %v", full["book_readonly"], full["ready"])
+	}
+	empty()
+	realtest.Eventually(t, wait, "the book to be written again", func() bool { return w.scrapeOf()["book_readonly"] == 0 })
+
+	w.stopDaemon()
+	w.edit(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming'`)
+	netdbtestAllow = []string{netdb.RowsAreReadable, netdb.RowsHaveTheirLast}
+	t.Cleanup(func() { netdbtestAllow = nil })
+	w.cfg.Book.RunnerUID = "somebody-else"
+	w.start()
+	foreign := w.scrapeOf()
+	foreign.note(moved)
+	if foreign["unreadable_rows"] != 1 || foreign[`identity_state{state="foreign"}`] != 1 || foreign[`identity_state{state="own"}`] != 0 || foreign["ready"] != 0 {
+		t.Errorf("one row is unreadable and the book is somebody's: %v, %v, ready %v",
+			foreign["unreadable_rows"], foreign[`identity_state{state="foreign"}`], foreign["ready"])
+	}
+	w.stopDaemon() // while its row may be what it is
+}
