@@ -11,10 +11,10 @@ PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin
 TEST     := -timeout 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build man install deb demo test storm fuzz bench lint run clean
+.PHONY: help deps build man install deb demo test test-systemd storm fuzz bench lint run clean
 
 help: ## This page
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 deps: ## Install what the demo needs (Debian; as root)
 	@scripts/deps
@@ -35,11 +35,17 @@ demo: deps build ## See it work on real containers, the incident included (as ro
 	@$(PROGRAMS) ./examples/demo
 	@bin/demo
 
-test: ## Run every test, on real kernels and containerds (as root)
+test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot no Debian)
 	@scripts/deps test
 	@scripts/containerd2
 	@scripts/promtool
+	@[ -n "$(SHORT)" ] || scripts/rootfs
 	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
+
+test-systemd: ## The service's life in a Debian that is booted for it (as root)
+	@scripts/deps test
+	@scripts/rootfs
+	$(GO) test -count=1 -v $(TEST) ./systemd
 
 storm: build ## Three minutes of kill -9, stepped clocks and strangers (as root)
 	@scripts/deps test
@@ -65,5 +71,5 @@ run: ## Run a development daemon in the foreground (as root)
 	@$(PROGRAMS) ./cmd/...
 	@bin/ipamd run --dev
 
-clean: ## Remove what was built; containerd 2.x stays in .cache
+clean: ## Remove what was built; containerd 2.x and the Debian stay in .cache
 	rm -rf bin .cache/lint

@@ -34,14 +34,28 @@ func blockersOf(blockers []watchdog.Blocker) []api.Blocker {
 	return out
 }
 
+// startPatience is how long an allocate waits for the first census. That is
+// there within a tenth of a second, and later when containerd does not answer.
+const startPatience = 5 * time.Second
+
 // measured counts what the allocator answers.
 type measured struct {
 	*allocator.Allocator
 	metrics *metrics
+	first   <-chan struct{} // closed when the first census is done
 }
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
+	// Who called while ipamd was started again waited on the socket, and is not
+	// turned away for coming first.
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	select {
+	case <-m.first:
+	case <-patience.C: // the allocator says what is not ready
+	case <-ctx.Done():
+	}
 	result, err := m.Allocator.Allocate(ctx, r)
 	m.metrics.allocated(result, err, time.Since(began))
 	return result, err

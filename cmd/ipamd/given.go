@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +37,53 @@ func (p *program) takeOver(f *os.File) (net.Listener, error) {
 	if err := p.suits(int(f.Fd())); err != nil {
 		return nil, err
 	}
-	return net.FileListener(f)
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return &givenSocket{UnixListener: ln.(*net.UnixListener), closed: make(chan struct{})}, nil
+}
+
+// leaveTime is how long a caller has to say what it wants once its connection
+// was taken from the queue. The next daemon cannot take it again: a caller
+// that is cut there sees a reset, though its call was never begun.
+const leaveTime = 250 * time.Millisecond
+
+// A givenSocket belongs to systemd, and its queue to the next daemon too.
+type givenSocket struct {
+	*net.UnixListener
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept takes the next caller from the queue, and after leave no more.
+func (g *givenSocket) Accept() (net.Conn, error) {
+	c, err := g.UnixListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-g.closed
+		return nil, net.ErrClosed
+	}
+	return c, err
+}
+
+// leave takes no more callers, and gives the last ones time to say what they
+// want; it returns early when ctx ends.
+func (g *givenSocket) leave(ctx context.Context) {
+	if g.SetDeadline(time.Unix(1, 0)) != nil {
+		return // it is closed
+	}
+	last := time.NewTimer(leaveTime)
+	defer last.Stop()
+	select {
+	case <-last.C:
+	case <-ctx.Done():
+	}
+}
+
+// Close lets go of it. It stays open, and its file stays.
+func (g *givenSocket) Close() error {
+	g.once.Do(func() { close(g.closed) })
+	return g.UnixListener.Close()
 }
 
 // suits reports why a socket is not the one that the configuration describes.

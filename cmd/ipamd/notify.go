@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// statusEvery is the time between two looks at what systemd's status line
-// says, when there is no watchdog to answer.
+// statusEvery is the longest time between two looks at what systemd's status
+// line says, and between two answers to its watchdog.
 const statusEvery = 5 * time.Second
 
 // notify tells systemd something (sd_notify(3)). Without one nothing happens.
@@ -29,11 +29,11 @@ func (p *program) supervised(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read what systemd's watchdog wants: %w", err)
 	}
-	// Four looks fit into the limit, and each has half of it: one that finds
+	// At least four looks fit into the limit, and each has half of it: one that finds
 	// ipamd stuck still has time to say where.
 	every := statusEvery
 	if limit > 0 {
-		every = limit / 4
+		every = min(every, limit/4)
 		p.log.Info("systemd watches", "limit", limit, "every", every)
 	}
 	status := p.statusLine()

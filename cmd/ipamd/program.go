@@ -62,15 +62,17 @@ type program struct {
 	given  []*os.File // by systemd: the socket, or nothing
 	reload *reload    // nil when the configuration stays as it is
 
-	counted  atomic.Bool // the first census is done
-	stopping atomic.Bool // systemd was told
+	counted  atomic.Bool   // the first census is done
+	first    chan struct{} // closed then
+	stopping atomic.Bool   // systemd was told
 	closers  []func() error
 }
 
 func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
 	quiet := new(repeats)
-	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: clock{netdb.Now()}}
+	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: clock{netdb.Now()},
+		first: make(chan struct{})}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
@@ -267,7 +269,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	p.server, err = server.New(server.Config{
-		Book: p.book, Allocator: measured{p.allocator, p.metrics}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		Book: p.book, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: func() int { return p.bridge.Status().MTU },
 		Reconcile: p.reconcile, LastPass: p.lastPass,
 		Doctor: p.doctor, Metrics: p.metrics.handler(), Observe: p.metrics.request,
@@ -298,13 +300,20 @@ func (p *program) run(ctx context.Context) error {
 	apart, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, running := errgroup.WithContext(apart)
-	serving, cut := context.WithCancel(ctx)
+	serving, cut := context.WithCancel(apart)
 	defer cut()
 	context.AfterFunc(running, cut)
 	g.Go(func() error {
-		<-serving.Done()
+		select {
+		case <-ctx.Done():
+		case <-serving.Done():
+		}
 		p.stopping.Store(true)
 		p.notify(daemon.SdNotifyStopping, "STATUS=finishing what is under way")
+		if given, ok := p.listener.(*givenSocket); ok {
+			given.leave(serving)
+		}
+		cut()
 		return nil
 	})
 	g.Go(func() error {
@@ -361,6 +370,7 @@ func (p *program) count(ctx context.Context) bool {
 		p.log.Error("first pass", "err", err)
 	}
 	p.counted.Store(true)
+	close(p.first)
 	seen, actions := 0, 0
 	if report != nil {
 		seen, actions = report.Seen, len(report.Actions)

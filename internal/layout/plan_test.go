@@ -30,6 +30,7 @@ var rooms = []room{
 	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
 		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
 	{"packaging", nil, "it is a test and nothing else, of what the Makefile builds"},
+	{"soak", nil, "the same as the storm: a test of the programs"},
 	{"storm", nil, "it is a test and nothing else, and what it tests are the programs"},
 
 	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},

@@ -1,0 +1,326 @@
+package systemd
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestUnderSystemd tells the service's life on one machine, each part on what
+// the one before left.
+func TestUnderSystemd(t *testing.T) {
+	m := boot(t)
+	deb := buildDeb(t)
+	m.bridge()
+	m.install(asOlder(t, deb))
+	m.ready()
+	for _, part := range []struct {
+		name string
+		tell func(*testing.T, *machine)
+	}{
+		{"start", tellStart},
+		{"a call starts it", tellActivation},
+		{"a socket that is another one is refused", tellWrongSocket},
+		{"a call waits through a restart", tellRestart},
+		{"restarts under load", tellRestarts},
+		{"kill -9", tellKill},
+		{"containerd restarts", tellContainerd},
+		{"the watchdog is answered, and not by a stalled writer", tellWatchdog},
+		{"reload", tellReload},
+		{"stop", tellStop},
+		{"upgrade with live leases", func(t *testing.T, m *machine) { tellUpgrade(t, m, deb) }},
+		{"remove and purge", tellPurge},
+	} {
+		ok := t.Run(part.name, func(t *testing.T) {
+			outer := m.t
+			m.t = t
+			defer func() { m.t = outer }()
+			began := time.Now()
+			part.tell(t, m)
+			t.Logf("took %v", time.Since(began).Round(time.Millisecond))
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+func tellStart(t *testing.T, m *machine) {
+	m.do("systemctl", "stop", "ipamd.service", "ipamd.socket")
+	began := time.Now()
+	m.do("systemctl", "start", "ipamd.service")
+	t.Logf("start to ready: %v", time.Since(began).Round(time.Millisecond))
+	// Type=notify: the start returns with READY, so nothing is waited for.
+	if status := m.property("StatusText"); !strings.HasPrefix(status, "ready: 10.8.64.0/24 0 of 253") {
+		t.Errorf("its status is %q", status)
+	}
+	if got := m.sh("stat -c '%a %U:%G' /run/ipamd/ipamd.sock /run/ipamd /var/lib/ipamd /var/lib/ipamd/book.db"); got !=
+		"660 root:ipamd\n755 root:ipamd\n700 root:ipamd\n600 root:ipamd" {
+		t.Errorf("socket, its folder, the book's, the book: %s", got)
+	}
+	for _, enabled := range []string{"ipamd.service", "ipamd.socket"} {
+		m.do("systemctl", "is-enabled", enabled)
+	}
+	m.give("a")
+	m.eventually("the status line follows", func() bool {
+		return strings.HasPrefix(m.property("StatusText"), "ready: 10.8.64.0/24 1 of 253")
+	})
+}
+
+func tellActivation(t *testing.T, m *machine) {
+	m.do("systemctl", "stop", "ipamd.service")
+	if state := m.property("ActiveState"); state != "inactive" {
+		t.Fatalf("stopped, it is %s", state)
+	}
+	if state := m.do("systemctl", "is-active", "ipamd.socket"); state != "active" {
+		t.Fatalf("its socket is %s", state)
+	}
+	m.give("b")
+	if state := m.property("ActiveState"); state != "active" {
+		t.Errorf("after a call it is %s", state)
+	}
+}
+
+func tellWrongSocket(t *testing.T, m *machine) {
+	held := m.held()
+	for _, wrong := range []struct{ unit, says string }{
+		{"[Socket]\nSocketMode=0666\n", "its mode is 0666"},
+		{"[Socket]\nListenStream=\nListenStream=/run/ipamd/other.sock\n", `it is at \"/run/ipamd/other.sock\"`},
+		{"[Socket]\nListenStream=/run/ipamd/second.sock\n", "it gave 2 files"},
+	} {
+		m.put("/etc/systemd/system/ipamd.socket.d/test.conf", wrong.unit)
+		m.do("systemctl", "stop", "ipamd.service", "ipamd.socket")
+		m.do("systemctl", "daemon-reload")
+		mark := m.mark()
+		if _, err := m.try("systemctl", "start", "ipamd.service"); err == nil {
+			t.Errorf("%q: it starts", wrong.unit)
+		}
+		if journal := m.journal(mark); !strings.Contains(journal, wrong.says) {
+			t.Errorf("the journal, without %s:\n%s", wrong.says, journal)
+		}
+	}
+	m.do("systemctl", "stop", "ipamd.service", "ipamd.socket")
+	m.do("rm", "-r", "/etc/systemd/system/ipamd.socket.d")
+	m.do("systemctl", "daemon-reload")
+	m.do("systemctl", "start", "ipamd.service")
+	if now := m.held(); now != held {
+		t.Errorf("held was\n%sand is\n%s", held, now)
+	}
+}
+
+func tellRestart(t *testing.T, m *machine) {
+	// Two seconds without a daemon, so that a call can be seen to wait.
+	m.dropIn(t, "[Service]\nExecStartPre=/bin/sleep 2\n")
+	restarted := make(chan error, 1)
+	go func() {
+		_, err := m.try("systemctl", "restart", "ipamd.service")
+		restarted <- err
+	}()
+	m.eventually("it is between two lives", func() bool { return m.property("SubState") == "start-pre" })
+	began := time.Now()
+	m.give("c")
+	waited := time.Since(began)
+	if err := <-restarted; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("an allocate waited %v", waited.Round(time.Millisecond))
+	if waited < 500*time.Millisecond {
+		t.Error("it did not wait, so nothing was shown")
+	}
+}
+
+func tellRestarts(t *testing.T, m *machine) {
+	whileCalling(t, m, "restart", func() {
+		for range 5 {
+			m.do("systemctl", "restart", "ipamd.service")
+		}
+	})
+}
+
+// whileCalling does something while two callers allocate without a pause. No
+// call may fail.
+func whileCalling(t *testing.T, m *machine, name string, do func()) {
+	t.Helper()
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	var counts [2]int
+	for i := range counts {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := m.allocate(fmt.Sprintf("%s-%d-%d", name, i, counts[i]%20)); err != nil {
+					t.Errorf("a call failed: %v", err)
+					return
+				}
+				counts[i]++
+			}
+		})
+	}
+	func() {
+		defer callers.Wait()
+		defer close(stop)
+		do()
+	}()
+	t.Logf("%d calls were answered meanwhile", counts[0]+counts[1])
+}
+
+func tellKill(t *testing.T, m *machine) {
+	held, pid, restarts := m.held(), m.property("MainPID"), m.restarts()
+	m.sh("kill -9 " + pid)
+	if now := m.held(); now != held { // the call waits for the next life
+		t.Errorf("held was\n%sand is\n%s", held, now)
+	}
+	if now := m.property("MainPID"); now == pid || m.restarts() != restarts+1 {
+		t.Errorf("its pid was %s and is %s, after %d restarts more", pid, now, m.restarts()-restarts)
+	}
+}
+
+func (m *machine) restarts() int {
+	m.t.Helper()
+	n, err := strconv.Atoi(m.property("NRestarts"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return n
+}
+
+func tellContainerd(t *testing.T, m *machine) {
+	pid := m.property("MainPID")
+	m.do("systemctl", "restart", "containerd.service")
+	m.give("d")
+	m.do("systemctl", "stop", "containerd.service")
+	m.give("e") // the runtime is a witness that may be silent
+	m.do("systemctl", "start", "containerd.service")
+	if now := m.property("MainPID"); now != pid {
+		t.Errorf("its pid was %s and is %s", pid, now)
+	}
+}
+
+func tellWatchdog(t *testing.T, m *machine) {
+	m.dropIn(t, "[Service]\nWatchdogSec=4\n")
+	m.do("systemctl", "restart", "ipamd.service")
+	held, restarts, mark := m.held(), m.restarts(), m.mark()
+	stamp := func() string { return m.property("WatchdogTimestampMonotonic") }
+	for range 6 {
+		last := stamp()
+		m.eventually("the watchdog is answered", func() bool { return stamp() != last })
+	}
+	if n := m.restarts(); n != restarts {
+		t.Fatalf("it was restarted %d times with nothing wrong", n-restarts)
+	}
+	// Somebody holds the book's write lock and does not let go.
+	m.do("systemd-run", "--quiet", "--unit=holder", "sh", "-c",
+		"(echo 'BEGIN EXCLUSIVE;'; exec sleep 600) | exec sqlite3 /var/lib/ipamd/book.db")
+	began := time.Now()
+	m.eventually("systemd ends it", func() bool { return strings.Contains(m.journal(mark), "Watchdog timeout") })
+	t.Logf("ended %v after the writer stalled", time.Since(began).Round(time.Millisecond))
+	if journal := m.journal(mark); !strings.Contains(journal, "ipamd is stuck") || !strings.Contains(journal, "another process writes to") {
+		t.Errorf("it does not say where it is stuck:\n%s", journal)
+	}
+	m.do("systemctl", "stop", "holder.service")
+	m.eventually("it is up again", func() bool { _, err := m.try("ipamctl", "status"); return err == nil })
+	if now := m.held(); now != held {
+		t.Errorf("held was\n%sand is\n%s", held, now)
+	}
+}
+
+func tellReload(t *testing.T, m *machine) {
+	const config = "/etc/ipamd/ipamd.toml"
+	pid := m.property("MainPID")
+	old := m.do("cat", config)
+	reload := func(text string) string {
+		t.Helper()
+		m.put(config, text)
+		mark := m.mark()
+		m.do("systemctl", "reload", "ipamd.service")
+		var journal string
+		m.eventually("the reload is told of", func() bool {
+			journal = m.journal(mark)
+			return strings.Contains(journal, "reloaded") && m.property("ActiveState") == "active"
+		})
+		return journal
+	}
+	for _, step := range []struct{ text, says string }{
+		{"[log]\nlevel = 'debug'\n", "configuration reloaded"},
+		{"[log]\nlevel = 'info'\n[allocation]\ncooldown = '31m'\n", "allocation.cooldown"},
+		{"[log]\nlevel = 'loud'\n", "log.level"},
+		{old + "\n", "configuration reloaded"},
+	} {
+		if journal := reload(step.text); !strings.Contains(journal, step.says) {
+			t.Errorf("after %q the journal says, without %s:\n%s", step.text, step.says, journal)
+		}
+	}
+	if now := m.property("MainPID"); now != pid {
+		t.Errorf("its pid was %s and is %s", pid, now)
+	}
+}
+
+func tellStop(t *testing.T, m *machine) {
+	held := m.held()
+	began := time.Now()
+	m.do("systemctl", "stop", "ipamd.socket", "ipamd.service")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the stop took %v", took)
+	} else {
+		t.Logf("stopped after %v", took.Round(time.Millisecond))
+	}
+	if result := m.property("Result"); result != "success" {
+		t.Errorf("its result is %s", result)
+	}
+	if files := m.sh("ls /var/lib/ipamd"); strings.Contains(files, "-wal") || strings.Contains(files, "-shm") {
+		t.Errorf("left is %s", files)
+	}
+	if out := m.do("ipamd", "check", "/var/lib/ipamd/book.db"); !strings.Contains(out, "whole") {
+		t.Errorf("check says %s", out)
+	}
+	m.do("systemctl", "start", "ipamd.service")
+	if now := m.held(); now != held {
+		t.Errorf("held was\n%sand is\n%s", held, now)
+	}
+}
+
+func tellUpgrade(t *testing.T, m *machine, deb string) {
+	s := m.sandbox("lives")
+	m.eventually("it is bound", func() bool { return strings.Contains(m.do("ipamctl", "whois", s.address), "is bound") })
+	held, pid := m.held(), m.property("MainPID")
+	if v := m.do("dpkg-query", "-W", "-f", "${Version}", "ipamd"); v != "0.0.0~0" {
+		t.Fatalf("before it is %s", v)
+	}
+	whileCalling(t, m, "restart", func() { m.install(deb) }) // their leases are there already
+	if v := m.do("dpkg-query", "-W", "-f", "${Version}", "ipamd"); !strings.Contains(filepath.Base(deb), "_"+v+"_") {
+		t.Errorf("after it is %s", v)
+	}
+	if now := m.property("MainPID"); now == pid {
+		t.Error("the old one runs on")
+	}
+	if now := m.held(); now != held {
+		t.Errorf("held was\n%sand is\n%s", held, now)
+	}
+	s.end()
+	m.eventually("its address cools", func() bool { return strings.Contains(m.do("ipamctl", "whois", s.address), "is cooling") })
+}
+
+func tellPurge(t *testing.T, m *machine) {
+	m.do("dpkg", "-r", "ipamd")
+	if out, err := m.try("systemctl", "is-active", "ipamd.service", "ipamd.socket"); err == nil || strings.Contains(out, "active\n") && !strings.Contains(out, "inactive") {
+		t.Errorf("removed, they are %s", out)
+	}
+	m.do("test", "-e", "/var/lib/ipamd/book.db")
+	m.do("ip", "link", "show", "rt0")
+	m.do("dpkg", "-P", "ipamd")
+	for _, left := range []string{"/var/lib/ipamd", "/etc/ipamd", "/usr/sbin/ipamd", "/run/ipamd", "/usr/lib/systemd/system/ipamd.service",
+		"/etc/systemd/system/multi-user.target.wants/ipamd.service", "/etc/systemd/system/sockets.target.wants/ipamd.socket"} {
+		if _, err := m.try("test", "!", "-e", left); err != nil {
+			t.Errorf("%s is left", left)
+		}
+	}
+	m.do("ip", "link", "show", "rt0")
+}

@@ -1,0 +1,74 @@
+package systemd
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// exposure is the most that systemd-analyze may say, in tenths of its points.
+const exposure = 20
+
+// TestUnitsAreSound: systemd finds nothing to say about the units, in a tree
+// where what they start is there.
+func TestUnitsAreSound(t *testing.T) {
+	realtest.Need(t, "systemd-analyze")
+	root := t.TempDir()
+	units := filepath.Join(root, "etc/systemd/system")
+	for _, dir := range []string{units, filepath.Join(root, "usr/sbin"), filepath.Join(root, "usr/lib/systemd/system"), filepath.Join(root, "bin")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, program := range []string{"usr/sbin/ipamd", "bin/sh"} {
+		if err := os.WriteFile(filepath.Join(root, program), []byte("#!"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, unit := range []string{"ipamd.service", "ipamd.socket"} {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(units, unit), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The targets that they name.
+	for _, name := range []string{"sysinit.target", "basic.target", "sockets.target", "shutdown.target", "multi-user.target", "network.target",
+		"-.mount", "-.slice", "system.slice", "containerd.service", "tmp.mount", "local-fs.target", "paths.target", "timers.target", "slices.target"} {
+		text := "[Unit]\nDescription=" + name + "\n"
+		switch {
+		case name == "containerd.service":
+			text += "[Service]\nExecStart=/usr/sbin/ipamd\n"
+		case strings.HasSuffix(name, ".mount"):
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(root, "usr/lib/systemd/system", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no", "--root="+root, "ipamd.service", "ipamd.socket").CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+// TestServiceIsClosed holds how much of the machine the service can reach. The
+// figure is systemd's own.
+func TestServiceIsClosed(t *testing.T) {
+	realtest.Need(t, "systemd-analyze")
+	out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true",
+		"--threshold="+strconv.Itoa(exposure), "./ipamd.service").CombinedOutput()
+	figure := regexp.MustCompile(`Overall exposure level for ipamd.service: ([0-9.]+)`).FindSubmatch(out)
+	if err != nil || figure == nil {
+		t.Fatalf("systemd-analyze security: %v\n%s", err, out)
+	}
+	t.Logf("exposure %s, of at most %.1f", figure[1], exposure/10.)
+}
