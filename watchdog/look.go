@@ -64,6 +64,6 @@ func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
 	if w.cfg.Owner == nil {
 		return nil
 	}
-	v, err := w.cfg.Owner.Look(ctx, sandbox)
+	v, err := w.rest.look(ctx, w.cfg.Owner, sandbox)
 	return ofOwner(sandbox, v, err)
 }

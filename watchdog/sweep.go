@@ -113,7 +113,8 @@ type Swept struct {
 //
 // Its methods are safe for concurrent use.
 type Sweeper struct {
-	cfg SweepConfig
+	cfg  SweepConfig
+	rest rester
 
 	turn   sync.Mutex // one sweep at a time; guards what follows
 	missed map[string]netdb.Stamp
@@ -239,7 +240,8 @@ func (s *Sweeper) look(ctx context.Context) ([]*household, error) {
 }
 
 // ask looks up each suspect that the list lacks, by its name. Those that the
-// list itself calls gone cost no question.
+// list itself calls gone cost no question, nor do those that come after one
+// that the owner left unanswered.
 func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]Verdict, []error) {
 	verdicts, errs := make([]Verdict, len(about)), make([]error, len(about))
 	var questions errgroup.Group
@@ -250,7 +252,7 @@ func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]Verdict, []error)
 			continue
 		}
 		questions.Go(func() error {
-			if verdicts[i], errs[i] = s.cfg.Owner.Look(ctx, one.sandbox); errs[i] != nil {
+			if verdicts[i], errs[i] = s.rest.look(ctx, s.cfg.Owner, one.sandbox); errs[i] != nil {
 				verdicts[i] = Unknown
 			}
 			return nil

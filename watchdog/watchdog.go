@@ -64,6 +64,7 @@ type Watchdog struct {
 	bell    chan struct{} // one slot: Run shall look at what is due
 	glance  glance
 	surveys surveys
+	rest    rester
 	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.
 	pulse chan struct{}
 
@@ -128,6 +129,7 @@ const (
 type obstacle struct {
 	Blocker
 	container Container      // of KindContainer
+	port      string         // of KindPort: its name; "" when the ports could not be read
 	witness   census.Witness // of KindSighting and KindSilent; of KindContainer when nobody but it told
 }
 

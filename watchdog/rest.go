@@ -1,0 +1,41 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ownerRest is how long an owner that left a question unanswered is not asked
+// again. A pass that asks about a hundred sandboxes waits for its timeout once,
+// and not a hundred times: nothing else is repaired meanwhile, and at the start
+// no address is given.
+const ownerRest = 5 * time.Second
+
+// errRests means that the owner was not asked.
+var errRests = errors.New("it left a question unanswered a moment ago")
+
+// A rester asks an owner, unless that owner has just left a question
+// unanswered. It is safe for concurrent use.
+type rester struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (r *rester) look(ctx context.Context, owner Owner, sandbox string) (Verdict, error) {
+	r.mu.Lock()
+	rests := time.Now().Before(r.until)
+	r.mu.Unlock()
+	if rests {
+		return Unknown, fmt.Errorf("ask the owner about sandbox %q: %w", sandbox, errRests)
+	}
+	v, err := owner.Look(ctx, sandbox)
+	if errors.Is(err, context.DeadlineExceeded) {
+		r.mu.Lock()
+		r.until = time.Now().Add(ownerRest)
+		r.mu.Unlock()
+	}
+	return v, err
+}

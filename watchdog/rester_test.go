@@ -1,0 +1,48 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// answers is an owner that has one answer.
+type answers struct {
+	err   error
+	asked int
+}
+
+func (a *answers) List(context.Context) ([]Owned, error) { return nil, nil }
+
+func (a *answers) Look(context.Context, string) (Verdict, error) {
+	a.asked++
+	return Gone, a.err
+}
+
+// An owner rests after it left a question unanswered, and not for long; an
+// answer that cannot be understood is an answer.
+func TestOwnerRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r rester
+		o := &answers{err: errBroken}
+		for range 3 {
+			if _, err := r.look(ctx, o, "a"); !errors.Is(err, errBroken) {
+				t.Errorf("it answered %v", err)
+			}
+		}
+		o.err = fmt.Errorf("ask: %w", context.DeadlineExceeded)
+		for range 3 {
+			if v, err := r.look(ctx, o, "a"); err == nil || o.asked != 4 || errors.Is(err, errRests) && v != Unknown {
+				t.Errorf("asked %d times, the last answer %v, %v", o.asked, v, err)
+			}
+		}
+		o.err = nil
+		time.Sleep(ownerRest)
+		if v, err := r.look(ctx, o, "a"); v != Gone || err != nil || o.asked != 5 {
+			t.Errorf("after its rest: %v, %v, asked %d times", v, err, o.asked)
+		}
+	})
+}
