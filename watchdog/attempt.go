@@ -76,6 +76,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		at, asked := t.due(t.lifted(view{
 			heard: h,
 			there: func(c Container) bool { return r.roll.there(c) && !r.inherits(t.lease, c) },
+			port:  func(name string) bool { return r.hasPort(w.cfg.Ports, h.ports, name) },
 			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
 		if !at.After(now) {

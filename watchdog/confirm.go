@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -118,7 +119,10 @@ func ofPorts(f facts) (out []obstacle) {
 		return append(out, obstruct(KindPort, "the ports were not read"))
 	}
 	for _, sentence := range f.plugged {
-		out = append(out, obstruct(KindPort, "%s", sentence))
+		o := obstruct(KindPort, "%s", sentence)
+		name, _, _ := strings.Cut(sentence, " ")
+		o.port = strings.TrimSuffix(name, ",")
+		out = append(out, o)
 	}
 	return out
 }

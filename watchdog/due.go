@@ -13,9 +13,12 @@ const (
 	// time asks for.
 	firstWait = 50 * time.Millisecond
 	lastWait  = 5 * time.Second
-	// keptWait is the same for a bound lease whose containers are gone: most
-	// of those are kept on purpose, and the reconciler looks at them too.
-	keptWait = time.Minute
+	// stuckWait is the same for a lease that waits for what its own news will
+	// tell: a container, a task, a port, a witness. A thousand releases that
+	// were stuck behind their ports took half a processor at lastWait. It is
+	// also that of a bound lease whose containers are gone: most of those are
+	// kept on purpose, and the reconciler looks at them too.
+	stuckWait = time.Minute
 	// firstPause and lastPause are the least time between an attempt and one
 	// that news asks for.
 	firstPause = 10 * time.Millisecond
@@ -56,10 +59,12 @@ func (t *track) due(lifted bool) (at time.Time, asked bool) {
 // failed notes what an attempt found.
 func (t *track) failed(found []obstacle, now time.Time, asked bool) {
 	most := lastWait
-	if t.lease.State != netdb.Releasing {
-		most = keptWait
+	if t.lease.State != netdb.Releasing || !slices.ContainsFunc(found, obstacle.untold) {
+		most = stuckWait
 	}
-	same := slices.EqualFunc(found, t.found, func(a, b obstacle) bool { return a.Kind == b.Kind && a.container == b.container })
+	same := slices.EqualFunc(found, t.found, func(a, b obstacle) bool {
+		return a.Kind == b.Kind && a.container == b.container && a.port == b.port
+	})
 	if t.wait = min(max(2*t.wait, firstWait), most); !same {
 		t.wait = firstWait
 	}
@@ -67,6 +72,19 @@ func (t *track) failed(found []obstacle, now time.Time, asked bool) {
 		t.pause = firstPause
 	}
 	t.found, t.ended = found, now
+}
+
+// untold reports that no news of its own may tell of an obstacle's end.
+func (o obstacle) untold() bool {
+	switch o.Kind {
+	case KindContainer, KindTask:
+		return false
+	case KindPort:
+		return o.port == ""
+	case KindSighting, KindSilent:
+		return o.witness == ""
+	}
+	return true
 }
 
 // fresh forgets the attempts, because the lease is another one now.
@@ -86,7 +104,8 @@ func (t *track) renew() {
 type view struct {
 	heard heard
 	there func(Container) bool
-	about func() census.Answer // about the lease's address
+	port  func(name string) bool // is one
+	about func() census.Answer   // about the lease's address
 }
 
 // lifted reports that news lets an attempt look promising: none of the
@@ -105,7 +124,7 @@ func (t *track) lifted(v view) bool {
 				return false
 			}
 		case KindPort:
-			if v.heard.ports == t.began.ports {
+			if v.heard.ports == t.began.ports || o.port != "" && v.port(o.port) {
 				return false
 			}
 		case KindSighting, KindSilent:

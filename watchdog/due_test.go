@@ -16,6 +16,8 @@ func found(kind string, at ...any) obstacle {
 			o.container = a
 		case census.Witness:
 			o.witness = a
+		case string:
+			o.port = a
 		}
 	}
 	return o
@@ -40,6 +42,9 @@ func TestLifted(t *testing.T) {
 		"a task, and news":                    {[]obstacle{found(KindTask)}, heard{6, 5}, false, nil, nil, true},
 		"a port, and no news of ports":        {[]obstacle{found(KindPort)}, heard{6, 5}, false, nil, nil, false},
 		"a port, and news of ports":           {[]obstacle{found(KindPort)}, heard{5, 6}, false, nil, nil, true},
+		"a port that is still one":            {[]obstacle{found(KindPort, "veth1")}, heard{5, 6}, false, nil, nil, false},
+		"a port that left":                    {[]obstacle{found(KindPort, "veth2")}, heard{5, 6}, false, nil, nil, true},
+		"a port that left, and no news":       {[]obstacle{found(KindPort, "veth2")}, quiet, false, nil, nil, false},
 		"a container and a port, news of one": {[]obstacle{found(KindContainer, c1), found(KindPort)}, heard{6, 5}, false, nil, nil, false},
 		"a sighting that stands":              {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, []census.Sighting{{Witness: census.Netns}}, nil, false},
 		"a sighting that went":                {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, nil, nil, true},
@@ -55,6 +60,7 @@ func TestLifted(t *testing.T) {
 	} {
 		track := track{found: tt.found, began: quiet}
 		got := track.lifted(view{tt.heard, func(Container) bool { return tt.there },
+			func(name string) bool { return name == "veth1" },
 			func() census.Answer { return census.Answer{Seen: tt.seen, Silent: tt.mute} }})
 		if got != tt.want {
 			t.Errorf("%s: lifted %v, want %v", name, got, tt.want)
@@ -71,7 +77,7 @@ func TestDue(t *testing.T) {
 		t.Errorf("the first is due at %v, want at once", at)
 	}
 	stuck := []obstacle{found(KindContainer, c1)}
-	for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000} {
+	for i, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000} {
 		tr.failed(stuck, now, false)
 		at, asked := tr.due(false)
 		if want *= time.Millisecond; at.Sub(now) != want || asked {
@@ -94,11 +100,20 @@ func TestDue(t *testing.T) {
 		t.Errorf("after progress it waits %v", at.Sub(now))
 	}
 	kept := &track{lease: &netdb.Lease{State: netdb.Bound}}
-	for range 20 {
-		kept.failed(stuck, now, false)
-	}
-	if at, _ := kept.due(false); at.Sub(now) != keptWait {
-		t.Errorf("a bound lease waits %v, want %v", at.Sub(now), keptWait)
+	for what, most := range map[*obstacle]time.Duration{
+		{Blocker: Blocker{Kind: KindRuntime}}: lastWait, {Blocker: Blocker{Kind: KindUnconfirmed}}: lastWait,
+		{Blocker: Blocker{Kind: KindPort}}: lastWait, {Blocker: Blocker{Kind: KindPort}, port: "veth1"}: stuckWait,
+	} {
+		for range 20 {
+			tr.failed([]obstacle{*what}, now, false)
+			kept.failed([]obstacle{*what}, now, false)
+		}
+		if at, _ := tr.due(false); at.Sub(now) != most {
+			t.Errorf("behind %+v it waits %v, want %v", *what, at.Sub(now), most)
+		}
+		if at, _ := kept.due(false); at.Sub(now) != stuckWait {
+			t.Errorf("a bound lease waits %v, want %v", at.Sub(now), stuckWait)
+		}
 	}
 }
 

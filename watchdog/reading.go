@@ -15,6 +15,9 @@ type reading struct {
 	kin  kin   // of rows; nil until it is needed
 	roll *roll // of the board, with those who left it in this daemon's life
 	next time.Time
+
+	ports   map[string]bool // names
+	portsAt uint64          // what had been told of them when they were read
 }
 
 // A reading walks all leases and all containers. It may take a twentieth of
@@ -59,6 +62,15 @@ func (r *reading) kinship() kin {
 		r.kin = newKin(r.rows)
 	}
 	return r.kin
+}
+
+// hasPort reports whether the bridge has a port of that name; told is how often
+// its ports were told to have changed.
+func (r *reading) hasPort(of Ports, told uint64, name string) bool {
+	if r.ports == nil || r.portsAt != told {
+		r.ports, r.portsAt = of.PortNames(), told
+	}
+	return r.ports[name]
 }
 
 // inherits reports that a container which is there is a successor's of l.

@@ -48,6 +48,7 @@ type noPorts struct{}
 
 func (noPorts) Plugged(context.Context, string, string) ([]string, error) { return nil, nil }
 func (noPorts) Forget(context.Context, ...netip.Addr) error               { return nil }
+func (noPorts) PortNames() map[string]bool                                { return nil }
 func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                 { return false }
 
 // usedPorts have had every address lately.

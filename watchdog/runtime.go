@@ -56,10 +56,13 @@ type Runtime interface {
 type Ports interface {
 	// Plugged tells what of a lease's recorded plumbing is still a port of the
 	// bridge: the host interface by its name, and every port that leads into
-	// the network namespace at a path. Each is one sentence. Nothing recorded
-	// ("") is nothing plugged; a path that does not exist any more leads
-	// nowhere. It asks the kernel now.
+	// the network namespace at a path. Each is one sentence that begins with
+	// the port's name. Nothing recorded ("") is nothing plugged; a path that
+	// does not exist any more leads nowhere. It is as of the call.
 	Plugged(ctx context.Context, hostInterface, netns string) ([]string, error)
+	// PortNames returns the names of the bridge's ports, as their changes have
+	// told of them.
+	PortNames() map[string]bool
 	// Forget deletes the bridge's neighbour entries and the connection tracking
 	// entries of addresses. None there is no error; nor is a kernel without
 	// connection tracking.
