@@ -31,6 +31,7 @@ var rooms = []room{
 		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
 	{"packaging", nil, "it is a test and nothing else, of what the Makefile builds"},
 	{"soak", nil, "the same as the storm: a test of the programs"},
+	{"systemd", []string{"api"}, "units are text; its tests speak to what is installed"},
 	{"storm", nil, "it is a test and nothing else, and what it tests are the programs"},
 
 	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},
