@@ -49,7 +49,8 @@ func (m metricsConfig) check(ps *problems) {
 
 const (
 	scrapers     = 8                // at once; more wait
-	scrapeTime   = 10 * time.Second // of reading a request, and of answering it
+	scrapeRead   = 2 * time.Second  // of a request, which has no body
+	scrapeTime   = 10 * time.Second // of an answer
 	scrapeHeader = 16 << 10         // bytes
 )
 
@@ -80,7 +81,7 @@ func (p *program) serveScrapes(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.metrics.handler())
 	hs := &http.Server{
-		Handler: mux, ReadTimeout: scrapeTime, WriteTimeout: scrapeTime, MaxHeaderBytes: scrapeHeader,
+		Handler: mux, ReadTimeout: scrapeRead, WriteTimeout: scrapeTime, MaxHeaderBytes: scrapeHeader,
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	hs.SetKeepAlivesEnabled(false) // idle connections would take the scrapers' places
