@@ -11,7 +11,7 @@ PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin
 TEST     := -timeout 10m
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build man install deb demo test test-systemd storm fuzz bench lint run clean
+.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz bench lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,10 @@ storm: build ## Three minutes of kill -9, stepped clocks and strangers (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -count=1 -v $(TEST) ./storm -storm.for=3m
+
+soak: build ## Ten minutes of 64 clients and 1 000 idle ones; what is left of it (as root)
+	@scripts/deps test
+	$(GO) test -count=1 -v -timeout 20m ./soak -run TestSoak -soak.for=10m
 
 fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer)
 	@GO=$(GO) scripts/fuzz $(FUZZ)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
@@ -45,16 +47,30 @@ func (c *Client) socket() string {
 func (c *Client) transport() *http.Client {
 	c.once.Do(func() {
 		c.http = &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, "unix", c.socket())
-			},
+			DialContext:         c.dial,
 			MaxIdleConnsPerHost: keepIdle,
 			IdleConnTimeout:     idleTime,
 			DisableCompression:  true,
 		}}
 	})
 	return c.http
+}
+
+// dial waits while the socket's backlog is full, as connect(2) does unless it
+// is told not to: the daemon is there, and others came first.
+func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	const longest = 50 * time.Millisecond
+	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", c.socket())
+		if !errors.Is(err, syscall.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // CloseIdleConnections closes the connections that no call is using. The

@@ -1,0 +1,180 @@
+package soak_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// patience bounds each wait. It is far beyond what two busy cores need.
+const patience = time.Minute
+
+var poolPrefix = netip.MustParsePrefix("10.8.0.0/20")
+
+// An address comes back soon and the history is short, so that the book is as
+// large after a few seconds as it will ever be.
+const configuration = `
+[book]
+path = '%[1]s/book.db'
+changes_kept = 1000
+[socket]
+path = '%[1]s/sock'
+group = ''
+max_connections = %[3]d
+[[pool]]
+name = 'default'
+prefix = '%[2]s'
+[allocation]
+cooldown = '1s'
+cooldown_min = '500ms'
+[runtime]
+kind = 'none'
+[reconcile]
+every = '10s'
+[log]
+format = 'text'
+`
+
+// A daemon is ipamd in a process of its own.
+type daemon struct {
+	t      testing.TB
+	dir    string
+	client *client.Client
+	cmd    *exec.Cmd
+	ended  chan struct{}
+}
+
+// start builds ipamd and waits until it is ready. It ends with the test, and
+// must then end in order.
+func start(t testing.TB, maxConns int) *daemon {
+	t.Helper()
+	realtest.Root(t)
+	realtest.Need(t, "go", "nsenter")
+	// Not t.TempDir: a socket's path ends at 107 bytes.
+	dir, err := os.MkdirTemp("", "soak-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "ipamd"), "../cmd/ipamd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build ipamd: %v\n%s", err, out)
+	}
+	ns := nstest.New(t)
+	ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
+	config := filepath.Join(dir, "ipamd.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, poolPrefix, maxConns), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, dir: dir, client: &client.Client{Socket: filepath.Join(dir, "sock")}, ended: make(chan struct{})}
+	// nsenter becomes ipamd: the pid is the daemon's.
+	d.cmd = exec.Command("nsenter", "--net="+ns.Path(), filepath.Join(dir, "ipamd"), "run", "--config", config)
+	var log bytes.Buffer
+	d.cmd.Stdout, d.cmd.Stderr = &log, &log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.ended)
+		_ = d.cmd.Wait() // how it ended is in ProcessState
+	}()
+	t.Cleanup(func() {
+		d.stop()
+		d.client.CloseIdleConnections()
+		if t.Failed() {
+			said := log.String()
+			t.Logf("ipamd said at the end:\n%s", said[max(0, len(said)-4000):])
+		}
+	})
+	realtest.Eventually(t, patience, "ipamd is ready", func() bool {
+		select {
+		case <-d.ended:
+			t.Fatalf("ipamd ended: %v\n%s", d.cmd.ProcessState, log.String())
+		default:
+		}
+		_, err := d.client.Ready(context.Background())
+		return err == nil
+	})
+	return d
+}
+
+func (d *daemon) stop() {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-d.ended:
+	case <-time.After(patience):
+		d.t.Error("ipamd does not end")
+		_ = d.cmd.Process.Kill()
+		<-d.ended
+	}
+	if !d.cmd.ProcessState.Success() {
+		d.t.Errorf("ipamd ended with %v", d.cmd.ProcessState)
+	}
+}
+
+// A sample is what the daemon holds at a moment.
+type sample struct {
+	resident   int // bytes
+	files      int
+	goroutines int
+}
+
+// sample reads one. Reading takes a connection of its own, which is one file
+// and two goroutines of each sample.
+func (d *daemon) sample() sample {
+	d.t.Helper()
+	var s sample
+	proc := filepath.Join("/proc", strconv.Itoa(d.cmd.Process.Pid))
+	files, err := os.ReadDir(filepath.Join(proc, "fd"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	s.files = len(files)
+	status, err := os.ReadFile(filepath.Join(proc, "status"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	s.resident = 1024 * number(d.t, string(status), "VmRSS:")
+	metrics, err := get(filepath.Join(d.dir, "sock"), "/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	s.goroutines = number(d.t, metrics, "go_goroutines ")
+	return s
+}
+
+// number finds the line that begins so, and its number.
+func number(t testing.TB, text, key string) int {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			n, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("no %q in %.200q", key, text)
+	return 0
+}

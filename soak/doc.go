@@ -1,0 +1,17 @@
+// Package soak is a test: ipamd under a steady load, and what it keeps of it.
+//
+// ipamd runs as the program that is shipped, in a process of its own, with a
+// real rt0 in a network namespace. 64 clients allocate, bind, pause, resume and
+// release without end; another process holds a thousand connections and says
+// nothing on them. Meanwhile resident memory, open files and goroutines are
+// read each second. After the first part, in which caches fill, memory must
+// stay where it is; once the clients have left, files and goroutines must be
+// as many as before they came.
+//
+// TestTenThousand is the other end: ten times as many connections, with room
+// for a tenth of them and with room for all.
+//
+// `go test ./soak` takes a minute and `make soak` ten; -soak.for is the time.
+// Latencies are told and never asserted: what a shared machine does to a p99 is
+// no fault of ipamd's.
+package soak

@@ -1,0 +1,286 @@
+package soak_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+var soaks = flag.Duration("soak.for", time.Minute, "how long the load lasts; from 10s")
+
+const (
+	workers = 64
+	idle    = 1000
+	rest    = 20 * time.Millisecond // of a worker between two sandboxes
+)
+
+// TestSoak: what a steady load leaves behind is nothing.
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes -soak.for, a minute by default")
+	}
+	d := start(t, 2*idle)
+	w := &work{client: d.client, began: time.Now()}
+	w.sandbox(t, 0, 0) // opens what the first call of each verb opens
+	d.client.CloseIdleConnections()
+	before := d.atRest()
+	t.Logf("at rest: %v", before)
+
+	idlers := newCrowd(t, d, idle)
+	idlers.answered()
+	ctx, stop := context.WithTimeout(context.Background(), max(*soaks, 10*time.Second))
+	defer stop()
+	w.began = time.Now()
+	for n := range workers {
+		w.all.Go(func() { w.work(ctx, t, n+1) })
+	}
+	samples := watch(ctx, t, d, w)
+	w.all.Wait()
+	if all := w.count(); all == 0 {
+		t.Fatal("no call was answered")
+	}
+	t.Logf("refused, to be tried again: %v", w.refused)
+	flat(t, samples)
+	for _, s := range samples[len(samples)/2:] {
+		if s.files < idle {
+			t.Errorf("%d files are open, while %d connections are idle", s.files, idle)
+			break
+		}
+	}
+
+	idlers.leave()
+	d.client.CloseIdleConnections()
+	var after sample
+	realtest.Eventually(t, patience, "ipamd has let go of what the clients used", func() bool {
+		after = d.sample()
+		return after.files <= before.files && after.goroutines <= before.goroutines
+	})
+	t.Logf("at rest again: %v", after)
+	share := max(*soaks/10, 5*time.Second)
+	first, last := w.p99(0, share), w.p99(*soaks-share, *soaks)
+	t.Logf("%d calls; p99 of the first %v %v, of the last %v: ratio %.2f (wanted: at most 1.5)",
+		w.count(), share, first, last, float64(last)/float64(first))
+}
+
+// watch samples each second until ctx ends, and tells how it goes.
+func watch(ctx context.Context, t *testing.T, d *daemon, w *work) (samples []sample) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return samples
+		case <-tick.C:
+		}
+		samples = append(samples, d.sample())
+		if n := len(samples); n%10 == 0 {
+			t.Logf("%4ds: %v, %d calls", n, samples[n-1], w.count())
+		}
+	}
+}
+
+// flat holds the median of each fifth, after the first sixth, against the
+// first one's. A minute's first seconds fill caches; garbage comes and goes.
+func flat(t *testing.T, samples []sample) {
+	samples = samples[len(samples)/6:]
+	var medians []int
+	for part := range slices.Chunk(samples, max(len(samples)/5, 1)) {
+		if len(part) < len(samples)/5 {
+			break // the rest of the division
+		}
+		var resident []int
+		for _, s := range part {
+			resident = append(resident, s.resident)
+		}
+		slices.Sort(resident)
+		medians = append(medians, resident[len(resident)/2])
+	}
+	for _, m := range medians {
+		if float64(m) > 1.1*float64(medians[0]) {
+			t.Errorf("resident memory grows by more than a tenth: %v", mebibytes(medians))
+			return
+		}
+	}
+	t.Logf("resident memory, medians of fifths: %v", mebibytes(medians))
+}
+
+func mebibytes(all []int) (out []string) {
+	for _, n := range all {
+		out = append(out, fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)))
+	}
+	return out
+}
+
+func (s sample) String() string {
+	return fmt.Sprintf("%.1f MiB, %d files, %d goroutines", float64(s.resident)/(1<<20), s.files, s.goroutines)
+}
+
+// atRest is the most that a daemon holds while nobody asks it for anything: its
+// own loops come and go.
+func (d *daemon) atRest() (most sample) {
+	d.t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range 30 {
+		<-tick.C
+		s := d.sample()
+		most.resident = max(most.resident, s.resident)
+		most.files = max(most.files, s.files)
+		most.goroutines = max(most.goroutines, s.goroutines)
+	}
+	return most
+}
+
+// A work is what the workers do, and how long it took.
+type work struct {
+	client *client.Client
+	began  time.Time
+	all    sync.WaitGroup
+
+	mu      sync.Mutex
+	took    map[int][]time.Duration // by the second in which the call began
+	calls   int
+	refused map[api.Code]int
+}
+
+func (w *work) work(ctx context.Context, t *testing.T, worker int) {
+	tick := time.NewTicker(rest)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		w.sandbox(t, worker, n)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// sandbox lives one life. One in four is bound, paused, resumed, and released
+// with its removal confirmed; the others are let go before they began.
+func (w *work) sandbox(t *testing.T, worker, n int) {
+	name := fmt.Sprintf("s%d-%d", worker, n)
+	var id string
+	w.call(t, "allocate", func(ctx context.Context) error {
+		reply, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: name})
+		if err == nil {
+			id = reply.Leases[0].ID
+		}
+		return err
+	})
+	if id == "" {
+		return
+	}
+	ask := api.ReleaseRequest{}
+	if n%4 == 0 {
+		ask.Wait = "10s"
+		w.call(t, "bind", func(ctx context.Context) error {
+			_, err := w.client.Bind(ctx, id, api.BindRequest{Netns: "/run/netns/" + name, HostInterface: "v" + name})
+			return err
+		})
+		w.call(t, "pause", func(ctx context.Context) error { _, err := w.client.Pause(ctx, id); return err })
+		w.call(t, "resume", func(ctx context.Context) error { _, err := w.client.Resume(ctx, id); return err })
+	}
+	w.call(t, "release", func(ctx context.Context) error { _, err := w.client.Release(ctx, id, ask); return err })
+}
+
+// call makes one and books it. What may succeed later is not made again here:
+// it is counted.
+func (w *work) call(t *testing.T, what string, ask func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	began := time.Now()
+	err := ask(ctx)
+	took := time.Since(began)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if said := new(api.Error); errors.As(err, &said) && said.Retryable {
+		if w.refused == nil {
+			w.refused = make(map[api.Code]int)
+		}
+		w.refused[said.Code]++
+		return
+	} else if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	if w.took == nil {
+		w.took = make(map[int][]time.Duration)
+	}
+	second := int(began.Sub(w.began) / time.Second)
+	w.took[second] = append(w.took[second], took)
+	w.calls++
+}
+
+func (w *work) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls
+}
+
+// p99 is of the calls that began between two times.
+func (w *work) p99(from, to time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []time.Duration
+	for second := int(from / time.Second); second < int(to/time.Second); second++ {
+		all = append(all, w.took[second]...)
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100].Round(10 * time.Microsecond)
+}
+
+// TestTenThousand is S2: ten thousand connections cost what there is room for,
+// and nobody else his answer.
+func TestTenThousand(t *testing.T) {
+	const many = 10_000
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if files.Max < 2*many {
+		realtest.Lack(t, fmt.Sprintf("needs %d open files, and may have %d", 2*many, files.Max))
+	}
+	for _, c := range []struct {
+		name string
+		room int
+	}{{"room for a tenth", 1024}, {"room for all", many}} {
+		t.Run(c.name, func(t *testing.T) {
+			d := start(t, c.room)
+			before := d.sample()
+			newCrowd(t, d, many).answered()
+			w := &work{client: d.client, began: time.Now()}
+			for n := range 200 {
+				w.sandbox(t, 1, n)
+				d.client.CloseIdleConnections() // the next one comes on a new connection
+			}
+			held := d.sample()
+			t.Logf("before %v; with %d %v; p99 of others %v", before, many, held, w.p99(0, patience))
+			if len(w.refused) != 0 {
+				t.Errorf("others were refused: %v", w.refused)
+			}
+			if most := before.resident + c.room*perConn; held.resident > most {
+				t.Errorf("%d bytes resident, want at most %d", held.resident, most)
+			}
+			if held.files > before.files+c.room+1 {
+				t.Errorf("%d files open, where there is room for %d connections", held.files, c.room)
+			}
+		})
+	}
+}
+
+// perConn is what an idle connection may cost, in bytes of resident memory.
+const perConn = 64 << 10
