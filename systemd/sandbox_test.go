@@ -1,9 +1,6 @@
 package systemd
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // sandboxSpec is a container of one busybox, which asks its cgroup for nothing:
 // the machine has no controllers to give.
@@ -42,15 +39,3 @@ func (s *sandbox) end() {
 	s.m.do("ipamctl", "release", s.id)
 	s.m.sh(fmt.Sprintf("ctr task kill -s KILL %[1]s; ctr task rm -f %[1]s >/dev/null 2>&1 || true; ctr container rm %[1]s", s.name))
 }
-
-// seen is what a witness says of its address.
-func (s *sandbox) seen(witness string) string {
-	s.m.t.Helper()
-	for line := range strings.Lines(s.m.do("ipamctl", "whois", s.address)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == witness {
-			return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), witness))
-		}
-	}
-	return ""
-}
-
