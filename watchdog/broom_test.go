@@ -185,7 +185,7 @@ func (b *broom) check(err error) {
 // lease makes a bound lease of a sandbox with these containers.
 func (b *broom) lease(name string, containers ...string) *netdb.Lease {
 	b.Helper()
-	n := netdb.Binding{HostInterface: "veth-" + name}
+	n := netdb.Binding{HostInterface: ("veth-" + name)[:min(15, len("veth-"+name))]}
 	for _, id := range containers {
 		n.Containers = append(n.Containers, netdb.Container{Namespace: space, ID: id})
 	}
