@@ -1,0 +1,59 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// TestAccounts: what a second leaves unused may come at once, no more; who is
+// refused hears when; and who uses nothing is forgotten.
+func TestAccounts(t *testing.T) {
+	now := time.Now()
+	a := newAccounts(Limits{InFlight: 100, Rate: 10}, slog.New(slog.DiscardHandler))
+	a.now = func() time.Time { return now }
+	one := &peer{holder: holder{1, 1}, role: api.Runtime}
+	burst := func() (n int) {
+		for {
+			leave, err := a.enter(one, 1)
+			if err != nil {
+				var busy *busyError
+				if !errors.As(err, &busy) || busy.limit != "rate" || busy.after != 100*time.Millisecond {
+					t.Fatalf("refused with %#v", err)
+				}
+				return n
+			}
+			leave()
+			n++
+		}
+	}
+	if n := burst(); n != 10 {
+		t.Errorf("%d calls at once, want a second's worth", n)
+	}
+	now = now.Add(300 * time.Millisecond)
+	if n := burst(); n != 3 {
+		t.Errorf("%d calls after 300ms, want 3", n)
+	}
+	now = now.Add(time.Hour)
+	if n := burst(); n != 10 {
+		t.Errorf("%d calls after an hour, want a second's worth", n)
+	}
+	for pid := range int32(10_000) {
+		now = now.Add(10 * time.Millisecond)
+		leave, err := a.enter(&peer{holder: holder{0, pid}, role: api.Admin}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+	}
+	if len(a.of) > 200 {
+		t.Errorf("%d accounts are kept, of which the last second's are 100", len(a.of))
+	}
+	// A single call is always possible, whatever it counts for.
+	if _, err := a.enter(&peer{holder: holder{2, 0}, role: api.Admin}, 1000); err != nil {
+		t.Error(err)
+	}
+}
