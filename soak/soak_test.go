@@ -89,10 +89,13 @@ func watch(ctx context.Context, t *testing.T, d *daemon, w *work) (samples []sam
 	}
 }
 
-// flat holds the median of each fifth, after the first sixth, against the
-// first one's. A minute's first seconds fill caches; garbage comes and goes.
+// warm is how long caches fill, in samples: a minute, or half of a short soak.
+func warm(samples int) int { return min(60, samples/2) }
+
+// flat holds the median of each fifth, after the warm-up, against the first
+// one's: garbage comes and goes.
 func flat(t *testing.T, samples []sample) {
-	samples = samples[len(samples)/6:]
+	samples = samples[warm(len(samples)):]
 	var medians []int
 	for part := range slices.Chunk(samples, max(len(samples)/5, 1)) {
 		if len(part) < len(samples)/5 {
