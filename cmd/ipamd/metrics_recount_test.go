@@ -25,9 +25,10 @@ import (
 // the log.
 func TestMetricsEqualARecount(t *testing.T) {
 	moved := make(map[string]bool)
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { aLife(t, d, moved) })
-	t.Run("in trouble", func(t *testing.T) { aLifeInTrouble(t, moved) })
-	if t.Failed() {
+	life, trouble := false, false // what was chosen to run
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { life = true; aLife(t, d, moved) })
+	t.Run("in trouble", func(t *testing.T) { trouble = true; aLifeInTrouble(t, moved) })
+	if t.Failed() || !life || !trouble {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(everyMetric(t))) {
@@ -288,26 +289,23 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	d.Delete(t, "default", "odd")
 	realtest.Eventually(t, wait, "the runtime to answer", func() bool { return w.scrapeOf()[`witness_silent{witness="runtime"}`] == 0 })
 
-	// Three that nobody shows are more than a pass may let go.
+	// Three that nobody shows are more than a pass may let go. One of them may
+	// have gone before the others were bound.
 	for i := range 3 {
 		held := s.allocate(api.AllocateRequest{Sandbox: fmt.Sprint("s", i)}).Leases[0]
 		if _, err := w.client.Bind(ctx, held.ID, api.BindRequest{MAC: fmt.Sprintf("02:00:00:00:01:%02d", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	realtest.Eventually(t, wait, "a pass to hold them", func() bool {
+	realtest.Eventually(t, wait, "a pass to hold them, and the metrics to say so", func() bool {
 		r, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
-		return err == nil && r.Report.Held != nil && r.Report.Held.Releases == 3
+		got := w.scrapeOf()
+		got.note(moved)
+		return err == nil && r.Report.Held != nil && r.Report.Held.Releases > 1 && got["reap_held_total"] > 0 &&
+			got["reap_held_releases"] == float64(r.Report.Held.Releases) && got["reap_candidates"] == float64(r.Report.Absent)
 	})
-	held := w.scrapeOf()
-	held.note(moved)
-	if held["reap_held_releases"] != 3 || held["reap_candidates"] != 3 || held["reap_held_total"] < 1 {
-		t.Errorf("three are held, and the metrics say %v of %v, by %v passes",
-			held["reap_held_releases"], held["reap_candidates"], held["reap_held_total"])
-	}
-	w.pass()
 	for i := range 3 {
-		w.becomes(addr(2+i), api.Cooling)
+		w.passesUntil(addr(2+i), api.Cooling)
 	}
 	s.recounted(moved)
 	realtest.Eventually(t, wait, "the questions to the owner to be counted, which go on", func() bool {
