@@ -31,10 +31,22 @@
 // moved instead: what ipamd finds is a book that was written by a clock which
 // has been stepped since.
 //
+// # One order that explains every answer
+//
+// TestL1Linearizable is the same in small: no containers, nobody on the wire,
+// one pool that is smaller than what 64 callers ask for, and ipamd killed every
+// second or two. Every try is written down, also those whose answer was lost,
+// and each address and each sandbox is given to a linearizability checker
+// (porcupine) with the rules of the book: one owner, a rest after it, the same
+// lease for who asks again. Another judge says in words what is wrong. What
+// they refuse is left in a folder, the calls and a drawing, named with the seed.
+// TestL6Linearizable has its callers share fifty sandboxes.
+//
 // # Running it
 //
-// `go test ./storm` takes a minute and `make storm` three, set-up and clean-up
-// included, building apart. -storm.for is the time, -storm.seed draws the same
+// TestStorm takes a minute, and three by `make storm`, set-up and clean-up
+// included, building apart; TestL1Linearizable kills for three quarters of that,
+// or for -storm.linear. -storm.for is the time, -storm.seed draws the same
 // weather again (not the same interleaving: the kernel has a say), and
 // -storm.containerd chooses debian or v2; without it the seed does.
 package storm

@@ -1,0 +1,168 @@
+package storm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// A caller lives one sandbox after the other, by itself, and writes down every
+// try.
+type caller struct {
+	*trial
+	id int
+	r  *rand.Rand
+}
+
+func (c *caller) run() {
+	for n := range c.turns {
+		if c.ctx.Err() != nil || closed(c.calm) {
+			return
+		}
+		c.turn(n)
+	}
+}
+
+// turn allocates and releases once. Some turns use a name of their own, some
+// the caller's, and some one that other callers use at the same time.
+func (c *caller) turn(n int) {
+	name := fmt.Sprint("own-", c.id)
+	switch {
+	case c.r.Float64() < c.shared:
+		name = fmt.Sprint("shared-", c.r.IntN(c.names))
+	case c.r.IntN(2) == 0:
+		name = fmt.Sprintf("new-%d-%d", c.id, n)
+	}
+	l, ok := c.allocate(name)
+	if !ok {
+		return
+	}
+	c.turned.Add(1)
+	if c.r.IntN(8) == 0 { // as if the answer had been lost on the way
+		c.allocate(name)
+	}
+	if c.r.IntN(2) == 0 {
+		c.bind(l)
+	}
+	c.rest(c.r, time.Millisecond, 20*time.Millisecond)
+	if closed(c.calm) && c.r.IntN(2) == 0 {
+		return // held to the end
+	}
+	c.release(l)
+	if c.r.IntN(8) == 0 {
+		c.release(l)
+	}
+}
+
+// allocate returns the call with the answer.
+func (c *caller) allocate(name string) (call, bool) {
+	got := call{Client: c.id, Verb: allocating, UID: name}
+	err := c.try(&got, func(ctx context.Context) error {
+		reply, err := c.client.Allocate(ctx, api.AllocateRequest{Sandbox: name})
+		if err != nil {
+			return err
+		}
+		l := reply.Leases[0]
+		got.Lease, got.Addr = l.ID, netip.MustParseAddr(l.Address)
+		got.Existing, got.Early = reply.Existing, reply.EarlyReuse
+		return nil
+	})
+	if err != nil && c.ctx.Err() == nil {
+		c.rec.strange("%s: %v", name, err)
+	}
+	return got, err == nil
+}
+
+// bind names a namespace and a port that are not there: to ipamd the sandbox is
+// one that has ended, once its lease is let go.
+func (c *caller) bind(l call) {
+	b := call{Client: c.id, Verb: binding, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
+	err := c.try(&b, func(ctx context.Context) error {
+		_, err := c.client.Bind(ctx, l.Lease, api.BindRequest{Netns: "/run/netns/" + l.UID, HostInterface: fmt.Sprint("veth", c.id)})
+		b.Gone = errors.Is(err, client.ErrLeaseGone) || errors.Is(err, client.ErrStateNotAllowed)
+		if b.Gone {
+			return nil
+		}
+		return err
+	})
+	if err != nil && c.ctx.Err() == nil {
+		c.rec.strange("%s: %v", l, err)
+	}
+}
+
+func (c *caller) release(l call) {
+	r := call{Client: c.id, Verb: releasing, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
+	err := c.try(&r, func(ctx context.Context) error {
+		_, err := c.client.Release(ctx, l.Lease, api.ReleaseRequest{})
+		if errors.Is(err, client.ErrLeaseGone) {
+			return nil
+		}
+		return err
+	})
+	if err != nil && c.ctx.Err() == nil {
+		c.rec.strange("%s: %v", l, err)
+	}
+}
+
+// try asks until there is an answer, and writes down each time. One in twenty
+// times the caller hangs up early and asks again.
+func (c *caller) try(what *call, ask func(context.Context) error) error {
+	return c.persist(c.r, string(what.Verb), func(ctx context.Context) error {
+		if c.r.IntN(20) == 0 {
+			hasty, cancel := context.WithTimeout(ctx, between(c.r, 100*time.Microsecond, 10*time.Millisecond))
+			defer cancel()
+			ctx = hasty
+		}
+		what.Asked = c.rec.now()
+		err := ask(ctx)
+		what.Answered = c.rec.now()
+		switch refused := new(api.Error); {
+		case err == nil:
+			c.write(*what)
+		case errors.Is(err, client.ErrNotRunning), errors.As(err, &refused) && refused.Code != api.Internal:
+			// Nothing was done, and ipamd, or who is not there, says so.
+		case what.Verb == binding:
+			// What matters of a bind is that it was answered.
+		default:
+			unknown := *what
+			unknown.Answered = never
+			c.write(unknown)
+		}
+		return err
+	})
+}
+
+// list writes down what the book lists, several times a second.
+func (t *trial) list(r *rand.Rand) {
+	for t.ctx.Err() == nil && !closed(t.calm) {
+		t.listOnce(r)
+		t.world.rest(r, 100*time.Millisecond, 500*time.Millisecond)
+	}
+}
+
+func (t *trial) listOnce(r *rand.Rand) {
+	all := call{Client: t.callers, Verb: listingAll}
+	if err := t.persist(r, "list", func(ctx context.Context) error {
+		all.Asked = t.rec.now()
+		reply, err := t.client.Leases(ctx, client.LeaseFilter{})
+		all.Answered = t.rec.now()
+		if err != nil {
+			return err
+		}
+		all.Open = make(map[netip.Addr]ownership)
+		for _, l := range reply.Leases {
+			if holding(l) {
+				all.Open[netip.MustParseAddr(l.Address)] = ownership{l.ID, l.UID}
+			}
+		}
+		return nil
+	}); err == nil {
+		t.write(all)
+	}
+}

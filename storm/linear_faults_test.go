@@ -1,0 +1,115 @@
+package storm_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// A tenure is all that is known of one lease.
+type tenure struct {
+	lease, uid string
+	addr       netip.Addr
+	asked      moment // the first call that was answered with it
+	from       moment // the first answer
+	to         moment // the first release was asked for; never
+	bound      bool
+	fresh      bool // an answer made it, not a call without one
+	early      bool
+}
+
+// tenures are the leases that clients were told of, in the order in which they
+// were told.
+func tenures(calls []call) []*tenure {
+	all := make(map[string]*tenure)
+	for _, c := range calls {
+		if c.Verb == allocating && c.Answered != never {
+			t := all[c.Lease]
+			if t == nil {
+				t = &tenure{lease: c.Lease, uid: c.UID, addr: c.Addr, asked: c.Asked, from: never, to: never}
+				all[c.Lease] = t
+			}
+			if c.Answered < t.from {
+				t.from, t.asked = c.Answered, c.Asked
+			}
+			if !c.Existing {
+				t.fresh, t.early = true, c.Early
+			}
+		}
+	}
+	for _, c := range calls {
+		if t := all[c.Lease]; t != nil {
+			switch {
+			case c.Verb == binding && !c.Gone:
+				t.bound = true
+			case c.Verb == releasing:
+				t.to = min(t.to, c.Asked)
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b *tenure) int { return cmp.Compare(a.from, b.from) })
+}
+
+// blame names what is wrong with a history in words that say where to look.
+// What porcupine refuses and blame does not name is wrong all the same.
+//
+// A lease that was never bound leaves no cooldown, neither its own nor what was
+// left of an earlier one: netdb's table of moves has it so.
+func blame(calls []call, r rest) (faults []string) {
+	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	all := tenures(calls)
+	at, of := make(map[netip.Addr][]*tenure), make(map[string][]*tenure)
+	for _, t := range all {
+		at[t.addr] = append(at[t.addr], t)
+		of[t.uid] = append(of[t.uid], t)
+	}
+	for addr, ts := range at {
+		for i, t := range ts {
+			for _, next := range ts[i+1:] {
+				least := r.least
+				if next.fresh {
+					least = r.of(next.early)
+				}
+				switch rested := next.from - t.to; {
+				case next.from < t.to:
+					found("two owners: %s is %s's by lease %s from %v to %s, and %s's by lease %s from %v",
+						addr, t.uid, t.lease, t.from, until(t.to), next.uid, next.lease, next.from)
+				case next == ts[i+1] && t.bound && t.uid != next.uid && rested < least:
+					found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
+						addr, t.uid, next.uid, next.from, rested, next.early)
+				}
+			}
+		}
+	}
+	for uid, ts := range of {
+		for i, t := range ts {
+			for _, next := range ts[i+1:] {
+				if next.from < t.to && next.asked > t.from {
+					found("another lease: %s holds %s by lease %s from %v to %s, asks again at %v and gets %s by lease %s",
+						uid, t.addr, t.lease, t.from, until(t.to), next.asked, next.addr, next.lease)
+				}
+			}
+		}
+	}
+	byLease := make(map[string]*tenure)
+	for _, t := range all {
+		byLease[t.lease] = t
+	}
+	for _, c := range calls {
+		switch t := byLease[c.Lease]; {
+		case c.Verb == binding && c.Gone && t != nil && t.to > c.Answered:
+			found("missing: %s holds %s by lease %s from %v to %s, and its bind at %v finds no lease", t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked)
+		case c.Verb == listingAll:
+			for _, t := range all {
+				if t.from <= c.Asked && c.Answered <= t.to && c.Open[t.addr].Lease != t.lease {
+					found("missing: %s holds %s by lease %s from %v to %s, and the list of %v has %q there",
+						t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked, c.Open[t.addr].Lease)
+				}
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}

@@ -1,0 +1,120 @@
+package storm_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	two   = netip.MustParseAddr("10.8.0.2")
+	three = netip.MustParseAddr("10.8.0.3")
+)
+
+// sound is a history without a fault: a had .2, bound it and let it go; b has
+// it after the cooldown, asks again, and lists have it. A release of b's was
+// never answered. Each call makes a new one for a case to spoil.
+func sound() []call {
+	at := func(ms int) moment { return moment(ms) * time.Millisecond }
+	return []call{
+		0: {Verb: allocating, UID: "a", Asked: at(1), Answered: at(5), Lease: "A", Addr: two},
+		1: {Verb: binding, UID: "a", Asked: at(6), Answered: at(7), Lease: "A", Addr: two},
+		2: {Verb: listingAll, Asked: at(8), Answered: at(9), Open: map[netip.Addr]ownership{two: {"A", "a"}}},
+		3: {Verb: releasing, UID: "a", Asked: at(10), Answered: at(11), Lease: "A", Addr: two},
+		4: {Verb: allocating, UID: "b", Asked: at(2000), Answered: at(2010), Lease: "B", Addr: two, Client: 1},
+		5: {Verb: allocating, UID: "b", Asked: at(2020), Answered: at(2030), Lease: "B", Addr: two, Client: 1, Existing: true},
+		6: {Verb: listingAll, Asked: at(2040), Answered: at(2050), Open: map[netip.Addr]ownership{two: {"B", "b"}}},
+		7: {Verb: releasing, UID: "b", Asked: at(2060), Answered: never, Lease: "B", Addr: two, Client: 1},
+		8: {Verb: listingAll, Asked: at(2070), Answered: at(2080)},
+	}
+}
+
+// TestLinearFindsEveryFault spoils the sound history in one way at a time. The
+// words and porcupine are two judges: each has to find it by itself.
+func TestLinearFindsEveryFault(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		spoil   func([]call) []call
+		want    string // how its words begin; "" for none
+		crooked bool
+	}{
+		"sound": {func(h []call) []call { return h }, "", false},
+		"two owners": {func(h []call) []call {
+			h[2], h[3] = call{Verb: listingAll}, call{Verb: listingAll} // before all
+			return h
+		}, "two owners", true},
+		"the release was asked for too late": {func(h []call) []call { h[3].Asked, h[3].Answered = 2015*ms, 2016*ms; return h }, "two owners", true},
+		"the release and the allocate met":   {func(h []call) []call { h[3].Asked, h[3].Answered, h[4].Early = 1800*ms, 2015*ms, true; return h }, "", false},
+		"the release was never answered":     {func(h []call) []call { h[3].Answered = never; return h }, "", false},
+		"reused inside the cooldown":         {func(h []call) []call { h[3].Asked, h[3].Answered = 1500*ms, 1501*ms; return h }, "reused too soon", true},
+		"reused early, and said so":          {func(h []call) []call { h[3].Asked, h[3].Answered, h[4].Early = 1500*ms, 1501*ms, true; return h }, "", false},
+		"reused inside the least cooldown":   {func(h []call) []call { h[3].Asked, h[3].Answered, h[4].Early = 1900*ms, 1901*ms, true; return h }, "reused too soon", true},
+		"reused by its own sandbox": {func(h []call) []call {
+			h[0].UID, h[1].UID, h[3].UID = "b", "b", "b"
+			h[2].Open[two] = ownership{"A", "b"}
+			h[3].Asked, h[3].Answered = 1900*ms, 1901*ms
+			return h
+		}, "", false},
+		"never bound, so never cooled": {func(h []call) []call {
+			h[1] = call{Verb: listingAll}
+			h[3].Asked, h[3].Answered = 1900*ms, 1901*ms
+			return h
+		}, "", false},
+		"a retry gets another lease":       {func(h []call) []call { h[5].Lease, h[5].Addr, h[5].Existing = "C", three, false; return h }, "another lease", true},
+		"a retry gets another one's lease": {func(h []call) []call { h[5].Lease = "C"; return h }, "another lease", true},
+		"the lease is missing in a list":   {func(h []call) []call { h[6].Open = nil; return h }, "missing", true},
+		"the list has another lease there": {func(h []call) []call { h[6].Open[two] = ownership{"C", "c"}; return h }, "missing", true},
+		"missing at the end":               {func(h []call) []call { return slices.Delete(h, 7, 8) }, "missing", true},
+		"missing at the bind":              {func(h []call) []call { h[1].Gone = true; return h }, "missing", true},
+		"gone, for its release was on its way": {func(h []call) []call {
+			h[1].Gone, h[1].Answered, h[2], h[3].Asked = true, 20*ms, call{Verb: listingAll}, 6*ms
+			return h
+		}, "", false},
+		"a lease that a lost call made": {func(h []call) []call {
+			h[4].Existing = true
+			return append(h, call{Verb: allocating, UID: "b", Asked: 1990 * ms, Answered: never, Client: 2})
+		}, "", false},
+		"a lease that nobody made": {func(h []call) []call { h[4].Existing = true; return h }, "", true},
+		"a lost call that came too late to have made it": {func(h []call) []call {
+			h[4].Existing = true
+			return append(h, call{Verb: allocating, UID: "b", Asked: 2015 * ms, Answered: never, Client: 2})
+		}, "", true},
+		"a lost call that another's lease cannot come from": {func(h []call) []call {
+			h[4].Existing = true
+			return append(h, call{Verb: allocating, UID: "c", Asked: 1990 * ms, Answered: never, Client: 2})
+		}, "", true},
+		"released, and listed as held after that": {func(h []call) []call { h[3].Asked, h[3].Answered = 7*ms+1, 7*ms+2; return h }, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := c.spoil(sound())
+			expect(t, blame(calls, tightRest), c.want)
+			illegal, unknown := crooked(calls, tightRest, patience)
+			if len(illegal) > 0 != c.crooked || len(unknown) > 0 {
+				t.Errorf("porcupine refuses %q and gives up on %q, want a refusal: %v", illegal, unknown, c.crooked)
+			}
+		})
+	}
+}
+
+// TestLinearLeavesEvidence: whoever meets a fault can see it.
+func TestLinearLeavesEvidence(t *testing.T) {
+	calls := sound()
+	calls[6].Open = nil
+	illegal, _ := crooked(calls, tightRest, patience)
+	where, err := evidence(t.TempDir(), 7, calls, tightRest, illegal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(where, "seed-7-") {
+		t.Errorf("%s does not name the seed", where)
+	}
+	for file, want := range map[string]string{"history.jsonl": `"Lease":"B"`, two.String() + ".html": "lease B"} {
+		if b, err := os.ReadFile(filepath.Join(where, file)); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %v, and no %q in %d bytes", file, err, want, len(b))
+		}
+	}
+}
