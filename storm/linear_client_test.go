@@ -85,11 +85,7 @@ func (c *caller) bind(l call) {
 	b := call{Client: c.id, Verb: binding, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
 	err := c.try(&b, func(ctx context.Context) error {
 		_, err := c.client.Bind(ctx, l.Lease, api.BindRequest{Netns: "/run/netns/" + l.UID, HostInterface: fmt.Sprint("veth", c.id)})
-		b.Gone = errors.Is(err, client.ErrLeaseGone) || errors.Is(err, client.ErrStateNotAllowed)
-		if b.Gone {
-			return nil
-		}
-		return err
+		return b.gone(err)
 	})
 	if err != nil && c.ctx.Err() == nil {
 		c.rec.strange("%s: %v", l, err)
@@ -100,14 +96,21 @@ func (c *caller) release(l call) {
 	r := call{Client: c.id, Verb: releasing, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
 	err := c.try(&r, func(ctx context.Context) error {
 		_, err := c.client.Release(ctx, l.Lease, api.ReleaseRequest{})
-		if errors.Is(err, client.ErrLeaseGone) {
-			return nil
-		}
-		return err
+		return r.gone(err)
 	})
 	if err != nil && c.ctx.Err() == nil {
 		c.rec.strange("%s: %v", l, err)
 	}
+}
+
+// gone takes the word that a lease is not its owner's any more for an answer.
+// Whether it may be so, others judge.
+func (c *call) gone(err error) error {
+	c.Gone = errors.Is(err, client.ErrLeaseGone) || errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrStateNotAllowed)
+	if c.Gone {
+		return nil
+	}
+	return err
 }
 
 // try asks until there is an answer, and writes down each time. One in twenty

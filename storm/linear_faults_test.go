@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // A tenure is all that is known of one lease.
@@ -44,7 +45,7 @@ func tenures(calls []call) []*tenure {
 			switch {
 			case c.Verb == binding && !c.Gone:
 				t.bound = true
-			case c.Verb == releasing:
+			case c.Verb == releasing && !c.Gone:
 				t.to = min(t.to, c.Asked)
 			}
 		}
@@ -54,9 +55,6 @@ func tenures(calls []call) []*tenure {
 
 // blame names what is wrong with a history in words that say where to look.
 // What porcupine refuses and blame does not name is wrong all the same.
-//
-// A lease that was never bound leaves no cooldown, neither its own nor what was
-// left of an earlier one: netdb's table of moves has it so.
 func blame(calls []call, r rest) (faults []string) {
 	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	all := tenures(calls)
@@ -76,7 +74,7 @@ func blame(calls []call, r rest) (faults []string) {
 				case next.from < t.to:
 					found("two owners: %s is %s's by lease %s from %v to %s, and %s's by lease %s from %v",
 						addr, t.uid, t.lease, t.from, until(t.to), next.uid, next.lease, next.from)
-				case next == ts[i+1] && t.bound && t.uid != next.uid && rested < least:
+				case (next == ts[i+1] || !r.forgets) && t.bound && t.uid != next.uid && rested < least:
 					found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
 						addr, t.uid, next.uid, next.from, rested, next.early)
 				}
@@ -99,8 +97,9 @@ func blame(calls []call, r rest) (faults []string) {
 	}
 	for _, c := range calls {
 		switch t := byLease[c.Lease]; {
-		case c.Verb == binding && c.Gone && t != nil && t.to > c.Answered:
-			found("missing: %s holds %s by lease %s from %v to %s, and its bind at %v finds no lease", t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked)
+		case c.Gone && t != nil && t.to > c.Answered:
+			found("missing: %s holds %s by lease %s from %v to %s, and a %s at %v finds no lease",
+				t.uid, t.addr, t.lease, t.from, until(t.to), c.Verb, c.Asked)
 		case c.Verb == listingAll:
 			for _, t := range all {
 				if t.from <= c.Asked && c.Answered <= t.to && c.Open[t.addr].Lease != t.lease {
@@ -112,4 +111,17 @@ func blame(calls []call, r rest) (faults []string) {
 	}
 	slices.Sort(faults)
 	return faults
+}
+
+// kinds counts faults by how their words begin, and keeps a few of each kind.
+func kinds(faults []string) (out []string) {
+	const enough = 4
+	count := make(map[string]int)
+	for _, f := range faults {
+		kind, _, _ := strings.Cut(f, ":")
+		if count[kind]++; count[kind] <= enough {
+			out = append(out, f)
+		}
+	}
+	return append(out, fmt.Sprintf("of each kind: %v", count))
 }

@@ -29,7 +29,7 @@ type call struct {
 	Lease           string
 	Addr            netip.Addr
 	Existing, Early bool
-	Gone            bool                     `json:",omitempty"` // a bind: refused, because the lease has ended
+	Gone            bool                     `json:",omitempty"` // a bind or a release: the lease is not its owner's any more
 	Open            map[netip.Addr]ownership `json:",omitempty"` // a list: who has what
 }
 
@@ -37,7 +37,14 @@ type call struct {
 type ownership struct{ Lease, UID string }
 
 // A rest is how long an address that was bound waits for its next owner.
-type rest struct{ cooldown, least time.Duration }
+type rest struct {
+	cooldown, least time.Duration
+	// forgets: a lease that is let go without having been bound takes with it
+	// what was left of the rest before it, be it that of its own sandbox, which
+	// came back, or one that was cut short. The book has it so, which makes a
+	// stranger the next owner at once.
+	forgets bool
+}
 
 func (r rest) of(early bool) time.Duration {
 	if early {
@@ -56,7 +63,8 @@ type slot struct {
 	uid, lease  string
 	addr        netip.Addr
 	held, bound bool
-	let         moment // when the call that ended it was asked
+	before      string // the sandbox whose bound lease was the last to be let go
+	let         moment // when the call that did so was asked
 }
 
 // step says whether a call can have had its answer in this state, and what the
@@ -69,25 +77,31 @@ func (r rest) step(s slot, c call) (bool, slot) {
 		switch {
 		case c.Answered == never:
 			if !s.held {
-				s = slot{uid: c.UID, lease: unseen, held: true}
+				s = r.after(s)
+				s.uid, s.lease, s.held = c.UID, unseen, true
 			}
 			return true, s
 		case c.Existing:
 			s.lease, s.addr = c.Lease, c.Addr
 			return mine, s
 		default:
-			rested := !s.bound || s.uid == c.UID || c.Answered-s.let >= r.of(c.Early)
-			return !s.held && rested, slot{uid: c.UID, lease: c.Lease, addr: c.Addr, held: true}
+			free := !s.held && (s.before == "" || s.before == c.UID || c.Answered-s.let >= r.of(c.Early))
+			s = r.after(s)
+			s.uid, s.lease, s.addr, s.held = c.UID, c.Lease, c.Addr, true
+			return free, s
 		}
-	case binding:
-		if c.Gone {
+	case binding, releasing:
+		switch {
+		case c.Gone:
 			return !mine, s
-		}
-		s.bound = true
-		return mine && s.lease == c.Lease, s
-	case releasing:
-		if s.held && s.lease == c.Lease {
-			s.held, s.let = false, c.Asked
+		case c.Verb == binding:
+			s.bound = true
+			return mine && s.lease == c.Lease, s
+		case s.held && s.lease == c.Lease:
+			s.held = false
+			if s.bound {
+				s.before, s.let = s.uid, c.Asked
+			}
 		}
 		return true, s
 	default: // a list, of which c has this address alone
@@ -97,6 +111,14 @@ func (r rest) step(s slot, c call) (bool, slot) {
 		s.lease, s.addr = c.Lease, c.Addr
 		return mine, s
 	}
+}
+
+// after is what the next lease finds of those before it.
+func (r rest) after(s slot) slot {
+	if r.forgets {
+		return slot{}
+	}
+	return slot{before: s.before, let: s.let}
 }
 
 // model is what porcupine asks.
@@ -112,10 +134,10 @@ func (r rest) model() porcupine.Model {
 			switch {
 			case s.held:
 				return fmt.Sprintf("%s's, lease %s", s.uid, s.lease)
-			case s.lease == "":
+			case s.before == "":
 				return "free"
 			}
-			return fmt.Sprintf("was %s's, lease %s, until %v", s.uid, s.lease, s.let)
+			return fmt.Sprintf("%s's until %v", s.before, s.let)
 		},
 	}
 }

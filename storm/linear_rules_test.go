@@ -64,6 +64,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			h[3].Asked, h[3].Answered = 1900*ms, 1901*ms
 			return h
 		}, "", false},
+		"missing at the release":           {func(h []call) []call { h[3].Gone = true; return h }, "missing", true},
 		"a retry gets another lease":       {func(h []call) []call { h[5].Lease, h[5].Addr, h[5].Existing = "C", three, false; return h }, "another lease", true},
 		"a retry gets another one's lease": {func(h []call) []call { h[5].Lease = "C"; return h }, "another lease", true},
 		"the lease is missing in a list":   {func(h []call) []call { h[6].Open = nil; return h }, "missing", true},
@@ -97,6 +98,29 @@ func TestLinearFindsEveryFault(t *testing.T) {
 				t.Errorf("porcupine refuses %q and gives up on %q, want a refusal: %v", illegal, unknown, c.crooked)
 			}
 		})
+	}
+}
+
+// TestLinearForgets: what a lease that was never bound may take with it. The
+// sandbox comes back for its address, lets it go unbound, and a stranger has it
+// inside the cooldown.
+func TestLinearForgets(t *testing.T) {
+	const ms = time.Millisecond
+	calls := []call{
+		{Verb: allocating, UID: "a", Asked: 1 * ms, Answered: 2 * ms, Lease: "A", Addr: two},
+		{Verb: binding, UID: "a", Asked: 3 * ms, Answered: 4 * ms, Lease: "A", Addr: two},
+		{Verb: releasing, UID: "a", Asked: 5 * ms, Answered: 6 * ms, Lease: "A", Addr: two},
+		{Verb: allocating, UID: "a", Asked: 7 * ms, Answered: 8 * ms, Lease: "B", Addr: two},
+		{Verb: releasing, UID: "a", Asked: 9 * ms, Answered: 10 * ms, Lease: "B", Addr: two},
+		{Verb: allocating, UID: "c", Asked: 11 * ms, Answered: 12 * ms, Lease: "C", Addr: two},
+	}
+	for forgets, want := range map[bool]string{true: "", false: "reused too soon"} {
+		r := tightRest
+		r.forgets = forgets
+		expect(t, blame(calls, r), want)
+		if illegal, _ := crooked(calls, r, patience); len(illegal) > 0 == forgets {
+			t.Errorf("forgets %v: porcupine refuses %q", forgets, illegal)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ var linear = flag.Duration("storm.linear", 0, "how long TestL1Linearizable kills
 // again as soon as the rules allow.
 var tightPrefix = netip.MustParsePrefix("10.8.0.0/26")
 
-var tightRest = rest{cooldown: time.Second, least: 200 * time.Millisecond}
+var tightRest = rest{cooldown: time.Second, least: 200 * time.Millisecond, forgets: true}
 
 const tight = `
 [book]
@@ -201,7 +201,7 @@ func (l *trial) judge() {
 	}
 	faults = append(faults, judgeBook(&l.rec.h, l.readBook())...)
 	if len(faults) > 0 {
-		t.Errorf("%d faults:\n%s", len(faults), report(faults))
+		t.Errorf("%d faults:\n%s", len(faults), report(kinds(faults)))
 	}
 	if len(faults)+len(unknown) > 0 {
 		where, err := evidence("", l.seed, l.calls, tightRest, append(illegal, unknown...))
