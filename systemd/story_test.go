@@ -320,7 +320,7 @@ func tellPurge(t *testing.T, m *machine) {
 	m.do("test", "-e", "/var/lib/ipamd/book.db")
 	m.do("ip", "link", "show", "rt0")
 	m.do("dpkg", "-P", "ipamd")
-	for _, left := range []string{"/var/lib/ipamd", "/etc/ipamd", "/usr/sbin/ipamd", "/usr/lib/systemd/system/ipamd.service",
+	for _, left := range []string{"/var/lib/ipamd", "/run/ipamd", "/etc/ipamd", "/usr/sbin/ipamd", "/usr/lib/systemd/system/ipamd.service",
 		"/etc/systemd/system/multi-user.target.wants/ipamd.service", "/etc/systemd/system/sockets.target.wants/ipamd.socket"} {
 		if _, err := m.try("test", "!", "-e", left); err != nil {
 			t.Errorf("%s is left", left)
