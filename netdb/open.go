@@ -187,6 +187,8 @@ func (b *Book) checkHeader() error {
 			return err // without one: made by hand, or a first start that died at once
 		}
 		return b.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
+	case err == nil && !b.opts.ReadOnly && b.bornHalf(header):
+		return b.checkOrphanLog()
 	case err != nil || string(header[:len(sqliteMagic)]) != sqliteMagic:
 		return b.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
 	}
@@ -198,6 +200,26 @@ func (b *Book) checkHeader() error {
 		return b.refuse(err)
 	}
 	return nil
+}
+
+// journalMagic begins the rollback journal of a SQLite file.
+const journalMagic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+
+// bornHalf reports a first start that lost power while it wrote the header:
+// the file has its size and not yet its first sector, and the journal beside
+// it, which was synced before, lets SQLite start again from nothing.
+func (b *Book) bornHalf(header []byte) bool {
+	if strings.Trim(string(header), "\x00") != "" {
+		return false
+	}
+	f, err := os.Open(b.path + "-journal")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, len(journalMagic))
+	_, err = io.ReadFull(f, start)
+	return err == nil && string(start) == journalMagic
 }
 
 // checkOrphanLog refuses a log without its book. SQLite would delete it, and

@@ -1,0 +1,278 @@
+package netdb_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// A memo is what a book said at some moment of its life: whatever is
+// acknowledged from there on holds at least that.
+type memo struct {
+	at     int // operations of the disk by then
+	rev    int64
+	leases string
+}
+
+// A life is the record of a book on a disk that remembers each operation.
+type life struct {
+	disk  *faultfs.Disk
+	book  *netdb.Book
+	opts  netdb.Options
+	epoch string
+	memos []memo
+	stone int // operations by the time that the attempt was cancelled
+}
+
+func newLife(t *testing.T, synchronous string) *life {
+	l := &life{disk: faultfs.Mount(t, "book.db-shm"), opts: Options()}
+	l.opts.Synchronous = synchronous
+	l.open(t)
+	return l
+}
+
+func (l *life) path() string { return filepath.Join(l.disk.Dir(), "book.db") }
+
+func (l *life) open(t *testing.T) {
+	t.Helper()
+	l.book = OpenAt(t, l.path(), l.opts)
+	l.epoch = l.book.Epoch()
+	l.note()
+}
+
+func (l *life) note() {
+	l.memos = append(l.memos, memo{l.disk.Len(), l.book.Rev(), told(l.book)})
+}
+
+// told is all that a book says of its leases.
+func told(b *netdb.Book) string {
+	leases, _ := b.Leases()
+	var s strings.Builder
+	for _, l := range leases {
+		fmt.Fprintf(&s, "%s %s %s %s %d %d containers, %d labels\n", l.Addr, l.ID, l.Sandbox, l.State, l.Rev, len(l.Containers), len(l.Labels))
+	}
+	return s.String()
+}
+
+// work does every kind of change once, and more than once, in both lives of
+// the book: the log is folded into the file by a close in between. It does the
+// same each time.
+func (l *life) work(t *testing.T) {
+	t.Helper()
+	Pool(t, l.book, "default", "10.8.64.0/24")
+	l.note()
+	for round := range 2 {
+		a, b := Reserve(t, l.book, fmt.Sprint("a", round)), (*netdb.Lease)(nil)
+		l.note()
+		b = Reserve(t, l.book, fmt.Sprint("b", round))
+		l.note()
+		bound, err := l.book.Bind(ctx, client, a.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+		l.done(t, err)
+		r, err := l.book.Release(ctx, client, bound.ID, "")
+		l.done(t, err)
+		_, err = l.book.Confirm(ctx, Who(netdb.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
+		l.done(t, err)
+		_, err = l.book.Release(ctx, client, b.ID, "")
+		l.done(t, err)
+		free, err := l.book.Pick(l.book.Pools()[0].UID, Policy)
+		l.done(t, err)
+		_, err = l.book.Quarantine(ctx, Who(netdb.ByReconciler, "foreign"), free.Addr, json.RawMessage(`[{"witness":"probe","mac":"02:00:00:00:00:09"}]`))
+		l.done(t, err)
+		l.book.Drop(free)
+		if round == 0 {
+			_, err = l.book.Cancel(ctx, client, "cancelled", 1)
+			l.done(t, err)
+			l.stone = l.disk.Len()
+			Close(t, l.book)
+			l.open(t)
+		}
+	}
+}
+
+func (l *life) done(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.note()
+}
+
+// A verdict is what was found wrong with a book after a power loss. lost
+// counts cuts that took something acknowledged, and nothing else was wrong.
+type verdict struct {
+	cuts, images, lost int
+}
+
+// cutAt cuts the power behind each operation that wanted says and opens the
+// book on what is left: what is sure alone, and in some selections of the rest.
+func (l *life) cutAt(t *testing.T, tears int, wanted func(int, faultfs.Op) bool) (v verdict) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	seen := make(map[string]int) // the number of acknowledged changes when an image was judged
+	replay, acked := l.disk.Replay(), 0
+	for {
+		op, more := replay.Step()
+		if !more {
+			return v
+		}
+		n := replay.Done()
+		for acked < len(l.memos) && l.memos[acked].at <= n {
+			acked++
+		}
+		if !wanted(n, op) {
+			continue
+		}
+		v.cuts++
+		for seed := range tears + 1 {
+			var chance *rand.Rand
+			if seed > 0 {
+				chance = rand.New(rand.NewPCG(uint64(n), uint64(seed)))
+			}
+			image := replay.Cut(chance)
+			sum := image.Sum()
+			if before, ok := seen[sum]; ok && before == acked {
+				continue
+			}
+			seen[sum] = acked
+			v.images++
+			switch lost, err := l.judge(dir, image, acked, n); {
+			case err != nil:
+				t.Errorf("power cut behind operation %d (%s), seed %d: %v", n, op, seed, err)
+			case lost:
+				v.lost++
+			}
+			if t.Failed() {
+				return v
+			}
+		}
+	}
+}
+
+// judge opens the book on what a power loss left behind operation n, when the
+// first acked memos had been acknowledged. It must open, be consistent, be
+// just as it was at some moment, and go on working. lost reports that the
+// moment is older than what was acknowledged.
+func (l *life) judge(in string, image faultfs.Image, acked, n int) (lost bool, err error) {
+	dir := filepath.Join(in, "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := image.Write(dir); err != nil {
+		return false, err
+	}
+	b, err := netdb.Open(filepath.Join(dir, "book.db"), l.opts)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	if found, err := b.Check(ctx); err != nil || len(found) > 0 {
+		return false, fmt.Errorf("%v, %w", found, err)
+	}
+	if acked > 0 && b.Epoch() != l.epoch {
+		return true, nil // not even the file's name, or what was in it first, was sure
+	}
+	rev, now := b.Rev(), told(b)
+	was := false
+	for _, m := range l.memos {
+		was = was || m.rev == rev && m.leases == now
+	}
+	if rev > 0 && !was {
+		return false, fmt.Errorf("at revision %d it has what it never had:\n%s", rev, now)
+	}
+	lost = acked > 0 && rev < l.memos[acked-1].rev
+	lost = lost || l.stone > 0 && n >= l.stone && !b.Cancelled("cancelled", 1)
+	if len(b.Pools()) > 0 {
+		if _, err := TryReserve(b, b.Pools()[0], "next", Policy); err != nil {
+			return lost, err
+		}
+	}
+	return lost, nil
+}
+
+func always(int, faultfs.Op) bool { return true }
+
+// L14, L16: the power goes behind every single operation of a book that is
+// made, migrated, changed, folded and opened again. Every acknowledged change
+// is there, and nothing that never was.
+func TestL16PowerLossAtEveryWrite(t *testing.T) {
+	l := newLife(t, "full")
+	l.work(t)
+	v := l.cutAt(t, 4, always)
+	t.Logf("%d cuts, %d different disks", v.cuts, v.images)
+	if v.lost > 0 || v.cuts < 100 {
+		t.Errorf("%d of %d disks lost what was acknowledged", v.lost, v.images)
+	}
+}
+
+// L16: with synchronous = "normal" the same cuts lose acknowledged changes,
+// and nothing worse: the book is whole, and as it was at an earlier moment.
+// This is also what shows that the test can fail.
+func TestL16SynchronousNormalLosesTheLast(t *testing.T) {
+	l := newLife(t, "normal")
+	l.work(t)
+	v := l.cutAt(t, 1, always)
+	t.Logf("%d cuts, %d different disks, %d with a loss", v.cuts, v.images, v.lost)
+	if v.lost == 0 {
+		t.Error("no cut lost anything: the disk does not forget")
+	}
+}
+
+// L16: the same where the log is folded into the file between two changes, at
+// a thousand pages, and where the next change then begins the log anew over
+// the old one. Of the writes that only make the log long, one in 64 is cut.
+func TestL16PowerLossInACheckpoint(t *testing.T) {
+	l := newLife(t, "full")
+	Pool(t, l.book, "default", "10.8.64.0/24")
+	l.note()
+	a := Reserve(t, l.book, "a")
+	l.note()
+	size := func() int64 {
+		st, err := os.Stat(l.path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	unfolded, changes := size(), 0
+	for more := 3; more > 0; changes++ {
+		_, err := l.book.Bind(ctx, client, a.ID, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", changes>>8, changes&0xff)})
+		l.done(t, err)
+		if size() > unfolded {
+			more--
+		}
+		if changes > 1000 {
+			t.Fatal("the log was never folded")
+		}
+	}
+	file := 0
+	v := l.cutAt(t, 2, func(n int, op faultfs.Op) bool {
+		if op.Kind == faultfs.Write && op.Name == "book.db" {
+			file++
+		}
+		return op.Kind != faultfs.Write || op.Name != "book.db-wal" || n%64 == 0
+	})
+	t.Logf("%d changes, %d writes to the file, %d cuts, %d different disks", changes, file, v.cuts, v.images)
+	if v.lost > 0 || file < 10 {
+		t.Errorf("%d of %d disks lost what was acknowledged", v.lost, v.images)
+	}
+}
