@@ -115,7 +115,7 @@ func blame(calls []call, r rest) (faults []string) {
 
 // kinds counts faults by how their words begin, and keeps a few of each kind.
 func kinds(faults []string) (out []string) {
-	const enough = 4
+	const enough = 3
 	count := make(map[string]int)
 	for _, f := range faults {
 		kind, _, _ := strings.Cut(f, ":")
@@ -123,5 +123,5 @@ func kinds(faults []string) (out []string) {
 			out = append(out, f)
 		}
 	}
-	return append(out, fmt.Sprintf("of each kind: %v", count))
+	return append([]string{fmt.Sprintf("of each kind: %v", count)}, out...)
 }
