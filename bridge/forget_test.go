@@ -283,16 +283,23 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 				}
 				c.AddAddr(r.cidr)
 				if announces {
-					// The kernel announces an IPv4 address when the link comes up or
-					// its MAC is set, not when the address is added.
-					eth0, err := c.NS.Netlink().LinkByName("eth0")
+					// The kernel announces an address when the link comes up or its MAC
+					// is set, not when one is added that nobody is asked about; and an
+					// IPv6 address is added before it is routed.
+					nl := c.NS.Netlink()
+					realtest.Eventually(t, 10*time.Second, "the address is C's own", func() bool {
+						routes, err := nl.RouteGet(net.ParseIP(r.addr))
+						return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL
+					})
+					eth0, err := nl.LinkByName("eth0")
 					if err == nil {
-						err = c.NS.Netlink().LinkSetHardwareAddr(eth0, c.MAC)
+						err = nl.LinkSetHardwareAddr(eth0, c.MAC)
 					}
 					if err != nil {
 						t.Fatal(err)
 					}
-					// That of an IPv6 address comes from a work queue.
+				}
+				if announces {
 					realtest.Eventually(t, 10*time.Second, "B hears it", func() bool {
 						return neighbourMAC(t, s.b.NS, "eth0", r.addr) == c.MAC.String()
 					})
