@@ -65,6 +65,7 @@ type Book struct {
 
 	line     line
 	memory   memory
+	nextLook time.Time     // at a damaged book; who has the turn only
 	turn     chan struct{} // full while somebody commits; full for good once closed
 	closing  chan struct{}
 	close    func() error

@@ -16,7 +16,8 @@ var (
 	// ErrIdentity means that the book was made for another runner or on
 	// another machine. Open does not refuse it: see [Book.Identity].
 	ErrIdentity = errors.New("the book belongs to another runner")
-	// ErrDamaged means that SQLite's own check found the file broken.
+	// ErrDamaged means that SQLite's own check found the file broken. A
+	// request may meet it, too, and then it is [ErrReadOnly] besides.
 	ErrDamaged = errors.New("the book is damaged")
 )
 
@@ -34,6 +35,9 @@ var (
 	ErrStale = errors.New("revision is stale")
 	// ErrState means that the table of moves does not allow this one.
 	ErrState = errors.New("state does not allow it")
+	// ErrCools means that the address was given while it cooled: it has to be
+	// released and to rest anew, and is not free at once.
+	ErrCools = errors.New("its address still has to rest")
 	// ErrCancelled means that a tombstone of this attempt came first. Try
 	// again with a higher attempt.
 	ErrCancelled = errors.New("attempt was cancelled")
@@ -61,7 +65,7 @@ var (
 	// ErrBusy means that another process holds the book's write lock.
 	ErrBusy = errors.New("the book is busy")
 	// ErrReadOnly means that the book cannot be written: disk full, read-only
-	// or failing. It clears by itself once a write succeeds.
+	// or failing. It clears by itself once a write succeeds, or [Book.Retry].
 	ErrReadOnly = errors.New("the book cannot be written")
 	// ErrClosed means that the book was closed.
 	ErrClosed = errors.New("the book is closed")

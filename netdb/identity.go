@@ -53,7 +53,8 @@ func (b *Book) identify(ctx context.Context) error {
 		return nil
 	}
 	_, err = b.conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, b.bootID)
-	if err = b.classify("note the boot", err); errors.Is(err, ErrBusy) || errors.Is(err, ErrReadOnly) {
+	if err = b.classify("note the boot", err); !errors.Is(err, ErrDamaged) &&
+		(errors.Is(err, ErrBusy) || errors.Is(err, ErrReadOnly)) {
 		return nil // a full disk keeps nobody from reading; the next opening notes it
 	}
 	return err

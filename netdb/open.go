@@ -45,6 +45,38 @@ func Open(path string, opts Options) (*Book, error) {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
 	}
+	b, err := open(path, opts)
+	if errors.Is(err, ErrDamaged) {
+		// SQLite calls damaged, too, what the disk could not read, and a book
+		// must not be rebuilt for that.
+		if unread := readThrough(path); unread != nil {
+			return nil, fmt.Errorf("open %s: %w; look after the disk, the book itself may be whole", path, unread)
+		}
+		return open(path, opts)
+	}
+	return b, err
+}
+
+// readThrough reads the book and its log to their ends. Nobody may have the
+// book open in this process: closing a descriptor drops SQLite's locks.
+func readThrough(path string) error {
+	for _, name := range []string{path, path + "-wal"} {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func open(path string, opts Options) (*Book, error) {
 	b := &Book{
 		path:    path,
 		opts:    opts,
@@ -189,6 +221,8 @@ func (b *Book) checkHeader() error {
 		return b.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
 	case err == nil && !b.opts.ReadOnly && b.bornHalf(header):
 		return b.checkOrphanLog()
+	case err != nil && err != io.ErrUnexpectedEOF:
+		return fmt.Errorf("open %s: %w", b.path, err)
 	case err != nil || string(header[:len(sqliteMagic)]) != sqliteMagic:
 		return b.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,13 +22,16 @@ const room = 1 << 20
 // cannot, or when less than 1 MiB is free beside it. Without it a book that nobody wants to change would be taken for
 // read-only for good, and whoever waits for readiness would never want to.
 //
-// A damaged book is left alone: that does not mend itself.
+// A book that SQLite called damaged is looked over as it is at opening, and is
+// well when nothing is found: SQLite says the same of a page that the disk
+// could not read just then. Damage that is real stays; a look that found it
+// takes up to a twentieth of the time, and in between its finding is the answer.
 func (b *Book) Retry(ctx context.Context) error {
 	why := b.readonly.Load()
 	if why == nil {
 		return nil
 	}
-	if !errors.Is(*why, ErrReadOnly) || b.opts.ReadOnly {
+	if b.opts.ReadOnly {
 		return *why
 	}
 	var disk unix.Statfs_t
@@ -45,6 +49,11 @@ func (b *Book) Retry(ctx context.Context) error {
 	case <-b.closing:
 		return ErrClosed
 	}
+	if errors.Is(*why, ErrDamaged) {
+		if err := b.lookOver(ctx, *why); err != nil {
+			return err
+		}
+	}
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
@@ -58,5 +67,27 @@ func (b *Book) Retry(ctx context.Context) error {
 		return b.classify("write to "+b.path, err)
 	}
 	b.readonly.Store(nil)
+	return nil
+}
+
+// lookOver returns nil when a book that was called damaged is whole, and reads
+// it anew: until then nobody knows what was read wrongly. Who calls has the turn.
+func (b *Book) lookOver(ctx context.Context, why error) error {
+	began := time.Now()
+	if began.Before(b.nextLook) {
+		return why
+	}
+	// Pages that it keeps in memory say nothing about the disk.
+	_, err := b.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
+	if err = b.classify("let go of memory", err); err == nil {
+		err = b.checkWhole(ctx)
+	}
+	if err == nil {
+		err = b.load(ctx)
+	}
+	if err != nil {
+		b.nextLook = time.Now().Add(20 * time.Since(began))
+		return fmt.Errorf("look over %s: %w", b.path, err)
+	}
 	return nil
 }

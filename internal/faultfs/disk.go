@@ -95,7 +95,7 @@ func (d *Disk) Replay() *Replay {
 
 // do asks whether an operation fails, carries it out, and records it. It is
 // what keeps the order of the record that of the disk.
-func (d *Disk) do(op Op, carryOut func(Op)) (Op, unix.Errno) {
+func (d *Disk) do(op Op, carryOut func(Op, Fault)) (Op, unix.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var f Fault
@@ -120,7 +120,7 @@ func (d *Disk) do(op Op, carryOut func(Op)) (Op, unix.Errno) {
 		op.Data = slices.Clone(op.Data) // the caller's buffer is used again
 	}
 	if carryOut != nil {
-		carryOut(op)
+		carryOut(op, f)
 	}
 	if op.Kind.Changes() {
 		d.trace = append(d.trace, op)

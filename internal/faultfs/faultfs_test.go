@@ -187,6 +187,10 @@ func TestFaultsAnswerAsTold(t *testing.T) {
 	if n, err := syscall.Pwrite(int(f.Fd()), []byte("ghijkl"), 0); n != 2 || err != nil {
 		t.Errorf("a short write took %d bytes, %v", n, err)
 	}
+	d.Inject(func(op faultfs.Op) faultfs.Fault { return faultfs.Fault{Garbled: true} })
+	if got, err := os.ReadFile(path); err != nil || string(got) != "\x98\x97\x9c\x9b\x9a\x99" {
+		t.Errorf("garbled, it is %q, %v", got, err)
+	}
 	d.Inject(nil)
 	if got, err := os.ReadFile(path); err != nil || string(got) != "ghcdef" {
 		t.Errorf("left is %q, %v", got, err)

@@ -113,7 +113,7 @@ func (f *file) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 
 func (f *file) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	if size, ok := in.GetSize(); ok {
-		_, errno := f.disk.do(Op{Kind: Truncate, Name: f.name(), inode: f.inode, Off: int64(size)}, func(op Op) {
+		_, errno := f.disk.do(Op{Kind: Truncate, Name: f.name(), inode: f.inode, Off: int64(size)}, func(op Op, _ Fault) {
 			f.data = resized(f.data, op.Off)
 		})
 		if errno != 0 {
@@ -131,16 +131,21 @@ func (f *file) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, o
 
 func (f *file) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	n := 0
-	_, errno := f.disk.do(Op{Kind: Read, Name: f.name(), inode: f.inode, Off: off}, func(Op) {
+	_, errno := f.disk.do(Op{Kind: Read, Name: f.name(), inode: f.inode, Off: off}, func(_ Op, bad Fault) {
 		if off < int64(len(f.data)) {
 			n = copy(dest, f.data[off:])
+		}
+		for i := range dest[:n] {
+			if bad.Garbled {
+				dest[i] = ^dest[i]
+			}
 		}
 	})
 	return fuse.ReadResultData(dest[:n]), errno
 }
 
 func (f *file) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
-	op, errno := f.disk.do(Op{Kind: Write, Name: f.name(), inode: f.inode, Off: off, Data: data}, func(op Op) {
+	op, errno := f.disk.do(Op{Kind: Write, Name: f.name(), inode: f.inode, Off: off, Data: data}, func(op Op, _ Fault) {
 		f.data = written(f.data, op.Off, op.Data)
 	})
 	if errno != 0 {

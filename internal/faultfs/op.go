@@ -59,4 +59,6 @@ type Fault struct {
 	// Short is how many bytes a Write takes when it takes fewer than it was
 	// given; 0 takes all. Ignored with Err.
 	Short int
+	// Garbled inverts every bit that a Read brings.
+	Garbled bool
 }
