@@ -326,7 +326,7 @@ func (b *Book) classify(doing string, err error) error {
 		b.readonly.Store(&err)
 		return err
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		err = fmt.Errorf("%s: %w: %w: %w", doing, ErrReadOnly, ErrDamaged, err)
+		err = fmt.Errorf("%s: %w: %w; %w", doing, ErrDamaged, err, ErrReadOnly)
 		b.readonly.Store(&err)
 		return err
 	}

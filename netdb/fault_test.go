@@ -3,6 +3,8 @@ package netdb_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -193,6 +195,39 @@ func TestL13OpeningOnADiskThatFails(t *testing.T) {
 			if refused == 0 {
 				t.Error("nothing was refused")
 			}
+		})
+	}
+}
+
+// L14: a first start on a disk that begins to fail at each operation of that.
+// The next one, on a disk that is well, makes the book or goes on with it.
+func TestL14AFirstStartOnADiskThatFails(t *testing.T) {
+	for name, tr := range troubles {
+		t.Run(name, func(t *testing.T) {
+			disk, opts, refused := faultfs.Mount(t, "book.db-shm"), Options(), 0
+			path := filepath.Join(disk.Dir(), "book.db")
+			for k, struck := 0, true; struck; k++ {
+				mend := tr.strike(disk, k)
+				b, err := netdb.Open(path, opts)
+				if struck = mend(); err != nil {
+					refused++
+				} else if err := b.Close(); err != nil {
+					t.Fatalf("operation %d: close: %v", k, err)
+				}
+				if err != nil && !struck {
+					t.Fatalf("operation %d: without any trouble: %v", k, err)
+				}
+				b = OpenAt(t, path, opts)
+				Pool(t, b, "default", "10.8.64.0/24")
+				Reserve(t, b, "a")
+				Close(t, b)
+				for _, part := range []string{"", "-wal", "-journal", ".lock"} {
+					if err := os.Remove(path + part); err != nil && !errors.Is(err, os.ErrNotExist) {
+						t.Fatal(err)
+					}
+				}
+			}
+			t.Logf("%d refusals", refused)
 		})
 	}
 }
