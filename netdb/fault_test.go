@@ -81,7 +81,9 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 					err := step()
 					known, why := told(l.book), l.book.Info().ReadOnly
 					if err != nil && tr.stays {
-						_ = l.book.Retry(ctx) // perhaps in vain, and at no harm
+						if again := l.book.Retry(ctx); again == nil && !slices.Contains(tr.kinds, faultfs.Read) {
+							t.Fatalf("operation %d: tried again, the disk is called well", k)
+						}
 					}
 					if mend() {
 						struck = true
@@ -101,6 +103,9 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 						t.Fatalf("operation %d: refused with %v, and yet there is\n%s\n%s, and was\n%s", k, err, known, now, before)
 					}
 					l.wantWell(t)
+					if tr.kinds[0] == faultfs.Sync {
+						l.wantAfterKill(t, before)
+					}
 					l.done(t, step())
 				}
 			}
@@ -125,6 +130,27 @@ func (l *life) wantWell(t *testing.T) {
 	if why := l.book.Info().ReadOnly; why != nil {
 		t.Fatal(why)
 	}
+}
+
+// wantAfterKill wants the book to be as it was known, when the daemon is killed
+// now and what it wrote is all there, synced or not.
+func (l *life) wantAfterKill(t *testing.T, known string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, part := range []string{"", "-wal"} {
+		data, err := os.ReadFile(l.path() + part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "book.db"+part), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := OpenAt(t, filepath.Join(dir, "book.db"), l.opts)
+	if now := told(b); now != known {
+		t.Fatalf("what was refused came back with a start:\n%s, and was\n%s", now, known)
+	}
+	Close(t, b)
 }
 
 // cycle is a lease's life, in steps that can be tried again.

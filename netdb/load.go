@@ -16,7 +16,7 @@ type statements struct {
 	begin, commit, rollback                                     *sql.Stmt
 	insertLease, updateLease, deleteLease                       *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs *sql.Stmt
-	noteRuntime, touch                                          *sql.Stmt
+	noteRuntime, touch, untouch                                 *sql.Stmt
 }
 
 func (b *Book) prepare(ctx context.Context) error {
@@ -37,7 +37,8 @@ func (b *Book) prepare(ctx context.Context) error {
 		&b.sql.pruneRows:   `DELETE FROM changes WHERE rev <= ?1`,
 		&b.sql.pruneTombs:  `DELETE FROM tombstones WHERE uid = ?1`,
 		&b.sql.noteRuntime: `UPDATE book SET runtime_id = ?1`,
-		&b.sql.touch:       `UPDATE book SET boot_id = boot_id`,
+		&b.sql.touch:       `UPDATE book SET boot_id = boot_id || ' '`,
+		&b.sql.untouch:     `UPDATE book SET boot_id = rtrim(boot_id)`,
 	} {
 		prepared, err := b.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -51,7 +52,7 @@ func (b *Book) prepare(ctx context.Context) error {
 func (s *statements) close() error {
 	var errs []error
 	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.deleteLease,
-		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch} {
+		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch, s.untouch} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}

@@ -57,7 +57,14 @@ func (b *Book) Retry(ctx context.Context) error {
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
+	// There and back: SQLite writes no page for a row that is set to what it
+	// is, and a disk that took no write at all was called well. The page takes
+	// the place in the log, too, of a change that was refused because it could
+	// not be synced, and that a start after kill -9 would have found there.
 	_, err := b.sql.touch.Exec()
+	if err == nil {
+		_, err = b.sql.untouch.Exec()
+	}
 	if err == nil {
 		_, err = b.sql.commit.Exec()
 	}
