@@ -292,11 +292,11 @@ func (c *call) result(taken []*netdb.Lease) *Result {
 		l := p.lease
 		if l == nil {
 			l, taken = taken[0], taken[1:]
-			r.EarlyReuse = r.EarlyReuse || p.candidate.Early
 			if !p.probed {
 				r.Unprobed = append(r.Unprobed, l.Addr)
 			}
 		}
+		r.EarlyReuse = r.EarlyReuse || l.Cut == netdb.CutEarly
 		r.Leases = append(r.Leases, l)
 		r.Pools = append(r.Pools, p.pool)
 	}

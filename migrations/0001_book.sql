@@ -62,6 +62,9 @@ CREATE TABLE leases (
     labels         TEXT    NOT NULL CHECK (labels = '' OR json_valid(labels)),
     evidence       TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
     reason         TEXT    NOT NULL,
+    -- Why the address was given while it still cooled: at exhaustion, or back to
+    -- its own sandbox. Such a lease never ends with the address free at once.
+    cut            TEXT    NOT NULL CHECK (cut = '' OR cut = 'early' OR cut = 'own'),
     CHECK (state IN ('quarantined', 'cooling') OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
     CHECK (state <> 'reserved' OR bind_within > 0),
     CHECK (state <> 'quarantined' OR evidence <> '')

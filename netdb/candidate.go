@@ -10,5 +10,6 @@ type Candidate struct {
 	Pool  *Pool
 	Early bool // its cooldown was cut short, because nothing else is left
 
+	cut Cut
 	rev int64 // of the cooling row that was found rested; 0: there was none
 }

@@ -37,7 +37,7 @@ var (
 	ErrState = errors.New("state does not allow it")
 	// ErrCools means that the address was given while it cooled: it has to be
 	// released and to rest anew, and is not free at once.
-	ErrCools = errors.New("its address still has to rest")
+	ErrCools = fmt.Errorf("%w: its address still has to rest", ErrState)
 	// ErrCancelled means that a tombstone of this attempt came first. Try
 	// again with a higher attempt.
 	ErrCancelled = errors.New("attempt was cancelled")

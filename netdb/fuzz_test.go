@@ -45,13 +45,13 @@ func FuzzRow(f *testing.F) {
 
 	const id = "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21"
 	good := key(netip.MustParseAddr("10.8.64.2"))
-	f.Add("10.8.64.2", good, "", id, "bound", "web-1", "web-1", "eth0", `[{"namespace":"d","id":"c"}]`, "/n", "veth1", "02:00:00:00:00:01", `{"k":"v"}`, "", "bound", int64(1), int64(3), int64(1_750_000_000_000_000_000), int64(5), int64(60_000_000_000))
-	f.Add("10.8.64.999", good, "", id, "cooling", "", "", "", "", "", "", "", "", "", "", int64(0), int64(1), int64(0), int64(0), int64(0))
-	f.Add("10.8.64.02", []byte{}, "", id, "dreaming", "\xff", "\x00", "", "[", "", "", "", "{", "}", "r", int64(-1), int64(-1), int64(-1), int64(-1), int64(-1))
-	f.Add("::ffff:10.8.64.2", good, "another", "", "quarantined", "", "", "", "null", "", "", "", "null", `[{}]`, "", int64(1), int64(1<<62), int64(-1<<63), int64(1<<62), int64(-1<<63))
-	f.Add("10.8.64.3", good, "", id, "releasing", "a", "a", "e", `{"a":1}`, "", "", "", `[1]`, `"`, "", int64(1), int64(2), int64(3), int64(4), int64(5))
+	f.Add("10.8.64.2", good, "", id, "bound", "web-1", "web-1", "eth0", `[{"namespace":"d","id":"c"}]`, "/n", "veth1", "02:00:00:00:00:01", `{"k":"v"}`, "", "bound", int64(1), int64(3), int64(1_750_000_000_000_000_000), int64(5), int64(60_000_000_000), "own")
+	f.Add("10.8.64.999", good, "", id, "cooling", "", "", "", "", "", "", "", "", "", "", int64(0), int64(1), int64(0), int64(0), int64(0), "")
+	f.Add("10.8.64.02", []byte{}, "", id, "dreaming", "\xff", "\x00", "", "[", "", "", "", "{", "}", "r", int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "")
+	f.Add("::ffff:10.8.64.2", good, "another", "", "quarantined", "", "", "", "null", "", "", "", "null", `[{}]`, "", int64(1), int64(1<<62), int64(-1<<63), int64(1<<62), int64(-1<<63), "")
+	f.Add("10.8.64.3", good, "", id, "releasing", "a", "a", "e", `{"a":1}`, "", "", "", `[1]`, `"`, "", int64(1), int64(2), int64(3), int64(4), int64(5), "")
 	f.Fuzz(func(t *testing.T, ip string, key []byte, poolUID, id, state, sandbox, uid, iface, containers, netns, host, mac, labels, evidence, reason string,
-		attempt, rev, wall, boot, within int64) {
+		attempt, rev, wall, boot, within int64, cut string) {
 		if poolUID == "" {
 			poolUID = pool.UID
 		}
@@ -61,12 +61,12 @@ func FuzzRow(f *testing.F) {
 		text := func(s string) any { return append([]byte{}, s...) } // a Go string would have to be UTF-8
 		const row = `INSERT INTO leases (` + leaseColumns + `) VALUES (CAST(? AS TEXT),?,CAST(? AS TEXT),
 			CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),?,?,?,?,CAST(? AS TEXT),?,?,CAST(? AS TEXT),
-			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
+			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
 		exec(t, `BEGIN IMMEDIATE`)
 		defer exec(t, `ROLLBACK`)
 		exec(t, row, text(ip), key, text(poolUID), text(id), text(state), text(sandbox), text(uid), text(iface), attempt, rev,
 			wall, boot, text(reason), wall, boot, text(reason), within, text(containers), text(netns), text(host), text(mac),
-			text(labels), text(evidence), text(reason))
+			text(labels), text(evidence), text(reason), text(cut))
 
 		x, err := b.readIndex(ctx, b.conn)
 		if err != nil {

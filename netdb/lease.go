@@ -33,7 +33,18 @@ type Lease struct {
 
 	Evidence json.RawMessage // what the witnesses said, as a JSON array; kept, not interpreted
 	Reason   string          // of the last change
+	Cut      Cut             // of a lease that was given while its address cooled; "" of any other
 }
+
+// A Cut says why a cooldown was cut short. It is kept with the lease, so that a
+// repeated answer tells it too, and so that the rest of the cooldown is not
+// forgotten with a lease that nobody used.
+type Cut string
+
+const (
+	CutEarly Cut = "early" // nothing else was left
+	CutOwn   Cut = "own"   // the sandbox got its own last address back
+)
 
 // A Container names one container of a lease.
 type Container struct {

@@ -31,7 +31,11 @@ func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
 		early := rest < policy.Cooldown
 		if !early || !policy.Strict && rest >= policy.CooldownMin {
 			pi.held[l.Addr] = struct{}{}
-			return Candidate{Addr: l.Addr, Pool: pi.pool, Early: early, rev: l.Rev}, nil
+			c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: early, rev: l.Rev}
+			if early {
+				c.cut = CutEarly
+			}
+			return c, nil
 		}
 	}
 	return Candidate{}, &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
@@ -82,7 +86,7 @@ func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 		return Candidate{}, false
 	}
 	pi.held[l.Addr] = struct{}{}
-	return Candidate{Addr: l.Addr, Pool: pi.pool, rev: l.Rev}, true
+	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: CutOwn, rev: l.Rev}, true
 }
 
 // PickAddr offers one wished address, if its owner-to-be may have it:
@@ -106,6 +110,7 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
 	l := b.idx.byAddr[a]
+	var cut Cut
 	if l != nil {
 		rest := now.Since(l.Since)
 		switch {
@@ -115,11 +120,13 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 			return Candidate{}, fmt.Errorf("address %s: %w: %s by sandbox %q", a, ErrTaken, l.State, l.Sandbox)
 		case l.Owner() != o && rest < policy.Cooldown:
 			return Candidate{}, fmt.Errorf("address %s: %w: it cools for another %v", a, ErrTaken, policy.Cooldown-rest)
+		case rest < policy.Cooldown:
+			cut = CutOwn
 		}
 	}
 	pi.free.remove(a)
 	pi.held[a] = struct{}{}
-	return Candidate{Addr: a, Pool: pi.pool, rev: revOf(l)}, nil
+	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, nil
 }
 
 // Drop ends the hold on a candidate that was not taken. It may be called

@@ -127,8 +127,13 @@ func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evid
 
 // Expire ends a lease that was never bound and that no witness sees: its
 // address is free at once. unseen is asked in the transaction; an error ends
-// the call and nothing changes.
+// the call and nothing changes. An address that was given while it cooled is
+// [ErrCools]: what its former owner left behind is as old as it was, and a lease
+// that nobody used must not shorten its rest.
 func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
+	if l, err := b.Lease(id); err == nil && l.Rev == rev && l.Cut != "" {
+		return nil, fmt.Errorf("move %s to %s: %w", l.Addr, Free, ErrCools)
+	}
 	return b.moveAt(ctx, who, id, rev, Free, unseen, Reserved)
 }
 

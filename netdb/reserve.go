@@ -119,7 +119,7 @@ func (b *Book) reserve(t *tx, who Who, r Reservation) (*Lease, error) {
 	now := Lease{
 		Addr: r.Candidate.Addr, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Reserved,
 		Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
-		BindWithin: r.BindWithin, Labels: r.Labels, Evidence: r.Evidence,
+		BindWithin: r.BindWithin, Labels: r.Labels, Evidence: r.Evidence, Cut: r.Candidate.cut,
 	}
 	if stone := t.tomb(r.UID); stone.attempt >= r.Attempt && t.now.Since(stone.at) < b.opts.Tombstone {
 		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ErrCancelled)

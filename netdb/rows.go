@@ -20,17 +20,17 @@ const (
 	fixedColumns = `ip, key, pool_uid`
 	otherColumns = `id, state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
-	bind_within, containers, netns, host_interface, mac, labels, evidence, reason`
+	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut`
 	leaseColumns = fixedColumns + `, ` + otherColumns
 )
 
 // The parameters have no numbers, which SQLite would keep as names and the
 // driver look up, each at every call.
 const (
-	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	// The fence: a row is replaced or removed only as the caller saw it. Not
 	// to set what stays the same spares two of the three indexes.
-	updateLease = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+	updateLease = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
 		WHERE ip = ? AND id = ? AND rev = ?`
 	deleteLease = `DELETE FROM leases WHERE ip = ? AND id = ? AND rev = ?`
 
@@ -50,7 +50,7 @@ func (l *Lease) other() []any {
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
 		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
-		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason}
+		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut)}
 }
 
 // encode writes v as JSON, or as nothing when it is empty.
@@ -99,7 +99,7 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 	)
 	err = s.Scan(&n.ip, &n.key, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
-		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason)
+		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason, (*string)(&l.Cut))
 	if err != nil {
 		return nil, n, err
 	}
@@ -117,6 +117,9 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 	}
 	if !known(l.State) {
 		return nil, n, fmt.Errorf("state %q is unknown", l.State)
+	}
+	if l.Cut != "" && l.Cut != CutEarly && l.Cut != CutOwn {
+		return nil, n, fmt.Errorf("cut %q is unknown", l.Cut)
 	}
 	if containers != "" {
 		if err := json.Unmarshal([]byte(containers), &l.Containers); err != nil {

@@ -182,6 +182,9 @@ func (t *tx) move(who Who, old *Lease, now Lease, evidence json.RawMessage) (*Le
 	if now.Created.IsZero() {
 		now.Created = t.now
 	}
+	if now.State == Cooling || now.State == Quarantined {
+		now.Cut = "" // its rest begins anew
+	}
 	if evidence != nil {
 		now.Evidence = evidence
 	}

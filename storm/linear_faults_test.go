@@ -64,19 +64,26 @@ func blame(calls []call, r rest) (faults []string) {
 		of[t.uid] = append(of[t.uid], t)
 	}
 	for addr, ts := range at {
+		before, let := "", moment(0) // whose rest is due, and since when
 		for i, t := range ts {
+			least := r.least
+			if t.fresh {
+				least = r.of(t.early)
+			}
+			rested := t.from - let
+			if before != "" && before != t.uid && rested < least {
+				found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
+					addr, before, t.uid, t.from, rested, t.early)
+			}
+			if t.bound || t.fresh && before != "" && rested < r.cooldown {
+				before, let = t.uid, t.to
+			} else {
+				before = ""
+			}
 			for _, next := range ts[i+1:] {
-				least := r.least
-				if next.fresh {
-					least = r.of(next.early)
-				}
-				switch rested := next.from - t.to; {
-				case next.from < t.to:
+				if next.from < t.to {
 					found("two owners: %s is %s's by lease %s from %v to %s, and %s's by lease %s from %v",
 						addr, t.uid, t.lease, t.from, until(t.to), next.uid, next.lease, next.from)
-				case (next == ts[i+1] || !r.forgets) && t.bound && t.uid != next.uid && rested < least:
-					found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
-						addr, t.uid, next.uid, next.from, rested, next.early)
 				}
 			}
 		}

@@ -36,14 +36,10 @@ type call struct {
 // An ownership is one open lease of a list.
 type ownership struct{ Lease, UID string }
 
-// A rest is how long an address that was bound waits for its next owner.
+// A rest is how long an address that was bound, or that was given before it had
+// rested, waits for its next owner.
 type rest struct {
 	cooldown, least time.Duration
-	// forgets: a lease that is let go without having been bound takes with it
-	// what was left of the rest before it, be it that of its own sandbox, which
-	// came back, or one that was cut short. The book has it so, which makes a
-	// stranger the next owner at once.
-	forgets bool
 }
 
 func (r rest) of(early bool) time.Duration {
@@ -63,7 +59,8 @@ type slot struct {
 	uid, lease  string
 	addr        netip.Addr
 	held, bound bool
-	before      string // the sandbox whose bound lease was the last to be let go
+	cut         bool   // it was given before it had rested; false where nobody knows
+	before      string // the sandbox whose lease was the last to be let go; "" when no rest is due
 	let         moment // when the call that did so was asked
 }
 
@@ -77,7 +74,7 @@ func (r rest) step(s slot, c call) (bool, slot) {
 		switch {
 		case c.Answered == never:
 			if !s.held {
-				s = r.after(s)
+				s = slot{before: s.before, let: s.let}
 				s.uid, s.lease, s.held = c.UID, unseen, true
 			}
 			return true, s
@@ -86,7 +83,7 @@ func (r rest) step(s slot, c call) (bool, slot) {
 			return mine, s
 		default:
 			free := !s.held && (s.before == "" || s.before == c.UID || c.Answered-s.let >= r.of(c.Early))
-			s = r.after(s)
+			s = slot{before: s.before, let: s.let, cut: s.before != "" && c.Answered-s.let < r.cooldown}
 			s.uid, s.lease, s.addr, s.held = c.UID, c.Lease, c.Addr, true
 			return free, s
 		}
@@ -98,8 +95,8 @@ func (r rest) step(s slot, c call) (bool, slot) {
 			s.bound = true
 			return mine && s.lease == c.Lease, s
 		case s.held && s.lease == c.Lease:
-			s.held = false
-			if s.bound {
+			s.held, s.before = false, ""
+			if s.bound || s.cut {
 				s.before, s.let = s.uid, c.Asked
 			}
 		}
@@ -111,14 +108,6 @@ func (r rest) step(s slot, c call) (bool, slot) {
 		s.lease, s.addr = c.Lease, c.Addr
 		return mine, s
 	}
-}
-
-// after is what the next lease finds of those before it.
-func (r rest) after(s slot) slot {
-	if r.forgets {
-		return slot{}
-	}
-	return slot{before: s.before, let: s.let}
 }
 
 // model is what porcupine asks.

@@ -24,7 +24,7 @@ var linear = flag.Duration("storm.linear", 0, "how long TestL1Linearizable kills
 // again as soon as the rules allow.
 var tightPrefix = netip.MustParsePrefix("10.8.0.0/26")
 
-var tightRest = rest{cooldown: time.Second, least: 200 * time.Millisecond, forgets: true}
+var tightRest = rest{cooldown: time.Second, least: 200 * time.Millisecond}
 
 const tight = `
 [book]

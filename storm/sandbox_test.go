@@ -123,7 +123,7 @@ func (a *actor) allocate(uid string, first bool) (*sandbox, bool) {
 		}
 		g := grant{asked: asked, answered: a.rec.now(), addr: s.addr, lease: s.lease.ID, uid: uid,
 			existing: reply.Existing && !first,
-			early:    reply.EarlyReuse || reply.Existing} // whose first answer was lost, and with it whether it was early
+			early:    reply.EarlyReuse}
 		a.rec.add(func(h *history) { h.grants = append(h.grants, g) })
 		s.hold = a.rec.holds(&hold{from: g.answered, to: never, bindBy: asked + bindWithin, addr: s.addr, lease: s.lease.ID, uid: uid})
 		if reply.EarlyReuse {

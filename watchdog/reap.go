@@ -84,7 +84,7 @@ func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (l
 	defer cancel()
 	found := w.askOwner(ctx, l.Sandbox)
 	if len(found) == 0 {
-		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) {
+		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) || errors.Is(err, netdb.ErrCools) {
 			_, err = w.cfg.Book.ReleaseAt(ctx, w.who(reason), l.ID, l.Rev, w.unseen(l, w.awaited(l)))
 		}
 	}

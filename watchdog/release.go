@@ -37,7 +37,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (
 		switch {
 		case freed != nil:
 			return freed, nil, nil
-		case err != nil && !late && !errors.Is(err, errNotDark) && !errors.Is(err, errWasSeen) && !moved(err):
+		case err != nil && !late && !errors.Is(err, errNotDark) && !errors.Is(err, errWasSeen) && !errors.Is(err, netdb.ErrCools) && !moved(err):
 			return nil, nil, err
 		}
 	}

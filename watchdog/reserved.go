@@ -18,8 +18,8 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 // it was handed out, and the runtime lists no container that may be about to use
 // it. found is what stands in the way of that.
 //
-// Two errors are not the book's: errWasSeen, when nothing is in the way but
-// what was, and errNotDark.
+// Two errors are not the book's: errWasSeen and errNotDark. With errWasSeen, and
+// with netdb.ErrCools, nothing is in the way but what was.
 func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
 	in := w.sharedSurvey(ctx)
 	f := facts{runtime: w.cfg.Runtime != nil}
@@ -31,6 +31,9 @@ func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) 
 	}
 	if w.cfg.Ports.SeenWithin(l.Addr, w.cfg.Now().Since(l.Created)) {
 		return nil, nil, errWasSeen
+	}
+	if l.Cut != "" {
+		return nil, nil, netdb.ErrCools
 	}
 	// Others on the bridge may have asked for it.
 	if err := w.cfg.Ports.Forget(ctx, l.Addr); err != nil {

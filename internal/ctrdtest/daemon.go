@@ -2,11 +2,14 @@ package ctrdtest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -176,8 +179,29 @@ func (d *Daemon) Restart() {
 }
 
 // Freeze stops the daemon in its tracks (SIGSTOP): the socket still accepts,
-// nobody answers. Thaw lets it go on.
-func (d *Daemon) Freeze() { d.signal(syscall.SIGSTOP) }
+// nobody answers. It returns once that is so. Thaw lets it go on.
+func (d *Daemon) Freeze() {
+	d.t.Helper()
+	d.signal(syscall.SIGSTOP)
+	realtest.Eventually(d.t, 10*time.Second, "containerd is stopped in its tracks", func() bool {
+		return d.over() || stopped(d.cmd.Process.Pid)
+	})
+}
+
+// stopped reports that each thread of a process is: the signal goes from one to
+// the next.
+func stopped(pid int) bool {
+	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	for _, file := range threads {
+		stat, readErr := os.ReadFile(file)
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		err = errors.Join(err, readErr)
+		if !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return err == nil && len(threads) > 0
+}
 
 // Thaw undoes Freeze.
 func (d *Daemon) Thaw() { d.signal(syscall.SIGCONT) }
