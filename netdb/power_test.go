@@ -228,7 +228,7 @@ func always(int, faultfs.Op) bool { return true }
 func TestL16PowerLossAtEveryWrite(t *testing.T) {
 	l := newLife(t, "full")
 	l.work(t)
-	v := l.cutAt(t, 6*time.Second, always)
+	v := l.cutAt(t, 4*time.Second, always)
 	t.Logf("%d cuts, %d different disks", v.cuts, v.images)
 	if v.lost > 0 || v.cuts < 100 {
 		t.Errorf("%d of %d disks lost what was acknowledged", v.lost, v.images)
@@ -276,7 +276,7 @@ func TestL16PowerLossInACheckpoint(t *testing.T) {
 		}
 	}
 	file, last := make(map[int]bool), 0
-	v := l.cutAt(t, 6*time.Second, func(n int, op faultfs.Op) bool {
+	v := l.cutAt(t, 4*time.Second, func(n int, op faultfs.Op) bool {
 		if op.Name == "book.db" {
 			last = n
 			file[n] = true
