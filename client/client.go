@@ -116,6 +116,9 @@ func (c *Client) send(ctx context.Context, method, path string, ask any) (*http.
 	if err != nil {
 		return nil, err
 	}
+	// Every verb may be asked twice, which net/http has to be told: a connection
+	// that the daemon closes just then, as it restarts, is no error to the caller.
+	req.Header["Idempotency-Key"] = nil
 	return c.transport().Do(req)
 }
 

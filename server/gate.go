@@ -11,7 +11,8 @@ import (
 // many closes one on which no call has begun: of the peer that has the most,
 // the one that has been so longest. So a client which opens ten thousand, and
 // says nothing or half a request on each, shuts nobody out but itself. When a
-// call runs on every connection, the next one waits in the kernel's backlog.
+// call runs on each connection of that peer, the next one waits in the kernel's
+// backlog.
 //
 // A call on a connection that the gate closed is not begun, so that none is
 // carried out whose answer is lost.
@@ -62,7 +63,7 @@ func (g *gate) Accept() (net.Conn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.open >= g.most && !g.shut {
-		gc := g.costliest()
+		gc := g.costliest(p.holder)
 		if gc == nil {
 			g.room.Wait()
 			continue
@@ -118,18 +119,32 @@ func (g *gate) watch(c net.Conn, state http.ConnState) {
 	}
 }
 
-// costliest returns the connection to close for another one, or nil. It looks
-// at each holder: there are no more than connections.
-func (g *gate) costliest() *gated {
-	var most int
+// costliest returns the connection to close for another one, or nil: of the
+// crowd that is the largest when the newcomer is in. While each of its
+// connections has a call, the newcomer waits; somebody else's idle one is none of
+// theirs. It looks at each holder: there are no more than connections.
+func (g *gate) costliest(newcomer holder) *gated {
+	most := 1
+	if own := g.crowds[newcomer]; own != nil {
+		most += own.open
+	}
+	for of, crowd := range g.crowds {
+		if of != newcomer {
+			most = max(most, crowd.open)
+		}
+	}
 	var it *gated
-	for _, of := range g.crowds {
-		first := of.spare.Front()
-		if first == nil || of.open < most {
+	for of, crowd := range g.crowds {
+		size := crowd.open
+		if of == newcomer {
+			size++
+		}
+		first := crowd.spare.Front()
+		if size < most || first == nil {
 			continue
 		}
-		if gc := first.Value.(*gated); of.open > most || gc.since < it.since {
-			most, it = of.open, gc
+		if gc := first.Value.(*gated); it == nil || gc.since < it.since {
+			it = gc
 		}
 	}
 	return it

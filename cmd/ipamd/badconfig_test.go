@@ -56,6 +56,9 @@ var badConfigs = []struct{ name, doc, want string }{
 	{"uid of nobody", "[socket]\nruntime_uids = [4294967295]\n", "FILE:2:1: socket.runtime_uids: 4294967295 stands for nobody"},
 	{"gid of nobody", "[socket]\nruntime_gids = [4294967295]\n", "FILE:2:1: socket.runtime_gids: 4294967295 stands for nobody"},
 	{"no connections", "[socket]\nmax_connections = 0\n", "FILE:2:1: socket.max_connections: 0 is not from 1 to 65536"},
+	{"no calls", "[socket]\nmax_in_flight = 0\n", "FILE:2:1: socket.max_in_flight: 0 is not from 1 to 65536"},
+	{"rate below 0", "[socket]\nmax_rate = -1\n", "FILE:2:1: socket.max_rate: -1 is not from 0 to 65536"},
+	{"readers' rate below 0", "[socket]\nmax_reader_rate = -1\n", "FILE:2:1: socket.max_reader_rate: -1 is not from 0 to 65536"},
 	{"no time to answer", "[socket]\ndeadline = '-1s'\n", "FILE:2:1: socket.deadline: -1s is not above 0"},
 
 	{"bridge name too long", "[bridge]\nname = 'a-bridge-with-a-name'\n", `FILE:2:1: bridge.name: "a-bridge-with-a-name" is no interface name`},

@@ -57,7 +57,7 @@ func other() Config {
 		Book: bookConfig{Path: "/srv/book.db", Synchronous: "normal", ChangesKept: 7,
 			ChangesKeptFor: duration{90 * time.Minute}, RunnerUID: "it's-\"runner\"-7"},
 		Socket: socketConfig{Path: "/srv/s", Mode: "0600", Group: "0", RuntimeUIDs: []uint32{1000, 4294967294},
-			RuntimeGIDs: []uint32{7}, MaxConnections: 9, Deadline: duration{1500 * time.Millisecond}},
+			RuntimeGIDs: []uint32{7}, MaxConnections: 9, MaxInFlight: 4, MaxRate: 5, MaxReaderRate: 6, Deadline: duration{1500 * time.Millisecond}},
 		Bridge: bridgeConfig{Name: "br9", Manage: true, MTU: 9000, Refresh: duration{time.Hour + time.Second}},
 		Pools: []poolConfig{
 			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},

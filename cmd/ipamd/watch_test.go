@@ -337,7 +337,8 @@ func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
 		if count("gone") != fmt.Sprint(gone.Load()) || gone.Load() < int64(len(let)) || count("valid") != "0" {
 			t.Errorf("%s look-ups said gone, %d were told so; %s said valid", count("gone"), gone.Load(), count("valid"))
 		}
-		if count("unknown") == "0" || kept.Load() < int64(20*len(keep)) {
+		// One answer that does not come lets the owner rest for a while.
+		if count("unknown") == "0" || kept.Load() < int64(len(keep)) {
 			t.Errorf("%s look-ups said nothing, %d were told it", count("unknown"), kept.Load())
 		}
 	})

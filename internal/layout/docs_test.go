@@ -181,7 +181,7 @@ func TestPromisesAreKept(t *testing.T) {
 	for _, m := range rows.FindAllStringSubmatch(body, -1) {
 		got = append(got, strings.Split(m[1], ", ")...)
 	}
-	want := []string{"L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L12", "L13", "L15", "L17", "L18",
+	want := []string{"L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L12", "L13", "L15", "L14", "L16", "L17", "L18",
 		"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11", "C12",
 		"W1", "W2", "W3", "W4", "W5", "W6", "W9", "W7", "W8", "W10",
 		"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "S1", "the incident"}
