@@ -149,7 +149,7 @@ func ends(w *world, b *box) string {
 // runtime, because look-ups by id say the same.
 func TestW7DeletedWhileDown(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		const many = 12 // of 12: far beyond the brake
+		const many = 50 // of 50: far beyond the brake
 		w := newWorld(t, withContainerd(d), quick, func(c *Config) {
 			c.Allocation.Cooldown = duration{time.Hour}
 			c.Reconcile.Age = duration{100 * time.Millisecond}
