@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
@@ -23,10 +25,13 @@ type diagnosis struct {
 	Epoch    string   `json:"epoch"`
 }
 
+// readAbout is where operations tells of a kind of finding.
+func readAbout(kind string) string { return operations + "#finding-" + kind }
+
 func help(reply *api.DoctorReply) diagnosis {
 	d := diagnosis{make([]helped, len(reply.Findings)), reply.Revision, reply.Epoch}
 	for i, f := range reply.Findings {
-		d.Findings[i] = helped{f, operations + "#finding-" + f.Kind}
+		d.Findings[i] = helped{f, readAbout(f.Kind)}
 	}
 	return d
 }
@@ -35,8 +40,8 @@ func (c *ctl) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Where book, wire and runtime disagree, and what mends it",
-		Long: `Lists every disagreement, a line each, with the command that mends it; with -o
-json or yaml also with where to read about it, as help. The exit code is 0 when
+		Long: `Lists every disagreement, a line each, with the command that mends it, and below
+where to read about each kind; -o json and yaml have that as help. The exit code is 0 when
 all agree and 1 when there is any finding. -q prints the addresses, or the lease
 ids of findings that have no address.`,
 		Example: "  ipamctl doctor\n  ipamctl doctor -q || echo 'something is off'",
@@ -59,9 +64,7 @@ ids of findings that have no address.`,
 			}
 			draw := func(p *page) {
 				c.drawFindings(p, reply.Findings)
-				if len(reply.Findings) > 0 {
-					p.text("", "what each means, and what to do: "+operations+"#finding-KIND")
-				}
+				drawExplained(p, reply.Findings)
 			}
 			if err := c.answer(help(reply), where, draw); err != nil {
 				return err
@@ -71,6 +74,24 @@ ids of findings that have no address.`,
 			}
 			return nil
 		},
+	}
+}
+
+// drawExplained names the place of each kind that was found, once and whole, so
+// that a terminal can open it. A link is not wrapped: a broken one leads nowhere.
+func drawExplained(p *page, findings []api.Finding) {
+	var kinds []string
+	for _, f := range findings {
+		if !slices.Contains(kinds, f.Kind) {
+			kinds = append(kinds, f.Kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return
+	}
+	p.heading("What each means, and what to do")
+	for _, kind := range kinds {
+		p.line("  %s", readAbout(word(kind)))
 	}
 }
 
