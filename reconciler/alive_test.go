@@ -1,0 +1,92 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A pass whose reading hangs is no sign of life. Between two passes, and when
+// the reading has come back, Alive answers.
+func TestAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		free := make(chan struct{})
+		s := runShift(t, func(s *shift) {
+			s.refresh = func(context.Context) error {
+				if hangs.Load() {
+					<-free
+				}
+				return nil
+			}
+		})
+		defer s.stop()
+		s.lives("between two passes")
+		hangs.Store(true)
+		wait(ctx, s.Every+pause) // the next whole pass is under way
+		s.hangs("in a reading that hangs")
+		close(free)
+		s.lives("after it")
+	})
+}
+
+// A leash holds every look-up of a dog until the test lets one go.
+type leash struct {
+	*dog
+	free chan struct{}
+}
+
+func (l leash) Gone(context.Context, *netdb.Lease) (bool, error) {
+	<-l.free
+	return false, nil
+}
+
+// A pass whose look-ups hang is no sign of life; each that ends is one.
+func TestAliveInLookUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		s := runShift(t, func(s *shift) {
+			s.hold("A", "c1")
+			s.hold("B", "c2")
+			s.Watchdog = leash{s.dog, free}
+		})
+		defer s.stop()
+		wait(ctx, s.Age+s.Every+pause) // both are overdue, and asked about
+		s.hangs("in look-ups that hang")
+		said := make(chan error)
+		go func() { said <- s.aliveWithin(time.Minute) }()
+		synctest.Wait()
+		free <- struct{}{}
+		if err := <-said; err != nil {
+			t.Errorf("when one of two look-ups ends: %v", err)
+		}
+		s.hangs("in the other one")
+		close(free)
+		s.lives("after them")
+	})
+}
+
+func (s *shift) aliveWithin(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return s.Alive(ctx)
+}
+
+func (s *shift) lives(when string) {
+	s.t.Helper()
+	if err := s.aliveWithin(time.Minute); err != nil {
+		s.t.Errorf("%s: %v", when, err)
+	}
+}
+
+func (s *shift) hangs(when string) {
+	s.t.Helper()
+	if err := s.aliveWithin(time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+		s.t.Errorf("%s Alive says %v", when, err)
+	}
+}
