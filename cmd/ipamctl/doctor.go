@@ -41,9 +41,9 @@ func (c *ctl) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Where book, wire and runtime disagree, and what mends it",
 		Long: `Lists every disagreement, a line each, with the command that mends it, and below
-where to read about each kind; -o json and yaml have that as help. The exit code is 0 when
-all agree and 1 when there is any finding. -q prints the addresses, or the lease
-ids of findings that have no address.`,
+where to read about each kind; -o json and yaml have that as help. The exit code
+is 0 when all agree and 1 when there is any finding. -q prints the addresses, or
+the lease ids of findings that have no address.`,
 		Example: "  ipamctl doctor\n  ipamctl doctor -q || echo 'something is off'",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
