@@ -144,7 +144,7 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 		return fmt.Errorf("write the evidence about %s: %w", s.Addr, err)
 	}
 	who := c.who
-	who.Reason = "seen_on_wire"
+	who.Reason = netdb.SeenOnWire
 	_, err = c.Book.Quarantine(ctx, who, s.Addr, evidence)
 	if !errors.Is(err, netdb.ErrQuarantineFull) {
 		c.Book.Drop(candidate)

@@ -325,12 +325,12 @@ type Status struct {
 	Bridge         BridgeStatus  `json:"bridge"`
 	Pools          []Pool        `json:"pools"`
 	Silent         []Silence     `json:"silent,omitempty"`
-	Stuck          []Stuck       `json:"stuck,omitempty"`       // longest wait first, at most 16
-	StuckTotal     int           `json:"stuck_total"`           // also those that Stuck has no room for
-	Quarantined    []Lease       `json:"quarantined,omitempty"` // now, newest first, at most 16; by_state of the pools counts them all
-	LastConflict   *Change       `json:"last_conflict,omitempty"`
-	LastPass       *Report       `json:"last_pass,omitempty"` // of the reconciler; previews do not count
-	Allocation     string        `json:"allocation"`          // "require kernel" or "require all"
+	Stuck          []Stuck       `json:"stuck,omitempty"`         // longest wait first, at most 16
+	StuckTotal     int           `json:"stuck_total"`             // also those that Stuck has no room for
+	Quarantined    []Lease       `json:"quarantined,omitempty"`   // now, newest first, at most 16; by_state of the pools counts them all
+	LastConflict   *Change       `json:"last_conflict,omitempty"` // the newest whose address is still quarantined for it
+	LastPass       *Report       `json:"last_pass,omitempty"`     // of the reconciler; previews do not count
+	Allocation     string        `json:"allocation"`              // "require kernel" or "require all"
 	UnreadableRows int           `json:"unreadable_rows"`
 	CommitP50      time.Duration `json:"commit_p50_ns"`
 	Revision       int64         `json:"revision"`

@@ -67,7 +67,7 @@ func (l *Lease) Owner() Owner { return Owner{l.PoolUID, l.UID, l.Interface} }
 type Who struct {
 	Actor  Actor
 	Peer   string // the process behind it, for people: "uid=0 pid=4242"
-	Reason string // lower_snake: "released", "expired", "seen_on_wire"
+	Reason string // lower_snake: "released", "expired", [SeenOnWire]
 }
 
 // A Change is one committed move, in the order of its revision.

@@ -24,6 +24,11 @@ func checkEvidence(evidence json.RawMessage) error {
 	return nil
 }
 
+// SeenOnWire is the reason of a quarantine that a conflict made: a witness saw
+// somebody on the address, or two workloads claimed it. An operator's and a
+// rebuild's have reasons of their own.
+const SeenOnWire = "seen_on_wire"
+
 // Quarantine sets an address aside that nobody holds: it was seen on the wire
 // and no lease explains it, or an operator says so. evidence is a JSON array
 // and may not be empty. An address that is quarantined already stays as it

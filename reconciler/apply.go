@@ -84,7 +84,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 	case Bind:
 		l, err = r.Book.BindAt(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
 	case Quarantine:
-		if l, err = r.Book.QuarantineAt(ctx, by("seen_on_wire"), s.Addr, s.rev(), s.evidence); err == nil {
+		if l, err = r.Book.QuarantineAt(ctx, by(netdb.SeenOnWire), s.Addr, s.rev(), s.evidence); err == nil {
 			s.LeaseID = l.ID
 		}
 	case Pause:

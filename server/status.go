@@ -51,12 +51,15 @@ func (s *Server) status(c *call) (int, any, error) {
 	return http.StatusOK, reply, nil
 }
 
-// lastConflict is the newest quarantine that still stands.
+// lastConflict is the newest quarantine that still stands and that a conflict
+// made: what an operator set aside, or a rebuild, is none. One that has ended is
+// not looked for: on a runner without any, each status would read all the
+// history to say so.
 func (s *Server) lastConflict(ctx context.Context) (*api.Change, error) {
 	all, _ := s.cfg.Book.Leases()
 	var newest *netdb.Lease
 	for _, l := range all {
-		if l.State == netdb.Quarantined && (newest == nil || l.Rev > newest.Rev) {
+		if l.State == netdb.Quarantined && l.Reason == netdb.SeenOnWire && (newest == nil || l.Rev > newest.Rev) {
 			newest = l
 		}
 	}

@@ -93,3 +93,39 @@ func TestStatusIsBounded(t *testing.T) {
 		t.Errorf("%d of %d stuck, first %+v", len(st.Stuck), st.StuckTotal, st.Stuck[0].Lease)
 	}
 }
+
+// The last conflict is the newest that a witness or a second claim made and
+// that stands. What an operator or a rebuild sets aside later is none.
+func TestStatusTellsTheLastConflict(t *testing.T) {
+	s, book, _ := speakOfThePast(t)
+	last := func() string {
+		t.Helper()
+		if c := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "").LastConflict; c != nil {
+			return c.Address + " by " + c.Actor
+		}
+		return ""
+	}
+	aside := func(actor netdb.Actor, reason, addr string) {
+		t.Helper()
+		if _, err := book.Quarantine(t.Context(), netdbtest.Who(actor, reason), netip.MustParseAddr(addr), []byte(`[{"witness":"netns"}]`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	aside(netdb.ByOperator, "set_aside", "10.8.64.7")
+	aside(netdb.ByReconciler, "rebuilt", "10.8.64.8")
+	if got := last(); got != "" {
+		t.Errorf("without a conflict: %s", got)
+	}
+	aside(netdb.ByAllocator, netdb.SeenOnWire, "10.8.64.9")
+	aside(netdb.ByReconciler, netdb.SeenOnWire, "10.8.64.10")
+	aside(netdb.ByOperator, "set_aside", "10.8.64.11")
+	if got := last(); got != "10.8.64.10 by reconciler" {
+		t.Errorf("last conflict: %s", got)
+	}
+	if _, err := book.Clear(t.Context(), netdbtest.Who(netdb.ByOperator, "cleared"), netip.MustParseAddr("10.8.64.10")); err != nil {
+		t.Fatal(err)
+	}
+	if got := last(); got != "10.8.64.9 by allocator" {
+		t.Errorf("once it is cleared: %s", got)
+	}
+}

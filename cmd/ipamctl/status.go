@@ -87,7 +87,7 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	c.drawAside(p, s.Status)
 	c.drawSilent(p, s.Silent)
 	if l := s.LastConflict; l != nil {
-		p.heading("Last conflict")
+		p.heading("Last conflict that stands")
 		p.text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), sentence(l.Reason), word(l.Address)))
 	}
 	p.heading("Daemon")
