@@ -31,7 +31,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		s.end(err)
 		r.beat()
 		if errors.Is(err, netdb.ErrQuarantineFull) {
-			findings = append(findings, Finding{Kind: "quarantine_full", Addr: s.Addr, Mend: "ipamctl quarantine ls",
+			findings = append(findings, Finding{Kind: quarantineFull, Addr: s.Addr, Mend: "ipamctl quarantine ls",
 				Detail: s.Reason + "; it is not set aside, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
 		}
 	}
@@ -50,6 +50,9 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 	r.tell(steps)
 	return findings
 }
+
+// quarantineFull is the kind of finding that only a pass can make.
+const quarantineFull = "quarantine_full"
 
 // errKept ends a release that a last look spoke against.
 type errKept struct{ why string }

@@ -26,6 +26,7 @@ type World struct {
 	Strangers    func(*netdb.Lease, []census.Sighting) []census.Sighting
 	Blockers     func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
 	Orphans      []Orphan
+	Told         []Finding            // by the last pass
 	Held         *Held                // of the last pass
 	Unseen       map[string]time.Time // since when passes miss a bound lease, by its id
 	OwnerUnclear error                // why the last sweep for orphans could not judge
@@ -73,6 +74,14 @@ func Diagnose(w World) []Finding {
 			continue
 		}
 		out = append(out, v.unexplained(addr, row, seen)...)
+	}
+	// Only a pass meets the cap. What it told holds as long as the address is
+	// seen, and neither set aside nor anybody's.
+	for _, f := range w.Told {
+		row := held[f.Addr]
+		if f.Kind == quarantineFull && len(w.Census.Seen[f.Addr]) > 0 && w.Place(f.Addr).Usable && (row == nil || row.State == netdb.Cooling) {
+			out = append(out, f)
+		}
 	}
 	sortFindings(out)
 	return out

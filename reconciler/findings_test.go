@@ -3,6 +3,7 @@ package reconciler
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,13 @@ import (
 func (w *world) asWorld() World {
 	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place, Strangers: allocator.Strangers,
 		QuarantineShare: 0.25, ReleasingMax: time.Hour, Now: w.now}
+}
+
+// full is a world whose last pass could not set addr aside.
+func full(addr string) func(*World) {
+	return func(w *World) {
+		w.Told = []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not set aside", Since: boot.Wall, Mend: "ipamctl quarantine ls"}}
+	}
 }
 
 // Each disagreement of book, wire and runtime, with the words and the verb
@@ -73,10 +81,16 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"a bound one is missed since a while": {lines{lease(a2, bound, "A", containers("c1"))}, func(w *World) {
 			w.Unseen = map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}
 		}, []string{"bound_unseen 10.8.64.2"}, `no witness sees sandbox "A"`, "ipamctl show"},
-		"releases are held":        {nil, func(w *World) { w.Held = &Held{Reason: "6 of 7 open leases", Since: boot.Wall} }, []string{"reap_held"}, "6 of 7", "ipamctl reconcile --confirm"},
-		"the clock was moved":      {nil, func(w *World) { w.ClockStep = -90 * time.Minute }, []string{"clock_stepped"}, "-1h30m0s", "ipamctl history"},
-		"the clock was trimmed":    {nil, func(w *World) { w.ClockStep = time.Second }, nil, "", ""},
-		"the clock was moved more": {nil, func(w *World) { w.ClockStep = time.Second + time.Millisecond }, []string{"clock_stepped"}, "1.001s", ""},
+		"releases are held":                  {nil, func(w *World) { w.Held = &Held{Reason: "6 of 7 open leases", Since: boot.Wall} }, []string{"reap_held"}, "6 of 7", "ipamctl reconcile --confirm"},
+		"one that was not set aside":         {lines{seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
+		"one that cools, not set aside":      {lines{lease(a2, cooling, "B"), seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
+		"one that is not seen any more":      {nil, full(a2), nil, "", ""},
+		"one that was set aside since":       {lines{lease(a2, quarantine, ""), seen(netns, a2)}, full(a2), []string{"quarantined 10.8.64.2"}, "", "whois"},
+		"one that somebody holds since":      {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs)}, full(a2), nil, "", ""},
+		"another finding of the pass before": {lines{lease(a2, bound, "A", containers("c1")), container("c1")}, func(w *World) { w.Told = []Finding{{Kind: "foreign", Addr: netip.MustParseAddr(a2)}} }, nil, "", ""},
+		"the clock was moved":                {nil, func(w *World) { w.ClockStep = -90 * time.Minute }, []string{"clock_stepped"}, "-1h30m0s", "ipamctl history"},
+		"the clock was trimmed":              {nil, func(w *World) { w.ClockStep = time.Second }, nil, "", ""},
+		"the clock was moved more":           {nil, func(w *World) { w.ClockStep = time.Second + time.Millisecond }, []string{"clock_stepped"}, "1.001s", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := worldOf(tt.world...).asWorld()

@@ -82,7 +82,7 @@ func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, er
 		r.asked = turn
 	} else {
 		r.known, r.tried, r.aside = d.memory, keys(d.steps), v.aside()
-		rep.Findings = append(rep.Findings, r.apply(ctx, d.steps)...)
+		rep.Findings = append(rep.Findings, r.dateFull(rep, r.apply(ctx, d.steps))...)
 		sortFindings(rep.Findings)
 	}
 	for _, s := range d.steps {
@@ -105,6 +105,26 @@ func (r *Reconciler) dateHeld(rep *Report) {
 	if before := r.last.Load(); before != nil && before.Held != nil {
 		rep.Held.Since = before.Held.Since
 	}
+}
+
+// dateFull says since when addresses could not be set aside: since the first of
+// the passes in a row that tried.
+func (r *Reconciler) dateFull(rep *Report, found []Finding) []Finding {
+	first := make(map[netip.Addr]time.Time)
+	if before := r.last.Load(); before != nil {
+		for _, f := range before.Findings {
+			if f.Kind == quarantineFull {
+				first[f.Addr] = f.Since
+			}
+		}
+	}
+	for i := range found {
+		found[i].Since = rep.Started
+		if since, was := first[found[i].Addr]; was {
+			found[i].Since = since
+		}
+	}
+	return found
 }
 
 // publish makes a report the last one. A pass on news releases nothing, so

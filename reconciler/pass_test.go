@@ -480,8 +480,13 @@ func TestQuarantineIsFull(t *testing.T) {
 	if a := y.Last().Actions[1]; !strings.Contains(a.Err, netdb.ErrQuarantineFull.Error()) {
 		t.Errorf("skipped as %+v", a)
 	}
+	first := y.Last().Started
+	y.minutes(8)
 	y.pass("quarantine 10.8.64.4 skipped", "report quarantine_full 10.8.64.4")
 	y.holds("10.8.64.3 quarantined")
+	if told := y.Last().Findings[0]; !told.Since.Equal(first) || !first.Before(y.Last().Started) {
+		t.Errorf("it is full since %v, the passes began at %v", told.Since, first)
+	}
 }
 
 // R7 on a real book: both claimants are reported, the address is set aside

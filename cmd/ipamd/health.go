@@ -66,7 +66,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		}
 	}
 	if last := p.reconciler.Last(); last != nil {
-		w.Held, w.Unseen = last.Held, last.AbsentSince
+		w.Told, w.Held, w.Unseen = last.Findings, last.Held, last.AbsentSince
 	}
 	out := findingsOf(reconciler.Diagnose(w))
 	for _, pool := range p.unnamed {
