@@ -62,7 +62,7 @@ func TestR2BookLostAndContainerdDown(t *testing.T) {
 		a, b := w.box(d, "a"), w.box(d, "b")
 		w.stopDaemon()
 		d.Kill9()
-		w.edit(`DELETE FROM leases; DELETE FROM changes`)
+		w.loseBook()
 		w.start()
 		for _, box := range []*box{a, b} {
 			w.becomes(box.held.Address, api.Quarantined)

@@ -186,7 +186,7 @@ func TestR2BookLost(t *testing.T) {
 		for i := range many {
 			d.Create(t, ctrdtest.Spec{ID: fmt.Sprint("s", i), Labels: labels(fmt.Sprint("s", i), addr(2+i))})
 		}
-		w.edit(`DELETE FROM leases; DELETE FROM changes`)
+		w.loseBook()
 		w.start()
 		w.give("new", addr(2+many))
 		list, err := w.client.Leases(ctx, client.LeaseFilter{State: string(api.Bound)})
