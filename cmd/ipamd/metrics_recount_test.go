@@ -128,10 +128,11 @@ func (s *teller) byFile() tally {
 
 // stepOf tells by which step of a pass a change came, if by one.
 func stepOf(c bookRow) string {
-	if c.actor != netdb.ByReconciler {
-		return ""
-	}
 	switch {
+	case c.actor == netdb.ByWatchdog && c.from == netdb.Reserved && c.reason == "expired":
+		return "expire"
+	case c.actor != netdb.ByReconciler:
+		return ""
 	case c.to == netdb.Quarantined:
 		return "quarantine"
 	case c.from == netdb.Quarantined && c.to == netdb.Cooling:
@@ -234,7 +235,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	s.recounted(moved)
 
 	// One that runs is let go while it does.
-	o.Set("gone", "s0", "s1", "s2", "s3", "s4", "live")
+	o.Set("gone", "s0", "s1", "s2", "s3", "s4", "live", "late")
 	live := &box{name: "live", held: s.allocate(api.AllocateRequest{Sandbox: "live"}).Leases[0]}
 	live.port = w.ns.Port("rt0", live.held.Address+"/27")
 	live.run(w, d)
@@ -253,6 +254,11 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	if got := w.scrapeOf(); got.sum("release_blocked") != 0 || got["release_oldest_seconds"] != 0 {
 		t.Errorf("nothing is being released, and %v are, for %v s", got.sum("release_blocked"), got["release_oldest_seconds"])
 	}
+	s.recounted(moved)
+
+	// One never comes.
+	late := s.allocate(api.AllocateRequest{Sandbox: "late", BindWithin: "1ms"}).Leases[0]
+	w.passesUntil(late.Address, api.Free)
 	s.recounted(moved)
 
 	// A container lives without a lease, and then another one on its address.
