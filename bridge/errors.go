@@ -1,6 +1,9 @@
 package bridge
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 var (
 	// ErrNotReady is wrapped by every [NotReadyError].
@@ -22,7 +25,8 @@ var (
 
 // A NotReadyError says why no address may be handed out on the bridge.
 type NotReadyError struct {
-	Reason string // one sentence for a person: "rt0 is missing"
+	Reason string    // one sentence for a person: "rt0 is missing"
+	Since  time.Time // when it ceased to be ready, whatever the reason was then
 	cause  error
 }
 

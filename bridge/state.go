@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // look reads the bridge's own link and the host's addresses again, mends the
@@ -101,7 +102,12 @@ func (b *Bridge) missingGateways() []string {
 }
 
 func (b *Bridge) unready(reason string, cause error) {
-	old := b.ready.Swap(&NotReadyError{Reason: reason, cause: cause})
+	now := &NotReadyError{Reason: reason, Since: time.Now(), cause: cause}
+	old := b.ready.Load()
+	if old != nil {
+		now.Since = old.Since
+	}
+	b.ready.Store(now)
 	// That it has not been looked at at the start, nor is at the end, is no news.
 	if old != nil && old.Reason != reason && !errors.Is(cause, ErrClosed) {
 		b.cfg.Log.Warn("bridge is not ready", "bridge", b.cfg.Name, "reason", reason)

@@ -83,6 +83,43 @@ func TestC11NotReady(t *testing.T) {
 	}
 }
 
+// A bridge is not ready since it ceased to be, whatever became the reason later;
+// and anew after it was ready in between.
+func TestNotReadySince(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	v := open(t, ns, gateways("10.8.0.1/24"))
+	becomes := func(reason string) (since time.Time) {
+		t.Helper()
+		realtest.Eventually(t, 10*time.Second, "it to be told "+reason, func() bool {
+			v.settle()
+			var not *NotReadyError
+			now := errors.As(v.Ready(), &not)
+			if now {
+				since = not.Since
+			}
+			return now && not.Reason == reason || !now && reason == ""
+		})
+		return since
+	}
+	becomes("rt0 is missing")
+	ns.Bridge("rt0", "10.8.0.1/24")
+	becomes("")
+	began := time.Now()
+	ns.Exec("ip", "link", "set", "rt0", "down")
+	down := becomes("rt0 is down")
+	ns.Exec("ip", "link", "del", "rt0")
+	if missing := becomes("rt0 is missing"); down.Before(began) || !missing.Equal(down) {
+		t.Errorf("it went down after %v, and is not ready since %v; once it is deleted, since %v", began, down, missing)
+	}
+	ns.Bridge("rt0", "10.8.0.1/24")
+	becomes("")
+	ns.Exec("ip", "link", "del", "rt0")
+	if again := becomes("rt0 is missing"); !again.After(down) {
+		t.Errorf("it is not ready since %v, and was ready after %v", again, down)
+	}
+}
+
 // world is what a look at a namespace shows.
 func world(ns *nstest.NS) string {
 	out := ns.Exec("ip", "-d", "addr", "show")

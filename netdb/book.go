@@ -70,7 +70,7 @@ type Book struct {
 	closing  chan struct{}
 	close    func() error
 	busy     atomic.Pointer[error]
-	readonly atomic.Pointer[error]
+	readonly atomic.Pointer[refusal]
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log
@@ -203,6 +203,7 @@ type Info struct {
 	Schema          int
 	Unreadable      []Unreadable
 	ReadOnly        error         // why it cannot be written, nil when it can
+	ReadOnlySince   time.Time     // the first refusal since it last could
 	CommitP50       time.Duration // over the last 256 commits; 0 before the first
 }
 
@@ -216,8 +217,8 @@ func (b *Book) Info() Info {
 	if st, err := os.Stat(b.path + "-wal"); err == nil {
 		i.WALBytes = st.Size()
 	}
-	if err := b.readonly.Load(); err != nil {
-		i.ReadOnly = *err
+	if r := b.readonly.Load(); r != nil {
+		i.ReadOnly, i.ReadOnlySince = r.why, r.since
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()

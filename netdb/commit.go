@@ -309,6 +309,27 @@ func fileError(err error) bool {
 		errors.Is(err, ErrDamaged) || errors.Is(err, ErrClosed)
 }
 
+// A refusal is why the book cannot be written, and since when.
+type refusal struct {
+	why   error
+	since time.Time
+}
+
+// cannotWrite remembers that the book cannot be written. The reason may change; that
+// it began is not forgotten before the book can be written again.
+func (b *Book) cannotWrite(why error) {
+	now := &refusal{why: why, since: b.opts.Now().Wall}
+	for {
+		old := b.readonly.Load()
+		if old != nil {
+			now.since = old.since
+		}
+		if b.readonly.CompareAndSwap(old, now) {
+			return
+		}
+	}
+}
+
 // classify turns SQLite's result codes into what a caller can do next.
 func (b *Book) classify(doing string, err error) error {
 	if err == nil {
@@ -323,11 +344,11 @@ func (b *Book) classify(doing string, err error) error {
 		return fmt.Errorf("%s: %w: another process writes to %s", doing, ErrBusy, b.path)
 	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
 		err = fmt.Errorf("%s: %w: %w", doing, ErrReadOnly, err)
-		b.readonly.Store(&err)
+		b.cannotWrite(err)
 		return err
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		err = fmt.Errorf("%s: %w: %w; %w", doing, ErrDamaged, err, ErrReadOnly)
-		b.readonly.Store(&err)
+		b.cannotWrite(err)
 		return err
 	}
 	return fmt.Errorf("%s: %w", doing, err)

@@ -271,14 +271,21 @@ func TestL13ADiskThatGarblesWhatItReads(t *testing.T) {
 	_, err := l.book.History(ctx, netdb.Query{})
 	wantErr(t, err, netdb.ErrDamaged)
 	wantErr(t, err, netdb.ErrReadOnly)
+	since := l.book.Info().ReadOnlySince
 	for range 3 {
 		wantErr(t, l.book.Retry(ctx), netdb.ErrDamaged)
+	}
+	if again := l.book.Info().ReadOnlySince; since.IsZero() || !again.Equal(since) {
+		t.Errorf("the book cannot be written since %v, and was not since %v", again, since)
 	}
 	if now := told(l.book); now != known || l.book.Info().ReadOnly == nil {
 		t.Errorf("known is\n%s, and was\n%s", now, known)
 	}
 	l.disk.Inject(nil)
 	l.wantWell(t)
+	if since := l.book.Info().ReadOnlySince; !since.IsZero() {
+		t.Errorf("a book that is well was not since %v", since)
+	}
 	if _, err := l.book.Release(ctx, client, a.ID, ""); err != nil {
 		t.Error(err)
 	}

@@ -85,7 +85,7 @@ func (b *Book) reload() {
 	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
 	defer cancel()
 	if err := b.load(ctx); err != nil {
-		b.readonly.Store(&err)
+		b.cannotWrite(err)
 	}
 }
 

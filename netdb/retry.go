@@ -32,7 +32,7 @@ func (b *Book) Retry(ctx context.Context) error {
 		return nil
 	}
 	if b.opts.ReadOnly {
-		return *why
+		return why.why
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(b.path), &disk); err != nil {
@@ -49,8 +49,8 @@ func (b *Book) Retry(ctx context.Context) error {
 	case <-b.closing:
 		return ErrClosed
 	}
-	if errors.Is(*why, ErrDamaged) {
-		if err := b.lookOver(ctx, *why); err != nil {
+	if errors.Is(why.why, ErrDamaged) {
+		if err := b.lookOver(ctx, why.why); err != nil {
 			return err
 		}
 	}

@@ -16,9 +16,10 @@ type World struct {
 	Leases       []*netdb.Lease // in the order of the addresses, read before the census
 	Usage        []netdb.Usage
 	Unreadable   []netdb.Unreadable
-	ReadOnly     error // the book cannot be written
-	Unready      error // the bridge is not ready
-	Identity     error // the book belongs to another runner
+	ReadOnly     Trouble   // the book cannot be written
+	Unready      Trouble   // the bridge is not ready
+	Identity     error     // the book belongs to another runner
+	Started      time.Time // the daemon, which read whose the book is and its rows
 	Census       census.Census
 	Runtime      bool          // a runtime witness is expected
 	OtherRuntime *OtherRuntime // it answers, and the containers are not in it; nil: none does
@@ -29,12 +30,18 @@ type World struct {
 	Told         []Finding            // by the last pass
 	Held         *Held                // of the last pass
 	Unseen       map[string]time.Time // since when passes miss a bound lease, by its id
-	OwnerUnclear error                // why the last sweep for orphans could not judge
+	OwnerUnclear Trouble              // why the last sweep for orphans could not judge
 	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
 
 	QuarantineShare float64
 	ReleasingMax    time.Duration
 	Now             netdb.Stamp
+}
+
+// A Trouble is what does not work, and since when; without Err there is none.
+type Trouble struct {
+	Err   error
+	Since time.Time
 }
 
 // An OtherRuntime answers in place of the one that the containers are in.
@@ -116,14 +123,14 @@ func (w World) machine() []Finding {
 	var out []Finding
 	add := func(f Finding) { out = append(out, f) }
 	if w.Identity != nil {
-		add(Finding{Kind: "identity_mismatch", Detail: w.Identity.Error(),
+		add(Finding{Kind: "identity_mismatch", Since: w.Started, Detail: w.Identity.Error(),
 			Mend: "give book.path a book of this runner's own; if only the name differs, give book.runner_uid the book's"})
 	}
-	if w.Unready != nil {
-		add(Finding{Kind: "bridge_not_ready", Detail: w.Unready.Error(), Mend: "mend the bridge, or set bridge.manage = true"})
+	if w.Unready.Err != nil {
+		add(Finding{Kind: "bridge_not_ready", Since: w.Unready.Since, Detail: w.Unready.Err.Error(), Mend: "mend the bridge, or set bridge.manage = true"})
 	}
-	if w.ReadOnly != nil {
-		add(Finding{Kind: "book_readonly", Detail: w.ReadOnly.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
+	if w.ReadOnly.Err != nil {
+		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
 	}
 	if step := w.ClockStep; step.Abs() > clockStep {
 		add(Finding{Kind: "clock_stepped", Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
@@ -139,7 +146,7 @@ func (w World) machine() []Finding {
 			Mend:   "see to runtime.address and to containerd's root; if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range w.Unreadable {
-		add(Finding{Kind: "unreadable_row", Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
+		add(Finding{Kind: "unreadable_row", Since: w.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
 	}
 	for _, u := range w.Usage {
 		most := max(1, int(float64(u.Size)*w.QuarantineShare)) // as netdb counts
@@ -152,9 +159,10 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "reap_held", Detail: w.Held.Reason, Since: w.Held.Since,
 			Mend: "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm"})
 	}
-	if w.OwnerUnclear != nil {
-		add(Finding{Kind: "owner_unclear", Detail: "the owner's list is not to be judged by: " + w.OwnerUnclear.Error() + "; no sandbox is taken for an orphan",
-			Mend: "see to the service on owner.socket; it has to list every sandbox that it keeps"})
+	if w.OwnerUnclear.Err != nil {
+		add(Finding{Kind: "owner_unclear", Since: w.OwnerUnclear.Since,
+			Detail: "the owner's list is not to be judged by: " + w.OwnerUnclear.Err.Error() + "; no sandbox is taken for an orphan",
+			Mend:   "see to the service on owner.socket; it has to list every sandbox that it keeps"})
 	}
 	for _, o := range w.Orphans {
 		add(Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),

@@ -77,7 +77,7 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		}, []string{"orphan"}, `sandbox "A" runs: its owner says that it is gone, and it has the containers default/c1`, "remove_orphans"},
 		"another runtime": {nil, func(w *World) { w.OtherRuntime = &OtherRuntime{Known: "one", Met: "two", Since: boot.Wall} }, []string{"runtime_changed"},
 			"containerd two answers, but the containers of the book are in containerd one", "ipamctl reconcile --confirm"},
-		"the owner lost its list": {nil, func(w *World) { w.OwnerUnclear = errors.New("the owner's list is empty") }, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "owner.socket"},
+		"the owner lost its list": {nil, func(w *World) { w.OwnerUnclear = Trouble{errors.New("the owner's list is empty"), boot.Wall} }, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "owner.socket"},
 		"a bound one is missed since a while": {lines{lease(a2, bound, "A", containers("c1"))}, func(w *World) {
 			w.Unseen = map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}
 		}, []string{"bound_unseen 10.8.64.2"}, `no witness sees sandbox "A"`, "ipamctl show"},
@@ -105,7 +105,7 @@ func TestDiagnoseWorkloads(t *testing.T) {
 					kind = fmt.Sprint(f.Kind, " ", f.Addr)
 				}
 				got = append(got, kind)
-				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() && f.Kind != "clock_stepped" && f.Kind != "owner_unclear" {
+				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() && f.Kind != "clock_stepped" {
 					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Mend)
 				}
 				if f.Kind == "bound_unseen" && !f.Since.Equal(boot.Wall.Add(-time.Minute)) {

@@ -35,7 +35,7 @@ func seenAt(a netip.Addr) census.Census {
 }
 
 func blind() census.Census {
-	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there"}}}
+	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there", Since: boot.Wall}}}
 }
 
 // When a quarantine ends: dark for long enough, over at least three complete

@@ -22,6 +22,16 @@ import (
 // and no orphan.
 var ErrEmptyList = errors.New("the owner's list is empty")
 
+// An UnclearError says why the last sweep could not judge.
+type UnclearError struct {
+	Since time.Time // the first of the sweeps in a row that could not, whatever kept them
+	cause error
+}
+
+func (e *UnclearError) Error() string { return e.cause.Error() }
+
+func (e *UnclearError) Unwrap() error { return e.cause }
+
 // SweepBook is what a [Sweeper] needs of the lease book.
 type SweepBook interface {
 	Leases() ([]*netdb.Lease, int64)
@@ -122,7 +132,7 @@ type Sweeper struct {
 
 	mu      sync.Mutex // guards what follows
 	orphans []Orphan
-	err     error
+	unclear *UnclearError
 }
 
 // NewSweeper checks cfg. It asks nobody.
@@ -152,11 +162,14 @@ func (s *Sweeper) Run(ctx context.Context) error {
 }
 
 // Orphans returns those of the last sweep that could judge and that are not
-// removed, and why the very last one could not judge.
+// removed, and an [UnclearError] when the very last one could not judge.
 func (s *Sweeper) Orphans() ([]Orphan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.orphans), s.err
+	if s.unclear != nil {
+		return slices.Clone(s.orphans), s.unclear
+	}
+	return slices.Clone(s.orphans), nil
 }
 
 // Sweep looks for orphans once and, with Remove, removes them. An error means
@@ -173,7 +186,11 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 		err = fmt.Errorf("look for orphans: %w", err)
 		s.tell("", err.Error(), func() { s.cfg.Log.Warn("orphans are not looked for", "err", err) })
 		s.mu.Lock()
-		s.err = err
+		unclear := &UnclearError{Since: s.cfg.Now().Wall, cause: err}
+		if s.unclear != nil {
+			unclear.Since = s.unclear.Since
+		}
+		s.unclear = unclear
 		s.mu.Unlock()
 		return nil, err
 	}
@@ -181,7 +198,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 	swept.Orphans = s.handle(ctx, found)
 	left := slices.DeleteFunc(slices.Clone(swept.Orphans), func(o Orphan) bool { return o.Removed })
 	s.mu.Lock()
-	s.orphans, s.err = left, nil
+	s.orphans, s.unclear = left, nil
 	s.mu.Unlock()
 	return swept, nil
 }

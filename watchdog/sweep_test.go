@@ -139,13 +139,19 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	b.record("a", "c2")
 	b.record("b", "c3")
 	o.Forget("a")
+	began := time.Now()
 	for range 3 {
 		if swept, err := b.Sweep(ctx); !errors.Is(err, watchdog.ErrEmptyList) || swept != nil {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}
-	if left, err := b.Orphans(); len(left) != 0 || !errors.Is(err, watchdog.ErrEmptyList) {
+	left, err := b.Orphans()
+	if len(left) != 0 || !errors.Is(err, watchdog.ErrEmptyList) {
 		t.Errorf("orphans %+v, %v", left, err)
+	}
+	var first, later *watchdog.UnclearError
+	if !errors.As(err, &first) || first.Since.Before(began) {
+		t.Errorf("unclear since before it began, or not at all: %+v", first)
 	}
 	if n := b.log.count("not looked for"); n != 1 {
 		t.Errorf("it was logged %d times", n)
@@ -155,6 +161,9 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 		if _, err := b.Sweep(ctx); err == nil || errors.Is(err, watchdog.ErrEmptyList) {
 			t.Errorf("a broken owner: %v", err)
 		}
+	}
+	if _, err := b.Orphans(); !errors.As(err, &later) || errors.Is(err, watchdog.ErrEmptyList) || !later.Since.Equal(first.Since) {
+		t.Errorf("unclear by %v, which began with %v", err, first.Since)
 	}
 	if n := b.log.count("not looked for"); n != 2 || o.Looks() != 0 {
 		t.Errorf("logged %d times; %d look-ups", n, o.Looks())

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
 // gate tells the allocator whether addresses may be given.
@@ -54,7 +57,8 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	// A failing Settle shows as silent witnesses in the census.
 	_ = p.bridge.Settle(ctx)
 	w := reconciler.World{
-		Leases: leases, Usage: usage, Unreadable: info.Unreadable, ReadOnly: info.ReadOnly, Unready: p.bridge.Ready(), Identity: p.book.Identity(),
+		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Started: p.started,
+		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(),
 		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
 		Blockers: p.blockers, ClockStep: p.clock.step(),
 		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
@@ -70,7 +74,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	}
 	out := findingsOf(reconciler.Diagnose(w))
 	for _, pool := range p.unnamed {
-		out = append(out, api.Finding{Kind: "pool_not_configured", Mend: mendUnnamed,
+		out = append(out, api.Finding{Kind: "pool_not_configured", Since: p.started, Mend: mendUnnamed,
 			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
 	}
 	return out
@@ -84,16 +88,29 @@ func (p *program) blockers(l *netdb.Lease) []string {
 	return out
 }
 
-func (p *program) orphans() ([]reconciler.Orphan, error) {
-	if p.sweeper == nil {
-		return nil, nil
+func (p *program) unready() reconciler.Trouble {
+	var not *bridge.NotReadyError
+	if err := p.bridge.Ready(); errors.As(err, &not) {
+		return reconciler.Trouble{Err: err, Since: not.Since}
 	}
+	return reconciler.Trouble{}
+}
+
+func (p *program) orphans() ([]reconciler.Orphan, reconciler.Trouble) {
+	if p.sweeper == nil {
+		return nil, reconciler.Trouble{}
+	}
+	var why reconciler.Trouble
+	var unclear *watchdog.UnclearError
 	found, err := p.sweeper.Orphans()
 	out := make([]reconciler.Orphan, len(found))
 	for i, o := range found {
 		out[i] = reconciler.Orphan{Sandbox: o.Sandbox, Detail: o.Detail(), Since: o.Since}
 	}
-	return out, err
+	if errors.As(err, &unclear) {
+		why = reconciler.Trouble{Err: err, Since: unclear.Since}
+	}
+	return out, why
 }
 
 // A clock remembers how wall and boot clock stood to each other at the start.

@@ -29,7 +29,7 @@ func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 	w.start()
 	wants(t, "log", w.log.String(), "the configuration does not name a pool", "pool=old", "10.9.0.0/24", "next=")
 	d, err := w.client.Doctor(ctx)
-	if err != nil || len(d.Findings) != 1 || d.Findings[0].Kind != "pool_not_configured" || !strings.Contains(d.Findings[0].Detail, "pool old") {
+	if err != nil || len(d.Findings) != 1 || d.Findings[0].Kind != "pool_not_configured" || !strings.Contains(d.Findings[0].Detail, "pool old") || d.Findings[0].Since.IsZero() {
 		t.Errorf("doctor: %+v, %v", d, err)
 	}
 	if l, err := w.client.Lease(ctx, given.Leases[0].ID); err != nil || l.Lease.State != api.Reserved {
