@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -151,6 +152,20 @@ func (r *recorder) living() []life {
 		}
 	}
 	return out
+}
+
+// missed lists which of these kinds did not happen. A kind is how a name begins.
+func (r *recorder) missed(kinds ...string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(kinds, func(kind string) bool {
+		for what := range r.count {
+			if strings.HasPrefix(what, kind) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // counts tells what was done, in the order of the names.

@@ -232,6 +232,8 @@ func (a *actor) unplug(s *sandbox) {
 	}
 	if err := s.port.dropSpace(); err != nil {
 		a.rec.strange("take namespace %s away: %v", s.port.path, err)
+	} else {
+		a.rec.counted("namespace deleted")
 	}
 	if s.container != "" && !first {
 		a.remove(s)

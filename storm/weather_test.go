@@ -13,29 +13,41 @@ type weather struct {
 	boots int
 }
 
-// blow sees to it that something happens every few seconds, for so long.
+// blow sees to it that something happens every few seconds, for so long. Each
+// kind comes once before chance decides alone, however short the storm.
 func (b *weather) blow(d time.Duration) {
 	b.t.Helper()
-	for end := time.Now().Add(d); b.ctx.Err() == nil && time.Now().Before(end); {
+	kinds := []func(){b.containerd, b.both, func() { b.ipamd(b.r.IntN(clocks)) }}
+	b.r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	for end := time.Now().Add(d); b.ctx.Err() == nil && (len(kinds) > 0 || time.Now().Before(end)); {
 		b.rest(b.r, time.Second, 3*time.Second)
+		if len(kinds) > 0 {
+			kinds[0]()
+			kinds = kinds[1:]
+			continue
+		}
 		switch b.r.IntN(10) {
 		case 0, 1:
 			b.containerd()
 		case 2:
 			b.both()
 		default:
-			b.ipamd()
+			b.ipamd(b.r.IntN(2 * clocks))
 		}
 	}
 }
 
-// ipamd kills ipamd, steps its time perhaps, and starts it again.
-func (b *weather) ipamd() {
+// clocks is how many things may happen to ipamd's time while it is down.
+const clocks = 4
+
+// ipamd kills ipamd and starts it again. What is below clocks says what happens
+// to its time in between.
+func (b *weather) ipamd(what int) {
 	b.t.Helper()
 	from := b.rec.now()
 	b.killIpamd()
 	var leapt time.Duration
-	switch b.r.IntN(8) {
+	switch what {
 	case 0:
 		leapt = time.Duration(1+b.r.IntN(4)) * time.Second
 		b.daemon.step(leapt)
