@@ -116,9 +116,8 @@ func (c *Client) send(ctx context.Context, method, path string, ask any) (*http.
 	if err != nil {
 		return nil, err
 	}
-	// Every verb may be asked twice, which net/http has to be told: a connection
-	// that the daemon closes just then, as it restarts, is no error to the caller.
-	req.Header["Idempotency-Key"] = nil
+	// net/http may not ask again by itself, though every verb may be asked twice:
+	// when the second try finds nobody, its error would say that nothing was done.
 	return c.transport().Do(req)
 }
 

@@ -60,7 +60,7 @@ type slot struct {
 	addr        netip.Addr
 	held, bound bool
 	cut         bool   // it was given before it had rested; false where nobody knows
-	before      string // the sandbox whose lease was the last to be let go; "" when no rest is due
+	before      string // while nobody holds it: whose lease was the last; "" when no rest is due
 	let         moment // when the call that did so was asked
 }
 
@@ -74,8 +74,7 @@ func (r rest) step(s slot, c call) (bool, slot) {
 		switch {
 		case c.Answered == never:
 			if !s.held {
-				s = slot{before: s.before, let: s.let}
-				s.uid, s.lease, s.held = c.UID, unseen, true
+				s = slot{uid: c.UID, lease: unseen, held: true}
 			}
 			return true, s
 		case c.Existing:
@@ -83,9 +82,8 @@ func (r rest) step(s slot, c call) (bool, slot) {
 			return mine, s
 		default:
 			free := !s.held && (s.before == "" || s.before == c.UID || c.Answered-s.let >= r.of(c.Early))
-			s = slot{before: s.before, let: s.let, cut: s.before != "" && c.Answered-s.let < r.cooldown}
-			s.uid, s.lease, s.addr, s.held = c.UID, c.Lease, c.Addr, true
-			return free, s
+			cut := s.before != "" && c.Answered-s.let < r.cooldown
+			return free, slot{uid: c.UID, lease: c.Lease, addr: c.Addr, held: true, cut: cut}
 		}
 	case binding, releasing:
 		switch {

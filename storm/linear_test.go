@@ -205,6 +205,9 @@ func (l *trial) judge() {
 	}
 	if len(faults)+len(unknown) > 0 {
 		where, err := evidence("", l.seed, l.calls, tightRest, append(illegal, unknown...))
+		if err == nil { // with the book, whose history says by whom each lease ended
+			err = os.Rename(filepath.Join(l.dir, "book.db"), filepath.Join(where, "book.db"))
+		}
 		t.Errorf("-storm.seed=%d; the history and its drawing are in %s, %v", l.seed, where, err)
 	}
 	lost := 0
