@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 STAMP    := $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo -buildvcs=true)
 PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 # Tests share two cores at the least; each package that waits, waits for long.
-TEST     := -timeout 10m
+TEST     := -timeout 20m
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build man install deb demo test test-systemd storm soak fuzz bench lint run clean
