@@ -120,6 +120,7 @@ func TestReleasedAddressStaysOnTheWire(t *testing.T) {
 		"another container claims it": {time.Hour, func(s *scene, b *sandbox) {
 			d.Create(s, ctrdtest.Spec{Namespace: space, ID: "thief", Labels: map[string]string{
 				"runtime.computer/entity-id": "thief", "runtime.computer/ip": b.lease.Addr.String()}})
+			s.Cleanup(func() { d.Delete(s, space, "thief") })
 			s.eventually("the claim is on the board", func() bool { return s.onBoard("thief") })
 		}, "claimed_by_another"},
 	} {

@@ -395,7 +395,8 @@ func TestC10RetryAfterAConflictGetsAnotherAddress(t *testing.T) {
 		if r.Existing || len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" {
 			t.Errorf("the retry got %+v", r)
 		}
-		if got, err := w.client.Lease(ctx, l.ID); err != nil || got.Lease.State != api.Releasing {
+		// The watchdog may have set it aside already: another claims it.
+		if got, err := w.client.Lease(ctx, l.ID); err != nil || got.Lease.State != api.Releasing && got.Lease.State != api.Quarantined {
 			t.Errorf("the conflicted lease is %+v, %v", got, err)
 		}
 		if again := w.give("a", "10.8.64.3"); !again.Existing {
