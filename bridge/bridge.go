@@ -40,6 +40,7 @@ type Bridge struct {
 	lock  *lock
 	alarm *alarm
 	ready atomic.Pointer[NotReadyError]
+	mtu   atomic.Int64 // of link
 
 	tracked *sweeper // of connections
 	lately  *lately
@@ -58,8 +59,10 @@ type Bridge struct {
 	// What is known of the bridge.
 	link       *link // nil when there is none
 	own        prefixes
-	broken     error // why the bridge could not be mended
-	pinned     int   // index of the bridge whose MAC we set by name
+	hosts      []address    // all the host's, in the kernel's order
+	hostLinks  map[int]bool // of those that can collide with a lease's
+	broken     error        // why the bridge could not be mended
+	pinned     int          // index of the bridge whose MAC we set by name
 	ports      map[int]*port
 	spaces     map[int]*space
 	neighbours map[netip.Addr]*neighbour
@@ -178,7 +181,7 @@ func (b *Bridge) closeSockets() {
 // forget drops what is remembered of the bridge; the sightings on the board
 // stand until they are replaced.
 func (b *Bridge) forget() {
-	b.link = nil
+	b.setLink(nil)
 	b.own = make(prefixes)
 	b.moved = b.moved || len(b.ports) != 0
 	b.ports = make(map[int]*port)

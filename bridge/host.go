@@ -20,6 +20,8 @@ func (b *Bridge) readHost() error {
 		b.host.fail(hostScope, err)
 		return err
 	}
+	b.hosts = all
+	b.hostLinks = make(map[int]bool)
 	b.own = make(prefixes)
 	var seen []census.Sighting
 	for _, a := range all {
@@ -29,6 +31,7 @@ func (b *Bridge) readHost() error {
 		if !counts(a.prefix.Addr()) {
 			continue
 		}
+		b.hostLinks[a.index] = true
 		name, mac := b.hostLink(a.index)
 		seen = append(seen, census.Sighting{Addr: a.prefix.Addr(), Bridge: b.cfg.Name, Port: name, MAC: mac})
 	}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -32,6 +33,13 @@ const (
 	// is being taken down, or an id could not be had.
 	unnamed = -1
 )
+
+// same reports that all that matters of a link is as it was.
+func (l *link) same(o *link) bool {
+	return l.index == o.index && l.name == o.name && l.kind == o.kind && l.flags == o.flags && l.mtu == o.mtu &&
+		bytes.Equal(l.mac, o.mac) && l.master == o.master && l.peer == o.peer && l.behind == o.behind &&
+		l.stp == o.stp && l.forwardDelay == o.forwardDelay && l.vlan == o.vlan
+}
 
 func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
 

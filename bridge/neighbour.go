@@ -27,7 +27,16 @@ func (b *Bridge) listNeighbours() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the neighbours of %s: %w", b.cfg.Name, err)
 	}
+	return b.toRead(all), nil
+}
+
+// toRead adds those that are known to listed neighbours, forgets what is told
+// of any other, and returns them all.
+func (b *Bridge) toRead(all map[netip.Addr]bool) []netip.Addr {
 	for addr := range b.neighbours {
+		all[addr] = true
+	}
+	for addr := range b.neighboursAgain {
 		all[addr] = true
 	}
 	b.neighbour.keep(func(known string) bool {
@@ -38,7 +47,7 @@ func (b *Bridge) listNeighbours() ([]netip.Addr, error) {
 	for addr := range all {
 		out = append(out, addr)
 	}
-	return out, nil
+	return out
 }
 
 // readNeighbour looks one entry up again and weighs what it proves.

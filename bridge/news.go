@@ -147,7 +147,7 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if nsid == noSpace {
-			b.hostAgain = true
+			b.hearHost(body)
 		} else if b.spaces[nsid] != nil {
 			b.spacesAgain[nsid] = true
 		}
@@ -156,6 +156,16 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 	case unix.RTM_DELNSID:
 		b.hearEnd(body)
 	}
+}
+
+// hearHost notes an address of the host's own. Of the link-local one that each
+// port gets a second after it came, and loses when it goes, nothing hangs.
+func (b *Bridge) hearHost(body []byte) {
+	a, err := parseAddress(body)
+	if err == nil && !counts(a.prefix.Addr()) && b.link != nil && a.index != b.link.index {
+		return
+	}
+	b.hostAgain = true
 }
 
 func (b *Bridge) hearLink(nsid int, gone bool, index int) {
@@ -184,6 +194,7 @@ func (b *Bridge) hearLink(nsid int, gone bool, index int) {
 			}
 		}
 	}
+	b.hostAgain = b.hostAgain || b.hostLinks[index] // it may have another name
 	b.linksAgain[index] = true
 }
 

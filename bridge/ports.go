@@ -64,12 +64,17 @@ func (b *Bridge) listPorts() error {
 	for _, l := range found {
 		b.setPort(l)
 	}
+	b.forgetOthers()
+	return nil
+}
+
+// forgetOthers drops what is told of ports that are none any more.
+func (b *Bridge) forgetOthers() {
 	b.netns.keep(func(known string) bool {
 		index, _ := strconv.Atoi(known)
-		return b.ports[index] != nil
+		return b.ports[index] != nil || b.linksAgain[index]
 	})
 	b.dropAnswersFrom(func(o origin) bool { return o.port != 0 && b.ports[o.port] == nil })
-	return nil
 }
 
 // readPort looks one link up again: it may be a port now, or no longer, or

@@ -13,6 +13,20 @@ import (
 // that the kernel could not be asked; a bridge that is not as it should be is
 // no error but not ready.
 func (b *Bridge) look() error {
+	if err := b.lookLink(); err != nil {
+		return err
+	}
+	if err := b.readHost(); err != nil {
+		b.unready("the addresses of "+b.cfg.Name+" could not be listed", err)
+		return err
+	}
+	b.judge()
+	return nil
+}
+
+// lookLink is look without the host's addresses, of which there may be one for
+// each port.
+func (b *Bridge) lookLink() error {
 	b.lookAgain = false
 	l, err := b.kernel.linkByName(b.cfg.Name)
 	if isGone(err) {
@@ -30,7 +44,7 @@ func (b *Bridge) look() error {
 	if !sameBridge(b.link, l) {
 		b.lost = true // nothing that is known is about this one
 	}
-	b.link = l
+	b.setLink(l)
 	if b.isThere() {
 		b.dropAnswersFrom(func(o origin) bool { return o.bridge != l.index })
 	}
@@ -39,12 +53,16 @@ func (b *Bridge) look() error {
 		b.unready("no probe can be sent on "+b.cfg.Name, err)
 		return err
 	}
-	if err := b.readHost(); err != nil {
-		b.unready("the addresses of "+b.cfg.Name+" could not be listed", err)
-		return err
-	}
-	b.judge()
 	return nil
+}
+
+func (b *Bridge) setLink(l *link) {
+	b.link = l
+	mtu := 0
+	if l != nil {
+		mtu = l.mtu
+	}
+	b.mtu.Store(int64(mtu))
 }
 
 func sameBridge(a, b *link) bool {
@@ -124,6 +142,10 @@ func (b *Bridge) Ready() error {
 	}
 	return nil
 }
+
+// MTU returns the bridge's, in bytes; 0 when there is no bridge. Like
+// [Bridge.Ready] it reads memory and never waits.
+func (b *Bridge) MTU() int { return int(b.mtu.Load()) }
 
 // Status describes the bridge for a person.
 type Status struct {

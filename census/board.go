@@ -120,6 +120,15 @@ func (b *Board) setErr(r *record, err error) {
 
 func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 	old := r.scopes[scope]
+	kept := make([]Sighting, len(seen))
+	for i, s := range seen {
+		s.Witness = w
+		s.Addr = s.Addr.Unmap().WithZone("")
+		kept[i] = b.begun(s, old)
+	}
+	if slices.Equal(kept, old) {
+		return // as nearly all of a whole report is
+	}
 	for _, s := range old {
 		b.unindex(s.Addr, w, scope)
 	}
@@ -127,12 +136,8 @@ func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 		delete(r.scopes, scope)
 		return
 	}
-	kept := make([]Sighting, len(seen))
-	for i, s := range seen {
-		s.Witness = w
-		s.Addr = s.Addr.Unmap().WithZone("")
-		kept[i] = b.begun(s, old)
-		b.index(entry{scope, kept[i]})
+	for _, s := range kept {
+		b.index(entry{scope, s})
 	}
 	r.scopes[scope] = kept
 }

@@ -270,7 +270,7 @@ func (p *program) openServer(context.Context) (err error) {
 	}
 	p.server, err = server.New(server.Config{
 		Book: p.book, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
-		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: func() int { return p.bridge.Status().MTU },
+		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,
 		Doctor: p.doctor, Metrics: p.metrics.handler(), Observe: p.metrics.request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
