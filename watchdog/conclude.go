@@ -43,7 +43,11 @@ func (w *Watchdog) conclude(ctx context.Context) {
 func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	in := w.survey(ctx)
+	ties := make([]Tie, len(batch))
+	for i, a := range batch {
+		ties[i] = tie(a.lease)
+	}
+	in := w.survey(ctx, ties...)
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := w.cfg.Board.About(a.lease.Addr)
 		a.facts.add(a.lease, a.heirs, in, wire)

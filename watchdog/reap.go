@@ -60,7 +60,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 		found = w.askOwner(ctx, l.Sandbox)
 	}
 	if len(found) == 0 {
-		in := w.survey(ctx)
+		in := w.survey(ctx, tie(l))
 		f.add(l, h, in, w.cfg.Board.About(l.Addr))
 		found = obstacles(l, f, true)
 	}

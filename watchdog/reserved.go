@@ -21,7 +21,7 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 // Two errors are not the book's: errWasSeen and errNotDark. With errWasSeen, and
 // with netdb.ErrCools, nothing is in the way but what was.
 func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
-	in := w.sharedSurvey(ctx)
+	in := w.sharedSurvey(ctx, tie(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
 	wire := w.cfg.Board.About(l.Addr)
 	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.newsErr, &wire

@@ -45,8 +45,11 @@ func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
 			b := &sandbox{name: fmt.Sprint("s", i)}
 			b.lease = netdbtest.Reserve(t, s.book, b.name)
 			labels := s.labels(b)
-			if i%2 == 0 {
+			switch i % 3 {
+			case 1:
 				labels = map[string]string{"runtime.computer/entity-id": b.name}
+			case 2:
+				labels = map[string]string{"ipamd.dev/lease-id": b.lease.ID}
 			}
 			d.Create(t, ctrdtest.Spec{Namespace: space, ID: b.name, Labels: labels})
 			if l, _ := s.release(b); l.State != netdb.Releasing {

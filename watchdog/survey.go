@@ -3,6 +3,8 @@ package watchdog
 import (
 	"context"
 	"sync"
+
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // surveys has those who come at the same time share one reading of the
@@ -17,11 +19,13 @@ type surveys struct {
 
 // waiting is one reading, and those who wait for it.
 type waiting struct {
+	ties []Tie         // of all who wait
 	done chan struct{} // closed when in is final
 	in   inventory
 }
 
-// An inventory is what is read once for many leases.
+// An inventory is what is read once for many leases. Its roll has the
+// containers that may belong to those, and perhaps others.
 type inventory struct {
 	newsErr error
 	listed  bool
@@ -29,28 +33,42 @@ type inventory struct {
 	roll    *roll
 }
 
-// survey takes in the kernel's news and reads the runtime's list.
-func (w *Watchdog) survey(ctx context.Context) (in inventory) {
+// tie tells by what a container belongs to a lease, as [roll.of] has it.
+func tie(l *netdb.Lease) Tie {
+	t := Tie{LeaseID: l.ID, Owners: []string{l.Sandbox}}
+	if l.UID != l.Sandbox {
+		t.Owners = append(t.Owners, l.UID)
+	}
+	for _, c := range recorded(l) {
+		t.IDs = append(t.IDs, c.ID)
+	}
+	return t
+}
+
+// survey takes in the kernel's news and reads which containers may belong to
+// the leases of these ties.
+func (w *Watchdog) survey(ctx context.Context, of ...Tie) (in inventory) {
 	in.newsErr = w.cfg.Settle(ctx)
 	in.roll = newRoll(nil)
 	if w.cfg.Runtime == nil {
 		return in
 	}
 	var all []Workload
-	all, in.listErr = w.cfg.Runtime.List(ctx)
+	all, in.listErr = w.cfg.Runtime.Tied(ctx, of)
 	in.listed, in.roll = in.listErr == nil, newRoll(all)
 	return in
 }
 
 // sharedSurvey is a survey that began after the call, shared with those who
 // call at the same time. One of them makes it, under his own ctx.
-func (w *Watchdog) sharedSurvey(ctx context.Context) inventory {
+func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	s := &w.surveys
 	s.mu.Lock()
 	if s.next == nil {
 		s.next = &waiting{done: make(chan struct{})}
 	}
 	mine := s.next
+	mine.ties = append(mine.ties, of)
 	s.mu.Unlock()
 	select {
 	case <-mine.done:
@@ -67,7 +85,7 @@ func (w *Watchdog) sharedSurvey(ctx context.Context) inventory {
 	}
 	s.mu.Unlock()
 	if !over { // else who had the turn before made it
-		mine.in = w.survey(ctx)
+		mine.in = w.survey(ctx, mine.ties...)
 		close(mine.done)
 	}
 	return mine.in

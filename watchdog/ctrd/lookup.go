@@ -79,33 +79,6 @@ func (w *Witness) hangUp() error {
 	return c.Close()
 }
 
-// List reads the record of every container. No shim is asked.
-func (w *Witness) List(ctx context.Context) (all []watchdog.Workload, err error) {
-	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		names, err := w.namespaces(ctx, c)
-		if err != nil {
-			return err
-		}
-		for _, ns := range names {
-			list, err := w.containers(ctx, c, ns)
-			if err != nil {
-				return err
-			}
-			for _, one := range list {
-				all = append(all, watchdog.Workload{
-					Container: watchdog.Container{Namespace: ns, ID: one.ID},
-					Sandbox:   one.Labels[w.cfg.OwnerLabel], LeaseID: one.Labels[w.cfg.LeaseLabel], Created: one.CreatedAt,
-				})
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
 // Look asks for one container by its id, and for its task when the record is
 // gone: containerd deletes a record under a running task when it is told to.
 // That such a task is there is all that can be learnt of it: "unknown". A task

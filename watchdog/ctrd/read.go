@@ -106,10 +106,10 @@ func (w *Witness) namespaces(ctx context.Context, c *containerd.Client) ([]strin
 	return names, nil
 }
 
-func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns string) ([]containers.Container, error) {
+func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns string, filters ...string) ([]containers.Container, error) {
 	call, cancel := w.ask(ctx, ns)
 	defer cancel()
-	list, err := c.ContainerService().List(call)
+	list, err := c.ContainerService().List(call, filters...)
 	if err != nil {
 		return nil, fmt.Errorf("list containers of namespace %s: %w", ns, err)
 	}
