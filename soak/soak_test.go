@@ -29,7 +29,7 @@ const (
 // TestSoak: what a steady load leaves behind is nothing.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes -soak.for, a minute by default")
+		realtest.Lack(t, "-short: it takes -soak.for, a minute by default")
 	}
 	d := start(t, 2*idle)
 	w := &work{client: d.client, began: time.Now()}

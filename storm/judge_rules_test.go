@@ -62,6 +62,12 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		"reused early, and said so":            {func(h *history) { h.lives[0].to, h.grants[1].early = 2e9, true }, ""},
 		"reused inside the least cooldown":     {func(h *history) { h.lives[0].to, h.grants[1].early = 35e8, true }, "reused too soon"},
 		"reused by its own sandbox":            {func(h *history) { h.lives[0].to, h.grants[1].uid = 35e8, "a" }, ""},
+		"its own again, given early before": {func(h *history) {
+			h.lives[0].to, h.grants[1].early = 2e9, true
+			back := h.grants[1]
+			back.asked, back.answered, back.lease, back.early = back.answered, back.answered+1, "C", false
+			h.grants = append(h.grants, back)
+		}, ""},
 		"the clock leapt meanwhile": {func(h *history) {
 			h.lives[0].to, h.leaps = 2e9, []leap{{from: 21e8, to: 22e8, by: 2 * time.Second}}
 		}, ""},

@@ -103,6 +103,10 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the book and the log stay in %s", dir)
+			return
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("remove the storm's folder: %v", err)
 		}

@@ -38,7 +38,7 @@ type machine struct {
 func boot(t testing.TB) *machine {
 	t.Helper()
 	if os.Getenv("SHORT") != "" {
-		t.Skip("SHORT is set: no machine is booted")
+		realtest.Lack(t, "SHORT is set, so no machine is booted")
 	}
 	realtest.Root(t)
 	realtest.Need(t, "systemd-nspawn", "nsenter")
