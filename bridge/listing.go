@@ -20,11 +20,7 @@ type listing struct {
 
 // list reads a listing, on a socket of its own and without the lock.
 func (b *Bridge) list(bridge int) (*listing, error) {
-	var kernel *rtnl
-	err := b.place.do(func() (err error) {
-		kernel, err = dial(unix.NETLINK_ROUTE)
-		return err
-	})
+	kernel, err := b.dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
