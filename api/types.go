@@ -332,7 +332,8 @@ type Status struct {
 	LastPass       *Report       `json:"last_pass,omitempty"`     // of the reconciler; previews do not count
 	Allocation     string        `json:"allocation"`              // "require kernel" or "require all"
 	UnreadableRows int           `json:"unreadable_rows"`
-	CommitP50      time.Duration `json:"commit_p50_ns"`
+	CommitP50      time.Duration `json:"commit_p50_ns"` // of the last 256; 0 before the first
+	CommitP99      time.Duration `json:"commit_p99_ns"`
 	Revision       int64         `json:"revision"`
 	Epoch          string        `json:"epoch"`
 }

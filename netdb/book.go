@@ -205,6 +205,7 @@ type Info struct {
 	ReadOnly        error         // why it cannot be written, nil when it can
 	ReadOnlySince   time.Time     // the first refusal since it last could
 	CommitP50       time.Duration // over the last 256 commits; 0 before the first
+	CommitP99       time.Duration // likewise
 }
 
 // Info describes the file as it is now.
@@ -223,7 +224,7 @@ func (b *Book) Info() Info {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	i.Unreadable = slices.Clone(b.idx.broken)
-	i.CommitP50 = b.commits.median()
+	i.CommitP50, i.CommitP99 = b.commits.quantiles()
 	return i
 }
 
@@ -238,11 +239,11 @@ func (d *durations) add(t time.Duration) {
 	d.n++
 }
 
-func (d *durations) median() time.Duration {
+func (d *durations) quantiles() (p50, p99 time.Duration) {
 	n := min(d.n, len(d.ring))
 	if n == 0 {
-		return 0
+		return 0, 0
 	}
 	sorted := slices.Sorted(slices.Values(d.ring[:n]))
-	return sorted[n/2]
+	return sorted[n/2], sorted[n*99/100]
 }

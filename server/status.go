@@ -42,7 +42,7 @@ func (s *Server) status(c *call) (int, any, error) {
 			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
 		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()), LastConflict: conflict, LastPass: s.lastPass(),
 		Stuck: stuck, StuckTotal: total, Quarantined: s.aside(leases),
-		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50,
+		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50, CommitP99: info.CommitP99,
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
 	}
 	if info.ReadOnly != nil {

@@ -163,7 +163,8 @@ func drawBook(p *page, b api.BookStatus) []string {
 func drawCommits(s *api.Status) []string {
 	parts := []string{"synchronous " + maybe(s.Book.Synchronous)}
 	if s.CommitP50 > 0 {
-		parts = append(parts, "half of them within "+s.CommitP50.Round(time.Microsecond).String())
+		parts = append(parts, "half of them within "+s.CommitP50.Round(time.Microsecond).String(),
+			"99 % within "+s.CommitP99.Round(time.Microsecond).String())
 	}
 	return parts
 }

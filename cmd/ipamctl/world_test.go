@@ -357,7 +357,7 @@ func runner() *world {
 		Book: api.BookStatus{Path: "/var/lib/ipamd/book.db", Bytes: 1<<20 + 1<<18, WALBytes: 4 << 20, Synchronous: "full",
 			RunnerUID: "runner-7"},
 		Bridge: api.BridgeStatus{Name: "rt0", Ready: true, Managed: true, Ports: 12, MAC: "02:00:00:00:64:01", MTU: 1500},
-		Pools:  pools, Allocation: "require kernel", CommitP50: 178_400, Revision: 812, Epoch: epoch,
+		Pools:  pools, Allocation: "require kernel", CommitP50: 178_400, CommitP99: 2_310_000, Revision: 812, Epoch: epoch,
 	}
 	w.status.LastPass = &w.pass
 	w.allocate = api.AllocateReply{
