@@ -71,13 +71,9 @@ func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kin
 	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, kind, address), 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(b.program, "run", "--config", config)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := cmd.Start(); err != nil {
+	if d, err = b.launch(name); err != nil {
 		return nil, err
 	}
-	d = &daemon{cmd: cmd, client: &client.Client{Socket: filepath.Join(dir, "sock")}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.stop())
@@ -95,6 +91,18 @@ func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kin
 		return nil, err
 	}
 	return d, d.ready(ctx)
+}
+
+// launch runs ipamd on the book and the configuration below a name, and waits
+// for nothing.
+func (b *bench) launch(name string, env ...string) (*daemon, error) {
+	dir := filepath.Join(b.dir, name)
+	d := &daemon{client: &client.Client{Socket: filepath.Join(dir, "sock")},
+		cmd: exec.Command(b.program, "run", "--config", filepath.Join(dir, "ipamd.toml"))}
+	d.cmd.Env = append(os.Environ(), env...)
+	d.cmd.Stderr = os.Stderr
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	return d, d.cmd.Start()
 }
 
 // space returns the daemon's network namespace, to be closed.

@@ -21,10 +21,14 @@ import (
 
 // openBook opens a new book below the run's directory, with the daemon's
 // durability and one pool.
-func (b *bench) openBook(ctx context.Context, name string) (*netdb.Book, *netdb.Pool, error) {
-	book, err := netdb.Open(filepath.Join(b.dir, name, "book.db"), netdb.Options{
+func (b *bench) openBook(ctx context.Context, name string, change ...func(*netdb.Options)) (*netdb.Book, *netdb.Pool, error) {
+	opts := netdb.Options{
 		Synchronous: "full", QuarantineShare: 0.25, Tombstone: time.Hour, KeepChanges: 100_000, KeepFor: 30 * 24 * time.Hour,
-	})
+	}
+	for _, c := range change {
+		c(&opts)
+	}
+	book, err := netdb.Open(filepath.Join(b.dir, name, "book.db"), opts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,13 +51,14 @@ func policy() netdb.Policy {
 type bookCaller struct {
 	book  *netdb.Book
 	pool  *netdb.Pool
+	name  string // tells its sandboxes from another caller's
 	calls int
 	held  *netdb.Lease
 }
 
 func (c *bookCaller) allocate(ctx context.Context) error {
 	c.calls++
-	name := "sandbox-" + strconv.Itoa(c.calls)
+	name := "sandbox-" + c.name + strconv.Itoa(c.calls)
 	candidate, err := c.book.Pick(c.pool.UID, policy())
 	if err != nil {
 		return err

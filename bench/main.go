@@ -50,7 +50,7 @@ func exit(err error) {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	short := flags.Bool("short", false, "fewer rounds and sandboxes: below two minutes")
-	goals := flags.String("goals", "1,2,3,4,5,12,13,14", "which goals, by number")
+	goals := flags.String("goals", "1,2,3,4,5,6,7,8,12,13,14", "which goals, by number")
 	dir := flags.String("dir", "/var/tmp", "where books are written; on the disk that is to be measured")
 	program := flags.String("ipamd", "bin/ipamd", "the program to measure")
 	if err := flags.Parse(args); err != nil {

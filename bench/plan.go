@@ -15,6 +15,8 @@ type plan struct {
 	leases    int           // in the full book of goal 3
 	callers   int           // of goal 4
 	crowd     time.Duration // how long they call, a round
+	load      time.Duration // how long the book is written to without a rest, of goal 6
+	rest      time.Duration // how long nothing happens, a round, of goal 8
 	ports     int           // of the bridge
 	boxes     int           // sandboxes that end, a round and way, of goal 12
 	sandboxes int           // at once, of goals 13 and 14
@@ -24,11 +26,11 @@ type plan struct {
 }
 
 func fullPlan() plan {
-	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, ports: 32, boxes: 8, sandboxes: 1000, restarts: 5, steps: 32, most: 5 * time.Minute}
+	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, load: 20 * time.Second, rest: time.Second, ports: 32, boxes: 8, sandboxes: 1000, restarts: 5, steps: 32, most: 5 * time.Minute}
 }
 
 func shortPlan() plan {
-	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, most: 2 * time.Minute}
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 5 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, most: 2 * time.Minute}
 }
 
 // A goal is one line, or more, of the table.
@@ -45,6 +47,9 @@ func allGoals() []goal {
 		{3, "flat", flat},
 		{4, "many callers", manyCallers},
 		{5, "the live check", liveCheck},
+		{6, "a full load", fullLoad},
+		{7, "the start", start},
+		{8, "at rest", atRest},
 		{12, "the confirmation of a removal", removal},
 		{13, "a pass, and the way back to containerd", passes},
 		{14, "an allocation beside a pass", beside},
