@@ -82,6 +82,8 @@ func (s Sighting) Where() string {
 		return " in container " + s.Namespace + "/" + s.Container
 	case s.Netns != "":
 		return " in " + s.Netns + " behind port " + s.Port
+	case s.Port != "" && s.MAC != "":
+		return " on " + s.Port + " (" + s.MAC + ")"
 	case s.Port != "":
 		return " on " + s.Port
 	}

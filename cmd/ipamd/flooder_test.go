@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+)
+
+// A flooder claims every address of a prefix from behind a port: whatever is
+// asked for it answers, and it claims them one after the other unasked.
+type flooder struct {
+	prefix netip.Prefix
+	own    net.HardwareAddr
+	bridge net.HardwareAddr
+	fd     int // a packet socket on eth0
+
+	end     chan struct{}
+	running sync.WaitGroup
+	stop    func() // twice is fine
+}
+
+// shoutEvery is the time between two claims that nobody asked for; each is
+// sent to the bridge, and to everybody.
+const shoutEvery = 2 * time.Millisecond
+
+// newFlooder begins; the end of the test stops it, too.
+func newFlooder(t *testing.T, ns *nstest.NS, port *nstest.Port, prefix netip.Prefix) *flooder {
+	t.Helper()
+	rt0, err := ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eth0, err := port.NS.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flooder{prefix: prefix, own: port.MAC, bridge: rt0.Attrs().HardwareAddr, end: make(chan struct{})}
+	port.NS.Do(func() { f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	every := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
+	f.stop = sync.OnceFunc(func() {
+		close(f.end)
+		f.running.Wait()
+		_ = unix.Close(f.fd)
+	})
+	t.Cleanup(f.stop)
+	if err := errors.Join(
+		unix.SetsockoptTimeval(f.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10_000}),
+		unix.Bind(f.fd, &unix.SockaddrLinklayer{Protocol: every, Ifindex: eth0.Attrs().Index})); err != nil {
+		t.Fatal(err)
+	}
+	f.running.Go(f.answer)
+	f.running.Go(f.shout)
+	return f
+}
+
+func (f *flooder) answer() {
+	frame := make([]byte, 256)
+	for !f.ended() {
+		n, err := unix.Read(f.fd, frame)
+		if err != nil {
+			continue // nothing was asked for a while, or the port goes
+		}
+		if target, ok := asked(frame[:n]); ok && f.prefix.Contains(target) {
+			f.claim(target, frame[6:12])
+		}
+	}
+}
+
+func (f *flooder) shout() {
+	tick := time.NewTicker(shoutEvery)
+	defer tick.Stop()
+	for a := f.prefix.Addr(); ; {
+		select {
+		case <-f.end:
+			return
+		case <-tick.C:
+		}
+		if a = a.Next(); !f.prefix.Contains(a) {
+			a = f.prefix.Addr()
+		}
+		f.claim(a, f.bridge)
+		f.claim(a, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	}
+}
+
+func (f *flooder) ended() bool {
+	select {
+	case <-f.end:
+		return true
+	default:
+		return false
+	}
+}
+
+// claim says to a MAC that an address is the flooder's. What cannot be sent is
+// one claim less.
+func (f *flooder) claim(a netip.Addr, to net.HardwareAddr) {
+	frame := append(append([]byte{}, to...), f.own...)
+	if a.Is4() {
+		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_ARP)
+		frame = append(frame, 0, 1, 8, 0, 6, 4, 0, 2) // a reply about IPv4 on Ethernet
+		frame = append(append(frame, f.own...), a.AsSlice()...)
+		frame = append(append(frame, to...), a.AsSlice()...)
+	} else {
+		frame = append(frame, f.advertisement(a)...)
+	}
+	_, _ = unix.Write(f.fd, frame)
+}
+
+// advertisement is a neighbour advertisement with all its headers but the
+// frame's addresses (RFC 4861, section 4.4), solicited and overriding.
+func (f *flooder) advertisement(a netip.Addr) []byte {
+	everybody := net.ParseIP("ff02::1")
+	body := append([]byte{0x60, 0, 0, 0}, a.AsSlice()...)
+	body = append(append(body, 2, 1), f.own...)
+	message, err := (&icmp.Message{Type: ipv6.ICMPTypeNeighborAdvertisement, Body: &icmp.RawBody{Data: body}}).
+		Marshal(icmp.IPv6PseudoHeader(a.AsSlice(), everybody))
+	if err != nil {
+		panic(err) // a raw body always marshals
+	}
+	out := binary.BigEndian.AppendUint16(nil, unix.ETH_P_IPV6)
+	out = append(out, 6<<4, 0, 0, 0)
+	out = binary.BigEndian.AppendUint16(out, uint16(len(message)))
+	out = append(out, 58, 255)
+	out = append(append(out, a.AsSlice()...), everybody...)
+	return append(out, message...)
+}
+
+// asked is the address that an ARP request or a neighbour solicitation is
+// about.
+func asked(frame []byte) (netip.Addr, bool) {
+	const ethernet, ip = 14, 40
+	if len(frame) < ethernet {
+		return netip.Addr{}, false
+	}
+	switch kind, rest := binary.BigEndian.Uint16(frame[12:]), frame[ethernet:]; {
+	case kind == unix.ETH_P_ARP && len(rest) >= 28 && rest[7] == 1:
+		return netip.AddrFrom4([4]byte(rest[24:28])), true
+	case kind == unix.ETH_P_IPV6 && len(rest) >= ip+24 && rest[6] == 58 && rest[ip] == 135:
+		return netip.AddrFrom16([16]byte(rest[ip+8 : ip+24])), true
+	}
+	return netip.Addr{}, false
+}
