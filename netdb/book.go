@@ -24,7 +24,7 @@ type Options struct {
 	// MachineID is recorded beside it. Empty: /etc/machine-id, if there.
 	MachineID string
 	// QuarantineShare is how much of a pool may be quarantined without an
-	// operator, 0 < share <= 1; at least one address.
+	// operator, 0 < share <= 1; at least one address and at most 65 536.
 	QuarantineShare float64
 	// Tombstone is how long a cancelled attempt stays refused.
 	Tombstone time.Duration

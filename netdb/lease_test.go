@@ -566,6 +566,24 @@ func TestBind(t *testing.T) {
 	wantErr(t, err, netdb.ErrState)
 }
 
+// A quarantine's share is of what the pool can give, never less than one
+// address, and has an end where the pool has none.
+func TestQuarantineCap(t *testing.T) {
+	opts := Options()
+	opts.QuarantineShare = 1
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	want := map[string]int{"10.8.64.0/24": 253, "10.8.65.2/32": 1, "fd00:8::/120": 254, "fd00:8:0:1::/64": 1 << 16, "fd00:8:1::/48": 1 << 16}
+	for prefix := range want {
+		Pool(t, b, strings.NewReplacer(":", "-", "/", "-").Replace("p"+prefix), prefix)
+	}
+	usage, _ := b.Usage()
+	for _, u := range usage {
+		if got := u.QuarantineCap; got != want[u.Pool.Prefix.String()] {
+			t.Errorf("of %s %d may be quarantined, want %d", u.Pool.Prefix, got, want[u.Pool.Prefix.String()])
+		}
+	}
+}
+
 // Quarantine takes what nobody holds, keeps its evidence, never a held
 // address, and no more than its share of the pool.
 func TestQuarantine(t *testing.T) {

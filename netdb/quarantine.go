@@ -92,8 +92,13 @@ func (b *Book) Clear(ctx context.Context, who Who, a netip.Addr) (*Lease, error)
 	return b.ClearAt(ctx, who, l.ID, l.Rev, nil)
 }
 
+// quarantineMost is how many addresses of a pool are quarantined without an
+// operator, however large it is: one guest that answers for all of a /64 must
+// not fill the disk.
+const quarantineMost = 1 << 16
+
 // mostQuarantined is how many addresses of a pool may be quarantined without
 // an operator.
 func (b *Book) mostQuarantined(pi *poolIndex) int {
-	return max(1, int(float64(pi.size)*b.opts.QuarantineShare))
+	return int(max(1, min(float64(pi.size)*b.opts.QuarantineShare, quarantineMost)))
 }

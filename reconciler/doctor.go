@@ -33,9 +33,8 @@ type World struct {
 	OwnerUnclear Trouble              // why the last sweep for orphans could not judge
 	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
 
-	QuarantineShare float64
-	ReleasingMax    time.Duration
-	Now             netdb.Stamp
+	ReleasingMax time.Duration
+	Now          netdb.Stamp
 }
 
 // A Trouble is what does not work, and since when; without Err there is none.
@@ -149,9 +148,8 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "unreadable_row", Since: w.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
 	}
 	for _, u := range w.Usage {
-		most := max(1, int(float64(u.Size)*w.QuarantineShare)) // as netdb counts
-		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(most) {
-			add(Finding{Kind: "quarantine_near_cap", Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, most),
+		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
+			add(Finding{Kind: "quarantine_near_cap", Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, u.QuarantineCap),
 				Mend: "ipamctl quarantine ls"})
 		}
 	}

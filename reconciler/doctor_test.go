@@ -24,8 +24,8 @@ func TestDiagnose(t *testing.T) {
 		c.Seen[a][0].At = boot.Wall
 		return c
 	}
-	usage := func(size uint64, quarantined int) []netdb.Usage {
-		return []netdb.Usage{{Pool: netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}, Size: size,
+	usage := func(most, quarantined int) []netdb.Usage {
+		return []netdb.Usage{{Pool: netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}, QuarantineCap: most,
 			ByState: map[netdb.State]int{netdb.Quarantined: quarantined}}}
 	}
 	for name, tt := range map[string]struct {
@@ -39,8 +39,8 @@ func TestDiagnose(t *testing.T) {
 		"another runner's book":         {func(w *World) { w.Identity = errors.New("it is runner-2's") }, []string{"identity_mismatch"}, "runner-2"},
 		"a witness is silent":           {func(w *World) { w.Census = blind() }, []string{"witness_silent"}, "runtime"},
 		"a row cannot be read":          {func(w *World) { w.Unreadable = []netdb.Unreadable{{Row: "10.8.64.999", Reason: "no address"}} }, []string{"unreadable_row"}, `"10.8.64.999": no address`},
-		"quarantines near their share":  {func(w *World) { w.Usage = usage(100, 20) }, []string{"quarantine_near_cap"}, "20 of at most 25"},
-		"quarantines below their share": {func(w *World) { w.Usage = usage(100, 19) }, nil, ""},
+		"quarantines near their share":  {func(w *World) { w.Usage = usage(25, 20) }, []string{"quarantine_near_cap"}, "20 of at most 25"},
+		"quarantines below their share": {func(w *World) { w.Usage = usage(25, 19) }, nil, ""},
 		"a pool of one address, well":   {func(w *World) { w.Usage = usage(1, 0) }, nil, ""},
 		"a pool of one, quarantined":    {func(w *World) { w.Usage = usage(1, 1) }, []string{"quarantine_near_cap"}, "1 of at most 1"},
 		"a stranger on a free address":  {func(w *World) { w.Census = sighting(three) }, []string{"foreign 10.8.64.3"}, "netns witness sees on veth1"},
@@ -81,9 +81,9 @@ func TestDiagnose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := World{
-				Place:           func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
-				Strangers:       func(*netdb.Lease, []census.Sighting) []census.Sighting { return nil },
-				QuarantineShare: 0.25, ReleasingMax: time.Hour, Started: boot.Wall, Now: boot,
+				Place:        func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
+				Strangers:    func(*netdb.Lease, []census.Sighting) []census.Sighting { return nil },
+				ReleasingMax: time.Hour, Started: boot.Wall, Now: boot,
 			}
 			tt.spoil(&w)
 			found := Diagnose(w)

@@ -16,7 +16,7 @@ import (
 // asWorld is what doctor sees of a world of lines.
 func (w *world) asWorld() World {
 	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place, Strangers: allocator.Strangers,
-		QuarantineShare: 0.25, ReleasingMax: time.Hour, Now: w.now}
+		ReleasingMax: time.Hour, Now: w.now}
 }
 
 // full is a world whose last pass could not set addr aside.

@@ -81,7 +81,7 @@ type allocationConfig struct {
 	MaxConflicts    int      `toml:"max_conflicts" comment:"How many addresses in use by strangers one request may meet before it is refused."`
 	Require         string   `toml:"require" comment:"Which witnesses must answer. kernel: the kernel's. all: the runtime too."`
 	Quarantine      duration `toml:"quarantine" comment:"How long an address that a stranger used must be dark before it cools."`
-	QuarantineShare float64  `toml:"quarantine_share" comment:"How much of a pool may be quarantined without an operator, above 0 and up to 1; at least\none address. What is seen beyond that is not given either."`
+	QuarantineShare float64  `toml:"quarantine_share" comment:"How much of a pool may be quarantined without an operator, above 0 and up to 1; at least\none address, and at most 65536. What is seen beyond that is not given either."`
 	Tombstone       duration `toml:"tombstone" comment:"How long a cancelled attempt stays refused, should its allocate still come."`
 }
 

@@ -61,7 +61,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(),
 		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
 		Blockers: p.blockers, ClockStep: p.clock.step(),
-		QuarantineShare: p.cfg.Allocation.QuarantineShare, ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
+		ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
 	}
 	w.Orphans, w.OwnerUnclear = p.orphans()
 	if p.instance != nil {
