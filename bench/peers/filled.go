@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A filled store knows which addresses it must not give again.
+type filled struct {
+	store
+	prefix netip.Prefix
+	taken  int
+	calls  atomic.Int64 // names the sandboxes
+}
+
+// takenOf lists the first addresses of a prefix after its own and the gateway's.
+func takenOf(prefix netip.Prefix, n int) []netip.Addr {
+	out := make([]netip.Addr, 0, n)
+	for addr := gatewayOf(prefix).Next(); len(out) < n && prefix.Contains(addr); addr = addr.Next() {
+		out = append(out, addr)
+	}
+	return out
+}
+
+func gatewayOf(prefix netip.Prefix) netip.Addr { return prefix.Masked().Addr().Next() }
+
+// isTaken reports whether an address was there before the first call.
+func (f *filled) isTaken(addr netip.Addr) bool {
+	first := gatewayOf(f.prefix).Next().As4()
+	a := addr.As4()
+	offset := int(a[0])<<24 + int(a[1])<<16 + int(a[2])<<8 + int(a[3]) -
+		(int(first[0])<<24 + int(first[1])<<16 + int(first[2])<<8 + int(first[3]))
+	return offset >= 0 && offset < f.taken
+}
+
+// give allocates for a sandbox that nobody named before. An address that is
+// not the peer's to give is an error: nothing is measured of a peer that was
+// set up wrong.
+func (f *filled) give(ctx context.Context) (sandbox string, addr netip.Addr, took time.Duration, err error) {
+	sandbox = "sandbox-" + strconv.FormatInt(f.calls.Add(1), 10)
+	began := time.Now()
+	addr, err = f.allocate(ctx, sandbox)
+	took = time.Since(began)
+	if err == nil && (!f.prefix.Contains(addr) || f.isTaken(addr)) {
+		err = fmt.Errorf("%s was given, of %s with %d taken", addr, f.prefix, f.taken)
+	}
+	return sandbox, addr, took, err
+}
+
+// An undoer has a quicker way back than a release, for what is not timed.
+type undoer interface {
+	undo(addr netip.Addr) error
+}
+
+// repeat times calls, at least one; what undoes each is not timed.
+func (f *filled) repeat(ctx context.Context, calls int, most time.Duration) (a answer, err error) {
+	for began := time.Now(); len(a.Took) < calls && (len(a.Took) == 0 || time.Since(began) < most); {
+		sandbox, addr, took, err := f.give(ctx)
+		if err != nil {
+			return a, err
+		}
+		a.Took = append(a.Took, took)
+		if u, ok := f.store.(undoer); ok {
+			err = u.undo(addr)
+		} else {
+			err = f.release(ctx, sandbox, addr)
+		}
+		if err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// crowd lets callers allocate and release by turns, all at once. What ends in
+// time is counted; a call that fails is counted apart, and its caller goes on.
+func (f *filled) crowd(ctx context.Context, callers int, long time.Duration) answer {
+	var (
+		wg            sync.WaitGroup
+		calls, failed atomic.Int64
+	)
+	began := time.Now()
+	inTime := func() bool { return time.Since(began) < long }
+	for range callers {
+		wg.Go(func() {
+			var (
+				sandbox string
+				addr    netip.Addr // invalid: none is held
+			)
+			for inTime() || addr.IsValid() { // as empty as before, for the next round
+				var err error
+				if addr.IsValid() {
+					err = f.release(ctx, sandbox, addr)
+					addr = netip.Addr{}
+				} else if sandbox, addr, _, err = f.give(ctx); err != nil {
+					addr = netip.Addr{}
+				}
+				switch {
+				case err != nil:
+					failed.Add(1)
+				case inTime():
+					calls.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return answer{Calls: int(calls.Load()), Failed: int(failed.Load()), Elapsed: long}
+}
