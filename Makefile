@@ -11,7 +11,7 @@ PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin
 TEST     := -timeout 20m
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz bench lint run clean
+.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz peers bench bench-docs lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,17 +59,26 @@ soak: build ## Ten minutes of 64 clients and 1 000 idle ones; what is left of it
 fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer)
 	@GO=$(GO) scripts/fuzz $(FUZZ)
 
-bench: build ## Measure ipamd against what this machine can do (as root)
+peers: ## Build what `make bench` compares ipamd with, into .cache/peers
+	@mkdir -p .cache/peers
+	@cd bench/peers && CGO_ENABLED=0 $(GO) build -o ../../.cache/peers/ . tool
+
+bench: build peers ## Measure ipamd against this machine, and beside its peers (as root)
 	$(GO) run ./bench
+
+bench-docs: build peers ## The same, and write the figures into docs/BENCHMARKS.md (as root)
+	$(GO) run ./bench -docs docs/BENCHMARKS.md
 
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags man ./cmd/...
+	cd bench/peers && $(GO) vet ./...
 	@mkdir -p .cache
 	@cd tools/lint && CGO_ENABLED=0 $(GO) build -o ../../.cache/lint/ tool
 	.cache/lint/staticcheck ./...
+	cd bench/peers && ../../.cache/lint/staticcheck ./...
 
 run: ## Run a development daemon in the foreground (as root)
 	@$(PROGRAMS) ./cmd/...

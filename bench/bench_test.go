@@ -62,15 +62,20 @@ func TestVerdicts(t *testing.T) {
 // they are taken and that nothing stays behind.
 func TestEveryGoalRuns(t *testing.T) {
 	realtest.Root(t)
-	program, dir := filepath.Join(t.TempDir(), "ipamd"), t.TempDir()
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "../cmd/ipamd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build ipamd: %v\n%s", err, out)
+	program, peers, dir := filepath.Join(t.TempDir(), "ipamd"), t.TempDir(), t.TempDir()
+	for _, args := range [][]string{
+		{"build", "-ldflags", "-s -w", "-o", program, "../cmd/ipamd"},
+		{"build", "-C", "peers", "-o", peers + "/", ".", "tool"},
+	} {
+		build := exec.Command("go", args...)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 200 * time.Millisecond, rest: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1, steps: 2}, dir, program)
+	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 200 * time.Millisecond, rest: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1, steps: 2, contests: 1}, dir, program, peers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +83,7 @@ func TestEveryGoalRuns(t *testing.T) {
 	for _, g := range allGoals() {
 		measured, err := g.measure(ctx, b)
 		if err != nil {
-			t.Errorf("goal %d: %v", g.number, err)
+			t.Errorf("goal %s: %v", goalName(g.number), err)
 		}
 		rows = append(rows, measured...)
 	}
@@ -86,7 +91,7 @@ func TestEveryGoalRuns(t *testing.T) {
 		t.Error(err)
 	}
 	var table strings.Builder
-	if err := write(&table, rows); err != nil {
+	if err := goalTable(rows).write(&table); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
@@ -100,10 +105,10 @@ func TestEveryGoalRuns(t *testing.T) {
 }
 
 func TestGoalsByNumber(t *testing.T) {
-	if got, err := choose("3, 1"); err != nil || got[0].number != 3 || got[1].number != 1 {
+	if got, err := choose("3, peers"); err != nil || got[0].number != 3 || got[1].number != peersGoal {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, list := range []string{"", "60", "1,,2", "one"} {
+	for _, list := range []string{"", "60", "1,,2", "one", "0"} {
 		if _, err := choose(list); err == nil {
 			t.Errorf("goals %q were taken", list)
 		}

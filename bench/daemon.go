@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,8 +40,8 @@ name = '` + bridgeName + `'
 manage = true
 [[pool]]
 name = 'default'
-prefix = '` + poolPrefix + `'
-exclude = ['` + portPrefix + `']
+prefix = '%[4]s'
+exclude = [%[5]s]
 [runtime]
 kind = '%[2]s'
 address = '%[3]s'
@@ -62,13 +63,22 @@ func (b *bench) startDaemon(ctx context.Context, name string) (*daemon, error) {
 }
 
 // startDaemonWith does so with so many ports and a runtime at an address.
-func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kind, address string) (d *daemon, err error) {
+func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kind, address string) (*daemon, error) {
+	return b.startDaemonIn(ctx, name, netip.MustParsePrefix(poolPrefix), ports, kind, address)
+}
+
+// startDaemonIn does so with a pool of another prefix.
+func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Prefix, ports int, kind, address string) (d *daemon, err error) {
+	var exclude string
+	if prefix.Overlaps(netip.MustParsePrefix(portPrefix)) {
+		exclude = "'" + portPrefix + "'"
+	}
 	dir := filepath.Join(b.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "ipamd.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, kind, address), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, kind, address, prefix, exclude), 0o600); err != nil {
 		return nil, err
 	}
 	if d, err = b.launch(name); err != nil {

@@ -22,8 +22,25 @@ func describe(w io.Writer, dir string) error {
 	if err := unix.Statfs(dir, &disk); err != nil {
 		return fmt.Errorf("ask for the file system of %s: %w", dir, err)
 	}
-	_, err := fmt.Fprintf(w, "%s\n%d x %s, Linux %s, %s on %s, %s\n\n", time.Now().Format(time.RFC1123),
-		runtime.NumCPU(), processor(), unix.ByteSliceToString(kernel.Release[:]), dir, fileSystem(int64(disk.Type)), runtime.Version())
+	if _, err := fmt.Fprintf(w, "%s\n%d x %s, Linux %s, %s on %s, %s\n", time.Now().Format(time.RFC1123),
+		runtime.NumCPU(), processor(), unix.ByteSliceToString(kernel.Release[:]), dir, fileSystem(int64(disk.Type)), runtime.Version()); err != nil {
+		return err
+	}
+	return load(w, "before")
+}
+
+// load prints how many wanted a processor, on average: a machine that had more
+// to do than the run is no place for figures.
+func load(w io.Writer, when string) error {
+	average, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return fmt.Errorf("read the load: %w", err)
+	}
+	of := strings.Fields(string(average))
+	if len(of) < 3 {
+		return fmt.Errorf("read the load: %q", average)
+	}
+	_, err = fmt.Fprintf(w, "load %s the run: %s of 1, 5 and 15 minutes\n", when, strings.Join(of[:3], ", "))
 	return err
 }
 

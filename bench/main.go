@@ -23,7 +23,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -50,9 +49,11 @@ func exit(err error) {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	short := flags.Bool("short", false, "fewer rounds and sandboxes: below two minutes")
-	goals := flags.String("goals", "1,2,3,4,5,6,7,8,12,13,14", "which goals, by number")
+	goals := flags.String("goals", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,peers", "which goals, by number; and the peers")
 	dir := flags.String("dir", "/var/tmp", "where books are written; on the disk that is to be measured")
 	program := flags.String("ipamd", "bin/ipamd", "the program to measure")
+	peers := flags.String("peers", ".cache/peers", "the folder of the peers' programs")
+	docs := flags.String("docs", "", "a Markdown file whose measured part is written anew")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -66,16 +67,15 @@ func run(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.most)
 	defer cancel()
-	return measure(ctx, p, chosen, *dir, *program)
+	return measure(ctx, p, chosen, *dir, *program, *peers, *docs)
 }
 
 // choose parses a list of goals.
 func choose(list string) ([]goal, error) {
 	var out []goal
 	for _, word := range strings.Split(list, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(word))
-		at := slices.IndexFunc(allGoals(), func(g goal) bool { return g.number == n })
-		if err != nil || at < 0 {
+		at := slices.IndexFunc(allGoals(), func(g goal) bool { return goalName(g.number) == strings.TrimSpace(word) })
+		if at < 0 {
 			return nil, fmt.Errorf("goal %q is not measured here", word)
 		}
 		out = append(out, allGoals()[at])
@@ -83,14 +83,16 @@ func choose(list string) ([]goal, error) {
 	return out, nil
 }
 
-func measure(ctx context.Context, p plan, goals []goal, dir, program string) (err error) {
+func measure(ctx context.Context, p plan, goals []goal, dir, program, peers, docs string) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("a network namespace and a bridge need root")
 	}
-	if err := describe(os.Stdout, dir); err != nil {
+	var machine strings.Builder
+	if err := describe(&machine, dir); err != nil {
 		return err
 	}
-	b, err := newBench(p, dir, program)
+	fmt.Println(&machine)
+	b, err := newBench(p, dir, program, peers)
 	if err != nil {
 		return err
 	}
@@ -101,12 +103,28 @@ func measure(ctx context.Context, p plan, goals []goal, dir, program string) (er
 	}()
 	var rows []row
 	for _, g := range goals {
-		fmt.Fprintf(os.Stderr, "goal %d: %s ...\n", g.number, g.about)
+		fmt.Fprintf(os.Stderr, "goal %s: %s ...\n", goalName(g.number), g.about)
 		measured, err := g.measure(ctx, b)
 		if err != nil {
-			return fmt.Errorf("goal %d: %w", g.number, err)
+			return fmt.Errorf("goal %s: %w", goalName(g.number), err)
 		}
 		rows = append(rows, measured...)
 	}
-	return write(os.Stdout, rows)
+	if err := load(&machine, "after"); err != nil {
+		return err
+	}
+	tables := []table{goalTable(rows)}
+	if len(b.others) > 0 {
+		tables = append(tables, b.others)
+	}
+	for _, t := range tables {
+		if err := t.write(os.Stdout); err != nil {
+			return err
+		}
+		fmt.Println()
+	}
+	if docs == "" {
+		return nil
+	}
+	return rewrite(docs, machine.String(), tables)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type plan struct {
 	rounds    int           // of each goal; at least 5 for a figure worth telling
 	calls     int           // a round, of each kind
 	leases    int           // in the full book of goal 3
-	callers   int           // of goal 4
+	callers   int           // of goal 4, and of the peers
 	crowd     time.Duration // how long they call, a round
 	load      time.Duration // how long the book is written to without a rest, of goal 6
 	rest      time.Duration // how long nothing happens, a round, of goal 8
@@ -22,15 +23,16 @@ type plan struct {
 	sandboxes int           // at once, of goals 13 and 14
 	restarts  int           // of containerd
 	steps     int           // of a pass, of goal 14
+	contests  int           // rounds with the peers; some of them take seconds for a call
 	most      time.Duration // the whole run
 }
 
 func fullPlan() plan {
-	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, load: 20 * time.Second, rest: time.Second, ports: 32, boxes: 8, sandboxes: 1000, restarts: 5, steps: 32, most: 5 * time.Minute}
+	return plan{rounds: 11, calls: 400, leases: 60_000, callers: 64, crowd: 2 * time.Second, load: 20 * time.Second, rest: time.Second, ports: 32, boxes: 8, sandboxes: 1000, restarts: 5, steps: 32, contests: 5, most: 5 * time.Minute}
 }
 
 func shortPlan() plan {
-	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 5 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, most: 2 * time.Minute}
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 5 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, contests: 3, most: 2 * time.Minute}
 }
 
 // A goal is one line, or more, of the table.
@@ -50,10 +52,24 @@ func allGoals() []goal {
 		{6, "a full load", fullLoad},
 		{7, "the start", start},
 		{8, "at rest", atRest},
+		{9, "an inventory of the bridge", inventory},
+		{10, "an address behind a port", newAddress},
+		{11, "probes ahead of demand", vetted},
 		{12, "the confirmation of a removal", removal},
 		{13, "a pass, and the way back to containerd", passes},
 		{14, "an allocation beside a pass", beside},
+		{peersGoal, "what others take", besidePeers},
 	}
+}
+
+// peersGoal is the number of what is not numbered: the goals beside peers.
+const peersGoal = 0
+
+func goalName(number int) string {
+	if number == peersGoal {
+		return "peers"
+	}
+	return strconv.Itoa(number)
 }
 
 // bench is what the goals share.
@@ -61,13 +77,15 @@ type bench struct {
 	plan
 	dir     string // of this run; it goes away
 	program string
+	peers   string // the folder of the peers' programs
+	others  table  // what the peers took; empty before their goal
 	file    *overwriter
 	echo    *echo
 	durable *echo   // its server does what file does before it answers
 	crowded *runner // nil before the first goal that needs it
 }
 
-func newBench(p plan, parent, program string) (b *bench, err error) {
+func newBench(p plan, parent, program, peers string) (b *bench, err error) {
 	b = &bench{plan: p}
 	defer func() {
 		if err != nil {
@@ -75,6 +93,9 @@ func newBench(p plan, parent, program string) (b *bench, err error) {
 		}
 	}()
 	if b.program, err = filepath.Abs(program); err != nil {
+		return b, err
+	}
+	if b.peers, err = filepath.Abs(peers); err != nil {
 		return b, err
 	}
 	if _, err := os.Stat(b.program); err != nil {

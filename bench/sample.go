@@ -23,6 +23,13 @@ func (s sample) at(q float64) time.Duration {
 func (s sample) p50() time.Duration { return s.at(0.50) }
 func (s sample) p99() time.Duration { return s.at(0.99) }
 
+func (s sample) sum() (all time.Duration) {
+	for _, d := range s {
+		all += d
+	}
+	return all
+}
+
 // timed appends how long op took.
 func (s *sample) timed(op func() error) error {
 	began := time.Now()

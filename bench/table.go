@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -93,13 +95,24 @@ func (r *row) figures() string {
 	return fmt.Sprintf("%.0f %s / %.0f %s", median(r.above), r.unit, median(r.below), r.unit)
 }
 
-// write prints the table.
-func write(w io.Writer, rows []row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "goal\twhat\tlimit\tratio\tspread\trounds\t\tmedians")
+// A table is its head and its lines.
+type table [][]string
+
+// goalTable has a line a row.
+func goalTable(rows []row) table {
+	t := table{{"goal", "what", "limit", "ratio", "spread", "rounds", "", "medians"}}
 	for _, r := range rows {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%.2f\t%s\t%d\t%s\t%s\n",
-			r.goal, r.what, r.limit(), median(r.ratios), r.spread(), len(r.ratios), r.verdict(), r.figures())
+		t = append(t, []string{goalName(r.goal), r.what, r.limit(), fmt.Sprintf("%.2f", median(r.ratios)), r.spread(),
+			strconv.Itoa(len(r.ratios)), r.verdict(), r.figures()})
 	}
-	return t.Flush()
+	return t
+}
+
+// write prints the table in columns.
+func (t table) write(w io.Writer) error {
+	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range t {
+		fmt.Fprintln(columns, strings.Join(line, "\t"))
+	}
+	return columns.Flush()
 }

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// peerPatience is how long a peer may take at one filling in a round, but for
+// the call it is at, and how long many callers call. A peer that takes a
+// second for a call is there to be told so, not to be measured to the percent.
+const peerPatience = 150 * time.Millisecond
+
+// A player is one of a match: ipamd or a peer, with a store of each filling.
+type player struct {
+	contestant
+	version string
+	// give times so many calls at a filling, and fewer when they take longer
+	// than most.
+	give func(ctx context.Context, fill, calls int, most time.Duration) (sample, error)
+	// many lets callers allocate and release, and returns calls a second.
+	many func(context.Context) (rate float64, failed int, err error)
+
+	half   [fillings]sample // the p50 of each round
+	rates  []float64
+	failed int
+}
+
+// A match is ipamd and its peers.
+type match struct {
+	*bench
+	fills   [fillings]filling
+	ours    *player
+	theirs  []*player
+	echoes  sample // R of each round
+	closers []func() error
+}
+
+// besidePeers measures what others take for the same work, by turns with
+// ipamd: a few calls of each, again and again, and many callers of each.
+func besidePeers(ctx context.Context, b *bench) (rows []row, err error) {
+	m := &match{bench: b, fills: b.fillings()}
+	defer func() { err = first(err, m.close()) }()
+	if m.ours, err = m.startOurs(ctx); err != nil {
+		return nil, err
+	}
+	for _, c := range contestants() {
+		p, err := m.start(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		m.theirs = append(m.theirs, p)
+	}
+	for range b.contests {
+		if err := m.round(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b.others = m.table()
+	return m.rows(), nil
+}
+
+func (m *match) close() error {
+	var errs []error
+	for _, end := range m.closers {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// startOurs runs a daemon a filling. Many callers ask the empty one.
+func (m *match) startOurs(ctx context.Context) (*player, error) {
+	var (
+		callers [fillings]*caller
+		crowded []*caller
+	)
+	for i, f := range m.fills {
+		d, err := m.startDaemonIn(ctx, "beside-"+strconv.Itoa(i), f.prefix, m.ports, "none", "/nowhere")
+		if err != nil {
+			return nil, err
+		}
+		m.closers = append(m.closers, d.stop)
+		if err := d.fill(ctx, f.taken, m.callers); err != nil {
+			return nil, fmt.Errorf("fill ipamd with %s: %w", f.name, err)
+		}
+		callers[i] = d.caller()
+		for i == fillNone && len(crowded) < m.callers {
+			crowded = append(crowded, d.caller())
+		}
+		if err := callers[i].churn(ctx, turn, new(sample), new(sample)); err != nil { // warm
+			return nil, err
+		}
+	}
+	return &player{
+		contestant: contestant{title: "ipamd, over its socket", durable: "each answer"},
+		give: func(ctx context.Context, fill, calls int, _ time.Duration) (took sample, err error) {
+			return took, callers[fill].churn(ctx, calls, &took, new(sample))
+		},
+		many: func(ctx context.Context) (float64, int, error) {
+			all, err := crowd(ctx, len(crowded), m.crowdsFor(), func(i int) func(context.Context) error { return crowded[i].turn })
+			return all.rate, 0, err
+		},
+	}, nil
+}
+
+// crowdsFor is how long many callers call.
+func (m *match) crowdsFor() time.Duration { return min(m.crowd, 3*peerPatience) }
+
+// manyStore is the store that many callers ask.
+const manyStore = "many"
+
+// start runs a peer and fills its stores.
+func (m *match) start(ctx context.Context, c contestant) (*player, error) {
+	version, err := moduleVersion(filepath.Join(m.peers, c.program), c.module)
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.startPeer(c.name)
+	if err != nil {
+		return nil, err
+	}
+	m.closers = append(m.closers, p.close)
+	open := func(store string, f filling) error {
+		if _, err := p.do(ctx, peerRequest{Do: "open", Store: store, Prefix: &f.prefix, Taken: f.taken}); err != nil {
+			return fmt.Errorf("open with %s: %w", f.name, err)
+		}
+		_, err := p.do(ctx, peerRequest{Do: "allocate", Store: store, Calls: turn, Most: peerPatience}) // warm
+		return err
+	}
+	for i, f := range m.fills {
+		if c.unfilled[i] == "" {
+			if err := open(strconv.Itoa(i), f); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &player{
+		contestant: c,
+		version:    version,
+		give: func(ctx context.Context, fill, calls int, most time.Duration) (sample, error) {
+			a, err := p.do(ctx, peerRequest{Do: "allocate", Store: strconv.Itoa(fill), Calls: calls, Most: most})
+			return a.Took, err
+		},
+		many: func(ctx context.Context) (float64, int, error) {
+			a, err := p.do(ctx, peerRequest{Do: "crowd", Store: manyStore, Callers: m.callers, Long: m.crowdsFor()})
+			return float64(a.Calls) / a.Elapsed.Seconds(), a.Failed, err
+		},
+	}, open(manyStore, m.fills[fillNone])
+}
+
+// peerTurns is how often ipamd and each peer have their turn at a filling in a
+// round.
+const peerTurns = 4
+
+// round gives everybody their turns at each filling, and then with many
+// callers.
+func (m *match) round(ctx context.Context) error {
+	var echoes sample
+	all := append([]*player{m.ours}, m.theirs...)
+	for fill := range m.fills {
+		took := make([]sample, len(all))
+		for range peerTurns {
+			if err := echoes.repeat(turn, func() error { return m.echo.call(ctx) }); err != nil {
+				return err
+			}
+			for i, p := range all {
+				left := peerPatience - took[i].sum()
+				if p.unfilled[fill] != "" || left <= 0 {
+					continue
+				}
+				more, err := p.give(ctx, fill, turn, left)
+				if err != nil {
+					return fmt.Errorf("%s with %s: %w", p.title, m.fills[fill].name, err)
+				}
+				took[i] = append(took[i], more...)
+			}
+		}
+		for i, p := range all {
+			p.half[fill] = append(p.half[fill], took[i].p50())
+		}
+	}
+	m.echoes = append(m.echoes, echoes.p50())
+	for _, p := range all {
+		rate, failed, err := p.many(ctx)
+		if err != nil {
+			return fmt.Errorf("%s with many callers: %w", p.title, err)
+		}
+		p.rates = append(p.rates, rate)
+		p.failed += failed
+	}
+	return nil
+}
