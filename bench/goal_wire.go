@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+const (
+	portLimit = 80 * time.Microsecond // of a reading, a port
+	newsLimit = 5 * time.Millisecond
+	// silentOne of so many guests answers no question on the wire.
+	silentOne = 4
+)
+
+// guests are ports of a bridge of this process's own with an address behind
+// each, none of which is in any book; some say nothing on the wire.
+type guests struct {
+	space netns.NsHandle
+	wired *ports
+	addrs []netip.Addr
+}
+
+func (b *bench) openGuests(n int) (g *guests, err error) {
+	g = &guests{wired: new(ports)}
+	if g.space, err = newSpace(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.close())
+		}
+	}()
+	br, _, err := g.bridge() // makes the bridge
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(br.Refresh(context.Background()), br.Close())
+	if err != nil {
+		return nil, err
+	}
+	addr := netip.MustParsePrefix(poolPrefix).Addr().Next()
+	for range n {
+		addr = addr.Next()
+		g.addrs = append(g.addrs, addr)
+	}
+	if _, err := g.wired.plug(g.space, g.addrs...); err != nil {
+		return nil, err
+	}
+	for i := 0; i < n; i += silentOne {
+		if err := within(g.wired.spaces[i], (*netlink.Handle).LinkSetARPOff); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (g *guests) close() error {
+	g.wired.close()
+	return g.space.Close()
+}
+
+// bridge opens the bridge as the daemon does, knowing nothing yet.
+func (g *guests) bridge() (*bridge.Bridge, *census.Board, error) {
+	board := census.NewBoard(census.Netns, census.Host, census.Neighbour)
+	prefix := netip.MustParsePrefix(poolPrefix)
+	br, err := openBridge(g.space, board, &netdb.Pool{PoolSpec: netdb.PoolSpec{Prefix: prefix, Gateway: prefix.Addr().Next()}})
+	return br, board, err
+}
+
+// within does something to the far end of a port.
+func within(space netns.NsHandle, do func(*netlink.Handle, netlink.Link) error) error {
+	nl, err := netlink.NewHandleAt(space)
+	if err != nil {
+		return err
+	}
+	defer nl.Close()
+	eth0, err := nl.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	return do(nl, eth0)
+}
+
+// inventory is goal 9: what a whole reading of a bridge takes, by who knows
+// nothing of it and by who has read it before, and how much of what is behind
+// its ports it finds.
+func inventory(ctx context.Context, b *bench) (rows []row, err error) {
+	g, err := b.openGuests(b.sandboxes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, g.close()) }()
+	of := fmt.Sprintf(" reading of %d ports, a port / 80 µs", b.sandboxes)
+	cold := row{goal: 9, what: "the first" + of, most: 1}
+	warm := row{goal: 9, what: "a later" + of, most: 1}
+	busy := row{goal: 9, what: "the same, processor time / 80 µs"}
+	all := row{goal: 9, what: "strangers and silent ones that each of them found / all", least: 1, unit: "addresses"}
+	least := len(g.addrs)
+	err = b.each(ctx, func() (err error) {
+		br, board, err := g.bridge()
+		if err != nil {
+			return err
+		}
+		defer func() { err = first(err, br.Close()) }()
+		for _, r := range []*row{&cold, &warm} {
+			var took sample
+			worked, err := onProcessor(os.Getpid(), func() error { return took.timed(func() error { return br.Refresh(ctx) }) })
+			if err != nil {
+				return err
+			}
+			r.add(took.p50()/time.Duration(len(g.addrs)), portLimit)
+			if r == &warm {
+				busy.add(worked/time.Duration(len(g.addrs)), portLimit)
+			}
+			least = min(least, g.found(board))
+		}
+		return nil
+	})
+	all.round(float64(least), float64(len(g.addrs)))
+	return []row{cold, warm, busy, all}, err
+}
+
+// found is how many guests the board has behind their ports.
+func (g *guests) found(board *census.Board) (n int) {
+	for _, addr := range g.addrs {
+		for _, s := range board.About(addr).Seen {
+			if s.Witness == census.Netns {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// newAddress is goal 10: how long after it is asked for an address behind a
+// port is on the board, by the kernel's news alone, and how long until it is
+// off it again.
+func newAddress(ctx context.Context, b *bench) (rows []row, err error) {
+	g, err := b.openGuests(b.sandboxes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, g.close()) }()
+	br, board, err := g.bridge()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, br.Close()) }()
+	running, cancel := context.WithCancel(ctx)
+	var loop sync.WaitGroup
+	loop.Go(func() { _ = br.Run(running) }) // a bridge that broke tells nothing, and the wait below ends
+	defer loop.Wait()
+	defer cancel()
+	if err := br.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	of := fmt.Sprintf(" one of %d ports", b.sandboxes)
+	half := row{goal: 10, what: "an address comes behind" + of + ", known, p50 / 5 ms", most: 1}
+	tail := row{goal: 10, what: "the same, p99 / 5 ms", most: 1}
+	gone := row{goal: 10, what: "an address goes behind" + of + ", known, p50 / 5 ms"}
+	addr := netip.MustParsePrefix(portPrefix).Addr().Next()
+	ip := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}
+	turn := 0
+	err = b.each(ctx, func() error {
+		var comes, goes sample
+		for range b.calls {
+			turn++
+			if err := within(g.wired.spaces[turn%len(g.wired.spaces)], func(nl *netlink.Handle, eth0 netlink.Link) error {
+				return first(
+					comes.timed(func() error { return first(nl.AddrAdd(eth0, ip), onBoard(ctx, board, addr, true)) }),
+					goes.timed(func() error { return first(nl.AddrDel(eth0, ip), onBoard(ctx, board, addr, false)) }))
+			}); err != nil {
+				return err
+			}
+		}
+		half.add(comes.p50(), newsLimit)
+		tail.add(comes.p99(), newsLimit)
+		gone.add(goes.p50(), newsLimit)
+		return nil
+	})
+	return []row{half, tail, gone}, err
+}
+
+// onBoard waits until an address is seen, or is not.
+func onBoard(ctx context.Context, board *census.Board, addr netip.Addr, want bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		changed := board.Changed()
+		if seen := len(board.About(addr).Seen) > 0; seen == want {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s is seen (%t): %w", addr, want, ctx.Err())
+		}
+	}
+}
