@@ -81,13 +81,16 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 		c.skip(Skipped{l.Addr, strangers})
 		return nil, nil
 	}
-	if c.req.Attempt <= l.Attempt {
-		if c.Book.Cancelled(c.req.UID, c.req.Attempt) {
-			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", c.req.Sandbox, c.req.Attempt, netdb.ErrCancelled)
-		}
-		return l, nil
+	// The answer is taken after every change that is under way, for one of them
+	// may end the lease; whoever comes later has heard that it is asked for.
+	if c.OnHeld != nil {
+		c.OnHeld(l, c.req.BindWithin)
 	}
-	return c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "attempt_raised"}, l.ID, c.req.Attempt)
+	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "attempt_raised"}, l.ID, c.req.Attempt)
+	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
+		return c.held(ctx, p)
+	}
+	return l, err
 }
 
 func (c *call) skip(s Skipped) {

@@ -141,11 +141,15 @@ func (b *Book) reserve(t *tx, who Who, r Reservation) (*Lease, error) {
 
 // Renew notes that a higher attempt of the same sandbox uses the lease now,
 // so that a late cancel of a lower one leaves it alone. The same or a lower
-// attempt changes nothing.
+// attempt changes nothing, and tells the lease as every change before has left
+// it. One that was let go is [ErrState].
 func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64) (*Lease, error) {
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if stone := t.tomb(l.UID); stone.attempt >= attempt && t.now.Since(stone.at) < b.opts.Tombstone {
 			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", l.Sandbox, attempt, ErrCancelled)
+		}
+		if !l.State.Open() {
+			return nil, fmt.Errorf("renew %s: %w: it is %s", l.Addr, ErrState, l.State)
 		}
 		if attempt <= l.Attempt {
 			return l, nil

@@ -117,7 +117,7 @@ func (w *Watchdog) sift(batch []*attempt, step func(*attempt) ([]obstacle, error
 
 // letGo releases a lease whose containers were removed without a word.
 func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unseen(a.lease, belonging(a.lease, a.heirs)))
+	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unasked(a.lease, w.unseen(a.lease, belonging(a.lease, a.heirs))))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -161,6 +161,8 @@ func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
 	case errors.Is(err, errNotDark):
 		return w.seenAgain(a.lease, belonging(a.lease, a.heirs)), nil
+	case errors.Is(err, errAsked):
+		return []obstacle{ofAsked()}, nil
 	case moved(err):
 		return nil, errOver
 	}

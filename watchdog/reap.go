@@ -69,7 +69,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	}
 	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
 	belong := belonging(l, h)
-	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unseen(l, belong))
+	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unasked(l, w.unseen(l, belong)))
 	return w.let(l, belong, err)
 }
 
@@ -101,6 +101,8 @@ func (w *Watchdog) let(l *netdb.Lease, belong func(*roll) []Container, err error
 		return true, "", nil
 	case errors.Is(err, errNotDark):
 		return false, w.seenAgain(l, belong)[0].Detail, nil
+	case errors.Is(err, errAsked):
+		return false, ofAsked().Detail, nil
 	case moved(err):
 		return false, "it has changed meanwhile", nil
 	}

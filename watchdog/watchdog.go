@@ -65,6 +65,7 @@ type Watchdog struct {
 	glance  glance
 	surveys surveys
 	rest    rester
+	asked   asked
 	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.
 	pulse chan struct{}
 

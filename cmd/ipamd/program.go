@@ -231,6 +231,7 @@ func (p *program) openAllocator(context.Context) (err error) {
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
 		ProbeWindow: c.Probe.Window.Duration, ProbeAhead: c.Probe.Ahead,
 		Log: p.log, OnConflict: p.metrics.conflict,
+		OnHeld: p.watchdog.Asked,
 	})
 	return err
 }

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// A sandbox begins anew while the end of its first life is noticed. Whatever
+// the runtime is answered, it can bind: a lease that it was told to have does
+// not cool a moment later.
+func TestAskedAgainWhileTheFirstLifeEnds(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow)
+		same := 0
+		for i := range 60 {
+			name := fmt.Sprint("s", i)
+			l := w.allocate(name).Leases[0]
+			id := w.record(d, l, name+"-1")
+			w.bind(l, id)
+			d.Delete(t, "default", id)
+			<-time.After(rand.N(5 * time.Millisecond))
+			now := w.allocate(name)
+			if now.Existing {
+				same++
+			}
+			l = now.Leases[0]
+			w.bind(l, w.record(d, l, name+"-2"))
+		}
+		t.Logf("%d of 60 were answered the lease that they had", same)
+		if same == 0 {
+			t.Error("nobody came before the end of the first life was noticed")
+		}
+	})
+}
+
+// record makes a container that has a record and nothing else.
+func (w *world) record(d *ctrdtest.Daemon, l api.Lease, id string) string {
+	w.t.Helper()
+	named := labels(l.Sandbox, l.Address)
+	named["ipamd.dev/lease-id"] = l.ID
+	d.Create(w.t, ctrdtest.Spec{ID: id, Labels: named})
+	realtest.Eventually(w.t, wait, "container "+id+" to be seen", func() bool { return seenBy(w, l.Address, "runtime") })
+	return id
+}
