@@ -31,6 +31,7 @@ type grant struct {
 // the first thing it does that may end it.
 type hold struct {
 	from, to   moment
+	asked      moment // from when on its time to bind may run
 	bindBy     moment // it may end then, being unbound; never once it is bound
 	addr       netip.Addr
 	lease, uid string

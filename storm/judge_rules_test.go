@@ -45,6 +45,14 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		"its deadline came early": {func(h *history) {
 			h.holds[0].to, h.holds[0].bindBy, h.leaps = never, 5e9, []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
 		}, ""},
+		"its deadline came early, before it was answered again": {func(h *history) {
+			h.holds[0].from, h.holds[0].to, h.holds[0].asked, h.holds[0].bindBy = 2e9, never, 1, 5e9
+			h.leaps = []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
+		}, ""},
+		"the clock leapt before it was asked for": {func(h *history) {
+			h.holds[0].from, h.holds[0].to, h.holds[0].asked, h.holds[0].bindBy = 2e9, never, 12e8, 5e9
+			h.leaps = []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
+		}, "two owners"},
 		"the same lease answered twice": {func(h *history) { h.holds = append(h.holds, h.holds[1]) }, ""},
 		"two live at an instant":        {func(h *history) { h.lives[0].to = 4e9 + 3 }, "two live"},
 		"two live, one without a right": {func(h *history) { h.lives[0].from, h.lives[0].to = 4e9+1, 4e9+3 }, ""},

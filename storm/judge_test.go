@@ -91,11 +91,12 @@ func (h *history) founded(still time.Duration) map[*life]bool {
 }
 
 // end is until when a hold surely stands. An unbound one ends by its deadline,
-// which may come early where the clock leaps.
+// which may come early where the clock leaps, be it before the lease was
+// answered a second time.
 func (h *history) end(o *hold) moment {
 	by := o.bindBy
 	for _, l := range h.leaps {
-		if l.to > o.from && l.from < by && by != never {
+		if l.to > o.asked && l.from < by && by != never {
 			by = l.from
 		}
 	}

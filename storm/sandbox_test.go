@@ -125,7 +125,7 @@ func (a *actor) allocate(uid string, first bool) (*sandbox, bool) {
 			existing: reply.Existing && !first,
 			early:    reply.EarlyReuse}
 		a.rec.add(func(h *history) { h.grants = append(h.grants, g) })
-		s.hold = a.rec.holds(&hold{from: g.answered, to: never, bindBy: asked + bindWithin, addr: s.addr, lease: s.lease.ID, uid: uid})
+		s.hold = a.rec.holds(&hold{from: g.answered, to: never, asked: asked, bindBy: asked + bindWithin, addr: s.addr, lease: s.lease.ID, uid: uid})
 		if reply.EarlyReuse {
 			a.rec.counted("allocate: early reuse")
 		}
