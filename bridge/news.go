@@ -66,16 +66,22 @@ func (n *news) close() {
 }
 
 // read takes in what is there now. errOverrun means that some of it was lost.
+//
+// A socket that overran hears nothing more until all that is in it was read,
+// and does not tell so again. Whoever stopped at the error missed what happened
+// while everything was read anew.
 func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
+	var lost error
 	for {
 		size, oobSize, _, _, err := unix.Recvmsg(fd, n.buf, n.oob, 0)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			return nil
+			return lost
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ENOBUFS):
-			return errOverrun
+			lost = errOverrun
+			continue
 		case err != nil:
 			return fmt.Errorf("read kernel news: %w", err)
 		}

@@ -111,6 +111,26 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
+// What happens after the overrun was met, while everything is read anew, is not
+// lost: the kernel tells it no second time.
+func TestNewsBehindAnOverrun(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p, noise := ns.Port("rt0"), ns.Port("rt0")
+	v := open(t, ns)
+	if err := unix.SetsockoptInt(v.news.links, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		noise.AddAddr("10.8.0.9/24")
+		noise.DelAddr("10.8.0.9/24")
+	}
+	v.settle()
+	p.AddAddr("10.8.0.7/24")
+	v.expect("10.8.0.7", "netns")
+}
+
 // C5: news that cannot be read silences the witnesses, and Run opens the
 // sockets again.
 func TestC5BrokenSocket(t *testing.T) {
