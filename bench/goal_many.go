@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // manyCallers is goal 4: callers that allocate and release by turns, all at
@@ -23,23 +24,31 @@ func manyCallers(ctx context.Context, b *bench) (rows []row, err error) {
 	faster := row{goal: 4, what: fmt.Sprintf("calls/s of %d callers / of 1", b.callers), least: 4}
 	share := row{goal: 4, what: fmt.Sprintf("calls/s of %d callers / E%d", b.callers, b.callers), least: 0.35}
 	tail := row{goal: 4, what: fmt.Sprintf("p99 of %d callers / the echo's own", b.callers), most: 2}
-	err = b.each(ctx, func() error {
-		alone, err := ask(one)
+	work := row{goal: 4, what: fmt.Sprintf("processor time of a call of %d callers / of the echo's server", b.callers)}
+	err = b.each(ctx, func() (err error) {
+		var alone, echoes, many crowded
+		if alone, err = ask(one); err != nil {
+			return err
+		}
+		theirs, err := onProcessor(b.echo.server.Process.Pid, func() (err error) {
+			echoes, err = crowd(ctx, b.callers, b.crowd, func(int) func(context.Context) error { return b.echo.call })
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		echoes, err := crowd(ctx, b.callers, b.crowd, func(int) func(context.Context) error { return b.echo.call })
-		if err != nil {
+		ours, err := onProcessor(d.cmd.Process.Pid, func() (err error) {
+			many, err = ask(all)
 			return err
-		}
-		many, err := ask(all)
+		})
 		if err != nil {
 			return err
 		}
 		faster.addRates(many.rate, alone.rate)
 		share.addRates(many.rate, echoes.rate)
 		tail.add(many.p99(), echoes.p99())
+		work.add(ours/time.Duration(len(many.sample)), theirs/time.Duration(len(echoes.sample)))
 		return nil
 	})
-	return []row{faster, share, tail}, err
+	return []row{faster, share, tail, work}, err
 }

@@ -42,8 +42,10 @@ type Bridge struct {
 	ready atomic.Pointer[NotReadyError]
 	mtu   atomic.Int64 // of link
 
-	tracked *sweeper // of connections
-	lately  *lately
+	tables      kept     // of neighbours
+	connections kept     // that are tracked
+	tracked     *sweeper // of those
+	lately      *lately
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
@@ -114,6 +116,8 @@ func Open(cfg Config) (*Bridge, error) {
 		neighbour: newReport(cfg, census.Neighbour, memory),
 		answers:   newReport(cfg, census.Probe, memory),
 	}
+	b.tables.dial = func() (*rtnl, error) { return b.dial(unix.NETLINK_ROUTE) }
+	b.connections.dial = func() (*rtnl, error) { return b.dial(unix.NETLINK_NETFILTER) }
 	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
 	var err error
@@ -226,6 +230,8 @@ func (b *Bridge) Close() error {
 	if was {
 		return nil
 	}
+	b.tables.close()
+	b.connections.close()
 	b.alarm.ring()
 	b.running.Lock() // Run polls the sockets, so it must end before they do
 	defer b.running.Unlock()

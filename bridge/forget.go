@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -39,6 +40,9 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := b.Settle(ctx); err != nil { // whose table it is
+		return err
+	}
 	if err := b.forgetNeighbours(of); err != nil {
 		return fmt.Errorf("forget neighbours on %s: %w", b.cfg.Name, err)
 	}
@@ -51,25 +55,26 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	return nil
 }
 
+// forgetNeighbours goes by the index that was last heard of. When the bridge is
+// another by now, its table went with the old one.
 func (b *Bridge) forgetNeighbours(of map[netip.Addr]bool) error {
-	k, err := b.dial(unix.NETLINK_ROUTE)
-	if err != nil {
+	index, there := 0, false
+	if err := b.locked(func() error {
+		if there = b.isThere(); there {
+			index = b.link.index
+		}
+		return nil
+	}); err != nil || !there {
 		return err
 	}
-	defer k.close()
-	rt0, err := k.linkByName(b.cfg.Name)
-	if isGone(err) || err == nil && rt0.kind != "bridge" {
-		return nil // its table is none of ours
-	}
-	if err != nil {
-		return fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
-	}
-	for addr := range of {
-		if err := k.deleteNeighbour(rt0.index, addr); err != nil && !isGone(err) {
-			return fmt.Errorf("delete neighbour %v: %w", addr, err)
+	return b.tables.ask(func(k *rtnl) error {
+		for addr := range of {
+			if err := k.deleteNeighbour(index, addr); err != nil && !isGone(err) {
+				return fmt.Errorf("delete neighbour %v: %w", addr, err)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
@@ -84,25 +89,23 @@ func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
 
 // forgetConnections does one walk.
 func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
-	k, err := b.dial(unix.NETLINK_NETFILTER)
-	if isUntracked(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer k.close()
-	found, err := k.connections(of)
-	if isUntracked(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list: %w", err)
-	}
-	for _, c := range found {
-		if err := k.deleteConnection(c); err != nil && !isGone(err) {
-			return fmt.Errorf("delete %v to %v: %w", c.ends[0], c.ends[1], err)
+	err := b.connections.ask(func(k *rtnl) error {
+		found, err := k.connections(of)
+		if isUntracked(err) {
+			return nil
 		}
+		if err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
+		for _, c := range found {
+			if err := k.deleteConnection(c); err != nil && !isGone(err) {
+				return fmt.Errorf("delete %v to %v: %w", c.ends[0], c.ends[1], err)
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, unix.EPROTONOSUPPORT) { // no socket: a kernel without netfilter
+		return nil
 	}
-	return nil
+	return err
 }
