@@ -41,6 +41,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/promtool
 	@[ -n "$(SHORT)" ] || scripts/rootfs
 	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
+	cd bench/peers && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
