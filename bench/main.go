@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -101,15 +102,7 @@ func measure(ctx context.Context, p plan, goals []goal, dir, program, peers, doc
 			err = closing
 		}
 	}()
-	var rows []row
-	for _, g := range goals {
-		fmt.Fprintf(os.Stderr, "goal %s: %s ...\n", goalName(g.number), g.about)
-		measured, err := g.measure(ctx, b)
-		if err != nil {
-			return fmt.Errorf("goal %s: %w", goalName(g.number), err)
-		}
-		rows = append(rows, measured...)
-	}
+	rows, broken := measureEach(ctx, b, goals)
 	if err := load(&machine, "after"); err != nil {
 		return err
 	}
@@ -123,8 +116,24 @@ func measure(ctx context.Context, p plan, goals []goal, dir, program, peers, doc
 		}
 		fmt.Println()
 	}
-	if docs == "" {
-		return nil
+	if docs == "" || broken != nil {
+		return broken
 	}
 	return rewrite(docs, machine.String(), tables)
+}
+
+// measureEach measures one goal after the other. What was measured before one
+// that broke is returned with the error.
+func measureEach(ctx context.Context, b *bench, goals []goal) (rows []row, err error) {
+	for _, g := range goals {
+		began := time.Now()
+		fmt.Fprintf(os.Stderr, "goal %s: %s ...", goalName(g.number), g.about)
+		measured, err := g.measure(ctx, b)
+		fmt.Fprintf(os.Stderr, " %v\n", time.Since(began).Round(time.Second))
+		if err != nil {
+			return rows, fmt.Errorf("goal %s: %w", goalName(g.number), err)
+		}
+		rows = append(rows, measured...)
+	}
+	return rows, nil
 }
