@@ -11,7 +11,7 @@ PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin
 TEST     := -timeout 20m
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz peers bench bench-docs lint run clean
+.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz peers bench bench-docs growth lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@[ -n "$(SHORT)" ] || scripts/rootfs
 	CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 	cd bench/peers && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
+	cd bench/draw && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
@@ -70,16 +71,22 @@ bench: build peers ## Measure ipamd against this machine, and beside its peers (
 bench-docs: build peers ## The same, and write the figures into docs/BENCHMARKS.md (as root)
 	$(GO) run ./bench -docs docs/BENCHMARKS.md
 
+growth: build ## Measure how ipamd grows, and draw docs/growth.svg (as root)
+	$(GO) run ./bench -growth docs/growth.csv
+	$(GO) -C bench/draw run . docs/growth.csv docs/growth.svg
+
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags man ./cmd/...
 	cd bench/peers && $(GO) vet ./...
+	cd bench/draw && $(GO) vet ./...
 	@mkdir -p .cache
 	@cd tools/lint && CGO_ENABLED=0 $(GO) build -o ../../.cache/lint/ tool
 	.cache/lint/staticcheck ./...
 	cd bench/peers && ../../.cache/lint/staticcheck ./...
+	cd bench/draw && ../../.cache/lint/staticcheck ./...
 
 run: ## Run a development daemon in the foreground (as root)
 	@$(PROGRAMS) ./cmd/...

@@ -34,9 +34,14 @@ func (b *bench) crowdedRunner(ctx context.Context) (*runner, error) {
 	if _, err := r.boxes(ctx, b.sandboxes, false); err != nil {
 		return nil, err
 	}
-	return r, until("book, wire and runtime agree", patience, func() (bool, error) {
+	return r, r.agree(ctx, b.sandboxes)
+}
+
+// agree waits until book, wire and runtime do, about so many sandboxes.
+func (r *runner) agree(ctx context.Context, sandboxes int) error {
+	return until("book, wire and runtime agree", patience, func() (bool, error) {
 		report, err := r.pass(ctx, api.ReconcileRequest{})
-		return err == nil && len(report.Actions) == 0 && report.Seen >= b.sandboxes, err
+		return err == nil && len(report.Actions) == 0 && report.Seen >= sandboxes, err
 	})
 }
 

@@ -55,6 +55,7 @@ func run(ctx context.Context, args []string) error {
 	program := flags.String("ipamd", "bin/ipamd", "the program to measure")
 	peers := flags.String("peers", ".cache/peers", "the folder of the peers' programs")
 	docs := flags.String("docs", "", "a Markdown file whose measured part is written anew")
+	curves := flags.String("growth", "", "measure how it grows instead, into a CSV file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,6 +69,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.most)
 	defer cancel()
+	if *curves != "" {
+		return measureGrowth(ctx, p, *dir, *program, *curves)
+	}
 	return measure(ctx, p, chosen, *dir, *program, *peers, *docs)
 }
 

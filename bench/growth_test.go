@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// TestCurves takes two points of each, of which nothing is expected but that
+// they are taken and written.
+func TestCurves(t *testing.T) {
+	realtest.Root(t)
+	program := filepath.Join(t.TempDir(), "ipamd")
+	if out, err := exec.Command("go", "build", "-o", program, "../cmd/ipamd").CombinedOutput(); err != nil {
+		t.Fatalf("build ipamd: %v\n%s", err, out)
+	}
+	b, err := newBench(plan{rounds: 2, calls: turn, callers: 4, ports: 2}, t.TempDir(), program, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	leases, err := b.growLeases(ctx, []int{0, 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := b.growPorts(ctx, []int{2, 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := writeCurves(&text, append(leases, ports...)); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(&text).ReadAll()
+	if err != nil || len(lines) != 1+2*5 {
+		t.Errorf("%d lines, %v:\n%s", len(lines), err, &text)
+	}
+}
