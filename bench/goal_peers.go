@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // peerPatience is how long a peer may take at one filling in a round, but for
-// the call it is at, and how long many callers call. A peer that takes a
+// the call it is at. A peer that takes a
 // second for a call is there to be told so, not to be measured to the percent.
 const peerPatience = 150 * time.Millisecond
 
@@ -21,13 +23,22 @@ type player struct {
 	// give times so many calls at a filling, and fewer when they take longer
 	// than most.
 	give func(ctx context.Context, fill, calls int, most time.Duration) (sample, error)
-	// many lets callers allocate and release, and returns calls a second.
-	many func(context.Context) (rate float64, failed int, err error)
+	// many has many callers call in one of the ways, and returns calls a second.
+	many func(ctx context.Context, way string) (rate float64, failed int, err error)
 
-	half   [fillings]sample // the p50 of each round
-	rates  []float64
-	failed int
+	half   [fillings]sample     // the p50 of each round
+	rates  map[string][]float64 // by way
+	failed map[string]int
 }
+
+// The ways of many callers, as bench/peers calls them, each with a store of
+// its own that is empty at first: they allocate some addresses a round and
+// keep them, or they allocate and release by turns for a while.
+const (
+	growing  = "grow"
+	churning = "crowd"
+	growth   = 5 // addresses a caller and round
+)
 
 // A match is ipamd and its peers.
 type match struct {
@@ -71,46 +82,73 @@ func (m *match) close() error {
 	return errors.Join(errs...)
 }
 
-// startOurs runs a daemon a filling. Many callers ask the empty one.
+// startOurs runs a daemon a store.
 func (m *match) startOurs(ctx context.Context) (*player, error) {
-	var (
-		callers [fillings]*caller
-		crowded []*caller
-	)
-	for i, f := range m.fills {
-		d, err := m.startDaemonIn(ctx, "beside-"+strconv.Itoa(i), f.prefix, m.ports, "none", "/nowhere")
+	open := func(store string, f filling) (*daemon, *caller, error) {
+		d, err := m.startDaemonIn(ctx, "beside-"+store, f.prefix, m.ports, "none", "/nowhere")
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		m.closers = append(m.closers, d.stop)
 		if err := d.fill(ctx, f.taken, m.callers); err != nil {
-			return nil, fmt.Errorf("fill ipamd with %s: %w", f.name, err)
+			return nil, nil, fmt.Errorf("fill ipamd with %s: %w", f.name, err)
 		}
-		callers[i] = d.caller()
-		for i == fillNone && len(crowded) < m.callers {
-			crowded = append(crowded, d.caller())
-		}
-		if err := callers[i].churn(ctx, turn, new(sample), new(sample)); err != nil { // warm
+		c := d.caller()
+		return d, c, c.churn(ctx, turn, new(sample), new(sample)) // warm
+	}
+	var callers [fillings]*caller
+	for i, f := range m.fills {
+		var err error
+		if _, callers[i], err = open(strconv.Itoa(i), f); err != nil {
 			return nil, err
+		}
+	}
+	crowds := make(map[string][]*caller)
+	for _, way := range []string{growing, churning} {
+		d, _, err := open(way, m.fills[fillNone])
+		if err != nil {
+			return nil, err
+		}
+		for range m.callers {
+			crowds[way] = append(crowds[way], d.caller())
 		}
 	}
 	return &player{
 		contestant: contestant{title: "ipamd, over its socket", durable: "each answer"},
+		rates:      make(map[string][]float64),
+		failed:     make(map[string]int),
 		give: func(ctx context.Context, fill, calls int, _ time.Duration) (took sample, err error) {
 			return took, callers[fill].churn(ctx, calls, &took, new(sample))
 		},
-		many: func(ctx context.Context) (float64, int, error) {
-			all, err := crowd(ctx, len(crowded), m.crowdsFor(), func(i int) func(context.Context) error { return crowded[i].turn })
+		many: func(ctx context.Context, way string) (float64, int, error) {
+			if way == growing {
+				rate, err := grow(ctx, crowds[way])
+				return rate, 0, err
+			}
+			all, err := crowd(ctx, m.callers, m.crowdsFor(), func(i int) func(context.Context) error { return crowds[way][i].turn })
 			return all.rate, 0, err
 		},
 	}, nil
 }
 
-// crowdsFor is how long many callers call.
-func (m *match) crowdsFor() time.Duration { return min(m.crowd, 3*peerPatience) }
+// grow has callers allocate, and returns allocations a second.
+func grow(ctx context.Context, all []*caller) (float64, error) {
+	var some errgroup.Group // waited for below
+	began := time.Now()
+	for _, c := range all {
+		some.Go(func() (err error) {
+			for n := 0; n < growth && err == nil; n++ {
+				err = c.allocate(ctx)
+			}
+			return err
+		})
+	}
+	err := some.Wait()
+	return float64(growth*len(all)) / time.Since(began).Seconds(), err
+}
 
-// manyStore is the store that many callers ask.
-const manyStore = "many"
+// crowdsFor is how long many callers allocate and release.
+func (m *match) crowdsFor() time.Duration { return min(m.crowd, 2*peerPatience) }
 
 // start runs a peer and fills its stores.
 func (m *match) start(ctx context.Context, c contestant) (*player, error) {
@@ -137,18 +175,25 @@ func (m *match) start(ctx context.Context, c contestant) (*player, error) {
 			}
 		}
 	}
+	for _, way := range []string{growing, churning} {
+		if err := open(way, m.fills[fillNone]); err != nil {
+			return nil, err
+		}
+	}
 	return &player{
 		contestant: c,
 		version:    version,
+		rates:      make(map[string][]float64),
+		failed:     make(map[string]int),
 		give: func(ctx context.Context, fill, calls int, most time.Duration) (sample, error) {
 			a, err := p.do(ctx, peerRequest{Do: "allocate", Store: strconv.Itoa(fill), Calls: calls, Most: most})
 			return a.Took, err
 		},
-		many: func(ctx context.Context) (float64, int, error) {
-			a, err := p.do(ctx, peerRequest{Do: "crowd", Store: manyStore, Callers: m.callers, Long: m.crowdsFor()})
+		many: func(ctx context.Context, way string) (float64, int, error) {
+			a, err := p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: growth, Long: m.crowdsFor()})
 			return float64(a.Calls) / a.Elapsed.Seconds(), a.Failed, err
 		},
-	}, open(manyStore, m.fills[fillNone])
+	}, nil
 }
 
 // peerTurns is how often ipamd and each peer have their turn at a filling in a
@@ -183,13 +228,15 @@ func (m *match) round(ctx context.Context) error {
 		}
 	}
 	m.echoes = append(m.echoes, echoes.p50())
-	for _, p := range all {
-		rate, failed, err := p.many(ctx)
-		if err != nil {
-			return fmt.Errorf("%s with many callers: %w", p.title, err)
+	for _, way := range []string{growing, churning} {
+		for _, p := range all {
+			rate, failed, err := p.many(ctx, way)
+			if err != nil {
+				return fmt.Errorf("%s with many callers: %w", p.title, err)
+			}
+			p.rates[way] = append(p.rates[way], rate)
+			p.failed[way] += failed
 		}
-		p.rates = append(p.rates, rate)
-		p.failed += failed
 	}
 	return nil
 }

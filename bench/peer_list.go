@@ -14,7 +14,7 @@ type contestant struct {
 	durable  string // what of an answer survives a loss of power
 	remote   bool   // the yardstick R is added to it: it is asked in its own process, and ipamd over a socket
 	slower   [fillings]float64
-	fewer    float64        // calls a second of many callers
+	fewer    float64        // allocations a second of many callers
 	unfilled map[int]string // which fillings are left out, and why
 }
 

@@ -26,11 +26,13 @@ func (m *match) rows() (rows []row) {
 			rows = append(rows, r)
 		}
 		if p.fewer > 0 {
-			r := row{goal: peersGoal, what: fmt.Sprintf("calls/s of ipamd / %s, %d callers", p.name, m.callers), least: p.fewer}
-			for round, rate := range p.rates {
-				r.addRates(m.ours.rates[round], rate)
+			r := row{goal: peersGoal, what: fmt.Sprintf("allocations/s of ipamd / %s, %d callers", p.name, m.callers), least: p.fewer}
+			scale := row{goal: peersGoal, what: fmt.Sprintf("the same, each with its release, calls/s of ipamd / %s", p.name)}
+			for round := range m.contests {
+				r.addRates(m.ours.rates[growing][round], p.rates[growing][round])
+				scale.addRates(m.ours.rates[churning][round], p.rates[churning][round])
 			}
-			rows = append(rows, r)
+			rows = append(rows, r, scale)
 		}
 	}
 	return rows
@@ -43,7 +45,8 @@ func (m *match) table() table {
 	for _, f := range m.fills {
 		head = append(head, f.name)
 	}
-	t := table{append(head, fmt.Sprintf("%d callers, calls/s", m.callers))}
+	grown := fmt.Sprintf("%d callers, from 0 to %d, allocations/s", m.callers, growth*m.callers*m.contests)
+	t := table{append(head, grown, "the same, with releases, calls/s")}
 	for _, p := range append([]*player{m.ours}, m.theirs...) {
 		version := p.version
 		if version == "" {
@@ -57,11 +60,14 @@ func (m *match) table() table {
 			}
 			line = append(line, cell)
 		}
-		many := spreadOf(p.rates)
-		if p.failed > 0 {
-			many += fmt.Sprintf(", %d failed", p.failed)
+		for _, way := range []string{growing, churning} {
+			cell := spreadOf(p.rates[way])
+			if n := p.failed[way]; n > 0 {
+				cell += fmt.Sprintf(", %d failed", n)
+			}
+			line = append(line, cell)
 		}
-		t = append(t, append(line, many))
+		t = append(t, line)
 	}
 	return t
 }

@@ -77,38 +77,62 @@ func (f *filled) repeat(ctx context.Context, calls int, most time.Duration) (a a
 	return a, nil
 }
 
+// grow has callers allocate, so many addresses each, all at once, and keeps
+// them. A call that fails is counted apart.
+func (f *filled) grow(ctx context.Context, callers, each int) answer {
+	began := time.Now()
+	calls, failed := beside(callers, func(note func(error)) {
+		for range each {
+			_, _, _, err := f.give(ctx)
+			note(err)
+		}
+	})
+	return answer{Calls: calls, Failed: failed, Elapsed: time.Since(began)}
+}
+
 // crowd lets callers allocate and release by turns, all at once. What ends in
 // time is counted; a call that fails is counted apart, and its caller goes on.
 func (f *filled) crowd(ctx context.Context, callers int, long time.Duration) answer {
-	var (
-		wg            sync.WaitGroup
-		calls, failed atomic.Int64
-	)
 	began := time.Now()
 	inTime := func() bool { return time.Since(began) < long }
+	calls, failed := beside(callers, func(note func(error)) {
+		var (
+			sandbox string
+			addr    netip.Addr // invalid: none is held
+		)
+		for inTime() || addr.IsValid() { // as empty as before, for the next round
+			var err error
+			if addr.IsValid() {
+				err = f.release(ctx, sandbox, addr)
+				addr = netip.Addr{}
+			} else if sandbox, addr, _, err = f.give(ctx); err != nil {
+				addr = netip.Addr{}
+			}
+			if err != nil || inTime() {
+				note(err)
+			}
+		}
+	})
+	return answer{Calls: calls, Failed: failed, Elapsed: long}
+}
+
+// beside runs callers at once, and counts what they note.
+func beside(callers int, caller func(note func(error))) (calls, failed int) {
+	var (
+		wg       sync.WaitGroup
+		good, no atomic.Int64
+	)
 	for range callers {
 		wg.Go(func() {
-			var (
-				sandbox string
-				addr    netip.Addr // invalid: none is held
-			)
-			for inTime() || addr.IsValid() { // as empty as before, for the next round
-				var err error
-				if addr.IsValid() {
-					err = f.release(ctx, sandbox, addr)
-					addr = netip.Addr{}
-				} else if sandbox, addr, _, err = f.give(ctx); err != nil {
-					addr = netip.Addr{}
+			caller(func(err error) {
+				if err != nil {
+					no.Add(1)
+				} else {
+					good.Add(1)
 				}
-				switch {
-				case err != nil:
-					failed.Add(1)
-				case inTime():
-					calls.Add(1)
-				}
-			}
+			})
 		})
 	}
 	wg.Wait()
-	return answer{Calls: int(calls.Load()), Failed: int(failed.Load()), Elapsed: long}
+	return int(good.Load()), int(no.Load())
 }

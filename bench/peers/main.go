@@ -47,12 +47,12 @@ func peers() map[string]opener {
 }
 
 type request struct {
-	Do      string        `json:"do"` // open, allocate, crowd
+	Do      string        `json:"do"` // open, allocate, grow, crowd
 	Store   string        `json:"store"`
 	Prefix  netip.Prefix  `json:"prefix"`
 	Taken   int           `json:"taken"`
-	Calls   int           `json:"calls"`
-	Most    time.Duration `json:"most"` // no further call after that
+	Calls   int           `json:"calls"` // of each caller
+	Most    time.Duration `json:"most"`  // no further call after that
 	Callers int           `json:"callers"`
 	Long    time.Duration `json:"long"`
 }
@@ -126,6 +126,8 @@ func (s *session) answer(ctx context.Context, r request) (answer, error) {
 		return answer{}, fmt.Errorf("no store %q is open", r.Store)
 	case r.Do == "allocate":
 		return f.repeat(ctx, r.Calls, r.Most)
+	case r.Do == "grow":
+		return f.grow(ctx, r.Callers, r.Calls), nil
 	case r.Do == "crowd":
 		return f.crowd(ctx, r.Callers, r.Long), nil
 	}

@@ -58,6 +58,9 @@ func TestEachPeerGivesWhatIsFree(t *testing.T) {
 			if a, err := f.repeat(t.Context(), calls, time.Minute); err != nil || len(a.Took) != calls {
 				t.Fatalf("%d calls: %v", len(a.Took), err)
 			}
+			if g := f.grow(t.Context(), 4, 3); g.Calls != 12 || g.Failed != 0 {
+				t.Errorf("growing: %+v", g)
+			}
 			if c := f.crowd(t.Context(), 4, 100*time.Millisecond); c.Calls == 0 {
 				t.Errorf("a crowd: %+v", c)
 			}
