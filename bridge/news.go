@@ -15,12 +15,18 @@ import (
 // in the bridge's namespace only, on a second one, for those of a thousand
 // guests would drown the rest.
 type news struct {
-	links, neighbours int // descriptors
+	links, neighbours int          // descriptors
+	overran           map[int]bool // those that lost something and were not read empty since
 	buf, oob          []byte
 }
 
 // newsBuffer is the wanted receive buffer, in bytes: about 4 000 link events.
 const newsBuffer = 8 << 20
+
+// mostAtOnce bounds what is read from one socket while everybody waits. It is
+// more than a buffer holds, so all that was there is read; but a guest that
+// sends from ever new MACs makes news as fast as they can be read.
+const mostAtOnce = 1 << 15
 
 // openNews opens both sockets in the thread's namespace.
 func openNews() (*news, error) {
@@ -33,7 +39,7 @@ func openNews() (*news, error) {
 		_ = unix.Close(links)
 		return nil, err
 	}
-	return &news{links: links, neighbours: neighbours, buf: make([]byte, 64<<10), oob: make([]byte, 64)}, nil
+	return &news{links: links, neighbours: neighbours, overran: make(map[int]bool), buf: make([]byte, 64<<10), oob: make([]byte, 64)}, nil
 }
 
 func listen(everywhere bool, groups ...int) (int, error) {
@@ -71,16 +77,15 @@ func (n *news) close() {
 // and does not tell so again. Whoever stopped at the error missed what happened
 // while everything was read anew.
 func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
-	var lost error
-	for {
+	for range mostAtOnce {
 		size, oobSize, _, _, err := unix.Recvmsg(fd, n.buf, n.oob, 0)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			return lost
+			return n.lost(fd, true)
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ENOBUFS):
-			lost = errOverrun
+			n.overran[fd] = true
 			continue
 		case err != nil:
 			return fmt.Errorf("read kernel news: %w", err)
@@ -88,6 +93,16 @@ func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
 		nsid := sender(n.oob[:oobSize])
 		eachMessage(n.buf[:size], func(h header, body []byte) { take(nsid, h, body) })
 	}
+	return n.lost(fd, false)
+}
+
+// lost tells whether something was, since the socket was last read empty.
+func (n *news) lost(fd int, empty bool) error {
+	if !n.overran[fd] {
+		return nil
+	}
+	n.overran[fd] = !empty
+	return errOverrun
 }
 
 // sender is the namespace that a message comes from: noSpace for the own one.

@@ -3,14 +3,17 @@ package bridge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/nstest"
@@ -129,6 +132,53 @@ func TestNewsBehindAnOverrun(t *testing.T) {
 	v.settle()
 	p.AddAddr("10.8.0.7/24")
 	v.expect("10.8.0.7", "netns")
+}
+
+// Who makes news as fast as they are read holds up nobody for ever, and what
+// the socket had no room for meanwhile is not forgotten before it was read empty.
+func TestNewsWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	rt0, err := ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac, made := byte(0), 0
+	more := func() {
+		mac++
+		entry := &netlink.Neigh{LinkIndex: rt0.Attrs().Index, IP: net.IPv4(10, 8, 0, 9), State: unix.NUD_STALE,
+			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, mac}}
+		if err := ns.Netlink().NeighSet(entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := unix.SetsockoptInt(v.news.neighbours, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		more()
+	}
+	endless := func(int, header, []byte) {
+		if made++; made > 2*mostAtOnce {
+			t.Fatal("it is read for ever")
+		}
+		more()
+	}
+	for range 2 {
+		made = 0
+		if err := v.news.read(v.news.neighbours, endless); !errors.Is(err, errOverrun) {
+			t.Errorf("after %d messages: %v", made, err)
+		}
+	}
+	for _, want := range []error{errOverrun, nil} {
+		if err := v.news.read(v.news.neighbours, func(int, header, []byte) {}); !errors.Is(err, want) {
+			t.Errorf("read empty: %v, want %v", err, want)
+		}
+	}
 }
 
 // C5: news that cannot be read silences the witnesses, and Run opens the

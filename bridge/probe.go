@@ -88,7 +88,7 @@ func (p *prober) ask(addr netip.Addr) error {
 func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
 	frame := make([]byte, snapLength)
 	for _, w := range []*wire{p.arp, p.ndp} {
-		for {
+		for range mostAtOnce {
 			n, err := unix.Read(w.fd, frame)
 			if err != nil {
 				// Nothing more; or the bridge went (ENETDOWN, told once),
