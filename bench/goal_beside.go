@@ -46,20 +46,21 @@ func (r *runner) besidePasses(ctx context.Context, b *bench, unit *bookCaller, c
 	other := row{goal: 14, what: "(an echo that syncs " + beside + "), p50 / a commit"}
 	otherTail := row{goal: 14, what: "(an echo that syncs " + beside + "), p99 / a commit's p99"}
 	own := row{goal: 14, what: fmt.Sprintf("commits of a pass of %d steps / 1", steps)}
+	calls := b.calls / 2 // of each kind a round: a call has a pass beside it, and waits for it
 	err = b.each(ctx, func() error {
 		var commits, alone, with, echoAlone, echoWith sample
 		var extra, passes float64
 		for range blocks {
-			if err := commits.repeat(b.calls/blocks, func() error { return unit.allocate(ctx) }, func() error { return unit.release(ctx) }); err != nil {
+			if err := commits.repeat(calls/blocks, func() error { return unit.allocate(ctx) }, func() error { return unit.release(ctx) }); err != nil {
 				return err
 			}
-			for range b.calls / blocks / turn {
+			for range calls / blocks / turn {
 				if err := first(c.churn(ctx, turn, &alone, new(sample)),
 					echoAlone.repeat(turn, func() error { return b.durable.call(ctx) })); err != nil {
 					return err
 				}
 			}
-			for full := len(with) + b.calls/blocks; len(with) < full; passes++ {
+			for full := len(with) + calls/blocks; len(with) < full; passes++ {
 				more, err := r.besidePass(ctx, b, steps, c, &with, &echoWith)
 				if err != nil {
 					return err
