@@ -37,7 +37,7 @@ type player struct {
 const (
 	growing  = "grow"
 	churning = "crowd"
-	growth   = 5 // addresses a caller and round
+	growth   = 3 // addresses a caller and round
 )
 
 // A match is ipamd and its peers.

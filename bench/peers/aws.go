@@ -25,7 +25,7 @@ type aws struct {
 const (
 	interfaceID = "eni-1"
 	blockBits   = 28
-	spare       = 16
+	spare       = 128
 )
 
 // openAWS has the datastore read a checkpoint of the taken addresses.
