@@ -93,4 +93,4 @@ run: ## Run a development daemon in the foreground (as root)
 	@bin/ipamd run --dev
 
 clean: ## Remove what was built; containerd 2.x and the Debian stay in .cache
-	rm -rf bin .cache/lint
+	rm -rf bin .cache/lint .cache/peers
