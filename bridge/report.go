@@ -74,14 +74,11 @@ func (r *report) keep(listed func(scope string) bool) {
 
 // err is why the witness cannot speak, or nil.
 func (r *report) err() error {
-	if r.whole != nil {
+	if r.whole != nil || len(r.failed) == 0 { // most often: it is asked at each Settle
 		return r.whole
 	}
 	// One is enough to be silent; always the same one, not to seem to change.
-	for _, scope := range slices.Sorted(maps.Keys(r.failed)) {
-		return r.failed[scope]
-	}
-	return nil
+	return r.failed[slices.Min(slices.Collect(maps.Keys(r.failed)))]
 }
 
 // tell brings the board up to date with whether the witness can speak. anew
