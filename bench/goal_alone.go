@@ -45,7 +45,9 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 	return []row{half, tail, back, backTail, floor, above, weather}, err
 }
 
-// bookAlone is goal 2: a full record, lease and change, in this process.
+// bookAlone is goal 2: a full record, lease and change, in this process. Its
+// other half, exactly one sync a batch, is counted by strace in netdb's
+// TestOneSyncPerCommit.
 func bookAlone(ctx context.Context, b *bench) (rows []row, err error) {
 	book, pool, err := b.openBook(ctx, "book")
 	if err != nil {

@@ -31,7 +31,7 @@ func start(ctx context.Context, b *bench) (rows []row, err error) {
 	full := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the book", b.leases), most: 2}
 	bare := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the leases alone", b.leases)}
 	empty := row{goal: 7, what: "ready with none / a plain scan of the book with leases"}
-	err = b.each(ctx, func() error {
+	for range b.restarts {
 		var scan, few, with, without sample
 		path := filepath.Join(b.dir, "start", "book.db")
 		if err := first(
@@ -39,14 +39,13 @@ func start(ctx context.Context, b *bench) (rows []row, err error) {
 			few.timed(func() error { return scanBook(ctx, path, "leases") }),
 			b.restart(ctx, "start", &with),
 			b.restart(ctx, "start-empty", &without)); err != nil {
-			return err
+			return nil, err
 		}
 		full.add(with.p50(), scan.p50())
 		bare.add(with.p50(), few.p50())
 		empty.add(without.p50(), scan.p50())
-		return nil
-	})
-	return []row{full, bare, empty}, err
+	}
+	return []row{full, bare, empty}, nil
 }
 
 // restart times how long ipamd takes until it is ready, and ends it again.

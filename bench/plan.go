@@ -21,7 +21,7 @@ type plan struct {
 	ports     int           // of the bridge
 	boxes     int           // sandboxes that end, a round and way, of goal 12
 	sandboxes int           // at once, of goals 13 and 14
-	restarts  int           // of containerd
+	restarts  int           // of containerd, and of ipamd with a full book
 	steps     int           // of a pass, of goal 14
 	contests  int           // rounds with the peers; some of them take seconds for a call
 	most      time.Duration // the whole run
