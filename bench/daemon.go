@@ -68,7 +68,7 @@ func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kin
 }
 
 // startDaemonIn does so with a pool of another prefix.
-func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Prefix, ports int, kind, address string) (d *daemon, err error) {
+func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Prefix, ports int, kind, address string) (*daemon, error) {
 	var exclude string
 	if prefix.Overlaps(netip.MustParsePrefix(portPrefix)) {
 		exclude = "'" + portPrefix + "'"
@@ -81,6 +81,12 @@ func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Pre
 	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, kind, address, prefix, exclude), 0o600); err != nil {
 		return nil, err
 	}
+	return b.resume(ctx, name, ports)
+}
+
+// resume runs ipamd on what there is below a name, with so many ports, and waits
+// until it gives addresses.
+func (b *bench) resume(ctx context.Context, name string, ports int) (d *daemon, err error) {
 	if d, err = b.launch(name); err != nil {
 		return nil, err
 	}
@@ -101,6 +107,23 @@ func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Pre
 		return nil, err
 	}
 	return d, d.ready(ctx)
+}
+
+// filledBook returns the name below which goals 3 and 7 find the book of a
+// stopped ipamd that has given most of a /16.
+func (b *bench) filledBook(ctx context.Context) (string, error) {
+	const name = "filled"
+	if _, err := os.Stat(filepath.Join(b.dir, name)); err == nil {
+		return name, nil
+	}
+	d, err := b.startDaemon(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(d.fill(ctx, b.leases, b.callers), d.stop()); err != nil {
+		return "", fmt.Errorf("fill the book: %w", err)
+	}
+	return name, nil
 }
 
 // launch runs ipamd on the book and the configuration below a name, and waits

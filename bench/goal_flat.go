@@ -9,20 +9,24 @@ import (
 // flat is goal 3: the same calls on an empty book and on one with most of a
 // /16 taken, by turns.
 func flat(ctx context.Context, b *bench) (rows []row, err error) {
-	var callers [2]*caller
-	for i, name := range []string{"empty", "full"} {
-		d, err := b.startDaemon(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = first(err, d.stop()) }()
-		if name == "full" {
-			if err := d.fill(ctx, b.leases, b.callers); err != nil {
-				return nil, fmt.Errorf("fill the book: %w", err)
-			}
-		}
-		callers[i] = d.caller()
-		if err := callers[i].churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
+	filled, err := b.filledBook(ctx)
+	if err != nil {
+		return nil, err
+	}
+	empty, err := b.startDaemon(ctx, "empty")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, empty.stop()) }()
+	full, err := b.resume(ctx, filled, b.ports)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, full.stop()) }()
+	callers := [2]*caller{empty.caller(), full.caller()}
+	callers[1].name = "later-" + callers[1].name // than those that filled it
+	for _, c := range callers {
+		if err := c.churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
 			return nil, err
 		}
 	}

@@ -19,26 +19,28 @@ import (
 // each row and column of the stopped ipamd's book once, the history too,
 // through the same SQLite.
 func start(ctx context.Context, b *bench) (rows []row, err error) {
-	for name, leases := range map[string]int{"start": b.leases, "start-empty": 0} {
-		d, err := b.startDaemonWith(ctx, name, 0, "none", "/nowhere")
-		if err != nil {
-			return nil, err
-		}
-		if err := first(d.fill(ctx, leases, b.callers), d.stop()); err != nil {
-			return nil, err
-		}
+	filled, err := b.filledBook(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := b.startDaemonWith(ctx, "unfilled", 0, "none", "/nowhere")
+	if err != nil {
+		return nil, err
+	}
+	if err := d.stop(); err != nil {
+		return nil, err
 	}
 	full := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the book", b.leases), most: 2}
 	bare := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the leases alone", b.leases)}
 	empty := row{goal: 7, what: "ready with none / a plain scan of the book with leases"}
 	for range b.restarts {
 		var scan, few, with, without sample
-		path := filepath.Join(b.dir, "start", "book.db")
+		path := filepath.Join(b.dir, filled, "book.db")
 		if err := first(
 			scan.timed(func() error { return scanBook(ctx, path, "book", "pools", "leases", "changes", "tombstones") }),
 			few.timed(func() error { return scanBook(ctx, path, "leases") }),
-			b.restart(ctx, "start", &with),
-			b.restart(ctx, "start-empty", &without)); err != nil {
+			b.restart(ctx, filled, &with),
+			b.restart(ctx, "unfilled", &without)); err != nil {
 			return nil, err
 		}
 		full.add(with.p50(), scan.p50())
