@@ -45,7 +45,7 @@ func atRest(ctx context.Context, b *bench) (rows []row, err error) {
 	quiet := row{goal: 8, what: of + "processor time / 1 %", most: 1}
 	clock := row{goal: 8, what: of + "with what the clock brings / 1 %", most: 1}
 	pid := r.cmd.Process.Pid
-	if err := rest(ctx, settles); err != nil { // what a thousand new ports and leases left to do
+	if err := rest(ctx, b.settle); err != nil {
 		return nil, err
 	}
 	var busy []time.Duration
@@ -76,9 +76,6 @@ func atRest(ctx context.Context, b *bench) (rows []row, err error) {
 	}
 	return []row{resident, quiet, clock, program}, nil
 }
-
-// settles is how long the daemon has before it counts as at rest.
-const settles = 3 * time.Second
 
 // rest does nothing for a while.
 func rest(ctx context.Context, long time.Duration) error {
