@@ -16,6 +16,12 @@ import (
 // second for a call is there to be told so, not to be measured to the percent.
 const peerPatience = 150 * time.Millisecond
 
+// A busy machine has fewer rounds, so that the whole run ends in time.
+const (
+	fewContests  = 3
+	contestsMost = 45 * time.Second
+)
+
 // A player is one of a match: ipamd or a peer, with a store of each filling.
 type player struct {
 	contestant
@@ -33,7 +39,7 @@ type player struct {
 
 // The ways of many callers, as bench/peers calls them, each with a store of
 // its own that is empty at first: they allocate some addresses a round and
-// keep them, or they allocate and release by turns for a while.
+// keep them, or release each before the next.
 const (
 	growing  = "grow"
 	churning = "crowd"
@@ -65,7 +71,8 @@ func besidePeers(ctx context.Context, b *bench) (rows []row, err error) {
 		}
 		m.theirs = append(m.theirs, p)
 	}
-	for range b.contests {
+	few := min(fewContests, b.contests)
+	for began := time.Now(); len(m.echoes) < b.contests && (len(m.echoes) < few || time.Since(began) < contestsMost); {
 		if err := m.round(ctx); err != nil {
 			return nil, err
 		}
@@ -121,34 +128,31 @@ func (m *match) startOurs(ctx context.Context) (*player, error) {
 			return took, callers[fill].churn(ctx, calls, &took, new(sample))
 		},
 		many: func(ctx context.Context, way string) (float64, int, error) {
-			if way == growing {
-				rate, err := grow(ctx, crowds[way])
-				return rate, 0, err
-			}
-			all, err := crowd(ctx, m.callers, m.crowdsFor(), func(i int) func(context.Context) error { return crowds[way][i].turn })
-			return all.rate, 0, err
+			return callMany(ctx, crowds[way], way == churning)
 		},
 	}, nil
 }
 
-// grow has callers allocate, and returns allocations a second.
-func grow(ctx context.Context, all []*caller) (float64, error) {
+// callMany has callers allocate, and maybe release, and returns calls a second.
+func callMany(ctx context.Context, all []*caller, releases bool) (rate float64, failed int, err error) {
 	var some errgroup.Group // waited for below
-	began := time.Now()
+	began, calls := time.Now(), growth*len(all)
+	if releases {
+		calls *= 2
+	}
 	for _, c := range all {
 		some.Go(func() (err error) {
 			for n := 0; n < growth && err == nil; n++ {
-				err = c.allocate(ctx)
+				if err = c.allocate(ctx); err == nil && releases {
+					err = c.release(ctx)
+				}
 			}
 			return err
 		})
 	}
-	err := some.Wait()
-	return float64(growth*len(all)) / time.Since(began).Seconds(), err
+	err = some.Wait()
+	return float64(calls) / time.Since(began).Seconds(), 0, err
 }
-
-// crowdsFor is how long many callers allocate and release.
-func (m *match) crowdsFor() time.Duration { return min(m.crowd, 2*peerPatience) }
 
 // start runs a peer and fills its stores.
 func (m *match) start(ctx context.Context, c contestant) (*player, error) {
@@ -190,7 +194,7 @@ func (m *match) start(ctx context.Context, c contestant) (*player, error) {
 			return a.Took, err
 		},
 		many: func(ctx context.Context, way string) (float64, int, error) {
-			a, err := p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: growth, Long: m.crowdsFor()})
+			a, err := p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: growth})
 			return float64(a.Calls) / a.Elapsed.Seconds(), a.Failed, err
 		},
 	}, nil

@@ -32,7 +32,6 @@ type peerRequest struct {
 	Calls   int           `json:"calls,omitempty"`
 	Most    time.Duration `json:"most,omitempty"`
 	Callers int           `json:"callers,omitempty"`
-	Long    time.Duration `json:"long,omitempty"`
 }
 
 type peerAnswer struct {

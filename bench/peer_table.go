@@ -28,7 +28,7 @@ func (m *match) rows() (rows []row) {
 		if p.fewer > 0 {
 			r := row{goal: peersGoal, what: fmt.Sprintf("allocations/s of ipamd / %s, %d callers", p.name, m.callers), least: p.fewer}
 			scale := row{goal: peersGoal, what: fmt.Sprintf("the same, each with its release, calls/s of ipamd / %s", p.name)}
-			for round := range m.contests {
+			for round := range m.echoes {
 				r.addRates(m.ours.rates[growing][round], p.rates[growing][round])
 				scale.addRates(m.ours.rates[churning][round], p.rates[churning][round])
 			}
@@ -45,7 +45,7 @@ func (m *match) table() table {
 	for _, f := range m.fills {
 		head = append(head, f.name)
 	}
-	grown := fmt.Sprintf("%d callers, from 0 to %d, allocations/s", m.callers, growth*m.callers*m.contests)
+	grown := fmt.Sprintf("%d callers, from 0 to %d, allocations/s", m.callers, growth*m.callers*len(m.echoes))
 	t := table{append(head, grown, "the same, with releases, calls/s")}
 	for _, p := range append([]*player{m.ours}, m.theirs...) {
 		version := p.version

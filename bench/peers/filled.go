@@ -90,30 +90,20 @@ func (f *filled) grow(ctx context.Context, callers, each int) answer {
 	return answer{Calls: calls, Failed: failed, Elapsed: time.Since(began)}
 }
 
-// crowd lets callers allocate and release by turns, all at once. What ends in
-// time is counted; a call that fails is counted apart, and its caller goes on.
-func (f *filled) crowd(ctx context.Context, callers int, long time.Duration) answer {
+// crowd has callers allocate and release by turns, so many times each, all at
+// once. A call that fails is counted apart, and its caller goes on.
+func (f *filled) crowd(ctx context.Context, callers, each int) answer {
 	began := time.Now()
-	inTime := func() bool { return time.Since(began) < long }
 	calls, failed := beside(callers, func(note func(error)) {
-		var (
-			sandbox string
-			addr    netip.Addr // invalid: none is held
-		)
-		for inTime() || addr.IsValid() { // as empty as before, for the next round
-			var err error
-			if addr.IsValid() {
-				err = f.release(ctx, sandbox, addr)
-				addr = netip.Addr{}
-			} else if sandbox, addr, _, err = f.give(ctx); err != nil {
-				addr = netip.Addr{}
-			}
-			if err != nil || inTime() {
-				note(err)
+		for range each {
+			sandbox, addr, _, err := f.give(ctx)
+			note(err)
+			if err == nil {
+				note(f.release(ctx, sandbox, addr))
 			}
 		}
 	})
-	return answer{Calls: calls, Failed: failed, Elapsed: long}
+	return answer{Calls: calls, Failed: failed, Elapsed: time.Since(began)}
 }
 
 // beside runs callers at once, and counts what they note.

@@ -54,7 +54,6 @@ type request struct {
 	Calls   int           `json:"calls"` // of each caller
 	Most    time.Duration `json:"most"`  // no further call after that
 	Callers int           `json:"callers"`
-	Long    time.Duration `json:"long"`
 }
 
 type answer struct {
@@ -129,7 +128,7 @@ func (s *session) answer(ctx context.Context, r request) (answer, error) {
 	case r.Do == "grow":
 		return f.grow(ctx, r.Callers, r.Calls), nil
 	case r.Do == "crowd":
-		return f.crowd(ctx, r.Callers, r.Long), nil
+		return f.crowd(ctx, r.Callers, r.Calls), nil
 	}
 	return answer{}, fmt.Errorf("cannot %q", r.Do)
 }

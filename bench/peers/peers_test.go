@@ -61,7 +61,7 @@ func TestEachPeerGivesWhatIsFree(t *testing.T) {
 			if g := f.grow(t.Context(), 4, 3); g.Calls != 12 || g.Failed != 0 {
 				t.Errorf("growing: %+v", g)
 			}
-			if c := f.crowd(t.Context(), 4, 100*time.Millisecond); c.Calls == 0 {
+			if c := f.crowd(t.Context(), 4, 3); c.Calls+c.Failed < 12 || c.Calls == 0 {
 				t.Errorf("a crowd: %+v", c)
 			}
 		})
