@@ -77,7 +77,7 @@ func (p *peer) do(ctx context.Context, r peerRequest) (a peerAnswer, err error) 
 		return a, err
 	}
 	if err := p.told.Decode(&a); err != nil {
-		return a, err
+		return a, errors.Join(context.Cause(ctx), err)
 	}
 	if a.Error != "" {
 		return a, errors.New(a.Error)
