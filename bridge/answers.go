@@ -82,9 +82,22 @@ func (b *Bridge) expireAnswers(now time.Time) {
 		case missed || !b.reaches(b.heard[addr]):
 			delete(b.doubts, addr)
 		case !since.IsZero() && now.Sub(since) >= b.cfg.ProbeWindow:
-			b.dropAnswer(addr)
+			b.expire(addr)
 		}
 	}
+}
+
+// expire lets go of an answer, unless its port has lost its carrier, of which
+// the kernel's news comes up to a second late.
+func (b *Bridge) expire(addr netip.Addr) {
+	if from := b.heard[addr]; from.port != 0 {
+		b.readPort(from.port)
+		if !b.reaches(from) {
+			delete(b.doubts, addr)
+			return
+		}
+	}
+	b.dropAnswer(addr)
 }
 
 // reaches reports whether a question surely arrives where an answer came

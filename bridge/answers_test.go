@@ -106,7 +106,7 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 			ns := nstest.New(t)
 			ns.Bridge("rt0", "10.8.0.1/24")
 			outer, inner := nested(t, ns, addr+"/24")
-			v := open(t, ns)
+			v := open(t, ns, func(cfg *Config) { cfg.ProbeWindow = time.Hour }) // no machine is so slow
 			probeUntilSeen(t, v, addr, "probe")
 			inner.DelAddr(addr + "/24")
 			ask(v, ns, outer)
