@@ -41,9 +41,9 @@ type Config struct {
 
 	Log        *slog.Logger
 	OnConflict func(Skipped) // told about each address once. May be nil.
-	// OnHeld is told of a lease that is asked for again, before it is answered,
-	// and within which time it will be used. May be nil.
-	OnHeld func(l *netdb.Lease, within time.Duration)
+	// OnAnswer is told of a lease before it is answered, and within which time
+	// it will be bound. May be nil.
+	OnAnswer func(l *netdb.Lease, within time.Duration)
 }
 
 // An Allocator hands out addresses. It is safe for concurrent use.

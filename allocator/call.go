@@ -83,14 +83,19 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	}
 	// The answer is taken after every change that is under way, for one of them
 	// may end the lease; whoever comes later has heard that it is asked for.
-	if c.OnHeld != nil {
-		c.OnHeld(l, c.req.BindWithin)
-	}
+	c.answers(l)
 	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "attempt_raised"}, l.ID, c.req.Attempt)
 	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
 		return c.held(ctx, p)
 	}
 	return l, err
+}
+
+// answers says that a lease will be answered.
+func (c *call) answers(l *netdb.Lease) {
+	if c.OnAnswer != nil {
+		c.OnAnswer(l, c.req.BindWithin)
+	}
 }
 
 func (c *call) skip(s Skipped) {
@@ -296,6 +301,7 @@ func (c *call) result(taken []*netdb.Lease) *Result {
 		l := p.lease
 		if l == nil {
 			l, taken = taken[0], taken[1:]
+			c.answers(l)
 			if !p.probed {
 				r.Unprobed = append(r.Unprobed, l.Addr)
 			}

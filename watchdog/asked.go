@@ -3,21 +3,21 @@ package watchdog
 import (
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// errAsked keeps a lease whose owner has asked for it again.
-var errAsked = errors.New("its owner asked for it again")
+// errAsked keeps a lease that its owner has not bound yet.
+var errAsked = errors.New("its owner was given it, and has not bound it yet")
 
-// asked is who asked for a lease that is not released. A sandbox that begins
-// anew is answered the address that it has, and plugs it; the removal of its
-// first life, confirmed a moment after that answer, took it away: the runtime
-// met "it is cooling" when it bound. So to ask is the owner's word, until the
-// lease is bound to something else.
+// asked is who was answered a lease and has not bound it since. A sandbox that
+// began anew was answered the address that it had, and plugged it; the removal
+// of its first life, confirmed a moment after that answer, took it away: the
+// runtime met "it is cooling" when it bound. A first container that failed to
+// start did the same to the second, where a pass had bound the lease to the
+// first. So an answer stands until its time to bind is over.
 //
 // It is kept in memory, as what it holds against is: which containers a lease
 // had and lost.
@@ -27,9 +27,8 @@ type asked struct {
 	room  int             // how many are remembered before those that are over are dropped
 }
 
-// A word is that a lease, as it was, was asked for.
+// A word is until when an answer stands.
 type word struct {
-	lease  *netdb.Lease
 	at     netdb.Stamp
 	within time.Duration
 }
@@ -39,7 +38,7 @@ const leastRoom = 64
 
 func (w word) counts(now netdb.Stamp) bool { return now.Since(w.at) < w.within }
 
-func (a *asked) note(w word) {
+func (a *asked) note(lease string, w word) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.words == nil {
@@ -49,29 +48,38 @@ func (a *asked) note(w word) {
 		maps.DeleteFunc(a.words, func(_ string, old word) bool { return !old.counts(w.at) })
 		a.room = 2 * len(a.words)
 	}
-	a.words[w.lease.ID] = w
+	a.words[lease] = w
 }
 
-func (a *asked) lately(l *netdb.Lease, now netdb.Stamp) bool {
+func (a *asked) end(lease string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, ok := a.words[l.ID]
-	return ok && w.counts(now) && slices.Equal(l.Containers, w.lease.Containers) &&
-		l.Netns == w.lease.Netns && l.HostInterface == w.lease.HostInterface
+	delete(a.words, lease)
 }
 
-// Asked notes that the owner of an open lease asks for it, and will bind it
-// within a time: until then it does not end because its workload is gone. It
-// has to be called before the lease is read from the book for the answer. What
-// the owner releases ends as ever.
-func (w *Watchdog) Asked(l *netdb.Lease, within time.Duration) {
-	w.asked.note(word{l, w.cfg.Now(), within})
+func (a *asked) stands(lease string, now netdb.Stamp) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, ok := a.words[lease]
+	return ok && w.counts(now)
 }
+
+// Asked notes that a lease is answered to its owner, who will bind it within a
+// time: until then it does not end because its workload is gone. It has to be
+// called before the lease is read from the book for the answer. What the owner
+// releases ends as ever.
+func (w *Watchdog) Asked(l *netdb.Lease, within time.Duration) {
+	w.asked.note(l.ID, word{w.cfg.Now(), within})
+}
+
+// Bound notes that the owner has bound a lease: from now on it lives with its
+// workload.
+func (w *Watchdog) Bound(lease string) { w.asked.end(lease) }
 
 // unasked is unseen for a lease that nobody released.
 func (w *Watchdog) unasked(l *netdb.Lease, unseen func() error) func() error {
 	return func() error {
-		if w.asked.lately(l, w.cfg.Now()) {
+		if w.asked.stands(l.ID, w.cfg.Now()) {
 			return errAsked
 		}
 		return unseen()
@@ -79,4 +87,4 @@ func (w *Watchdog) unasked(l *netdb.Lease, unseen func() error) func() error {
 }
 
 // ofAsked blocks by the owner's word.
-func ofAsked() obstacle { return obstruct(KindOwner, "%v, and has not bound it yet", errAsked) }
+func ofAsked() obstacle { return obstruct(KindOwner, "%v", errAsked) }

@@ -11,24 +11,24 @@ import (
 
 // A lease whose owner has asked for it again does not end for want of its first
 // workload, by the watchdog or by the reconciler's word, until the owner had
-// time to bind it anew. What the owner binds, or releases, ends as ever.
+// time to bind it anew. What the owner binds, if to the same, or releases, ends
+// as ever.
 func TestAskedAgain(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
-		kept, late, elsewhere, released := s.running("kept", "kept-1"), s.running("late", "late-1"), s.running("elsewhere", "elsewhere-1"), s.running("released", "released-1")
+		kept, late, bound, released := s.running("kept", "kept-1"), s.running("late", "late-1"), s.running("bound", "bound-1"), s.running("released", "released-1")
 		s.Asked(kept.lease, time.Hour)
 		s.Asked(late.lease, time.Nanosecond)
-		s.Asked(elsewhere.lease, time.Hour)
+		s.Asked(bound.lease, time.Hour)
 		s.Asked(released.lease, time.Hour)
-		s.d.Run(s, ctrdtest.Spec{Namespace: space, ID: "elsewhere-2", Labels: s.labels(elsewhere)})
-		s.bind(elsewhere, "elsewhere-2")
+		s.Bound(bound.lease.ID)
 		s.release(released)
 		s.noticed()
-		for _, id := range []string{"kept-1", "late-1", "elsewhere-1", "elsewhere-2", "released-1"} {
+		for _, id := range []string{"kept-1", "late-1", "bound-1", "released-1"} {
 			s.d.Delete(s, space, id)
 		}
 		s.cools(late)
-		s.cools(elsewhere)
+		s.cools(bound)
 		s.cools(released)
 		s.blocked(kept, watchdog.KindOwner)
 		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); let || why == "" || err != nil {

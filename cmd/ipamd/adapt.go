@@ -34,6 +34,20 @@ func blockersOf(blockers []watchdog.Blocker) []api.Blocker {
 	return out
 }
 
+// boundBook tells the watchdog of what owners bind.
+type boundBook struct {
+	*netdb.Book
+	watchdog *watchdog.Watchdog
+}
+
+func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error) {
+	l, err := b.Book.Bind(ctx, who, id, where)
+	if err == nil {
+		b.watchdog.Bound(id)
+	}
+	return l, err
+}
+
 // startPatience is how long an allocate waits for the first census. That is
 // there within a tenth of a second, and later when containerd does not answer.
 const startPatience = 5 * time.Second

@@ -48,3 +48,30 @@ func (w *world) record(d *ctrdtest.Daemon, l api.Lease, id string) string {
 	realtest.Eventually(w.t, wait, "container "+id+" to be seen", func() bool { return seenBy(w, l.Address, "runtime") })
 	return id
 }
+
+// A container that failed to start is removed, and its sandbox's second one is
+// bound: also where a pass bound the lease to the first in between.
+func TestSecondContainerOfANewLease(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow)
+		l := w.allocate("new").Leases[0]
+		run := func(l api.Lease, id string) {
+			named := labels(l.Sandbox, l.Address)
+			named["ipamd.dev/lease-id"] = l.ID
+			d.Run(t, ctrdtest.Spec{ID: id, Labels: named})
+			realtest.Eventually(t, wait, "container "+id+" to be seen", func() bool { return seenBy(w, l.Address, "runtime") })
+		}
+		run(l, "new-1")
+		w.pass()
+		if w.state(l.Address) != api.Bound {
+			t.Fatalf("after a pass %s is %s", l.Address, w.state(l.Address))
+		}
+		other := w.allocate("other").Leases[0]
+		run(other, "other-1")
+		other = w.bind(other, "other-1")
+		d.Delete(t, "default", "new-1")
+		d.Delete(t, "default", "other-1")
+		w.becomes(other.Address, api.Cooling) // the watchdog has looked at both
+		w.bind(l, w.record(d, l, "new-2"))
+	})
+}

@@ -231,7 +231,7 @@ func (p *program) openAllocator(context.Context) (err error) {
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
 		ProbeWindow: c.Probe.Window.Duration, ProbeAhead: c.Probe.Ahead,
 		Log: p.log, OnConflict: p.metrics.conflict,
-		OnHeld: p.watchdog.Asked,
+		OnAnswer: p.watchdog.Asked,
 	})
 	return err
 }
@@ -270,7 +270,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	p.server, err = server.New(server.Config{
-		Book: p.book, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		Book: boundBook{p.book, p.watchdog}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,
 		Doctor: p.doctor, Metrics: p.metrics.handler(), Observe: p.metrics.request,
