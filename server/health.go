@@ -2,8 +2,10 @@ package server
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 func (s *Server) pools(c *call) (int, any, error) {
@@ -60,33 +62,33 @@ func (s *Server) ready(c *call) (int, any, error) {
 	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
-	if why := s.notReady(); len(why) > 0 {
+	if why := s.NotReady(); len(why) > 0 {
 		return http.StatusServiceUnavailable, &api.Health{Status: "unavailable", Reasons: why}, nil
 	}
 	return http.StatusOK, &api.Health{Status: "ok"}, nil
 }
 
-func (s *Server) notReady() []string {
+// NotReady lists every reason why an allocation cannot succeed now, a sentence
+// each; none means ready. It is what /readyz and the status say, and safe for
+// concurrent use.
+func (s *Server) NotReady() []string {
 	why := s.cfg.NotReady()
-	if s.exhausted() {
+	usage, _ := s.cfg.Book.Usage()
+	gives := func(u netdb.Usage) bool { return !s.Exhausted(u.Pool.UID) }
+	if len(usage) > 0 && !slices.ContainsFunc(usage, gives) {
 		why = append(why[:len(why):len(why)], "every pool is exhausted")
 	}
 	return why
 }
 
-// exhausted reports that no pool has an address to give now.
-func (s *Server) exhausted() bool {
+// Exhausted reports that a pool has no address to give now: none that was never
+// given, and none that has rested for long enough.
+func (s *Server) Exhausted(poolUID string) bool {
 	policy := s.cfg.Policy
 	if policy.Strict {
 		policy.CooldownMin = policy.Cooldown // Upcoming looks ahead of strictness
 	}
-	usage, _ := s.cfg.Book.Usage()
-	for _, u := range usage {
-		if len(s.cfg.Book.Upcoming(u.Pool.UID, 1, policy)) > 0 {
-			return false
-		}
-	}
-	return len(usage) > 0
+	return len(s.cfg.Book.Upcoming(poolUID, 1, policy)) == 0
 }
 
 func (s *Server) metrics(c *call) (int, any, error) {

@@ -30,7 +30,7 @@ func (s *Server) status(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	info, why := s.cfg.Book.Info(), s.notReady()
+	info, why := s.cfg.Book.Info(), s.NotReady()
 	leases, _ := s.cfg.Book.Leases()
 	stuck, total := s.stuck(leases)
 	all, rev := s.poolList()

@@ -28,7 +28,8 @@ func (p *program) gate() error {
 	return nil
 }
 
-// notReady lists every reason why addresses cannot be given now.
+// notReady lists every reason why addresses cannot be given now, but that the
+// pools are full: the server adds that, and [server.Server.NotReady] is whole.
 func (p *program) notReady() []string {
 	var why []string
 	if err := p.gate(); err != nil {

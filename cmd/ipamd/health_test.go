@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -79,6 +80,50 @@ func TestAlive(t *testing.T) {
 		t.Errorf("the transaction ended with %v", err)
 	}
 	goesOn("the writer writes again")
+}
+
+// Whether addresses can be given is one fact, told in four places: /readyz, the
+// status, the metric and systemd's status line. So it is of pools that are
+// full, of all of them and of one.
+func TestFullPoolsAreToldAlike(t *testing.T) {
+	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) {
+		c.Allocation.Exhausted = "strict"
+		c.Pools = append(c.Pools, poolConfig{Name: "second", Prefix: "10.9.0.0/32", Gateway: noGateway})
+	})
+	told := func(when, why string, full, second float64) {
+		t.Helper()
+		metrics := w.scrapeOf()
+		if one, two := metrics[`pool_exhausted{family="v4",pool="default"}`], metrics[`pool_exhausted{family="v4",pool="second"}`]; one != full || two != second {
+			t.Errorf("%s: exhausted are, as metrics, %v and %v, want %v and %v", when, one, two, full, second)
+		}
+		health, err := w.client.Ready(ctx)
+		if (err == nil) != (why == "") || err != nil && strings.Join(health.Reasons, "; ") != why {
+			t.Errorf("%s: /readyz says %+v, %v", when, health, err)
+		}
+		status, err := w.client.Status(ctx)
+		if err != nil || status.Ready != (why == "") || strings.Join(status.NotReady, "; ") != why {
+			t.Errorf("%s: the status says %v, %q, %v", when, status.Ready, status.NotReady, err)
+		}
+		if metrics["ready"] != one(why == "") {
+			t.Errorf("%s: the metric says %v", when, metrics["ready"])
+		}
+		line := "STATUS=ready: "
+		if why != "" {
+			line = "STATUS=not ready: " + why
+		}
+		if got := w.program.statusLine(); !strings.HasPrefix(got, line) {
+			t.Errorf("%s: systemd is told %q", when, got)
+		}
+	}
+	told("nothing is given", "", 0, 0)
+	l := w.allocate("a").Leases[0]
+	told("one pool is full", "", 1, 0)
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Pool: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	told("both are full", "every pool is exhausted", 1, 1)
+	bindAndRelease(w, l)
+	told("one cools, and must not be given early", "every pool is exhausted", 1, 1)
 }
 
 // A wall clock that was moved since the start is told by how far and which way;

@@ -98,6 +98,7 @@ func (m *metrics) begin() {
 		m.conflicts.WithLabelValues(string(w))
 		m.incomplete.WithLabelValues(string(w))
 	}
+	m.quarantined.WithLabelValues(netdb.SeenOnWire)
 	for _, kind := range []string{reconciler.Adopt, reconciler.Bind, reconciler.Pause, reconciler.Resume, reconciler.Quarantine, reconciler.Clear} {
 		m.repairs.WithLabelValues(kind)
 	}

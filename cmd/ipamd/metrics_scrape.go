@@ -22,6 +22,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descAddresses  = describe("addresses", "Addresses of a pool by state; free is the rest.", "pool", "family", "state")
 	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
+	descExhausted  = describe("pool_exhausted", "1 when a pool has no address to give now.", "pool", "family")
 	descCap        = describe("quarantine_cap", "Addresses of a pool that may be quarantined without an operator.", "pool", "family")
 	descReady      = describe("ready", "1 when addresses can be given.")
 	descIdentity   = describe("identity_state", "1 for what the book is: own, or foreign, which gives nothing.", "state")
@@ -41,7 +42,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly,
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly,
 		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descBuild} {
 		ch <- d
 	}
@@ -57,7 +58,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	s.releases(gauge)
 	s.lastPassed(gauge)
 
-	gauge(descReady, one(len(s.notReady()) == 0))
+	gauge(descReady, one(len(s.server.NotReady()) == 0))
 	foreign := s.book.Identity() != nil
 	gauge(descIdentity, one(!foreign), "own")
 	gauge(descIdentity, one(foreign), "foreign")
@@ -90,6 +91,7 @@ func (s scrape) pools(gauge gauger) {
 			family = "v4"
 		}
 		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
+		gauge(descExhausted, one(s.server.Exhausted(u.Pool.UID)), u.Pool.Name, family)
 		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
 		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
 		for state, n := range u.ByState {

@@ -92,7 +92,7 @@ func (p *program) alive(ctx context.Context, patience time.Duration) error {
 
 // statusLine is what `systemctl status ipamd` shows.
 func (p *program) statusLine() string {
-	if why := p.notReady(); len(why) > 0 {
+	if why := p.server.NotReady(); len(why) > 0 {
 		return "STATUS=not ready: " + strings.ReplaceAll(strings.Join(why, "; "), "\n", " ")
 	}
 	usage, _ := p.book.Usage()
