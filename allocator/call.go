@@ -84,7 +84,7 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	// The answer is taken after every change that is under way, for one of them
 	// may end the lease; whoever comes later has heard that it is asked for.
 	c.answers(l)
-	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "attempt_raised"}, l.ID, c.req.Attempt)
+	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
 	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
 		return c.held(ctx, p)
 	}

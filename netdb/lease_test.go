@@ -494,6 +494,54 @@ func TestAWishWaitsForTheWholeCooldown(t *testing.T) {
 	}
 }
 
+// A sandbox that asks again for what it has not bound yet has time to: half of
+// what it asks for, at the least. What has enough left is not written.
+func TestRenew(t *testing.T) {
+	c := NewClock()
+	opts := Options()
+	opts.Now = c.Now
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := Reserve(t, b, "a")
+	left := func(l *netdb.Lease) time.Duration { return l.BindWithin - c.Now().Since(l.Since) }
+	for _, step := range []struct {
+		pass, within time.Duration
+		attempt      int64
+		written      bool
+		left         time.Duration
+	}{
+		{0, l.BindWithin, l.Attempt, false, l.BindWithin},
+		{l.BindWithin - time.Second, 2 * time.Second, l.Attempt, false, time.Second},
+		{time.Millisecond, 2 * time.Second, l.Attempt, true, 2 * time.Second},
+		{time.Hour, time.Minute, l.Attempt, true, time.Minute},
+		{time.Second, time.Minute, l.Attempt + 1, true, 59 * time.Second},
+		{0, time.Minute, l.Attempt, false, 59 * time.Second},
+	} {
+		c.Pass(step.pass)
+		got, err := b.Renew(ctx, allocator, l.ID, step.attempt, step.within)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.State != netdb.Reserved || left(got) != step.left || (got.Rev != l.Rev) != step.written || got.Since != l.Since {
+			t.Errorf("%+v: %v left, revision %d after %d", step, left(got), got.Rev, l.Rev)
+		}
+		l = got
+	}
+	if _, err := b.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth1"}); err != nil {
+		t.Fatal(err)
+	}
+	c.Pass(time.Hour)
+	rev := b.Rev()
+	if got, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute); err != nil || got.State != netdb.Bound || b.Rev() != rev {
+		t.Errorf("of a bound one: %+v, %v", got, err)
+	}
+	if _, err := b.Release(ctx, client, l.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute)
+	wantErr(t, err, netdb.ErrState)
+}
+
 // L5: a cancel that arrives first refuses the late allocate, also across a
 // restart; the next attempt works; after an hour the tombstone is gone.
 func TestL5CancelBeforeAllocate(t *testing.T) {

@@ -139,11 +139,13 @@ func (b *Book) reserve(t *tx, who Who, r Reservation) (*Lease, error) {
 	return t.move(who, old, now, r.Evidence)
 }
 
-// Renew notes that a higher attempt of the same sandbox uses the lease now,
-// so that a late cancel of a lower one leaves it alone. The same or a lower
-// attempt changes nothing, and tells the lease as every change before has left
-// it. One that was let go is [ErrState].
-func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64) (*Lease, error) {
+// Renew notes that a sandbox asks for its lease again, and will bind it within
+// a time. A reserved one has at least half of that left afterwards: the answer
+// would be worth nothing if it ended a moment later. A higher attempt is noted,
+// so that a late cancel of a lower one leaves the lease alone. Where there is
+// nothing to note nothing is written, and the lease is told as every change
+// before has left it. One that was let go is [ErrState].
+func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64, within time.Duration) (*Lease, error) {
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if stone := t.tomb(l.UID); stone.attempt >= attempt && t.now.Since(stone.at) < b.opts.Tombstone {
 			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", l.Sandbox, attempt, ErrCancelled)
@@ -151,11 +153,14 @@ func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64) (*L
 		if !l.State.Open() {
 			return nil, fmt.Errorf("renew %s: %w: it is %s", l.Addr, ErrState, l.State)
 		}
-		if attempt <= l.Attempt {
+		now := *l
+		now.Attempt = max(attempt, l.Attempt)
+		if past := t.now.Since(l.Since); l.State == Reserved && l.BindWithin-past < within/2 {
+			now.BindWithin = past + within
+		}
+		if now.Attempt == l.Attempt && now.BindWithin == l.BindWithin {
 			return l, nil
 		}
-		now := *l
-		now.Attempt = attempt
 		return t.move(who, l, now, nil)
 	})
 }

@@ -75,3 +75,30 @@ func TestSecondContainerOfANewLease(t *testing.T) {
 		w.bind(l, w.record(d, l, "new-2"))
 	})
 }
+
+// A reservation that is asked for again when its time to bind is nearly over,
+// or was over, has time to be bound.
+func TestAskedAgainWhenItsTimeIsOver(t *testing.T) {
+	w := newWorld(t, slow)
+	const short = 50 * time.Millisecond
+	ask := api.AllocateRequest{Sandbox: "a", BindWithin: short.String()}
+	first, err := w.client.Allocate(ctx, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(2 * short)
+	ask.BindWithin = "10m"
+	again, err := w.client.Allocate(ctx, ask)
+	if err != nil || !again.Existing || again.Leases[0].ID != first.Leases[0].ID {
+		t.Fatalf("asked again: %+v, %v", again, err)
+	}
+	if by := again.Leases[0].BindBy; by == nil || time.Until(*by) < 9*time.Minute {
+		t.Errorf("it is to be bound by %v", by)
+	}
+	for range 3 {
+		w.pass()
+	}
+	if _, err := w.client.Bind(ctx, first.Leases[0].ID, api.BindRequest{HostInterface: "veth17"}); err != nil {
+		t.Error(err)
+	}
+}
