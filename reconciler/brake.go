@@ -20,10 +20,11 @@ import (
 //
 // Confirm lifts both. The third brake is another runtime than the one that the
 // containers are in, whose every answer is that they are not there: it holds
-// all, until Confirm has made it the book's. Nothing lifts the fourth, a witness
+// all, also the end of a quarantine, which may be the claim of a container that
+// this one does not have, until Confirm has made it the book's. Nothing lifts the fourth, a witness
 // that cannot answer: such a pass plans no release in the first place.
 func (v *view) brake(d *decision, confirm bool) {
-	open, bound, unproven, expired := 0, 0, 0, 0
+	open, bound, unproven, expired, clears := 0, 0, 0, 0, 0
 	for _, l := range v.book {
 		if l.State.Open() {
 			open++
@@ -39,14 +40,16 @@ func (v *view) brake(d *decision, confirm bool) {
 		switch {
 		case s.Kind == Expire:
 			expired++
+		case s.Kind == Clear:
+			clears++
 		case s.Kind == Reap && !v.gone[s.LeaseID]:
 			unproven++
 		}
 	}
 	most := max(v.leastReleases, int(v.maxReleases*float64(open)))
 	switch {
-	case v.changed != nil && unproven+expired > 0:
-		d.held = &Held{Releases: unproven + expired, Reason: v.changed.Error()}
+	case v.changed != nil && unproven+expired+clears > 0:
+		d.held = &Held{Releases: unproven + expired + clears, Reason: v.changed.Error()}
 	case confirm:
 	case v.runtime && v.roster.containers == 0 && bound > 0 && unproven+expired > 0:
 		d.held = &Held{Releases: unproven + expired, Most: most, Reason: fmt.Sprintf(
@@ -59,7 +62,7 @@ func (v *view) brake(d *decision, confirm bool) {
 		return
 	}
 	for i, s := range d.steps {
-		if s.Kind == Expire || s.Kind == Reap && !v.gone[s.LeaseID] {
+		if s.Kind == Expire || s.Kind == Reap && !v.gone[s.LeaseID] || s.Kind == Clear && v.changed != nil {
 			d.steps[i].Result = Kept
 		}
 	}

@@ -18,6 +18,10 @@ func TestBrakes(t *testing.T) {
 	late := func(a string) []line { return []line{lease(a, reserved, "R", age(time.Hour))} }
 	lateToo := func(a string) []line { return late("10.8.64.2" + a[len("10.8.64."):]) }
 	other := container("other")
+	aside := func(w *world) {
+		lease("10.8.64.9", quarantine, "")(w)
+		dim("10.8.64.9", 2, 15*time.Minute)(w)
+	}
 
 	for name, tt := range map[string]struct {
 		world          []line
@@ -40,6 +44,7 @@ func TestBrakes(t *testing.T) {
 		"the proof of another runtime is none":  {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"nor does it end reservations":          {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"and a plan cannot confirm it":          {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
+		"nor does it end a quarantine":          {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
 		"what it shows keeps addresses":         {[]line{container("c1", owner("A"), ip("10.8.64.2"), runs), anotherRuntime}, 0, 0, 0, ""},
 		"an empty list of no runtime":           {[]line{noRuntime, lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 1, 0, 0, ""},
 		"late reservations are no brake":        {[]line{other, many(20, late)}, 0, 20, 0, ""},

@@ -33,6 +33,17 @@ func TestAnotherContainerd(t *testing.T) {
 				d.Run(t, ctrdtest.Spec{ID: name, Labels: named})
 				held = append(held, w.bind(l, name))
 			}
+			// Of these no container is on record, and its labels are in the list
+			// of the containerd that has it only.
+			unrecorded := []api.Lease{w.allocate("plugged").Leases[0], w.allocate("reserved").Leases[0]}
+			for _, l := range unrecorded {
+				named := labels(l.Sandbox, l.Address)
+				named["ipamd.dev/lease-id"] = l.ID
+				d.Create(t, ctrdtest.Spec{ID: l.Sandbox, Labels: named})
+			}
+			if _, err := w.client.Bind(ctx, unrecorded[0].ID, api.BindRequest{HostInterface: "veth-gone"}); err != nil {
+				t.Fatal(err)
+			}
 			other := ctrdtest.Start(t, ctrdtest.V2)
 			if !running {
 				w.stopDaemon()
@@ -54,6 +65,13 @@ func TestAnotherContainerd(t *testing.T) {
 				now, err := w.client.Lease(ctx, held[0].ID)
 				return err == nil && now.Lease.State == api.Releasing && len(now.Blockers) > 0 && now.Blockers[0].Kind == "runtime"
 			})
+			for _, l := range unrecorded {
+				got, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{})
+				if err != nil || got.Lease.State != api.Releasing {
+					t.Errorf("release of %s, whose container is on no record: %+v, %v", l.Sandbox, got, err)
+				}
+				held = append(held, l)
+			}
 			other.Run(t, ctrdtest.Spec{ID: "n", Labels: labels("n", addr(77))})
 			w.becomes(addr(77), api.Bound)
 			if given := w.allocate("e").Leases[0].Address; slices.ContainsFunc(held, func(l api.Lease) bool { return l.Address == given }) {
@@ -64,11 +82,13 @@ func TestAnotherContainerd(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, l := range held[1:] {
+			for _, l := range held[1:4] {
 				w.stays(l)
 			}
-			if s := w.state(held[0].Address); s != api.Releasing {
-				t.Errorf("the one whose release was asked for is %s", s)
+			for _, l := range append(held[:1:1], unrecorded...) {
+				if s := w.state(l.Address); s != api.Releasing {
+					t.Errorf("%s, whose release was asked for, is %s", l.Sandbox, s)
+				}
 			}
 
 			if _, err := w.client.Reconcile(ctx, api.ReconcileRequest{Confirm: true}); err != nil {

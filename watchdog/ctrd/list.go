@@ -87,7 +87,7 @@ func (w *Witness) list(ctx context.Context, filters []string) (all []watchdog.Wo
 				})
 			}
 		}
-		return nil
+		return w.believed(ctx, c) // that no more are there
 	})
 	if err != nil {
 		return nil, err
