@@ -315,27 +315,28 @@ type PoolList struct {
 
 // Status is what a person wants first.
 type Status struct {
-	Ready          bool          `json:"ready"`
-	NotReady       []string      `json:"not_ready,omitempty"` // each reason, one sentence
-	Version        string        `json:"version"`
-	Commit         string        `json:"commit"`
-	Started        time.Time     `json:"started"`
-	PID            int           `json:"pid"`
-	Book           BookStatus    `json:"book"`
-	Bridge         BridgeStatus  `json:"bridge"`
-	Pools          []Pool        `json:"pools"`
-	Silent         []Silence     `json:"silent,omitempty"`
-	Stuck          []Stuck       `json:"stuck,omitempty"`         // longest wait first, at most 16
-	StuckTotal     int           `json:"stuck_total"`             // also those that Stuck has no room for
-	Quarantined    []Lease       `json:"quarantined,omitempty"`   // now, newest first, at most 16; by_state of the pools counts them all
-	LastConflict   *Change       `json:"last_conflict,omitempty"` // the newest whose address is still quarantined for it
-	LastPass       *Report       `json:"last_pass,omitempty"`     // of the reconciler; previews do not count
-	Allocation     string        `json:"allocation"`              // "require kernel" or "require all"
-	UnreadableRows int           `json:"unreadable_rows"`
-	CommitP50      time.Duration `json:"commit_p50_ns"` // of the last 256; 0 before the first
-	CommitP99      time.Duration `json:"commit_p99_ns"`
-	Revision       int64         `json:"revision"`
-	Epoch          string        `json:"epoch"`
+	Ready              bool          `json:"ready"`
+	NotReady           []string      `json:"not_ready,omitempty"` // each reason, one sentence
+	Version            string        `json:"version"`
+	Commit             string        `json:"commit"`
+	Started            time.Time     `json:"started"`
+	PID                int           `json:"pid"`
+	Book               BookStatus    `json:"book"`
+	Bridge             BridgeStatus  `json:"bridge"`
+	Pools              []Pool        `json:"pools"`
+	Silent             []Silence     `json:"silent,omitempty"`
+	Stuck              []Stuck       `json:"stuck,omitempty"`                // longest wait first, at most 16
+	StuckTotal         int           `json:"stuck_total"`                    // also those that Stuck has no room for
+	Quarantined        []Lease       `json:"quarantined,omitempty"`          // now, newest first, at most 16; by_state of the pools counts them all
+	LastConflict       *Change       `json:"last_conflict,omitempty"`        // the newest of the kept history, whatever became of it
+	LastConflictStands bool          `json:"last_conflict_stands,omitempty"` // its address is still quarantined for it
+	LastPass           *Report       `json:"last_pass,omitempty"`            // of the reconciler; previews do not count
+	Allocation         string        `json:"allocation"`                     // "require kernel" or "require all"
+	UnreadableRows     int           `json:"unreadable_rows"`
+	CommitP50          time.Duration `json:"commit_p50_ns"` // of the last 256; 0 before the first
+	CommitP99          time.Duration `json:"commit_p99_ns"`
+	Revision           int64         `json:"revision"`
+	Epoch              string        `json:"epoch"`
 }
 
 // A Stuck lease ought to have moved on: it is releasing and its removal is not

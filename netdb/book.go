@@ -63,14 +63,15 @@ type Book struct {
 	changed chan struct{} // closed at the next commit
 	commits durations
 
-	line     line
-	memory   memory
-	nextLook time.Time     // at a damaged book; who has the turn only
-	turn     chan struct{} // full while somebody commits; full for good once closed
-	closing  chan struct{}
-	close    func() error
-	busy     atomic.Pointer[error]
-	readonly atomic.Pointer[refusal]
+	line      line
+	memory    memory
+	conflicts conflicts
+	nextLook  time.Time     // at a damaged book; who has the turn only
+	turn      chan struct{} // full while somebody commits; full for good once closed
+	closing   chan struct{}
+	close     func() error
+	busy      atomic.Pointer[error]
+	readonly  atomic.Pointer[refusal]
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log

@@ -23,6 +23,7 @@ type Book interface {
 	Usage() ([]netdb.Usage, int64)
 	Upcoming(poolUID string, n int, policy netdb.Policy) []netip.Addr
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
+	LastConflict(ctx context.Context) (*netdb.Change, error)
 	Info() netdb.Info
 	Changed() <-chan struct{}
 

@@ -26,10 +26,7 @@ func (s *Server) status(c *call) (int, any, error) {
 	}
 	ctx, cancel := c.context(s)
 	defer cancel()
-	conflict, err := s.lastConflict(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
+	conflict, stands := s.lastConflict(ctx)
 	info, why := s.cfg.Book.Info(), s.NotReady()
 	leases, _ := s.cfg.Book.Leases()
 	stuck, total := s.stuck(leases)
@@ -40,7 +37,8 @@ func (s *Server) status(c *call) (int, any, error) {
 		Started: s.cfg.Started.UTC(), PID: os.Getpid(),
 		Book: api.BookStatus{Path: info.Path, Bytes: info.Bytes, WALBytes: info.WALBytes,
 			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
-		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()), LastConflict: conflict, LastPass: s.lastPass(),
+		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()),
+		LastConflict: conflict, LastConflictStands: stands, LastPass: s.lastPass(),
 		Stuck: stuck, StuckTotal: total, Quarantined: s.aside(leases),
 		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50, CommitP99: info.CommitP99,
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
@@ -51,31 +49,19 @@ func (s *Server) status(c *call) (int, any, error) {
 	return http.StatusOK, reply, nil
 }
 
-// lastConflict is the newest quarantine that still stands and that a conflict
-// made: what an operator set aside, or a rebuild, is none. One that has ended is
-// not looked for: on a runner without any, each status would read all the
-// history to say so.
-func (s *Server) lastConflict(ctx context.Context) (*api.Change, error) {
-	all, _ := s.cfg.Book.Leases()
-	var newest *netdb.Lease
-	for _, l := range all {
-		if l.State == netdb.Quarantined && l.Reason == netdb.SeenOnWire && (newest == nil || l.Rev > newest.Rev) {
-			newest = l
-		}
-	}
-	if newest == nil {
-		return nil, nil
-	}
-	past, err := s.cfg.Book.History(ctx, netdb.Query{LeaseID: newest.ID, Limit: whoisHistory})
+// lastConflict is the newest quarantine that a conflict made, and whether its
+// address is still set aside for it; what an operator set aside, or a rebuild, is
+// none. A history that cannot be read takes the rest of a status from nobody.
+func (s *Server) lastConflict(ctx context.Context) (last *api.Change, stands bool) {
+	found, err := s.cfg.Book.LastConflict(ctx)
 	if err != nil {
-		return nil, err
+		s.cfg.Log.Warn("status without the last conflict", "err", err)
 	}
-	for _, c := range changes(past) {
-		if c.To == api.Quarantined {
-			return &c, nil
-		}
+	if found == nil {
+		return nil, false
 	}
-	return nil, nil
+	row, held := s.cfg.Book.At(found.Addr)
+	return &changes([]netdb.Change{*found})[0], held && row.State == netdb.Quarantined && row.ID == found.LeaseID
 }
 
 // stuck lists, longest wait first, the leases that ought to have moved on: a

@@ -94,16 +94,18 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 }
 
-// The last conflict is the newest that a witness or a second claim made and
-// that stands. What an operator or a rebuild sets aside later is none.
+// The last conflict is the newest that a witness or a second claim made, and it
+// is told also once it is over. What an operator or a rebuild sets aside later is
+// none.
 func TestStatusTellsTheLastConflict(t *testing.T) {
 	s, book, _ := speakOfThePast(t)
 	last := func() string {
 		t.Helper()
-		if c := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "").LastConflict; c != nil {
-			return c.Address + " by " + c.Actor
+		st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "")
+		if st.LastConflict == nil {
+			return fmt.Sprint("none, stands ", st.LastConflictStands)
 		}
-		return ""
+		return fmt.Sprintf("%s by %s, stands %v", st.LastConflict.Address, st.LastConflict.Actor, st.LastConflictStands)
 	}
 	aside := func(actor netdb.Actor, reason, addr string) {
 		t.Helper()
@@ -113,19 +115,25 @@ func TestStatusTellsTheLastConflict(t *testing.T) {
 	}
 	aside(netdb.ByOperator, "set_aside", "10.8.64.7")
 	aside(netdb.ByReconciler, "rebuilt", "10.8.64.8")
-	if got := last(); got != "" {
+	if got := last(); got != "none, stands false" {
 		t.Errorf("without a conflict: %s", got)
 	}
 	aside(netdb.ByAllocator, netdb.SeenOnWire, "10.8.64.9")
 	aside(netdb.ByReconciler, netdb.SeenOnWire, "10.8.64.10")
 	aside(netdb.ByOperator, "set_aside", "10.8.64.11")
-	if got := last(); got != "10.8.64.10 by reconciler" {
-		t.Errorf("last conflict: %s", got)
+	for range 2 {
+		if got := last(); got != "10.8.64.10 by reconciler, stands true" {
+			t.Errorf("last conflict: %s", got)
+		}
 	}
 	if _, err := book.Clear(t.Context(), netdbtest.Who(netdb.ByOperator, "cleared"), netip.MustParseAddr("10.8.64.10")); err != nil {
 		t.Fatal(err)
 	}
-	if got := last(); got != "10.8.64.9 by allocator" {
+	if got := last(); got != "10.8.64.10 by reconciler, stands false" {
 		t.Errorf("once it is cleared: %s", got)
+	}
+	aside(netdb.ByOperator, "set_aside", "10.8.64.10")
+	if got := last(); got != "10.8.64.10 by reconciler, stands false" {
+		t.Errorf("set aside again, by hand: %s", got)
 	}
 }
