@@ -100,7 +100,7 @@ func TestSessions(t *testing.T) {
 	sick.status.Book.ReadOnly = "disk full"
 	sick.status.UnreadableRows = 2
 	sick.status.Silent = []api.Silence{{Witness: "runtime", Reason: "dial /run/containerd/containerd.sock: connection refused", Since: before(90 * time.Second)}}
-	sick.status.LastConflict = &sick.changes[0]
+	sick.status.LastConflict, sick.status.LastConflictStands = &sick.changes[0], true
 	sick.findings = []api.Finding{
 		{Kind: "foreign", Address: "10.8.64.7", LeaseID: id(7), Detail: "seen by netns on veth9, no lease explains it", Since: before(3 * time.Hour), Mend: "ipamctl whois 10.8.64.7"},
 		{Kind: "unreadable_row", Detail: `ip "10.8.64.999" is no address`, Mend: "ipamd check"},

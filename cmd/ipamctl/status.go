@@ -28,7 +28,8 @@ func (c *ctl) statusCommand() *cobra.Command {
 		Short: "Is ipamd ready, and if not, what is missing",
 		Long: `Shows whether addresses can be given and why not, the pools with a bar of their
 use, what is stuck, what is quarantined, the witnesses that could not answer,
-the daemon, its bridge and its book, and the last pass of the reconciler.
+the addresses that two claim, the last conflict, over or not, the daemon, its
+bridge and its book, and the last pass of the reconciler.
 
 The code is 0 when ipamd is ready and 5 when it is not; 7 when it does not run.
 -q prints "ready" or "not ready".`,
@@ -69,7 +70,7 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	if !s.Ready {
 		verdict = p.bad(readiness(s.Status))
 	}
-	p.line("ipamd %s is %s", sentence(s.Version), verdict)
+	p.text("", fmt.Sprintf("ipamd %s is %s", sentence(s.Version), verdict))
 	for _, reason := range s.NotReady {
 		p.text("  ", p.bad(sentence(reason)))
 	}
@@ -86,10 +87,8 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	c.drawStuck(p, s.Status)
 	c.drawAside(p, s.Status)
 	c.drawSilent(p, s.Silent)
-	if l := s.LastConflict; l != nil {
-		p.heading("Last conflict that stands")
-		p.text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), sentence(l.Reason), word(l.Address)))
-	}
+	c.drawDisputed(p, s.LastPass)
+	c.drawLastConflict(p, s.Status)
 	p.heading("Daemon")
 	p.lists(
 		list{"daemon", []string{fmt.Sprintf("pid %d", s.PID), "up " + span(c.now().Sub(s.Started)), "commit " + maybe(s.Commit)}},

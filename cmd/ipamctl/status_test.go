@@ -32,7 +32,7 @@ func troubled() *world {
 	}
 	w.status.StuckTotal = 40
 	w.status.Quarantined = []api.Lease{w.leases[5]}
-	w.status.LastConflict = &w.changes[0]
+	w.status.LastConflict, w.status.LastConflictStands = &w.changes[0], true
 	w.status.Pools[0].Free = 0
 	w.status.Pools[0].ByState = map[string]int{"bound": 150, "reserved": 1, "releasing": 40, "cooling": 10, "quarantined": 1}
 	w.status.Ready, w.status.NotReady = false, []string{"every pool is exhausted"}
