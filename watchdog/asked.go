@@ -76,10 +76,14 @@ func (w *Watchdog) Asked(l *netdb.Lease, within time.Duration) {
 // workload.
 func (w *Watchdog) Bound(lease string) { w.asked.end(lease) }
 
+// Awaited reports that a lease was answered to its owner, who has not bound it
+// since and still has the time to.
+func (w *Watchdog) Awaited(lease string) bool { return w.asked.stands(lease, w.cfg.Now()) }
+
 // unasked is unseen for a lease that nobody released.
 func (w *Watchdog) unasked(l *netdb.Lease, unseen func() error) func() error {
 	return func() error {
-		if w.asked.stands(l.ID, w.cfg.Now()) {
+		if w.Awaited(l.ID) {
 			return errAsked
 		}
 		return unseen()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -106,6 +107,7 @@ type broom struct {
 	log   *lines
 	cfg   watchdog.SweepConfig
 	book  *netdb.Book
+	given atomic.Bool // its leases were answered to their owners, who have not bound them yet
 	*notebook
 	*watchdog.Sweeper
 }
@@ -148,7 +150,7 @@ func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...fu
 	t.Cleanup(func() { b.check(runtime.Close()) })
 	b.notebook, b.book = &notebook{Runtime: runtime}, netdbtest.Open(t)
 	b.cfg = watchdog.SweepConfig{
-		Owner: b.owner, Runtime: b.notebook, Book: notedBook{b.book, b.notebook}, Board: board,
+		Owner: b.owner, Runtime: b.notebook, Book: notedBook{b.book, b.notebook}, Board: board, Awaited: func(string) bool { return b.given.Load() },
 		Every: time.Hour, Grace: time.Nanosecond, Parallel: 4,
 		Remove: true, KillWait: soon, Timeout: 5 * time.Second, Now: netdb.Now, Log: log,
 	}

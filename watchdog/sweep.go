@@ -46,6 +46,10 @@ type SweepConfig struct {
 	Runtime Runtime
 	Book    SweepBook
 	Board   *census.Board // tells when a task has ended
+	// Awaited reports that a lease was answered to its owner, who has yet to
+	// bind it; [Watchdog.Awaited] is one. Such a lease is not let go, and its
+	// containers are left as they are.
+	Awaited func(lease string) bool
 
 	Every    time.Duration // between two sweeps
 	Grace    time.Duration // how old a sandbox must be, and how long missed, before it is asked for
@@ -63,8 +67,8 @@ type SweepConfig struct {
 
 func (c SweepConfig) check() error {
 	switch {
-	case c.Owner == nil || c.Runtime == nil || c.Book == nil || c.Board == nil || c.Now == nil:
-		return errors.New("an owner, a runtime, a book, a board and a clock are needed")
+	case c.Owner == nil || c.Runtime == nil || c.Book == nil || c.Board == nil || c.Awaited == nil || c.Now == nil:
+		return errors.New("an owner, a runtime, a book, a board, the word about answers and a clock are needed")
 	case c.Every <= 0 || c.Grace <= 0 || c.KillWait <= 0 || c.Timeout <= 0:
 		return errors.New("the time between sweeps, the grace, the wait before a kill and the timeout are above 0")
 	case c.Parallel <= 0:
@@ -114,7 +118,8 @@ type Swept struct {
 // ipamd signals or deletes a container.
 //
 // A sandbox is an orphan by its owner's word alone, never because a list lacks
-// it. Its leases are let go after the last of its containers was deleted, and
+// it, and that word is asked for again while its removal goes on.
+// Its leases are let go after the last of its containers was deleted, and
 // confirmed by the [Watchdog] like any other.
 //
 // Incident behind it: a cleanup loop took a sandbox for an orphan that a

@@ -16,7 +16,10 @@ var errChanged = errors.New("it changed while it was judged")
 
 // remove ends and deletes the containers of an orphan, and only then lets its
 // leases go: SIGQUIT, a wait, SIGKILL, another, tasks, records, a last look.
-// The first step that fails ends it, and the next sweep begins anew: every step
+// Who begins anew under the same name while his old containers end keeps what
+// is left of them: before each step it is asked whether he was given one of the
+// leases, and once anything was signalled, which takes time, his owner is
+// looked up again. The first step that fails ends it, and the next sweep begins anew: every step
 // may be taken twice.
 func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 	if of.dispute != "" {
@@ -30,11 +33,16 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 	case now == nil || !now.same(of.household):
 		return errChanged
 	}
+	signalled := false
 	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
 		if s.ended(of.household) {
 			break
 		}
+		if err := s.stillGone(ctx, of, signalled); err != nil {
+			return err
+		}
 		err := s.each(ctx, of, func(ctx context.Context, c Container) error { return s.cfg.Runtime.Signal(ctx, c, sig) })
+		signalled = true
 		if err != nil {
 			return err
 		}
@@ -42,11 +50,13 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 			return err
 		}
 	}
-	if err := s.each(ctx, of, s.cfg.Runtime.DeleteTask); err != nil {
-		return err
-	}
-	if err := s.each(ctx, of, s.cfg.Runtime.Delete); err != nil {
-		return err
+	for _, step := range []func(context.Context, Container) error{s.cfg.Runtime.DeleteTask, s.cfg.Runtime.Delete} {
+		if err := s.stillGone(ctx, of, signalled); err != nil {
+			return err
+		}
+		if err := s.each(ctx, of, step); err != nil {
+			return err
+		}
 	}
 	switch left, err := s.find(ctx, of.sandbox); {
 	case err != nil:
@@ -54,7 +64,35 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 	case left != nil:
 		return fmt.Errorf("container %s is there, after all were deleted", left.containers[0].Container)
 	}
-	return s.letGo(ctx, of.leases)
+	return s.letGo(ctx, of, signalled)
+}
+
+// stillGone refuses the next step on an orphan that is none any more. Whether a
+// lease was given is asked last: the owner may come for it a moment after he
+// said "gone".
+func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
+	if look {
+		v, err := s.rest.look(ctx, s.cfg.Owner, of.sandbox)
+		if said := ofOwner(of.sandbox, v, err); len(said) > 0 {
+			return errors.New(said[0].Detail)
+		}
+	}
+	for _, l := range of.leases {
+		if err := s.awaited(l)(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaited refuses to let a lease go while the owner has yet to bind it.
+func (s *Sweeper) awaited(l *netdb.Lease) func() error {
+	return func() error {
+		if s.cfg.Awaited(l.ID) {
+			return fmt.Errorf("lease %s (%s): %w", l.ID, l.Addr, errAsked)
+		}
+		return nil
+	}
 }
 
 // each takes one step for each container.
@@ -130,17 +168,20 @@ func (s *Sweeper) ended(of *household) bool {
 }
 
 // letGo releases leases at the revisions at which they were judged. All their
-// containers are deleted by now, so it is done even if ctx has ended. One that
-// somebody else let go meanwhile is fine.
-func (s *Sweeper) letGo(ctx context.Context, leases []*netdb.Lease) error {
+// containers are deleted by now, so it is done even if ctx has ended, unless
+// their owner wants them again. One that somebody else let go meanwhile is fine.
+func (s *Sweeper) letGo(ctx context.Context, of suspect, look bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
 	defer cancel()
+	if err := s.stillGone(ctx, of, look); err != nil {
+		return err
+	}
 	var errs []error
-	for _, l := range leases {
+	for _, l := range of.leases {
 		if !l.State.Open() {
 			continue
 		}
-		_, err := s.cfg.Book.ReleaseAt(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "orphaned"}, l.ID, l.Rev, nil)
+		_, err := s.cfg.Book.ReleaseAt(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "orphaned"}, l.ID, l.Rev, s.awaited(l))
 		if err == nil {
 			continue
 		}

@@ -228,6 +228,66 @@ func TestInterference(t *testing.T) {
 	})
 }
 
+// A sandbox begins anew under its name while its old containers are removed:
+// its owner vouches for it again, or was given its lease again. What is left of
+// it then stays, and its lease is not let go, be it at the revision at which it
+// was judged.
+func TestBeginsAnewDuringItsRemoval(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		o := ownertest.Start(t)
+		vouched := func(b *broom, l *netdb.Lease) { b.o.Set("valid", l.Sandbox) }
+		given := func(b *broom, _ *netdb.Lease) { b.given.Store(true) }
+		unclear := func(b *broom, l *netdb.Lease) { b.o.Set("limbo", l.Sandbox) }
+		for i, tt := range []struct {
+			name, at string // the step before which it happens
+			do       func(*broom, *netdb.Lease)
+			says     string
+			done     []string
+			left     string
+		}{
+			{"given before the first signal", "", given, "has not bound it", nil, "[c1]"},
+			{"vouched for after SIGQUIT", "quit c1", vouched, "is valid", []string{"quit c1"}, "[c1]"},
+			{"given after SIGQUIT", "quit c1", given, "has not bound it", []string{"quit c1"}, "[c1]"},
+			{"its owner does not know after SIGQUIT", "quit c1", unclear, "its owner", []string{"quit c1"}, "[c1]"},
+			{"vouched for after SIGKILL", "killed c1", vouched, "is valid", []string{"quit c1", "killed c1"}, "[c1]"},
+			{"given after SIGKILL", "killed c1", given, "has not bound it", []string{"quit c1", "killed c1"}, "[c1]"},
+			{"given while its task is deleted", "task c1", given, "has not bound it", []string{"quit c1", "killed c1", "task c1"}, "[c1]"},
+			{"vouched for while its record is deleted", "record c1", vouched, "is valid", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
+			{"given while its record is deleted", "record c1", given, "has not bound it", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
+			{"given while it is let go", "lease", given, "has not bound it",
+				[]string{"quit c1", "killed c1", "task c1", "record c1", "lease of s9 (watchdog, orphaned) failed"}, "[]"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.KillWait = 50 * time.Millisecond })
+				s := fmt.Sprint("s", i)
+				b.run(s, "c1", nil) // takes no SIGQUIT
+				l := b.lease(s, "c1")
+				o.Set("gone", s)
+				b.sweepOnce()
+				if tt.at == "" {
+					tt.do(b, l)
+				}
+				b.interfere(func(step string) {
+					if tt.at != "" && strings.HasPrefix(step, tt.at) {
+						tt.do(b, l)
+					}
+				})
+				swept := b.sweepOnce()
+				if len(swept.Orphans) != 1 || swept.Orphans[0].Removed || !strings.Contains(fmt.Sprint(swept.Orphans[0].Err), tt.says) {
+					t.Errorf("swept %+v", swept)
+				}
+				b.wantNotes(tt.done...)
+				if now, err := b.book.Lease(l.ID); err != nil || now.Rev != l.Rev || fmt.Sprint(b.containers()) != tt.left {
+					t.Errorf("its lease is %+v, %v; there are %v", now, err, b.containers())
+				}
+				for _, id := range b.containers() {
+					d.Delete(t, space, id)
+				}
+			})
+		}
+	})
+}
+
 // Run sweeps by itself, and what it let go is confirmed by the watchdog: the
 // containers are gone, and so is the port.
 func TestAnOrphansAddressCools(t *testing.T) {
@@ -266,6 +326,7 @@ func TestSweepConfig(t *testing.T) {
 		"no runtime":   func(c *watchdog.SweepConfig) { c.Runtime = nil },
 		"no book":      func(c *watchdog.SweepConfig) { c.Book = nil },
 		"no board":     func(c *watchdog.SweepConfig) { c.Board = nil },
+		"no answers":   func(c *watchdog.SweepConfig) { c.Awaited = nil },
 		"no clock":     func(c *watchdog.SweepConfig) { c.Now = nil },
 		"no pause":     func(c *watchdog.SweepConfig) { c.Every = 0 },
 		"no grace":     func(c *watchdog.SweepConfig) { c.Grace = 0 },

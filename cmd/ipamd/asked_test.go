@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -36,6 +38,30 @@ func TestAskedAgainWhileTheFirstLifeEnds(t *testing.T) {
 		if same == 0 {
 			t.Error("nobody came before the end of the first life was noticed")
 		}
+	})
+}
+
+// A sandbox was given its lease again while its old container is there, and its
+// owner says that it is gone: the container stays until the sandbox has bound.
+func TestAskedAgainWhileItIsAnOrphan(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		o := ownertest.Start(t)
+		o.Set("valid", "somebody", "a")
+		w := newWorld(t, withContainerd(d), slow, owned(o.Socket))
+		l := w.allocate("a").Leases[0]
+		l = w.bind(l, w.record(d, l, "a-1"))
+		if now := w.allocate("a"); !now.Existing || now.Leases[0].ID != l.ID {
+			t.Fatalf("given again was %+v", now)
+		}
+		o.Set("gone", "a")
+		realtest.Eventually(t, wait, "doctor to tell of the orphan", func() bool { return slices.Contains(w.findings(), "orphan") })
+		lists := o.Lists()
+		realtest.Eventually(t, wait, "more sweeps", func() bool { return o.Lists() >= lists+5 })
+		if now := w.whois(l.Address); now.State != api.Bound || now.Lease.Revision != l.Revision || !seenBy(w, l.Address, "runtime") {
+			t.Errorf("it is %s, seen by %+v", now.State, now.Witnesses)
+		}
+		w.bind(l, "a-1")
+		w.becomes(l.Address, api.Cooling)
 	})
 }
 

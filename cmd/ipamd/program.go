@@ -64,6 +64,10 @@ type program struct {
 
 	counted  atomic.Bool   // the first census is done
 	first    chan struct{} // closed then
+	silent   silences      // parts that were asked for a sign of life
+
+	proofEvery time.Duration // tests shorten it
+
 	stopping atomic.Bool   // systemd was told
 	closers  []func() error
 }
@@ -72,7 +76,7 @@ func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program
 	version.Schema = migrations.Latest()
 	quiet := new(repeats)
 	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: clock{netdb.Now()},
-		first: make(chan struct{})}
+		first: make(chan struct{}), proofEvery: proofEvery}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
@@ -200,6 +204,7 @@ func (p *program) openOwner(context.Context) (err error) {
 	w := p.cfg.Watchdog
 	p.sweeper, err = watchdog.NewSweeper(watchdog.SweepConfig{
 		Owner: p.owner, Runtime: p.runtime, Book: p.book, Board: p.board,
+		Awaited: func(lease string) bool { return p.watchdog.Awaited(lease) }, // it is opened after this
 		Every: c.Every.Duration, Grace: c.Grace.Duration, Parallel: w.Parallel,
 		Remove: w.RemoveOrphans, KillWait: w.KillWait.Duration, Timeout: w.Timeout.Duration, Now: netdb.Now, Log: p.log,
 	})
@@ -329,7 +334,7 @@ func (p *program) run(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil
 			}
-			later := []func(context.Context) error{p.allocator.Run, p.watchdog.Run, p.supervised}
+			later := []func(context.Context) error{p.allocator.Run, p.watchdog.Run, p.prove, p.supervised}
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)
 			}
