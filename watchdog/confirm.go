@@ -166,12 +166,13 @@ func ofOwner(sandbox string, v Verdict, err error) []obstacle {
 	return nil
 }
 
-// Reasons of changes that the watchdog makes.
+// Reasons of changes that the watchdog makes. Those of a quarantine are told
+// apart from others by who counts what is used by somebody who does not hold it.
 const (
 	reasonConfirmed = "removal_confirmed"
 	reasonRemoved   = "removed"            // nobody called Release
-	reasonStill     = "still_on_the_wire"  // longer than ReleasingMax
-	reasonClaimed   = "claimed_by_another" // by a container of somebody else
+	ReasonStill     = "still_on_the_wire"  // longer than ReleasingMax
+	ReasonClaimed   = "claimed_by_another" // by a container of somebody else
 )
 
 // asideReason tells whether a released address is to be quarantined, "" when
@@ -191,9 +192,9 @@ func asideReason(found []obstacle, strangers []census.Sighting, waited, most tim
 	case !seen:
 		return ""
 	case slices.ContainsFunc(strangers, byContainer):
-		return reasonClaimed
+		return ReasonClaimed
 	case waited >= most:
-		return reasonStill
+		return ReasonStill
 	}
 	return ""
 }

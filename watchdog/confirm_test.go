@@ -115,11 +115,11 @@ func TestSetAside(t *testing.T) {
 		want      string
 	}{
 		"seen, and not for long":              {[]obstacle{sighting}, nil, time.Hour - 1, ""},
-		"seen for the longest wait":           {[]obstacle{sighting}, nil, time.Hour, reasonStill},
-		"seen, and a witness silent":          {[]obstacle{sighting, silent}, nil, time.Hour, reasonStill},
+		"seen for the longest wait":           {[]obstacle{sighting}, nil, time.Hour, ReasonStill},
+		"seen, and a witness silent":          {[]obstacle{sighting, silent}, nil, time.Hour, ReasonStill},
 		"only silent":                         {[]obstacle{silent}, nil, 9 * time.Hour, ""},
 		"its own port is still there":         {[]obstacle{port, sighting}, nil, 9 * time.Hour, ""},
-		"a container of another claims it":    {[]obstacle{sighting}, other, 0, reasonClaimed},
+		"a container of another claims it":    {[]obstacle{sighting}, other, 0, ReasonClaimed},
 		"the same, and its own port is there": {[]obstacle{port, sighting}, other, 9 * time.Hour, ""},
 		"a stranger on the wire alone waits":  {[]obstacle{sighting}, onWire, 0, ""},
 	} {

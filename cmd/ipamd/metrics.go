@@ -98,7 +98,9 @@ func (m *metrics) begin() {
 		m.conflicts.WithLabelValues(string(w))
 		m.incomplete.WithLabelValues(string(w))
 	}
-	m.quarantined.WithLabelValues(netdb.SeenOnWire)
+	for _, reason := range []string{netdb.SeenOnWire, watchdog.ReasonStill, watchdog.ReasonClaimed} {
+		m.quarantined.WithLabelValues(reason)
+	}
 	for _, kind := range []string{reconciler.Adopt, reconciler.Bind, reconciler.Pause, reconciler.Resume, reconciler.Quarantine, reconciler.Clear} {
 		m.repairs.WithLabelValues(kind)
 	}

@@ -243,6 +243,46 @@ func TestAlertsAndDashboardAskForWhatIsExposed(t *testing.T) {
 	}
 }
 
+var counted = regexp.MustCompile(`increase\((ipamd_[a-z_]+)(?:\{([a-z]+)=~"([^"]+)"\})?\[`)
+
+// What an alert counts is seen the first time that it happens: its counter is 0
+// until then, and not missing, for each value that the alert names.
+func TestAlertsSeeTheFirstEvent(t *testing.T) {
+	families, err := newMetrics().registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(map[string]bool)
+	for _, f := range families {
+		begun[f.GetName()] = true
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				begun[f.GetName()+" "+l.GetName()+"="+l.GetValue()] = true
+			}
+		}
+	}
+	named := 0
+	for _, a := range alerts(t) {
+		for _, m := range counted.FindAllStringSubmatch(a.Expr, -1) {
+			want := []string{m[1]}
+			if m[2] != "" {
+				for value := range strings.SplitSeq(m[3], "|") {
+					want = append(want, m[1]+" "+m[2]+"="+value)
+				}
+			}
+			for _, series := range want {
+				named++
+				if !begun[series] {
+					t.Errorf("%s counts %s, which a new daemon does not expose", a.Alert, series)
+				}
+			}
+		}
+	}
+	if named < 5 {
+		t.Errorf("only %d series of counters are found in the alerts", named)
+	}
+}
+
 // The dashboard's questions can be read by Prometheus, with its variables
 // filled in.
 func TestDashboardAsksInPromQL(t *testing.T) {
