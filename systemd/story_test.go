@@ -28,6 +28,7 @@ func TestUnderSystemd(t *testing.T) {
 		{"a call waits through a restart", tellRestart},
 		{"restarts under load", tellRestarts},
 		{"kill -9", tellKill},
+		{"a wrong configuration and a caller", tellWrongConfig},
 		{"containerd restarts", tellContainerd},
 		{"the watchdog is answered, and not by a stalled writer", tellWatchdog},
 		{"reload", tellReload},
@@ -181,6 +182,46 @@ func tellKill(t *testing.T, m *machine) {
 	}
 	if now := m.property("MainPID"); now == pid || m.restarts() != restarts+1 {
 		t.Errorf("its pid was %s and is %s, after %d restarts more", pid, now, m.restarts()-restarts)
+	}
+}
+
+// A daemon that cannot start while somebody waits for it is started as often as
+// the unit says and no more, however many wait; once the file is mended, who
+// waited is answered.
+func tellWrongConfig(t *testing.T, m *machine) {
+	const config = "/etc/ipamd/ipamd.toml"
+	old := m.do("cat", config)
+	m.put(config, "[brigde]\n")
+	t.Cleanup(func() { m.put(config, old) })
+	mark := m.mark()
+	if _, err := m.try("systemctl", "restart", "ipamd.service"); err == nil {
+		t.Fatal("it starts on a wrong configuration")
+	}
+	var callers sync.WaitGroup
+	for i := range 3 {
+		callers.Go(func() {
+			if _, err := m.try("ipamctl", "--timeout", "25s", "allocate", fmt.Sprint("patient-", i)); err != nil {
+				t.Errorf("who waited: %v", err)
+			}
+		})
+	}
+	defer callers.Wait()
+	starts := func() int { return strings.Count(m.journal(mark), "there is no such key") }
+	const looked = 10 * time.Second
+	began, before := time.Now(), starts()
+	m.eventually("ten seconds of it", func() bool { return time.Since(began) >= looked })
+	n := starts() - before
+	t.Logf("started %d times in %v", n, time.Since(began).Round(time.Millisecond))
+	if n < 1 || n > 6 {
+		t.Errorf("it was started %d times in %v, want a few", n, looked)
+	}
+	if state := m.property("ActiveState") + " " + m.property("SubState"); state != "activating auto-restart" && state != "activating start" {
+		t.Errorf("it is %s", state)
+	}
+	m.put(config, old)
+	callers.Wait()
+	if state := m.property("ActiveState"); state != "active" {
+		t.Errorf("with the file mended it is %s", state)
 	}
 }
 
