@@ -43,7 +43,7 @@ func (p *program) notReady() []string {
 	if err := p.book.Info().ReadOnly; err != nil {
 		why = append(why, err.Error())
 	}
-	return why
+	return append(why, p.still()...)
 }
 
 func (p *program) bridgeStatus() api.BridgeStatus {

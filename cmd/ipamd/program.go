@@ -64,12 +64,11 @@ type program struct {
 
 	counted  atomic.Bool   // the first census is done
 	first    chan struct{} // closed then
-	silent   silences      // parts that were asked for a sign of life
-
-	proofEvery time.Duration // tests shorten it
-
 	stopping atomic.Bool   // systemd was told
 	closers  []func() error
+
+	proofEvery time.Duration // that it is alive; tests shorten it
+	silent     silences
 }
 
 func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
@@ -134,7 +133,7 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	}
 	for _, spec := range specs {
 		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); errors.Is(err, netdb.ErrPoolNotEmpty) {
-			return fmt.Errorf("configuration: %w; set its prefix back, or give the new prefix a pool of another name", err)
+			return fmt.Errorf("configuration: %w; set its prefix back, and give a prefix that does not overlap it a pool of another name", err)
 		} else if err != nil {
 			return fmt.Errorf("configuration: %w", err)
 		}
@@ -205,7 +204,7 @@ func (p *program) openOwner(context.Context) (err error) {
 	p.sweeper, err = watchdog.NewSweeper(watchdog.SweepConfig{
 		Owner: p.owner, Runtime: p.runtime, Book: p.book, Board: p.board,
 		Awaited: func(lease string) bool { return p.watchdog.Awaited(lease) }, // it is opened after this
-		Every: c.Every.Duration, Grace: c.Grace.Duration, Parallel: w.Parallel,
+		Every:   c.Every.Duration, Grace: c.Grace.Duration, Parallel: w.Parallel,
 		Remove: w.RemoveOrphans, KillWait: w.KillWait.Duration, Timeout: w.Timeout.Duration, Now: netdb.Now, Log: p.log,
 	})
 	return err

@@ -39,6 +39,8 @@ type world struct {
 	client *client.Client
 	log    *logBuffer
 
+	proofEvery time.Duration // of the next daemon; 0: as by itself
+
 	program *program
 	stop    func() // stops the daemon; twice is fine
 }
@@ -101,6 +103,9 @@ func pool(prefix string) func(*Config) {
 func (w *world) newProgram() *program {
 	p := newProgram(w.cfg, slog.New(slog.NewTextHandler(w.log, nil)), api.VersionReply{Version: "test"})
 	p.netns = w.ns.Path()
+	if w.proofEvery > 0 {
+		p.proofEvery = w.proofEvery
+	}
 	return p
 }
 
