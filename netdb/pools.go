@@ -131,7 +131,7 @@ func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, e
 				return nil
 			}
 			if rows := pi.rows(); other.Prefix != p.Prefix && rows > 0 {
-				return fmt.Errorf("pool %s: %w: %d addresses of %s are in use; it cannot become %s",
+				return fmt.Errorf("pool %s: %w: %d addresses of %s are in use or rest; it cannot become %s",
 					p.Name, ErrPoolNotEmpty, rows, other.Prefix, p.Prefix)
 			}
 			p.UID, p.Created, p.Generation, reason = other.UID, other.Created, other.Generation+1, "pool_changed"

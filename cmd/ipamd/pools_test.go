@@ -37,21 +37,38 @@ func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 	}
 }
 
-// A prefix that cannot change says what can be done, and that can be done.
+// A prefix that cannot change says what can be done, and that can be done. A
+// pool whose sandboxes are all gone is none the less one that was used: its
+// addresses rest until they are given again.
 func TestPrefixOfAPoolInUse(t *testing.T) {
-	w := newWorld(t)
-	w.give("a", "10.8.64.2")
+	w := newWorld(t, quick)
+	bindAndRelease(w, w.give("gone", "10.8.64.2").Leases[0])
 	w.stopDaemon()
-	w.cfg.Pools[0].Prefix = "10.9.0.0/24"
-	err := w.newProgram().open(ctx)
-	if !errors.Is(err, netdb.ErrPoolNotEmpty) {
-		t.Fatalf("open: %v", err)
+	refused := func(change func(*Config), want error, says ...string) {
+		t.Helper()
+		was := w.cfg
+		defer func() { w.cfg = was }()
+		w.cfg.Pools = slices.Clone(was.Pools)
+		change(&w.cfg)
+		err := w.newProgram().open(ctx)
+		if !errors.Is(err, want) {
+			t.Fatalf("open: %v", err)
+		}
+		wants(t, "error", err.Error(), says...)
 	}
-	wants(t, "error", err.Error(), "pool default", "10.8.64.0/24", "set its prefix back", "another name")
-	w.cfg.Pools[0].Name = "new"
+	for _, prefix := range []string{"10.8.64.0/23", "10.9.0.0/24"} {
+		refused(pool(prefix), netdb.ErrPoolNotEmpty, "pool default", "10.8.64.0/24", prefix, "set its prefix back", "does not overlap", "another name")
+	}
+	wider := func(c *Config) { c.Pools[0].Name, c.Pools[0].Prefix = "wider", "10.8.64.0/23" }
+	refused(wider, netdb.ErrOverlap, "pool wider", "default has 10.8.64.0/24")
+
+	w.cfg.Pools = slices.Insert(w.cfg.Pools, 0, poolConfig{Name: "second", Prefix: "10.9.0.0/24"})
 	w.ns.AddAddr("rt0", "10.9.0.1/24")
 	w.start()
-	w.give("b", "10.9.0.2")
+	w.give("names none", "10.9.0.2")
+	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "names it", Pool: "default"}); err != nil || r.Leases[0].Address != "10.8.64.3" {
+		t.Errorf("of the first pool: %+v, %v", r, err)
+	}
 }
 
 // A group that this machine does not have is found before there is a book.
