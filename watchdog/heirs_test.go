@@ -95,3 +95,54 @@ func TestAContainerIDIsUsedAgain(t *testing.T) {
 		s.blocked(b, "container")
 	})
 }
+
+// Two incarnations of a sandbox live side by side, and no lease label tells
+// their containers apart: each one's release waits for its own, and for what
+// names no incarnation.
+func TestR8IncarnationsByTheirUIDLabel(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		s := newScene(t, d)
+		pool := s.book.Pools()[0]
+		run := func(id, uid string) {
+			labels := map[string]string{"runtime.computer/entity-id": "a"}
+			if uid != "" {
+				labels["ipamd.dev/uid"] = uid
+			}
+			d.Create(t, ctrdtest.Spec{Namespace: space, ID: id, Labels: labels})
+			s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })
+		}
+		bound := func(uid string, ids ...string) *sandbox {
+			n := netdb.Binding{HostInterface: "veth-" + uid}
+			for _, id := range ids {
+				n.Containers = append(n.Containers, netdb.Container{Namespace: space, ID: id})
+			}
+			return s.leased(pool, "a", uid, "eth0", n)
+		}
+		run("c1", "u1")
+		u1 := bound("u1", "c1")
+		u2 := bound("u2")
+		run("c2", "u2")
+		s.release(u1)
+		s.blocked(u1, "container")
+		d.Delete(t, space, "c1")
+		s.cools(u1)
+
+		u3 := bound("u3")
+		run("c3", "u3")
+		s.release(u2)
+		if got := s.blocked(u2, "container"); !strings.Contains(got, "c2") {
+			t.Errorf("u2 waits since %s", got)
+		}
+		d.Delete(t, space, "c2")
+		s.cools(u2)
+
+		run("any", "")
+		d.Delete(t, space, "c3")
+		s.release(u3)
+		if got := s.blocked(u3, "container"); !strings.Contains(got, "any") {
+			t.Errorf("u3 waits since %s", got)
+		}
+		d.Delete(t, space, "any")
+		s.cools(u3)
+	})
+}

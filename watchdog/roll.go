@@ -43,7 +43,7 @@ func (r *roll) call(all []Workload, rev int64) {
 	r.present = 0
 	for _, w := range all {
 		m := r.members[w.Container]
-		if m == nil || m.Sandbox != w.Sandbox || m.LeaseID != w.LeaseID {
+		if m == nil || m.Sandbox != w.Sandbox || m.UID != w.UID || m.LeaseID != w.LeaseID {
 			m = r.enter(w)
 		}
 		if m.seen != r.calls {
@@ -99,9 +99,9 @@ func (r *roll) left(c Container, rev int64) bool {
 }
 
 // of returns the containers that belong to a lease: it records them, or their
-// lease label is its id, or their owner label its sandbox or incarnation;
-// without those that are its successors'. With past, also those that were
-// there.
+// lease label is its id, or their owner label its sandbox or incarnation and
+// their uid label no other incarnation; without those that are its successors'.
+// With past, also those that were there.
 func (r *roll) of(l *netdb.Lease, h heirs, past bool) []Container {
 	var out []Container
 	add := func(m *member) {
@@ -117,10 +117,18 @@ func (r *roll) of(l *netdb.Lease, h heirs, past bool) []Container {
 	}
 	for _, name := range []string{l.Sandbox, l.UID} {
 		for _, m := range r.bySandbox[name] {
-			add(m)
+			if !another(m.UID, l) {
+				add(m)
+			}
 		}
 	}
 	return out
+}
+
+// another reports that a uid label names another incarnation of a sandbox than
+// the lease's. A lease whose uid is but the sandbox's name is of any.
+func another(uid string, l *netdb.Lease) bool {
+	return uid != "" && uid != l.UID && l.UID != l.Sandbox
 }
 
 // inherited returns those of the containers that a lease records which are
@@ -161,7 +169,7 @@ func onBoard(seen []census.Sighting) []Workload {
 	out := make([]Workload, 0, len(seen))
 	for _, s := range seen {
 		if s.Container != "" {
-			out = append(out, Workload{Container: Container{s.Namespace, s.Container}, Sandbox: s.Sandbox, LeaseID: s.LeaseID})
+			out = append(out, Workload{Container: Container{s.Namespace, s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID})
 		}
 	}
 	return out

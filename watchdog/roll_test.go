@@ -42,6 +42,10 @@ func work(id, sandbox, lease string) Workload {
 	return Workload{Container: Container{"default", id}, Sandbox: sandbox, LeaseID: lease}
 }
 
+func incarnate(id, sandbox, uid string) Workload {
+	return Workload{Container: Container{"default", id}, Sandbox: sandbox, UID: uid}
+}
+
 // R8. Which containers belong to the lease L of sandbox a, incarnation a1.
 func TestBelongs(t *testing.T) {
 	old := born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.UID, l.State = "a1", netdb.Releasing })
@@ -70,6 +74,12 @@ func TestBelongs(t *testing.T) {
 			[]Workload{{Container: c1, Sandbox: "a", Created: time.Unix(5, 0)}}, "c1"},
 		"what came after it, and is recorded in both": {[]*netdb.Lease{next(records("c1"))},
 			[]Workload{{Container: c1, Sandbox: "a", Created: time.Unix(10, 0)}}, ""},
+		"by the sandbox's name, and its uid":               {nil, []Workload{incarnate("c2", "a", "a1")}, "c2"},
+		"by the incarnation, with another uid":             {nil, []Workload{incarnate("c2", "a1", "a2")}, ""},
+		"another incarnation's by its uid":                 {nil, []Workload{incarnate("c2", "a", "a2")}, ""},
+		"and so with its lease":                            {[]*netdb.Lease{next()}, []Workload{incarnate("c2", "a", "a2")}, ""},
+		"recorded, whatever its uid":                       {nil, []Workload{incarnate("c1", "a", "a2")}, "c1"},
+		"labelled with the lease, whatever its uid":        {nil, []Workload{{Container: Container{"default", "c2"}, Sandbox: "a", UID: "a2", LeaseID: "L"}}, "c2"},
 		"a lease of before is no successor":                {[]*netdb.Lease{born("M", "a", 0, records("c2"))}, []Workload{work("c2", "a", "M")}, "c2"},
 		"one of the same moment is none":                   {[]*netdb.Lease{born("M", "a", 1, records("c2"))}, []Workload{work("c2", "a", "M")}, "c2"},
 		"one that was let go is none":                      {[]*netdb.Lease{next(func(l *netdb.Lease) { l.State = netdb.Releasing })}, []Workload{work("c2", "a", "M")}, "c2"},
@@ -80,6 +90,24 @@ func TestBelongs(t *testing.T) {
 		if got := names(newRoll(tt.there).of(old, h, false)); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+// A lease that names no incarnation is of each.
+func TestBelongsToAnyIncarnation(t *testing.T) {
+	if got := names(newRoll([]Workload{incarnate("c1", "a", "a1"), incarnate("c2", "a", "a2")}).of(born("L", "a", 1), heirs{}, false)); got != "c1 c2" {
+		t.Errorf("there is %q", got)
+	}
+}
+
+// A container that was made anew for another incarnation is that one's.
+func TestIncarnationOfAReusedID(t *testing.T) {
+	old := born("L", "a", 1, func(l *netdb.Lease) { l.UID = "a1" })
+	r := newRoll([]Workload{incarnate("c2", "a", "a1")})
+	before := names(r.of(old, heirs{}, false))
+	r.call([]Workload{incarnate("c2", "a", "a2")}, 9)
+	if after := names(r.of(old, heirs{}, true)); before != "c2" || after != "" {
+		t.Errorf("it had %q, and has %q", before, after)
 	}
 }
 
@@ -171,13 +199,13 @@ func TestRollRemembers(t *testing.T) {
 // sightings.
 func TestOnBoard(t *testing.T) {
 	b := census.NewBoard()
-	one := census.Sighting{Namespace: "default", Container: "c1", Sandbox: "a"}
+	one := census.Sighting{Namespace: "default", Container: "c1", Sandbox: "a", UID: "a1"}
 	two, three := one, one
 	two.Addr, three.Addr = netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.3")
 	b.Replace(census.Runtime, map[string][]census.Sighting{"default/c1": {two, three}, "default/c2": {{Namespace: "default", Container: "c2"}}}, nil)
 	b.Replace(census.Netns, map[string][]census.Sighting{"s": {{Addr: two.Addr, Container: "c3"}}}, nil)
 	r := newRoll(onBoard(b.By(census.Runtime)))
-	if len(r.members) != 2 || r.present != 2 || len(r.bySandbox["a"]) != 1 {
+	if len(r.members) != 2 || r.present != 2 || len(r.bySandbox["a"]) != 1 || r.bySandbox["a"][0].UID != "a1" {
 		t.Errorf("the roll is %+v", r)
 	}
 }

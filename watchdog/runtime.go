@@ -16,6 +16,7 @@ func (c Container) String() string { return c.Namespace + "/" + c.ID }
 type Workload struct {
 	Container
 	Sandbox string // the owner label; "" when it has none
+	UID     string // the uid label; "" when it has none, or none is configured
 	LeaseID string // the lease label; "" when it has none
 	Created time.Time
 }

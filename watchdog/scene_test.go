@@ -55,7 +55,7 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)
 	t.Cleanup(func() { s.closed(s.bridge.Close()) })
 	s.runtime, err = ctrd.New(ctrd.Config{
 		Address: d.Address, Namespaces: []string{space}, Timeout: 5 * time.Second, Board: s.board, Every: time.Hour, Log: log,
-		OwnerLabel: "runtime.computer/entity-id", AddressLabel: "runtime.computer/ip", LeaseLabel: "ipamd.dev/lease-id",
+		OwnerLabel: "runtime.computer/entity-id", AddressLabel: "runtime.computer/ip", LeaseLabel: "ipamd.dev/lease-id", UIDLabel: "ipamd.dev/uid",
 	})
 	s.check(err)
 	t.Cleanup(func() { s.closed(s.runtime.Close()) })

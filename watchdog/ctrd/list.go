@@ -81,10 +81,14 @@ func (w *Witness) list(ctx context.Context, filters []string) (all []watchdog.Wo
 				return err
 			}
 			for _, one := range list {
-				all = append(all, watchdog.Workload{
+				found := watchdog.Workload{
 					Container: watchdog.Container{Namespace: ns, ID: one.ID},
 					Sandbox:   one.Labels[w.cfg.OwnerLabel], LeaseID: one.Labels[w.cfg.LeaseLabel], Created: one.CreatedAt,
-				})
+				}
+				if w.cfg.UIDLabel != "" {
+					found.UID = one.Labels[w.cfg.UIDLabel]
+				}
+				all = append(all, found)
 			}
 		}
 		return w.believed(ctx, c) // that no more are there
