@@ -142,7 +142,11 @@ func TestL13ALogWithoutItsBookIsRefused(t *testing.T) {
 				opts.ReadOnly = readOnly
 				_, err := netdb.Open(path, opts)
 				wantErr(t, err, netdb.ErrDamaged)
-				wantNextCommands(t, err, path)
+				if !readOnly {
+					wantNextCommands(t, err, path)
+				} else if said := err.Error(); !strings.Contains(said, `"ipamd rebuild"`) || strings.Contains(said, "ipamd check") {
+					t.Errorf("a reader, which is what checks it: %v", err)
+				}
 			}
 			if text, err := os.ReadFile(path + "-wal"); err != nil || string(text) != "book.db-wal" || !slices.Equal(files(t, dir), before) {
 				t.Errorf("the log is %q, %v, beside %v", text, err, files(t, dir))

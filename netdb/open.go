@@ -145,21 +145,24 @@ func (b *Book) open() (err error) {
 	return nil
 }
 
-// refuse names the file, and what to do about one that may be a broken book. A
-// statement of ours that SQLite does not understand is about tables that are
-// not there any more.
+// refuse names the file, and what to do about one that may be a broken book; who
+// opens it for reading is looking it over already. A statement of ours that SQLite
+// does not understand is about tables that are not there any more.
 func (b *Book) refuse(err error) error {
 	var se *sqlite.Error
 	if errors.As(err, &se) && se.Code() == sqlite3.SQLITE_ERROR && !errors.Is(err, ErrDamaged) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	const aside = `"ipamd rebuild" moves it aside and builds a new one from what is live`
+	next := `"ipamd rebuild" moves it aside and builds a new one from what is live`
+	if !b.opts.ReadOnly {
+		next = fmt.Sprintf(`"ipamd check %s" looks it over, %s`, b.path, next)
+	}
 	switch {
 	case errors.Is(err, ErrDamaged):
-		return fmt.Errorf(`open %s: %w; "ipamd check %s" looks it over, %s`, b.path, err, b.path, aside)
+		return fmt.Errorf("open %s: %w; %s", b.path, err, next)
 	case errors.Is(err, ErrNotABook):
-		return fmt.Errorf(`open %s: %w; give another path; or, if it was the book, "ipamd check %s" looks it over and %s`,
-			b.path, err, b.path, aside)
+		return fmt.Errorf("open %s: %w; give another path; or, if it was the book, %s, with --force where nothing of it can be read",
+			b.path, err, next)
 	}
 	return fmt.Errorf("open %s: %w", b.path, err)
 }
