@@ -131,7 +131,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		code, hint = exitOf(of), hintFor(of)
 	case errors.Is(err, context.DeadlineExceeded):
 		body.Code, body.Retryable = api.DeadlineExceeded, true
-		code, hint = exitOf(body), hintFor(body)
+		code, hint = exitOf(body), hintUnanswered
 	case errors.Is(err, fs.ErrPermission):
 		body.Code = api.PermissionDenied
 		code, hint = exitPermission, "another socket: --socket or IPAMD_SOCKET"

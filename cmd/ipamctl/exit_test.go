@@ -151,6 +151,9 @@ func TestTimeout(t *testing.T) {
 		if code := w.ctl(t, s, append(words(line), "--timeout", "20ms")...); code != exitUnavailable {
 			t.Errorf("%s: exit %d: %s", line, code, s.err.String())
 		}
+		if !strings.Contains(s.err.String(), "hint: if nothing answers: systemctl status ipamd, journalctl -u ipamd") {
+			t.Errorf("%s: it does not say where to look: %q", line, s.err.String())
+		}
 	}
 	start := time.Now()
 	s := &screen{}

@@ -2,6 +2,10 @@ package main
 
 import "github.com/ipamd/ipamd/api"
 
+// hintUnanswered is for a call that nobody answered. systemd's socket takes calls
+// also while no ipamd can start behind it, and that looks like one that is slow.
+const hintUnanswered = "if nothing answers: systemctl status ipamd, journalctl -u ipamd; if it is only slow: --timeout 1m"
+
 // hintFor is the step that a person would take next after an error of the
 // daemon. It names verbs that exist, and the argument that was wrong.
 func hintFor(e *api.Error) string {
