@@ -91,7 +91,7 @@ func (c *ctl) run(ctx context.Context, args []string) int {
 			return c.report(ctx, usageError{message: fmt.Sprintf("the argument %q is not UTF-8", arg)})
 		}
 	}
-	c.refuseUnknownShells()
+	c.completeShells()
 	c.root.SetArgs(args)
 	cmd, err := c.root.ExecuteContextC(ctx)
 	if err != nil && !c.started {

@@ -83,6 +83,13 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s without a daemon: %q", line, down)
 		}
 	}
+	help := &screen{}
+	w.ctl(t, help, "completion", "--help")
+	for _, want := range []string{"Examples:", "source <(ipamctl completion bash)", "ipamctl completion zsh >", "ipamctl completion fish >"} {
+		if !strings.Contains(help.out.String(), want) {
+			t.Errorf("the help of completion does not say %q: %s", want, help.out.String())
+		}
+	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		s := &screen{}
 		if code := w.ctl(t, s, "completion", shell); code != 0 || !strings.Contains(s.out.String(), "ipamctl") {

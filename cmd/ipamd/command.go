@@ -55,6 +55,7 @@ uses. Without a verb it runs the daemon.`,
 	c.root.SetErr(err)
 	c.runFlags(c.root)
 	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.versionCommand())
+	c.completeShells()
 	return c
 }
 
@@ -97,7 +98,7 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	cmd.SuggestionsMinimumDistance = 2
-	message := fmt.Sprintf("ipamd has no verb %q", args[0])
+	message := fmt.Sprintf("%s has no verb %q", cmd.CommandPath(), args[0])
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}

@@ -69,6 +69,20 @@ func TestConfigVerb(t *testing.T) {
 	}
 }
 
+// The help of completion shows how, and a shell that it does not know is refused.
+func TestCompletionVerb(t *testing.T) {
+	code, out, _ := ipamd(t, "completion", "--help")
+	if code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	wants(t, "help", out, "Examples:", "source <(ipamd completion bash)", "ipamd completion zsh >", "ipamd completion fish >")
+	code, out, stderr := ipamd(t, "completion", "fihs")
+	if code != exitUsage || out != "" {
+		t.Errorf("a shell that is none: exit code %d, %q", code, out)
+	}
+	wants(t, "stderr", stderr, `ipamd completion has no verb "fihs"; did you mean fish?`)
+}
+
 func TestVersionVerb(t *testing.T) {
 	code, out, _ := ipamd(t, "version")
 	if code != exitOK {
@@ -130,7 +144,7 @@ func TestCheckVerb(t *testing.T) {
 			if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, exitUsage, []string{"not a lease book of ipamd"}},
+		}, exitUsage, []string{"not a lease book of ipamd", `"ipamd rebuild" moves it aside`, "with --force where nothing of it can be read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := book(t)
@@ -145,6 +159,9 @@ func TestCheckVerb(t *testing.T) {
 					t.Errorf("%v: exit code %d, want %d", args, code, c.code)
 				}
 				wants(t, "output", out+stderr, append(c.want, path)...)
+				if strings.Contains(out+stderr, "ipamd check") {
+					t.Errorf("check says to run check: %s%s", out, stderr)
+				}
 			}
 			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("the book was changed, or is gone: %v", err)
