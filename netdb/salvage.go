@@ -21,6 +21,9 @@ import (
 // which sandboxes slept without a container.
 type Salvaged struct {
 	Epoch, RunnerUID, MachineID string // "" when they could not be read
+	// Runtime is the id of the container runtime that its containers are in; ""
+	// when it could not be read, or none had answered.
+	Runtime string
 
 	// Leases has every row that could be read, in numeric order of the
 	// addresses; and for an address whose row is lost what its newest readable
@@ -78,6 +81,9 @@ func (s *Salvaged) read(ctx context.Context, db *sql.DB) {
 	if err := db.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id FROM book`).
 		Scan(&s.Epoch, &s.RunnerUID, &s.MachineID); err != nil {
 		s.problem("read whose book it is", err)
+	}
+	if err := db.QueryRowContext(ctx, `SELECT runtime_id FROM book`).Scan(&s.Runtime); err != nil {
+		s.problem("read which runtime its containers are in", err)
 	}
 	rows := make(map[netip.Addr]*Lease)
 	named := make(map[netip.Addr]bool)

@@ -24,6 +24,9 @@ func busyBook(t *testing.T, dir string) ([]byte, []*netdb.Lease) {
 	opts.RunnerUID, opts.MachineID, opts.QuarantineShare = "r1", "m1", 1
 	b := OpenAt(t, path, opts)
 	p := Pool(t, b, "default", "10.8.64.0/24")
+	if err := b.NoteRuntime(ctx, watchdog, "c1", false); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 60 {
 		l, err := TryReserve(b, p, fmt.Sprint("s", i), Policy)
 		if err != nil {
@@ -99,7 +102,7 @@ func TestL13Salvage(t *testing.T) {
 			if lost := missing(s, leases); s.RunnerUID != tt.owner || len(leases)-len(lost) < tt.least || len(s.Problems) > 0 != tt.problems {
 				t.Errorf("%q's book, without %v, problems %q", s.RunnerUID, lost, s.Problems)
 			}
-			if tt.owner != "" && (s.MachineID != "m1" || s.Epoch == "") {
+			if tt.owner != "" && (s.MachineID != "m1" || s.Epoch == "" || s.Runtime != "c1") {
 				t.Errorf("it was %+v", s)
 			}
 			if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, tt.file) || len(files(t, dir)) != 1 {

@@ -70,6 +70,7 @@ func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 func (r *rebuild) fill(ctx context.Context, p *program, back *restorer) error {
 	failed := p.refresh(ctx)
 	back.census, back.running = p.board.Census(), p.board.By(census.Runtime)
+	back.meet(p.book.Runtime())
 	if err := unanswered(failed, back.census.Silent); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (r *rebuild) fill(ctx context.Context, p *program, back *restorer) error {
 		return err
 	}
 	back.passed(report)
-	return back.after(ctx)
+	return errors.Join(back.after(ctx), back.leaveRuntime(ctx))
 }
 
 // unanswered refuses half a census. A reading that failed without a witness

@@ -34,7 +34,8 @@ type restorer struct {
 	old     netdb.Salvaged
 	census  census.Census
 	running []census.Sighting // the runtime's part of the census
-	runtime bool              // it was asked
+	runtime bool              // it was asked about the old book's containers
+	absent  bool              // another one answered than theirs
 
 	held        map[netip.Addr]bool // more than one use it: nobody is adopted
 	unexplained []string
@@ -51,6 +52,24 @@ func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (
 
 func (r *restorer) tell(format string, args ...any) {
 	r.unexplained = append(r.unexplained, fmt.Sprintf(format, args...))
+}
+
+// meet takes in which runtime has answered; "" is none. Another one than the
+// old book's says nothing about the containers that the old leases record.
+func (r *restorer) meet(id string) {
+	if id != "" && r.old.Runtime != "" && id != r.old.Runtime {
+		r.runtime, r.absent = false, true
+		r.tell("containerd %s answers, and the old book's containers are in containerd %s: that it does not show them proves nothing", id, r.old.Runtime)
+	}
+}
+
+// leaveRuntime has the new book know the runtime that the old one knew, so that
+// whoever else answers is not believed before an operator confirms it.
+func (r *restorer) leaveRuntime(ctx context.Context) error {
+	if r.old.Runtime == "" {
+		return nil
+	}
+	return r.NoteRuntime(ctx, rebuiltBy(netdb.ByOperator), r.old.Runtime, true)
 }
 
 // before is what comes ahead of the first pass: what the old book had set
@@ -247,15 +266,17 @@ func refused(err error) bool {
 }
 
 // said is what the old book had to say about an address, as evidence. Who
-// sleeps, and an address of whose row nothing else could be read, are an
-// operator's to let go.
+// sleeps, an address of whose row nothing else could be read, and one whose
+// containers nobody could be asked about are an operator's to let go.
 func (r *restorer) said(l *netdb.Lease) []census.Sighting {
 	s := census.Sighting{Addr: l.Addr, Witness: oldBook, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}
-	switch l.State {
-	case "":
+	switch {
+	case l.State == "":
 		s.Note = "the book before the rebuild had a row of it that cannot be read"
-	case netdb.Paused:
+	case l.State == netdb.Paused:
+	case r.absent && len(l.Containers) > 0 && (l.State.Open() || l.State == netdb.Releasing):
+		return []census.Sighting{s, byHand(l, "the runtime that its containers are in did not answer")}
 	default:
 		return []census.Sighting{s}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -228,6 +229,69 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	d.Delete(t, "default", "leaving")
 	leaving.port.Close()
 	w.becomes(leaving.held.Address, api.Cooling)
+}
+
+// The book that is rebuilt knows the runtime that the old one knew. Another one
+// that answers, then or later, shows none of the containers, and all of them
+// run: nothing is let go on its word.
+func TestL13RebuildKnowsTheRuntime(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		t.Run(map[bool]string{false: "another answers later", true: "another answers at the rebuild"}[during], func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "containerd")
+			d, other := ctrdtest.Start(t, ctrdtest.V2), ctrdtest.Start(t, ctrdtest.V2)
+			point(t, socket, d)
+			w := newWorld(t, withContainerd(d), quick, func(c *Config) { c.Runtime.Address = socket })
+			plugged := w.box(d, "plugged")
+			unplugged := w.allocate("unplugged").Leases[0]
+			unplugged = w.bind(unplugged, w.record(d, unplugged, "unplugged"))
+			knew := w.program.book.Runtime()
+			w.stopDaemon()
+			w.spoil("changes")
+			if during {
+				point(t, socket, other)
+			}
+			r, err := w.rebuild()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told := strings.Contains(strings.Join(r.Unexplained, "\n"), "the old book's containers are in containerd "+knew); told != during {
+				t.Errorf("it tells %q", r.Unexplained)
+			}
+			if i := slices.IndexFunc(r.Leases, func(l rebuiltRow) bool { return l.Address == plugged.held.Address }); i < 0 ||
+				len(r.Leases[i].Containers) != 1 || r.Leases[i].LeaseID != plugged.held.ID {
+				t.Errorf("it lives: %+v", r.Leases)
+			}
+			point(t, socket, other)
+			w.start()
+			if now := w.program.book.Runtime(); now != knew {
+				t.Errorf("the book knows %q, and knew %q", now, knew)
+			}
+			realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
+			for range 5 {
+				if _, err := w.client.Reconcile(ctx, api.ReconcileRequest{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := api.Bound
+			if during {
+				want = api.Quarantined // nobody has shown it
+			}
+			if lives, waits := w.state(plugged.held.Address), w.state(unplugged.Address); lives != api.Bound || waits != want {
+				t.Errorf("the one with a port is %s, and the one without is %s, want %s", lives, waits, want)
+			}
+			if !during {
+				return
+			}
+			stranger := w.ns.Port("rt0", addr(99)+"/24")
+			w.becomes(addr(99), api.Quarantined)
+			stranger.Close()
+			w.pass() // confirms: quarantines end again
+			realtest.Eventually(t, wait, addr(99)+" to be let go", func() bool { return w.state(addr(99)) != api.Quarantined })
+			if now := w.state(unplugged.Address); now != want {
+				t.Errorf("what nobody was asked about is %s", now)
+			}
+		})
+	}
 }
 
 // A rebuild of half a census would give away what nobody could show.
