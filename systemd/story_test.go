@@ -2,6 +2,8 @@ package systemd
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,6 +38,7 @@ func TestUnderSystemd(t *testing.T) {
 		{"each right is needed", tellRights},
 		{"upgrade with live leases", func(t *testing.T, m *machine) { tellUpgrade(t, m, deb) }},
 		{"remove and purge", tellPurge},
+		{"installed by hand", tellByHand},
 	} {
 		ok := t.Run(part.name, func(t *testing.T) {
 			outer := m.t
@@ -101,9 +104,7 @@ func tellWrongSocket(t *testing.T, m *machine) {
 		if _, err := m.try("systemctl", "start", "ipamd.service"); err == nil {
 			t.Errorf("%q: it starts", wrong.unit)
 		}
-		if journal := m.journal(mark); !strings.Contains(journal, wrong.says) {
-			t.Errorf("the journal, without %s:\n%s", wrong.says, journal)
-		}
+		m.eventually("the journal says "+wrong.says, func() bool { return strings.Contains(m.journal(mark), wrong.says) })
 	}
 	m.do("systemctl", "stop", "ipamd.service", "ipamd.socket")
 	m.do("rm", "-r", "/etc/systemd/system/ipamd.socket.d")
@@ -217,6 +218,9 @@ func tellWrongConfig(t *testing.T, m *machine) {
 	}
 	if state := m.property("ActiveState") + " " + m.property("SubState"); state != "activating auto-restart" && state != "activating start" {
 		t.Errorf("it is %s", state)
+	}
+	if out, err := m.try("sh", "-c", "ipamctl --timeout 1s status; echo ended with $?"); err != nil || !strings.HasSuffix(out, "ended with 5") {
+		t.Errorf("status of a daemon that does not start: %q, %v", out, err)
 	}
 	m.put(config, old)
 	callers.Wait()
@@ -368,4 +372,27 @@ func tellPurge(t *testing.T, m *machine) {
 		}
 	}
 	m.do("ip", "link", "show", "rt0")
+}
+
+// tellByHand does without the package what docs/OPERATIONS.md says, on a machine
+// that the package has left.
+func tellByHand(t *testing.T, m *machine) {
+	m.do("groupdel", "ipamd") // a package's group stays
+	install := exec.Command("make", "-C", "..", "install", "DESTDIR="+m.root)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("make install: %v\n%s", err, out)
+	}
+	page, err := os.ReadFile("../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "    $ make install\n")
+	commands, _, _ := strings.Cut(after, "\n\n")
+	if n := strings.Count(commands, "    $ "); n < 3 {
+		t.Fatalf("the page has %d commands after make install:\n%s", n, commands)
+	}
+	m.sh(strings.ReplaceAll(commands, "    $ ", ""))
+	m.ready()
+	m.give("by-hand")
+	m.do("systemctl", "is-enabled", "ipamd.service", "ipamd.socket")
 }
