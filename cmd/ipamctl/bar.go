@@ -68,7 +68,7 @@ func widest(cells []int) (at int) {
 }
 
 const (
-	barLeast = 8
+	barLeast = 6
 	barMost  = 40
 	barPiped = 24 // where the width is nobody's matter
 )

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ type part struct {
 // The area grows to whole rows, so that each address stands below its offset.
 func (f *field) draw(p *page, area stretch, width int) {
 	cells, area, parts := f.layOut(area, width)
-	f.drawTitle(p, area)
+	f.drawTitle(p, area, width)
 	label := labelWidth(parts)
 	if cells > group && parts[0].row {
 		p.line("%s", p.dim(ruler(label, cells)))
@@ -47,24 +48,30 @@ func (f *field) draw(p *page, area stretch, width int) {
 			p.line("%s", one)
 			continue
 		}
-		for i := range words[:len(words)-1] {
-			words[i] += ","
-		}
-		p.line("%s\n%s", lead, wrap(words, " ", "  ", width))
+		p.line("%s\n%s", wrap(strings.Fields(lead), " ", "", width), wrap(commas(words), " ", "  ", width))
 	}
 	p.line("\n%s", wrap(f.words(p, f.tally(area), true), "   ", "", width))
 	f.drawOutside(p)
 }
 
-func (f *field) drawTitle(p *page, area stretch) {
-	title := fmt.Sprintf("%s  %s on %s", p.bold(word(f.pool.Name)), word(f.pool.Prefix), word(f.pool.Bridge))
+func (f *field) drawTitle(p *page, area stretch, width int) {
+	words := []string{fmt.Sprintf("%s  %s on %s", p.bold(word(f.pool.Name)), word(f.pool.Prefix), word(f.pool.Bridge))}
 	if f.pool.Gateway != "" {
-		title += ", gateway " + word(f.pool.Gateway)
+		words = append(words, "gateway "+word(f.pool.Gateway))
 	}
 	if area != f.all {
-		title += ", only " + area.String()
+		words = append(words, "only "+area.String())
 	}
-	p.line("%s", title)
+	p.line("%s", strings.TrimSpace(wrap(commas(words), " ", "  ", width)))
+}
+
+// commas puts a comma behind each word but the last.
+func commas(words []string) []string {
+	out := slices.Clone(words)
+	for i := range len(out) - 1 {
+		out[i] += ","
+	}
+	return out
 }
 
 // layOut chooses the widest rows that fit, and what the area is cut into.

@@ -44,9 +44,21 @@ func columns(titles ...string) []column {
 	return cols
 }
 
+// wrapping is columns of which the last one wraps.
+func wrapping(titles ...string) []column {
+	cols := columns(titles...)
+	cols[len(cols)-1].wraps = true
+	return cols
+}
+
 // table writes rows under their titles, two spaces between columns. On a
-// terminal the columns that may yield are trimmed to fit; a pipe gets all.
+// terminal the columns that may yield are trimmed to fit, and where that is not
+// enough the rows are folded; a pipe gets all.
 func (p *page) table(cols []column, rows [][]string) {
+	if p.tooNarrow(cols, rows) {
+		p.folded(cols, rows)
+		return
+	}
 	t := p.grid(false)
 	header := make(table.Row, len(cols))
 	configs := make([]table.ColumnConfig, len(cols))
@@ -113,12 +125,8 @@ func (p *page) yield(cols []column, rows [][]string) (trimmed, wrapped int) {
 		return 0, 0
 	}
 	fixed, natural, last, yielding := 0, 0, 0, 0
-	for i, col := range cols {
-		width := len(col.title)
-		for _, row := range rows {
-			width = max(width, textWidth(row[i]))
-		}
-		switch {
+	for i, width := range widths(cols, rows) {
+		switch col := cols[i]; {
 		case col.yield:
 			natural += width
 			yielding++
@@ -145,7 +153,7 @@ func (p *page) yield(cols []column, rows [][]string) (trimmed, wrapped int) {
 	return each, max(room-each*yielding, yieldLeast)
 }
 
-// yieldLeast is what is left of a column in the narrowest terminal.
+// yieldLeast is what is left of a column before a table folds.
 const yieldLeast = 8
 
 // A list is a name and what is to say of it, which wraps between its parts.

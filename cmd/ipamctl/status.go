@@ -114,9 +114,7 @@ func (c *ctl) drawSilent(p *page, silent []api.Silence) {
 	for i, w := range silent {
 		rows[i] = []string{p.warn(word(w.Witness)), c.ago(w.Since), sentence(w.Reason)}
 	}
-	cols := columns("WITNESS", "SINCE", "REASON")
-	cols[2].wraps = true
-	p.table(cols, rows)
+	p.table(wrapping("WITNESS", "SINCE", "REASON"), rows)
 }
 
 // drawLastPass is what is to say about the reconciler.

@@ -59,7 +59,7 @@ func (c *ctl) drawWhois(p *page, w *api.WhoisReply) {
 	if len(rows) == 0 {
 		p.line("nobody was asked: the address is none of ipamd's")
 	} else {
-		p.table(columns("WITNESS", "ANSWER", "DETAIL"), rows)
+		p.table(wrapping("WITNESS", "ANSWER", "DETAIL"), rows)
 	}
 
 	if l := w.Lease; l != nil && len(l.Evidence) > 0 {
@@ -68,7 +68,7 @@ func (c *ctl) drawWhois(p *page, w *api.WhoisReply) {
 		for i, s := range l.Evidence {
 			rows[i] = []string{word(s.Witness), c.seen(s)}
 		}
-		p.table(columns("WITNESS", "SAW"), rows)
+		p.table(wrapping("WITNESS", "SAW"), rows)
 	}
 
 	p.heading("History, newest first")
