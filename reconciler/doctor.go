@@ -3,7 +3,9 @@ package reconciler
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +32,10 @@ type World struct {
 	Told         []Finding            // by the last pass
 	Held         *Held                // of the last pass
 	Unseen       map[string]time.Time // since when passes miss a bound lease, by its id
+	Passed       time.Time            // the last pass; zero before the first
 	OwnerUnclear Trouble              // why the last sweep for orphans could not judge
 	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
+	ClockStepped time.Time            // when it last did, by its new time and as far as is known
 
 	ReleasingMax time.Duration
 	Now          netdb.Stamp
@@ -59,9 +63,9 @@ type Orphan struct {
 // nearCap is the part of the quarantine's share from which it is told.
 const nearCap = 0.8
 
-// clockStep is the least step of the wall clock that is told: a smaller one
-// does not show in a history that people read. No wait is measured by it.
-const clockStep = time.Second
+// LeastClockStep is the least step of the wall clock that is told: a smaller
+// one does not show in a history that people read. No wait is measured by it.
+const LeastClockStep = time.Second
 
 // Diagnose lists every finding, in the order of the addresses. It decides
 // nothing and changes nothing.
@@ -131,8 +135,8 @@ func (w World) machine() []Finding {
 	if w.ReadOnly.Err != nil {
 		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
 	}
-	if step := w.ClockStep; step.Abs() > clockStep {
-		add(Finding{Kind: "clock_stepped", Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
+	if step := w.ClockStep; step.Abs() > LeastClockStep {
+		add(Finding{Kind: "clock_stepped", Since: w.ClockStepped, Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
 			Mend: "see to the machine's time service; the order of ipamctl history is that of its revisions"})
 	}
 	for _, s := range w.Census.Silent {
@@ -149,7 +153,7 @@ func (w World) machine() []Finding {
 	}
 	for _, u := range w.Usage {
 		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
-			add(Finding{Kind: "quarantine_near_cap", Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, u.QuarantineCap),
+			add(Finding{Kind: "quarantine_near_cap", Since: w.nearCapSince(u), Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, u.QuarantineCap),
 				Mend: "ipamctl quarantine ls"})
 		}
 	}
@@ -167,6 +171,28 @@ func (w World) machine() []Finding {
 			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"})
 	}
 	return out
+}
+
+// nearCapSince is when the row was quarantined that brought a pool to nearCap,
+// of those that are so yet.
+func (w World) nearCapSince(u netdb.Usage) time.Time {
+	since := []time.Time{w.Started} // if usage counted a row that is not among the leases
+	for _, l := range w.Leases {
+		if l.State == netdb.Quarantined && l.PoolUID == u.Pool.UID {
+			since = append(since, l.Since.Wall)
+		}
+	}
+	slices.SortFunc(since[1:], time.Time.Compare)
+	return since[min(int(math.Ceil(nearCap*float64(u.QuarantineCap))), len(since)-1)]
+}
+
+// unseenSince is when passes began to miss a bound lease. One that no pass has
+// missed yet was there, or was not bound, at the last of them.
+func (w World) unseenSince(l *netdb.Lease) time.Time {
+	if since, missed := w.Unseen[l.ID]; missed {
+		return since
+	}
+	return slices.MaxFunc([]time.Time{w.Started, w.Passed, l.Since.Wall}, time.Time.Compare)
 }
 
 // lease tells what is to say about one lease.
@@ -193,7 +219,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		add("releasing_stuck", "ipamctl show "+l.ID, "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.roster.of(l)) == 0 && w.Census.Complete():
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
-		out[len(out)-1].Since = w.Unseen[l.ID]
+		out[len(out)-1].Since = w.unseenSince(l)
 	}
 	if l.State == netdb.Cooling {
 		return out

@@ -94,8 +94,7 @@ func TestDiagnose(t *testing.T) {
 					kind = fmt.Sprint(f.Kind, " ", f.Addr)
 				}
 				got = append(got, kind)
-				undated := []string{"clock_stepped", "quarantine_near_cap"}
-				if f.Detail == "" || f.Mend == "" || !f.Addr.IsValid() && f.Since.IsZero() != slices.Contains(undated, f.Kind) {
+				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() {
 					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Mend)
 				}
 			}
@@ -114,5 +113,56 @@ func strangerOn(l *netdb.Lease, c census.Census) func(*World) {
 	return func(w *World) {
 		w.Leases, w.Census = []*netdb.Lease{l}, c
 		w.Strangers = func(_ *netdb.Lease, seen []census.Sighting) []census.Sighting { return seen }
+	}
+}
+
+// A pool is near its cap since the row that brought it there, whatever was
+// quarantined before and since, and elsewhere.
+func TestNearCapSince(t *testing.T) {
+	row := func(pool string, state netdb.State, age time.Duration) *netdb.Lease {
+		return &netdb.Lease{PoolUID: pool, State: state, Since: after(-age)}
+	}
+	w := World{Started: after(-time.Hour).Wall, Leases: []*netdb.Lease{
+		row("p", netdb.Quarantined, 2*time.Minute), row("p", netdb.Quarantined, 9*time.Minute), row("p", netdb.Quarantined, 5*time.Minute),
+		row("p", netdb.Quarantined, 7*time.Minute), row("p", netdb.Quarantined, 1*time.Minute),
+		row("q", netdb.Quarantined, 8*time.Minute), row("p", netdb.Bound, 6*time.Minute),
+	}}
+	for name, tt := range map[string]struct {
+		pool string
+		most int
+		want time.Duration
+	}{
+		"the fourth of five":        {"p", 5, 2 * time.Minute},
+		"rounded up":                {"p", 3, 5 * time.Minute},
+		"the only one":              {"q", 1, 8 * time.Minute},
+		"more counted than read":    {"q", 9, 8 * time.Minute},
+		"counted, and none is read": {"r", 1, time.Hour},
+	} {
+		u := netdb.Usage{Pool: netdb.Pool{UID: tt.pool}, QuarantineCap: tt.most}
+		if got := w.nearCapSince(u); !got.Equal(after(-tt.want).Wall) {
+			t.Errorf("%s: since %v, want %v", name, got, after(-tt.want).Wall)
+		}
+	}
+}
+
+// A bound lease that no pass has missed yet is unseen since the last pass, or
+// since it was bound.
+func TestUnseenSince(t *testing.T) {
+	l := &netdb.Lease{ID: "l1", Since: after(-5 * time.Minute)}
+	w := World{Started: after(-time.Hour).Wall}
+	for name, tt := range map[string]struct {
+		passed time.Time
+		unseen map[string]time.Time
+		want   time.Duration
+	}{
+		"before the first pass": {time.Time{}, nil, 5 * time.Minute},
+		"bound after the last":  {after(-6 * time.Minute).Wall, nil, 5 * time.Minute},
+		"bound before the last": {after(-time.Minute).Wall, nil, time.Minute},
+		"missed by passes":      {after(-time.Minute).Wall, map[string]time.Time{"l1": after(-3 * time.Minute).Wall}, 3 * time.Minute},
+	} {
+		w.Passed, w.Unseen = tt.passed, tt.unseen
+		if got := w.unseenSince(l); !got.Equal(after(-tt.want).Wall) {
+			t.Errorf("%s: since %v, want %v", name, got, after(-tt.want).Wall)
+		}
 	}
 }

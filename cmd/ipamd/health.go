@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -57,12 +56,14 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	usage, _ := p.book.Usage()
 	// A failing Settle shows as silent witnesses in the census.
 	_ = p.bridge.Settle(ctx)
+	now := netdb.Now()
+	step, stepped := p.clock.look(now, p.book.Leases)
 	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Started: p.started,
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(),
 		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
-		Blockers: p.blockers, ClockStep: p.clock.step(),
-		ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: netdb.Now(),
+		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,
+		ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: now,
 	}
 	w.Orphans, w.OwnerUnclear = p.orphans()
 	if p.instance != nil {
@@ -71,7 +72,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		}
 	}
 	if last := p.reconciler.Last(); last != nil {
-		w.Told, w.Held, w.Unseen = last.Findings, last.Held, last.AbsentSince
+		w.Told, w.Held, w.Unseen, w.Passed = last.Findings, last.Held, last.AbsentSince, last.Started
 	}
 	out := findingsOf(reconciler.Diagnose(w))
 	for _, pool := range p.unnamed {
@@ -112,14 +113,4 @@ func (p *program) orphans() ([]reconciler.Orphan, reconciler.Trouble) {
 		why = reconciler.Trouble{Err: err, Since: unclear.Since}
 	}
 	return out, why
-}
-
-// A clock remembers how wall and boot clock stood to each other at the start.
-type clock struct{ start netdb.Stamp }
-
-// step is how far the wall clock was moved since, forward or back.
-func (c clock) step() time.Duration {
-	now := netdb.Now()
-	wall := now.Wall.Round(0).Sub(c.start.Wall.Round(0)) // without the monotonic reading
-	return wall - now.Since(c.start)
 }

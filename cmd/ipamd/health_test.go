@@ -125,29 +125,3 @@ func TestFullPoolsAreToldAlike(t *testing.T) {
 	bindAndRelease(w, l)
 	told("one cools, and must not be given early", "every pool is exhausted", 1, 1)
 }
-
-// A wall clock that was moved since the start is told by how far and which way;
-// time that passes is no step.
-func TestClockStep(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		was  func(*netdb.Stamp) // of the start, as seen from now
-		want time.Duration
-	}{
-		{"started just now", func(*netdb.Stamp) {}, 0},
-		{"an hour has passed", func(s *netdb.Stamp) { s.Wall, s.Boottime = s.Wall.Add(-time.Hour), s.Boottime-time.Hour }, 0},
-		{"moved forward by an hour", func(s *netdb.Stamp) { s.Wall = s.Wall.Add(-time.Hour) }, time.Hour},
-		{"moved back by an hour", func(s *netdb.Stamp) { s.Wall = s.Wall.Add(time.Hour) }, -time.Hour},
-		{"moved back by two hours in the course of one", func(s *netdb.Stamp) {
-			s.Wall, s.Boottime = s.Wall.Add(time.Hour), s.Boottime-time.Hour
-		}, -2 * time.Hour},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			start := netdb.Now()
-			tt.was(&start)
-			if got := (clock{start}).step(); got < tt.want-time.Second || got > tt.want+time.Second {
-				t.Errorf("stepped by %v, want %v", got, tt.want)
-			}
-		})
-	}
-}

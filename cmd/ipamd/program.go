@@ -37,7 +37,7 @@ type program struct {
 	repeats *repeats // what log holds back
 	version api.VersionReply
 	started time.Time
-	clock   clock
+	clock   *clock
 	netns   string // of the bridge; "" is the process's own. Tests set it.
 
 	socketMode fs.FileMode
@@ -74,7 +74,7 @@ type program struct {
 func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
 	quiet := new(repeats)
-	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: clock{netdb.Now()},
+	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: newClock(netdb.Now()),
 		first: make(chan struct{}), proofEvery: proofEvery}
 }
 
@@ -250,13 +250,19 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 		Refresh: p.refresh, Settle: p.bridge.Settle, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
-		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log, OnPass: p.metrics.pass,
+		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log, OnPass: p.passed,
 	}
 	if p.instance != nil {
 		cfg.Instance = p.instance
 	}
 	p.reconciler, err = reconciler.New(cfg)
 	return err
+}
+
+// passed takes note of a pass.
+func (p *program) passed(r *reconciler.Report) {
+	p.metrics.pass(r)
+	p.clock.look(netdb.Now(), p.book.Leases)
 }
 
 // refresh reads kernel and runtime anew, both whatever becomes of the other.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -216,10 +215,9 @@ func (w *world) findings() []string {
 		w.t.Fatal(err)
 	}
 	var out []string
-	undated := []string{"clock_stepped", "quarantine_near_cap"}
 	for _, f := range d.Findings {
-		if f.Address == "" && f.Since.IsZero() != slices.Contains(undated, f.Kind) {
-			w.t.Errorf("%s is told since %v", f.Kind, f.Since)
+		if f.Since.IsZero() {
+			w.t.Errorf("%s %s is told without a since", f.Kind, f.Address)
 		}
 		out = append(out, strings.TrimSpace(f.Kind+" "+f.Address))
 	}
