@@ -36,6 +36,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (
 		cancel()
 		switch {
 		case freed != nil:
+			w.asked.end(id)
 			return freed, nil, nil
 		case err != nil && !late && !errors.Is(err, errNotDark) && !errors.Is(err, errWasSeen) && !errors.Is(err, netdb.ErrCools) && !moved(err):
 			return nil, nil, err
@@ -44,6 +45,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (
 	if l, err = w.cfg.Book.Release(ctx, who, id, uid); err != nil {
 		return nil, nil, err
 	}
+	w.asked.end(id)
 	l = w.await(ctx, l)
 	return l, w.Blockers(l), nil
 }

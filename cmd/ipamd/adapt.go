@@ -48,6 +48,14 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, where net
 	return l, err
 }
 
+func (b boundBook) Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error) {
+	ended, err := b.Book.Cancel(ctx, who, uid, attempt)
+	for _, l := range ended {
+		b.watchdog.Bound(l.ID)
+	}
+	return ended, err
+}
+
 // startPatience is how long an allocate waits for the first census. That is
 // there within a tenth of a second, and later when containerd does not answer.
 const startPatience = 5 * time.Second
