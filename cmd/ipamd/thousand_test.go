@@ -18,7 +18,7 @@ import (
 // is not given.
 func TestThousandPorts(t *testing.T) {
 	if testing.Short() {
-		t.Skip("makes 1 000 namespaces")
+		realtest.Lack(t, "-short: it makes 1 000 namespaces")
 	}
 	w := newWorld(t, slow, pool("10.8.64.0/20"))
 	const ports, strangers = 1000, 100

@@ -66,7 +66,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 func TestThousandPorts(t *testing.T) {
 	if testing.Short() {
-		t.Skip("makes 1 000 namespaces")
+		realtest.Lack(t, "-short: it makes 1 000 namespaces")
 	}
 	ns := nstest.New(t)
 	ns.Bridge("rt0")
