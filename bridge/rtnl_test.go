@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 // A list that changed while it was made is either complete as to what stood
@@ -18,7 +19,7 @@ import (
 func TestInterruptedListIsNeverShort(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("makes 150 namespaces")
+		realtest.Lack(t, "-short: it makes 150 namespaces")
 	}
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")

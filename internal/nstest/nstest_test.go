@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 func TestPortsReachEachOther(t *testing.T) {
