@@ -72,8 +72,8 @@ func (w *Watchdog) Asked(l *netdb.Lease, within time.Duration) {
 	w.asked.note(l.ID, word{w.cfg.Now(), within})
 }
 
-// Bound notes that the owner has bound a lease, or that it has ended: from now
-// on it lives with its workload.
+// Bound ends what [Watchdog.Asked] noted: the owner has bound the lease, which
+// from now on lives with its workload, or has given it up.
 func (w *Watchdog) Bound(lease string) { w.asked.end(lease) }
 
 // Awaited reports that a lease was answered to its owner, who has not bound it
