@@ -64,6 +64,7 @@ type Book struct {
 	commits durations
 
 	line      line
+	staged    *overlay // who has the turn only
 	memory    memory
 	conflicts conflicts
 	nextLook  time.Time     // at a damaged book; who has the turn only

@@ -411,10 +411,18 @@ func TestGroupCommitKeepsNeighboursApart(t *testing.T) {
 				}
 				name := fmt.Sprintf("s-%d-%d", i, j)
 				r := netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
-				if j%4 == 3 {
-					r.Unseen = func() error { return refused }
+				rs := []netdb.Reservation{r}
+				if j%4 == 3 { // the first is staged before the second is refused
+					second, err := b.Pick(p.UID, Policy)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer b.Drop(second)
+					r.Candidate, r.Interface, r.Unseen = second, "eth1", func() error { return refused }
+					rs = append(rs, r)
 				}
-				ls, err := b.Reserve(ctx, allocator, r)
+				ls, err := b.Reserve(ctx, allocator, rs...)
 				b.Drop(c)
 				if j%4 == 3 {
 					if !errors.Is(err, refused) {

@@ -18,7 +18,7 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 	err := b.update(ctx, func(t *tx) error {
 		out = nil
 		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= b.opts.Tombstone {
-			t.own.stage(step{tomb: uid, stone: tombstone{attempt, t.now}})
+			t.staged.stage(step{tomb: uid, stone: tombstone{attempt, t.now}})
 		}
 		for _, l := range t.openOf(uid) {
 			if l.Attempt > attempt {

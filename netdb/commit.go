@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -92,16 +93,16 @@ func answer(err error) error {
 }
 
 // take runs the request, unless its caller left.
-func (o *op) take(t *tx) (taken bool, err error) {
+func (o *op) take(t *tx) (err error) {
 	if !o.state.CompareAndSwap(opWaiting, opTaken) && o.state.Load() != opTaken {
-		return false, nil
+		return nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked{fmt.Sprintf("%v\n\n%s", p, debug.Stack())}
 		}
 	}()
-	return true, o.run(t)
+	return o.run(t)
 }
 
 // whyWaiting turns the end of a caller's patience into the reason for it.
@@ -168,14 +169,14 @@ func (b *Book) alone(o *op) {
 // that ended the transaction for all.
 func (b *Book) try(batch []*op) ([]error, error) {
 	began := time.Now()
-	staged := newOverlay(b.idx.rev)
-	now := b.opts.Now()
+	staged := b.staged
+	staged.reset(b.idx.rev)
+	t := &tx{now: b.opts.Now(), idx: b.idx, staged: staged}
 	answers := make([]error, len(batch))
 	for i, o := range batch {
-		t := &tx{now: now, idx: b.idx, batch: staged, own: newOverlay(staged.rev)}
-		var taken bool
-		if taken, answers[i] = o.take(t); taken && answers[i] == nil {
-			staged.merge(t.own)
+		before := len(staged.steps)
+		if answers[i] = o.take(t); answers[i] != nil {
+			staged.rewind(before, b.idx.rev)
 		}
 	}
 	if len(staged.steps) == 0 {
@@ -248,9 +249,11 @@ func (b *Book) store(s step) error {
 	case s.old == nil:
 		res, err = b.sql.insertLease.Exec(s.now.row()...)
 	case s.now == nil:
-		res, err = b.sql.deleteLease.Exec(s.old.Addr.String(), s.old.ID, s.old.Rev)
+		res, err = b.sql.deleteLease.Exec(s.old.fence()...)
+	case s.now.ID == s.old.ID:
+		res, err = b.sql.updateLease.Exec(append(s.now.other(), s.old.fence()...)...)
 	default:
-		res, err = b.sql.updateLease.Exec(append(s.now.other(), s.old.Addr.String(), s.old.ID, s.old.Rev)...)
+		res, err = b.sql.replaceLease.Exec(slices.Concat([]any{s.now.ID}, s.now.other(), s.old.fence())...)
 	}
 	if err != nil {
 		return b.classify("store "+s.change.Addr.String(), err)

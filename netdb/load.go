@@ -14,7 +14,7 @@ import (
 // unprepared calls added 40-60 µs to each commit.
 type statements struct {
 	begin, commit, rollback                                     *sql.Stmt
-	insertLease, updateLease, deleteLease                       *sql.Stmt
+	insertLease, updateLease, replaceLease, deleteLease         *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs *sql.Stmt
 	noteRuntime, touch, untouch                                 *sql.Stmt
 }
@@ -29,6 +29,7 @@ func (b *Book) prepare(ctx context.Context) error {
 		&b.sql.rollback:     `ROLLBACK`,
 		&b.sql.insertLease:  insertLease,
 		&b.sql.updateLease:  updateLease,
+		&b.sql.replaceLease: replaceLease,
 		&b.sql.deleteLease:  deleteLease,
 		&b.sql.insertChange: insertChange,
 		&b.sql.upsertPool:   upsertPool,
@@ -51,7 +52,7 @@ func (b *Book) prepare(ctx context.Context) error {
 
 func (s *statements) close() error {
 	var errs []error
-	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.deleteLease,
+	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.replaceLease, s.deleteLease,
 		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch, s.untouch} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())

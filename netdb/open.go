@@ -80,6 +80,7 @@ func open(path string, opts Options) (*Book, error) {
 	b := &Book{
 		path:    path,
 		opts:    opts,
+		staged:  newOverlay(),
 		changed: make(chan struct{}),
 		turn:    make(chan struct{}, 1),
 		closing: make(chan struct{}),

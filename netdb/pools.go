@@ -137,10 +137,9 @@ func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, e
 			p.UID, p.Created, p.Generation, reason = other.UID, other.Created, other.Generation+1, "pool_changed"
 		}
 		out = &p
-		t.own.rev++
 		who := who
 		who.Reason = reason
-		t.own.stage(step{pool: &p, change: &Change{Rev: t.own.rev, At: t.now, PoolUID: p.UID, Pool: p.Name, Who: who}})
+		t.staged.stage(step{pool: &p, change: &Change{Rev: t.staged.rev + 1, At: t.now, PoolUID: p.UID, Pool: p.Name, Who: who}})
 		return nil
 	})
 	if err != nil {

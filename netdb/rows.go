@@ -15,10 +15,11 @@ func key(a netip.Addr) []byte {
 	return k[:]
 }
 
-// What a lease is, and what may change of it: never its address or its pool.
+// What a lease is, and what may change of it: never its address or its pool, and
+// its id only when the address is given again.
 const (
-	fixedColumns = `ip, key, pool_uid`
-	otherColumns = `id, state, sandbox, uid, interface, attempt, rev,
+	fixedColumns = `ip, key, pool_uid, id`
+	otherColumns = `state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
 	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut`
 	leaseColumns = fixedColumns + `, ` + otherColumns
@@ -28,11 +29,13 @@ const (
 // driver look up, each at every call.
 const (
 	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
-	// The fence: a row is replaced or removed only as the caller saw it. Not
-	// to set what stays the same spares two of the three indexes.
-	updateLease = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
-		WHERE ip = ? AND id = ? AND rev = ?`
-	deleteLease = `DELETE FROM leases WHERE ip = ? AND id = ? AND rev = ?`
+	// Not to set what stays the same spares the pages of its index.
+	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	deleteLease  = `DELETE FROM leases` + asItWasSeen
+
+	// The fence: a row is changed or removed only as the caller saw it.
+	asItWasSeen = ` WHERE ip = ? AND id = ? AND rev = ?`
 
 	changeColumns = `rev, wall, boottime, boot_id, ip, lease_id, pool_uid, pool, sandbox, uid, interface,
 		from_state, to_state, actor, peer, reason, evidence`
@@ -41,12 +44,12 @@ const (
 )
 
 func (l *Lease) row() []any {
-	return append([]any{l.Addr.String(), key(l.Addr), l.PoolUID}, l.other()...)
+	return append([]any{l.Addr.String(), key(l.Addr), l.PoolUID, l.ID}, l.other()...)
 }
 
 // other is the values of otherColumns.
 func (l *Lease) other() []any {
-	return []any{l.ID, string(l.State), l.Sandbox, l.UID, l.Interface, l.Attempt, l.Rev,
+	return []any{string(l.State), l.Sandbox, l.UID, l.Interface, l.Attempt, l.Rev,
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
 		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
@@ -64,6 +67,9 @@ func encode(v any, n int) string {
 	}
 	return string(b)
 }
+
+// fence is the values of asItWasSeen.
+func (l *Lease) fence() []any { return []any{l.Addr.String(), l.ID, l.Rev} }
 
 type scanner interface{ Scan(dest ...any) error }
 

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,26 +48,20 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 		if err != nil {
 			panic(err) // strings always marshal
 		}
-		t.own.rev++
-		t.own.stage(step{runtime: id, change: &Change{Rev: t.own.rev, At: t.now, Who: who, Evidence: ids}})
+		t.staged.stage(step{runtime: id, change: &Change{Rev: t.staged.rev + 1, At: t.now, Who: who, Evidence: ids}})
 		return nil
 	})
 }
 
 // runtime returns the id that is staged last, or the committed one.
 func (t *tx) runtime() string {
-	for _, layer := range []*overlay{t.own, t.batch} {
-		if layer.runtime != "" {
-			return layer.runtime
-		}
-	}
-	return t.idx.runtime
+	return cmp.Or(t.staged.runtime, t.idx.runtime)
 }
 
 // records reports whether any lease that is open or releasing records a
 // container.
 func (t *tx) records() bool {
-	for _, layer := range []map[string]*Lease{t.own.ids, t.batch.ids, t.idx.byID} {
+	for _, layer := range []map[string]*Lease{t.staged.ids, t.idx.byID} {
 		for id := range layer {
 			l := t.lease(id)
 			if l != nil && (l.State.Open() || l.State == Releasing) && len(l.Containers) > 0 {
