@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -495,10 +497,15 @@ func TestNoRequestScans(t *testing.T) {
 	}
 }
 
-// One batch is one sync, counted by strace on a process that allocates.
+// One batch is one sync, counted by strace on a process that allocates: first
+// one caller's batches of one, then a crowd's.
 func TestOneSyncPerCommit(t *testing.T) {
+	const alone, callers, each = 20, 64, 4
 	if os.Getenv("IPAMD_TEST_SYNC_CHILD") != "" {
-		b, err := netdb.Open(os.Getenv("IPAMD_TEST_SYNC_CHILD"), Options())
+		opts := Options()
+		commits := 0
+		opts.OnCommit = func(time.Duration, int) { commits++ }
+		b, err := netdb.Open(os.Getenv("IPAMD_TEST_SYNC_CHILD"), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -508,19 +515,36 @@ func TestOneSyncPerCommit(t *testing.T) {
 		if _, err := TryReserve(b, p, "warm", Policy); err != nil {
 			t.Fatal(err)
 		}
+		commits = 0
 		fmt.Fprintln(os.Stderr, "MARK begin")
-		for i := range 20 {
+		for i := range alone {
 			if _, err := TryReserve(b, p, fmt.Sprint("s", i), Policy); err != nil {
 				t.Fatal(err)
 			}
 		}
-		fmt.Fprintln(os.Stderr, "MARK end")
+		fmt.Fprintf(os.Stderr, "MARK alone %d.\n", commits)
+		commits = 0
+		var crowd errgroup.Group
+		for i := range callers {
+			crowd.Go(func() error {
+				for j := range each {
+					if _, err := TryReserve(b, p, fmt.Sprintf("c%d-%d", i, j), Policy); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := crowd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(os.Stderr, "MARK crowd %d.\n", commits)
 		return
 	}
 	realtest.Need(t, "strace")
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
-	Pool(t, b, "default", "10.8.64.0/24")
+	Pool(t, b, "default", "10.8.64.0/20")
 	Reserve(t, b, "first")
 	Close(t, b)
 	trace := filepath.Join(t.TempDir(), "trace")
@@ -534,18 +558,30 @@ func TestOneSyncPerCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(out), "MARK begin")
-	during, _, ok := strings.Cut(rest, "MARK end")
-	if !ok {
-		t.Fatalf("no marks in the trace: %.400s", out)
-	}
-	syncs := 0
-	for line := range strings.Lines(during) {
-		if (strings.Contains(line, "fsync(") || strings.Contains(line, "fdatasync(")) && !strings.Contains(line, "resumed") {
-			syncs++
+	for _, part := range []struct {
+		mark        string
+		least, most int // commits
+	}{
+		{"alone", alone, alone},
+		{"crowd", 1, callers * each / 2},
+	} {
+		during, after, ok := strings.Cut(rest, "MARK "+part.mark+" ")
+		if !ok {
+			t.Fatalf("no mark %q in the trace: %.400s", part.mark, out)
 		}
-	}
-	if syncs != 20 {
-		t.Errorf("20 commits made %d syncs:\n%s", syncs, during)
+		rest = after
+		var commits, syncs int
+		if _, err := fmt.Sscanf(after, "%d.", &commits); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(during) {
+			if (strings.Contains(line, "fsync(") || strings.Contains(line, "fdatasync(")) && !strings.Contains(line, "resumed") {
+				syncs++
+			}
+		}
+		if syncs != commits || commits < part.least || commits > part.most {
+			t.Errorf("%s: %d commits (wanted: %d to %d) made %d syncs:\n%s", part.mark, commits, part.least, part.most, syncs, during)
+		}
 	}
 }
 
