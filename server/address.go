@@ -28,7 +28,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	past, err := s.cfg.Book.History(ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Server) quarantine(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("write down the reason: %w", err)
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	l, err := s.cfg.Book.Quarantine(ctx, c.who(netdb.ByOperator, "set_aside"), addr, said)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Server) clear(c *call) (int, any, error) {
 			return 0, nil, &allocator.EvidenceError{Silent: a.Silent}
 		}
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	l, err := s.cfg.Book.Clear(ctx, c.who(netdb.ByOperator, "cleared"), addr)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *Server) changes(c *call) (int, any, error) {
 	if want.Limit, err = count("limit", q.Get("limit"), changesMost); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	past, err := s.cfg.Book.History(ctx, want)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
@@ -17,8 +18,10 @@ type call struct {
 	peer *peer
 	end  *api.Endpoint
 
-	unread  bool   // the body, or its end, has not been read
-	release func() // takes the call off its peer's account; nil before it is on it
+	unread  bool      // the body, or its end, has not been read
+	release func()    // takes the call off its peer's account; nil before it is on it
+	turn    *turn     // nil while it waits for nothing or has had it
+	due     time.Time // its deadline
 
 	// What it is about, once known: for the log of an internal error.
 	lease, address, sandbox string
@@ -30,15 +33,16 @@ func (c *call) who(actor netdb.Actor, reason string) netdb.Who {
 }
 
 // leave ends the call for the limits.
-func (c *call) leave() {
+func (s *Server) leave(c *call) {
+	s.pass(c)
 	if c.release != nil {
 		c.release()
 	}
 }
 
 // context ends with the call's deadline, or when the peer hangs up.
-func (c *call) context(s *Server) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.r.Context(), s.cfg.Deadline)
+func (c *call) context() (context.Context, context.CancelFunc) {
+	return context.WithDeadline(c.r.Context(), c.due)
 }
 
 // draining is closed when the server was asked to stop.

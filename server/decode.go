@@ -45,6 +45,9 @@ func (s *Server) body(c *call, into any) error {
 	if err := rc.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
+	if err := s.turn(c); err != nil {
+		return err
+	}
 	return decode(buf.Bytes(), into)
 }
 

@@ -99,7 +99,7 @@ func (s *Server) lost(w http.ResponseWriter, r *http.Request, err error) {
 func (s *Server) serve(c *call, h handler) {
 	begun := time.Now()
 	var code api.Code
-	defer c.leave()
+	defer s.leave(c)
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
 			panic(p)
@@ -128,6 +128,11 @@ func (s *Server) judge(c *call, h handler) (_ int, _ any, err error) {
 	}
 	if c.release, err = s.accounts.enter(c.peer, cost(c)); err != nil {
 		return 0, nil, err
+	}
+	if !c.unread || c.end.Method == http.MethodGet { // else once it is read
+		if err := s.turn(c); err != nil {
+			return 0, nil, err
+		}
 	}
 	return h(s, c)
 }

@@ -29,7 +29,7 @@ func (s *Server) doctor(c *call) (int, any, error) {
 	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	found := s.cfg.Doctor(ctx)
 	if err := ctx.Err(); err != nil {

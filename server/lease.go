@@ -42,7 +42,7 @@ func (s *Server) onLease(c *call, ask any, do func(context.Context, string) (*ne
 	if err := s.body(c, ask); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	l, err := do(ctx, id)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Server) cancel(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	c.sandbox = ask.UID
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	let, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *Server) release(c *call) (int, any, error) {
 }
 
 func (s *Server) letGo(c *call, id, uid string) (*netdb.Lease, []api.Blocker, error) {
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	return s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "released"), id, uid)
 }
@@ -56,7 +56,11 @@ func (s *Server) letGo(c *call, id, uid string) (*netdb.Lease, []api.Blocker, er
 // await looks again when the lease is no longer releasing, or the wait is
 // over, or the daemon stops.
 func (s *Server) await(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []api.Blocker, error) {
+	s.pass(c)
 	err := s.confirmed(c, l.ID, wait)
+	if err == nil {
+		err = s.turn(c)
+	}
 	var now *netdb.Lease
 	var blockers []api.Blocker
 	if err == nil {

@@ -21,6 +21,7 @@ func (s *Server) encode(c *call, status int, reply any) {
 		status = http.StatusInternalServerError
 		buf.WriteString(`{"code":"internal","message":"the reply cannot be encoded","retryable":false,"revision":0,"epoch":""}`)
 	}
+	s.pass(c) // how slowly the peer reads is nobody else's matter
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(buf.Len()))

@@ -58,6 +58,7 @@ type Server struct {
 	userns   string // our own user namespace, as /proc spells it
 	refused  refusals
 	accounts *accounts
+	turns    turns
 	buffers  sync.Pool // of *bytes.Buffer
 }
 

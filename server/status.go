@@ -24,7 +24,7 @@ func (s *Server) status(c *call) (int, any, error) {
 	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context(s)
+	ctx, cancel := c.context()
 	defer cancel()
 	conflict, stands := s.lastConflict(ctx)
 	info, why := s.cfg.Book.Info(), s.NotReady()
