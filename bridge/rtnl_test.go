@@ -129,16 +129,3 @@ func TestAnswersOfOtherQuestionsAreIgnored(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
-
-// Messages with lying lengths end the walk and nothing else.
-func FuzzEachMessage(f *testing.F) {
-	f.Add([]byte{16, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
-	f.Add([]byte{3, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		eachMessage(b, func(_ header, body []byte) {
-			_, _ = parseLink(body)
-			_, _ = parseEntry(body)
-			_, _ = parseAddress(body)
-		})
-	})
-}

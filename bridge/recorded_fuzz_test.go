@@ -1,0 +1,295 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// What the kernel said once is kept in testdata/netlink, a file for each
+// question and each kind of news: the fuzzers begin with it, for chance never
+// comes upon the dozens of attributes that a link has. With -record
+// TestRecorded writes it anew.
+var record = flag.Bool("record", false, "write the kernel's answers and news to testdata/netlink")
+
+const recordings = "testdata/netlink"
+
+// The recorded world: rt0, and a port whose far end is in the only namespace
+// behind.
+const (
+	recordedBridge = 2 // index; lo has 1
+	recordedPort   = 3
+	recordedSpace  = 0 // nsid
+)
+
+var recordedGuest, recordedGuest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
+
+// asking are the questions that production asks. file is open on a namespace.
+func asking(file int) map[string]func(*rtnl) error {
+	return map[string]func(*rtnl) error{
+		"link":     func(k *rtnl) error { _, err := k.linkByName("rt0"); return err },
+		"no-link":  func(k *rtnl) error { _, err := k.link(noSpace, 4000); return err },
+		"far-link": func(k *rtnl) error { _, err := k.link(recordedSpace, 2); return err },
+		"ports":    func(k *rtnl) error { return k.portsOf(recordedBridge, func(*link) {}) },
+		"addresses": func(k *rtnl) error {
+			all, err := k.addresses(noSpace)
+			for _, a := range all {
+				if !a.prefix.IsValid() {
+					return fmt.Errorf("%w: listed %+v", errBroken, a)
+				}
+			}
+			return err
+		},
+		"neighbours": func(k *rtnl) (err error) {
+			if e := k.neighbours(recordedBridge, func(e entry) {
+				if e.index != recordedBridge {
+					err = fmt.Errorf("%w: listed %+v", errBroken, e)
+				}
+			}); err == nil {
+				err = e
+			}
+			return err
+		},
+		"neighbour":  func(k *rtnl) error { _, err := k.neighbour(recordedBridge, recordedGuest); return err },
+		"forwarding": func(k *rtnl) error { _, err := k.forwarding(recordedBridge, 1, []byte{2, 0, 0, 0, 0, 1}); return err },
+		"netns-id": func(k *rtnl) error {
+			id, err := k.netnsID(file)
+			if err == nil && id < 0 {
+				return fmt.Errorf("%w: the namespace's id is %d", errBroken, id)
+			}
+			return err
+		},
+		"no-netns-id": func(k *rtnl) error { _, err := k.netnsID(4000); return err },
+		"change":      func(k *rtnl) error { return k.addAddress(recordedBridge, netip.MustParsePrefix("10.8.1.1/24")) },
+		"count":       func(k *rtnl) error { _, err := k.countConnections(); return err },
+		"tracked": func(k *rtnl) error {
+			return k.dump(conntrackGet, make([]byte, sizeofNfgenmsg), func(body []byte) error {
+				_, err := parseConnection(body)
+				return err
+			})
+		},
+	}
+}
+
+// errBroken is a promise that a question's caller was given and that was not
+// kept. The kernel never says so.
+var errBroken = errors.New("broken promise")
+
+// The kernel of today says what was recorded; else the fuzzers begin in the
+// past.
+func TestRecorded(t *testing.T) {
+	realtest.Need(t, "nft")
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+	ns.Exec("nft", "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }")
+	var n *news
+	var routes, filter *rtnl
+	var all []error
+	ns.Do(func() {
+		var err error
+		routes, err = dial(unix.NETLINK_ROUTE)
+		all = append(all, err)
+		filter, err = dial(unix.NETLINK_NETFILTER)
+		all = append(all, err)
+		n, err = openNews()
+		all = append(all, err)
+	})
+	if err := errors.Join(all...); err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	defer routes.close()
+	defer filter.close()
+
+	p := ns.Port("rt0", recordedGuest.String()+"/24", recordedGuest6.String()+"/64")
+	for _, guest := range []netip.Addr{recordedGuest, recordedGuest6} {
+		ns.Do(func() {
+			c, err := net.Dial("udp", netip.AddrPortFrom(guest, 9).String())
+			if err == nil {
+				_, err = c.Write([]byte("who are you"))
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Close()
+		})
+		realtest.Eventually(t, 10*time.Second, guest.String()+" is a neighbour", func() bool {
+			e, err := routes.neighbour(recordedBridge, guest)
+			return err == nil && len(e.mac) == 6
+		})
+	}
+	file, err := os.Open(p.NS.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := make(map[string][]byte)
+	for name, ask := range asking(int(file.Fd())) {
+		kernel := routes
+		if name == "tracked" || name == "count" {
+			kernel = filter
+		}
+		now[name] = kernel.reply(t, request(t, ask))
+	}
+	file.Close()
+	p.DelAddr(recordedGuest.String() + "/24")
+	p.Close()
+	realtest.Eventually(t, 10*time.Second, "all kinds of news", func() bool {
+		for _, fd := range []int{n.links, n.neighbours} {
+			if err := n.read(fd, func(nsid int, h header, body []byte) {
+				if name := newsName(nsid, h, body); name != "" && now[name] == nil {
+					now[name] = datagram(h, body)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(now) == len(asking(0))+len(wantedNews())
+	})
+	if *record {
+		for name, said := range now {
+			if err := os.WriteFile(filepath.Join(recordings, name), said, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	then := recorded(t)
+	if a, b := slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(then)); !slices.Equal(a, b) {
+		t.Errorf("heard %v, and recorded are %v", a, b)
+	}
+	for name, said := range now {
+		if a, b := kinds(said), kinds(then[name]); !slices.Equal(a, b) {
+			t.Errorf("%s: messages of the types %v are said, and %v are recorded", name, a, b)
+		}
+	}
+}
+
+// wantedNews are the kinds of news: whose, and of which address family where
+// that makes a difference.
+func wantedNews() map[string]struct {
+	typ    uint16
+	behind bool
+	family byte
+} {
+	type kind = struct {
+		typ    uint16
+		behind bool
+		family byte
+	}
+	return map[string]kind{
+		"news-link":          {unix.RTM_NEWLINK, false, unix.AF_UNSPEC},
+		"news-link-port":     {unix.RTM_NEWLINK, false, unix.AF_BRIDGE},
+		"news-link-gone":     {unix.RTM_DELLINK, false, unix.AF_UNSPEC},
+		"news-link-behind":   {unix.RTM_NEWLINK, true, unix.AF_UNSPEC},
+		"news-address4":      {unix.RTM_NEWADDR, true, unix.AF_INET},
+		"news-address6":      {unix.RTM_NEWADDR, true, unix.AF_INET6},
+		"news-address-gone":  {unix.RTM_DELADDR, true, unix.AF_INET},
+		"news-neighbour4":    {unix.RTM_NEWNEIGH, false, unix.AF_INET},
+		"news-neighbour6":    {unix.RTM_NEWNEIGH, false, unix.AF_INET6},
+		"news-forwarding":    {unix.RTM_NEWNEIGH, false, unix.AF_BRIDGE},
+		"news-not-forwarded": {unix.RTM_DELNEIGH, false, unix.AF_BRIDGE},
+		"news-space":         {unix.RTM_NEWNSID, false, unix.AF_UNSPEC},
+		"news-space-gone":    {unix.RTM_DELNSID, false, unix.AF_UNSPEC},
+	}
+}
+
+func newsName(nsid int, h header, body []byte) string {
+	for name, k := range wantedNews() {
+		if h.typ == k.typ && (nsid != noSpace) == k.behind && len(body) > 0 && body[0] == k.family {
+			return name
+		}
+	}
+	return ""
+}
+
+// recorded reads the recordings.
+func recorded(t testing.TB) map[string][]byte {
+	t.Helper()
+	files, err := os.ReadDir(recordings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string][]byte)
+	for _, f := range files {
+		if out[f.Name()], err = os.ReadFile(filepath.Join(recordings, f.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// kinds are the types of the messages in a datagram, each once.
+func kinds(said []byte) (types []uint16) {
+	eachMessage(said, func(h header, _ []byte) { types = append(types, h.typ) })
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// datagram writes a message as it came.
+func datagram(h header, body []byte) []byte {
+	b := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
+	binary.NativeEndian.PutUint32(b[0:], uint32(unix.NLMSG_HDRLEN+len(body)))
+	binary.NativeEndian.PutUint16(b[4:], h.typ)
+	binary.NativeEndian.PutUint16(b[6:], h.flags)
+	binary.NativeEndian.PutUint32(b[8:], h.seq)
+	return append(b, body...)
+}
+
+// pair is a real socket between the code and the test, in the kernel's place.
+// It never keeps anybody waiting: with nothing to read, reading is an error.
+func pair(t testing.TB, kind int) (ours, theirs int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
+	return fds[0], fds[1]
+}
+
+// request is the first thing that a question says.
+func request(t testing.TB, ask func(*rtnl) error) []byte {
+	t.Helper()
+	ours, theirs := pair(t, unix.SOCK_SEQPACKET)
+	if err := ask(&rtnl{fd: ours, buf: make([]byte, 64<<10)}); !errors.Is(err, unix.EAGAIN) {
+		t.Fatalf("nobody answered, and the answer is %v", err)
+	}
+	b := make([]byte, 64<<10)
+	n, err := unix.Read(theirs, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+// reply puts a request to the kernel and returns all that it says.
+func (r *rtnl) reply(t testing.TB, request []byte) (all []byte) {
+	t.Helper()
+	if _, err := unix.Write(r.fd, request); err != nil {
+		t.Fatal(err)
+	}
+	for { // the kernel answered while it was asked
+		n, _, err := unix.Recvfrom(r.fd, r.buf, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r.buf[:n]...)
+	}
+}
