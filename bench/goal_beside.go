@@ -2,114 +2,167 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 )
 
-// beside is goal 14: what an allocation waits longer while a pass is made, in
-// commits: one that finds that all agree, and one that ends reservations past
-// their deadline, in commits that may sit before an allocation's.
+// beside is goal 14: how many commits more an allocation waits for beside a pass:
+// one that finds that all agree, and one that ends reservations past their
+// deadline, in commits that may sit before an allocation's. They are counted
+// (see before).
 //
-// The unit is an allocation in this process, a commit and little else. An echo
-// that syncs is asked beside the same passes: it knows of no book, so what it
-// waits longer is the two processors' part.
+// What a caller of the daemon meets is told without a limit. The commits of
+// others that end between his asking and his answer, but for the one that
+// carries it, are counted in the index of the log; those that end while the
+// question or the answer is on its way are among them, for which nobody waits.
+// Of the times, the unit is an allocation in this process, a commit and little
+// else. An echo that syncs is asked beside the same passes: it knows of no book,
+// so what it waits longer is the two processors' part.
 func beside(ctx context.Context, b *bench) (rows []row, err error) {
 	r, err := b.crowdedRunner(ctx)
 	if err != nil {
 		return nil, err
 	}
+	log, err := r.logIndex()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = first(err, log.close()) }()
 	book, pool, err := b.openBook(ctx, "commits")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = first(err, book.Close()) }()
-	unit := &bookCaller{book: book, pool: pool}
-	c := r.caller()
-	if err := c.churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
+	s := &besides{bench: b, runner: r, log: log, unit: &bookCaller{book: book, pool: pool}, caller: r.caller()}
+	if err := s.caller.churn(ctx, b.calls, new(sample), new(sample)); err != nil { // warm
 		return nil, err
 	}
 	for _, steps := range []int{0, b.steps} {
-		more, err := r.besidePasses(ctx, b, unit, c, steps)
+		most, mean, err := before(ctx, b, steps)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, more...)
+		more, err := s.measure(ctx, steps)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(append(rows, most, mean), more...)
 	}
 	return rows, nil
 }
 
-// besidePasses measures beside passes that end so many reservations each.
-func (r *runner) besidePasses(ctx context.Context, b *bench, unit *bookCaller, c *caller, steps int) (rows []row, err error) {
-	beside := fmt.Sprintf("beside a pass of %d steps - without", steps)
-	half := row{goal: 14, what: "(allocate " + beside + "), p50 / a commit", most: 1}
-	tail := row{goal: 14, what: "(allocate " + beside + "), p99 / a commit's p99", most: 1}
+// besides are who calls beside a pass, and what counts the commits.
+type besides struct {
+	*bench
+	runner *runner
+	log    *logIndex
+	unit   *bookCaller
+	caller *caller
+}
+
+// A meeting is what calls beside some passes met.
+type meeting struct {
+	allocates, echoes sample
+	others            []float64 // commits of others, by allocation
+	passes, own       float64   // how many passes, and their commits
+}
+
+// measure does so beside passes that end so many reservations each.
+func (s *besides) measure(ctx context.Context, steps int) (rows []row, err error) {
+	of := fmt.Sprintf("a pass of %d steps", steps)
+	most := row{goal: 14, what: "over the socket, commits of others between asking and answer, the most of all / 1", unit: "commits"}
+	mean := row{goal: 14, what: "the same, mean / 1", unit: "commits"}
+	own := row{goal: 14, what: "commits of " + of + " / 1", unit: "commits"}
+	beside := "beside " + of + " - without"
+	half := row{goal: 14, what: "(allocate " + beside + "), p50 / a commit"}
+	tail := row{goal: 14, what: "(allocate " + beside + "), p99 / a commit's p99"}
 	worst := row{goal: 14, what: "(allocate " + beside + "), worst / a commit's worst"}
 	other := row{goal: 14, what: "(an echo that syncs " + beside + "), p50 / a commit"}
 	otherTail := row{goal: 14, what: "(an echo that syncs " + beside + "), p99 / a commit's p99"}
-	own := row{goal: 14, what: fmt.Sprintf("commits of a pass of %d steps / 1", steps)}
-	calls := b.calls / 2 // of each kind a round: a call has a pass beside it, and waits for it
-	err = b.each(ctx, func() error {
-		var commits, alone, with, echoAlone, echoWith sample
-		var extra, passes float64
+	otherWorst := row{goal: 14, what: "(an echo that syncs " + beside + "), worst / a commit's worst"}
+	var others []float64
+	calls := s.calls / 2 // of each kind a round: a call has a pass beside it, and waits for it
+	err = s.each(ctx, func() error {
+		var commits, alone, echoAlone sample
+		var with meeting
 		for range blocks {
-			if err := commits.repeat(calls/blocks, func() error { return unit.allocate(ctx) }, func() error { return unit.release(ctx) }); err != nil {
+			if err := commits.repeat(calls/blocks, func() error { return s.unit.allocate(ctx) }, func() error { return s.unit.release(ctx) }); err != nil {
 				return err
 			}
 			for range calls / blocks / turn {
-				if err := first(c.churn(ctx, turn, &alone, new(sample)),
-					echoAlone.repeat(turn, func() error { return b.durable.call(ctx) })); err != nil {
+				if err := first(s.caller.churn(ctx, turn, &alone, new(sample)),
+					echoAlone.repeat(turn, func() error { return s.durable.call(ctx) })); err != nil {
 					return err
 				}
 			}
-			for full := len(with) + calls/blocks; len(with) < full; passes++ {
-				more, err := r.besidePass(ctx, b, steps, c, &with, &echoWith)
-				if err != nil {
+			for full := len(with.allocates) + calls/blocks; len(with.allocates) < full; {
+				if err := s.meet(ctx, steps, &with); err != nil {
 					return err
 				}
-				extra += more
 			}
 		}
-		half.add(with.p50()-alone.p50(), commits.p50())
-		tail.add(with.p99()-alone.p99(), commits.p99())
-		worst.add(with.at(1)-alone.at(1), commits.at(1))
-		other.add(echoWith.p50()-echoAlone.p50(), commits.p50())
-		otherTail.add(echoWith.p99()-echoAlone.p99(), commits.p99())
-		own.addRates(extra/passes, 1)
-		own.unit = "commits"
+		others = append(others, with.others...)
+		mean.round(total(with.others)/float64(len(with.others)), 1)
+		own.round(with.own/with.passes, 1)
+		half.add(with.allocates.p50()-alone.p50(), commits.p50())
+		tail.add(with.allocates.p99()-alone.p99(), commits.p99())
+		worst.add(with.allocates.at(1)-alone.at(1), commits.at(1))
+		other.add(with.echoes.p50()-echoAlone.p50(), commits.p50())
+		otherTail.add(with.echoes.p99()-echoAlone.p99(), commits.p99())
+		otherWorst.add(with.echoes.at(1)-echoAlone.at(1), commits.at(1))
 		return nil
 	})
-	return []row{half, tail, worst, other, otherTail, own}, err
+	if err != nil {
+		return nil, err
+	}
+	most.round(slices.Max(others), 1)
+	return []row{most, mean, own, half, tail, worst, other, otherTail, otherWorst}, nil
 }
 
 // blocks is how often a round changes between with and without a pass.
 const blocks = 4
 
-// besidePass has a pass made that ends reservations, calls meanwhile, and
-// returns how many commits were made beyond the calls' own.
-func (r *runner) besidePass(ctx context.Context, b *bench, steps int, c *caller, allocates, echoes *sample) (float64, error) {
-	if err := r.late(ctx, steps); err != nil {
-		return 0, err
+// meet has a pass made that ends reservations, and calls meanwhile.
+func (s *besides) meet(ctx context.Context, steps int, m *meeting) error {
+	if err := s.runner.late(ctx, steps); err != nil {
+		return err
 	}
-	before, err := r.commits(ctx)
-	if err != nil {
-		return 0, err
-	}
+	before := s.log.commits()
 	ended := make(chan error, 1)
-	go func() { ended <- r.endLate(ctx, steps) }() // waited for below
-	calls := 0
-	for {
+	go func() { ended <- s.runner.endLate(ctx, steps) }() // waited for below
+	for calls := uint32(0); ; calls += 2 {
 		select {
 		case err := <-ended:
-			after, counting := r.commits(ctx)
-			if err = first(err, counting); err != nil {
-				return 0, err
-			}
-			return after - before - float64(calls), nil
+			m.passes++
+			m.own += float64(s.log.commits() - before - calls)
+			return err
 		default:
-			if err := first(c.churn(ctx, 1, allocates, new(sample)),
-				echoes.timed(func() error { return b.durable.call(ctx) })); err != nil {
-				return 0, err
+			if err := first(s.allocate(ctx, m), s.caller.release(ctx),
+				m.echoes.timed(func() error { return s.durable.call(ctx) })); err != nil {
+				return err
 			}
-			calls += 2
 		}
 	}
+}
+
+// allocate counts the commits beside its own.
+func (s *besides) allocate(ctx context.Context, m *meeting) error {
+	before := s.log.commits()
+	if err := m.allocates.timed(func() error { return s.caller.allocate(ctx) }); err != nil {
+		return err
+	}
+	all := s.log.commits() - before
+	if all == 0 {
+		return errors.New("an allocation was answered and no commit counted")
+	}
+	m.others = append(m.others, float64(all-1))
+	return nil
+}
+
+func total(of []float64) (sum float64) {
+	for _, v := range of {
+		sum += v
+	}
+	return sum
 }

@@ -57,14 +57,18 @@ type bookCaller struct {
 }
 
 func (c *bookCaller) allocate(ctx context.Context) error {
-	c.calls++
-	name := "sandbox-" + c.name + strconv.Itoa(c.calls)
 	candidate, err := c.book.Pick(c.pool.UID, policy())
 	if err != nil {
 		return err
 	}
+	return c.reserve(ctx, candidate, time.Minute)
+}
+
+func (c *bookCaller) reserve(ctx context.Context, candidate netdb.Candidate, within time.Duration) error {
+	c.calls++
+	name := "sandbox-" + c.name + strconv.Itoa(c.calls)
 	got, err := c.book.Reserve(ctx, netdb.Who{Actor: netdb.ByAllocator, Reason: "allocated"}, netdb.Reservation{
-		Candidate: candidate, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute,
+		Candidate: candidate, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: within,
 	})
 	if err == nil {
 		c.held = got[0]
@@ -82,6 +86,8 @@ func (c *bookCaller) release(ctx context.Context) error {
 type checkedCaller struct {
 	bookCaller
 	allocator *allocator.Allocator
+	board     *census.Board
+	bridge    *bridge.Bridge
 	stop      func() error
 }
 
@@ -95,7 +101,7 @@ func (c *checkedCaller) allocate(ctx context.Context) error {
 }
 
 // openChecked opens a book and looks after a real bridge with ports.
-func (b *bench) openChecked(ctx context.Context, name string) (c *checkedCaller, err error) {
+func (b *bench) openChecked(ctx context.Context, name string, change ...func(*netdb.Options)) (c *checkedCaller, err error) {
 	var closers []func() error
 	closeAll := func() error {
 		var errs []error
@@ -109,7 +115,7 @@ func (b *bench) openChecked(ctx context.Context, name string) (c *checkedCaller,
 			err = errors.Join(err, closeAll())
 		}
 	}()
-	book, pool, err := b.openBook(ctx, name)
+	book, pool, err := b.openBook(ctx, name, change...)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +139,7 @@ func (b *bench) openChecked(ctx context.Context, name string) (c *checkedCaller,
 		return nil, err
 	}
 	closers = append(closers, func() error { guests.close(); return nil })
-	c = &checkedCaller{bookCaller: bookCaller{book: book, pool: pool}}
+	c = &checkedCaller{bookCaller: bookCaller{book: book, pool: pool}, board: board, bridge: br}
 	c.allocator, err = allocator.New(allocator.Config{
 		Book: book, Board: board, Prober: br, Settle: br.Settle, Gate: func() error { return nil },
 		Pool: pool.Name, Policy: policy(), BindWithin: time.Minute, MaxConflicts: 32,
