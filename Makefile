@@ -7,8 +7,9 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 # this is one, and whatever GOFLAGS say of it.
 STAMP    := $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo -buildvcs=true)
 PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
-# Tests share two cores at the least; each package that waits, waits for long.
-TEST     := -timeout 20m
+# Tests share two cores at the least; each package that waits, waits for long. And
+# no result is kept: the programs that tests build are none of what Go looks at.
+TEST     := -count=1 -timeout 20m
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build man install deb demo test test-systemd storm soak fuzz peers bench bench-docs growth lint run clean
@@ -47,12 +48,12 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
 	@scripts/rootfs
-	$(GO) test -count=1 -v $(TEST) ./systemd
+	$(GO) test -v $(TEST) ./systemd
 
 storm: build ## Three minutes of kill -9, stepped clocks and strangers, behind as long a check of histories (as root)
 	@scripts/deps test
 	@scripts/containerd2
-	$(GO) test -count=1 -v $(TEST) ./storm -storm.for=3m
+	$(GO) test -v $(TEST) ./storm -storm.for=3m
 
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones; what is left of it (as root)
 	@scripts/deps test
