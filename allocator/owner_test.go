@@ -37,6 +37,11 @@ func TestStrangers(t *testing.T) {
 		"somewhere, before the lease was bound":  {unbound, census.Sighting{Witness: census.Netns, Port: "veth7", MAC: other}, false},
 		"another MAC, the lease names none":      {netdb.Lease{HostInterface: "veth1"}, census.Sighting{Witness: census.Probe, MAC: other}, false},
 		"another MAC answers the probe":          {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other}, true},
+		"an answer for its own MAC":              {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other, Says: mac}, false},
+		"the same, the port unknown":             {bound, census.Sighting{Witness: census.Probe, MAC: other, Says: mac}, false},
+		"its own answer for another MAC":         {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: mac, Says: other}, false},
+		"another port answers for its MAC":       {bound, census.Sighting{Witness: census.Probe, Port: "veth2", MAC: other, Says: mac}, true},
+		"two other MACs":                         {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other, Says: "02:00:00:00:00:98"}, true},
 		"a witness of the future, its own place": {bound, census.Sighting{Witness: "divination", Port: "veth1"}, false},
 		"nothing at all":                         {netdb.Lease{}, census.Sighting{}, false},
 	} {

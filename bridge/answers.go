@@ -1,9 +1,13 @@
 package bridge
 
 import (
+	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/census"
 )
@@ -14,19 +18,42 @@ type origin struct {
 	port   int // 0 when the forwarding table did not say
 }
 
-// answered posts an answer, with the port that it came by.
-func (b *Bridge) answered(addr netip.Addr, mac net.HardwareAddr) {
+// answered posts an answer, with the port that it came by: the one where the
+// bridge heard the frame's source, which it learned from this very frame or a
+// later one. What an answer says inside is only what somebody says: a flooder
+// that spoke of another's MAC had another's port named, or none.
+func (b *Bridge) answered(addr netip.Addr, source, says net.HardwareAddr) {
 	if b.link == nil {
 		return // of a bridge that went meanwhile
 	}
-	from := origin{bridge: b.link.index}
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: mac.String()}
-	if f, err := b.kernel.forwarding(b.link.index, b.link.vlan, mac); err == nil && b.ports[f.index] != nil {
-		s.Port, from.port = b.ports[f.index].link.name, f.index
+	from := origin{bridge: b.link.index, port: b.behind(source)}
+	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: source.String()}
+	if from.port != 0 {
+		s.Port = b.ports[from.port].link.name
+	}
+	if !bytes.Equal(source, says) {
+		s.Note = fmt.Sprintf("it says that the address is at %s", says)
+		switch at := b.behind(says); at {
+		case 0, from.port: // as a bond's or a proxy's may be
+			s.Says = says.String()
+		default:
+			s.Note += ", which is behind " + b.ports[at].link.name
+		}
 	}
 	b.heard[addr] = from
 	delete(b.doubts, addr)
 	b.answers.see(addr.String(), []census.Sighting{s})
+}
+
+// behind is the port that the bridge last heard a MAC from, by index; 0 when it
+// knows of none. The MAC of the host's own end of a port is in the table, too,
+// and nobody behind the port has it.
+func (b *Bridge) behind(mac net.HardwareAddr) int {
+	f, err := b.kernel.forwarding(b.link.index, b.link.vlan, mac)
+	if err != nil || f.state&unix.NUD_PERMANENT != 0 || b.ports[f.index] == nil {
+		return 0
+	}
+	return f.index
 }
 
 func (b *Bridge) dropAnswer(addr netip.Addr) {

@@ -1,12 +1,14 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -157,4 +159,80 @@ func TestAnswersGoWithTheBridgeThoughThePortComesBack(t *testing.T) {
 	ns.Exec("ip", "link", "set", outer.HostName, "master", "rt0")
 	v.expect("10.8.0.7", "")
 	v.noneSilent()
+}
+
+// An answer is from behind the port where its frame came from, whatever it says
+// inside. What it says is told, and taken for its own where no other port is
+// known to have that MAC.
+func TestAnswersNameThePortTheyCameBy(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+	victim, liar := ns.Port("rt0", "10.8.0.7/24"), ns.Port("rt0")
+	near, err := ns.Netlink().LinkByName(victim.HostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := open(t, ns)
+	c := capture(t, liar.NS, "eth0")
+	nobodys, second := net.HardwareAddr{2, 0xbb, 0, 0, 0, 1}, net.HardwareAddr{2, 0xcc, 0, 0, 0, 1}
+	for _, addr := range []string{"10.8.0.99", "fd00:8::99"} {
+		claim := claimFrame(v.link.mac, addr)
+		for _, tt := range []struct {
+			name         string
+			source, says net.HardwareAddr
+			port, also   string // "" is none
+			note         string
+		}{
+			{"its own MAC", liar.MAC, liar.MAC, liar.HostName, "", ""},
+			{"a MAC that nobody has", liar.MAC, nobodys, liar.HostName, nobodys.String(),
+				"it says that the address is at " + nobodys.String()},
+			{"its own other MAC", liar.MAC, second, liar.HostName, second.String(),
+				"it says that the address is at " + second.String()},
+			{"the victim's MAC", liar.MAC, victim.MAC, liar.HostName, "",
+				"it says that the address is at " + victim.MAC.String() + ", which is behind " + victim.HostName},
+			{"in the victim's frames", victim.MAC, victim.MAC, liar.HostName, "", ""},
+			{"in frames of the host's end of the victim's port", near.Attrs().HardwareAddr, liar.MAC, "", "",
+				"it says that the address is at " + liar.MAC.String() + ", which is behind " + liar.HostName},
+		} {
+			want := census.Sighting{Port: tt.port, MAC: tt.source.String(), Says: tt.also, Note: tt.note}
+			var got census.Sighting
+			t.Cleanup(func() {
+				if got != want {
+					t.Logf("%s %s: %+v, want %+v", addr, tt.name, got, want)
+				}
+			})
+			realtest.Eventually(t, 10*time.Second, addr+" "+tt.name, func() bool {
+				// Where each MAC is may be forgotten meanwhile, or told otherwise.
+				v.probe("10.8.0.7")
+				c.send(gratuitous(v.link.mac, second, "10.8.0.98", arpReply))
+				c.send(gratuitous(v.link.mac, liar.MAC, "10.8.0.98", arpReply))
+				v.probe(addr)
+				c.send(claim(tt.source, tt.says))
+				v.settle()
+				seen := v.about(addr).Seen
+				if len(seen) != 1 {
+					return false
+				}
+				got = census.Sighting{Port: seen[0].Port, MAC: seen[0].MAC, Says: seen[0].Says, Note: seen[0].Note}
+				return got == want
+			})
+		}
+	}
+}
+
+// claimFrame makes frames of one source that answer to a MAC that an address is
+// at another.
+func claimFrame(to net.HardwareAddr, addr string) func(source, says net.HardwareAddr) []byte {
+	a := netip.MustParseAddr(addr)
+	return func(source, says net.HardwareAddr) []byte {
+		f := gratuitous(to, says, addr, arpReply)
+		if a.Is6() {
+			const icmp = etherLength + ipv6Length
+			f = ndpQuestion(says, a)
+			copy(f, to)
+			f[icmp], f[icmp+4], f[icmp+24] = neighbourAdvertisement, solicited, targetLinkLayer
+		}
+		return append(append(bytes.Clone(f[:6]), source...), f[12:]...)
+	}
 }

@@ -45,7 +45,8 @@ func arpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 	return append(f, addr.AsSlice()...)
 }
 
-// arpAnswer reads a reply, for nothing else comes through the filter.
+// arpAnswer reads a reply, for nothing else comes through the filter. The MAC
+// is the sender hardware address of its payload (RFC 826).
 func arpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	if len(f) < arpLength {
 		return netip.Addr{}, nil, false

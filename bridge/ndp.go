@@ -16,6 +16,7 @@ const (
 	neighbourAdvertisement = 136
 	solicited              = 0x40 // flag of an advertisement that answers
 	sourceLinkLayer        = 1    // option
+	targetLinkLayer        = 2    // option
 )
 
 // ndp asks by neighbour solicitation (RFC 4861, section 4.3) from the
@@ -68,13 +69,18 @@ func ndpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 }
 
 // ndpAnswer reads an advertisement, for nothing else comes through the filter,
-// if it is an answer and no router passed it on. The owner's MAC is the frame's.
+// if it is an answer and no router passed it on. The MAC is that of its target
+// link-layer option (RFC 4861, section 4.4); without one, the frame's.
 func ndpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	const icmp = etherLength + ipv6Length
 	if len(f) < icmp+24 || f[etherLength+7] != 255 || f[icmp+4]&solicited == 0 {
 		return netip.Addr{}, nil, false
 	}
-	return netip.AddrFrom16([16]byte(f[icmp+8 : icmp+24])), net.HardwareAddr(append([]byte(nil), f[6:12]...)), true
+	mac := f[6:12]
+	if option := f[icmp+24:]; len(option) >= 8 && option[0] == targetLinkLayer && option[1] == 1 {
+		mac = option[2:8]
+	}
+	return netip.AddrFrom16([16]byte(f[icmp+8 : icmp+24])), net.HardwareAddr(append([]byte(nil), mac...)), true
 }
 
 // linkLocal is the link-local address that belongs to a MAC (RFC 4291,

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
@@ -84,8 +85,9 @@ func (p *prober) ask(addr netip.Addr) error {
 	return w.send(p.index, w.ask(p.mac, addr))
 }
 
-// read takes in the answers that are there now.
-func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
+// read takes in the answers that are there now, each with the MAC that its
+// frame came from and the one that it speaks of.
+func (p *prober) read(take func(addr netip.Addr, from, says net.HardwareAddr)) {
 	frame := make([]byte, snapLength)
 	for _, w := range []*wire{p.arp, p.ndp} {
 		for range mostAtOnce {
@@ -95,8 +97,8 @@ func (p *prober) read(take func(netip.Addr, net.HardwareAddr)) {
 				// which the link's own news tells, too.
 				break
 			}
-			if addr, mac, ok := w.answer(frame[:n]); ok && p.asked.recent(addr) {
-				take(addr, mac)
+			if addr, says, ok := w.answer(frame[:n]); ok && p.asked.recent(addr) {
+				take(addr, net.HardwareAddr(bytes.Clone(frame[6:12])), says)
 			}
 		}
 	}

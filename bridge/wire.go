@@ -20,7 +20,7 @@ type protocol struct {
 	filter []bpf.Instruction
 	// ask makes the frame that asks, sent from the bridge's MAC.
 	ask func(from net.HardwareAddr, addr netip.Addr) []byte
-	// answer reads who has which address out of a frame.
+	// answer reads out of a frame which address is at which MAC, as it says.
 	answer func(frame []byte) (netip.Addr, net.HardwareAddr, bool)
 }
 

@@ -143,7 +143,7 @@ func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 }
 
 // begun dates a sighting: one that stands keeps the moment it began, whatever
-// its task does and however that is worded. A claim that a person has to judge
+// its task does, and however it or that is worded. A claim that a person has to judge
 // became a new one when its task stopped, and was adopted.
 func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	if s.Container != "" {
@@ -151,7 +151,7 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	}
 	for _, o := range old {
 		same := s
-		same.At, same.Task, same.TaskAt, same.Note = o.At, o.Task, o.TaskAt, o.Note
+		same.At, same.Task, same.TaskAt, same.Says, same.Note = o.At, o.Task, o.TaskAt, o.Says, o.Note
 		if same != o {
 			continue
 		}

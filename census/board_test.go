@@ -178,6 +178,11 @@ func TestSightingsKeepWhenTheyBegan(t *testing.T) {
 	if got := b.About(two).Seen[0].At; !got.Equal(began) {
 		t.Errorf("unchanged, it began %v, want %v", got, began)
 	}
+	one.Says, one.Note = "02:00:00:00:00:02", "it says so"
+	b.ReplaceScope(census.Netns, "ns1", []census.Sighting{one})
+	if got := b.About(two).Seen[0]; !got.At.Equal(began) || got.Says != one.Says || got.Note != one.Note {
+		t.Errorf("worded otherwise, it is %+v, want %+v since %v", got, one, began)
+	}
 	one.MAC = "02:00:00:00:00:01"
 	b.ReplaceScope(census.Netns, "ns1", []census.Sighting{one})
 	if got := b.About(two).Seen[0].At; !got.Equal(later) {

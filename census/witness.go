@@ -60,7 +60,12 @@ type Sighting struct {
 	Bridge string `json:"bridge,omitempty"`
 	Port   string `json:"port,omitempty"`  // host interface: a port of the bridge, or the bridge itself
 	Netns  string `json:"netns,omitempty"` // "nsid:7", with the name under /run/netns where one is known: "nsid:7 (blue)"
-	MAC    string `json:"mac,omitempty"`   // lower case, colons
+	MAC    string `json:"mac,omitempty"`   // lower case, colons; of an answer to [Probe], its frame's source
+
+	// Says is the MAC that such an answer speaks of inside, where that is not
+	// MAC and is not known to be behind another port: a bond or a proxy may
+	// answer so for its own address. Note tells a person of any.
+	Says string `json:"-"`
 
 	Namespace string `json:"namespace,omitempty"` // containerd namespace
 	Container string `json:"container,omitempty"` // container id

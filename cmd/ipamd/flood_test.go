@@ -13,83 +13,185 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
 )
 
-// Somebody behind a port answers every question for any address of a pool, and
-// claims them all unasked, too. Nobody is given a claimed address; no more than
-// the quarantine's share is set aside; the port and its MAC are named; who was
-// there before keeps its lease; a pool beside it on the same bridge gives as if
-// nothing were; and when the port goes the pool gives again.
-func TestFloodOfAnswers(t *testing.T) {
-	for _, tt := range []struct {
-		name, flooded, beside string
-		gateways              []string
-		share                 int // what may be set aside of the flooded pool
-	}{
-		{"arp", "10.8.64.0/26", "10.8.65.0/26", []string{"10.8.64.1/26", "10.8.65.1/26"}, 15},
-		{"ndp", "fd00:8:0:1::/122", "fd00:8:0:2::/122", []string{"fd00:8:0:1::1/122", "fd00:8:0:2::1/122"}, 15},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := prepare(t, quick, func(c *Config) {
-				c.Pools = []poolConfig{{Name: "flooded", Prefix: tt.flooded}, {Name: "beside", Prefix: tt.beside}}
-				// It answers from user space: all are asked ahead, and may take their time.
-				c.Probe.Ahead, c.Probe.Window = 64, duration{time.Second}
-			})
-			w.ns.Bridge("rt0", tt.gateways...)
-			w.start()
-			before := w.allocate("before").Leases[0]
-			host := w.ns.Port("rt0", fmt.Sprintf("%s/%d", before.Address, before.PrefixLen))
-			r, err := w.client.Bind(ctx, before.ID, api.BindRequest{Netns: host.NS.Path(), HostInterface: host.HostName, MAC: host.MAC.String()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			before = r.Lease
-			port := w.ns.Port("rt0")
-			prefix := netip.MustParsePrefix(tt.flooded)
-			f := newFlooder(t, w.ns, port, prefix)
+// floodShare is what may be set aside of a pool of 62 hosts: a quarter.
+const floodShare = 15
 
-			for a := netip.MustParseAddr(before.Address).Next(); prefix.Contains(a.Next()); a = a.Next() {
-				realtest.Eventually(t, wait, a.String()+" to be claimed", func() bool { return len(w.program.board.About(a).Seen) > 0 })
+// floods are two pools on one bridge that somebody floods, by protocol.
+var floods = []struct {
+	name     string
+	prefixes [2]string
+}{
+	{"arp", [2]string{"10.8.64.0/26", "10.8.65.0/26"}},
+	{"ndp", [2]string{"fd00:8:0:1::/122", "fd00:8:0:2::/122"}},
+}
+
+// Somebody behind a port answers every question for any address of a pool, and
+// claims them all unasked, too: for itself, for MACs that nobody has, or for
+// the MAC of who has a lease there. Nobody is given a claimed address; no more
+// than the quarantine's share is set aside; the flooder's own port and MAC are
+// named, and what it said; who was there before keeps its lease, and the flooder
+// does not pass for it; a pool beside it on the same bridge, which it does not
+// claim, gives as if nothing were; and when the port goes the pool gives again.
+func TestFloodOfAnswers(t *testing.T) {
+	for _, tt := range floods {
+		for _, lie := range []string{"honest", "invented", "the victim's"} {
+			t.Run(tt.name+" "+lie, func(t *testing.T) {
+				w := newFlooded(t, tt.prefixes)
+				before, victim := w.resident("flooded")
+				port := w.ns.Port("rt0")
+				says := map[string]claim{"honest": always(port.MAC), "invented": invented, "the victim's": always(victim.MAC)}[lie]
+				f := newFlooder(t, w.ns, port, says, netip.MustParsePrefix(tt.prefixes[0]))
+				w.allClaimed(before)
+				for i := range 60 {
+					w.refused("flooded", fmt.Sprint("f", i))
+					r, err := w.ask("beside", fmt.Sprint("b", i))
+					if err != nil || len(r.Skipped) != 0 {
+						t.Fatalf("the pool beside: %+v, %v", r, err)
+					}
+				}
+				w.holds(0, map[api.State]int{api.Quarantined: floodShare, api.Bound: 1, api.Reserved: 0})
+				w.holds(1, map[api.State]int{api.Quarantined: 0, api.Reserved: 60})
+				w.stays(before)
+				w.namesTheFlooder(port, says)
+				realtest.Eventually(t, wait, "its claim on the lease's address to be told", func() bool {
+					return slices.Contains(w.findings(), "conflict "+before.Address)
+				})
+
+				f.stop()
+				port.Close()
+				realtest.Eventually(t, wait, "the pool to give again", func() bool {
+					_, err := w.ask("flooded", "after")
+					return err == nil
+				})
+				w.stays(before)
+			})
+		}
+	}
+}
+
+// It claims every address of both pools: each keeps to its own share, neither
+// gives an address that is claimed, and in both the lease that was there stays.
+func TestFloodOfAnswersForBothPools(t *testing.T) {
+	for _, tt := range floods {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newFlooded(t, tt.prefixes)
+			var before []api.Lease
+			var prefixes []netip.Prefix
+			for i, name := range []string{"flooded", "beside"} {
+				l, _ := w.resident(name)
+				before, prefixes = append(before, l), append(prefixes, netip.MustParsePrefix(tt.prefixes[i]))
 			}
-			ask := func(pool, sandbox string) (*api.AllocateReply, error) {
-				return w.client.Allocate(ctx, api.AllocateRequest{Sandbox: sandbox, Pool: pool})
-			}
+			port := w.ns.Port("rt0")
+			f := newFlooder(t, w.ns, port, invented, prefixes...)
+			w.allClaimed(before...)
 			for i := range 60 {
-				if r, err := ask("flooded", fmt.Sprint("f", i)); !errors.Is(err, client.ErrConflictLimit) && !errors.Is(err, client.ErrPoolExhausted) {
-					t.Errorf("an address that somebody claims: %+v, %v", r, err)
-				}
-				r, err := ask("beside", fmt.Sprint("b", i))
-				if err != nil || len(r.Skipped) != 0 {
-					t.Fatalf("the pool beside: %+v, %v", r, err)
-				}
+				w.refused("flooded", fmt.Sprint("f", i))
+				w.refused("beside", fmt.Sprint("b", i))
 			}
-			pools, err := w.client.Pools(ctx)
-			if err != nil {
-				t.Fatal(err)
+			for i := range before {
+				w.holds(i, map[api.State]int{api.Quarantined: floodShare, api.Bound: 1, api.Reserved: 0})
 			}
-			if p := pools.Pools[0]; p.ByState["quarantined"] != tt.share || p.ByState["bound"] != 1 || p.ByState["reserved"] != 0 {
-				t.Errorf("the flooded pool holds %v, want %d quarantined", p.ByState, tt.share)
+			for _, l := range before {
+				w.stays(l)
 			}
-			if p := pools.Pools[1]; p.ByState["quarantined"] != 0 || p.ByState["reserved"] != 60 {
-				t.Errorf("the pool beside holds %v", p.ByState)
-			}
-			w.stays(before)
-			w.namesTheFlooder(port)
+			w.namesTheFlooder(port, invented)
 
 			f.stop()
 			port.Close()
-			realtest.Eventually(t, wait, "the pool to give again", func() bool {
-				_, err := ask("flooded", "after")
-				return err == nil
-			})
-			w.stays(before)
+			for _, name := range []string{"flooded", "beside"} {
+				realtest.Eventually(t, wait, name+" to give again", func() bool {
+					_, err := w.ask(name, "after")
+					return err == nil
+				})
+			}
+			for _, l := range before {
+				w.stays(l)
+			}
 		})
 	}
 }
 
-// namesTheFlooder fails unless evidence, doctor and log name a port and the
-// MAC behind it, for what is set aside and for what there is no room to.
-func (w *world) namesTheFlooder(port *nstest.Port) {
+// newFlooded starts a daemon with two pools, "flooded" and "beside".
+func newFlooded(t *testing.T, prefixes [2]string) *world {
+	t.Helper()
+	w := prepare(t, quick, func(c *Config) {
+		c.Pools = []poolConfig{{Name: "flooded", Prefix: prefixes[0]}, {Name: "beside", Prefix: prefixes[1]}}
+		// It answers from user space: all are asked ahead, and may take their time.
+		c.Probe.Ahead, c.Probe.Window = 64, duration{time.Second}
+	})
+	var gateways []string
+	for _, s := range prefixes {
+		p := netip.MustParsePrefix(s)
+		gateways = append(gateways, netip.PrefixFrom(netdb.FirstHost(p), p.Bits()).String())
+	}
+	w.ns.Bridge("rt0", gateways...)
+	w.start()
+	return w
+}
+
+func (w *world) ask(pool, sandbox string) (*api.AllocateReply, error) {
+	return w.client.Allocate(ctx, api.AllocateRequest{Sandbox: sandbox, Pool: pool})
+}
+
+// resident binds a lease of a pool to a port that has its address.
+func (w *world) resident(pool string) (api.Lease, *nstest.Port) {
+	w.t.Helper()
+	given, err := w.ask(pool, "before in "+pool)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l := given.Leases[0]
+	p := w.ns.Port("rt0", fmt.Sprintf("%s/%d", l.Address, l.PrefixLen))
+	r, err := w.client.Bind(ctx, l.ID, api.BindRequest{Netns: p.NS.Path(), HostInterface: p.HostName, MAC: p.MAC.String()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.Lease, p
+}
+
+// allClaimed waits until all that comes after some leases in their pools is
+// seen. The last address of a pool, which in IPv4 is no host's, is not asked
+// for.
+func (w *world) allClaimed(after ...api.Lease) {
+	w.t.Helper()
+	for _, l := range after {
+		first := netip.MustParseAddr(l.Address)
+		prefix := netip.PrefixFrom(first, l.PrefixLen).Masked()
+		for a := first.Next(); prefix.Contains(a.Next()); a = a.Next() {
+			realtest.Eventually(w.t, wait, a.String()+" to be claimed", func() bool { return len(w.program.board.About(a).Seen) > 0 })
+		}
+	}
+}
+
+func (w *world) refused(pool, sandbox string) {
+	w.t.Helper()
+	if r, err := w.ask(pool, sandbox); !errors.Is(err, client.ErrConflictLimit) && !errors.Is(err, client.ErrPoolExhausted) {
+		w.t.Errorf("an address that somebody claims: %+v, %v", r, err)
+	}
+}
+
+// holds fails unless a pool has so many addresses in each of some states.
+func (w *world) holds(pool int, want map[api.State]int) {
+	w.t.Helper()
+	pools, err := w.client.Pools(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := pools.Pools[pool]
+	for state, n := range want {
+		if p.ByState[string(state)] != n {
+			w.t.Errorf("pool %s holds %v, want %d %s", p.Name, p.ByState, n, state)
+		}
+	}
+}
+
+// namesTheFlooder fails unless evidence, doctor and log name its port and the
+// MAC that its frames come from, for what is set aside and for what there is no
+// room to, and the evidence tells which other MAC it spoke of.
+func (w *world) namesTheFlooder(port *nstest.Port, says claim) {
 	w.t.Helper()
 	named := func(words string) bool {
 		return strings.Contains(words, port.HostName) && strings.Contains(words, port.MAC.String())
@@ -99,8 +201,11 @@ func (w *world) namesTheFlooder(port *nstest.Port) {
 		w.t.Fatal(err)
 	}
 	for _, l := range list.Leases {
-		if !slices.ContainsFunc(l.Evidence, func(s api.Sighting) bool { return s.Port == port.HostName && s.MAC == port.MAC.String() }) {
-			w.t.Errorf("%s was set aside for %+v", l.Address, l.Evidence)
+		told := says(netip.MustParseAddr(l.Address)).String()
+		if !slices.ContainsFunc(l.Evidence, func(s api.Sighting) bool {
+			return s.Port == port.HostName && s.MAC == port.MAC.String() && (told == s.MAC || strings.Contains(s.Note, told))
+		}) {
+			w.t.Errorf("%s was set aside for %+v; the flooder, %s at %s, spoke of %s", l.Address, l.Evidence, port.MAC, port.HostName, told)
 		}
 	}
 	d, err := w.client.Doctor(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,17 +17,32 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
-// A flooder claims every address of a prefix from behind a port: whatever is
-// asked for it answers, and it claims them one after the other unasked.
+// A flooder claims every address of some prefixes from behind a port: whatever
+// is asked for it answers, and it claims them one after the other unasked. Its
+// frames come from its own MAC, whichever one they speak of.
 type flooder struct {
-	prefix netip.Prefix
-	own    net.HardwareAddr
-	bridge net.HardwareAddr
-	fd     int // a packet socket on eth0
+	prefixes []netip.Prefix
+	says     claim
+	own      net.HardwareAddr
+	bridge   net.HardwareAddr
+	fd       int // a packet socket on eth0
 
 	end     chan struct{}
 	running sync.WaitGroup
 	stop    func() // twice is fine
+}
+
+// A claim is the MAC that a flooder says an address is at.
+type claim func(netip.Addr) net.HardwareAddr
+
+// always speaks of one MAC.
+func always(mac net.HardwareAddr) claim {
+	return func(netip.Addr) net.HardwareAddr { return mac }
+}
+
+// invented speaks of a MAC that nobody has, another one for each address.
+func invented(a netip.Addr) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0xbb, 0, 0, 0, a.AsSlice()[a.BitLen()/8-1]}
 }
 
 // shoutEvery is the time between two claims that nobody asked for; each is
@@ -34,7 +50,7 @@ type flooder struct {
 const shoutEvery = 2 * time.Millisecond
 
 // newFlooder begins; the end of the test stops it, too.
-func newFlooder(t *testing.T, ns *nstest.NS, port *nstest.Port, prefix netip.Prefix) *flooder {
+func newFlooder(t *testing.T, ns *nstest.NS, port *nstest.Port, says claim, prefixes ...netip.Prefix) *flooder {
 	t.Helper()
 	rt0, err := ns.Netlink().LinkByName("rt0")
 	if err != nil {
@@ -44,7 +60,7 @@ func newFlooder(t *testing.T, ns *nstest.NS, port *nstest.Port, prefix netip.Pre
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &flooder{prefix: prefix, own: port.MAC, bridge: rt0.Attrs().HardwareAddr, end: make(chan struct{})}
+	f := &flooder{prefixes: prefixes, says: says, own: port.MAC, bridge: rt0.Attrs().HardwareAddr, end: make(chan struct{})}
 	port.NS.Do(func() { f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) })
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +89,7 @@ func (f *flooder) answer() {
 		if err != nil {
 			continue // nothing was asked for a while, or the port goes
 		}
-		if target, ok := asked(frame[:n]); ok && f.prefix.Contains(target) {
+		if target, ok := asked(frame[:n]); ok && slices.ContainsFunc(f.prefixes, func(p netip.Prefix) bool { return p.Contains(target) }) {
 			f.claim(target, frame[6:12])
 		}
 	}
@@ -82,14 +98,15 @@ func (f *flooder) answer() {
 func (f *flooder) shout() {
 	tick := time.NewTicker(shoutEvery)
 	defer tick.Stop()
-	for a := f.prefix.Addr(); ; {
+	for at, a := 0, f.prefixes[0].Addr(); ; {
 		select {
 		case <-f.end:
 			return
 		case <-tick.C:
 		}
-		if a = a.Next(); !f.prefix.Contains(a) {
-			a = f.prefix.Addr()
+		if a = a.Next(); !f.prefixes[at].Contains(a) {
+			at = (at + 1) % len(f.prefixes)
+			a = f.prefixes[at].Addr()
 		}
 		f.claim(a, f.bridge)
 		f.claim(a, net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
@@ -105,14 +122,14 @@ func (f *flooder) ended() bool {
 	}
 }
 
-// claim says to a MAC that an address is the flooder's. What cannot be sent is
-// one claim less.
+// claim says to a MAC where an address is. What cannot be sent is one claim
+// less.
 func (f *flooder) claim(a netip.Addr, to net.HardwareAddr) {
 	frame := append(append([]byte{}, to...), f.own...)
 	if a.Is4() {
 		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_ARP)
 		frame = append(frame, 0, 1, 8, 0, 6, 4, 0, 2) // a reply about IPv4 on Ethernet
-		frame = append(append(frame, f.own...), a.AsSlice()...)
+		frame = append(append(frame, f.says(a)...), a.AsSlice()...)
 		frame = append(append(frame, to...), a.AsSlice()...)
 	} else {
 		frame = append(frame, f.advertisement(a)...)
@@ -125,7 +142,7 @@ func (f *flooder) claim(a netip.Addr, to net.HardwareAddr) {
 func (f *flooder) advertisement(a netip.Addr) []byte {
 	everybody := net.ParseIP("ff02::1")
 	body := append([]byte{0x60, 0, 0, 0}, a.AsSlice()...)
-	body = append(append(body, 2, 1), f.own...)
+	body = append(append(body, 2, 1), f.says(a)...)
 	message, err := (&icmp.Message{Type: ipv6.ICMPTypeNeighborAdvertisement, Body: &icmp.RawBody{Data: body}}).
 		Marshal(icmp.IPv6PseudoHeader(a.AsSlice(), everybody))
 	if err != nil {
