@@ -231,11 +231,16 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// renumbered has the messages answer a later question than the first.
+// renumbered has the messages that answer the first question answer a later
+// one, and all others none.
 func renumbered(said []byte, later uint32) []byte {
 	var out []byte
 	eachMessage(said, func(h header, body []byte) {
-		h.seq += later
+		if h.seq == 1 {
+			h.seq += later
+		} else {
+			h.seq |= 1 << 31
+		}
 		out = append(out, datagram(h, body)...)
 		for len(out)%unix.NLMSG_ALIGNTO != 0 {
 			out = append(out, 0)

@@ -2,73 +2,337 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/apidoc"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server/servertest"
 )
 
-// FuzzRequest: whatever is asked of the socket, it answers, and nothing that a
-// client sends is ipamd's own fault (S3): no 500, and a refusal is an error
-// object with a known code, whose message names the field when it is about
-// one.
+// FuzzRequest asks a real server with a real book any verb, of a lease or an
+// address in any state or of none, with any query and any body (S3). It holds:
+//   - an answer comes, with a status and a body that openapi.yaml has for it;
+//   - a refusal has a code that its route lists, the code's own status, a
+//     message, and the field when it is about one; never is it internal;
+//   - a refusal and a reading change nothing, nor does the same request again;
+//   - the server goes on answering, and the book's every invariant stands.
 func FuzzRequest(f *testing.F) {
-	s := speak(f, servertest.Start(f))
-	for _, e := range api.Endpoints() {
-		path := strings.NewReplacer("{id}", "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21", "{ip}", "10.8.64.7").Replace(e.Path)
-		f.Add(e.Method, path, "", []byte(`{}`))
+	doc := apidoc.Load(f, "../api/openapi.yaml")
+	ends := api.Endpoints()
+	others := []string{"GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"} // of a path that is given
+	for _, seed := range requestSeeds() {
+		verb := slices.IndexFunc(ends, func(e api.Endpoint) bool { return e.Verb == seed.verb })
+		if verb < 0 {
+			verb = len(ends) + slices.Index(others, string(seed.verb))
+		}
+		for subject := range seed.subjects {
+			f.Add(uint8(verb), uint8(subject), seed.given, seed.query, []byte(seed.body))
+		}
 	}
-	f.Add("POST", "/v1/leases", "", []byte(`{"sandbox":"a","uid":"b","attempt":2,"address":"10.8.64.9","bind_within":"5m","labels":{"k":"v"}}`))
-	f.Add("POST", "/v1/leases", "", []byte(`{"sandbox":"a","family":"dual","pool":"default","interface":"eth1"}`))
-	f.Add("POST", "/v1/leases", "", []byte(`{"sandbx":1}`))
-	f.Add("POST", "/v1/leases", "force=1", []byte(`{"sandbox":"a"`))
-	f.Add("POST", "/v1/leases/x/bind", "", []byte(`{"containers":[{"namespace":"d","id":"c"}],"netns":"/n","mac":"02:00:00:00:00:01"}`))
-	f.Add("POST", "/v1/addresses/10.8.64.7/quarantine", "", []byte(`{"reason":"r"}`))
-	f.Add("POST", "/v1/reconcile", "", []byte(`{"preview":true,"confirm":true}`))
-	f.Add("GET", "/v1/leases", "sandbox=a&state=bound&pool=default", []byte(nil))
-	f.Add("GET", "/v1/changes", "since=2026-01-31T14:05:00Z&limit=10&address=10.8.64.2", []byte(nil))
-	f.Add("GET", "/v1/addresses/fe80::1%eth0", "", []byte(nil))
-	f.Add("GET", "/v1/leases/\xff", "sandbox=%zz", []byte("\xff"))
-	f.Add("GET", "//v1/../leases", ";", []byte("{"))
-	f.Fuzz(func(t *testing.T, method, path, query string, body []byte) {
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://ipamd/", bytes.NewReader(body))
-		if err != nil {
-			t.Skip("no such method can be sent")
-		}
-		req.URL = &url.URL{Scheme: "http", Host: "ipamd", Path: "/" + strings.TrimPrefix(path, "/"), RawQuery: query}
-		resp, err := s.http.Do(req)
-		if err != nil {
-			t.Skip("net/http refuses to send it: ", err)
-		}
-		defer resp.Body.Close()
-		var answer bytes.Buffer
-		if _, err := answer.ReadFrom(resp.Body); err != nil {
-			t.Fatalf("%s %q %q: the answer breaks off: %v", method, path, query, err)
-		}
-		text := answer.Bytes()
-		if resp.StatusCode == http.StatusInternalServerError {
-			t.Fatalf("%s %q %q %q: %s", method, path, query, body, text)
-		}
-		if resp.StatusCode < 400 || method == "HEAD" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-			return
-		}
-		var refused api.Error
-		if err := json.Unmarshal(text, &refused); err != nil || !utf8.Valid(text) {
-			if resp.StatusCode == http.StatusServiceUnavailable {
-				return // readyz and healthz answer with what they are about
-			}
-			t.Fatalf("%d %q is no error object: %v", resp.StatusCode, text, err)
-		}
-		if refused.Code == "" || refused.Code == api.Internal || refused.Message == "" {
-			t.Fatalf("%s %q %q %q: %d %s", method, path, query, body, resp.StatusCode, text)
-		}
-		if refused.Code == api.InvalidArgument && resp.StatusCode == http.StatusBadRequest && refused.Details["field"] == nil {
-			t.Fatalf("%s %q %q %q: which field? %s", method, path, query, body, text)
+	var w *world // made anew for the input after one that changed it
+	f.Cleanup(func() {
+		if w != nil {
+			w.end(f)
 		}
 	})
+	f.Fuzz(func(t *testing.T, verb, subject uint8, given, query string, body []byte) {
+		if w == nil {
+			w = newWorld(t, doc)
+		}
+		ask := request{query: query, body: body}
+		if int(verb) < len(ends) {
+			e := ends[verb]
+			ask.method, ask.path = e.Method, strings.NewReplacer("{id}", pick(w.ids, subject, given),
+				"{ip}", pick(w.addrs, subject, given)).Replace(e.Path)
+		} else {
+			ask.method, ask.path = others[(int(verb)-len(ends))%len(others)], "/"+strings.TrimPrefix(given, "/")
+		}
+		before := w.Book.Rev()
+		got := w.try(t, ask)
+		after := w.Book.Rev()
+		e, known := endpoint(ask.method, ask.path)
+		if after != before && (got.status >= 300 || !known || !e.Mutates) {
+			t.Fatalf("%v answered %d %s, and the book went from revision %d to %d", ask, got.status, got.body, before, after)
+		}
+		if known && e.Mutates {
+			w.try(t, ask)
+			if w.Book.Rev() != after {
+				t.Fatalf("%v answered %d %s; asked again it changed the book again", ask, got.status, got.body)
+			}
+		}
+		if alive := w.try(t, request{method: "GET", path: "/healthz"}); alive.status != http.StatusOK {
+			t.Fatalf("after %v /healthz says %d", ask, alive.status)
+		}
+		if got.status < 300 && known && e.Mutates {
+			w.end(t)
+			w = nil
+		}
+	})
+}
+
+// A requestSeed is asked of the first so many subjects; what is no verb of
+// ours is a method, and given the path.
+type requestSeed struct {
+	verb               api.Verb
+	subjects           int
+	given, query, body string
+}
+
+func requestSeeds() []requestSeed {
+	const every = 8 // states, and what is given
+	var all []requestSeed
+	for _, e := range api.Endpoints() {
+		subjects := 1
+		if strings.Contains(e.Path, "{") {
+			subjects = every
+		}
+		all = append(all, requestSeed{e.Verb, subjects, "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21", "", ""})
+	}
+	return append(all,
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"a","uid":"b","attempt":2,"address":"10.8.64.99","bind_within":"5m","labels":{"k":"v"}}`},
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"bound"}`},
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"a","address":"10.8.64.3"}`},
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"a","family":"dual","pool":"default","interface":"eth1"}`},
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"cancelled","attempt":1}`},
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbx":1}`},
+		requestSeed{api.VerbAllocate, 1, "", "force=1", `{"sandbox":"a"`},
+		requestSeed{api.VerbBind, every, "", "", `{"containers":[{"namespace":"d","id":"c"}],"netns":"/n","host_interface":"veth1","mac":"02:00:00:00:00:01"}`},
+		requestSeed{api.VerbRelease, every, "", "", `{"uid":"bound","wait":"1ms"}`},
+		requestSeed{api.VerbCancel, 1, "", "", `{"uid":"reserved","attempt":1}`},
+		requestSeed{api.VerbCancel, 1, "", "", `{"uid":"later","attempt":3}`},
+		requestSeed{api.VerbQuarantine, every, "10.8.64.200", "", `{"reason":"r"}`},
+		requestSeed{api.VerbClear, every, "10.9.0.1", "", `{}`},
+		requestSeed{api.VerbReconcile, 1, "", "", `{"preview":true}`},
+		requestSeed{api.VerbReconcile, 1, "", "", `{"preview":true,"confirm":true}`},
+		requestSeed{api.VerbWhois, every, "fe80::1%eth0", "", ""},
+		requestSeed{api.VerbLeases, 1, "", "sandbox=bound&state=bound&pool=default", ""},
+		requestSeed{api.VerbLeases, 1, "", "sandbox=%zz;", "\xff"},
+		requestSeed{api.VerbChanges, 1, "", "since=2026-01-31T14:05:00Z&limit=10&address=10.8.64.2&sandbox=bound&lease=x", ""},
+		requestSeed{"GET", 1, "/v1/../leases", ";", "{"},
+		requestSeed{"GET", 1, "/v1/leases/\xff", "", ""},
+		requestSeed{"HEAD", 1, "/v1/status", "", ""},
+		requestSeed{"DELETE", 1, "/v1/leases", "", ""},
+		requestSeed{"PUT", 1, "/v1/leases/x/bind/", "", ""},
+		requestSeed{"OPTIONS", 1, "*", "", ""},
+	)
+}
+
+// pick is a part of a path: the subject, or past all of them what is given.
+func pick(subjects []string, i uint8, given string) string {
+	if int(i) < len(subjects) {
+		return subjects[i]
+	}
+	return given
+}
+
+type request struct {
+	method, path, query string
+	body                []byte
+}
+
+// A world is a server whose book has a lease in each state.
+type world struct {
+	*speaker
+	life       *life
+	ids, addrs []string // of the leases: reserved, bound, paused, releasing, cooling, quarantined, gone
+}
+
+func newWorld(t testing.TB, doc *apidoc.Doc) *world {
+	t.Helper()
+	l := &life{TB: t}
+	rig := servertest.Start(l)
+	w := &world{life: l, speaker: &speaker{rig, doc, &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", rig.Socket)
+		}}}}}
+	l.Cleanup(w.http.CloseIdleConnections)
+	ctx, client := context.Background(), netdbtest.Who(netdb.ByClient, "test")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"reserved", "bound", "paused", "releasing", "cooling", "quarantined", "gone"} {
+		lease := netdbtest.Reserve(l, w.Book, name)
+		switch name {
+		case "bound", "paused", "releasing", "cooling":
+			_, err := w.Book.Bind(ctx, client, lease.ID, netdb.Binding{HostInterface: "veth-" + name})
+			must(err)
+		}
+		switch name {
+		case "paused":
+			_, err := w.Book.Pause(ctx, client, lease.ID)
+			must(err)
+		case "releasing":
+			_, err := w.Book.Release(ctx, client, lease.ID, "")
+			must(err)
+		case "cooling", "gone", "quarantined":
+			netdbtest.Cool(l, w.Book, lease)
+		}
+		if name == "quarantined" {
+			q, err := w.Book.Quarantine(ctx, netdbtest.Who(netdb.ByOperator, "set_aside"), lease.Addr, json.RawMessage(`[{"note":"test"}]`))
+			must(err)
+			lease = q
+		}
+		w.ids, w.addrs = append(w.ids, lease.ID), append(w.addrs, lease.Addr.String())
+	}
+	_, err := w.Book.Cancel(ctx, client, "cancelled", 1)
+	must(err)
+	seen := netip.MustParseAddr("10.8.64.200")
+	w.Board.Replace(census.Netns, map[string][]census.Sighting{"3": {{Addr: seen, Witness: census.Netns, Port: "veth3"}}}, nil)
+	return w
+}
+
+// end stops the server and checks the book.
+func (w *world) end(t testing.TB) {
+	w.life.TB = t
+	w.life.end()
+}
+
+// try asks and holds the answer against the document.
+func (w *world) try(t *testing.T, ask request) answer {
+	t.Helper()
+	patience := 10 * time.Second
+	if bytes.Contains(ask.body, []byte("wait")) {
+		patience = time.Second // nobody confirms a removal here, however long one waits
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, ask.method, "http://ipamd/", bytes.NewReader(ask.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.URL = &url.URL{Scheme: "http", Host: "ipamd", Path: ask.path, RawQuery: ask.query}
+	resp, err := w.http.Do(req)
+	if errors.Is(err, context.DeadlineExceeded) && patience == time.Second {
+		t.Skip("a release that waits for the confirmation")
+	}
+	if err != nil && ctx.Err() == nil {
+		t.Skip("net/http refuses to send it: ", err)
+	}
+	if err != nil {
+		t.Fatalf("%v: no answer: %v", ask, err)
+	}
+	defer resp.Body.Close()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatalf("%v: the answer breaks off: %v", ask, err)
+	}
+	e, known := endpoint(ask.method, ask.path)
+	schemas := documented(w.doc, e)
+	schema, listed := schemas[a.status]
+	switch {
+	case a.status == http.StatusInternalServerError:
+		t.Fatalf("%v: %s", ask, a.body)
+	case ask.method == http.MethodHead:
+	case a.status == http.StatusBadRequest && strings.HasPrefix(a.header.Get("Content-Type"), "text/plain"):
+		// net/http's own: it was no HTTP.
+	case known && listed:
+		if schema != "" {
+			w.doc.Check(t, schema, a.body)
+		}
+	case a.status < 400:
+		t.Fatalf("%v: %d is not in the document: %s", ask, a.status, a.body)
+	default:
+		w.refused(t, ask, &a)
+		if known && !slices.Contains(e.Codes, a.err.Code) {
+			t.Fatalf("%v: the route does not list %s", ask, a.err.Code)
+		}
+	}
+	return a
+}
+
+func (w *world) refused(t *testing.T, ask request, a *answer) {
+	t.Helper()
+	if err := json.Unmarshal(a.body, &a.err); err != nil || !utf8.Valid(a.body) {
+		t.Fatalf("%v: %d %q is no error object: %v", ask, a.status, a.body, err)
+	}
+	w.doc.Check(t, "Error", a.body)
+	exception := a.err.Code == api.InvalidArgument &&
+		(a.status == http.StatusMethodNotAllowed && a.header.Get("Allow") != "" || a.status == http.StatusRequestEntityTooLarge)
+	switch {
+	case a.err.Code == api.Internal || !slices.Contains(api.Codes(), a.err.Code) || a.err.Message == "":
+		t.Fatalf("%v: %s", ask, a.body)
+	case a.status != a.err.Code.Status() && !exception || a.err.Retryable != a.err.Code.Retryable():
+		t.Fatalf("%v: %d %s", ask, a.status, a.body)
+	case a.err.Code == api.InvalidArgument && a.err.Details["field"] == nil:
+		t.Fatalf("%v: which field? %s", ask, a.body)
+	case a.err.Epoch != w.Book.Epoch():
+		t.Fatalf("%v: of epoch %s? %s", ask, w.Book.Epoch(), a.body)
+	}
+}
+
+// documented is what a route answers with when it is no Error: the schema of
+// each status, "" where the body is not JSON.
+func documented(doc *apidoc.Doc, e api.Endpoint) map[int]string {
+	out := make(map[int]string)
+	responses, _ := dig(doc.Root, "paths", e.Path, strings.ToLower(e.Method), "responses").(map[string]any)
+	for status, r := range responses {
+		if ref, ok := dig(r, "$ref").(string); ok {
+			r = dig(doc.Root, "components", "responses", ref[strings.LastIndex(ref, "/")+1:])
+		}
+		code, err := strconv.Atoi(status)
+		if err != nil {
+			continue // default: an Error
+		}
+		ref, _ := dig(r, "content", "application/json", "schema", "$ref").(string)
+		out[code] = ref[strings.LastIndex(ref, "/")+1:]
+	}
+	return out
+}
+
+func dig(tree any, names ...string) any {
+	for _, name := range names {
+		branch, _ := tree.(map[string]any)
+		tree = branch[name]
+	}
+	return tree
+}
+
+// A life is a part of a test's: what is cleaned up with it need not wait for
+// the end of all inputs.
+type life struct {
+	testing.TB
+	ends []func()
+}
+
+func (l *life) Cleanup(f func()) { l.ends = append(l.ends, f) }
+
+func (l *life) Context() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.Cleanup(cancel)
+	return ctx
+}
+
+func (l *life) TempDir() string {
+	dir, err := os.MkdirTemp("", "ipamd-fuzz")
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func (l *life) end() {
+	for _, f := range slices.Backward(l.ends) {
+		f()
+	}
 }
