@@ -2,42 +2,148 @@ package bridge
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 )
 
-// FuzzFrames: an answer off the wire names an address and the MAC behind it,
-// or is none. Whoever is on the bridge can send any bytes, and a packet socket
-// delivers them cut short, too.
+// FuzzFrames: whoever is on the bridge can send any bytes, cut short, too. Each
+// frame goes to a socket with the kernel's filter on it and is read from there
+// by the prober, as from the bridge; the socket is no packet socket, so that
+// all frames are to our own MAC for it. It holds:
+//   - a frame counts as an answer if, and only if, it is one: nothing else is
+//     evidence, and nobody who answers is taken to be silent;
+//   - it counts for the address that it is about, which was asked for, and for
+//     no other one, and only if it is to our own MAC;
+//   - what it says is kept apart from the reader's buffer.
 func FuzzFrames(f *testing.F) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	v4, v6 := netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("fd00:8::2")
-	reply := arpQuestion(mac, v4)
+	reply := arpQuestion(mac, recordedGuest)
 	reply[21] = arpReply
-	copy(reply[28:], v4.AsSlice())
-	advert := ndpQuestion(mac, v6)
+	copy(reply[28:], recordedGuest.AsSlice())
+	advert := ndpQuestion(mac, recordedGuest6)
 	advert[etherLength+ipv6Length] = neighbourAdvertisement
 	advert[etherLength+ipv6Length+4] = solicited
-	for _, frame := range [][]byte{reply, advert, reply[:arpLength-1], advert[:77], advert[:78], nil} {
+	option := bytes.Clone(advert)
+	option[etherLength+ipv6Length+24] = 2 // target link-layer address
+	unasked := bytes.Clone(advert)
+	unasked[etherLength+ipv6Length+4] = 0
+	routed := bytes.Clone(advert)
+	routed[etherLength+7] = 64
+	for _, frame := range [][]byte{
+		reply, advert, option, unasked, routed, reply[:arpLength-1], advert[:77], advert[:78], nil,
+		arpQuestion(mac, recordedGuest), ndpQuestion(mac, recordedGuest6), append(bytes.Clone(advert), make([]byte, snapLength)...),
+		gratuitous(mac, mac, "10.8.0.8", arpReply),
+	} {
 		f.Add(frame)
 	}
+	p := new(prober)
+	send := make(map[*wire]int)
+	for at, protocol := range map[**wire]protocol{&p.arp: arp(), &p.ndp: ndp()} {
+		ours, theirs := pair(f, unix.SOCK_DGRAM)
+		if err := attach(ours, protocol.filter); err != nil {
+			f.Fatal(err)
+		}
+		*at = &wire{protocol, ours}
+		send[*at] = theirs
+	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) > 1<<16 {
+			t.Skip("more than a link carries")
+		}
+		p.asked.note(recordedGuest)
+		p.asked.note(recordedGuest6)
 		given := bytes.Clone(frame)
-		for _, p := range []protocol{arp(), ndp()} {
-			addr, from, ok := p.answer(frame)
-			if ok && (!addr.IsValid() || addr.Zone() != "" || len(from) != 6) {
-				t.Fatalf("%s: %v from %v", p.name, addr, from)
+		var due []netip.Addr
+		for _, w := range []*wire{p.arp, p.ndp} {
+			if _, err := unix.Write(send[w], frame); err != nil {
+				t.Fatal(err)
 			}
-			if !ok && (addr.IsValid() || from != nil) {
-				t.Fatalf("%s: no answer, and yet %v from %v", p.name, addr, from)
+			if n, want := waiting(t, w.fd), passes(t, w.filter, unix.PACKET_HOST, frame); n != min(want, len(frame)) {
+				t.Fatalf("%s: the kernel's filter lets %d bytes in, and the same program %d", w.name, n, want)
 			}
-			for i := range from { // what is kept must not change with the next frame
-				from[i] ^= 0xff
-			}
-			if !bytes.Equal(given, frame) {
-				t.Fatalf("%s keeps a part of the reader's buffer", p.name)
+			for kind := uint32(unix.PACKET_BROADCAST); kind <= unix.PACKET_OUTGOING; kind++ {
+				if passes(t, w.filter, kind, frame) != 0 {
+					t.Fatalf("%s: a frame of packet type %d, which is not to us, comes in", w.name, kind)
+				}
 			}
 		}
+		for _, a := range []netip.Addr{saysARP(frame), saysNDP(frame)} {
+			if a == recordedGuest || a == recordedGuest6 {
+				due = append(due, a)
+			}
+		}
+		var got []netip.Addr
+		p.read(func(a netip.Addr, from, says net.HardwareAddr) {
+			if !bytes.Equal(from, frame[6:12]) || len(says) != 6 {
+				t.Fatalf("%v is at %s, as %s says", a, says, from)
+			}
+			got = append(got, a)
+		})
+		if !slices.Equal(got, due) {
+			t.Fatalf("%x answers for %v, and counts for %v", frame, due, got)
+		}
+		for _, w := range []*wire{p.arp, p.ndp} {
+			_, mac, _ := w.answer(frame)
+			for i := range mac {
+				mac[i] ^= 0xff
+			}
+		}
+		if !bytes.Equal(given, frame) {
+			t.Fatal("a MAC is kept as a part of the reader's buffer")
+		}
 	})
+}
+
+// waiting is how many bytes there are to read next; 0 when there is nothing.
+func waiting(t *testing.T, fd int) int {
+	t.Helper()
+	n, _, err := unix.Recvfrom(fd, make([]byte, 2*snapLength), unix.MSG_PEEK)
+	if err != nil && err != unix.EAGAIN {
+		t.Fatal(err)
+	}
+	return max(n, 0)
+}
+
+// passes is how many bytes of a frame a filter lets in, if the kernel says of
+// the frame that it is of that type: for us, for all, for somebody else.
+func passes(t *testing.T, filter []bpf.Instruction, kind uint32, frame []byte) int {
+	t.Helper()
+	program := slices.Clone(filter)
+	if program[0] != (bpf.LoadExtension{Num: bpf.ExtType}) {
+		t.Fatalf("the filter begins with %v, not with the packet type", program[0])
+	}
+	program[0] = bpf.LoadConstant{Dst: bpf.RegA, Val: kind}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := vm.Run(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// saysARP is the address that an ARP reply is about (RFC 826); none if it is
+// none.
+func saysARP(f []byte) netip.Addr {
+	if len(f) < 42 || binary.BigEndian.Uint16(f[20:]) != 2 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4([4]byte(f[28:]))
+}
+
+// saysNDP is the address that a solicited neighbour advertisement is about
+// (RFC 4861, sections 4.4 and 7.1.2); none if it is none.
+func saysNDP(f []byte) netip.Addr {
+	if len(f) < 78 || f[20] != 58 || f[21] != 255 || f[54] != 136 || f[58]&0x40 == 0 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16([16]byte(f[62:]))
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"maps"
@@ -257,15 +258,16 @@ func FuzzNews(f *testing.F) {
 	seeds := recorded(f)
 	for name, k := range wantedNews() {
 		f.Add(k.behind, seeds[name], []byte(nil))
+		f.Add(false, seeds[name], fromSpace(recordedSpace))
 		f.Add(false, seeds[name], unix.UnixRights(recordedSpace)) // some other control message
 	}
 	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {
 		b := known(t)
 		before := b.cfg.Board.Census()
-		if sender(oob) != noSpace && len(oob) < unix.CmsgLen(4) {
-			t.Fatalf("%x names the namespace %d", oob, sender(oob))
-		}
 		nsid := sender(oob)
+		if nsid != noSpace && !bytes.Contains(oob, fromSpace(nsid)[unix.CmsgLen(0)-8:]) {
+			t.Fatalf("%x is taken to name the namespace %d", oob, nsid)
+		}
 		if behind {
 			nsid = recordedSpace
 		}
@@ -316,6 +318,14 @@ func FuzzNews(f *testing.F) {
 			t.Fatalf("seen were %v, and are %v; silent are %v", before.Seen, after.Seen, after.Silent)
 		}
 	})
+}
+
+// fromSpace is the control message that names the namespace of some news.
+func fromSpace(nsid int) []byte {
+	b := unix.UnixRights(nsid) // it is as long; level and type end its header
+	binary.NativeEndian.PutUint32(b[unix.CmsgLen(0)-8:], unix.SOL_NETLINK)
+	binary.NativeEndian.PutUint32(b[unix.CmsgLen(0)-4:], unix.NETLINK_LISTEN_ALL_NSID)
+	return b[:unix.CmsgLen(4)]
 }
 
 // known is the recorded world as a Bridge without sockets remembers it.
