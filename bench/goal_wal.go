@@ -16,11 +16,9 @@ import (
 const (
 	walLimit = 16 << 20 // bytes
 	mebibyte = 1 << 20
-	// parts is into how many a load is divided, a second each when it lasts a
-	// minute. The last is compared with the first; and since one of them may
-	// have met anything, the last few with the first few.
-	parts = 60
-	ends  = 5
+	// ends is how many of the first seconds are compared with as many of the
+	// last: one alone may have met anything.
+	ends = 5
 )
 
 // fullLoad is goal 6: what becomes of the write-ahead log and of a commit when
@@ -34,7 +32,7 @@ func fullLoad(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = first(err, book.Close()) }()
-	commits.begin(b.load)
+	commits.begin(max(2, int(b.load/time.Second)), b.load)
 	loaded, cancel := context.WithTimeout(ctx, b.load)
 	defer cancel()
 	var both sync.WaitGroup
@@ -50,11 +48,12 @@ func fullLoad(ctx context.Context, b *bench) (rows []row, err error) {
 	wal := row{goal: 6, what: fmt.Sprintf("the log, at its longest in %v of %d callers / 16 MiB", b.load, b.callers), most: 1}
 	wal.round(float64(most)/mebibyte, walLimit/mebibyte)
 	wal.unit = "MiB"
-	each := b.load / parts
-	late := row{goal: 6, what: fmt.Sprintf("a commit in the last %v of it / in the first, p50", each), most: 1.2}
-	late.add(commits.took[parts-1].p50(), commits.took[0].p50())
-	few := row{goal: 6, what: fmt.Sprintf("the same, the median of the last %d times %v / of the first %d", ends, each, ends)}
-	few.add(medianOf(commits.took[parts-ends:]), medianOf(commits.took[:ends]))
+	parts := len(commits.took)
+	late := row{goal: 6, what: fmt.Sprintf("a commit in the last %v of it / in the first, p50", commits.each), most: 1.2}
+	late.add(medianOf(commits.took[parts-1:]), medianOf(commits.took[:1]))
+	n := min(ends, parts/2)
+	few := row{goal: 6, what: fmt.Sprintf("the same, the last %d times %v / the first %d, median of each one's p50", n, commits.each, n)}
+	few.add(medianOf(commits.took[parts-n:]), medianOf(commits.took[:n]))
 	return []row{wal, late, few}, nil
 }
 
@@ -71,17 +70,19 @@ func medianOf(of []sample) time.Duration {
 type sliced struct {
 	began time.Time // zero: nothing is noted yet
 	each  time.Duration
-	took  [parts]sample
+	took  []sample
 }
 
-func (s *sliced) begin(load time.Duration) { s.began, s.each = time.Now(), load/parts }
+func (s *sliced) begin(parts int, load time.Duration) {
+	s.began, s.each, s.took = time.Now(), load/time.Duration(parts), make([]sample, parts)
+}
 
 // add is called by the book, one commit after the other.
 func (s *sliced) add(took time.Duration, _ int) {
 	if s.began.IsZero() {
 		return
 	}
-	if i := time.Since(s.began) / s.each; i < parts {
+	if i := int(time.Since(s.began) / s.each); i < len(s.took) {
 		s.took[i] = append(s.took[i], took)
 	}
 }

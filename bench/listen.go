@@ -54,7 +54,7 @@ func (l *listener) asked() (map[netip.Addr][]time.Time, error) {
 		if err != nil {
 			return nil, fmt.Errorf("hear what is asked behind a port: %w", err)
 		}
-		at, err := arrival(extra[:m])
+		at, err := arrivedAt(extra[:m])
 		if err != nil {
 			return nil, err
 		}
@@ -69,8 +69,8 @@ func (l *listener) asked() (map[netip.Addr][]time.Time, error) {
 	return l.all, err
 }
 
-// arrival is when the kernel took a frame in.
-func arrival(extra []byte) (time.Time, error) {
+// arrivedAt is when the kernel took a frame in.
+func arrivedAt(extra []byte) (time.Time, error) {
 	messages, err := unix.ParseSocketControlMessage(extra)
 	if err != nil {
 		return time.Time{}, err
