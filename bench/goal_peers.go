@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,12 +17,6 @@ import (
 // second for a call is there to be told so, not to be measured to the percent.
 const peerPatience = 150 * time.Millisecond
 
-// A busy machine has fewer rounds, so that the whole run ends in time.
-const (
-	fewContests  = 3
-	contestsMost = 45 * time.Second
-)
-
 // A player is one of a match: ipamd or a peer, with a store of each filling.
 type player struct {
 	contestant
@@ -29,22 +24,39 @@ type player struct {
 	// give times so many calls at a filling, and fewer when they take longer
 	// than most.
 	give func(ctx context.Context, fill, calls int, most time.Duration) (sample, error)
-	// many has many callers call in one of the ways, and returns calls a second.
-	many func(ctx context.Context, way string) (rate float64, failed int, err error)
+	// many has many callers call in one of the ways.
+	many func(ctx context.Context, way string, limit int) (peerAnswer, error)
 
 	half   [fillings]sample     // the p50 of each round
-	rates  map[string][]float64 // by way
+	rates  map[string][]float64 // calls a second, by way
 	failed map[string]int
+	grown  int // how many addresses many callers got and kept
 }
 
 // The ways of many callers, as bench/peers calls them, each with a store of
-// its own that is empty at first: they allocate some addresses a round and
-// keep them, or release each before the next.
+// its own that is empty at first: they allocate and keep what they get, or
+// release each address before the next.
 const (
 	growing  = "grow"
 	churning = "crowd"
-	growth   = 3 // addresses a caller and round
 )
+
+// A round of many callers is some addresses of each at the least, for the slow
+// peers, and as many as they get in this time. Those that grow get no more than
+// their share of what the store has, so that no round finds it full.
+const (
+	growth    = 3
+	crowdLong = 250 * time.Millisecond
+)
+
+// share is how many addresses a caller may keep in a round.
+func (m *match) share(c contestant) int {
+	room := m.leases
+	if c.room > 0 {
+		room = min(room, c.room)
+	}
+	return max(growth, room/m.contests/m.callers)
+}
 
 // A match is ipamd and its peers.
 type match struct {
@@ -71,8 +83,7 @@ func besidePeers(ctx context.Context, b *bench) (rows []row, err error) {
 		}
 		m.theirs = append(m.theirs, p)
 	}
-	few := min(fewContests, b.contests)
-	for began := time.Now(); len(m.echoes) < b.contests && (len(m.echoes) < few || time.Since(began) < contestsMost); {
+	for range b.contests {
 		if err := m.round(ctx); err != nil {
 			return nil, err
 		}
@@ -127,31 +138,31 @@ func (m *match) startOurs(ctx context.Context) (*player, error) {
 		give: func(ctx context.Context, fill, calls int, _ time.Duration) (took sample, err error) {
 			return took, callers[fill].churn(ctx, calls, &took, new(sample))
 		},
-		many: func(ctx context.Context, way string) (float64, int, error) {
-			return callMany(ctx, crowds[way], way == churning)
+		many: func(ctx context.Context, way string, limit int) (peerAnswer, error) {
+			return callMany(ctx, crowds[way], way == churning, limit)
 		},
 	}, nil
 }
 
-// callMany has callers allocate, and maybe release, and returns calls a second.
-func callMany(ctx context.Context, all []*caller, releases bool) (rate float64, failed int, err error) {
+// callMany has callers allocate, and maybe release.
+func callMany(ctx context.Context, all []*caller, releases bool, limit int) (peerAnswer, error) {
 	var some errgroup.Group // waited for below
-	began, calls := time.Now(), growth*len(all)
-	if releases {
-		calls *= 2
-	}
+	var calls atomic.Int64
+	began := time.Now()
 	for _, c := range all {
 		some.Go(func() (err error) {
-			for n := 0; n < growth && err == nil; n++ {
+			for n := 0; err == nil && (n < growth || time.Since(began) < crowdLong && (limit == 0 || n < limit)); n++ {
 				if err = c.allocate(ctx); err == nil && releases {
+					calls.Add(1)
 					err = c.release(ctx)
 				}
+				calls.Add(1)
 			}
 			return err
 		})
 	}
-	err = some.Wait()
-	return float64(calls) / time.Since(began).Seconds(), 0, err
+	err := some.Wait()
+	return peerAnswer{Calls: int(calls.Load()), Elapsed: time.Since(began)}, err
 }
 
 // start runs a peer and fills its stores.
@@ -193,9 +204,8 @@ func (m *match) start(ctx context.Context, c contestant) (*player, error) {
 			a, err := p.do(ctx, peerRequest{Do: "allocate", Store: strconv.Itoa(fill), Calls: calls, Most: most})
 			return a.Took, err
 		},
-		many: func(ctx context.Context, way string) (float64, int, error) {
-			a, err := p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: growth})
-			return float64(a.Calls) / a.Elapsed.Seconds(), a.Failed, err
+		many: func(ctx context.Context, way string, limit int) (peerAnswer, error) {
+			return p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: growth, Long: crowdLong, Limit: limit})
 		},
 	}, nil
 }
@@ -234,12 +244,19 @@ func (m *match) round(ctx context.Context) error {
 	m.echoes = append(m.echoes, echoes.p50())
 	for _, way := range []string{growing, churning} {
 		for _, p := range all {
-			rate, failed, err := p.many(ctx, way)
+			limit := 0
+			if way == growing {
+				limit = m.share(p.contestant)
+			}
+			a, err := p.many(ctx, way, limit)
 			if err != nil {
 				return fmt.Errorf("%s with many callers: %w", p.title, err)
 			}
-			p.rates[way] = append(p.rates[way], rate)
-			p.failed[way] += failed
+			p.rates[way] = append(p.rates[way], float64(a.Calls)/a.Elapsed.Seconds())
+			p.failed[way] += a.Failed
+			if way == growing {
+				p.grown += a.Calls
+			}
 		}
 	}
 	return nil

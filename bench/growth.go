@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
@@ -38,9 +39,11 @@ func portsAt() []int  { return []int{10, 30, 100, 300, 600, 1000} }
 // measureGrowth takes the curves and writes them to a file, which bench/draw
 // reads.
 func measureGrowth(ctx context.Context, p plan, dir, program, path string) (err error) {
-	if err := describe(os.Stdout, dir); err != nil {
+	var machine strings.Builder
+	if err := describe(&machine, dir); err != nil {
 		return err
 	}
+	fmt.Println(&machine)
 	b, err := newBench(p, dir, program, "")
 	if err != nil {
 		return err
@@ -54,11 +57,14 @@ func measureGrowth(ctx context.Context, p plan, dir, program, path string) (err 
 	if err != nil {
 		return fmt.Errorf("grow ports: %w", err)
 	}
+	if err := load(&machine, "after"); err != nil {
+		return err
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeCurves(f, append(leases, ports...)), f.Close())
+	return errors.Join(writeCurves(f, machine.String(), append(leases, ports...)), f.Close())
 }
 
 // growLeases asks one daemon with ever more leases. What a call cannot take
@@ -144,8 +150,13 @@ func (b *bench) growPorts(ctx context.Context, at []int) (curves []curve, err er
 	return []curve{busy}, nil
 }
 
-// writeCurves writes a line a point.
-func writeCurves(w io.Writer, curves []curve) error {
+// writeCurves writes what they were taken on, as comments, and a line a point.
+func writeCurves(w io.Writer, machine string, curves []curve) error {
+	for line := range strings.Lines(machine) {
+		if _, err := io.WriteString(w, "# "+line); err != nil {
+			return err
+		}
+	}
 	out := csv.NewWriter(w)
 	lines := [][]string{{"what", "of", "at", "median", "least", "most", "unit"}}
 	for _, c := range curves {

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,10 +41,15 @@ func TestCurves(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := writeCurves(&text, append(leases, ports...)); err != nil {
+	if err := writeCurves(&text, "a day\na machine\n", append(leases, ports...)); err != nil {
 		t.Fatal(err)
 	}
-	lines, err := csv.NewReader(&text).ReadAll()
+	if !strings.HasPrefix(text.String(), "# a day\n# a machine\nwhat,") {
+		t.Errorf("the curves do not say what they were taken on:\n%s", &text)
+	}
+	curves := csv.NewReader(strings.NewReader(text.String()))
+	curves.Comment = '#'
+	lines, err := curves.ReadAll()
 	if err != nil || len(lines) != 1+2*5 {
 		t.Errorf("%d lines, %v:\n%s", len(lines), err, &text)
 	}

@@ -32,6 +32,8 @@ type peerRequest struct {
 	Calls   int           `json:"calls,omitempty"`
 	Most    time.Duration `json:"most,omitempty"`
 	Callers int           `json:"callers,omitempty"`
+	Long    time.Duration `json:"long,omitempty"`
+	Limit   int           `json:"limit,omitempty"`
 }
 
 type peerAnswer struct {

@@ -45,7 +45,7 @@ func (m *match) table() table {
 	for _, f := range m.fills {
 		head = append(head, f.name)
 	}
-	grown := fmt.Sprintf("%d callers, from 0 to %d, allocations/s", m.callers, growth*m.callers*len(m.echoes))
+	grown := fmt.Sprintf("%d callers, from 0 on, allocations/s", m.callers)
 	t := table{append(head, grown, "the same, with releases, calls/s")}
 	for _, p := range append([]*player{m.ours}, m.theirs...) {
 		version := p.version
@@ -62,6 +62,9 @@ func (m *match) table() table {
 		}
 		for _, way := range []string{growing, churning} {
 			cell := spreadOf(p.rates[way])
+			if way == growing {
+				cell += fmt.Sprintf(", to %d", p.grown)
+			}
 			if n := p.failed[way]; n > 0 {
 				cell += fmt.Sprintf(", %d failed", n)
 			}

@@ -7,15 +7,19 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"image/color"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
@@ -40,7 +44,7 @@ func run(args []string) error {
 		return err
 	}
 	defer in.Close()
-	curves, err := read(in)
+	machine, curves, err := read(in)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", args[0], err)
 	}
@@ -48,7 +52,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(picture(out, curves), out.Close())
+	return errors.Join(picture(out, machine, curves), out.Close())
 }
 
 // A curve has a point at each count, with its spread.
@@ -58,20 +62,35 @@ type curve struct {
 	plotter.YErrors
 }
 
-// read takes the curves in the order in which they are written.
-func read(r io.Reader) (curves []*curve, err error) {
-	lines, err := csv.NewReader(r).ReadAll()
+// read takes the curves in the order in which they are written, and what they
+// were measured on, which the comments tell: when it was, and where.
+func read(r io.Reader) (machine []string, curves []*curve, err error) {
+	text, err := io.ReadAll(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(lines) < 2 {
-		return nil, errors.New("there is no curve in it")
+	for line := range strings.Lines(string(text)) {
+		if said, comment := strings.CutPrefix(line, "#"); comment {
+			machine = append(machine, strings.TrimSpace(said))
+		}
+	}
+	table := csv.NewReader(bytes.NewReader(text))
+	table.Comment = '#'
+	lines, err := table.ReadAll()
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case len(lines) < 2:
+		return nil, nil, errors.New("there is no curve in it")
+	case len(machine) == 0:
+		return nil, nil, errors.New("it does not say when and on what it was measured")
 	}
 	for _, line := range lines[1:] {
 		var n [4]float64 // at, median, least, most
 		for i := range n {
 			if n[i], err = strconv.ParseFloat(line[2+i], 64); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		last := len(curves) - 1
@@ -83,12 +102,12 @@ func read(r io.Reader) (curves []*curve, err error) {
 		c.XYs = append(c.XYs, plotter.XY{X: n[0], Y: n[1]})
 		c.YErrors = append(c.YErrors, struct{ Low, High float64 }{n[1] - n[2], n[3] - n[1]})
 	}
-	return curves, nil
+	return machine, curves, nil
 }
 
 // picture draws the curves of one unit into one panel, the panels beside each
-// other.
-func picture(w io.Writer, curves []*curve) error {
+// other, and below them what they were measured on.
+func picture(w io.Writer, machine []string, curves []*curve) error {
 	var panels []*plot.Plot
 	var unit string
 	colour := 0
@@ -102,15 +121,27 @@ func picture(w io.Writer, curves []*curve) error {
 		}
 		colour++
 	}
-	const width, height = 11 * vg.Centimeter, 8 * vg.Centimeter
+	const width, height, captionHeight = 11 * vg.Centimeter, 9.5 * vg.Centimeter, 11 * vg.Length(1)
 	canvas := vgsvg.New(width*vg.Length(len(panels)), height)
-	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: vg.Centimeter / 2, PadRight: vg.Centimeter / 2}
+	fill(canvas, width*vg.Length(len(panels)), height)
+	below := vg.Length(len(machine)+1) * captionHeight
+	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: vg.Centimeter / 2, PadRight: vg.Centimeter / 2, PadBottom: below}
 	area := draw.New(canvas)
+	caption := draw.TextStyle{Color: color.Gray{Y: 0x55}, Font: font.From(plot.DefaultFont, captionHeight*4/5), Handler: plot.DefaultTextHandler}
+	for i, line := range machine {
+		area.FillText(caption, vg.Point{X: vg.Centimeter / 2, Y: below - vg.Length(i+1)*captionHeight}, line)
+	}
 	for i, places := range plot.Align([][]*plot.Plot{panels}, tiles, area)[0] {
 		panels[i].Draw(places)
 	}
 	_, err := canvas.WriteTo(w)
 	return err
+}
+
+// fill makes the ground white: readers have dark pages too.
+func fill(canvas vg.Canvas, width, height vg.Length) {
+	canvas.SetColor(color.White)
+	canvas.Fill(vg.Rectangle{Max: vg.Point{X: width, Y: height}}.Path())
 }
 
 func panel(c *curve) *plot.Plot {

@@ -5,7 +5,9 @@ import (
 	"testing"
 )
 
-const measured = `what,of,at,median,least,most,unit
+const measured = `# a day of November
+# a machine
+what,of,at,median,least,most,unit
 allocate,leases,0,500.0,400.0,600.0,µs
 allocate,leases,1000,510.0,500.0,530.0,µs
 release,leases,0,600.0,600.0,600.0,µs
@@ -13,7 +15,7 @@ release,leases,0,600.0,600.0,600.0,µs
 `
 
 func TestPicture(t *testing.T) {
-	curves, err := read(strings.NewReader(measured))
+	machine, curves, err := read(strings.NewReader(measured))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,10 +23,10 @@ func TestPicture(t *testing.T) {
 		t.Errorf("read %+v", curves)
 	}
 	var svg strings.Builder
-	if err := picture(&svg, curves); err != nil {
+	if err := picture(&svg, machine, curves); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"</svg>", "allocate", "release", "a pass, processor time", "leases", "ports"} {
+	for _, want := range []string{"</svg>", "allocate", "release", "a pass, processor time", "leases", "ports", "a day of November", "a machine"} {
 		if !strings.Contains(svg.String(), want) {
 			t.Errorf("the picture lacks %q", want)
 		}
@@ -32,8 +34,8 @@ func TestPicture(t *testing.T) {
 }
 
 func TestNoCurves(t *testing.T) {
-	for _, text := range []string{"", "what,of,at,median,least,most,unit\n", "a,b,c,d,e,f,g\nx,y,1,2,three,4,z\n"} {
-		if _, err := read(strings.NewReader(text)); err == nil {
+	for _, text := range []string{"", "allocate,leases,0,1,1,1,µs\nallocate,leases,1,1,1,1,µs\n", "# a day\nwhat,of,at,median,least,most,unit\n", "# a day\na,b,c,d,e,f,g\nx,y,1,2,three,4,z\n"} {
+		if _, _, err := read(strings.NewReader(text)); err == nil {
 			t.Errorf("%q was taken for curves", text)
 		}
 	}

@@ -25,7 +25,7 @@ type aws struct {
 const (
 	interfaceID = "eni-1"
 	blockBits   = 28
-	spare       = 128
+	spare       = 256 // bench/peer_list.go has how many addresses that is
 )
 
 // openAWS has the datastore read a checkpoint of the taken addresses.

@@ -77,12 +77,29 @@ func (f *filled) repeat(ctx context.Context, calls int, most time.Duration) (a a
 	return a, nil
 }
 
-// grow has callers allocate, so many addresses each, all at once, and keeps
-// them. A call that fails is counted apart.
-func (f *filled) grow(ctx context.Context, callers, each int) answer {
+// A load is how much each of many callers does: at least some allocations, and
+// then on for as long as told, but for a limit; 0 is none.
+type load struct {
+	least, limit int
+	long         time.Duration
+}
+
+// rounds counts until a load is done.
+func (l load) rounds(yield func(int) bool) {
+	began := time.Now()
+	for n := 0; n < l.least || time.Since(began) < l.long && (l.limit == 0 || n < l.limit); n++ {
+		if !yield(n) {
+			return
+		}
+	}
+}
+
+// grow has callers allocate, all at once, and keeps what they get. A call that
+// fails is counted apart.
+func (f *filled) grow(ctx context.Context, callers int, each load) answer {
 	began := time.Now()
 	calls, failed := beside(callers, func(note func(error)) {
-		for range each {
+		for range each.rounds {
 			_, _, _, err := f.give(ctx)
 			note(err)
 		}
@@ -90,12 +107,12 @@ func (f *filled) grow(ctx context.Context, callers, each int) answer {
 	return answer{Calls: calls, Failed: failed, Elapsed: time.Since(began)}
 }
 
-// crowd has callers allocate and release by turns, so many times each, all at
-// once. A call that fails is counted apart, and its caller goes on.
-func (f *filled) crowd(ctx context.Context, callers, each int) answer {
+// crowd has callers allocate and release by turns, all at once. A call that
+// fails is counted apart, and its caller goes on.
+func (f *filled) crowd(ctx context.Context, callers int, each load) answer {
 	began := time.Now()
 	calls, failed := beside(callers, func(note func(error)) {
-		for range each {
+		for range each.rounds {
 			sandbox, addr, _, err := f.give(ctx)
 			note(err)
 			if err == nil {

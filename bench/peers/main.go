@@ -51,9 +51,11 @@ type request struct {
 	Store   string        `json:"store"`
 	Prefix  netip.Prefix  `json:"prefix"`
 	Taken   int           `json:"taken"`
-	Calls   int           `json:"calls"` // of each caller
+	Calls   int           `json:"calls"` // of each caller; of many, at the least
 	Most    time.Duration `json:"most"`  // no further call after that
 	Callers int           `json:"callers"`
+	Long    time.Duration `json:"long"`  // many go on until then
+	Limit   int           `json:"limit"` // but no caller makes more; 0 is no limit
 }
 
 type answer struct {
@@ -126,9 +128,9 @@ func (s *session) answer(ctx context.Context, r request) (answer, error) {
 	case r.Do == "allocate":
 		return f.repeat(ctx, r.Calls, r.Most)
 	case r.Do == "grow":
-		return f.grow(ctx, r.Callers, r.Calls), nil
+		return f.grow(ctx, r.Callers, load{r.Calls, r.Limit, r.Long}), nil
 	case r.Do == "crowd":
-		return f.crowd(ctx, r.Callers, r.Calls), nil
+		return f.crowd(ctx, r.Callers, load{r.Calls, r.Limit, r.Long}), nil
 	}
 	return answer{}, fmt.Errorf("cannot %q", r.Do)
 }

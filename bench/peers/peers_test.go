@@ -58,10 +58,10 @@ func TestEachPeerGivesWhatIsFree(t *testing.T) {
 			if a, err := f.repeat(t.Context(), calls, time.Minute); err != nil || len(a.Took) != calls {
 				t.Fatalf("%d calls: %v", len(a.Took), err)
 			}
-			if g := f.grow(t.Context(), 4, 3); g.Calls != 12 || g.Failed != 0 {
+			if g := f.grow(t.Context(), 4, load{least: 3}); g.Calls != 12 || g.Failed != 0 {
 				t.Errorf("growing: %+v", g)
 			}
-			if c := f.crowd(t.Context(), 4, 3); c.Calls+c.Failed < 12 || c.Calls == 0 {
+			if c := f.crowd(t.Context(), 4, load{least: 3}); c.Calls+c.Failed < 12 || c.Calls == 0 {
 				t.Errorf("a crowd: %+v", c)
 			}
 		})
@@ -108,5 +108,25 @@ func TestRequests(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"nobody", t.TempDir()}, in, &out); err == nil {
 		t.Error("a peer that nobody knows was asked")
+	}
+}
+
+func TestLoads(t *testing.T) {
+	for _, c := range []struct {
+		load
+		most int
+	}{
+		{load{least: 3}, 3},
+		{load{least: 3, limit: 1}, 3},
+		{load{least: 1, limit: 7, long: time.Hour}, 7},
+		{load{limit: 2}, 0},
+	} {
+		n := 0
+		for range c.rounds {
+			n++
+		}
+		if n != c.most {
+			t.Errorf("%+v: %d rounds", c.load, n)
+		}
 	}
 }
