@@ -44,6 +44,17 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if socket := os.Getenv(asGreedy); socket != "" {
+		size, err := strconv.Atoi(os.Args[1])
+		if err == nil {
+			err = greedy(socket, size)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
