@@ -43,13 +43,42 @@ func FuzzRow(f *testing.F) {
 	exec(f, `PRAGMA ignore_check_constraints = 1`)
 	exec(f, `PRAGMA foreign_keys = 0`)
 
-	const id = "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21"
-	good := key(netip.MustParseAddr("10.8.64.2"))
-	f.Add("10.8.64.2", good, "", id, "bound", "web-1", "web-1", "eth0", `[{"namespace":"d","id":"c"}]`, "/n", "veth1", "02:00:00:00:00:01", `{"k":"v"}`, "", "bound", int64(1), int64(3), int64(1_750_000_000_000_000_000), int64(5), int64(60_000_000_000), "own")
-	f.Add("10.8.64.999", good, "", id, "cooling", "", "", "", "", "", "", "", "", "", "", int64(0), int64(1), int64(0), int64(0), int64(0), "")
-	f.Add("10.8.64.02", []byte{}, "", id, "dreaming", "\xff", "\x00", "", "[", "", "", "", "{", "}", "r", int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "")
-	f.Add("::ffff:10.8.64.2", good, "another", "", "quarantined", "", "", "", "null", "", "", "", "null", `[{}]`, "", int64(1), int64(1<<62), int64(-1<<63), int64(1<<62), int64(-1<<63), "")
-	f.Add("10.8.64.3", good, "", id, "releasing", "a", "a", "e", `{"a":1}`, "", "", "", `[1]`, `"`, "", int64(1), int64(2), int64(3), int64(4), int64(5), "")
+	good := rawRow{ip: "10.8.64.2", key: key(netip.MustParseAddr("10.8.64.2")), id: "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21",
+		state: "bound", sandbox: "web-1", uid: "web-1", iface: "eth0", containers: `[{"namespace":"d","id":"c"}]`, netns: "/n",
+		host: "veth1", mac: "02:00:00:00:00:01", labels: `{"k":"v"}`, reason: "bound",
+		attempt: 1, rev: 3, wall: 1_750_000_000_000_000_000, boot: 5, within: 60_000_000_000, cut: "own"}
+	for _, wrong := range []func(*rawRow){
+		func(*rawRow) {},
+		func(r *rawRow) { r.state, r.netns, r.host, r.mac, r.cut = "reserved", "", "", "", "early" },
+		func(r *rawRow) { r.state = "paused" },
+		func(r *rawRow) { r.state, r.evidence = "releasing", `[{"note":"n"}]` },
+		func(r *rawRow) { r.state, r.sandbox, r.uid, r.containers, r.labels = "cooling", "", "", "", "" },
+		func(r *rawRow) {
+			r.state, r.reason, r.labels, r.containers = "quarantined", "set_aside", "null", "null"
+		},
+		func(r *rawRow) { r.state = "dreaming" },
+		func(r *rawRow) { r.ip = "10.8.64.999" },
+		func(r *rawRow) { r.ip = "10.8.64.02" },
+		func(r *rawRow) { r.ip = "::ffff:10.8.64.2" },
+		func(r *rawRow) { r.ip = "10.8.64.3" },
+		func(r *rawRow) { r.ip, r.key = "10.8.64.255", key(netip.MustParseAddr("10.8.64.255")) },
+		func(r *rawRow) { r.ip, r.key = "10.9.0.1", key(netip.MustParseAddr("10.9.0.1")) },
+		func(r *rawRow) { r.ip, r.key = "fe80::1%eth0", key(netip.MustParseAddr("fe80::1")) },
+		func(r *rawRow) { r.key = []byte{} },
+		func(r *rawRow) { r.key = []byte{10, 8, 64, 2} },
+		func(r *rawRow) { r.pool = "another" },
+		func(r *rawRow) { r.cut = "short" },
+		func(r *rawRow) { r.containers = `{"a":1}` },
+		func(r *rawRow) { r.labels = `[1]` },
+		func(r *rawRow) { r.evidence = `"` },
+		func(r *rawRow) { r.sandbox, r.uid, r.netns = "\xff", "\x00", "\n" },
+		func(r *rawRow) { r.wall, r.boot, r.within, r.rev, r.attempt = -1<<63, 1<<62, -1, 1<<62, -1 },
+	} {
+		r := good
+		wrong(&r)
+		f.Add(r.ip, r.key, r.pool, r.id, r.state, r.sandbox, r.uid, r.iface, r.containers, r.netns, r.host, r.mac, r.labels, r.evidence,
+			r.reason, r.attempt, r.rev, r.wall, r.boot, r.within, r.cut)
+	}
 	f.Fuzz(func(t *testing.T, ip string, key []byte, poolUID, id, state, sandbox, uid, iface, containers, netns, host, mac, labels, evidence, reason string,
 		attempt, rev, wall, boot, within int64, cut string) {
 		if poolUID == "" {
@@ -99,4 +128,15 @@ func FuzzRow(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A rawRow is a lease as the file may have it. Its pool is the only one when
+// it names none.
+type rawRow struct {
+	ip                                                     string
+	key                                                    []byte
+	pool, id, state, sandbox, uid, iface                   string
+	containers, netns, host, mac, labels, evidence, reason string
+	attempt, rev, wall, boot, within                       int64
+	cut                                                    string
 }
