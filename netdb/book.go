@@ -72,7 +72,8 @@ type Book struct {
 	closing   chan struct{}
 	close     func() error
 	busy      atomic.Pointer[error]
-	readonly  atomic.Pointer[refusal]
+	readonly  atomic.Pointer[trouble]
+	upkeep    upkeep
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log
@@ -204,8 +205,10 @@ type Info struct {
 	Rebooted        bool   // the book was last opened in another boot: every netns of then is gone
 	Schema          int
 	Unreadable      []Unreadable
-	ReadOnly        error         // why it cannot be written, nil when it can
-	ReadOnlySince   time.Time     // the first refusal since it last could
+	ReadOnly        error     // why it cannot be written, nil when it can
+	ReadOnlySince   time.Time // the first refusal since it last could
+	Growing         error     // why its files grow although changes go on, nil when they do not; see [Book.Tidy]
+	GrowingSince    time.Time
 	CommitP50       time.Duration // over the last 256 commits; 0 before the first
 	CommitP99       time.Duration // likewise
 }
@@ -223,6 +226,7 @@ func (b *Book) Info() Info {
 	if r := b.readonly.Load(); r != nil {
 		i.ReadOnly, i.ReadOnlySince = r.why, r.since
 	}
+	i.Growing, i.GrowingSince = b.upkeep.growing()
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	i.Unreadable = slices.Clone(b.idx.broken)

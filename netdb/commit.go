@@ -126,6 +126,7 @@ func (b *Book) lead(ctx context.Context, mine *op) error {
 		return err
 	}
 	b.commit(began, b.line.next(maxBatch))
+	b.keep()
 	return nil
 }
 
@@ -288,7 +289,9 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 			b.idx.apply(s.old, s.now)
 		}
 	}
-	grew := staged.rev/pruneEvery != b.idx.rev/pruneEvery
+	if staged.rev/pruneEvery != b.idx.rev/pruneEvery {
+		b.upkeep.pruneDue = true
+	}
 	b.idx.rev = staged.rev
 	b.commits.add(took)
 	close(b.changed)
@@ -301,9 +304,6 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 			}
 		}
 	}
-	if grew {
-		b.prune()
-	}
 }
 
 // fileError reports that the file, not a request, is the reason.
@@ -312,26 +312,9 @@ func fileError(err error) bool {
 		errors.Is(err, ErrDamaged) || errors.Is(err, ErrClosed)
 }
 
-// A refusal is why the book cannot be written, and since when.
-type refusal struct {
-	why   error
-	since time.Time
-}
-
 // cannotWrite remembers that the book cannot be written. The reason may change; that
 // it began is not forgotten before the book can be written again.
-func (b *Book) cannotWrite(why error) {
-	now := &refusal{why: why, since: b.opts.Now().Wall}
-	for {
-		old := b.readonly.Load()
-		if old != nil {
-			now.since = old.since
-		}
-		if b.readonly.CompareAndSwap(old, now) {
-			return
-		}
-	}
-}
+func (b *Book) cannotWrite(why error) { remember(&b.readonly, why, b.opts.Now().Wall) }
 
 // classify turns SQLite's result codes into what a caller can do next.
 func (b *Book) classify(doing string, err error) error {

@@ -67,6 +67,9 @@ var (
 	// ErrReadOnly means that the book cannot be written: disk full, read-only
 	// or failing. It clears by itself once a write succeeds, or [Book.Retry].
 	ErrReadOnly = errors.New("the book cannot be written")
+	// ErrLogHeld means that who reads the book, or its log, keeps the log from
+	// beginning anew, so that it grows. No request meets it: see [Book.Tidy].
+	ErrLogHeld = errors.New("a reader holds the log")
 	// ErrClosed means that the book was closed.
 	ErrClosed = errors.New("the book is closed")
 )

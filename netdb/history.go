@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"strings"
 	"time"
@@ -51,49 +50,4 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 		return nil
 	}, append(args, q.Limit)...)
 	return out, b.classify("read the history", err)
-}
-
-// pruneEvery is how many revisions pass between two looks at the old end of
-// the history.
-const pruneEvery = 1000
-
-// errYoung ends the walk over old changes: those behind are younger still.
-var errYoung = errors.New("not old enough")
-
-// prune lets changes go that are beyond the kept count or age, and tombstones
-// that no longer stand. It runs between commits; an error
-// leaves the rows for the next time.
-func (b *Book) prune() {
-	now := b.opts.Now()
-	upTo := b.idx.rev - int64(b.opts.KeepChanges)
-	err := each(context.Background(), b.conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
-		func(s scanner) error {
-			var at Stamp
-			var rev, boot int64
-			if err := s.Scan(&rev, &boot, &at.BootID); err != nil {
-				return err
-			}
-			at.Boottime = time.Duration(boot)
-			if now.Since(at) < b.opts.KeepFor {
-				return errYoung
-			}
-			upTo = max(upTo, rev)
-			return nil
-		}, 2*pruneEvery)
-	if errors.Is(err, errYoung) {
-		err = nil
-	}
-	if err == nil && upTo > 0 {
-		b.sql.pruneRows.Exec(upTo)
-	}
-	b.memory.forget()
-	for uid, stone := range b.idx.tombs {
-		if now.Since(stone.at) >= b.opts.Tombstone {
-			if _, err := b.sql.pruneTombs.Exec(uid); err == nil {
-				b.mu.Lock()
-				delete(b.idx.tombs, uid)
-				b.mu.Unlock()
-			}
-		}
-	}
 }

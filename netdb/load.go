@@ -16,7 +16,7 @@ type statements struct {
 	begin, commit, rollback                                     *sql.Stmt
 	insertLease, updateLease, replaceLease, deleteLease         *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs *sql.Stmt
-	noteRuntime, touch, untouch                                 *sql.Stmt
+	noteRuntime, touch, untouch, measureLog, foldLog            *sql.Stmt
 }
 
 func (b *Book) prepare(ctx context.Context) error {
@@ -40,6 +40,8 @@ func (b *Book) prepare(ctx context.Context) error {
 		&b.sql.noteRuntime: `UPDATE book SET runtime_id = ?1`,
 		&b.sql.touch:       `UPDATE book SET boot_id = boot_id || ' '`,
 		&b.sql.untouch:     `UPDATE book SET boot_id = rtrim(boot_id)`,
+		&b.sql.measureLog:  `PRAGMA wal_checkpoint(NOOP)`,
+		&b.sql.foldLog:     `PRAGMA wal_checkpoint(PASSIVE)`,
 	} {
 		prepared, err := b.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -53,7 +55,8 @@ func (b *Book) prepare(ctx context.Context) error {
 func (s *statements) close() error {
 	var errs []error
 	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.replaceLease, s.deleteLease,
-		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch, s.untouch} {
+		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch, s.untouch,
+		s.measureLog, s.foldLog} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}

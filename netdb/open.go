@@ -324,9 +324,7 @@ func (b *Book) withoutChecks(ctx context.Context, fn func() error) error {
 // connections.
 func (b *Book) setPragmas(ctx context.Context) error {
 	if !b.opts.ReadOnly {
-		// Inline checkpoints every 1 000 pages: a log that never wraps grew
-		// to 1.9 GB and cost twice as much per commit.
-		for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 1000`, `journal_size_limit = 16777216`} {
+		for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 0`, fmt.Sprintf(`journal_size_limit = %d`, longLog*pageSize)} {
 			if _, err := b.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
 				return b.classify("set "+p, err)
 			}

@@ -41,14 +41,10 @@ func (b *Book) Retry(ctx context.Context) error {
 	if free := disk.Bavail * uint64(disk.Bsize); free < room {
 		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", b.path, ErrReadOnly, free, room)
 	}
-	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
-	case <-ctx.Done():
-		return fmt.Errorf("write to %s: %w", b.path, ctx.Err())
-	case <-b.closing:
-		return ErrClosed
+	if err := b.takeTurn(ctx); err != nil {
+		return fmt.Errorf("write to %s: %w", b.path, err)
 	}
+	defer func() { <-b.turn }()
 	if errors.Is(why.why, ErrDamaged) {
 		if err := b.lookOver(ctx, why.why); err != nil {
 			return err
@@ -75,6 +71,18 @@ func (b *Book) Retry(ctx context.Context) error {
 	}
 	b.readonly.Store(nil)
 	return nil
+}
+
+// takeTurn waits until nobody commits, and keeps it so.
+func (b *Book) takeTurn(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.closing:
+		return ErrClosed
+	}
 }
 
 // lookOver returns nil when a book that was called damaged is whole, and reads

@@ -1,0 +1,207 @@
+package netdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// foldAt is from how many pages on the log is folded into the file, behind
+	// each commit: SQLite's own number. Later cost each commit more, and a log
+	// that never began anew grew to 1.9 GB and cost twice as much.
+	foldAt = 1000
+	// longLog is a log that should have begun anew long before, in pages.
+	longLog = 4096
+	// pageSize is that of the book and of its log, in bytes: SQLite's own.
+	pageSize = 4096
+)
+
+// pruneEvery is how many revisions pass between two looks at the old end of
+// the history.
+const pruneEvery = 1000
+
+// An upkeep keeps the files from growing for ever: it folds the log into the
+// file and prunes the history. SQLite would fold by itself, within the commit
+// and with nobody told of an error: a file that took no write had its log grow
+// by all that was changed, and looked well.
+//
+// Who has the turn does it, once the callers of the commit are answered. What
+// it cannot do loses nothing that was acknowledged, and refuses nothing.
+type upkeep struct {
+	pruneDue     bool // who has the turn only, like the next
+	folded       int  // pages in the log when it was last folded to its end; 0 once it has begun anew
+	log, history atomic.Pointer[trouble]
+}
+
+// A trouble is what does not work, and since when.
+type trouble struct {
+	why   error
+	since time.Time
+}
+
+// remember keeps the first moment of a trouble, and its last reason.
+func remember(p *atomic.Pointer[trouble], why error, now time.Time) {
+	next := &trouble{why: why, since: now}
+	for {
+		old := p.Load()
+		if old != nil {
+			next.since = old.since
+		}
+		if p.CompareAndSwap(old, next) {
+			return
+		}
+	}
+}
+
+// growing is why the files grow, and since when; nil when they do not.
+func (u *upkeep) growing() (error, time.Time) {
+	log, history := u.log.Load(), u.history.Load()
+	switch {
+	case log == nil && history == nil:
+		return nil, time.Time{}
+	case history == nil:
+		return log.why, log.since
+	case log == nil:
+		return history.why, history.since
+	case history.since.Before(log.since):
+		return fmt.Errorf("%w; %w", log.why, history.why), history.since
+	}
+	return fmt.Errorf("%w; %w", log.why, history.why), log.since
+}
+
+// Tidy tries again what keeps the book's files from growing, and returns nil
+// when nothing of what [Info] has as Growing is left. Commits do not try again
+// what an error of the file ended: a disk that fails is not asked behind each
+// of them, and whoever calls this now and then has seen the error before it is
+// mended. At once, when nothing fails.
+func (b *Book) Tidy(ctx context.Context) error {
+	if why, _ := b.upkeep.growing(); why == nil {
+		return nil
+	}
+	if err := b.takeTurn(ctx); err != nil {
+		return fmt.Errorf("tidy %s: %w", b.path, err)
+	}
+	defer func() { <-b.turn }()
+	if b.upkeep.history.Load() != nil {
+		b.prune()
+	}
+	b.fold()
+	why, _ := b.upkeep.growing()
+	return why
+}
+
+// keep is what follows a commit. Who calls has the turn.
+func (b *Book) keep() {
+	if b.upkeep.pruneDue {
+		b.upkeep.pruneDue = false
+		b.prune()
+	}
+	if t := b.upkeep.log.Load(); t == nil || errors.Is(t.why, ErrLogHeld) {
+		b.fold()
+	}
+}
+
+// fold writes the pages of a long log into the file, for the next commit to
+// begin the log anew: as far as readers let it, and waiting for none of them.
+func (b *Book) fold() {
+	length, folded, err := logOf(b.sql.measureLog)
+	if err == nil && length >= foldAt {
+		length, folded, err = logOf(b.sql.foldLog)
+	}
+	if errors.Is(err, errFolding) {
+		return
+	}
+	if err != nil {
+		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.opts.Now().Wall)
+		return
+	}
+	if length < foldAt || length < b.upkeep.folded {
+		b.upkeep.folded = 0
+	}
+	switch {
+	case length >= longLog && folded < length:
+		err = fmt.Errorf("%w: %d of its %d pages are not in the book yet", ErrLogHeld, length-folded, length)
+	case length >= longLog && b.upkeep.folded > 0 && length > b.upkeep.folded:
+		err = fmt.Errorf("%w: its %d pages are in the book, and there is always one who reads them", ErrLogHeld, length)
+	}
+	if folded == length {
+		b.upkeep.folded = length
+	}
+	if err != nil {
+		remember(&b.upkeep.log, err, b.opts.Now().Wall)
+		return
+	}
+	b.upkeep.log.Store(nil)
+}
+
+// errFolding means that another process folds the log just now.
+var errFolding = errors.New("another process folds the log")
+
+// logOf runs a checkpoint and returns the pages in the log, and how many of
+// them are in the file, too.
+func logOf(checkpoint *sql.Stmt) (length, folded int, err error) {
+	var busy bool
+	if err := checkpoint.QueryRow().Scan(&busy, &length, &folded); err != nil {
+		return 0, 0, err
+	}
+	if busy {
+		return 0, 0, errFolding
+	}
+	return length, folded, nil
+}
+
+// errYoung ends the walk over old changes: those behind are younger still.
+var errYoung = errors.New("not old enough")
+
+// prune lets changes go that are beyond the kept count or age, and tombstones
+// that no longer stand. An error leaves them for the next time. Who calls has
+// the turn.
+func (b *Book) prune() {
+	now := b.opts.Now()
+	err := b.pruneChanges(now)
+	b.memory.forget()
+	for uid, stone := range b.idx.tombs {
+		if err != nil || now.Since(stone.at) < b.opts.Tombstone {
+			continue
+		}
+		if _, err = b.sql.pruneTombs.Exec(uid); err == nil {
+			b.mu.Lock()
+			delete(b.idx.tombs, uid)
+			b.mu.Unlock()
+		}
+	}
+	if err != nil {
+		remember(&b.upkeep.history, fmt.Errorf("prune the history: %w", err), now.Wall)
+		return
+	}
+	b.upkeep.history.Store(nil)
+}
+
+func (b *Book) pruneChanges(now Stamp) error {
+	upTo := b.idx.rev - int64(b.opts.KeepChanges)
+	err := each(context.Background(), b.conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
+		func(s scanner) error {
+			var at Stamp
+			var rev, boot int64
+			if err := s.Scan(&rev, &boot, &at.BootID); err != nil {
+				return err
+			}
+			at.Boottime = time.Duration(boot)
+			if now.Since(at) < b.opts.KeepFor {
+				return errYoung
+			}
+			upTo = max(upTo, rev)
+			return nil
+		}, 2*pruneEvery)
+	if errors.Is(err, errYoung) {
+		err = nil
+	}
+	if err == nil && upTo > 0 {
+		_, err = b.sql.pruneRows.Exec(upTo)
+	}
+	return err
+}
