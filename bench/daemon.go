@@ -199,7 +199,7 @@ func (c *caller) allocate(ctx context.Context) error {
 }
 
 // release lets the lease go, and its address is free at once: it was never
-// bound and nobody sees it.
+// bound and nobody sees it. That is the cheapest of releases; see retire.
 func (c *caller) release(ctx context.Context) error {
 	reply, err := c.client.Release(ctx, c.held.ID, api.ReleaseRequest{})
 	if err == nil && reply.Lease.State != api.Free {
@@ -207,6 +207,32 @@ func (c *caller) release(ctx context.Context) error {
 	}
 	c.held = nil
 	return err
+}
+
+// retire takes n leases, binds each, and times its release, until the removal
+// is confirmed: its address cools, and is not given again here. What it was
+// bound to is not there: nothing but the asking is timed.
+func (c *caller) retire(ctx context.Context, n int, releases *sample) error {
+	for range n {
+		if err := c.allocate(ctx); err != nil {
+			return err
+		}
+		id := c.held.ID
+		c.held = nil
+		if _, err := c.client.Bind(ctx, id, api.BindRequest{HostInterface: "gone0"}); err != nil {
+			return err
+		}
+		if err := releases.timed(func() error {
+			reply, err := c.client.Release(ctx, id, api.ReleaseRequest{Wait: patience.String()})
+			if err == nil && reply.Lease.State != api.Cooling {
+				err = fmt.Errorf("address %s is %s after its release: %v", reply.Lease.Address, reply.Lease.State, reply.Blockers)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // turn is one call of either kind.

@@ -18,17 +18,19 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 	tail := row{goal: 1, what: "allocate, p99 / (F + R)", most: 3}
 	back := row{goal: 1, what: "release, p50 / (F + R)", most: 1.5}
 	backTail := row{goal: 1, what: "release, p99 / (F + R)", most: 3}
+	used := row{goal: 1, what: "release of one that was bound, until it cools, p50 / (F + R)"}
 	floor := row{goal: 1, what: "an echo that syncs, p50 / (F + R)"}
 	above := row{goal: 1, what: "allocate / an echo that syncs, p50"}
 	weather := row{goal: 1, what: "the yardsticks' own p99 / (F + R)"}
 	err = b.each(ctx, func() error {
-		var files, echoes, durables, allocates, releases sample
+		var files, echoes, durables, allocates, releases, retired sample
 		if err := b.turns(func() error {
 			return first(
 				files.repeat(turn, b.file.write),
 				echoes.repeat(turn, func() error { return b.echo.call(ctx) }),
 				durables.repeat(turn, func() error { return b.durable.call(ctx) }),
-				c.churn(ctx, turn, &allocates, &releases))
+				c.churn(ctx, turn, &allocates, &releases),
+				c.retire(ctx, turn/5, &retired))
 		}); err != nil {
 			return err
 		}
@@ -37,12 +39,13 @@ func oneCaller(ctx context.Context, b *bench) (rows []row, err error) {
 		tail.add(allocates.p99(), f+r)
 		back.add(releases.p50(), f+r)
 		backTail.add(releases.p99(), f+r)
+		used.add(retired.p50(), f+r)
 		floor.add(durables.p50(), f+r)
 		above.add(allocates.p50(), durables.p50())
 		weather.add(files.p99()+echoes.p99(), f+r)
 		return nil
 	})
-	return []row{half, tail, back, backTail, floor, above, weather}, err
+	return []row{half, tail, back, backTail, used, floor, above, weather}, err
 }
 
 // bookAlone is goal 2: a full record, lease and change, in this process. Its
