@@ -67,8 +67,9 @@ var (
 	// ErrReadOnly means that the book cannot be written: disk full, read-only
 	// or failing. It clears by itself once a write succeeds, or [Book.Retry].
 	ErrReadOnly = errors.New("the book cannot be written")
-	// ErrLogHeld means that who reads the book, or its log, keeps the log from
-	// beginning anew, so that it grows. No request meets it: see [Book.Tidy].
+	// ErrLogHeld means that the log is long, over 16 MiB, because a reader that
+	// does not end keeps it from beginning anew. Requests do not meet it: it is
+	// in [Info], as Growing.
 	ErrLogHeld = errors.New("a reader holds the log")
 	// ErrClosed means that the book was closed.
 	ErrClosed = errors.New("the book is closed")

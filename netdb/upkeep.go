@@ -32,8 +32,7 @@ const pruneEvery = 1000
 // Who has the turn does it, once the callers of the commit are answered. What
 // it cannot do loses nothing that was acknowledged, and refuses nothing.
 type upkeep struct {
-	pruneDue     bool // who has the turn only, like the next
-	folded       int  // pages in the log when it was last folded to its end; 0 once it has begun anew
+	pruneDue     bool // who has the turn only
 	log, history atomic.Pointer[trouble]
 }
 
@@ -119,20 +118,8 @@ func (b *Book) fold() {
 		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.opts.Now().Wall)
 		return
 	}
-	if length < foldAt || length < b.upkeep.folded {
-		b.upkeep.folded = 0
-	}
-	switch {
-	case length >= longLog && folded < length:
-		err = fmt.Errorf("%w: %d of its %d pages are not in the book yet", ErrLogHeld, length-folded, length)
-	case length >= longLog && b.upkeep.folded > 0 && length > b.upkeep.folded:
-		err = fmt.Errorf("%w: its %d pages are in the book, and there is always one who reads them", ErrLogHeld, length)
-	}
-	if folded == length {
-		b.upkeep.folded = length
-	}
-	if err != nil {
-		remember(&b.upkeep.log, err, b.opts.Now().Wall)
+	if length >= longLog && folded < length {
+		remember(&b.upkeep.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, length-folded, length), b.opts.Now().Wall)
 		return
 	}
 	b.upkeep.log.Store(nil)

@@ -1,0 +1,178 @@
+package netdb_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// logLimit is how long the log may be when all is well, in bytes.
+const logLimit = 16 << 20
+
+// change makes n changes of a lease, each acknowledged.
+func (l *life) change(t *testing.T, id string, n int) {
+	t.Helper()
+	for range n {
+		rev := l.book.Rev()
+		if _, err := l.book.Bind(ctx, client, id, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", rev>>8, rev&0xff)}); err != nil {
+			t.Fatalf("behind revision %d: %v", rev, err)
+		}
+	}
+	l.note()
+}
+
+// lengthen makes changes until the log is longer than size bytes.
+func (l *life) lengthen(t *testing.T, id string, size int64) (changes int) {
+	t.Helper()
+	for ; l.book.Info().WALBytes <= size; changes += 10 {
+		if l.change(t, id, 10); changes > 4000 {
+			t.Fatalf("%d changes, and the log has %d bytes", changes, l.book.Info().WALBytes)
+		}
+	}
+	return changes
+}
+
+// wantShort wants the log to begin anew with the next change, and nothing to
+// be told.
+func (l *life) wantShort(t *testing.T, id string) {
+	t.Helper()
+	l.change(t, id, 1)
+	if i := l.book.Info(); i.Growing != nil || !i.GrowingSince.IsZero() || i.WALBytes > logLimit {
+		t.Errorf("the log has %d bytes, of at most %d; the book says %v", i.WALBytes, logLimit, i.Growing)
+	}
+}
+
+// L12: the disk takes the log and not the book's own file. Every change is
+// durable, and none is refused; the log grows, and the book says since when
+// and why. What it acknowledged is there after a power loss. Once the disk is
+// well it folds the log, without another opening, and says no more.
+func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
+	for name, kind := range map[string]faultfs.Kind{"no write": faultfs.Write, "no sync": faultfs.Sync} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t, "full")
+			Pool(t, l.book, "default", "10.8.64.0/24")
+			a := Reserve(t, l.book, "a")
+			l.lengthen(t, a.ID, 1<<20)
+			asked := 0
+			l.disk.Inject(func(op faultfs.Op) (f faultfs.Fault) {
+				if op.Kind == kind && op.Name == "book.db" {
+					asked++
+					f.Err = syscall.EIO
+				}
+				return f
+			})
+			changes := l.lengthen(t, a.ID, logLimit)
+			i := l.book.Info()
+			if i.Growing == nil || errors.Is(i.Growing, netdb.ErrLogHeld) || i.GrowingSince.IsZero() || i.ReadOnly != nil {
+				t.Fatalf("with a log of %d bytes the book says %v since %v, and that it cannot be written: %v", i.WALBytes, i.Growing, i.GrowingSince, i.ReadOnly)
+			}
+			t.Logf("%v, after %d changes that were durable; the log has %d bytes", i.Growing, changes, i.WALBytes)
+			for range 3 {
+				if err := l.book.Tidy(ctx); err == nil {
+					t.Error("tidied on a disk that fails")
+				}
+			}
+			if again := l.book.Info(); !again.GrowingSince.Equal(i.GrowingSince) || again.ReadOnly != nil {
+				t.Errorf("it grows since %v, and did since %v", again.GrowingSince, i.GrowingSince)
+			}
+			if asked > 50 {
+				t.Errorf("the disk was asked %d times", asked)
+			}
+			l.wantDurable(t)
+
+			l.disk.Inject(nil)
+			if err := l.book.Tidy(ctx); err != nil {
+				t.Error(err)
+			}
+			l.wantShort(t, a.ID)
+			l.wantDurable(t)
+		})
+	}
+}
+
+// A reader that does not end holds the log, and that is another trouble than a
+// disk's: it is told once the log is longer than it should be, and goes with the
+// reader.
+func TestAReaderHoldsTheLog(t *testing.T) {
+	l := newLife(t, "full")
+	Pool(t, l.book, "default", "10.8.64.0/24")
+	a := Reserve(t, l.book, "a")
+	db, err := sql.Open("sqlite", l.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	reading, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reading.Rollback()
+	var n int
+	if err := reading.QueryRow(`SELECT count(*) FROM leases`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	l.lengthen(t, a.ID, logLimit/2)
+	if i := l.book.Info(); i.Growing != nil {
+		t.Errorf("with a log of %d bytes the book says %v", i.WALBytes, i.Growing)
+	}
+	l.lengthen(t, a.ID, logLimit+1<<20)
+	if i := l.book.Info(); !errors.Is(i.Growing, netdb.ErrLogHeld) || i.ReadOnly != nil {
+		t.Errorf("with a log of %d bytes the book says %v", i.WALBytes, i.Growing)
+	}
+	if err := l.book.Tidy(ctx); !errors.Is(err, netdb.ErrLogHeld) {
+		t.Errorf("tidied beside a reader: %v", err)
+	}
+	if err := reading.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.book.Tidy(ctx); err != nil {
+		t.Errorf("without the reader: %v", err)
+	}
+	l.wantShort(t, a.ID)
+}
+
+// A history that cannot be pruned grows, too, whatever it is that keeps it:
+// here a trigger. Changes go on.
+func TestAHistoryThatCannotBePruned(t *testing.T) {
+	l := newLife(t, "full")
+	l.opts.KeepChanges = 100
+	Close(t, l.book)
+	l.open(t)
+	Pool(t, l.book, "default", "10.8.64.0/24")
+	a := Reserve(t, l.book, "a")
+	kept := func() int {
+		past, err := l.book.History(ctx, netdb.Query{Limit: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(past)
+	}
+	l.change(t, a.ID, 900)
+	db, err := sql.Open("sqlite", l.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`CREATE TRIGGER kept BEFORE DELETE ON changes BEGIN SELECT raise(ABORT, 'kept by a test'); END`); err != nil {
+		t.Fatal(err)
+	}
+	l.change(t, a.ID, 200)
+	if i := l.book.Info(); i.Growing == nil || i.ReadOnly != nil || kept() < 1000 {
+		t.Errorf("of a history of %d changes the book says %v, and that it cannot be written: %v", kept(), i.Growing, i.ReadOnly)
+	}
+	if err := l.book.Tidy(ctx); err == nil {
+		t.Error("pruned what cannot be")
+	}
+	if _, err := db.Exec(`DROP TRIGGER kept`); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.book.Tidy(ctx); err != nil || l.book.Info().Growing != nil || kept() > 100 {
+		t.Errorf("once it can be pruned: %v, %d changes", err, kept())
+	}
+}
