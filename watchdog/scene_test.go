@@ -2,9 +2,11 @@ package watchdog_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +39,7 @@ type scene struct {
 	d       *ctrdtest.Daemon
 	ns      *nstest.NS
 	book    *netdb.Book
+	read    *readBook
 	board   *census.Board
 	bridge  *bridge.Bridge
 	runtime *ctrd.Witness
@@ -59,8 +62,9 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)
 	})
 	s.check(err)
 	t.Cleanup(func() { s.closed(s.runtime.Close()) })
+	s.read = &readBook{Book: s.book}
 	cfg := watchdog.Config{
-		Book: s.book, Board: s.board, Runtime: s.runtime, Ports: s.bridge, PortsChanged: s.bridge.Changed,
+		Book: s.read, Board: s.board, Runtime: s.runtime, Ports: s.bridge, PortsChanged: s.bridge.Changed,
 		Settle: s.bridge.Settle, ReleasingMax: time.Hour, Timeout: 2 * time.Second, Parallel: 16,
 		Strangers: allocator.Strangers, Now: netdb.Now, Log: log,
 	}
@@ -108,6 +112,17 @@ func (s *scene) eventually(what string, ok func() bool) {
 	realtest.Eventually(s, soon, what, ok)
 }
 
+// A readBook counts how often all its leases were read.
+type readBook struct {
+	*netdb.Book
+	times atomic.Int64
+}
+
+func (b *readBook) Leases() ([]*netdb.Lease, int64) {
+	b.times.Add(1)
+	return b.Book.Leases()
+}
+
 // A sandbox has one lease, perhaps a port with the lease's address, and
 // containers.
 type sandbox struct {
@@ -118,7 +133,7 @@ type sandbox struct {
 
 // bare makes a bound sandbox of containers that have a record and nothing
 // else. Their removal takes so little time that it may be over before the
-// watchdog has seen them with their lease: it needs a release.
+// watchdog has seen them with their lease: it needs a release, or noticed.
 func (s *scene) bare(name string, containers ...string) *sandbox {
 	s.Helper()
 	b := &sandbox{name: name, lease: netdbtest.Reserve(s, s.book, name)}
@@ -129,7 +144,8 @@ func (s *scene) bare(name string, containers ...string) *sandbox {
 	return b
 }
 
-// running makes a bound sandbox of containers that run, without a port.
+// running makes a bound sandbox of containers that run, without a port, and
+// returns when the watchdog knows them.
 func (s *scene) running(name string, containers ...string) *sandbox {
 	s.Helper()
 	b := &sandbox{name: name, lease: netdbtest.Reserve(s, s.book, name)}
@@ -137,10 +153,12 @@ func (s *scene) running(name string, containers ...string) *sandbox {
 		s.d.Run(s, ctrdtest.Spec{Namespace: space, ID: id, Labels: s.labels(b)})
 	}
 	s.bind(b, containers...)
+	s.noticed()
 	return b
 }
 
-// plugged makes a bound sandbox with a port, and containers that run in it.
+// plugged makes a bound sandbox with a port, and containers that run in it, and
+// returns when the watchdog knows them.
 func (s *scene) plugged(name string, containers ...string) *sandbox {
 	s.Helper()
 	b := &sandbox{name: name, lease: netdbtest.Reserve(s, s.book, name)}
@@ -149,6 +167,7 @@ func (s *scene) plugged(name string, containers ...string) *sandbox {
 		s.d.Run(s, ctrdtest.Spec{Namespace: space, ID: id, Labels: s.labels(b), Netns: b.port.NS.Path()})
 	}
 	s.bind(b, containers...)
+	s.noticed()
 	return b
 }
 
@@ -183,12 +202,17 @@ func (s *scene) onBoard(id string) bool {
 	return false
 }
 
-// noticed returns when the watchdog has read all that was bound so far.
+// noticed returns when the watchdog has read all that was bound so far. It
+// paces its readings by what they cost: on a busy machine a container could be
+// gone before the next.
 func (s *scene) noticed() {
 	s.Helper()
-	last := s.running("last", "last")
-	s.d.Delete(s, space, "last")
-	s.cools(last)
+	n := s.read.times.Load()
+	netdbtest.Reserve(s, s.book, fmt.Sprint("news-", n))
+	s.eventually("the watchdog reads the book", func() bool { return s.read.times.Load() > n })
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	s.check(s.Alive(ctx)) // it sleeps: that reading is over
 }
 
 func (s *scene) release(b *sandbox) (*netdb.Lease, []watchdog.Blocker) {
