@@ -40,7 +40,7 @@ func before(ctx context.Context, b *bench, steps int) (most, mean row, err error
 	var all []float64
 	err = b.each(ctx, func() error {
 		var round []float64
-		for len(round) < b.calls {
+		for len(round) < b.calls/2 { // as many as beside the daemon
 			for range steps {
 				candidate, err := c.book.Pick(c.pool.UID, policy())
 				if err = first(err, late.reserve(ctx, candidate, time.Nanosecond)); err != nil {
