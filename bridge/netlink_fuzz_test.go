@@ -27,6 +27,8 @@ import (
 func FuzzEachMessage(f *testing.F) {
 	f.Add([]byte{16, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{3, 0, 0, 0})
+	f.Add([]byte{15, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{17, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
 	for _, said := range recorded(f) {
 		f.Add(said)
 	}
@@ -187,7 +189,20 @@ func FuzzAnswer(f *testing.F) {
 	said := recorded(f)
 	for i, name := range names {
 		f.Add(uint8(i), said[name])
+		var interrupted, unfinished []byte
+		eachMessage(said[name], func(h header, body []byte) {
+			if h.typ != unix.NLMSG_DONE {
+				unfinished = append(unfinished, datagram(h, body)...)
+			}
+			h.flags |= unix.NLM_F_DUMP_INTR
+			interrupted = append(interrupted, datagram(h, body)...)
+		})
+		f.Add(uint8(i), interrupted)
+		f.Add(uint8(i), unfinished)
 	}
+	none := bytes.Clone(said["netns-id"]) // an id that says that there is none
+	copy(none[len(none)-4:], []byte{0xff, 0xff, 0xff, 0xff})
+	f.Add(uint8(slices.Index(names, "netns-id")), none)
 	f.Fuzz(func(t *testing.T, which uint8, said []byte) {
 		if len(said) > 32<<10 {
 			t.Skip("more than the kernel says at once")
