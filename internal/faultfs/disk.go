@@ -2,7 +2,6 @@ package faultfs
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +15,8 @@ import (
 
 // A Disk is a mounted folder. All methods are safe for concurrent use.
 type Disk struct {
-	dir string
+	dir    string
+	mapped []string
 
 	mu     sync.Mutex
 	inodes uint64
@@ -25,44 +25,26 @@ type Disk struct {
 }
 
 // Mount mounts an empty disk and takes it away when the test ends, whatever
-// still has files on it open. mapped names the files that will be mapped into
-// memory; they are there from the start, are no part of the record, and cannot
-// be removed. It skips the test without root or /dev/fuse.
+// still has files on it open, and when its process is killed. mapped names the
+// files that will be mapped into memory. It skips the test without root or
+// /dev/fuse, and before Linux 6.9 where files are mapped.
 func Mount(t testing.TB, mapped ...string) *Disk {
 	t.Helper()
 	realtest.Root(t)
+	realtest.Need(t, "sh", "cat", "umount")
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		realtest.Lack(t, "needs /dev/fuse")
 	}
-	d := &Disk{dir: t.TempDir()}
-	root := &folder{disk: d, mapped: mapped}
-	_, err := fs.Mount(d.dir, root, &fs.Options{MountOptions: fuse.MountOptions{
+	d := &Disk{dir: t.TempDir(), mapped: mapped}
+	server, err := fs.Mount(d.dir, &folder{disk: d}, &fs.Options{MountOptions: fuse.MountOptions{
 		DirectMountStrict: true, FsName: "faultfs", Name: "faultfs", DisableXAttrs: true,
 	}})
 	if err != nil {
 		t.Fatalf("mount a disk at %s: %v", d.dir, err)
 	}
-	t.Cleanup(func() {
-		// Detached, so that a file that a failed test left open cannot keep
-		// the mount; who serves it ends with the last of them.
-		if err := unix.Unmount(d.dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", d.dir, err)
-		}
-	})
-	beside := t.TempDir()
-	for _, name := range mapped {
-		source, target := filepath.Join(beside, name), filepath.Join(d.dir, name)
-		if err := os.WriteFile(source, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
-			t.Fatalf("mount %s: %v", target, err)
-		}
-		t.Cleanup(func() {
-			if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
-				t.Errorf("unmount %s: %v", target, err)
-			}
-		})
+	guard(t, d.dir)
+	if len(mapped) > 0 && server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH == 0 {
+		realtest.Lack(t, "needs Linux 6.9, whose FUSE maps a file past its server")
 	}
 	return d
 }
@@ -76,6 +58,14 @@ func (d *Disk) Inject(fn func(Op) Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = fn
+}
+
+// Note records that something happened outside at this moment, so that a
+// [Replay] meets it between the operations before and those behind it.
+func (d *Disk) Note(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.trace = append(d.trace, Op{Kind: Note, Name: what})
 }
 
 // Len is the number of operations in the record so far.
@@ -103,7 +93,7 @@ func (d *Disk) do(op Op, carryOut func(Op, Fault)) (Op, unix.Errno) {
 		f = d.fault(op)
 	}
 	switch {
-	case f.Err != 0 && op.Kind == Sync:
+	case f.Err != 0 && op.Kind == Sync && !slices.Contains(d.mapped, op.Name):
 		op.Lost = true
 		d.trace = append(d.trace, op)
 		return op, f.Err
@@ -122,7 +112,7 @@ func (d *Disk) do(op Op, carryOut func(Op, Fault)) (Op, unix.Errno) {
 	if carryOut != nil {
 		carryOut(op, f)
 	}
-	if op.Kind.Changes() {
+	if op.Kind.Changes() && !slices.Contains(d.mapped, op.Name) {
 		d.trace = append(d.trace, op)
 	}
 	return op, 0

@@ -9,7 +9,9 @@
 // and all that POSIX promises. With a source of chance some of the rest has
 // reached the disk as well, in any order and down to single sectors.
 //
-// What a program maps into its memory lies outside, on the folder of the
-// test: a page fault that waits for its own process cannot be interrupted by
-// Go's collector, and both would wait for ever.
+// What a program maps into its memory goes past the disk: a page fault that
+// waits for its own process cannot be interrupted by Go's collector, and both
+// would wait for ever. To make, find, open, resize and remove such a file can
+// fail like all else; to read and write it cannot, and a record and a power
+// loss know nothing of it.
 package faultfs

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/internal/faultfs"
 )
 
@@ -34,6 +36,15 @@ func create(t *testing.T, d *faultfs.Disk, name string) *os.File {
 	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// mapped maps the first page of a file.
+func mapped(t *testing.T, f *os.File) []byte {
+	t.Helper()
+	page, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Munmap(page)) })
+	return page
 }
 
 func syncDir(t *testing.T, d *faultfs.Disk) {
@@ -156,6 +167,7 @@ func TestFaultsAnswerAsTold(t *testing.T) {
 	must(t, err)
 	path := filepath.Join(d.Dir(), "a")
 	ops := map[faultfs.Kind]func() error{
+		faultfs.Stat:     func() error { _, err := os.Stat(path); return err },
 		faultfs.Open:     func() error { _, err := os.Open(path); return err },
 		faultfs.Read:     func() error { _, err := f.ReadAt(make([]byte, 1), 0); return err },
 		faultfs.Room:     func() error { return syscall.Statfs(d.Dir(), new(syscall.Statfs_t)) },

@@ -2,22 +2,23 @@ package faultfs
 
 import (
 	"context"
+	"os"
 	"slices"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // A folder is the root of a disk. There are no others below it.
 type folder struct {
 	fs.Inode
-	disk   *Disk
-	mapped []string
+	disk *Disk
 }
 
 var (
-	_ fs.NodeOnAdder  = (*folder)(nil)
+	_ fs.NodeLookuper = (*folder)(nil)
 	_ fs.NodeCreater  = (*folder)(nil)
 	_ fs.NodeUnlinker = (*folder)(nil)
 	_ fs.NodeRenamer  = (*folder)(nil)
@@ -32,11 +33,19 @@ var (
 	_ fs.NodeFsyncer   = (*file)(nil)
 )
 
-// OnAdd makes the places that the mapped files are mounted on.
-func (f *folder) OnAdd(ctx context.Context) {
-	for _, name := range f.mapped {
-		f.AddChild(name, f.NewPersistentInode(ctx, &file{disk: f.disk}, fs.StableAttr{Mode: syscall.S_IFREG}), false)
+func (f *folder) Lookup(_ context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	var found *fs.Inode
+	if _, errno := f.disk.do(Op{Kind: Stat, Name: name}, func(Op, Fault) {
+		if found = f.GetChild(name); found != nil {
+			found.Operations().(*file).attr(&out.Attr)
+		}
+	}); errno != 0 {
+		return nil, errno
 	}
+	if found == nil {
+		return nil, syscall.ENOENT
+	}
+	return found, 0
 }
 
 func (f *folder) Create(ctx context.Context, name string, _, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
@@ -45,8 +54,16 @@ func (f *folder) Create(ctx context.Context, name string, _, mode uint32, out *f
 		return nil, nil, 0, errno
 	}
 	made := &file{disk: f.disk, mode: mode & 0o7777, inode: op.inode}
+	if slices.Contains(f.disk.mapped, name) {
+		memory, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+		if err != nil {
+			return nil, nil, 0, fs.ToErrno(err)
+		}
+		made.past = os.NewFile(uintptr(memory), name)
+	}
 	made.attr(&out.Attr)
-	return f.NewPersistentInode(ctx, made, fs.StableAttr{Mode: syscall.S_IFREG}), nil, fuse.FOPEN_DIRECT_IO, 0
+	handle, flags := made.handle()
+	return f.NewPersistentInode(ctx, made, fs.StableAttr{Mode: syscall.S_IFREG}), handle, flags, 0
 }
 
 func (f *folder) Unlink(_ context.Context, name string) syscall.Errno {
@@ -86,7 +103,22 @@ type file struct {
 	mode  uint32
 	inode uint64
 
-	data []byte // under disk.mu
+	data []byte   // under disk.mu
+	past *os.File // of a mapped file, instead of data
+}
+
+// A pass lets the kernel read, write and map a file without asking here.
+type pass struct{ to *os.File }
+
+func (p pass) PassthroughFd() (int, bool) { return int(p.to.Fd()), true }
+
+// handle is for a file that is opened. What is not mapped the kernel may not
+// cache, so that each read and write comes here.
+func (f *file) handle() (fs.FileHandle, uint32) {
+	if f.past != nil {
+		return pass{f.past}, 0
+	}
+	return nil, fuse.FOPEN_DIRECT_IO
 }
 
 func (f *file) name() string {
@@ -96,28 +128,36 @@ func (f *file) name() string {
 
 func (f *file) attr(out *fuse.Attr) {
 	out.Mode, out.Size, out.Nlink = syscall.S_IFREG|f.mode, uint64(len(f.data)), 1
+	if f.past != nil {
+		if st, err := f.past.Stat(); err == nil {
+			out.Size = uint64(st.Size())
+		}
+	}
 }
 
-// Open keeps the kernel from caching, so that each read and write comes here.
 func (f *file) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	_, errno := f.disk.do(Op{Kind: Open, Name: f.name(), inode: f.inode}, nil)
-	return nil, fuse.FOPEN_DIRECT_IO, errno
+	handle, flags := f.handle()
+	return handle, flags, errno
 }
 
 func (f *file) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	f.disk.mu.Lock()
-	defer f.disk.mu.Unlock()
-	f.attr(&out.Attr)
-	return 0
+	_, errno := f.disk.do(Op{Kind: Stat, Name: f.name(), inode: f.inode}, func(Op, Fault) { f.attr(&out.Attr) })
+	return errno
 }
 
 func (f *file) Setattr(_ context.Context, _ fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
 	if size, ok := in.GetSize(); ok {
+		var past error
 		_, errno := f.disk.do(Op{Kind: Truncate, Name: f.name(), inode: f.inode, Off: int64(size)}, func(op Op, _ Fault) {
-			f.data = resized(f.data, op.Off)
+			if f.past != nil {
+				past = f.past.Truncate(op.Off)
+			} else {
+				f.data = resized(f.data, op.Off)
+			}
 		})
-		if errno != 0 {
-			return errno
+		if errno != 0 || past != nil {
+			return max(errno, fs.ToErrno(past))
 		}
 	}
 	f.disk.mu.Lock()

@@ -8,9 +8,10 @@ import (
 // A Kind is what an operation does.
 type Kind string
 
-// The operations that a disk may be asked to fail. Read, Open and Room change
-// nothing and are not recorded.
+// The operations that a disk may be asked to fail. Stat, Read, Open and Room
+// change nothing and are not recorded.
 const (
+	Stat     Kind = "stat" // of a file, and each search for one by name
 	Open     Kind = "open"
 	Read     Kind = "read"
 	Room     Kind = "room" // statfs
@@ -23,8 +24,11 @@ const (
 	SyncDir  Kind = "syncdir" // fsync of the folder
 )
 
+// Note is no operation: it stands in the record for what [Disk.Note] was told.
+const Note Kind = "note"
+
 // Changes reports whether the operation changes the disk or confirms a change.
-func (k Kind) Changes() bool { return k != Open && k != Read && k != Room }
+func (k Kind) Changes() bool { return k != Stat && k != Open && k != Read && k != Room }
 
 // An Op is one operation.
 type Op struct {

@@ -66,7 +66,7 @@ var tenants = []tenant{
 	{"github.com/prometheus", []string{"cmd/ipamd", "bench"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"cmd/ipamd"}, "defaults and options are known in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/manual"}, "command lines are for programs"},
-	{"os/exec", []string{"internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "examples/...", "bench"},
+	{"os/exec", []string{"internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/...", "bench"},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }
 
