@@ -38,7 +38,7 @@ func FuzzFrames(f *testing.F) {
 	for _, frame := range [][]byte{
 		reply, advert, option, unasked, routed, reply[:arpLength-1], advert[:77], advert[:78], nil,
 		arpQuestion(mac, recordedGuest), ndpQuestion(mac, recordedGuest6), append(bytes.Clone(advert), make([]byte, snapLength)...),
-		gratuitous(mac, mac, "10.8.0.8", arpReply),
+		gratuitous(mac, mac, "10.8.0.8", arpReply), gratuitous(mac, mac, recordedGuest.String(), arpRequest),
 	} {
 		f.Add(frame)
 	}
