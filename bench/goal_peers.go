@@ -41,21 +41,24 @@ const (
 	churning = "crowd"
 )
 
-// A round of many callers is some addresses of each at the least, for the slow
-// peers, and as many as they get in this time. Those that grow get no more than
-// their share of what the store has, so that no round finds it full.
+// A round of many callers is as many addresses as they get in this time, and
+// some a caller at the least, for the slow peers. Those that grow get no more
+// than their share of what the store has, so that no round finds it full.
 const (
 	growth    = 3
 	crowdLong = 250 * time.Millisecond
 )
 
-// share is how many addresses a caller may keep in a round.
+// least is how many addresses a round has of all callers.
+func (m *match) least() int { return growth * m.callers }
+
+// share is how many they may keep in a round.
 func (m *match) share(c contestant) int {
 	room := m.leases
 	if c.room > 0 {
 		room = min(room, c.room)
 	}
-	return max(growth, room/m.contests/m.callers)
+	return max(m.least(), room/m.contests)
 }
 
 // A match is ipamd and its peers.
@@ -139,19 +142,23 @@ func (m *match) startOurs(ctx context.Context) (*player, error) {
 			return took, callers[fill].churn(ctx, calls, &took, new(sample))
 		},
 		many: func(ctx context.Context, way string, limit int) (peerAnswer, error) {
-			return callMany(ctx, crowds[way], way == churning, limit)
+			return callMany(ctx, crowds[way], way == churning, m.least(), limit)
 		},
 	}, nil
 }
 
-// callMany has callers allocate, and maybe release.
-func callMany(ctx context.Context, all []*caller, releases bool, limit int) (peerAnswer, error) {
+// callMany has callers allocate, and maybe release, as bench/peers does.
+func callMany(ctx context.Context, all []*caller, releases bool, least, limit int) (peerAnswer, error) {
 	var some errgroup.Group // waited for below
-	var calls atomic.Int64
+	var begun, calls atomic.Int64
 	began := time.Now()
+	more := func() bool {
+		n := int(begun.Add(1))
+		return n <= least || time.Since(began) < crowdLong && (limit == 0 || n <= limit)
+	}
 	for _, c := range all {
 		some.Go(func() (err error) {
-			for n := 0; err == nil && (n < growth || time.Since(began) < crowdLong && (limit == 0 || n < limit)); n++ {
+			for err == nil && more() {
 				if err = c.allocate(ctx); err == nil && releases {
 					calls.Add(1)
 					err = c.release(ctx)
@@ -205,7 +212,7 @@ func (m *match) start(ctx context.Context, c contestant) (*player, error) {
 			return a.Took, err
 		},
 		many: func(ctx context.Context, way string, limit int) (peerAnswer, error) {
-			return p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: growth, Long: crowdLong, Limit: limit})
+			return p.do(ctx, peerRequest{Do: way, Store: way, Callers: m.callers, Calls: m.least(), Long: crowdLong, Limit: limit})
 		},
 	}, nil
 }

@@ -77,29 +77,34 @@ func (f *filled) repeat(ctx context.Context, calls int, most time.Duration) (a a
 	return a, nil
 }
 
-// A load is how much each of many callers does: at least some allocations, and
-// then on for as long as told, but for a limit; 0 is none.
+// A load is how much many callers do together: some allocations at the least,
+// and then on for as long as told, but for a limit; 0 is none.
 type load struct {
 	least, limit int
 	long         time.Duration
 }
 
-// rounds counts until a load is done.
-func (l load) rounds(yield func(int) bool) {
+// begin returns what counts the allocations until the load is done. Many may
+// range over it at once.
+func (l load) begin() func(yield func(int) bool) {
+	var begun atomic.Int64
 	began := time.Now()
-	for n := 0; n < l.least || time.Since(began) < l.long && (l.limit == 0 || n < l.limit); n++ {
-		if !yield(n) {
-			return
+	return func(yield func(int) bool) {
+		for {
+			n := int(begun.Add(1)) - 1
+			if n >= l.least && (time.Since(began) >= l.long || l.limit > 0 && n >= l.limit) || !yield(n) {
+				return
+			}
 		}
 	}
 }
 
 // grow has callers allocate, all at once, and keeps what they get. A call that
 // fails is counted apart.
-func (f *filled) grow(ctx context.Context, callers int, each load) answer {
-	began := time.Now()
+func (f *filled) grow(ctx context.Context, callers int, all load) answer {
+	began, turns := time.Now(), all.begin()
 	calls, failed := beside(callers, func(note func(error)) {
-		for range each.rounds {
+		for range turns {
 			_, _, _, err := f.give(ctx)
 			note(err)
 		}
@@ -109,10 +114,10 @@ func (f *filled) grow(ctx context.Context, callers int, each load) answer {
 
 // crowd has callers allocate and release by turns, all at once. A call that
 // fails is counted apart, and its caller goes on.
-func (f *filled) crowd(ctx context.Context, callers int, each load) answer {
-	began := time.Now()
+func (f *filled) crowd(ctx context.Context, callers int, all load) answer {
+	began, turns := time.Now(), all.begin()
 	calls, failed := beside(callers, func(note func(error)) {
-		for range each.rounds {
+		for range turns {
 			sandbox, addr, _, err := f.give(ctx)
 			note(err)
 			if err == nil {

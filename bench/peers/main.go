@@ -51,11 +51,11 @@ type request struct {
 	Store   string        `json:"store"`
 	Prefix  netip.Prefix  `json:"prefix"`
 	Taken   int           `json:"taken"`
-	Calls   int           `json:"calls"` // of each caller; of many, at the least
+	Calls   int           `json:"calls"` // of one caller; of many together, at the least
 	Most    time.Duration `json:"most"`  // no further call after that
 	Callers int           `json:"callers"`
 	Long    time.Duration `json:"long"`  // many go on until then
-	Limit   int           `json:"limit"` // but no caller makes more; 0 is no limit
+	Limit   int           `json:"limit"` // but allocate no more; 0 is no limit
 }
 
 type answer struct {

@@ -58,10 +58,10 @@ func TestEachPeerGivesWhatIsFree(t *testing.T) {
 			if a, err := f.repeat(t.Context(), calls, time.Minute); err != nil || len(a.Took) != calls {
 				t.Fatalf("%d calls: %v", len(a.Took), err)
 			}
-			if g := f.grow(t.Context(), 4, load{least: 3}); g.Calls != 12 || g.Failed != 0 {
+			if g := f.grow(t.Context(), 4, load{least: 12}); g.Calls != 12 || g.Failed != 0 {
 				t.Errorf("growing: %+v", g)
 			}
-			if c := f.crowd(t.Context(), 4, load{least: 3}); c.Calls+c.Failed < 12 || c.Calls == 0 {
+			if c := f.crowd(t.Context(), 4, load{least: 12}); c.Calls+c.Failed < 12 || c.Calls == 0 {
 				t.Errorf("a crowd: %+v", c)
 			}
 		})
@@ -122,7 +122,7 @@ func TestLoads(t *testing.T) {
 		{load{limit: 2}, 0},
 	} {
 		n := 0
-		for range c.rounds {
+		for range c.begin() {
 			n++
 		}
 		if n != c.most {
