@@ -354,6 +354,7 @@ type BookStatus struct {
 	Synchronous string `json:"synchronous"`
 	RunnerUID   string `json:"runner_uid"`
 	ReadOnly    string `json:"read_only,omitempty"` // why, when it cannot be written
+	Growing     string `json:"growing,omitempty"`   // why, when its files grow and cannot be cut, though changes go on
 }
 
 // BridgeStatus describes the bridge.

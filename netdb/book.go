@@ -226,7 +226,8 @@ func (b *Book) Info() Info {
 	if r := b.readonly.Load(); r != nil {
 		i.ReadOnly, i.ReadOnlySince = r.why, r.since
 	}
-	i.Growing, i.GrowingSince = b.upkeep.growing()
+	grows := b.upkeep.growing()
+	i.Growing, i.GrowingSince = grows.why, grows.since
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	i.Unreadable = slices.Clone(b.idx.broken)

@@ -56,20 +56,22 @@ func remember(p *atomic.Pointer[trouble], why error, now time.Time) {
 	}
 }
 
-// growing is why the files grow, and since when; nil when they do not.
-func (u *upkeep) growing() (error, time.Time) {
+// growing is why the files grow, without an error when they do not.
+func (u *upkeep) growing() trouble {
 	log, history := u.log.Load(), u.history.Load()
 	switch {
 	case log == nil && history == nil:
-		return nil, time.Time{}
+		return trouble{}
 	case history == nil:
-		return log.why, log.since
+		return *log
 	case log == nil:
-		return history.why, history.since
-	case history.since.Before(log.since):
-		return fmt.Errorf("%w; %w", log.why, history.why), history.since
+		return *history
 	}
-	return fmt.Errorf("%w; %w", log.why, history.why), log.since
+	both := trouble{fmt.Errorf("%w; %w", log.why, history.why), log.since}
+	if history.since.Before(both.since) {
+		both.since = history.since
+	}
+	return both
 }
 
 // Tidy tries again what keeps the book's files from growing, and returns nil
@@ -78,7 +80,7 @@ func (u *upkeep) growing() (error, time.Time) {
 // of them, and whoever calls this now and then has seen the error before it is
 // mended. At once, when nothing fails.
 func (b *Book) Tidy(ctx context.Context) error {
-	if why, _ := b.upkeep.growing(); why == nil {
+	if b.upkeep.growing().why == nil {
 		return nil
 	}
 	if err := b.takeTurn(ctx); err != nil {
@@ -89,8 +91,7 @@ func (b *Book) Tidy(ctx context.Context) error {
 		b.prune()
 	}
 	b.fold()
-	why, _ := b.upkeep.growing()
-	return why
+	return b.upkeep.growing().why
 }
 
 // keep is what follows a commit. Who calls has the turn.

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -19,6 +20,7 @@ type World struct {
 	Usage        []netdb.Usage
 	Unreadable   []netdb.Unreadable
 	ReadOnly     Trouble   // the book cannot be written
+	Growing      Trouble   // the book's files cannot be cut
 	Unready      Trouble   // the bridge is not ready
 	Identity     error     // the book belongs to another runner
 	Started      time.Time // the daemon, which read whose the book is and its rows
@@ -134,6 +136,13 @@ func (w World) machine() []Finding {
 	}
 	if w.ReadOnly.Err != nil {
 		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
+	}
+	if err := w.Growing.Err; err != nil {
+		mend := "look after the disk: dmesg; ipamd goes on, and tries again by itself"
+		if errors.Is(err, netdb.ErrLogHeld) {
+			mend = "end who reads the book: fuser -v on it"
+		}
+		add(Finding{Kind: "book_grows", Since: w.Growing.Since, Detail: err.Error(), Mend: mend})
 	}
 	if step := w.ClockStep; step.Abs() > LeastClockStep {
 		add(Finding{Kind: "clock_stepped", Since: w.ClockStepped, Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),

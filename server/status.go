@@ -46,6 +46,9 @@ func (s *Server) status(c *call) (int, any, error) {
 	if info.ReadOnly != nil {
 		reply.Book.ReadOnly = info.ReadOnly.Error()
 	}
+	if info.Growing != nil {
+		reply.Book.Growing = info.Growing.Error()
+	}
 	return http.StatusOK, reply, nil
 }
 

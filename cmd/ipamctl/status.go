@@ -157,6 +157,9 @@ func drawBook(p *page, b api.BookStatus) []string {
 	if b.ReadOnly != "" {
 		parts = append(parts, p.bad("read-only: "+sentence(b.ReadOnly)))
 	}
+	if b.Growing != "" {
+		parts = append(parts, p.warn("grows: "+sentence(b.Growing)))
+	}
 	return parts
 }
 

@@ -61,7 +61,8 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Started: p.started,
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(),
-		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
+		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince},
+		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
 		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,
 		ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: now,
 	}

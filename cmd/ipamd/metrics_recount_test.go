@@ -27,7 +27,11 @@ func TestMetricsEqualARecount(t *testing.T) {
 	moved := make(map[string]bool)
 	life, trouble := false, false // what was chosen to run
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { life = true; aLife(t, d, moved) })
-	t.Run("in trouble", func(t *testing.T) { trouble = true; aLifeInTrouble(t, moved) })
+	t.Run("in trouble", func(t *testing.T) {
+		trouble = true
+		aLifeInTrouble(t, moved)
+		aLogThatGrows(t, moved)
+	})
 	if t.Failed() || !life || !trouble {
 		return
 	}

@@ -29,6 +29,7 @@ var (
 	descSilent     = describe("witness_silent", "1 for a witness that cannot answer, 0 for one that can.", "witness")
 	descUnreadable = describe("unreadable_rows", "Rows of the book that cannot be read; their addresses are not given.")
 	descReadonly   = describe("book_readonly", "1 when the book cannot be written.")
+	descGrowing    = describe("book_growing", "1 when the book's files grow and cannot be cut, though changes go on.")
 	descBytes      = describe("book_bytes", "Size of the book's files.", "file")
 	descRevision   = describe("revision", "The last committed revision.")
 	descPorts      = describe("bridge_ports", "Ports of the bridge.")
@@ -42,7 +43,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly,
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
 		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descBuild} {
 		ch <- d
 	}
@@ -105,6 +106,7 @@ func (s scrape) bookFile(gauge gauger) {
 	info := s.book.Info()
 	gauge(descUnreadable, float64(len(info.Unreadable)))
 	gauge(descReadonly, one(info.ReadOnly != nil))
+	gauge(descGrowing, one(info.Growing != nil))
 	gauge(descBytes, float64(info.Bytes), "book")
 	gauge(descBytes, float64(info.WALBytes), "wal")
 }

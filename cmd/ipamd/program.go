@@ -335,6 +335,7 @@ func (p *program) run(ctx context.Context) error {
 		p.bridge.Run,
 		p.repeats.Run,
 		p.retryBook,
+		p.tidyBook,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil
