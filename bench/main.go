@@ -49,7 +49,7 @@ func exit(err error) {
 // that is missed is no error: a busy machine misses goals.
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	short := flags.Bool("short", false, "fewer rounds and sandboxes: below two minutes")
+	short := flags.Bool("short", false, "fewer calls, rounds and sandboxes")
 	goals := flags.String("goals", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,peers", "which goals, by number; and the peers")
 	dir := flags.String("dir", "/var/tmp", "where books are written; on the disk that is to be measured")
 	program := flags.String("ipamd", "bin/ipamd", "the program to measure")

@@ -29,11 +29,11 @@ type plan struct {
 }
 
 func fullPlan() plan {
-	return plan{rounds: 7, calls: 400, leases: 60_000, callers: 64, crowd: time.Second, load: time.Minute, settle: 8 * time.Second, rest: time.Second, ports: 32, boxes: 15, sandboxes: 1000, restarts: 5, steps: 32, contests: 5, most: 15 * time.Minute}
+	return plan{rounds: 7, calls: 400, leases: 60_000, callers: 64, crowd: time.Second, load: time.Minute, settle: 8 * time.Second, rest: time.Second, ports: 32, boxes: 15, sandboxes: 1000, restarts: 5, steps: 32, contests: 5, most: 30 * time.Minute}
 }
 
 func shortPlan() plan {
-	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 10 * time.Second, settle: 3 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, contests: 5, most: 8 * time.Minute}
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 10 * time.Second, settle: 3 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, contests: 5, most: 15 * time.Minute}
 }
 
 // A goal is one line, or more, of the table.
