@@ -23,10 +23,10 @@ import (
 // patience bounds each wait. It is far beyond what two busy cores need.
 const patience = time.Minute
 
-var poolPrefix = netip.MustParsePrefix("10.8.0.0/20")
+var poolPrefix = netip.MustParsePrefix("10.8.0.0/22")
 
-// An address comes back soon and the history is short, so that the book is as
-// large after a few seconds as it will ever be.
+// An address comes back soon, the pool is small and the history is short, so
+// that the book is as large after a few seconds as it will ever be.
 const configuration = `
 [book]
 path = '%[1]s/book.db'
@@ -135,6 +135,8 @@ func (d *daemon) stop() {
 // A sample is what the daemon holds at a moment.
 type sample struct {
 	resident   int // bytes
+	heap       int // bytes that the last collection left
+	sandboxes  int // that the workers had made
 	files      int
 	goroutines int
 }
@@ -160,6 +162,9 @@ func (d *daemon) sample() sample {
 		d.t.Fatal(err)
 	}
 	s.goroutines = number(d.t, metrics, "go_goroutines ")
+	// What a collection leaves, and as much again, is when the next one begins
+	// (GOGC=100). Unlike the heap of the moment it has no garbage in it.
+	s.heap = number(d.t, metrics, "go_memstats_next_gc_bytes ") / 2
 	return s
 }
 
@@ -168,11 +173,11 @@ func number(t testing.TB, text, key string) int {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, key); ok {
-			n, err := strconv.Atoi(strings.Fields(rest)[0])
+			n, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return n
+			return int(n)
 		}
 	}
 	t.Fatalf("no %q in %.200q", key, text)

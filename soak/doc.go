@@ -4,9 +4,11 @@
 // real rt0 in a network namespace. 64 clients allocate, bind, pause, resume and
 // release without end; another process holds a thousand connections and says
 // nothing on them. Meanwhile resident memory, open files and goroutines are
-// read each second. After the first part, in which caches fill, memory must
-// stay where it is; once the clients have left, files and goroutines must be
+// read each second, and the heap that a collection left. After the first part,
+// in which caches fill, they must stay where they are; once the clients have left, files and goroutines must be
 // as many as before they came.
+//
+// TestGreedyHolder measures a lone caller beside a process with four hundred.
 //
 // TestTenThousand is the other end: ten times as many connections, with room
 // for a tenth of them and with room for all.
