@@ -126,10 +126,13 @@ func flat(t *testing.T, samples []sample) {
 }
 
 // A sandbox may leave keptMost bytes of the heap behind, and all of them
-// keptFloor: by so much what a collection leaves differs without any.
+// keptFloor: by so much what a collection leaves differs without any. Of fewer
+// sandboxes than keptTells it differs by more than a leak, and a machine that
+// makes no more of them in a minute tells nothing.
 const (
 	keptMost  = 70
 	keptFloor = 256 << 10
+	keptTells = 8000
 )
 
 // kept holds the heap at the end of a soak against the heap after the warm-up,
@@ -148,6 +151,10 @@ func kept(t *testing.T, samples []sample) {
 	}
 	grew := last.heap - first.heap
 	t.Logf("heap after a collection: %v, %d sandboxes later: %.1f bytes each", mebibytes([]int{first.heap, last.heap}), made, float64(grew)/float64(made))
+	if made < keptTells {
+		t.Logf("too few sandboxes to tell a leak by, of which %d are needed: a longer -soak.for has them", keptTells)
+		return
+	}
 	if grew > keptMost*made+keptFloor {
 		t.Errorf("a sandbox leaves %d bytes of the heap behind, want at most %d", grew/made, keptMost)
 	}
