@@ -187,7 +187,7 @@ func (w *world) nothingIsLeft() {
 // its history, oldest first.
 func (w *world) readBook() []netdb.Change {
 	w.t.Helper()
-	b, err := netdb.Open(w.daemon.path("book.db"), netdb.Options{ReadOnly: true, Synchronous: "full",
+	b, err := netdb.Open(w.daemon.book, netdb.Options{ReadOnly: true, Synchronous: "full",
 		QuarantineShare: 0.25, Tombstone: time.Hour, KeepChanges: 1 << 20, KeepFor: 24 * time.Hour})
 	if err != nil {
 		w.t.Fatal(err)

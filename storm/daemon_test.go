@@ -21,6 +21,7 @@ import (
 // and with clocks of its own. Its methods belong on the test's goroutine.
 type daemon struct {
 	program, dir string
+	book         string
 	netns        string
 
 	offset time.Duration // of its CLOCK_BOOTTIME against the machine's
@@ -131,7 +132,7 @@ func (d *daemon) reboot(n int) (time.Duration, error) {
 // moveWall moves the wall's part of every stamp in the book of a dead daemon,
 // as if the wall clock had been stepped the other way since they were written.
 func (d *daemon) moveWall(by time.Duration) (err error) {
-	book, err := sql.Open("sqlite", d.path("book.db"))
+	book, err := sql.Open("sqlite", d.book)
 	if err != nil {
 		return err
 	}

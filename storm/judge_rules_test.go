@@ -112,17 +112,21 @@ func TestJudgeReadsTheBook(t *testing.T) {
 	two := netip.MustParseAddr("10.8.0.2")
 	stamp := func(at time.Duration) netdb.Stamp { return netdb.Stamp{Boottime: at, BootID: "one"} }
 	for name, c := range map[string]struct {
-		spoil func([]netdb.Change)
+		spoil func(*history, []netdb.Change)
 		want  string
 	}{
-		"quiet":                      {func([]netdb.Change) {}, ""},
-		"a state that nothing made":  {func(c []netdb.Change) { c[1].From = netdb.Paused }, "a gap"},
-		"another lease moves it":     {func(c []netdb.Change) { c[2].LeaseID = "B" }, "taken over"},
-		"before the least cooldown":  {func(c []netdb.Change) { c[4].At = stamp(35e8) }, "reused too soon"},
-		"its own sandbox may":        {func(c []netdb.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
-		"a reboot proves nothing":    {func(c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
-		"long enough after a reboot": {func(c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 1e9, BootID: "two"} }, ""},
-		"a grant it does not know":   {func(c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
+		"quiet":                      {func(*history, []netdb.Change) {}, ""},
+		"a state that nothing made":  {func(_ *history, c []netdb.Change) { c[1].From = netdb.Paused }, "a gap"},
+		"another lease moves it":     {func(_ *history, c []netdb.Change) { c[2].LeaseID = "B" }, "taken over"},
+		"before the cooldown":        {func(_ *history, c []netdb.Change) { c[4].At = stamp(5e9) }, "reused too soon"},
+		"and said so":                {func(h *history, c []netdb.Change) { c[4].At, h.grants[1].early = stamp(5e9), true }, ""},
+		"and nobody was told":        {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(5e9), h.grants[:1] }, ""},
+		"before the least cooldown":  {func(h *history, c []netdb.Change) { c[4].At, h.grants[1].early = stamp(35e8), true }, "reused too soon"},
+		"least of all, nobody told":  {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(35e8), h.grants[:1] }, "reused too soon"},
+		"its own sandbox may":        {func(_ *history, c []netdb.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
+		"a reboot proves nothing":    {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
+		"long enough after a reboot": {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 3e9, BootID: "two"} }, ""},
+		"a grant it does not know":   {func(_ *history, c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changes := []netdb.Change{
@@ -130,10 +134,11 @@ func TestJudgeReadsTheBook(t *testing.T) {
 				{Rev: 2, At: stamp(2), Addr: two, LeaseID: "A", UID: "a", From: netdb.Reserved, To: netdb.Bound},
 				{Rev: 3, At: stamp(2e9), Addr: two, LeaseID: "A", UID: "a", From: netdb.Bound, To: netdb.Releasing},
 				{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "A", UID: "a", From: netdb.Releasing, To: netdb.Cooling},
-				{Rev: 5, At: stamp(4e9), Addr: two, LeaseID: "B", UID: "b", From: netdb.Cooling, To: netdb.Reserved},
+				{Rev: 5, At: stamp(6e9), Addr: two, LeaseID: "B", UID: "b", From: netdb.Cooling, To: netdb.Reserved},
 			}
-			c.spoil(changes)
-			expect(t, judgeBook(quiet(), changes), c.want)
+			h := quiet()
+			c.spoil(h, changes)
+			expect(t, judgeBook(h, changes), c.want)
 		})
 	}
 }

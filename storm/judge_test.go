@@ -139,12 +139,18 @@ func (h *history) leapt(from, to moment) (sum time.Duration) {
 
 // judgeBook looks for faults in the book's own history, oldest change first:
 // an address that changes hands without having been free, a reuse before
-// cooldownMin on the stamps' own clock, and a grant that the book never made.
+// its rest is over on the stamps' own clock, and a grant that the book never
+// made. The rest is the cooldown for a lease that was answered and not called an
+// early reuse, and else cooldownMin: the book's history tells no kind.
 func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	last := make(map[netip.Addr]netdb.Change)
 	cooled := make(map[netip.Addr]netdb.Change)
 	made := make(map[string]netip.Addr)
+	least := make(map[string]time.Duration)
+	for _, g := range h.grants {
+		least[g.lease] = h.least(g.early)
+	}
 	for _, c := range changes {
 		was, known := last[c.Addr]
 		switch {
@@ -157,7 +163,7 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 			made[c.LeaseID] = c.Addr
 		}
 		if c.To == netdb.Reserved {
-			if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.UID != cooled[c.Addr].UID && rest < h.cooldownMin {
+			if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.UID != cooled[c.Addr].UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
 				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, cooled[c.Addr].UID, c.UID, rest, c.Rev)
 			}
 		}

@@ -22,12 +22,19 @@ type caller struct {
 
 func (c *caller) run() {
 	for n := range c.turns {
+		for c.ebb > 0 && c.id >= c.ebb && c.rec.now()%tide > tide*2/3 && !closed(c.calm) {
+			c.rest(c.r, 10*time.Millisecond, 100*time.Millisecond)
+		}
 		if c.ctx.Err() != nil || closed(c.calm) {
 			return
 		}
 		c.turn(n)
 	}
 }
+
+// tide is how often the callers, but for a few, are still for a third of the
+// time: only then addresses rest as long as they should.
+const tide = 6 * time.Second
 
 // turn allocates and releases once. Some turns use a name of their own, some
 // the caller's, and some one that other callers use at the same time.
@@ -50,7 +57,7 @@ func (c *caller) turn(n int) {
 	if c.r.IntN(2) == 0 {
 		c.bind(l)
 	}
-	c.rest(c.r, time.Millisecond, 20*time.Millisecond)
+	c.rest(c.r, time.Millisecond, c.stay)
 	if closed(c.calm) && c.r.IntN(2) == 0 {
 		return // held to the end
 	}
@@ -70,7 +77,7 @@ func (c *caller) allocate(name string) (call, bool) {
 		}
 		l := reply.Leases[0]
 		got.Lease, got.Addr = l.ID, netip.MustParseAddr(l.Address)
-		got.Existing, got.Early = reply.Existing, reply.EarlyReuse
+		got.Existing, got.Early, got.Bound = reply.Existing, reply.EarlyReuse, l.State == api.Bound
 		return nil
 	})
 	if err != nil && c.ctx.Err() == nil {
@@ -95,7 +102,10 @@ func (c *caller) bind(l call) {
 func (c *caller) release(l call) {
 	r := call{Client: c.id, Verb: releasing, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
 	err := c.try(&r, func(ctx context.Context) error {
-		_, err := c.client.Release(ctx, l.Lease, api.ReleaseRequest{})
+		reply, err := c.client.Release(ctx, l.Lease, api.ReleaseRequest{})
+		if err == nil { // a bind that nobody was told of shows here
+			r.Bound = reply.Lease.HostInterface != ""
+		}
 		return r.gone(err)
 	})
 	if err != nil && c.ctx.Err() == nil {
@@ -125,18 +135,18 @@ func (c *caller) try(what *call, ask func(context.Context) error) error {
 		what.Asked = c.rec.now()
 		err := ask(ctx)
 		what.Answered = c.rec.now()
+		told := *what
 		switch refused := new(api.Error); {
 		case err == nil:
-			c.write(*what)
-		case errors.Is(err, client.ErrNotRunning), errors.As(err, &refused) && refused.Code != api.Internal:
-			// Nothing was done, and ipamd, or who is not there, says so.
-		case what.Verb == binding:
-			// What matters of a bind is that it was answered.
+			c.shoot()
+		case errors.Is(err, client.ErrNotRunning):
+			return err // nobody was asked
+		case errors.As(err, &refused) && refused.Code != api.Internal:
+			told.Refused = refused.Code
 		default:
-			unknown := *what
-			unknown.Answered = never
-			c.write(unknown)
+			told.Left, told.Answered = told.Answered, never
 		}
+		c.write(told)
 		return err
 	})
 }
@@ -145,7 +155,7 @@ func (c *caller) try(what *call, ask func(context.Context) error) error {
 func (t *trial) list(r *rand.Rand) {
 	for t.ctx.Err() == nil && !closed(t.calm) {
 		t.listOnce(r)
-		t.world.rest(r, 100*time.Millisecond, 500*time.Millisecond)
+		t.world.rest(r, 50*time.Millisecond, 250*time.Millisecond)
 	}
 }
 
@@ -161,7 +171,7 @@ func (t *trial) listOnce(r *rand.Rand) {
 		all.Open = make(map[netip.Addr]ownership)
 		for _, l := range reply.Leases {
 			if holding(l) {
-				all.Open[netip.MustParseAddr(l.Address)] = ownership{l.ID, l.UID}
+				all.Open[netip.MustParseAddr(l.Address)] = ownership{l.ID, l.UID, l.State == api.Bound}
 			}
 		}
 		return nil

@@ -1,56 +1,50 @@
 package storm_test
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ipamd/ipamd/api"
 )
 
 // A tenure is all that is known of one lease.
 type tenure struct {
-	lease, uid string
-	addr       netip.Addr
-	asked      moment // the first call that was answered with it
-	from       moment // the first answer
-	to         moment // the first release was asked for; never
-	bound      bool
-	fresh      bool // an answer made it, not a call without one
-	early      bool
+	*origin
+	asked moment // from when on it can have been made
+	from  moment // the first answer that shows it
+	to    moment // the first release was asked for; never
+	bound bool
 }
 
-// tenures are the leases that clients were told of, in the order in which they
-// were told.
-func tenures(calls []call) []*tenure {
+// tenures are the leases that any answer shows, in the order in which they were
+// shown.
+func tenures(calls []call) (out []*tenure) {
 	all := make(map[string]*tenure)
-	for _, c := range calls {
-		if c.Verb == allocating && c.Answered != never {
-			t := all[c.Lease]
-			if t == nil {
-				t = &tenure{lease: c.Lease, uid: c.UID, addr: c.Addr, asked: c.Asked, from: never, to: never}
-				all[c.Lease] = t
-			}
-			if c.Answered < t.from {
-				t.from, t.asked = c.Answered, c.Asked
-			}
-			if !c.Existing {
-				t.fresh, t.early = true, c.Early
-			}
+	for _, o := range origins(calls) {
+		t := &tenure{origin: o, asked: o.shown, from: o.shown, to: never}
+		if o.maker != nil {
+			t.asked = o.maker.Asked
 		}
+		all[o.lease] = t
+		out = append(out, t)
 	}
 	for _, c := range calls {
+		for _, o := range c.Open {
+			all[o.Lease].bound = all[o.Lease].bound || o.Bound
+		}
 		if t := all[c.Lease]; t != nil {
+			t.bound = t.bound || c.Bound
 			switch {
-			case c.Verb == binding && !c.Gone:
+			case c.Verb == binding && !c.Gone && !c.lost() && c.Refused == "":
 				t.bound = true
-			case c.Verb == releasing && !c.Gone:
+			case c.Verb == releasing && !c.Gone && c.Refused == "":
 				t.to = min(t.to, c.Asked)
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(all), func(a, b *tenure) int { return cmp.Compare(a.from, b.from) })
+	return out
 }
 
 // blame names what is wrong with a history in words that say where to look.
@@ -66,16 +60,13 @@ func blame(calls []call, r rest) (faults []string) {
 	for addr, ts := range at {
 		before, let := "", moment(0) // whose rest is due, and since when
 		for i, t := range ts {
-			least := r.least
-			if t.fresh {
-				least = r.of(t.early)
-			}
+			least := r.of(t.early || !t.told)
 			rested := t.from - let
 			if before != "" && before != t.uid && rested < least {
 				found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
 					addr, before, t.uid, t.from, rested, t.early)
 			}
-			if t.bound || t.fresh && before != "" && rested < r.cooldown {
+			if t.bound || before != "" && rested < r.cooldown {
 				before, let = t.uid, t.to
 			} else {
 				before = ""
@@ -107,12 +98,27 @@ func blame(calls []call, r rest) (faults []string) {
 		case c.Gone && t != nil && t.to > c.Answered:
 			found("missing: %s holds %s by lease %s from %v to %s, and a %s at %v finds no lease",
 				t.uid, t.addr, t.lease, t.from, until(t.to), c.Verb, c.Asked)
+		case c.Refused == api.PoolExhausted:
+			for _, t := range of[c.UID] {
+				if t.from <= c.Asked && c.Answered <= t.to {
+					found("refused: %s holds %s by lease %s from %v to %s, asks again at %v and is told %s",
+						t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked, c.Refused)
+				}
+			}
 		case c.Verb == listingAll:
 			for _, t := range all {
 				if t.from <= c.Asked && c.Answered <= t.to && c.Open[t.addr].Lease != t.lease {
 					found("missing: %s holds %s by lease %s from %v to %s, and the list of %v has %q there",
 						t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked, c.Open[t.addr].Lease)
 				}
+			}
+			has := make(map[string]netip.Addr)
+			for addr, o := range c.Open {
+				if other, ok := has[o.UID]; ok {
+					found("two leases: the list of %v has %s at %s by lease %s, and at %s by lease %s",
+						c.Asked, o.UID, addr, o.Lease, other, c.Open[other].Lease)
+				}
+				has[o.UID] = addr
 			}
 		}
 	}

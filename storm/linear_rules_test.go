@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipamd/ipamd/api"
 )
 
 var (
@@ -23,14 +25,19 @@ func sound() []call {
 	return []call{
 		0: {Verb: allocating, UID: "a", Asked: at(1), Answered: at(5), Lease: "A", Addr: two},
 		1: {Verb: binding, UID: "a", Asked: at(6), Answered: at(7), Lease: "A", Addr: two},
-		2: {Verb: listingAll, Asked: at(8), Answered: at(9), Open: map[netip.Addr]ownership{two: {"A", "a"}}},
+		2: {Verb: listingAll, Asked: at(8), Answered: at(9), Open: map[netip.Addr]ownership{two: {"A", "a", true}}},
 		3: {Verb: releasing, UID: "a", Asked: at(10), Answered: at(11), Lease: "A", Addr: two},
 		4: {Verb: allocating, UID: "b", Asked: at(2000), Answered: at(2010), Lease: "B", Addr: two, Client: 1},
 		5: {Verb: allocating, UID: "b", Asked: at(2020), Answered: at(2030), Lease: "B", Addr: two, Client: 1, Existing: true},
-		6: {Verb: listingAll, Asked: at(2040), Answered: at(2050), Open: map[netip.Addr]ownership{two: {"B", "b"}}},
+		6: {Verb: listingAll, Asked: at(2040), Answered: at(2050), Open: map[netip.Addr]ownership{two: {"B", "b", false}}},
 		7: {Verb: releasing, UID: "b", Asked: at(2060), Answered: never, Lease: "B", Addr: two, Client: 1},
 		8: {Verb: listingAll, Asked: at(2070), Answered: at(2080)},
 	}
+}
+
+// refused is a call that found the pool exhausted.
+func refused(c call) call {
+	return call{Client: c.Client, Verb: c.Verb, UID: c.UID, Asked: c.Asked, Answered: c.Answered, Refused: api.PoolExhausted}
 }
 
 // TestLinearFindsEveryFault spoils the sound history in one way at a time. The
@@ -55,12 +62,12 @@ func TestLinearFindsEveryFault(t *testing.T) {
 		"reused inside the least cooldown":   {func(h []call) []call { h[3].Asked, h[3].Answered, h[4].Early = 1900*ms, 1901*ms, true; return h }, "reused too soon", true},
 		"reused by its own sandbox": {func(h []call) []call {
 			h[0].UID, h[1].UID, h[3].UID = "b", "b", "b"
-			h[2].Open[two] = ownership{"A", "b"}
+			h[2].Open[two] = ownership{"A", "b", true}
 			h[3].Asked, h[3].Answered = 1900*ms, 1901*ms
 			return h
 		}, "", false},
 		"never bound, so never cooled": {func(h []call) []call {
-			h[1] = call{Verb: listingAll}
+			h[1], h[2].Open[two] = call{Verb: listingAll}, ownership{"A", "a", false}
 			h[3].Asked, h[3].Answered = 1900*ms, 1901*ms
 			return h
 		}, "", false},
@@ -68,7 +75,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 		"a retry gets another lease":       {func(h []call) []call { h[5].Lease, h[5].Addr, h[5].Existing = "C", three, false; return h }, "another lease", true},
 		"a retry gets another one's lease": {func(h []call) []call { h[5].Lease = "C"; return h }, "another lease", true},
 		"the lease is missing in a list":   {func(h []call) []call { h[6].Open = nil; return h }, "missing", true},
-		"the list has another lease there": {func(h []call) []call { h[6].Open[two] = ownership{"C", "c"}; return h }, "missing", true},
+		"the list has another lease there": {func(h []call) []call { h[6].Open[two] = ownership{"C", "c", false}; return h }, "missing", true},
 		"missing at the end":               {func(h []call) []call { return slices.Delete(h, 7, 8) }, "missing", true},
 		"missing at the bind":              {func(h []call) []call { h[1].Gone = true; return h }, "missing", true},
 		"gone, for its release was on its way": {func(h []call) []call {
@@ -89,6 +96,69 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			return append(h, call{Verb: allocating, UID: "c", Asked: 1990 * ms, Answered: never, Client: 2})
 		}, "", true},
 		"released, and listed as held after that": {func(h []call) []call { h[3].Asked, h[3].Answered = 7*ms+1, 7*ms+2; return h }, "", true},
+		"a retry after a lost reply gets another lease": {func(h []call) []call {
+			h[4] = call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: never}
+			h[5].Lease, h[5].Addr, h[5].Existing = "C", three, false
+			h[6] = call{Verb: listingAll, Asked: 2040 * ms, Answered: 2050 * ms, Open: map[netip.Addr]ownership{two: {"B", "b", false}, three: {"C", "b", false}}}
+			return h[:7]
+		}, "two leases", true},
+		"a retry after a lost reply, which a list has shown, gets another lease": {func(h []call) []call {
+			h[4] = call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: never}
+			h[5].Lease, h[5].Addr, h[5].Existing = "C", three, false
+			h[6] = call{Verb: listingAll, Asked: 2012 * ms, Answered: 2015 * ms, Open: map[netip.Addr]ownership{two: {"B", "b", false}}}
+			return h[:7]
+		}, "another lease", true},
+		"two lost calls made two leases, and neither was let go": {func(h []call) []call {
+			lost := call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: never}
+			return append(h[:4], lost, lost, call{Verb: listingAll, Asked: 2040 * ms, Answered: 2050 * ms,
+				Open: map[netip.Addr]ownership{two: {"B", "b", false}, three: {"C", "b", false}}})
+		}, "two leases", true},
+		"one lost call cannot have made two leases": {func(h []call) []call {
+			lost := call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: never}
+			return append(h[:4], lost,
+				call{Verb: allocating, UID: "b", Asked: 2020 * ms, Answered: 2030 * ms, Lease: "B", Addr: two, Existing: true},
+				call{Verb: releasing, UID: "b", Asked: 2040 * ms, Answered: 2050 * ms, Lease: "B", Addr: two},
+				call{Verb: allocating, UID: "b", Asked: 2060 * ms, Answered: 2070 * ms, Lease: "C", Addr: three, Existing: true})
+		}, "", true},
+		"a lost call that died with ipamd cannot have made it": {func(h []call) []call {
+			return append(h[:4],
+				call{Verb: allocating, UID: "b", Asked: 1200 * ms, Answered: never, Left: 1210 * ms, Over: 1300 * ms},
+				call{Verb: allocating, UID: "b", Asked: 1400 * ms, Answered: 1410 * ms, Refused: api.PoolExhausted},
+				call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: 2010 * ms, Lease: "B", Addr: two, Existing: true})
+		}, "", true},
+		"a stranger's lost call, shown by a list inside the least cooldown": {func(h []call) []call {
+			return append(h[:4],
+				call{Verb: allocating, UID: "b", Asked: 11 * ms, Answered: never},
+				call{Verb: listingAll, Asked: 13 * ms, Answered: 15 * ms, Open: map[netip.Addr]ownership{two: {"B", "b", false}}},
+				call{Verb: allocating, UID: "b", Asked: 250 * ms, Answered: 260 * ms, Lease: "B", Addr: two, Existing: true, Early: true})
+		}, "reused too soon", true},
+		"a stranger's lost call, which was no early reuse": {func(h []call) []call {
+			return append(h[:4],
+				call{Verb: allocating, UID: "b", Asked: 11 * ms, Answered: never},
+				call{Verb: allocating, UID: "b", Asked: 250 * ms, Answered: 260 * ms, Lease: "B", Addr: two, Existing: true})
+		}, "reused too soon", true},
+		"a stranger's lost call, which was an early reuse": {func(h []call) []call {
+			return append(h[:4],
+				call{Verb: allocating, UID: "b", Asked: 11 * ms, Answered: never},
+				call{Verb: allocating, UID: "b", Asked: 250 * ms, Answered: 260 * ms, Lease: "B", Addr: two, Existing: true, Early: true})
+		}, "", false},
+		"a lost bind that was done, as a list shows": {func(h []call) []call {
+			h[1].Answered, h[3].Asked, h[3].Answered = never, 1998*ms, 1999*ms
+			return h
+		}, "reused too soon", true},
+		"a lost bind that was done, as the release shows": {func(h []call) []call {
+			h[1].Answered, h[2], h[3].Asked, h[3].Answered, h[3].Bound = never, call{Verb: listingAll}, 1998*ms, 1999*ms, true
+			return h
+		}, "reused too soon", true},
+		"a lost bind that nothing shows": {func(h []call) []call {
+			h[1].Answered, h[2], h[3].Asked, h[3].Answered = never, call{Verb: listingAll}, 1998*ms, 1999*ms
+			return h
+		}, "", false},
+		"bound, and nobody bound it":            {func(h []call) []call { h[6].Open[two] = ownership{"B", "b", true}; return h }, "", true},
+		"bound, and a list does not show it":    {func(h []call) []call { h[2].Open[two] = ownership{"A", "a", false}; return h }, "", true},
+		"refused, though it has a lease":        {func(h []call) []call { h[5] = refused(h[5]); return h }, "refused", true},
+		"refused, while it was let go":          {func(h []call) []call { h[5] = refused(h[5]); h[7].Asked = 2025 * ms; h[6].Open = nil; return h }, "", false},
+		"refused, before it was given anything": {func(h []call) []call { h[4].Asked, h[5] = 1990*ms, refused(h[4]); return h }, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := c.spoil(sound())

@@ -129,7 +129,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 	if err := os.WriteFile(filepath.Join(dir, "ipamd.toml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, netns: w.ns.Path()}
+	w.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, book: filepath.Join(dir, "book.db"), netns: w.ns.Path()}
 	w.client = &client.Client{Socket: filepath.Join(dir, "sock")}
 	t.Cleanup(func() {
 		if !w.daemon.over() {

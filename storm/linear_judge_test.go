@@ -1,0 +1,192 @@
+package storm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// judge ends the trial, takes what the pool has left, kills once more, lists
+// what the book has then, lets go of what was taken, and looks for faults.
+func (t *trial) judge() {
+	t.t.Helper()
+	close(t.calm)
+	t.actors.Wait()
+	t.lister.Wait()
+	r := rand.New(rand.NewPCG(t.seed, 0))
+	taken := t.fill(r)
+	t.listOnce(r)
+	t.kill()
+	if err := t.daemon.start(); err != nil {
+		t.t.Fatal(err)
+	}
+	t.listOnce(r)
+	for c, l := range taken {
+		c.release(l)
+	}
+	t.listOnce(r)
+	t.eventually("ipamd is ready", func() bool { _, err := t.client.Ready(t.ctx); return err == nil })
+	if err := t.daemon.stop(); err != nil {
+		t.t.Error(err)
+	}
+	for _, odd := range t.rec.h.odd {
+		t.t.Errorf("odd: %s", odd)
+	}
+	t.bury()
+	began := time.Now()
+	faults := blame(t.calls, tightRest)
+	illegal, unknown := crooked(t.calls, tightRest, patience)
+	took := time.Since(began)
+	for _, key := range unknown {
+		t.t.Errorf("%s: not judged within %v", key, patience)
+	}
+	for _, key := range illegal {
+		faults = append(faults, "not linearizable: "+key)
+	}
+	for _, c := range t.calls {
+		if c.Verb == allocating && !c.lost() && c.Refused == "" {
+			t.rec.h.grants = append(t.rec.h.grants, grant{asked: c.Asked, answered: c.Answered, addr: c.Addr,
+				lease: c.Lease, uid: c.UID, existing: c.Existing, early: c.Early})
+		}
+	}
+	faults = append(faults, judgeBook(&t.rec.h, t.readBook())...)
+	if len(faults) > 0 {
+		t.t.Errorf("%d faults:\n%s", len(faults), report(kinds(faults)))
+	}
+	if len(faults)+len(unknown) > 0 {
+		where, err := evidence("", t.seed, t.calls, tightRest, append(illegal, unknown...))
+		if err == nil { // with the book, whose history says by whom each lease ended
+			err = os.CopyFS(filepath.Join(where, "book"), os.DirFS(filepath.Dir(t.daemon.book)))
+		}
+		t.t.Errorf("-storm.seed=%d; the history and its drawing are in %s, %v", t.seed, where, err)
+	}
+	did := t.tally()
+	for _, words := range did.below(t.floors) {
+		t.t.Errorf("this was no trial: %s", words)
+	}
+	t.t.Logf("%d calls, %+v, judged in %v\n%s", len(t.calls), did, took.Round(time.Millisecond), t.rec.counts())
+}
+
+// fill takes every address that is left, now that all is calm: whoever was
+// refused was refused for something that passes. Who comes when the pool is
+// empty is refused for something that stays. It returns who was given what.
+func (t *trial) fill(r *rand.Rand) map[*caller]call {
+	t.t.Helper()
+	left := 1<<(32-tightPrefix.Bits()) - 3 // but the network, the gateway and the broadcast
+	if err := t.persist(r, "list", func(ctx context.Context) error {
+		list, err := t.client.Leases(ctx, client.LeaseFilter{})
+		if err == nil {
+			left -= len(slices.DeleteFunc(list.Leases, func(l api.Lease) bool { return !holding(l) }))
+		}
+		return err
+	}); err != nil {
+		t.t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	taken := make(map[*caller]call)
+	for n := range left {
+		all.Go(func() {
+			c := &caller{trial: t, id: t.callers + 1 + n, r: rand.New(rand.NewPCG(t.seed, uint64(t.callers+n)+2))}
+			l, ok := c.allocate(fmt.Sprint("last-", n))
+			if !ok {
+				t.t.Errorf("last-%d is given no address, and the pool has %d", n, left)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			taken[c] = l
+		})
+	}
+	all.Wait()
+	asked := t.rec.now()
+	reply, err := t.client.Allocate(t.ctx, api.AllocateRequest{Sandbox: "one-too-many"})
+	if !errors.Is(err, client.ErrPoolExhausted) {
+		t.t.Errorf("a pool without an address gives %+v, %v", reply, err)
+	}
+	t.write(call{Client: t.callers, Verb: allocating, UID: "one-too-many", Asked: asked, Answered: t.rec.now(), Refused: api.PoolExhausted})
+	return taken
+}
+
+// bury notes by when each call without an answer was over: when the next end of
+// ipamd was seen after its caller had given up.
+func (t *trial) bury() {
+	for i, c := range t.calls {
+		if c.lost() {
+			if n := slices.IndexFunc(t.deaths, func(m moment) bool { return m > c.Left }); n >= 0 {
+				t.calls[i].Over = t.deaths[n]
+			}
+		}
+	}
+}
+
+// A tally counts what a trial is made of.
+type tally struct {
+	kills  int
+	aimed  int // of the kills, by who was answered
+	lost   int // calls without an answer
+	lists  int
+	turns  int
+	early  int // addresses given before they had rested
+	rested int // bound addresses given to a stranger after their rest
+}
+
+// in is what is left of a minute's tally in a shorter time.
+func (t tally) in(d time.Duration) tally {
+	part := func(n int) int { return int(float64(n) * min(1, d.Minutes())) }
+	return tally{part(t.kills), part(t.aimed), part(t.lost), part(t.lists), part(t.turns), part(t.early), part(t.rested)}
+}
+
+func (t *trial) tally() tally {
+	out := tally{kills: len(t.deaths), turns: int(t.turned.Load())}
+	out.aimed = t.rec.count[shot]
+	for _, c := range t.calls {
+		switch {
+		case c.lost():
+			out.lost++
+		case c.Verb == listingAll:
+			out.lists++
+		case c.Verb == allocating && c.Early && !c.Existing:
+			out.early++
+		}
+	}
+	was := make(map[netip.Addr]*tenure)
+	for _, o := range tenures(t.calls) {
+		if w := was[o.addr]; w != nil && w.bound && w.uid != o.uid && o.fresh != nil && !o.early {
+			out.rested++
+		}
+		was[o.addr] = o
+	}
+	return out
+}
+
+// below names what there was too little of.
+func (t tally) below(floor tally) (out []string) {
+	for _, c := range []struct {
+		what         string
+		did, atLeast int
+	}{
+		{"kills", t.kills, floor.kills},
+		{"kills by who was answered", t.aimed, floor.aimed},
+		{"calls without an answer", t.lost, floor.lost},
+		{"lists", t.lists, floor.lists},
+		{"turns", t.turns, floor.turns},
+		{"early reuses", t.early, floor.early},
+		{"reuses after the whole cooldown", t.rested, floor.rested},
+	} {
+		if c.did < c.atLeast {
+			out = append(out, fmt.Sprintf("%d %s of %d at the least", c.did, c.what, c.atLeast))
+		}
+	}
+	return out
+}

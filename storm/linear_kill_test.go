@@ -1,0 +1,69 @@
+package storm_test
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// killFor kills ipamd with -9 and starts it again, for that long or until every
+// caller is done: half the times at a random moment, half the times by the hand
+// of the caller that it has just answered.
+func (t *trial) killFor(long, least, most time.Duration) {
+	t.t.Helper()
+	done := make(chan struct{})
+	go func() { t.actors.Wait(); close(done) }()
+	r := rand.New(rand.NewPCG(t.seed, 1))
+	for end := time.Now().Add(long); time.Now().Before(end) && t.ctx.Err() == nil && !closed(done); {
+		t.world.rest(r, least, most)
+		if r.IntN(2) == 0 {
+			t.killAnswering(most)
+		} else {
+			t.kill()
+		}
+		if err := t.daemon.start(); err != nil {
+			t.t.Fatal(err)
+		}
+	}
+}
+
+// killAnswering has the caller kill ipamd that is answered next; a plain kill
+// ends the waiting for it.
+func (t *trial) killAnswering(patience time.Duration) {
+	t.aimed.Store(t.daemon.cmd.Process)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-t.daemon.ended:
+	case <-late.C:
+	case <-t.ctx.Done():
+	}
+	if t.aimed.Swap(nil) != nil {
+		t.kill()
+		return
+	}
+	<-t.daemon.ended
+	t.died()
+	t.rec.counted(shot)
+}
+
+// shot is how a kill by the hand of a caller is counted.
+const shot = "kill -9 by who was answered"
+
+func (t *trial) kill() {
+	if err := t.daemon.kill(); err != nil {
+		t.rec.strange("%v", err)
+	}
+	t.died()
+	t.rec.counted("kill -9 at random")
+}
+
+func (t *trial) died() {
+	t.deaths = append(t.deaths, t.rec.now())
+}
+
+// shoot kills ipamd if it is aimed at.
+func (t *trial) shoot() {
+	if p := t.aimed.Swap(nil); p != nil {
+		_ = p.Kill() // one that ended by itself is met by the next call
+	}
+}
