@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ipamd/ipamd/migrations"
 )
 
 // Options opens a book. The zero of each is refused unless it says otherwise.
@@ -41,6 +43,8 @@ type Options struct {
 	OnCommit func(took time.Duration, batch int)
 	// OnChange is told about each durable change, in order. May be nil.
 	OnChange func(Change)
+
+	schema []migrations.Migration // the steps to this build's; nil: all there are. A test has more
 }
 
 // A Book is an open lease book. All methods are safe for concurrent use.

@@ -96,6 +96,9 @@ func (o *Options) check() error {
 	if o.Now == nil {
 		o.Now = Now
 	}
+	if o.schema == nil {
+		o.schema = migrations.All()
+	}
 	if o.MachineID == "" {
 		id, _ := os.ReadFile("/etc/machine-id") // not every root file system has one
 		o.MachineID = strings.TrimSpace(string(id))
@@ -137,7 +140,7 @@ func (b *Book) open() (err error) {
 	}
 	b.readers.SetMaxOpenConns(4)
 	for _, step := range []func(context.Context) error{
-		b.checkWhole, b.setPragmas, b.migrate, b.identify, b.prepare, b.load,
+		b.checkWhole, b.setPragmas, b.migrate, b.checkWritable, b.identify, b.prepare, b.load,
 	} {
 		if err := step(ctx); err != nil {
 			return b.refuse(err)
@@ -273,9 +276,9 @@ func (b *Book) checkStamp(app, version int64) error {
 	if app != applicationID {
 		return fmt.Errorf("%w: application id %#x is another program's", ErrNotABook, app)
 	}
-	if version > int64(migrations.Latest()) {
+	if latest := len(b.opts.schema); version > int64(latest) {
 		return fmt.Errorf("%w: its schema is %d, this one knows up to %d; upgrade ipamd",
-			ErrNewerSchema, version, migrations.Latest())
+			ErrNewerSchema, version, latest)
 	}
 	return nil
 }
@@ -356,12 +359,12 @@ func (b *Book) migrate(ctx context.Context) error {
 		return b.classify("read the schema version", err)
 	}
 	if b.opts.ReadOnly {
-		if b.schema < migrations.Latest() {
-			return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", b.schema, migrations.Latest())
+		if latest := len(b.opts.schema); b.schema < latest {
+			return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", b.schema, latest)
 		}
 		return nil
 	}
-	for _, m := range migrations.All()[b.schema:] {
+	for _, m := range b.opts.schema[b.schema:] {
 		script := fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;\nCOMMIT;",
 			m.SQL, applicationID, m.Version)
 		if _, err := b.conn.ExecContext(ctx, script); err != nil {
@@ -371,4 +374,19 @@ func (b *Book) migrate(ctx context.Context) error {
 		b.schema = m.Version
 	}
 	return nil
+}
+
+// checkWritable refuses a file that SQLite has open for reading only. It does
+// that by itself, and tells nobody, when the disk refuses to open a file for
+// writing, even once; and then nothing is written until another start, however
+// well the disk is.
+func (b *Book) checkWritable(ctx context.Context) error {
+	if b.opts.ReadOnly {
+		return nil
+	}
+	_, err := b.conn.ExecContext(ctx, `UPDATE book SET one = one WHERE FALSE`)
+	if err = b.classify("open for writing", err); errors.Is(err, ErrBusy) {
+		return nil // with the lock that another process has one would write
+	}
+	return err
 }

@@ -1,0 +1,41 @@
+package netdb
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ipamd/ipamd/migrations"
+)
+
+// Upgraded returns the options of a later build, with one more migration.
+func Upgraded(o Options, name, sql string) Options {
+	all := migrations.All()
+	o.schema = append(all, migrations.Migration{Version: len(all) + 1, Name: name, SQL: sql})
+	return o
+}
+
+// LetGo makes the book forget the pages that SQLite keeps in memory, and close
+// its idle readers, so that what comes next asks the disk.
+func (b *Book) LetGo(ctx context.Context) error {
+	if err := b.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-b.turn }()
+	b.readers.SetMaxIdleConns(0)
+	b.readers.SetMaxIdleConns(2)
+	_, err := b.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
+	return err
+}
+
+// Fold folds the log into the file as a commit does behind a long one.
+func (b *Book) Fold(ctx context.Context) error {
+	if err := b.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-b.turn }()
+	length, folded, err := logOf(b.sql.foldLog)
+	if err == nil && folded < length {
+		err = errors.New("some of the log is not in the file")
+	}
+	return err
+}
