@@ -66,7 +66,7 @@ func blame(calls []call, r rest) (faults []string) {
 				found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
 					addr, before, t.uid, t.from, rested, t.early)
 			}
-			if t.bound || before != "" && rested < r.cooldown {
+			if t.to != never && (t.bound || before != "" && rested < r.cooldown) {
 				before, let = t.uid, t.to
 			} else {
 				before = ""

@@ -6,16 +6,18 @@ import (
 )
 
 // killFor kills ipamd with -9 and starts it again, for that long or until every
-// caller is done: half the times at a random moment, half the times by the hand
-// of the caller that it has just answered.
+// caller is done: one time at a random moment, one time by the hand of the caller
+// that it has just answered. The last one lives on for a while, so
+// that what gathers in its memory shows.
 func (t *trial) killFor(long, least, most time.Duration) {
 	t.t.Helper()
 	done := make(chan struct{})
 	go func() { t.actors.Wait(); close(done) }()
 	r := rand.New(rand.NewPCG(t.seed, 1))
-	for end := time.Now().Add(long); time.Now().Before(end) && t.ctx.Err() == nil && !closed(done); {
+	aim := false
+	for end := time.Now().Add(long); time.Now().Before(end) && t.ctx.Err() == nil && !closed(done); aim = !aim {
 		t.world.rest(r, least, most)
-		if r.IntN(2) == 0 {
+		if aim {
 			t.killAnswering(most)
 		} else {
 			t.kill()
@@ -24,6 +26,7 @@ func (t *trial) killFor(long, least, most time.Duration) {
 			t.t.Fatal(err)
 		}
 	}
+	t.world.rest(r, most, 2*most)
 }
 
 // killAnswering has the caller kill ipamd that is answered next; a plain kill

@@ -59,6 +59,7 @@ type trial struct {
 	ebb     int           // so many callers go on at ebb; 0: there is none
 	floors  tally         // below this it was no trial
 
+	giveUp  context.CancelFunc // ends all
 	lister  sync.WaitGroup
 	turned  atomic.Int64
 	deaths  []moment                   // when each of ipamd's ends was seen
@@ -80,7 +81,7 @@ func TestL1Linearizable(t *testing.T) {
 	if *linear == 0 {
 		*linear = *storms
 	}
-	a := tally{kills: 10, lost: 100, lists: 30, turns: 500, early: 50, rested: 10}
+	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10}
 	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, floors: a.in(*linear)})
 	l.begin()
 	l.killFor(*linear, 100*time.Millisecond, 3*time.Second)
@@ -92,9 +93,10 @@ func TestL1Linearizable(t *testing.T) {
 // fault of ipamd's; it ends consistent, and starts again.
 func TestL6Linearizable(t *testing.T) {
 	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond,
-		floors: tally{kills: 3, lost: 5, lists: 5, turns: 1000}})
+		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 5, turns: 1000}})
 	l.begin()
-	l.killFor(patience, 100*time.Millisecond, time.Second)
+	l.killFor(20*time.Second, 100*time.Millisecond, time.Second)
+	l.actors.Wait()
 	l.judge()
 }
 
@@ -104,7 +106,7 @@ func TestL1AnswersWaitForASlowDisk(t *testing.T) {
 	disk := faultfs.Mount(t, "book.db-shm")
 	slow(disk, 20*time.Millisecond)
 	l := newTrial(t, &trial{disk: disk.Dir(), callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond,
-		floors: tally{kills: 3, aimed: 2, lost: 5, lists: 3, turns: 20}})
+		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 3, turns: 20}})
 	l.begin()
 	l.killFor(10*time.Second, 100*time.Millisecond, time.Second)
 	l.judge()
@@ -171,7 +173,7 @@ func newTrial(t *testing.T, l *trial) *trial {
 		}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), *linear+4*patience)
-	l.ctx = ctx
+	l.ctx, l.giveUp = ctx, cancel
 	t.Cleanup(func() {
 		cancel()
 		l.actors.Wait()
