@@ -242,7 +242,7 @@ func (b *Bridge) hearNeighbour(body []byte) {
 // another: from here on the id says nothing about the ports that led there.
 func (b *Bridge) hearEnd(body []byte) {
 	const sizeofRtgenmsg = 4 // padded
-	_ = attributes(body, sizeofRtgenmsg, func(ad *netlink.AttributeDecoder) {
+	err := attributes(body, sizeofRtgenmsg, func(ad *netlink.AttributeDecoder) {
 		if ad.Type() != unix.NETNSA_NSID {
 			return
 		}
@@ -253,4 +253,7 @@ func (b *Bridge) hearEnd(body []byte) {
 			}
 		}
 	})
+	if err != nil {
+		b.lost = true
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -54,9 +55,18 @@ func (r *rtnl) dump(typ uint16, body []byte, each func(body []byte) error) error
 	return r.ask(typ, unix.NLM_F_DUMP, body, each)
 }
 
-// get looks one object up.
-func (r *rtnl) get(typ uint16, body []byte, each func(body []byte) error) error {
-	return r.ask(typ, 0, body, each)
+// get looks one object up. An answer without one is an error, and not an
+// object that is empty: what could not be asked is not "not there".
+func (r *rtnl) get(typ uint16, body []byte, take func(body []byte) error) error {
+	told := false
+	err := r.ask(typ, 0, body, func(body []byte) error {
+		told = true
+		return take(body)
+	})
+	if err == nil && !told {
+		return errors.New("netlink answered without what was asked for")
+	}
+	return err
 }
 
 // change does something and waits until it is done.
@@ -83,6 +93,9 @@ func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) erro
 		if err != nil {
 			return fmt.Errorf("read netlink's answer: %w", err)
 		}
+		if n == 0 {
+			return fmt.Errorf("read netlink's answer: %w", io.ErrUnexpectedEOF)
+		}
 		eachMessage(r.buf[:n], a.take)
 	}
 	return a.outcome()
@@ -107,10 +120,10 @@ func (a *answer) take(h header, body []byte) {
 	switch h.typ {
 	case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 		a.done = true
-		if len(body) >= 4 {
-			if code := int32(binary.NativeEndian.Uint32(body)); code < 0 {
-				a.err = unix.Errno(-code)
-			}
+		if len(body) < 4 {
+			a.err = errors.Join(a.err, fmt.Errorf("netlink ended its answer with %d bytes: %w", len(body), unix.EBADMSG))
+		} else if code := int32(binary.NativeEndian.Uint32(body)); code < 0 {
+			a.err = unix.Errno(-code)
 		}
 		return
 	}

@@ -96,7 +96,7 @@ func TestInterruptionIsNoticed(t *testing.T) {
 			if c.mark {
 				h.flags |= unix.NLM_F_DUMP_INTR
 			}
-			a.take(h, nil)
+			a.take(h, make([]byte, 4))
 			a.take(header{typ: unix.NLMSG_DONE, flags: unix.NLM_F_MULTI, seq: 7}, make([]byte, 4))
 			if errors.Is(a.outcome(), errInterrupted) != c.mark || !a.done || a.err != nil {
 				t.Errorf("%+v comes to %v", a, a.outcome())
@@ -127,5 +127,44 @@ func TestAnswersOfOtherQuestionsAreIgnored(t *testing.T) {
 	a.take(header{typ: unix.NLMSG_ERROR, seq: 7}, []byte{0xed, 0xff, 0xff, 0xff}) // -19
 	if !a.done || !isGone(a.err) {
 		t.Errorf("%+v", a)
+	}
+}
+
+// What netlink ends without the object that was asked for, or in a way that
+// cannot be read, is an error: taken for an object it would be an empty one.
+func TestAnswersWithoutTheirObject(t *testing.T) {
+	questions := asking(0)
+	for _, name := range []string{"link", "far-link", "neighbour", "forwarding", "netns-id"} {
+		ask := questions[name]
+		if ask == nil {
+			t.Fatalf("nobody asks for a %s", name)
+		}
+		for what, said := range map[string][]byte{
+			"done":        datagram(header{typ: unix.NLMSG_ERROR, seq: 1}, make([]byte, 4)),
+			"cut short":   datagram(header{typ: unix.NLMSG_ERROR, seq: 1}, make([]byte, 3)),
+			"a dump's":    datagram(header{typ: unix.NLMSG_DONE, seq: 1}, make([]byte, 4)),
+			"nothing yet": nil,
+		} {
+			ours, theirs := pair(t, unix.SOCK_SEQPACKET)
+			if said == nil {
+				if err := unix.Shutdown(theirs, unix.SHUT_WR); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := unix.Write(theirs, said); err != nil {
+				t.Fatal(err)
+			}
+			if err := ask(&rtnl{fd: ours, buf: make([]byte, 1<<10)}); err == nil || isGone(err) {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+	}
+}
+
+// News of a namespace's end that cannot be read is lost news.
+func TestUnreadableEndIsLostNews(t *testing.T) {
+	var b Bridge
+	b.hearEnd([]byte{0, 0, 0})
+	if !b.lost {
+		t.Error("it was passed over")
 	}
 }
