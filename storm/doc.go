@@ -35,18 +35,27 @@
 //
 // TestL1Linearizable is the same in small: no containers, nobody on the wire,
 // one pool that is smaller than what 64 callers ask for, and ipamd killed every
-// second or two. Every try is written down, also those whose answer was lost,
-// and each address and each sandbox is given to a linearizability checker
-// (porcupine) with the rules of the book: one owner, a rest after it, the same
-// lease for who asks again. Another judge says in words what is wrong. What
-// they refuse is left in a folder, the calls and a drawing, named with the seed.
-// TestL6Linearizable has its callers share fifty sandboxes.
+// second or two, every other time by the caller that it has just answered. Every
+// try is written down, also those that were refused and those whose answer was
+// lost, and so are lists of the book. Each address and each sandbox is given to a
+// linearizability checker (porcupine) with the rules of the book: one owner, a
+// rest after it, the same lease for who asks again. A lease that no answer made
+// was made by a call without one, before the first answer that shows it. Another
+// judge says in words what is wrong, and the book's own history is judged as
+// above. What they refuse is left in a folder, the calls, a drawing and the book,
+// named with the seed. At the end the pool is filled to its last address, and a
+// trial with too few kills, lost answers, lists or reuses is red.
+//
+// TestL6Linearizable has its callers share fifty sandboxes. The book of
+// TestL1AnswersWaitForASlowDisk is on a disk that takes 20 ms to begin a commit:
+// an ipamd that answers before it commits is killed in between by whom it has
+// answered. On a quick disk it has written before the kill arrives.
 //
 // # Running it
 //
 // TestStorm takes a minute, and three by `make storm`, set-up and clean-up
-// included, building apart; TestL1Linearizable kills for three quarters of that,
-// or for -storm.linear. -storm.for is the time, -storm.seed draws the same
-// weather again (not the same interleaving: the kernel has a say), and
-// -storm.containerd chooses debian or v2; without it the seed does.
+// included, building apart; TestL1Linearizable kills for as long, or for
+// -storm.linear. -storm.for is the time, -storm.seed draws the same weather again
+// (not the same interleaving: the kernel has a say), and -storm.containerd chooses
+// debian or v2; without it the seed does.
 package storm

@@ -113,6 +113,11 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			return append(h[:4], lost, lost, call{Verb: listingAll, Asked: 2040 * ms, Answered: 2050 * ms,
 				Open: map[netip.Addr]ownership{two: {"B", "b", false}, three: {"C", "b", false}}})
 		}, "two leases", true},
+		"a release that was lost, or not: the sandbox has another lease and keeps the first": {func(h []call) []call {
+			return append(h[:7], call{Verb: releasing, UID: "b", Asked: 2060 * ms, Answered: never, Lease: "B", Addr: two},
+				call{Verb: allocating, UID: "b", Asked: 2070 * ms, Answered: 2080 * ms, Lease: "C", Addr: three},
+				call{Verb: listingAll, Asked: 2090 * ms, Answered: 2100 * ms, Open: map[netip.Addr]ownership{two: {"B", "b", false}, three: {"C", "b", false}}})
+		}, "two leases", true},
 		"one lost call cannot have made two leases": {func(h []call) []call {
 			lost := call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: never}
 			return append(h[:4], lost,
@@ -150,6 +155,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			h[1].Answered, h[2], h[3].Asked, h[3].Answered, h[3].Bound = never, call{Verb: listingAll}, 1998*ms, 1999*ms, true
 			return h
 		}, "reused too soon", true},
+		"a lost bind that was done, and the address rested": {func(h []call) []call { h[1].Answered = never; return h }, "", false},
 		"a lost bind that nothing shows": {func(h []call) []call {
 			h[1].Answered, h[2], h[3].Asked, h[3].Answered = never, call{Verb: listingAll}, 1998*ms, 1999*ms
 			return h
