@@ -35,6 +35,34 @@ func TestAlive(t *testing.T) {
 	})
 }
 
+// slowBook takes its time to list its leases.
+type slowBook struct {
+	Book
+	takes time.Duration
+}
+
+func (b slowBook) Leases() ([]*netdb.Lease, int64) {
+	wait(ctx, b.takes)
+	return b.Book.Leases()
+}
+
+// After a look that took long, news has to wait for long. A sign of life has
+// not, nor has a whole pass.
+func TestAliveAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 2 * time.Second
+		s := runShift(t, func(s *shift) { s.Book = slowBook{s.Book, takes} })
+		defer s.stop()
+		wait(ctx, 3*takes) // a whole pass and a look
+		if err := s.aliveWithin(takes); err != nil {
+			t.Errorf("while it rests: %v", err)
+		}
+		s.counted(1, 0)
+		wait(ctx, s.Every)
+		s.counted(2, 0)
+	})
+}
+
 // A leash holds every look-up of a dog until the test lets one go.
 type leash struct {
 	*dog

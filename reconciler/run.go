@@ -41,33 +41,50 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		} else {
 			rest = max(rest, share*look.took)
 		}
-		if !wait(ctx, rest) {
+		switch r.idle(ctx, rest, due.C, board, book) {
+		case stopped:
 			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-due.C:
+		case wholeDue:
 			r.try(ctx, reading{whole: true, probe: true})
 			due.Reset(every)
-		case r.pulse <- struct{}{}:
-		case <-r.kick:
+		case kicked:
 			r.try(ctx, reading{})
-		case <-board:
-		case <-book:
 		}
 	}
 }
 
-// wait reports whether ctx lasts so long.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
+// What ends the time between two looks.
+const (
+	stopped = iota
+	wholeDue
+	kicked
+	newsCame
+)
+
+// idle waits for something to do. The rest keeps only the news waiting: a whole
+// pass comes in time, and whoever asks for a sign of life gets it. A look at a
+// large book on a busy machine takes half a second, and ten seconds of silence
+// after it read as a reconciler that hangs.
+func (r *Reconciler) idle(ctx context.Context, rest time.Duration, due <-chan time.Time, board, book <-chan struct{}) int {
+	resting := time.NewTimer(rest)
+	defer resting.Stop()
+	var kick, onBoard, inBook <-chan struct{}
+	for {
+		select {
+		case <-ctx.Done():
+			return stopped
+		case r.pulse <- struct{}{}:
+		case <-resting.C:
+			kick, onBoard, inBook = r.kick, board, book
+		case <-due:
+			return wholeDue
+		case <-kick:
+			return kicked
+		case <-onBoard:
+			return newsCame
+		case <-inBook:
+			return newsCame
+		}
 	}
 }
 

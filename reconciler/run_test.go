@@ -27,6 +27,18 @@ type shift struct {
 	stop  func()
 }
 
+// wait reports whether ctx lasts so long.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
 // runShift starts Run and lets the first pass end.
 func runShift(t *testing.T, before func(*shift)) *shift {
 	t.Helper()
