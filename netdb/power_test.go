@@ -130,6 +130,21 @@ type verdict struct {
 	random             int // of the cuts, where some of the rest was left
 }
 
+// memory is a folder in memory, for as long as the test lasts.
+func memory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // A judge looks in a folder at what a power loss left, when the first acked
 // memos had been acknowledged, and says whether it took some of that. An error
 // is any other fault.
@@ -144,15 +159,7 @@ const leastRandom = 100
 // for leastRandom cuts if it is more than 0, on that and some selection of the rest.
 func (l *life) cutAt(t *testing.T, spend time.Duration, wanted func(int, faultfs.Op) bool, judge judge) (v verdict) {
 	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	}()
+	dir := memory(t)
 	judged := make(map[string]int) // how much had been acknowledged when an image was
 	end := time.Now().Add(spend)
 	goOn := func() bool {
