@@ -86,8 +86,8 @@ func (r rest) step(s slot, c call) (bool, slot) {
 		case c.Existing:
 			return mine && (s.bound || !c.Bound), s
 		}
-		// One without an answer was carried out before anything showed its lease,
-		// so what Answered says is too late, as for every other, and never too early.
+		// It was given before it was answered, or shown: what is too soon by that
+		// was too soon.
 		free := !s.held && (s.before == "" || s.before == c.UID || c.Answered-s.let >= r.of(c.Early))
 		cut := s.before != "" && c.Answered-s.let < r.cooldown
 		return free, slot{uid: c.UID, lease: c.Lease, addr: c.Addr, held: true, cut: cut}

@@ -177,6 +177,20 @@ func TestLinearFindsEveryFault(t *testing.T) {
 	}
 }
 
+// TestATrialNeedsItsFloors: a run in which too little happened proves nothing.
+func TestATrialNeedsItsFloors(t *testing.T) {
+	floor := tally{10, 10, 10, 10, 10, 10, 10}
+	if got := floor.below(floor); len(got) > 0 {
+		t.Errorf("what is enough is not: %q", got)
+	}
+	if got := (tally{}).below(floor); len(got) != 7 {
+		t.Errorf("of seven floors it misses %q", got)
+	}
+	if got := floor.in(30 * time.Second); got != (tally{5, 5, 5, 5, 5, 5, 5}) {
+		t.Errorf("half a minute has %+v", got)
+	}
+}
+
 // TestLinearForgetsNoRest: a lease that was never bound does not end the rest
 // of the address. The sandbox comes back for its address, lets it go unbound, and a stranger has it
 // inside the cooldown.

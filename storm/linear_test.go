@@ -137,7 +137,7 @@ func newTrial(t *testing.T, l *trial) *trial {
 	}
 	l.seed = *seed
 	t.Logf("-storm.seed=%d", l.seed)
-	programs := build(t)
+	programs := build(t, "ipamd")
 	// Not t.TempDir: a socket's path ends at 107 bytes.
 	dir, err := os.MkdirTemp("", "linear-")
 	if err != nil {

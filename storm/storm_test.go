@@ -35,7 +35,7 @@ func TestStorm(t *testing.T) {
 		v = ctrdtest.Version(*which)
 	}
 	t.Logf("-storm.seed=%d -storm.containerd=%s", *seed, v)
-	programs := build(t)
+	programs := build(t, "ipamd", "ipamctl")
 	began := time.Now()
 	w := newWorld(t, v, programs)
 	w.populate()

@@ -165,16 +165,20 @@ func (w *world) eventually(what string, ok func() bool) {
 	})
 }
 
-// build makes the programs as they are shipped, in a folder of their own.
-func build(t *testing.T) (dir string) {
+// build makes programs of cmd as they are shipped, in a folder of their own.
+func build(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	realtest.Root(t)
 	realtest.Need(t, "go", "nsenter", "unshare", "mount", "sh")
 	dir = t.TempDir()
-	cmd := exec.Command("go", "build", "-trimpath", "-o", dir, "../cmd/ipamd", "../cmd/ipamctl")
+	args := []string{"build", "-trimpath", "-o", dir + "/"}
+	for _, name := range names {
+		args = append(args, "../cmd/"+name)
+	}
+	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build ipamd: %v\n%s", err, out)
+		t.Fatalf("build %v: %v\n%s", names, err, out)
 	}
 	return dir
 }
