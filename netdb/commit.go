@@ -218,8 +218,10 @@ func (b *Book) begin(ctx context.Context) error {
 	}
 }
 
-// rollback takes a transaction back and returns why. After an error from the
-// file the index is loaded again: whatever SQLite says is there is the truth.
+// rollback takes a transaction back and returns why. The index has nothing of
+// it yet, but is loaded again all the same: a row that is not as it was read
+// was changed behind our back, and behind an error of the file whatever SQLite
+// says is there is the truth.
 func (b *Book) rollback(why error) error {
 	if _, err := b.sql.rollback.Exec(); err != nil && why == nil {
 		why = b.classify("roll back", err)

@@ -332,7 +332,10 @@ func (b *Book) setPragmas(ctx context.Context) error {
 				return b.classify("set "+p, err)
 			}
 		}
-		// The file's own name must survive power loss too, not only its bytes.
+		// The names of file and log must survive power loss, too, not only their
+		// bytes. SQLite syncs the folder with its first sync of a log, and drops
+		// the error of that: on a disk that fails, what it then acknowledged was
+		// in a file without a name.
 		if err := syncDir(filepath.Dir(b.path)); err != nil {
 			return err
 		}
