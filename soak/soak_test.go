@@ -40,13 +40,15 @@ func TestSoak(t *testing.T) {
 
 	idlers := newCrowd(t, d, idle)
 	idlers.answered()
-	ctx, stop := context.WithTimeout(context.Background(), max(*soaks, 10*time.Second))
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.began = time.Now()
 	for n := range workers {
 		w.all.Go(func() { w.work(ctx, t, n+1) })
 	}
-	samples := watch(ctx, t, d, w)
+	samples := watch(t, d, w, max(*soaks, 10*time.Second))
+	lasted := time.Since(w.began)
+	stop()
 	w.all.Wait()
 	if all := w.count(); all == 0 {
 		t.Fatal("no call was answered")
@@ -73,26 +75,26 @@ func TestSoak(t *testing.T) {
 	})
 	t.Logf("at rest again: %v", after)
 	share := max(*soaks/10, 5*time.Second)
-	first, last := w.p99(0, share), w.p99(*soaks-share, *soaks)
+	first, last := w.p99(0, share), w.p99(lasted-share, lasted)
 	t.Logf("%d calls; p99 of the first %v %v, of the last %v: ratio %.2f (wanted: at most 1.5)",
 		w.count(), share, first, last, float64(last)/float64(first))
 }
 
-// watch samples each second until ctx ends, and tells how it goes.
-func watch(ctx context.Context, t *testing.T, d *daemon, w *work) (samples []sample) {
+// watch samples each second for so long, or until the sandboxes are many enough
+// to tell a leak by, and tells how it goes. It ends after four times as long.
+func watch(t *testing.T, d *daemon, w *work, long time.Duration) (samples []sample) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	for began := time.Now(); ; <-tick.C {
+		lasted := time.Since(began)
+		if lasted > 4*long || lasted > long && heapsOf(samples).made() >= keptTells {
 			return samples
-		case <-tick.C:
 		}
 		s := d.sample()
 		s.sandboxes = w.count("release")
 		samples = append(samples, s)
 		if n := len(samples); n%10 == 0 {
-			t.Logf("%4ds: %v, %d sandboxes", n, s, w.count("release"))
+			t.Logf("%4.0fs: %v, %d sandboxes", lasted.Seconds(), s, s.sandboxes)
 		}
 	}
 }
@@ -127,34 +129,42 @@ func flat(t *testing.T, samples []sample) {
 
 // A sandbox may leave keptMost bytes of the heap behind, and all of them
 // keptFloor: by so much what a collection leaves differs without any. Of fewer
-// sandboxes than keptTells it differs by more than a leak, and a machine that
-// makes no more of them in a minute tells nothing.
+// sandboxes than keptTells it differs by more than a leak.
 const (
 	keptMost  = 70
 	keptFloor = 256 << 10
 	keptTells = 8000
 )
 
-// kept holds the heap at the end of a soak against the heap after the warm-up,
-// by the sandboxes in between: a map that forgets no lease is far too small for
-// resident memory to show within a minute. What a collection leaves depends on
-// what was under way; the least of several does so the least.
-func kept(t *testing.T, samples []sample) {
+// heaps are two samples with the least that collections have left: soon after the
+// warm-up, and at the end. What one leaves depends on what was under way; the
+// least of several does so the least.
+type heaps struct{ first, last sample }
+
+func heapsOf(samples []sample) heaps {
 	samples = samples[warm(len(samples)):]
+	if len(samples) == 0 {
+		return heaps{}
+	}
 	part := max(len(samples)/4, 1)
 	byHeap := func(a, b sample) int { return a.heap - b.heap }
-	first := slices.MinFunc(samples[:part], byHeap)
-	last := slices.MinFunc(samples[len(samples)-part:], byHeap)
-	made := last.sandboxes - first.sandboxes
-	if made <= 0 {
-		t.Fatalf("no sandbox was made in the second half: %v, then %v", first, last)
-	}
-	grew := last.heap - first.heap
-	t.Logf("heap after a collection: %v, %d sandboxes later: %.1f bytes each", mebibytes([]int{first.heap, last.heap}), made, float64(grew)/float64(made))
+	return heaps{slices.MinFunc(samples[:part], byHeap), slices.MinFunc(samples[len(samples)-part:], byHeap)}
+}
+
+// made is how many sandboxes lived in between.
+func (h heaps) made() int { return h.last.sandboxes - h.first.sandboxes }
+
+// kept holds the heap at the end of a soak against the heap after the warm-up,
+// by the sandboxes in between: a map that forgets no lease is far too small for
+// resident memory to show within a minute.
+func kept(t *testing.T, samples []sample) {
+	h := heapsOf(samples)
+	made, grew := h.made(), h.last.heap-h.first.heap
 	if made < keptTells {
-		t.Logf("too few sandboxes to tell a leak by, of which %d are needed: a longer -soak.for has them", keptTells)
-		return
+		t.Fatalf("%d sandboxes in %d s are too few to tell a leak by, of which %d are needed", made, len(samples), keptTells)
 	}
+	t.Logf("heap after a collection: %v, %d sandboxes later: %.1f bytes each",
+		mebibytes([]int{h.first.heap, h.last.heap}), made, float64(grew)/float64(made))
 	if grew > keptMost*made+keptFloor {
 		t.Errorf("a sandbox leaves %d bytes of the heap behind, want at most %d", grew/made, keptMost)
 	}
