@@ -45,7 +45,8 @@ func TestL12ADiskThatFails(t *testing.T) {
 		{"no sync", fails(syscall.EIO, faultfs.Sync)},
 		{"no room", fails(syscall.ENOSPC, faultfs.Write, faultfs.Create, faultfs.Room)},
 		{"read-only", fails(syscall.EROFS, faultfs.Write, faultfs.Truncate, faultfs.Create, faultfs.Unlink)},
-		{"nothing", fails(syscall.EIO, faultfs.Read, faultfs.Write, faultfs.Truncate, faultfs.Sync)},
+		{"nothing", fails(syscall.EIO, faultfs.Stat, faultfs.Open, faultfs.Read, faultfs.Create, faultfs.Write,
+			faultfs.Truncate, faultfs.Sync, faultfs.SyncDir, faultfs.Unlink, faultfs.Rename)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before, err := w.client.Leases(ctx, client.LeaseFilter{})
