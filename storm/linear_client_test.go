@@ -22,7 +22,7 @@ type caller struct {
 
 func (c *caller) run() {
 	for n := range c.turns {
-		for c.ebb > 0 && c.id >= c.ebb && c.rec.now()%tide > tide*2/3 && !closed(c.calm) {
+		for c.ebb > 0 && c.id >= c.ebb && c.rec.now()%tide > tide/2 && !closed(c.calm) {
 			c.rest(c.r, 10*time.Millisecond, 100*time.Millisecond)
 		}
 		if c.ctx.Err() != nil || closed(c.calm) {
@@ -32,8 +32,8 @@ func (c *caller) run() {
 	}
 }
 
-// tide is how often the callers, but for a few, are still for a third of the
-// time: only then addresses rest as long as they should.
+// tide is how often the callers, but for a few, are still, for half of it: only
+// then addresses rest as long as they should.
 const tide = 6 * time.Second
 
 // turn allocates and releases once. Some turns use a name of their own, some

@@ -59,7 +59,9 @@ func (t *trial) judge() {
 				lease: c.Lease, uid: c.UID, existing: c.Existing, early: c.Early})
 		}
 	}
+	began = time.Now()
 	faults = append(faults, judgeBook(&t.rec.h, t.readBook())...)
+	book := time.Since(began)
 	if len(faults) > 0 {
 		t.t.Errorf("%d faults:\n%s", len(faults), report(kinds(faults)))
 	}
@@ -74,7 +76,8 @@ func (t *trial) judge() {
 	for _, words := range did.below(t.floors) {
 		t.t.Errorf("this was no trial: %s", words)
 	}
-	t.t.Logf("%d calls, %+v, judged in %v\n%s", len(t.calls), did, took.Round(time.Millisecond), t.rec.counts())
+	t.t.Logf("%d calls, %+v, judged in %v, the book in %v\n%s",
+		len(t.calls), did, took.Round(time.Millisecond), book.Round(time.Millisecond), t.rec.counts())
 }
 
 // fill takes every address that is left, now that all is calm: whoever was

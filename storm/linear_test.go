@@ -108,7 +108,7 @@ func TestL1AnswersWaitForASlowDisk(t *testing.T) {
 	l := newTrial(t, &trial{disk: disk.Dir(), callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond,
 		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 3, turns: 20}})
 	l.begin()
-	l.killFor(10*time.Second, 100*time.Millisecond, time.Second)
+	l.killFor(8*time.Second, 100*time.Millisecond, time.Second)
 	l.judge()
 	t.Logf("%d operations of the disk", disk.Len())
 }
