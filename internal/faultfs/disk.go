@@ -42,7 +42,14 @@ func Mount(t testing.TB, mapped ...string) *Disk {
 	if err != nil {
 		t.Fatalf("mount a disk at %s: %v", d.dir, err)
 	}
+	stands := false
+	t.Cleanup(func() {
+		if !stands {
+			_ = unix.Unmount(d.dir, unix.MNT_DETACH) // the test has failed for more than that
+		}
+	})
 	guard(t, d.dir)
+	stands = true
 	if len(mapped) > 0 && server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH == 0 {
 		realtest.Lack(t, "needs Linux 6.9, whose FUSE maps a file past its server")
 	}
