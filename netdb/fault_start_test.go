@@ -65,12 +65,15 @@ func put(t *testing.T, d *faultfs.Disk, image faultfs.Image) {
 }
 
 // eachTrouble runs try at each operation of what it does, in each way to fail,
-// on a disk where the life's last image is put before. try reports what was
-// refused; the test wants some refusal of each trouble that is not harmless.
-func (l *life) eachTrouble(t *testing.T, image faultfs.Image, try func(*testing.T, func() func() bool) (refused, struck bool), harmless ...string) tally {
+// on a disk where an image is put before, but for the troubles to skip. try
+// reports what was refused; each trouble has to have some refusal.
+func (l *life) eachTrouble(t *testing.T, image faultfs.Image, try func(*testing.T, func() func() bool) (refused, struck bool), skip ...string) tally {
 	t.Helper()
 	failed := make(tally)
 	for name, tr := range troubles {
+		if slices.Contains(skip, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			count, refusals := make(tally), 0
 			if name == once {
@@ -88,7 +91,7 @@ func (l *life) eachTrouble(t *testing.T, image faultfs.Image, try func(*testing.
 				}
 			}
 			t.Logf("%d refusals, failed: %v", refusals, count)
-			if refusals == 0 && !slices.Contains(harmless, name) {
+			if refusals == 0 {
 				t.Error("nothing was refused")
 			}
 		})
@@ -135,7 +138,7 @@ func TestL13OpeningOnADiskThatFails(t *testing.T) {
 				}
 				l.wantFound(t, l.path(), known)
 				return err != nil, struck
-			}, "one sync", "every sync", "no room behind a while")
+			}, "one sync", "every sync", "no room behind a while") // it hardly writes
 			failed.want(t, "open book.db", "stat book.db", "read book.db", "stat book.db-wal", "stat book.db-journal",
 				"create book.db-shm", "stat book.db-shm", "truncate book.db-shm", "syncdir",
 				"open book.db.lock", "stat book.db.lock", "truncate book.db.lock", "write book.db.lock")

@@ -97,6 +97,9 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 	for name, tr := range troubles {
 		failed[name] = make(tally)
 		for memory, cold := range map[string]bool{"warm": false, "cold": true} {
+			if name != once && cold != slices.Contains(tr.kinds, faultfs.Read) {
+				continue // reads are what an empty memory is for
+			}
 			t.Run(name+"/"+memory, func(t *testing.T) {
 				l := newLife(t, "full")
 				Pool(t, l.book, "default", "10.8.64.0/24")
@@ -114,8 +117,8 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 							refused++
 						}
 					}
-					l.wantDurable(t)
 				}
+				l.wantDurable(t)
 				Check(t, l.book)
 				if refused == 0 {
 					t.Error("nothing was refused")
