@@ -20,7 +20,7 @@ type call struct {
 
 	unread  bool      // the body, or its end, has not been read
 	release func()    // takes the call off its peer's account; nil before it is on it
-	turn    *turn     // nil while it waits for nothing or has had it
+	turn    *turn     // nil before it asked, and after it gave it back
 	due     time.Time // its deadline
 
 	// What it is about, once known: for the log of an internal error.

@@ -19,7 +19,7 @@ import (
 // than a reader gets no more by forking, and a person's ipamctl is not refused
 // for what the runtime does as the same root.
 type Limits struct {
-	// InFlight is how many calls may run at once; a listing counts for 64 of
+	// InFlight is how many calls may be under way at once; a listing counts for 64 of
 	// them, and a body for one more for each 64 KiB, since calls are bounded for
 	// what they hold in memory. One call may always run. More than half of
 	// Config.MaxConns leaves others little room.
@@ -28,6 +28,9 @@ type Limits struct {
 	// and by one that may not. What was not used within a second may come at
 	// once. 0 is no limit.
 	Rate, ReaderRate int
+	// Turn is for how long a call keeps others of its peer waiting, at the most.
+	// 0 is 50 ms.
+	Turn time.Duration
 }
 
 const (
@@ -170,7 +173,7 @@ func (e *busyError) Error() string {
 	if e.limit == "rate" {
 		return fmt.Sprintf("%v: one peer may make %d calls a second", errBusy, e.most)
 	}
-	return fmt.Sprintf("%v: one peer may have %d calls running at once, where a listing counts for %d", errBusy, e.most, listingCost)
+	return fmt.Sprintf("%v: one peer may have %d calls under way at once, where a listing counts for %d", errBusy, e.most, listingCost)
 }
 
 func (e *busyError) Unwrap() error { return errBusy }

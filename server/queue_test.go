@@ -3,12 +3,13 @@ package server
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // TestQueue: how many calls of a holder run, by itself and beside another one.
 func TestQueue(t *testing.T) {
-	var ts turns
+	ts := turns{lasts: time.Hour}
 	a, b, now := holder{uid: 1}, holder{uid: 2}, time.Now()
 	var all []*turn
 	runs := func(tn *turn) bool {
@@ -69,10 +70,10 @@ func TestQueue(t *testing.T) {
 		t.Error("a call runs that left")
 	}
 
-	// A listing counts for more, and for one that may always run.
-	all = append(all, ts.ask(a, listingCost, now), ts.ask(a, 1, now))
+	// What counts for more than there is runs alone.
+	all = append(all, ts.ask(a, 2*runAlone, now), ts.ask(a, 1, now))
 	endFirst(len(all) - 2)
-	want(1, "a listing and one behind it")
+	want(1, "a giant and one behind it")
 	endFirst(1)
 	want(1, "the one behind it")
 	endFirst(1)
@@ -80,4 +81,42 @@ func TestQueue(t *testing.T) {
 	if len(ts.of) > 0 {
 		t.Errorf("%d holders are kept, of which none asks", len(ts.of))
 	}
+}
+
+// TestTurnsThatLast: a call that hangs keeps the others of its peer for no longer
+// than its turn, and ends it once.
+func TestTurnsThatLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ts turns
+		h, now := holder{uid: 1}, time.Now
+		hang := make([]*turn, runAlone)
+		for i := range hang {
+			hang[i] = ts.ask(h, 1, now())
+		}
+		next := ts.ask(h, 1, now())
+		<-time.After(turnLasts - 1)
+		synctest.Wait()
+		select {
+		case <-next.runs:
+			t.Error("it runs beside as many as may")
+		default:
+		}
+		<-time.After(1)
+		synctest.Wait()
+		select {
+		case <-next.runs:
+		default:
+			t.Error("it waits for calls that hang")
+		}
+		for _, tn := range hang {
+			ts.end(tn, now())
+		}
+		if q := ts.of[h]; q == nil || q.running != 1 {
+			t.Errorf("one runs, and %+v is kept", q)
+		}
+		ts.end(next, now())
+		if len(ts.of) > 0 {
+			t.Errorf("%d holders are kept, of which none asks", len(ts.of))
+		}
+	})
 }

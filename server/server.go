@@ -84,7 +84,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read our own user namespace: %w", err)
 	}
-	s := &Server{cfg: cfg, userns: userns, accounts: newAccounts(cfg.Limits, cfg.Log)}
+	s := &Server{cfg: cfg, userns: userns, accounts: newAccounts(cfg.Limits, cfg.Log), turns: turns{lasts: cfg.Limits.Turn}}
 	s.refused.log = cfg.Log
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -10,13 +11,20 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// How many calls of one holder run at once; the others wait for one of theirs
-// to end. A commit takes all that wait for one, so a holder by itself needs
+// How many calls of one holder have a turn at once; the others wait for one of
+// those to end. A commit takes all that wait for one, so a holder by itself needs
 // many for its throughput, and somebody beside it needs few of them before
 // it: with four hundred, a lone call took a hundred times as long as with none.
 const (
 	runAlone  = 64
 	runBeside = 8
+	// listingTurns is how many turns a listing takes: of those beside each other
+	// one is enough.
+	listingTurns = runBeside
+	// turnLasts is how long a turn lasts at the most. A call that needs longer
+	// waits for a disk, for the book's lock or for containerd, and takes nothing
+	// from anybody meanwhile. Its peer's others would all be late for that.
+	turnLasts = 50 * time.Millisecond
 	// asksFor is how long somebody counts as asking after a call of his has
 	// begun: what a client does between two calls is mostly shorter. Who asks less
 	// often than that finds one commit of the many before him, no more.
@@ -27,6 +35,8 @@ const (
 // come, first served, so that nobody waits here for somebody else's call. The
 // zero value is ready.
 type turns struct {
+	lasts time.Duration // 0: turnLasts
+
 	mu     sync.Mutex
 	of     map[holder]*queue // those with a call that runs or waits
 	newest asked             // the last call
@@ -34,7 +44,7 @@ type turns struct {
 }
 
 type queue struct {
-	running int       // what the running calls count for
+	running int       // the turns that were given and have not ended
 	waiting list.List // of *turn
 }
 
@@ -43,19 +53,22 @@ type asked struct {
 	at time.Time
 }
 
-// A turn is one call's.
+// A turn is one call's. It counts for as many as are said when it is asked for.
 type turn struct {
 	of   holder
-	cost int
+	n    int
 	runs chan struct{} // closed when the call may run
 
-	place *list.Element // in the holder's queue; nil once it runs. Under the lock of the turns.
+	// Under the lock of the turns.
+	place *list.Element // in the holder's queue; nil once it runs
+	over  bool
+	limit *time.Timer // ends it when it lasts too long; nil before it runs
 }
 
-// ask takes a turn, or a place in the queue. A call counts for what it costs
-// (see Limits.InFlight); one of a holder's may always run.
-func (ts *turns) ask(h holder, cost int, now time.Time) *turn {
-	t := &turn{of: h, cost: cost, runs: make(chan struct{})}
+// ask takes a turn that counts for n, or a place in the queue. One of a holder's
+// may always run.
+func (ts *turns) ask(h holder, n int, now time.Time) *turn {
+	t := &turn{of: h, n: n, runs: make(chan struct{})}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if ts.newest.by != h {
@@ -75,15 +88,20 @@ func (ts *turns) ask(h holder, cost int, now time.Time) *turn {
 	return t
 }
 
-// end gives a turn back, or leaves the queue. It is called once.
+// end gives a turn back, or leaves the queue. One that has ended stays so.
 func (ts *turns) end(t *turn, now time.Time) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	if t.over {
+		return
+	}
+	t.over = true
 	q := ts.of[t.of]
 	if t.place != nil {
 		q.waiting.Remove(t.place)
 	} else {
-		q.running -= t.cost
+		t.limit.Stop()
+		q.running -= t.n
 	}
 	ts.next(t.of, q, now)
 }
@@ -100,12 +118,13 @@ func (ts *turns) next(h holder, q *queue, now time.Time) {
 	}
 	for e := q.waiting.Front(); e != nil; e = q.waiting.Front() {
 		t := e.Value.(*turn)
-		if q.running > 0 && q.running+t.cost > most {
+		if q.running > 0 && q.running+t.n > most {
 			return
 		}
 		q.waiting.Remove(e)
 		t.place = nil
-		q.running += t.cost
+		q.running += t.n
+		t.limit = time.AfterFunc(cmp.Or(ts.lasts, turnLasts), func() { ts.end(t, time.Now()) })
 		close(t.runs)
 	}
 	if q.running == 0 {
@@ -113,15 +132,17 @@ func (ts *turns) next(h holder, q *queue, now time.Time) {
 	}
 }
 
-// takesTurns reports whether a call of the verb waits for its turn. Those
-// that say how the daemon is never wait; and a pass or a diagnosis waits for
-// containerd and the kernel, which is no reason to keep its peer's calls.
-func takesTurns(v api.Verb) bool {
+// turnsOf is how many turns a call of the verb takes, 0 when it waits for none.
+// Those that say how the daemon is never wait; and a pass or a diagnosis waits for
+// containerd and the kernel.
+func turnsOf(v api.Verb) int {
 	switch v {
 	case api.VerbHealth, api.VerbReady, api.VerbMetrics, api.VerbVersion, api.VerbDoctor, api.VerbReconcile:
-		return false
+		return 0
+	case api.VerbLeases, api.VerbChanges:
+		return listingTurns
 	}
-	return true
+	return 1
 }
 
 // turn waits until the call may run. Its deadline begins here, and its request
@@ -130,10 +151,11 @@ func takesTurns(v api.Verb) bool {
 func (s *Server) turn(c *call) error {
 	now := time.Now()
 	c.due = now.Add(s.cfg.Deadline)
-	if !takesTurns(c.end.Verb) {
+	n := turnsOf(c.end.Verb)
+	if n == 0 {
 		return nil
 	}
-	t := s.turns.ask(c.peer.holder, cost(c), now)
+	t := s.turns.ask(c.peer.holder, n, now)
 	c.turn = t
 	select {
 	case <-t.runs:

@@ -128,13 +128,14 @@ func (a announced) Allocate(ctx context.Context, r allocator.Request) (*allocato
 const manyCalls = 400
 
 // held starts a server whose book another connection keeps from being written
-// until release is called.
-func held(t *testing.T, asked chan<- struct{}) (s *speaker, ended *observed, release func()) {
+// until release is called. A call keeps the others of its peer for a turn.
+func held(t *testing.T, turn time.Duration, asked chan<- struct{}) (s *speaker, ended *observed, release func()) {
 	t.Helper()
 	realtest.Root(t)
 	ended = new(observed)
 	rig := servertest.Start(t, func(c *server.Config) {
 		c.MaxConns, c.Limits.InFlight, c.Deadline = 2*manyCalls, manyCalls, 20*time.Second
+		c.Limits.Turn = turn
 		c.Observe = ended.call
 		c.Allocator = announced{c.Allocator, asked}
 	})
@@ -162,7 +163,7 @@ func held(t *testing.T, asked chan<- struct{}) (s *speaker, ended *observed, rel
 // between.
 func TestTurns(t *testing.T) {
 	asked := make(chan struct{}, 1)
-	s, ended, release := held(t, asked)
+	s, ended, release := held(t, time.Hour, asked)
 	startGreedy(t, s.Rig, manyCalls)
 	want[api.Health](t, s, 200, "Health", "GET", "/healthz", "")
 	want[api.Health](t, s, 200, "Health", "GET", "/readyz", "")
@@ -194,7 +195,7 @@ func TestTurns(t *testing.T) {
 // TestTurnsLeft: who hangs up while its calls wait for their turn leaves at
 // once, and nothing of it is done afterwards.
 func TestTurnsLeft(t *testing.T) {
-	s, ended, release := held(t, nil)
+	s, ended, release := held(t, time.Hour, nil)
 	startGreedy(t, s.Rig, manyCalls)()
 	realtest.Eventually(t, 30*time.Second, "every call has ended", func() bool {
 		return ended.count(api.VerbCancel) == manyCalls
@@ -212,7 +213,7 @@ func TestTurnsLeft(t *testing.T) {
 func TestHealthTakesNoTurn(t *testing.T) {
 	const many = 100
 	asked := make(chan struct{}, many)
-	s, _, release := held(t, asked)
+	s, _, release := held(t, time.Hour, asked)
 	var all sync.WaitGroup
 	for n := range many {
 		all.Go(func() {
@@ -231,6 +232,30 @@ func TestHealthTakesNoTurn(t *testing.T) {
 	}
 	if n := len(asked); n > 0 {
 		t.Errorf("%d more calls run than 64", n)
+	}
+	release()
+	all.Wait()
+}
+
+// TestCallsThatHang: calls that wait for something that hangs keep the others of
+// their peer for no longer than a turn: each gets to where it can say why.
+func TestCallsThatHang(t *testing.T) {
+	const many = 200
+	asked := make(chan struct{}, many)
+	s, _, release := held(t, 0, asked)
+	var all sync.WaitGroup
+	for n := range many {
+		all.Go(func() {
+			if a := s.ask(t, "POST", "/v1/leases", fmt.Sprintf(`{"sandbox":"s%d"}`, n)); a.status != 201 {
+				t.Errorf("allocate: %d %s", a.status, a.body)
+			}
+		})
+	}
+	for range many {
+		<-asked
+	}
+	if a := s.ask(t, "GET", "/v1/status", ""); a.status != 200 {
+		t.Errorf("status: %d %s", a.status, a.body)
 	}
 	release()
 	all.Wait()

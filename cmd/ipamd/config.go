@@ -46,7 +46,7 @@ type socketConfig struct {
 	RuntimeUIDs    []uint32 `toml:"runtime_uids" comment:"Users, by number, that may change leases. Empty: root only."`
 	RuntimeGIDs    []uint32 `toml:"runtime_gids" comment:"Groups, by number, whose members may. Empty: root only."`
 	MaxConnections int      `toml:"max_connections" comment:"Open connections at once, at most half of the files that ipamd may open. Beyond that one\nwithout a call is closed, the longest idle one of the peer that has the most."`
-	MaxInFlight    int      `toml:"max_in_flight" comment:"Calls of one peer at once, at most half of max_connections; a listing counts for 64, a\nbody for one more for each 64 KiB. A peer is a process, or a user that may only read."`
+	MaxInFlight    int      `toml:"max_in_flight" comment:"Calls of one peer under way, at most half of max_connections; a listing counts for 64, a\nbody for one more for each 64 KiB. A peer is a process, or a user that may only read."`
 	MaxRate        int      `toml:"max_rate" comment:"Calls a second by a peer that may change leases. 0: no limit."`
 	MaxReaderRate  int      `toml:"max_reader_rate" comment:"Calls a second by a peer that may only read. 0: no limit."`
 	Deadline       duration `toml:"deadline" comment:"Of every call. A release that is asked to wait gets its wait on top."`
