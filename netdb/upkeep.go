@@ -29,8 +29,8 @@ const pruneEvery = 1000
 // and with nobody told of an error: a file that took no write had its log grow
 // by all that was changed, and looked well.
 //
-// Who has the turn does it, once the callers of the commit are answered. What
-// it cannot do loses nothing that was acknowledged, and refuses nothing.
+// Who has the turn does it, once the others whose commit it made are answered.
+// What it cannot do loses nothing that was acknowledged, and refuses nothing.
 type upkeep struct {
 	pruneDue     bool // who has the turn only
 	log, history atomic.Pointer[trouble]
@@ -110,7 +110,15 @@ func (b *Book) keep() {
 func (b *Book) fold() {
 	length, folded, err := logOf(b.sql.measureLog)
 	if err == nil && length >= foldAt {
-		length, folded, err = logOf(b.sql.foldLog)
+		now, in, failed := logOf(b.sql.foldLog)
+		switch {
+		case failed == nil:
+			length, folded = now, in
+		case !errors.Is(failed, errFolding):
+			err = failed
+		case length < longLog:
+			return // it will be shorter in a moment
+		}
 	}
 	if errors.Is(err, errFolding) {
 		return
@@ -150,23 +158,46 @@ var errYoung = errors.New("not old enough")
 // the turn.
 func (b *Book) prune() {
 	now := b.opts.Now()
-	err := b.pruneChanges(now)
-	b.memory.forget()
+	var over []string
 	for uid, stone := range b.idx.tombs {
-		if err != nil || now.Since(stone.at) < b.opts.Tombstone {
-			continue
-		}
-		if _, err = b.sql.pruneTombs.Exec(uid); err == nil {
-			b.mu.Lock()
-			delete(b.idx.tombs, uid)
-			b.mu.Unlock()
+		if now.Since(stone.at) >= b.opts.Tombstone {
+			over = append(over, uid)
 		}
 	}
+	b.memory.forget()
+	err := b.pruneRows(now, over)
 	if err != nil {
 		remember(&b.upkeep.history, fmt.Errorf("prune the history: %w", err), now.Wall)
 		return
 	}
 	b.upkeep.history.Store(nil)
+}
+
+// pruneRows is one commit: five thousand tombstones, each with a sync of its own,
+// held up changes for seconds.
+func (b *Book) pruneRows(now Stamp, tombs []string) error {
+	if _, err := b.sql.begin.Exec(); err != nil {
+		return err
+	}
+	err := b.pruneChanges(now)
+	for _, uid := range tombs {
+		if err == nil {
+			_, err = b.sql.pruneTombs.Exec(uid)
+		}
+	}
+	if err == nil {
+		_, err = b.sql.commit.Exec()
+	}
+	if err != nil {
+		_, _ = b.sql.rollback.Exec() // SQLite may have taken it back by itself
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, uid := range tombs {
+		delete(b.idx.tombs, uid)
+	}
+	return nil
 }
 
 func (b *Book) pruneChanges(now Stamp) error {

@@ -138,7 +138,7 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
 	}
 	if err := w.Growing.Err; err != nil {
-		mend := "look after the disk: dmesg; ipamd goes on, and tries again by itself"
+		mend := "look after the disk (dmesg) and who else has the book open (fuser -v on it); ipamd goes on, and tries again by itself"
 		if errors.Is(err, netdb.ErrLogHeld) {
 			mend = "end who reads the book: fuser -v on it"
 		}
