@@ -68,14 +68,18 @@ const (
 func (r *Reconciler) idle(ctx context.Context, rest time.Duration, due <-chan time.Time, board, book <-chan struct{}) int {
 	resting := time.NewTimer(rest)
 	defer resting.Stop()
+	rested := false
 	var kick, onBoard, inBook <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
 			return stopped
 		case r.pulse <- struct{}{}:
+			if rested {
+				return newsCame // what is due by time alone is news that nobody tells
+			}
 		case <-resting.C:
-			kick, onBoard, inBook = r.kick, board, book
+			rested, kick, onBoard, inBook = true, r.kick, board, book
 		case <-due:
 			return wholeDue
 		case <-kick:
