@@ -33,11 +33,11 @@ func (b *Bridge) answered(addr netip.Addr, source, says net.HardwareAddr) {
 	}
 	if !bytes.Equal(source, says) {
 		s.Note = fmt.Sprintf("it says that the address is at %s", says)
-		switch at := b.behind(says); at {
-		case 0, from.port: // as a bond's or a proxy's may be
-			s.Says = says.String()
-		default:
+		switch at := b.behind(says); {
+		case at != 0 && at != from.port:
 			s.Note += ", which is behind " + b.ports[at].link.name
+		case at != 0 || addr.Is4(): // as a bond's or a proxy's may be
+			s.Says = says.String()
 		}
 	}
 	b.heard[addr] = from
