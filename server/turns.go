@@ -45,7 +45,9 @@ type turns struct {
 
 type queue struct {
 	running int       // the turns that were given and have not ended
+	given   list.List // those, as *turn: the oldest first
 	waiting list.List // of *turn
+	limit   *time.Timer
 }
 
 type asked struct {
@@ -60,9 +62,8 @@ type turn struct {
 	runs chan struct{} // closed when the call may run
 
 	// Under the lock of the turns.
-	place *list.Element // in the holder's queue; nil once it runs
-	over  bool
-	limit *time.Timer // ends it when it lasts too long; nil before it runs
+	place *list.Element // in waiting, then in given; nil once it is over
+	since time.Time     // it runs; zero before
 }
 
 // ask takes a turn that counts for n, or a place in the queue. One of a holder's
@@ -92,22 +93,29 @@ func (ts *turns) ask(h holder, n int, now time.Time) *turn {
 func (ts *turns) end(t *turn, now time.Time) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t.over {
+	if t.place == nil {
 		return
 	}
-	t.over = true
 	q := ts.of[t.of]
-	if t.place != nil {
+	if t.since.IsZero() {
 		q.waiting.Remove(t.place)
+		t.place = nil
 	} else {
-		t.limit.Stop()
-		q.running -= t.n
+		q.take(t)
 	}
 	ts.next(t.of, q, now)
 }
 
+// take ends a turn that runs.
+func (q *queue) take(t *turn) {
+	q.given.Remove(t.place)
+	t.place = nil
+	q.running -= t.n
+}
+
 // next lets those run of a holder's calls that may, and forgets a holder
-// without any.
+// without any. While one has to wait, turns that last too long end: only then is
+// there a timer, which would wake a processor for each call.
 func (ts *turns) next(h holder, q *queue, now time.Time) {
 	most, other := runAlone, ts.newest
 	if other.by == h {
@@ -119,17 +127,43 @@ func (ts *turns) next(h holder, q *queue, now time.Time) {
 	for e := q.waiting.Front(); e != nil; e = q.waiting.Front() {
 		t := e.Value.(*turn)
 		if q.running > 0 && q.running+t.n > most {
+			ts.late(h, q, now)
 			return
 		}
 		q.waiting.Remove(e)
-		t.place = nil
+		t.place, t.since = q.given.PushBack(t), now
 		q.running += t.n
-		t.limit = time.AfterFunc(cmp.Or(ts.lasts, turnLasts), func() { ts.end(t, time.Now()) })
 		close(t.runs)
+	}
+	if q.limit != nil {
+		q.limit.Stop()
+		q.limit = nil
 	}
 	if q.running == 0 {
 		delete(ts.of, h)
 	}
+}
+
+// late sees to it that the oldest turn ends in time.
+func (ts *turns) late(h holder, q *queue, now time.Time) {
+	if q.limit != nil {
+		return
+	}
+	lasts := cmp.Or(ts.lasts, turnLasts)
+	left := lasts - now.Sub(q.given.Front().Value.(*turn).since)
+	q.limit = time.AfterFunc(max(left, 0), func() {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		if ts.of[h] != q || q.limit == nil {
+			return
+		}
+		q.limit = nil
+		now := time.Now()
+		for e := q.given.Front(); e != nil && now.Sub(e.Value.(*turn).since) >= lasts; e = q.given.Front() {
+			q.take(e.Value.(*turn))
+		}
+		ts.next(h, q, now)
+	})
 }
 
 // turnsOf is how many turns a call of the verb takes, 0 when it waits for none.
