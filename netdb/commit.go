@@ -294,6 +294,7 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 	if staged.rev/pruneEvery != b.idx.rev/pruneEvery {
 		b.upkeep.pruneDue = true
 	}
+	b.upkeep.pages += stepPages * (1 + len(staged.steps))
 	b.idx.rev = staged.rev
 	b.commits.add(took)
 	close(b.changed)

@@ -16,6 +16,9 @@ const (
 	foldAt = 1000
 	// longLog is a log that should have begun anew long before, in pages.
 	longLog = 4096
+	// stepPages is more than a step writes into the log: a page of each index, and
+	// what splits.
+	stepPages = 8
 	// pageSize is that of the book and of its log, in bytes: SQLite's own.
 	pageSize = 4096
 )
@@ -32,7 +35,8 @@ const pruneEvery = 1000
 // Who has the turn does it, once the others whose commit it made are answered.
 // What it cannot do loses nothing that was acknowledged, and refuses nothing.
 type upkeep struct {
-	pruneDue     bool // who has the turn only
+	pruneDue     bool // who has the turn only, like the next
+	pages        int  // in the log, at the most: to ask SQLite costs a lone commit a tenth
 	log, history atomic.Pointer[trouble]
 }
 
@@ -100,7 +104,8 @@ func (b *Book) keep() {
 		b.upkeep.pruneDue = false
 		b.prune()
 	}
-	if t := b.upkeep.log.Load(); t == nil || errors.Is(t.why, ErrLogHeld) {
+	switch t := b.upkeep.log.Load(); {
+	case t == nil && b.upkeep.pages >= foldAt, t != nil && errors.Is(t.why, ErrLogHeld):
 		b.fold()
 	}
 }
@@ -122,6 +127,9 @@ func (b *Book) fold() {
 	}
 	if errors.Is(err, errFolding) {
 		return
+	}
+	if b.upkeep.pages = length; folded == length {
+		b.upkeep.pages = 0 // the next commit begins it anew
 	}
 	if err != nil {
 		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.opts.Now().Wall)
@@ -165,6 +173,7 @@ func (b *Book) prune() {
 		}
 	}
 	b.memory.forget()
+	b.upkeep.pages = foldAt
 	err := b.pruneRows(now, over)
 	if err != nil {
 		remember(&b.upkeep.history, fmt.Errorf("prune the history: %w", err), now.Wall)
