@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -158,7 +159,8 @@ func (w *world) try(t *testing.T, ask request) answer {
 	if errors.Is(err, context.DeadlineExceeded) && patience == time.Second {
 		t.Skip("a release that waits for the confirmation")
 	}
-	if err != nil && ctx.Err() == nil {
+	var wire *net.OpError
+	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, &wire) {
 		t.Skip("net/http refuses to send it: ", err)
 	}
 	if err != nil {
