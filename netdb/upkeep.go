@@ -36,7 +36,7 @@ const pruneEvery = 1000
 // What it cannot do loses nothing that was acknowledged, and refuses nothing.
 type upkeep struct {
 	pruneDue     bool // who has the turn only, like the next
-	pages        int  // in the log, at the most: to ask SQLite costs a lone commit a tenth
+	pages        int  // in the log, at the most: to ask SQLite behind each commit made it some 6 % longer
 	log, history atomic.Pointer[trouble]
 }
 
@@ -128,12 +128,12 @@ func (b *Book) fold() {
 	if errors.Is(err, errFolding) {
 		return
 	}
-	if b.upkeep.pages = length; folded == length {
-		b.upkeep.pages = 0 // the next commit begins it anew
-	}
 	if err != nil {
 		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.opts.Now().Wall)
 		return
+	}
+	if b.upkeep.pages = length; folded == length {
+		b.upkeep.pages = 0 // the next commit begins it anew
 	}
 	if length >= longLog && folded < length {
 		remember(&b.upkeep.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, length-folded, length), b.opts.Now().Wall)
