@@ -260,7 +260,7 @@ func TestR7TwoClaimants(t *testing.T) {
 func TestR9Brake(t *testing.T) {
 	w := newWorld(t, quick, func(c *Config) {
 		c.Allocation.Cooldown = duration{time.Hour}
-		c.Reconcile.Age, c.Reconcile.Misses, c.Reconcile.LeastReleases = duration{100 * time.Millisecond}, 1, 2
+		c.Reconcile.Misses, c.Reconcile.LeastReleases = 1, 2
 	})
 	for i := range 3 {
 		l := w.allocate(fmt.Sprint("s", i)).Leases[0]
@@ -268,6 +268,11 @@ func TestR9Brake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// All three come of age at once, however long it took to make them: one by
+	// one they would be let go, as the brake allows.
+	w.stopDaemon()
+	w.cfg.Reconcile.Age = duration{time.Millisecond}
+	w.start()
 	var held *api.ReconcileReply
 	realtest.Eventually(t, wait, "a pass to be held", func() bool {
 		var err error
