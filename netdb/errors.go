@@ -68,7 +68,7 @@ var (
 	// or failing. It clears by itself once a write succeeds, or [Book.Retry].
 	ErrReadOnly = errors.New("the book cannot be written")
 	// ErrLogHeld means that the log is long, over 16 MiB, because a reader that
-	// does not end keeps it from beginning anew. Requests do not meet it: it is
+	// does not end, or one behind the other, keeps it from beginning anew. Requests do not meet it: it is
 	// in [Info], as Growing.
 	ErrLogHeld = errors.New("a reader holds the log")
 	// ErrClosed means that the book was closed.

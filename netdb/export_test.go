@@ -33,8 +33,8 @@ func (b *Book) Fold(ctx context.Context) error {
 		return err
 	}
 	defer func() { <-b.turn }()
-	length, folded, err := logOf(b.sql.foldLog)
-	if err == nil && folded < length {
+	log, err := logOf(b.sql.foldLog)
+	if err == nil && log.folded < log.length {
 		err = errors.New("some of the log is not in the file")
 	}
 	return err

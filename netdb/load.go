@@ -13,10 +13,10 @@ import (
 // statements are bound to the one connection that writes: BEGIN and COMMIT as
 // unprepared calls added 40-60 µs to each commit.
 type statements struct {
-	begin, commit, rollback                                     *sql.Stmt
-	insertLease, updateLease, replaceLease, deleteLease         *sql.Stmt
-	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs *sql.Stmt
-	noteRuntime, touch, untouch, measureLog, foldLog            *sql.Stmt
+	begin, commit, rollback                                      *sql.Stmt
+	insertLease, updateLease, replaceLease, deleteLease          *sql.Stmt
+	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs  *sql.Stmt
+	noteRuntime, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
 }
 
 func (b *Book) prepare(ctx context.Context) error {
@@ -42,6 +42,7 @@ func (b *Book) prepare(ctx context.Context) error {
 		&b.sql.untouch:     `UPDATE book SET boot_id = rtrim(boot_id)`,
 		&b.sql.measureLog:  `PRAGMA wal_checkpoint(NOOP)`,
 		&b.sql.foldLog:     `PRAGMA wal_checkpoint(PASSIVE)`,
+		&b.sql.restartLog:  `PRAGMA wal_checkpoint(RESTART)`,
 	} {
 		prepared, err := b.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -56,7 +57,7 @@ func (s *statements) close() error {
 	var errs []error
 	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.replaceLease, s.deleteLease,
 		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch, s.untouch,
-		s.measureLog, s.foldLog} {
+		s.measureLog, s.foldLog, s.restartLog} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
 		}

@@ -113,15 +113,19 @@ func (b *Book) keep() {
 // fold writes the pages of a long log into the file, for the next commit to
 // begin the log anew: as far as readers let it, and waiting for none of them.
 func (b *Book) fold() {
-	length, folded, err := logOf(b.sql.measureLog)
-	if err == nil && length >= foldAt {
-		now, in, failed := logOf(b.sql.foldLog)
+	log, err := logOf(b.sql.measureLog)
+	if err == nil && log.length >= foldAt {
+		how := b.sql.foldLog
+		if log.length >= longLog {
+			how = b.sql.restartLog // which tells of readers, too, that hold a log that is in the file
+		}
+		now, failed := logOf(how)
 		switch {
 		case failed == nil:
-			length, folded = now, in
+			log = now
 		case !errors.Is(failed, errFolding):
 			err = failed
-		case length < longLog:
+		case log.length < longLog:
 			return // it will be shorter in a moment
 		}
 	}
@@ -132,30 +136,37 @@ func (b *Book) fold() {
 		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.opts.Now().Wall)
 		return
 	}
-	if b.upkeep.pages = length; folded == length {
+	left := log.length - log.folded
+	if b.upkeep.pages = log.length; left == 0 {
 		b.upkeep.pages = 0 // the next commit begins it anew
 	}
-	if length >= longLog && folded < length {
-		remember(&b.upkeep.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, length-folded, length), b.opts.Now().Wall)
+	if log.length >= longLog && (left > 0 || log.held) {
+		remember(&b.upkeep.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.length), b.opts.Now().Wall)
 		return
 	}
 	b.upkeep.log.Store(nil)
 }
 
+// A walLog is the log as a checkpoint left it: its pages, how many of them are
+// in the file, too, and whether it was to begin anew and a reader holds it.
+type walLog struct {
+	length, folded int
+	held           bool
+}
+
 // errFolding means that another process folds the log just now.
 var errFolding = errors.New("another process folds the log")
 
-// logOf runs a checkpoint and returns the pages in the log, and how many of
-// them are in the file, too.
-func logOf(checkpoint *sql.Stmt) (length, folded int, err error) {
-	var busy bool
-	if err := checkpoint.QueryRow().Scan(&busy, &length, &folded); err != nil {
-		return 0, 0, err
+// logOf runs a checkpoint.
+func logOf(checkpoint *sql.Stmt) (walLog, error) {
+	var l walLog
+	if err := checkpoint.QueryRow().Scan(&l.held, &l.length, &l.folded); err != nil {
+		return walLog{}, err
 	}
-	if busy {
-		return 0, 0, errFolding
+	if l.length < 0 {
+		return walLog{}, errFolding
 	}
-	return length, folded, nil
+	return l, nil
 }
 
 // errYoung ends the walk over old changes: those behind are younger still.

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -98,7 +99,7 @@ func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
 
 // A reader that does not end holds the log, and that is another trouble than a
 // disk's: it is told once the log is longer than it should be, and goes with the
-// reader.
+// reader. One that came later holds a log that is all in the file, too.
 func TestAReaderHoldsTheLog(t *testing.T) {
 	l := newLife(t, "full")
 	Pool(t, l.book, "default", "10.8.64.0/24")
@@ -108,33 +109,55 @@ func TestAReaderHoldsTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	reading, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reading.Rollback()
-	var n int
-	if err := reading.QueryRow(`SELECT count(*) FROM leases`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	first := read(t, db)
 	l.lengthen(t, a.ID, logLimit/2)
 	if i := l.book.Info(); i.Growing != nil {
 		t.Errorf("with a log of %d bytes the book says %v", i.WALBytes, i.Growing)
 	}
 	l.lengthen(t, a.ID, logLimit+1<<20)
-	if i := l.book.Info(); !errors.Is(i.Growing, netdb.ErrLogHeld) || i.ReadOnly != nil {
-		t.Errorf("with a log of %d bytes the book says %v", i.WALBytes, i.Growing)
+	wantHeld := func(when string) {
+		t.Helper()
+		if i := l.book.Info(); !errors.Is(i.Growing, netdb.ErrLogHeld) || i.ReadOnly != nil {
+			t.Errorf("%s, with a log of %d bytes, the book says %v", when, i.WALBytes, i.Growing)
+		}
+		if err := l.book.Tidy(ctx); !errors.Is(err, netdb.ErrLogHeld) {
+			t.Errorf("%s, tidied: %v", when, err)
+		}
 	}
-	if err := l.book.Tidy(ctx); !errors.Is(err, netdb.ErrLogHeld) {
-		t.Errorf("tidied beside a reader: %v", err)
+	wantHeld("beside a reader")
+	second := read(t, db)
+	end(t, first)
+	wantHeld("beside one that came later")
+	if why := l.book.Info().Growing; why == nil || !strings.Contains(why.Error(), " 0 of its") {
+		t.Errorf("%v, and all of it is in the file", why)
 	}
-	if err := reading.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	end(t, second)
 	if err := l.book.Tidy(ctx); err != nil {
-		t.Errorf("without the reader: %v", err)
+		t.Errorf("without a reader: %v", err)
 	}
 	l.wantShort(t, a.ID)
+}
+
+// read begins to read the book and does not end.
+func read(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var n int
+	if err := tx.QueryRow(`SELECT count(*) FROM leases`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func end(t *testing.T, tx *sql.Tx) {
+	t.Helper()
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A history that cannot be pruned grows, too, whatever it is that keeps it:
