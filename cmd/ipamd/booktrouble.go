@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// bookRetry is the time between two looks at what ails the book, and between
+// two tries to mend it.
+const bookRetry = time.Second
+
+// retryBook tells when the book cannot be written, and tries until it can be
+// again. It returns nil when ctx ends.
+func (p *program) retryBook(ctx context.Context) error {
+	return seeThrough(ctx, func() error { return p.book.Info().ReadOnly }, p.book.Retry,
+		func(why error) {
+			p.log.Error("the book cannot be written: nothing is given or let go; ipamd goes on by itself once it can be",
+				"book", p.cfg.Book.Path, "err", why)
+		},
+		func(after time.Duration) {
+			p.log.Info("the book can be written again", "book", p.cfg.Book.Path, "after", after)
+		})
+}
+
+// tidyBook tells when the book's files grow and cannot be cut, and tries again
+// until they can. Nothing is refused meanwhile. It returns nil when ctx ends.
+func (p *program) tidyBook(ctx context.Context) error {
+	return seeThrough(ctx, func() error { return p.book.Info().Growing }, p.book.Tidy,
+		func(why error) {
+			p.log.Warn("the book grows: its log or its history cannot be cut; changes are durable, ipamd tries again by itself",
+				"book", p.cfg.Book.Path, "err", why)
+		},
+		func(after time.Duration) {
+			p.log.Info("the book grows no more", "book", p.cfg.Book.Path, "after", after)
+		})
+}
+
+// seeThrough looks at what ails the book, tells of it once, tries to mend it
+// until that succeeds, and tells that it has.
+func seeThrough(ctx context.Context, ails func() error, mend func(context.Context) error, told func(why error), mended func(after time.Duration)) error {
+	tick := time.NewTicker(bookRetry)
+	defer tick.Stop()
+	var since time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if why := ails(); why != nil && since.IsZero() {
+			since = time.Now()
+			told(why)
+		}
+		if !since.IsZero() && mend(ctx) == nil {
+			mended(time.Since(since).Round(time.Second))
+			since = time.Time{}
+		}
+	}
+}
