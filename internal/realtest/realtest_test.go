@@ -64,6 +64,23 @@ func TestEventually(t *testing.T) {
 	}
 }
 
+// A machine that stands still for longer than anybody waits, here for as long
+// as one question takes, is no reason to give up.
+func TestEventuallyOnAMachineThatStandsStill(t *testing.T) {
+	const timeout = 20 * time.Millisecond
+	n := 0
+	if s := run(func(t testing.TB) {
+		realtest.Eventually(t, timeout, "ten", func() bool {
+			if n++; n == 1 {
+				<-time.After(2 * timeout)
+			}
+			return n == 10
+		})
+	}); s.failed {
+		t.Errorf("gave up after %d questions", n)
+	}
+}
+
 func TestLack(t *testing.T) {
 	for ci, failed := range map[string]bool{"": false, "true": true} {
 		t.Setenv("CI", ci)
