@@ -57,7 +57,7 @@ type listing struct {
 
 // A leap is a step forward of ipamd's boottime, which shortens a wait.
 type leap struct {
-	from, to moment // between ipamd's death and its next word
+	from, to moment // between ipamd's death and its next start; never to while it is about to start
 	by       time.Duration
 }
 
@@ -69,7 +69,7 @@ type history struct {
 	holds    []*hold
 	lives    []*life
 	listings []listing
-	leaps    []leap
+	leaps    []*leap
 	odd      []string // answers that nothing explains
 }
 
@@ -98,6 +98,13 @@ func (r *recorder) counted(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count[what]++
+}
+
+// did is how often something was counted.
+func (r *recorder) did(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count[what]
 }
 
 // last keeps an error that the weather explains, to be shown beside a failure.

@@ -43,15 +43,15 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		"an owner that never let go": {func(h *history) { h.holds[0].to = never }, "two owners"},
 		"an owner that never bound":  {func(h *history) { h.holds[0].to, h.holds[0].bindBy = never, 35e8 }, ""},
 		"its deadline came early": {func(h *history) {
-			h.holds[0].to, h.holds[0].bindBy, h.leaps = never, 5e9, []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
+			h.holds[0].to, h.holds[0].bindBy, h.leaps = never, 5e9, []*leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
 		}, ""},
 		"its deadline came early, before it was answered again": {func(h *history) {
 			h.holds[0].from, h.holds[0].to, h.holds[0].asked, h.holds[0].bindBy = 2e9, never, 1, 5e9
-			h.leaps = []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
+			h.leaps = []*leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
 		}, ""},
 		"the clock leapt before it was asked for": {func(h *history) {
 			h.holds[0].from, h.holds[0].to, h.holds[0].asked, h.holds[0].bindBy = 2e9, never, 12e8, 5e9
-			h.leaps = []leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
+			h.leaps = []*leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
 		}, "two owners"},
 		"the same lease answered twice": {func(h *history) { h.holds = append(h.holds, h.holds[1]) }, ""},
 		"two live at an instant":        {func(h *history) { h.lives[0].to = 4e9 + 3 }, "two live"},
@@ -77,10 +77,10 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 			h.grants = append(h.grants, back)
 		}, ""},
 		"the clock leapt meanwhile": {func(h *history) {
-			h.lives[0].to, h.leaps = 2e9, []leap{{from: 21e8, to: 22e8, by: 2 * time.Second}}
+			h.lives[0].to, h.leaps = 2e9, []*leap{{from: 21e8, to: 22e8, by: 2 * time.Second}}
 		}, ""},
 		"the clock leapt before": {func(h *history) {
-			h.lives[0].to, h.leaps = 2e9, []leap{{from: 1e9, to: 11e8, by: 2 * time.Second}}
+			h.lives[0].to, h.leaps = 2e9, []*leap{{from: 1e9, to: 11e8, by: 2 * time.Second}}
 		}, "reused too soon"},
 		"never bound, so never cooled":  {func(h *history) { h.lives[0].to, h.lives[0].bound = 35e8, false }, ""},
 		"an acknowledged lease is lost": {func(h *history) { h.listings[0].open = nil }, "lost"},

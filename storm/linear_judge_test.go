@@ -154,9 +154,11 @@ func (t tally) in(d time.Duration) tally {
 }
 
 func (t *trial) tally() tally {
-	out := tally{kills: len(t.deaths), turns: int(t.turned.Load())}
-	out.aimed = t.rec.count[shot]
-	for _, c := range t.calls {
+	out := tally{kills: len(t.deaths), turns: int(t.turned.Load()), aimed: t.rec.did(shot)}
+	t.writing.Lock()
+	calls := slices.Clone(t.calls)
+	t.writing.Unlock()
+	for _, c := range calls {
 		switch {
 		case c.lost():
 			out.lost++
@@ -167,7 +169,7 @@ func (t *trial) tally() tally {
 		}
 	}
 	was := make(map[netip.Addr]*tenure)
-	for _, o := range tenures(t.calls) {
+	for _, o := range tenures(calls) {
 		if w := was[o.addr]; w != nil && w.bound && w.uid != o.uid && o.fresh != nil && !o.early {
 			out.rested++
 		}

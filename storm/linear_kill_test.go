@@ -7,18 +7,24 @@ import (
 
 // killFor kills ipamd with -9 and starts it again, for that long or until every
 // caller is done: one time at a random moment, one time by the hand of the caller
-// that it has just answered. The last one lives on for a while, so
-// that what gathers in its memory shows.
+// that it has just answered. On a slow machine it goes on until it was a trial,
+// but for patience at the most. The last one lives on for a while, so that what
+// gathers in its memory shows.
 func (t *trial) killFor(long, least, most time.Duration) {
 	t.t.Helper()
 	done := make(chan struct{})
 	go func() { t.actors.Wait(); close(done) }()
 	r := rand.New(rand.NewPCG(t.seed, 1))
 	aim := false
-	for end := time.Now().Add(long); time.Now().Before(end) && t.ctx.Err() == nil && !closed(done); aim = !aim {
+	began := time.Now()
+	enough := func() bool {
+		lasted := time.Since(began)
+		return lasted > long+patience || lasted > long && len(t.tally().below(t.floors)) == 0
+	}
+	for ; !enough() && t.ctx.Err() == nil && !closed(done); aim = !aim {
 		t.world.rest(r, least, most)
 		if aim {
-			t.killAnswering(most)
+			t.killAnswering(done)
 		} else {
 			t.kill()
 		}
@@ -29,14 +35,16 @@ func (t *trial) killFor(long, least, most time.Duration) {
 	t.world.rest(r, most, 2*most)
 }
 
-// killAnswering has the caller kill ipamd that is answered next; a plain kill
-// ends the waiting for it.
-func (t *trial) killAnswering(patience time.Duration) {
+// killAnswering has the caller kill ipamd that is answered next, when it comes to
+// answer, however long that takes to start; a plain kill ends the waiting for it
+// once no caller is left.
+func (t *trial) killAnswering(done <-chan struct{}) {
 	t.aimed.Store(t.daemon.cmd.Process)
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case <-t.daemon.ended:
+	case <-done:
 	case <-late.C:
 	case <-t.ctx.Done():
 	}

@@ -71,10 +71,13 @@ func (b *weather) ipamd(what int) {
 		b.rec.counted("clock: wall stepped")
 	}
 	b.rest(b.r, time.Millisecond, 500*time.Millisecond)
-	b.startIpamd()
-	if to := b.rec.now(); leapt > 0 {
-		b.rec.add(func(h *history) { h.leaps = append(h.leaps, leap{from, to, leapt}) })
+	l := &leap{from, never, leapt}
+	if leapt > 0 { // who is answered by the next ipamd already asks for it
+		b.rec.add(func(h *history) { h.leaps = append(h.leaps, l) })
 	}
+	b.startIpamd()
+	to := b.rec.now()
+	b.rec.add(func(*history) { l.to = to })
 }
 
 func (b *weather) killIpamd() {

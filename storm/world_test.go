@@ -27,8 +27,9 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// patience bounds each wait. It is far beyond what two busy cores need.
-const patience = time.Minute
+// patience bounds each wait. It is far beyond what two busy cores and a slow
+// disk need.
+const patience = 3 * time.Minute
 
 // callTime bounds one call: long enough for a daemon that is busy, short
 // enough to meet the one that was started meanwhile.
