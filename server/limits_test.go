@@ -30,14 +30,46 @@ func dial(t *testing.T, rig *servertest.Rig) net.Conn {
 	return c
 }
 
+// soon is how long a busy machine may take for anything. It is less than the two
+// minutes that a connection may be idle between two calls.
+const soon = time.Minute
+
 // closed waits until the server has closed the connection.
-func closed(t *testing.T, c net.Conn, within time.Duration) {
+func closed(t *testing.T, c net.Conn) {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, c); err != nil {
-		t.Errorf("not closed within %v: %v", within, err)
+		t.Errorf("not closed within %v: %v", soon, err)
+	}
+}
+
+// inTime plays a scene that shows something only when it took less than limit,
+// until it did. A machine that stands still may spoil it, but not every time.
+func inTime(t *testing.T, limit time.Duration, what string, scene func() time.Duration) {
+	t.Helper()
+	var took []time.Duration
+	for range 5 {
+		last := scene()
+		if t.Failed() || last < limit {
+			return
+		}
+		took = append(took, last)
+	}
+	t.Errorf("not once within %v: %s: %v", limit, what, took)
+}
+
+// healthy asks for the daemon's health on that connection.
+func healthy(t *testing.T, c net.Conn, answers *bufio.Reader) {
+	t.Helper()
+	fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: ipamd\r\n\r\n")
+	resp, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+		t.Fatalf("health: %d, %v", resp.StatusCode, err)
 	}
 }
 
@@ -47,10 +79,11 @@ func TestIdleConnections(t *testing.T) {
 	rig := servertest.Start(t, func(c *server.Config) { c.MaxConns = 8 })
 	s := speak(t, rig)
 	first := dial(t, rig)
+	healthy(t, first, bufio.NewReader(first)) // it may be idle for long from here on
 	for range 100 {
 		dial(t, rig)
 	}
-	closed(t, first, 5*time.Second)
+	closed(t, first)
 	for range 20 {
 		s.http.CloseIdleConnections() // each call comes on a connection of its own
 		want[api.Health](t, s, 200, "Health", "GET", "/healthz", "")
@@ -78,7 +111,7 @@ func TestBusyConnections(t *testing.T) {
 		t.Error("a third connection was served while two are the most")
 	}
 	close(hold)
-	if err := third.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := third.SetReadDeadline(time.Now().Add(soon)); err != nil {
 		t.Fatal(err)
 	}
 	if resp, err := http.ReadResponse(bufio.NewReader(third), nil); err != nil || resp.StatusCode != 200 {
@@ -94,8 +127,8 @@ func TestSlowClients(t *testing.T) {
 	header, body := dial(t, rig), dial(t, rig)
 	fmt.Fprint(header, "GET /healthz HTT")
 	fmt.Fprint(body, "POST /v1/leases HTTP/1.1\r\nHost: ipamd\r\nContent-Length: 20\r\n\r\n{\"sandbox\":")
-	closed(t, header, 10*time.Second)
-	closed(t, body, 10*time.Second)
+	closed(t, header)
+	closed(t, body)
 	if ls, _ := rig.Book.Leases(); len(ls) != 0 {
 		t.Errorf("half a request reserved %v", ls)
 	}
@@ -183,30 +216,34 @@ func TestPanic(t *testing.T) {
 }
 
 // TestDrain: at the end a call that runs is finished, a release that waits is
-// answered at once, and no goroutine is left.
+// answered at once, a connection that says nothing is not waited for, and no
+// goroutine is left.
 func TestDrain(t *testing.T) {
+	inTime(t, 3*time.Second, "the drain", func() time.Duration { return drains(t) })
+}
+
+func drains(t *testing.T) (took time.Duration) {
 	s := speak(t, servertest.Start(t))
 	l := allocate(t, s, "a")
-	idle := dial(t, s.Rig)
 	done := make(chan answer, 1)
 	go func() { done <- s.ask(t, "POST", "/v1/leases/"+l.ID+"/release", `{"wait":"60s"}`) }()
-	realtest.Eventually(t, 5*time.Second, "the release has begun", func() bool {
+	realtest.Eventually(t, soon, "the release has begun", func() bool {
 		now, err := s.Book.Lease(l.ID)
 		return err == nil && now.State == netdb.Releasing
 	})
 	begun := time.Now()
+	silent, other := dial(t, s.Rig), dial(t, s.Rig)
+	healthy(t, other, bufio.NewReader(other)) // so the one before it was let in
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("the drain took %v", took)
-	}
+	took = time.Since(begun)
 	if a := <-done; a.status != 202 {
 		t.Errorf("the waiting release: %d %s", a.status, a.body)
 	}
-	closed(t, idle, time.Second)
+	closed(t, silent)
 	s.http.CloseIdleConnections()
-	realtest.Eventually(t, 5*time.Second, "every goroutine of the server has ended", func() bool {
+	realtest.Eventually(t, soon, "every goroutine of the server has ended", func() bool {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		return !bytes.Contains(stacks, []byte("http.(*Server).Serve")) && !bytes.Contains(stacks, []byte("http.(*conn)"))
@@ -214,4 +251,5 @@ func TestDrain(t *testing.T) {
 	if _, err := net.Dial("unix", s.Socket); err == nil {
 		t.Error("the socket still answers")
 	}
+	return took
 }

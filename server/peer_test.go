@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -227,7 +226,7 @@ func TestEndedPeer(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, ln) }()
-	realtest.Eventually(t, 5*time.Second, "the peer is refused", func() bool { return rig.Log.Count("has ended") == 1 })
+	realtest.Eventually(t, soon, "the peer is refused", func() bool { return rig.Log.Count("has ended") == 1 })
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)

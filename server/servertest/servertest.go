@@ -102,7 +102,7 @@ func Config(r *Rig) server.Config {
 		Observe: func(string, api.Code, time.Duration) {},
 		Version: api.VersionReply{Version: "test", Commit: "none", Go: "go", Schema: 1},
 		Started: time.Now(), Require: "kernel", Policy: netdbtest.Policy,
-		Deadline: 10 * time.Second, MaxConns: 64, Limits: server.Limits{InFlight: 512},
+		Deadline: time.Minute, MaxConns: 64, Limits: server.Limits{InFlight: 512},
 		Log: slog.New(slog.NewTextHandler(r.Log, nil)),
 	}
 }
