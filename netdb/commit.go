@@ -22,6 +22,10 @@ const maxBatch = 256
 // lock that another process holds.
 const busyPause = 5 * time.Millisecond
 
+// lockPatience is how long a request waits for that lock that was in a batch and
+// is tried alone: its caller's deadline no longer counts.
+const lockPatience = 5 * time.Second
+
 // An op is one request on its way into a commit. It may be run more than
 // once, when a neighbour spoils the batch; it must do nothing but stage.
 type op struct {
@@ -156,7 +160,7 @@ func (b *Book) commit(began time.Time, batch []*op) {
 // alone commits one request that was in a batch. It was taken, so its own
 // caller's patience no longer counts, and the leader's never did.
 func (b *Book) alone(o *op) {
-	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	began := time.Now()
 	if err := b.begin(ctx); err != nil {

@@ -85,11 +85,11 @@ func (b *Book) load(ctx context.Context) error {
 }
 
 // reload throws the index away and loads it again. When the file cannot even
-// be read, the index stays: it is what was last known to be durable.
+// be read, the index stays: it is what was last known to be durable. A disk that
+// takes its time is waited for: with a deadline a book that was slow to read was
+// called one that cannot be written.
 func (b *Book) reload() {
-	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
-	defer cancel()
-	if err := b.load(ctx); err != nil {
+	if err := b.load(context.Background()); err != nil {
 		b.cannotWrite(err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -23,15 +22,16 @@ import (
 // applicationID marks the file as a lease book of ipamd: "ipam" in ASCII.
 const applicationID = 0x6970616d
 
-// openDeadline bounds each statement of opening, so that a book that another
-// process keeps locked refuses instead of hanging.
-const openDeadline = 5 * time.Second
-
 // Open opens the book at path, or makes a new one. It locks it against a
 // second daemon, checks that it is a lease book, that it is whole and not
 // newer than this build, migrates it, and reads it into memory.
 //
 // A refusal leaves the file as it was: it is never deleted or replaced here.
+//
+// A book that another process keeps locked is refused at once. A disk that takes
+// its time is waited for, however long: with a deadline of 5 s over all of it a
+// large book on a slow disk, or any on a machine that stood still meanwhile, was
+// refused at each start, and a migration that takes longer could never end.
 func Open(path string, opts Options) (*Book, error) {
 	if err := opts.check(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -124,8 +124,7 @@ func (b *Book) open() (err error) {
 	if err := b.create(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
-	defer cancel()
+	ctx := context.Background()
 	mode := "rwc"
 	if b.opts.ReadOnly {
 		mode = "ro"

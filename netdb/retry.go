@@ -25,7 +25,8 @@ const room = 1 << 20
 // A book that SQLite called damaged is looked over as it is at opening, and is
 // well when nothing is found: SQLite says the same of a page that the disk
 // could not read just then. Damage that is real stays; a look that found it
-// takes up to a twentieth of the time, and in between its finding is the answer.
+// takes up to a twentieth of the time, or one comes a minute after the other, and
+// in between its finding is the answer.
 func (b *Book) Retry(ctx context.Context) error {
 	why := b.readonly.Load()
 	if why == nil {
@@ -101,8 +102,13 @@ func (b *Book) lookOver(ctx context.Context, why error) error {
 		err = b.load(ctx)
 	}
 	if err != nil {
-		b.nextLook = time.Now().Add(20 * time.Since(began))
+		b.nextLook = time.Now().Add(restAfter(time.Since(began)))
 		return fmt.Errorf("look over %s: %w", b.path, err)
 	}
 	return nil
 }
+
+// restAfter is how long to wait after a look that found damage. A disk that gives
+// up a read after half a minute, or a machine that stood still, makes a look long,
+// and is no reason not to find for the next ten that the book is well.
+func restAfter(look time.Duration) time.Duration { return min(20*look, time.Minute) }
