@@ -80,9 +80,19 @@ func (m *machine) ready() {
 	})
 }
 
+// patience is what a caller has who waits through a restart. It is shorter than
+// wait, so that his own words are heard.
+const patience = "2m"
+
+// ctl is an ipamctl that must be answered.
+func (m *machine) ctl(args ...string) string {
+	m.t.Helper()
+	return m.do(append([]string{"ipamctl", "--timeout", patience}, args...)...)
+}
+
 func (m *machine) allocate(sandbox string) (api.Lease, error) {
 	var r api.AllocateReply
-	out, err := m.try("ipamctl", "--timeout", "25s", "-o", "json", "allocate", sandbox)
+	out, err := m.try("ipamctl", "--timeout", patience, "-o", "json", "allocate", sandbox)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &r)
 	}
@@ -106,7 +116,7 @@ func (m *machine) give(sandbox string) api.Lease {
 func (m *machine) held() string {
 	m.t.Helper()
 	var list api.LeaseList
-	if err := json.Unmarshal([]byte(m.do("ipamctl", "-o", "json", "leases")), &list); err != nil {
+	if err := json.Unmarshal([]byte(m.ctl("-o", "json", "leases")), &list); err != nil {
 		m.t.Fatal(err)
 	}
 	var out strings.Builder

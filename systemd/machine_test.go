@@ -21,8 +21,9 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// wait bounds everything that is waited for here.
-const wait = 30 * time.Second
+// wait bounds everything that is waited for here: far beyond what two cores and
+// a slow disk need.
+const wait = 3 * time.Minute
 
 // A machine is a small Debian that runs systemd as its first process, with a
 // network of its own. What is written in it ends with the test.
@@ -222,6 +223,20 @@ func (m *machine) mark() string {
 		m.t.Fatal("the journal has no cursor")
 	}
 	return strings.TrimSpace(cursor)
+}
+
+// queued is how many callers wait at ipamd's socket for somebody to take them.
+func (m *machine) queued() int {
+	m.t.Helper()
+	fields := strings.Fields(m.do("ss", "-Hxl", "src", "/run/ipamd/ipamd.sock")) // type, state, queue, backlog
+	if len(fields) < 4 {
+		m.t.Fatalf("nobody listens: %q", fields)
+	}
+	n, err := strconv.Atoi(fields[2])
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return n
 }
 
 // eventually waits for something in the machine; ok is asked at its pace.

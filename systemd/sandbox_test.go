@@ -36,6 +36,6 @@ func (m *machine) sandbox(name string) *sandbox {
 // end kills and deletes it, and lets its lease go first.
 func (s *sandbox) end() {
 	s.m.t.Helper()
-	s.m.do("ipamctl", "release", s.id)
+	s.m.ctl("release", s.id)
 	s.m.sh(fmt.Sprintf("ctr task kill -s KILL %[1]s; ctr task rm -f %[1]s >/dev/null 2>&1 || true; ctr container rm %[1]s", s.name))
 }

@@ -85,9 +85,14 @@ func tellActivation(t *testing.T, m *machine) {
 		t.Fatalf("its socket is %s", state)
 	}
 	m.give("b")
-	if state := m.property("ActiveState"); state != "active" {
-		t.Errorf("after a call it is %s", state)
-	}
+	m.active()
+}
+
+// active waits until systemd has heard that ipamd is up. Who calls may be
+// answered a moment before.
+func (m *machine) active() {
+	m.t.Helper()
+	m.eventually("the service is active", func() bool { return m.property("ActiveState") == "active" })
 }
 
 func tellWrongSocket(t *testing.T, m *machine) {
@@ -116,23 +121,31 @@ func tellWrongSocket(t *testing.T, m *machine) {
 }
 
 func tellRestart(t *testing.T, m *machine) {
-	// Two seconds without a daemon, so that a call can be seen to wait.
-	m.dropIn(t, "[Service]\nExecStartPre=/bin/sleep 2\n")
+	// No daemon while the file is there, so that a call can be seen to wait.
+	const held = "/etc/ipamd/held"
+	m.dropIn(t, "[Service]\nExecStartPre=/bin/sh -c 'while test -e "+held+"; do sleep 0.1; done'\n")
+	m.put(held, "")
 	restarted := make(chan error, 1)
 	go func() {
 		_, err := m.try("systemctl", "restart", "ipamd.service")
 		restarted <- err
 	}()
 	m.eventually("it is between two lives", func() bool { return m.property("SubState") == "start-pre" })
-	began := time.Now()
-	m.give("c")
-	waited := time.Since(began)
-	if err := <-restarted; err != nil {
-		t.Fatal(err)
+	given := make(chan error, 1)
+	go func() {
+		_, err := m.allocate("c")
+		given <- err
+	}()
+	m.eventually("the call waits at the socket", func() bool { return m.queued() > 0 })
+	if state := m.property("SubState"); state != "start-pre" {
+		t.Errorf("a call waits, and it is %s", state)
 	}
-	t.Logf("an allocate waited %v", waited.Round(time.Millisecond))
-	if waited < 500*time.Millisecond {
-		t.Error("it did not wait, so nothing was shown")
+	m.do("rm", held)
+	if err := <-given; err != nil {
+		t.Error(err)
+	}
+	if err := <-restarted; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -194,27 +207,33 @@ func tellWrongConfig(t *testing.T, m *machine) {
 	old := m.do("cat", config)
 	m.put(config, "[brigde]\n")
 	t.Cleanup(func() { m.put(config, old) })
-	mark := m.mark()
+	began, mark := time.Now(), m.mark()
 	if _, err := m.try("systemctl", "restart", "ipamd.service"); err == nil {
 		t.Fatal("it starts on a wrong configuration")
 	}
+	const waiting = 3
 	var callers sync.WaitGroup
-	for i := range 3 {
+	for i := range waiting {
 		callers.Go(func() {
-			if _, err := m.try("ipamctl", "--timeout", "25s", "allocate", fmt.Sprint("patient-", i)); err != nil {
+			if _, err := m.try("ipamctl", "--timeout", patience, "allocate", fmt.Sprint("patient-", i)); err != nil {
 				t.Errorf("who waited: %v", err)
 			}
 		})
 	}
 	defer callers.Wait()
 	starts := func() int { return strings.Count(m.journal(mark), "there is no such key") }
-	const looked = 10 * time.Second
-	began, before := time.Now(), starts()
-	m.eventually("ten seconds of it", func() bool { return time.Since(began) >= looked })
-	n := starts() - before
-	t.Logf("started %d times in %v", n, time.Since(began).Round(time.Millisecond))
-	if n < 1 || n > 6 {
-		t.Errorf("it was started %d times in %v, want a few", n, looked)
+	m.eventually("all wait", func() bool { return m.queued() == waiting })
+	before, n := starts(), 0
+	m.eventually("it is started again, and again", func() bool { n = starts(); return n >= before+4 })
+	// One start was asked for. After each there are RestartSec=2 to the next: a
+	// slow machine has fewer of them, never more.
+	took := time.Since(began)
+	t.Logf("started %d times in %v", n, took.Round(time.Millisecond))
+	if most := 2 + int(took/(2*time.Second)); n > most {
+		t.Errorf("it was started %d times in %v, want at most %d", n, took, most)
+	}
+	if n := m.queued(); n != waiting {
+		t.Errorf("%d callers wait, want %d", n, waiting)
 	}
 	if state := m.property("ActiveState") + " " + m.property("SubState"); state != "activating auto-restart" && state != "activating start" {
 		t.Errorf("it is %s", state)
@@ -224,9 +243,7 @@ func tellWrongConfig(t *testing.T, m *machine) {
 	}
 	m.put(config, old)
 	callers.Wait()
-	if state := m.property("ActiveState"); state != "active" {
-		t.Errorf("with the file mended it is %s", state)
-	}
+	m.active()
 }
 
 func (m *machine) restarts() int {
@@ -251,11 +268,16 @@ func tellContainerd(t *testing.T, m *machine) {
 }
 
 func tellWatchdog(t *testing.T, m *machine) {
-	m.dropIn(t, "[Service]\nWatchdogSec=4\n")
-	m.do("systemctl", "restart", "ipamd.service")
-	held, restarts, mark := m.held(), m.restarts(), m.mark()
+	watch := func(limit string) {
+		m.dropIn(t, "[Service]\nWatchdogSec="+limit+"\n")
+		m.do("systemctl", "restart", "ipamd.service")
+	}
+	// While nothing is wrong nobody is ended, unless the machine stands still for
+	// as long as the limit.
+	watch("12")
+	held, restarts := m.held(), m.restarts()
 	stamp := func() string { return m.property("WatchdogTimestampMonotonic") }
-	for range 6 {
+	for range 2 {
 		last := stamp()
 		m.eventually("the watchdog is answered", func() bool { return stamp() != last })
 	}
@@ -263,14 +285,15 @@ func tellWatchdog(t *testing.T, m *machine) {
 		t.Fatalf("it was restarted %d times with nothing wrong", n-restarts)
 	}
 	// Somebody holds the book's write lock and does not let go.
+	watch("4")
+	mark := m.mark()
 	m.do("systemd-run", "--quiet", "--unit=holder", "sh", "-c",
-		"(echo 'BEGIN EXCLUSIVE;'; exec sleep 600) | exec sqlite3 /var/lib/ipamd/book.db")
+		"(echo '.timeout 600000'; echo 'BEGIN EXCLUSIVE;'; exec sleep 600) | exec sqlite3 /var/lib/ipamd/book.db")
 	began := time.Now()
-	m.eventually("systemd ends it", func() bool { return strings.Contains(m.journal(mark), "Watchdog timeout") })
-	t.Logf("ended %v after the writer stalled", time.Since(began).Round(time.Millisecond))
-	if journal := m.journal(mark); !strings.Contains(journal, "ipamd is stuck") || !strings.Contains(journal, "another process writes to") {
-		t.Errorf("it does not say where it is stuck:\n%s", journal)
+	for _, says := range []string{"ipamd is stuck", "another process writes to", "Watchdog timeout"} {
+		m.eventually("the journal says "+says, func() bool { return strings.Contains(m.journal(mark), says) })
 	}
+	t.Logf("ended %v after the writer stalled", time.Since(began).Round(time.Millisecond))
 	m.do("systemctl", "stop", "holder.service")
 	m.eventually("it is up again", func() bool { _, err := m.try("ipamctl", "status"); return err == nil })
 	if now := m.held(); now != held {
@@ -313,12 +336,8 @@ func tellStop(t *testing.T, m *machine) {
 	held := m.held()
 	began := time.Now()
 	m.do("systemctl", "stop", "ipamd.socket", "ipamd.service")
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the stop took %v", took)
-	} else {
-		t.Logf("stopped after %v", took.Round(time.Millisecond))
-	}
-	if result := m.property("Result"); result != "success" {
+	t.Logf("stopped after %v", time.Since(began).Round(time.Millisecond))
+	if result := m.property("Result"); result != "success" { // or timeout, after TimeoutStopSec
 		t.Errorf("its result is %s", result)
 	}
 	if files := m.sh("ls /var/lib/ipamd"); strings.Contains(files, "-wal") || strings.Contains(files, "-shm") {
@@ -335,7 +354,7 @@ func tellStop(t *testing.T, m *machine) {
 
 func tellUpgrade(t *testing.T, m *machine, deb string) {
 	s := m.sandbox("lives")
-	m.eventually("it is bound", func() bool { return strings.Contains(m.do("ipamctl", "whois", s.address), "is bound") })
+	m.eventually("it is bound", func() bool { return strings.Contains(m.ctl("whois", s.address), "is bound") })
 	held, pid := m.held(), m.property("MainPID")
 	if v := m.do("dpkg-query", "-W", "-f", "${Version}", "ipamd"); v != "0.0.0~0" {
 		t.Fatalf("before it is %s", v)
@@ -354,7 +373,7 @@ func tellUpgrade(t *testing.T, m *machine, deb string) {
 		}
 	}
 	s.end()
-	m.eventually("its address cools", func() bool { return strings.Contains(m.do("ipamctl", "whois", s.address), "is cooling") })
+	m.eventually("its address cools", func() bool { return strings.Contains(m.ctl("whois", s.address), "is cooling") })
 }
 
 func tellPurge(t *testing.T, m *machine) {
