@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -85,9 +83,8 @@ func TestRefusalsTakeNothing(t *testing.T) {
 }
 
 // whileWaiting makes a request that passes its checks and then waits for the
-// commit, lets change happen meanwhile, and returns the answer. next is the
-// address that the request is offered last.
-func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, change func()) (*Result, error) {
+// commit, lets change happen meanwhile, and returns the answer.
+func whileWaiting(t *testing.T, a *Allocator, req Request, change func()) (*Result, error) {
 	t.Helper()
 	pool := a.Book.Pools()[0]
 	first, err := a.Book.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "first", Interface: "eth0"}, netip.MustParseAddr("10.8.64.4"), Policy)
@@ -106,6 +103,15 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, chan
 		held <- err
 	}()
 	<-waits
+	// A request reads the news twice: at its beginning, and when it has chosen
+	// its addresses and asked the witnesses about them.
+	asked, calls := make(chan struct{}), 0
+	a.Settle = func(context.Context) error {
+		if calls++; calls == 2 {
+			close(asked)
+		}
+		return nil
+	}
 	type answer struct {
 		result *Result
 		err    error
@@ -115,17 +121,11 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, chan
 		r, err := a.Allocate(ctx, req)
 		got <- answer{r, err}
 	}()
-	offered := time.Now()
-	realtest.Eventually(t, 10*time.Second, "the request to wait for the commit", func() bool {
-		for _, p := range a.Book.Pools() {
-			if slices.Contains(a.Book.Upcoming(p.UID, 8, Policy), next) { // not offered to the request yet
-				offered = time.Now()
-				return false
-			}
-		}
-		// It asks the witnesses within microseconds of the offer.
-		return time.Since(offered) > 50*time.Millisecond
-	})
+	select {
+	case <-asked:
+	case now := <-got:
+		t.Fatalf("the request did not wait for the commit: %+v, %v", now.result, now.err)
+	}
 	change()
 	wave()
 	if err := <-held; err != nil {
@@ -140,7 +140,7 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, next netip.Addr, chan
 func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
 	a := newAllocator(t)
 	next := netip.MustParseAddr("10.8.64.2")
-	r, err := whileWaiting(t, a, Request{Sandbox: "second"}, next, func() {
+	r, err := whileWaiting(t, a, Request{Sandbox: "second"}, func() {
 		a.Board.ReplaceScope(census.Netns, "ns1", []census.Sighting{{Addr: next, Port: "veth9"}})
 	})
 	if err != nil || r.Leases[0].Addr == next || len(r.Skipped) != 1 || r.Skipped[0].Addr != next {
@@ -158,7 +158,7 @@ func TestDualFailsWhole(t *testing.T) {
 	Pool(t, a.Book, "default", "fd00:8::/126")
 	last := netip.MustParseAddr("fd00:8::2")
 	a.Board.ReplaceScope(census.Netns, "ns1", []census.Sighting{{Addr: last.Next(), Port: "veth8"}})
-	r, err := whileWaiting(t, a, Request{Sandbox: "second", Family: Dual}, last, func() {
+	r, err := whileWaiting(t, a, Request{Sandbox: "second", Family: Dual}, func() {
 		a.Board.ReplaceScope(census.Netns, "ns2", []census.Sighting{{Addr: last, Port: "veth9"}})
 	})
 	if !errors.Is(err, netdb.ErrExhausted) {

@@ -49,12 +49,12 @@ func (p stuckPorts) Plugged(ctx context.Context, _, _ string) ([]string, error) 
 // A Run that hangs in its reading shows no life, nor does one that has not
 // begun. One that waits shows it, whatever becomes of its attempts.
 func TestAlive(t *testing.T) {
-	const short, long = 200 * time.Millisecond, 20 * time.Second
+	const short, long = 200 * time.Millisecond, time.Minute
 	book := &leash{free: make(chan struct{})}
 	ports := stuckPorts{held: make(chan struct{}, 1), free: make(chan struct{})}
 	w, real, _ := newWatchdog(t, func(c *Config) {
 		book.Book = c.Book.(*netdb.Book)
-		c.Book, c.Ports, c.Timeout = book, ports, time.Minute
+		c.Book, c.Ports, c.Timeout = book, ports, time.Hour
 	})
 	alive := func(d time.Duration) error {
 		ctx, cancel := context.WithTimeout(ctx, d)

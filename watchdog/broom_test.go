@@ -143,7 +143,7 @@ func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...fu
 	board := census.NewBoard(census.Runtime)
 	log := slog.New(slog.NewTextHandler(b.log, nil))
 	runtime, err := ctrd.New(ctrd.Config{
-		Address: d.Address, Namespaces: []string{space}, Timeout: 5 * time.Second, Board: board, Every: time.Hour, Log: log,
+		Address: d.Address, Namespaces: []string{space}, Timeout: soon, Board: board, Every: time.Hour, Log: log,
 		OwnerLabel: "runtime.computer/entity-id", AddressLabel: "runtime.computer/ip", LeaseLabel: "ipamd.dev/lease-id",
 	})
 	b.check(err)
@@ -152,7 +152,7 @@ func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...fu
 	b.cfg = watchdog.SweepConfig{
 		Owner: b.owner, Runtime: b.notebook, Book: notedBook{b.book, b.notebook}, Board: board, Awaited: func(string) bool { return b.given.Load() },
 		Every: time.Hour, Grace: time.Nanosecond, Parallel: 4,
-		Remove: true, KillWait: soon, Timeout: 5 * time.Second, Now: netdb.Now, Log: log,
+		Remove: true, KillWait: soon, Timeout: soon, Now: netdb.Now, Log: log,
 	}
 	for _, c := range change {
 		c(&b.cfg)
@@ -200,10 +200,22 @@ func labelled(sandbox string) map[string]string {
 	return map[string]string{"runtime.computer/entity-id": sandbox}
 }
 
-// record makes a container without a task.
+// record makes a container without a task, and returns when the board shows it:
+// whether a removal begins with signals depends on that.
 func (b *broom) record(sandbox, id string) {
 	b.Helper()
 	b.d.Create(b, ctrdtest.Spec{Namespace: space, ID: id, Labels: labelled(sandbox)})
+	b.shown(id, "")
+}
+
+// shown waits until the board shows a container with its task in a state.
+func (b *broom) shown(id, task string) {
+	b.Helper()
+	realtest.Eventually(b, soon, "the board shows "+id+", task "+task, func() bool {
+		return slices.ContainsFunc(b.cfg.Board.By(census.Runtime), func(s census.Sighting) bool {
+			return s.Container == id && s.Task == task && s.Note == ""
+		})
+	})
 }
 
 // trap is a shell that writes down every signal it gets. Then it does what
@@ -214,11 +226,12 @@ func trap(afterQuit string) []string {
 	return []string{"/bin/sh", "-c", script}
 }
 
-// run runs a container. signals is what a trap in it has written down; it can
-// be read after its end, too.
+// run runs a container, and returns when the board shows that it runs. signals
+// is what a trap in it has written down; it can be read after its end, too.
 func (b *broom) run(sandbox, id string, args []string) (pid int, signals func() string) {
 	b.Helper()
 	pid = b.d.Run(b, ctrdtest.Spec{Namespace: space, ID: id, Labels: labelled(sandbox), Args: args})
+	b.shown(id, "running")
 	if args == nil {
 		return pid, nil
 	}

@@ -83,7 +83,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 // room.
 func TestAStuckShimHoldsUpNobody(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		s := newScene(t, d, func(c *watchdog.Config) { c.Parallel = 2 })
+		s := newScene(t, d, func(c *watchdog.Config) { c.Parallel, c.Timeout = 2, 2*time.Second })
 		stuck := s.plugged("stuck", "c0")
 		s.d.FreezeShim(t, space, "c0")
 		s.d.DeleteRecord(t, space, "c0")

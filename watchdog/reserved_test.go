@@ -18,17 +18,27 @@ import (
 // and nobody sees it any more; and what the kernel remembers of it is deleted.
 func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2))
-	a, b := netdbtest.Reserve(t, s.book, "a"), netdbtest.Reserve(t, s.book, "b")
+	a := netdbtest.Reserve(t, s.book, "a")
 	p := s.ns.Port("rt0", a.Addr.String()+"/24")
 	s.eventually("it is seen", func() bool { return len(s.board.About(a.Addr).Seen) > 0 })
 	p.Close()
 	s.eventually("it is dark", func() bool { return s.board.About(a.Addr).Dark() })
 	s.ns.Exec("ip", "neigh", "replace", a.Addr.String(), "lladdr", "02:00:00:00:00:02", "dev", "rt0", "nud", "stale")
-	s.ns.Exec("ip", "neigh", "replace", b.Addr.String(), "lladdr", "02:00:00:00:00:03", "dev", "rt0", "nud", "stale")
 	s.release(&sandbox{name: "a", lease: a})
 	s.cools(&sandbox{name: "a", lease: a})
-	if l, _ := s.release(&sandbox{name: "b", lease: b}); l.State != netdb.Free {
-		t.Errorf("one that never was on the wire is %s", l.State)
+	for {
+		b := &sandbox{name: "b", lease: netdbtest.Reserve(t, s.book, "b")}
+		s.ns.Exec("ip", "neigh", "replace", b.lease.Addr.String(), "lladdr", "02:00:00:00:00:03", "dev", "rt0", "nud", "stale")
+		began := time.Now()
+		l, _ := s.release(b)
+		if l.State == netdb.Free {
+			break
+		}
+		if time.Since(began) < watchdog.ReleaseAsk {
+			t.Errorf("one that never was on the wire is %s", l.State)
+			break
+		}
+		s.cools(b) // the answer did not wait for a machine that stood still
 	}
 	if left := s.ns.Exec("ip", "neigh", "show", "dev", "rt0", "nud", "all"); strings.Contains(left, "lladdr 02:00:00:00:00:0") {
 		t.Errorf("left of them: %s", left)

@@ -37,13 +37,13 @@ func TestRun(t *testing.T) {
 		run, stop := context.WithCancel(ctx)
 		done := make(chan error, 1)
 		go func() { done <- w.Run(run) }()
-		realtest.Eventually(t, 10*time.Second, "the release of before Run is confirmed", func() bool {
+		realtest.Eventually(t, time.Minute, "the release of before Run is confirmed", func() bool {
 			return len(book.InState(netdb.Releasing)) == 0
 		})
 		if err := w.Run(ctx); err == nil {
 			t.Error("a second Run began")
 		}
-		realtest.Eventually(t, 10*time.Second, "a release comes back cooling", func() bool {
+		realtest.Eventually(t, time.Minute, "a release comes back cooling", func() bool {
 			return release(bound("during")) == netdb.Cooling
 		})
 		stop()

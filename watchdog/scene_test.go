@@ -24,7 +24,7 @@ import (
 
 const (
 	space = "sandboxes" // the containerd namespace
-	soon  = 20 * time.Second
+	soon  = time.Minute // longer than anything takes on a machine that stands still now and then
 )
 
 var (
@@ -57,7 +57,7 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)
 	s.check(err)
 	t.Cleanup(func() { s.closed(s.bridge.Close()) })
 	s.runtime, err = ctrd.New(ctrd.Config{
-		Address: d.Address, Namespaces: []string{space}, Timeout: 5 * time.Second, Board: s.board, Every: time.Hour, Log: log,
+		Address: d.Address, Namespaces: []string{space}, Timeout: soon, Board: s.board, Every: time.Hour, Log: log,
 		OwnerLabel: "runtime.computer/entity-id", AddressLabel: "runtime.computer/ip", LeaseLabel: "ipamd.dev/lease-id", UIDLabel: "ipamd.dev/uid",
 	})
 	s.check(err)
@@ -65,7 +65,7 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)
 	s.read = &readBook{Book: s.book}
 	cfg := watchdog.Config{
 		Book: s.read, Board: s.board, Runtime: s.runtime, Ports: s.bridge, PortsChanged: s.bridge.Changed,
-		Settle: s.bridge.Settle, ReleasingMax: time.Hour, Timeout: 2 * time.Second, Parallel: 16,
+		Settle: s.bridge.Settle, ReleasingMax: time.Hour, Timeout: soon, Parallel: 16,
 		Strangers: allocator.Strangers, Now: netdb.Now, Log: log,
 	}
 	for _, c := range change {

@@ -53,6 +53,11 @@ func TestRemovalOfOrphans(t *testing.T) {
 			b.run("b", "c3", nil)
 			d.Pause(t, space, "c3")
 			l := b.lease("b", "c1", "c2", "c3")
+			b.interfere(func(step string) {
+				if step == "killed c1" { // its trap had the time that it needs
+					realtest.Eventually(t, soon, "the trap has noted SIGQUIT", func() bool { return signals() != "" })
+				}
+			})
 			b.sweep()
 			if got := signals(); got != "QUIT" {
 				t.Errorf("it got the signals %q", got)
@@ -90,6 +95,10 @@ func TestRemovalOfOrphans(t *testing.T) {
 				t.Errorf("logged %d times, its lease is %s, containers %v", n, b.state(l), b.containers())
 			}
 			d.ThawShim(t, space, "c2")
+			b.cfg.Timeout = soon
+			var err error
+			b.Sweeper, err = watchdog.NewSweeper(b.cfg)
+			b.check(err)
 			realtest.Eventually(t, soon, "it is removed", func() bool { return b.sweep() != nil && len(b.containers()) == 0 })
 			if b.state(l) != netdb.Releasing {
 				t.Errorf("its lease is %s", b.state(l))

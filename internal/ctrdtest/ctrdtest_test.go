@@ -54,7 +54,7 @@ func TestContainersLiveAndGo(t *testing.T) {
 
 func statuses(t *testing.T, d *ctrdtest.Daemon, ns string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(t.Context(), ns), 10*time.Second)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(t.Context(), ns), time.Minute)
 	defer cancel()
 	list, err := d.Client().Containers(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestNothingStays(t *testing.T) {
 				return
 			}
 			for _, pid := range pids {
-				realtest.Eventually(t, 10*time.Second, fmt.Sprintf("process %d is gone", pid), func() bool {
+				realtest.Eventually(t, time.Minute, fmt.Sprintf("process %d is gone", pid), func() bool {
 					state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 					return err != nil || strings.Contains(string(state), ") Z ") || syscall.Kill(pid, 0) != nil
 				})
@@ -158,11 +158,11 @@ func TestShims(t *testing.T) {
 		if s, err := state("stuck", 100*time.Millisecond); err == nil && s == tasktypes.Status_RUNNING {
 			t.Error("a frozen shim told its task's state")
 		}
-		if s, err := state("well", 10*time.Second); err != nil || s != tasktypes.Status_RUNNING {
+		if s, err := state("well", time.Minute); err != nil || s != tasktypes.Status_RUNNING {
 			t.Errorf("the other task is %v, %v", s, err)
 		}
 		d.ThawShim(t, "a", "stuck")
-		if s, err := state("stuck", 10*time.Second); err != nil || s != tasktypes.Status_RUNNING {
+		if s, err := state("stuck", time.Minute); err != nil || s != tasktypes.Status_RUNNING {
 			t.Errorf("after the thaw the task is %v, %v", s, err)
 		}
 		d.KillShim(t, "a", "well")

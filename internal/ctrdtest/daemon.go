@@ -20,8 +20,8 @@ import (
 )
 
 // Every wait in this package ends by itself, well after what a loaded machine
-// with two cores needs.
-const patience = 30 * time.Second
+// with two cores needs that stands still now and then.
+const patience = 90 * time.Second
 
 // A Daemon is a running containerd. Its methods fail the test on error and
 // belong on the test's own goroutine.
@@ -183,7 +183,7 @@ func (d *Daemon) Restart() {
 func (d *Daemon) Freeze() {
 	d.t.Helper()
 	d.signal(syscall.SIGSTOP)
-	realtest.Eventually(d.t, 10*time.Second, "containerd is stopped in its tracks", func() bool {
+	realtest.Eventually(d.t, patience, "containerd is stopped in its tracks", func() bool {
 		return d.over() || stopped(d.cmd.Process.Pid)
 	})
 }

@@ -1,0 +1,7 @@
+package watchdog
+
+// What the tests on real parts know of the watchdog's patience.
+const (
+	OwnerRest  = ownerRest
+	ReleaseAsk = releaseAsk
+)
