@@ -39,3 +39,13 @@ func (b *Book) Fold(ctx context.Context) error {
 	}
 	return err
 }
+
+// Committing reports whether somebody has the turn.
+func (b *Book) Committing() bool { return len(b.turn) > 0 }
+
+// Waiting is how many requests are in the line for the next commit.
+func (b *Book) Waiting() int {
+	b.line.mu.Lock()
+	defer b.line.mu.Unlock()
+	return len(b.line.ops)
+}

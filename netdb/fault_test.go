@@ -170,11 +170,15 @@ func (l *life) tryUnder(t *testing.T, tr trouble, k int, failed tally, s step) (
 	return struck, true
 }
 
-// wantWell wants the book to find by itself that its disk is well.
+// wait is how long anything may take that is waited for.
+const wait = 3 * time.Minute
+
+// wantWell wants the book to find by itself that its disk is well: it may rest
+// for a minute after a look that found damage and took its time.
 func (l *life) wantWell(t *testing.T) {
 	t.Helper()
 	var err error
-	realtest.Eventually(t, 10*time.Second, "the book to be written again", func() bool {
+	realtest.Eventually(t, wait, "the book to be written again", func() bool {
 		err = l.book.Retry(ctx)
 		return err == nil
 	})
