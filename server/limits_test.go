@@ -78,8 +78,9 @@ func healthy(t *testing.T, c net.Conn, answers *bufio.Reader) {
 func TestIdleConnections(t *testing.T) {
 	rig := servertest.Start(t, func(c *server.Config) { c.MaxConns = 8 })
 	s := speak(t, rig)
-	first := dial(t, rig)
-	healthy(t, first, bufio.NewReader(first)) // it may be idle for long from here on
+	first, second := dial(t, rig), dial(t, rig)
+	healthy(t, first, bufio.NewReader(first)) // from here on it may be idle for longer than soon
+	healthy(t, second, bufio.NewReader(second))
 	for range 100 {
 		dial(t, rig)
 	}
