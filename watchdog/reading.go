@@ -53,12 +53,16 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 		}
 	}
 	w.track(want)
-	if rested := now.Add(-dutyBurst); r.next.Before(rested) {
+	r.spend(now, time.Since(now))
+}
+
+// spend notes what a reading took, and when the next may begin.
+func (r *reading) spend(began time.Time, took time.Duration) {
+	if rested := began.Add(-dutyBurst); r.next.Before(rested) {
 		r.next = rested
 	}
-	before := r.took
-	r.took = time.Since(now)
-	r.next = r.next.Add(dutyShare * min(before, r.took))
+	r.next = r.next.Add(dutyShare * min(r.took, took))
+	r.took = took
 }
 
 // kinship returns who shares names with whom, of the rows as they were read.
