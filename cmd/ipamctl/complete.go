@@ -49,7 +49,7 @@ func (c *ctl) suggest(args []string, filter client.LeaseFilter, pick func(api.Le
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
 	list, err := c.dial(c.socket).Leases(ctx, filter)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *ctl) quarantined(_ *cobra.Command, args []string, _ string) ([]string, 
 }
 
 func (c *ctl) poolNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
 	list, err := c.dial(c.socket).Pools(ctx)
 	if err != nil {

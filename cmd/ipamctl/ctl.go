@@ -39,11 +39,13 @@ type ctl struct {
 	noColor bool
 	timeout time.Duration
 
+	patience time.Duration // of a person who pressed tab
+
 	started bool // a verb began; an error before that is in the command line
 }
 
 func newCtl(s streams, dial func(socket string) *client.Client, b build) *ctl {
-	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "json", "yaml")}
+	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "json", "yaml"), patience: patience}
 	c.root = &cobra.Command{
 		Use:   "ipamctl",
 		Short: "See and steer the addresses that ipamd hands out",

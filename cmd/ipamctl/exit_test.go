@@ -171,8 +171,8 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int)
 	s := &screen{}
-	go func() { done <- w.ctlContext(ctx, s, "release", id(2), "--timeout", "1m") }()
-	realtest.Eventually(t, 10*time.Second, "the daemon was asked", func() bool {
+	go func() { done <- w.ctlContext(ctx, s, "release", id(2), "--timeout", "10m") }()
+	realtest.Eventually(t, soon, "the daemon was asked", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.asked) > 0

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // soon is how long a program may take for anything on a busy machine.
-const soon = 30 * time.Second
+const soon = time.Minute
 
 // A pty is a terminal that a test holds the other end of, and the ipamctl on
 // it.

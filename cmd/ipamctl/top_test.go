@@ -80,7 +80,7 @@ func TestTopGivesTheTerminalBack(t *testing.T) {
 		w := runner()
 		w.stall = make(chan struct{})
 		w.serve(t)
-		p := onTerminal(t, 80, 24, "top", "--every", "100ms", "--socket", w.socket)
+		p := onTerminal(t, 80, 24, "top", "--every", "100ms", "--timeout", "10m", "--socket", w.socket)
 		p.shows("asking")
 		p.press("q")
 		if code := p.code(); code != 0 {

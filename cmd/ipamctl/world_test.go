@@ -218,6 +218,8 @@ func (w *world) ctlContext(ctx context.Context, s *screen, args ...string) int {
 		now: func() time.Time { return noon },
 	}, func(socket string) *client.Client { return &client.Client{Socket: socket} },
 		build{Version: "v0.1.0", Commit: "cafe", Go: "go1.26.6"})
+	// A busy machine is no daemon that hangs. args may say another timeout.
+	c.timeout, c.patience = 10*time.Minute, 10*time.Minute
 	return c.run(ctx, args)
 }
 
