@@ -20,13 +20,15 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// patience bounds each wait. It is far beyond what two busy cores need.
-const patience = time.Minute
+// patience bounds each wait. It is far beyond what two busy cores and a slow
+// disk need.
+const patience = 5 * time.Minute
 
 var poolPrefix = netip.MustParsePrefix("10.8.0.0/22")
 
 // An address comes back soon, the pool is small and the history is short, so
-// that the book is as large after a few seconds as it will ever be.
+// that the book is as large after a few seconds as it will ever be. A call is
+// never refused for what the machine took.
 const configuration = `
 [book]
 path = '%[1]s/book.db'
@@ -35,6 +37,7 @@ changes_kept = 1000
 path = '%[1]s/sock'
 group = ''
 max_connections = %[3]d
+deadline = '%[4]s'
 [[pool]]
 name = 'default'
 prefix = '%[2]s'
@@ -82,7 +85,7 @@ func start(t testing.TB, maxConns int) *daemon {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
 	config := filepath.Join(dir, "ipamd.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, poolPrefix, maxConns), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, poolPrefix, maxConns, patience), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := &daemon{t: t, dir: dir, client: &client.Client{Socket: filepath.Join(dir, "sock")}, ended: make(chan struct{})}
