@@ -37,7 +37,7 @@ func TestStalledWriterIsTold(t *testing.T) {
 	}
 	realtest.Eventually(t, wait, "the daemon to be ready", ready)
 
-	db, err := sql.Open("sqlite", "file:"+w.cfg.Book.Path+"?_pragma=busy_timeout(10000)")
+	db, err := sql.Open("sqlite", "file:"+w.cfg.Book.Path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}

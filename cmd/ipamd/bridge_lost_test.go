@@ -79,13 +79,17 @@ func TestBridgeLostUnderLoad(t *testing.T) {
 	index := w.linkIndex("rt0")
 	for round := range 3 {
 		given := held.given.Load()
-		realtest.Eventually(t, 3*wait, "the callers to get on", func() bool { return held.given.Load() >= given+64 || len(failed) > 0 })
+		realtest.Eventually(t, wait, "the callers to get on", func() bool { return held.given.Load() >= given+64 || len(failed) > 0 })
 
 		w.ns.Exec("ip", "link", "del", "rt0")
 		realtest.Eventually(t, wait, "health to tell", func() bool {
 			_, err := w.client.Ready(ctx)
 			return errors.Is(err, client.ErrNotReady)
 		})
+		// What was decided before, and is being written, is before.
+		if err := w.program.book.Ping(ctx); err != nil {
+			t.Fatal(err)
+		}
 		from := w.program.book.Rev()
 		refused.Store(0)
 		gone.Add(1)
@@ -109,7 +113,7 @@ func TestBridgeLostUnderLoad(t *testing.T) {
 		index = w.makeAgain(ports, index)
 	}
 	given := held.given.Load()
-	realtest.Eventually(t, 3*wait, "the callers to go on", func() bool { return held.given.Load() >= given+64 || len(failed) > 0 })
+	realtest.Eventually(t, wait, "the callers to go on", func() bool { return held.given.Load() >= given+64 || len(failed) > 0 })
 	stop()
 	if _, err := w.client.Ready(ctx); err != nil {
 		t.Errorf("at last: %v", err)

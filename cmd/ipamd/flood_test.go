@@ -41,7 +41,7 @@ func TestFloodOfAnswers(t *testing.T) {
 			t.Run(tt.name+" "+lie, func(t *testing.T) {
 				w := newFlooded(t, tt.prefixes)
 				before, victim := w.resident("flooded")
-				port := w.ns.Port("rt0")
+				port := w.knownPort()
 				says := map[string]claim{"honest": always(port.MAC), "invented": invented, "the victim's": always(victim.MAC)}[lie]
 				f := newFlooder(t, w.ns, port, says, netip.MustParsePrefix(tt.prefixes[0]))
 				w.allClaimed(before)
@@ -84,7 +84,7 @@ func TestFloodOfAnswersForBothPools(t *testing.T) {
 				l, _ := w.resident(name)
 				before, prefixes = append(before, l), append(prefixes, netip.MustParsePrefix(tt.prefixes[i]))
 			}
-			port := w.ns.Port("rt0")
+			port := w.knownPort()
 			f := newFlooder(t, w.ns, port, invented, prefixes...)
 			w.allClaimed(before...)
 			for i := range 60 {
@@ -130,6 +130,15 @@ func newFlooded(t *testing.T, prefixes [2]string) *world {
 	w.ns.Bridge("rt0", gateways...)
 	w.start()
 	return w
+}
+
+// knownPort is a port of which the daemon has heard: what comes by it is told
+// with its name.
+func (w *world) knownPort() *nstest.Port {
+	w.t.Helper()
+	p := w.ns.Port("rt0")
+	realtest.Eventually(w.t, wait, p.HostName+" to be known", func() bool { return w.program.bridge.PortNames()[p.HostName] })
+	return p
 }
 
 func (w *world) ask(pool, sandbox string) (*api.AllocateReply, error) {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +23,7 @@ func bindAndRelease(w *world, l api.Lease) {
 	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
 		w.t.Fatal(err)
 	}
-	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "10s"})
+	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "60s"})
 	if err != nil || r.Lease.State != api.Cooling {
 		w.t.Fatalf("release of a bound lease: %+v, %v", r, err)
 	}
@@ -170,6 +173,7 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 		t.Errorf("came back as %+v", back)
 	}
 	bindAndRelease(w, back.Leases[0])
+	w.holdPasses()
 	w.ns.Port("rt0", "10.8.64.2/24")
 	if r := w.give("a", "10.8.64.4"); len(r.Skipped) != 1 {
 		t.Errorf("with a stranger on it: %+v", r)
@@ -190,6 +194,7 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 	if again, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Family: api.Dual}); err != nil || !again.Existing {
 		t.Errorf("again: %+v, %v", again, err)
 	}
+	goOn := w.holdPasses()
 	port := w.ns.Port("rt0", "fd00:8::3/126")
 	// The kernel tells of a new IPv6 address a moment after it is there.
 	realtest.Eventually(t, wait, "the stranger to be seen", func() bool { return seenBy(w, "fd00:8::3", "netns") })
@@ -206,6 +211,7 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 	if err != nil || changes.Revision != rev+1 || changes.Changes[0].To != api.Quarantined {
 		t.Errorf("after the refusal: %+v, %v", changes, err)
 	}
+	goOn()
 	port.Close()
 	if one, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Family: api.V4}); err != nil || len(one.Leases) != 1 || one.Existing {
 		t.Errorf("v4 alone: %+v, %v", one, err)
@@ -240,11 +246,20 @@ func TestProbesRunAhead(t *testing.T) {
 		n++
 		return len(w.allocate(strings.Repeat("x", n)).Unprobed) == 0
 	})
-	unprobed := false
+	var outran atomic.Bool
+	var all sync.WaitGroup
 	for i := range 100 {
-		unprobed = unprobed || len(w.allocate(strings.Repeat("y", i+1)).Unprobed) > 0
+		all.Go(func() {
+			r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("y", i)})
+			if err != nil {
+				t.Error(err)
+			} else if len(r.Unprobed) > 0 {
+				outran.Store(true)
+			}
+		})
 	}
-	if !unprobed {
+	all.Wait()
+	if !outran.Load() {
 		t.Error("100 requests at once never outran 4 probes")
 	}
 }

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // within is how long a daemon may take for anything on a busy machine.
-const within = 30 * time.Second
+const within = 60 * time.Second
 
 // A process is a running ipamd. It is gone when the test ends.
 type process struct {

@@ -30,6 +30,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		rested, asleep, bare := w.box(d, "rested"), w.box(d, "asleep"), w.plug(d, "bare", nil)
+		w.watched()
 		if _, err := w.client.Pause(ctx, asleep.held.ID); err != nil {
 			t.Fatal(err)
 		}

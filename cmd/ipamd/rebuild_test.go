@@ -145,6 +145,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	if _, err := w.client.Quarantine(ctx, addr(9), "by hand"); err != nil {
 		t.Fatal(err)
 	}
+	w.watched()
 	if _, err := w.client.Pause(ctx, asleep.held.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // A box is a sandbox as a runtime makes it: a lease, a port, a container.
@@ -57,7 +58,7 @@ func slow(c *Config) { c.Reconcile.Every = duration{time.Hour} }
 // and the cooldown starts when the removal succeeds.
 func TestW2RemovalThatFails(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), slow, pool("10.8.64.0/30"))
+		w := newWorld(t, withContainerd(d), impatient, slow, pool("10.8.64.0/30"))
 		a := w.box(d, "a")
 		d.FreezeShim(t, "default", "a")
 		r, err := w.client.Release(ctx, a.held.ID, api.ReleaseRequest{})
@@ -116,6 +117,7 @@ func TestW6W9RemovalThatNobodyTold(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		a, b := w.box(d, "a"), w.box(d, "b")
+		w.watched()
 		a.port.Close()
 		d.Delete(t, "default", "a")
 		w.becomes(a.held.Address, api.Cooling)
@@ -221,11 +223,17 @@ func TestR3ContainerdKilled(t *testing.T) {
 			}
 		}
 		d.Restart()
-		for end := time.Now().Add(time.Second); time.Now().Before(end); {
-			if _, err := w.client.Reconcile(ctx, api.ReconcileRequest{}); err != nil {
-				t.Error(err)
+		second, again := time.Now().Add(time.Second), 0
+		realtest.Eventually(t, wait, "five passes that everybody answers", func() bool {
+			r, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			if r.Report.Complete {
+				again++
+			}
+			return again >= 5 && time.Now().After(second)
+		})
 		for _, addr := range []string{a.held.Address, quiet.Address} {
 			if got := w.state(addr); got != api.Bound {
 				t.Errorf("%s is %s", addr, got)
@@ -298,7 +306,8 @@ func TestR9Brake(t *testing.T) {
 }
 
 // W8: the clients hang up in the middle of their releases. What they asked for
-// ends all the same.
+// ends all the same. Every second one hangs up at any time, the others when the
+// daemon has heard them.
 func TestW8ClientsHangUp(t *testing.T) {
 	w := newWorld(t, slow)
 	port := w.ns.Port("rt0") // of them all, so that no release is over at once
@@ -312,6 +321,10 @@ func TestW8ClientsHangUp(t *testing.T) {
 	}
 	for i, l := range held {
 		short, cancel := context.WithTimeout(ctx, time.Duration(i)*100*time.Microsecond)
+		if i%2 == 1 {
+			cancel()
+			short, cancel = w.untilHeard(l)
+		}
 		_, _ = w.client.Release(short, l.ID, api.ReleaseRequest{Wait: "30s"}) // it may have been heard, or not
 		cancel()
 	}
@@ -330,4 +343,24 @@ func TestW8ClientsHangUp(t *testing.T) {
 	for _, l := range held {
 		w.becomes(l.Address, api.Cooling)
 	}
+}
+
+// untilHeard is a context that ends when a lease is not bound any more.
+func (w *world) untilHeard(l api.Lease) (context.Context, context.CancelFunc) {
+	short, cancel := context.WithTimeout(ctx, wait)
+	go func() {
+		defer cancel()
+		for {
+			changed := w.program.book.Changed()
+			if now, err := w.program.book.Lease(l.ID); err != nil || now.State != netdb.Bound {
+				return
+			}
+			select {
+			case <-changed:
+			case <-short.Done():
+				return
+			}
+		}
+	}()
+	return short, cancel
 }

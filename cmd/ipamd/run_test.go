@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -148,10 +149,26 @@ func TestCheckAfterKill(t *testing.T) {
 	wants(t, "check", out, "whole: 3 addresses")
 }
 
+// callTime is how long the call of TestSecondSignal lasts: what the server gives
+// a body that does not come.
+const callTime = 5 * time.Second
+
 // TestSecondSignal: a call that is not done holds up the first signal, and
-// not the second.
+// not the second. Where the call was over before that could be seen, it is made
+// again.
 func TestSecondSignal(t *testing.T) {
+	for range 10 {
+		if secondSignal(t) {
+			return
+		}
+	}
+	t.Error("no call lasted until the second signal")
+}
+
+// secondSignal reports whether the call lasted so long.
+func secondSignal(t *testing.T) bool {
 	p, c := develop(t)
+	began := time.Now()
 	conn, err := net.Dial("unix", c.Socket)
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +180,7 @@ func TestSecondSignal(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err != nil { // it reads the body: the call has begun
 		t.Fatal(err)
 	}
+	over := func() bool { return time.Since(began) >= callTime }
 	p.signal(os.Interrupt)
 	realtest.Eventually(t, within, "it takes no more connections", func() bool {
 		_, err := c.Healthy(context.Background())
@@ -170,13 +188,21 @@ func TestSecondSignal(t *testing.T) {
 	})
 	select {
 	case <-p.done:
+		if over() {
+			return false
+		}
 		t.Fatalf("the first signal did not wait for the call: %s", p.err.String())
 	default:
 	}
 	p.signal(os.Interrupt)
-	if code := p.code(); code != 128+int(syscall.SIGINT) {
+	code := p.code()
+	if code == exitOK && over() {
+		return false
+	}
+	if code != 128+int(syscall.SIGINT) {
 		t.Errorf("exit code %d: %s", code, p.err.String())
 	}
+	return true
 }
 
 func TestStartThatFails(t *testing.T) {

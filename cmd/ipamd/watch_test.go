@@ -34,7 +34,7 @@ import (
 func owned(socket string) func(*Config) {
 	return func(c *Config) {
 		c.Owner.Socket = socket
-		c.Owner.Every, c.Owner.Grace = duration{5 * time.Millisecond}, duration{time.Millisecond}
+		c.Owner.Every, c.Owner.Grace, c.Owner.Timeout = duration{5 * time.Millisecond}, duration{time.Millisecond}, duration{wait}
 		c.Watchdog.RemoveOrphans = true
 	}
 }
@@ -97,7 +97,7 @@ func TestW1ListOmitsARunningSandbox(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t, "--lag", "1h")
 		o.Set("valid", "somebody")
-		w := newWorld(t, withContainerd(d), quick, owned(o.Socket))
+		w := newWorld(t, withContainerd(d), quick, owned(o.Socket), func(c *Config) { c.Watchdog.KillWait = duration{wait} })
 		realtest.Eventually(t, wait, "the owner's list to be read", func() bool { return o.Lists() > 0 })
 		o.Set("valid", "a") // the list that is told stays the one without it
 		a, pid := w.family(d, "a", ctrdtest.Spec{ID: "a", Labels: labels("a", "its own"), Args: listener()})
@@ -166,13 +166,20 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, seed))
 		w := newWorld(t, withContainerd(d), quick, func(c *Config) { c.Allocation.Cooldown = duration{time.Hour} })
+		var boxes []*box
+		ofBox := func(b *box) []string { return []string{b.name + "-told", b.name + "-owned", b.name + "-silent"} }
 		for i := range 8 {
 			name := fmt.Sprint("s", i)
-			ids := []string{name + "-told", name + "-owned", name + "-silent"}
+			ids := ofBox(&box{name: name})
 			b, _ := w.family(d, name,
 				ctrdtest.Spec{ID: ids[0], Labels: labels(name, "its own")},
 				ctrdtest.Spec{ID: ids[1], Labels: map[string]string{"runtime.computer/entity-id": name}},
 				ctrdtest.Spec{ID: ids[2]})
+			boxes = append(boxes, b)
+		}
+		w.watched()
+		for i, b := range boxes {
+			ids := ofBox(b)
 			for _, id := range ids {
 				realtest.Eventually(t, wait, id+" to be seen", func() bool { return w.listed(id) })
 			}
@@ -269,8 +276,17 @@ func (w *world) stillHeld(b *box, released bool, gone string, left []string) {
 // that is empty, lets it go.
 func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		var hang atomic.Bool  // from now on
+		var hung atomic.Int64 // questions that nobody answered
 		keep := map[string]http.HandlerFunc{
-			"hangs":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			"hangs": func(w http.ResponseWriter, r *http.Request) {
+				if !hang.Load() {
+					http.Error(w, "not yet", http.StatusInternalServerError)
+					return
+				}
+				hung.Add(1)
+				<-r.Context().Done()
+			},
 			"errs":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
 			"breaks": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"breaks","sta`) },
 			"strange": func(w http.ResponseWriter, _ *http.Request) {
@@ -316,7 +332,6 @@ func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
 		}
 		w.stopDaemon()
 		owned(socket)(&w.cfg)
-		w.cfg.Owner.Timeout = duration{50 * time.Millisecond}
 		w.start()
 		for name := range let {
 			w.becomes(of[name].held.Address, api.Cooling)
@@ -326,6 +341,18 @@ func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
 				t.Errorf("%s ended by: %s", name, got)
 			}
 		}
+		count := func(result string) string { return w.metric(`owner_lookups_total{result="` + result + `"}`) }
+		realtest.Eventually(t, wait, "every word that said gone to be counted", func() bool { return count("gone") == fmt.Sprint(gone.Load()) })
+		if gone.Load() < int64(len(let)) || count("valid") != "0" || count("unknown") == "0" {
+			t.Errorf("%d were told so; %s said valid, %s nothing", gone.Load(), count("valid"), count("unknown"))
+		}
+		// One answer that does not come lets the owner rest for a while, so the
+		// others come before it.
+		w.stopDaemon()
+		hang.Store(true)
+		w.cfg.Owner.Timeout = duration{50 * time.Millisecond}
+		w.start()
+		realtest.Eventually(t, wait, "a question that hangs", func() bool { return hung.Load() > 0 })
 		before := lists.Load()
 		realtest.Eventually(t, wait, "20 more readings", func() bool { return lists.Load() >= before+20 })
 		for name := range keep {
@@ -333,13 +360,8 @@ func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
 				t.Errorf("%s is %s", name, got)
 			}
 		}
-		count := func(result string) string { return w.metric(`owner_lookups_total{result="` + result + `"}`) }
-		if count("gone") != fmt.Sprint(gone.Load()) || gone.Load() < int64(len(let)) || count("valid") != "0" {
-			t.Errorf("%s look-ups said gone, %d were told so; %s said valid", count("gone"), gone.Load(), count("valid"))
-		}
-		// One answer that does not come lets the owner rest for a while.
-		if count("unknown") == "0" || kept.Load() < int64(len(keep)) {
-			t.Errorf("%s look-ups said nothing, %d were told it", count("unknown"), kept.Load())
+		if count("gone") != "0" || count("valid") != "0" || count("unknown") == "0" || kept.Load() < int64(len(keep)) {
+			t.Errorf("%s look-ups said gone, %s valid, %s nothing, %d were told it", count("gone"), count("valid"), count("unknown"), kept.Load())
 		}
 	})
 }
@@ -427,7 +449,8 @@ func TestW10FailedCreates(t *testing.T) {
 			realtest.Eventually(t, 3*wait, "every lease but one to end", func() bool {
 				return w.metric(`addresses{family="v4",pool="default",state="reserved"}`) == "0" &&
 					w.metric(`addresses{family="v4",pool="default",state="bound"}`) == "1" &&
-					w.metric(`addresses{family="v4",pool="default",state="releasing"}`) == "0"
+					w.metric(`addresses{family="v4",pool="default",state="releasing"}`) == "0" &&
+					w.metric(`addresses{family="v4",pool="default",state="quarantined"}`) == "0"
 			})
 			for _, loop := range []string{"reap_candidates", `release_blocked{blocker="container"}`, `release_blocked{blocker="unconfirmed"}`} {
 				realtest.Eventually(t, wait, loop+" to be 0", func() bool { return w.metric(loop) == "0" })

@@ -25,7 +25,10 @@ import (
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-const wait = 10 * time.Second
+// wait is how long anything may take that has no time of its own. It costs
+// nothing where all is well, and a machine may stand still for seconds; what ipamd
+// rests after a look at its book is twenty times as long as the look took.
+const wait = 60 * time.Second
 
 var ctx = context.Background()
 
@@ -39,6 +42,7 @@ type world struct {
 	log    *logBuffer
 
 	proofEvery time.Duration // of the next daemon; 0: as by itself
+	gate       gate          // of the reconciler's passes
 
 	program *program
 	stop    func() // stops the daemon; twice is fine
@@ -63,6 +67,7 @@ func prepare(t *testing.T, change ...func(*Config)) *world {
 	w.cfg.Book.Path = filepath.Join(dir, "book.db")
 	w.cfg.Socket.Path = filepath.Join(dir, "s")
 	w.cfg.Socket.Group = ""
+	w.cfg.Socket.Deadline = duration{wait}
 	w.cfg.Runtime.Kind = "none"
 	for _, c := range change {
 		c(&w.cfg)
@@ -87,12 +92,19 @@ func quick(c *Config) {
 	c.Probe.Window = duration{20 * time.Millisecond}
 }
 
+// withContainerd asks a containerd, and waits for its answers: one that comes
+// late reads as a runtime that cannot be asked.
 func withContainerd(d *ctrdtest.Daemon) func(*Config) {
 	return func(c *Config) {
 		c.Runtime.Kind = "containerd"
 		c.Runtime.Address = d.Address
-		c.Runtime.Timeout = duration{2 * time.Second}
+		c.Runtime.Timeout, c.Watchdog.Timeout = duration{wait}, duration{wait}
 	}
+}
+
+// impatient is for a runtime that leaves questions without an answer.
+func impatient(c *Config) {
+	c.Runtime.Timeout, c.Watchdog.Timeout = duration{2 * time.Second}, duration{5 * time.Second}
 }
 
 func pool(prefix string) func(*Config) {
@@ -116,12 +128,16 @@ func (w *world) start() {
 	if err := w.program.open(ctx); err != nil {
 		w.t.Fatal(err)
 	}
+	if err := w.program.reconcileBy(gatedBook{w.program.book, &w.gate}); err != nil {
+		w.t.Fatal(err)
+	}
 	run, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	program := w.program
 	go func() { ended <- program.run(run) }()
 	w.stop = sync.OnceFunc(func() {
 		cancel()
+		w.gate.open()
 		if err := <-ended; err != nil {
 			w.t.Errorf("run: %v", err)
 		}
