@@ -71,7 +71,7 @@ func TestC2AnswersExpire(t *testing.T) {
 			v.settle()
 			v.expect(c.addr, "probe")
 			v.probe(c.addr)
-			realtest.Eventually(t, 10*time.Second, "its end", func() bool { return v.who(c.addr) == "" })
+			realtest.Eventually(t, wait, "its end", func() bool { return v.who(c.addr) == "" })
 			inner.AddAddr(c.cidr)
 			probeUntilSeen(t, v, c.addr, "probe")
 		})
@@ -207,7 +207,7 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 					t.Logf("%s %s: %+v, want %+v", addr, tt.name, got, want)
 				}
 			})
-			realtest.Eventually(t, 10*time.Second, addr+" "+tt.name, func() bool {
+			realtest.Eventually(t, wait, addr+" "+tt.name, func() bool {
 				// Where each MAC is may be forgotten meanwhile, or told otherwise.
 				v.probe("10.8.0.7")
 				c.send(gratuitous(v.link.mac, second, "10.8.0.98", arpReply))

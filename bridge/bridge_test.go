@@ -13,6 +13,10 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
+// wait is how long anything may take that is waited for: the kernel takes
+// namespaces down one after the other, and another test's thousand may be first.
+const wait = 3 * time.Minute
+
 // A view is a Bridge under test with its board.
 type view struct {
 	*Bridge
@@ -87,7 +91,7 @@ func (v *view) expect(addr, witnesses string) {
 // a work queue.
 func (v *view) await(addr, witnesses string) {
 	v.t.Helper()
-	realtest.Eventually(v.t, 10*time.Second, addr+" is seen by "+witnesses, func() bool { return v.who(addr) == witnesses })
+	realtest.Eventually(v.t, wait, addr+" is seen by "+witnesses, func() bool { return v.who(addr) == witnesses })
 }
 
 // silences returns the reason of each silent witness.

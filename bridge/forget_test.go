@@ -67,7 +67,7 @@ func (r reuse) scene(t *testing.T) scene {
 func (s scene) wake(addr string) {
 	s.t.Helper()
 	a := netip.MustParseAddr(addr)
-	realtest.Eventually(s.t, 10*time.Second, addr+" hears the bridge", func() bool {
+	realtest.Eventually(s.t, wait, addr+" hears the bridge", func() bool {
 		if err := s.Probe(a); err != nil {
 			s.t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestC12Forget(t *testing.T) {
 					t.Fatal(err)
 				}
 				s.say(s.ns, r.other)
-				realtest.Eventually(t, 10*time.Second, "B's entry", func() bool {
+				realtest.Eventually(t, wait, "B's entry", func() bool {
 					return neighbourMAC(t, s.ns, "rt0", r.other) == s.b.MAC.String()
 				})
 				oldMAC := s.old.MAC.String()
@@ -287,7 +287,7 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 					// is set, not when one is added that nobody is asked about; and an
 					// IPv6 address is added before it is routed.
 					nl := c.NS.Netlink()
-					realtest.Eventually(t, 10*time.Second, "the address is C's own", func() bool {
+					realtest.Eventually(t, wait, "the address is C's own", func() bool {
 						routes, err := nl.RouteGet(net.ParseIP(r.addr))
 						return err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL
 					})
@@ -300,7 +300,7 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 					}
 				}
 				if announces {
-					realtest.Eventually(t, 10*time.Second, "B hears it", func() bool {
+					realtest.Eventually(t, wait, "B hears it", func() bool {
 						return neighbourMAC(t, s.b.NS, "eth0", r.addr) == c.MAC.String()
 					})
 				}

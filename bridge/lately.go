@@ -10,9 +10,10 @@ import (
 // dropped, and with it the time in which those were seen.
 const latelyMost = 1 << 15
 
-// lately remembers when the witnesses last saw each address. What was on the
-// wire for a moment leaves tracks in other sandboxes' neighbour tables, which
-// the board, that holds only what is, does not tell.
+// lately remembers when the witnesses last saw each address, or heard of it. What
+// was on the wire for a moment leaves tracks in other sandboxes' neighbour tables,
+// which the board, that holds only what is, does not tell; and when it came and
+// went between two looks, the board never had it.
 type lately struct {
 	mu          sync.Mutex
 	since       time.Time // from then on nothing was missed
@@ -43,10 +44,10 @@ func (l *lately) note(addr netip.Addr) {
 	l.now[addr.Unmap().WithZone("")] = at
 }
 
-func (l *lately) within(addr netip.Addr, d time.Duration) bool {
+// after reports whether an address was noted since from, or may have been.
+func (l *lately) after(addr netip.Addr, from time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from := time.Now().Add(-d)
 	last, seen := l.now[addr]
 	if !seen {
 		last, seen = l.before[addr]
@@ -56,8 +57,9 @@ func (l *lately) within(addr netip.Addr, d time.Duration) bool {
 
 // SeenWithin reports whether the bridge's witnesses saw an address within the
 // time d before now, or may have: true also when they did not watch all that
-// time, as before they were opened. It says nothing of what they see now; that
+// time, as before they were opened. What the kernel told of is seen, though it
+// was gone before anybody looked. It says nothing of what they see now; that
 // is on the board. It reads memory, and is safe for concurrent use.
 func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
-	return b.lately.within(addr.Unmap().WithZone(""), d)
+	return b.lately.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
 }

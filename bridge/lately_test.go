@@ -6,8 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
+
+// seenSince is SeenWithin that names its moment: a duration that ends now begins
+// later the slower the machine is.
+func (v *view) seenSince(addr string, from time.Time) bool {
+	return v.lately.after(netip.MustParseAddr(addr), from)
+}
 
 // An address that was on the wire for a while is remembered when it has left;
 // one that never was is not; and what was before anybody watched is unknown.
@@ -17,28 +26,63 @@ func TestSeenWithin(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	before := time.Now()
 	v := open(t, ns)
-	two, three := netip.MustParseAddr("10.8.0.2"), netip.MustParseAddr("10.8.0.3")
 	watched := time.Now()
-	if v.SeenWithin(two, time.Since(watched)) {
+	if v.seenSince("10.8.0.2", watched) {
 		t.Error("seen before it was there")
 	}
-	if !v.SeenWithin(three, time.Since(before)) {
+	if !v.seenSince("10.8.0.3", before) || !v.SeenWithin(netip.MustParseAddr("10.8.0.3"), time.Hour) {
 		t.Error("before the bridge was read it is known what was not there")
 	}
 	p := ns.Port("rt0", "10.8.0.2/24")
 	v.await("10.8.0.2", "netns")
 	p.Close()
 	v.await("10.8.0.2", "")
-	if !v.SeenWithin(two, time.Since(watched)) || v.SeenWithin(three, time.Since(watched)) {
-		t.Errorf("since then seen: %v, %v; want only the first", v.SeenWithin(two, time.Since(watched)), v.SeenWithin(three, time.Since(watched)))
+	if !v.seenSince("10.8.0.2", watched) || v.seenSince("10.8.0.3", watched) {
+		t.Errorf("since then seen: %v, %v; want only the first", v.seenSince("10.8.0.2", watched), v.seenSince("10.8.0.3", watched))
 	}
-	if later := time.Now(); v.SeenWithin(two, time.Since(later)) {
+	if v.seenSince("10.8.0.2", time.Now()) || v.SeenWithin(netip.MustParseAddr("10.8.0.2"), 0) {
 		t.Error("seen after it left")
 	}
 	v.silence(errUnread)
-	if !v.SeenWithin(three, time.Since(watched)) {
+	if !v.seenSince("10.8.0.3", watched) {
 		t.Error("through a silence it is known what was not there")
 	}
+}
+
+// What came and went between two looks, for nobody looked for a while, was on
+// the wire all the same.
+func TestSeenWithinThoughNobodyLooked(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
+	p := ns.Port("rt0")
+	v := open(t, ns)
+	v.settle()
+	watched := time.Now()
+	for _, cidr := range []string{"10.8.0.2/24", "fd00:8::2/64", "169.254.0.2/16"} {
+		p.AddAddr(cidr)
+		p.DelAddr(cidr)
+	}
+	ns.Port("rt0", "10.8.0.3/24").Close()
+	ns.AddAddr("rt0", "10.8.0.4/24")
+	ns.DelAddr("rt0", "10.8.0.4/24")
+	for addr, state := range map[string]int{"10.8.0.5": netlink.NUD_REACHABLE, "10.8.0.6": netlink.NUD_STALE} {
+		setNeighbour(t, ns, addr, "02:aa:aa:aa:aa:01", state)
+		ns.Exec("ip", "neigh", "del", addr, "dev", "rt0")
+	}
+	v.settle()
+	for addr, want := range map[string]bool{
+		"10.8.0.2": true, "10.8.0.3": true, "10.8.0.4": true, "10.8.0.5": true, // IPv6 comes from a work queue
+		"10.8.0.6": false, "10.8.0.7": false, "169.254.0.2": false,
+	} {
+		if seen := v.seenSince(addr, watched); seen != want || v.seen(addr) {
+			t.Errorf("%s was seen: %v, want %v; it is: %v", addr, seen, want, v.seen(addr))
+		}
+	}
+	realtest.Eventually(t, wait, "fd00:8::2 was seen", func() bool {
+		v.settle()
+		return v.seenSince("fd00:8::2", watched)
+	})
 }
 
 // The memory is bounded; what it had to drop is unknown, not unseen.
@@ -50,7 +94,7 @@ func TestLatelyIsBounded(t *testing.T) {
 	for n := range uint32(latelyMost / 2) {
 		l.note(addr(n))
 	}
-	if l.within(stranger, time.Since(began)) || !l.within(addr(0), time.Since(began)) {
+	if l.after(stranger, began) || !l.after(addr(0), began) {
 		t.Error("before it is full it does not know who was seen")
 	}
 	for n := range uint32(3 * latelyMost) {
@@ -59,7 +103,7 @@ func TestLatelyIsBounded(t *testing.T) {
 			t.Fatalf("it remembers %d", n)
 		}
 	}
-	if !l.within(stranger, time.Since(began)) {
+	if !l.after(stranger, began) {
 		t.Error("of what was dropped it is known who was not seen")
 	}
 }

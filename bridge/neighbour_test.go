@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -41,7 +40,7 @@ func (v *view) say(p *nstest.Port, mac string) {
 		v.t.Fatal(err)
 	}
 	c := capture(v.t, p.NS, "eth0")
-	realtest.Eventually(v.t, 10*time.Second, "the bridge hears "+mac, func() bool {
+	realtest.Eventually(v.t, wait, "the bridge hears "+mac, func() bool {
 		c.send(arpQuestion(from, netip.MustParseAddr("10.8.0.200")))
 		return v.locked(func() error {
 			_, err := v.kernel.forwarding(v.link.index, 0, from)

@@ -167,11 +167,7 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 			b.hearLink(nsid, h.typ == unix.RTM_DELLINK, int(int32(binary.NativeEndian.Uint32(body[4:]))))
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		if nsid == noSpace {
-			b.hearHost(body)
-		} else if b.spaces[nsid] != nil {
-			b.spacesAgain[nsid] = true
-		}
+		b.hearAddress(nsid, body)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		b.hearNeighbour(body)
 	case unix.RTM_DELNSID:
@@ -179,14 +175,30 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 	}
 }
 
-// hearHost notes an address of the host's own. Of the link-local one that each
-// port gets a second after it came, and loses when it goes, nothing hangs.
-func (b *Bridge) hearHost(body []byte) {
+// hearAddress notes whose addresses are to be listed again, and that this one
+// was there: when the list is read it may be gone. A daemon that had stood still
+// called an address free that a sandbox had used meanwhile, and it was given to
+// the next at once.
+func (b *Bridge) hearAddress(nsid int, body []byte) {
 	a, err := parseAddress(body)
-	if err == nil && !counts(a.prefix.Addr()) && b.link != nil && a.index != b.link.index {
-		return
+	mere := err == nil && !counts(a.prefix.Addr())
+	switch {
+	case err != nil:
+		b.lately.miss()
+	case !mere:
+		b.lately.note(a.prefix.Addr())
 	}
-	b.hostAgain = true
+	switch {
+	case nsid != noSpace:
+		if b.spaces[nsid] != nil {
+			b.spacesAgain[nsid] = true
+		}
+	case mere && b.link != nil && a.index != b.link.index:
+		// Of the link-local one that each port gets a second after it came,
+		// and loses when it goes, nothing hangs.
+	default:
+		b.hostAgain = true
+	}
 }
 
 func (b *Bridge) hearLink(nsid int, gone bool, index int) {
@@ -235,6 +247,9 @@ func (b *Bridge) hearNeighbour(body []byte) {
 		}
 	case e.index == b.link.index && counts(e.addr):
 		b.neighboursAgain[e.addr] = true
+		if e.state&unix.NUD_REACHABLE != 0 { // just now, though it may be gone by the look
+			b.lately.note(e.addr)
+		}
 	}
 }
 

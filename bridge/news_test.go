@@ -45,15 +45,15 @@ func TestC2RunHearsNews(t *testing.T) {
 	v := open(t, ns, func(c *Config) { c.Every = time.Hour })
 	v.run(t)
 	p := ns.Port("rt0", "10.8.0.7/24")
-	realtest.Eventually(t, 10*time.Second, "the address", func() bool { return v.seen("10.8.0.7") })
-	realtest.Eventually(t, 10*time.Second, "the name of its namespace", func() bool {
+	realtest.Eventually(t, wait, "the address", func() bool { return v.seen("10.8.0.7") })
+	realtest.Eventually(t, wait, "the name of its namespace", func() bool {
 		return v.about("10.8.0.7").Seen[0].Netns == fmt.Sprintf("nsid:0 (%s)", p.NS.Name())
 	})
 	p.DelAddr("10.8.0.7/24")
-	realtest.Eventually(t, 10*time.Second, "its end", func() bool { return !v.seen("10.8.0.7") })
+	realtest.Eventually(t, wait, "its end", func() bool { return !v.seen("10.8.0.7") })
 
 	p.AddAddr("10.8.0.8/24")
-	realtest.Eventually(t, 10*time.Second, "an answer to a probe", func() bool {
+	realtest.Eventually(t, wait, "an answer to a probe", func() bool {
 		if err := v.Probe(v.about("10.8.0.8").Addr); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestRunReadsAnew(t *testing.T) {
 	p.AddAddr("10.8.0.7/24")
 	v.expect("10.8.0.7", "")
 	v.run(t)
-	realtest.Eventually(t, 10*time.Second, "the address", func() bool { return v.seen("10.8.0.7") })
+	realtest.Eventually(t, wait, "the address", func() bool { return v.seen("10.8.0.7") })
 }
 
 // More news than the socket holds: what was lost is read again.
@@ -210,7 +210,7 @@ func TestC5BrokenSocket(t *testing.T) {
 	}
 	p.AddAddr("10.8.0.8/24")
 	v.run(t)
-	realtest.Eventually(t, 10*time.Second, "no silence", func() bool { return len(v.board.Silent()) == 0 })
+	realtest.Eventually(t, wait, "no silence", func() bool { return len(v.board.Silent()) == 0 })
 	v.expect("10.8.0.8", "netns")
 	v.wantReady()
 }

@@ -167,7 +167,7 @@ func TestPortsThatMoveAreTold(t *testing.T) {
 	for what, changed := range map[string]<-chan struct{}{"the board's change": board, "the ports' change": ports} {
 		await(t, what, changed)
 	}
-	realtest.Eventually(t, 10*time.Second, "its end", func() bool { return !v.seen("10.8.0.7") })
+	realtest.Eventually(t, wait, "its end", func() bool { return !v.seen("10.8.0.7") })
 
 	for _, step := range [][]string{
 		{"ip", "tuntap", "add", "dev", "tap0", "mode", "tap"},
@@ -218,7 +218,7 @@ func await(t *testing.T, what string, changed <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-changed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait):
 		t.Errorf("%s was not told", what)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +25,7 @@ func (v *view) probe(addr string) {
 // just set up may lose a frame.
 func probeUntilSeen(t *testing.T, v *view, addr, witnesses string) {
 	t.Helper()
-	realtest.Eventually(t, 10*time.Second, addr+" is seen by "+witnesses, func() bool {
+	realtest.Eventually(t, wait, addr+" is seen by "+witnesses, func() bool {
 		v.probe(addr)
 		return v.who(addr) == witnesses
 	})
@@ -75,7 +74,7 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 	}
 	mac := v.link.mac
 	var arps, solicitations int
-	realtest.Eventually(t, 10*time.Second, "all four questions", func() bool {
+	realtest.Eventually(t, wait, "all four questions", func() bool {
 		for _, f := range c.frames() {
 			if !bytes.Equal(f[6:12], mac) {
 				continue

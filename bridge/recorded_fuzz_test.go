@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -128,7 +127,7 @@ func TestRecorded(t *testing.T) {
 			}
 			c.Close()
 		})
-		realtest.Eventually(t, 10*time.Second, guest.String()+" is a neighbour", func() bool {
+		realtest.Eventually(t, wait, guest.String()+" is a neighbour", func() bool {
 			e, err := routes.neighbour(recordedBridge, guest)
 			return err == nil && len(e.mac) == 6
 		})
@@ -148,7 +147,7 @@ func TestRecorded(t *testing.T) {
 	file.Close()
 	p.DelAddr(recordedGuest.String() + "/24")
 	p.Close()
-	realtest.Eventually(t, 10*time.Second, "all kinds of news", func() bool {
+	realtest.Eventually(t, wait, "all kinds of news", func() bool {
 		for _, fd := range []int{n.links, n.neighbours} {
 			if err := n.read(fd, func(nsid int, h header, body []byte) {
 				if name := newsName(nsid, h, body); name != "" && now[name] == nil {

@@ -141,7 +141,7 @@ func TestPortGoes(t *testing.T) {
 			v := open(t, ns)
 			v.expect("10.8.0.7", "netns")
 			c.away(ns, p)
-			realtest.Eventually(t, 10*time.Second, "10.8.0.7 is gone", func() bool { return v.who("10.8.0.7") == "" })
+			realtest.Eventually(t, wait, "10.8.0.7 is gone", func() bool { return v.who("10.8.0.7") == "" })
 			v.expect("10.8.0.8", "netns")
 			v.noneSilent()
 			if n := v.Status().Ports; n != 1 {
@@ -163,7 +163,7 @@ func TestDyingNamespaceIsNoSilence(t *testing.T) {
 		p := ns.Port("rt0", "10.8.0.7/24")
 		v.expect("10.8.0.7", "netns")
 		p.NS.Delete()
-		realtest.Eventually(t, 10*time.Second, "10.8.0.7 is gone", func() bool {
+		realtest.Eventually(t, wait, "10.8.0.7 is gone", func() bool {
 			if err := v.Refresh(context.Background()); err != nil {
 				t.Fatal(err)
 			}

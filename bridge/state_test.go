@@ -74,7 +74,7 @@ func TestC11NotReady(t *testing.T) {
 				t.Errorf("without being told to, it changed\n%s\nto\n%s", before, after)
 			}
 			c.mend(ns)
-			realtest.Eventually(t, 10*time.Second, "ready", func() bool {
+			realtest.Eventually(t, wait, "ready", func() bool {
 				v.settle()
 				return v.Ready() == nil
 			})
@@ -91,7 +91,7 @@ func TestNotReadySince(t *testing.T) {
 	v := open(t, ns, gateways("10.8.0.1/24"))
 	becomes := func(reason string) (since time.Time) {
 		t.Helper()
-		realtest.Eventually(t, 10*time.Second, "it to be told "+reason, func() bool {
+		realtest.Eventually(t, wait, "it to be told "+reason, func() bool {
 			v.settle()
 			var not *NotReadyError
 			now := errors.As(v.Ready(), &not)
@@ -276,7 +276,7 @@ func TestL15Lock(t *testing.T) {
 	v.Close()
 	// A child that another test is just starting shares the socket until it
 	// is another program.
-	realtest.Eventually(t, 10*time.Second, "the lock, after the first is closed", func() bool {
+	realtest.Eventually(t, wait, "the lock, after the first is closed", func() bool {
 		b, err := Open(second)
 		if err == nil {
 			err = b.Close()

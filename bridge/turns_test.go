@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -18,7 +17,7 @@ func TestTurnsAreTaken(t *testing.T) {
 			entered = true
 			lock.Unlock()
 		}()
-		realtest.Eventually(t, 10*time.Second, "the other to wait", func() bool {
+		realtest.Eventually(t, wait, "the other to wait", func() bool {
 			free := lock.gate.TryLock()
 			if free {
 				lock.gate.Unlock()
