@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// patience bounds each wait for a daemon.
-const patience = 20 * time.Second
+// patience bounds each wait for a daemon, and for what the kernel has to end.
+const patience = time.Minute
 
 // A daemon is containerd or ipamd, while it runs.
 type daemon struct {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -138,10 +140,7 @@ type run struct {
 func begin(t *testing.T, bin string) *run {
 	t.Helper()
 	r := &run{cmd: exec.Command(filepath.Join(bin, "demo"))}
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	read, write := narrowPipe(t)
 	t.Cleanup(func() { read.Close() })
 	r.cmd.Stdout, r.cmd.Stderr = write, write
 	r.cmd.Env = append(os.Environ(), "TERM=xterm")
@@ -149,11 +148,26 @@ func begin(t *testing.T, bin string) *run {
 		t.Fatal(err)
 	}
 	write.Close()
-	r.out = bufio.NewReader(io.TeeReader(read, &r.told))
+	r.out = bufio.NewReaderSize(io.TeeReader(read, &r.told), 64<<10) // room for a packet behind the longest line
 	r.cgroup = cgroupOf(r.cmd.Process.Pid)
 	r.until(t, "1. A runner")
 	r.hold(t)
 	return r
+}
+
+// narrowPipe holds one write at a time (pipe(2), O_DIRECT). So the demo stays
+// where its test is, two writes ahead at the most, however late that reads.
+func narrowPipe(t *testing.T) (read, write *os.File) {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_DIRECT); err != nil {
+		t.Fatal(err)
+	}
+	read, write = os.NewFile(uintptr(ends[0]), "read"), os.NewFile(uintptr(ends[1]), "write")
+	if _, err := unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
+		t.Fatal(err)
+	}
+	return read, write
 }
 
 // until reads what is told up to a line with that text.

@@ -86,9 +86,8 @@ func (s *story) confirmed(ctx context.Context) error {
 	if _, err := s.run(ctx, "sandbox", "rm", "beta"); err != nil {
 		return err
 	}
-	const moment = 5 * time.Second
 	var who *api.WhoisReply
-	for end := time.Now().Add(moment); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if who, err = s.ask.Whois(ctx, kept); err != nil {
 			return err
 		}
