@@ -35,25 +35,39 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// slowBook takes its time to list its leases.
+// slowBook takes its time to list its leases, and counts how often it did.
 type slowBook struct {
 	Book
 	takes time.Duration
+	lists atomic.Int32
 }
 
-func (b slowBook) Leases() ([]*netdb.Lease, int64) {
+func (b *slowBook) Leases() ([]*netdb.Lease, int64) {
+	b.lists.Add(1)
 	wait(ctx, b.takes)
 	return b.Book.Leases()
 }
 
-// After a look that took long, news has to wait for long. A sign of life has
+// After two looks that took long, news has to wait for long. A sign of life has
 // not, nor has a whole pass.
 func TestAliveAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 2 * time.Second
-		s := runShift(t, func(s *shift) { s.Book = slowBook{s.Book, takes} })
+		var book *slowBook
+		s := runShift(t, func(s *shift) {
+			book = &slowBook{Book: s.Book, takes: takes}
+			s.Book = book
+		})
 		defer s.stop()
 		wait(ctx, 3*takes) // a whole pass and a look
+		s.show(container("c1"))
+		wait(ctx, 2*takes) // another look
+		lists := book.lists.Load()
+		s.show(container("c1"), container("c2"))
+		wait(ctx, 2*takes)
+		if n := book.lists.Load(); n != lists {
+			t.Errorf("news did not wait: %d looks more", n-lists)
+		}
 		if err := s.aliveWithin(takes); err != nil {
 			t.Errorf("while it rests: %v", err)
 		}
