@@ -73,7 +73,7 @@ func TestEveryGoalRuns(t *testing.T) {
 			t.Fatalf("go %v: %v\n%s", args, err, out)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 600 * time.Millisecond, rest: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1, steps: 2, contests: 1}, dir, program, peers)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // patience is how long anything is waited for that is no measurement.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A runner is an ipamd with a containerd, and sandboxes in both.
 type runner struct {

@@ -143,7 +143,7 @@ func (d *daemon) space() (netns.NsHandle, error) { return netns.GetFromPid(d.cmd
 
 // ready waits until addresses are given.
 func (d *daemon) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		_, err := d.client.Ready(ctx)
@@ -167,7 +167,7 @@ func (d *daemon) stop() error {
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	last := time.AfterFunc(10*time.Second, func() { _ = d.cmd.Process.Kill() })
+	last := time.AfterFunc(patience, func() { _ = d.cmd.Process.Kill() })
 	defer last.Stop()
 	if err := d.cmd.Wait(); err != nil {
 		return fmt.Errorf("ipamd: %w", err)

@@ -30,7 +30,7 @@ func TestCurves(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	leases, err := b.growLeases(ctx, []int{0, 20})
 	if err != nil {

@@ -90,7 +90,7 @@ func (p *peer) do(ctx context.Context, r peerRequest) (a peerAnswer, err error) 
 // close lets the process end, and ends it when it does not.
 func (p *peer) close() error {
 	closing := p.in.Close()
-	last := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+	last := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer last.Stop()
 	return errors.Join(closing, p.cmd.Wait())
 }

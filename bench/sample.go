@@ -74,8 +74,8 @@ type crowded struct {
 	rate float64 // calls a second
 }
 
-// crowd lets callers call one op after the other for as long as told. op is
-// made once a caller.
+// crowd lets callers call one op after the other for as long as told, each at
+// least once. op is made once a caller.
 func crowd(ctx context.Context, callers int, long time.Duration, caller func(int) func(context.Context) error) (crowded, error) {
 	var (
 		wg    sync.WaitGroup
@@ -88,7 +88,7 @@ func crowd(ctx context.Context, callers int, long time.Duration, caller func(int
 		op := caller(i)
 		wg.Go(func() {
 			var own sample
-			for time.Since(began) < long {
+			for len(own) == 0 || time.Since(began) < long {
 				if err := own.timed(func() error { return op(ctx) }); err != nil {
 					mu.Lock()
 					defer mu.Unlock()

@@ -51,7 +51,7 @@ func newEcho(dir, verb string) (*echo, error) {
 	if err := e.server.Start(); err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		err := e.call(context.Background())
 		if err == nil {

@@ -55,7 +55,7 @@ func TestEachPeerGivesWhatIsFree(t *testing.T) {
 				}
 			}
 			const calls = 200 // more than are free: each is undone
-			if a, err := f.repeat(t.Context(), calls, time.Minute); err != nil || len(a.Took) != calls {
+			if a, err := f.repeat(t.Context(), calls, time.Hour); err != nil || len(a.Took) != calls {
 				t.Fatalf("%d calls: %v", len(a.Took), err)
 			}
 			if g := f.grow(t.Context(), 4, load{least: 12}); g.Calls != 12 || g.Failed != 0 {
