@@ -38,8 +38,10 @@ func TestAskedAgain(t *testing.T) {
 			t.Errorf("%s: %s", kept.name, tell(s.story(kept)))
 		}
 		s.Asked(s.now(kept), time.Nanosecond)
-		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); !let || err != nil {
+		// Unless the watchdog, which tries now and then, comes first.
+		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); err != nil || !let && s.now(kept).State == netdb.Bound {
 			t.Errorf("not reaped when its time was over: %q, %v", why, err)
 		}
+		s.cools(kept)
 	})
 }
