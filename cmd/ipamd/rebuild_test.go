@@ -157,9 +157,9 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	if r, err := w.client.Release(ctx, leaving.held.ID, api.ReleaseRequest{}); err != nil || r.Lease.State != api.Releasing {
 		t.Fatalf("release: %+v, %v", r, err)
 	}
-	w.ns.Port("rt0", addr(10)+"/24")
 	epoch := w.program.book.Epoch()
 	w.stopDaemon()
+	w.ns.Port("rt0", addr(10)+"/24") // no pass has seen it
 	w.spoil(table)
 	before := w.folder()
 
@@ -539,8 +539,8 @@ func TestRebuildAfterAKill(t *testing.T) {
 func TestRebuildVerb(t *testing.T) {
 	w := newWorld(t, slow)
 	l := w.allocate("waits").Leases[0]
-	w.ns.Port("rt0", addr(40)+"/24")
 	w.stopDaemon()
+	w.ns.Port("rt0", addr(40)+"/24") // no pass has seen it
 	conf := filepath.Join(t.TempDir(), "ipamd.toml")
 	must(t, os.WriteFile(conf, written(t, w.cfg), 0o600))
 	self, err := os.Executable()
