@@ -43,8 +43,9 @@
 // was made by a call without one, before the first answer that shows it. Another
 // judge says in words what is wrong, and the book's own history is judged as
 // above. What they refuse is left in a folder, the calls, a drawing and the book,
-// named with the seed. At the end the pool is filled to its last address, and a
-// trial with too few kills, lost answers, lists or reuses is red.
+// named with the seed. At the end the pool is filled to its last address. A trial
+// with too few kills, lost answers, lists or reuses goes on, on a machine that is
+// slow, and is red when they do not come.
 //
 // TestL6Linearizable has its callers share fifty sandboxes. The book of
 // TestL1AnswersWaitForASlowDisk is on a disk that takes 20 ms to begin a commit:

@@ -31,7 +31,7 @@ func evidence(dir string, seed uint64, calls []call, r rest, keys []string) (whe
 	err = errors.Join(err, out.Flush(), file.Close())
 	model, all := r.model(), parts(calls)
 	for _, key := range keys[:min(len(keys), 4)] {
-		_, info := porcupine.CheckOperationsVerbose(model, drawn(all[key]), patience)
+		_, info := porcupine.CheckOperationsVerbose(model, drawn(all[key]), judging)
 		err = errors.Join(err, porcupine.VisualizePath(model, info, filepath.Join(where, key+".html")))
 	}
 	return where, err

@@ -169,7 +169,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			calls := c.spoil(sound())
 			expect(t, blame(calls, tightRest), c.want)
-			illegal, unknown := crooked(calls, tightRest, patience)
+			illegal, unknown := crooked(calls, tightRest, judging)
 			if len(illegal) > 0 != c.crooked || len(unknown) > 0 {
 				t.Errorf("porcupine refuses %q and gives up on %q, want a refusal: %v", illegal, unknown, c.crooked)
 			}
@@ -205,7 +205,7 @@ func TestLinearForgetsNoRest(t *testing.T) {
 		{Verb: allocating, UID: "c", Asked: 11 * ms, Answered: 12 * ms, Lease: "C", Addr: two},
 	}
 	expect(t, blame(calls, tightRest), "reused too soon")
-	if illegal, _ := crooked(calls, tightRest, patience); len(illegal) == 0 {
+	if illegal, _ := crooked(calls, tightRest, judging); len(illegal) == 0 {
 		t.Error("porcupine takes it")
 	}
 }
@@ -214,7 +214,7 @@ func TestLinearForgetsNoRest(t *testing.T) {
 func TestLinearLeavesEvidence(t *testing.T) {
 	calls := sound()
 	calls[6].Open = nil
-	illegal, _ := crooked(calls, tightRest, patience)
+	illegal, _ := crooked(calls, tightRest, judging)
 	where, err := evidence(t.TempDir(), 7, calls, tightRest, illegal)
 	if err != nil {
 		t.Fatal(err)
