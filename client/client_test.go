@@ -256,6 +256,7 @@ func TestMayNotOpen(t *testing.T) {
 func TestContext(t *testing.T) {
 	began := make(chan struct{})
 	_, c := start(t, func(cfg *server.Config) {
+		cfg.Deadline = time.Hour
 		cfg.Doctor = func(ctx context.Context) []api.Finding { close(began); <-ctx.Done(); return nil }
 	})
 	ctx, cancel := context.WithCancel(t.Context())

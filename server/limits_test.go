@@ -162,6 +162,7 @@ func TestLargeBody(t *testing.T) {
 func TestKilledClient(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan error, 1)
 	rig := servertest.Start(t, func(c *server.Config) {
+		c.Deadline = time.Hour
 		c.Doctor = func(ctx context.Context) []api.Finding {
 			close(began)
 			<-ctx.Done()

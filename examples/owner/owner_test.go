@@ -44,7 +44,7 @@ func start(t *testing.T, args ...string) *server {
 			}
 		}
 	}}
-	s.http = &http.Client{Transport: wire, Timeout: 10 * time.Second}
+	s.http = &http.Client{Transport: wire, Timeout: time.Minute}
 	t.Cleanup(func() {
 		wire.CloseIdleConnections()
 		cancel()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +26,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-const wait = 10 * time.Second
+const wait = time.Minute
 
 // A world is a runner: a network namespace, a containerd, and ipamd as users
 // run it, with the bridge that it makes.
@@ -182,6 +183,15 @@ func (w *world) traces(t *testing.T, name string) (found []string) {
 		found = append(found, "lease "+string(l.State))
 	}
 	return found
+}
+
+// leaves waits until those traces are all that is left of a sandbox: a lease that
+// was let go stays until ipamd has seen that the rest is gone.
+func (w *world) leaves(t *testing.T, name string, traces ...string) {
+	t.Helper()
+	realtest.Eventually(t, wait, fmt.Sprintf("no more than %q of %s", traces, name), func() bool {
+		return slices.Equal(w.traces(t, name), traces)
+	})
 }
 
 // A cut is a way to ipamd on which chosen replies get lost: the request
