@@ -131,10 +131,11 @@ func newCrowd(t testing.TB, d *daemon, size int) *crowd {
 // answered waits until each connection was answered once.
 func (c *crowd) answered() {
 	c.t.Helper()
-	stop := time.AfterFunc(patience, func() { c.in.Close() })
+	const long = 2 * patience // they are many
+	stop := time.AfterFunc(long, func() { c.in.Close() })
 	defer stop.Stop()
 	if _, err := c.out.ReadString('\n'); err != nil {
-		c.t.Fatalf("not every connection was answered within %v: %v", patience, err)
+		c.t.Fatalf("not every connection was answered within %v: %v", long, err)
 	}
 }
 
