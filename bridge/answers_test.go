@@ -44,6 +44,19 @@ func (v *view) later() {
 	v.expireAnswers(time.Now().Add(v.cfg.ProbeWindow))
 }
 
+// askAndHear asks and waits until nobody who was seen to answer is asked and
+// silent any more. A question is not asked twice: the answer to it alone ends it.
+func (v *view) askAndHear(addr string) {
+	v.t.Helper()
+	v.probe(addr)
+	realtest.Eventually(v.t, wait, "an answer from "+addr, func() bool {
+		v.settle()
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return len(v.doubts) == 0
+	})
+}
+
 // C2: who is seen by a probe alone is let go when a later probe stays without
 // an answer for the window, though its port stays; while it answers it is
 // seen throughout.
@@ -58,19 +71,24 @@ func TestC2AnswersExpire(t *testing.T) {
 			ns := nstest.New(t)
 			ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
 			_, inner := nested(t, ns, c.cidr)
-			v := open(t, ns, func(cfg *Config) { cfg.ProbeWindow = 20 * time.Millisecond })
+			v := open(t, ns, func(cfg *Config) { cfg.ProbeWindow = time.Hour }) // no machine is so slow
 			probeUntilSeen(t, v, c.addr, "probe")
+			v.askAndHear(c.addr)
 			v.later()
 			v.expect(c.addr, "probe") // nobody asked again
 			for range 3 {
-				v.probe(c.addr)
+				v.askAndHear(c.addr)
 				v.later()
 				v.expect(c.addr, "probe")
 			}
 			inner.DelAddr(c.cidr)
-			v.settle()
+			v.later()
 			v.expect(c.addr, "probe")
 			v.probe(c.addr)
+			v.expect(c.addr, "probe") // the window has not passed
+			v.mu.Lock()
+			v.cfg.ProbeWindow = 20 * time.Millisecond
+			v.mu.Unlock()
 			realtest.Eventually(t, wait, "its end", func() bool { return v.who(c.addr) == "" })
 			inner.AddAddr(c.cidr)
 			probeUntilSeen(t, v, c.addr, "probe")

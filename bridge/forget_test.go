@@ -54,12 +54,30 @@ func (r reuse) scene(t *testing.T) scene {
 			ip6 daddr 2001:db8::1 dnat ip6 to fd00:8::5
 		}
 	}`)
+	keepConnections(t, ns)
 	s := scene{view: open(t, ns, manage, gateways("10.8.0.1/24", "fd00:8::1/64")), reuse: r, ns: ns}
 	s.b, s.old = ns.Port("rt0", r.otherCIDR), ns.Port("rt0", r.cidr)
+	keepNeighbours(t, ns, "rt0")
+	keepNeighbours(t, s.b.NS, "eth0")
 	s.b.NS.Exec(r.route...)
 	s.wake(r.other)
 	s.wake(r.addr)
 	return s
+}
+
+// keepConnections lets what is tracked stay so, which for a datagram that nobody
+// answered would be 30 s, and 10 s for a connection that was reset.
+func keepConnections(t *testing.T, ns *nstest.NS) {
+	t.Helper()
+	var err error
+	ns.Do(func() {
+		for _, of := range []string{"udp_timeout", "tcp_timeout_close", "tcp_timeout_close_wait", "tcp_timeout_last_ack", "tcp_timeout_time_wait"} {
+			err = errors.Join(err, setSysctl("net/netfilter/nf_conntrack_"+of, "3600"))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // wake waits until a port that was just set up lets frames through, and leaves
@@ -83,11 +101,11 @@ func (s scene) next() *nstest.Port {
 	return c
 }
 
-// dial connects to the address where it is now. It is an error when that did
-// not work at once: the kernel sends the first segment again after a second, so
-// a connection that needed no second one was made in less, however long the
-// machine had other things to do.
-func (s scene) dial(from *nstest.NS, to *nstest.Port) error {
+// dial connects to the address where it is now, and waits for that as long as
+// patience. It is an error when that did not work at once: the kernel sends the
+// first segment again after a second, so a connection that needed no second one
+// was made in less, however long the machine had other things to do.
+func (s scene) dial(from *nstest.NS, to *nstest.Port, patience time.Duration) error {
 	s.t.Helper()
 	var l net.Listener
 	var err error
@@ -99,7 +117,7 @@ func (s scene) dial(from *nstest.NS, to *nstest.Port) error {
 	var again uint32
 	from.Do(func() {
 		var c net.Conn
-		if c, err = net.DialTimeout("tcp", l.Addr().String(), 3*time.Second); err == nil {
+		if c, err = net.DialTimeout("tcp", l.Addr().String(), patience); err == nil {
 			again, err = resent(c)
 			c.Close()
 		}
@@ -108,6 +126,15 @@ func (s scene) dial(from *nstest.NS, to *nstest.Port) error {
 		err = fmt.Errorf("the first segment was sent %d times more", again)
 	}
 	return err
+}
+
+// patience is how long to wait for a connection that is to come about, and for
+// one that is not.
+func patience(wanted bool) time.Duration {
+	if wanted {
+		return wait
+	}
+	return 3 * time.Second
 }
 
 // resent is how often a connection had to send something again.
@@ -205,11 +232,11 @@ func TestC12Forget(t *testing.T) {
 				}{{s.old.NS, r.gateway}, {s.b.NS, r.outside}, {s.b.NS, r.gateway}} {
 					s.say(p.from, p.to)
 				}
-				if err := s.dial(s.ns, s.old); err != nil {
+				if err := s.dial(s.ns, s.old, wait); err != nil {
 					t.Fatal(err)
 				}
-				s.say(s.ns, r.other)
 				realtest.Eventually(t, wait, "B's entry", func() bool {
+					s.say(s.ns, r.other)
 					return neighbourMAC(t, s.ns, "rt0", r.other) == s.b.MAC.String()
 				})
 				oldMAC := s.old.MAC.String()
@@ -235,7 +262,7 @@ func TestC12Forget(t *testing.T) {
 				}
 				c := s.next()
 				c.AddAddr(r.cidr)
-				err := s.dial(s.ns, c)
+				err := s.dial(s.ns, c, patience(forget))
 				switch mac := neighbourMAC(t, s.ns, "rt0", r.addr); {
 				case forget && (err != nil || mac != c.MAC.String()):
 					t.Errorf("the host does not reach the next owner: %v; its neighbour entry is %q", err, mac)
@@ -263,7 +290,7 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := r.scene(t)
-				if err := s.dial(s.b.NS, s.old); err != nil {
+				if err := s.dial(s.b.NS, s.old, wait); err != nil {
 					t.Fatal(err)
 				}
 				oldMAC := s.old.MAC.String()
@@ -304,7 +331,7 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 						return neighbourMAC(t, s.b.NS, "eth0", r.addr) == c.MAC.String()
 					})
 				}
-				err := s.dial(s.b.NS, c)
+				err := s.dial(s.b.NS, c, patience(announces))
 				mac := neighbourMAC(t, s.b.NS, "eth0", r.addr)
 				if announces && (err != nil || mac != c.MAC.String()) {
 					t.Errorf("B does not reach it: %v; its entry is %q", err, mac)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -13,9 +14,26 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// setNeighbour puts an entry into rt0's neighbour table by hand.
+// keepNeighbours lets what a link's neighbour tables have stay as it is: nobody
+// asks whether it still holds, which else happens 5 to 45 s later.
+func keepNeighbours(t *testing.T, ns *nstest.NS, dev string) {
+	t.Helper()
+	var err error
+	ns.Do(func() {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			table := "net/" + family + "/neigh/" + dev
+			err = errors.Join(err, setSysctl(table+"/base_reachable_time_ms", "3600000"), setSysctl(table+"/delay_first_probe_time", "3600"))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setNeighbour puts an entry into rt0's neighbour table by hand, to stay.
 func setNeighbour(t *testing.T, ns *nstest.NS, addr, mac string, state int) {
 	t.Helper()
+	keepNeighbours(t, ns, "rt0")
 	rt0, err := ns.Netlink().LinkByName("rt0")
 	if err != nil {
 		t.Fatal(err)

@@ -116,18 +116,17 @@ func TestRecorded(t *testing.T) {
 
 	p := ns.Port("rt0", recordedGuest.String()+"/24", recordedGuest6.String()+"/64")
 	for _, guest := range []netip.Addr{recordedGuest, recordedGuest6} {
-		ns.Do(func() {
-			c, err := net.Dial("udp", netip.AddrPortFrom(guest, 9).String())
-			if err == nil {
-				_, err = c.Write([]byte("who are you"))
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			c.Close()
-		})
 		realtest.Eventually(t, wait, guest.String()+" is a neighbour", func() bool {
+			ns.Do(func() {
+				c, err := net.Dial("udp", netip.AddrPortFrom(guest, 9).String())
+				if err == nil {
+					_, err = c.Write([]byte("who are you"))
+					c.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
 			e, err := routes.neighbour(recordedBridge, guest)
 			return err == nil && len(e.mac) == 6
 		})

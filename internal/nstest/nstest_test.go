@@ -41,7 +41,7 @@ func reach(t *testing.T, from, to *nstest.NS, addr string) {
 	}
 	defer l.Close()
 	from.Do(func() {
-		c, err := net.DialTimeout("tcp", l.Addr().String(), 5*time.Second)
+		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Minute)
 		if err != nil {
 			t.Errorf("connect from %s to %s: %v", from.Name(), l.Addr(), err)
 			return
