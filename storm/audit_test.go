@@ -61,6 +61,7 @@ func (w *world) settle(states ...api.State) {
 		}
 	}()
 	w.eventually("book, wire and runtime agree", func() bool {
+		w.sweep()
 		ctx, cancel := context.WithTimeout(w.ctx, patience)
 		defer cancel()
 		pass, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
@@ -136,9 +137,10 @@ func (w *world) recount() {
 	for addr, lease := range want {
 		w.t.Errorf("lease %s lives at %s, and the book has no bound lease there", lease, addr)
 	}
-	if n := w.containers(); n != contained {
-		w.t.Errorf("containerd has %d containers, and the book %d", n, contained)
-	}
+	w.eventually(fmt.Sprintf("containerd has %d containers, as many as the book", contained), func() bool {
+		w.sweep()
+		return w.containers() == contained
+	})
 }
 
 // plugged counts the ports of rt0, -1 when a port went while it did. Those of a
@@ -175,9 +177,7 @@ func (w *world) containers() int {
 func (w *world) nothingIsLeft() {
 	w.t.Helper()
 	w.eventually("the last ports are gone", func() bool { return w.plugged() == 0 })
-	if n := w.containers(); n != 0 {
-		w.t.Errorf("%d containers are left", n)
-	}
+	w.eventually("no container is left", func() bool { w.sweep(); return w.containers() == 0 })
 	if left, err := os.ReadDir(string(w.spaces)); err != nil || len(left) != 0 {
 		w.t.Errorf("%d namespaces are left, %v", len(left), err)
 	}

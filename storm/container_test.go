@@ -3,6 +3,7 @@ package storm_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
@@ -33,8 +34,27 @@ func (a *actor) run(s *sandbox) bool {
 		a.rec.counted("container run: failed")
 		a.rec.last("container run", err)
 		a.remove(s)
+		a.mu.Lock()
+		a.begun = append(a.begun, s.container)
+		a.mu.Unlock()
 	}
 	return false
+}
+
+// sweep deletes what containerd made of a request after its caller had given up
+// and seen that there is nothing. What cannot be deleted yet can be later.
+func (w *world) sweep() {
+	w.mu.Lock()
+	ids := slices.Clone(w.begun)
+	w.mu.Unlock()
+	for _, id := range ids {
+		ctx, cancel := context.WithTimeout(w.ctx, callTime)
+		err := w.runtime.TryDelete(ctx, w.ctrd, "", id)
+		cancel()
+		if err != nil {
+			w.rec.last("container sweep", err)
+		}
+	}
 }
 
 // remove deletes the container until it is gone.

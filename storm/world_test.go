@@ -94,6 +94,9 @@ type world struct {
 	actors sync.WaitGroup
 	parked atomic.Int64 // actors that live and wait for the end
 	left   atomic.Int64 // actors that are done
+
+	mu    sync.Mutex
+	begun []string // containers whose making was given up
 }
 
 func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
