@@ -66,7 +66,7 @@ func TestW5LookupsAreCounted(t *testing.T) {
 			dead = append(dead, fmt.Sprintf("dead-%d", i))
 		}
 		for _, name := range append([]string{"u1", "u2", "u3", "somebody"}, dead...) {
-			b.record(name, name)
+			d.Create(t, ctrdtest.Spec{Namespace: space, ID: name, Labels: labelled(name)})
 		}
 		o.Set("gone", dead...)
 		swept := b.sweep()
