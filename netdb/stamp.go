@@ -34,14 +34,27 @@ func (s Stamp) Since(then Stamp) time.Duration {
 	return max(s.Boottime-then.Boottime, 0)
 }
 
+// atOnce is how far apart the two clocks of a stamp may be read. A machine that
+// stood still for longer in between would look like one whose clock was moved.
+const atOnce = 100 * time.Millisecond
+
 // Now reads the machine's clocks. It panics when /proc is not mounted: no
 // lease can be dated without the boot's id.
 func Now() Stamp {
+	for {
+		s := Stamp{Boottime: boottime(), Wall: time.Now(), BootID: bootID()}
+		if boottime()-s.Boottime < atOnce {
+			return s
+		}
+	}
+}
+
+func boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		panic("read CLOCK_BOOTTIME: " + err.Error())
 	}
-	return Stamp{Wall: time.Now(), Boottime: time.Duration(ts.Nano()), BootID: bootID()}
+	return time.Duration(ts.Nano())
 }
 
 var bootID = sync.OnceValue(func() string {
