@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,44 +11,142 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
+const (
+	// placeEvery is the least time between two looks for the port that one
+	// address is answered from.
+	placeEvery = 100 * time.Millisecond
+	// placeWithin is how long one drain may look for ports, everybody waiting,
+	// once it has asked placeLeast times. A question takes some 10 µs, and
+	// twenty times as long beside a flood.
+	placeWithin = 2 * time.Millisecond
+	placeLeast  = 16
+)
+
+// A hardware address that can be compared.
+type mac [6]byte
+
+func (m mac) String() string { return net.HardwareAddr(m[:]).String() }
+
+// A said is what an answer is known by: the MAC that its frame came from, and
+// the one that it says the address is at.
+type said struct{ from, says mac }
+
 // An origin is where an answer came from, by index: names change.
 type origin struct {
 	bridge int
 	port   int // 0 when the forwarding table did not say
 }
 
-// answered posts an answer, with the port that it came by: the one where the
-// bridge heard the frame's source, which it learned from this very frame or a
-// later one. What an answer says inside is only what somebody says: a flooder
-// that spoke of another's MAC had another's port named, or none.
-func (b *Bridge) answered(addr netip.Addr, source, says net.HardwareAddr) {
+// An answering is the answer for an address that is on the board.
+type answering struct {
+	said
+	origin
+	placed time.Time // when its port was looked for; zero: not yet
+}
+
+// answered takes in the last of the answers that came for an address. What it
+// tells anew is posted by placeAnswers. A silence ends with any of them.
+func (b *Bridge) answered(addr netip.Addr, s said) {
 	if b.link == nil {
 		return // of a bridge that went meanwhile
 	}
-	from := origin{bridge: b.link.index, port: b.behind(source)}
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: source.String()}
-	if from.port != 0 {
-		s.Port = b.ports[from.port].link.name
+	delete(b.doubts, addr)
+	if h, old := b.heard[addr]; old && h.said == s && time.Since(h.placed) < placeEvery {
+		delete(b.unplaced, addr)
+		return
 	}
-	if !bytes.Equal(source, says) {
-		s.Note = fmt.Sprintf("it says that the address is at %s", says)
-		switch at := b.behind(says); {
-		case at != 0 && at != from.port:
-			s.Note += ", which is behind " + b.ports[at].link.name
-		case at != 0 || addr.Is4(): // as a bond's or a proxy's may be
-			s.Says = says.String()
+	b.unplaced[addr] = s
+}
+
+// placeAnswers posts the answers that came, each with the port that it came by: the
+// one where the bridge heard the frame's source, which it learned from this
+// very frame or a later one. What an answer says inside is only what somebody
+// says: a flooder that spoke of another's MAC had another's port named, or
+// none.
+//
+// Every address that somebody answered for is on the board when it returns.
+// Where to find who did may have to wait for the next drain: a flooder that
+// sent 50 000 answers a second, with one question to the kernel for each, held
+// up the allocations of all pools for up to 2 s. An answer that was placed stands
+// until the next one is.
+func (b *Bridge) placeAnswers() {
+	if b.link == nil || len(b.unplaced) == 0 {
+		return
+	}
+	now := time.Now()
+	search := portSearch{until: now.Add(placeWithin), least: placeLeast, found: make(map[mac]int)}
+	for addr, s := range b.unplaced {
+		h, old := b.heard[addr]
+		if now.Sub(h.placed) < placeEvery {
+			continue
+		}
+		if !b.search(&search, s) {
+			if !old {
+				b.postUnplaced(addr, s)
+			}
+			continue
+		}
+		at := search.found[s.from]
+		says := search.found[s.says]
+		b.post(addr, answering{s, origin{b.link.index, at}, now}, says)
+		delete(b.unplaced, addr)
+	}
+}
+
+// postUnplaced posts an answer of which is not known yet where it came from.
+func (b *Bridge) postUnplaced(addr netip.Addr, s said) {
+	b.post(addr, answering{said: s, origin: origin{bridge: b.link.index}}, 0)
+}
+
+// post puts an answer on the board; says is the port of the MAC that it speaks
+// of, 0 when none is known.
+func (b *Bridge) post(addr netip.Addr, h answering, says int) {
+	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.from.String()}
+	if h.port != 0 {
+		s.Port = b.ports[h.port].link.name
+	}
+	if h.from != h.says {
+		s.Note = fmt.Sprintf("it says that the address is at %s", h.says)
+		switch {
+		case says != 0 && says != h.port:
+			s.Note += ", which is behind " + b.ports[says].link.name
+		case h.placed.IsZero(): // it may be another's
+		case says != 0 || addr.Is4(): // as a bond's or a proxy's may be
+			s.Says = h.says.String()
 		}
 	}
-	b.heard[addr] = from
-	delete(b.doubts, addr)
+	b.heard[addr] = h
 	b.answers.see(addr.String(), []census.Sighting{s})
+}
+
+// A portSearch is what one drain asks the kernel about MACs: once about each,
+// and not for long.
+type portSearch struct {
+	until time.Time
+	least int
+	found map[mac]int
+}
+
+// search looks for both MACs of an answer; false is that there is no time.
+func (b *Bridge) search(p *portSearch, s said) bool {
+	for _, m := range []mac{s.from, s.says} {
+		if _, known := p.found[m]; known {
+			continue
+		}
+		if p.least <= 0 && !time.Now().Before(p.until) {
+			return false
+		}
+		p.least--
+		p.found[m] = b.behind(m)
+	}
+	return true
 }
 
 // behind is the port that the bridge last heard a MAC from, by index; 0 when it
 // knows of none. The MAC of the host's own end of a port is in the table, too,
 // and nobody behind the port has it.
-func (b *Bridge) behind(mac net.HardwareAddr) int {
-	f, err := b.kernel.forwarding(b.link.index, b.link.vlan, mac)
+func (b *Bridge) behind(m mac) int {
+	f, err := b.kernel.forwarding(b.link.index, b.link.vlan, m[:])
 	if err != nil || f.state&unix.NUD_PERMANENT != 0 || b.ports[f.index] == nil {
 		return 0
 	}
@@ -59,83 +156,23 @@ func (b *Bridge) behind(mac net.HardwareAddr) int {
 func (b *Bridge) dropAnswer(addr netip.Addr) {
 	delete(b.heard, addr)
 	delete(b.doubts, addr)
+	delete(b.unplaced, addr)
 	b.answers.drop(addr.String())
 }
 
 // dropAnswersFrom takes answers off the board whose origin went: the port, or
-// the whole bridge, and who answered with it.
+// the whole bridge, and who answered with it. Somebody else's later answer,
+// which was not placed yet, stands in for it.
 func (b *Bridge) dropAnswersFrom(gone func(origin) bool) {
-	for addr, from := range b.heard {
-		if gone(from) {
-			b.dropAnswer(addr)
+	for addr, h := range b.heard {
+		if !gone(h.origin) {
+			continue
 		}
-	}
-}
-
-// doubt notes that an address which answered before is about to be asked
-// again. Until the question was sent the doubt has no date.
-func (b *Bridge) doubt(addr netip.Addr) {
-	if _, seen := b.heard[addr]; !seen {
-		return
-	}
-	if _, doubted := b.doubts[addr]; !doubted {
-		b.doubts[addr] = time.Time{}
-	}
-}
-
-// doubtSince dates a doubt by the question that was sent, or ends it when none
-// was. One that has a date already keeps it: the silence began then.
-func (b *Bridge) doubtSince(addr netip.Addr, sent bool) {
-	switch since, doubted := b.doubts[addr]; {
-	case !doubted || !since.IsZero():
-	case sent:
-		b.doubts[addr] = time.Now()
-	default:
-		delete(b.doubts, addr)
-	}
-}
-
-// expireAnswers lets go of the answers whose address kept silent for
-// Config.ProbeWindow after a later question. All answers until now have been
-// read. Where a question may not have arrived, or an answer got lost, the
-// silence proves nothing and the next question begins another.
-func (b *Bridge) expireAnswers(now time.Time) {
-	if len(b.doubts) == 0 {
-		return
-	}
-	missed := b.probe.missed()
-	for addr, since := range b.doubts {
-		switch {
-		case missed || !b.reaches(b.heard[addr]):
-			delete(b.doubts, addr)
-		case !since.IsZero() && now.Sub(since) >= b.cfg.ProbeWindow:
-			b.expire(addr)
+		next, other := b.unplaced[addr]
+		if other && next.from != h.from && h.bridge == b.link.index {
+			b.postUnplaced(addr, next)
+			continue
 		}
+		b.dropAnswer(addr)
 	}
-}
-
-// expire lets go of an answer, unless its port has lost its carrier, of which
-// the kernel's news comes up to a second late.
-func (b *Bridge) expire(addr netip.Addr) {
-	if from := b.heard[addr]; from.port != 0 {
-		b.readPort(from.port)
-		if !b.reaches(from) {
-			delete(b.doubts, addr)
-			return
-		}
-	}
-	b.dropAnswer(addr)
-}
-
-// reaches reports whether a question surely arrives where an answer came
-// from. A link that is in the news may have been down.
-func (b *Bridge) reaches(from origin) bool {
-	if b.lost || b.lookAgain || !b.isThere() || !b.link.carries() {
-		return false
-	}
-	if from.port == 0 {
-		return true
-	}
-	p := b.ports[from.port]
-	return p != nil && p.link.carries() && !b.linksAgain[from.port]
 }

@@ -70,7 +70,8 @@ type Bridge struct {
 	neighbours map[netip.Addr]*neighbour
 	byMAC      map[string]map[netip.Addr]bool
 	unnamed    bool                     // a namespace came since names were looked up
-	heard      map[netip.Addr]origin    // whose answers to probes are on the board
+	heard      map[netip.Addr]answering // whose answers to probes are on the board
+	unplaced   map[netip.Addr]said      // answers since, of which the port is to be found
 	doubts     map[netip.Addr]time.Time // of those, who was asked again since, and when
 	moved      bool                     // a port did, which is to be told
 	changed    chan struct{}            // closed then
@@ -109,7 +110,7 @@ func Open(cfg Config) (*Bridge, error) {
 	b := &Bridge{
 		cfg:       cfg,
 		lately:    memory,
-		heard:     make(map[netip.Addr]origin),
+		heard:     make(map[netip.Addr]answering),
 		changed:   make(chan struct{}),
 		netns:     newReport(cfg, census.Netns, memory),
 		host:      newReport(cfg, census.Host, memory),
@@ -196,6 +197,7 @@ func (b *Bridge) forget() {
 	b.spacesAgain = make(map[int]bool)
 	b.neighboursAgain = make(map[netip.Addr]bool)
 	b.doubts = make(map[netip.Addr]time.Time) // who answers now is not heard
+	b.unplaced = make(map[netip.Addr]said)
 	b.lost = true
 }
 

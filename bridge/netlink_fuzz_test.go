@@ -361,7 +361,7 @@ func known(t *testing.T) *Bridge {
 	memory := &lately{since: time.Now()}
 	b := &Bridge{
 		cfg: cfg, lately: memory, changed: make(chan struct{}),
-		heard: make(map[netip.Addr]origin),
+		heard: make(map[netip.Addr]answering),
 		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),
 	}

@@ -28,6 +28,21 @@ const newsBuffer = 8 << 20
 // sends from ever new MACs makes news as fast as they can be read.
 const mostAtOnce = 1 << 15
 
+// leastMemory is less than the kernel charges a socket for any message, in
+// bytes: its struct sk_buff and skb_shared_info have more.
+const leastMemory = 512
+
+// queued is how many messages there are to be read from a socket now, at
+// most: what comes while they are read is not waited for, by which a flooder
+// would say how long everybody waits.
+func queued(fd int) int {
+	charged, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MEMINFO) // the first of it: SK_MEMINFO_RMEM_ALLOC
+	if err != nil {
+		return mostAtOnce // whoever reads it is told what is wrong
+	}
+	return min(charged/leastMemory+1, mostAtOnce)
+}
+
 // openNews opens both sockets in the thread's namespace.
 func openNews() (*news, error) {
 	links, err := listen(true, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_NSID)
@@ -77,7 +92,7 @@ func (n *news) close() {
 // and does not tell so again. Whoever stopped at the error missed what happened
 // while everything was read anew.
 func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
-	for range mostAtOnce {
+	for there, taken := queued(fd), 0; taken < mostAtOnce && (taken < there || n.overran[fd]); taken++ {
 		size, oobSize, _, _, err := unix.Recvmsg(fd, n.buf, n.oob, 0)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -134,6 +149,7 @@ func (b *Bridge) listening() []unix.PollFd {
 func (b *Bridge) drain() {
 	now := time.Now()
 	if n, err := unix.Poll(b.listening(), 0); n == 0 && err == nil {
+		b.placeAnswers()
 		b.expireAnswers(now)
 		return
 	}
@@ -152,6 +168,7 @@ func (b *Bridge) drain() {
 		}
 	}
 	b.probe.read(b.answered)
+	b.placeAnswers()
 	b.expireAnswers(now)
 }
 

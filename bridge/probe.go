@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,13 +18,14 @@ type prober struct {
 	mac     net.HardwareAddr
 	closed  bool
 
-	asked questions
+	asked  questions
+	latest map[netip.Addr]said // of what read takes in
 }
 
 // openProber opens both wires in the thread's namespace. They hear nothing
 // until they are aimed.
 func openProber() (*prober, error) {
-	p := new(prober)
+	p := &prober{latest: make(map[netip.Addr]said)}
 	var err error
 	if p.arp, err = openWire(arp()); err != nil {
 		return nil, err
@@ -85,12 +85,13 @@ func (p *prober) ask(addr netip.Addr) error {
 	return w.send(p.index, w.ask(p.mac, addr))
 }
 
-// read takes in the answers that are there now, each with the MAC that its
-// frame came from and the one that it speaks of.
-func (p *prober) read(take func(addr netip.Addr, from, says net.HardwareAddr)) {
+// read takes in the answers that are there now; of several for one address the
+// last is told. It costs a read and a look into a map for each: whatever else
+// is to be done for an answer is done once for each address.
+func (p *prober) read(take func(netip.Addr, said)) {
 	frame := make([]byte, snapLength)
 	for _, w := range []*wire{p.arp, p.ndp} {
-		for range mostAtOnce {
+		for range queued(w.fd) {
 			n, err := unix.Read(w.fd, frame)
 			if err != nil {
 				// Nothing more; or the bridge went (ENETDOWN, told once),
@@ -98,9 +99,13 @@ func (p *prober) read(take func(addr netip.Addr, from, says net.HardwareAddr)) {
 				break
 			}
 			if addr, says, ok := w.answer(frame[:n]); ok && p.asked.recent(addr) {
-				take(addr, net.HardwareAddr(bytes.Clone(frame[6:12])), says)
+				p.latest[addr] = said{mac(frame[6:12]), mac(says)}
 			}
 		}
+		for addr, s := range p.latest {
+			take(addr, s)
+		}
+		clear(p.latest)
 	}
 }
 

@@ -13,6 +13,10 @@ const (
 	// retryAfter is when something that could not be read is tried again,
 	// and the least time between two look-ups of all names.
 	retryAfter = time.Second
+	// breath is the least time between two steps: each frame of a flood wakes
+	// the daemon, and one that looks at once, for each of them, has time for
+	// nothing else. It delays nothing but the board of who does not settle.
+	breath = time.Millisecond
 	// reopenFirst and reopenMost bound the back-off when the sockets cannot
 	// be opened again.
 	reopenFirst = 100 * time.Millisecond
@@ -31,10 +35,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 	defer stop()
 	t := timetable{reopenIn: reopenFirst}
 	for ctx.Err() == nil && !b.isClosed() {
+		began := time.Now()
 		// Whatever goes wrong in there has silenced a witness, which is where
 		// it is told and logged.
 		_ = b.step(ctx, &t)
-		if err := b.sleep(t.wake); err != nil {
+		if err := b.sleep(began, t.wake); err != nil {
 			return fmt.Errorf("wait for kernel news: %w", err)
 		}
 	}
@@ -78,6 +83,9 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 	if _, unnamed = b.condition(); unnamed && t.names.Before(t.wake) {
 		t.wake = t.names
 	}
+	if again := now.Add(placeEvery); b.isPlacing() && again.Before(t.wake) {
+		t.wake = again
+	}
 	if retry := now.Add(retryAfter); err != nil && retry.Before(t.wake) {
 		t.wake = retry
 	}
@@ -90,6 +98,13 @@ func (b *Bridge) condition() (broken, unnamed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.trouble != nil, b.unnamed
+}
+
+// isPlacing reports whether there are answers whose port is to be found yet.
+func (b *Bridge) isPlacing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.unplaced) != 0
 }
 
 func (b *Bridge) isClosed() bool {
@@ -113,9 +128,13 @@ func (b *Bridge) openAgain() error {
 	return nil
 }
 
-// sleep waits for news, answers, the alarm, or the time.
-func (b *Bridge) sleep(until time.Time) error {
+// sleep waits for news, answers, the alarm, or the time; after a step that began
+// just now for the alarm alone, a breath long.
+func (b *Bridge) sleep(began, until time.Time) error {
 	fds := []unix.PollFd{{Fd: int32(b.alarm.fd), Events: unix.POLLIN}}
+	if rest := breath - time.Since(began); rest > 0 {
+		_, _ = unix.Poll(fds, int((rest+time.Millisecond-1)/time.Millisecond)) // an error comes again below
+	}
 	b.mu.Lock()
 	if b.trouble == nil {
 		fds = append(fds, b.listening()...)

@@ -43,6 +43,7 @@ func (b *Bridge) lookLink() error {
 	}
 	if !sameBridge(b.link, l) {
 		b.lost = true // nothing that is known is about this one
+		clear(b.unplaced)
 	}
 	b.setLink(l)
 	if b.isThere() {

@@ -1,0 +1,74 @@
+package bridge
+
+import (
+	"net/netip"
+	"time"
+)
+
+// doubt notes that an address which answered before is about to be asked
+// again. Until the question was sent the doubt has no date.
+func (b *Bridge) doubt(addr netip.Addr) {
+	if _, seen := b.heard[addr]; !seen {
+		return
+	}
+	if _, doubted := b.doubts[addr]; !doubted {
+		b.doubts[addr] = time.Time{}
+	}
+}
+
+// doubtSince dates a doubt by the question that was sent, or ends it when none
+// was. One that has a date already keeps it: the silence began then.
+func (b *Bridge) doubtSince(addr netip.Addr, sent bool) {
+	switch since, doubted := b.doubts[addr]; {
+	case !doubted || !since.IsZero():
+	case sent:
+		b.doubts[addr] = time.Now()
+	default:
+		delete(b.doubts, addr)
+	}
+}
+
+// expireAnswers lets go of the answers whose address kept silent for
+// Config.ProbeWindow after a later question. All answers until now have been
+// read. Where a question may not have arrived, or an answer got lost, the
+// silence proves nothing and the next question begins another.
+func (b *Bridge) expireAnswers(now time.Time) {
+	if len(b.doubts) == 0 {
+		return
+	}
+	missed := b.probe.missed()
+	for addr, since := range b.doubts {
+		switch {
+		case missed || !b.reaches(b.heard[addr].origin):
+			delete(b.doubts, addr)
+		case !since.IsZero() && now.Sub(since) >= b.cfg.ProbeWindow:
+			b.expire(addr)
+		}
+	}
+}
+
+// expire lets go of an answer, unless its port has lost its carrier, of which
+// the kernel's news comes up to a second late.
+func (b *Bridge) expire(addr netip.Addr) {
+	if from := b.heard[addr].origin; from.port != 0 {
+		b.readPort(from.port)
+		if !b.reaches(from) {
+			delete(b.doubts, addr)
+			return
+		}
+	}
+	b.dropAnswer(addr)
+}
+
+// reaches reports whether a question surely arrives where an answer came
+// from. A link that is in the news may have been down.
+func (b *Bridge) reaches(from origin) bool {
+	if b.lost || b.lookAgain || !b.isThere() || !b.link.carries() {
+		return false
+	}
+	if from.port == 0 {
+		return true
+	}
+	p := b.ports[from.port]
+	return p != nil && p.link.carries() && !b.linksAgain[from.port]
+}
