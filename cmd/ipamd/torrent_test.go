@@ -1,0 +1,224 @@
+package main
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+const (
+	turnsOfTorrent = 4                      // of a flood and its control
+	turnOfTorrent  = 500 * time.Millisecond // as long as one allocates
+)
+
+// Somebody behind a port sends answers for every address of a pool as fast as
+// the machine takes them, from one MAC or from ever new ones: the quarantine's
+// share holds, its port is named, and a pool beside it on the bridge gives as
+// quickly as beside the same flood to a MAC that nobody has, by turns.
+func TestFloodAtFullRate(t *testing.T) {
+	prefixes := [2]string{"10.8.64.0/26", "10.8.68.0/22"}
+	for _, tt := range []struct {
+		name  string
+		fresh bool
+	}{{"one MAC", false}, {"ever new MACs", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newFlooded(t, prefixes)
+			before, _ := w.resident("flooded")
+			port := w.knownPort()
+			rt0, err := w.ns.Netlink().LinkByName("rt0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			nobody := net.HardwareAddr{0x02, 0xdd, 0, 0, 0, 1}
+			flood := newTorrent(t, port, rt0.Attrs().HardwareAddr, netip.MustParsePrefix(prefixes[0]), tt.fresh)
+			control := newTorrent(t, port, nobody, netip.MustParsePrefix(prefixes[0]), tt.fresh)
+
+			stop := flood.start()
+			w.allClaimed(before)
+			w.allPlaced(before)
+			for _, sandbox := range []string{"f1", "f2", "f3"} {
+				w.refused("flooded", sandbox)
+			}
+			stop()
+			w.holds(0, map[api.State]int{api.Quarantined: floodShare, api.Bound: 1, api.Reserved: 0})
+			w.stays(before)
+			w.namesThePort(port)
+
+			met := false
+			for range turnsOfTorrent {
+				c, f := w.beside(control), w.beside(flood)
+				limit := 5*c.median + 10*time.Millisecond
+				met = met || f.median <= limit
+				t.Logf("beside the control %v, beside the flood %v; at most %v", c, f, limit)
+			}
+			if !met {
+				t.Error("a pool that nobody claims gives more slowly for a flood of another one")
+			}
+			w.holds(1, map[api.State]int{api.Quarantined: 0})
+		})
+	}
+}
+
+// A pace is how long allocations took, and the frames a second beside them.
+type pace struct {
+	median, most time.Duration
+	n, rate      int
+}
+
+// beside allocates for a turn from the pool that nobody claims.
+func (w *world) beside(f *torrent) pace {
+	w.t.Helper()
+	stop := f.start()
+	defer stop()
+	sent, began := f.sent.Load(), time.Now()
+	var took []time.Duration
+	for time.Since(began) < turnOfTorrent && len(took) < 100 {
+		asked := time.Now()
+		r, err := w.ask("beside", "beside "+asked.String())
+		if err != nil || len(r.Skipped) != 0 {
+			w.t.Fatalf("the pool beside: %+v, %v", r, err)
+		}
+		took = append(took, time.Since(asked))
+	}
+	rate := float64(f.sent.Load()-sent) / time.Since(began).Seconds()
+	slices.Sort(took)
+	return pace{took[len(took)/2], took[len(took)-1], len(took), int(rate)}
+}
+
+// allPlaced waits until all that comes after a lease in its pool is seen with a
+// port.
+func (w *world) allPlaced(after api.Lease) {
+	w.t.Helper()
+	first := netip.MustParseAddr(after.Address)
+	prefix := netip.PrefixFrom(first, after.PrefixLen).Masked()
+	for a := first.Next(); prefix.Contains(a.Next()); a = a.Next() {
+		realtest.Eventually(w.t, wait, "the port behind which "+a.String()+" is claimed", func() bool {
+			seen := w.program.board.About(a).Seen
+			return len(seen) > 0 && seen[0].Port != ""
+		})
+	}
+}
+
+// namesThePort fails unless all that is set aside is for what came by a port.
+func (w *world) namesThePort(port *nstest.Port) {
+	w.t.Helper()
+	list, err := w.client.Leases(ctx, client.LeaseFilter{State: string(api.Quarantined)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, l := range list.Leases {
+		if !slices.ContainsFunc(l.Evidence, func(s api.Sighting) bool { return s.Port == port.HostName }) {
+			w.t.Errorf("%s was set aside for %+v, and the flooder is behind %s", l.Address, l.Evidence, port.HostName)
+		}
+	}
+}
+
+// A torrent sends ARP replies for every address of a prefix to one MAC, as fast
+// as they go, from behind a port.
+type torrent struct {
+	t     *testing.T
+	fd    int
+	batch []mmsg
+	parts []unix.Iovec
+	bytes [][]byte
+	fresh bool // from another MAC each
+	last  uint64
+
+	sent atomic.Int64
+}
+
+// An mmsg is struct mmsghdr of sendmmsg(2).
+type mmsg struct {
+	unix.Msghdr
+	sent uint32
+	_    [4]byte
+}
+
+const torrentBatch = 256 // frames for each system call
+
+func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix netip.Prefix, fresh bool) *torrent {
+	t.Helper()
+	eth0, err := port.NS.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &torrent{t: t, fresh: fresh, batch: make([]mmsg, torrentBatch), parts: make([]unix.Iovec, torrentBatch)}
+	port.NS.Do(func() { f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(f.fd) })
+	if err := unix.Bind(f.fd, &unix.SockaddrLinklayer{Ifindex: eth0.Attrs().Index}); err != nil {
+		t.Fatal(err)
+	}
+	a := prefix.Addr()
+	for i := range f.batch {
+		if a = a.Next(); !prefix.Contains(a) {
+			a = prefix.Addr()
+		}
+		frame := append(append([]byte{}, to...), port.MAC...)
+		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_ARP)
+		frame = append(frame, 0, 1, 8, 0, 6, 4, 0, 2)
+		frame = append(append(frame, port.MAC...), a.AsSlice()...)
+		frame = append(append(frame, to...), a.AsSlice()...)
+		f.bytes = append(f.bytes, frame)
+		f.parts[i].Base = &frame[0]
+		f.parts[i].SetLen(len(frame))
+		f.batch[i].Iov = &f.parts[i]
+		f.batch[i].SetIovlen(1)
+	}
+	return f
+}
+
+// start sends until it is stopped, which may be twice.
+func (f *torrent) start() (stop func()) {
+	var running sync.WaitGroup
+	end := make(chan struct{})
+	running.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				f.send()
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		close(end)
+		running.Wait()
+	})
+	f.t.Cleanup(stop)
+	begun := f.sent.Load()
+	realtest.Eventually(f.t, wait, "the flood", func() bool { return f.sent.Load() > begun+4*torrentBatch })
+	return stop
+}
+
+// send sends one batch. What cannot be sent is so many claims less.
+func (f *torrent) send() {
+	if f.fresh {
+		for _, frame := range f.bytes {
+			f.last++
+			mac := binary.BigEndian.AppendUint64(nil, 0x02ee<<32|f.last)[2:]
+			copy(frame[6:], mac)
+			copy(frame[22:], mac)
+		}
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(f.fd), uintptr(unsafe.Pointer(&f.batch[0])), torrentBatch, 0, 0, 0)
+	if errno == 0 {
+		f.sent.Add(int64(n))
+	}
+}
