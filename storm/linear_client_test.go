@@ -70,20 +70,23 @@ func (c *caller) turn(n int) {
 // allocate returns the call with the answer.
 func (c *caller) allocate(name string) (call, bool) {
 	got := call{Client: c.id, Verb: allocating, UID: name}
-	err := c.try(&got, func(ctx context.Context) error {
-		reply, err := c.client.Allocate(ctx, api.AllocateRequest{Sandbox: name})
-		if err != nil {
-			return err
-		}
-		l := reply.Leases[0]
-		got.Lease, got.Addr = l.ID, netip.MustParseAddr(l.Address)
-		got.Existing, got.Early, got.Bound = reply.Existing, reply.EarlyReuse, l.State == api.Bound
-		return nil
-	})
+	err := c.try(&got, func(ctx context.Context) error { return c.give(ctx, &got) })
 	if err != nil && c.ctx.Err() == nil {
 		c.rec.strange("%s: %v", name, err)
 	}
 	return got, err == nil
+}
+
+// give asks for an allocation once.
+func (t *trial) give(ctx context.Context, got *call) error {
+	reply, err := t.client.Allocate(ctx, api.AllocateRequest{Sandbox: got.UID})
+	if err != nil {
+		return err
+	}
+	l := reply.Leases[0]
+	got.Lease, got.Addr = l.ID, netip.MustParseAddr(l.Address)
+	got.Existing, got.Early, got.Bound = reply.Existing, reply.EarlyReuse, l.State == api.Bound
+	return nil
 }
 
 // bind names a namespace and a port that are not there: to ipamd the sandbox is
@@ -132,50 +135,62 @@ func (c *caller) try(what *call, ask func(context.Context) error) error {
 			defer cancel()
 			ctx = hasty
 		}
-		what.Asked = c.rec.now()
-		err := ask(ctx)
-		what.Answered = c.rec.now()
-		told := *what
-		switch refused := new(api.Error); {
-		case err == nil:
-			c.shoot()
-		case errors.Is(err, client.ErrNotRunning):
-			return err // nobody was asked
-		case errors.As(err, &refused) && refused.Code != api.Internal:
-			told.Refused = refused.Code
-		default:
-			told.Left, told.Answered = told.Answered, never
-		}
-		c.write(told)
-		return err
+		return c.once(what, func() error {
+			err := ask(ctx)
+			if err == nil {
+				c.shoot()
+			}
+			return err
+		})
 	})
+}
+
+// once asks, and writes down what was asked and what came of it.
+func (t *trial) once(what *call, ask func() error) error {
+	what.Asked = t.rec.now()
+	err := ask()
+	what.Answered = t.rec.now()
+	told := *what
+	switch refused := new(api.Error); {
+	case err == nil:
+	case errors.Is(err, client.ErrNotRunning):
+		return err // nobody was asked
+	case errors.As(err, &refused) && refused.Code != api.Internal:
+		told.Refused = refused.Code
+	default:
+		told.Left, told.Answered = told.Answered, never
+	}
+	t.write(told)
+	return err
 }
 
 // list writes down what the book lists, several times a second.
 func (t *trial) list(r *rand.Rand) {
 	for t.ctx.Err() == nil && !closed(t.calm) {
-		t.listOnce(r)
+		if _, err := t.listOnce(r); err != nil && t.ctx.Err() == nil {
+			t.rec.strange("list: %v", err)
+		}
 		t.world.rest(r, 50*time.Millisecond, 250*time.Millisecond)
 	}
 }
 
-func (t *trial) listOnce(r *rand.Rand) {
+// listOnce lists until there is an answer, and returns it.
+func (t *trial) listOnce(r *rand.Rand) (call, error) {
 	all := call{Client: t.callers, Verb: listingAll}
-	if err := t.persist(r, "list", func(ctx context.Context) error {
-		all.Asked = t.rec.now()
-		reply, err := t.client.Leases(ctx, client.LeaseFilter{})
-		all.Answered = t.rec.now()
-		if err != nil {
-			return err
-		}
-		all.Open = make(map[netip.Addr]ownership)
-		for _, l := range reply.Leases {
-			if holding(l) {
-				all.Open[netip.MustParseAddr(l.Address)] = ownership{l.ID, l.UID, l.State == api.Bound}
+	err := t.persist(r, "list", func(ctx context.Context) error {
+		return t.once(&all, func() error {
+			reply, err := t.client.Leases(ctx, client.LeaseFilter{})
+			if err != nil {
+				return err
 			}
-		}
-		return nil
-	}); err == nil {
-		t.write(all)
-	}
+			all.Open = make(map[netip.Addr]ownership)
+			for _, l := range reply.Leases {
+				if holding(l) {
+					all.Open[netip.MustParseAddr(l.Address)] = ownership{l.ID, l.UID, l.State == api.Bound}
+				}
+			}
+			return nil
+		})
+	})
+	return all, err
 }

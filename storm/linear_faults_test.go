@@ -37,7 +37,7 @@ func tenures(calls []call) (out []*tenure) {
 		if t := all[c.Lease]; t != nil {
 			t.bound = t.bound || c.Bound
 			switch {
-			case c.Verb == binding && !c.Gone && !c.lost() && c.Refused == "":
+			case c.Verb == binding && !c.Gone && c.done():
 				t.bound = true
 			case c.Verb == releasing && !c.Gone && c.Refused == "":
 				t.to = min(t.to, c.Asked)
@@ -105,7 +105,7 @@ func blame(calls []call, r rest) (faults []string) {
 						t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked, c.Refused)
 				}
 			}
-		case c.Verb == listingAll:
+		case c.lists():
 			for _, t := range all {
 				if t.from <= c.Asked && c.Answered <= t.to && c.Open[t.addr].Lease != t.lease {
 					found("missing: %s holds %s by lease %s from %v to %s, and the list of %v has %q there",

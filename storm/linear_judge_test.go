@@ -1,7 +1,6 @@
 package storm_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 )
 
@@ -29,16 +27,16 @@ func (t *trial) judge() {
 	t.lister.Wait()
 	r := rand.New(rand.NewPCG(t.seed, 0))
 	taken := t.fill(r)
-	t.listOnce(r)
+	t.mustList(r)
 	t.kill()
 	if err := t.daemon.start(); err != nil {
 		t.t.Fatal(err)
 	}
-	t.listOnce(r)
+	t.mustList(r)
 	for c, l := range taken {
 		c.release(l)
 	}
-	t.listOnce(r)
+	t.mustList(r)
 	t.eventually("ipamd is ready", func() bool { _, err := t.client.Ready(t.ctx); return err == nil })
 	if err := t.daemon.stop(); err != nil {
 		t.t.Error(err)
@@ -58,7 +56,7 @@ func (t *trial) judge() {
 		faults = append(faults, "not linearizable: "+key)
 	}
 	for _, c := range t.calls {
-		if c.Verb == allocating && !c.lost() && c.Refused == "" {
+		if c.Verb == allocating && c.done() {
 			t.rec.h.grants = append(t.rec.h.grants, grant{asked: c.Asked, answered: c.Answered, addr: c.Addr,
 				lease: c.Lease, uid: c.UID, existing: c.Existing, early: c.Early})
 		}
@@ -89,16 +87,7 @@ func (t *trial) judge() {
 // empty is refused for something that stays. It returns who was given what.
 func (t *trial) fill(r *rand.Rand) map[*caller]call {
 	t.t.Helper()
-	left := 1<<(32-tightPrefix.Bits()) - 3 // but the network, the gateway and the broadcast
-	if err := t.persist(r, "list", func(ctx context.Context) error {
-		list, err := t.client.Leases(ctx, client.LeaseFilter{})
-		if err == nil {
-			left -= len(slices.DeleteFunc(list.Leases, func(l api.Lease) bool { return !holding(l) }))
-		}
-		return err
-	}); err != nil {
-		t.t.Fatal(err)
-	}
+	left := poolSize - len(t.mustList(r).Open)
 	late := time.AfterFunc(patience, t.giveUp)
 	defer late.Stop()
 	var all sync.WaitGroup
@@ -119,13 +108,22 @@ func (t *trial) fill(r *rand.Rand) map[*caller]call {
 	if len(taken) < left {
 		t.t.Fatalf("the pool gives %d addresses, and has %d left", len(taken), left)
 	}
-	asked := t.rec.now()
-	reply, err := t.client.Allocate(t.ctx, api.AllocateRequest{Sandbox: "one-too-many"})
+	last := call{Client: t.callers, Verb: allocating, UID: "one-too-many"}
+	err := t.once(&last, func() error { return t.give(t.ctx, &last) })
 	if !errors.Is(err, client.ErrPoolExhausted) {
-		t.t.Errorf("a pool without an address gives %+v, %v", reply, err)
+		t.t.Errorf("a pool without an address gives %v, %v", last, err)
 	}
-	t.write(call{Client: t.callers, Verb: allocating, UID: "one-too-many", Asked: asked, Answered: t.rec.now(), Refused: api.PoolExhausted})
 	return taken
+}
+
+// mustList lists when ipamd has to answer in the end.
+func (t *trial) mustList(r *rand.Rand) call {
+	t.t.Helper()
+	all, err := t.listOnce(r)
+	if err != nil {
+		t.t.Fatal(err)
+	}
+	return all
 }
 
 // bury notes by when each call without an answer was over: when the next end of
@@ -144,7 +142,7 @@ func (t *trial) bury() {
 type tally struct {
 	kills  int
 	aimed  int // of the kills, by who was answered
-	lost   int // calls without an answer
+	lost   int // calls without an answer, but for lists
 	lists  int
 	turns  int
 	early  int // addresses given before they had rested
@@ -164,10 +162,11 @@ func (t *trial) tally() tally {
 	t.writing.Unlock()
 	for _, c := range calls {
 		switch {
+		case c.lists():
+			out.lists++
+		case c.Verb == listingAll: // it may have been asked in vain: nothing hangs on it
 		case c.lost():
 			out.lost++
-		case c.Verb == listingAll:
-			out.lists++
 		case c.Verb == allocating && c.Early && !c.Existing:
 			out.early++
 		}

@@ -48,6 +48,13 @@ type ownership struct {
 
 func (c call) lost() bool { return c.Answered == never }
 
+// done says that the answer is what was asked for.
+func (c call) done() bool { return !c.lost() && c.Refused == "" }
+
+// lists says that the call shows all of the book: a list that was refused, or
+// that nobody answered, shows nothing of it.
+func (c call) lists() bool { return c.Verb == listingAll && c.done() }
+
 // A rest is how long an address that was bound, or that was given before it had
 // rested, waits for its next owner.
 type rest struct {

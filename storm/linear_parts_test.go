@@ -29,7 +29,7 @@ func parts(calls []call) map[string][]porcupine.Operation {
 	ends := successors(all)
 	for _, c := range calls {
 		switch {
-		case c.Verb == listingAll, c.Verb == allocating && c.lost():
+		case c.Verb == listingAll, c.Verb == allocating && c.lost(): // see sights, origins
 		case c.Refused == api.PoolExhausted:
 			add(c.UID, c)
 		case c.Refused != "": // anybody may be told so at any time
@@ -81,7 +81,7 @@ func origins(calls []call) []*origin {
 	lost, other := make(map[string][]call), make(map[string][]call)
 	for _, c := range calls {
 		switch {
-		case c.Verb == listingAll:
+		case c.lists():
 			for addr, o := range c.Open {
 				show(o.Lease, o.UID, addr, c.Answered)
 			}
@@ -162,7 +162,7 @@ func sights(calls []call, out map[string][]porcupine.Operation, add func(string,
 	var lists []call
 	keys := make(map[string]netip.Addr) // no address: it is a sandbox
 	for _, c := range calls {
-		if c.Verb == listingAll {
+		if c.lists() {
 			lists = append(lists, c)
 		}
 		if c.UID != "" {

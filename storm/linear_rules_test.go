@@ -77,7 +77,12 @@ func TestLinearFindsEveryFault(t *testing.T) {
 		"the lease is missing in a list":   {func(h []call) []call { h[6].Open = nil; return h }, "missing", true},
 		"the list has another lease there": {func(h []call) []call { h[6].Open[two] = ownership{"C", "c", false}; return h }, "missing", true},
 		"missing at the end":               {func(h []call) []call { return slices.Delete(h, 7, 8) }, "missing", true},
-		"missing at the bind":              {func(h []call) []call { h[1].Gone = true; return h }, "missing", true},
+		"a list that was lost or refused shows nothing": {func(h []call) []call {
+			return append(h, call{Verb: listingAll, Asked: 2032 * ms, Answered: never, Left: 2038 * ms, Over: 2500 * ms},
+				call{Verb: listingAll, Asked: 2032 * ms, Answered: 2038 * ms, Refused: api.NotReady},
+				call{Verb: listingAll, Asked: 2 * ms, Answered: never, Left: 3 * ms})
+		}, "", false},
+		"missing at the bind": {func(h []call) []call { h[1].Gone = true; return h }, "missing", true},
 		"gone, for its release was on its way": {func(h []call) []call {
 			h[1].Gone, h[1].Answered, h[2], h[3].Asked = true, 20*ms, call{Verb: listingAll}, 6*ms
 			return h

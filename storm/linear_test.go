@@ -1,6 +1,7 @@
 package storm_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -19,11 +20,18 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-var linear = flag.Duration("storm.linear", 0, "how long TestL1Linearizable kills; 0: as long as -storm.for")
+var linear = flag.Duration("storm.linear", 0, "how long TestL1Linearizable and TestL6Linearizable kill; 0: as long as -storm.for")
+
+// killing is for how long ipamd is killed again and again.
+func killing() time.Duration { return cmp.Or(*linear, *storms) }
 
 // The pool is smaller than what the callers ask for: each address is given
 // again as soon as the rules allow.
 var tightPrefix = netip.MustParsePrefix("10.8.0.0/26")
+
+// poolSize is how many addresses it gives: all but the network's, the gateway's and
+// the broadcast's.
+var poolSize = 1<<(32-tightPrefix.Bits()) - 3
 
 var tightRest = rest{cooldown: time.Second, least: 200 * time.Millisecond}
 
@@ -78,28 +86,31 @@ func (t *trial) write(c call) {
 // there is time, while ipamd is killed with -9 at random moments. Whatever the
 // callers were answered, one order of one call after the other explains it.
 func TestL1Linearizable(t *testing.T) {
-	if *linear == 0 {
-		*linear = *storms
-	}
 	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10}
-	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, floors: a.in(*linear)})
+	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, floors: a.in(killing())})
 	l.begin()
-	l.killFor(*linear, 100*time.Millisecond, 3*time.Second)
+	l.killFor(killing(), 100*time.Millisecond, 3*time.Second)
 	l.judge()
 }
 
-// TestL6Linearizable: about 1 000 pairs of allocate and release on 50 names,
-// with random delays, under kill -9. Who releases what another counts on is no
-// fault of ipamd's; it ends consistent, and starts again.
+// TestL6Linearizable: 1 000 pairs of allocate and release on 50 names, with
+// random delays, under kill -9, and anew until the time is over; the last
+// thousand is let end. Who releases what another counts on is no fault of
+// ipamd's; it ends consistent, and starts again.
 func TestL6Linearizable(t *testing.T) {
-	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond,
-		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 5}})
-	l.begin()
-	l.killFor(20*time.Second, 100*time.Millisecond, time.Second)
+	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000}
+	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, floors: a.in(killing())})
+	thousands := 0
+	over := make(chan struct{})
+	l.actors.Go(func() { thousands = l.callAnew(over) })
+	l.observe()
+	l.killFor(killing(), 100*time.Millisecond, time.Second)
+	close(over)
 	l.actors.Wait()
-	if n := l.turned.Load(); n < 1000 {
-		t.Errorf("%d pairs, want a thousand", n)
+	if n := l.turned.Load(); n < 1000*int64(thousands) {
+		t.Errorf("%d pairs, want %d times a thousand", n, thousands)
 	}
+	t.Logf("a thousand pairs, %d times", thousands)
 	l.judge()
 }
 
@@ -175,7 +186,7 @@ func newTrial(t *testing.T, l *trial) *trial {
 			l.tellLog()
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), *linear+4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), killing()+4*patience)
 	l.ctx, l.giveUp = ctx, cancel
 	t.Cleanup(func() {
 		cancel()
@@ -186,10 +197,30 @@ func newTrial(t *testing.T, l *trial) *trial {
 }
 
 func (l *trial) begin() {
+	l.call(&l.actors, 0)
+	l.observe()
+}
+
+// call has each caller take its turns, once. Each round draws anew.
+func (l *trial) call(all *sync.WaitGroup, round int) {
 	for n := range l.callers {
-		l.actors.Go(func() {
-			(&caller{trial: l, id: n, r: rand.New(rand.NewPCG(l.seed, uint64(n)+2))}).run()
+		all.Go(func() {
+			(&caller{trial: l, id: n, r: rand.New(rand.NewPCG(l.seed, uint64(round)<<32+uint64(n)+2))}).run()
 		})
 	}
+}
+
+// callAnew has all callers begin again once each is done, until it is over, and
+// returns how often they began. It waits for them.
+func (l *trial) callAnew(over chan struct{}) (rounds int) {
+	for ; !closed(over) && l.ctx.Err() == nil; rounds++ {
+		var all sync.WaitGroup
+		l.call(&all, rounds)
+		all.Wait()
+	}
+	return rounds
+}
+
+func (l *trial) observe() {
 	l.lister.Go(func() { l.list(rand.New(rand.NewPCG(l.seed, 0))) })
 }
