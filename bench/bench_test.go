@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -62,20 +61,15 @@ func TestVerdicts(t *testing.T) {
 // they are taken and that nothing stays behind.
 func TestEveryGoalRuns(t *testing.T) {
 	realtest.Root(t)
-	program, peers, dir := filepath.Join(t.TempDir(), "ipamd"), t.TempDir(), t.TempDir()
-	for _, args := range [][]string{
-		{"build", "-ldflags", "-s -w", "-o", program, "../cmd/ipamd"},
-		{"build", "-C", "peers", "-o", peers + "/", ".", "tool"},
-	} {
-		build := exec.Command("go", args...)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("go %v: %v\n%s", args, err, out)
-		}
+	program, peers, dir := build(t), t.TempDir(), t.TempDir()
+	made := exec.Command("go", "build", "-C", "peers", "-o", peers+"/", ".", "tool")
+	made.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := made.CombinedOutput(); err != nil {
+		t.Fatalf("build the peers: %v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	b, err := newBench(plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 600 * time.Millisecond, rest: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1, steps: 2, contests: 1}, dir, program, peers)
+	b, err := newBench(tinyPlan(), dir, program, peers)
 	if err != nil {
 		t.Fatal(err)
 	}

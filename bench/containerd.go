@@ -81,7 +81,7 @@ func startRuntime(ctx context.Context) (r *ctrd, err error) {
 func (r *ctrd) close() error {
 	r.errs = nil
 	for _, end := range slices.Backward(r.ends) {
-		end()
+		_ = r.do(end) // it is among r.errs
 	}
 	return errors.Join(r.errs...)
 }

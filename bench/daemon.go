@@ -8,13 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netns"
 
-	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 )
 
@@ -24,7 +22,8 @@ type daemon struct {
 	client *client.Client
 	cmd    *exec.Cmd
 	ports  *ports
-	calls  int // names the sandboxes
+	calls  int    // names the sandboxes
+	tally  *tally // of all callers
 }
 
 // configuration is the defaults but for where things are, and a pool with room. The ports' own addresses are outside what is given.
@@ -86,27 +85,32 @@ func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Pre
 
 // resume runs ipamd on what there is below a name, with so many ports, and waits
 // until it gives addresses.
-func (b *bench) resume(ctx context.Context, name string, ports int) (d *daemon, err error) {
-	if d, err = b.launch(name); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.stop())
-		}
-	}()
-	if err := d.ready(ctx); err != nil {
-		return nil, err
-	}
-	space, err := d.space()
+func (b *bench) resume(ctx context.Context, name string, ports int) (*daemon, error) {
+	d, err := b.launch(name)
 	if err != nil {
 		return nil, err
 	}
+	if err := d.settle(ctx, ports); err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
+}
+
+// settle makes so many ports of the daemon's bridge, and waits until it gives
+// addresses.
+func (d *daemon) settle(ctx context.Context, ports int) error {
+	if err := d.ready(ctx); err != nil {
+		return err
+	}
+	space, err := d.space()
+	if err != nil {
+		return err
+	}
 	defer space.Close()
 	if d.ports, err = plug(space, ports); err != nil {
-		return nil, err
+		return err
 	}
-	return d, d.ready(ctx)
+	return d.ready(ctx)
 }
 
 // filledBook returns the name below which goals 3 and 7 find the book of a
@@ -121,7 +125,8 @@ func (b *bench) filledBook(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if err := errors.Join(d.fill(ctx, b.leases, b.callers), d.stop()); err != nil {
-		return "", fmt.Errorf("fill the book: %w", err)
+		// A book that is half full is nobody's yardstick.
+		return "", errors.Join(fmt.Errorf("fill the book: %w", err), os.RemoveAll(filepath.Join(b.dir, name)))
 	}
 	return name, nil
 }
@@ -130,12 +135,15 @@ func (b *bench) filledBook(ctx context.Context) (string, error) {
 // for nothing.
 func (b *bench) launch(name string, env ...string) (*daemon, error) {
 	dir := filepath.Join(b.dir, name)
-	d := &daemon{client: &client.Client{Socket: filepath.Join(dir, "sock")},
+	d := &daemon{client: &client.Client{Socket: filepath.Join(dir, "sock")}, tally: &b.tally,
 		cmd: exec.Command(b.program, "run", "--config", filepath.Join(dir, "ipamd.toml"))}
 	d.cmd.Env = append(os.Environ(), env...)
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	return d, d.cmd.Start()
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // space returns the daemon's network namespace, to be closed.
@@ -164,100 +172,13 @@ func (d *daemon) stop() error {
 	if d.ports != nil {
 		d.ports.close()
 	}
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	last := time.AfterFunc(patience, func() { _ = d.cmd.Process.Kill() })
 	defer last.Stop()
 	if err := d.cmd.Wait(); err != nil {
 		return fmt.Errorf("ipamd: %w", err)
-	}
-	return nil
-}
-
-// A caller allocates and releases by turns.
-type caller struct {
-	client *client.Client
-	name   string
-	calls  int
-	rests  int // how many of its addresses were not free once they were released
-	held   *api.Lease
-}
-
-// caller returns one whose sandboxes nobody else names.
-func (d *daemon) caller() *caller {
-	d.calls++
-	return &caller{client: d.client, name: "sandbox-" + strconv.Itoa(d.calls)}
-}
-
-func (c *caller) allocate(ctx context.Context) error {
-	c.calls++
-	reply, err := c.client.Allocate(ctx, api.AllocateRequest{Sandbox: c.name + "-" + strconv.Itoa(c.calls)})
-	if err == nil {
-		c.held = &reply.Leases[0]
-	}
-	return err
-}
-
-// release lets the lease go, and its address is free at once: it was never
-// bound and nobody sees it. That is the cheapest of releases; see retire. On a
-// machine that stands still ipamd may not come to see so in the time that it has
-// for it, and the address rests: a few may, more are another call than this one.
-func (c *caller) release(ctx context.Context) error {
-	reply, err := c.client.Release(ctx, c.held.ID, api.ReleaseRequest{})
-	if err == nil && reply.Lease.State != api.Free {
-		if c.rests++; c.rests > 3+c.calls/20 {
-			return fmt.Errorf("address %s is %s after its release, the %dth of %d: %v",
-				reply.Lease.Address, reply.Lease.State, c.rests, c.calls, reply.Blockers)
-		}
-	}
-	c.held = nil
-	return err
-}
-
-// retire takes n leases, binds each, and times its release, until the removal
-// is confirmed: its address cools, and is not given again here. What it was
-// bound to is not there: nothing but the asking is timed.
-func (c *caller) retire(ctx context.Context, n int, releases *sample) error {
-	for range n {
-		if err := c.allocate(ctx); err != nil {
-			return err
-		}
-		id := c.held.ID
-		c.held = nil
-		if _, err := c.client.Bind(ctx, id, api.BindRequest{HostInterface: "gone0"}); err != nil {
-			return err
-		}
-		if err := releases.timed(func() error {
-			reply, err := c.client.Release(ctx, id, api.ReleaseRequest{Wait: patience.String()})
-			if err == nil && reply.Lease.State != api.Cooling {
-				err = fmt.Errorf("address %s is %s after its release: %v", reply.Lease.Address, reply.Lease.State, reply.Blockers)
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// turn is one call of either kind.
-func (c *caller) turn(ctx context.Context) error {
-	if c.held == nil {
-		return c.allocate(ctx)
-	}
-	return c.release(ctx)
-}
-
-// churn times n allocations, each followed by a release.
-func (c *caller) churn(ctx context.Context, n int, allocates, releases *sample) error {
-	for range n {
-		if err := allocates.timed(func() error { return c.allocate(ctx) }); err != nil {
-			return err
-		}
-		if err := releases.timed(func() error { return c.release(ctx) }); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -12,13 +12,13 @@ import (
 // deadline, in commits that may sit before an allocation's. They are counted
 // (see before).
 //
-// What a caller of the daemon meets is told without a limit. The commits of
-// others that end between his asking and his answer, but for the one that
-// carries it, are counted in the index of the log; those that end while the
+// What a caller of the daemon meets has the same limit, counted and timed. The
+// commits of others that end between his asking and his answer, but for the one
+// that carries it, are counted in the index of the log; those that end while the
 // question or the answer is on its way are among them, for which nobody waits.
 // Of the times, the unit is an allocation in this process, a commit and little
-// else. An echo that syncs is asked beside the same passes: it knows of no book,
-// so what it waits longer is the two processors' part.
+// else. An echo that syncs is asked beside the same passes, for scale: it knows
+// of no book, so what it waits longer is the two processors' part.
 func beside(ctx context.Context, b *bench) (rows []row, err error) {
 	r, err := b.crowdedRunner(ctx)
 	if err != nil {
@@ -40,14 +40,13 @@ func beside(ctx context.Context, b *bench) (rows []row, err error) {
 	}
 	for _, steps := range []int{0, b.steps} {
 		most, mean, err := before(ctx, b, steps)
-		if err != nil {
-			return nil, err
+		if rows = append(rows, most, mean); err != nil {
+			return rows, err
 		}
 		more, err := s.measure(ctx, steps)
-		if err != nil {
-			return nil, err
+		if rows = append(rows, more...); err != nil {
+			return rows, err
 		}
-		rows = append(append(rows, most, mean), more...)
 	}
 	return rows, nil
 }
@@ -71,13 +70,13 @@ type meeting struct {
 // measure does so beside passes that end so many reservations each.
 func (s *besides) measure(ctx context.Context, steps int) (rows []row, err error) {
 	of := fmt.Sprintf("a pass of %d steps", steps)
-	most := row{goal: 14, what: "over the socket, commits of others between asking and answer, the most of all / 1", unit: "commits"}
+	most := row{goal: 14, what: "the same allocation, counted over the socket: commits of others between asking and answer, the most of all rounds / 1", most: 1, unit: "commits"}
 	mean := row{goal: 14, what: "the same, mean / 1", unit: "commits"}
 	own := row{goal: 14, what: "commits of " + of + " / 1", unit: "commits"}
 	beside := "beside " + of + " - without"
-	half := row{goal: 14, what: "(allocate " + beside + "), p50 / a commit"}
-	tail := row{goal: 14, what: "(allocate " + beside + "), p99 / a commit's p99"}
-	worst := row{goal: 14, what: "(allocate " + beside + "), worst / a commit's worst"}
+	half := row{goal: 14, what: "timed: (allocate " + beside + "), p50 / a commit", most: 1}
+	tail := row{goal: 14, what: "timed: (allocate " + beside + "), p99 / a commit's p99", most: 1}
+	worst := row{goal: 14, what: "timed: (allocate " + beside + "), worst / a commit's worst", most: 1}
 	other := row{goal: 14, what: "(an echo that syncs " + beside + "), p50 / a commit"}
 	otherTail := row{goal: 14, what: "(an echo that syncs " + beside + "), p99 / a commit's p99"}
 	otherWorst := row{goal: 14, what: "(an echo that syncs " + beside + "), worst / a commit's worst"}
@@ -113,11 +112,10 @@ func (s *besides) measure(ctx context.Context, steps int) (rows []row, err error
 		otherWorst.add(with.echoes.at(1)-echoAlone.at(1), commits.at(1))
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if len(others) > 0 {
+		most.round(slices.Max(others), 1)
 	}
-	most.round(slices.Max(others), 1)
-	return []row{most, mean, own, half, tail, worst, other, otherTail, otherWorst}, nil
+	return []row{most, mean, own, half, tail, worst, other, otherTail, otherWorst}, err
 }
 
 // blocks is how often a round changes between with and without a pass.

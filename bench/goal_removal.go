@@ -27,8 +27,8 @@ const (
 //
 // A way's p99 stands beside the p99 of the Deletes that began it, of as many
 // samples. There is one of all rounds, for one of each would want a hundred
-// sandboxes a way and round to run, which takes minutes. What the rounds say is
-// beside it, without a limit.
+// sandboxes a way and round to run, which takes minutes. A round's own is beside
+// it, with the same limit: of so few sandboxes it is the longest.
 func removal(ctx context.Context, b *bench) (rows []row, err error) {
 	r, err := b.startRunner(ctx, "removal")
 	if err != nil {
@@ -47,7 +47,7 @@ func removal(ctx context.Context, b *bench) (rows []row, err error) {
 	)
 	for w := range ways {
 		half[w] = row{goal: 12, what: told[w] + ": Delete to cooling, p50 / 20 ms", most: 1}
-		worst[w] = row{goal: 12, what: told[w] + fmt.Sprintf(": the longest of %d / (the longest Delete + 10 F)", b.boxes)}
+		worst[w] = row{goal: 12, what: told[w] + fmt.Sprintf(": a round's p99, the longest of its %d / (its longest Delete + 10 F)", b.boxes), most: 1}
 	}
 	scale := row{goal: 12, what: "Delete itself, p50 / F"}
 	err = b.each(ctx, func() error {
@@ -69,6 +69,9 @@ func removal(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil
 	})
 	for w := range ways {
+		if len(all.lags[w]) == 0 {
+			continue
+		}
 		tail := row{goal: 12, what: told[w] + fmt.Sprintf(": p99 of all %d / (their Deletes' p99 + 10 F)", len(all.lags[w])), most: 1}
 		tail.add(all.lags[w].p99(), all.deletes[w].p99()+10*files.p50())
 		rows = append(rows, half[w], tail, worst[w])

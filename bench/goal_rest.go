@@ -38,7 +38,7 @@ func atRest(ctx context.Context, b *bench) (rows []row, err error) {
 	program.bytes(size, programLimit)
 	r, err := b.crowdedRunner(ctx)
 	if err != nil {
-		return nil, err
+		return []row{program}, err
 	}
 	of := fmt.Sprintf("at rest with %d leases and ports, ", b.sandboxes)
 	resident := row{goal: 8, what: of + "resident / 60 MB", most: 1}
@@ -61,7 +61,7 @@ func atRest(ctx context.Context, b *bench) (rows []row, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return []row{resident, quiet, clock, program}, err
 	}
 	passes := float64(b.rest)/float64(refreshEvery) + float64(b.rest)/float64(passEvery)
 	for _, took := range busy { // after all rests: a pass leaves garbage to collect
@@ -70,7 +70,7 @@ func atRest(ctx context.Context, b *bench) (rows []row, err error) {
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return []row{resident, quiet, clock, program}, err
 		}
 		clock.add(took+time.Duration(passes*float64(pass)), time.Duration(restLimit*float64(b.rest)))
 	}

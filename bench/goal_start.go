@@ -16,8 +16,9 @@ import (
 // tells a supervisor (sd_notify(3)), with many leases in its book and with
 // none. There is no port on its bridge, so that the census is next to nothing;
 // all else is in it, from the loading of the program on. The yardstick reads
-// each row and column of the stopped ipamd's book once, the history too,
-// through the same SQLite.
+// each row and column of the stopped ipamd's book once, through the same SQLite:
+// of all its tables, as a start does, and of the leases alone. The goal's words
+// allow both, so both have its limit.
 func start(ctx context.Context, b *bench) (rows []row, err error) {
 	filled, err := b.filledBook(ctx)
 	if err != nil {
@@ -30,8 +31,8 @@ func start(ctx context.Context, b *bench) (rows []row, err error) {
 	if err := d.stop(); err != nil {
 		return nil, err
 	}
-	full := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the book", b.leases), most: 2}
-	bare := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the leases alone", b.leases)}
+	full := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of the book, all its tables, the history too", b.leases), most: 2}
+	bare := row{goal: 7, what: fmt.Sprintf("ready with %d leases / a plain scan of its leases alone", b.leases), most: 2}
 	empty := row{goal: 7, what: "ready with none / a plain scan of the book with leases"}
 	for range b.restarts {
 		var scan, few, with, without sample
@@ -41,7 +42,7 @@ func start(ctx context.Context, b *bench) (rows []row, err error) {
 			few.timed(func() error { return scanBook(ctx, path, "leases") }),
 			b.restart(ctx, filled, &with),
 			b.restart(ctx, "unfilled", &without)); err != nil {
-			return nil, err
+			return []row{full, bare, empty}, err
 		}
 		full.add(with.p50(), scan.p50())
 		bare.add(with.p50(), few.p50())

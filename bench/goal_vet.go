@@ -52,7 +52,7 @@ func vetted(ctx context.Context, b *bench) (rows []row, err error) {
 		})
 		rows = append(rows, window, share)
 		if err != nil {
-			return nil, err
+			return rows, err
 		}
 	}
 	return rows, nil

@@ -33,23 +33,26 @@ type guests struct {
 	addrs []netip.Addr
 }
 
-func (b *bench) openGuests(n int) (g *guests, err error) {
-	g = &guests{wired: new(ports)}
-	if g.space, err = newSpace(); err != nil {
+func openGuests(ctx context.Context, n int) (*guests, error) {
+	space, err := newSpace()
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, g.close())
-		}
-	}()
+	g := &guests{space: space, wired: new(ports)}
+	if err := g.settle(ctx, n); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+// settle makes the bridge and so many ports of it.
+func (g *guests) settle(ctx context.Context, n int) error {
 	br, _, err := g.bridge() // makes the bridge
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = errors.Join(br.Refresh(context.Background()), br.Close())
-	if err != nil {
-		return nil, err
+	if err := errors.Join(br.Refresh(ctx), br.Close(), ctx.Err()); err != nil {
+		return err
 	}
 	addr := netip.MustParsePrefix(poolPrefix).Addr().Next()
 	for range n {
@@ -57,14 +60,14 @@ func (b *bench) openGuests(n int) (g *guests, err error) {
 		g.addrs = append(g.addrs, addr)
 	}
 	if _, err := g.wired.plug(g.space, g.addrs...); err != nil {
-		return nil, err
+		return err
 	}
 	for i := 0; i < n; i += silentOne {
 		if err := within(g.wired.spaces[i], (*netlink.Handle).LinkSetARPOff); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return g, nil
+	return nil
 }
 
 func (g *guests) close() error {
@@ -99,7 +102,7 @@ func within(space netns.NsHandle, do func(*netlink.Handle, netlink.Link) error) 
 // The first reading looks up each link with an address too, for its MAC, which
 // later ones remember.
 func inventory(ctx context.Context, b *bench) (rows []row, err error) {
-	g, err := b.openGuests(b.sandboxes)
+	g, err := openGuests(ctx, b.sandboxes)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +132,9 @@ func inventory(ctx context.Context, b *bench) (rows []row, err error) {
 		}
 		return nil
 	})
-	all.round(float64(least), float64(len(g.addrs)))
+	if err == nil {
+		all.round(float64(least), float64(len(g.addrs)))
+	}
 	return []row{warm, busy, cold, all}, err
 }
 
@@ -154,7 +159,7 @@ func (g *guests) found(board *census.Board) (n int) {
 // whose the tail is: the request's, the machine's, which wakes any listener
 // late, or the bridge's.
 func newAddress(ctx context.Context, b *bench) (rows []row, err error) {
-	g, err := b.openGuests(b.sandboxes)
+	g, err := openGuests(ctx, b.sandboxes)
 	if err != nil {
 		return nil, err
 	}

@@ -39,16 +39,16 @@ func portsAt() []int  { return []int{10, 30, 100, 300, 600, 1000} }
 // measureGrowth takes the curves and writes them to a file, which bench/draw
 // reads.
 func measureGrowth(ctx context.Context, p plan, dir, program, path string) (err error) {
-	var machine strings.Builder
-	if err := describe(&machine, dir); err != nil {
-		return err
-	}
-	fmt.Println(&machine)
 	b, err := newBench(p, dir, program, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	var machine strings.Builder
+	if err := describe(&machine, dir, b.program); err != nil {
+		return err
+	}
+	fmt.Println(&machine)
 	leases, err := b.growLeases(ctx, leasesAt())
 	if err != nil {
 		return fmt.Errorf("grow leases: %w", err)

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +15,7 @@ import (
 // they are taken and written.
 func TestCurves(t *testing.T) {
 	realtest.Root(t)
-	program := filepath.Join(t.TempDir(), "ipamd")
-	if out, err := exec.Command("go", "build", "-o", program, "../cmd/ipamd").CombinedOutput(); err != nil {
-		t.Fatalf("build ipamd: %v\n%s", err, out)
-	}
-	b, err := newBench(plan{rounds: 2, calls: turn, callers: 4, ports: 2}, t.TempDir(), program, "")
+	b, err := newBench(plan{rounds: 2, calls: turn, callers: 4, ports: 2}, t.TempDir(), build(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describe prints what the figures were taken on.
-func describe(w io.Writer, dir string) error {
+// describe prints what the figures were taken on, and of which program: the
+// version that Go gave it has the commit it was built of.
+func describe(w io.Writer, dir, program string) error {
+	version, err := moduleVersion(program, "github.com/ipamd/ipamd")
+	if err != nil {
+		return err
+	}
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
 		return fmt.Errorf("ask for the kernel's name: %w", err)
@@ -22,7 +27,7 @@ func describe(w io.Writer, dir string) error {
 	if err := unix.Statfs(dir, &disk); err != nil {
 		return fmt.Errorf("ask for the file system of %s: %w", dir, err)
 	}
-	if _, err := fmt.Fprintf(w, "%s\n%d x %s, Linux %s, %s on %s, %s\n", time.Now().Format(time.RFC1123),
+	if _, err := fmt.Fprintf(w, "%s\nipamd %s\n%d x %s, Linux %s, %s on %s, %s\n", time.Now().Format(time.RFC1123), version,
 		runtime.NumCPU(), processor(), unix.ByteSliceToString(kernel.Release[:]), dir, fileSystem(int64(disk.Type)), runtime.Version()); err != nil {
 		return err
 	}

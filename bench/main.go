@@ -25,7 +25,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
 
 func main() {
@@ -46,7 +45,8 @@ func exit(err error) {
 }
 
 // run measures the goals that the arguments name and prints the table. A goal
-// that is missed is no error: a busy machine misses goals.
+// that is missed is no error: a busy machine misses goals. One that could not be
+// measured to its end is, once all the others are.
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	short := flags.Bool("short", false, "fewer calls, rounds and sandboxes")
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	if *short {
 		p = shortPlan()
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.most)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.most, fmt.Errorf("the run took longer than %v", p.most))
 	defer cancel()
 	if *curves != "" {
 		return measureGrowth(ctx, p, *dir, *program, *curves)
@@ -86,58 +86,4 @@ func choose(list string) ([]goal, error) {
 		out = append(out, allGoals()[at])
 	}
 	return out, nil
-}
-
-func measure(ctx context.Context, p plan, goals []goal, dir, program, peers, docs string) (err error) {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("a network namespace and a bridge need root")
-	}
-	var machine strings.Builder
-	if err := describe(&machine, dir); err != nil {
-		return err
-	}
-	fmt.Println(&machine)
-	b, err := newBench(p, dir, program, peers)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closing := b.close(); err == nil {
-			err = closing
-		}
-	}()
-	rows, broken := measureEach(ctx, b, goals)
-	if err := load(&machine, "after"); err != nil {
-		return err
-	}
-	tables := []table{goalTable(rows)}
-	if len(b.others) > 0 {
-		tables = append(tables, b.others)
-	}
-	for _, t := range tables {
-		if err := t.write(os.Stdout); err != nil {
-			return err
-		}
-		fmt.Println()
-	}
-	if docs == "" || broken != nil {
-		return broken
-	}
-	return rewrite(docs, machine.String(), tables)
-}
-
-// measureEach measures one goal after the other. What was measured before one
-// that broke is returned with the error.
-func measureEach(ctx context.Context, b *bench, goals []goal) (rows []row, err error) {
-	for _, g := range goals {
-		began := time.Now()
-		fmt.Fprintf(os.Stderr, "goal %s: %s ...", goalName(g.number), g.about)
-		measured, err := g.measure(ctx, b)
-		fmt.Fprintf(os.Stderr, " %v\n", time.Since(began).Round(time.Second))
-		if err != nil {
-			return rows, fmt.Errorf("goal %s: %w", goalName(g.number), err)
-		}
-		rows = append(rows, measured...)
-	}
-	return rows, nil
 }

@@ -16,12 +16,21 @@ const (
 func (t table) markdown() string {
 	var s strings.Builder
 	for i, line := range t {
-		fmt.Fprintf(&s, "| %s |\n", strings.ReplaceAll(strings.Join(line, " | "), "<", "&lt;"))
+		fmt.Fprintf(&s, "| %s |\n", cells(line))
 		if i == 0 {
 			s.WriteString("|" + strings.Repeat("---|", len(line)) + "\n")
 		}
 	}
 	return s.String()
+}
+
+// cells are a line's, in which nothing is taken for Markdown's own.
+func cells(line []string) string {
+	out := make([]string, len(line))
+	for i, cell := range line {
+		out[i] = strings.NewReplacer("<", "&lt;", "|", "&#124;").Replace(cell)
+	}
+	return strings.Join(out, " | ")
 }
 
 // rewrite replaces the measured part of a document.

@@ -11,8 +11,8 @@ func TestTheMeasuredPartIsWrittenAnew(t *testing.T) {
 	if err := os.WriteFile(path, []byte("before\n"+measuredBegin+"\nold\n"+measuredEnd+"\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tables := []table{{{"a", "b"}, {"1", "<= 2"}}, {{"c"}, {"3"}}}
-	const want = "before\n" + measuredBegin + "\n\n```\nfast\n```\n\n| a | b |\n|---|---|\n| 1 | &lt;= 2 |\n\n| c |\n|---|\n| 3 |\n\n" + measuredEnd + "\nafter\n"
+	tables := []table{{{"a", "b"}, {"1|2", "<= 2"}}, {{"c"}, {"3"}}}
+	const want = "before\n" + measuredBegin + "\n\n```\nfast\n```\n\n| a | b |\n|---|---|\n| 1&#124;2 | &lt;= 2 |\n\n| c |\n|---|\n| 3 |\n\n" + measuredEnd + "\nafter\n"
 	for range 2 {
 		if err := rewrite(path, "fast\n", tables); err != nil {
 			t.Fatal(err)

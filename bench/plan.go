@@ -17,6 +17,8 @@ type plan struct {
 	callers   int           // of goal 4, and of the peers
 	crowd     time.Duration // how long they call, a round
 	load      time.Duration // how long the book is written to without a rest, of goal 6
+	loads     int           // shorter ones beside it
+	brief     time.Duration // how long each of them is
 	settle    time.Duration // before that: for seconds there is news of many new ports
 	rest      time.Duration // how long nothing happens, a round, of goal 8
 	ports     int           // of the bridge
@@ -29,11 +31,11 @@ type plan struct {
 }
 
 func fullPlan() plan {
-	return plan{rounds: 7, calls: 400, leases: 60_000, callers: 64, crowd: time.Second, load: time.Minute, settle: 8 * time.Second, rest: time.Second, ports: 32, boxes: 15, sandboxes: 1000, restarts: 5, steps: 32, contests: 5, most: 30 * time.Minute}
+	return plan{rounds: 7, calls: 400, leases: 60_000, callers: 64, crowd: time.Second, load: time.Minute, loads: 5, brief: 12 * time.Second, settle: 8 * time.Second, rest: time.Second, ports: 32, boxes: 15, sandboxes: 1000, restarts: 5, steps: 32, contests: 5, most: 30 * time.Minute}
 }
 
 func shortPlan() plan {
-	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 10 * time.Second, settle: 3 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, contests: 5, most: 15 * time.Minute}
+	return plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: 800 * time.Millisecond, load: 10 * time.Second, loads: 5, brief: 3 * time.Second, settle: 3 * time.Second, rest: 500 * time.Millisecond, ports: 8, boxes: 4, sandboxes: 250, restarts: 3, steps: 32, contests: 5, most: 15 * time.Minute}
 }
 
 // A goal is one line, or more, of the table.
@@ -84,6 +86,8 @@ type bench struct {
 	echo    *echo
 	durable *echo   // its server does what file does before it answers
 	crowded *runner // nil before the first goal that needs it
+	crowds  int     // how many of those there were
+	tally   tally   // of the callers of a goal
 }
 
 func newBench(p plan, parent, program, peers string) (b *bench, err error) {
@@ -117,9 +121,7 @@ func newBench(p plan, parent, program, peers string) (b *bench, err error) {
 
 func (b *bench) close() error {
 	var errs []error
-	if b.crowded != nil {
-		errs = append(errs, b.crowded.stop())
-	}
+	errs = append(errs, b.disperse())
 	for _, e := range []*echo{b.echo, b.durable} {
 		if e != nil {
 			errs = append(errs, e.close())

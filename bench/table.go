@@ -21,6 +21,7 @@ type row struct {
 	above       []float64 // what was measured, in unit
 	below       []float64 // and its yardstick
 	unit        string
+	broken      bool // its goal broke before all rounds were taken
 }
 
 // add notes one round in which something took so long, and its yardstick.
@@ -75,6 +76,8 @@ func (r *row) limit() string {
 
 func (r *row) verdict() string {
 	switch {
+	case r.broken && (len(r.ratios) == 0 || r.limit() != "-"):
+		return "broken"
 	case r.most == 0 && r.least == 0:
 		return "-"
 	case r.met():
@@ -91,7 +94,17 @@ func (r *row) spread() string {
 	return fmt.Sprintf("%.2f-%.2f", slices.Min(r.ratios), slices.Max(r.ratios))
 }
 
+func (r *row) ratio() string {
+	if len(r.ratios) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", median(r.ratios))
+}
+
 func (r *row) figures() string {
+	if len(r.ratios) == 0 {
+		return "-"
+	}
 	return fmt.Sprintf("%.0f %s / %.0f %s", median(r.above), r.unit, median(r.below), r.unit)
 }
 
@@ -102,7 +115,7 @@ type table [][]string
 func goalTable(rows []row) table {
 	t := table{{"goal", "what", "limit", "ratio", "spread", "rounds", "", "medians"}}
 	for _, r := range rows {
-		t = append(t, []string{goalName(r.goal), r.what, r.limit(), fmt.Sprintf("%.2f", median(r.ratios)), r.spread(),
+		t = append(t, []string{goalName(r.goal), r.what, r.limit(), r.ratio(), r.spread(),
 			strconv.Itoa(len(r.ratios)), r.verdict(), r.figures()})
 	}
 	return t
