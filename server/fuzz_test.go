@@ -107,6 +107,8 @@ func requestSeeds() []requestSeed {
 		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"cancelled","attempt":1}`},
 		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbx":1}`},
 		requestSeed{api.VerbAllocate, 1, "", "force=1", `{"sandbox":"a"`},
+		requestSeed{api.VerbAllocate, 1, "", "", `{"sandbox":"await","labels":{"wait":"60s"}}`},
+		requestSeed{api.VerbBind, every, "", "", `{"netns":"/wait"}`},
 		requestSeed{api.VerbBind, every, "", "", `{"containers":[{"namespace":"d","id":"c"}],"netns":"/n","host_interface":"veth1","mac":"02:00:00:00:00:01"}`},
 		requestSeed{api.VerbRelease, every, "", "", `{"uid":"bound","wait":"1ms"}`},
 		requestSeed{api.VerbCancel, 1, "", "", `{"uid":"reserved","attempt":1}`},
@@ -141,12 +143,26 @@ type request struct {
 	body                []byte
 }
 
+// worthWaiting is how long a release may wait here: nobody confirms a removal.
+const worthWaiting = time.Second
+
+// waits reports whether the request is a release that asks to wait for longer
+// than is worth it. Every other one is answered, whatever its body says.
+func (ask request) waits() bool {
+	var body api.ReleaseRequest
+	if e, known := endpoint(ask.method, ask.path); !known || e.Verb != api.VerbRelease || json.Unmarshal(ask.body, &body) != nil {
+		return false
+	}
+	wait, err := time.ParseDuration(body.Wait)
+	return err == nil && wait > worthWaiting
+}
+
 // try asks and holds the answer against the document.
 func (w *world) try(t *testing.T, ask request) answer {
 	t.Helper()
-	patience, waits := soon, bytes.Contains(ask.body, []byte("wait"))
+	patience, waits := soon, ask.waits()
 	if waits {
-		patience = time.Second // nobody confirms a removal here, however long one waits
+		patience = worthWaiting
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

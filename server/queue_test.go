@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestQueue: how many calls of a holder run, by itself and beside another one.
+// TestQueue: how many calls of a holder run, sixty-four by itself and eight
+// beside another one.
 func TestQueue(t *testing.T) {
 	ts := turns{lasts: time.Hour}
 	a, b, now := holder{uid: 1}, holder{uid: 2}, time.Now()
@@ -47,31 +48,33 @@ func TestQueue(t *testing.T) {
 	for range 200 {
 		all = append(all, ts.ask(a, 1, now))
 	}
-	want(runAlone, "alone")
+	want(64, "alone")
 	other := ts.ask(b, 1, now)
 	if !runs(other) {
 		t.Error("the first call of another one waits")
 	}
-	endFirst(runAlone - runBeside)
-	want(runBeside, "beside another one")
+	endFirst(55)
+	want(9, "when those that ran have nearly ended, beside another one")
 	endFirst(1)
-	want(runBeside, "after one more ended")
+	want(8, "beside another one")
+	endFirst(1)
+	want(8, "after one more ended")
 	now = now.Add(asksFor)
 	endFirst(1)
-	want(runAlone, "when the other one has not asked for long")
+	want(64, "when the other one has not asked for long")
 
 	// One that waits leaves, and those behind it move up.
-	left := all[runAlone]
+	left := all[64]
 	ts.end(left, now)
-	all = slices.Delete(all, runAlone, runAlone+1)
+	all = slices.Delete(all, 64, 65)
 	endFirst(1)
-	want(runAlone, "after one left the queue")
+	want(64, "after one left the queue")
 	if runs(left) {
 		t.Error("a call runs that left")
 	}
 
 	// What counts for more than there is runs alone.
-	all = append(all, ts.ask(a, 2*runAlone, now), ts.ask(a, 1, now))
+	all = append(all, ts.ask(a, 2*64, now), ts.ask(a, 1, now))
 	endFirst(len(all) - 2)
 	want(1, "a giant and one behind it")
 	endFirst(1)
@@ -89,7 +92,7 @@ func TestTurnsThatLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ts turns
 		h, now := holder{uid: 1}, time.Now
-		hang := make([]*turn, runAlone)
+		hang := make([]*turn, 64)
 		for i := range hang {
 			hang[i] = ts.ask(h, 1, now())
 		}

@@ -162,14 +162,15 @@ func held(t *testing.T, turn time.Duration, asked chan<- struct{}) (s *speaker, 
 // first to be answered, and it had its answers about the daemon's health in
 // between.
 func TestTurns(t *testing.T) {
+	const most = 100 // 64 run before the other one asks, and 8 beside it
 	var before []int
 	for range 3 { // between being asked for and being in line the lone call may be held up
 		before = append(before, answeredBefore(t))
-		if last := before[len(before)-1]; t.Failed() || last <= manyCalls/2 {
+		if last := before[len(before)-1]; t.Failed() || last <= most {
 			return
 		}
 	}
-	t.Errorf("%d of %d calls were answered before the other's, want one commit's at most", before, manyCalls)
+	t.Errorf("%d of %d calls were answered before the other's, want at most %d", before, manyCalls, most)
 }
 
 // answeredBefore plays the scene of TestTurns and returns how many of the many
