@@ -183,10 +183,14 @@ func (t *trial) listOnce(r *rand.Rand) (call, error) {
 			if err != nil {
 				return err
 			}
-			all.Open = make(map[netip.Addr]ownership)
+			all.Open, all.Ending = make(map[netip.Addr]ownership), nil
 			for _, l := range reply.Leases {
-				if holding(l) {
-					all.Open[netip.MustParseAddr(l.Address)] = ownership{l.ID, l.UID, l.State == api.Bound}
+				addr := netip.MustParseAddr(l.Address)
+				switch {
+				case holding(l):
+					all.Open[addr] = ownership{l.ID, l.UID, l.State == api.Bound}
+				case l.State != api.Cooling:
+					all.Ending = append(all.Ending, addr)
 				}
 			}
 			return nil

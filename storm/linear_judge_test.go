@@ -46,7 +46,8 @@ func (t *trial) judge() {
 	}
 	t.bury()
 	began := time.Now()
-	faults := blame(t.calls, tightRest)
+	faults, _ := cramped(t.calls, tightRest, poolSize)
+	faults = append(faults, blame(t.calls, tightRest)...)
 	illegal, unknown := crooked(t.calls, tightRest, judging)
 	took := time.Since(began)
 	for _, key := range unknown {
@@ -147,12 +148,13 @@ type tally struct {
 	turns  int
 	early  int // addresses given before they had rested
 	rested int // bound addresses given to a stranger after their rest
+	roomy  int // addresses given when there surely was room
 }
 
 // in is what is left of a minute's tally in a shorter time.
 func (t tally) in(d time.Duration) tally {
 	part := func(n int) int { return int(float64(n) * min(1, d.Minutes())) }
-	return tally{part(t.kills), part(t.aimed), part(t.lost), part(t.lists), part(t.turns), part(t.early), part(t.rested)}
+	return tally{part(t.kills), part(t.aimed), part(t.lost), part(t.lists), part(t.turns), part(t.early), part(t.rested), part(t.roomy)}
 }
 
 func (t *trial) tally() tally {
@@ -178,6 +180,7 @@ func (t *trial) tally() tally {
 		}
 		was[o.addr] = o
 	}
+	_, out.roomy = cramped(calls, tightRest, poolSize)
 	return out
 }
 
@@ -194,6 +197,7 @@ func (t tally) below(floor tally) (out []string) {
 		{"turns", t.turns, floor.turns},
 		{"early reuses", t.early, floor.early},
 		{"reuses after the whole cooldown", t.rested, floor.rested},
+		{"answers when there surely was room", t.roomy, floor.roomy},
 	} {
 		if c.did < c.atLeast {
 			out = append(out, fmt.Sprintf("%d %s of %d at the least", c.did, c.what, c.atLeast))

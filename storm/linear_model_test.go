@@ -35,6 +35,7 @@ type call struct {
 	Bound           bool                     `json:",omitempty"` // the answer shows a lease that has been bound
 	Gone            bool                     `json:",omitempty"` // a bind or a release: the lease is not its owner's any more
 	Open            map[netip.Addr]ownership `json:",omitempty"` // a list: who has what
+	Ending          []netip.Addr             `json:",omitempty"` // a list: where nobody has anything, and no rest has begun
 
 	made  bool // it stands for the call without an answer that made this lease
 	twice bool // a list, of which it has one sandbox: that has two leases

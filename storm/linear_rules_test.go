@@ -184,14 +184,14 @@ func TestLinearFindsEveryFault(t *testing.T) {
 
 // TestATrialNeedsItsFloors: a run in which too little happened proves nothing.
 func TestATrialNeedsItsFloors(t *testing.T) {
-	floor := tally{10, 10, 10, 10, 10, 10, 10}
+	floor := tally{10, 10, 10, 10, 10, 10, 10, 10}
 	if got := floor.below(floor); len(got) > 0 {
 		t.Errorf("what is enough is not: %q", got)
 	}
-	if got := (tally{}).below(floor); len(got) != 7 {
-		t.Errorf("of seven floors it misses %q", got)
+	if got := (tally{}).below(floor); len(got) != 8 {
+		t.Errorf("of eight floors it misses %q", got)
 	}
-	if got := floor.in(30 * time.Second); got != (tally{5, 5, 5, 5, 5, 5, 5}) {
+	if got := floor.in(30 * time.Second); got != (tally{5, 5, 5, 5, 5, 5, 5, 5}) {
 		t.Errorf("half a minute has %+v", got)
 	}
 }

@@ -86,6 +86,8 @@ func (t *trial) write(c call) {
 // there is time, while ipamd is killed with -9 at random moments. Whatever the
 // callers were answered, one order of one call after the other explains it.
 func TestL1Linearizable(t *testing.T) {
+	draw()
+	t.Parallel()
 	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10}
 	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, floors: a.in(killing())})
 	l.begin()
@@ -98,6 +100,8 @@ func TestL1Linearizable(t *testing.T) {
 // thousand is let end. Who releases what another counts on is no fault of
 // ipamd's; it ends consistent, and starts again.
 func TestL6Linearizable(t *testing.T) {
+	draw()
+	t.Parallel()
 	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000}
 	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, floors: a.in(killing())})
 	thousands := 0
@@ -117,6 +121,7 @@ func TestL6Linearizable(t *testing.T) {
 // TestL1AnswersWaitForASlowDisk: each commit takes a disk of its own a while,
 // and who is answered kills ipamd at once. What it said has to be true.
 func TestL1AnswersWaitForASlowDisk(t *testing.T) {
+	draw()
 	disk := faultfs.Mount(t, "book.db-shm")
 	slow(disk, 20*time.Millisecond)
 	l := newTrial(t, &trial{disk: disk.Dir(), callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond,
@@ -146,9 +151,6 @@ func slow(disk *faultfs.Disk, by time.Duration) {
 // newTrial starts ipamd in a world with rt0 and nothing else.
 func newTrial(t *testing.T, l *trial) *trial {
 	t.Helper()
-	if *seed == 0 {
-		*seed = rand.Uint64N(1e9) + 1
-	}
 	l.seed = *seed
 	t.Logf("-storm.seed=%d", l.seed)
 	programs := build(t, "ipamd")

@@ -17,6 +17,13 @@ var (
 	which  = flag.String("storm.containerd", "", "debian or v2; empty: the seed decides")
 )
 
+// draw chooses a seed if none is given. It comes before t.Parallel.
+func draw() {
+	if *seed == 0 {
+		*seed = rand.Uint64N(1e9) + 1
+	}
+}
+
 const (
 	plain     = 180              // actors with a namespace alone
 	contained = 20               // and with a container in it
@@ -26,9 +33,7 @@ const (
 
 // TestStorm: P1 to P7 at once, in bad weather.
 func TestStorm(t *testing.T) {
-	if *seed == 0 {
-		*seed = rand.Uint64N(1e9) + 1
-	}
+	draw()
 	r := rand.New(rand.NewPCG(*seed, 1))
 	v := []ctrdtest.Version{ctrdtest.Debian, ctrdtest.V2}[r.IntN(2)]
 	if *which != "" {

@@ -1,0 +1,172 @@
+package storm_test
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// A room says how many addresses can have been taken at a time, at the most:
+// what nobody knows counts as taken.
+type room struct {
+	taken        map[netip.Addr][]span // in the order in which they begin
+	begun, ended []moment              // of the calls that may have had an address besides; each sorted
+}
+
+// A span is a time, both ends included.
+type span struct{ from, to moment }
+
+// newRoom has an address taken from when its lease can have been made to the
+// end of its least rest. That began before the answer of a list that was asked
+// after the lease was shown, and has the address neither under that lease nor
+// under way to its rest. A call that made no lease that is known may have been
+// offered an address until it was answered, and one without an answer until
+// ipamd was dead; what it took may then rest.
+func newRoom(calls []call, r rest) *room {
+	out := &room{taken: make(map[netip.Addr][]span)}
+	lists := slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return !c.lists() })
+	slices.SortFunc(lists, func(a, b call) int { return cmp.Compare(a.Asked, b.Asked) })
+	for _, t := range tenures(calls) {
+		s := span{t.asked, never}
+		for _, l := range lists {
+			if l.Asked >= t.from && l.Open[t.addr].Lease != t.lease && !slices.Contains(l.Ending, t.addr) {
+				s.to = l.Answered + r.least
+				break
+			}
+		}
+		out.taken[t.addr] = append(out.taken[t.addr], s)
+	}
+	for _, all := range out.taken {
+		slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	}
+	for _, c := range calls {
+		if c.besides() {
+			out.begun = append(out.begun, c.Asked)
+			out.ended = append(out.ended, c.letGo(r))
+		}
+	}
+	slices.Sort(out.begun)
+	slices.Sort(out.ended)
+	return out
+}
+
+// besides says that no known lease stands for the call.
+func (c call) besides() bool { return c.Verb == allocating && (!c.done() || c.Existing) }
+
+// letGo is by when such a call has nothing any more.
+func (c call) letGo(r rest) moment {
+	switch {
+	case c.lost() && c.over() == never:
+		return never
+	case c.lost():
+		return c.over() + r.least
+	case c.Refused != "" && c.Refused != api.PoolExhausted:
+		return c.Answered + r.least // what it was refused for may have come last
+	}
+	return c.Answered
+}
+
+// most is how many addresses can have been taken at any moment of a call, its
+// own offer apart.
+func (o *room) most(c call) int {
+	begun, _ := slices.BinarySearch(o.begun, c.Answered+1)
+	ended, _ := slices.BinarySearch(o.ended, c.Asked)
+	n := begun - ended
+	if c.besides() {
+		n--
+	}
+	for _, all := range o.taken {
+		if slices.ContainsFunc(all, func(s span) bool { return s.from <= c.Answered && s.to >= c.Asked }) {
+			n++
+		}
+	}
+	return n
+}
+
+// cramped names those who were told that a pool of that size is exhausted while
+// it had room for them, and counts the answers that would have been a fault, had
+// they been that one.
+func cramped(calls []call, r rest, size int) (faults []string, checked int) {
+	o := newRoom(calls, r)
+	for _, c := range calls {
+		switch {
+		case c.Verb != allocating || c.lost():
+		case c.Refused == api.PoolExhausted:
+			if n := o.most(c); n < size {
+				faults = append(faults, fmt.Sprintf("no room: %s asks at %v and is told %s, and %d of %d addresses can have been taken",
+					c.UID, c.Asked, c.Refused, n, size))
+			}
+		case c.Refused == "" && !c.Existing && o.most(c) < size:
+			checked++
+		}
+	}
+	return faults, checked
+}
+
+// TestLinearKnowsWhenThereIsRoom has c refused in a pool of one address, which
+// was a's.
+func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
+	const ms = time.Millisecond
+	list := call{Verb: listingAll, Asked: 12 * ms, Answered: 15 * ms}
+	lost := call{Verb: allocating, UID: "b", Asked: 20 * ms, Answered: never, Left: 30 * ms}
+	for name, c := range map[string]struct {
+		spoil func([]call) []call
+		want  string // how its words begin; "" for none
+	}{
+		"long free":                                        {func(h []call) []call { return h }, "no room"},
+		"at its least rest":                                {func(h []call) []call { h[4].Asked = 215 * ms; return h }, ""},
+		"after its least rest":                             {func(h []call) []call { h[4].Asked = 216 * ms; return h }, "no room"},
+		"nobody saw the end of the removal":                {func(h []call) []call { return slices.Delete(h, 3, 4) }, ""},
+		"a list that was asked before the lease was shown": {func(h []call) []call { h[3].Asked, h[3].Answered = 2*ms, 3*ms; return h }, ""},
+		"a list that still has it":                         {func(h []call) []call { h[3].Open = map[netip.Addr]ownership{two: {"A", "a", true}}; return h }, ""},
+		"a list that has it on its way":                    {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, ""},
+		"a list that was lost":                             {func(h []call) []call { h[3].Answered = never; return h }, ""},
+		"a list that was refused":                          {func(h []call) []call { h[3].Refused = api.NotReady; return h }, ""},
+		"never let go, and the list has lost it":           {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room"},
+		"nobody ever had it":                               {func(h []call) []call { return h[4:] }, "no room"},
+		"another call was given it": {func(h []call) []call {
+			return append(h, call{Verb: allocating, UID: "b", Asked: 405 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
+		}, ""},
+		"another call was given it later": {func(h []call) []call {
+			return append(h, call{Verb: allocating, UID: "b", Asked: 411 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
+		}, "no room"},
+		"another call without an answer":                      {func(h []call) []call { return append(h, lost) }, ""},
+		"another call without an answer, which died":          {func(h []call) []call { lost.Over = 100 * ms; return append(h, lost) }, "no room"},
+		"another call without an answer, which died just now": {func(h []call) []call { lost.Over = 201 * ms; return append(h, lost) }, ""},
+		"another call that was refused at the same time": {func(h []call) []call {
+			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 401 * ms, Refused: api.PoolExhausted})
+		}, ""},
+		"another call that was refused before": {func(h []call) []call {
+			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 399 * ms, Refused: api.PoolExhausted})
+		}, "no room"},
+		"another call that was refused for a reason of its own": {func(h []call) []call {
+			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 399 * ms, Refused: api.NotReady})
+		}, ""},
+		"another call that got its lease again": {func(h []call) []call {
+			return append(h, call{Verb: allocating, UID: "a", Asked: 390 * ms, Answered: 401 * ms, Lease: "A", Addr: two, Existing: true})
+		}, ""},
+		"refused for another reason": {func(h []call) []call { h[4].Refused = api.NotReady; return h }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faults, _ := cramped(c.spoil([]call{
+				0: {Verb: allocating, UID: "a", Asked: 1 * ms, Answered: 5 * ms, Lease: "A", Addr: two},
+				1: {Verb: binding, UID: "a", Asked: 6 * ms, Answered: 7 * ms, Lease: "A", Addr: two},
+				2: {Verb: releasing, UID: "a", Asked: 10 * ms, Answered: 11 * ms, Lease: "A", Addr: two},
+				3: list,
+				4: {Verb: allocating, UID: "c", Asked: 400 * ms, Answered: 410 * ms, Refused: api.PoolExhausted},
+			}), tightRest, 1)
+			expect(t, faults, c.want)
+		})
+	}
+	if faults, checked := cramped(sound(), tightRest, 2); checked != 2 || len(faults) > 0 {
+		t.Errorf("in a pool of two addresses %d answers count, want 2; %q", checked, faults)
+	}
+	if faults, checked := cramped(sound(), tightRest, 1); checked != 0 || len(faults) > 0 {
+		t.Errorf("in a pool of one address %d answers count, want none; %q", checked, faults)
+	}
+}
