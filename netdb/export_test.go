@@ -14,13 +14,15 @@ func Upgraded(o Options, name, sql string) Options {
 	return o
 }
 
-// LetGo makes the book forget the pages that SQLite keeps in memory, and close
-// its idle readers, so that what comes next asks the disk.
+// LetGo makes the book forget the pages that SQLite keeps in memory, and what it
+// knows of the history, and close its idle readers, so that what comes next asks
+// the disk.
 func (b *Book) LetGo(ctx context.Context) error {
 	if err := b.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer func() { <-b.turn }()
+	b.memory.forget()
 	b.readers.SetMaxIdleConns(0)
 	b.readers.SetMaxIdleConns(2)
 	_, err := b.conn.ExecContext(ctx, `PRAGMA shrink_memory`)

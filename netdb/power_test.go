@@ -35,6 +35,8 @@ type life struct {
 	epoch  string
 	memos  []memo
 	stones []string // uids of attempts that were cancelled, or nearly
+
+	changes []netdb.Change // of leases, as the book told of them, the oldest first
 }
 
 func newLife(t *testing.T, synchronous string) *life {
@@ -48,7 +50,13 @@ func (l *life) path() string { return filepath.Join(l.disk.Dir(), "book.db") }
 
 func (l *life) open(t *testing.T) {
 	t.Helper()
-	l.book = OpenAt(t, l.path(), l.opts)
+	opts := l.opts
+	opts.OnChange = func(c netdb.Change) {
+		if c.Addr.IsValid() {
+			l.changes = append(l.changes, c)
+		}
+	}
+	l.book = OpenAt(t, l.path(), opts)
 	l.epoch = l.book.Epoch()
 	l.note()
 }
