@@ -278,12 +278,15 @@ func renumbered(said []byte, later uint32) []byte {
 // FuzzNews: news is never believed, it only says where to look again. Whatever
 // it is, nothing that was seen is let go, no port is forgotten, and what it is
 // about is marked to be read: the news of a link, of an address of somebody
-// who is looked at, and news that cannot be read.
+// who is looked at, and news that cannot be read. And whatever it was that had
+// an address, one that nobody looks at, too, it was seen: at the next look it
+// may be gone.
 func FuzzNews(f *testing.F) {
 	seeds := recorded(f)
 	for name, k := range wantedNews() {
 		f.Add(k.behind, seeds[name], []byte(nil))
 		f.Add(false, seeds[name], fromSpace(recordedSpace))
+		f.Add(false, seeds[name], fromSpace(recordedSpace+1)) // of which nobody has heard
 		f.Add(false, seeds[name], unix.UnixRights(recordedSpace)) // some other control message
 	}
 	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {
@@ -298,6 +301,7 @@ func FuzzNews(f *testing.F) {
 		}
 		eachMessage(said, func(h header, body []byte) {
 			watched := b.spaces[nsid]
+			began := time.Now()
 			b.hear(nsid, h, body)
 			switch h.typ {
 			case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -311,6 +315,9 @@ func FuzzNews(f *testing.F) {
 					break
 				}
 				a, err := parseAddress(body)
+				if addr := a.prefix.Addr(); (err != nil || counts(addr)) && !b.lately.after(addr.Unmap(), began) {
+					t.Fatalf("%v, %v, was there, and was not seen lately", addr, err)
+				}
 				ours := err != nil || a.index == recordedBridge || counts(a.prefix.Addr())
 				if nsid == noSpace && ours && !b.hostAgain {
 					t.Fatalf("the news of the host's %+v, %v, is passed over", a, err)
@@ -326,6 +333,9 @@ func FuzzNews(f *testing.F) {
 					t.Fatalf("a neighbour that cannot be read (%v) is passed over", err)
 				case err == nil && body[0] != unix.AF_BRIDGE && e.index == recordedBridge && counts(e.addr) && !b.neighboursAgain[e.addr]:
 					t.Fatalf("the news of neighbour %v is passed over", e.addr)
+				case err == nil && body[0] != unix.AF_BRIDGE && e.index == recordedBridge && counts(e.addr) &&
+					e.state&unix.NUD_REACHABLE != 0 && !b.lately.after(e.addr.Unmap(), began):
+					t.Fatalf("neighbour %v was reachable, and was not seen lately", e.addr)
 				case err == nil && body[0] == unix.AF_BRIDGE && e.mac.String() == "02:00:00:00:00:01" && !b.neighboursAgain[recordedGuest]:
 					t.Fatal("the news of where a neighbour's MAC is, is passed over")
 				}
