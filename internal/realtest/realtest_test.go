@@ -15,6 +15,7 @@ type spy struct {
 }
 
 func (s *spy) Helper()               {}
+func (s *spy) Failed() bool          { return s.failed }
 func (s *spy) Fatalf(string, ...any) { s.failed = true; panic(s) }
 func (s *spy) Skip(...any)           { s.skipped = true; panic(s) }
 
@@ -78,6 +79,31 @@ func TestEventuallyOnAMachineThatStandsStill(t *testing.T) {
 		})
 	}); s.failed {
 		t.Errorf("gave up after %d questions", n)
+	}
+}
+
+// One round in time is enough, a scene that failed is not played again, and none
+// in time is a failure.
+func TestInTime(t *testing.T) {
+	const limit = time.Second
+	for _, c := range []struct {
+		name   string
+		scene  func(n int, s *spy) time.Duration
+		rounds int
+		failed bool
+	}{
+		{"at once", func(int, *spy) time.Duration { return 0 }, 1, false},
+		{"in the last round", func(n int, _ *spy) time.Duration { return limit * time.Duration(min(10-n, 1)) }, 10, false},
+		{"never", func(int, *spy) time.Duration { return limit }, 10, true},
+		{"it failed", func(_ int, s *spy) time.Duration { s.failed = true; return limit }, 1, true},
+	} {
+		n := 0
+		s := run(func(t testing.TB) {
+			realtest.InTime(t, limit, c.name, func() time.Duration { n++; return c.scene(n, t.(*spy)) })
+		})
+		if n != c.rounds || s.failed != c.failed {
+			t.Errorf("%s: %d rounds, failed %v; want %d, %v", c.name, n, s.failed, c.rounds, c.failed)
+		}
 	}
 }
 
