@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -54,6 +55,13 @@ func TestVerdicts(t *testing.T) {
 		if r.verdict() != c.verdict {
 			t.Errorf("%s: %s of %v", c.name, r.verdict(), c.ratios)
 		}
+		want := c.verdict
+		if r.broken = true; want != "-" {
+			want = "broken" // is neither met nor missed
+		}
+		if r.verdict() != want {
+			t.Errorf("%s, of a goal that broke: %s of %v", c.name, r.verdict(), c.ratios)
+		}
 	}
 }
 
@@ -105,6 +113,29 @@ func TestGoalsByNumber(t *testing.T) {
 	for _, list := range []string{"", "60", "1,,2", "one", "0"} {
 		if _, err := choose(list); err == nil {
 			t.Errorf("goals %q were taken", list)
+		}
+	}
+}
+
+// A silence begins with the first question since an address was given last, in
+// whatever round that was; an answer that nobody asked for had none.
+func TestASilenceBeginsWithAQuestion(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
+	one, two := netip.MustParseAddr("10.8.0.2"), netip.MustParseAddr("10.8.0.3")
+	last := make(map[netip.Addr]time.Time)
+	asked := map[netip.Addr][]time.Time{one: {at(10), at(20), at(130)}, two: {at(90)}}
+	for _, round := range []struct {
+		given    []gift
+		least    time.Duration
+		unprobed int
+	}{
+		{[]gift{{one, at(100), false}}, 90 * time.Millisecond, 0},
+		{[]gift{{two, at(120), true}, {one, at(200), false}}, 70 * time.Millisecond, 1},
+		{[]gift{{one, at(300), false}}, 0, 0},
+		{[]gift{{one, at(400), true}}, 0, 1},
+	} {
+		if least, unprobed := silences(round.given, asked, last); least != round.least || unprobed != round.unprobed {
+			t.Errorf("%v: %v, %d unprobed", round.given, least, unprobed)
 		}
 	}
 }

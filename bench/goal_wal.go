@@ -27,7 +27,8 @@ const (
 func fullLoad(ctx context.Context, b *bench) (rows []row, err error) {
 	wal := row{goal: 6, what: fmt.Sprintf("the log, at its longest in one load of %v of %d callers / 16 MiB", b.load, b.callers), most: 1}
 	late := row{goal: 6, what: fmt.Sprintf("a commit in the last %v of it / in the first, p50", aSecond(b.load)), most: 1.2}
-	few := row{goal: 6, what: "the same, the last few of those / the first few, median of each one's p50", most: 1.2}
+	n := min(ends, parts(b.load)/2)
+	few := row{goal: 6, what: fmt.Sprintf("the same, the last %d times %v / the first %d, median of each one's p50", n, aSecond(b.load), n), most: 1.2}
 	brief := row{goal: 6, what: fmt.Sprintf("the log, at its longest in each of %d loads of %v / 16 MiB", b.loads, b.brief), most: 1}
 	briefLate := row{goal: 6, what: fmt.Sprintf("a commit in the last %v of each / in the first, p50", aSecond(b.brief)), most: 1.2}
 	all := func() []row { return []row{wal, late, few, brief, briefLate} }
@@ -36,7 +37,6 @@ func fullLoad(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	wal.mebibytes(most, walLimit)
-	n := min(ends, len(took)/2)
 	if err := first(late.ofEnds(took, 1), few.ofEnds(took, n)); err != nil {
 		return all(), err
 	}

@@ -143,7 +143,7 @@ func (b *bench) openChecked(ctx context.Context, name string, change ...func(*ne
 	c.allocator, err = allocator.New(allocator.Config{
 		Book: book, Board: board, Prober: br, Settle: br.Settle, Gate: func() error { return nil },
 		Pool: pool.Name, Policy: policy(), BindWithin: time.Minute, MaxConflicts: 32,
-		ProbeWindow: 50 * time.Millisecond, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler),
+		ProbeWindow: probeWindow, ProbeAhead: probeAhead, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err
