@@ -164,6 +164,30 @@ func beside(t *testing.T, d *daemon, callers int) int {
 	return before(25)
 }
 
+// greedy is how many callers a process has that takes all it can get. At most
+// fair of their lives end during a life of somebody else's, of which beside takes
+// the quarter: eight run beside him, and of his two calls each waits for their
+// commit. It was 3 to 11, and 29 to 85 with sixty-four beside him.
+const (
+	greedy = 400
+	fair   = 20
+)
+
+// keepsPlace has this process live beside a greedy one, until it has its place or
+// has not had it in three turns.
+func keepsPlace(t *testing.T, d *daemon) {
+	t.Helper()
+	var meanwhile []int
+	for range 3 {
+		n := beside(t, d, greedy)
+		if n <= fair {
+			return
+		}
+		meanwhile = append(meanwhile, n)
+	}
+	t.Errorf("of %d callers beside it, %d lived while one did: want %d at most", greedy, meanwhile, fair)
+}
+
 // TestGreedyHolder is S2: a life beside a process with four hundred callers takes
 // about as long as beside one with eight. Without turns it took thirty times as
 // long: most of the four hundred lived one meanwhile. Those are counted: how long
@@ -173,13 +197,6 @@ func TestGreedyHolder(t *testing.T) {
 		realtest.Lack(t, "-short: it takes ten seconds")
 	}
 	d := start(t, 1024)
-	const callers, most = 400, 100
-	meanwhile := callers
-	for range 2 { // each by turns, and the better of it
-		beside(t, d, 8)
-		meanwhile = min(meanwhile, beside(t, d, callers))
-	}
-	if meanwhile > most {
-		t.Errorf("of %d callers beside it, %d lived while one did: want %d at most", callers, meanwhile, most)
-	}
+	beside(t, d, 8)
+	keepsPlace(t, d)
 }

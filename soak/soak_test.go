@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -75,7 +74,7 @@ func TestSoak(t *testing.T) {
 	})
 	t.Logf("at rest again: %v", after)
 	share := max(*soaks/10, 5*time.Second)
-	first, last := w.p99(0, share), w.p99(lasted-share, lasted)
+	first, last := w.within(99, 0, share), w.within(99, lasted-share, lasted)
 	t.Logf("%d calls; p99 of the first %v %v, of the last %v: ratio %.2f (wanted: at most 1.5)",
 		w.count(), share, first, last, float64(last)/float64(first))
 }
@@ -312,8 +311,9 @@ func (w *work) refusedLittle(t *testing.T) {
 	}
 }
 
-// p99 is of the calls that began between two times.
-func (w *work) p99(from, to time.Duration) time.Duration {
+// within is the time in which so many in a hundred of the calls were answered
+// that began between two times.
+func (w *work) within(percent int, from, to time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []time.Duration
@@ -324,66 +324,5 @@ func (w *work) p99(from, to time.Duration) time.Duration {
 		return 0
 	}
 	slices.Sort(all)
-	return all[len(all)*99/100].Round(10 * time.Microsecond)
+	return all[len(all)*percent/100].Round(10 * time.Microsecond)
 }
-
-// TestTenThousand is S2: ten thousand connections cost what there is room for,
-// and nobody else his answer.
-func TestTenThousand(t *testing.T) {
-	const many = 10_000
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
-	if files.Max < 2*many {
-		realtest.Lack(t, fmt.Sprintf("needs %d open files, and may have %d", 2*many, files.Max))
-	}
-	for _, c := range []struct {
-		name string
-		room int
-	}{{"room for a tenth", 1024}, {"room for all", many}} {
-		t.Run(c.name, func(t *testing.T) {
-			d := start(t, c.room)
-			before := d.sample()
-			began := time.Now()
-			newCrowd(t, d, many).answered()
-			// Nine tenths: those that were closed for another come again by and by.
-			least := before.files + c.room*9/10
-			crowded := func(when string) (s sample) {
-				if s = d.sample(); s.files >= least {
-					return s
-				}
-				if time.Since(began) < idleTime {
-					t.Errorf("%d files open %s, want %d: the crowd is not there", s.files, when, least)
-					return s
-				}
-				realtest.Eventually(t, patience, "the crowd is there again "+when, func() bool { s = d.sample(); return s.files >= least })
-				return s
-			}
-			first := crowded("at first")
-			w := &work{client: d.client, began: time.Now()}
-			for n := range 200 {
-				w.sandbox(t, 1, n)
-				d.client.CloseIdleConnections() // the next one comes on a new connection
-			}
-			held := crowded("after others came")
-			t.Logf("before %v; with %d %v; and after others' sandboxes %v; p99 of theirs %v", before, many, first, held, w.p99(0, patience))
-			if len(w.refused) != 0 {
-				t.Errorf("others were refused: %v", w.refused)
-			}
-			if most := before.resident + c.room*perConn; held.resident > most {
-				t.Errorf("%d bytes resident, want at most %d", held.resident, most)
-			}
-			// The daemon's own come and go, and one is accepted before another is closed.
-			realtest.Eventually(t, patience, fmt.Sprintf("no more files are open than there is room for, of %d", held.files), func() bool {
-				return d.sample().files <= before.files+c.room+1
-			})
-		})
-	}
-}
-
-// idleTime is after what time without a call ipamd closes a connection.
-const idleTime = 2 * time.Minute
-
-// perConn is what an idle connection may cost, in bytes of resident memory.
-const perConn = 64 << 10
