@@ -54,7 +54,7 @@ test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/rootfs
 	$(GO) test -v $(TEST) ./systemd
 
-storm: build ## Three minutes of kill -9, stepped clocks and strangers, behind as long a check of histories (as root)
+storm: build ## Three minutes of kill -9, stepped clocks and strangers, then as long a check of histories (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -v $(TEST) ./storm -storm.for=3m

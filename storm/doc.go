@@ -34,29 +34,35 @@
 // # One order that explains every answer
 //
 // TestL1Linearizable is the same in small: no containers, nobody on the wire,
-// one pool that is smaller than what 64 callers ask for, and ipamd killed every
-// second or two, every other time by the caller that it has just answered. Every
-// try is written down, also those that were refused and those whose answer was
-// lost, and so are lists of the book. Each address and each sandbox is given to a
-// linearizability checker (porcupine) with the rules of the book: one owner, a
-// rest after it, the same lease for who asks again. A lease that no answer made
-// was made by a call without one, before the first answer that shows it. Another
-// judge says in words what is wrong, and the book's own history is judged as
-// above. What they refuse is left in a folder, the calls, a drawing and the book,
-// named with the seed. At the end the pool is filled to its last address. A trial
-// with too few kills, lost answers, lists or reuses goes on, on a machine that is
-// slow, and is red when they do not come.
+// one pool that is smaller than what 64 callers ask for, and ipamd killed
+// every second or two, every other time by the caller that it has just
+// answered. Every try is written down, also those that were refused and those
+// whose answer was lost, and so is every list of the book. Each address and
+// each sandbox is given to a linearizability checker (porcupine) with the
+// rules of the book: one owner, a rest after it, the same lease for who asks
+// again. A lease that no answer made was made by a call without one, before
+// the first answer that shows it. Another judge says in words what is wrong,
+// and the book's own history is judged as above. Who is told that the pool is
+// exhausted is told wrong when fewer addresses than it has can have been taken
+// or resting at the time, each for as long as nothing shows the contrary; that
+// this can be told, the trial counts the addresses given when there surely was
+// room. What the judges refuse is left in a folder, the calls, a drawing and the
+// book, named with the seed. At the end the pool is filled to its last
+// address. A trial with too few kills, lost answers, lists or reuses goes on,
+// on a machine that is slow, and is red when they do not come.
 //
-// TestL6Linearizable has its callers share fifty sandboxes. The book of
-// TestL1AnswersWaitForASlowDisk is on a disk that takes 20 ms to begin a commit:
-// an ipamd that answers before it commits is killed in between by whom it has
-// answered. On a quick disk it has written before the kill arrives.
+// TestL6Linearizable has its callers share fifty sandboxes, and begin anew
+// with a thousand pairs until the time is over. Both run at the same time,
+// each with an ipamd, a folder and a namespace of its own. The book of
+// TestL1AnswersWaitForASlowDisk is on a disk that takes 20 ms to begin a
+// commit: an ipamd that answers before it commits is killed in between by whom
+// it has answered. On a quick disk it has written before the kill arrives.
 //
 // # Running it
 //
 // TestStorm takes a minute, and three by `make storm`, set-up and clean-up
-// included, building apart; TestL1Linearizable kills for as long, or for
-// -storm.linear. -storm.for is the time, -storm.seed draws the same weather again
-// (not the same interleaving: the kernel has a say), and -storm.containerd chooses
-// debian or v2; without it the seed does.
+// included, building apart; then TestL1Linearizable and TestL6Linearizable
+// kill for as long, or for -storm.linear. -storm.for is the time, -storm.seed
+// draws the same weather again (not the same interleaving: the kernel has a
+// say), and -storm.containerd chooses debian or v2; without it the seed does.
 package storm

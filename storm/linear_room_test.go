@@ -14,7 +14,7 @@ import (
 // A room says how many addresses can have been taken at a time, at the most:
 // what nobody knows counts as taken.
 type room struct {
-	taken        map[netip.Addr][]span // in the order in which they begin
+	taken        map[netip.Addr][]span // in the order in which they begin; none ends before an earlier one
 	begun, ended []moment              // of the calls that may have had an address besides; each sorted
 }
 
@@ -33,8 +33,9 @@ func newRoom(calls []call, r rest) *room {
 	slices.SortFunc(lists, func(a, b call) int { return cmp.Compare(a.Asked, b.Asked) })
 	for _, t := range tenures(calls) {
 		s := span{t.asked, never}
-		for _, l := range lists {
-			if l.Asked >= t.from && l.Open[t.addr].Lease != t.lease && !slices.Contains(l.Ending, t.addr) {
+		first, _ := slices.BinarySearchFunc(lists, t.from, func(l call, at moment) int { return cmp.Compare(l.Asked, at) })
+		for _, l := range lists[first:] {
+			if l.Open[t.addr].Lease != t.lease && !slices.Contains(l.Ending, t.addr) {
 				s.to = l.Answered + r.least
 				break
 			}
@@ -43,6 +44,9 @@ func newRoom(calls []call, r rest) *room {
 	}
 	for _, all := range out.taken {
 		slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+		for i := range all[1:] {
+			all[i+1].to = max(all[i+1].to, all[i].to)
+		}
 	}
 	for _, c := range calls {
 		if c.besides() {
@@ -81,7 +85,9 @@ func (o *room) most(c call) int {
 		n--
 	}
 	for _, all := range o.taken {
-		if slices.ContainsFunc(all, func(s span) bool { return s.from <= c.Answered && s.to >= c.Asked }) {
+		// Of those that begin in time, the last is the last to end.
+		later, _ := slices.BinarySearchFunc(all, c.Answered+1, func(s span, at moment) int { return cmp.Compare(s.from, at) })
+		if later > 0 && all[later-1].to >= c.Asked {
 			n++
 		}
 	}

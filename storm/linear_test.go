@@ -88,7 +88,7 @@ func (t *trial) write(c call) {
 func TestL1Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10}
+	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10, roomy: 50}
 	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, floors: a.in(killing())})
 	l.begin()
 	l.killFor(killing(), 100*time.Millisecond, 3*time.Second)
@@ -102,7 +102,7 @@ func TestL1Linearizable(t *testing.T) {
 func TestL6Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000}
+	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000, roomy: 50}
 	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, floors: a.in(killing())})
 	thousands := 0
 	over := make(chan struct{})
