@@ -65,16 +65,17 @@ func (b *Bridge) answered(addr netip.Addr, s said) {
 // none.
 //
 // Every address that somebody answered for is on the board when it returns.
-// Where to find who did may have to wait for the next drain: a flooder that
+// Where to find who did may have to wait for the next drain, once the time is
+// up: a flooder that
 // sent 50 000 answers a second, with one question to the kernel for each, held
 // up the allocations of all pools for up to 2 s. An answer that was placed stands
 // until the next one is.
-func (b *Bridge) placeAnswers() {
+func (b *Bridge) placeAnswers(until time.Time) {
 	if b.link == nil || len(b.unplaced) == 0 {
 		return
 	}
 	now := time.Now()
-	search := portSearch{until: now.Add(placeWithin), least: placeLeast, found: make(map[mac]int)}
+	search := portSearch{until: until, least: placeLeast, found: make(map[mac]int)}
 	for addr, s := range b.unplaced {
 		h, old := b.heard[addr]
 		if now.Sub(h.placed) < placeEvery {

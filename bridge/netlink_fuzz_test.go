@@ -286,7 +286,7 @@ func FuzzNews(f *testing.F) {
 	for name, k := range wantedNews() {
 		f.Add(k.behind, seeds[name], []byte(nil))
 		f.Add(false, seeds[name], fromSpace(recordedSpace))
-		f.Add(false, seeds[name], fromSpace(recordedSpace+1)) // of which nobody has heard
+		f.Add(false, seeds[name], fromSpace(recordedSpace+1))     // of which nobody has heard
 		f.Add(false, seeds[name], unix.UnixRights(recordedSpace)) // some other control message
 	}
 	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {

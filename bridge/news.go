@@ -149,7 +149,7 @@ func (b *Bridge) listening() []unix.PollFd {
 func (b *Bridge) drain() {
 	now := time.Now()
 	if n, err := unix.Poll(b.listening(), 0); n == 0 && err == nil {
-		b.placeAnswers()
+		b.placeAnswers(time.Now().Add(placeWithin))
 		b.expireAnswers(now)
 		return
 	}
@@ -168,7 +168,7 @@ func (b *Bridge) drain() {
 		}
 	}
 	b.probe.read(b.answered)
-	b.placeAnswers()
+	b.placeAnswers(time.Now().Add(placeWithin))
 	b.expireAnswers(now)
 }
 

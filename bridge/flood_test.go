@@ -1,0 +1,269 @@
+package bridge
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// A flooded is a bridge with a port behind which somebody answers too much.
+type flooded struct {
+	*view
+	ns   *nstest.NS
+	port *nstest.Port
+	tap  *tap
+}
+
+func newFlooded(t *testing.T) *flooded {
+	t.Helper()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	port := ns.Port("rt0")
+	v := open(t, ns, func(c *Config) { c.Every, c.ProbeWindow = time.Hour, time.Hour })
+	return &flooded{v, ns, port, capture(t, port.NS, "eth0")}
+}
+
+func claimed(n int) string { return fmt.Sprint("10.8.0.", 100+n) }
+
+func invented(n int) mac { return mac{2, 0xee, 0, 0, byte(n >> 8), byte(n)} }
+
+// claims sends an answer for one of the claimed addresses.
+func (f *flooded) claims(n int, from mac) {
+	f.t.Helper()
+	f.tap.send(gratuitous(f.link.mac, from[:], claimed(n), arpReply))
+}
+
+// teach makes the bridge know that a MAC is behind the port, by an answer to
+// what nobody asked. A link that was just set up may lose a frame.
+func (f *flooded) teach(m mac) {
+	f.t.Helper()
+	realtest.Eventually(f.t, wait, "the bridge to know "+m.String(), func() bool {
+		f.claims(0, m)
+		at := 0
+		f.questions(func() { at = f.behind(m) })
+		return at != 0
+	})
+}
+
+// questions is how many were put to the kernel while do ran with the lock held.
+func (f *flooded) questions(do func()) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.kernel.seq
+	do()
+	return int(f.kernel.seq - before)
+}
+
+// unplacedNow takes in answers as if they had just been read, and nothing else.
+func (f *flooded) unplacedNow(addresses, macs int) {
+	for n := range addresses {
+		f.answered(netip.MustParseAddr(claimed(n)), said{invented(macs + n), invented(macs + n)})
+	}
+}
+
+// rested lets the time pass that lies between two looks for one address's port.
+func (f *flooded) rested() {
+	for addr, h := range f.heard {
+		h.placed = h.placed.Add(-placeEvery)
+		f.heard[addr] = h
+	}
+}
+
+func (f *flooded) portOf(n int) string {
+	f.t.Helper()
+	seen := f.about(claimed(n)).Seen
+	if len(seen) != 1 {
+		f.t.Fatalf("%s is seen: %+v", claimed(n), seen)
+	}
+	return seen[0].Port
+}
+
+// However many answers come, a drain asks the kernel at most once about each MAC
+// and for each address, and all that is claimed is seen.
+func TestFloodIsFewQuestions(t *testing.T) {
+	t.Parallel()
+	const addresses, frames = 20, 500
+	for name, tt := range map[string]struct {
+		from func(n int) mac
+		most int // questions of a drain
+	}{
+		"one MAC":       {func(int) mac { return invented(0) }, 1},
+		"ever new MACs": {invented, addresses + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFlooded(t)
+			for n := range addresses + 1 {
+				f.probe(claimed(n))
+			}
+			for n := range frames {
+				f.claims(n%addresses, tt.from(n))
+			}
+			asked, drains := 0, 0
+			realtest.Eventually(t, wait, "the last answer", func() bool {
+				f.claims(addresses, tt.from(frames)) // again: a queue on the way may be full
+				asked += f.questions(f.drain)
+				drains++
+				return f.seen(claimed(addresses))
+			})
+			for n := range addresses {
+				if !f.seen(claimed(n)) {
+					t.Errorf("%s is not seen", claimed(n))
+				}
+			}
+			if asked > drains*tt.most {
+				t.Errorf("%d answers were %d questions to the kernel, in %d drains", frames, asked, drains)
+			}
+		})
+	}
+}
+
+// Where there is no time to look for all ports, what is claimed is seen all the
+// same, its port is found later, and one that was found stands until then.
+func TestPortsAreFoundByAndBy(t *testing.T) {
+	t.Parallel()
+	const addresses = 3 * placeLeast
+	f := newFlooded(t)
+	for n := range 2 * addresses {
+		f.teach(invented(n))
+	}
+	settled := func(what string, named int) {
+		t.Helper()
+		got := 0
+		for n := range addresses {
+			if f.portOf(n) == f.port.HostName {
+				got++
+			}
+		}
+		if got != named {
+			t.Errorf("%s: the port of %d is named, want %d", what, got, named)
+		}
+	}
+	noTime := func() { f.placeAnswers(time.Time{}) }
+	asked := f.questions(func() {
+		f.unplacedNow(addresses, 0)
+		noTime()
+	})
+	settled("without time", placeLeast)
+	asked += f.questions(noTime)
+	asked += f.questions(noTime)
+	settled("then", addresses)
+	if asked != addresses {
+		t.Errorf("%d addresses were %d questions", addresses, asked)
+	}
+
+	asked = f.questions(func() {
+		f.rested()
+		f.unplacedNow(addresses, addresses)
+		noTime()
+		for _, h := range f.heard { // as if all had been placed just now
+			if h.placed.IsZero() {
+				t.Error("an answer whose port was found gave way to one whose port is not")
+			}
+		}
+	})
+	settled("others answer", addresses)
+	if asked != placeLeast {
+		t.Errorf("%d questions, want %d", asked, placeLeast)
+	}
+}
+
+// Run finds the ports that nobody had time for, though nothing more comes.
+func TestRunFindsPorts(t *testing.T) {
+	t.Parallel()
+	f := newFlooded(t)
+	f.run(t)
+	f.teach(invented(0))
+	f.mu.Lock()
+	addr := netip.MustParseAddr(claimed(0))
+	f.answered(addr, said{invented(0), invented(0)})
+	f.postUnplaced(addr, said{invented(0), invented(0)})
+	h := f.heard[addr]
+	h.placed = time.Now()
+	f.heard[addr] = h
+	f.alarm.ring()
+	f.mu.Unlock()
+	realtest.Eventually(t, wait, "its port", func() bool { return f.portOf(0) == f.port.HostName })
+}
+
+// When the port goes that an answer came by, another one's later answer, whose
+// port is not found yet, keeps the address seen; one of the same MAC does not.
+func TestLaterAnswerStandsIn(t *testing.T) {
+	t.Parallel()
+	f := newFlooded(t)
+	f.teach(invented(0))
+	f.teach(invented(1))
+	realtest.Eventually(t, wait, "both ports", func() bool {
+		f.questions(func() {
+			f.rested()
+			f.unplacedNow(2, 0)
+			f.placeAnswers(time.Time{})
+		})
+		return f.portOf(0) != "" && f.portOf(1) != ""
+	})
+	f.questions(func() {
+		for n, from := range []mac{invented(7), invented(1)} {
+			f.unplaced[netip.MustParseAddr(claimed(n))] = said{from, from}
+		}
+		port := f.heard[netip.MustParseAddr(claimed(0))].port
+		f.dropPort(port)
+		f.linksAgain[port] = true // it is there, after all
+	})
+	if port := f.portOf(0); port != "" {
+		t.Errorf("who answered besides is behind %s", port)
+	}
+	if f.seen(claimed(1)) {
+		t.Error("who went with the port is seen")
+	}
+	if err := f.Settle(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What comes while news is read waits for the next time: who makes it does not
+// say how long everybody waits.
+func TestNewsThatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	const before, most = 10, 200
+	f := newFlooded(t)
+	rt0, err := f.ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := 0
+	more := func() {
+		made++
+		entry := &netlink.Neigh{LinkIndex: rt0.Attrs().Index, IP: net.IPv4(10, 8, 0, 9), State: unix.NUD_STALE,
+			HardwareAddr: binary.BigEndian.AppendUint32([]byte{2, 0}, uint32(made))}
+		if err := f.ns.Netlink().NeighSet(entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range before {
+		more()
+	}
+	f.questions(func() {
+		read := 0
+		if err := f.news.read(f.news.neighbours, func(int, header, []byte) {
+			if read++; read > most {
+				t.Fatal("it is read as long as some comes")
+			}
+			more()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if read < before {
+			t.Errorf("%d of %d were read", read, before)
+		}
+	})
+}
