@@ -153,64 +153,6 @@ func TestTheSocketIsDocumented(t *testing.T) {
 	}
 }
 
-// Every promise is in the README word for word, and has its tests.
-func TestPromisesAreKept(t *testing.T) {
-	readme := strings.Join(strings.Fields(text(t, "README.md")), " ")
-	heading := regexp.MustCompile(`(?m)^### (P\d)\. (.*)$`)
-	body := text(t, "docs/PROMISES.md")
-	found := heading.FindAllStringSubmatchIndex(body, -1)
-	if len(found) != 7 {
-		t.Fatalf("%d promises, want 7", len(found))
-	}
-	for i, at := range found {
-		name, promise := body[at[2]:at[3]], body[at[4]:at[5]]
-		if !strings.Contains(readme, "**"+name+"** "+promise) {
-			t.Errorf("README.md has not this %s: %s", name, promise)
-		}
-		end := len(body)
-		if i+1 < len(found) {
-			end = found[i+1][0]
-		}
-		section := body[at[0]:end]
-		if !strings.Contains(section, "/Test") || !strings.Contains(section, "Seen red:") {
-			t.Errorf("%s has no test, or none that was seen red", name)
-		}
-	}
-	rows := regexp.MustCompile(`(?m)^\| ([LCWRS]\d+(?:, [LCWRS]\d+)*|the incident) \|`)
-	var got []string
-	for _, m := range rows.FindAllStringSubmatch(body, -1) {
-		got = append(got, strings.Split(m[1], ", ")...)
-	}
-	want := []string{"L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11", "L12", "L13", "L15", "L14", "L16", "L17", "L18",
-		"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11", "C12",
-		"W1", "W2", "W3", "W4", "W5", "W6", "W9", "W7", "W8", "W10",
-		"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "S1", "S2", "S3", "the incident"}
-	if !slices.Equal(got, want) {
-		t.Errorf("scenarios %v, want %v", got, want)
-	}
-}
-
-// Every test that is named after a scenario is in the table of them: one that
-// nobody is sent to may go, or turn green for nothing, and nobody looks.
-func TestScenariosHaveTheirTests(t *testing.T) {
-	numbered := regexp.MustCompile(`^Test[LCWRS]\d`)
-	body, found := text(t, "docs/PROMISES.md"), 0
-	for dir, names := range tests(t) {
-		for _, name := range names {
-			if !numbered.MatchString(name) {
-				continue
-			}
-			found++
-			if !strings.Contains(body, "`"+dir+"/"+name+"`") {
-				t.Errorf("docs/PROMISES.md does not name %s/%s", dir, name)
-			}
-		}
-	}
-	if found < 100 {
-		t.Errorf("only %d tests are named after a scenario: are they still found?", found)
-	}
-}
-
 // The README's integration is what client's example compiles.
 func TestReadmeShowsTheExample(t *testing.T) {
 	_, block, ok := strings.Cut(text(t, "README.md"), "```go\n")
