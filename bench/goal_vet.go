@@ -33,14 +33,20 @@ func vetted(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = first(err, heard.close()) }()
-	// What was asked for before there was a listener is given first: to several
-	// times as many as are probed ahead.
-	last := make(map[netip.Addr]time.Time)
+	// What was asked for before there was a listener is given first, to several
+	// times as many callers as are probed ahead; or it was passed over, and comes
+	// later. It is below what they were given, and is no witness of anything.
 	warm, err := d.given(ctx, 4*probeAhead, 0)
 	if err != nil {
 		return nil, err
 	}
-	silences(warm, nil, last)
+	var unheard netip.Addr // and all below it
+	for _, g := range warm {
+		if unheard.Less(g.addr) {
+			unheard = g.addr
+		}
+	}
+	last := make(map[netip.Addr]time.Time)
 	for _, callers := range []int{1, b.callers} {
 		of := fmt.Sprintf("given to %d at once: ", callers)
 		window := row{goal: 11, what: of + "the shortest silence on the wire before an address / 50 ms", least: 1}
@@ -51,6 +57,10 @@ func vetted(ctx context.Context, b *bench) (rows []row, err error) {
 			given, err := d.given(ctx, callers, b.crowd)
 			if err != nil {
 				return err
+			}
+			given = slices.DeleteFunc(given, func(g gift) bool { return !unheard.Less(g.addr) })
+			if len(given) == 0 {
+				return fmt.Errorf("nobody was given an address above %s", unheard)
 			}
 			asked, err := heard.asked()
 			if err != nil {
