@@ -17,7 +17,8 @@ import (
 
 // L12, L13: the disk of a running daemon fails, in each way. Whatever cannot
 // be stored is refused with a code of its own; reads and health answer, and
-// readiness, status, doctor and the metric say why. Once the disk is well the
+// readiness, status, doctor and the metric say why. The history is all that it
+// was or is refused, in the middle of it, too. Once the disk is well the
 // daemon goes on by itself, and what was refused is not there. At last the
 // power goes: every acknowledged lease is on what is left of the disk.
 func TestL12ADiskThatFails(t *testing.T) {
@@ -37,6 +38,9 @@ func TestL12ADiskThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := range 100 {
+		w.allocate(fmt.Sprint("more", i)) // for a history of several pages
+	}
 	for _, tt := range []struct {
 		name  string
 		fault func(faultfs.Op) faultfs.Fault
@@ -44,6 +48,18 @@ func TestL12ADiskThatFails(t *testing.T) {
 		{"no write", fails(syscall.EIO, faultfs.Write, faultfs.Truncate, faultfs.Sync)},
 		{"no sync", fails(syscall.EIO, faultfs.Sync)},
 		{"no room", fails(syscall.ENOSPC, faultfs.Write, faultfs.Create, faultfs.Room)},
+		{"no write, and every other read", func() func(faultfs.Op) faultfs.Fault {
+			reads := 0
+			return func(op faultfs.Op) (f faultfs.Fault) {
+				if op.Kind == faultfs.Read {
+					reads++
+				}
+				if op.Kind == faultfs.Read && reads%2 == 0 || slices.Contains([]faultfs.Kind{faultfs.Write, faultfs.Truncate, faultfs.Sync}, op.Kind) {
+					f.Err = syscall.EIO
+				}
+				return f
+			}
+		}()},
 		{"read-only", fails(syscall.EROFS, faultfs.Write, faultfs.Truncate, faultfs.Create, faultfs.Unlink)},
 		{"nothing", fails(syscall.EIO, faultfs.Stat, faultfs.Open, faultfs.Read, faultfs.Create, faultfs.Write,
 			faultfs.Truncate, faultfs.Sync, faultfs.SyncDir, faultfs.Unlink, faultfs.Rename)},
@@ -54,8 +70,15 @@ func TestL12ADiskThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			disk.Inject(tt.fault)
+			var told []*api.ChangeList
 			for range 5 {
-				_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "refused"})
+				past, err := w.client.History(ctx, client.HistoryFilter{})
+				if err == nil {
+					told = append(told, past)
+				} else {
+					wantReadonly(t, "history", err)
+				}
+				_, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "refused"})
 				wantReadonly(t, "allocate", err)
 				_, err = w.client.Release(ctx, let.ID, api.ReleaseRequest{})
 				wantReadonly(t, "release", err)
@@ -80,6 +103,16 @@ func TestL12ADiskThatFails(t *testing.T) {
 				_, err := w.client.Ready(ctx)
 				return err == nil
 			})
+			whole, err := w.client.History(ctx, client.HistoryFilter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, past := range told {
+				if fmt.Sprint(past.Changes) != fmt.Sprint(whole.Changes) {
+					t.Errorf("while the disk failed the history had %d changes, and has %d", len(past.Changes), len(whole.Changes))
+				}
+			}
+			t.Logf("the history was told %d times of 5", len(told))
 			if next := w.allocate(tt.name).Leases[0]; next.Revision != before.Revision+1 {
 				t.Errorf("the next change is %d, after %d", next.Revision, before.Revision)
 			}
