@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	turnsOfTorrent = 8                      // of a flood and its control
+	turnsOfTorrent = 6                      // of a flood and its control
 	turnOfTorrent  = 400 * time.Millisecond // as long as one allocates
 	mostOfTorrent  = 50                     // allocations for each turn: the pool has room for all
 	pauseOfTorrent = 2 * time.Millisecond   // between two of them
