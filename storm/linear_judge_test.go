@@ -44,7 +44,7 @@ func (t *trial) judge() {
 	for _, odd := range t.rec.h.odd {
 		t.t.Errorf("odd: %s", odd)
 	}
-	t.bury()
+	t.bury(t.calls)
 	began := time.Now()
 	faults, _ := cramped(t.calls, tightRest, poolSize)
 	faults = append(faults, blame(t.calls, tightRest)...)
@@ -129,11 +129,11 @@ func (t *trial) mustList(r *rand.Rand) call {
 
 // bury notes by when each call without an answer was over: when the next end of
 // ipamd was seen after its caller had given up.
-func (t *trial) bury() {
-	for i, c := range t.calls {
+func (t *trial) bury(calls []call) {
+	for i, c := range calls {
 		if c.lost() {
 			if n := slices.IndexFunc(t.deaths, func(m moment) bool { return m > c.Left }); n >= 0 {
-				t.calls[i].Over = t.deaths[n]
+				calls[i].Over = t.deaths[n]
 			}
 		}
 	}
@@ -162,6 +162,7 @@ func (t *trial) tally() tally {
 	t.writing.Lock()
 	calls := slices.Clone(t.calls)
 	t.writing.Unlock()
+	t.bury(calls)
 	for _, c := range calls {
 		switch {
 		case c.lists():
