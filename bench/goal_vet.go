@@ -54,6 +54,10 @@ func vetted(ctx context.Context, b *bench) (rows []row, err error) {
 		share := row{goal: 11, what: of + "unprobed, which the answer says / all", unit: "addresses"}
 		var shortest sample
 		err := b.each(ctx, func() error {
+			before, err := droppedFrames()
+			if err != nil {
+				return err
+			}
 			given, err := d.given(ctx, callers, b.crowd)
 			if err != nil {
 				return err
@@ -67,6 +71,9 @@ func vetted(ctx context.Context, b *bench) (rows []row, err error) {
 				return err
 			}
 			least, unprobed := silences(given, asked, last)
+			if dropped, err := droppedFrames(); err != nil || least == 0 && unprobed < len(given) && dropped > before {
+				return first(err, fmt.Errorf("no question for an address was heard, and the kernel dropped %d frames meanwhile, whosever they were", dropped-before))
+			}
 			window.add(least, probeWindow)
 			shortest = append(shortest, least)
 			share.round(float64(unprobed), float64(len(given)))

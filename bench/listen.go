@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -90,6 +93,28 @@ func question(frame []byte) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return netip.AddrFrom4([4]byte(frame[target:])), true
+}
+
+// droppedFrames is how many frames the kernel dropped so far for want of room
+// in its processors' queues (net.core.netdev_max_backlog), in all network
+// namespaces: a flood in another one costs questions here too.
+func droppedFrames() (n uint64, err error) {
+	text, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) { // one a processor, in hexadecimal; wrapping at 32 bits
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			return 0, fmt.Errorf("read the dropped frames: %q", line)
+		}
+		dropped, err := strconv.ParseUint(fields[1], 16, 32)
+		if err != nil {
+			return 0, fmt.Errorf("read the dropped frames: %w", err)
+		}
+		n += dropped
+	}
+	return n, nil
 }
 
 // inside runs fn on a thread in a network namespace.
