@@ -1,0 +1,86 @@
+package netdb_test
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ipamd/ipamd/internal/faultfs"
+)
+
+// A trouble is how a disk fails, from the moment that it starts to.
+type trouble struct {
+	kinds []faultfs.Kind // that can fail
+	fault faultfs.Fault
+	stays bool // until it is mended; else one operation alone fails
+	after faultfs.Fault
+	aside []faultfs.Kind // that fail with EIO all the while, from the start
+}
+
+var (
+	looking  = []faultfs.Kind{faultfs.Stat, faultfs.Open, faultfs.Read}
+	changing = []faultfs.Kind{faultfs.Create, faultfs.Write, faultfs.Truncate, faultfs.Sync, faultfs.Unlink, faultfs.Rename, faultfs.SyncDir}
+)
+
+const once = "any operation, once"
+
+var troubles = map[string]trouble{
+	once:                     {kinds: slices.Concat(looking, changing), fault: faultfs.Fault{Err: syscall.EIO}},
+	"every read":             {kinds: []faultfs.Kind{faultfs.Read}, fault: faultfs.Fault{Err: syscall.EIO}, stays: true},
+	"every change":           {kinds: changing, fault: faultfs.Fault{Err: syscall.EIO}, stays: true},
+	"every operation":        {kinds: slices.Concat(looking, changing), fault: faultfs.Fault{Err: syscall.EIO}, stays: true},
+	"no room":                {kinds: []faultfs.Kind{faultfs.Create, faultfs.Write, faultfs.Room}, fault: faultfs.Fault{Err: syscall.ENOSPC}, stays: true},
+	"no room behind a while": {kinds: []faultfs.Kind{faultfs.Write}, fault: faultfs.Fault{Short: 100}, stays: true, after: faultfs.Fault{Err: syscall.ENOSPC}},
+	"read-only":              {kinds: slices.DeleteFunc(slices.Clone(changing), func(k faultfs.Kind) bool { return k == faultfs.Sync }), fault: faultfs.Fault{Err: syscall.EROFS}, stays: true},
+	"one sync":               {kinds: []faultfs.Kind{faultfs.Sync}, fault: faultfs.Fault{Err: syscall.EIO}},
+	"every sync":             {kinds: []faultfs.Kind{faultfs.Sync}, fault: faultfs.Fault{Err: syscall.EIO}, stays: true},
+}
+
+// oneRead is a disk that takes no write, and does not bring one page: what is read
+// again behind a refusal is cut short.
+const oneRead = "no write, and one read"
+
+// A tally counts what failed, by the kind of operation and the file: a test
+// that says "each operation" says with it which ones it met.
+type tally map[string]int
+
+func (c tally) want(t *testing.T, operations ...string) {
+	t.Helper()
+	t.Logf("failed: %v", c)
+	for _, o := range operations {
+		if c[o] == 0 {
+			t.Errorf("it was never tried what becomes of a failed %s", o)
+		}
+	}
+}
+
+// strike makes the disk fail at the k-th operation from now that the trouble
+// can strike, counted from 0, and adds what fails to the tally. mend ends that,
+// and reports whether it came to it.
+func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (mend func() (struck bool)) {
+	n := 0
+	d.Inject(func(op faultfs.Op) (f faultfs.Fault) {
+		hits := slices.Contains(tr.kinds, op.Kind)
+		if hits {
+			n++
+		}
+		switch {
+		case slices.Contains(tr.aside, op.Kind):
+			f.Err = syscall.EIO
+		case !hits:
+		case n == k+1 || n > k && tr.stays && tr.after.Err == 0:
+			f = tr.fault
+		case n > k && tr.stays:
+			f = tr.after
+		}
+		if f != (faultfs.Fault{}) {
+			failed[strings.TrimSpace(string(op.Kind)+" "+op.Name)]++
+		}
+		return f
+	})
+	return func() bool {
+		d.Inject(nil) // and so nobody counts any more
+		return n > k
+	}
+}
