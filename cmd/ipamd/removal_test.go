@@ -110,20 +110,32 @@ func TestW4SurvivorIsNamed(t *testing.T) {
 	})
 }
 
+// unread is a time behind the start of a daemon in which it does not read all that
+// containerd has once more: what it hears of by then, events have told.
+const unread = 30 * time.Second
+
 // W6 and W9: nobody calls Release. While the namespace lives the lease stays;
 // when container and namespace are gone, events end it, once, with its reason,
 // and no pass runs.
 func TestW6W9RemovalThatNobodyTold(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
-		a, b := w.box(d, "a"), w.box(d, "b")
-		w.watched()
-		a.port.Close()
-		d.Delete(t, "default", "a")
-		w.becomes(a.held.Address, api.Cooling)
-		if got := ends(w, a); got != "removed, removal_confirmed" {
-			t.Errorf("it ended by: %s", got)
-		}
+		b := w.box(d, "b")
+		gone := 0
+		realtest.InTime(t, unread, "the end of a", func() time.Duration {
+			gone++
+			a := w.box(d, fmt.Sprint("a", gone))
+			w.watched()
+			began := time.Now()
+			a.port.Close()
+			d.Delete(t, "default", a.name)
+			w.becomes(a.held.Address, api.Cooling)
+			took := time.Since(began)
+			if got := ends(w, a); got != "removed, removal_confirmed" {
+				t.Errorf("it ended by: %s", got)
+			}
+			return took
+		})
 		// A container that is replaced in place keeps its lease.
 		d.Delete(t, "default", "b")
 		realtest.Eventually(t, wait, "the container to be missed", func() bool { return !seenBy(w, b.held.Address, "runtime") })
