@@ -118,8 +118,9 @@ func cramped(calls []call, r rest, size int) (faults []string, checked int) {
 // was a's.
 func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 	const ms = time.Millisecond
-	list := call{Verb: listingAll, Asked: 12 * ms, Answered: 15 * ms}
-	lost := call{Verb: allocating, UID: "b", Asked: 20 * ms, Answered: never, Left: 30 * ms}
+	lost := func(over moment) call {
+		return call{Verb: allocating, UID: "b", Asked: 20 * ms, Answered: never, Left: 30 * ms, Over: over}
+	}
 	for name, c := range map[string]struct {
 		spoil func([]call) []call
 		want  string // how its words begin; "" for none
@@ -130,20 +131,28 @@ func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 		"nobody saw the end of the removal":                {func(h []call) []call { return slices.Delete(h, 3, 4) }, ""},
 		"a list that was asked before the lease was shown": {func(h []call) []call { h[3].Asked, h[3].Answered = 2*ms, 3*ms; return h }, ""},
 		"a list that still has it":                         {func(h []call) []call { h[3].Open = map[netip.Addr]ownership{two: {"A", "a", true}}; return h }, ""},
-		"a list that has it on its way":                    {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, ""},
-		"a list that was lost":                             {func(h []call) []call { h[3].Answered = never; return h }, ""},
-		"a list that was refused":                          {func(h []call) []call { h[3].Refused = api.NotReady; return h }, ""},
-		"never let go, and the list has lost it":           {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room"},
-		"nobody ever had it":                               {func(h []call) []call { return h[4:] }, "no room"},
+		"a list that has another's lease there": {func(h []call) []call {
+			h[3].Open = map[netip.Addr]ownership{two: {"B", "b", false}}
+			return h
+		}, ""},
+		"a list that has another's lease there, and one that has none": {func(h []call) []call {
+			h[3].Open = map[netip.Addr]ownership{two: {"B", "b", false}}
+			return append(h, call{Verb: listingAll, Asked: 16 * ms, Answered: 17 * ms})
+		}, "no room"},
+		"a list that has it on its way":          {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, ""},
+		"a list that was lost":                   {func(h []call) []call { h[3].Answered = never; return h }, ""},
+		"a list that was refused":                {func(h []call) []call { h[3].Refused = api.NotReady; return h }, ""},
+		"never let go, and the list has lost it": {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room"},
+		"nobody ever had it":                     {func(h []call) []call { return h[4:] }, "no room"},
 		"another call was given it": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 405 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
 		}, ""},
 		"another call was given it later": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 411 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
 		}, "no room"},
-		"another call without an answer":                      {func(h []call) []call { return append(h, lost) }, ""},
-		"another call without an answer, which died":          {func(h []call) []call { lost.Over = 100 * ms; return append(h, lost) }, "no room"},
-		"another call without an answer, which died just now": {func(h []call) []call { lost.Over = 201 * ms; return append(h, lost) }, ""},
+		"another call without an answer":                      {func(h []call) []call { return append(h, lost(0)) }, ""},
+		"another call without an answer, which died":          {func(h []call) []call { return append(h, lost(100*ms)) }, "no room"},
+		"another call without an answer, which died just now": {func(h []call) []call { return append(h, lost(201*ms)) }, ""},
 		"another call that was refused at the same time": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 401 * ms, Refused: api.PoolExhausted})
 		}, ""},
@@ -163,7 +172,7 @@ func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 				0: {Verb: allocating, UID: "a", Asked: 1 * ms, Answered: 5 * ms, Lease: "A", Addr: two},
 				1: {Verb: binding, UID: "a", Asked: 6 * ms, Answered: 7 * ms, Lease: "A", Addr: two},
 				2: {Verb: releasing, UID: "a", Asked: 10 * ms, Answered: 11 * ms, Lease: "A", Addr: two},
-				3: list,
+				3: {Verb: listingAll, Asked: 12 * ms, Answered: 15 * ms},
 				4: {Verb: allocating, UID: "c", Asked: 400 * ms, Answered: 410 * ms, Refused: api.PoolExhausted},
 			}), tightRest, 1)
 			expect(t, faults, c.want)
