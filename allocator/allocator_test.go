@@ -151,7 +151,7 @@ func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
 	}
 }
 
-// When the last v6 address is lost at the last moment, the v4 half of the
+// Scenario P8: when the last v6 address is lost at the last moment, the v4 half of the
 // request is not kept either.
 func TestDualFailsWhole(t *testing.T) {
 	a := newAllocator(t)

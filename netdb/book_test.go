@@ -317,7 +317,7 @@ func TestOpenRefusesWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-// A book of another runner or machine opens, and says so.
+// Scenario P1: a book of another runner or machine opens, and says so.
 func TestIdentity(t *testing.T) {
 	for name, tt := range map[string]struct {
 		runner, machine       string // of the book

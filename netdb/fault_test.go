@@ -17,7 +17,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// L11-L13: at each operation of a lease's life the disk begins to fail, in
+// L12, L13: at each operation of a lease's life the disk begins to fail, in
 // each way, while SQLite has what it needs in memory and while it has nothing.
 // What cannot be stored is refused as that, what cannot be read is no answer, and
 // nothing else is different: reads know what they knew, a lease that has ended is

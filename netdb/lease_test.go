@@ -228,7 +228,7 @@ func TestL7BadPoolsAreRefused(t *testing.T) {
 	wantErr(t, err, netdb.ErrPoolNotEmpty)
 }
 
-// A pool described again as it is changes nothing; with another exclusion it
+// Scenario P7: a pool described again as it is changes nothing; with another exclusion it
 // is the same pool in its next generation, and the lease under the exclusion
 // stays.
 func TestEnsurePoolTwiceEqualsOnce(t *testing.T) {

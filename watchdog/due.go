@@ -19,8 +19,9 @@ const (
 	// also that of a bound lease whose containers are gone: most of those are
 	// kept on purpose, and the reconciler looks at them too.
 	stuckWait = time.Minute
-	// firstPause and lastPause are the least time between an attempt and one
-	// that news asks for.
+	// firstPause and lastPause are the least time between two attempts that news
+	// asks for. The first such comes at once: a container that went just behind an
+	// attempt of its own time had its address wait for 10 ms.
 	firstPause = 10 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
@@ -68,8 +69,8 @@ func (t *track) failed(found []obstacle, now time.Time, asked bool) {
 	if t.wait = min(max(2*t.wait, firstWait), most); !same {
 		t.wait = firstWait
 	}
-	if t.pause = min(2*t.pause, lastPause); !asked || t.pause == 0 {
-		t.pause = firstPause
+	if t.pause = min(max(2*t.pause, firstPause), lastPause); !asked {
+		t.pause = 0
 	}
 	t.found, t.ended = found, now
 }

@@ -180,7 +180,7 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 	}
 }
 
-// A dual-stack request gets one address of each family or none.
+// Scenario P8: a dual-stack request gets one address of each family or none.
 func TestDualStackIsAllOrNothing(t *testing.T) {
 	w := prepare(t, func(c *Config) {
 		c.Pools = append(c.Pools, poolConfig{Name: "default", Prefix: "fd00:8::/126"})
@@ -264,7 +264,7 @@ func TestProbesRunAhead(t *testing.T) {
 	}
 }
 
-// The book of another runner, or of another machine under the same name,
+// Scenario P1: the book of another runner, or of another machine under the same name,
 // gives nothing; what is there can be read.
 func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Book.RunnerUID = "runner-one" })

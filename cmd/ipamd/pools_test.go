@@ -37,7 +37,7 @@ func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 	}
 }
 
-// A prefix that cannot change says what can be done, and that can be done. A
+// Scenario P7: a prefix that cannot change says what can be done, and that can be done. A
 // pool whose sandboxes are all gone is none the less one that was used: its
 // addresses rest until they are given again.
 func TestPrefixOfAPoolInUse(t *testing.T) {

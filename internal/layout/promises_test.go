@@ -28,7 +28,7 @@ var (
 	// number is a scenario, a promise, or several in a row: "L11-L13", "P1 to
 	// P7". The scenarios of pools and identity share their letter with the
 	// promises, so those say what they are: "scenario P1".
-	number = regexp.MustCompile(`\b(scenario )?([LCWRSTP])([1-9]\d?)(?:(?:-| to )([LCWRSTP])([1-9]\d?))?\b`)
+	number = regexp.MustCompile(`\b([Ss]cenario )?([LCWRSTP])([1-9]\d?)(?:(?:-| to )([LCWRSTP])([1-9]\d?))?\b`)
 	// numbers are what a test's name begins with: "TestW6W9RemovalThatNobodyTold".
 	numbers = regexp.MustCompile(`^(?:Test|Fuzz)((?:[LCWRSTP][1-9]\d?)+)(?:$|[A-Z])`)
 	single  = regexp.MustCompile(`[LCWRSTP]\d+`)
