@@ -54,10 +54,11 @@ test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/rootfs
 	$(GO) test -v $(TEST) ./systemd
 
-storm: build ## Three minutes of kill -9, stepped clocks and strangers, then as long a check of histories (as root)
+storm: build ## Three minutes of kill -9, stepped clocks and strangers, as long a check of histories, and a flood (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -v $(TEST) ./storm -storm.for=3m
+	$(GO) test -v $(TEST) ./cmd/ipamd -run TestFloodAtFullRate
 
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones; what is left of it (as root)
 	@scripts/deps test

@@ -29,7 +29,8 @@ const (
 
 // Somebody behind a port sends answers for every address of a pool as fast as
 // the machine takes them, from one MAC or from ever new ones: the quarantine's
-// share holds, its port is named, and a pool beside it on the bridge gives as
+// share holds, its port is named, and a pool beside it on the bridge gives; in a
+// build without the race detector, which cannot follow 300 000 frames a second, as
 // quickly as beside the same flood to a MAC that nobody has, by turns.
 func TestFloodAtFullRate(t *testing.T) {
 	prefixes := [2]string{"10.8.64.0/26", "10.8.68.0/22"}
@@ -67,7 +68,7 @@ func TestFloodAtFullRate(t *testing.T) {
 			}
 			limit := 2*without.median() + 5*time.Millisecond
 			t.Logf("beside the control %v; beside the flood %v; its median may be %v", &without, &with, limit)
-			if with.median() > limit {
+			if with.median() > limit && !underRace {
 				t.Error("a pool that nobody claims gives more slowly for a flood of another one")
 			}
 			w.holds(1, map[api.State]int{api.Quarantined: 0})
