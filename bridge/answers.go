@@ -66,10 +66,9 @@ func (b *Bridge) answered(addr netip.Addr, s said) {
 //
 // Every address that somebody answered for is on the board when it returns.
 // Where to find who did may have to wait for the next drain, once the time is
-// up: a flooder that
-// sent 50 000 answers a second, with one question to the kernel for each, held
-// up the allocations of all pools for up to 2 s. An answer that was placed stands
-// until the next one is.
+// up: a flooder that sent 50 000 answers a second, with one question to the
+// kernel for each, held up the allocations of all pools for up to 2 s. An answer
+// that was placed stands until the next one is.
 func (b *Bridge) placeAnswers(until time.Time) {
 	if b.link == nil || len(b.unplaced) == 0 {
 		return

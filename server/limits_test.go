@@ -45,21 +45,6 @@ func closed(t *testing.T, c net.Conn) {
 	}
 }
 
-// inTime plays a scene that shows something only when it took less than limit,
-// until it did. A machine that stands still may spoil it, but not every time.
-func inTime(t *testing.T, limit time.Duration, what string, scene func() time.Duration) {
-	t.Helper()
-	var took []time.Duration
-	for range 5 {
-		last := scene()
-		if t.Failed() || last < limit {
-			return
-		}
-		took = append(took, last)
-	}
-	t.Errorf("not once within %v: %s: %v", limit, what, took)
-}
-
 // healthy asks for the daemon's health on that connection.
 func healthy(t *testing.T, c net.Conn, answers *bufio.Reader) {
 	t.Helper()
@@ -221,7 +206,7 @@ func TestPanic(t *testing.T) {
 // answered at once, a connection that says nothing is not waited for, and no
 // goroutine is left.
 func TestDrain(t *testing.T) {
-	inTime(t, 3*time.Second, "the drain", func() time.Duration { return drains(t) })
+	realtest.InTime(t, 3*time.Second, "the drain", func() time.Duration { return drains(t) })
 }
 
 func drains(t *testing.T) (took time.Duration) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -53,7 +54,7 @@ func TestStatusNamesWhatIsStuck(t *testing.T) {
 	stuck := let(netdbtest.Reserve(t, book, "stuck"))
 	*ago = 0
 	var st *api.Status
-	inTime(t, 10*time.Second, "a release that is young", func() time.Duration {
+	realtest.InTime(t, 10*time.Second, "a release that is young", func() time.Duration {
 		begun := time.Now()
 		young := let(netdbtest.Reserve(t, book, "young"))
 		st = want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "")
