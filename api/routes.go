@@ -84,7 +84,7 @@ func Endpoints() []Endpoint {
 		{VerbQuarantine, "POST", "/v1/addresses/{ip}/quarantine", Admin, true, nil, mutation(
 			NotFound, NotInPool, AddressTaken, AddressQuarantined, StateNotAllowed)},
 		{VerbClear, "POST", "/v1/addresses/{ip}/clear", Admin, true, nil, mutation(
-			NotFound, NotInPool, StateNotAllowed, EvidenceUnavailable)},
+			NotFound, LeaseGone, StaleRevision, NotInPool, StateNotAllowed, EvidenceUnavailable)},
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
 			[]string{"address", "sandbox", "lease", "since", "limit"}, reading()},
 		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation(IdentityMismatch)},

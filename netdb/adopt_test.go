@@ -347,7 +347,7 @@ func TestACandidateThatCoolsByNowIsTaken(t *testing.T) {
 	if _, err := b.Quarantine(ctx, operator, c.Addr, evidence); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Clear(ctx, operator, c.Addr); err != nil {
+	if _, err := Clear(b, c.Addr); err != nil {
 		t.Fatal(err)
 	}
 	_, err = b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: "b", UID: "b", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})

@@ -106,7 +106,7 @@ func (u *under) cycle(sandbox string) []step {
 			return err
 		}},
 		{name: "fold", do: func() error { return u.book.Fold(ctx) }, upkeep: true},
-		{name: "clear", do: func() error { _, err := u.book.Clear(ctx, Who(netdb.ByOperator, "cleared"), strange); return err }},
+		{name: "clear", do: func() error { _, err := Clear(u.book, strange); return err }},
 		{name: "release", do: func() error { return try(u.book.Release(ctx, client, lease.ID, "")) }},
 		{name: "confirm", do: func() error { return try(u.book.Confirm(ctx, watchdog, lease.ID, lease.Rev, nil)) }},
 		{name: "bind of an ended lease", do: func() error {

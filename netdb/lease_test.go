@@ -660,11 +660,11 @@ func TestQuarantine(t *testing.T) {
 	if _, err := b.Quarantine(ctx, Who(netdb.ByOperator, "by hand"), a, evidence); err != nil {
 		t.Fatal(err)
 	}
-	cleared, err := b.Clear(ctx, Who(netdb.ByOperator, "cleared"), a)
+	cleared, err := Clear(b, a)
 	if err != nil || cleared.State != netdb.Cooling {
 		t.Fatal(cleared, err)
 	}
-	_, err = b.Clear(ctx, Who(netdb.ByOperator, "cleared"), a)
+	_, err = Clear(b, a)
 	wantErr(t, err, netdb.ErrState)
 }
 

@@ -300,7 +300,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			},
 			"clear": func(t *rapid.T) {
 				a, e := some(t, netdb.Quarantined)
-				l, err := b.Clear(ctx, Who(netdb.ByOperator, "cleared"), a)
+				l, err := Clear(b, a)
 				move(l, err, e, netdb.Cooling)
 			},
 			"time passes": func(t *rapid.T) {

@@ -8,8 +8,9 @@ import (
 )
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
-// answer is [ErrStale]. unseen is asked in the transaction; an error ends the
-// call and nothing changes. It may be nil.
+// answer is [ErrStale]. It becomes free after the cooldown, like any other.
+// unseen is asked in the transaction; an error ends the call and nothing
+// changes. It may be nil where nobody can use the address meanwhile.
 func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	return b.moveAt(ctx, who, id, rev, Cooling, unseen, Quarantined)
 }
@@ -80,16 +81,6 @@ func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 		return nil, err
 	}
 	return out, nil
-}
-
-// Clear lets a quarantined address cool by hand. It becomes free after the
-// cooldown, like any other, and only while no witness sees it.
-func (b *Book) Clear(ctx context.Context, who Who, a netip.Addr) (*Lease, error) {
-	l, ok := b.At(a)
-	if !ok || l.State != Quarantined {
-		return nil, fmt.Errorf("clear %s: %w: it is not quarantined", a, ErrState)
-	}
-	return b.ClearAt(ctx, who, l.ID, l.Rev, nil)
 }
 
 // quarantineMost is how many addresses of a pool are quarantined without an

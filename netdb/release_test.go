@@ -213,7 +213,7 @@ func TestQuarantineAt(t *testing.T) {
 	}
 	_, err = b.QuarantineAt(ctx, reconciler, a, 0, evidence)
 	wantErr(t, err, netdb.ErrStale)
-	c, err := b.Clear(ctx, operator, a)
+	c, err := Clear(b, a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -230,7 +230,7 @@ func TestARebuiltBookRestsWhatCooled(t *testing.T) {
 	if _, err := b.Quarantine(ctx, operator, s.Leases[0].Addr, evidence); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Clear(ctx, operator, s.Leases[0].Addr); err != nil {
+	if _, err := Clear(b, s.Leases[0].Addr); err != nil {
 		t.Fatal(err)
 	}
 	strict := Policy

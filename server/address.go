@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -128,9 +129,10 @@ func (s *Server) quarantine(c *call) (int, any, error) {
 // made by hand.
 const operator = census.Witness(netdb.ByOperator)
 
-// clear lets a quarantined address cool, unless somebody is seen on it: the
-// next pass would set it aside again, and "done" would be a lie until then.
-// Nor while a witness that must answer is silent: unknown is not gone.
+// clear lets a quarantined address cool, at the revision that was read, unless
+// a witness sees it: the next pass would quarantine it again, and "done" would be
+// wrong until then. Nor while any witness is silent, the runtime included: a
+// containerd that cannot be read may have the container that owns the address.
 func (s *Server) clear(c *call) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
@@ -139,22 +141,29 @@ func (s *Server) clear(c *call) (int, any, error) {
 	if err := s.body(c, &struct{}{}); err != nil {
 		return 0, nil, err
 	}
-	if l, ok := s.cfg.Book.At(addr); ok && l.State == netdb.Quarantined {
-		a := s.cfg.Witnesses.About(addr)
-		if len(a.Seen) > 0 {
-			return 0, nil, &seenError{a.Seen}
-		}
-		if _, silent := a.KernelSilent(); silent {
-			return 0, nil, &allocator.EvidenceError{Silent: a.Silent}
-		}
+	l, ok := s.cfg.Book.At(addr)
+	if !ok || l.State != netdb.Quarantined {
+		return 0, nil, fmt.Errorf("clear %s: %w: it is not quarantined", addr, netdb.ErrState)
 	}
 	ctx, cancel := c.context()
 	defer cancel()
-	l, err := s.cfg.Book.Clear(ctx, c.who(netdb.ByOperator, "cleared"), addr)
+	l, err = s.cfg.Book.ClearAt(ctx, c.who(netdb.ByOperator, "cleared"), l.ID, l.Rev, func() error { return s.unseen(addr) })
 	if err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, s.leaseReply(l, nil), nil
+}
+
+// unseen returns nil when every witness answers and none sees the address. It
+// reads memory: the book calls it inside a transaction.
+func (s *Server) unseen(addr netip.Addr) error {
+	switch a := s.cfg.Witnesses.About(addr); {
+	case len(a.Seen) > 0:
+		return &seenError{a.Seen}
+	case len(a.Silent) > 0:
+		return &allocator.EvidenceError{Silent: a.Silent}
+	}
+	return nil
 }
 
 // changesMost is how many changes one answer holds; how many without a limit,

@@ -32,7 +32,7 @@ type Book interface {
 	Resume(ctx context.Context, who netdb.Who, id string) (*netdb.Lease, error)
 	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
 	Quarantine(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
-	Clear(ctx context.Context, who netdb.Who, addr netip.Addr) (*netdb.Lease, error)
+	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 }
 
 // Allocator hands out addresses; *allocator.Allocator is one.

@@ -135,7 +135,7 @@ func TestStatusTellsTheLastConflict(t *testing.T) {
 			t.Errorf("last conflict: %s", got)
 		}
 	}
-	if _, err := book.Clear(t.Context(), netdbtest.Who(netdb.ByOperator, "cleared"), netip.MustParseAddr("10.8.64.10")); err != nil {
+	if _, err := netdbtest.Clear(book, netip.MustParseAddr("10.8.64.10")); err != nil {
 		t.Fatal(err)
 	}
 	if got := last(); got != "10.8.64.10 by reconciler, stands false" {

@@ -135,8 +135,9 @@ func (c *ctl) quarantineClear() *cobra.Command {
 	return &cobra.Command{
 		Use:   "clear IP",
 		Short: "End a quarantine before its time",
-		Long: `Lets a quarantined address cool down. One that somebody is still seen on is
-refused with the evidence. Wants admin rights. -q prints the address.`,
+		Long: `Lets a quarantined address cool down. One that a witness still sees is refused
+with the evidence, and so is any while a witness cannot answer. Wants admin
+rights. -q prints the address.`,
 		Example:           "  ipamctl quarantine clear 10.8.64.9",
 		Args:              exactly("an IP address"),
 		ValidArgsFunction: c.quarantined,
