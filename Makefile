@@ -15,7 +15,7 @@ TEST     := -count=1 -timeout 20m
 DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz peers bench bench-docs growth lint run clean
+.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,17 +67,21 @@ soak: build ## Ten minutes of 64 clients and 1 000 idle ones; what is left of it
 fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer)
 	@GO=$(GO) scripts/fuzz $(FUZZ)
 
+runtime: ## Build the containerd 2.x of tests and `make bench`, into .cache/containerd-2
+	@scripts/deps
+	@scripts/containerd2
+
 peers: ## Build what `make bench` compares ipamd with, into .cache/peers
 	@mkdir -p .cache/peers
 	@cd bench/peers && CGO_ENABLED=0 $(GO) build -o ../../.cache/peers/ . tool
 
-bench: build peers ## Measure ipamd against this machine, and beside its peers (as root)
+bench: build runtime peers ## Measure ipamd against this machine, and beside its peers (as root)
 	$(GO) run ./bench
 
-bench-docs: build peers ## The same, and write the figures into docs/BENCHMARKS.md (as root)
+bench-docs: build runtime peers ## The same, and write the figures into docs/BENCHMARKS.md (as root)
 	$(GO) run ./bench -docs docs/BENCHMARKS.md
 
-growth: build ## Measure how ipamd grows, and draw docs/growth.svg (as root)
+growth: build runtime ## Measure how ipamd grows, and draw docs/growth.svg (as root)
 	$(GO) run ./bench -growth docs/growth.csv
 	$(GO) -C bench/draw run . docs/growth.csv docs/growth.svg
 
