@@ -6,8 +6,9 @@
 // allocate, plug, bind, live and let go, and most of them err at times: they
 // never release, release twice or late, die between two steps, delete the
 // namespace under everything, lose an answer and ask again. Thieves add
-// addresses by hand that nobody gave them. Meanwhile ipamd and containerd are
-// killed with -9 and started again, and the clock triple is stepped.
+// addresses by hand that nobody gave them, and flooders ask for the gateway from
+// ever new addresses and MACs. Meanwhile ipamd and containerd are killed with -9
+// and started again, and the clock triple is stepped.
 //
 // Every request and reply is written down with its times, and so is every
 // address from when it is surely set to when its removal begins. A pure

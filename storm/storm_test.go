@@ -28,6 +28,7 @@ const (
 	plain     = 180              // actors with a namespace alone
 	contained = 20               // and with a container in it
 	thieves   = 8                // adding addresses by hand
+	flooders  = 2                // asking for the gateway from ever new addresses and MACs
 	settling  = 20 * time.Second // kept back for the end of the storm
 )
 
@@ -52,7 +53,7 @@ func TestStorm(t *testing.T) {
 	phase("it gets calm")
 	close(w.calm)
 	w.eventually("every actor is still or done", func() bool {
-		return w.parked.Load()+w.left.Load() == plain+contained+thieves
+		return w.parked.Load()+w.left.Load() == plain+contained+thieves+flooders
 	})
 	phase("all stand still")
 	w.settle(api.Bound, api.Cooling)
@@ -75,7 +76,7 @@ func TestStorm(t *testing.T) {
 	if faults := judgeBook(&w.rec.h, changes); len(faults) > 0 {
 		t.Errorf("%d faults in the book:\n%s", len(faults), report(faults))
 	}
-	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand"); len(missing) > 0 {
+	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", "flood by new neighbours"); len(missing) > 0 {
 		t.Errorf("it was no storm without %q", missing)
 	}
 	t.Logf("%d changes in the book, %v in all\n%s", len(changes), time.Since(began).Round(time.Second), w.rec.counts())
@@ -98,6 +99,9 @@ func (w *world) populate() {
 	}
 	for range thieves {
 		begin(func(r *rand.Rand) { (&thief{world: w, r: r}).act() })
+	}
+	for range flooders {
+		begin(func(r *rand.Rand) { (&flooder{world: w, r: r}).act() })
 	}
 	begin(w.listen)
 }
