@@ -75,7 +75,7 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under somebody else; see whois %s",
 				l.Addr, l.ID, netdb.ErrTaken, strangers[0].Witness, l.Addr)
 		}
-		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, ""); err != nil {
+		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {
 			return nil, err
 		}
 		c.skip(Skipped{l.Addr, strangers})

@@ -14,9 +14,10 @@ func Codes() []Code {
 	}
 }
 
-// Status is the HTTP status that the code travels with. There are two
-// exceptions, both of invalid_argument: 405 for a method that the path does
-// not have, 413 for a body over 1 MiB.
+// Status is the HTTP status that the code travels with. There are three
+// exceptions: invalid_argument is 405 for a method that the path does not have,
+// and 413 for a body over 1 MiB; stale_revision is 412 when the revision was
+// given as If-Match.
 func (c Code) Status() int {
 	switch c {
 	case InvalidArgument, NotInPool:

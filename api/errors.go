@@ -11,7 +11,7 @@ const (
 	PermissionDenied    Code = "permission_denied"    // 403
 	NotFound            Code = "not_found"            // 404
 	LeaseGone           Code = "lease_gone"           // 410: drop the id
-	StaleRevision       Code = "stale_revision"       // 409
+	StaleRevision       Code = "stale_revision"       // 409: look again; details.revision is the present one
 	AttemptCancelled    Code = "attempt_cancelled"    // 409: try a higher attempt
 	AddressTaken        Code = "address_taken"        // 409
 	AddressQuarantined  Code = "address_quarantined"  // 409

@@ -135,19 +135,29 @@ type Skipped struct {
 	Evidence []Sighting `json:"evidence"`
 }
 
-// BindRequest tells where the lease is used. The same content again is a
-// no-op.
+// BindRequest tells where the lease is used. It adds to what is recorded: what
+// it leaves out stays as it was. What is recorded already is a no-op.
 type BindRequest struct {
 	Containers    []Container `json:"containers,omitempty"`
+	Gone          []Container `json:"gone,omitempty"` // containers that the lease has no more
 	Netns         string      `json:"netns,omitempty"`
 	HostInterface string      `json:"host_interface,omitempty"`
 	MAC           string      `json:"mac,omitempty"`
+	// IfRevision is the revision at which the caller saw the lease: if it
+	// changed since, the answer is stale_revision. 0 does not ask.
+	IfRevision int64 `json:"if_revision,omitempty"`
 }
 
-// ReleaseRequest lets a lease go.
+// PauseRequest pauses or resumes a lease.
+type PauseRequest struct {
+	IfRevision int64 `json:"if_revision,omitempty"` // as of BindRequest
+}
+
+// ReleaseRequest releases a lease.
 type ReleaseRequest struct {
-	UID  string `json:"uid,omitempty"`  // when given it must be the lease's own
-	Wait string `json:"wait,omitempty"` // Go duration: wait so long for the confirmation, at most 60s
+	UID        string `json:"uid,omitempty"`         // when given it must be the lease's own
+	Wait       string `json:"wait,omitempty"`        // Go duration: wait so long for the confirmation, at most 60s
+	IfRevision int64  `json:"if_revision,omitempty"` // as of BindRequest
 }
 
 // LeaseReply answers verbs on one lease.

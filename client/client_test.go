@@ -85,9 +85,9 @@ func TestEveryVerb(t *testing.T) {
 	if bound.Lease.State != api.Bound || bound.Lease.Labels["a"] != "b" {
 		t.Errorf("bound: %+v", bound.Lease)
 	}
-	_, err = c.Pause(ctx, l.ID)
+	_, err = c.Pause(ctx, l.ID, api.PauseRequest{IfRevision: bound.Lease.Revision})
 	ok("pause", err)
-	_, err = c.Resume(ctx, l.ID)
+	_, err = c.Resume(ctx, l.ID, api.PauseRequest{})
 	ok("resume", err)
 	list, err := c.Leases(ctx, client.LeaseFilter{Sandbox: "team/x--y", State: "bound", Pool: "default"})
 	ok("leases", err)
@@ -163,7 +163,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"release": second(c.Release(ctx, "", api.ReleaseRequest{})), "lease": second(c.Lease(ctx, "")),
-		"dots": second(c.Pause(ctx, "..")), "whois": second(c.Whois(ctx, "")),
+		"dots": second(c.Pause(ctx, "..", api.PauseRequest{})), "whois": second(c.Whois(ctx, "")),
 	} {
 		if !errors.Is(err, client.ErrInvalidArgument) {
 			t.Errorf("%s of nothing: %v", what, err)

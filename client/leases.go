@@ -17,20 +17,26 @@ func (c *Client) Allocate(ctx context.Context, ask api.AllocateRequest) (*api.Al
 	return got(reply, c.do(ctx, "allocate for "+ask.Sandbox, "POST", "/v1/leases", ask, reply))
 }
 
-// Bind tells where the lease is used. The same content again changes nothing.
+// Bind tells where the lease is used, beside what is recorded of it. The same
+// content again changes nothing.
+//
+// where.IfRevision is best the [api.Lease.Revision] of the answer that the
+// caller acts on: a request that was delayed behind a younger one of the same
+// lease is [ErrStaleRevision] then, and does not undo it. Of callers that leave
+// it out, who comes last wins. To ask again after a lost reply is fine.
 func (c *Client) Bind(ctx context.Context, id string, where api.BindRequest) (*api.LeaseReply, error) {
 	return c.onLease(ctx, "bind", id, where)
 }
 
 // Pause says that the sandbox is frozen or hibernated: its address stays its
-// own without limit.
-func (c *Client) Pause(ctx context.Context, id string) (*api.LeaseReply, error) {
-	return c.onLease(ctx, "pause", id, nil)
+// own without limit. ask.IfRevision is as of [Client.Bind].
+func (c *Client) Pause(ctx context.Context, id string, ask api.PauseRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "pause", id, ask)
 }
 
 // Resume ends a pause.
-func (c *Client) Resume(ctx context.Context, id string) (*api.LeaseReply, error) {
-	return c.onLease(ctx, "resume", id, nil)
+func (c *Client) Resume(ctx context.Context, id string, ask api.PauseRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "resume", id, ask)
 }
 
 // Release lets a lease go. The reply's lease is releasing, with the blockers,

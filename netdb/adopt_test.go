@@ -54,7 +54,7 @@ func reserveAs(t *testing.T, b *netdb.Book, uid, iface string) *netdb.Lease {
 func setAside(t *testing.T, b *netdb.Book) *netdb.Lease {
 	t.Helper()
 	l := reserveAs(t, b, "a-1", "eth7")
-	r, err := b.Release(ctx, client, l.ID, "")
+	r, err := b.Release(ctx, client, l.ID, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 		}, true, "a-1", "eth7"},
 		"deleted by hand while it was releasing": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
-			if _, err := b.Release(ctx, client, l.ID, ""); err != nil {
+			if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
 				t.Fatal(err)
 			}
 			return lose(t, b, l), adoption(l.Addr, 0, l.ID)
@@ -220,7 +220,7 @@ func TestAdoptedBackFromQuarantine(t *testing.T) {
 		t.Fatalf("%+v, %v, was %+v", got, err, q)
 	}
 	// The owner's wish to let it go is still understood.
-	if r, err := b.Release(ctx, client, q.ID, "a-1"); err != nil || r.State != netdb.Releasing {
+	if r, err := b.Release(ctx, client, q.ID, "a-1", 0); err != nil || r.State != netdb.Releasing {
 		t.Error(r, err)
 	}
 }
@@ -236,11 +236,11 @@ func TestRefusedAdoptions(t *testing.T) {
 	}
 	held, broken := reserveAs(t, b, "a", "eth0"), Reserve(t, b, "b")
 	cooling := Cool(t, b, Reserve(t, b, "c"))
-	bound, err := b.Bind(ctx, client, Reserve(t, b, "d").ID, netdb.Binding{HostInterface: "veth1"})
+	bound, err := b.Bind(ctx, client, Reserve(t, b, "d").ID, 0, netdb.Binding{HostInterface: "veth1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaving, err := b.Release(ctx, client, Reserve(t, b, "e").ID, "")
+	leaving, err := b.Release(ctx, client, Reserve(t, b, "e").ID, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

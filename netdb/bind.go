@@ -8,18 +8,24 @@ import (
 	"strings"
 )
 
+// MaxContainers is how many containers a lease records.
+const MaxContainers = 256
+
 // Check returns a [FieldError] for the first part that cannot be stored, and
 // spells the MAC as the kernel does.
 func (n *Binding) Check() error {
-	if len(n.Containers) == 0 && n.Netns == "" && n.HostInterface == "" && n.MAC == "" {
+	if len(n.Containers) == 0 && len(n.Gone) == 0 && n.Netns == "" && n.HostInterface == "" && n.MAC == "" {
 		return invalid("containers", "nothing to bind to: name a container, a netns, a host interface or a MAC")
 	}
-	if len(n.Containers) > 256 {
-		return invalid("containers", "%d are more than 256", len(n.Containers))
+	if err := checkContainers("containers", n.Containers); err != nil {
+		return err
 	}
-	for _, c := range n.Containers {
-		if c.Namespace == "" || c.ID == "" || len(c.Namespace) > MaxName || len(c.ID) > MaxName {
-			return invalid("containers", "namespace %.40q and id %.40q must each have 1 to %d bytes", c.Namespace, c.ID, MaxName)
+	if err := checkContainers("gone", n.Gone); err != nil {
+		return err
+	}
+	for i, c := range n.Gone {
+		if slices.Contains(n.Containers, c) {
+			return invalid(fmt.Sprintf("gone[%d]", i), "%s/%s is among the containers, too", c.Namespace, c.ID)
 		}
 	}
 	if n.Netns != "" && (!strings.HasPrefix(n.Netns, "/") || len(n.Netns) > 4095) {
@@ -43,49 +49,119 @@ func (n *Binding) Check() error {
 	return nil
 }
 
-// Bind records where an open lease is used. The same content again changes
-// nothing; other content replaces it. A lease that was let go is [ErrState].
-func (b *Book) Bind(ctx context.Context, who Who, id string, n Binding) (*Lease, error) {
+func checkContainers(field string, all []Container) error {
+	if len(all) > MaxContainers {
+		return invalid(field, "%d are more than %d", len(all), MaxContainers)
+	}
+	for _, c := range all {
+		if c.Namespace == "" || c.ID == "" || len(c.Namespace) > MaxName || len(c.ID) > MaxName {
+			return invalid(field, "namespace %.40q and id %.40q must each have 1 to %d bytes", c.Namespace, c.ID, MaxName)
+		}
+	}
+	return nil
+}
+
+// record adds a binding to what a lease records. The containers of before stay
+// unless they are named as gone, and so does what the binding leaves empty: who
+// knows of one part must not erase what others know of the rest.
+func (l *Lease) record(n Binding) error {
+	var kept []Container
+	for _, c := range slices.Concat(l.Containers, n.Containers) {
+		if !slices.Contains(n.Gone, c) && !slices.Contains(kept, c) {
+			kept = append(kept, c)
+		}
+	}
+	if len(kept) > MaxContainers {
+		return invalid("containers", "%d with those recorded before are more than %d: name those that are gone", len(kept), MaxContainers)
+	}
+	l.Containers = kept
+	for _, part := range []struct {
+		into *string
+		said string
+	}{{&l.Netns, n.Netns}, {&l.HostInterface, n.HostInterface}, {&l.MAC, n.MAC}} {
+		if part.said != "" {
+			*part.into = part.said
+		}
+	}
+	return nil
+}
+
+// sameUse reports whether two rows say the same of how a lease is used.
+func sameUse(l, other *Lease) bool {
+	return l.State == other.State && slices.Equal(l.Containers, other.Containers) &&
+		l.Netns == other.Netns && l.HostInterface == other.HostInterface && l.MAC == other.MAC
+}
+
+// Bind adds to what is recorded of where an open lease is used. What is
+// recorded already changes nothing. A lease that is released is [ErrState].
+//
+// ifRev, unless it is 0, is the revision at which the caller saw the lease: if
+// it changed since, the answer is [StaleError]. A request that would change
+// nothing succeeds whatever ifRev is, so that a caller who lost the reply may
+// repeat it.
+func (b *Book) Bind(ctx context.Context, who Who, id string, ifRev int64, n Binding) (*Lease, error) {
 	if err := n.Check(); err != nil {
 		return nil, err
 	}
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		now := *l
-		now.Containers, now.Netns, now.HostInterface, now.MAC = n.Containers, n.Netns, n.HostInterface, n.MAC
+		if err := now.record(n); err != nil {
+			return nil, err
+		}
 		if l.State == Reserved {
 			now.State = Bound
-		} else if l.State.Open() && slices.Equal(l.Containers, n.Containers) && l.Netns == n.Netns &&
-			l.HostInterface == n.HostInterface && l.MAC == n.MAC {
-			return l, nil
+			if len(now.Containers) == 0 && now.Netns == "" && now.HostInterface == "" && now.MAC == "" {
+				return nil, invalid("gone", "the lease records none of them, and nothing else to bind to")
+			}
 		}
 		if !l.State.Open() {
 			return nil, fmt.Errorf("bind %s: %w: it is %s", l.Addr, ErrState, l.State)
 		}
-		return t.move(who, l, now, nil)
+		return t.note(who, l, now, ifRev)
 	})
 }
 
 // Pause marks a bound lease as paused: its address stays its own without
-// limit. A paused one stays as it is.
-func (b *Book) Pause(ctx context.Context, who Who, id string) (*Lease, error) {
-	return b.setState(ctx, who, id, Paused)
+// limit. A paused one stays as it is. ifRev is as of [Book.Bind].
+func (b *Book) Pause(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
+	return b.setState(ctx, who, id, ifRev, Paused)
 }
 
-// Resume marks a paused lease as bound again.
-func (b *Book) Resume(ctx context.Context, who Who, id string) (*Lease, error) {
-	return b.setState(ctx, who, id, Bound)
+// Resume marks a paused lease as bound again. ifRev is as of [Book.Bind].
+func (b *Book) Resume(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
+	return b.setState(ctx, who, id, ifRev, Bound)
 }
 
-func (b *Book) setState(ctx context.Context, who Who, id string, want State) (*Lease, error) {
+func (b *Book) setState(ctx context.Context, who Who, id string, ifRev int64, want State) (*Lease, error) {
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if l.State == want {
-			return l, nil
-		}
 		if l.State != Bound && l.State != Paused {
 			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, want, ErrState, l.State)
 		}
 		now := *l
 		now.State = want
-		return t.move(who, l, now, nil)
+		return t.note(who, l, now, ifRev)
 	})
+}
+
+// note changes how a lease is used, as the caller saw it at ifRev.
+func (t *tx) note(who Who, l *Lease, now Lease, ifRev int64) (*Lease, error) {
+	if sameUse(l, &now) {
+		return l, nil
+	}
+	if err := asSeen(l, ifRev); err != nil {
+		return nil, err
+	}
+	return t.move(who, l, now, nil)
+}
+
+// asSeen returns a [StaleError] when a lease is at another revision than the
+// caller saw it at; 0 is any.
+func asSeen(l *Lease, ifRev int64) error {
+	switch {
+	case ifRev < 0:
+		return invalid("if_revision", "%d is below 0", ifRev)
+	case ifRev != 0 && ifRev != l.Rev:
+		return &StaleError{Lease: l, Seen: ifRev}
+	}
+	return nil
 }

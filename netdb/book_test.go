@@ -41,7 +41,7 @@ func TestBookSurvivesARestart(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
-	bound, err := b.Bind(ctx, client, l.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}, MAC: "02:00:00:00:00:01"})
+	bound, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}, MAC: "02:00:00:00:00:01"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestARowChangedOutsideFailsAlone(t *testing.T) {
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
 	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE ip = '%s'`, l.Addr))
-	if _, err := b.Bind(ctx, client, l.ID, netdb.Binding{Netns: "/x"}); !errors.Is(err, netdb.ErrStale) {
+	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/x"}); !errors.Is(err, netdb.ErrStale) {
 		t.Errorf("bind of a row that is gone: %v", err)
 	}
 	if _, ok := b.At(l.Addr); ok {
@@ -613,7 +613,7 @@ func TestReadOnly(t *testing.T) {
 	if _, ok := b.At(netip.MustParseAddr("10.8.64.2")); !ok {
 		t.Error("the lease is not there")
 	}
-	_, err := b.Release(ctx, client, l.ID, "")
+	_, err := b.Release(ctx, client, l.ID, "", 0)
 	wantErr(t, err, netdb.ErrReadOnly)
 	if _, err := netdb.Open(filepath.Join(t.TempDir(), "none.db"), opts); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a book that is not there: %v", err)

@@ -53,7 +53,7 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 			if got, err := b.Expire(t.Context(), watchdog, l.ID, l.Rev, nil); !errors.Is(err, netdb.ErrCools) {
 				t.Fatalf("ended at once: %+v, %v", got, err)
 			}
-			if l, err = b.Release(t.Context(), watchdog, l.ID, ""); err != nil {
+			if l, err = b.Release(t.Context(), watchdog, l.ID, "", 0); err != nil {
 				t.Fatal(err)
 			}
 			if l, err = b.Confirm(t.Context(), watchdog, l.ID, l.Rev, nil); err != nil || l.Cut != "" {

@@ -75,6 +75,19 @@ var (
 	ErrClosed = errors.New("the book is closed")
 )
 
+// A StaleError is [ErrStale] with the lease as it is now, and the revision at
+// which the caller saw it.
+type StaleError struct {
+	Lease *Lease
+	Seen  int64
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("lease %s of %s: %v: it is %s at %d, not at %d", e.Lease.ID, e.Lease.Addr, ErrStale, e.Lease.State, e.Lease.Rev, e.Seen)
+}
+
+func (e *StaleError) Unwrap() error { return ErrStale }
+
 // A FieldError names the argument that is wrong and why. It is [ErrInvalid].
 type FieldError struct {
 	Field  string

@@ -21,7 +21,7 @@ func (l *life) fill(t *testing.T) {
 		all.Go(func() {
 			a, err := TryReserve(l.book, l.book.Pools()[0], fmt.Sprint("more", i), eager)
 			if err == nil {
-				_, err = l.book.Bind(ctx, client, a.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+				_, err = l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
 			}
 			if err != nil {
 				t.Error(err)
@@ -51,7 +51,7 @@ func (l *life) end(t *testing.T) (e ended) {
 	_, err := l.book.Expire(ctx, watchdog, a.ID, a.Rev, nil)
 	l.done(t, err)
 	b := Reserve(t, l.book, "overrun")
-	r, err := l.book.Release(ctx, client, b.ID, "")
+	r, err := l.book.Release(ctx, client, b.ID, "", 0)
 	l.done(t, err)
 	q, err := l.book.SetAside(ctx, watchdog, r.ID, r.Rev, evidence)
 	l.done(t, err)
@@ -92,7 +92,7 @@ func (u *under) cycle(sandbox string) []step {
 	here := netdb.Binding{MAC: "02:00:00:00:00:01"}
 	return []step{
 		{name: "reserve", do: func() error { return try(TryReserve(u.book, u.book.Pools()[0], sandbox, eager)) }},
-		{name: "bind", do: func() error { return try(u.book.Bind(ctx, client, lease.ID, here)) }},
+		{name: "bind", do: func() error { return try(u.book.Bind(ctx, client, lease.ID, 0, here)) }},
 		{name: "history", do: u.remembered},
 		{name: "cancel", do: func() error { return u.cancel("late " + sandbox) }},
 		{name: "quarantine", do: func() error {
@@ -107,21 +107,21 @@ func (u *under) cycle(sandbox string) []step {
 		}},
 		{name: "fold", do: func() error { return u.book.Fold(ctx) }, upkeep: true},
 		{name: "clear", do: func() error { _, err := Clear(u.book, strange); return err }},
-		{name: "release", do: func() error { return try(u.book.Release(ctx, client, lease.ID, "")) }},
+		{name: "release", do: func() error { return try(u.book.Release(ctx, client, lease.ID, "", 0)) }},
 		{name: "confirm", do: func() error { return try(u.book.Confirm(ctx, watchdog, lease.ID, lease.Rev, nil)) }},
 		{name: "bind of an ended lease", do: func() error {
-			_, err := u.book.Bind(ctx, client, u.ended.expired, here)
+			_, err := u.book.Bind(ctx, client, u.ended.expired, 0, here)
 			return wantGone(err)
 		}},
 		{name: "release of an ended lease", do: func() error {
-			l, err := u.book.Release(ctx, client, u.ended.expired, "")
+			l, err := u.book.Release(ctx, client, u.ended.expired, "", 0)
 			if err == nil && l.State != netdb.Free {
 				err = fmt.Errorf("it is %s", l.State)
 			}
 			return err
 		}},
 		{name: "release of a lease whose address was taken", do: func() error {
-			_, err := u.book.Release(ctx, client, u.ended.overrun, "")
+			_, err := u.book.Release(ctx, client, u.ended.overrun, "", 0)
 			return wantGone(err)
 		}},
 	}

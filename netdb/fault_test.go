@@ -232,7 +232,7 @@ func TestL13ADiskThatGarblesWhatItReads(t *testing.T) {
 	if since := l.book.Info().ReadOnlySince; !since.IsZero() {
 		t.Errorf("a book that is well was not since %v", since)
 	}
-	if _, err := l.book.Release(ctx, client, a.ID, ""); err != nil {
+	if _, err := l.book.Release(ctx, client, a.ID, "", 0); err != nil {
 		t.Error(err)
 	}
 }

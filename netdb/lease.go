@@ -102,10 +102,12 @@ type Reservation struct {
 	Unseen func() error
 }
 
-// A Binding is what the runtime says about a lease once it is plumbed.
+// A Binding is what is said of how a lease is used. It adds: what is left empty
+// stays as it was.
 type Binding struct {
 	Containers    []Container
-	Netns         string // path of the network namespace
-	HostInterface string // the port of the bridge
-	MAC           string // of the sandbox's interface
+	Gone          []Container // are recorded no more; not among Containers
+	Netns         string      // path of the network namespace
+	HostInterface string      // the port of the bridge
+	MAC           string      // of the sandbox's interface
 }

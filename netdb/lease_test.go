@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +48,7 @@ func TestL3ReleaseAgainDoesNotRestartTheCooldown(t *testing.T) {
 	Cool(t, b, l)
 	c.Pass(20 * time.Minute)
 	rev := b.Rev()
-	again, err := b.Release(ctx, client, l.ID, "a")
+	again, err := b.Release(ctx, client, l.ID, "a", 0)
 	if err != nil || again.State != netdb.Cooling || b.Rev() != rev {
 		t.Fatalf("released again: %+v, %v, revision %d after %d", again, err, b.Rev(), rev)
 	}
@@ -60,10 +62,10 @@ func TestL3ReleaseAgainDoesNotRestartTheCooldown(t *testing.T) {
 	if err != nil || gone.State != netdb.Free {
 		t.Fatal(gone, err)
 	}
-	if l, err := b.Release(ctx, client, next.ID, ""); err != nil || l.State != netdb.Free {
+	if l, err := b.Release(ctx, client, next.ID, "", 0); err != nil || l.State != netdb.Free {
 		t.Fatalf("release of an expired lease: %+v, %v", l, err)
 	}
-	if _, err := b.Release(ctx, client, "0190e0e0-0000-7000-8000-000000000000", ""); !errors.Is(err, netdb.ErrNotFound) {
+	if _, err := b.Release(ctx, client, "0190e0e0-0000-7000-8000-000000000000", "", 0); !errors.Is(err, netdb.ErrNotFound) {
 		t.Fatalf("release of a lease nobody ever had: %v", err)
 	}
 }
@@ -80,11 +82,11 @@ func TestL4LateReleaseLeavesTheNextOwnerAlone(t *testing.T) {
 	if err != nil || next.Addr != a.Addr {
 		t.Fatal(next, err)
 	}
-	_, err = b.Release(ctx, client, a.ID, "")
+	_, err = b.Release(ctx, client, a.ID, "", 0)
 	wantErr(t, err, netdb.ErrGone)
-	_, err = b.Bind(ctx, client, a.ID, netdb.Binding{Netns: "/run/netns/a"})
+	_, err = b.Bind(ctx, client, a.ID, 0, netdb.Binding{Netns: "/run/netns/a"})
 	wantErr(t, err, netdb.ErrGone)
-	_, err = b.Pause(ctx, client, a.ID)
+	_, err = b.Pause(ctx, client, a.ID, 0)
 	wantErr(t, err, netdb.ErrGone)
 	_, err = b.Confirm(ctx, watchdog, a.ID, a.Rev, nil)
 	wantErr(t, err, netdb.ErrGone)
@@ -163,7 +165,7 @@ func TestL7ExhaustedPoolWorksAgainAfterOneRelease(t *testing.T) {
 	if !errors.As(err, &full) || full.ByState[netdb.Reserved] != 5 {
 		t.Fatalf("full pool: %v", err)
 	}
-	if _, err := b.Release(ctx, client, leases[2].ID, ""); err != nil {
+	if _, err := b.Release(ctx, client, leases[2].ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	c.Pass(time.Hour)
@@ -428,7 +430,7 @@ func TestHoldsOutliveTheIndex(t *testing.T) {
 		},
 		"memory is loaded again": func(t *testing.T, b *netdb.Book, path string, bystander *netdb.Lease) {
 			raw(t, path, `DELETE FROM leases WHERE id = '`+bystander.ID+`'`)
-			_, err := b.Bind(ctx, client, bystander.ID, netdb.Binding{Netns: "/x"})
+			_, err := b.Bind(ctx, client, bystander.ID, 0, netdb.Binding{Netns: "/x"})
 			wantErr(t, err, netdb.ErrStale)
 			if _, ok := b.At(bystander.Addr); ok {
 				t.Fatal("memory was not loaded again")
@@ -527,7 +529,7 @@ func TestRenew(t *testing.T) {
 		}
 		l = got
 	}
-	if _, err := b.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth1"}); err != nil {
+	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil {
 		t.Fatal(err)
 	}
 	c.Pass(time.Hour)
@@ -535,7 +537,7 @@ func TestRenew(t *testing.T) {
 	if got, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute); err != nil || got.State != netdb.Bound || b.Rev() != rev {
 		t.Errorf("of a bound one: %+v, %v", got, err)
 	}
-	if _, err := b.Release(ctx, client, l.ID, ""); err != nil {
+	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute)
@@ -578,37 +580,66 @@ func TestL5CancelBeforeAllocate(t *testing.T) {
 	}
 }
 
-// Bind is idempotent, follows the sandbox, and refuses what was let go.
-func TestBind(t *testing.T) {
+// F22: a bind adds. What it leaves out stays, and a container goes only when it
+// is named as gone; the record has an end. Again is no change, and a lease that
+// was released is refused.
+func TestF22ABindAdds(t *testing.T) {
 	b := Open(t)
 	l := Reserve(t, b, "a")
 	n := netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}, Netns: "/run/netns/a", HostInterface: "veth1", MAC: "02-00-00-00-00-AA"}
-	bound, err := b.Bind(ctx, client, l.ID, n)
+	bound, err := b.Bind(ctx, client, l.ID, 0, n)
 	if err != nil || bound.State != netdb.Bound || bound.MAC != "02:00:00:00:00:aa" {
 		t.Fatal(bound, err)
 	}
-	if again, err := b.Bind(ctx, client, l.ID, n); err != nil || again.Rev != bound.Rev {
+	if again, err := b.Bind(ctx, client, l.ID, 0, n); err != nil || again.Rev != bound.Rev {
 		t.Fatal(again, err)
 	}
-	n.Containers = append(n.Containers, netdb.Container{Namespace: "default", ID: "c2"})
-	more, err := b.Bind(ctx, client, l.ID, n)
-	if err != nil || more.Rev == bound.Rev || more.Since != bound.Since {
+	c := func(id string) netdb.Container { return netdb.Container{Namespace: "default", ID: id} }
+	more, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Containers: []netdb.Container{c("c2"), c("c2")}, MAC: "02:00:00:00:00:bb"})
+	if err != nil || more.Rev == bound.Rev || more.Since != bound.Since || more.Netns != n.Netns || more.HostInterface != "veth1" ||
+		more.MAC != "02:00:00:00:00:bb" || !slices.Equal(more.Containers, []netdb.Container{c("c1"), c("c2")}) {
 		t.Fatal(more, err)
 	}
-	if p, err := b.Pause(ctx, client, l.ID); err != nil || p.State != netdb.Paused {
+	for _, part := range []netdb.Binding{{HostInterface: "veth1"}, {Containers: []netdb.Container{c("c1")}}, {Gone: []netdb.Container{c("c9")}}} {
+		if again, err := b.Bind(ctx, client, l.ID, 0, part); err != nil || again.Rev != more.Rev {
+			t.Errorf("%+v: %+v, %v", part, again, err)
+		}
+	}
+	less, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Gone: []netdb.Container{c("c1")}, Containers: []netdb.Container{c("c3")}})
+	if err != nil || !slices.Equal(less.Containers, []netdb.Container{c("c2"), c("c3")}) {
+		t.Fatal(less, err)
+	}
+	many := make([]netdb.Container, netdb.MaxContainers-1)
+	for i := range many {
+		many[i] = c(fmt.Sprint("many", i))
+	}
+	for name, wrong := range map[string]netdb.Binding{
+		"too many with those of before": {Containers: many},
+		"there and gone":                {Containers: []netdb.Container{c("c4")}, Gone: []netdb.Container{c("c4")}},
+		"gone without a name":           {Gone: []netdb.Container{{Namespace: "default"}}},
+	} {
+		if _, err := b.Bind(ctx, client, l.ID, 0, wrong); !errors.Is(err, netdb.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	fresh := Reserve(t, b, "fresh")
+	if _, err := b.Bind(ctx, client, fresh.ID, 0, netdb.Binding{Gone: []netdb.Container{c("c1")}}); !errors.Is(err, netdb.ErrInvalid) {
+		t.Errorf("a first bind that only takes away: %v", err)
+	}
+	if p, err := b.Pause(ctx, client, l.ID, 0); err != nil || p.State != netdb.Paused {
 		t.Fatal(p, err)
 	}
-	if r, err := b.Resume(ctx, client, l.ID); err != nil || r.State != netdb.Bound || len(r.Containers) != 2 {
+	if r, err := b.Resume(ctx, client, l.ID, 0); err != nil || r.State != netdb.Bound || len(r.Containers) != 2 {
 		t.Fatal(r, err)
 	}
-	_, err = b.Release(ctx, client, l.ID, "another incarnation")
+	_, err = b.Release(ctx, client, l.ID, "another incarnation", 0)
 	wantErr(t, err, netdb.ErrInvalid)
-	if r, err := b.Release(ctx, client, l.ID, "a"); err != nil || r.State != netdb.Releasing {
+	if r, err := b.Release(ctx, client, l.ID, "a", 0); err != nil || r.State != netdb.Releasing {
 		t.Fatal(r, err)
 	}
-	_, err = b.Bind(ctx, client, l.ID, n)
+	_, err = b.Bind(ctx, client, l.ID, 0, n)
 	wantErr(t, err, netdb.ErrState)
-	_, err = b.Confirm(ctx, watchdog, l.ID, more.Rev, nil)
+	_, err = b.Confirm(ctx, watchdog, l.ID, less.Rev, nil)
 	wantErr(t, err, netdb.ErrStale)
 	_, err = b.Confirm(ctx, client, l.ID, b.Rev(), nil)
 	wantErr(t, err, netdb.ErrState)

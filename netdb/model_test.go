@@ -148,28 +148,28 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			},
 			"bind": func(t *rapid.T) {
 				_, e := some(t, netdb.Reserved)
-				l, err := b.Bind(ctx, client, e.id, netdb.Binding{HostInterface: "veth"})
+				l, err := b.Bind(ctx, client, e.id, 0, netdb.Binding{HostInterface: "veth"})
 				move(l, err, e, netdb.Bound)
 			},
 			"pause": func(t *rapid.T) {
 				_, e := some(t, netdb.Bound)
-				l, err := b.Pause(ctx, client, e.id)
+				l, err := b.Pause(ctx, client, e.id, 0)
 				move(l, err, e, netdb.Paused)
 			},
 			"resume": func(t *rapid.T) {
 				_, e := some(t, netdb.Paused)
-				l, err := b.Resume(ctx, client, e.id)
+				l, err := b.Resume(ctx, client, e.id, 0)
 				move(l, err, e, netdb.Bound)
 			},
 			"release": func(t *rapid.T) {
 				_, e := some(t, open1...)
-				l, err := b.Release(ctx, client, e.id, "")
+				l, err := b.Release(ctx, client, e.id, "", 0)
 				move(l, err, e, netdb.Releasing)
 			},
 			"release again": func(t *rapid.T) {
 				_, e := some(t, netdb.Releasing, netdb.Cooling)
 				rev := b.Rev()
-				l, err := b.Release(ctx, client, e.id, "")
+				l, err := b.Release(ctx, client, e.id, "", 0)
 				if err != nil || l.State != e.state || b.Rev() != rev {
 					t.Fatal(l, err)
 				}
@@ -177,7 +177,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			"release what ended": func(t *rapid.T) {
 				for id := range ended {
 					rev := b.Rev()
-					if l, err := b.Release(ctx, client, id, ""); err == nil && l.State != netdb.Free || err != nil && !errors.Is(err, netdb.ErrGone) {
+					if l, err := b.Release(ctx, client, id, "", 0); err == nil && l.State != netdb.Free || err != nil && !errors.Is(err, netdb.ErrGone) {
 						t.Fatal(l, err)
 					}
 					if b.Rev() != rev {

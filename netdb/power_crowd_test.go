@@ -68,10 +68,10 @@ func (c *crowd) live(sandbox string) error {
 	if err != nil {
 		return err
 	}
-	if l, err = note(c.book.Bind(ctx, client, l.ID, netdb.Binding{MAC: "02:00:00:00:00:01"})); err != nil {
+	if l, err = note(c.book.Bind(ctx, client, l.ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"})); err != nil {
 		return err
 	}
-	if l, err = note(c.book.Release(ctx, client, l.ID, "")); err != nil {
+	if l, err = note(c.book.Release(ctx, client, l.ID, "", 0)); err != nil {
 		return err
 	}
 	_, err = note(c.book.Confirm(ctx, watchdog, l.ID, l.Rev, nil))

@@ -102,13 +102,13 @@ func (l *life) work(t *testing.T) {
 		l.note()
 		b = Reserve(t, l.book, fmt.Sprint("b", round))
 		l.note()
-		bound, err := l.book.Bind(ctx, client, a.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+		bound, err := l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
 		l.done(t, err)
-		r, err := l.book.Release(ctx, client, bound.ID, "")
+		r, err := l.book.Release(ctx, client, bound.ID, "", 0)
 		l.done(t, err)
 		_, err = l.book.Confirm(ctx, Who(netdb.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
 		l.done(t, err)
-		_, err = l.book.Release(ctx, client, b.ID, "")
+		_, err = l.book.Release(ctx, client, b.ID, "", 0)
 		l.done(t, err)
 		free, err := l.book.Pick(l.book.Pools()[0].UID, Policy)
 		l.done(t, err)
@@ -309,7 +309,7 @@ func TestL16PowerLossInACheckpoint(t *testing.T) {
 	}
 	unfolded, changes := size(), 0
 	for more := 3; more > 0; changes++ {
-		_, err := l.book.Bind(ctx, client, a.ID, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", changes>>8, changes&0xff)})
+		_, err := l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", changes>>8, changes&0xff)})
 		l.done(t, err)
 		if size() > unfolded {
 			more--

@@ -41,7 +41,7 @@ func filled(t *testing.T, leases int) (l *life, killed, stopped faultfs.Image) {
 	l.work(t)
 	for i := range leases {
 		a := Reserve(t, l.book, fmt.Sprint("more", i))
-		_, err := l.book.Bind(ctx, client, a.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+		_, err := l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
 		l.done(t, err)
 	}
 	killed = kept(t, l.disk)

@@ -47,15 +47,15 @@ func (b *Book) ended(ctx context.Context, id string) (Change, error) {
 	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, c.Addr, ErrGone)
 }
 
-// Release records that the owner let the lease go, or is known to be gone.
+// Release records that the owner released the lease, or is known to be gone.
 // It names the lease, never the address. uid, when given, must be the
-// lease's own.
+// lease's own; ifRev is as of [Book.Bind].
 //
 // A lease that is being released, was set aside, cools or has ended stays as
 // it is: success, and the cooldown is not restarted; a lease that left no row comes back with
 // state [Free]. When another lease has the address by now, the answer is
 // [ErrGone].
-func (b *Book) Release(ctx context.Context, who Who, id, uid string) (*Lease, error) {
+func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64) (*Lease, error) {
 	var out *Lease
 	err := b.update(ctx, func(t *tx) error {
 		l := t.lease(id)
@@ -68,6 +68,9 @@ func (b *Book) Release(ctx context.Context, who Who, id, uid string) (*Lease, er
 		}
 		if !l.State.Open() {
 			return nil
+		}
+		if err := asSeen(l, ifRev); err != nil {
+			return err
 		}
 		now := *l
 		now.State = Releasing
@@ -160,7 +163,7 @@ func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to Sta
 func atRev(l *Lease, rev int64, to State, from ...State) error {
 	switch {
 	case l.Rev != rev:
-		return fmt.Errorf("move %s to %s: %w: it is at %d, not %d", l.Addr, to, ErrStale, l.Rev, rev)
+		return fmt.Errorf("move %s to %s: %w", l.Addr, to, &StaleError{Lease: l, Seen: rev})
 	case !slices.Contains(from, l.State):
 		return fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, to, ErrState, l.State)
 	}

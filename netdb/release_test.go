@@ -23,13 +23,13 @@ func inState(t *testing.T, b *netdb.Book, s netdb.State) *netdb.Lease {
 		return next
 	}
 	if s != netdb.Reserved {
-		l = step(b.Bind(ctx, client, l.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}, HostInterface: "veth1"}))
+		l = step(b.Bind(ctx, client, l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}, HostInterface: "veth1"}))
 	}
 	if s == netdb.Paused {
-		return step(b.Pause(ctx, client, l.ID))
+		return step(b.Pause(ctx, client, l.ID, 0))
 	}
 	if s == netdb.Releasing || s == netdb.Cooling || s == netdb.Quarantined {
-		l = step(b.Release(ctx, client, l.ID, ""))
+		l = step(b.Release(ctx, client, l.ID, "", 0))
 	}
 	switch s {
 	case netdb.Cooling:
@@ -150,7 +150,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 	}
 	// The share of the pool, one address of one, is used up by it, and does
 	// not count against it; nor does a late release move it.
-	if r, err := b.Release(ctx, client, q.ID, ""); err != nil || r != q {
+	if r, err := b.Release(ctx, client, q.ID, "", 0); err != nil || r != q {
 		t.Errorf("released once more: %+v, %v", r, err)
 	}
 	_, err := TryReserve(b, p, "a", Policy)
@@ -172,7 +172,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 		t.Fatal(next, err)
 	}
 	for name, err := range map[string]error{
-		"release": second(b.Release(ctx, client, q.ID, "")),
+		"release": second(b.Release(ctx, client, q.ID, "", 0)),
 		"confirm": second(b.Confirm(ctx, watchdog, q.ID, q.Rev, nil)),
 		"look up": second(b.Lease(q.ID)),
 	} {

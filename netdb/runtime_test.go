@@ -61,7 +61,7 @@ func TestNoteRuntime(t *testing.T) {
 }
 
 func boundBare(t *testing.T, b *netdb.Book) {
-	if _, err := b.Bind(ctx, client, Reserve(t, b, "a").ID, netdb.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
+	if _, err := b.Bind(ctx, client, Reserve(t, b, "a").ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -35,7 +35,7 @@ func busyBook(t *testing.T, dir string) ([]byte, []*netdb.Lease) {
 		if i%3 == 0 {
 			l = Cool(t, b, l)
 		} else if i%5 == 0 {
-			if l, err = b.Release(ctx, client, l.ID, ""); err != nil {
+			if l, err = b.Release(ctx, client, l.ID, "", 0); err != nil {
 				t.Fatal(err)
 			}
 		}

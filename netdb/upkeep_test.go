@@ -21,7 +21,7 @@ func (l *life) change(t *testing.T, id string, n int) {
 	t.Helper()
 	for range n {
 		rev := l.book.Rev()
-		if _, err := l.book.Bind(ctx, client, id, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", rev>>8, rev&0xff)}); err != nil {
+		if _, err := l.book.Bind(ctx, client, id, 0, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", rev>>8, rev&0xff)}); err != nil {
 			t.Fatalf("behind revision %d: %v", rev, err)
 		}
 	}

@@ -85,20 +85,22 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 			s.LeaseID = l.ID
 		}
 	case Bind:
-		l, err = r.Book.BindAt(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
+		l, err = r.Book.Bind(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
 	case Quarantine:
 		if l, err = r.Book.QuarantineAt(ctx, by(netdb.SeenOnWire), s.Addr, s.rev(), s.evidence); err == nil {
 			s.LeaseID = l.ID
 		}
 	case Pause:
-		_, err = r.Book.PauseAt(ctx, by("runtime_paused"), l.ID, l.Rev)
+		_, err = r.Book.Pause(ctx, by("runtime_paused"), l.ID, l.Rev)
 	case Resume:
-		_, err = r.Book.ResumeAt(ctx, by("runtime_running"), l.ID, l.Rev)
+		if l, err = r.Book.Resume(ctx, by("runtime_running"), l.ID, l.Rev); err == nil && len(s.bind.Containers) > 0 {
+			_, err = r.Book.Bind(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
+		}
 	default:
 		return fmt.Errorf("%s %s: no such step", s.Kind, s.Addr)
 	}
 	if err == nil && s.paused {
-		_, err = r.Book.PauseAt(ctx, by("runtime_paused"), l.ID, l.Rev)
+		_, err = r.Book.Pause(ctx, by("runtime_paused"), l.ID, l.Rev)
 	}
 	return err
 }

@@ -149,8 +149,9 @@ func (y *yard) reserve(sandbox string) *netdb.Lease {
 
 func (y *yard) hold(sandbox, container string) *netdb.Lease {
 	y.t.Helper()
-	l, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), y.reserve(sandbox).ID,
+	l, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), y.reserve(sandbox).ID, 0,
 		netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: container}}})
+
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestPassMakesThemAgree(t *testing.T) {
 	if p.Addr.String() != "10.8.64.6" {
 		t.Fatalf("P holds %s", p.Addr)
 	}
-	if _, err := y.book.Pause(ctx, netdbtest.Who(netdb.ByClient, "paused"), p.ID); err != nil {
+	if _, err := y.book.Pause(ctx, netdbtest.Who(netdb.ByClient, "paused"), p.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	there := []line{
@@ -287,7 +288,7 @@ func TestWhatChangesDuringAPassIsLeftAlone(t *testing.T) {
 		}, "it is there"},
 		"its address answers": {func(y *yard, _ *netdb.Lease) { y.show(container("other"), seen(netns, "10.8.64.2")) }, "it is there"},
 		"its owner binds it anew": {func(y *yard, l *netdb.Lease) {
-			if _, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), l.ID, netdb.Binding{HostInterface: "veth1"}); err != nil {
+			if _, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), l.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil {
 				t.Error(err)
 			}
 		}, ""},
@@ -328,7 +329,7 @@ func TestStepsOnRowsThatChanged(t *testing.T) {
 	var once sync.Once
 	y.dog.before = func() {
 		once.Do(func() {
-			if _, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), r.ID, netdb.Binding{HostInterface: "veth3"}); err != nil {
+			if _, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), r.ID, 0, netdb.Binding{HostInterface: "veth3"}); err != nil {
 				t.Error(err)
 			}
 			y.reserve("X") // .4
@@ -527,7 +528,7 @@ func TestIncarnations(t *testing.T) {
 		y.minutes(8)
 	}
 	y.holds("10.8.64.2 bound A", "10.8.64.9 bound A")
-	if _, err := y.book.Release(ctx, netdbtest.Who(netdb.ByClient, "released"), old.ID, ""); err != nil {
+	if _, err := y.book.Release(ctx, netdbtest.Who(netdb.ByClient, "released"), old.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	y.pass()

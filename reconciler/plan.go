@@ -191,9 +191,14 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
 			d.add(s, Reap, "no container and no witness has shown it for %v", v.now.Since(m.since).Round(time.Second))
 		case allPaused(own) && v.news(l, own):
 			d.add(s, Pause, "the runtime has paused it")
+		default:
+			if s.bind.Containers = unrecorded(l, own); len(s.bind.Containers) > 0 {
+				d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
+			}
 		}
 	case netdb.Paused:
 		if anyTask(own, taskRunning) && v.news(l, own) {
+			s.bind.Containers = unrecorded(l, own)
 			d.add(s, Resume, "the runtime runs it")
 		}
 	}
@@ -232,6 +237,16 @@ func bindable(l *netdb.Lease, own []census.Sighting) []census.Sighting {
 	return slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool {
 		return s.Addr != l.Addr && s.LeaseID != l.ID || s.UID != "" && s.UID != l.UID
 	})
+}
+
+// unrecorded returns the containers of a workload that runs, for a lease that
+// records none because its owner named the port alone: without them nothing
+// shows that they are removed.
+func unrecorded(l *netdb.Lease, own []census.Sighting) []netdb.Container {
+	if live := bindable(l, own); len(l.Containers) == 0 && anyTask(live, taskRunning) {
+		return binding(live, nil).Containers
+	}
+	return nil
 }
 
 // evidence is what the book keeps of sightings.

@@ -96,6 +96,12 @@ func TestPlan(t *testing.T) {
 		"reserved, this incarnation runs":      {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
 		"reserved, owned by the incarnation":   {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
 
+		// F22: bound by a port alone | runs | any
+		"bound to a port alone, its workload runs":     {lines{lease(a2, bound, "A", on("veth1")), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"bound to a port alone, another incarnation":   {lines{lease(a2, bound, "A", on("veth1"), uid("two")), container("c1", owner("A"), as("one"), runs)}, nil},
+		"bound to a port alone, not started":           {lines{lease(a2, bound, "A", on("veth1")), container("c1", owner("A"), ip(a2), made)}, nil},
+		"bound to a container, a second one runs, too": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), runs)}, nil},
+
 		// reserved, past deadline | absent | dark
 		"reserved, in time":                    {lines{lease(a2, reserved, "A", age(10*time.Minute))}, nil},
 		"reserved, past deadline":              {lines{lease(a2, reserved, "A", age(11*time.Minute))}, []string{"expire 10.8.64.2 A"}},

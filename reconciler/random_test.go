@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -128,7 +129,8 @@ func (w *world) after(d decision) *world {
 		}
 		now.Rev, now.Since = 8, w.now
 		bind := func(b netdb.Binding) {
-			now.State, now.Containers, now.HostInterface, now.MAC = bound, b.Containers, b.HostInterface, b.MAC
+			now.State, now.Containers = bound, append(slices.Clone(now.Containers), b.Containers...)
+			now.HostInterface, now.MAC = cmp.Or(b.HostInterface, now.HostInterface), cmp.Or(b.MAC, now.MAC)
 		}
 		switch s.Kind {
 		case Adopt:
@@ -138,7 +140,7 @@ func (w *world) after(d decision) *world {
 		case Pause:
 			now.State = paused
 		case Resume:
-			now.State = bound
+			bind(s.bind)
 		case Quarantine:
 			now.State, now.Evidence = quarantine, s.evidence
 		case Clear:

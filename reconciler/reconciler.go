@@ -20,9 +20,9 @@ type Book interface {
 	Changed() <-chan struct{}
 
 	Adopt(context.Context, netdb.Who, netdb.Adoption) (*netdb.Lease, error)
-	BindAt(ctx context.Context, who netdb.Who, id string, rev int64, b netdb.Binding) (*netdb.Lease, error)
-	PauseAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
-	ResumeAt(ctx context.Context, who netdb.Who, id string, rev int64) (*netdb.Lease, error)
+	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
+	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 }

@@ -122,7 +122,7 @@ func (s *Server) quarantine(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.leaseReply(l, nil), nil
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
 // operator stands where a witness's name does in the evidence of a quarantine
@@ -151,7 +151,7 @@ func (s *Server) clear(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.leaseReply(l, nil), nil
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
 // unseen returns nil when every witness answers and none sees the address. It

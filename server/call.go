@@ -18,6 +18,7 @@ type call struct {
 	peer *peer
 	end  *api.Endpoint
 
+	ifMatch bool      // the revision was given as a header
 	unread  bool      // the body, or its end, has not been read
 	release func()    // takes the call off its peer's account; nil before it is on it
 	turn    *turn     // nil before it asked, and after it gave it back

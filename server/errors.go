@@ -111,20 +111,22 @@ func (s *Server) fail(c *call, err error) api.Code {
 	if c.unread {
 		c.w.Header().Set("Connection", "close") // what it still sends is not read
 	}
-	s.encode(c, statusOf(err, code), reply)
+	s.encode(c, statusOf(c, err, code), reply)
 	if c.unread {
 		s.hangUp(c)
 	}
 	return code
 }
 
-func statusOf(err error, code api.Code) int {
+func statusOf(c *call, err error, code api.Code) int {
 	var method *methodError
 	switch {
 	case errors.Is(err, errTooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.As(err, &method):
 		return http.StatusMethodNotAllowed
+	case code == api.StaleRevision && c.ifMatch:
+		return http.StatusPreconditionFailed
 	}
 	return code.Status()
 }
@@ -134,6 +136,7 @@ func statusOf(err error, code api.Code) int {
 func details(err error) map[string]any {
 	var (
 		wrong     *netdb.FieldError
+		stale     *netdb.StaleError
 		method    *methodError
 		conflict  *allocator.ConflictError
 		evidence  *allocator.EvidenceError
@@ -144,6 +147,9 @@ func details(err error) map[string]any {
 	d := make(map[string]any)
 	if errors.As(err, &wrong) {
 		d["field"] = wrong.Field
+	}
+	if errors.As(err, &stale) {
+		d["revision"], d["state"] = stale.Lease.Rev, stale.Lease.State
 	}
 	if errors.As(err, &method) {
 		d["field"] = "method"

@@ -46,6 +46,12 @@ func (s *speaker) ask(t testing.TB, method, path, body string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s.do(t, req)
+}
+
+func (s *speaker) do(t testing.TB, req *http.Request) answer {
+	t.Helper()
+	method, path := req.Method, req.URL.RequestURI()
 	resp, err := s.http.Do(req)
 	if err != nil {
 		t.Fatal(err)

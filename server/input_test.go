@@ -64,6 +64,9 @@ func TestBadInput(t *testing.T) {
 		{"bind: containers is text", "POST", lease + "/bind", `{"containers":"c"}`, "containers", "want a list, got a string"},
 		{"bind: a container is text", "POST", lease + "/bind", `{"containers":["c"]}`, "containers[0]", "want an object, got a string"},
 		{"bind: a container without id", "POST", lease + "/bind", `{"containers":[{"namespace":"d"}]}`, "containers", "id"},
+		{"bind: gone without id", "POST", lease + "/bind", `{"gone":[{"namespace":"d"}]}`, "gone", "id"},
+		{"bind: gone and there", "POST", lease + "/bind", `{"containers":[{"namespace":"d","id":"c"}],"gone":[{"namespace":"d","id":"c"}]}`, "gone[0]", "among the containers"},
+		{"bind: if_revision is text", "POST", lease + "/bind", `{"mac":"02:00:00:00:00:01","if_revision":"1"}`, "if_revision", "want a whole number"},
 		{"bind: netns is relative", "POST", lease + "/bind", `{"netns":"run/netns/a"}`, "netns", "absolute"},
 		{"bind: host_interface is no name", "POST", lease + "/bind", `{"host_interface":"veth 1"}`, "host_interface", "interface name"},
 		{"bind: mac is no MAC", "POST", lease + "/bind", `{"mac":"02:42"}`, "mac", "Ethernet"},
@@ -72,8 +75,8 @@ func TestBadInput(t *testing.T) {
 		{"bind: mac is zero", "POST", lease + "/bind", `{"mac":"00:00:00:00:00:00"}`, "mac", "unicast"},
 		{"bind: mac is a number", "POST", lease + "/bind", `{"mac":2}`, "mac", "want a string"},
 
-		{"pause takes nothing", "POST", lease + "/pause", `{"wait":"1s"}`, "wait", "takes none"},
-		{"resume takes nothing", "POST", lease + "/resume", `{"wait":"1s"}`, "wait", "takes none"},
+		{"pause: unknown field", "POST", lease + "/pause", `{"wait":"1s"}`, "wait", "is not known"},
+		{"resume: a negative revision", "POST", lease + "/resume", `{"if_revision":-1}`, "if_revision", "below 0"},
 		{"pause takes no list", "POST", lease + "/pause", `[]`, "body", "not a JSON object"},
 
 		{"release: another uid", "POST", lease + "/release", `{"uid":"next"}`, "uid", "held"},

@@ -12,29 +12,38 @@ import (
 
 func (s *Server) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
-	return s.onLease(c, &ask, func(ctx context.Context, id string) (*netdb.Lease, error) {
-		b := netdb.Binding{Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
-		for _, k := range ask.Containers {
-			b.Containers = append(b.Containers, netdb.Container(k))
-		}
-		return s.cfg.Book.Bind(ctx, c.who(netdb.ByClient, "bound"), id, b)
+	return s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
+		b := netdb.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
+			Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
+		return s.cfg.Book.Bind(ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
 	})
 }
 
+func containers(all []api.Container) []netdb.Container {
+	var out []netdb.Container
+	for _, k := range all {
+		out = append(out, netdb.Container(k))
+	}
+	return out
+}
+
 func (s *Server) pause(c *call) (int, any, error) {
-	return s.onLease(c, &struct{}{}, func(ctx context.Context, id string) (*netdb.Lease, error) {
-		return s.cfg.Book.Pause(ctx, c.who(netdb.ByClient, "paused"), id)
+	var ask api.PauseRequest
+	return s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
+		return s.cfg.Book.Pause(ctx, c.who(netdb.ByClient, "paused"), id, ifRev)
 	})
 }
 
 func (s *Server) resume(c *call) (int, any, error) {
-	return s.onLease(c, &struct{}{}, func(ctx context.Context, id string) (*netdb.Lease, error) {
-		return s.cfg.Book.Resume(ctx, c.who(netdb.ByClient, "resumed"), id)
+	var ask api.PauseRequest
+	return s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
+		return s.cfg.Book.Resume(ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
 	})
 }
 
 // onLease decodes a verb on one lease, makes it, and answers with the lease.
-func (s *Server) onLease(c *call, ask any, do func(context.Context, string) (*netdb.Lease, error)) (int, any, error) {
+// ifRevision is in ask.
+func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(_ context.Context, id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
@@ -42,16 +51,21 @@ func (s *Server) onLease(c *call, ask any, do func(context.Context, string) (*ne
 	if err := s.body(c, ask); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context()
-	defer cancel()
-	l, err := do(ctx, id)
+	ifRev, err := c.seenAt(*ifRevision)
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.leaseReply(l, nil), nil
+	ctx, cancel := c.context()
+	defer cancel()
+	l, err := do(ctx, id, ifRev)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) leaseReply(l *netdb.Lease, blockers []api.Blocker) *api.LeaseReply {
+func (s *Server) leaseReply(c *call, l *netdb.Lease, blockers []api.Blocker) *api.LeaseReply {
+	c.w.Header().Set("ETag", etag(l))
 	return &api.LeaseReply{Lease: lease(l, s.bits(l.Addr)), Blockers: blockers,
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 }
@@ -73,7 +87,7 @@ func (s *Server) lease(c *call) (int, any, error) {
 	if l.State == netdb.Releasing {
 		blockers = s.cfg.Releaser.Blockers(l)
 	}
-	return http.StatusOK, s.leaseReply(l, blockers), nil
+	return http.StatusOK, s.leaseReply(c, l, blockers), nil
 }
 
 // leases answers with one consistent listing.

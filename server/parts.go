@@ -27,9 +27,9 @@ type Book interface {
 	Info() netdb.Info
 	Changed() <-chan struct{}
 
-	Bind(ctx context.Context, who netdb.Who, id string, b netdb.Binding) (*netdb.Lease, error)
-	Pause(ctx context.Context, who netdb.Who, id string) (*netdb.Lease, error)
-	Resume(ctx context.Context, who netdb.Who, id string) (*netdb.Lease, error)
+	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
+	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
 	Quarantine(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
@@ -44,7 +44,7 @@ type Allocator interface {
 // reused. A lease that is free at once comes back in state netdb.Free. Asked
 // again it answers the present blockers.
 type Releaser interface {
-	Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error)
+	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error)
 	// Blockers answers from memory what keeps the address of a releasing lease
 	// from being reused.
 	Blockers(l *netdb.Lease) []api.Blocker

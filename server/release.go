@@ -31,7 +31,11 @@ func (s *Server) release(c *call) (int, any, error) {
 	if wait > longestWait {
 		return 0, nil, field("wait", "%q is longer than %v", ask.Wait, longestWait)
 	}
-	l, blockers, err := s.letGo(c, id, ask.UID)
+	ifRev, err := c.seenAt(ask.IfRevision)
+	if err != nil {
+		return 0, nil, err
+	}
+	l, blockers, err := s.letGo(c, id, ask.UID, ifRev)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -42,15 +46,15 @@ func (s *Server) release(c *call) (int, any, error) {
 	}
 	c.address = l.Addr.String()
 	if l.State == netdb.Releasing {
-		return http.StatusAccepted, s.leaseReply(l, blockers), nil
+		return http.StatusAccepted, s.leaseReply(c, l, blockers), nil
 	}
-	return http.StatusOK, s.leaseReply(l, nil), nil
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) letGo(c *call, id, uid string) (*netdb.Lease, []api.Blocker, error) {
+func (s *Server) letGo(c *call, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
 	ctx, cancel := c.context()
 	defer cancel()
-	return s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "released"), id, uid)
+	return s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
 }
 
 // await looks again when the lease is no longer releasing, or the wait is
@@ -64,7 +68,7 @@ func (s *Server) await(c *call, l *netdb.Lease, uid string, wait time.Duration) 
 	var now *netdb.Lease
 	var blockers []api.Blocker
 	if err == nil {
-		now, blockers, err = s.letGo(c, l.ID, uid)
+		now, blockers, err = s.letGo(c, l.ID, uid, l.Rev)
 	}
 	if errors.Is(err, netdb.ErrGone) {
 		// Confirmed, and the address has its next owner already.

@@ -38,10 +38,10 @@ func TestStatusNamesWhatIsStuck(t *testing.T) {
 	s, book, ago := speakOfThePast(t)
 	let := func(l *netdb.Lease) *netdb.Lease {
 		t.Helper()
-		if _, err := book.Bind(t.Context(), netdbtest.Who(netdb.ByClient, "bound"), l.ID, netdb.Binding{HostInterface: l.Sandbox}); err != nil {
+		if _, err := book.Bind(t.Context(), netdbtest.Who(netdb.ByClient, "bound"), l.ID, 0, netdb.Binding{HostInterface: l.Sandbox}); err != nil {
 			t.Fatal(err)
 		}
-		released, err := book.Release(context.Background(), netdbtest.Who(netdb.ByClient, "released"), l.ID, "")
+		released, err := book.Release(context.Background(), netdbtest.Who(netdb.ByClient, "released"), l.ID, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,15 +44,15 @@ func newWorld(t testing.TB, doc *apidoc.Doc) *world {
 		lease := netdbtest.Reserve(l, w.Book, name)
 		switch name {
 		case "bound", "paused", "releasing", "cooling":
-			_, err := w.Book.Bind(ctx, client, lease.ID, netdb.Binding{HostInterface: "veth-" + name})
+			_, err := w.Book.Bind(ctx, client, lease.ID, 0, netdb.Binding{HostInterface: "veth-" + name})
 			must(err)
 		}
 		switch name {
 		case "paused":
-			_, err := w.Book.Pause(ctx, client, lease.ID)
+			_, err := w.Book.Pause(ctx, client, lease.ID, 0)
 			must(err)
 		case "releasing":
-			_, err := w.Book.Release(ctx, client, lease.ID, "")
+			_, err := w.Book.Release(ctx, client, lease.ID, "", 0)
 			must(err)
 		case "cooling", "gone", "quarantined":
 			netdbtest.Cool(l, w.Book, lease)

@@ -243,8 +243,8 @@ func (w *work) sandbox(t *testing.T, worker, n int) {
 			_, err := w.client.Bind(ctx, id, api.BindRequest{Netns: "/run/netns/" + name, HostInterface: "v" + name})
 			return err
 		})
-		w.call(t, "pause", func(ctx context.Context) error { _, err := w.client.Pause(ctx, id); return err })
-		w.call(t, "resume", func(ctx context.Context) error { _, err := w.client.Resume(ctx, id); return err })
+		w.call(t, "pause", func(ctx context.Context) error { _, err := w.client.Pause(ctx, id, api.PauseRequest{}); return err })
+		w.call(t, "resume", func(ctx context.Context) error { _, err := w.client.Resume(ctx, id, api.PauseRequest{}); return err })
 	}
 	w.call(t, "release", func(ctx context.Context) error { _, err := w.client.Release(ctx, id, ask); return err })
 }

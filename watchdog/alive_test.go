@@ -72,10 +72,10 @@ func TestAlive(t *testing.T) {
 	}
 
 	l := Reserve(t, real, "a")
-	if _, err := real.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+	if _, err := real.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := real.Release(ctx, client, l.ID, ""); err != nil {
+	if _, err := real.Release(ctx, client, l.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	select {

@@ -191,7 +191,7 @@ func (b *broom) lease(name string, containers ...string) *netdb.Lease {
 	for _, id := range containers {
 		n.Containers = append(n.Containers, netdb.Container{Namespace: space, ID: id})
 	}
-	l, err := b.book.Bind(ctx, client, netdbtest.Reserve(b, b.book, name).ID, n)
+	l, err := b.book.Bind(ctx, client, netdbtest.Reserve(b, b.book, name).ID, 0, n)
 	b.check(err)
 	return l
 }

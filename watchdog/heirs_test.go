@@ -26,7 +26,7 @@ func (s *scene) reserved(pool *netdb.Pool, sandbox, uid, iface string) *netdb.Le
 // leased makes a bound one.
 func (s *scene) leased(pool *netdb.Pool, name, uid, iface string, n netdb.Binding) *sandbox {
 	s.Helper()
-	l, err := s.book.Bind(ctx, client, s.reserved(pool, name, uid, iface).ID, n)
+	l, err := s.book.Bind(ctx, client, s.reserved(pool, name, uid, iface).ID, 0, n)
 	s.check(err)
 	return &sandbox{name: name, lease: l}
 }

@@ -48,7 +48,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		// Only a label ties this one to the sandbox.
 		b := &sandbox{name: "b", lease: netdbtest.Reserve(t, s.book, "b")}
 		d.Create(t, ctrdtest.Spec{Namespace: space, ID: "app", Labels: map[string]string{"runtime.computer/entity-id": "b"}})
-		l, err := s.book.Bind(ctx, client, b.lease.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "never-made"}}})
+		l, err := s.book.Bind(ctx, client, b.lease.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "never-made"}}})
 		s.check(err)
 		b.lease = l
 		if gone, err := s.Gone(ctx, b.lease); !gone || err != nil {
@@ -126,7 +126,7 @@ func TestExpire(t *testing.T) {
 	other := s.reserved(s.book.Pools()[0], "a", "a", "eth1")
 	d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c2", Labels: map[string]string{"runtime.computer/entity-id": "a", "ipamd.dev/lease-id": other.ID}})
 	d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c3", Labels: map[string]string{"runtime.computer/entity-id": "a"}})
-	_, err := s.book.Bind(ctx, client, other.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "c3"}}})
+	_, err := s.book.Bind(ctx, client, other.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "c3"}}})
 	s.check(err)
 	expires(l)
 	d.Delete(t, space, "c2")

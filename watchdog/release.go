@@ -25,9 +25,9 @@ const releaseLook = 250 * time.Millisecond
 //
 // Errors are those of [netdb.Book.Release]. When ctx ends after the release
 // was recorded, the release stands and so does its answer.
-func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []Blocker, error) {
+func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []Blocker, error) {
 	l, err := w.cfg.Book.Lease(id)
-	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && ctx.Err() == nil {
+	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && (ifRev == 0 || ifRev == l.Rev) && ctx.Err() == nil {
 		by := who
 		by.Actor = netdb.ByWatchdog
 		own, cancel := w.patience(ctx)
@@ -42,7 +42,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string) (
 			return nil, nil, err
 		}
 	}
-	if l, err = w.cfg.Book.Release(ctx, who, id, uid); err != nil {
+	if l, err = w.cfg.Book.Release(ctx, who, id, uid, ifRev); err != nil {
 		return nil, nil, err
 	}
 	w.asked.end(id)

@@ -144,7 +144,7 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 				w, book, board := newWatchdog(t)
 				l := Reserve(t, book, "a")
 				if tt.bind {
-					if _, err := book.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth1"}); err != nil {
+					if _, err := book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -155,13 +155,13 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 			}
 			w, book, l := scene()
 			began := time.Now()
-			got, blockers, err := w.Release(ctx, client, l.ID, "a")
+			got, blockers, err := w.Release(ctx, client, l.ID, "a", 0)
 			// A machine that stands still for as long as an answer waits gets
 			// another answer than the one that this is about.
 			for tt.want == netdb.Free && err == nil && got.State == netdb.Releasing && time.Since(began) >= releaseAsk {
 				w, book, l = scene()
 				began = time.Now()
-				got, blockers, err = w.Release(ctx, client, l.ID, "a")
+				got, blockers, err = w.Release(ctx, client, l.ID, "a", 0)
 			}
 			if err != nil || got.State != tt.want {
 				t.Fatalf("released to %+v, %v, want %s", got, err, tt.want)
@@ -172,7 +172,7 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 			if _, row := book.At(l.Addr); row != (tt.want != netdb.Free) {
 				t.Errorf("a row is there: %v", row)
 			}
-			if again, _, err := w.Release(ctx, client, l.ID, ""); err != nil || again.State != tt.want {
+			if again, _, err := w.Release(ctx, client, l.ID, "", 0); err != nil || again.State != tt.want {
 				t.Errorf("released again: %+v, %v", again, err)
 			}
 		})
@@ -184,17 +184,17 @@ func TestBadReleases(t *testing.T) {
 	w, book, _ := newWatchdog(t)
 	l := Reserve(t, book, "a")
 	rev := book.Rev()
-	if _, _, err := w.Release(ctx, client, l.ID, "another incarnation"); !errors.Is(err, netdb.ErrInvalid) {
+	if _, _, err := w.Release(ctx, client, l.ID, "another incarnation", 0); !errors.Is(err, netdb.ErrInvalid) {
 		t.Errorf("another uid: %v", err)
 	}
 	for _, id := range []string{"", "10.8.64.2", "a", "01a1fdb6-0028-705b-b6df-000000000000"} {
-		if _, _, err := w.Release(ctx, client, id, ""); !errors.Is(err, netdb.ErrNotFound) {
+		if _, _, err := w.Release(ctx, client, id, "", 0); !errors.Is(err, netdb.ErrNotFound) {
 			t.Errorf("release %q: %v", id, err)
 		}
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := w.Release(ended, client, l.ID, ""); !errors.Is(err, context.Canceled) {
+	if _, _, err := w.Release(ended, client, l.ID, "", 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that ended: %v", err)
 	}
 	if got, _ := book.At(l.Addr); book.Rev() != rev || got.State != netdb.Reserved {

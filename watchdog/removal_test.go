@@ -110,7 +110,7 @@ func TestW9DeletedContainerCools(t *testing.T) {
 		s.cools(b)
 		// A hibernated sandbox has no container, and keeps its address.
 		p, q := s.running("p", "c4"), s.running("q", "c5")
-		_, err := s.book.Pause(ctx, client, p.lease.ID)
+		_, err := s.book.Pause(ctx, client, p.lease.ID, 0)
 		s.check(err)
 		s.d.Delete(t, space, "c4")
 		s.d.Delete(t, space, "c5")
@@ -136,7 +136,7 @@ func TestW8ClientsHangUp(t *testing.T) {
 		for _, b := range all {
 			call, hangUp := context.WithCancel(ctx)
 			go func() {
-				_, _, err := s.Release(call, client, b.lease.ID, "")
+				_, _, err := s.Release(call, client, b.lease.ID, "", 0)
 				answered <- err
 			}()
 			hangUp()

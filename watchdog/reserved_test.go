@@ -71,7 +71,7 @@ func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
 		defer d.Thaw()
 		call, cancel := context.WithTimeout(ctx, soon)
 		defer cancel()
-		l, blockers, err := s.Release(call, client, stuck.lease.ID, "")
+		l, blockers, err := s.Release(call, client, stuck.lease.ID, "", 0)
 		if err != nil || l.State != netdb.Releasing || len(blockers) == 0 {
 			t.Errorf("with a runtime that hangs: %+v, %+v, %v", l, blockers, err)
 		}
@@ -101,7 +101,7 @@ func TestAContainerBetweenListAndCommit(t *testing.T) {
 		id := fmt.Sprint("c", i)
 		b := &sandbox{name: fmt.Sprint("s", i), lease: netdbtest.Reserve(t, s.book, fmt.Sprint("s", i))}
 		if bound := i < 3; bound {
-			l, err := s.book.Bind(ctx, client, b.lease.ID, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: id}}})
+			l, err := s.book.Bind(ctx, client, b.lease.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: id}}})
 			s.check(err)
 			b.lease = l
 		}

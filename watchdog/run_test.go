@@ -17,14 +17,14 @@ func TestRun(t *testing.T) {
 	w, book, _ := newWatchdog(t)
 	bound := func(name string) *netdb.Lease {
 		l := Reserve(t, book, name)
-		if _, err := book.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "veth-" + name}); err != nil {
+		if _, err := book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-" + name}); err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
 	release := func(l *netdb.Lease) netdb.State {
 		t.Helper()
-		got, blockers, err := w.Release(ctx, client, l.ID, "")
+		got, blockers, err := w.Release(ctx, client, l.ID, "", 0)
 		if err != nil || (got.State == netdb.Releasing) != (len(blockers) > 0) {
 			t.Fatalf("released to %+v, blocked by %+v, %v", got, blockers, err)
 		}

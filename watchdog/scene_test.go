@@ -188,7 +188,7 @@ func (s *scene) bind(b *sandbox, containers ...string) {
 	for _, id := range containers {
 		s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })
 	}
-	l, err := s.book.Bind(ctx, client, b.lease.ID, n)
+	l, err := s.book.Bind(ctx, client, b.lease.ID, 0, n)
 	s.check(err)
 	b.lease = l
 }
@@ -217,7 +217,7 @@ func (s *scene) noticed() {
 
 func (s *scene) release(b *sandbox) (*netdb.Lease, []watchdog.Blocker) {
 	s.Helper()
-	l, blockers, err := s.Release(ctx, client, b.lease.ID, "")
+	l, blockers, err := s.Release(ctx, client, b.lease.ID, "", 0)
 	s.check(err)
 	return l, blockers
 }

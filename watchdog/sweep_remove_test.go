@@ -147,12 +147,12 @@ func TestInterference(t *testing.T) {
 		"a container more": {"record %s-c2", func(b *broom, _ *netdb.Lease, s string) { b.record(s, s+"-new") },
 			"bound", "-new is there"},
 		"its lease changed": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) {
-			if _, err := b.book.Bind(ctx, client, l.ID, netdb.Binding{HostInterface: "vethnew"}); err != nil {
+			if _, err := b.book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "vethnew"}); err != nil {
 				b.Error(err)
 			}
 		}, "bound", "revision is stale"},
 		"its owner let go": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) {
-			if _, err := b.book.Release(ctx, client, l.ID, ""); err != nil {
+			if _, err := b.book.Release(ctx, client, l.ID, "", 0); err != nil {
 				b.Error(err)
 			}
 		}, "releasing", ""},

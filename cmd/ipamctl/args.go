@@ -83,12 +83,12 @@ func looksLikeLease(arg string) bool {
 
 // someContainers reads namespace/id pairs. Neither part may hold a slash in
 // containerd.
-func someContainers(args []string) ([]api.Container, error) {
+func someContainers(flag string, args []string) ([]api.Container, error) {
 	var containers []api.Container
 	for _, arg := range args {
 		namespace, id, ok := strings.Cut(arg, "/")
 		if !ok || namespace == "" || id == "" || strings.Contains(id, "/") {
-			return nil, usageError{message: fmt.Sprintf("--container %q is not namespace/id", arg)}
+			return nil, usageError{message: fmt.Sprintf("%s %q is not namespace/id", flag, arg)}
 		}
 		containers = append(containers, api.Container{Namespace: namespace, ID: id})
 	}

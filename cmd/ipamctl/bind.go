@@ -10,13 +10,15 @@ func (c *ctl) bindCommand() *cobra.Command {
 	var (
 		req        api.BindRequest
 		containers []string
+		gone       []string
 	)
 	cmd := &cobra.Command{
 		Use:   "bind LEASE",
 		Short: "Tell ipamd where a lease is used",
 		Long: `Records the containers, the network namespace, the host's end of the veth and
-the MAC that carry the address. A lease counts as used from here on. The same
-content again changes nothing. -q prints the lease id.`,
+the MAC that carry the address. A lease counts as used from here on. What is
+left out stays as it was recorded; a container is taken away with --gone. The
+same content again changes nothing. -q prints the lease id.`,
 		Example: `  ipamctl bind 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d \
       --container sandbox/web-1 --netns /run/netns/web-1 \
       --host-interface veth7 --mac 02:42:0a:08:40:07`,
@@ -27,7 +29,10 @@ content again changes nothing. -q prints the lease id.`,
 			if err != nil {
 				return err
 			}
-			if req.Containers, err = someContainers(containers); err != nil {
+			if req.Containers, err = someContainers("--container", containers); err != nil {
+				return err
+			}
+			if req.Gone, err = someContainers("--gone", gone); err != nil {
 				return err
 			}
 			ctx, cancel, ipamd := c.call(cmd, 0)
@@ -41,6 +46,8 @@ content again changes nothing. -q prints the lease id.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&containers, "container", nil, "a container as `namespace/id`; may be repeated")
+	f.StringArrayVar(&gone, "gone", nil, "a container that the lease has no more, as `namespace/id`; may be repeated")
+	f.Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
 	f.StringVar(&req.Netns, "netns", "", "`path` of the network namespace")
 	f.StringVar(&req.HostInterface, "host-interface", "", "the `port` of the bridge")
 	f.StringVar(&req.MAC, "mac", "", "`mac` of the sandbox's interface")

@@ -60,6 +60,7 @@ lease id.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.UID, "uid", "", "refuse unless the lease is this `uid`'s")
+	f.Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
 	f.DurationVar(&wait, "wait", 0, "wait this `duration` for the confirmation, on top of --timeout; at most 1m")
 	return cmd
 }

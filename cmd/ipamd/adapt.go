@@ -19,8 +19,8 @@ func (a allocationConfig) policy() netdb.Policy {
 // releaser speaks the socket's words for the watchdog.
 type releaser struct{ *watchdog.Watchdog }
 
-func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error) {
-	l, blockers, err := r.Watchdog.Release(ctx, who, id, uid)
+func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
+	l, blockers, err := r.Watchdog.Release(ctx, who, id, uid, ifRev)
 	return l, blockersOf(blockers), err
 }
 
@@ -47,8 +47,8 @@ func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev in
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }
 
-func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error) {
-	l, err := b.Book.Bind(ctx, who, id, where)
+func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
+	l, err := b.Book.Bind(ctx, who, id, ifRev, where)
 	if err == nil {
 		b.watchdog.Bound(id)
 	}

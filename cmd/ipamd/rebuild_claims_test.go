@@ -31,7 +31,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 		w := newWorld(t, withContainerd(d), slow)
 		rested, asleep, bare := w.box(d, "rested"), w.box(d, "asleep"), w.plug(d, "bare", nil)
 		w.watched()
-		if _, err := w.client.Pause(ctx, asleep.held.ID); err != nil {
+		if _, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range []*box{rested, asleep} {

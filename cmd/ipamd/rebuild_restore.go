@@ -157,7 +157,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	}
 	switch l.State {
 	case netdb.Paused:
-		_, err = r.PauseAt(ctx, rebuiltBy(netdb.ByReconciler), back.ID, back.Rev)
+		_, err = r.Pause(ctx, rebuiltBy(netdb.ByReconciler), back.ID, back.Rev)
 	case netdb.Releasing: // never bound again: its removal is to be confirmed
 		_, err = r.ReleaseAt(ctx, rebuiltBy(netdb.ByOperator), back.ID, back.Rev, nil)
 	}

@@ -146,7 +146,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 		t.Fatal(err)
 	}
 	w.watched()
-	if _, err := w.client.Pause(ctx, asleep.held.ID); err != nil {
+	if _, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range []*box{asleep, rested} {
@@ -455,7 +455,7 @@ func TestL13RebuildIsCut(t *testing.T) {
 			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.client.Pause(ctx, l.ID); err != nil {
+			if _, err := w.client.Pause(ctx, l.ID, api.PauseRequest{}); err != nil {
 				t.Fatal(err)
 			}
 			w.stopDaemon()

@@ -242,8 +242,8 @@ func TestHistoryOfALife(t *testing.T) {
 		func() (*api.LeaseReply, error) {
 			return w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "02:00:00:00:00:01"})
 		},
-		func() (*api.LeaseReply, error) { return w.client.Pause(ctx, l.ID) },
-		func() (*api.LeaseReply, error) { return w.client.Resume(ctx, l.ID) },
+		func() (*api.LeaseReply, error) { return w.client.Pause(ctx, l.ID, api.PauseRequest{}) },
+		func() (*api.LeaseReply, error) { return w.client.Resume(ctx, l.ID, api.PauseRequest{}) },
 		func() (*api.LeaseReply, error) { return w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "60s"}) },
 	} {
 		if _, err := step(); err != nil {

@@ -63,18 +63,20 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 		_, err := task.Delete(ctx, containerd.WithProcessKill)
 		return err
 	})
-	if err := task.Start(ctx); err != nil {
-		return nil, fmt.Errorf("start the task: %w", err)
-	}
-
+	// Before the start: from then on ipamd sees for itself who lives there, and
+	// the lease may be at another revision than the one that was given.
 	_, err = r.ipamd.Bind(ctx, lease.ID, api.BindRequest{
 		Containers:    []api.Container{{Namespace: r.cfg.Namespace, ID: name}},
 		Netns:         port.netns,
 		HostInterface: port.host,
 		MAC:           port.mac,
+		IfRevision:    lease.Revision,
 	})
 	if err != nil {
 		return nil, err
+	}
+	if err := task.Start(ctx); err != nil {
+		return nil, fmt.Errorf("start the task: %w", err)
 	}
 	return given, nil
 }

@@ -124,7 +124,7 @@ func TryReserve(b *netdb.Book, p *netdb.Pool, sandbox string, policy netdb.Polic
 func Cool(t testing.TB, b *netdb.Book, l *netdb.Lease) *netdb.Lease {
 	t.Helper()
 	ctx := context.Background()
-	r, err := b.Release(ctx, Who(netdb.ByClient, "released"), l.ID, "")
+	r, err := b.Release(ctx, Who(netdb.ByClient, "released"), l.ID, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

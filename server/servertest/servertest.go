@@ -148,8 +148,8 @@ func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 // releaser confirms nothing: that is the test's to do, with [Rig.Confirm].
 type releaser struct{ book *netdb.Book }
 
-func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string) (*netdb.Lease, []api.Blocker, error) {
-	l, err := r.book.Release(ctx, who, id, uid)
+func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
+	l, err := r.book.Release(ctx, who, id, uid, ifRev)
 	if err != nil || l.State != netdb.Releasing {
 		return l, nil, err
 	}
