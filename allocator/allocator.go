@@ -15,7 +15,7 @@ import (
 // A Prober asks the wire for one address. The answer, if there is one, comes
 // to the board.
 type Prober interface {
-	Probe(addr netip.Addr) error // never waits
+	Probe(ctx context.Context, addr netip.Addr) error // does not wait for the answer
 }
 
 // Config makes an Allocator. Every field is needed unless it says otherwise.

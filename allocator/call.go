@@ -125,7 +125,7 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 			}
 			return candidate, false, err
 		}
-		probed := c.vet.take(candidate.Addr)
+		probed := c.vet.take(ctx, candidate.Addr)
 		err = c.ask(candidate.Addr)
 		var seen *seenError
 		if !errors.As(err, &seen) {

@@ -24,7 +24,7 @@ type lateWire struct {
 	asked []netip.Addr
 }
 
-func (w *lateWire) Probe(a netip.Addr) error {
+func (w *lateWire) Probe(_ context.Context, a netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = append(w.asked, a)

@@ -25,6 +25,6 @@ func stranger(l *netdb.Lease, s census.Sighting) bool {
 		return s.Sandbox != "" && s.Sandbox != l.Sandbox && s.Sandbox != l.UID
 	default:
 		return l.MAC != "" && s.MAC != "" && l.MAC != s.MAC && l.MAC != s.Says ||
-			l.HostInterface != "" && s.Port != "" && l.HostInterface != s.Port
+			l.HostInterface != "" && s.Port != "" && !s.Behind(l.HostInterface)
 	}
 }

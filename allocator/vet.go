@@ -46,7 +46,7 @@ func newVetter(cfg Config) *vetter {
 // take reports whether a candidate has been probed long enough ago, and not
 // too long. If not it is asked now: the answer of a local veth arrives before
 // the lease is written, and the transaction looks once more.
-func (v *vetter) take(a netip.Addr) bool {
+func (v *vetter) take(ctx context.Context, a netip.Addr) bool {
 	v.mu.Lock()
 	asked := v.asked[a]
 	delete(v.asked, a)
@@ -62,14 +62,14 @@ func (v *vetter) take(a netip.Addr) bool {
 	if asked.silent(v.ProbeWindow) {
 		return true
 	}
-	v.probe(a)
+	v.probe(ctx, a)
 	return false
 }
 
-func (v *vetter) probe(a netip.Addr) {
+func (v *vetter) probe(ctx context.Context, a netip.Addr) {
 	// A probe that cannot be sent leaves the candidate unprobed, which the
 	// reply says; the other witnesses still speak.
-	if err := v.Prober.Probe(a); err != nil {
+	if err := v.Prober.Probe(ctx, a); err != nil {
 		v.Log.Debug("probe was not sent", "addr", a, "err", err)
 	}
 }
@@ -91,7 +91,7 @@ func (v *vetter) run(ctx context.Context) error {
 			}
 		case <-look.C:
 		}
-		v.look()
+		v.look(ctx)
 		look.Reset(vetFor / 2)
 	}
 }
@@ -99,7 +99,7 @@ func (v *vetter) run(ctx context.Context) error {
 // look asks for the upcoming candidates that are not asked for yet: those at
 // rest, and twice as many as were taken lately in the time that a question
 // needs.
-func (v *vetter) look() {
+func (v *vetter) look(ctx context.Context) {
 	v.mu.Lock()
 	since := max(time.Since(v.round), vetBreath)
 	demand := 2 * float64(v.taken) * float64(v.ProbeWindow+vetBreath) / float64(since)
@@ -111,7 +111,7 @@ func (v *vetter) look() {
 			if !v.due(a) {
 				continue
 			}
-			if err := v.Prober.Probe(a); err != nil {
+			if err := v.Prober.Probe(ctx, a); err != nil {
 				v.Log.Debug("probe was not sent", "addr", a, "err", err)
 				break
 			}

@@ -18,7 +18,7 @@ var ctx = context.Background()
 // quiet is a wire on which nobody ever answers.
 type quiet struct{}
 
-func (quiet) Probe(netip.Addr) error { return nil }
+func (quiet) Probe(context.Context, netip.Addr) error { return nil }
 
 // newAllocator stands on a real book with the pool 10.8.64.0/24 and a board on
 // which every kernel witness has reported nothing.

@@ -138,7 +138,7 @@ func TestSilenceThatProvesNothing(t *testing.T) {
 }
 
 // ask is a probe that may not get out.
-func (v *view) ask(addr string) { _ = v.Probe(netip.MustParseAddr(addr)) }
+func (v *view) ask(addr string) { _ = v.Probe(context.Background(), netip.MustParseAddr(addr)) }
 
 // Answers belong to the bridge that they came over: another one of the same
 // name knows nothing of them.

@@ -72,7 +72,7 @@ func BenchmarkProbe(b *testing.B) {
 			v := open(b, ns)
 			free := v.about("10.9.9.9").Addr
 			for b.Loop() {
-				if err := v.Probe(free); err != nil {
+				if err := v.Probe(context.Background(), free); err != nil {
 					b.Fatal(err)
 				}
 			}

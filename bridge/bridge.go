@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,17 +41,18 @@ type Bridge struct {
 	lock  *lock
 	alarm *alarm
 	ready atomic.Pointer[NotReadyError]
-	mtu   atomic.Int64 // of link
+	shown atomic.Pointer[link] // the bridge's own, as last looked up
 
-	tables      kept     // of neighbours
-	connections kept     // that are tracked
+	tables      *kept    // of neighbours
+	connections *kept    // that are tracked
 	tracked     *sweeper // of those
 	lately      *lately
+	moves       moves
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
 
-	mu      turns // guards all below, for at most some ms at a time
+	mu      fairMutex // guards all below, for at most some ms at a time
 	closed  bool
 	opened  bool // the sockets below are open
 	kernel  *rtnl
@@ -74,7 +76,7 @@ type Bridge struct {
 	unplaced   map[netip.Addr]said      // answers since, of which the port is to be found
 	doubts     map[netip.Addr]time.Time // of those, who was asked again since, and when
 	moved      bool                     // a port did, which is to be told
-	changed    chan struct{}            // closed then
+	spacesMade int
 
 	// What must be read again before memory is as of now.
 	lost            bool // everything
@@ -111,14 +113,15 @@ func Open(cfg Config) (*Bridge, error) {
 		cfg:       cfg,
 		lately:    memory,
 		heard:     make(map[netip.Addr]answering),
-		changed:   make(chan struct{}),
+		mu:        newFairMutex(),
+		moves:     moves{changed: make(chan struct{})},
 		netns:     newReport(cfg, census.Netns, memory),
 		host:      newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory),
 		answers:   newReport(cfg, census.Probe, memory),
 	}
-	b.tables.dial = func() (*rtnl, error) { return b.dial(unix.NETLINK_ROUTE) }
-	b.connections.dial = func() (*rtnl, error) { return b.dial(unix.NETLINK_NETFILTER) }
+	b.tables = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	b.connections = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
 	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
 	var err error

@@ -7,13 +7,15 @@ import (
 
 // doubt notes that an address which answered before is about to be asked
 // again. Until the question was sent the doubt has no date.
-func (b *Bridge) doubt(addr netip.Addr) {
+// It reports whether there is one.
+func (b *Bridge) doubt(addr netip.Addr) bool {
 	if _, seen := b.heard[addr]; !seen {
-		return
+		return false
 	}
 	if _, doubted := b.doubts[addr]; !doubted {
 		b.doubts[addr] = time.Time{}
 	}
+	return true
 }
 
 // doubtSince dates a doubt by the question that was sent, or ends it when none

@@ -43,7 +43,7 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	if err := b.Settle(ctx); err != nil { // whose table it is
 		return err
 	}
-	if err := b.forgetNeighbours(of); err != nil {
+	if err := b.forgetNeighbours(ctx, of); err != nil {
 		return fmt.Errorf("forget neighbours on %s: %w", b.cfg.Name, err)
 	}
 	if err := b.Settle(ctx); err != nil { // the kernel's news of it is there already
@@ -57,9 +57,9 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 
 // forgetNeighbours goes by the index that was last heard of. When the bridge is
 // another by now, its table went with the old one.
-func (b *Bridge) forgetNeighbours(of map[netip.Addr]bool) error {
+func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) error {
 	index, there := 0, false
-	if err := b.locked(func() error {
+	if err := b.locked(ctx, func() error {
 		if there = b.isThere(); there {
 			index = b.link.index
 		}
@@ -67,7 +67,7 @@ func (b *Bridge) forgetNeighbours(of map[netip.Addr]bool) error {
 	}); err != nil || !there {
 		return err
 	}
-	return b.tables.ask(func(k *rtnl) error {
+	return b.tables.ask(ctx, func(k *rtnl) error {
 		for addr := range of {
 			if err := k.deleteNeighbour(index, addr); err != nil && !isGone(err) {
 				return fmt.Errorf("delete neighbour %v: %w", addr, err)
@@ -89,7 +89,7 @@ func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
 
 // forgetConnections does one walk.
 func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
-	err := b.connections.ask(func(k *rtnl) error {
+	err := b.connections.ask(context.Background(), func(k *rtnl) error {
 		found, err := k.connections(of)
 		if isUntracked(err) {
 			return nil

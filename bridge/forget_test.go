@@ -86,7 +86,7 @@ func (s scene) wake(addr string) {
 	s.t.Helper()
 	a := netip.MustParseAddr(addr)
 	realtest.Eventually(s.t, wait, addr+" hears the bridge", func() bool {
-		if err := s.Probe(a); err != nil {
+		if err := s.Probe(context.Background(), a); err != nil {
 			s.t.Fatal(err)
 		}
 		return strings.HasSuffix(s.who(addr), "probe")

@@ -1,29 +1,35 @@
 package bridge
 
-import "sync"
+import "context"
 
 // A kept is a socket for one kind of question that stays open between two of
 // them: opening one for each, with its buffer of 64 KiB, was a tenth of a busy
 // daemon's processor time and four fifths of all that it allocated. Safe for
 // concurrent use; one asks after the other.
 type kept struct {
-	dial func() (*rtnl, error)
+	dial func(context.Context) (*rtnl, error)
 
-	mu     sync.Mutex
+	mu     fairMutex
 	socket *rtnl // nil before the first question, and after one that failed
 	closed bool
 }
 
-// ask lends the socket. After an error the next one gets a new one: what still
+func newKept(dial func(context.Context) (*rtnl, error)) *kept {
+	return &kept{dial: dial, mu: newFairMutex()}
+}
+
+// ask lends the socket, unless ctx ends while others have it. After an error the next one gets a new one: what still
 // comes on the old one is nobody's answer.
-func (k *kept) ask(questions func(*rtnl) error) (err error) {
-	k.mu.Lock()
+func (k *kept) ask(ctx context.Context, questions func(*rtnl) error) (err error) {
+	if err := k.mu.LockContext(ctx); err != nil {
+		return err
+	}
 	defer k.mu.Unlock()
 	if k.closed {
 		return ErrClosed
 	}
 	if k.socket == nil {
-		if k.socket, err = k.dial(); err != nil {
+		if k.socket, err = k.dial(ctx); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func TestForgetKeepsItsSockets(t *testing.T) {
 	v.expect("10.8.0.99", "")
 
 	broken := errors.New("broken")
-	if err := v.tables.ask(func(*rtnl) error { return broken }); err != broken {
+	if err := v.tables.ask(context.Background(), func(*rtnl) error { return broken }); err != broken {
 		t.Errorf("asked: %v", err)
 	}
 	forget()

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -19,8 +20,8 @@ type listing struct {
 }
 
 // list reads a listing, on a socket of its own and without the lock.
-func (b *Bridge) list(bridge int) (*listing, error) {
-	kernel, err := b.dial(unix.NETLINK_ROUTE)
+func (b *Bridge) list(ctx context.Context, bridge int) (*listing, error) {
+	kernel, err := b.dial(ctx, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func TestAnOldListingIsNotBelieved(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	goes := ns.Port("rt0", "10.8.0.7/24")
 	v := open(t, ns)
-	old, err := v.list(v.link.index)
+	old, err := v.list(context.Background(), v.link.index)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,14 +17,14 @@ const spaceNames = "/run/netns"
 // NetnsID returns the id by which the bridge's namespace knows the one at
 // path, as sightings show it ("nsid:7"). One that no link leads to has none:
 // ErrNoNetnsID. It is safe for concurrent use.
-func (b *Bridge) NetnsID(path string) (int, error) {
+func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
 	defer unix.Close(fd)
 	var id int
-	err = b.locked(func() (err error) {
+	err = b.locked(ctx, func() (err error) {
 		id, err = b.kernel.netnsID(fd)
 		return err
 	})
@@ -44,7 +45,7 @@ type spaceName struct {
 // searches all ids for each question, so only names that are new are asked
 // about; and since there may be many, this is done now and then and never for
 // an allocation. Until then a sighting shows the bare id.
-func (b *Bridge) nameSpaces() {
+func (b *Bridge) nameSpaces(ctx context.Context) {
 	files, err := os.ReadDir(spaceNames)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		b.cfg.Log.Warn("network namespaces have no names", "reason", err)
@@ -60,7 +61,7 @@ func (b *Bridge) nameSpaces() {
 		name := spaceName{f.Name(), st.Ino}
 		id, known := ids[name]
 		if !known {
-			if id, err = b.NetnsID(path); err != nil {
+			if id, err = b.NetnsID(ctx, path); err != nil {
 				continue // no port leads there
 			}
 		}

@@ -60,7 +60,7 @@ func (v *view) say(p *nstest.Port, mac string) {
 	c := capture(v.t, p.NS, "eth0")
 	realtest.Eventually(v.t, wait, "the bridge hears "+mac, func() bool {
 		c.send(arpQuestion(from, netip.MustParseAddr("10.8.0.200")))
-		return v.locked(func() error {
+		return v.locked(context.Background(), func() error {
 			_, err := v.kernel.forwarding(v.link.index, 0, from)
 			return err
 		}) == nil
@@ -110,7 +110,7 @@ func TestC7Neighbours(t *testing.T) {
 					want = "neighbour"
 				}
 				v.expect(addr, want) // by its news
-				if err := v.locked(func() error { v.forget(); return nil }); err != nil {
+				if err := v.locked(context.Background(), func() error { v.forget(); return nil }); err != nil {
 					t.Fatal(err)
 				}
 				if err := v.Refresh(context.Background()); err != nil {

@@ -370,7 +370,7 @@ func known(t *testing.T) *Bridge {
 	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
 	memory := &lately{since: time.Now()}
 	b := &Bridge{
-		cfg: cfg, lately: memory, changed: make(chan struct{}),
+		cfg: cfg, lately: memory, mu: newFairMutex(), moves: moves{changed: make(chan struct{})},
 		heard: make(map[netip.Addr]answering),
 		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),
@@ -381,7 +381,7 @@ func known(t *testing.T) *Bridge {
 	b.setPort(&link{index: recordedPort, name: "veth1", kind: "veth", master: recordedBridge, peer: 2, behind: recordedSpace})
 	b.setPort(&link{index: 4, name: "tap0", kind: "tun", master: recordedBridge, behind: noSpace})
 	b.ports[recordedPort].read = true
-	b.netns.see(scope(recordedPort), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}, {Addr: recordedGuest6, Port: "veth1"}})
+	b.netns.see(b.ports[recordedPort].space.scope(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}, {Addr: recordedGuest6, Port: "veth1"}})
 	b.neighbour.see(recordedGuest.String(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}})
 	b.rememberNeighbour(recordedGuest, "02:00:00:00:00:01")
 	b.host.see(hostScope, []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.1"), Port: "rt0"}})

@@ -224,10 +224,10 @@ func (b *Bridge) hearLink(nsid int, gone bool, index int) {
 		if s == nil {
 			return
 		}
-		s.macs = nil
+		delete(s.macs, index)
 		b.spacesAgain[nsid] = true
-		for port := range s.ports {
-			if gone { // perhaps it moved on to another namespace
+		for port, p := range s.ports {
+			if gone && p.link.peer == index { // perhaps it moved on to another namespace
 				b.linksAgain[port] = true
 			}
 		}
@@ -279,8 +279,8 @@ func (b *Bridge) hearEnd(body []byte) {
 			return
 		}
 		if s := b.spaces[int(ad.Int32())]; s != nil {
-			for index, p := range s.ports {
-				b.freeze(p)
+			b.freezeSpace(s)
+			for index := range s.ports {
 				b.linksAgain[index] = true
 			}
 		}

@@ -54,7 +54,7 @@ func TestC2RunHearsNews(t *testing.T) {
 
 	p.AddAddr("10.8.0.8/24")
 	realtest.Eventually(t, wait, "an answer to a probe", func() bool {
-		if err := v.Probe(v.about("10.8.0.8").Addr); err != nil {
+		if err := v.Probe(context.Background(), v.about("10.8.0.8").Addr); err != nil {
 			t.Fatal(err)
 		}
 		return len(v.about("10.8.0.8").Seen) == 2
@@ -237,7 +237,7 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				for _, addr := range []string{"10.8.0.7", "10.8.0.8", "fd00:8::8"} {
 					a := v.about(addr)
-					if err := v.Probe(a.Addr); err != nil {
+					if err := v.Probe(context.Background(), a.Addr); err != nil {
 						t.Errorf("probe: %v", err)
 					}
 					if addr == "10.8.0.7" && len(a.Seen) == 0 {

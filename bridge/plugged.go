@@ -36,10 +36,10 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface, netns string) ([]st
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if known := b.recall(hostInterface, netns); len(known) > 0 {
+	if known := b.recall(ctx, hostInterface, netns); len(known) > 0 {
 		return known, nil
 	}
-	k, err := b.dial(unix.NETLINK_ROUTE)
+	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, err)
 	}
@@ -80,8 +80,8 @@ func leadsInto(l *link, of, netns string) string {
 }
 
 // dial opens a netlink socket of the caller's own in the bridge's namespace.
-func (b *Bridge) dial(protocol int) (k *rtnl, err error) {
-	err = b.locked(func() error { // Close must not take the place away meanwhile
+func (b *Bridge) dial(ctx context.Context, protocol int) (k *rtnl, err error) {
+	err = b.locked(ctx, func() error { // Close must not take the place away meanwhile
 		return b.place.do(func() (err error) {
 			k, err = dial(protocol)
 			return err

@@ -10,12 +10,12 @@ import (
 type port struct {
 	link  *link
 	space *space // the namespace behind it; nil when none can be read
-	read  bool   // what is behind it was read at least once
+	read  bool   // what is behind it was read at least once, or nothing is
 
 	formerly []string // names that it had
 }
 
-// scope names a port on the board. An index outlives a change of name.
+// scope names what could not be read of a port. An index outlives a change of name.
 func scope(index int) string { return strconv.Itoa(index) }
 
 // Changed returns a channel that is closed when a port came or went, got
@@ -27,17 +27,14 @@ func scope(index int) string { return strconv.Itoa(index) }
 // It hears of it as the board does: by [Bridge.Run], or by [Bridge.Settle] and
 // [Bridge.Refresh]. It is safe for concurrent use.
 func (b *Bridge) Changed() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.changed
+	return b.moves.next()
 }
 
 // tellMoves wakes those who wait for a port to move.
 func (b *Bridge) tellMoves() {
 	if b.moved {
 		b.moved = false
-		close(b.changed)
-		b.changed = make(chan struct{})
+		b.moves.tell(b.ports)
 	}
 }
 
@@ -68,11 +65,21 @@ func (b *Bridge) listPorts() error {
 	return nil
 }
 
-// forgetOthers drops what is told of ports that are none any more.
+// forgetOthers drops what is told of ports that are none any more, and, once
+// everything was read, of namespaces that no port leads to: what was seen stands
+// until what is there is known.
 func (b *Bridge) forgetOthers() {
+	led := make(map[string]bool)
+	for _, p := range b.ports {
+		if p.space != nil {
+			led[p.space.scope()] = true
+		}
+	}
 	b.netns.keep(func(known string) bool {
-		index, _ := strconv.Atoi(known)
-		return b.ports[index] != nil || b.linksAgain[index]
+		if index, err := strconv.Atoi(known); err == nil {
+			return b.ports[index] != nil || b.linksAgain[index]
+		}
+		return led[known] || b.netns.whole != nil
 	})
 	b.dropAnswersFrom(func(o origin) bool { return o.port != 0 && b.ports[o.port] == nil })
 }
@@ -91,6 +98,7 @@ func (b *Bridge) readPort(index int) {
 	case l.master != b.link.index:
 		b.dropPort(index)
 	default:
+		b.netns.drop(scope(index)) // that it could not be looked up
 		b.setPort(l)
 	}
 	delete(b.linksAgain, index)
@@ -116,23 +124,41 @@ func (b *Bridge) setPort(l *link) {
 	case l.behind == noSpace:
 		b.leave(p)
 		p.read = true
-		b.netns.see(scope(l.index), nil)
-	case p.space == nil || p.space.id != l.behind:
+		b.netns.drop(scope(l.index))
+	case p.space == nil || p.space.frozen || p.space.id != l.behind:
 		b.leave(p)
 		b.enter(p, l.behind)
 	case renamed:
+		p.space.leads = nil
 		b.spacesAgain[l.behind] = true
 	}
 }
 
-// freeze keeps a port's sightings as they are, for the namespace behind it is
-// being taken down: unknown is not gone. The port itself follows, mostly
-// within milliseconds, and ends the matter. A port that was never read has
-// nothing to keep, so then the witness is silent.
+// freeze keeps what was seen behind a port as it is, for the namespace there is
+// being taken down: unknown is not gone. The ports to it follow, mostly within
+// milliseconds, and end the matter. A port that was never read has nothing to
+// keep, so then the witness is silent.
 func (b *Bridge) freeze(p *port) {
-	b.leave(p)
+	if p.space != nil {
+		b.freezeSpace(p.space)
+		return
+	}
 	if !p.read {
 		b.netns.fail(scope(p.link.index), fmt.Errorf("the namespace behind %s cannot be read", p.link.name))
+	}
+}
+
+func (b *Bridge) freezeSpace(s *space) {
+	if b.spaces[s.id] == s {
+		delete(b.spaces, s.id)
+		delete(b.spacesAgain, s.id)
+	}
+	s.frozen = true
+	b.netns.unfail(s.scope()) // the last try to read it
+	for index, p := range s.ports {
+		if !p.read {
+			b.netns.fail(scope(index), fmt.Errorf("the namespace behind %s cannot be read", p.link.name))
+		}
 	}
 }
 
@@ -157,16 +183,18 @@ func (b *Bridge) dropPort(index int) {
 func (b *Bridge) enter(p *port, id int) {
 	s := b.spaces[id]
 	if s == nil {
-		s = &space{id: id, ports: make(map[int]*port)}
+		b.spacesMade++
+		s = &space{id: id, serial: b.spacesMade, ports: make(map[int]*port)}
 		b.spaces[id] = s
 		b.unnamed = true
 	}
 	s.ports[p.link.index] = p
+	s.leads = nil
 	p.space = s
 	b.spacesAgain[id] = true
 }
 
-// leave forgets where a port led.
+// leave forgets where a port led. What was seen there goes with its last port.
 func (b *Bridge) leave(p *port) {
 	s := p.space
 	if s == nil {
@@ -174,7 +202,12 @@ func (b *Bridge) leave(p *port) {
 	}
 	p.space = nil
 	delete(s.ports, p.link.index)
-	if len(s.ports) == 0 {
+	s.leads = nil
+	if len(s.ports) != 0 {
+		return
+	}
+	b.netns.drop(s.scope())
+	if b.spaces[s.id] == s {
 		delete(b.spaces, s.id)
 		delete(b.spacesAgain, s.id)
 	}

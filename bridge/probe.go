@@ -1,10 +1,10 @@
 package bridge
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,8 +13,8 @@ import (
 type prober struct {
 	arp, ndp *wire
 
-	sending sync.Mutex // a broadcast costs about 1 µs a port inside send(2)
-	index   int        // of the bridge; 0 when there is none
+	sending fairMutex // a broadcast costs about 1 µs a port inside send(2)
+	index   int       // of the bridge; 0 when there is none
 	mac     net.HardwareAddr
 	closed  bool
 
@@ -25,7 +25,7 @@ type prober struct {
 // openProber opens both wires in the thread's namespace. They hear nothing
 // until they are aimed.
 func openProber() (*prober, error) {
-	p := &prober{latest: make(map[netip.Addr]said)}
+	p := &prober{sending: newFairMutex(), latest: make(map[netip.Addr]said)}
 	var err error
 	if p.arp, err = openWire(arp()); err != nil {
 		return nil, err
@@ -68,9 +68,11 @@ func (p *prober) aim(l *link) error {
 }
 
 // ask sends one question.
-func (p *prober) ask(addr netip.Addr) error {
+func (p *prober) ask(ctx context.Context, addr netip.Addr) error {
 	p.asked.note(addr)
-	p.sending.Lock()
+	if err := p.sending.LockContext(ctx); err != nil {
+		return err
+	}
 	defer p.sending.Unlock()
 	switch {
 	case p.closed:
@@ -129,20 +131,22 @@ func (p *prober) missed() (lost bool) {
 // An address that answered before stays seen until it kept silent for
 // Config.ProbeWindow after a question that surely reached it, or until its
 // port or the bridge goes. A probe that could not be sent changes nothing.
-func (b *Bridge) Probe(addr netip.Addr) error {
+func (b *Bridge) Probe(ctx context.Context, addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	if !counts(addr) {
 		return fmt.Errorf("probe %v: not an address that a neighbour can have", addr)
 	}
 	var p *prober
-	err := b.locked(func() error {
+	doubted := false
+	err := b.locked(ctx, func() error {
 		p = b.probe
-		b.doubt(addr) // before: a local answer may be read before ask returns
+		doubted = b.doubt(addr) // before: a local answer may be read before ask returns
 		return nil
 	})
 	if err == nil {
-		err = p.ask(addr) // without the lock: it takes a while on many ports
-		b.mu.Lock()
+		err = p.ask(ctx, addr) // without the lock: it takes a while on many ports
+	}
+	if doubted && b.mu.LockContext(ctx) == nil { // else it has no date, until the next question
 		b.doubtSince(addr, err == nil)
 		b.mu.Unlock()
 	}

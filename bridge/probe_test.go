@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -17,7 +18,7 @@ import (
 // probe asks and takes in the answer of whoever is on this host.
 func (v *view) probe(addr string) {
 	v.t.Helper()
-	if err := v.Probe(netip.MustParseAddr(addr)); err != nil {
+	if err := v.Probe(context.Background(), netip.MustParseAddr(addr)); err != nil {
 		v.t.Fatal(err)
 	}
 	v.settle()
@@ -153,11 +154,11 @@ func TestProbeRefusesWhatNobodyCanHave(t *testing.T) {
 	ns := nstest.New(t)
 	v := open(t, ns)
 	for _, addr := range []netip.Addr{{}, netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("224.0.0.1"), netip.MustParseAddr("fe80::1")} {
-		if err := v.Probe(addr); err == nil {
+		if err := v.Probe(context.Background(), addr); err == nil {
 			t.Errorf("probed %v", addr)
 		}
 	}
-	if err := v.Probe(netip.MustParseAddr("10.8.0.7")); err == nil {
+	if err := v.Probe(context.Background(), netip.MustParseAddr("10.8.0.7")); err == nil {
 		t.Error("probed without a bridge")
 	}
 }

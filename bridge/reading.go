@@ -16,11 +16,11 @@ import (
 func (b *Bridge) Refresh(ctx context.Context) error {
 	b.refreshing.Lock()
 	defer b.refreshing.Unlock()
-	addrs, spaces, err := b.overview()
+	addrs, spaces, err := b.overview(ctx)
 	if err != nil || addrs == nil {
 		return err
 	}
-	b.nameSpaces()
+	b.nameSpaces(ctx)
 	for _, id := range spaces {
 		if err := b.piece(ctx, func() { b.readSpace(id) }); err != nil {
 			return err
@@ -31,7 +31,7 @@ func (b *Bridge) Refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.locked(b.conclude)
+	return b.locked(ctx, b.conclude)
 }
 
 // overview reads all but what is behind the ports, and returns the neighbours
@@ -39,9 +39,9 @@ func (b *Bridge) Refresh(ctx context.Context) error {
 //
 // The long lists are read without the lock while memory is worth something:
 // with a thousand ports an allocation waited 22 ms for them.
-func (b *Bridge) overview() (addrs []netip.Addr, spaces []int, err error) {
+func (b *Bridge) overview(ctx context.Context) (addrs []netip.Addr, spaces []int, err error) {
 	index, known := 0, false
-	err = b.locked(func() error {
+	err = b.locked(ctx, func() error {
 		b.lock.drain()
 		b.drain()
 		known = !b.lost && b.lookLink() == nil && !b.lost && b.isThere()
@@ -56,11 +56,11 @@ func (b *Bridge) overview() (addrs []netip.Addr, spaces []int, err error) {
 	}
 	var l *listing
 	if known {
-		if l, err = b.list(index); err != nil {
-			return nil, nil, b.locked(func() error { return b.fail(err) })
+		if l, err = b.list(ctx, index); err != nil {
+			return nil, nil, b.locked(ctx, func() error { return b.fail(err) })
 		}
 	}
-	err = b.locked(func() (err error) {
+	err = b.locked(ctx, func() (err error) {
 		if known && !b.lost && b.isThere() && b.link.index == index {
 			addrs = b.compare(l)
 		} else if addrs, err = b.survey(); err != nil || addrs == nil {
@@ -77,7 +77,7 @@ func (b *Bridge) overview() (addrs []netip.Addr, spaces []int, err error) {
 // piece does one piece of a whole reading, unless ctx ended or the bridge
 // went meanwhile. A reading that was cut short counts for nothing.
 func (b *Bridge) piece(ctx context.Context, read func()) error {
-	return b.locked(func() error {
+	return b.locked(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			b.lost = b.lost || b.netns.whole != nil
 			return err
@@ -89,9 +89,12 @@ func (b *Bridge) piece(ctx context.Context, read func()) error {
 	})
 }
 
-// locked calls f with the lock held, unless there is nothing to read with.
-func (b *Bridge) locked(f func() error) error {
-	b.mu.Lock()
+// locked calls f with the lock held, unless there is nothing to read with, or ctx
+// ends first.
+func (b *Bridge) locked(ctx context.Context, f func() error) error {
+	if err := b.mu.LockContext(ctx); err != nil {
+		return err
+	}
 	defer b.mu.Unlock()
 	switch {
 	case b.closed:
@@ -146,10 +149,16 @@ func (b *Bridge) conclude() error {
 	if b.lost || !b.isThere() {
 		return b.settle() // it became another bridge, or none, while we read
 	}
+	b.complete()
+	return errors.Join(b.settle(), b.tell(true))
+}
+
+// complete lets the witnesses speak, for everything was read.
+func (b *Bridge) complete() {
 	for _, r := range b.reports() {
 		r.whole = nil
 	}
-	return errors.Join(b.settle(), b.tell(true))
+	b.forgetOthers()
 }
 
 // readAll is Refresh in one piece, for when memory is worth nothing.
@@ -164,9 +173,7 @@ func (b *Bridge) readAll() error {
 	for _, addr := range addrs {
 		b.readNeighbour(addr)
 	}
-	for _, r := range b.reports() {
-		r.whole = nil
-	}
+	b.complete()
 	return b.tell(true)
 }
 
@@ -178,7 +185,7 @@ func (b *Bridge) Settle(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.locked(func() error {
+	return b.locked(ctx, func() error {
 		b.drain()
 		return b.settle()
 	})

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -12,7 +13,7 @@ const mostNames = 8
 
 // recall is [Bridge.Plugged] from memory, with the news so far taken in. None
 // says nothing: the memory may be of no use just now.
-func (b *Bridge) recall(hostInterface, netns string) (out []string) {
+func (b *Bridge) recall(ctx context.Context, hostInterface, netns string) (out []string) {
 	fd := -1
 	if netns != "" {
 		var err error
@@ -23,7 +24,7 @@ func (b *Bridge) recall(hostInterface, netns string) (out []string) {
 			defer unix.Close(fd)
 		}
 	}
-	_ = b.locked(func() error {
+	_ = b.locked(ctx, func() error {
 		b.drain()
 		if err := b.settle(); err != nil || !b.isThere() {
 			return err
@@ -65,13 +66,5 @@ func (b *Bridge) pluggedPorts(hostInterface, netns string, id int) []string {
 }
 
 // PortNames returns the names of the bridge's ports, as [Bridge.Changed] has
-// told of them. It reads memory, and is safe for concurrent use.
-func (b *Bridge) PortNames() map[string]bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := make(map[string]bool, len(b.ports))
-	for _, p := range b.ports {
-		out[p.link.name] = true
-	}
-	return out
-}
+// told of them; the map is not to be changed. It reads memory and never waits.
+func (b *Bridge) PortNames() map[string]bool { return b.moves.ports() }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
@@ -39,11 +40,7 @@ func (r *report) see(scope string, seen []census.Sighting) {
 	if slices.Equal(r.scopes[scope], seen) {
 		return
 	}
-	for _, all := range [][]census.Sighting{r.scopes[scope], seen} { // one that ends was seen until now
-		for _, s := range all {
-			r.lately.note(s.Addr)
-		}
-	}
+	r.noteMoves(r.scopes[scope], seen)
 	if len(seen) == 0 {
 		delete(r.scopes, scope)
 	} else {
@@ -52,8 +49,29 @@ func (r *report) see(scope string, seen []census.Sighting) {
 	r.board.ReplaceScope(r.who, scope, seen)
 }
 
+// noteMoves notes the addresses that came or went: one that ends was seen until
+// now, and one that stays is on the board.
+func (r *report) noteMoves(before, after []census.Sighting) {
+	had := make(map[netip.Addr]bool, len(before))
+	for _, s := range before {
+		had[s.Addr] = true
+	}
+	for _, s := range after {
+		if !had[s.Addr] {
+			r.lately.note(s.Addr)
+		}
+		delete(had, s.Addr)
+	}
+	for addr := range had {
+		r.lately.note(addr)
+	}
+}
+
 // fail notes that one scope could not be read.
 func (r *report) fail(scope string, err error) { r.failed[scope] = err }
+
+// unfail takes back that a scope could not be read; what it held stands.
+func (r *report) unfail(scope string) { delete(r.failed, scope) }
 
 // drop forgets a scope that is no more.
 func (r *report) drop(scope string) { r.see(scope, nil) }

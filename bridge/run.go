@@ -74,7 +74,7 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 		err = b.Refresh(ctx)
 	case unnamed && !now.Before(t.names):
 		t.names = now.Add(retryAfter)
-		b.nameSpaces()
+		b.nameSpaces(ctx)
 		err = b.Settle(ctx)
 	default:
 		err = b.Settle(ctx)

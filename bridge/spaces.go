@@ -12,12 +12,21 @@ import (
 
 // A space is a network namespace behind one or more ports.
 type space struct {
-	id    int       // nsid, as the bridge's namespace knows it
-	name  spaceName // under /run/netns; zero when none is known
-	ports map[int]*port
-	addrs []address      // as last read
-	macs  map[int]string // by link index; nil after news about links there
+	id     int // nsid, as the bridge's namespace knows it
+	serial int // of all that were ever met: an id is given again
+	// frozen: the kernel takes it down, and its id may be another's by now. What
+	// was seen there stands until its ports go.
+	frozen bool
+	name   spaceName // under /run/netns; zero when none is known
+	ports  map[int]*port
+	leads  *census.Ports  // names of ports, where there are several; nil is to be made
+	addrs  []address      // as last read
+	macs   map[int]string // by link index; nil after news about links there
 }
+
+// scope names the namespace on the board: what is in it is told once, however many
+// ports lead there.
+func (s *space) scope() string { return fmt.Sprintf("netns %d", s.serial) }
 
 func (s *space) label() string {
 	if s.name.file == "" {
@@ -61,16 +70,12 @@ func (b *Bridge) readSpace(id int) {
 		// The last that held the namespace let go of it, and the kernel has
 		// yet to take it down: the ports still name it, but nobody may look
 		// inside any more.
-		for _, p := range s.ports {
-			b.freeze(p)
-		}
+		b.freezeSpace(s)
 		return
 	}
 	if err != nil {
 		b.spacesAgain[id] = true
-		for index, p := range s.ports {
-			b.netns.fail(scope(index), fmt.Errorf("list the addresses behind %s (%s): %w", p.link.name, s.label(), err))
-		}
+		b.netns.fail(s.scope(), fmt.Errorf("list the addresses behind %s (%s): %w", s.first().link.name, s.label(), err))
 		return
 	}
 	delete(b.spacesAgain, id)
@@ -79,17 +84,49 @@ func (b *Bridge) readSpace(id int) {
 	b.readMACs(s)
 	for index, p := range s.ports {
 		p.read = true
-		var seen []census.Sighting
-		for _, a := range addrs {
-			if counts(a.prefix.Addr()) {
-				seen = append(seen, census.Sighting{
-					Addr: a.prefix.Addr(), Bridge: b.cfg.Name, Port: p.link.name,
-					Netns: s.label(), MAC: s.macs[a.index],
-				})
-			}
-		}
-		b.netns.see(scope(index), seen)
+		b.netns.drop(scope(index))
 	}
+	b.netns.see(s.scope(), s.sightings(b.cfg.Name))
+}
+
+// sightings are the addresses in a namespace. Each is told once, at the port
+// whose far end has it; one of a link that is no port's far end is told at the
+// first port.
+func (s *space) sightings(bridge string) (out []census.Sighting) {
+	label, first, at := s.label(), s.first(), make(map[int]*port, len(s.ports))
+	for _, p := range s.ports {
+		at[p.link.peer] = p
+	}
+	if s.leads == nil && len(s.ports) > 1 {
+		var names []string
+		for _, p := range s.ports {
+			names = append(names, p.link.name)
+		}
+		s.leads = census.NewPorts(names...)
+	}
+	for _, a := range s.addrs {
+		if !counts(a.prefix.Addr()) {
+			continue
+		}
+		p := at[a.index]
+		if p == nil {
+			p = first
+		}
+		out = append(out, census.Sighting{
+			Addr: a.prefix.Addr(), Bridge: bridge, Port: p.link.name, Leads: s.leads, Netns: label, MAC: s.macs[a.index],
+		})
+	}
+	return out
+}
+
+// first is the port of the lowest index.
+func (s *space) first() (p *port) {
+	for _, q := range s.ports {
+		if p == nil || q.link.index < p.link.index {
+			p = q
+		}
+	}
+	return p
 }
 
 // readMACs fills in the MACs that are not known yet: of the links that have
@@ -121,11 +158,17 @@ func (b *Bridge) readMACs(s *space) {
 // noteMoves has the neighbour entries of addresses that came or went weighed
 // again.
 func (b *Bridge) noteMoves(before, after []address) {
-	for _, all := range [][]address{before, after} {
-		for _, a := range all {
-			if addr := a.prefix.Addr(); b.neighbours[addr] != nil {
-				b.neighboursAgain[addr] = true
-			}
+	moved := make(map[netip.Addr]bool)
+	for _, a := range before {
+		moved[a.prefix.Addr()] = true
+	}
+	for _, a := range after {
+		addr := a.prefix.Addr()
+		moved[addr] = !moved[addr]
+	}
+	for addr, did := range moved {
+		if did && b.neighbours[addr] != nil {
+			b.neighboursAgain[addr] = true
 		}
 	}
 }

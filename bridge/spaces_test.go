@@ -38,10 +38,10 @@ func TestC2HandAddedAddressIsSeen(t *testing.T) {
 				v.await(addr, "netns")
 			}
 			v.expect(addr, "netns")
-			v.nameSpaces()
+			v.nameSpaces(context.Background())
 			v.expect(addr, "netns")
 			s := v.about(addr).Seen[0]
-			id, err := v.NetnsID(p.NS.Path())
+			id, err := v.NetnsID(context.Background(), p.NS.Path())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,10 +193,10 @@ func TestPortComes(t *testing.T) {
 	if s := v.about("10.8.0.7").Seen[0]; s.Port != "renamed" {
 		t.Errorf("the port is %q", s.Port)
 	}
-	if _, err := v.NetnsID(nstest.New(t).Path()); !errors.Is(err, ErrNoNetnsID) {
+	if _, err := v.NetnsID(context.Background(), nstest.New(t).Path()); !errors.Is(err, ErrNoNetnsID) {
 		t.Errorf("id of an unconnected namespace: %v", err)
 	}
-	if _, err := v.NetnsID("/run/netns/no-such-thing"); err == nil {
+	if _, err := v.NetnsID(context.Background(), "/run/netns/no-such-thing"); err == nil {
 		t.Error("a namespace that is not there has an id")
 	}
 }
@@ -248,7 +248,7 @@ func TestTwoPortsOfOneNamespace(t *testing.T) {
 	q.NS.Exec("ip", "link", "set", "eth0", "name", "eth1")
 	q.NS.Exec("ip", "link", "set", "eth1", "netns", p.NS.Name())
 	v := open(t, ns)
-	v.expect("10.8.0.7", "netns netns")
+	v.expect("10.8.0.7", "netns")
 	ns.Exec("ip", "link", "del", p.HostName) // with it goes eth0 and its address
 	v.expect("10.8.0.7", "")
 	p.NS.AddAddr("eth1", "10.8.0.8/24")

@@ -59,11 +59,7 @@ func (b *Bridge) lookLink() error {
 
 func (b *Bridge) setLink(l *link) {
 	b.link = l
-	mtu := 0
-	if l != nil {
-		mtu = l.mtu
-	}
-	b.mtu.Store(int64(mtu))
+	b.shown.Store(l)
 }
 
 func sameBridge(a, b *link) bool {
@@ -146,7 +142,7 @@ func (b *Bridge) Ready() error {
 
 // MTU returns the bridge's, in bytes; 0 when there is no bridge. Like
 // [Bridge.Ready] it reads memory and never waits.
-func (b *Bridge) MTU() int { return int(b.mtu.Load()) }
+func (b *Bridge) MTU() int { return b.Status().MTU }
 
 // Status describes the bridge for a person.
 type Status struct {
@@ -159,16 +155,15 @@ type Status struct {
 	MTU     int    // bytes; 0 when there is no bridge
 }
 
-// Status returns what is known now. It is safe for concurrent use.
+// Status returns what is known now. It is safe for concurrent use and, like
+// [Bridge.Ready], never waits.
 func (b *Bridge) Status() Status {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.ports), Ready: true}
+	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.PortNames()), Ready: true}
 	if e := b.ready.Load(); e != nil {
 		s.Ready, s.Reason = false, e.Reason
 	}
-	if b.link != nil {
-		s.MAC, s.MTU = b.link.mac.String(), b.link.mtu
+	if l := b.shown.Load(); l != nil {
+		s.MAC, s.MTU = l.mac.String(), l.mtu
 	}
 	return s
 }

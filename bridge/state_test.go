@@ -313,10 +313,10 @@ func TestC5Close(t *testing.T) {
 		t.Error("what was seen is forgotten")
 	}
 	ctx := context.Background()
-	_, nsid := v.NetnsID(ns.Path())
+	_, nsid := v.NetnsID(context.Background(), ns.Path())
 	for name, err := range map[string]error{
 		"refresh": v.Refresh(ctx), "settle": v.Settle(ctx), "ready": v.Ready(), "nsid": nsid,
-		"probe": v.Probe(netip.MustParseAddr("10.8.0.9")),
+		"probe": v.Probe(context.Background(), netip.MustParseAddr("10.8.0.9")),
 	} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v", name, err)

@@ -118,28 +118,48 @@ func (b *Board) setErr(r *record, err error) {
 	r.err = err
 }
 
+// setScope replaces a scope. Its work grows with what the scope holds, and the
+// index is changed by what came and went: one guest may have thousands of addresses.
 func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 	old := r.scopes[scope]
+	before := sharing(old)
 	kept := make([]Sighting, len(seen))
 	for i, s := range seen {
 		s.Witness = w
 		s.Addr = s.Addr.Unmap().WithZone("")
-		kept[i] = b.begun(s, old)
+		kept[i] = b.begun(s, before(s.Addr))
 	}
 	if slices.Equal(kept, old) {
 		return // as nearly all of a whole report is
 	}
+	after := sharing(kept)
 	for _, s := range old {
-		b.unindex(s.Addr, w, scope)
-	}
-	if len(seen) == 0 {
-		delete(r.scopes, scope)
-		return
+		if !slices.Contains(after(s.Addr), s) {
+			b.unindex(entry{scope, s})
+		}
 	}
 	for _, s := range kept {
-		b.index(entry{scope, s})
+		if !slices.Contains(before(s.Addr), s) {
+			b.index(entry{scope, s})
+		}
 	}
 	r.scopes[scope] = kept
+	if len(kept) == 0 {
+		delete(r.scopes, scope)
+	}
+}
+
+// sharing finds those of some sightings that can be of an address.
+func sharing(all []Sighting) func(netip.Addr) []Sighting {
+	const few = 8 // most scopes hold one
+	if len(all) <= few {
+		return func(netip.Addr) []Sighting { return all }
+	}
+	of := make(map[netip.Addr][]Sighting, len(all))
+	for _, s := range all {
+		of[s.Addr] = append(of[s.Addr], s)
+	}
+	return func(a netip.Addr) []Sighting { return of[a] }
 }
 
 // begun dates a sighting: one that stands keeps the moment it began, whatever
@@ -151,7 +171,7 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	}
 	for _, o := range old {
 		same := s
-		same.At, same.Task, same.TaskAt, same.Says, same.Note = o.At, o.Task, o.TaskAt, o.Says, o.Note
+		same.At, same.Task, same.TaskAt, same.Leads, same.Says, same.Note = o.At, o.Task, o.TaskAt, o.Leads, o.Says, o.Note
 		if same != o {
 			continue
 		}
@@ -171,6 +191,9 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 // container first, a mere answer on the wire last.
 func (b *Board) index(e entry) {
 	of := b.byAddr[e.seen.Addr]
+	if slices.Contains(of, e) {
+		return // a report may say a thing twice
+	}
 	at := len(of)
 	for at > 0 && rank(e.seen.Witness) < rank(of[at-1].seen.Witness) {
 		at--
@@ -182,15 +205,17 @@ func rank(w Witness) int {
 	return slices.Index([]Witness{Runtime, Netns, Host, Neighbour, Probe}, w)
 }
 
-func (b *Board) unindex(addr netip.Addr, w Witness, scope string) {
-	left := slices.DeleteFunc(slices.Clone(b.byAddr[addr]), func(e entry) bool {
-		return e.seen.Witness == w && e.scope == scope
-	})
-	if len(left) == 0 {
-		delete(b.byAddr, addr)
-		return
+// unindex takes one out, if it is there.
+func (b *Board) unindex(e entry) {
+	of := b.byAddr[e.seen.Addr]
+	at := slices.Index(of, e)
+	switch {
+	case at < 0:
+	case len(of) == 1:
+		delete(b.byAddr, e.seen.Addr)
+	default:
+		b.byAddr[e.seen.Addr] = slices.Delete(of, at, at+1)
 	}
-	b.byAddr[addr] = left
 }
 
 func sightings(entries []entry) []Sighting {

@@ -62,6 +62,10 @@ type Sighting struct {
 	Netns  string `json:"netns,omitempty"` // "nsid:7", with the name under /run/netns where one is known: "nsid:7 (blue)"
 	MAC    string `json:"mac,omitempty"`   // lower case, colons; of an answer to [Probe], its frame's source
 
+	// Leads are all ports that lead into Netns, where there are several: Port is
+	// then the one whose far end has the address, or one of them. See [Sighting.Behind].
+	Leads *Ports `json:"-"`
+
 	// Says is the MAC that such an answer speaks of inside, where that is not
 	// MAC and is not known to be behind another port: a bond or a proxy may
 	// answer so for its own address. Note tells a person of any.

@@ -236,7 +236,7 @@ func (r *Reconciler) probe(ctx context.Context, book []*netdb.Lease, now bool) (
 	var unsent error
 	for _, a := range ask {
 		r.asked = a
-		if err := r.Prober.Probe(a); err != nil {
+		if err := r.Prober.Probe(ctx, a); err != nil {
 			unasked[a], unsent = true, err
 		}
 	}

@@ -74,7 +74,7 @@ func newYard(t *testing.T, opts netdb.Options, prefix string) *yard {
 // wire is a Prober that nobody answers.
 type wire struct{ asked []netip.Addr }
 
-func (w *wire) Probe(a netip.Addr) error { w.asked = append(w.asked, a); return nil }
+func (w *wire) Probe(_ context.Context, a netip.Addr) error { w.asked = append(w.asked, a); return nil }
 
 func (d *dog) Gone(_ context.Context, l *netdb.Lease) (bool, error) {
 	d.mu.Lock()

@@ -30,7 +30,7 @@ type Book interface {
 // A Prober asks the wire for one address again. The answer comes to the board
 // by itself, and so does its end, when later questions stay without one.
 type Prober interface {
-	Probe(addr netip.Addr) error
+	Probe(ctx context.Context, addr netip.Addr) error
 }
 
 // A Watchdog looks closely at one lease and lets it go if nothing speaks

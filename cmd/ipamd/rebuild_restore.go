@@ -130,7 +130,7 @@ func (r *restorer) containers(l *netdb.Lease) (out []census.Sighting) {
 // samePlug reports whether a namespace has a lease's address behind the very
 // port and MAC that the lease records.
 func samePlug(l *netdb.Lease, s census.Sighting) bool {
-	return s.Witness == census.Netns && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Port == l.HostInterface)
+	return s.Witness == census.Netns && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Behind(l.HostInterface))
 }
 
 // restore gives a lease back to its owner, in the state that it had, unless

@@ -35,9 +35,9 @@ const (
 func TestFloodAtFullRate(t *testing.T) {
 	prefixes := [2]string{"10.8.64.0/26", "10.8.68.0/22"}
 	for _, tt := range []struct {
-		name  string
-		fresh bool
-	}{{"one MAC", false}, {"ever new MACs", true}} {
+		name string
+		fill func([]byte, uint64)
+	}{{"one MAC", nil}, {"ever new MACs", fromNewMAC}} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newFlooded(t, prefixes)
 			before, _ := w.resident("flooded")
@@ -47,8 +47,8 @@ func TestFloodAtFullRate(t *testing.T) {
 				t.Fatal(err)
 			}
 			nobody := net.HardwareAddr{0x02, 0xdd, 0, 0, 0, 1}
-			flood := newTorrent(t, port, rt0.Attrs().HardwareAddr, netip.MustParsePrefix(prefixes[0]), tt.fresh)
-			control := newTorrent(t, port, nobody, netip.MustParsePrefix(prefixes[0]), tt.fresh)
+			flood := newTorrent(t, port, rt0.Attrs().HardwareAddr, netip.MustParsePrefix(prefixes[0]), tt.fill)
+			control := newTorrent(t, port, nobody, netip.MustParsePrefix(prefixes[0]), tt.fill)
 
 			stop := flood.start()
 			w.allClaimed(before)
@@ -74,6 +74,13 @@ func TestFloodAtFullRate(t *testing.T) {
 			w.holds(1, map[api.State]int{api.Quarantined: 0})
 		})
 	}
+}
+
+// fromNewMAC makes an ARP frame one of a sender that nobody knows.
+func fromNewMAC(frame []byte, n uint64) {
+	mac := binary.BigEndian.AppendUint64(nil, 0x02ee<<32|n)[2:]
+	copy(frame[6:], mac)
+	copy(frame[22:], mac)
 }
 
 // A pace is how long allocations took, and what was sent beside them.
@@ -144,7 +151,7 @@ type torrent struct {
 	batch []mmsg
 	parts []unix.Iovec
 	bytes [][]byte
-	fresh bool // from another MAC each
+	fill  func(frame []byte, n uint64) // makes the nth frame; nil keeps all as they are
 	last  uint64
 
 	sent atomic.Int64
@@ -159,13 +166,13 @@ type mmsg struct {
 
 const torrentBatch = 256 // frames for each system call
 
-func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix netip.Prefix, fresh bool) *torrent {
+func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix netip.Prefix, fill func([]byte, uint64)) *torrent {
 	t.Helper()
 	eth0, err := port.NS.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &torrent{t: t, fresh: fresh, batch: make([]mmsg, torrentBatch), parts: make([]unix.Iovec, torrentBatch)}
+	f := &torrent{t: t, fill: fill, batch: make([]mmsg, torrentBatch), parts: make([]unix.Iovec, torrentBatch)}
 	port.NS.Do(func() { f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) })
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +182,7 @@ func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix net
 		t.Fatal(err)
 	}
 	a := prefix.Addr()
-	for i := range f.batch {
+	f.frames(func() []byte {
 		if a = a.Next(); !prefix.Contains(a) {
 			a = prefix.Addr()
 		}
@@ -183,14 +190,22 @@ func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix net
 		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_ARP)
 		frame = append(frame, 0, 1, 8, 0, 6, 4, 0, 2)
 		frame = append(append(frame, port.MAC...), a.AsSlice()...)
-		frame = append(append(frame, to...), a.AsSlice()...)
+		return append(append(frame, to...), a.AsSlice()...)
+	})
+	return f
+}
+
+// frames has it send others.
+func (f *torrent) frames(next func() []byte) {
+	f.bytes = nil
+	for i := range f.batch {
+		frame := next()
 		f.bytes = append(f.bytes, frame)
 		f.parts[i].Base = &frame[0]
 		f.parts[i].SetLen(len(frame))
 		f.batch[i].Iov = &f.parts[i]
 		f.batch[i].SetIovlen(1)
 	}
-	return f
 }
 
 // start sends until it is stopped, which may be twice.
@@ -219,12 +234,10 @@ func (f *torrent) start() (stop func()) {
 
 // send sends one batch. What cannot be sent is so many claims less.
 func (f *torrent) send() {
-	if f.fresh {
+	if f.fill != nil {
 		for _, frame := range f.bytes {
 			f.last++
-			mac := binary.BigEndian.AppendUint64(nil, 0x02ee<<32|f.last)[2:]
-			copy(frame[6:], mac)
-			copy(frame[22:], mac)
+			f.fill(frame, f.last)
 		}
 	}
 	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(f.fd), uintptr(unsafe.Pointer(&f.batch[0])), torrentBatch, 0, 0, 0)

@@ -1,0 +1,35 @@
+package bridge
+
+import "sync"
+
+// moves is what others are told of the ports. It has a lock of its own, which
+// nobody holds for long: who only reads it does not wait for the kernel.
+type moves struct {
+	mu      sync.Mutex
+	changed chan struct{}   // closed at the next move
+	names   map[string]bool // of the ports; replaced as a whole
+}
+
+func (m *moves) next() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+func (m *moves) tell(ports map[int]*port) {
+	names := make(map[string]bool, len(ports))
+	for _, p := range ports {
+		names[p.link.name] = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.names = names
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *moves) ports() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.names
+}
