@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A call is one allocation under way.
@@ -69,7 +70,7 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	if c.req.Address.IsValid() && c.req.Address != l.Addr {
 		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Addr, l.Interface)
 	}
-	if strangers := Strangers(l, c.Board.About(l.Addr).Seen); len(strangers) > 0 {
+	if strangers := new(workload.Leases).Strangers(l, c.Board.About(l.Addr).Seen); len(strangers) > 0 {
 		c.Log.Warn("address of a lease is in use by somebody else", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
 		if l.State != netdb.Reserved {
 			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under somebody else; see whois %s",

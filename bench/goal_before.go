@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
@@ -68,14 +67,14 @@ func before(ctx context.Context, b *bench, steps int) (most, mean row, err error
 func (c *checkedCaller) reconciler() (*reconciler.Reconciler, error) {
 	dog, err := watchdog.New(watchdog.Config{
 		Book: c.book, Board: c.board, Ports: c.bridge, PortsChanged: c.bridge.Changed, Settle: c.bridge.Settle,
-		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 16, Strangers: allocator.Strangers, Now: netdb.Now,
+		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 16, Now: netdb.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return reconciler.New(reconciler.Config{
 		Book: c.book, Board: c.board, Prober: c.bridge, Watchdog: dog, Refresh: c.bridge.Refresh, Settle: c.bridge.Settle,
-		Strangers: allocator.Strangers, Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
+		Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
 		Quarantine: 15 * time.Minute, Every: passEvery, Window: probeWindow, Now: netdb.Now, Log: slog.New(slog.DiscardHandler),
 	})
 }

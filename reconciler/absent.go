@@ -14,7 +14,7 @@ type misses struct {
 // sees the address, and the runtime shows no container of it. Where there is no
 // runtime to ask, nothing tells of the containers that a lease records.
 func (v *view) absent(l *netdb.Lease) bool {
-	return len(v.census.Seen[l.Addr]) == 0 && len(v.roster.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
+	return len(v.census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
 }
 
 // missed counts which bound leases are absent, and tells which have been for

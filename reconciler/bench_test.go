@@ -34,7 +34,8 @@ func BenchmarkPlan(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c := board.Census()
-		v := &view{policy: p, book: book, census: c, roster: newRoster(c), whole: true, now: boot}
+		v := &view{policy: p, book: book, census: c, whole: true, now: boot}
+		v.index()
 		if d := v.plan(memory{}, false); len(d.steps) != 0 || len(d.missed) != 0 || len(d.findings) != 0 {
 			b.Fatalf("planned %q", d.said())
 		}

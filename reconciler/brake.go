@@ -51,7 +51,7 @@ func (v *view) brake(d *decision, confirm bool) {
 	case v.changed != nil && unproven+expired+clears > 0:
 		d.held = &Held{Releases: unproven + expired + clears, Reason: v.changed.Error()}
 	case confirm:
-	case v.runtime && v.roster.containers == 0 && bound > 0 && unproven+expired > 0:
+	case v.runtime && v.containers.Len() == 0 && bound > 0 && unproven+expired > 0:
 		d.held = &Held{Releases: unproven + expired, Most: most, Reason: fmt.Sprintf(
 			"the runtime shows no container at all, but the book has %d bound leases", bound)}
 	case unproven > most:

@@ -101,7 +101,6 @@ func TestAFailingReapIsTriedForEver(t *testing.T) {
 		t.Errorf("a lease that is gone is remembered: %+v", d.missed)
 	}
 	container("c1")(w)
-	w.roster = newRoster(w.census)
 	if d := w.decide(); len(d.missed) != 0 || len(d.steps) != 0 {
 		t.Errorf("a lease that is seen again is remembered: %+v, %q", d.missed, d.said())
 	}

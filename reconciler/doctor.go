@@ -28,7 +28,6 @@ type World struct {
 	Runtime      bool          // a runtime witness is expected
 	OtherRuntime *OtherRuntime // it answers, and the containers are not in it; nil: none does
 	Place        func(netip.Addr) netdb.Place
-	Strangers    func(*netdb.Lease, []census.Sighting) []census.Sighting
 	Blockers     func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
 	Orphans      []Orphan
 	Told         []Finding            // by the last pass
@@ -74,8 +73,9 @@ const LeastClockStep = time.Second
 func Diagnose(w World) []Finding {
 	out := w.machine()
 	held := make(map[netip.Addr]*netdb.Lease, len(w.Leases))
-	v := &view{policy: policy{place: w.Place, strangers: w.Strangers, runtime: w.Runtime},
-		book: w.Leases, census: w.Census, roster: newRoster(w.Census), now: w.Now}
+	v := &view{policy: policy{place: w.Place, runtime: w.Runtime},
+		book: w.Leases, census: w.Census, now: w.Now}
+	v.index()
 	for _, l := range w.Leases {
 		held[l.Addr] = l
 		out = append(out, w.lease(v, l)...)
@@ -226,7 +226,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)
 	case l.State == netdb.Releasing && w.Now.Since(l.Since) > w.ReleasingMax:
 		add("releasing_stuck", "ipamctl show "+l.ID, "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
-	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.roster.of(l)) == 0 && w.Census.Complete():
+	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.Complete():
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
 		out[len(out)-1].Since = w.unseenSince(l)
 	}

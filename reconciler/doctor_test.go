@@ -83,7 +83,6 @@ func TestDiagnose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := World{
 				Place:        func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
-				Strangers:    func(*netdb.Lease, []census.Sighting) []census.Sighting { return nil },
 				ReleasingMax: time.Hour, Started: boot.Wall, Now: boot,
 			}
 			tt.spoil(&w)
@@ -109,11 +108,11 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// strangerOn is a world in which whoever is seen on the lease is a stranger.
+// strangerOn is a world in which the lease records another port than is seen.
 func strangerOn(l *netdb.Lease, c census.Census) func(*World) {
 	return func(w *World) {
+		l.HostInterface = "veth9"
 		w.Leases, w.Census = []*netdb.Lease{l}, c
-		w.Strangers = func(_ *netdb.Lease, seen []census.Sighting) []census.Sighting { return seen }
 	}
 }
 

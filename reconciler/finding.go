@@ -37,7 +37,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 		return Finding{}, false
 	}
 	if claims := claimants(seen); len(claims) > 1 {
-		own := v.roster.of(l)
+		own := v.of(l)
 		others := slices.DeleteFunc(slices.Clone(claims), func(c claimant) bool {
 			return slices.ContainsFunc(c.containers, func(s census.Sighting) bool { return slices.Contains(own, s) })
 		})
@@ -45,7 +45,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 			return twoClaimants(l.Addr, l.ID, claims), true
 		}
 	}
-	strangers := v.strangers(l, seen)
+	strangers := v.leases.Strangers(l, seen)
 	if len(strangers) == 0 {
 		return Finding{}, false
 	}
@@ -78,7 +78,7 @@ func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {
 func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 	seen := v.census.Seen[l.Addr]
 	left := l.State == netdb.Bound && v.runtime && len(l.Containers) > 0
-	if v.silent(census.Runtime) || len(seen) == 0 || len(v.roster.of(l)) > 0 || !left && !v.pastDeadline(l) {
+	if v.silent(census.Runtime) || len(seen) == 0 || len(v.of(l)) > 0 || !left && !v.pastDeadline(l) {
 		return Finding{}, false
 	}
 	why := "the runtime shows no container of it"

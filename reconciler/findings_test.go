@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/netdb"
 )
 
 // asWorld is what doctor sees of a world of lines.
 func (w *world) asWorld() World {
-	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place, Strangers: allocator.Strangers,
+	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place,
 		ReleasingMax: time.Hour, Now: w.now}
 }
 

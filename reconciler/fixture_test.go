@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -31,7 +30,7 @@ type line func(*world)
 func worldOf(lines ...line) *world {
 	w := &world{view: view{
 		policy: policy{
-			place: place, strangers: allocator.Strangers, runtime: true, misses: 3, age: 15 * time.Minute,
+			place: place, runtime: true, misses: 3, age: 15 * time.Minute,
 			quarantine: 15 * time.Minute, maxReleases: 0.10, leastReleases: 5,
 		},
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
@@ -47,7 +46,6 @@ func worldOf(lines ...line) *world {
 		})
 		w.census.Seen[addr] = seen
 	}
-	w.roster = newRoster(w.census)
 	return w
 }
 
@@ -220,7 +218,10 @@ func (d decision) said() []string {
 	return out
 }
 
-func (w *world) decide() decision { return w.view.plan(w.known, w.confirm) }
+func (w *world) decide() decision {
+	w.index()
+	return w.view.plan(w.known, w.confirm)
+}
 
 // expect plans in a world and compares what is said.
 func expect(t *testing.T, w *world, want ...string) decision {

@@ -188,7 +188,8 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 // view reads the board, and nothing else.
 func (r *Reconciler) view(book []*netdb.Lease, whole bool) *view {
 	c := r.Board.Census()
-	v := &view{policy: r.policy(), book: book, census: c, roster: newRoster(c), whole: whole, now: r.Now()}
+	v := &view{policy: r.policy(), book: book, census: c, whole: whole, now: r.Now()}
+	v.index()
 	if r.Instance != nil {
 		v.changed = r.Instance.Changed()
 	}

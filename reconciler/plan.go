@@ -10,13 +10,13 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // policy is what an operator decides about plans, and who can tell about
 // addresses.
 type policy struct {
 	place         func(netip.Addr) netdb.Place
-	strangers     func(*netdb.Lease, []census.Sighting) []census.Sighting
 	runtime       bool // a runtime witness is expected
 	misses        int
 	age           time.Duration
@@ -25,21 +25,22 @@ type policy struct {
 	leastReleases int
 }
 
-// A view is all that a plan is made of. The book was read before the census.
+// A view is all that a plan is made of. The book was read before the census. It
+// is of use after index.
 type view struct {
 	policy
 	book    []*netdb.Lease // in the order of the addresses
 	census  census.Census
-	roster  roster
 	unasked map[netip.Addr]bool // quarantined; a probe should have asked about them and did not
 	gone    map[string]bool     // leases whose every recorded container answered a look-up not to be there
 	changed error               // why the runtime's word that something is gone proves nothing
 	whole   bool                // kernel and runtime were read anew for this census
 	now     netdb.Stamp
 
-	// What plan derives from the book.
-	ids      map[string]netip.Addr    // of the rows
-	recorded map[netdb.Container]bool // by any lease that is open
+	// What index derives from book and census.
+	ids        map[string]netip.Addr // of the rows
+	leases     *workload.Leases
+	containers *workload.Containers[census.Sighting]
 }
 
 // memory is what passes observe over time. It can be lost at any line: then
@@ -91,14 +92,8 @@ func (v *view) plan(m memory, confirm bool) decision {
 		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
 	}
 	rows := make(map[netip.Addr]bool, len(v.book))
-	v.ids, v.recorded = make(map[string]netip.Addr, len(v.book)), make(map[netdb.Container]bool)
 	for _, l := range v.book {
-		rows[l.Addr], v.ids[l.ID] = true, l.Addr
-		for _, c := range l.Containers {
-			v.recorded[c] = v.recorded[c] || l.State.Open()
-		}
-	}
-	for _, l := range v.book {
+		rows[l.Addr] = true
 		switch {
 		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
 			v.unheld(&d, l.Addr, l)
@@ -156,7 +151,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		}
 		s.adopt = netdb.Adoption{Addr: addr, ID: id, Sandbox: c.sandbox, UID: c.uid,
 			Binding: binding(c.containers, seen), Evidence: s.evidence}
-		s.paused = allPaused(v.roster.of(&netdb.Lease{ID: s.adopt.ID, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers}))
+		s.paused = allPaused(v.of(&netdb.Lease{ID: s.adopt.ID, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers}))
 		s.adopt.Rev = s.rev()
 		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
 	case !aside:
@@ -174,7 +169,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
 		d.findings = append(d.findings, f)
 		return
 	}
-	own := v.roster.of(l)
+	own := v.of(l)
 	s := step{lease: l}
 	switch l.State {
 	case netdb.Reserved:
@@ -217,14 +212,9 @@ func (v *view) silent(w census.Witness) bool {
 }
 
 // awaited reports whether one of a reserved lease's containers may be yet to
-// use it. One that another lease records, that is labelled with another lease
-// or that claims another address lives with that one: a sandbox's second
-// interface that never came expires beside its first.
+// use it.
 func (v *view) awaited(l *netdb.Lease, own []census.Sighting) bool {
-	return slices.ContainsFunc(own, func(s census.Sighting) bool {
-		elsewhere := s.Addr.IsValid() && s.Addr != l.Addr || s.LeaseID != "" && s.LeaseID != l.ID || v.recorded[containerOf(s)]
-		return !elsewhere
-	})
+	return slices.ContainsFunc(own, func(s census.Sighting) bool { return v.leases.Awaits(l, workload.Seen(s)) })
 }
 
 func (v *view) pastDeadline(l *netdb.Lease) bool {
@@ -232,11 +222,9 @@ func (v *view) pastDeadline(l *netdb.Lease) bool {
 }
 
 // bindable returns those of a lease's containers that name the address or the
-// lease itself, without those of another incarnation of the sandbox.
+// lease itself.
 func bindable(l *netdb.Lease, own []census.Sighting) []census.Sighting {
-	return slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool {
-		return s.Addr != l.Addr && s.LeaseID != l.ID || s.UID != "" && s.UID != l.UID
-	})
+	return slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool { return s.Addr != l.Addr && s.LeaseID != l.ID })
 }
 
 // unrecorded returns the containers of a workload that runs, for a lease that

@@ -92,7 +92,7 @@ func TestPlan(t *testing.T) {
 		"reserved, made and not started":       {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2), made)}, nil},
 		"reserved, a record without a task":    {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2))}, nil},
 		"reserved, its sandbox runs elsewhere": {lines{lease(a2, reserved, "A", age(time.Minute)), lease(a3, bound, "A", containers("c1")), container("c1", owner("A"), ip(a3), runs)}, nil},
-		"reserved, an older incarnation runs":  {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("one"), ip(a2), runs)}, nil},
+		"reserved, an older incarnation runs":  {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("one"), ip(a2), runs)}, []string{"report conflict 10.8.64.2"}},
 		"reserved, this incarnation runs":      {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
 		"reserved, owned by the incarnation":   {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
 

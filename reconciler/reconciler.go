@@ -66,11 +66,8 @@ type Config struct {
 	// on the board and does not end a pass.
 	Refresh func(context.Context) error
 	// Settle reads what the kernel has told by now; it is cheap.
-	Settle func(context.Context) error
-	// Strangers returns the sightings that show a lease's address under
-	// somebody else.
-	Strangers func(*netdb.Lease, []census.Sighting) []census.Sighting
-	Runtime   bool // a runtime witness is expected
+	Settle  func(context.Context) error
+	Runtime bool // a runtime witness is expected
 	// Instance tells whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
@@ -112,7 +109,7 @@ type Reconciler struct {
 func New(cfg Config) (*Reconciler, error) {
 	switch {
 	case cfg.Book == nil || cfg.Board == nil || cfg.Prober == nil || cfg.Watchdog == nil || cfg.Refresh == nil ||
-		cfg.Settle == nil || cfg.Strangers == nil || cfg.Now == nil || cfg.Log == nil:
+		cfg.Settle == nil || cfg.Now == nil || cfg.Log == nil:
 		return nil, errors.New("reconciler: a part is missing")
 	case cfg.Misses <= 0 || cfg.Age <= 0 || cfg.LeastReleases <= 0 || cfg.Quarantine <= 0 || cfg.Every <= 0 || cfg.Window <= 0:
 		return nil, errors.New("reconciler: a bound is zero")
@@ -136,7 +133,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, strangers: r.Strangers, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
@@ -53,7 +52,6 @@ func runShift(t *testing.T, before func(*shift)) *shift {
 	cfg.Refresh = func(ctx context.Context) error { s.whole.Add(1); return s.refresh(ctx) }
 	cfg.OnPass = func(*Report) { s.all.Add(1) }
 	cfg.Log = slog.New(slog.DiscardHandler)
-	cfg.Strangers = allocator.Strangers
 	var err error
 	if s.Reconciler, err = New(cfg); err != nil {
 		t.Fatal(err)

@@ -4,75 +4,38 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
-// A roster is the runtime's part of a census, by what ties a container to a
-// lease.
-type roster struct {
-	containers int
-	byID       map[netdb.Container][]census.Sighting
-	byLease    map[string][]census.Sighting
-	byOwner    map[string][]census.Sighting
-}
-
-func newRoster(c census.Census) roster {
-	r := roster{
-		byID:    make(map[netdb.Container][]census.Sighting),
-		byLease: make(map[string][]census.Sighting),
-		byOwner: make(map[string][]census.Sighting),
-	}
-	for _, seen := range c.Seen {
+// index finds leases and containers by what ties them together.
+func (v *view) index() {
+	var all []census.Sighting
+	for _, seen := range v.census.Seen {
 		for _, s := range seen {
-			if s.Witness != census.Runtime {
-				continue
-			}
-			r.containers++
-			r.byID[containerOf(s)] = append(r.byID[containerOf(s)], s)
-			if s.LeaseID != "" {
-				r.byLease[s.LeaseID] = append(r.byLease[s.LeaseID], s)
-			}
-			if s.Sandbox != "" {
-				r.byOwner[s.Sandbox] = append(r.byOwner[s.Sandbox], s)
+			if s.Witness == census.Runtime {
+				all = append(all, s)
 			}
 		}
 	}
-	return r
+	v.containers, v.leases = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book)
+	v.ids = make(map[string]netip.Addr, len(v.book))
+	for _, l := range v.book {
+		v.ids[l.ID] = l.Addr
+	}
 }
 
-func containerOf(s census.Sighting) netdb.Container {
-	return netdb.Container{Namespace: s.Namespace, ID: s.Container}
-}
+// of returns what the runtime shows of a lease's containers. A container is there
+// whatever its task does.
+func (v *view) of(l *netdb.Lease) []census.Sighting { return v.containers.Of(l, v.leases) }
 
-// of returns what the runtime shows of a lease's containers: those it records,
-// those whose lease label is its id, and those whose owner label is its
-// sandbox or its uid. A container is there whatever its task does.
-func (r roster) of(l *netdb.Lease) []census.Sighting {
-	var out []census.Sighting
-	add := func(seen []census.Sighting) {
-		for _, s := range seen {
-			if !slices.Contains(out, s) {
-				out = append(out, s)
-			}
-		}
-	}
-	for _, c := range l.Containers {
-		add(r.byID[c])
-	}
-	add(r.byLease[l.ID])
-	if l.Sandbox != "" {
-		add(r.byOwner[l.Sandbox])
-	}
-	if l.UID != "" && l.UID != l.Sandbox {
-		add(r.byOwner[l.UID])
-	}
-	return out
-}
+func containerOf(s census.Sighting) netdb.Container { return workload.Seen(s).Container }
 
 // A claimant is one workload whose labels claim an address: the containers of
 // one incarnation of one sandbox, or a container that names no owner.

@@ -8,14 +8,15 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // An attempt is one try to confirm that a lease's workload is gone.
 type attempt struct {
 	lease  *netdb.Lease
 	others []Container // that belong to it, or did, beside the recorded ones
-	heirs  heirs
-	given  map[Container]bool // of the recorded ones, those that are a successor's
+	leases *workload.Leases
+	lost   map[Container]bool // of the recorded ones, those that are another lease's by now
 	facts  facts
 	asked  bool // by news
 	slow   bool // takes one of the few places for those that were slow before
@@ -75,7 +76,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		at, asked := t.due(t.lifted(view{
 			heard: h,
-			there: func(c Container) bool { return r.roll.there(c) && !r.inherits(t.lease, c) },
+			there: func(c Container) bool { return r.stands(t.lease, c) },
 			port:  func(name string) bool { return r.hasPort(w.cfg.Ports, h.ports, name) },
 			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
@@ -99,8 +100,8 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 			w.slow++
 		}
 		t.busy, t.began = true, h
-		h := r.kinship().heirs(t.lease)
-		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, h, true), heirs: h, given: r.roll.inherited(t.lease, h),
+		x := r.others()
+		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, x, true), leases: x, lost: r.roll.lost(t.lease, x),
 			asked: t.asked, slow: t.slow}
 		works.Go(func() { w.try(ctx, works, a) })
 	}
@@ -111,7 +112,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	a.facts = w.look(own, a.lease, a.others, a.given, a.heirs)
+	a.facts = w.look(own, a.lease, a.others, a.lost, a.leases)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != netdb.Releasing {
 		found = w.askOwner(own, a.lease.Sandbox)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // commits is how many confirmations wait for the book at once; they share
@@ -45,12 +46,12 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	defer cancel()
 	ties := make([]Tie, len(batch))
 	for i, a := range batch {
-		ties[i] = tie(a.lease)
+		ties[i] = workload.TieOf(a.lease)
 	}
 	in := w.survey(ctx, ties...)
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := w.cfg.Board.About(a.lease.Addr)
-		a.facts.add(a.lease, a.heirs, in, wire)
+		a.facts.add(a.lease, a.leases, in, wire)
 		found := obstacles(a.lease, a.facts, true)
 		if a.lease.State == netdb.Releasing && len(found) > 0 {
 			return w.setAside(ctx, a, found, wire)
@@ -117,7 +118,7 @@ func (w *Watchdog) sift(batch []*attempt, step func(*attempt) ([]obstacle, error
 
 // letGo releases a lease whose containers were removed without a word.
 func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unasked(a.lease, w.unseen(a.lease, belonging(a.lease, a.heirs))))
+	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unasked(a.lease, w.unseen(a.lease, belonging(a.lease, a.leases))))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -127,7 +128,7 @@ func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
 
 // cool records a confirmation. It always ends the track or leaves an obstacle.
 func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.unseen(a.lease, belonging(a.lease, a.heirs)))
+	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.unseen(a.lease, belonging(a.lease, a.leases)))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -141,7 +142,7 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 // setAside quarantines an address that the wire does not let go of, if it is
 // time; else what was found stands.
 func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
-	strangers := w.cfg.Strangers(a.lease, wire.Seen)
+	strangers := a.leases.Strangers(a.lease, wire.Seen)
 	reason := asideReason(found, strangers, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
 	if reason == "" {
 		return found, nil
@@ -160,7 +161,7 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
 	case errors.Is(err, errNotDark):
-		return w.seenAgain(a.lease, belonging(a.lease, a.heirs)), nil
+		return w.seenAgain(a.lease, belonging(a.lease, a.leases)), nil
 	case errors.Is(err, errAsked):
 		return []obstacle{ofAsked()}, nil
 	case moved(err):

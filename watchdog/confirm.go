@@ -20,8 +20,8 @@ type answer struct {
 type facts struct {
 	runtime bool // there is one
 
-	looks     map[Container]answer // asked by id
-	inherited map[Container]bool   // recorded, and a successor's by now
+	looks map[Container]answer // asked by id
+	lost  map[Container]bool   // recorded, and another lease's by now
 
 	ports   bool // were asked
 	plugged []string
@@ -68,7 +68,7 @@ func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
 	for _, c := range all {
 		got, asked := f.looks[c]
 		switch {
-		case f.inherited[c]:
+		case f.lost[c]:
 		case !asked:
 			out = append(out, obstruct(KindRuntime, "container %s was not asked about", c))
 		case got.err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 func (c Container) compare(o Container) int {
@@ -16,13 +17,13 @@ func (c Container) compare(o Container) int {
 
 // look asks the runtime, by id, about the containers that a lease records and
 // about others that were once seen to belong to it, and the kernel about its
-// ports. It does not ask about those that a successor has inherited.
-func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, inherited map[Container]bool, h heirs) facts {
-	f := facts{runtime: w.cfg.Runtime != nil, inherited: inherited}
+// ports. It does not ask about what is another lease's by now.
+func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, lost map[Container]bool, x *workload.Leases) facts {
+	f := facts{runtime: w.cfg.Runtime != nil, lost: lost}
 	if f.runtime {
 		f.looks = make(map[Container]answer)
 		for _, c := range append(recorded(l), others...) {
-			if _, asked := f.looks[c]; !asked && !inherited[c] {
+			if _, asked := f.looks[c]; !asked && !lost[c] {
 				f.looks[c] = w.lookAt(ctx, c)
 			}
 			if f.looks[c].Found && f.seen == nil {
@@ -30,13 +31,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 			}
 		}
 	}
-	host, netns := l.HostInterface, l.Netns
-	if h.host {
-		host = ""
-	}
-	if h.netns {
-		netns = ""
-	}
+	host, netns := x.Plumbing(l)
 	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, netns)
 	f.ports = true
 	return f
@@ -52,9 +47,9 @@ func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {
 
 // add adds to the facts which containers belong to the lease by the
 // runtime's list, and what the witnesses say about its address.
-func (f *facts) add(l *netdb.Lease, h heirs, in inventory, wire census.Answer) {
+func (f *facts) add(l *netdb.Lease, x *workload.Leases, in inventory, wire census.Answer) {
 	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, in.newsErr
-	f.list = in.roll.of(l, h, false)
+	f.list = in.there.of(l, x, false)
 	f.wire = &wire
 }
 

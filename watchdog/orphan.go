@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A household is all that is there under one owner label.
@@ -25,13 +26,8 @@ type household struct {
 // cannot be removed apart.
 func households(leases []*netdb.Lease, list []Workload) []*household {
 	byName := make(map[string]*household)
-	byLease := make(map[string][]Workload)
-	byContainer := make(map[Container]Workload, len(list))
+	all, x := workload.NewContainers(Workload.record, list), workload.NewLeases(leases)
 	for _, w := range list {
-		byContainer[w.Container] = w
-		if w.LeaseID != "" {
-			byLease[w.LeaseID] = append(byLease[w.LeaseID], w)
-		}
 		if w.Sandbox == "" {
 			continue
 		}
@@ -44,13 +40,7 @@ func households(leases []*netdb.Lease, list []Workload) []*household {
 		if !l.State.Open() && l.State != netdb.Releasing {
 			continue
 		}
-		own := slices.Clone(byLease[l.ID])
-		for _, c := range l.Containers {
-			if w, there := byContainer[Container(c)]; there && w.LeaseID != l.ID {
-				own = append(own, w)
-			}
-		}
-		join(l, own, byName)
+		join(l, all.Of(l, x), byName)
 	}
 	out := slices.Collect(maps.Values(byName))
 	slices.SortFunc(out, func(a, b *household) int { return strings.Compare(a.sandbox, b.sandbox) })

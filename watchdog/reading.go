@@ -6,16 +6,17 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A reading is the whole state as Run last read it.
 type reading struct {
-	rows []*netdb.Lease
-	rev  int64
-	kin  kin   // of rows; nil until it is needed
-	roll *roll // of the board, with those who left it in this daemon's life
-	next time.Time
-	took time.Duration
+	rows   []*netdb.Lease
+	rev    int64
+	leases *workload.Leases // of rows; nil until it is needed
+	roll   *containerIndex  // of the board, with those who left it in this daemon's life
+	next   time.Time
+	took   time.Duration
 
 	ports   map[string]bool // names
 	portsAt uint64          // what had been told of them when they were read
@@ -37,9 +38,9 @@ const (
 func (w *Watchdog) read(r *reading, now time.Time) {
 	if rev := w.cfg.Book.Rev(); r.rows == nil || rev != r.rev {
 		r.rows, r.rev = w.cfg.Book.Leases()
-		r.kin = nil
+		r.leases = nil
 	}
-	r.roll.call(onBoard(w.cfg.Board.By(census.Runtime)), r.rev)
+	r.roll.read(onBoard(w.cfg.Board.By(census.Runtime)), r.rev)
 	if r.roll.past() > r.roll.present+mostPast {
 		r.roll.forget(recordedIn(r.rows))
 	}
@@ -48,7 +49,7 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	})
 	want := make(map[string]*netdb.Lease)
 	for _, l := range r.rows {
-		if l.State == netdb.Releasing || answers && r.roll.forsaken(l, r.kinship) {
+		if l.State == netdb.Releasing || answers && r.roll.forsaken(l, r.others) {
 			want[l.ID] = l
 		}
 	}
@@ -65,12 +66,13 @@ func (r *reading) spend(began time.Time, took time.Duration) {
 	r.took = took
 }
 
-// kinship returns who shares names with whom, of the rows as they were read.
-func (r *reading) kinship() kin {
-	if r.kin == nil {
-		r.kin = newKin(r.rows)
+// others returns the leases that may have a workload, of the rows as they were
+// read.
+func (r *reading) others() *workload.Leases {
+	if r.leases == nil {
+		r.leases = workload.NewLeases(r.rows)
 	}
-	return r.kin
+	return r.leases
 }
 
 // hasPort reports whether the bridge has a port of that name; told is how often
@@ -82,9 +84,9 @@ func (r *reading) hasPort(of Ports, told uint64, name string) bool {
 	return r.ports[name]
 }
 
-// inherits reports that a container which is there is a successor's of l.
-func (r *reading) inherits(l *netdb.Lease, c Container) bool {
-	return r.kinship().heirs(l).claims(r.roll.members[c].Workload, l)
+// stands reports that a container is there and is not another lease's.
+func (r *reading) stands(l *netdb.Lease, c Container) bool {
+	return r.roll.there(c) && r.others().Judge(l, r.roll.member(c).record()) != workload.Another
 }
 
 // recordedIn tells which containers any lease records.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // errNoRuntime means that a lease records containers, and that there is no
@@ -52,23 +53,23 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	rows, _ := w.cfg.Book.Leases()
-	h := newKin(rows).heirs(l)
-	given := newRoll(onBoard(w.cfg.Board.By(census.Runtime))).inherited(l, h)
-	f := w.look(ctx, l, nil, given, h)
+	x := workload.NewLeases(rows)
+	lost := newIndex(onBoard(w.cfg.Board.By(census.Runtime))).lost(l, x)
+	f := w.look(ctx, l, nil, lost, x)
 	found := obstacles(l, f, false)
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)
 	}
 	if len(found) == 0 {
-		in := w.survey(ctx, tie(l))
-		f.add(l, h, in, w.cfg.Board.About(l.Addr))
+		in := w.survey(ctx, workload.TieOf(l))
+		f.add(l, x, in, w.cfg.Board.About(l.Addr))
 		found = obstacles(l, f, true)
 	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
 	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
-	belong := belonging(l, h)
+	belong := belonging(l, x)
 	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unasked(l, w.unseen(l, belong)))
 	return w.let(l, belong, err)
 }
@@ -95,7 +96,7 @@ func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (l
 }
 
 // let words the book's answer.
-func (w *Watchdog) let(l *netdb.Lease, belong func(*roll) []Container, err error) (bool, string, error) {
+func (w *Watchdog) let(l *netdb.Lease, belong func(*containerIndex) []Container, err error) (bool, string, error) {
 	switch {
 	case err == nil:
 		return true, "", nil

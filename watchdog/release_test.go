@@ -31,7 +31,7 @@ func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book,
 		Book: book, Board: board, Ports: noPorts{}, PortsChanged: func() <-chan struct{} { return nil },
 		Settle:       func(context.Context) error { return nil },
 		ReleasingMax: time.Hour, Timeout: time.Minute, Parallel: 4,
-		Strangers: func(*netdb.Lease, []census.Sighting) []census.Sighting { return nil }, Now: netdb.Now,
+		Now: netdb.Now,
 	}
 	for _, c := range change {
 		c(&cfg)

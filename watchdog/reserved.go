@@ -3,10 +3,10 @@ package watchdog
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // errWasSeen means that an address was on the wire since it was handed out, or
@@ -21,11 +21,11 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 // Two errors are not the book's: errWasSeen and errNotDark. With errWasSeen, and
 // with netdb.ErrCools, nothing is in the way but what was.
 func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
-	in := w.sharedSurvey(ctx, tie(l))
+	in := w.sharedSurvey(ctx, workload.TieOf(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
 	wire := w.cfg.Board.About(l.Addr)
 	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.newsErr, &wire
-	f.list = w.awaited(l)(in.roll)
+	f.list = w.awaited(l)(in.there)
 	if found = append(ofList(f), ofWire(f)...); len(found) > 0 {
 		return nil, found, nil
 	}
@@ -43,22 +43,15 @@ func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) 
 	return freed, nil, err
 }
 
-// awaited returns which containers may be about to use a lease that is not
-// bound yet: those that belong to it, but for one that another lease records,
-// or that is labelled with another's id. That one lives with the other: a
-// sandbox's second interface that never came ends beside its first.
-func (w *Watchdog) awaited(l *netdb.Lease) func(*roll) []Container {
-	return func(r *roll) []Container {
-		out := r.of(l, heirs{}, false)
-		if len(out) == 0 {
+// awaited is which containers may be about to use a lease that is not bound yet.
+func (w *Watchdog) awaited(l *netdb.Lease) func(*containerIndex) []Container {
+	return func(r *containerIndex) []Container {
+		// What any lease says can only take away of those.
+		if len(r.of(l, new(workload.Leases), false)) == 0 {
 			return nil
 		}
 		rows, _ := w.cfg.Book.Leases()
-		recorded := recordedIn(slices.DeleteFunc(slices.Clone(rows), func(o *netdb.Lease) bool { return o.ID == l.ID }))
-		return slices.DeleteFunc(out, func(c Container) bool {
-			label := r.members[c].LeaseID
-			return label != "" && label != l.ID || recorded(c)
-		})
+		return r.awaited(l, workload.NewLeases(rows))
 	}
 }
 

@@ -22,7 +22,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	var works sync.WaitGroup
 	defer works.Wait()
 	e := w.listen()
-	r := reading{roll: newRoll(nil)}
+	r := reading{roll: newIndex(nil)}
 	for ctx.Err() == nil {
 		now := time.Now()
 		if e.news && !now.Before(r.next) {

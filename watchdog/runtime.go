@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A Container names one container in the runtime.
@@ -21,13 +24,13 @@ type Workload struct {
 	Created time.Time
 }
 
-// A Tie is by what a container may belong to a lease: its id, its lease label,
-// or its owner label.
-type Tie struct {
-	LeaseID string
-	Owners  []string
-	IDs     []string // in any namespace
+// record is what decides to which lease it belongs.
+func (w Workload) record() workload.Record {
+	return workload.Record{Container: netdb.Container(w.Container), LeaseID: w.LeaseID, Sandbox: w.Sandbox, UID: w.UID, Made: w.Created}
 }
+
+// A Tie is by what a container may belong to a lease.
+type Tie = workload.Tie
 
 // A Look is what the runtime answered about one container, asked by its id.
 type Look struct {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
@@ -66,7 +65,7 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)
 	cfg := watchdog.Config{
 		Book: s.read, Board: s.board, Runtime: s.runtime, Ports: s.bridge, PortsChanged: s.bridge.Changed,
 		Settle: s.bridge.Settle, ReleasingMax: time.Hour, Timeout: soon, Parallel: 16,
-		Strangers: allocator.Strangers, Now: netdb.Now, Log: log,
+		Now: netdb.Now, Log: log,
 	}
 	for _, c := range change {
 		c(&cfg)

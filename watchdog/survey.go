@@ -3,8 +3,6 @@ package watchdog
 import (
 	"context"
 	"sync"
-
-	"github.com/ipamd/ipamd/netdb"
 )
 
 // surveys has those who come at the same time share one reading of the
@@ -24,38 +22,26 @@ type waiting struct {
 	in   inventory
 }
 
-// An inventory is what is read once for many leases. Its roll has the
-// containers that may belong to those, and perhaps others.
+// An inventory is what is read once for many leases. Its containers are those
+// that may belong to them, and perhaps others.
 type inventory struct {
 	newsErr error
 	listed  bool
 	listErr error
-	roll    *roll
-}
-
-// tie tells by what a container belongs to a lease, as [roll.of] has it.
-func tie(l *netdb.Lease) Tie {
-	t := Tie{LeaseID: l.ID, Owners: []string{l.Sandbox}}
-	if l.UID != l.Sandbox {
-		t.Owners = append(t.Owners, l.UID)
-	}
-	for _, c := range recorded(l) {
-		t.IDs = append(t.IDs, c.ID)
-	}
-	return t
+	there   *containerIndex
 }
 
 // survey takes in the kernel's news and reads which containers may belong to
 // the leases of these ties.
 func (w *Watchdog) survey(ctx context.Context, of ...Tie) (in inventory) {
 	in.newsErr = w.cfg.Settle(ctx)
-	in.roll = newRoll(nil)
+	in.there = newIndex(nil)
 	if w.cfg.Runtime == nil {
 		return in
 	}
 	var all []Workload
 	all, in.listErr = w.cfg.Runtime.Tied(ctx, of)
-	in.listed, in.roll = in.listErr == nil, newRoll(all)
+	in.listed, in.there = in.listErr == nil, newIndex(all)
 	return in
 }
 
@@ -74,7 +60,7 @@ func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	case <-mine.done:
 		return mine.in
 	case <-ctx.Done():
-		return inventory{newsErr: ctx.Err(), listErr: ctx.Err(), roll: newRoll(nil)}
+		return inventory{newsErr: ctx.Err(), listErr: ctx.Err(), there: newIndex(nil)}
 	case s.turn <- struct{}{}:
 	}
 	defer func() { <-s.turn }()

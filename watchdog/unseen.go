@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // errNotDark keeps a lease from ending.
@@ -16,28 +17,28 @@ var errNotDark = errors.New("not dark")
 type glance struct {
 	mu      sync.Mutex
 	changed <-chan struct{}
-	roll    *roll // read only
+	there   *containerIndex // read only
 }
 
-func (g *glance) of(b *census.Board) *roll {
+func (g *glance) of(b *census.Board) *containerIndex {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.roll != nil {
+	if g.there != nil {
 		select {
 		case <-g.changed:
 		default:
-			return g.roll
+			return g.there
 		}
 	}
 	g.changed = b.Changed()
-	g.roll = newRoll(onBoard(b.By(census.Runtime)))
-	return g.roll
+	g.there = newIndex(onBoard(b.By(census.Runtime)))
+	return g.there
 }
 
 // visible tells what the board shows of a lease now: who sees its address and
 // who cannot tell, and the containers that belong to it, with or without an
 // address.
-func (w *Watchdog) visible(l *netdb.Lease, belong func(*roll) []Container) []obstacle {
+func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
 	found := onWire(w.cfg.Board.About(l.Addr))
 	if len(found) > 0 {
 		return found
@@ -53,7 +54,7 @@ func (w *Watchdog) visible(l *netdb.Lease, belong func(*roll) []Container) []obs
 // unseen is asked in the transaction that lets an address go. A container that
 // was made after the runtime's list was read is on the board by then, or it is
 // made after the address has gone.
-func (w *Watchdog) unseen(l *netdb.Lease, belong func(*roll) []Container) func() error {
+func (w *Watchdog) unseen(l *netdb.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {
 		if len(w.visible(l, belong)) > 0 {
 			return errNotDark
@@ -63,7 +64,7 @@ func (w *Watchdog) unseen(l *netdb.Lease, belong func(*roll) []Container) func()
 }
 
 // seenAgain words errNotDark for a person.
-func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*roll) []Container) []obstacle {
+func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
 	if found := w.visible(l, belong); len(found) > 0 {
 		return found
 	}
@@ -71,6 +72,6 @@ func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*roll) []Container) []o
 }
 
 // belonging is which containers are a lease's that was bound.
-func belonging(l *netdb.Lease, h heirs) func(*roll) []Container {
-	return func(r *roll) []Container { return r.of(l, h, false) }
+func belonging(l *netdb.Lease, x *workload.Leases) func(*containerIndex) []Container {
+	return func(r *containerIndex) []Container { return r.of(l, x, false) }
 }

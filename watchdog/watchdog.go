@@ -46,9 +46,6 @@ type Config struct {
 	ReleasingMax time.Duration
 	Timeout      time.Duration // of one attempt to confirm
 	Parallel     int           // attempts under way at once
-	// Strangers tells which sightings show a lease's address under somebody
-	// else.
-	Strangers func(*netdb.Lease, []census.Sighting) []census.Sighting
 
 	Now func() netdb.Stamp
 	Log *slog.Logger // nil discards
@@ -98,8 +95,8 @@ func (c *Config) check() error {
 		return errors.New("it needs a book and a board")
 	case c.Ports == nil || c.PortsChanged == nil || c.Settle == nil:
 		return errors.New("it needs the bridge's ports, their changes and its news")
-	case c.Strangers == nil || c.Now == nil:
-		return errors.New("it needs to know strangers and the time")
+	case c.Now == nil:
+		return errors.New("it needs to know the time")
 	case c.ReleasingMax <= 0 || c.Timeout <= 0:
 		return errors.New("the longest release and the timeout of an attempt must be above zero")
 	case c.Parallel <= 0:

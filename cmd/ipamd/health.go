@@ -62,7 +62,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Started: p.started,
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(),
 		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince},
-		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place, Strangers: allocator.Strangers,
+		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place,
 		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,
 		ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: now,
 	}

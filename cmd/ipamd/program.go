@@ -215,7 +215,7 @@ func (p *program) openWatchdog(context.Context) (err error) {
 	cfg := watchdog.Config{
 		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: c.ReleasingMax.Duration, Timeout: c.Timeout.Duration, Parallel: c.Parallel,
-		Strangers: allocator.Strangers, Now: netdb.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
+		Now: netdb.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
 	}
 	if p.runtime != nil {
 		cfg.Runtime = p.runtime
@@ -247,7 +247,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
 		Book: book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
-		Refresh: p.refresh, Settle: p.bridge.Settle, Strangers: allocator.Strangers, Runtime: p.runtime != nil,
+		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
 		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log, OnPass: p.passed,

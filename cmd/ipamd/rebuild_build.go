@@ -10,6 +10,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // build makes a book at a path, from the witnesses and what was salvaged, and
@@ -35,7 +36,7 @@ func (r *rebuild) build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	if err := sameRunner(old, p.book.Info()); err != nil {
 		return nil, err
 	}
-	back := &restorer{Book: p.book, old: old, runtime: p.runtime != nil, held: make(map[netip.Addr]bool)}
+	back := &restorer{Book: p.book, old: old, leases: workload.NewLeases(old.Leases), runtime: p.runtime != nil, held: make(map[netip.Addr]bool)}
 	if err := p.reconcileBy(back); err != nil {
 		return nil, err
 	}

@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // oldBook stands where a witness's name does in the evidence of what only the
@@ -32,6 +32,7 @@ func rebuiltBy(actor netdb.Actor) netdb.Who {
 type restorer struct {
 	*netdb.Book
 	old     netdb.Salvaged
+	leases  *workload.Leases // of the old book
 	census  census.Census
 	running []census.Sighting // the runtime's part of the census
 	runtime bool              // it was asked about the old book's containers
@@ -107,7 +108,7 @@ func (r *restorer) own(l *netdb.Lease) []census.Sighting {
 	}
 	out := r.containers(l)
 	for _, s := range r.census.Seen[l.Addr] {
-		if samePlug(l, s) {
+		if workload.Plugged(l, s) {
 			out = append(out, s)
 		}
 	}
@@ -119,24 +120,18 @@ func (r *restorer) own(l *netdb.Lease) []census.Sighting {
 func (r *restorer) containers(l *netdb.Lease) (out []census.Sighting) {
 	for _, s := range r.running {
 		recorded := slices.Contains(l.Containers, netdb.Container{Namespace: s.Namespace, ID: s.Container})
-		labelled := s.LeaseID == l.ID || (s.Sandbox == l.Sandbox || s.Sandbox == l.UID) && (s.UID == "" || s.UID == l.UID)
-		if recorded || labelled && (s.Addr == l.Addr || !s.Addr.IsValid()) {
+		elsewhere := s.Addr.IsValid() && s.Addr != l.Addr
+		if (recorded || !elsewhere) && r.leases.Judge(l, workload.Seen(s)) == workload.Ours {
 			out = append(out, s)
 		}
 	}
 	return out
 }
 
-// samePlug reports whether a namespace has a lease's address behind the very
-// port and MAC that the lease records.
-func samePlug(l *netdb.Lease, s census.Sighting) bool {
-	return s.Witness == census.Netns && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Behind(l.HostInterface))
-}
-
 // restore gives a lease back to its owner, in the state that it had, unless
 // somebody else is seen with the address, too.
 func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sighting) error {
-	if others := allocator.Strangers(l, r.census.Seen[l.Addr]); len(others) > 0 {
+	if others := r.leases.Strangers(l, r.census.Seen[l.Addr]); len(others) > 0 {
 		r.held[l.Addr] = true
 		r.tell("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under somebody else, too%s",
 			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())

@@ -1,4 +1,4 @@
-package allocator
+package workload
 
 import (
 	"testing"
@@ -47,7 +47,7 @@ func TestStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := []census.Sighting{{Witness: census.Probe}, tt.seen}
-			got := Strangers(&tt.lease, seen)
+			got := new(Leases).Strangers(&tt.lease, seen)
 			if (len(got) == 1) != tt.stranger || len(got) > 1 {
 				t.Errorf("strangers: %+v, want one: %v", got, tt.stranger)
 			}
@@ -56,7 +56,7 @@ func TestStrangers(t *testing.T) {
 			}
 		})
 	}
-	if got := Strangers(&bound, nil); len(got) != 0 {
+	if got := new(Leases).Strangers(&bound, nil); len(got) != 0 {
 		t.Errorf("nobody was seen, and there are strangers: %+v", got)
 	}
 }

@@ -1,0 +1,164 @@
+package watchdog
+
+import (
+	"slices"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// A containerIndex is which containers there are, and which there were. It takes
+// in the runtime's list once, or the board again and again.
+type containerIndex struct {
+	readings int
+	present  int
+	all      *workload.Containers[*member]
+}
+
+// A member was there at the reading with a number, when the book was at rev.
+type member struct {
+	Workload
+	seen int
+	rev  int64
+}
+
+// mostPast bounds how many containers are remembered that are not there; as
+// many as one lease may record.
+const mostPast = 256
+
+func newIndex(all []Workload) *containerIndex {
+	r := &containerIndex{all: noMembers()}
+	r.read(all, 0)
+	return r
+}
+
+func noMembers() *workload.Containers[*member] {
+	return workload.NewContainers(func(m *member) workload.Record { return m.record() }, nil)
+}
+
+// read notes who is there now, rev being that of the book as it was read
+// before. One with several addresses is in all several times.
+func (r *containerIndex) read(all []Workload, rev int64) {
+	r.readings++
+	r.present = 0
+	for _, w := range all {
+		m := r.member(w.Container)
+		if m == nil || m.Sandbox != w.Sandbox || m.UID != w.UID || m.LeaseID != w.LeaseID {
+			if m != nil {
+				r.all.Drop(m)
+			}
+			m = &member{Workload: w}
+			r.all.Add(m)
+		}
+		if m.seen != r.readings {
+			r.present++
+		}
+		m.Created, m.seen, m.rev = w.Created, r.readings, rev
+	}
+}
+
+// forget drops those that are not there and that keep does not want.
+func (r *containerIndex) forget(keep func(Container) bool) {
+	old := r.all
+	r.all = noMembers()
+	for m := range old.Each {
+		if m.seen == r.readings || keep(m.Container) {
+			r.all.Add(m)
+		}
+	}
+}
+
+// past is how many are remembered that are not there.
+func (r *containerIndex) past() int { return r.all.Len() - r.present }
+
+// member returns what is remembered of a container; nil for nothing.
+func (r *containerIndex) member(c Container) *member {
+	if found := r.all.At(netdb.Container(c)); len(found) > 0 {
+		return found[0]
+	}
+	return nil
+}
+
+func (r *containerIndex) there(c Container) bool {
+	m := r.member(c)
+	return m != nil && m.seen == r.readings
+}
+
+// left reports that a container is not there, and was when the book was at rev
+// or later.
+func (r *containerIndex) left(c Container, rev int64) bool {
+	m := r.member(c)
+	return m != nil && m.seen != r.readings && m.rev >= rev
+}
+
+// of returns the containers that belong to a lease; with past, also those that
+// were there.
+func (r *containerIndex) of(l *netdb.Lease, x *workload.Leases, past bool) []Container {
+	var out []Container
+	for _, m := range r.all.Of(l, x) {
+		if past || m.seen == r.readings {
+			out = append(out, m.Container)
+		}
+	}
+	return out
+}
+
+// awaited returns the containers that may be about to use a lease which is not
+// bound yet.
+func (r *containerIndex) awaited(l *netdb.Lease, x *workload.Leases) []Container {
+	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).record()) })
+}
+
+// lost returns those of the containers that a lease records which are there and
+// belong to another lease by now.
+func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]bool {
+	var out map[Container]bool
+	for _, c := range recorded(l) {
+		if r.there(c) && x.Judge(l, r.member(c).record()) == workload.Another {
+			if out == nil {
+				out = make(map[Container]bool)
+			}
+			out[c] = true
+		}
+	}
+	return out
+}
+
+// forsaken reports that a bound lease had containers and has none any more: it
+// records some, all of those were there while it recorded them, and nothing
+// that belongs to it is there. A container that is still to be made does not
+// count, though one of its name was there for an earlier lease, or before the
+// sandbox was resumed. A paused lease is never forsaken: a hibernated sandbox
+// has no container.
+func (r *containerIndex) forsaken(l *netdb.Lease, others func() *workload.Leases) bool {
+	if l.State != netdb.Bound || len(l.Containers) == 0 {
+		return false
+	}
+	for _, c := range l.Containers {
+		if !r.left(Container(c), l.Rev) {
+			return false
+		}
+	}
+	return len(r.of(l, others(), false)) == 0
+}
+
+// recorded returns the containers that the lease records.
+func recorded(l *netdb.Lease) []Container {
+	out := make([]Container, len(l.Containers))
+	for i, c := range l.Containers {
+		out[i] = Container(c)
+	}
+	return out
+}
+
+// onBoard returns the containers that the runtime witness sees.
+func onBoard(seen []census.Sighting) []Workload {
+	out := make([]Workload, 0, len(seen))
+	for _, s := range seen {
+		if s.Container != "" {
+			out = append(out, Workload{Container: Container{s.Namespace, s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Created: s.At})
+		}
+	}
+	return out
+}

@@ -1,0 +1,86 @@
+package workload
+
+import (
+	"slices"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Leases are the leases of the book that may have a workload, as they were read
+// once: open ones, and those whose removal is not confirmed. They are safe for
+// concurrent use. The zero value has none, and knows of no other lease than the
+// one that it is asked about.
+type Leases struct {
+	byID        map[string]*netdb.Lease
+	bySandbox   map[string][]*netdb.Lease
+	byContainer map[netdb.Container][]*netdb.Lease // that record it
+}
+
+// NewLeases finds its way in the rows of a book.
+func NewLeases(rows []*netdb.Lease) *Leases {
+	x := &Leases{byID: make(map[string]*netdb.Lease), bySandbox: make(map[string][]*netdb.Lease), byContainer: make(map[netdb.Container][]*netdb.Lease)}
+	for _, l := range rows {
+		if !l.State.Open() && l.State != netdb.Releasing {
+			continue
+		}
+		x.byID[l.ID] = l
+		x.bySandbox[l.Sandbox] = append(x.bySandbox[l.Sandbox], l)
+		for _, c := range l.Containers {
+			x.byContainer[c] = append(x.byContainer[c], l)
+		}
+	}
+	return x
+}
+
+// Lease returns the lease with an id, nil when there is none.
+func (x *Leases) Lease(id string) *netdb.Lease { return x.byID[id] }
+
+// Successors returns the younger open leases of the same sandbox on the same
+// interface of the same pool, whatever their incarnation. Names are used again: a
+// sandbox that is made anew has its host interface, its namespace and its
+// containers' ids under the same names.
+func (x *Leases) Successors(l *netdb.Lease) []*netdb.Lease {
+	var out []*netdb.Lease
+	for _, o := range x.bySandbox[l.Sandbox] {
+		if o.State.Open() && younger(o, l) && o.PoolUID == l.PoolUID && o.Interface == l.Interface {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// Plumbing returns what of a lease's recorded host interface and namespace is
+// still its own; "" for what a successor records. Nobody else takes plumbing over:
+// a port that a lease of another sandbox records too, or the same sandbox's lease
+// of another family or interface, keeps the address.
+func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {
+	host, netns = l.HostInterface, l.Netns
+	for _, o := range x.Successors(l) {
+		if o.HostInterface == host {
+			host = ""
+		}
+		if o.Netns == netns {
+			netns = ""
+		}
+	}
+	return host, netns
+}
+
+// shares reports that a container of o may be l's as well: both are of one
+// incarnation, for different interfaces or families, and o is not of a later
+// generation than l.
+func (x *Leases) shares(o, l *netdb.Lease) bool {
+	if o.Sandbox != l.Sandbox || o.UID != l.UID || o.PoolUID == l.PoolUID && o.Interface == l.Interface {
+		return false
+	}
+	return !slices.ContainsFunc(x.Successors(l), func(next *netdb.Lease) bool { return !younger(next, o) })
+}
+
+// younger reports that a began after b. Two leases of one request began at once,
+// and neither is younger.
+func younger(a, b *netdb.Lease) bool {
+	if a.Created.BootID == b.Created.BootID {
+		return a.Created.Boottime > b.Created.Boottime
+	}
+	return a.Created.Wall.After(b.Created.Wall)
+}

@@ -1,0 +1,42 @@
+package workload
+
+import (
+	"slices"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// JudgeSighting says whether a sighting of a lease's address is of the lease's
+// own workload. On the wire only a positive difference makes a stranger, and only
+// a positive likeness the owner: what is unknown on either side proves nothing.
+func (x *Leases) JudgeSighting(l *netdb.Lease, s census.Sighting) Verdict {
+	switch s.Witness {
+	case census.Host:
+		return Another // no sandbox lives on the bridge itself
+	case census.Runtime:
+		return x.Judge(l, Seen(s))
+	}
+	macs := l.MAC != "" && s.MAC != ""
+	ports := l.HostInterface != "" && s.Port != ""
+	sameMAC := l.MAC == s.MAC || l.MAC == s.Says
+	switch {
+	case macs && !sameMAC || ports && !s.Behind(l.HostInterface):
+		return Another
+	case macs || ports:
+		return Ours
+	}
+	return Unknown
+}
+
+// Strangers returns the sightings that show a lease's address under somebody
+// else. What was seen is left as it is.
+func (x *Leases) Strangers(l *netdb.Lease, seen []census.Sighting) []census.Sighting {
+	return slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return x.JudgeSighting(l, s) != Another })
+}
+
+// Plugged reports whether a namespace has a lease's address behind the very MAC,
+// and the very port where one is recorded, that the lease has.
+func Plugged(l *netdb.Lease, s census.Sighting) bool {
+	return s.Witness == census.Netns && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Behind(l.HostInterface))
+}

@@ -1,0 +1,221 @@
+package workload
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// began makes a bound lease of one boot, so many seconds after it.
+func began(id, sandbox, uid string, at int, change ...func(*netdb.Lease)) *netdb.Lease {
+	l := &netdb.Lease{ID: id, Sandbox: sandbox, UID: uid, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
+		Created: netdb.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
+	for _, c := range change {
+		c(l)
+	}
+	return l
+}
+
+func records(ids ...string) func(*netdb.Lease) {
+	return func(l *netdb.Lease) {
+		for _, id := range ids {
+			l.Containers = append(l.Containers, netdb.Container{Namespace: "default", ID: id})
+		}
+	}
+}
+
+func released(l *netdb.Lease)  { l.State = netdb.Releasing }
+func cools(l *netdb.Lease)     { l.State = netdb.Cooling }
+func eth1(l *netdb.Lease)      { l.Interface = "eth1" }
+func otherPool(l *netdb.Lease) { l.PoolUID = "q" }
+
+// of makes the record of a container.
+func of(id, sandbox string, change ...func(*Record)) Record {
+	r := Record{Container: netdb.Container{Namespace: "default", ID: id}, Sandbox: sandbox}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func leased(id string) func(*Record) { return func(r *Record) { r.LeaseID = id } }
+func uid(u string) func(*Record)     { return func(r *Record) { r.UID = u } }
+func made(at int) func(*Record)      { return func(r *Record) { r.Made = time.Unix(int64(at), 0) } }
+func claims(a string) func(*Record) {
+	return func(r *Record) { r.Addr = netip.MustParseAddr(a) }
+}
+
+// R8, F4, F17. What a container has to do with the lease L of sandbox a,
+// incarnation a1, which began at 5 and records c1. With others, the book has more.
+func TestBelongs(t *testing.T) {
+	l := began("L", "a", "a1", 5, records("c1"))
+	older := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("O", "a", "a0", 1, change...) }
+	next := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("M", "a", "a2", 9, change...) }
+	again := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("M", "a", "a1", 9, change...) }
+	twin := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("T", "a", "a1", 5, change...) }
+	stranger := began("S", "b", "b", 9)
+	for name, tt := range map[string]struct {
+		others []*netdb.Lease
+		seen   Record
+		want   Verdict
+	}{
+		"its lease label names the lease":                              {nil, of("c2", "", leased("L")), Ours},
+		"and everything else names another":                            {[]*netdb.Lease{next(records("c2"))}, of("c2", "b", leased("L"), uid("b1")), Ours},
+		"its lease label names an older incarnation's lease":           {[]*netdb.Lease{older()}, of("c2", "a", leased("O")), Another},
+		"one that is being released":                                   {[]*netdb.Lease{older(released)}, of("c2", "a", leased("O")), Another},
+		"one of the same moment":                                       {[]*netdb.Lease{began("M", "a", "a2", 5)}, of("c2", "a", leased("M")), Another},
+		"one of another incarnation's other interface":                 {[]*netdb.Lease{next(eth1)}, of("c2", "a", leased("M")), Another},
+		"its lease label names the next incarnation's lease":           {[]*netdb.Lease{next()}, of("c2", "a", leased("M")), Another},
+		"its lease label names another sandbox's lease":                {[]*netdb.Lease{stranger}, of("c2", "a", leased("S"), uid("a1")), Another},
+		"the sandbox was given another lease since":                    {[]*netdb.Lease{again()}, of("c2", "a", leased("M"), uid("a1")), Another},
+		"its lease label names a lease that has ended":                 {[]*netdb.Lease{older(cools)}, of("c2", "a", leased("O")), Ours},
+		"its lease label names none that the book has":                 {nil, of("c2", "a", leased("X"), uid("a1")), Ours},
+		"the same, without an owner":                                   {nil, of("c2", "", leased("X")), Unknown},
+		"its label names the same incarnation's lease for eth1":        {[]*netdb.Lease{twin(eth1)}, of("c2", "a", leased("T")), Ours},
+		"its label names the same incarnation's other family":          {[]*netdb.Lease{twin(otherPool)}, of("c2", "a", leased("T")), Ours},
+		"the other family's lease of its next generation":              {[]*netdb.Lease{again(), began("N", "a", "a1", 9, otherPool)}, of("c2", "a", leased("N")), Another},
+		"the same for eth1, by a container of another sandbox":         {[]*netdb.Lease{twin(eth1)}, of("c2", "b", leased("T")), Another},
+		"recorded, without a label":                                    {nil, of("c1", ""), Ours},
+		"recorded, and labelled as another sandbox":                    {nil, of("c1", "b"), Ours},
+		"recorded, and its uid label is another incarnation's":         {nil, of("c1", "a", uid("a2")), Ours},
+		"recorded under this id in another namespace":                  {nil, Record{Container: netdb.Container{Namespace: "other", ID: "c1"}}, Unknown},
+		"recorded, and its label names a lease that has ended":         {nil, of("c1", "a", leased("X")), Ours},
+		"recorded, and its label names the lease before this":          {[]*netdb.Lease{older(released)}, of("c1", "a", leased("O")), Ours},
+		"recorded, and its label names a younger incarnation's lease":  {[]*netdb.Lease{next()}, of("c1", "a", leased("M")), Another},
+		"recorded, and its label names another sandbox's lease":        {[]*netdb.Lease{stranger}, of("c1", "b", leased("S")), Another},
+		"recorded by this and the next, and made before the next":      {[]*netdb.Lease{next(records("c1"))}, of("c1", "a", made(7)), Ours},
+		"recorded by this and the next, and made after":                {[]*netdb.Lease{next(records("c1"))}, of("c1", "a", made(10)), Another},
+		"recorded by this and the next, nobody knows when it was made": {[]*netdb.Lease{next(records("c1"))}, of("c1", "a"), Another},
+		"the same, and it carries this lease's label":                  {[]*netdb.Lease{next(records("c1"))}, of("c1", "a", leased("L")), Ours},
+		"recorded by this and by the next that is released":            {[]*netdb.Lease{next(records("c1"), released)}, of("c1", "a"), Ours},
+		"recorded by this and another interface's":                     {[]*netdb.Lease{again(records("c1"), eth1)}, of("c1", "a"), Ours},
+		"the next incarnation records it":                              {[]*netdb.Lease{next(records("c2"))}, of("c2", "a"), Another},
+		"the next one recorded it, and is released":                    {[]*netdb.Lease{next(records("c2"), released)}, of("c2", "a"), Another},
+		"an older incarnation records it, and it was there before":     {[]*netdb.Lease{older(records("c2"))}, of("c2", "a", made(2)), Another},
+		"an older incarnation records its id, made anew since":         {[]*netdb.Lease{older(records("c2"))}, of("c2", "a", made(6)), Ours},
+		"an older incarnation records it, nobody knows since when":     {[]*netdb.Lease{older(records("c2"))}, of("c2", "a"), Ours},
+		"the same incarnation's lease for eth1 records it":             {[]*netdb.Lease{twin(records("c2"), eth1)}, of("c2", "a"), Ours},
+		"by the sandbox's name":                                        {nil, of("c2", "a"), Ours},
+		"by the sandbox's name, and the next incarnation lives":        {[]*netdb.Lease{next()}, of("c2", "a"), Ours},
+		"by the incarnation":                                           {nil, of("c2", "a1"), Ours},
+		"by the name and the uid label":                                {nil, of("c2", "a", uid("a1")), Ours},
+		"the uid label is another incarnation's":                       {nil, of("c2", "a", uid("a2")), Another},
+		"and so it is where that one has a lease":                      {[]*netdb.Lease{next()}, of("c2", "a", uid("a2")), Another},
+		"by the incarnation, with another uid label":                   {nil, of("c2", "a1", uid("a2")), Another},
+		"another sandbox's":                                            {nil, of("c2", "b"), Another},
+		"another sandbox's with this uid":                              {nil, of("c2", "b", uid("a1")), Another},
+		"nobody's":                                                     {nil, of("c2", ""), Unknown},
+	} {
+		x := NewLeases(append(tt.others, l))
+		if got := x.Judge(l, tt.seen); got != tt.want {
+			t.Errorf("%s: it is %v, want %v", name, got, tt.want)
+		}
+		// What a room finds by the ties is what the predicate says.
+		found := NewContainers(func(r Record) Record { return r }, []Record{tt.seen, of("c9", "z")}).Of(l, x)
+		if want := tt.want == Ours; slices.Equal(found, []Record{tt.seen}) != want || !want && len(found) > 0 {
+			t.Errorf("%s: found %+v", name, found)
+		}
+	}
+	any := began("L", "a", "a", 5)
+	for _, u := range []string{"", "a1", "a2"} {
+		if got := NewLeases([]*netdb.Lease{any}).Judge(any, of("c2", "a", uid(u))); got != Ours {
+			t.Errorf("a lease whose uid is the sandbox's name and a container with uid label %q: %v", u, got)
+		}
+	}
+	if got := NewLeases([]*netdb.Lease{any, began("M", "a", "a2", 5)}).Judge(any, of("c2", "a", uid("a2"))); got != Another {
+		t.Errorf("the same where the incarnation of that label has a lease: %v", got)
+	}
+}
+
+// A container that lives with another lease or another address does not come for
+// a lease that nobody has bound.
+func TestAwaits(t *testing.T) {
+	l := began("L", "a", "a1", 5, func(l *netdb.Lease) { l.Addr = netip.MustParseAddr("10.8.64.2") })
+	x := NewLeases([]*netdb.Lease{l, began("T", "a", "a1", 5, eth1, records("c2"))})
+	for name, tt := range map[string]struct {
+		seen Record
+		want bool
+	}{
+		"the sandbox's":                            {of("c1", "a"), true},
+		"labelled with it":                         {of("c1", "", leased("L")), true},
+		"claims its address":                       {of("c1", "a", claims("10.8.64.2")), true},
+		"claims another address":                   {of("c1", "a", claims("10.8.64.3")), false},
+		"labelled with the lease for eth1":         {of("c1", "a", leased("T")), false},
+		"labelled with one that the book has lost": {of("c1", "a", leased("X")), false},
+		"recorded by the lease for eth1":           {of("c2", "a"), false},
+		"another incarnation's":                    {of("c1", "a", uid("a2")), false},
+	} {
+		if got := x.Awaits(l, tt.seen); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// A name that is used again is its successor's, and nobody else's.
+func TestPlumbing(t *testing.T) {
+	plug := func(host, netns string) func(*netdb.Lease) {
+		return func(l *netdb.Lease) { l.HostInterface, l.Netns = host, netns }
+	}
+	both := plug("veth1", "/run/netns/a")
+	old := began("L", "a", "a", 5, both)
+	for name, tt := range map[string]struct {
+		other       *netdb.Lease
+		host, netns bool // are still its own
+	}{
+		"a successor without plumbing": {began("M", "a", "a", 9), true, true},
+		"one that has the port":        {began("M", "a", "a", 9, plug("veth1", "")), false, true},
+		"and the namespace":            {began("M", "a", "a", 9, both), false, false},
+		"an older one has it":          {began("M", "a", "a", 1, both), true, true},
+		"after a reboot": {began("M", "a", "a", 1, plug("veth1", ""), func(l *netdb.Lease) {
+			l.Created.BootID, l.Created.Wall = "two", time.Unix(6, 0)
+		}), false, true},
+		"a younger one that was released":   {began("M", "a", "a", 9, both, released), true, true},
+		"another sandbox's":                 {began("M", "b", "b", 9, both), true, true},
+		"the sandbox's other interface's":   {began("M", "a", "a", 9, both, eth1), true, true},
+		"its lease of another pool, family": {began("M", "a", "a", 9, both, otherPool), true, true},
+	} {
+		host, netns := NewLeases([]*netdb.Lease{old, tt.other}).Plumbing(old)
+		if (host == "veth1") != tt.host || (netns == "/run/netns/a") != tt.netns {
+			t.Errorf("%s: host %q, netns %q", name, host, netns)
+		}
+	}
+}
+
+// However the book and the labels are, no container belongs to two incarnations
+// by its lease label, and what belongs to a lease is found by its tie.
+func TestNoContainerIsClaimedTwiceByItsLabel(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	for range 20_000 {
+		var rows []*netdb.Lease
+		for i := range 1 + r.IntN(4) {
+			rows = append(rows, began(fmt.Sprint("L", i), pick("a", "b"), pick("a", "u1", "u2"), r.IntN(3), func(l *netdb.Lease) {
+				l.State = []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing}[r.IntN(4)]
+				l.Interface = pick("eth0", "eth1")
+				for _, id := range []string{"c1", "c2"} {
+					if r.IntN(3) == 0 {
+						records(id)(l)
+					}
+				}
+			}))
+		}
+		seen := of(pick("c1", "c2", "c3"), pick("", "a", "b", "u1"), leased(pick("", "L0", "L1", "L9")), uid(pick("", "u1", "u2")), made(r.IntN(3)))
+		x, all := NewLeases(rows), NewContainers(func(r Record) Record { return r }, []Record{seen})
+		for _, l := range rows {
+			got := x.Judge(l, seen)
+			if (len(all.Of(l, x)) == 1) != (got == Ours) {
+				t.Fatalf("seed %d: %+v is %v to %+v, and is found %d times", seed, seen, got, l, len(all.Of(l, x)))
+			}
+			named := x.Lease(seen.LeaseID)
+			if got == Ours && named != nil && named != l && (named.Sandbox != l.Sandbox || named.UID != l.UID) && !slices.Contains(l.Containers, seen.Container) {
+				t.Fatalf("seed %d: %+v is taken for %+v's, and its label names %+v", seed, seen, l, named)
+			}
+		}
+	}
+}
