@@ -271,10 +271,10 @@ func (w *world) stillHeld(b *box, released bool, gone string, left []string) {
 	})
 }
 
-// W5, what keeps and what does not: a look-up that hangs, errs, breaks off or
-// cannot be understood keeps its sandbox; one that knows of no such sandbox, or
-// that is empty, lets it go.
-func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
+// W5 and F8, what keeps and what does not: a look-up that hangs, errs, breaks off,
+// is empty or a bare 404, or cannot be understood keeps its sandbox; only a body
+// that names it and says that it is gone ends it.
+func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		var hang atomic.Bool  // from now on
 		var hung atomic.Int64 // questions that nobody answered
@@ -292,13 +292,23 @@ func TestW5WhatTheOwnersAnswersMean(t *testing.T) {
 			"strange": func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, `{"id":"strange","state":"tired"}`)
 			},
-			"other": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"gone","state":"gone"}`) },
-		}
-		let := map[string]http.HandlerFunc{
+			"other":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"gone","state":"gone"}`) },
 			"missing": http.NotFound,
 			"nothing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
 			"empty":   func(http.ResponseWriter, *http.Request) {},
-			"gone":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"gone","state":"gone"}`) },
+			"null":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "null") },
+			"object":  func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
+			"proxy": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				_, _ = io.WriteString(w, "<html>gone</html>")
+			},
+		}
+		let := map[string]http.HandlerFunc{
+			"gone": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"gone","state":"gone"}`) },
+			"ended": func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = io.WriteString(w, `{"id":"ended","state":"gone"}`)
+			},
 		}
 		var lists, kept, gone atomic.Int64 // that were told
 		owner := http.NewServeMux()

@@ -26,7 +26,7 @@ func command() *cobra.Command {
 		Long: `Tell ipamd which sandboxes there are, on a unix socket:
 
   GET /sandboxes        every sandbox with its state; may be as old as --lag
-  GET /sandboxes/{id}   one sandbox as it is now; 404 when there is none
+  GET /sandboxes/{id}   one sandbox as it is now; "gone" when FILE has none
 
 FILE has a line for each sandbox: its id, a blank, and "valid" or "gone". It is
 read again for each answer, so a plain editor changes what is told. A file that

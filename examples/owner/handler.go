@@ -52,20 +52,27 @@ func (h *handler) all(w http.ResponseWriter, _ *http.Request) {
 }
 
 // one answers about one sandbox, and reads the file for it: this answer may
-// not lag. The router has undone the escaping of the id.
+// not lag. That one is gone is said in so many words, with its id: ipamd keeps
+// what a bare 404 is about, which any server says that is set up wrongly. The
+// router has undone the escaping of the id.
 func (h *handler) one(w http.ResponseWriter, r *http.Request) {
 	list, err := readFile(h.file)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	id := r.PathValue("id")
+	if id == "" {
+		http.Error(w, "which sandbox?", http.StatusNotFound)
+		return
+	}
 	for _, s := range list {
-		if s.ID == r.PathValue("id") {
+		if s.ID == id {
 			tell(w, s)
 			return
 		}
 	}
-	http.Error(w, "no such sandbox", http.StatusNotFound)
+	tell(w, sandbox{ID: id, State: "gone"})
 }
 
 func tell(w http.ResponseWriter, what any) {

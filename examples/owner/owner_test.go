@@ -91,12 +91,12 @@ func TestAnswers(t *testing.T) {
 	s.want("/sandboxes/job-17", 200, `{"id":"job-17","state":"valid"}`)
 	s.want("/sandboxes/job-18", 200, `{"id":"job-18","state":"gone"}`)
 	s.want("/sandboxes/team%20a%2F..%2Fx%20", 200, `"state":"valid"`)
-	s.want("/sandboxes/%2F", 404, "no such sandbox")
-	s.want("/sandboxes/job-1", 404, "no such sandbox")
+	s.want("/sandboxes/%2F", 200, `{"id":"/","state":"gone"}`)
+	s.want("/sandboxes/job-1", 200, `{"id":"job-1","state":"gone"}`)
 	s.want("/sandboxes/", 404, "")
 	s.write("")
 	s.want("/sandboxes", 200, "[]")
-	s.want("/sandboxes/job-17", 404, "no such sandbox")
+	s.want("/sandboxes/job-17", 200, `"gone"`)
 	for _, broken := range []string{"job-17\n", " valid\n"} {
 		s.write(broken)
 		s.want("/sandboxes", 500, "want an id, a blank and a state")
@@ -116,7 +116,7 @@ func TestLag(t *testing.T) {
 	s.write("job-17 gone\n")
 	s.want("/sandboxes", 200, first)
 	s.want("/sandboxes/job-17", 200, "gone")
-	s.want("/sandboxes/job-18", 404, "")
+	s.want("/sandboxes/job-18", 200, `"gone"`)
 
 	clock := time.Unix(1_750_000_000, 0)
 	h := &handler{file: s.file, lag: time.Minute, now: func() time.Time { return clock }}

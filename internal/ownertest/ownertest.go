@@ -99,7 +99,7 @@ func (o *Owner) Set(state string, sandboxes ...string) {
 }
 
 // Forget makes sandboxes unknown: they are not in the list, and a look-up
-// answers that there is no such one.
+// answers that each is gone.
 func (o *Owner) Forget(sandboxes ...string) {
 	o.t.Helper()
 	for _, s := range sandboxes {

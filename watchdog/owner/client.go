@@ -7,12 +7,15 @@
 //	GET /sandboxes/{id}   {"id": "job-17", "state": "gone"}
 //
 // The list may lag behind; the answer about one sandbox may not. A state is
-// "valid" or "gone". The id in the path is escaped, so it may hold any byte.
+// "valid" or "gone". Of a sandbox that it does not know any more the runtime says
+// "gone" with the id, with status 200, 404 or 410: an answer that does not name
+// what it is about proves nothing. The id in the path is escaped, so it may hold
+// any byte.
 // Members that are not named here are left alone. examples/owner is a server
 // to start from.
 //
-// What it guarantees: only an answer that arrived whole can say that a sandbox
-// is gone. A time-out, a broken answer, a word of the future are
+// What it guarantees: only an answer that arrived whole and names the sandbox can
+// say that it is gone. A time-out, a bare 404, a broken answer, a word of the future are
 // [watchdog.Unknown], and that always comes with an error that tells why.
 //
 // It never tells the runtime anything, and it decides nothing.
@@ -138,10 +141,7 @@ func (c *Client) look(ctx context.Context, sandbox string) answer {
 		return answer{err: err}
 	}
 	defer reply.Body.Close()
-	a := answer{
-		status:  reply.StatusCode,
-		endless: reply.ContentLength < 0 && len(reply.TransferEncoding) == 0,
-	}
+	a := answer{status: reply.StatusCode}
 	a.body, a.err = io.ReadAll(reply.Body)
 	return a
 }

@@ -35,8 +35,8 @@ func ask(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-// What an answer means (W5), a row for each way to answer.
-func TestJudge(t *testing.T) {
+// What an answer means (W5, F8), a row for each way to answer.
+func TestF8Judge(t *testing.T) {
 	const unknown, valid, gone = watchdog.Unknown, watchdog.Valid, watchdog.Gone
 	for name, tt := range map[string]struct {
 		answer answer
@@ -52,16 +52,23 @@ func TestJudge(t *testing.T) {
 		"moved":                      {answer{status: 301}, unknown},
 		"forbidden":                  {answer{status: 403}, unknown},
 		"accepted, later perhaps":    {answer{status: 202}, unknown},
-		"no such sandbox":            {answer{status: 404, body: []byte("no such sandbox")}, gone},
-		"nothing to say":             {answer{status: 204}, gone},
-		"empty":                      {answer{status: 200}, gone},
-		"blank":                      {answer{status: 200, body: []byte(" \r\n")}, gone},
-		"empty, its end is not told": {answer{status: 200, endless: true}, unknown},
-		"null":                       {answer{status: 200, body: []byte("null\n")}, gone},
-		"empty object":               {answer{status: 200, body: []byte(" { } \n")}, gone},
+		"no such sandbox":            {answer{status: 404, body: []byte("no such sandbox")}, unknown},
+		"a bare 404":                 {answer{status: 404}, unknown},
+		"a bare 410":                 {answer{status: 410}, unknown},
+		"a router's JSON":            {answer{status: 404, body: []byte(`{"error":"not found"}`)}, unknown},
+		"404 and the word":           {answer{status: 404, body: []byte(`{"id":"a","state":"gone"}`)}, gone},
+		"410 and the word":           {answer{status: 410, body: []byte(`{"id":"a","state":"gone"}`)}, gone},
+		"404 about another":          {answer{status: 404, body: []byte(`{"id":"b","state":"gone"}`)}, unknown},
+		"404, and valid":             {answer{status: 404, body: []byte(`{"id":"a","state":"valid"}`)}, unknown},
+		"nothing to say":             {answer{status: 204}, unknown},
+		"204 with the word":          {answer{status: 204, body: []byte(`{"id":"a","state":"gone"}`)}, unknown},
+		"empty":                      {answer{status: 200}, unknown},
+		"blank":                      {answer{status: 200, body: []byte(" \r\n")}, unknown},
+		"null":                       {answer{status: 200, body: []byte("null\n")}, unknown},
+		"empty object":               {answer{status: 200, body: []byte(" { } \n")}, unknown},
 		"valid":                      {answer{status: 200, body: []byte(`{"id":"a","state":"valid"}`)}, valid},
 		"gone":                       {answer{status: 200, body: []byte(`{"id":"a","state":"gone"}`)}, gone},
-		"gone, its end is not told":  {answer{status: 200, body: []byte(`{"id":"a","state":"gone"}`), endless: true}, gone},
+		"gone, between blanks":       {answer{status: 200, body: []byte("\n{\"id\":\"a\", \"state\":\"gone\"} \n")}, gone},
 		"gone, and more about it":    {answer{status: 200, body: []byte(`{"state":"gone","since":[1,{}],"id":"a"}`)}, gone},
 		"another sandbox":            {answer{status: 200, body: []byte(`{"id":"A","state":"gone"}`)}, unknown},
 		"which sandbox is not said":  {answer{status: 200, body: []byte(`{"state":"gone"}`)}, unknown},
@@ -218,8 +225,8 @@ func TestBrokenAnswers(t *testing.T) {
 		want  watchdog.Verdict
 	}{
 		"whole":                     {"HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n" + gone, watchdog.Gone},
-		"empty":                     {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", watchdog.Gone},
-		"empty, in chunks":          {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", watchdog.Gone},
+		"empty":                     {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", watchdog.Unknown},
+		"empty, in chunks":          {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", watchdog.Unknown},
 		"ends with the connection":  {"HTTP/1.0 200 OK\r\n\r\n" + gone, watchdog.Gone},
 		"empty, as far as one sees": {"HTTP/1.0 200 OK\r\n\r\n", watchdog.Unknown},
 		"nothing":                   {"", watchdog.Unknown},

@@ -15,10 +15,9 @@ import (
 
 // An answer is what arrived of the answer about one sandbox.
 type answer struct {
-	status  int
-	body    []byte
-	endless bool  // its end is the connection's end, so that no end is missed
-	err     error // nothing arrived, or not the whole
+	status int
+	body   []byte
+	err    error // nothing arrived, or not the whole
 }
 
 // row is a sandbox as the owner spells it. Names are exact, each at most
@@ -41,43 +40,35 @@ func (r row) verdict() watchdog.Verdict {
 // judge is the one place that knows what an answer means. Only what is whole
 // and clear is gone or valid; everything else is unknown, with its reason.
 //
-// Gone are: no such sandbox (404), nothing to say about it (204, or a 200
-// that is empty, null or {}), and the word itself.
+// Gone is a body that names the sandbox and says so, with 200, 404 or 410. A bare
+// 404, an empty answer, null, {} or a proxy's page is what a server says that is
+// misconfigured, half started or not the owner at all.
 func judge(sandbox string, a answer) (watchdog.Verdict, error) {
 	if a.err != nil {
 		return watchdog.Unknown, a.err
 	}
+	status := fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
 	switch a.status {
-	case http.StatusNotFound, http.StatusNoContent:
-		return watchdog.Gone, nil
-	case http.StatusOK:
+	case http.StatusOK, http.StatusNotFound, http.StatusGone:
 	default:
-		return watchdog.Unknown, fmt.Errorf("it answered %d %s", a.status, http.StatusText(a.status))
+		return watchdog.Unknown, fmt.Errorf("it answered %s", status)
 	}
-	body := bytes.Trim(a.body, " \t\r\n")
-	if len(body) == 0 {
-		if a.endless {
-			return watchdog.Unknown, errors.New("it answered nothing, or was cut off")
-		}
-		return watchdog.Gone, nil
-	}
-	value := jsontext.Value(body)
-	if err := value.Compact(); err != nil {
-		return watchdog.Unknown, fmt.Errorf("read its answer: %w", err)
-	}
-	if s := string(value); s == "null" || s == "{}" {
-		return watchdog.Gone, nil
+	if len(bytes.TrimSpace(a.body)) == 0 {
+		return watchdog.Unknown, fmt.Errorf("it answered %s without a body that names the sandbox", status)
 	}
 	var r row
-	if err := json.Unmarshal(value, &r); err != nil {
-		return watchdog.Unknown, fmt.Errorf("read its answer: %w", err)
+	if err := json.Unmarshal(a.body, &r); err != nil {
+		return watchdog.Unknown, fmt.Errorf("read its answer, %s: %w", status, err)
 	}
 	if r.ID != sandbox {
-		return watchdog.Unknown, fmt.Errorf("it answered about %.300q", r.ID)
+		return watchdog.Unknown, fmt.Errorf("it answered %s about %.300q", status, r.ID)
 	}
 	v := r.verdict()
-	if v == watchdog.Unknown {
+	switch {
+	case v == watchdog.Unknown:
 		return v, fmt.Errorf("it answered with the unknown state %.40q", r.State)
+	case v == watchdog.Valid && a.status != http.StatusOK:
+		return watchdog.Unknown, fmt.Errorf("it answered %s and valid at once", status)
 	}
 	return v, nil
 }
