@@ -54,6 +54,7 @@ type Lease struct {
 	Labels        map[string]string `json:"labels,omitempty"`
 	Reason        string            `json:"reason,omitempty"` // of the last change
 	Evidence      []Sighting        `json:"evidence,omitempty"`
+	Conflict      []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
 }
 
 // A Container names one container in the runtime.
@@ -79,7 +80,17 @@ type Sighting struct {
 	LeaseID   string    `json:"lease_id,omitempty"`
 	Task      string    `json:"task,omitempty"`
 	Note      string    `json:"note,omitempty"`
+	Belongs   Belongs   `json:"belongs,omitempty"` // to the lease that holds the address; "" where none does, and in the history
 }
+
+// Belongs says whose a sighting of a held address is.
+type Belongs string
+
+const (
+	Owner    Belongs = "owner"    // of the lease's own workload
+	Stranger Belongs = "stranger" // of another
+	Unknown  Belongs = "unknown"  // nothing recorded tells
+)
 
 // A Silence is a witness that could not answer.
 type Silence struct {
@@ -208,7 +219,7 @@ type Report struct {
 
 // An Action is one step of a pass.
 type Action struct {
-	Kind    string `json:"kind"` // adopt, bind, pause, resume, quarantine, clear, expire, reap
+	Kind    string `json:"kind"` // adopt, bind, pause, resume, quarantine, clear, expire, reap, conflict_seen, conflict_over
 	Address string `json:"address"`
 	LeaseID string `json:"lease_id,omitempty"`
 	Sandbox string `json:"sandbox,omitempty"`
@@ -325,28 +336,30 @@ type PoolList struct {
 
 // Status is what a person wants first.
 type Status struct {
-	Ready              bool          `json:"ready"`
-	NotReady           []string      `json:"not_ready,omitempty"` // each reason, one sentence
-	Version            string        `json:"version"`
-	Commit             string        `json:"commit"`
-	Started            time.Time     `json:"started"`
-	PID                int           `json:"pid"`
-	Book               BookStatus    `json:"book"`
-	Bridge             BridgeStatus  `json:"bridge"`
-	Pools              []Pool        `json:"pools"`
-	Silent             []Silence     `json:"silent,omitempty"`
-	Stuck              []Stuck       `json:"stuck,omitempty"`                // longest wait first, at most 16
-	StuckTotal         int           `json:"stuck_total"`                    // also those that Stuck has no room for
-	Quarantined        []Lease       `json:"quarantined,omitempty"`          // now, newest first, at most 16; by_state of the pools counts them all
-	LastConflict       *Change       `json:"last_conflict,omitempty"`        // the newest of the kept history, whatever became of it
-	LastConflictStands bool          `json:"last_conflict_stands,omitempty"` // its address is still quarantined for it
-	LastPass           *Report       `json:"last_pass,omitempty"`            // of the reconciler; previews do not count
-	Allocation         string        `json:"allocation"`                     // "require kernel" or "require all"
-	UnreadableRows     int           `json:"unreadable_rows"`
-	CommitP50          time.Duration `json:"commit_p50_ns"` // of the last 256; 0 before the first
-	CommitP99          time.Duration `json:"commit_p99_ns"`
-	Revision           int64         `json:"revision"`
-	Epoch              string        `json:"epoch"`
+	Ready              bool           `json:"ready"`
+	NotReady           []string       `json:"not_ready,omitempty"` // each reason, one sentence
+	Version            string         `json:"version"`
+	Commit             string         `json:"commit"`
+	Started            time.Time      `json:"started"`
+	PID                int            `json:"pid"`
+	Book               BookStatus     `json:"book"`
+	Bridge             BridgeStatus   `json:"bridge"`
+	Pools              []Pool         `json:"pools"`
+	Silent             []Silence      `json:"silent,omitempty"`
+	Stuck              []Stuck        `json:"stuck,omitempty"`                // longest wait first, at most 16
+	StuckTotal         int            `json:"stuck_total"`                    // also those that Stuck has no room for
+	Quarantined        []Lease        `json:"quarantined,omitempty"`          // now, newest first, at most 16; by_state of the pools counts them all
+	LastConflict       *Change        `json:"last_conflict,omitempty"`        // the newest of the kept history, whatever became of it
+	LastConflictStands bool           `json:"last_conflict_stands,omitempty"` // its address is still quarantined for it, or held and in conflict
+	Findings           map[string]int `json:"findings"`                       // of doctor, by kind; from memory, a moment old
+	Conflicts          []Finding      `json:"conflicts,omitempty"`            // of them, those with Conflict, at most 16
+	LastPass           *Report        `json:"last_pass,omitempty"`            // of the reconciler; previews do not count
+	Allocation         string         `json:"allocation"`                     // "require kernel" or "require all"
+	UnreadableRows     int            `json:"unreadable_rows"`
+	CommitP50          time.Duration  `json:"commit_p50_ns"` // of the last 256; 0 before the first
+	CommitP99          time.Duration  `json:"commit_p99_ns"`
+	Revision           int64          `json:"revision"`
+	Epoch              string         `json:"epoch"`
 }
 
 // A Stuck lease ought to have moved on: it is releasing and its removal is not
@@ -387,6 +400,9 @@ type Finding struct {
 	Since   time.Time `json:"since,omitzero"`
 	Mend    string    `json:"mend"` // the verb that mends it
 }
+
+// Conflict reports that two use or claim an address at this moment.
+func (f Finding) Conflict() bool { return f.Kind == "conflict" || f.Kind == "two_claimants" }
 
 // DoctorReply lists every finding; empty means that all agree.
 type DoctorReply struct {

@@ -65,9 +65,13 @@ CREATE TABLE leases (
     -- Why the address was given while it still cooled: at exhaustion, or back to
     -- its own sandbox. Such a lease never ends with the address free at once.
     cut            TEXT    NOT NULL CHECK (cut = '' OR cut = 'early' OR cut = 'own'),
+    -- What the witnesses say of a conflict that stands: the address is held, and
+    -- seen under another than its owner. '' while there is none.
+    conflict       TEXT    NOT NULL CHECK (conflict = '' OR json_valid(conflict)),
     CHECK (state IN ('quarantined', 'cooling') OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
     CHECK (state <> 'reserved' OR bind_within > 0),
-    CHECK (state <> 'quarantined' OR evidence <> '')
+    CHECK (state <> 'quarantined' OR evidence <> ''),
+    CHECK (conflict = '' OR (state <> 'cooling' AND state <> 'quarantined'))
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER leases_keep_their_pool BEFORE UPDATE OF pool_uid ON leases
@@ -102,16 +106,17 @@ CREATE TABLE changes (
         WHEN 'free>reserved' THEN actor = 'allocator'
         WHEN 'free>quarantined' THEN actor = 'allocator' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'free>bound' THEN actor = 'reconciler'
-        WHEN 'reserved>reserved' THEN actor = 'allocator'
+        WHEN 'reserved>reserved' THEN actor = 'allocator' OR actor = 'reconciler'
         WHEN 'reserved>bound' THEN actor = 'client' OR actor = 'reconciler'
         WHEN 'reserved>free' THEN actor = 'watchdog'
         WHEN 'reserved>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'bound>bound' THEN actor = 'allocator' OR actor = 'client' OR actor = 'reconciler'
         WHEN 'bound>paused' THEN actor = 'client' OR actor = 'reconciler'
         WHEN 'bound>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
-        WHEN 'paused>paused' THEN actor = 'allocator' OR actor = 'client'
+        WHEN 'paused>paused' THEN actor = 'allocator' OR actor = 'client' OR actor = 'reconciler'
         WHEN 'paused>bound' THEN actor = 'client' OR actor = 'reconciler'
         WHEN 'paused>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
+        WHEN 'releasing>releasing' THEN actor = 'reconciler'
         WHEN 'releasing>cooling' THEN actor = 'watchdog'
         WHEN 'releasing>quarantined' THEN actor = 'watchdog'
         WHEN 'cooling>reserved' THEN actor = 'allocator'

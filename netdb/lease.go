@@ -32,6 +32,7 @@ type Lease struct {
 	Labels        map[string]string
 
 	Evidence json.RawMessage // what the witnesses said, as a JSON array; kept, not interpreted
+	Conflict json.RawMessage // the same of a conflict that stands on a held address, see [Book.ConflictAt]; nil while there is none
 	Reason   string          // of the last change
 	Cut      Cut             // of a lease that was given while its address cooled; "" of any other
 }

@@ -21,17 +21,17 @@ const (
 	fixedColumns = `ip, key, pool_uid, id`
 	otherColumns = `state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
-	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut`
+	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut, conflict`
 	leaseColumns = fixedColumns + `, ` + otherColumns
 )
 
 // The parameters have no numbers, which SQLite would keep as names and the
 // driver look up, each at every call.
 const (
-	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	// Not to set what stays the same spares the pages of its index.
-	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
-	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
 	deleteLease  = `DELETE FROM leases` + asItWasSeen
 
 	// The fence: a row is changed or removed only as the caller saw it.
@@ -53,7 +53,7 @@ func (l *Lease) other() []any {
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
 		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
-		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut)}
+		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut), string(l.Conflict)}
 }
 
 // encode writes v as JSON, or as nothing when it is empty.
@@ -99,13 +99,13 @@ func (n naming) addrs() []netip.Addr {
 func scanLease(s scanner) (l *Lease, n naming, err error) {
 	l = new(Lease)
 	var (
-		createdWall, createdBoot, sinceWall int64
-		sinceBoot, bindWithin               int64
-		containers, labels, evidence        string
+		createdWall, createdBoot, sinceWall    int64
+		sinceBoot, bindWithin                  int64
+		containers, labels, evidence, conflict string
 	)
 	err = s.Scan(&n.ip, &n.key, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
-		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason, (*string)(&l.Cut))
+		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &conflict)
 	if err != nil {
 		return nil, n, err
 	}
@@ -142,6 +142,12 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 			return nil, n, fmt.Errorf("evidence is no JSON")
 		}
 		l.Evidence = json.RawMessage(evidence)
+	}
+	if conflict != "" {
+		if !json.Valid([]byte(conflict)) {
+			return nil, n, fmt.Errorf("conflict is no JSON")
+		}
+		l.Conflict = json.RawMessage(conflict)
 	}
 	return l, n, nil
 }

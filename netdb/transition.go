@@ -14,7 +14,7 @@ type move struct {
 
 // moves is the table. The CHECK constraint on changes repeats it; a test
 // tries every combination against both. A move from a state to itself notes
-// something new (a container more, a higher attempt) and frees nothing.
+// something new (a container more, a higher attempt, a conflict) and frees nothing.
 //
 // What is not here does not exist: paused never cools directly, releasing
 // never returns to bound, and only the watchdog, which has the removal
@@ -24,7 +24,7 @@ var moves = []move{
 	{Free, Quarantined, []Actor{ByAllocator, ByReconciler, ByOperator}},
 	{Free, Bound, []Actor{ByReconciler}}, // adopt
 
-	{Reserved, Reserved, []Actor{ByAllocator}},
+	{Reserved, Reserved, []Actor{ByAllocator, ByReconciler}},
 	{Reserved, Bound, []Actor{ByClient, ByReconciler}},
 	{Reserved, Free, []Actor{ByWatchdog}}, // never bound, and dark
 	{Reserved, Releasing, []Actor{ByClient, ByWatchdog, ByReconciler, ByOperator}},
@@ -33,10 +33,11 @@ var moves = []move{
 	{Bound, Paused, []Actor{ByClient, ByReconciler}},
 	{Bound, Releasing, []Actor{ByClient, ByWatchdog, ByReconciler, ByOperator}},
 
-	{Paused, Paused, []Actor{ByAllocator, ByClient}},
+	{Paused, Paused, []Actor{ByAllocator, ByClient, ByReconciler}},
 	{Paused, Bound, []Actor{ByClient, ByReconciler}},
 	{Paused, Releasing, []Actor{ByClient, ByWatchdog, ByReconciler, ByOperator}},
 
+	{Releasing, Releasing, []Actor{ByReconciler}}, // a conflict begins or ends
 	{Releasing, Cooling, []Actor{ByWatchdog}},     // removal confirmed
 	{Releasing, Quarantined, []Actor{ByWatchdog}}, // still on the wire for too long
 

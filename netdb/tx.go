@@ -83,6 +83,14 @@ func (t *tx) countOf(pool string, s State) int {
 // completed here: revision, times of its state, reason. Nothing else in this
 // package writes a lease.
 func (t *tx) move(who Who, old *Lease, now Lease, evidence json.RawMessage) (*Lease, error) {
+	if evidence != nil {
+		now.Evidence = evidence
+	}
+	return t.record(who, old, now, evidence)
+}
+
+// record is move with evidence that the change keeps, and the lease does not.
+func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*Lease, error) {
 	from := Free
 	if old != nil {
 		from = old.State
@@ -100,8 +108,8 @@ func (t *tx) move(who Who, old *Lease, now Lease, evidence json.RawMessage) (*Le
 	if now.State == Cooling || now.State == Quarantined {
 		now.Cut = "" // its rest begins anew
 	}
-	if evidence != nil {
-		now.Evidence = evidence
+	if now.State == Free || now.State == Cooling || now.State == Quarantined {
+		now.Conflict = nil // it ends with the lease
 	}
 	s := step{old: old, now: &now, change: &Change{
 		Rev: now.Rev, At: t.now, Addr: now.Addr, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,

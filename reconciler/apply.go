@@ -90,6 +90,13 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 		if l, err = r.Book.QuarantineAt(ctx, by(netdb.SeenOnWire), s.Addr, s.rev(), s.evidence); err == nil {
 			s.LeaseID = l.ID
 		}
+	case ConflictSeen:
+		if !r.notes.AllowN(r.Now().Wall, 1) {
+			return errKept{"the history has its share of such notes for now"}
+		}
+		_, err = r.Book.ConflictAt(ctx, by(ConflictSeen), l.ID, l.Rev, s.evidence)
+	case ConflictOver:
+		_, err = r.Book.ConflictOverAt(ctx, by(ConflictOver), l.ID, l.Rev, s.evidence)
 	case Pause:
 		_, err = r.Book.Pause(ctx, by("runtime_paused"), l.ID, l.Rev)
 	case Resume:

@@ -38,8 +38,8 @@ type World struct {
 	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
 	ClockStepped time.Time            // when it last did, by its new time and as far as is known
 
-	ReleasingMax time.Duration
-	Now          netdb.Stamp
+	Exhausted func(poolUID string) bool // the pool has no address to give now
+	Now       netdb.Stamp
 }
 
 // A Trouble is what does not work, and since when; without Err there is none.
@@ -166,6 +166,12 @@ func (w World) machine() []Finding {
 				Mend: "ipamctl quarantine ls"})
 		}
 	}
+	for _, u := range w.Usage {
+		if u.Pool.State == "active" && w.Exhausted(u.Pool.UID) {
+			add(Finding{Kind: "pool_exhausted", Since: w.exhaustedSince(u), Detail: fmt.Sprintf("pool %s, %s, has no address to give", u.Pool.Name, u.Pool.Prefix),
+				Mend: "ipamctl pools"})
+		}
+	}
 	if w.Held != nil {
 		add(Finding{Kind: "reap_held", Detail: w.Held.Reason, Since: w.Held.Since,
 			Mend: "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm"})
@@ -193,6 +199,17 @@ func (w World) nearCapSince(u netdb.Usage) time.Time {
 	}
 	slices.SortFunc(since[1:], time.Time.Compare)
 	return since[min(int(math.Ceil(nearCap*float64(u.QuarantineCap))), len(since)-1)]
+}
+
+// exhaustedSince is when the newest lease of a pool took its address.
+func (w World) exhaustedSince(u netdb.Usage) time.Time {
+	since := w.Started // when nothing but exclusions fills it
+	for _, l := range w.Leases {
+		if l.PoolUID == u.Pool.UID && l.Created.Wall.After(since) {
+			since = l.Created.Wall
+		}
+	}
+	return since
 }
 
 // unseenSince is when passes began to miss a bound lease. One that no pass has
@@ -224,7 +241,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		return out
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)
-	case l.State == netdb.Releasing && w.Now.Since(l.Since) > w.ReleasingMax:
+	case l.State == netdb.Releasing && l.Stuck(w.Now):
 		add("releasing_stuck", "ipamctl show "+l.ID, "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.Complete():
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
@@ -235,6 +252,8 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	}
 	if f, found := v.dispute(l); found {
 		out = append(out, f)
+	} else if l.Conflict != nil {
+		out = append(out, v.quiet(l))
 	} else if f, found := v.stray(l); found {
 		out = append(out, f)
 	}

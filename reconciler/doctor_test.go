@@ -82,8 +82,8 @@ func TestDiagnose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := World{
-				Place:        func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
-				ReleasingMax: time.Hour, Started: boot.Wall, Now: boot,
+				Place:     func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
+				Exhausted: func(string) bool { return false }, Started: boot.Wall, Now: boot,
 			}
 			tt.spoil(&w)
 			found := Diagnose(w)

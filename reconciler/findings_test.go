@@ -15,7 +15,7 @@ import (
 // asWorld is what doctor sees of a world of lines.
 func (w *world) asWorld() World {
 	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place,
-		ReleasingMax: time.Hour, Now: w.now}
+		Exhausted: func(string) bool { return false }, Now: w.now}
 }
 
 // full is a world whose last pass could not set addr aside.

@@ -82,6 +82,7 @@ func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, er
 		r.asked = turn
 	} else {
 		r.known, r.tried, r.aside = d.memory, keys(d.steps), v.aside()
+		r.standing.Store(int64(d.standing))
 		rep.Findings = append(rep.Findings, r.dateFull(rep, r.apply(ctx, d.steps))...)
 		sortFindings(rep.Findings)
 	}

@@ -46,8 +46,9 @@ type view struct {
 // memory is what passes observe over time. It can be lost at any line: then
 // what needs time needs it again.
 type memory struct {
-	dark   map[string]darkness // by the id of a quarantined lease
-	missed map[string]misses   // by the id of a bound lease
+	dark     map[string]darkness // by the id of a quarantined lease
+	missed   map[string]misses   // by the id of a bound lease
+	contests map[string]contest  // by the id of a held lease
 }
 
 // A step is an action with all that it takes to do it.
@@ -75,6 +76,8 @@ type decision struct {
 	findings []Finding
 	absent   int
 	held     *Held
+	standing int           // held leases on which a conflict stands
+	again    time.Duration // after it, time alone changes the decision; 0: it does not
 }
 
 // plan decides what makes book, wire and runtime agree. It is a pure function
@@ -83,7 +86,7 @@ type decision struct {
 // Nothing that could free an address is decided while a witness is silent, and
 // none of the releases on a census that was not read anew for this pass.
 func (v *view) plan(m memory, confirm bool) decision {
-	var d decision
+	d := decision{memory: memory{contests: make(map[string]contest)}}
 	var overdue map[string]bool
 	d.missed, d.absent, overdue = v.missed(m.missed)
 	clears, dark := quarantined(v.book, v.census, v.unasked, m.dark, v.quarantine, v.now)
@@ -98,7 +101,7 @@ func (v *view) plan(m memory, confirm bool) decision {
 		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
 			v.unheld(&d, l.Addr, l)
 		default:
-			v.held(&d, l, overdue[l.ID])
+			v.held(&d, l, overdue[l.ID], m.contests)
 		}
 	}
 	for addr := range v.census.Seen {
@@ -159,10 +162,9 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	}
 }
 
-// held decides about a lease that somebody holds, or lets go.
-func (v *view) held(d *decision, l *netdb.Lease, overdue bool) {
-	if f, found := v.dispute(l); found {
-		d.findings = append(d.findings, f)
+// held decides about a lease that is held, or being released.
+func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[string]contest) {
+	if done := v.conflict(d, l, contests); done {
 		return
 	}
 	if f, found := v.stray(l); found {
@@ -218,7 +220,7 @@ func (v *view) awaited(l *netdb.Lease, own []census.Sighting) bool {
 }
 
 func (v *view) pastDeadline(l *netdb.Lease) bool {
-	return l.State == netdb.Reserved && v.now.Since(l.Since) > l.BindWithin
+	return l.State == netdb.Reserved && l.Stuck(v.now)
 }
 
 // bindable returns those of a lease's containers that name the address or the

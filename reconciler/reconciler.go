@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -25,6 +27,8 @@ type Book interface {
 	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+	ConflictAt(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	ConflictOverAt(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 }
 
 // A Prober asks the wire for one address again. The answer comes to the board
@@ -97,12 +101,14 @@ type Reconciler struct {
 	known memory
 	tried map[stepKey]bool    // what the last pass planned
 	aside map[netip.Addr]bool // quarantined, and whether seen, at the last pass
+	notes *rate.Limiter       // of conflicts that begin
 	asked netip.Addr          // the last one probed; the next pass goes on behind it
 
-	kick  chan struct{} // one slot: look
-	pulse chan struct{} // no slot: whoever waits in Alive
-	life  atomic.Pointer[context.Context]
-	last  atomic.Pointer[Report]
+	kick     chan struct{} // one slot: look
+	pulse    chan struct{} // no slot: whoever waits in Alive
+	life     atomic.Pointer[context.Context]
+	last     atomic.Pointer[Report]
+	standing atomic.Int64
 }
 
 // New returns a Reconciler, or says what is missing.
@@ -116,12 +122,16 @@ func New(cfg Config) (*Reconciler, error) {
 	case !(cfg.MaxReleases > 0 && cfg.MaxReleases <= 1):
 		return nil, errors.New("reconciler: MaxReleases is no share above 0 and up to 1")
 	}
-	return &Reconciler{Config: cfg, turn: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(chan struct{})}, nil
+	return &Reconciler{Config: cfg, notes: rate.NewLimiter(rate.Every(noteEvery), notesMost), turn: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(chan struct{})}, nil
 }
 
 // Last returns the report of the last pass that was no preview; nil before
 // the first.
 func (r *Reconciler) Last() *Report { return r.last.Load() }
+
+// Conflicts is on how many held addresses a conflict stands, by the last look:
+// another is seen there, or was and its end is not certain yet.
+func (r *Reconciler) Conflicts() int { return int(r.standing.Load()) }
 
 // Kick asks for a look soon. Kicks coalesce.
 func (r *Reconciler) Kick() {

@@ -5,18 +5,21 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // Kinds of action.
 const (
-	Adopt      = "adopt"      // bind an address that nobody holds to the one workload that claims it
-	Bind       = "bind"       // a reserved lease's workload runs
-	Pause      = "pause"      // the runtime has paused a bound lease's workload
-	Resume     = "resume"     // a paused lease's workload runs
-	Quarantine = "quarantine" // set an address aside that is seen, and that no lease explains
-	Clear      = "clear"      // let a quarantined address cool that was dark for long enough
-	Expire     = "expire"     // end a reservation past its deadline
-	Reap       = "reap"       // begin the release of a bound lease whose workload is gone
+	Adopt        = "adopt"            // bind an address that nobody holds to the one workload that claims it
+	Bind         = "bind"             // a reserved lease's workload runs
+	Pause        = "pause"            // the runtime has paused a bound lease's workload
+	Resume       = "resume"           // a paused lease's workload runs
+	Quarantine   = "quarantine"       // set an address aside that is seen, and that no lease explains
+	Clear        = "clear"            // let a quarantined address cool that was dark for long enough
+	Expire       = "expire"           // end a reservation past its deadline
+	ConflictSeen = netdb.ConflictSeen // note that another is seen on a held address
+	ConflictOver = netdb.ConflictOver // note that it is not any more
+	Reap         = "reap"             // begin the release of a bound lease whose workload is gone
 )
 
 // Results of an action.

@@ -45,7 +45,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			rest = max(rest, share*min(took, look.took))
 		}
 		took = look.took
-		switch r.idle(ctx, rest, due.C, board, book) {
+		switch r.idle(ctx, rest, look.again, due.C, board, book) {
 		case stopped:
 			return nil
 		case wholeDue:
@@ -68,12 +68,19 @@ const (
 // idle waits for something to do. The rest keeps only the news waiting: a whole
 // pass comes in time, and whoever asks for a sign of life gets it. A look at a
 // large book on a busy machine takes half a second, and ten seconds of silence
-// after it read as a reconciler that hangs.
-func (r *Reconciler) idle(ctx context.Context, rest time.Duration, due <-chan time.Time, board, book <-chan struct{}) int {
+// after it read as a reconciler that hangs. again is when time alone makes
+// another look worth it; 0: never.
+func (r *Reconciler) idle(ctx context.Context, rest, again time.Duration, due <-chan time.Time, board, book <-chan struct{}) int {
 	resting := time.NewTimer(rest)
 	defer resting.Stop()
 	rested := false
 	var kick, onBoard, inBook <-chan struct{}
+	var timed <-chan time.Time
+	if again > 0 {
+		t := time.NewTimer(max(again, rest))
+		defer t.Stop()
+		timed = t.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -86,6 +93,8 @@ func (r *Reconciler) idle(ctx context.Context, rest time.Duration, due <-chan ti
 			rested, kick, onBoard, inBook = true, r.kick, board, book
 		case <-due:
 			return wholeDue
+		case <-timed:
+			return newsCame
 		case <-kick:
 			return kicked
 		case <-onBoard:
@@ -110,7 +119,8 @@ func (r *Reconciler) try(ctx context.Context, how reading) {
 // A look is what a glance at book and board tells.
 type look struct {
 	news  bool
-	aside bool // about a quarantined address
+	aside bool          // about a quarantined address
+	again time.Duration // until time alone may bring news; 0: never
 	took  time.Duration
 }
 
@@ -131,7 +141,9 @@ func (r *Reconciler) look(ctx context.Context) look {
 		v.unasked[a] = true
 	}
 	d := v.plan(r.known, false)
-	l := look{aside: !maps.Equal(v.aside(), r.aside)}
+	r.known.contests = d.contests // what a look observes of them is as good as a pass
+	r.standing.Store(int64(d.standing))
+	l := look{aside: !maps.Equal(v.aside(), r.aside), again: d.again}
 	l.news = l.aside
 	for k := range keys(d.steps) {
 		l.news = l.news || !r.tried[k]

@@ -35,10 +35,13 @@ func (s *Server) whois(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	place := s.cfg.Book.Place(addr)
+	place, row := s.cfg.Book.Place(addr), (*netdb.Lease)(nil)
+	if l, ok := s.cfg.Book.At(addr); ok && (l.State.Open() || l.State == netdb.Releasing) {
+		row = l
+	}
 	reply := &api.WhoisReply{
 		Address: addr.String(), State: api.Free, Usable: place.Usable, Note: place.Note,
-		Witnesses: testimony(s.cfg.Witnesses.About(addr)), History: changes(past),
+		Witnesses: testimony(row, s.cfg.Witnesses.About(addr)), History: changes(past),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
 	}
 	if place.Pool != nil {
@@ -60,8 +63,9 @@ func (s *Server) whois(c *call) (int, any, error) {
 }
 
 // testimony is one answer a witness: one that has seen something says so also
-// when it could not answer completely.
-func testimony(a census.Answer) []api.WitnessAnswer {
+// when it could not answer completely. holder is the lease that holds the address,
+// by which each sighting is judged; nil: none does.
+func testimony(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
 	byWitness := make(map[census.Witness]*api.WitnessAnswer)
 	of := func(w census.Witness) *api.WitnessAnswer {
 		if byWitness[w] == nil {
@@ -75,7 +79,11 @@ func testimony(a census.Answer) []api.WitnessAnswer {
 	for _, s := range a.Silent {
 		of(s.Witness).Answer, of(s.Witness).Reason = "silent", s.Reason
 	}
-	for _, s := range sightings(a.Seen) {
+	seen := sightings(a.Seen)
+	if holder != nil {
+		seen = judged(holder, a.Seen)
+	}
+	for _, s := range seen {
 		w := of(census.Witness(s.Witness))
 		w.Answer, w.Seen = "seen", append(w.Seen, s)
 	}

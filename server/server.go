@@ -26,7 +26,8 @@ type Config struct {
 	NotReady  func() []string                                      // why mutations cannot be served, a sentence each; empty: ready
 	Bridge    func() api.BridgeStatus                              //
 	MTU       func() int                                           // bytes, of the bridge
-	Doctor    func(context.Context) []api.Finding                  //
+	Doctor    func(context.Context) []api.Finding                  // after the latest news of the kernel
+	Findings  func() []api.Finding                                 // the same from memory, for the status
 	Reconcile Reconcile                                            // a pass now
 	LastPass  func() *api.Report                                   // of the last pass that was no preview; nil before the first
 	Metrics   http.Handler                                         // answers /metrics

@@ -5,16 +5,10 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 )
-
-// stuckAfter is how long a release may wait before the status names it. One
-// whose containers go is confirmed in seconds, so this is a person's patience
-// and not a limit of the daemon; doctor has watchdog.releasing_max for that.
-const stuckAfter = 10 * time.Second
 
 // statusLeases bounds each list of leases in a status, so that it stays one
 // small answer on the worst day; the whole lists are a verb of their own.
@@ -39,9 +33,15 @@ func (s *Server) status(c *call) (int, any, error) {
 			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
 		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()),
 		LastConflict: conflict, LastConflictStands: stands, LastPass: s.lastPass(),
-		Stuck: stuck, StuckTotal: total, Quarantined: s.aside(leases),
+		Stuck: stuck, StuckTotal: total, Quarantined: s.aside(leases), Findings: make(map[string]int),
 		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50, CommitP99: info.CommitP99,
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
+	}
+	for _, f := range s.cfg.Findings() {
+		reply.Findings[f.Kind]++
+		if f.Conflict() && len(reply.Conflicts) < statusLeases {
+			reply.Conflicts = append(reply.Conflicts, f)
+		}
 	}
 	if info.ReadOnly != nil {
 		reply.Book.ReadOnly = info.ReadOnly.Error()
@@ -52,9 +52,9 @@ func (s *Server) status(c *call) (int, any, error) {
 	return http.StatusOK, reply, nil
 }
 
-// lastConflict is the newest quarantine that a conflict made, and whether its
-// address is still set aside for it; what an operator set aside, or a rebuild, is
-// none. A history that cannot be read takes the rest of a status from nobody.
+// lastConflict is the newest quarantine that a conflict made, or the newest
+// conflict on a held address, and whether it stands; what an operator or a rebuild
+// quarantined is none. A history that cannot be read takes the rest of a status from nobody.
 func (s *Server) lastConflict(ctx context.Context) (last *api.Change, stands bool) {
 	found, err := s.cfg.Book.LastConflict(ctx)
 	if err != nil {
@@ -63,8 +63,9 @@ func (s *Server) lastConflict(ctx context.Context) (last *api.Change, stands boo
 	if found == nil {
 		return nil, false
 	}
-	row, held := s.cfg.Book.At(found.Addr)
-	return &changes([]netdb.Change{*found})[0], held && row.State == netdb.Quarantined && row.ID == found.LeaseID
+	row, is := s.cfg.Book.At(found.Addr)
+	stands = is && row.ID == found.LeaseID && (row.State == netdb.Quarantined || row.Conflict != nil)
+	return &changes([]netdb.Change{*found})[0], stands
 }
 
 // stuck lists, longest wait first, the leases that ought to have moved on: a
@@ -74,15 +75,7 @@ func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
 	now := netdb.Now()
 	var waiting []*netdb.Lease
 	for _, l := range all {
-		late := stuckAfter
-		switch l.State {
-		case netdb.Reserved:
-			late = l.BindWithin
-		case netdb.Releasing:
-		default:
-			continue
-		}
-		if now.Since(l.Since) > late {
+		if l.Stuck(now) {
 			waiting = append(waiting, l)
 		}
 	}

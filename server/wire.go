@@ -19,7 +19,7 @@ func lease(l *netdb.Lease, bits int) api.Lease {
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
 		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
-		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence),
+		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Conflict: conflict(l),
 	}
 	if l.State == netdb.Reserved && l.BindWithin > 0 {
 		by := w.Since.Add(l.BindWithin)

@@ -9,38 +9,35 @@ import (
 // drawnConflicts is how many addresses in dispute a status draws.
 const drawnConflicts = 8
 
-// disputed picks the findings that are conflicts: an address that two use or
-// claim at this moment. It has an owner, so no quarantine tells of it.
-func disputed(r *api.Report) []api.Finding {
-	var out []api.Finding
-	if r == nil {
-		return nil
-	}
-	for _, f := range r.Reports {
-		if f.Kind == "conflict" || f.Kind == "two_claimants" {
-			out = append(out, f)
+// conflicts counts the addresses that two use or claim at this moment.
+func conflicts(s *api.Status) int {
+	n := 0
+	for kind, of := range s.Findings {
+		if (api.Finding{Kind: kind}).Conflict() {
+			n += of
 		}
 	}
-	return out
+	return max(n, len(s.Conflicts))
 }
 
-// drawDisputed names the addresses in dispute, each with who is on it.
-func (c *ctl) drawDisputed(p *page, last *api.Report) {
-	all := disputed(last)
-	if len(all) == 0 {
+// drawConflicts names the addresses in conflict, each with who is on it. They
+// have an owner, so no quarantine tells of them.
+func (c *ctl) drawConflicts(p *page, s *api.Status) {
+	if len(s.Conflicts) == 0 {
 		return
 	}
-	p.heading(fmt.Sprintf("In conflict: %s", plural(len(all), "address")))
-	some := all[:min(len(all), drawnConflicts)]
+	all := conflicts(s)
+	p.heading(fmt.Sprintf("In conflict: %s", plural(all, "address")))
+	some := s.Conflicts[:min(len(s.Conflicts), drawnConflicts)]
 	for _, f := range some {
 		p.text("  ", p.bad(word(f.Address))+": "+sentence(f.Detail))
 	}
-	p.more(len(all)-len(some), "ipamctl doctor")
+	p.more(all-len(some), "ipamctl doctor")
 	p.text("", "next: "+sentence(some[0].Mend))
 }
 
-// drawLastConflict tells of the newest quarantine that a conflict made: when,
-// what became of it, and who was seen.
+// drawLastConflict tells of the newest conflict, on an address that was
+// quarantined for it or is held: when, what became of it, and who was seen.
 func (c *ctl) drawLastConflict(p *page, s *api.Status) {
 	l := s.LastConflict
 	if l == nil {
@@ -49,6 +46,9 @@ func (c *ctl) drawLastConflict(p *page, s *api.Status) {
 	became := "over"
 	if s.LastConflictStands {
 		became = p.bad("still quarantined")
+		if l.To != api.Quarantined {
+			became = p.bad("it stands")
+		}
 	}
 	p.heading("Last conflict")
 	p.text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), became, word(l.Address)))

@@ -114,14 +114,33 @@ func explained(ctx context.Context, ipamd *client.Client, list *api.LeaseList) (
 
 // drawLease writes one lease with all that is known of it.
 func (c *ctl) drawLease(p *page, l *api.Lease) {
-	p.line("%s is %s", p.bold(fmt.Sprintf("%s/%d", word(l.Address), l.PrefixLen)), p.state(l.State))
+	is := p.state(l.State)
+	if len(l.Conflict) > 0 {
+		is = p.bad("in conflict") + ": " + is + ", it belongs to " + maybe(l.Sandbox) + ", and another uses it"
+	}
+	p.line("%s is %s", p.bold(fmt.Sprintf("%s/%d", word(l.Address), l.PrefixLen)), is)
 	c.drawLeaseFields(p, l)
+	c.drawConflict(p, l)
 	if len(l.Evidence) > 0 {
 		p.line("  %s", p.dim("evidence"))
 		for _, s := range l.Evidence {
 			p.line("    %s: %s", word(s.Witness), c.seen(s))
 		}
 	}
+}
+
+// drawConflict writes who is on the address of a lease, as it was noted, while
+// that stands.
+func (c *ctl) drawConflict(p *page, l *api.Lease) {
+	if len(l.Conflict) == 0 {
+		return
+	}
+	p.heading("In conflict, as it was noted")
+	rows := make([][]string, len(l.Conflict))
+	for i, s := range l.Conflict {
+		rows[i] = []string{word(s.Witness), strings.TrimPrefix(whose(p, s), ", "), c.seen(s)}
+	}
+	p.table(wrapping("WITNESS", "WHOSE", "SAW"), rows)
 }
 
 func (c *ctl) drawLeaseFields(p *page, l *api.Lease) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +82,9 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	if s.Skew {
 		p.text("  ", p.warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", c.build.name())))
 	}
+	if n := conflicts(s.Status); n > 0 {
+		p.text("  ", p.bad(plural(n, "address")+" in conflict: two use or claim it"))
+	}
 	if s.UnreadableRows > 0 {
 		p.text("  ", p.bad(plural(s.UnreadableRows, "row")+" of the book cannot be read: ipamctl doctor"))
 	}
@@ -90,7 +95,7 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	c.drawStuck(p, s.Status)
 	c.drawAside(p, s.Status)
 	c.drawSilent(p, s.Silent)
-	c.drawDisputed(p, s.LastPass)
+	c.drawConflicts(p, s.Status)
 	c.drawLastConflict(p, s.Status)
 	p.heading("Daemon")
 	p.lists(
@@ -102,6 +107,7 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 		list{"revision", []string{fmt.Sprintf("%d of epoch %s", s.Revision, maybe(s.Epoch))}},
 		list{"allocation", []string{sentence(s.Allocation)}},
 		list{"last pass", c.drawLastPass(p, s.LastPass)},
+		list{"findings", drawCounted(p, s.Findings)},
 	)
 }
 
@@ -123,13 +129,22 @@ func (c *ctl) drawLastPass(p *page, r *api.Report) []string {
 		return []string{p.warn("none yet")}
 	}
 	said := []string{c.ago(r.Started) + ": " + tally(p, r)}
-	if n := len(r.Reports); n > 0 {
-		said = append(said, p.warn(plural(n, "finding")+" for a person: ipamctl doctor"))
-	}
 	if r.Held != nil {
 		said = append(said, p.warn("look: ipamctl reconcile --preview"))
 	}
 	return said
+}
+
+// drawCounted is how much doctor finds at this moment.
+func drawCounted(p *page, byKind map[string]int) []string {
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		parts = append(parts, p.warn(fmt.Sprintf("%d %s", byKind[kind], word(kind))))
+	}
+	if len(parts) == 0 {
+		return []string{"none"}
+	}
+	return append(parts, "see ipamctl doctor")
 }
 
 func drawBridge(p *page, b api.BridgeStatus) []string {

@@ -51,6 +51,9 @@ func (c *ctl) drawWhois(p *page, w *api.WhoisReply) {
 		p.fields([2]string{"pool", word(w.Pool)})
 	}
 
+	if w.Lease != nil {
+		c.drawConflict(p, w.Lease)
+	}
 	p.heading("Witnesses")
 	var rows [][]string
 	for _, a := range w.Witnesses {
@@ -88,6 +91,8 @@ func verdict(p *page, w *api.WhoisReply) string {
 		return "is never handed out: " + sentence(w.Note)
 	case w.State == api.Free:
 		return "is " + p.state(w.State) + ", nobody owns it"
+	case w.Owner != "" && disputed(w):
+		return p.bad("is in conflict") + ": " + p.state(w.State) + ", it belongs to " + word(w.Owner) + ", and another uses it"
 	case w.Owner != "":
 		return "is " + p.state(w.State) + ", it belongs to " + word(w.Owner)
 	case w.State == api.Quarantined:
@@ -100,6 +105,19 @@ func verdict(p *page, w *api.WhoisReply) string {
 	default:
 		return "is " + p.state(w.State) + ", nobody owns it"
 	}
+}
+
+// disputed reports that another than the owner uses the address: by what the
+// witnesses see now, or by what the book says while that is not certainly over.
+func disputed(w *api.WhoisReply) bool {
+	for _, a := range w.Witnesses {
+		for _, s := range a.Seen {
+			if s.Belongs == api.Stranger {
+				return true
+			}
+		}
+	}
+	return w.Lease != nil && len(w.Lease.Conflict) > 0
 }
 
 // contradiction says where book and wire disagree, or where they could not
@@ -125,6 +143,17 @@ func contradiction(w *api.WhoisReply) string {
 	}
 }
 
+// whose marks a sighting of a held address.
+func whose(p *page, s api.Sighting) string {
+	switch s.Belongs {
+	case "":
+		return ""
+	case api.Stranger:
+		return ", " + p.bad(string(s.Belongs))
+	}
+	return ", " + sentence(string(s.Belongs))
+}
+
 // witnessRows is one row a sighting, or one that says there is none.
 func (c *ctl) witnessRows(p *page, a api.WitnessAnswer) [][]string {
 	answer := sentence(a.Answer)
@@ -136,7 +165,7 @@ func (c *ctl) witnessRows(p *page, a api.WitnessAnswer) [][]string {
 	}
 	rows := [][]string{}
 	for _, s := range a.Seen {
-		rows = append(rows, []string{word(a.Witness), answer, c.seen(s)})
+		rows = append(rows, []string{word(a.Witness), answer + whose(p, s), c.seen(s)})
 	}
 	if len(rows) == 0 {
 		rows = append(rows, []string{word(a.Witness), answer, sentence(a.Reason)})

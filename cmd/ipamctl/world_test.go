@@ -136,7 +136,14 @@ func (w *world) routes() http.Handler {
 		},
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
-		api.VerbStatus:    func(*http.Request) any { return w.status },
+		api.VerbStatus: func(*http.Request) any {
+			s := w.status // which counts what doctor finds
+			s.Findings = make(map[string]int)
+			for _, f := range w.findings {
+				s.Findings[f.Kind]++
+			}
+			return s
+		},
 		api.VerbDoctor: func(*http.Request) any {
 			return api.DoctorReply{Findings: w.findings, Revision: rev, Epoch: epoch}
 		},

@@ -50,12 +50,21 @@ func (p *program) bridgeStatus() api.BridgeStatus {
 	return api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
 }
 
+// doctor lists every finding, after the latest news of the kernel.
 func (p *program) doctor(ctx context.Context) []api.Finding {
+	// A failing Settle shows as silent witnesses in the census.
+	return p.findings(func() { _ = p.bridge.Settle(ctx) })
+}
+
+// remembered lists every finding by what is in memory: a status does not wait
+// for the kernel.
+func (p *program) remembered() []api.Finding { return p.findings(func() {}) }
+
+func (p *program) findings(settle func()) []api.Finding {
 	info := p.book.Info()
 	leases, _ := p.book.Leases() // book first, census second
 	usage, _ := p.book.Usage()
-	// A failing Settle shows as silent witnesses in the census.
-	_ = p.bridge.Settle(ctx)
+	settle()
 	now := netdb.Now()
 	step, stepped := p.clock.look(now, p.book.Leases)
 	w := reconciler.World{
@@ -64,7 +73,7 @@ func (p *program) doctor(ctx context.Context) []api.Finding {
 		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince},
 		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place,
 		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,
-		ReleasingMax: p.cfg.Watchdog.ReleasingMax.Duration, Now: now,
+		Exhausted: p.server.Exhausted, Now: now,
 	}
 	w.Orphans, w.OwnerUnclear = p.orphans()
 	if p.instance != nil {

@@ -23,14 +23,14 @@ func (p *program) changed(c netdb.Change) {
 // gravity is how a change is told. What a client asked for, and what follows
 // from that, is detail: the history has it, and a line for each would be most
 // of a busy runner's log. What ipamd or an operator decided is told; that an
-// address to be given is in use is a warning.
+// address to be given, or held, is in use by another is a warning.
 func gravity(c netdb.Change) slog.Level {
 	switch {
 	case !c.Addr.IsValid() && c.Pool == "":
 		return slog.LevelDebug // of the book itself; who made it tells more
 	case !c.Addr.IsValid():
 		return slog.LevelInfo
-	case c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
+	case c.Who.Reason == netdb.ConflictSeen, c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
 		return slog.LevelWarn
 	case c.Who.Actor == netdb.ByClient, c.Who.Actor == netdb.ByAllocator, c.From == netdb.Releasing, c.From == netdb.Cooling && c.To == netdb.Free:
 		return slog.LevelDebug
@@ -46,6 +46,10 @@ func changeMessage(c netdb.Change) string {
 		return "book is changed"
 	case !c.Addr.IsValid():
 		return "pool is changed"
+	case c.Who.Reason == netdb.ConflictSeen:
+		return "held address is in conflict"
+	case c.Who.Reason == netdb.ConflictOver:
+		return "conflict on a held address is over"
 	case c.From == c.To:
 		return "lease is renewed"
 	}
@@ -68,7 +72,7 @@ func changeMessage(c netdb.Change) string {
 }
 
 // changeAttrs are the keys of a change's line, without those that it has no
-// value for. A quarantine's evidence is told by its first sighting.
+// value for. The evidence of a quarantine or a conflict is told by its first sighting.
 func changeAttrs(c netdb.Change) []slog.Attr {
 	var attrs []slog.Attr
 	add := func(key, value string) {
@@ -83,8 +87,7 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 	add("lease", c.LeaseID)
 	add("pool", c.Pool)
 	add("from", string(c.From))
-	var seen []census.Sighting
-	if c.To == netdb.Quarantined && json.Unmarshal(c.Evidence, &seen) == nil && len(seen) > 0 {
+	if seen := sightingsOf(c); len(seen) > 0 && (c.To == netdb.Quarantined || c.Who.Reason == netdb.ConflictSeen) {
 		add("witness", string(seen[0].Witness))
 		add("port", seen[0].Port)
 		add("container", seen[0].Container)
@@ -94,4 +97,13 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 	add("actor", string(c.Who.Actor))
 	add("peer", c.Who.Peer)
 	return append(attrs, slog.Int64("rev", c.Rev))
+}
+
+// sightingsOf is the evidence of a change; nil when it has none that can be read.
+func sightingsOf(c netdb.Change) []census.Sighting {
+	var seen []census.Sighting
+	if json.Unmarshal(c.Evidence, &seen) != nil {
+		return nil
+	}
+	return seen
 }

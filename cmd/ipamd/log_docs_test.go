@@ -116,6 +116,9 @@ func changeLines() (calls []logCall) {
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound}, keys),
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Quarantined},
 			[]string{"addr", "lease", "pool", "from", "witness", "port", "container", "mac", "reason", "actor", "peer", "rev"}),
+		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound, Who: netdb.Who{Reason: netdb.ConflictSeen}},
+			slices.Insert(slices.Clone(keys), 5, "witness", "port", "container", "mac")),
+		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound, Who: netdb.Who{Reason: netdb.ConflictOver}}, keys),
 		changeLine(netdb.Change{Pool: "default"}, []string{"pool", "reason", "actor", "peer", "rev"}),
 		changeLine(netdb.Change{}, []string{"reason", "actor", "peer", "rev"}))
 	return calls

@@ -61,7 +61,7 @@ func newMetrics() *metrics {
 		allocations:     counters("allocations_total", "Allocations by result: new, existing or refused; request_seconds has the class of a refusal.", "result"),
 		earlyReuse:      counter("early_reuse_total", "Addresses given before their cooldown was over, because nothing else was left."),
 		unprobed:        counter("unprobed_total", "Addresses given before the wire had time to answer a probe."),
-		conflicts:       counters("conflicts_total", "Addresses about to be given that somebody else was using, by the first witness.", "witness"),
+		conflicts:       counters("conflicts_total", "Addresses about to be given, or held, that were seen under another, by the first witness.", "witness"),
 		quarantined:     counters("quarantined_total", "Addresses quarantined.", "reason"),
 		releases:        counters("releases_total", "Leases let go, at the moment when that was decided.", "reason"),
 		changes:         counters("changes_total", "Durable changes of leases.", "from", "to"),
@@ -134,11 +134,21 @@ func (m *metrics) change(c netdb.Change) {
 	}
 	m.changes.WithLabelValues(string(c.From), string(c.To)).Inc()
 	switch {
+	case c.Who.Reason == netdb.ConflictSeen:
+		m.conflicts.WithLabelValues(witnessOf(c)).Inc()
 	case c.To == netdb.Quarantined && c.From != netdb.Quarantined:
 		m.quarantined.WithLabelValues(c.Who.Reason).Inc()
 	case c.To == netdb.Releasing, c.From == netdb.Reserved && c.To == netdb.Free:
 		m.releases.WithLabelValues(c.Who.Reason).Inc()
 	}
+}
+
+// witnessOf is who saw first what a change was made for.
+func witnessOf(c netdb.Change) string {
+	if seen := sightingsOf(c); len(seen) > 0 {
+		return string(seen[0].Witness)
+	}
+	return "unknown"
 }
 
 func (m *metrics) conflict(s allocator.Skipped) {
@@ -192,7 +202,7 @@ func (m *metrics) pass(r *reconciler.Report) {
 	}
 	for _, a := range r.Actions {
 		switch {
-		case a.Result != reconciler.Done:
+		case a.Result != reconciler.Done, a.Kind == reconciler.ConflictSeen, a.Kind == reconciler.ConflictOver:
 		case a.Kind == reconciler.Reap, a.Kind == reconciler.Expire:
 			m.reaped.WithLabelValues(a.Kind).Inc()
 		default:

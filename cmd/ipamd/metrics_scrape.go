@@ -38,13 +38,14 @@ var (
 	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, let go or not yet.")
 	descHeld       = describe("reap_held_releases", "Releases that the last pass held back, until an operator confirms.")
 	descFindings   = describe("findings", "Disagreements that the last pass reported and left to a person.", "kind")
+	descConflicts  = describe("conflicts", "Held addresses on which a conflict stands: another is seen there, or was a moment ago.")
 	descBuild      = describe("build_info", "1, with what the daemon was built from.", "version", "commit", "go")
 )
 
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descBuild} {
+		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descBuild} {
 		ch <- d
 	}
 }
@@ -58,6 +59,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	s.bookFile(gauge)
 	s.releases(gauge)
 	s.lastPassed(gauge)
+	gauge(descConflicts, float64(s.reconciler.Conflicts()))
 
 	gauge(descReady, one(len(s.server.NotReady()) == 0))
 	foreign := s.book.Identity() != nil

@@ -283,7 +283,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Book: boundBook{p.book, p.watchdog, p.bridge.Settle}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,
-		Doctor: p.doctor, Metrics: p.metrics.handler(), Observe: p.metrics.request,
+		Doctor: p.doctor, Findings: p.remembered, Metrics: p.metrics.handler(), Observe: p.metrics.request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: c.Deadline.Duration, MaxConns: c.MaxConnections, Log: p.log,

@@ -1,0 +1,113 @@
+package reconciler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// noted counts the changes of a book that note conflicts, by their reason.
+func (y *yard) noted() (begun, ended int) {
+	y.t.Helper()
+	past, err := y.book.History(ctx, netdb.Query{Limit: 10_000})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	for _, c := range past {
+		switch c.Who.Reason {
+		case netdb.ConflictSeen:
+			begun++
+		case netdb.ConflictOver:
+			ended++
+		}
+	}
+	return begun, ended
+}
+
+// A stranger that comes and goes every second for an hour is noted a few times,
+// and its conflict ends when the witnesses have all been silent about it for long
+// enough: a witness that cannot answer ends nothing.
+func TestF27FlappingStrangerFloodsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := runShift(t, nil)
+		defer s.stop()
+		l := s.hold("A", "c1")
+		own := container("c1", owner("A"), ip(l.Addr.String()), runs)
+		other := container("c2", owner("B"), ip(l.Addr.String()), runs)
+		for range 1800 {
+			s.show(own, other)
+			wait(ctx, time.Second)
+			s.show(own)
+			wait(ctx, time.Second)
+		}
+		if begun, ended := s.noted(); begun != 1 || ended != 0 {
+			t.Errorf("an hour of flapping: %d begins and %d ends", begun, ended)
+		}
+		if n := s.Conflicts(); n != 1 {
+			t.Errorf("%d conflicts stand", n)
+		}
+		s.show(own, silent(netns))
+		wait(ctx, time.Hour)
+		if _, ended := s.noted(); ended != 0 {
+			t.Error("it ended while a witness was silent")
+		}
+		s.show(own)
+		wait(ctx, calmLeast+time.Second)
+		if _, ended := s.noted(); ended != 1 || s.Conflicts() != 0 {
+			t.Errorf("in the calm: %d ends, %d stand", ended, s.Conflicts())
+		}
+		// One that is slower than the shortest calm is noted less and less often.
+		for range 60 {
+			s.show(own, other)
+			wait(ctx, time.Minute)
+			s.show(own)
+			wait(ctx, time.Minute)
+		}
+		if begun, _ := s.noted(); begun < 3 || begun > 10 {
+			t.Errorf("two hours of a slow one: %d begins", begun)
+		}
+	})
+}
+
+// What lasts for less than contestWithin is a sandbox that is plugged anew, and
+// no conflict. A stranger on every address of a pool is found everywhere and
+// noted a bounded number of times.
+func TestF27NotesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shift{}
+		s = runShift(t, func(r *shift) { s = r })
+		defer s.stop()
+		var owners, strangers []line
+		for i := range 253 {
+			sandbox, id := fmt.Sprint("A", i), fmt.Sprint("c", i)
+			l := s.hold(sandbox, id)
+			owners = append(owners, container(id, owner(sandbox), ip(l.Addr.String()), runs))
+			strangers = append(strangers, container(fmt.Sprint("x", i), owner("B"), ip(l.Addr.String()), runs))
+		}
+		s.show(owners...)
+		wait(ctx, time.Minute)
+		s.show(slices.Concat(owners, strangers)...)
+		wait(ctx, contestWithin/2)
+		s.show(owners...)
+		wait(ctx, time.Minute)
+		if begun, _ := s.noted(); begun != 0 {
+			t.Errorf("a moment of another port: %d begins", begun)
+		}
+		for range 5 {
+			s.show(slices.Concat(owners, strangers)...)
+			wait(ctx, time.Minute)
+			if s.Conflicts() != 253 {
+				t.Errorf("%d conflicts stand", s.Conflicts())
+			}
+			s.show(owners...)
+			wait(ctx, 10*time.Minute)
+		}
+		if begun, ended := s.noted(); begun < notesMost || begun > notesMost+int(time.Hour/noteEvery) || ended != begun {
+			t.Errorf("%d begins, %d ends", begun, ended)
+		}
+	})
+}

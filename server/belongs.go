@@ -1,0 +1,43 @@
+package server
+
+import (
+	"encoding/json"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// belongs says whose a sighting of a lease's address is. It knows of no other
+// lease, as a request that asks about one does not read them all.
+func belongs(l *netdb.Lease, s census.Sighting) api.Belongs {
+	switch new(workload.Leases).JudgeSighting(l, s) {
+	case workload.Another:
+		return api.Stranger
+	case workload.Ours:
+		return api.Owner
+	}
+	return api.Unknown
+}
+
+// judged are sightings of a held address, each with whose it is.
+func judged(l *netdb.Lease, seen []census.Sighting) []api.Sighting {
+	out := sightings(seen)
+	for i := range out {
+		out[i].Belongs = belongs(l, seen[i])
+	}
+	return out
+}
+
+// conflict is what the book keeps of a conflict that stands, nil when none does.
+func conflict(l *netdb.Lease) []api.Sighting {
+	var seen []census.Sighting
+	if l.Conflict == nil {
+		return nil
+	}
+	if json.Unmarshal(l.Conflict, &seen) != nil {
+		return evidence(l.Conflict) // says that it cannot be read
+	}
+	return judged(l, seen)
+}
