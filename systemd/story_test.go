@@ -238,7 +238,7 @@ func tellWrongConfig(t *testing.T, m *machine) {
 	if state := m.property("ActiveState") + " " + m.property("SubState"); state != "activating auto-restart" && state != "activating start" {
 		t.Errorf("it is %s", state)
 	}
-	if out, err := m.try("sh", "-c", "ipamctl --timeout 1s status; echo ended with $?"); err != nil || !strings.HasSuffix(out, "ended with 5") {
+	if out, err := m.try("sh", "-c", "ipamctl status 2>&1; echo ended with $?"); err != nil || !strings.HasSuffix(out, "ended with 5") || !strings.Contains(out, "ipamd does not answer") {
 		t.Errorf("status of a daemon that does not start: %q, %v", out, err)
 	}
 	m.put(config, old)

@@ -38,14 +38,17 @@ type ctl struct {
 	quiet   bool
 	noColor bool
 	timeout time.Duration
+	first   time.Duration // until the daemon's first sign of life; 0: all of timeout
 
 	patience time.Duration // of a person who pressed tab
+
+	silent error // an unanswered; what a verb makes of it says less
 
 	started bool // a verb began; an error before that is in the command line
 }
 
 func newCtl(s streams, dial func(socket string) *client.Client, b build) *ctl {
-	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "json", "yaml"), patience: patience}
+	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "json", "yaml"), patience: patience, first: firstAnswer}
 	c.root = &cobra.Command{
 		Use:   "ipamctl",
 		Short: "See and steer the addresses that ipamd hands out",
@@ -104,12 +107,15 @@ func (c *ctl) run(ctx context.Context, args []string) int {
 
 // begin checks what all verbs share. It runs after the command line of the
 // verb itself was accepted.
-func (c *ctl) begin(*cobra.Command, []string) error {
+func (c *ctl) begin(cmd *cobra.Command, _ []string) error {
 	if c.quiet && c.format.value != "table" {
 		return fmt.Errorf("--quiet and --output %s exclude each other", c.format.value)
 	}
 	if c.timeout <= 0 {
 		return fmt.Errorf("--timeout must be above 0, not %s", c.timeout)
+	}
+	if cmd.Flags().Changed("timeout") {
+		c.first = 0 // a time that was given is meant
 	}
 	c.started = true
 	return nil
@@ -129,10 +135,15 @@ func (c *ctl) knownVerb(cmd *cobra.Command, args []string) error {
 }
 
 // call gives a verb the client and a context that ends at --timeout, later
-// by extra when the daemon was asked to wait so long.
+// by extra when the daemon was asked to wait so long. It has ended already when
+// the daemon gives no sign of life.
 func (c *ctl) call(cmd *cobra.Command, extra time.Duration) (context.Context, context.CancelFunc, *client.Client) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout+extra)
-	return ctx, cancel, c.dial(c.socket)
+	ipamd := c.dial(c.socket)
+	if c.silent = c.answers(ctx, ipamd); c.silent != nil {
+		cancel()
+	}
+	return ctx, cancel, ipamd
 }
 
 // width is how many columns a line may have: COLUMNS, the terminal, or 80.

@@ -112,8 +112,14 @@ func (c *ctl) report(ctx context.Context, err error) int {
 	if errors.As(err, &said) {
 		return int(said)
 	}
+	if c.silent != nil && ctx.Err() == nil {
+		err = c.silent
+	}
 	body := &api.Error{Code: api.Internal, Message: err.Error()}
 	switch {
+	case c.silent != nil && ctx.Err() == nil:
+		body.Code, body.Retryable = api.DeadlineExceeded, true
+		code, hint = exitOf(body), hintUnanswered
 	case errors.As(err, &use):
 		code, hint, body.Code = exitUsage, use.hint, api.InvalidArgument
 		if use.field != "" {
@@ -131,7 +137,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		code, hint = exitOf(of), hintFor(of)
 	case errors.Is(err, context.DeadlineExceeded):
 		body.Code, body.Retryable = api.DeadlineExceeded, true
-		code, hint = exitOf(body), hintUnanswered
+		code, hint = exitOf(body), hintSlow
 	case errors.Is(err, fs.ErrPermission):
 		body.Code = api.PermissionDenied
 		code, hint = exitPermission, "another socket: --socket or IPAMD_SOCKET"

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,7 +153,7 @@ func TestTimeout(t *testing.T) {
 		if code := w.ctl(t, s, append(words(line), "--timeout", "20ms")...); code != exitUnavailable {
 			t.Errorf("%s: exit %d: %s", line, code, s.err.String())
 		}
-		if !strings.Contains(s.err.String(), "hint: if nothing answers: systemctl status ipamd, journalctl -u ipamd") {
+		if !strings.Contains(s.err.String(), "systemctl status ipamd, journalctl -u ipamd") {
 			t.Errorf("%s: it does not say where to look: %q", line, s.err.String())
 		}
 	}
@@ -193,5 +195,41 @@ func TestSocketWithoutPermission(t *testing.T) {
 	s := &screen{}
 	if code := asNobody(t, func() int { return w.ctl(t, s, "pools") }); code != exitPermission {
 		t.Errorf("exit %d: %s", code, s.err.String())
+	}
+}
+
+// A socket that nobody takes calls from, as systemd's while ipamd cannot start:
+// each verb says so after the first patience, and was not sent, so that a daemon
+// that starts later does not carry out what its caller gave up.
+func TestF31NoSignOfLife(t *testing.T) {
+	dir := t.TempDir()
+	w := runner()
+	w.socket = filepath.Join(dir, "s")
+	queue, err := net.Listen("unix", w.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer queue.Close()
+	for _, line := range everyVerb() {
+		s := &screen{first: 20 * time.Millisecond}
+		if code := w.ctl(t, s, words(line)...); code != exitUnavailable {
+			t.Errorf("%s: exit %d", line, code)
+		}
+		said := s.err.String()
+		if !strings.Contains(said, "ipamd does not answer: its socket "+w.socket+" is there") || !strings.Contains(said, "systemctl status ipamd, journalctl -u ipamd") {
+			t.Errorf("%s: it says %q", line, said)
+		}
+		conn, err := queue.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(sent), "GET /healthz ") || strings.Count(string(sent), "HTTP/1.1") != 1 {
+			t.Errorf("%s: sent %q, %v", line, sent, err)
+		}
+		conn.Close()
+	}
+	s := &screen{first: 20 * time.Millisecond}
+	if code := w.ctl(t, s, "status", "--timeout", "60ms"); code != exitUnavailable || !strings.Contains(s.err.String(), "for 60ms no daemon answered") {
+		t.Errorf("a timeout that was given: exit %d, %q", code, s.err.String())
 	}
 }

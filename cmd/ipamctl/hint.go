@@ -2,9 +2,12 @@ package main
 
 import "github.com/ipamd/ipamd/api"
 
-// hintUnanswered is for a call that nobody answered. systemd's socket takes calls
-// also while no ipamd can start behind it, and that looks like one that is slow.
-const hintUnanswered = "if nothing answers: systemctl status ipamd, journalctl -u ipamd; if it is only slow: --timeout 1m"
+// hintUnanswered is for a daemon that gives no sign of life, hintSlow for one that
+// did and left the verb without an answer.
+const (
+	hintUnanswered = "why it does not start: systemctl status ipamd, journalctl -u ipamd; to wait longer: --timeout 1m"
+	hintSlow       = "if nothing answers: systemctl status ipamd, journalctl -u ipamd; if it is only slow: --timeout 1m"
+)
 
 // hintFor is the step that a person would take next after an error of the
 // daemon. It names verbs that exist, and the argument that was wrong.

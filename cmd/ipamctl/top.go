@@ -184,6 +184,9 @@ func (c *ctl) top(ctx context.Context, st *stage, every time.Duration) error {
 func (c *ctl) askStatus(ctx context.Context, ipamd *client.Client) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	if err := c.answers(ctx, ipamd); err != nil {
+		return answer{nil, err}
+	}
 	s, err := ipamd.Status(ctx)
 	return answer{s, err}
 }

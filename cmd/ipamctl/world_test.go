@@ -204,6 +204,7 @@ type screen struct {
 	watched  bool
 	columns  int
 	env      map[string]string
+	first    time.Duration // patience for a sign of life; 0: as good as without end
 }
 
 // ctl runs one command line against the world and returns its exit code.
@@ -226,7 +227,7 @@ func (w *world) ctlContext(ctx context.Context, s *screen, args ...string) int {
 	}, func(socket string) *client.Client { return &client.Client{Socket: socket} },
 		build{Version: "v0.1.0", Commit: "cafe", Go: "go1.26.6"})
 	// A busy machine is no daemon that hangs. args may say another timeout.
-	c.timeout, c.patience = 10*time.Minute, 10*time.Minute
+	c.timeout, c.patience, c.first = 10*time.Minute, 10*time.Minute, s.first
 	return c.run(ctx, args)
 }
 

@@ -152,3 +152,22 @@ func (w *world) get(path string) int {
 	resp.Body.Close()
 	return resp.StatusCode
 }
+
+// What doctor finds is what the status counts, an exhausted pool and a lease that
+// is stuck among it.
+func TestF31StatusCountsWhatDoctorFinds(t *testing.T) {
+	w := newWorld(t, pool("10.8.64.0/30"), func(c *Config) { c.Reconcile.Every = duration{time.Hour} })
+	if got := w.findings(); len(got) != 0 || len(w.status().Findings) != 0 {
+		t.Fatalf("at first: %v, status %v", got, w.status().Findings)
+	}
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "late", BindWithin: "1ms"}); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, wait, "its deadline", func() bool { return w.status().StuckTotal == 1 })
+	if got, want := w.findings(), []string{"pool_exhausted", "reserved_past_deadline 10.8.64.2"}; !slices.Equal(got, want) {
+		t.Errorf("doctor finds %v, want %v", got, want)
+	}
+	if got, want := w.status().Findings, map[string]int{"pool_exhausted": 1, "reserved_past_deadline": 1}; !maps.Equal(got, want) {
+		t.Errorf("the status counts %v, want %v", got, want)
+	}
+}

@@ -20,7 +20,7 @@ var rooms = []room{
 	{"allocator", []string{"netdb", "census", "workload"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "bridge", "workload"}, "it compares readings, it does not take them"},
 	{"api", nil, "what is said on the socket belongs to both ends"},
-	{"server", []string{"api", "allocator", "census", "netdb", "watchdog", "reconciler", "internal/nearest"},
+	{"server", []string{"api", "allocator", "census", "netdb", "watchdog", "reconciler", "workload", "internal/nearest"},
 		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
 	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
 	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "migrations", "netdb", "reconciler", "server", "watchdog",
