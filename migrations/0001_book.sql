@@ -100,6 +100,7 @@ CREATE TABLE changes (
     peer       TEXT    NOT NULL,
     reason     TEXT    NOT NULL CHECK (reason <> ''),
     evidence   TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
+    row_sum    INTEGER NOT NULL, -- of all columns of the row in leases that the change made; 0 for none
     -- The table of moves once more; netdb/transition.go is its other home, and
     -- a test tries every actor and pair of states against both.
     CHECK (subject <> 'lease' OR CASE from_state || '>' || to_state

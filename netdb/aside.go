@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// parts are what SQLite appends to a book's name: the file itself, its log,
-// and the log's index. The file goes first. A crash behind it leaves a log
+// parts are what is appended to a book's name: the file itself, its log, the
+// log's index, and the mark. The file goes first. A crash behind it leaves a log
 // without its book, which Open refuses and the next MoveAside takes away; a
 // book without its log would open, and be older than what was acknowledged.
-var parts = [...]string{"", "-wal", "-shm"}
+var parts = [...]string{"", "-wal", "-shm", "-mark"}
 
 // MoveAside gives a closed book another name, with its log, so that a new one
 // can be made at path: "book.db" becomes "book.db.broken-20261121T120000Z", or
@@ -25,9 +25,8 @@ var parts = [...]string{"", "-wal", "-shm"}
 // When only a part could be moved, the new name comes back with the error; to
 // call it again moves the rest.
 func MoveAside(path string, now time.Time) (to string, err error) {
-	path, err = filepath.Abs(path)
-	if err != nil {
-		return "", fmt.Errorf("move aside %s: %w", path, err)
+	if path, err = filepath.Abs(path); err != nil {
+		return "", fmt.Errorf("move aside: %w", err)
 	}
 	there, err := partsOf(path)
 	if err != nil {
@@ -36,11 +35,13 @@ func MoveAside(path string, now time.Time) (to string, err error) {
 	if len(there) == 0 {
 		return "", fmt.Errorf("move aside %s: there is no book: %w", path, fs.ErrNotExist)
 	}
-	lock, err := lockFile(path, os.O_CREATE)
-	if err != nil {
+	switch lock, err := lockFile(path, false); {
+	case errors.Is(err, fs.ErrNotExist): // without its book nobody can have opened the log
+	case err != nil:
 		return "", err
+	default:
+		defer lock.Close()
 	}
-	defer lock.Close()
 	if there, err = partsOf(path); err != nil { // it may have been moved while the lock was taken
 		return "", fmt.Errorf("move aside %s: %w", path, err)
 	}

@@ -49,12 +49,20 @@ type Options struct {
 
 // A Book is an open lease book. All methods are safe for concurrent use.
 type Book struct {
-	path string
+	path string // without links
 	opts Options
-	lock *os.File
 
+	file     *bookFile // locked
+	files    openFiles
+	mark     mark // the one that lies beside
+	markFile *os.File
+	restored string // why it has another epoch since this opening, "" when it has not
+	lost     int64  // revisions that were acknowledged and are not there
+
+	view              *view // of a book that is only read, or not yet accepted
 	writerDB, readers *sql.DB
 	conn              *sql.Conn
+	held              *sql.Conn // a reader, for as long as the book is open; see closeFiles
 	sql               statements
 
 	epoch, runnerUID, machineID string
@@ -81,38 +89,82 @@ type Book struct {
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log
-// into the file and lets the lock go. Calling it again is fine.
+// into the file and unlocks it. Where the file or its log was taken away, nothing is
+// folded that cannot be found again, and nothing is deleted. Calling it again is fine.
 func (b *Book) Close() error { return b.close() }
 
 func (b *Book) shut() error {
 	close(b.closing)
 	b.turn <- struct{}{}
+	if b.opts.ReadOnly {
+		return b.closeFiles(false)
+	}
+	away := b.files.check()
+	if away != nil {
+		b.cannotWrite(away)
+		return errors.Join(b.rescue(), b.closeFiles(false))
+	}
 	var errs []error
-	if !b.opts.ReadOnly && b.readonly.Load() == nil {
+	if b.readonly.Load() == nil {
 		if _, err := b.conn.ExecContext(context.Background(), `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			errs = append(errs, fmt.Errorf("checkpoint %s: %w", b.path, err))
 		}
 	}
-	errs = append(errs, b.closeFiles())
+	errs = append(errs, b.closeFiles(true))
 	return errors.Join(errs...)
 }
 
-func (b *Book) closeFiles() error {
+// closeFiles closes what is open. The last connection to close folds the log into
+// the file, and deletes what lies at the log's path; one that can only read cannot.
+func (b *Book) closeFiles(fold bool) error {
 	var errs []error
-	// The last to close folds the log into the file, which a reader cannot.
-	if b.readers != nil {
-		errs = append(errs, b.readers.Close())
+	readers := func() {
+		if b.held != nil {
+			errs = append(errs, b.held.Close())
+		}
+		if b.readers != nil {
+			errs = append(errs, b.readers.Close())
+		}
 	}
+	if fold {
+		readers()
+	}
+	errs = append(errs, b.closeWriter())
+	if !fold {
+		readers()
+	}
+	if b.view != nil {
+		errs = append(errs, b.view.Close())
+	}
+	if b.markFile != nil {
+		errs = append(errs, b.markFile.Close())
+	}
+	if b.file != nil {
+		errs = append(errs, b.file.Close()) // behind all of SQLite's: see lock.go
+	}
+	return errors.Join(errs...)
+}
+
+func (b *Book) closeWriter() error {
+	var errs []error
 	if b.conn != nil {
 		errs = append(errs, b.sql.close(), b.conn.Close())
 	}
 	if b.writerDB != nil {
 		errs = append(errs, b.writerDB.Close())
 	}
-	if b.lock != nil {
-		errs = append(errs, b.lock.Close())
-	}
+	b.conn, b.writerDB = nil, nil
 	return errors.Join(errs...)
+}
+
+// closeView ends the look at a book that is opened for writing next.
+func (b *Book) closeView() error {
+	if b.view == nil {
+		return nil
+	}
+	err := errors.Join(b.closeWriter(), b.view.Close())
+	b.view, b.readers = nil, nil
+	return err
 }
 
 // Epoch is new whenever earlier revisions can no longer be compared.
@@ -208,6 +260,7 @@ type Info struct {
 	BootID          string // of the present boot
 	Rebooted        bool   // the book was last opened in another boot: every netns of then is gone
 	Schema          int
+	Restored        string // why the book has another epoch since it was opened, "" when it has not
 	Unreadable      []Unreadable
 	ReadOnly        error     // why it cannot be written, nil when it can
 	ReadOnlySince   time.Time // the first refusal since it last could
@@ -220,7 +273,8 @@ type Info struct {
 // Info describes the file as it is now.
 func (b *Book) Info() Info {
 	i := Info{Path: b.path, Synchronous: b.opts.Synchronous, RunnerUID: b.runnerUID,
-		MachineID: b.machineID, BootID: b.bootID, Rebooted: b.rebooted, Schema: b.schema}
+		MachineID: b.machineID, BootID: b.bootID, Rebooted: b.rebooted, Schema: b.schema, Restored: b.restored}
+	b.look()
 	if st, err := os.Stat(b.path); err == nil {
 		i.Bytes = st.Size()
 	}

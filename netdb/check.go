@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // A Violation is one broken invariant.
@@ -27,6 +28,8 @@ const (
 	FreeIsTheRest      = "free-is-the-rest"     // usable = free + rows + offered + unreadable
 	CoolingIsQueued    = "cooling-is-queued"    // every cooling row that may be given again is in the queue, in revision order
 	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
+	RowsAreAsRecorded  = "rows-are-as-recorded" // and every column of it is as that change recorded it
+	NothingIsMissing   = "nothing-is-missing"   // the book reaches the last revision that was acknowledged
 	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
 	RevisionsCount     = "revisions-count"      // no row and no change is newer than the sequence
 )
@@ -66,6 +69,9 @@ func (b *Book) check(ctx context.Context) ([]Violation, error) {
 	}
 	c.owners(fresh)
 	c.memory(fresh)
+	if b.lost > 0 && b.opts.ReadOnly {
+		c.broken(NothingIsMissing, "%s", b.restored)
+	}
 	return c.found, nil
 }
 
@@ -210,10 +216,11 @@ func (c *checker) free(x *index, pi *poolIndex) {
 }
 
 func (c *checker) history(ctx context.Context, x *index) error {
-	last := make(map[netip.Addr]Change)
+	last, sums := make(map[netip.Addr]Change), make(map[netip.Addr]int64)
 	var oldest, newest int64
-	if err := each(ctx, c.b.conn, `SELECT `+changeColumns+` FROM changes ORDER BY rev`, func(s scanner) error {
-		ch, err := scanChange(s)
+	if err := each(ctx, c.b.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s scanner) error {
+		var sum int64
+		ch, err := scanChange(alsoInto{s, &sum})
 		if err != nil {
 			return err
 		}
@@ -227,7 +234,7 @@ func (c *checker) history(ctx context.Context, x *index) error {
 		if before, ok := last[ch.Addr]; ok && before.To != ch.From && !ch.adopts() {
 			c.broken(HistoryIsAChain, "%s: revision %d left it %s, %d found it %s", ch.Addr, before.Rev, before.To, ch.Rev, ch.From)
 		}
-		last[ch.Addr] = ch
+		last[ch.Addr], sums[ch.Addr] = ch, sum
 		return nil
 	}); err != nil {
 		return err
@@ -242,6 +249,8 @@ func (c *checker) history(ctx context.Context, x *index) error {
 			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)
 		case l != nil && (l.State != ch.To || l.ID != ch.LeaseID || l.Rev != ch.Rev):
 			c.broken(RowsHaveTheirLast, "%s is %s at %d, revision %d made it %s", a, l.State, l.Rev, ch.Rev, ch.To)
+		case l != nil && l.sum() != sums[a]:
+			c.broken(RowsAreAsRecorded, "%s is not as revision %d made it: %s", a, ch.Rev, l.edited(ch))
 		}
 	}
 	for a, l := range x.byAddr {
@@ -260,3 +269,31 @@ func (x *index) isBroken(a netip.Addr) bool {
 // the row had been lost, that mends the book, and the gap in the history is
 // what tells of it.
 func (c *Change) adopts() bool { return c.From == Free && c.To == Bound }
+
+// alsoInto scans one column more.
+type alsoInto struct {
+	scanner
+	last any
+}
+
+func (s alsoInto) Scan(dest ...any) error { return s.scanner.Scan(append(dest, s.last)...) }
+
+// edited names what differs between a row and the change that made it.
+func (l *Lease) edited(ch Change) string {
+	var found []string
+	for _, col := range []struct{ name, is, was string }{
+		{"pool_uid", l.PoolUID, ch.PoolUID}, {"sandbox", l.Sandbox, ch.Sandbox}, {"uid", l.UID, ch.UID},
+		{"interface", l.Interface, ch.Interface}, {"reason", l.Reason, ch.Who.Reason},
+	} {
+		if col.is != col.was {
+			found = append(found, fmt.Sprintf("%s is %q, was %q", col.name, col.is, col.was))
+		}
+	}
+	if ch.From != ch.To && (!l.Since.Wall.Equal(ch.At.Wall) || l.Since.Boottime != ch.At.Boottime || l.Since.BootID != ch.At.BootID) {
+		found = append(found, fmt.Sprintf("since is %v, was %v", l.Since, ch.At))
+	}
+	if found == nil {
+		return "a column that the history does not have"
+	}
+	return strings.Join(found, ", ")
+}

@@ -196,11 +196,17 @@ func (b *Book) try(batch []*op) ([]error, error) {
 		return nil, b.rollback(b.classify("commit", err))
 	}
 	b.publish(staged, time.Since(began))
+	if err := b.settle(); err != nil {
+		return nil, err
+	}
 	return answers, nil
 }
 
 // begin takes the write lock of the file, patiently, until ctx ends.
 func (b *Book) begin(ctx context.Context) error {
+	if err := b.look(); err != nil {
+		return err
+	}
 	defer b.busy.Store(nil)
 	for {
 		_, err := b.sql.begin.Exec()
@@ -275,7 +281,7 @@ func (b *Book) store(s step) error {
 			return fmt.Errorf("store %s: %w: the row is not as it was read", s.change.Addr, ErrStale)
 		}
 	}
-	_, err = b.sql.insertChange.Exec(s.change.row(subject)...)
+	_, err = b.sql.insertChange.Exec(s.change.row(subject, s.now)...)
 	return b.classify("record "+s.change.Addr.String(), err)
 }
 

@@ -67,6 +67,11 @@ var (
 	// ErrReadOnly means that the book cannot be written: disk full, read-only
 	// or failing. It clears by itself once a write succeeds, or [Book.Retry].
 	ErrReadOnly = errors.New("the book cannot be written")
+	// ErrMoved means that the book, its log or the log's index does not lie any more
+	// where it was opened: moved, deleted, replaced, or their folder was. Reads keep
+	// working. A change that was under way in that moment may have been made in the
+	// files that were taken away; it was not acknowledged.
+	ErrMoved = fmt.Errorf("%w: its files were taken away", ErrReadOnly)
 	// ErrLogHeld means that the log is long, over 16 MiB, because a reader that
 	// does not end, or one behind the other, keeps it from beginning anew. Requests do not meet it: it is
 	// in [Info], as Growing.

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -50,4 +51,10 @@ func (b *Book) Waiting() int {
 	b.line.mu.Lock()
 	defer b.line.mu.Unlock()
 	return len(b.line.ops)
+}
+
+// WalkLog says why a log is damaged, "" when it is not.
+func WalkLog(log []byte) (string, error) {
+	end, err := walkLog(bytes.NewReader(log))
+	return end.broken, err
 }

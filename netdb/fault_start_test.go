@@ -25,7 +25,7 @@ func left(d *faultfs.Disk) faultfs.Image {
 func kept(t *testing.T, d *faultfs.Disk) faultfs.Image {
 	t.Helper()
 	image := make(faultfs.Image)
-	for _, part := range []string{"", "-wal", ".lock"} {
+	for _, part := range []string{"", "-wal", "-mark"} {
 		data, err := os.ReadFile(filepath.Join(d.Dir(), "book.db"+part))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -41,7 +41,7 @@ func kept(t *testing.T, d *faultfs.Disk) faultfs.Image {
 // put leaves an image on the disk, durably, and nothing else.
 func put(t *testing.T, d *faultfs.Disk, image faultfs.Image) {
 	t.Helper()
-	for _, part := range []string{"", "-wal", "-shm", "-journal", ".lock"} {
+	for _, part := range []string{"", "-wal", "-shm", "-journal", "-mark"} {
 		if err := os.Remove(filepath.Join(d.Dir(), "book.db"+part)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestL13OpeningOnADiskThatFails(t *testing.T) {
 			}, "one sync", "every sync", "no room behind a while") // it hardly writes
 			failed.want(t, "open book.db", "stat book.db", "read book.db", "stat book.db-wal", "stat book.db-journal",
 				"create book.db-shm", "stat book.db-shm", "truncate book.db-shm", "syncdir",
-				"open book.db.lock", "stat book.db.lock", "truncate book.db.lock", "write book.db.lock")
+				"open book.db-mark", "read book.db-mark")
 			if killed {
 				failed.want(t, "open book.db-wal", "read book.db-wal")
 			} else {
@@ -208,5 +208,5 @@ func TestL14AFirstStartOnADiskThatFails(t *testing.T) {
 		"create book.db-journal", "stat book.db-journal", "read book.db-journal", "write book.db-journal", "sync book.db-journal",
 		"unlink book.db-journal", "create book.db-wal", "stat book.db-wal", "write book.db-wal", "sync book.db-wal",
 		"create book.db-shm", "stat book.db-shm", "truncate book.db-shm", "syncdir",
-		"create book.db.lock", "stat book.db.lock", "truncate book.db.lock", "write book.db.lock")
+		"create book.db-mark", "write book.db-mark", "sync book.db-mark")
 }

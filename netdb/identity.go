@@ -3,6 +3,7 @@ package netdb
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -23,20 +24,23 @@ func (b *Book) Identity() error {
 	return nil
 }
 
+// readIdentity reads whose book this is, and its last revision.
+func (b *Book) readIdentity(ctx context.Context) (rev int64, err error) {
+	var booted string
+	err = b.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id,
+		coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'changes'), 0) FROM book`).
+		Scan(&b.epoch, &b.runnerUID, &b.machineID, &booted, &rev)
+	b.rebooted = booted != b.bootID
+	return rev, err
+}
+
 // identify reads whose book this is, and writes it into a new one. The boot is
 // noted, and that is all that a new one changes here: what is gone with the
-// old one is for the witnesses to say.
+// old one is for the witnesses to say. A book that was restored gets another epoch.
 func (b *Book) identify(ctx context.Context) error {
-	now := b.opts.Now()
-	b.bootID = now.BootID
-	var booted string
-	read := func() error {
-		return b.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id FROM book`).
-			Scan(&b.epoch, &b.runnerUID, &b.machineID, &booted)
-	}
-	err := read()
-	if errors.Is(err, sql.ErrNoRows) && !b.opts.ReadOnly {
-		runner := b.opts.RunnerUID
+	rev, err := b.readIdentity(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
+		now, runner := b.opts.Now(), b.opts.RunnerUID
 		if runner == "" {
 			runner = uuid.NewString()
 		}
@@ -44,12 +48,17 @@ func (b *Book) identify(ctx context.Context) error {
 			uuid.NewString(), runner, b.opts.MachineID, now.BootID, now.Wall.UnixNano()); err != nil {
 			return b.classify("write the identity", err)
 		}
-		err = read()
+		rev, err = b.readIdentity(ctx)
 	}
 	if err != nil {
 		return b.classify("read the identity", err)
 	}
-	if b.rebooted = booted != b.bootID; !b.rebooted || b.opts.ReadOnly {
+	if b.restored != "" {
+		if err := b.beginEpoch(ctx, rev+1); err != nil {
+			return b.classify("begin another epoch", err)
+		}
+	}
+	if !b.rebooted {
 		return nil
 	}
 	_, err = b.conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, b.bootID)
@@ -58,4 +67,31 @@ func (b *Book) identify(ctx context.Context) error {
 		return nil // a full disk keeps nobody from reading; the next opening notes it
 	}
 	return err
+}
+
+// beginEpoch gives the book another epoch, in which its revisions count on, and
+// records why.
+func (b *Book) beginEpoch(ctx context.Context, rev int64) error {
+	epoch := uuid.NewString()
+	evidence, err := json.Marshal([]map[string]string{{"was": b.epoch, "is": epoch, "why": b.restored}})
+	if err != nil {
+		return err
+	}
+	c := Change{Rev: rev, At: b.opts.Now(), Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	tx, err := b.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, insertChange, c.row("book", nil)...)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	b.epoch, b.idx = epoch, nil // it was read before
+	return nil
 }

@@ -65,6 +65,14 @@ func (s *statements) close() error {
 	return errors.Join(errs...)
 }
 
+// loadOnce reads the book unless that was done when it was accepted.
+func (b *Book) loadOnce(ctx context.Context) error {
+	if b.idx != nil {
+		return nil
+	}
+	return b.load(ctx)
+}
+
 // load reads the whole book into a new index.
 func (b *Book) load(ctx context.Context) error {
 	idx, err := b.readIndex(ctx, b.conn)

@@ -3,78 +3,181 @@ package netdb
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// takeLock takes the lock of the book: a file beside it, because closing any
-// descriptor of the book itself would drop SQLite's own POSIX locks. The lock
-// goes with the process, so a stale file blocks nobody. It holds the owner's
-// pid, to name it to the second.
-//
-// What lies at the path may be another program's, and so may a lock beside
-// it: until the header was checked none is made and nothing is written. A
-// reader makes none at all; where there is none, nobody has the book open.
-func (b *Book) takeLock() (err error) {
-	if b.lock, err = lockFile(b.path, 0); err != nil {
-		return err
-	}
-	if err := b.checkHeader(); err != nil {
-		return err
-	}
-	if b.lock == nil && b.opts.ReadOnly {
-		return nil
-	}
-	if b.lock == nil {
-		if b.lock, err = lockFile(b.path, os.O_CREATE); err != nil {
-			return err
-		}
-		if err := b.checkHeader(); err != nil { // it may have come in between
-			return err
-		}
-	}
-	if err := b.lock.Truncate(0); err != nil {
-		return fmt.Errorf("lock %s: %w", b.path, err)
-	}
-	if _, err := b.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return fmt.Errorf("lock %s: %w", b.path, err)
-	}
-	return nil
+// The lock of a book is flock(2) on the book's own file, so that every name of
+// it (a symlink, a bind mount, a hard link) leads to the same lock. It does not
+// collide with the POSIX locks that SQLite takes on the same file, but closing
+// any descriptor of the file drops those: the locked descriptor is opened before
+// SQLite opens the book and closed after SQLite closed it.
+
+// opened holds the books that this process has open, by identity. A second
+// opening must not even open the file: closing it again would drop the POSIX
+// locks of the first.
+var opened sync.Map
+
+// A bookFile is the locked file of a book.
+type bookFile struct {
+	*os.File
+	id ident
 }
 
-// lockFile locks the file beside the book. Without O_CREATE it returns nil
-// when there is none.
-func lockFile(path string, create int) (*os.File, error) {
-	f, err := os.OpenFile(path+".lock", os.O_RDWR|create|unix.O_CLOEXEC, 0o600)
-	if create == 0 && errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+func (f *bookFile) Close() error {
+	defer opened.Delete(f.id)
+	return f.File.Close()
+}
+
+// RealPath returns the path under which SQLite keeps log and index beside the
+// real file, whatever symlinks the given one goes through. A file that is not
+// there yet is resolved by its folder; a folder that is not there is left as it
+// is. A link to a file that is not there is refused: it is more likely a disk
+// that is not mounted than a wish for a new book.
+func RealPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return real, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return "", fmt.Errorf("%s is a link to a file that is not there", path)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil
+	}
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// errOtherNames refuses a book with a second hard link: SQLite keeps a log
+// beside each name, and what is acknowledged in one is unknown to the other.
+var errOtherNames = errors.New("the file has another name, a hard link, with a log of its own")
+
+// lockFile opens the file at a resolved path, and locks it, or refuses at once:
+// [ErrLocked] names the process that has it. It makes an empty file, readable by
+// its owner only, when there is none and create is set; else the error is
+// fs.ErrNotExist. What is there is not changed.
+func lockFile(path string, create bool) (*bookFile, error) {
+	const tries = 16 // a file that is replaced each time between opening and locking
+	for range tries {
+		f, err := lockOnce(path, create)
+		if err != nil && !errors.Is(err, errReplaced) {
+			return nil, fmt.Errorf("open %s: %w", path, err)
+		}
+		if err == nil {
+			return f, nil
+		}
+	}
+	return nil, fmt.Errorf("open %s: %w", path, errReplaced)
+}
+
+// errReplaced means that another file came to the path before the lock.
+var errReplaced = errors.New("the file was replaced while it was opened")
+
+func lockOnce(path string, create bool) (_ *bookFile, err error) {
+	id, err := identOf(path)
+	if err == nil {
+		if _, here := opened.Load(id); here {
+			return nil, fmt.Errorf("%w by process %s", ErrLocked, nameOf(os.Getpid()))
+		}
+	}
+	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC // a FIFO would block
+	if errors.Is(err, fs.ErrNotExist) && create {
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	raw, err := os.OpenFile(path, flags, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, errReplaced
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, unwrapPath(err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+	f := &bookFile{File: raw}
+	locked := false
+	defer func() {
+		if err != nil && !locked {
+			err = errors.Join(err, raw.Close())
+		} else if err != nil {
+			err = errors.Join(err, f.Close())
 		}
-		return nil, fmt.Errorf("open %s: %w by process %s", path, ErrLocked, holder(f))
+	}()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(raw.Fd()), &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%w: it is no regular file", ErrNotABook)
+	}
+	f.id = ident{uint64(st.Dev), st.Ino}
+	if _, here := opened.LoadOrStore(f.id, true); here {
+		return nil, fmt.Errorf("%w by process %s", ErrLocked, nameOf(os.Getpid()))
+	}
+	locked = true
+	if err := unix.Flock(int(raw.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("%w by process %s", ErrLocked, holder(f.id))
+	} else if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if now, err := identOf(path); err != nil || now != f.id {
+		return nil, errReplaced
+	}
+	if st.Nlink > 1 {
+		return nil, fmt.Errorf(`%w; "find -samefile" on its file system finds it`, errOtherNames)
 	}
 	return f, nil
 }
 
-// holder names the process that has the lock.
-func holder(f *os.File) string {
-	buf := make([]byte, 32)
-	n, _ := f.ReadAt(buf, 0)
-	pid := strings.TrimSpace(string(buf[:n]))
-	if pid == "" {
+// unwrapPath takes the path off an error that is wrapped with it anyway.
+func unwrapPath(err error) error {
+	if p, ok := err.(*fs.PathError); ok {
+		return p.Err
+	}
+	return err
+}
+
+// holder names the process that has the flock on a file, as the kernel lists
+// it: "N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF". Some file systems
+// (btrfs, overlayfs) list another device than stat(2) gives, so the inode alone
+// is second best.
+func holder(id ident) string {
+	list, err := os.ReadFile("/proc/locks")
+	if err != nil {
 		return "unknown"
 	}
-	if comm, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil {
-		return pid + " (" + strings.TrimSpace(string(comm)) + ")"
+	full := fmt.Sprintf("%02x:%02x:%d", unix.Major(id.dev), unix.Minor(id.dev), id.ino)
+	inode := ":" + strconv.FormatUint(id.ino, 10)
+	best := "unknown"
+	for line := range strings.Lines(string(list)) {
+		f := strings.Fields(line)
+		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], inode) {
+			continue
+		}
+		pid, err := strconv.Atoi(f[4])
+		if err != nil || pid <= 0 {
+			continue // of another PID namespace
+		}
+		if best = nameOf(pid); f[5] == full {
+			return best
+		}
 	}
-	return pid
+	return best
+}
+
+// nameOf is a pid with the command's name, where it can be read.
+func nameOf(pid int) string {
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return strconv.Itoa(pid)
+	}
+	return fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(comm)))
 }

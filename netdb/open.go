@@ -1,15 +1,18 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,22 +39,26 @@ func Open(path string, opts Options) (*Book, error) {
 	if err := opts.check(); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
 	if !opts.ReadOnly {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
 	}
+	real, err := RealPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	path = real
 	b, err := open(path, opts)
-	if errors.Is(err, ErrDamaged) {
+	damaged := errors.Is(err, ErrDamaged)
+	if damaged || errors.Is(err, ErrReadOnly) {
 		// SQLite calls damaged, too, what the disk could not read, and a book
 		// must not be rebuilt for that.
 		if unread := readThrough(path); unread != nil {
 			return nil, fmt.Errorf("open %s: %w; look after the disk, the book itself may be whole", path, unread)
 		}
+	}
+	if damaged {
 		return open(path, opts)
 	}
 	return b, err
@@ -88,7 +95,7 @@ func open(path string, opts Options) (*Book, error) {
 	}
 	b.close = sync.OnceValue(b.shut)
 	if err := b.open(); err != nil {
-		return nil, errors.Join(err, b.closeFiles())
+		return nil, errors.Join(err, b.closeFiles(false))
 	}
 	return b, nil
 }
@@ -117,31 +124,122 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (b *Book) open() (err error) {
+func (b *Book) open() error {
+	ctx := context.Background()
+	b.bootID = b.opts.Now().BootID
 	if err := b.takeLock(); err != nil {
 		return err
 	}
-	if err := b.create(); err != nil {
+	unborn, err := b.checkHeader()
+	if err == nil && !unborn {
+		unborn, err = b.accept(ctx)
+	}
+	if err != nil || b.opts.ReadOnly {
 		return err
 	}
-	ctx := context.Background()
-	mode := "rwc"
-	if b.opts.ReadOnly {
-		mode = "ro"
+	if err := b.closeView(); err != nil {
+		return fmt.Errorf("open %s: %w", b.path, err)
 	}
-	if b.writerDB, err = sql.Open("sqlite", b.dsn(mode, false)); err != nil {
+	return b.openForWriting(ctx, unborn)
+}
+
+// takeLock locks the book's file, or a new one where there is none.
+func (b *Book) takeLock() (err error) {
+	b.file, err = lockFile(b.path, false)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if orphan := b.checkOrphanLog(); orphan != nil || b.opts.ReadOnly {
+		return cmp.Or(orphan, err)
+	}
+	b.file, err = lockFile(b.path, true)
+	return err
+}
+
+// accept lets SQLite look at the book without writing a byte, reads it into memory,
+// and refuses what is not to be opened. unborn means that there is nothing in it
+// yet: a first start ended early.
+func (b *Book) accept(ctx context.Context) (unborn bool, err error) {
+	log, err := readLog(b.path + "-wal")
+	if err != nil {
+		return false, fmt.Errorf("open %s: read its log: %w", b.path, err)
+	}
+	if m, err := readMark(b.path); err != nil {
+		return false, fmt.Errorf("open %s: read its mark: %w", b.path, err)
+	} else if m != nil {
+		b.mark = *m
+	}
+	if err := b.openView(ctx); err != nil {
+		return false, b.refuse(err)
+	}
+	unborn, err = b.readView(ctx, log)
+	if log.broken != "" && b.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
+		err = fmt.Errorf("%w: its log, %s-wal: %s", ErrDamaged, b.path, log.broken)
+	}
+	if err != nil {
+		return false, b.refuse(err)
+	}
+	return unborn, nil
+}
+
+func (b *Book) openView(ctx context.Context) (err error) {
+	if b.view, err = newView(b.path, b.file); err != nil {
+		return err
+	}
+	if b.writerDB, err = b.view.open("synchronous("+b.opts.Synchronous+")", "foreign_keys(1)", "query_only(1)", "trusted_schema(0)"); err != nil {
+		return err
+	}
+	b.writerDB.SetMaxOpenConns(4)
+	b.readers = b.writerDB
+	b.conn, err = b.writerDB.Conn(ctx)
+	return b.classify("connect", err)
+}
+
+func (b *Book) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
+	if unborn, err = b.checkWhole(ctx); err != nil || unborn {
+		return unborn, err
+	}
+	if err := b.checkSchema(ctx); err != nil {
+		return false, err
+	}
+	var rev int64
+	if rev, err = b.readIdentity(ctx); errors.Is(err, sql.ErrNoRows) && !b.opts.ReadOnly {
+		return false, nil // a first start that ended before it had one, and acknowledged nothing
+	} else if err != nil {
+		return false, b.classify("read the identity", err)
+	}
+	if err := b.judge(log, rev); err != nil {
+		return false, err
+	}
+	if b.schema < len(b.opts.schema) {
+		return false, nil // it is read behind its migration
+	}
+	if b.opts.ReadOnly {
+		if err := b.wantPragmas(ctx); err != nil {
+			return false, err
+		}
+	}
+	return false, b.load(ctx)
+}
+
+// openForWriting opens a book that is accepted, or makes a new one.
+func (b *Book) openForWriting(ctx context.Context, unborn bool) (err error) {
+	if b.writerDB, err = sql.Open("sqlite", b.dsn("rw", false)); err != nil {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
 	if b.conn, err = b.writerDB.Conn(ctx); err != nil {
 		return b.refuse(b.classify("connect", err))
 	}
-	if b.readers, err = sql.Open("sqlite", b.dsn("ro", true)); err != nil {
+	if b.readers, err = b.openReaders(); err != nil {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
-	b.readers.SetMaxOpenConns(4)
-	for _, step := range []func(context.Context) error{
-		b.checkWhole, b.setPragmas, b.migrate, b.checkWritable, b.identify, b.prepare, b.load,
-	} {
+	steps := []func(context.Context) error{
+		b.holdReader, b.setPragmas, b.migrate, b.checkWritable, b.identify, b.prepare, b.loadOnce, b.openMark,
+	}
+	if unborn {
+		steps = slices.Insert(steps, 0, b.checkUnborn, b.setPragmas)
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return b.refuse(err)
 		}
@@ -171,22 +269,6 @@ func (b *Book) refuse(err error) error {
 	return fmt.Errorf("open %s: %w", b.path, err)
 }
 
-// create makes a new book's file, readable by its owner only: SQLite would
-// make it readable by all.
-func (b *Book) create() error {
-	if b.opts.ReadOnly {
-		return nil
-	}
-	f, err := os.OpenFile(b.path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
-	}
-	return f.Close()
-}
-
 // dsn names the file to the driver. Every connection gets its PRAGMAs here;
 // setPragmas reads them back, because a driver's default is not a promise.
 func (b *Book) dsn(mode string, reader bool) string {
@@ -196,7 +278,7 @@ func (b *Book) dsn(mode string, reader bool) string {
 	if reader {
 		q["_pragma"] = append(q["_pragma"], "query_only(1)", "busy_timeout(1000)")
 	}
-	return "file:" + (&url.URL{Path: b.path}).EscapedPath() + "?" + q.Encode()
+	return fileURI(b.path, q)
 }
 
 // headerSize is that of SQLite's file header and the header of the schema's
@@ -207,40 +289,35 @@ const headerSize = 108
 const sqliteMagic = "SQLite format 3\x00"
 
 // checkHeader reads the first bytes of the file itself, before SQLite may
-// touch it: another application's file must stay as it is.
-func (b *Book) checkHeader() error {
-	f, err := os.Open(b.path)
-	if errors.Is(err, os.ErrNotExist) {
-		if err := b.checkOrphanLog(); err != nil || !b.opts.ReadOnly {
-			return err
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
-	}
-	defer f.Close()
+// touch it: another application's file must stay as it is. unborn means that there
+// is no book in it yet.
+func (b *Book) checkHeader() (unborn bool, err error) {
 	header := make([]byte, headerSize)
-	switch n, err := io.ReadFull(f, header); {
+	switch n, err := b.file.ReadAt(header, 0); {
 	case err == io.EOF && n == 0:
 		if err := b.checkOrphanLog(); err != nil || !b.opts.ReadOnly {
-			return err // without one: made by hand, or a first start that died at once
+			return true, err // without one: made by hand, or a first start that died at once
 		}
-		return b.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
+		return false, b.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
 	case err == nil && !b.opts.ReadOnly && b.bornHalf(header):
-		return b.checkOrphanLog()
-	case err != nil && err != io.ErrUnexpectedEOF:
-		return fmt.Errorf("open %s: %w", b.path, err)
+		return true, b.checkOrphanLog()
+	case err != nil && err != io.EOF:
+		return false, fmt.Errorf("open %s: %w", b.path, err)
 	case err != nil || string(header[:len(sqliteMagic)]) != sqliteMagic:
-		return b.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
+		return false, b.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
+	}
+	unborn = b.rollsBack()
+	if unborn && b.opts.ReadOnly {
+		return false, fmt.Errorf("open %s: %s-journal has to be rolled back first: start ipamd once", b.path, b.path)
 	}
 	version, app := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
 	if tables := binary.BigEndian.Uint16(header[103:]); app == 0 && version == 0 && tables == 0 {
-		return nil // a first start that died before its migration; checkWhole looks closer
+		return unborn, nil // a first start that died before its migration; checkWhole looks closer
 	}
 	if err := b.checkStamp(int64(app), int64(version)); err != nil {
-		return b.refuse(err)
+		return false, b.refuse(err)
 	}
-	return nil
+	return unborn, nil
 }
 
 // journalMagic begins the rollback journal of a SQLite file.
@@ -250,9 +327,12 @@ const journalMagic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 // the file has its size and not yet its first sector, and the journal beside
 // it, which was synced before, lets SQLite start again from nothing.
 func (b *Book) bornHalf(header []byte) bool {
-	if strings.Trim(string(header), "\x00") != "" {
-		return false
-	}
+	return strings.Trim(string(header), "\x00") == "" && b.rollsBack()
+}
+
+// rollsBack reports a journal that SQLite rolls back when it opens the file. A book
+// has one in its first moments only, before it is given its log.
+func (b *Book) rollsBack() bool {
 	f, err := os.Open(b.path + "-journal")
 	if err != nil {
 		return false
@@ -284,21 +364,22 @@ func (b *Book) checkStamp(app, version int64) error {
 }
 
 // checkWhole lets SQLite look the file over. The stamp is checked again,
-// because the newest header may still be in the log.
-func (b *Book) checkWhole(ctx context.Context) error {
+// because the newest header may still be in the log. unborn means that there is
+// nothing in the file.
+func (b *Book) checkWhole(ctx context.Context) (unborn bool, err error) {
 	var version, app, tables int64
 	if err := b.conn.QueryRowContext(ctx, `SELECT (SELECT user_version FROM pragma_user_version),
 		(SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)`).
 		Scan(&version, &app, &tables); err != nil {
-		return b.classify("read the header", err)
+		return false, b.classify("read the header", err)
 	}
 	if tables == 0 && version == 0 && app == 0 && !b.opts.ReadOnly {
-		return nil
+		return true, nil
 	}
 	if err := b.checkStamp(app, version); err != nil {
-		return err
+		return false, err
 	}
-	return b.withoutChecks(ctx, func() error {
+	return false, b.withoutChecks(ctx, func() error {
 		var verdict string
 		if err := b.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
 			return b.classify("check", err)
@@ -308,6 +389,12 @@ func (b *Book) checkWhole(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// checkUnborn looks over what SQLite rolls back first.
+func (b *Book) checkUnborn(ctx context.Context) error {
+	_, err := b.checkWhole(ctx)
+	return err
 }
 
 // withoutChecks runs fn while SQLite overlooks CHECK constraints: a row that
@@ -324,22 +411,35 @@ func (b *Book) withoutChecks(ctx context.Context, fn func() error) error {
 }
 
 // setPragmas sets what belongs to the file and asserts what belongs to the
-// connections.
+// connections. From here on the log is there, and so is its index.
 func (b *Book) setPragmas(ctx context.Context) error {
-	if !b.opts.ReadOnly {
-		for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 0`, fmt.Sprintf(`journal_size_limit = %d`, longLog*pageSize)} {
-			if _, err := b.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
-				return b.classify("set "+p, err)
-			}
-		}
-		// The names of file and log must survive power loss, too, not only their
-		// bytes. SQLite syncs the folder with its first sync of a log, and drops
-		// the error of that: on a disk that fails, what it then acknowledged was
-		// in a file without a name.
-		if err := syncDir(filepath.Dir(b.path)); err != nil {
-			return err
+	for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 0`, fmt.Sprintf(`journal_size_limit = %d`, longLog*pageSize)} {
+		if _, err := b.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
+			return b.classify("set "+p, err)
 		}
 	}
+	if err := b.readNothing(ctx, b.conn); err != nil { // the log is made for the first reader
+		return b.classify("open the log", err)
+	}
+	// The names of file and log must survive power loss, too, not only their
+	// bytes. SQLite syncs the folder with its first sync of a log, and drops
+	// the error of that: on a disk that fails, what it then acknowledged was
+	// in a file without a name.
+	if err := syncDir(filepath.Dir(b.path)); err != nil {
+		return err
+	}
+	if err := b.wantPragmas(ctx); err != nil {
+		return err
+	}
+	return b.files.remember(b.path, b.file.id)
+}
+
+func (b *Book) readNothing(ctx context.Context, q querier) error {
+	var tables int
+	return q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&tables)
+}
+
+func (b *Book) wantPragmas(ctx context.Context) error {
 	want := map[string]string{"synchronous": "2", "foreign_keys": "1", "journal_mode": "wal"}
 	if b.opts.Synchronous == "normal" {
 		want["synchronous"] = "1"
@@ -356,16 +456,21 @@ func (b *Book) setPragmas(ctx context.Context) error {
 	return nil
 }
 
-// migrate brings the schema up, each step whole or not at all.
-func (b *Book) migrate(ctx context.Context) error {
+// checkSchema reads the version of the schema.
+func (b *Book) checkSchema(ctx context.Context) error {
 	if err := b.conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&b.schema); err != nil {
 		return b.classify("read the schema version", err)
 	}
-	if b.opts.ReadOnly {
-		if latest := len(b.opts.schema); b.schema < latest {
-			return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", b.schema, latest)
-		}
-		return nil
+	if latest := len(b.opts.schema); b.schema < latest && b.opts.ReadOnly {
+		return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", b.schema, latest)
+	}
+	return nil
+}
+
+// migrate brings the schema up, each step whole or not at all.
+func (b *Book) migrate(ctx context.Context) error {
+	if err := b.checkSchema(ctx); err != nil {
+		return err
 	}
 	for _, m := range b.opts.schema[b.schema:] {
 		script := fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;\nCOMMIT;",
@@ -384,9 +489,6 @@ func (b *Book) migrate(ctx context.Context) error {
 // writing, even once; and then nothing is written until another start, however
 // well the disk is.
 func (b *Book) checkWritable(ctx context.Context) error {
-	if b.opts.ReadOnly {
-		return nil
-	}
 	_, err := b.conn.ExecContext(ctx, `UPDATE book SET one = one WHERE FALSE`)
 	if err = b.classify("open for writing", err); errors.Is(err, ErrBusy) {
 		return nil // with the lock that another process has one would write

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,10 @@ const room = 1 << 20
 // cannot, or when less than 1 MiB is free beside it. Without it a book that nobody wants to change would be taken for
 // read-only for good, and whoever waits for readiness would never want to.
 //
+// A book whose files were taken away is written to again once they are back. Until
+// then, where the book itself is in its place and its log is not, what the log has is
+// folded into it.
+//
 // A book that SQLite called damaged is looked over as it is at opening, and is
 // well when nothing is found: SQLite says the same of a page that the disk
 // could not read just then. Damage that is real stays; a look that found it
@@ -34,6 +39,13 @@ func (b *Book) Retry(ctx context.Context) error {
 	}
 	if b.opts.ReadOnly {
 		return why.why
+	}
+	if errors.Is(why.why, ErrMoved) && b.files.check() != nil {
+		if err := b.takeTurn(ctx); err != nil {
+			return fmt.Errorf("write to %s: %w", b.path, err)
+		}
+		defer func() { <-b.turn }()
+		return cmp.Or(b.rescue(), b.look(), why.why)
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(b.path), &disk); err != nil {
@@ -70,6 +82,9 @@ func (b *Book) Retry(ctx context.Context) error {
 		_, _ = b.sql.rollback.Exec()
 		return b.classify("write to "+b.path, err)
 	}
+	if err := b.look(); err != nil {
+		return err
+	}
 	b.readonly.Store(nil)
 	return nil
 }
@@ -96,7 +111,7 @@ func (b *Book) lookOver(ctx context.Context, why error) error {
 	// Pages that it keeps in memory say nothing about the disk.
 	_, err := b.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
 	if err = b.classify("let go of memory", err); err == nil {
-		err = b.checkWhole(ctx)
+		_, err = b.checkWhole(ctx)
 	}
 	if err == nil {
 		err = b.load(ctx)

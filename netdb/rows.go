@@ -1,8 +1,10 @@
 package netdb
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"hash/crc64"
 	"net/netip"
 	"slices"
 	"time"
@@ -39,8 +41,8 @@ const (
 
 	changeColumns = `rev, wall, boottime, boot_id, ip, lease_id, pool_uid, pool, sandbox, uid, interface,
 		from_state, to_state, actor, peer, reason, evidence`
-	insertChange = `INSERT INTO changes (` + changeColumns + `, subject)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertChange = `INSERT INTO changes (` + changeColumns + `, subject, row_sum)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (l *Lease) row() []any {
@@ -55,6 +57,30 @@ func (l *Lease) other() []any {
 		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
 		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut), string(l.Conflict)}
 }
+
+// sum is a checksum of the whole row, which the change that made it records: what
+// is edited or broken in any column shows. It is 0 for no row.
+func (l *Lease) sum() int64 {
+	if l == nil {
+		return 0
+	}
+	h := crc64.New(sumTable)
+	var buf []byte
+	for _, v := range l.row() {
+		switch v := v.(type) {
+		case string:
+			buf = append(append(buf[:0], v...), 0)
+		case []byte:
+			buf = append(append(buf[:0], v...), 0)
+		case int64:
+			buf = binary.BigEndian.AppendUint64(buf[:0], uint64(v))
+		}
+		h.Write(buf) // never fails
+	}
+	return int64(h.Sum64())
+}
+
+var sumTable = crc64.MakeTable(crc64.ECMA)
 
 // encode writes v as JSON, or as nothing when it is empty.
 func encode(v any, n int) string {
@@ -161,14 +187,16 @@ func known(s State) bool {
 	return false
 }
 
-func (c *Change) row(subject string) []any {
+// row is the values of insertChange. made is the lease's row behind the change, nil
+// when there is none.
+func (c *Change) row(subject string, made *Lease) []any {
 	ip := ""
 	if c.Addr.IsValid() {
 		ip = c.Addr.String()
 	}
 	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, ip, c.LeaseID,
 		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, string(c.From), string(c.To),
-		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, string(c.Evidence), subject}
+		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, string(c.Evidence), subject, made.sum()}
 }
 
 func scanChange(s scanner) (Change, error) {

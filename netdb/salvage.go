@@ -49,6 +49,10 @@ const salvageDeadline = time.Minute
 // then: one that cooled is cleared at once, which starts its cooldown again;
 // one that was open or releasing waits, for nobody has confirmed its removal.
 func Salvage(path string) (Salvaged, error) {
+	path, err := RealPath(path)
+	if err != nil {
+		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
+	}
 	dir, err := os.MkdirTemp("", "ipamd-salvage-")
 	if err != nil {
 		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
@@ -66,15 +70,61 @@ func Salvage(path string) (Salvaged, error) {
 	if mended {
 		s.Problems = append(s.Problems, "the file's header is destroyed; read with the one that a book has")
 	}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: copied}).EscapedPath()+"?mode=rw&_pragma=query_only(1)")
+	ctx, cancel := context.WithTimeout(context.Background(), salvageDeadline)
+	defer cancel()
+	why, err := brokenLog(ctx, path, copied)
+	if err != nil {
+		return s, fmt.Errorf("salvage %s: %w", path, err)
+	}
+	if why != "" {
+		s.Problems = append(s.Problems, "the log: "+why+"; read with all that lies behind")
+		if err := joinLog(copied + "-wal"); err != nil {
+			return s, fmt.Errorf("salvage %s: %w", path, err)
+		}
+	}
+	db, err := openCopy(copied)
 	if err != nil {
 		return s, fmt.Errorf("salvage %s: %w", path, err)
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), salvageDeadline)
-	defer cancel()
 	s.read(ctx, db)
 	return s, nil
+}
+
+func openCopy(path string) (*sql.DB, error) {
+	return sql.Open("sqlite", fileURI(path, url.Values{"mode": {"rw"}, "_pragma": {"query_only(1)"}}))
+}
+
+// brokenLog says why SQLite would stop in a log before the end of what was
+// acknowledged, "" when it would not. It looks at a copy, and at the mark beside the
+// book.
+func brokenLog(ctx context.Context, book, copied string) (string, error) {
+	end, err := readLog(copied + "-wal")
+	if err != nil || end.broken != "" || end.bad == 0 {
+		return end.broken, err
+	}
+	m, err := readMark(book)
+	if err != nil || m == nil {
+		return "", err
+	}
+	bytes, err := os.ReadFile(copied + "-wal") // to close a copy folds it
+	if err != nil {
+		return "", err
+	}
+	db, err := openCopy(copied)
+	if err != nil {
+		return "", err
+	}
+	var epoch string
+	var rev int64
+	read := db.QueryRowContext(ctx, `SELECT epoch, (SELECT seq FROM sqlite_sequence WHERE name = 'changes') FROM book`).Scan(&epoch, &rev)
+	if err := errors.Join(db.Close(), os.WriteFile(copied+"-wal", bytes, 0o600)); err != nil {
+		return "", err
+	}
+	if read != nil || epoch != m.epoch || rev >= m.rev {
+		return "", nil
+	}
+	return fmt.Sprintf("frame %d of it is not whole, and revision %d was acknowledged", end.bad, m.rev), nil
 }
 
 func (s *Salvaged) read(ctx context.Context, db *sql.DB) {

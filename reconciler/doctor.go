@@ -135,7 +135,7 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "bridge_not_ready", Since: w.Unready.Since, Detail: w.Unready.Err.Error(), Mend: "mend the bridge, or set bridge.manage = true"})
 	}
 	if w.ReadOnly.Err != nil {
-		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable; ipamd goes on by itself"})
+		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable, move back what was moved; ipamd goes on by itself"})
 	}
 	if err := w.Growing.Err; err != nil {
 		mend := "look after the disk (dmesg) and who else has the book open (fuser -v on it); ipamd goes on, and tries again by itself"

@@ -80,7 +80,7 @@ func TestMissingGroupLeavesNoBook(t *testing.T) {
 		t.Fatal("it opened")
 	}
 	wants(t, "error", err.Error(), "socket.group", "groupadd --system no-such-group")
-	for _, path := range []string{w.cfg.Book.Path, w.cfg.Book.Path + ".lock"} {
+	for _, path := range []string{w.cfg.Book.Path, w.cfg.Book.Path + "-mark"} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is there: %v", path, err)
 		}

@@ -127,6 +127,9 @@ func (p *program) openBook(ctx context.Context) (err error) {
 		return err
 	}
 	p.onClose(p.book.Close)
+	if why := p.book.Info().Restored; why != "" {
+		p.log.Warn("the book is not the one that was closed here: it goes on in another epoch", "book", p.cfg.Book.Path, "reason", why, "epoch", p.book.Epoch())
+	}
 	specs, err := p.cfg.pools()
 	if err != nil {
 		return err

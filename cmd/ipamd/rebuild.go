@@ -83,7 +83,11 @@ type rebuild struct {
 // run rebuilds the book. After an error the old one is in its place, or the
 // error says that running again finishes.
 func (r *rebuild) run(ctx context.Context) (*rebuilt, error) {
-	path := r.cfg.Book.Path
+	path, err := netdb.RealPath(r.cfg.Book.Path)
+	if err != nil {
+		return nil, noBook(err)
+	}
+	r.cfg.Book.Path = path
 	s := swap{path}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, noBook(err)

@@ -44,7 +44,11 @@ func (s swap) cut() (bool, error) {
 // to begin an empty one where a rebuilt one waits to be moved in: that would
 // forget what rests and who sleeps.
 func (p *program) openOwnBook(ctx context.Context) error {
-	s := swap{p.cfg.Book.Path}
+	path, err := netdb.RealPath(p.cfg.Book.Path)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", p.cfg.Book.Path, err)
+	}
+	s := swap{path}
 	switch lock, err := s.lock(unix.LOCK_SH); {
 	case errors.Is(err, fs.ErrNotExist): // its folder comes with the book
 	case err != nil:
@@ -83,7 +87,7 @@ func (s swap) lock(how int) (*os.File, error) {
 func (s swap) discard() error {
 	var errs []error
 	for _, name := range []string{s.rebuilding(), s.rebuilt()} {
-		for _, part := range []string{"", "-wal", "-shm", ".lock"} {
+		for _, part := range []string{"", "-wal", "-shm", "-mark"} {
 			if err := os.Remove(name + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
@@ -106,6 +110,9 @@ func (s swap) finish(now time.Time) (aside string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return aside, err
 	}
+	if err := moveMark(s.rebuilt(), s.path); err != nil {
+		return aside, err
+	}
 	// Nobody else's book is overwritten, wherever it came from in between.
 	if err := unix.Renameat2(unix.AT_FDCWD, s.rebuilt(), unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE); err != nil {
 		return aside, fmt.Errorf("move %s to %s: %w", s.rebuilt(), s.path, err)
@@ -124,10 +131,22 @@ func (s swap) seal() error {
 	if err := syncPath(s.rebuilding()); err != nil {
 		return err
 	}
+	// The mark goes first: without it the book would begin another epoch.
+	if err := moveMark(s.rebuilding(), s.rebuilt()); err != nil {
+		return err
+	}
 	if err := os.Rename(s.rebuilding(), s.rebuilt()); err != nil {
 		return err
 	}
 	return syncPath(filepath.Dir(s.path))
+}
+
+// moveMark moves the note of a book's last revision to where the book goes.
+func moveMark(from, to string) error {
+	if err := os.Rename(from+"-mark", to+"-mark"); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil // an earlier run has moved it
 }
 
 // movedAside names the last book that was moved aside here; "" when there is
@@ -139,7 +158,7 @@ func (s swap) movedAside() string {
 	}
 	for _, e := range slices.Backward(names) {
 		name := filepath.Join(filepath.Dir(s.path), e.Name())
-		if strings.HasPrefix(name, s.path+".broken-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") {
+		if strings.HasPrefix(name, s.path+".broken-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") && !strings.HasSuffix(name, "-mark") {
 			return name
 		}
 	}

@@ -57,9 +57,7 @@ func (w *world) spoil(table string) {
 	}
 }
 
-// folder is what lies in the book's, but for locks, which hold a process's
-// number, and for the empty log and its index that SQLite leaves behind a
-// reader.
+// folder is what lies in the book's, but for an empty log and its index.
 func (w *world) folder() map[string][]byte {
 	w.t.Helper()
 	out := make(map[string][]byte)
@@ -69,7 +67,7 @@ func (w *world) folder() map[string][]byte {
 		w.t.Fatal(err)
 	}
 	for _, n := range names {
-		if !n.Type().IsRegular() || strings.HasSuffix(n.Name(), ".lock") || strings.HasSuffix(n.Name(), "-shm") {
+		if !n.Type().IsRegular() || strings.HasSuffix(n.Name(), "-shm") {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(dir, n.Name()))
@@ -195,7 +193,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	if old, err := os.ReadFile(report.Aside); err != nil || !bytes.Equal(old, before["book.db"]) {
 		t.Errorf("the old book, %s, is another one: %v", report.Aside, err)
 	}
-	if left := slices.Sorted(maps.Keys(w.folder())); !slices.Equal(left, []string{"book.db", filepath.Base(report.Aside)}) {
+	if left := slices.Sorted(maps.Keys(w.folder())); !slices.Equal(left, []string{"book.db", "book.db-mark", filepath.Base(report.Aside), filepath.Base(report.Aside) + "-mark"}) {
 		t.Errorf("there are %v", left)
 	}
 
@@ -407,7 +405,7 @@ func TestRebuildOfABookInUse(t *testing.T) {
 	w.allocate("a")
 	_, err := w.rebuild(force)
 	w.refuses("a book in use", err, "in use by process")
-	if len(w.folder()) > 3 { // with its log and the log's index
+	if len(w.folder()) > 3 { // with its log and its mark
 		t.Errorf("it left %v", slices.Sorted(maps.Keys(w.folder())))
 	}
 	w.give("b", addr(3))
@@ -418,7 +416,7 @@ func TestRebuildOfABookInUse(t *testing.T) {
 func TestL13RebuildIsCut(t *testing.T) {
 	for name, until := range map[string]func(t *testing.T, w *world, s swap, make func()){
 		"while it makes a book": func(t *testing.T, _ *world, s swap, _ func()) {
-			for _, part := range []string{"", "-wal", "-shm", ".lock"} {
+			for _, part := range []string{"", "-wal", "-shm", "-mark"} {
 				if err := os.WriteFile(s.rebuilding()+part, []byte("half a book"), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -446,7 +444,7 @@ func TestL13RebuildIsCut(t *testing.T) {
 			must(t, s.seal())
 			_, err := netdb.MoveAside(s.path, time.Now())
 			must(t, err)
-			must(t, os.Rename(s.rebuilt(), s.path))
+			must(t, errors.Join(moveMark(s.rebuilt(), s.path), os.Rename(s.rebuilt(), s.path)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -485,7 +483,7 @@ func TestL13RebuildIsCut(t *testing.T) {
 				}
 			}
 			for n := range w.folder() {
-				if n != "book.db" && !strings.HasPrefix(n, "book.db.broken-") {
+				if n != "book.db" && n != "book.db-mark" && !strings.HasPrefix(n, "book.db.broken-") {
 					t.Errorf("%s is left", n)
 				}
 			}

@@ -1,0 +1,136 @@
+package netdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// markSize is that of the mark in bytes: one sector, which a disk writes whole or
+// not at all.
+const markSize = 512
+
+// A mark is the last revision that was acknowledged, noted in a file beside the
+// book behind each commit, without a sync: a write of 512 bytes into the page
+// cache. So it is never ahead of what was acknowledged. It may be behind, after a
+// power loss; after anything else it is exact.
+//
+// A book that ends before its mark has lost what was acknowledged: it is an older
+// copy, or its log is damaged at a place that does not show. A book without its
+// mark is a copy that was put there. Neither may go on in its epoch, in which
+// revisions would be used twice.
+type mark struct {
+	epoch       string
+	rev         int64
+	boot        string // in which it was written
+	synchronous string // as it was then
+}
+
+// markPath is where the mark of a book lies.
+func markPath(book string) string { return book + "-mark" }
+
+// encode fills a sector with a line that a person can read.
+func (m mark) encode() []byte {
+	line := fmt.Sprintf("ipamd-mark 1 %q %d %q %q", m.epoch, m.rev, m.boot, m.synchronous)
+	return fmt.Appendf(nil, "%-*s\n", markSize-1, fmt.Sprintf("%s %08x", line, crc32.ChecksumIEEE([]byte(line))))
+}
+
+// readMark reads the mark of a book. One that is not there, or not whole, is none.
+func readMark(book string) (*mark, error) {
+	f, err := os.OpenFile(markPath(book), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	sector := make([]byte, markSize)
+	if _, err := io.ReadFull(f, sector); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	text := strings.TrimSpace(string(sector))
+	cut := strings.LastIndexByte(text, ' ')
+	if cut < 0 {
+		return nil, nil
+	}
+	sum, err := strconv.ParseUint(text[cut+1:], 16, 32)
+	if err != nil || uint32(sum) != crc32.ChecksumIEEE([]byte(text[:cut])) {
+		return nil, nil
+	}
+	var m mark
+	if _, err := fmt.Sscanf(text[:cut], "ipamd-mark 1 %q %d %q %q", &m.epoch, &m.rev, &m.boot, &m.synchronous); err != nil {
+		return nil, nil
+	}
+	return &m, nil
+}
+
+// openMark makes the mark durable, so that the next opening finds one however
+// this one ends. Who calls has just opened the book.
+func (b *Book) openMark(context.Context) error {
+	f, err := os.OpenFile(markPath(b.path), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("note the last revision: %w", err)
+	}
+	b.markFile = f
+	was := b.mark
+	if was == b.marked() {
+		return nil
+	}
+	if err := errors.Join(b.note(), f.Sync(), syncDir(filepath.Dir(b.path))); err != nil && was.epoch != b.epoch {
+		return fmt.Errorf("note the last revision: %w", err)
+	}
+	return nil // with an older one of this epoch nothing is taken for lost, or for a copy
+}
+
+// marked is what the mark has to say now.
+func (b *Book) marked() mark {
+	return mark{b.epoch, b.idx.rev, b.bootID, b.opts.Synchronous}
+}
+
+// note writes the mark. Who calls has the turn.
+func (b *Book) note() error {
+	b.mark = b.marked()
+	_, err := b.markFile.WriteAt(b.mark.encode(), 0)
+	return err
+}
+
+// judge compares a book that ends at a revision with its mark and its log. The error is
+// [ErrDamaged]; a book that may only not go on in its epoch is noted as restored.
+func (b *Book) judge(log logEnd, rev int64) error {
+	m := b.mark
+	switch {
+	case rev == 0:
+	case m.epoch == "":
+		b.restored = "no note of its last revision lies beside it, so it is a copy that was put here"
+	case m.epoch != b.epoch:
+		b.restored = fmt.Sprintf("what lay here before was epoch %s, up to revision %d", m.epoch, m.rev)
+	case m.rev <= rev:
+	case !log.empty() && b.kept():
+		return fmt.Errorf("%w: revision %d was acknowledged, and with its log it ends at %d; if an older copy was put in its place, its log has to go: %s",
+			ErrDamaged, m.rev, rev, b.path+"-wal")
+	default:
+		b.restored = fmt.Sprintf("revision %d was acknowledged, and it ends at %d: it is an older copy, or its log was lost", m.rev, rev)
+		b.lost = m.rev - rev
+	}
+	return nil
+}
+
+// kept reports that all that was acknowledged before this start has to be on the
+// disk: with synchronous = "normal" that is so within a boot.
+func (b *Book) kept() bool {
+	if b.mark.epoch == "" {
+		return b.opts.Synchronous == "full"
+	}
+	return b.mark.synchronous == "full" || b.mark.boot == b.bootID
+}
