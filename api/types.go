@@ -389,7 +389,13 @@ type BridgeStatus struct {
 	Ports   int    `json:"ports"`
 	MAC     string `json:"mac,omitempty"`
 	MTU     int    `json:"mtu,omitempty"`
+	// Gaps are places where no witness can look, each in one sentence; at most
+	// [MostGaps], and doctor has them all.
+	Gaps []string `json:"gaps,omitempty"`
 }
+
+// MostGaps bounds what a status tells of gaps.
+const MostGaps = 16
 
 // A Finding is one disagreement of book, wire and runtime.
 type Finding struct {

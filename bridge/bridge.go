@@ -43,9 +43,11 @@ type Bridge struct {
 	ready atomic.Pointer[NotReadyError]
 	shown atomic.Pointer[link] // the bridge's own, as last looked up
 
-	tables      *kept    // of neighbours
-	connections *kept    // that are tracked
-	tracked     *sweeper // of those
+	tables      *kept       // of neighbours
+	connections *kept       // that are tracked
+	tracked     *sweeper    // of those
+	tracks      atomic.Bool // the kernel answered about those, or may
+	unread      atomic.Pointer[[]Gap]
 	lately      *lately
 	moves       moves
 
@@ -76,6 +78,7 @@ type Bridge struct {
 	unplaced   map[netip.Addr]said      // answers since, of which the port is to be found
 	doubts     map[netip.Addr]time.Time // of those, who was asked again since, and when
 	moved      bool                     // a port did, which is to be told
+	gapsMoved  bool                     // what cannot be read did
 	spacesMade int
 
 	// What must be read again before memory is as of now.
@@ -142,6 +145,7 @@ func Open(cfg Config) (*Bridge, error) {
 		b.release()
 		return nil, fmt.Errorf("open bridge %s: %w", cfg.Name, err)
 	}
+	b.findTracking()
 	return b, nil
 }
 
@@ -193,6 +197,7 @@ func (b *Bridge) forget() {
 	b.own = make(prefixes)
 	b.moved = b.moved || len(b.ports) != 0
 	b.ports = make(map[int]*port)
+	b.gapsMoved = true
 	b.spaces = make(map[int]*space)
 	b.neighbours = make(map[netip.Addr]*neighbour)
 	b.byMAC = make(map[string]map[netip.Addr]bool)

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -83,10 +84,24 @@ func (r *rtnl) countConnections() (n uint32, err error) {
 	return n, err
 }
 
-// isUntracked reports that the kernel has no connection tracking to ask: no
-// netfilter at all, or nobody there who answers for it.
+// isUntracked reports that a kernel which never answered for connection tracking
+// has none: no netfilter at all (EPROTONOSUPPORT, of the socket), or nothing
+// registered for these messages (EINVAL; EOPNOTSUPP without nfnetlink). Of one
+// that did answer they mean that it was asked wrongly or could not say, and the
+// entries are still there.
 func isUntracked(err error) bool {
 	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+// findTracking asks once whether the kernel tracks connections. Any answer but
+// that it does not is taken for one that does.
+func (b *Bridge) findTracking() {
+	err := b.connections.ask(context.Background(), func(k *rtnl) error {
+		_, err := k.countConnections()
+		return err
+	})
+	b.tracks.Store(!isUntracked(err))
+	b.cfg.Log.Debug("connection tracking", "there", b.tracks.Load(), "answer", err)
 }
 
 func (r *rtnl) deleteConnection(c connection) error {

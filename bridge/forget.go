@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -91,12 +90,10 @@ func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
 func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
 	err := b.connections.ask(context.Background(), func(k *rtnl) error {
 		found, err := k.connections(of)
-		if isUntracked(err) {
-			return nil
-		}
 		if err != nil {
 			return fmt.Errorf("list: %w", err)
 		}
+		b.tracks.Store(true) // its module may have come since
 		for _, c := range found {
 			if err := k.deleteConnection(c); err != nil && !isGone(err) {
 				return fmt.Errorf("delete %v to %v: %w", c.ends[0], c.ends[1], err)
@@ -104,7 +101,7 @@ func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
 		}
 		return nil
 	})
-	if errors.Is(err, unix.EPROTONOSUPPORT) { // no socket: a kernel without netfilter
+	if isUntracked(err) && !b.tracks.Load() {
 		return nil
 	}
 	return err

@@ -414,3 +414,31 @@ func TestKernelWithoutConnectionTracking(t *testing.T) {
 		t.Errorf("the one that is there: %v", err)
 	}
 }
+
+// EINVAL means "no connection tracking" of a kernel that never answered for it. Of
+// one that did, it means that the entries are there still. The kernel says it of
+// such a question to its sockets' diagnosis.
+func TestF11EINVALIsNotWithoutConnectionTracking(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	if !v.tracks.Load() {
+		t.Error("this kernel tracks connections, and was taken for one that does not")
+	}
+	dial, asked := v.connections.dial, netip.MustParseAddr("10.8.0.7")
+	v.connections.drop()
+	v.connections.dial = func(ctx context.Context) (*rtnl, error) { return v.dial(ctx, unix.NETLINK_SOCK_DIAG) }
+	if err := v.Forget(context.Background(), asked); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("one that answered before and refuses: %v", err)
+	}
+	v.findTracking() // as Open would on such a kernel
+	if err := v.Forget(context.Background(), asked); v.tracks.Load() || err != nil {
+		t.Errorf("one that never answered: %v, %v", v.tracks.Load(), err)
+	}
+	v.connections.drop()
+	v.connections.dial = dial // its module was loaded
+	if err := v.Forget(context.Background(), asked); !v.tracks.Load() || err != nil {
+		t.Errorf("one that answers by now: %v, %v", v.tracks.Load(), err)
+	}
+}

@@ -196,6 +196,22 @@ func (r *rtnl) netnsID(fd int) (int, error) {
 	return id, err
 }
 
+// hasSpace reports whether an id names a namespace that lives.
+func (r *rtnl) hasSpace(id int) (bool, error) {
+	const sizeofRtgenmsg = 1
+	req, err := withAttributes(make([]byte, (sizeofRtgenmsg+3)&^3), func(ae *netlink.AttributeEncoder) {
+		ae.Int32(unix.NETNSA_NSID, int32(id))
+	})
+	if err != nil {
+		return false, err
+	}
+	err = r.get(unix.RTM_GETNSID, req, func([]byte) error { return nil })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // isGone reports that the kernel answered, and the answer was that the link,
 // namespace or entry is not there.
 func isGone(err error) bool {

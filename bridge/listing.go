@@ -53,7 +53,7 @@ func (b *Bridge) list(ctx context.Context, bridge int) (*listing, error) {
 // be looked up, and returns the neighbours to be read: those of either.
 func (b *Bridge) compare(l *listing) []netip.Addr {
 	for index, p := range b.ports {
-		if found := l.ports[index]; found == nil || !p.link.same(found) {
+		if found := l.ports[index]; found == nil || !p.link.same(found) || !p.frozen.IsZero() {
 			b.linksAgain[index] = true
 		}
 	}

@@ -34,7 +34,7 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 		wrong.name = "wrong"
 		p.link = &wrong
 	}
-	v.ports[nobody] = &port{link: &link{index: nobody, name: "nobody", behind: noSpace}, read: true}
+	v.ports[nobody] = &port{link: &link{index: nobody, name: "nobody", behind: noSpace}}
 	v.netns.see(scope(nobody), []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.9")}})
 	v.host.see(hostScope, nil)
 	v.hosts = nil

@@ -380,7 +380,6 @@ func known(t *testing.T) *Bridge {
 	b.lost = false
 	b.setPort(&link{index: recordedPort, name: "veth1", kind: "veth", master: recordedBridge, peer: 2, behind: recordedSpace})
 	b.setPort(&link{index: 4, name: "tap0", kind: "tun", master: recordedBridge, behind: noSpace})
-	b.ports[recordedPort].read = true
 	b.netns.see(b.ports[recordedPort].space.scope(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}, {Addr: recordedGuest6, Port: "veth1"}})
 	b.neighbour.see(recordedGuest.String(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}})
 	b.rememberNeighbour(recordedGuest, "02:00:00:00:00:01")

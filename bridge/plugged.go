@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,20 +24,23 @@ import (
 // moved to another namespace, whose ports carry on; and the witnesses are
 // silent then anyway.
 //
-// Each sentence begins with the port's name. A port that got another name since
-// the bridge is watched is found by its old one, too.
+// Each sentence begins with the port's name. A port is also found by a name that
+// it had at some time since the moment since, when the caller came to know the
+// name, as far back as the bridge is watched; the zero time is as far back as
+// that. Without the bound, a port that once had a name would stand for every
+// later link of that name.
 //
 // That something is plugged is told from memory as [Bridge.Settle] makes it, for
 // many ask again and again about what does not move. That nothing is, is asked
 // of the kernel, on a socket of its own. It is safe for concurrent use.
-func (b *Bridge) Plugged(ctx context.Context, hostInterface, netns string) ([]string, error) {
+func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) ([]string, error) {
 	if hostInterface == "" && netns == "" {
 		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if known := b.recall(ctx, hostInterface, netns); len(known) > 0 {
+	if known := b.recall(ctx, hostInterface, since, netns); len(known) > 0 {
 		return known, nil
 	}
 	k, err := b.dial(ctx, unix.NETLINK_ROUTE)

@@ -17,7 +17,7 @@ import (
 // wantPlugged compares what is plugged.
 func (v *view) wantPlugged(when, hostInterface, netns string, want ...string) {
 	v.t.Helper()
-	got, err := v.Plugged(context.Background(), hostInterface, netns)
+	got, err := v.Plugged(context.Background(), hostInterface, time.Time{}, netns)
 	slices.Sort(got)
 	if err != nil || !slices.Equal(got, want) {
 		v.t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
@@ -53,6 +53,38 @@ func TestPluggedByAFormerName(t *testing.T) {
 	}
 	ns.Exec("ip", "link", "del", "yours")
 	v.wantPlugged("it left", "veth1", "")
+}
+
+// A former name is a port's to who knew it by then, and to nobody who came to know
+// it later: the name is another link's by then.
+func TestF11AFormerNameIsBoundInTime(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Port("rt0")
+	v := open(t, ns)
+	early := time.Now()
+	ns.Exec("ip", "link", "set", "veth1", "down")
+	ns.Exec("ip", "link", "set", "veth1", "name", "mine")
+	v.settle()
+	late := time.Now()
+	want := func(when string, since time.Time, want ...string) {
+		t.Helper()
+		got, err := v.Plugged(context.Background(), "veth1", since, "")
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
+		}
+	}
+	want("known before", early, "mine, which was veth1, is a port of rt0")
+	want("known since ever", time.Time{}, "mine, which was veth1, is a port of rt0")
+	want("known since then", late)
+	ns.Exec("ip", "link", "add", "veth1", "type", "veth", "peer", "name", "far")
+	ns.Exec("ip", "link", "set", "veth1", "master", "rt0")
+	want("the next one's, known before", early, "mine, which was veth1, is a port of rt0", "veth1 is a port of rt0")
+	want("the next one's", late, "veth1 is a port of rt0")
+	ns.Exec("ip", "link", "del", "veth1")
+	want("the next one's, and it left", late)
 }
 
 // What of a lease's plumbing is still a port, by its name or by where it
@@ -112,7 +144,7 @@ func TestPluggedByAPathThatIsNoNamespace(t *testing.T) {
 	if err := os.Symlink(loop, loop); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := v.Plugged(context.Background(), "", loop); err == nil || !strings.Contains(err.Error(), loop) {
+	if got, err := v.Plugged(context.Background(), "", time.Time{}, loop); err == nil || !strings.Contains(err.Error(), loop) {
 		t.Errorf("a path that cannot be looked at: %q, %v", got, err)
 	}
 }
@@ -128,7 +160,7 @@ func TestPluggedWithoutTheBridge(t *testing.T) {
 	unknown := func(why string) {
 		t.Helper()
 		for _, c := range [][2]string{{p.HostName, ""}, {"", p.NS.Path()}, {"veth99", ""}} {
-			if got, err := v.Plugged(context.Background(), c[0], c[1]); err == nil || !strings.Contains(err.Error(), why) {
+			if got, err := v.Plugged(context.Background(), c[0], time.Time{}, c[1]); err == nil || !strings.Contains(err.Error(), why) {
 				t.Errorf("%q: %q, %v; want an error that says %q", c, got, err, why)
 			}
 		}
@@ -145,7 +177,7 @@ func TestPluggedWithoutTheBridge(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := v.Plugged(ctx, p.HostName, ""); !errors.Is(err, context.Canceled) {
+	if _, err := v.Plugged(ctx, p.HostName, time.Time{}, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end: %v", err)
 	}
 	v.Close()

@@ -3,16 +3,30 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 )
 
 // A port is a link that has the bridge as its master.
 type port struct {
-	link  *link
-	space *space // the namespace behind it; nil when none can be read
-	read  bool   // what is behind it was read at least once, or nothing is
+	link   *link
+	space  *space    // the namespace behind it; nil when none can be read
+	frozen time.Time // since when what is behind it cannot be read; zero: it can
 
-	formerly []string // names that it had
+	formerly []formerName
+}
+
+// A formerName is a name that a port had, and until when. The name is the next
+// link's to take from then on, so it means this port only to who knew it before.
+type formerName struct {
+	name  string
+	until time.Time
+}
+
+// had reports whether the port had a name at some time since then.
+func (p *port) had(name string, since time.Time) bool {
+	return slices.ContainsFunc(p.formerly, func(f formerName) bool { return f.name == name && !f.until.Before(since) })
 }
 
 // scope names what could not be read of a port. An index outlives a change of name.
@@ -36,6 +50,7 @@ func (b *Bridge) tellMoves() {
 		b.moved = false
 		b.moves.tell(b.ports)
 	}
+	b.showGaps()
 }
 
 // listPorts lists the bridge's ports anew.
@@ -113,7 +128,7 @@ func (b *Bridge) setPort(l *link) {
 	}
 	renamed := p.link.name != l.name
 	if renamed {
-		p.formerly = append(p.formerly, p.link.name)
+		p.formerly = append(p.formerly, formerName{p.link.name, time.Now()})
 		p.formerly = p.formerly[max(0, len(p.formerly)-mostNames):]
 	}
 	b.moved = b.moved || renamed || p.link.behind != l.behind
@@ -123,8 +138,10 @@ func (b *Bridge) setPort(l *link) {
 		b.freeze(p)
 	case l.behind == noSpace:
 		b.leave(p)
-		p.read = true
+		b.thaw(p)
 		b.netns.drop(scope(l.index))
+	case p.space != nil && p.space.frozen && p.space.id == l.behind && b.isDead(l.behind):
+		// It is as it was: what was seen there stands.
 	case p.space == nil || p.space.frozen || p.space.id != l.behind:
 		b.leave(p)
 		b.enter(p, l.behind)
@@ -136,15 +153,21 @@ func (b *Bridge) setPort(l *link) {
 
 // freeze keeps what was seen behind a port as it is, for the namespace there is
 // being taken down: unknown is not gone. The ports to it follow, mostly within
-// milliseconds, and end the matter. A port that was never read has nothing to
-// keep, so then the witness is silent.
+// milliseconds, and end the matter; one that stays is a [Gap].
+//
+// It does not silence the witness, also where the port was never read: the
+// kernel may keep such a namespace for as long as a socket of it lives, and a
+// single one kept every pool from giving an address after a restart. No process
+// is in there any more, a lease that records the port is not let go, and an
+// address that answers from there answers to a probe.
 func (b *Bridge) freeze(p *port) {
 	if p.space != nil {
 		b.freezeSpace(p.space)
 		return
 	}
-	if !p.read {
-		b.netns.fail(scope(p.link.index), fmt.Errorf("the namespace behind %s cannot be read", p.link.name))
+	b.netns.unfail(scope(p.link.index))
+	if p.frozen.IsZero() {
+		p.frozen, b.gapsMoved = time.Now(), true
 	}
 }
 
@@ -155,10 +178,17 @@ func (b *Bridge) freezeSpace(s *space) {
 	}
 	s.frozen = true
 	b.netns.unfail(s.scope()) // the last try to read it
-	for index, p := range s.ports {
-		if !p.read {
-			b.netns.fail(scope(index), fmt.Errorf("the namespace behind %s cannot be read", p.link.name))
+	for _, p := range s.ports {
+		if p.frozen.IsZero() {
+			p.frozen, b.gapsMoved = time.Now(), true
 		}
+	}
+}
+
+// thaw notes that what is behind a port was read, or that nothing is.
+func (b *Bridge) thaw(p *port) {
+	if !p.frozen.IsZero() {
+		p.frozen, b.gapsMoved = time.Time{}, true
 	}
 }
 
@@ -169,6 +199,7 @@ func (b *Bridge) dropPort(index int) {
 		return
 	}
 	b.leave(p)
+	b.thaw(p)
 	delete(b.ports, index)
 	b.moved = true
 	for addr, n := range b.neighbours {

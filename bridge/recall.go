@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +14,7 @@ const mostNames = 8
 
 // recall is [Bridge.Plugged] from memory, with the news so far taken in. None
 // says nothing: the memory may be of no use just now.
-func (b *Bridge) recall(ctx context.Context, hostInterface, netns string) (out []string) {
+func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Time, netns string) (out []string) {
 	fd := -1
 	if netns != "" {
 		var err error
@@ -36,17 +37,17 @@ func (b *Bridge) recall(ctx context.Context, hostInterface, netns string) (out [
 				id = noSpace
 			}
 		}
-		out = b.pluggedPorts(hostInterface, netns, id)
+		out = b.pluggedPorts(hostInterface, since, netns, id)
 		return nil
 	})
 	return out
 }
 
 // pluggedPorts goes through the ports that are known.
-func (b *Bridge) pluggedPorts(hostInterface, netns string, id int) []string {
+func (b *Bridge) pluggedPorts(hostInterface string, since time.Time, netns string, id int) []string {
 	var found []*port
 	for _, p := range b.ports {
-		if hostInterface != "" && (p.link.name == hostInterface || slices.Contains(p.formerly, hostInterface)) || id != noSpace && p.link.behind == id {
+		if hostInterface != "" && (p.link.name == hostInterface || p.had(hostInterface, since)) || id != noSpace && p.link.behind == id {
 			found = append(found, p)
 		}
 	}

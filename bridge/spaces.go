@@ -55,7 +55,7 @@ func (b *Bridge) readSpace(id int) {
 		return
 	}
 	addrs, err := b.kernel.addresses(id)
-	if isVanishing(err) {
+	if b.isVanishing(id, err) {
 		// The namespace, or the port to it, went while we asked. Looking at
 		// the ports again tells; if one still leads there, ask once more.
 		for index := range s.ports {
@@ -66,7 +66,7 @@ func (b *Bridge) readSpace(id int) {
 		}
 		addrs, err = b.kernel.addresses(id)
 	}
-	if isVanishing(err) {
+	if b.isVanishing(id, err) {
 		// The last that held the namespace let go of it, and the kernel has
 		// yet to take it down: the ports still name it, but nobody may look
 		// inside any more.
@@ -83,7 +83,7 @@ func (b *Bridge) readSpace(id int) {
 	s.addrs = addrs
 	b.readMACs(s)
 	for index, p := range s.ports {
-		p.read = true
+		b.thaw(p)
 		b.netns.drop(scope(index))
 	}
 	b.netns.see(s.scope(), s.sightings(b.cfg.Name))
@@ -173,7 +173,15 @@ func (b *Bridge) noteMoves(before, after []address) {
 	}
 }
 
-// isVanishing reports an answer that a namespace gives while it goes away.
-func isVanishing(err error) bool {
-	return isGone(err) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH)
+// isVanishing reports that a namespace could not be read because it is going
+// away. The kernel says EINVAL of its id then, and also of a question that it
+// does not understand; so it is asked whether the id names any namespace.
+func (b *Bridge) isVanishing(id int, err error) bool {
+	return errors.Is(err, unix.EINVAL) && b.isDead(id)
+}
+
+// isDead reports that the kernel knows of no namespace that lives by an id.
+func (b *Bridge) isDead(id int) bool {
+	there, err := b.kernel.hasSpace(id)
+	return err == nil && !there
 }

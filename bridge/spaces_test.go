@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -170,6 +171,87 @@ func TestDyingNamespaceIsNoSilence(t *testing.T) {
 			v.noneSilent()
 			return !v.seen("10.8.0.7")
 		})
+	}
+}
+
+// Nor does it silence a daemon that comes when its port names it still. Of the
+// others all is known, and the one that stays is named.
+func TestF11ADyingNamespaceSilencesNobody(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Port("rt0", "10.8.0.8/24")
+	ns.Bridge("rt9")
+	met := 0
+	for i := 0; i < 30 && met < 3; i++ {
+		p := ns.Port("rt0", "10.8.0.7/24")
+		before := []*nstest.Port{ns.Port("rt9"), ns.Port("rt9"), ns.Port("rt9"), ns.Port("rt9")}
+		for _, q := range before { // the kernel takes them down before
+			q.NS.Delete()
+		}
+		p.NS.Delete()
+		for there := true; there; {
+			v := open(t, ns)
+			v.noneSilent()
+			v.expect("10.8.0.8", "netns")
+			v.mu.Lock()
+			there = len(v.ports) > 1
+			for _, q := range v.ports {
+				if !q.frozen.IsZero() {
+					met++
+					wantGap(t, v, q)
+				}
+			}
+			v.mu.Unlock()
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if met == 0 {
+		t.Error("the kernel took every namespace down before anybody looked")
+	}
+}
+
+// wantGap checks that a port which was not read since just now is named, if it
+// stays so.
+func wantGap(t *testing.T, v *view, p *port) {
+	t.Helper()
+	if found := v.gapsAt(p.frozen); len(found) != 0 {
+		t.Errorf("at once it is a gap: %+v", found)
+	}
+	found := v.gapsAt(p.frozen.Add(gapAfter))
+	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.name || !found[0].Since.Equal(p.frozen) {
+		t.Errorf("the gaps are %+v", found)
+	}
+}
+
+// EINVAL means that a namespace goes away only where the kernel knows no such
+// namespace: it says the same of a question that it does not understand, and
+// that proves nothing.
+func TestF11EINVALIsNoEnd(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	v := open(t, ns)
+	id, err := v.NetnsID(context.Background(), p.NS.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 4711
+	_, refused := v.kernel.addresses(nobody)
+	if !errors.Is(refused, unix.EINVAL) {
+		t.Errorf("of no namespace the kernel says %v", refused)
+	}
+	for _, row := range []struct {
+		id   int
+		err  error
+		want bool
+	}{{nobody, refused, true}, {id, refused, false}, {nobody, unix.EPERM, false}, {nobody, nil, false}} {
+		if got := v.isVanishing(row.id, row.err); got != row.want {
+			t.Errorf("id %d, %v: vanishing is %v", row.id, row.err, got)
+		}
 	}
 }
 

@@ -153,12 +153,13 @@ type Status struct {
 	Ports   int
 	MAC     string // "" when there is no bridge
 	MTU     int    // bytes; 0 when there is no bridge
+	Gaps    []Gap
 }
 
 // Status returns what is known now. It is safe for concurrent use and, like
 // [Bridge.Ready], never waits.
 func (b *Bridge) Status() Status {
-	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.PortNames()), Ready: true}
+	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.PortNames()), Ready: true, Gaps: b.Gaps()}
 	if e := b.ready.Load(); e != nil {
 		s.Ready, s.Reason = false, e.Reason
 	}

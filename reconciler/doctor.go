@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -19,9 +20,10 @@ type World struct {
 	Leases       []*netdb.Lease // in the order of the addresses, read before the census
 	Usage        []netdb.Usage
 	Unreadable   []netdb.Unreadable
-	ReadOnly     Trouble   // the book cannot be written
-	Growing      Trouble   // the book's files cannot be cut
-	Unready      Trouble   // the bridge is not ready
+	ReadOnly     Trouble // the book cannot be written
+	Growing      Trouble // the book's files cannot be cut
+	Unready      Trouble // the bridge is not ready
+	Gaps         []bridge.Gap
 	Identity     error     // the book belongs to another runner
 	Started      time.Time // the daemon, which read whose the book is and its rows
 	Census       census.Census
@@ -151,6 +153,9 @@ func (w World) machine() []Finding {
 	for _, s := range w.Census.Silent {
 		add(Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason),
 			Since: s.Since, Mend: "ipamctl status"})
+	}
+	for _, g := range w.Gaps {
+		add(Finding{Kind: g.Kind, Detail: g.Detail, Since: g.Since, Mend: g.Next})
 	}
 	if o := w.OtherRuntime; o != nil {
 		add(Finding{Kind: "runtime_changed", Since: o.Since,

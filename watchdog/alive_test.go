@@ -34,7 +34,7 @@ type stuckPorts struct {
 	held, free chan struct{}
 }
 
-func (p stuckPorts) Plugged(ctx context.Context, _, _ string) ([]string, error) {
+func (p stuckPorts) Plugged(ctx context.Context, _ string, _ time.Time, _ string) ([]string, error) {
 	select {
 	case p.held <- struct{}{}:
 	default:

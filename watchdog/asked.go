@@ -73,8 +73,16 @@ func (w *Watchdog) Asked(l *netdb.Lease, within time.Duration) {
 }
 
 // Bound ends what [Watchdog.Asked] noted: the owner has bound the lease, which
-// from now on lives with its workload, or has given it up.
-func (w *Watchdog) Bound(lease string) { w.asked.end(lease) }
+// from now on lives with its workload. It also notes from when on the lease
+// records its host interface: before is the lease as it was when the call that
+// bound it began, nil when it could not be read.
+func (w *Watchdog) Bound(before, l *netdb.Lease, began time.Time) {
+	w.asked.end(l.ID)
+	w.plumbed.note(before, l, began)
+}
+
+// Ended ends what [Watchdog.Asked] noted: the owner has given the lease up.
+func (w *Watchdog) Ended(lease string) { w.asked.end(lease) }
 
 // Awaited reports that a lease was answered to its owner, who has not bound it
 // since and still has the time to.

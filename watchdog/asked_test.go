@@ -21,7 +21,7 @@ func TestAskedAgain(t *testing.T) {
 		s.Asked(late.lease, time.Nanosecond)
 		s.Asked(bound.lease, time.Hour)
 		s.Asked(released.lease, time.Hour)
-		s.Bound(bound.lease.ID)
+		s.Bound(bound.lease, bound.lease, time.Now())
 		s.release(released)
 		s.noticed()
 		for _, id := range []string{"kept-1", "late-1", "bound-1", "released-1"} {

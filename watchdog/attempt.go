@@ -55,15 +55,20 @@ func (w *Watchdog) follow(l *netdb.Lease) {
 
 // begin starts the attempts that are due, as many as there is room for, and
 // returns when the next one will be; zero when none waits.
+//
+// Book and bridge are asked before w.mu is taken; see the order of locks at
+// [Watchdog].
 func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading, h heard, now time.Time) (next time.Time) {
+	poked, byPort := w.wanted()
+	released := w.releasing(poked)
+	if byPort {
+		r.readPorts(w.cfg.Ports, h.ports)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, id := range w.poked {
-		if l, err := w.cfg.Book.Lease(id); err == nil && l.State == netdb.Releasing {
-			w.follow(l)
-		}
+	for _, l := range released {
+		w.follow(l)
 	}
-	w.poked = nil
 	type turn struct {
 		*track
 		at    time.Time
@@ -77,7 +82,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		at, asked := t.due(t.lifted(view{
 			heard: h,
 			there: func(c Container) bool { return r.stands(t.lease, c) },
-			port:  func(name string) bool { return r.hasPort(w.cfg.Ports, h.ports, name) },
+			port:  func(name string) bool { return r.ports[name] },
 			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
 		if !at.After(now) {
@@ -106,6 +111,28 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
+}
+
+// wanted takes the ids of leases that were released just now, and reports
+// whether a port keeps any lease.
+func (w *Watchdog) wanted() (poked []string, byPort bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	poked, w.poked = w.poked, nil
+	for _, t := range w.tracks {
+		byPort = byPort || slices.ContainsFunc(t.found, func(o obstacle) bool { return o.Kind == KindPort })
+	}
+	return poked, byPort
+}
+
+// releasing reads those of the leases that are releasing.
+func (w *Watchdog) releasing(ids []string) (out []*netdb.Lease) {
+	for _, id := range ids {
+		if l, err := w.cfg.Book.Lease(id); err == nil && l.State == netdb.Releasing {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 // try is the first stage: what is asked for one lease alone.

@@ -29,10 +29,14 @@ type Instance struct {
 	book InstanceBook
 	log  *slog.Logger
 
+	// noting is held by Meet and Accept, which wait for the book, and is taken
+	// before mu, which nobody waits with: passes and doctor read under it.
+	noting sync.Mutex
+	rev    int64 // of the book when it refused; guarded by noting
+
 	mu      sync.Mutex
 	met     string // the runtime that answered last; "" is none yet
 	refused *OtherRuntime
-	rev     int64 // of the book when it refused
 }
 
 // NewInstance returns an Instance that has met nobody yet.
@@ -58,36 +62,62 @@ func (o *OtherRuntime) Error() string {
 // it. Any other error means that the book could not write it down, and that the
 // runtime's word is not to be taken either.
 func (i *Instance) Meet(ctx context.Context, id string) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	known := i.book.Runtime()
-	i.met = id
+	i.noting.Lock()
+	defer i.noting.Unlock()
+	known, rev := i.book.Runtime(), i.book.Rev()
 	if known == id {
-		i.refused = nil
+		i.believe(id)
 		return nil
 	}
-	rev := i.book.Rev()
-	if i.refused != nil && i.refused.Met == id && i.rev == rev {
-		return i.refused // nothing has changed that could have made it the book's
+	if old := i.answers(id); old != nil && i.rev == rev {
+		return old // nothing has changed that could have made it the book's
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
 	err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, id, false)
 	switch {
 	case errors.Is(err, netdb.ErrOtherRuntime):
-		if i.refused == nil || i.refused.Met != id {
-			i.refused = &OtherRuntime{Known: known, Met: id, Since: time.Now()}
-			i.log.Warn("another runtime answers: nothing is let go on its word", "known", known, "answers", id,
-				"next", "ipamctl doctor")
-		}
 		i.rev = rev
-		return i.refused
+		return i.refuse(known, id)
 	case err != nil:
 		return err
 	}
-	i.refused = nil
+	i.believe(id)
 	i.log.Info("runtime noted", "runtime", id, "before", known)
 	return nil
+}
+
+// answers notes which runtime answered last, and returns its refusal, if it is
+// refused already.
+func (i *Instance) answers(id string) *OtherRuntime {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.met = id
+	if i.refused != nil && i.refused.Met == id {
+		return i.refused
+	}
+	return nil
+}
+
+// believe notes that the runtime which answered last is the book's.
+func (i *Instance) believe(id string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.met, i.refused = id, nil
+}
+
+// refuse notes that the runtime which answered last is another than the book's.
+func (i *Instance) refuse(known, id string) *OtherRuntime {
+	if old := i.answers(id); old != nil {
+		return old
+	}
+	refused := &OtherRuntime{Known: known, Met: id, Since: time.Now()}
+	i.mu.Lock()
+	i.refused = refused
+	i.mu.Unlock()
+	i.log.Warn("another runtime answers: nothing is let go on its word", "known", known, "answers", id,
+		"next", "ipamctl doctor")
+	return refused
 }
 
 // Other returns the runtime that is not believed; nil when the one that
@@ -112,17 +142,20 @@ const noteWithin = time.Second
 // Accept makes the runtime that answered last the book's, for an operator who
 // has looked.
 func (i *Instance) Accept(ctx context.Context) error {
+	i.noting.Lock()
+	defer i.noting.Unlock()
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.refused == nil {
+	refused, met := i.refused, i.met
+	i.mu.Unlock()
+	if refused == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
-	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByOperator}, i.met, true); err != nil {
+	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByOperator}, met, true); err != nil {
 		return err
 	}
-	i.log.Warn("runtime noted on an operator's word", "runtime", i.met, "before", i.refused.Known)
-	i.refused = nil
+	i.believe(met)
+	i.log.Warn("runtime noted on an operator's word", "runtime", met, "before", refused.Known)
 	return nil
 }

@@ -32,7 +32,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 		}
 	}
 	host, netns := x.Plumbing(l)
-	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, netns)
+	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns)
 	f.ports = true
 	return f
 }

@@ -53,6 +53,7 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 			want[l.ID] = l
 		}
 	}
+	w.plumbed.keep(r.rows)
 	w.track(want)
 	r.spend(now, time.Since(now))
 }
@@ -75,13 +76,12 @@ func (r *reading) others() *workload.Leases {
 	return r.leases
 }
 
-// hasPort reports whether the bridge has a port of that name; told is how often
-// its ports were told to have changed.
-func (r *reading) hasPort(of Ports, told uint64, name string) bool {
+// readPorts reads the names of the bridge's ports, unless they are as they were;
+// told is how often they were told to have changed. It waits for the bridge.
+func (r *reading) readPorts(of Ports, told uint64) {
 	if r.ports == nil || r.portsAt != told {
 		r.ports, r.portsAt = of.PortNames(), told
 	}
-	return r.ports[name]
 }
 
 // stands reports that a container is there and is not another lease's.

@@ -71,11 +71,12 @@ type Runtime interface {
 // Ports is what the watchdog asks of the kernel; *bridge.Bridge is one.
 type Ports interface {
 	// Plugged tells what of a lease's recorded plumbing is still a port of the
-	// bridge: the host interface by its name, and every port that leads into
+	// bridge: the host interface by its name, or by one that it had since it
+	// was recorded (zero: nobody knows when), and every port that leads into
 	// the network namespace at a path. Each is one sentence that begins with
 	// the port's name. Nothing recorded ("") is nothing plugged; a path that
 	// does not exist any more leads nowhere. It is as of the call.
-	Plugged(ctx context.Context, hostInterface, netns string) ([]string, error)
+	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
 	// told of them.
 	PortNames() map[string]bool

@@ -56,6 +56,12 @@ type Config struct {
 
 // A Watchdog lets leases go. It is safe for concurrent use. What it remembers
 // can be thrown away: a new one asks everything anew.
+//
+// The order of locks: whoever holds mu asks neither the book nor the bridge nor
+// the runtime, each of which may wait for a disk, the kernel or a process: a
+// bridge that hung once held up the answers to all releases. The book asks the
+// board and [asked] inside its transactions, so under their locks nothing else
+// is taken.
 type Watchdog struct {
 	cfg     Config
 	bell    chan struct{} // one slot: Run shall look at what is due
@@ -63,6 +69,7 @@ type Watchdog struct {
 	surveys surveys
 	rest    rester
 	asked   asked
+	plumbed plumbed
 	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.
 	pulse chan struct{}
 

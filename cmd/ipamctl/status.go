@@ -95,6 +95,7 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	c.drawStuck(p, s.Status)
 	c.drawAside(p, s.Status)
 	c.drawSilent(p, s.Silent)
+	drawGaps(p, s.Bridge.Gaps)
 	c.drawConflicts(p, s.Status)
 	c.drawLastConflict(p, s.Status)
 	p.heading("Daemon")
@@ -121,6 +122,19 @@ func (c *ctl) drawSilent(p *page, silent []api.Silence) {
 		rows[i] = []string{p.warn(word(w.Witness)), c.ago(w.Since), sentence(w.Reason)}
 	}
 	p.table(wrapping("WITNESS", "SINCE", "REASON"), rows)
+}
+
+// drawGaps shows where no witness can look.
+func drawGaps(p *page, gaps []string) {
+	if len(gaps) == 0 {
+		return
+	}
+	p.heading("Not visible")
+	rows := make([][]string, len(gaps))
+	for i, g := range gaps {
+		rows[i] = []string{p.warn(sentence(g))}
+	}
+	p.table(wrapping("GAP"), rows)
 }
 
 // drawLastPass is what is to say about the reconciler.

@@ -48,9 +48,11 @@ func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev in
 }
 
 func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
+	began := time.Now()
+	before, _ := b.Book.Lease(id) // an error is Bind's to tell
 	l, err := b.Book.Bind(ctx, who, id, ifRev, where)
 	if err == nil {
-		b.watchdog.Bound(id)
+		b.watchdog.Bound(before, l, began)
 	}
 	return l, err
 }
@@ -58,7 +60,7 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 func (b boundBook) Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error) {
 	ended, err := b.Book.Cancel(ctx, who, uid, attempt)
 	for _, l := range ended {
-		b.watchdog.Bound(l.ID)
+		b.watchdog.Ended(l.ID)
 	}
 	return ended, err
 }

@@ -47,7 +47,11 @@ func (p *program) notReady() []string {
 
 func (p *program) bridgeStatus() api.BridgeStatus {
 	s := p.bridge.Status()
-	return api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
+	out := api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
+	for _, g := range s.Gaps[:min(len(s.Gaps), api.MostGaps)] {
+		out.Gaps = append(out.Gaps, g.Detail)
+	}
+	return out
 }
 
 // doctor lists every finding, after the latest news of the kernel.
@@ -69,7 +73,7 @@ func (p *program) findings(settle func()) []api.Finding {
 	step, stepped := p.clock.look(now, p.book.Leases)
 	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Started: p.started,
-		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(),
+		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(), Gaps: p.bridge.Status().Gaps,
 		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince},
 		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place,
 		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,

@@ -1,0 +1,118 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// hungPorts have one port, that is moved, and then do not say which there are.
+type hungPorts struct {
+	noPorts
+	asked, free chan struct{}
+}
+
+func (p hungPorts) Plugged(context.Context, string, time.Time, string) ([]string, error) {
+	return []string{"veth-a is a port of rt0"}, nil
+}
+
+func (p hungPorts) PortNames() map[string]bool {
+	select {
+	case p.asked <- struct{}{}:
+	default:
+	}
+	<-p.free
+	return map[string]bool{"veth-a": true}
+}
+
+// A bridge that hangs holds up nobody but the loop that asks it: releases are
+// answered, by what is on record.
+func TestF11ABridgeThatHangsHoldsUpNoRelease(t *testing.T) {
+	ports := hungPorts{asked: make(chan struct{}, 1), free: make(chan struct{})}
+	moved := make(chan struct{})
+	news := make(chan (<-chan struct{}), 1)
+	news <- moved
+	w, book, _ := newWatchdog(t, func(c *Config) {
+		c.Ports = ports
+		c.PortsChanged = func() <-chan struct{} {
+			select {
+			case once := <-news:
+				return once
+			default:
+				return nil
+			}
+		}
+	})
+	l := Reserve(t, book, "a")
+	if _, err := book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+		t.Fatal(err)
+	}
+	run, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- w.Run(run) }()
+	released, _, err := w.Release(ctx, client, l.ID, "", 0)
+	if err != nil || released.State != netdb.Releasing {
+		t.Fatalf("released to %+v, %v", released, err)
+	}
+	realtest.Eventually(t, time.Minute, "its port to keep it", func() bool { return w.Blocked()[KindPort] == 1 })
+	close(moved)
+	<-ports.asked
+
+	answered := make(chan []Blocker, 1)
+	go func() { answered <- w.Blockers(released) }()
+	select {
+	case got := <-answered:
+		if len(got) != 1 || got[0].Kind != KindPort {
+			t.Errorf("it is kept by %+v", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("while the bridge hangs nobody learns what keeps a lease")
+	}
+	close(ports.free)
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("asked to stop, it returned %v", err)
+	}
+}
+
+// slowBook takes its time to note a runtime.
+type slowBook struct {
+	*netdb.Book
+	asked, free chan struct{}
+}
+
+func (b slowBook) NoteRuntime(context.Context, netdb.Who, string, bool) error {
+	close(b.asked)
+	<-b.free
+	return netdb.ErrReadOnly
+}
+
+// A disk that hangs while another runtime is noted holds up no pass and no
+// doctor, who ask which one is believed.
+func TestF11ADiskThatHangsHoldsUpNoPass(t *testing.T) {
+	book := slowBook{Open(t), make(chan struct{}), make(chan struct{})}
+	i := NewInstance(book, slog.New(slog.DiscardHandler))
+	done := make(chan error, 1)
+	go func() { done <- i.Meet(ctx, "other") }()
+	<-book.asked
+	answered := make(chan error, 1)
+	go func() { answered <- i.Changed() }()
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Errorf("nobody was refused, yet: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("while the disk hangs nobody learns which runtime is believed")
+	}
+	close(book.free)
+	if err := <-done; !errors.Is(err, netdb.ErrReadOnly) {
+		t.Errorf("met: %v", err)
+	}
+}
