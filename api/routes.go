@@ -35,6 +35,7 @@ const (
 	VerbPause      Verb = "pause"
 	VerbResume     Verb = "resume"
 	VerbRelease    Verb = "release"
+	VerbForce      Verb = "force_release"
 	VerbCancel     Verb = "cancel"
 	VerbLeases     Verb = "leases"
 	VerbLease      Verb = "lease"
@@ -77,6 +78,7 @@ func Endpoints() []Endpoint {
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
 		{VerbRelease, "POST", "/v1/leases/{id}/release", Runtime, true, nil, onLease()},
+		{VerbForce, "POST", "/v1/leases/{id}/force-release", Admin, true, nil, onLease()},
 		{VerbCancel, "POST", "/v1/tombstones", Runtime, true, nil, mutation(StateNotAllowed)},
 		{VerbLeases, "GET", "/v1/leases", Reader, false, []string{"sandbox", "state", "pool"}, reading()},
 		{VerbLease, "GET", "/v1/leases/{id}", Reader, false, nil, reading(NotFound, LeaseGone)},

@@ -55,6 +55,7 @@ type Lease struct {
 	Reason        string            `json:"reason,omitempty"` // of the last change
 	Evidence      []Sighting        `json:"evidence,omitempty"`
 	Conflict      []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
+	Hold          string            `json:"hold,omitempty"`     // an operator's words: the quarantine stands until it is cleared
 }
 
 // A Container names one container in the runtime.
@@ -168,6 +169,13 @@ type PauseRequest struct {
 type ReleaseRequest struct {
 	UID        string `json:"uid,omitempty"`         // when given it must be the lease's own
 	Wait       string `json:"wait,omitempty"`        // Go duration: wait so long for the confirmation, at most 60s
+	IfRevision int64  `json:"if_revision,omitempty"` // as of BindRequest
+}
+
+// ForceReleaseRequest quarantines the address of a releasing lease whose
+// removal cannot be confirmed.
+type ForceReleaseRequest struct {
+	Reason     string `json:"reason"`
 	IfRevision int64  `json:"if_revision,omitempty"` // as of BindRequest
 }
 
@@ -295,6 +303,7 @@ type Change struct {
 	Actor     string     `json:"actor"`
 	Peer      string     `json:"peer,omitempty"`
 	Reason    string     `json:"reason"`
+	Note      string     `json:"note,omitempty"` // an operator's words
 	Evidence  []Sighting `json:"evidence,omitempty"`
 }
 

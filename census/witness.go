@@ -35,6 +35,9 @@ const (
 	// neighbour solicitation (RFC 4862, section 5.4). It never stands alone:
 	// a paused microVM does not answer.
 	Probe Witness = "probe"
+	// Book stands in evidence that only a lease book tells: what it had recorded
+	// of a lease when nobody could be asked. No board has it.
+	Book Witness = "book"
 )
 
 // Kernel reports whether w reads the kernel's own tables. These must answer

@@ -110,6 +110,15 @@ func TestEveryVerb(t *testing.T) {
 		t.Errorf("released: %+v", let)
 	}
 	rig.Confirm(t, l.ID)
+	lost, err := c.Allocate(ctx, api.AllocateRequest{Sandbox: "lost"})
+	ok("allocate", err)
+	_, err = c.Release(ctx, lost.Leases[0].ID, api.ReleaseRequest{})
+	ok("release", err)
+	forced, err := c.ForceRelease(ctx, lost.Leases[0].ID, api.ForceReleaseRequest{Reason: "its containerd is lost"})
+	ok("force-release", err)
+	if forced.Lease.State != api.Quarantined || len(forced.Lease.Evidence) != 1 || forced.Lease.Evidence[0].Witness != "book" {
+		t.Errorf("forced: %+v", forced)
+	}
 	_, err = c.Cancel(ctx, api.CancelRequest{UID: "2", Attempt: 1})
 	ok("cancel", err)
 	past, err := c.History(ctx, client.HistoryFilter{Address: l.Address, Sandbox: "team/x--y", LeaseID: l.ID,
@@ -124,7 +133,7 @@ func TestEveryVerb(t *testing.T) {
 	ok("clear", err)
 	pass, err := c.Reconcile(ctx, api.ReconcileRequest{Preview: true})
 	ok("reconcile", err)
-	if !pass.Report.Preview || !pass.Report.Complete || pass.Report.Leases != 2 {
+	if !pass.Report.Preview || !pass.Report.Complete || pass.Report.Leases != 3 {
 		t.Errorf("reconcile: %+v", pass)
 	}
 	_, err = c.Pools(ctx)

@@ -45,6 +45,13 @@ func (c *Client) Release(ctx context.Context, id string, ask api.ReleaseRequest)
 	return c.onLease(ctx, "release", id, ask)
 }
 
+// ForceRelease quarantines the address of a releasing lease whose removal
+// cannot be confirmed; it wants the admin role. The address rests once nobody has
+// seen it for long enough.
+func (c *Client) ForceRelease(ctx context.Context, id string, ask api.ForceReleaseRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "force-release", id, ask)
+}
+
 func (c *Client) onLease(ctx context.Context, verb, id string, ask any) (*api.LeaseReply, error) {
 	reply := new(api.LeaseReply)
 	return got(reply, c.do(ctx, verb+" "+id, "POST", "/v1/leases/"+url.PathEscape(id)+"/"+verb, ask, reply))

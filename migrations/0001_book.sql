@@ -65,12 +65,14 @@ CREATE TABLE leases (
     -- Why the address was given while it still cooled: at exhaustion, or back to
     -- its own sandbox. Such a lease never ends with the address free at once.
     cut            TEXT    NOT NULL CHECK (cut = '' OR cut = 'early' OR cut = 'own'),
+    -- An operator's words: only an operator ends a quarantine that has them.
+    hold           TEXT    NOT NULL CHECK (length(CAST(hold AS BLOB)) <= 1000 AND (hold = '' OR state = 'quarantined')),
     -- What the witnesses say of a conflict that stands: the address is held, and
     -- seen under another than its owner. '' while there is none.
     conflict       TEXT    NOT NULL CHECK (conflict = '' OR json_valid(conflict)),
     CHECK (state IN ('quarantined', 'cooling') OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
     CHECK (state <> 'reserved' OR bind_within > 0),
-    CHECK (state <> 'quarantined' OR evidence <> ''),
+    CHECK (state <> 'quarantined' OR evidence <> '' OR hold <> ''),
     CHECK (conflict = '' OR (state <> 'cooling' AND state <> 'quarantined'))
 ) STRICT, WITHOUT ROWID;
 
@@ -99,6 +101,7 @@ CREATE TABLE changes (
     actor      TEXT    NOT NULL,
     peer       TEXT    NOT NULL,
     reason     TEXT    NOT NULL CHECK (reason <> ''),
+    note       TEXT    NOT NULL CHECK (length(CAST(note AS BLOB)) <= 1000), -- a person's words
     evidence   TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
     row_sum    INTEGER NOT NULL, -- of all columns of the row in leases that the change made; 0 for none
     -- The table of moves once more; netdb/transition.go is its other home, and
@@ -119,12 +122,13 @@ CREATE TABLE changes (
         WHEN 'paused>releasing' THEN actor = 'client' OR actor = 'watchdog' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'releasing>releasing' THEN actor = 'reconciler'
         WHEN 'releasing>cooling' THEN actor = 'watchdog'
-        WHEN 'releasing>quarantined' THEN actor = 'watchdog'
+        WHEN 'releasing>quarantined' THEN actor = 'watchdog' OR actor = 'operator'
         WHEN 'cooling>reserved' THEN actor = 'allocator'
         WHEN 'cooling>quarantined' THEN actor = 'allocator' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'cooling>bound' THEN actor = 'reconciler'
         WHEN 'cooling>free' THEN actor = 'allocator' OR actor = 'reconciler'
         WHEN 'quarantined>bound' THEN actor = 'reconciler'
+        WHEN 'quarantined>quarantined' THEN actor = 'operator'
         WHEN 'quarantined>cooling' THEN actor = 'reconciler' OR actor = 'operator'
         ELSE FALSE END)
 ) STRICT;

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// MaxContainers is how many containers a lease records.
-const MaxContainers = 256
-
 // Check returns a [FieldError] for the first part that cannot be stored, and
 // spells the MAC as the kernel does.
 func (n *Binding) Check() error {
@@ -45,18 +42,6 @@ func (n *Binding) Check() error {
 			return invalid("mac", "%s is no interface's own address: want a unicast one", mac)
 		}
 		n.MAC = mac.String()
-	}
-	return nil
-}
-
-func checkContainers(field string, all []Container) error {
-	if len(all) > MaxContainers {
-		return invalid(field, "%d are more than %d", len(all), MaxContainers)
-	}
-	for _, c := range all {
-		if c.Namespace == "" || c.ID == "" || len(c.Namespace) > MaxName || len(c.ID) > MaxName {
-			return invalid(field, "namespace %.40q and id %.40q must each have 1 to %d bytes", c.Namespace, c.ID, MaxName)
-		}
 	}
 	return nil
 }

@@ -35,6 +35,7 @@ type Lease struct {
 	Conflict json.RawMessage // the same of a conflict that stands on a held address, see [Book.ConflictAt]; nil while there is none
 	Reason   string          // of the last change
 	Cut      Cut             // of a lease that was given while its address cooled; "" of any other
+	Hold     string          // an operator's words, when only an operator ends the quarantine
 }
 
 // A Cut says why a cooldown was cut short. It is kept with the lease, so that a
@@ -69,6 +70,7 @@ type Who struct {
 	Actor  Actor
 	Peer   string // the process behind it, for people: "uid=0 pid=4242"
 	Reason string // lower_snake: "released", "expired", [SeenOnWire]
+	Note   string // a person's words, at most [MaxNote] bytes; "" of a program
 }
 
 // A Change is one committed move, in the order of its revision.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"unicode/utf8"
 )
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
@@ -31,19 +32,49 @@ func checkEvidence(evidence json.RawMessage) error {
 const SeenOnWire = "seen_on_wire"
 
 // Quarantine sets an address aside that nobody holds: it was seen on the wire
-// and no lease explains it, or an operator says so. evidence is a JSON array
-// and may not be empty. An address that is quarantined already stays as it
+// and no lease explains it. evidence is a JSON array and may not be empty. An address that is quarantined already stays as it
 // is. Beyond the pool's quarantine share, and unless an operator asks, the
 // answer is [ErrQuarantineFull].
 func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
-	return b.quarantine(ctx, who, a, evidence, func(*Lease) error { return nil })
+	if err := checkEvidence(evidence); err != nil {
+		return nil, err
+	}
+	return b.quarantine(ctx, who, a, "", evidence, func(*Lease) error { return nil })
+}
+
+// Hold quarantines an address that nobody has a lease of, until an operator
+// clears it; who.Note says why and may not be empty. One that is quarantined
+// already is held from now on. evidence is what the witnesses see, a JSON array;
+// nil where they see nobody.
+func (b *Book) Hold(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
+	if err := checkNote(who.Note); err != nil {
+		return nil, err
+	}
+	if evidence != nil {
+		if err := checkEvidence(evidence); err != nil {
+			return nil, err
+		}
+	}
+	return b.quarantine(ctx, who, a, who.Note, evidence, func(*Lease) error { return nil })
+}
+
+// checkNote refuses an operator's verb without words: a person who meets what
+// was done wants to know why.
+func checkNote(words string) error {
+	if words == "" || len(words) > MaxNote || !utf8.ValidString(words) {
+		return invalid("reason", "%.40q is not 1 to %d bytes of UTF-8", words, MaxNote)
+	}
+	return nil
 }
 
 // QuarantineAt is [Book.Quarantine] of an address as the caller saw it: if its
 // row changed since rev, the answer is [ErrStale]; 0 is that of no row. What an
 // operator did in between is worth more than what was planned before.
 func (b *Book) QuarantineAt(ctx context.Context, who Who, a netip.Addr, rev int64, evidence json.RawMessage) (*Lease, error) {
-	return b.quarantine(ctx, who, a, evidence, func(old *Lease) error {
+	if err := checkEvidence(evidence); err != nil {
+		return nil, err
+	}
+	return b.quarantine(ctx, who, a, "", evidence, func(old *Lease) error {
 		if now := revOf(old); now != rev {
 			return fmt.Errorf("%w: its row is at %d, not %d", ErrStale, now, rev)
 		}
@@ -51,10 +82,7 @@ func (b *Book) QuarantineAt(ctx context.Context, who Who, a netip.Addr, rev int6
 	})
 }
 
-func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage, as func(*Lease) error) (*Lease, error) {
-	if err := checkEvidence(evidence); err != nil {
-		return nil, err
-	}
+func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, hold string, evidence json.RawMessage, as func(*Lease) error) (*Lease, error) {
 	var out *Lease
 	err := b.update(ctx, func(t *tx) error {
 		pi, err := t.poolFor(a)
@@ -67,14 +95,20 @@ func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 		}
 		if old != nil && old.State == Quarantined {
 			out = old
-			return nil
+			if hold == "" || hold == old.Hold {
+				return nil
+			}
+			now := *old
+			now.Hold = hold
+			out, err = t.move(who, old, now, evidence)
+			return err
 		}
 		most := b.mostQuarantined(pi)
 		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
 			return fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
 		}
 		out, err = t.move(who, old, Lease{Addr: a, ID: newID(), PoolUID: pi.pool.UID, Pool: pi.pool.Name,
-			State: Quarantined}, evidence)
+			State: Quarantined, Hold: hold}, evidence)
 		return err
 	})
 	if err != nil {
@@ -92,4 +126,12 @@ const quarantineMost = 1 << 16
 // an operator.
 func (b *Book) mostQuarantined(pi *poolIndex) int {
 	return int(max(1, min(float64(pi.size)*b.opts.QuarantineShare, quarantineMost)))
+}
+
+// hold is the operator's words that a change left on a row.
+func (c *Change) hold() string {
+	if c.To == Quarantined && c.From != Releasing {
+		return c.Who.Note
+	}
+	return ""
 }

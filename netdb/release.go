@@ -128,6 +128,35 @@ func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evid
 	})
 }
 
+// ForceRelease quarantines the address of a releasing lease whose removal
+// cannot be confirmed, on the word of an operator, which is who.Note: its
+// containers are in a runtime that is lost, or were never there. It is no
+// shortcut to free: the address rests once every witness answers, and none has
+// seen it for long enough. ifRev is as of [Book.Bind]. evidence is what was in the
+// way, a JSON array, and may not be empty.
+func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64, evidence json.RawMessage) (*Lease, error) {
+	if err := checkNote(who.Note); err != nil {
+		return nil, err
+	}
+	if err := checkEvidence(evidence); err != nil {
+		return nil, err
+	}
+	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if l.State == Quarantined {
+			return l, nil
+		}
+		if l.State != Releasing {
+			return nil, fmt.Errorf("force the release of %s: %w: it is %s, not %s", l.Addr, ErrState, l.State, Releasing)
+		}
+		if err := asSeen(l, ifRev); err != nil {
+			return nil, err
+		}
+		now := *l
+		now.State = Quarantined
+		return t.move(who, l, now, evidence)
+	})
+}
+
 // Expire ends a lease that was never bound and that no witness sees: its
 // address is free at once. unseen is asked in the transaction; an error ends
 // the call and nothing changes. An address that was given while it cooled is

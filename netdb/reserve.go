@@ -16,6 +16,7 @@ const (
 	MaxLabelKey  = 253
 	MaxLabelText = 4096
 	MaxBindWait  = 24 * time.Hour
+	MaxNote      = 1000 // bytes of what an operator writes down
 )
 
 // Check returns a [FieldError] for the first argument that cannot be stored.

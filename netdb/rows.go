@@ -23,26 +23,26 @@ const (
 	fixedColumns = `ip, key, pool_uid, id`
 	otherColumns = `state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
-	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut, conflict`
+	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut, hold, conflict`
 	leaseColumns = fixedColumns + `, ` + otherColumns
 )
 
 // The parameters have no numbers, which SQLite would keep as names and the
 // driver look up, each at every call.
 const (
-	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	// Not to set what stays the same spares the pages of its index.
-	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
-	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
 	deleteLease  = `DELETE FROM leases` + asItWasSeen
 
 	// The fence: a row is changed or removed only as the caller saw it.
 	asItWasSeen = ` WHERE ip = ? AND id = ? AND rev = ?`
 
 	changeColumns = `rev, wall, boottime, boot_id, ip, lease_id, pool_uid, pool, sandbox, uid, interface,
-		from_state, to_state, actor, peer, reason, evidence`
+		from_state, to_state, actor, peer, reason, note, evidence`
 	insertChange = `INSERT INTO changes (` + changeColumns + `, subject, row_sum)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (l *Lease) row() []any {
@@ -55,7 +55,7 @@ func (l *Lease) other() []any {
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
 		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
-		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut), string(l.Conflict)}
+		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut), l.Hold, string(l.Conflict)}
 }
 
 // sum is a checksum of the whole row, which the change that made it records: what
@@ -131,7 +131,7 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 	)
 	err = s.Scan(&n.ip, &n.key, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
-		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &conflict)
+		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &l.Hold, &conflict)
 	if err != nil {
 		return nil, n, err
 	}
@@ -196,7 +196,7 @@ func (c *Change) row(subject string, made *Lease) []any {
 	}
 	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, ip, c.LeaseID,
 		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, string(c.From), string(c.To),
-		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, string(c.Evidence), subject, made.sum()}
+		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), subject, made.sum()}
 }
 
 func scanChange(s scanner) (Change, error) {
@@ -207,7 +207,7 @@ func scanChange(s scanner) (Change, error) {
 	)
 	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, &ip, &c.LeaseID, &c.PoolUID, &c.Pool,
 		&c.Sandbox, &c.UID, &c.Interface, (*string)(&c.From), (*string)(&c.To),
-		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &evidence)
+		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &c.Who.Note, &evidence)
 	if err != nil {
 		return c, err
 	}

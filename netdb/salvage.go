@@ -160,7 +160,7 @@ func (s *Salvaged) read(ctx context.Context, db *sql.DB) {
 	for a, c := range last {
 		if rows[a] == nil && c.To != Free && known(c.To) {
 			rows[a] = &Lease{Addr: a, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
-				Interface: c.Interface, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason}
+				Interface: c.Interface, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason, Hold: c.hold()}
 		}
 	}
 	for a, l := range rows {

@@ -37,16 +37,17 @@ var moves = []move{
 	{Paused, Bound, []Actor{ByClient, ByReconciler}},
 	{Paused, Releasing, []Actor{ByClient, ByWatchdog, ByReconciler, ByOperator}},
 
-	{Releasing, Releasing, []Actor{ByReconciler}}, // a conflict begins or ends
-	{Releasing, Cooling, []Actor{ByWatchdog}},     // removal confirmed
-	{Releasing, Quarantined, []Actor{ByWatchdog}}, // still on the wire for too long
+	{Releasing, Releasing, []Actor{ByReconciler}},             // a conflict begins or ends
+	{Releasing, Cooling, []Actor{ByWatchdog}},                 // removal confirmed
+	{Releasing, Quarantined, []Actor{ByWatchdog, ByOperator}}, // still on the wire for too long; or it cannot be confirmed
 
 	{Cooling, Reserved, []Actor{ByAllocator}}, // its own sandbox again, or the cooldown is over
 	{Cooling, Quarantined, []Actor{ByAllocator, ByReconciler, ByOperator}},
 	{Cooling, Bound, []Actor{ByReconciler}}, // adopt
 	{Cooling, Free, []Actor{ByAllocator, ByReconciler}},
 
-	{Quarantined, Bound, []Actor{ByReconciler}}, // adopt
+	{Quarantined, Bound, []Actor{ByReconciler}},     // adopt
+	{Quarantined, Quarantined, []Actor{ByOperator}}, // a hold
 	{Quarantined, Cooling, []Actor{ByReconciler, ByOperator}},
 }
 

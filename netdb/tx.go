@@ -98,6 +98,9 @@ func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*
 	if err := Legal(who.Actor, from, now.State); err != nil {
 		return nil, err
 	}
+	if old != nil && old.Hold != "" && who.Actor != ByOperator {
+		return nil, fmt.Errorf("move %s to %s: %w: an operator holds it back: %s", old.Addr, now.State, ErrState, old.Hold)
+	}
 	now.Rev, now.Reason = t.staged.rev+1, who.Reason
 	if now.State != from {
 		now.Since = t.now
@@ -110,6 +113,9 @@ func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*
 	}
 	if now.State == Free || now.State == Cooling || now.State == Quarantined {
 		now.Conflict = nil // it ends with the lease
+	}
+	if now.State != Quarantined {
+		now.Hold = ""
 	}
 	s := step{old: old, now: &now, change: &Change{
 		Rev: now.Rev, At: t.now, Addr: now.Addr, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,

@@ -19,6 +19,14 @@ func told(lines ...line) func(*netdb.Lease) {
 	return func(l *netdb.Lease) { l.Evidence = evidence(w.census.Seen[l.Addr]) }
 }
 
+// held is told with an operator's hold on top.
+func held(lines ...line) func(*netdb.Lease) {
+	return func(l *netdb.Lease) {
+		told(lines...)(l)
+		setAside(l)
+	}
+}
+
 // A claim that is older than a quarantine waits for a person, unless the
 // quarantine is about nobody but the claimant. Such a one is made while the
 // runtime is silent; or before its sandbox's first pass.
@@ -50,13 +58,13 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 		"a container without owner was there":     {told(container("c3", ip(a2))), "", []line{its()}, false},
 		"the host has it":                         {told(wire), "", []line{its(), wire, seen(host, a2)}, false},
 		"the host had it":                         {told(seen(host, a2)), "", []line{its()}, false},
-		"an operator set it aside":                {told(seen(operator, a2)), "", []line{its()}, false},
-		"a rebuild kept it back":                  {told(seen("old_book", a2)), "", []line{its()}, false},
+		"an operator set it aside":                {held(wire), "", []line{its()}, false},
+		"a rebuild kept it back":                  {told(seen(census.Book, a2)), "", []line{its()}, false},
 		"somebody held it before":                 {told(wire), "B", []line{its(), wire}, false},
 		"evidence that nobody can read":           {func(l *netdb.Lease) { l.Evidence = json.RawMessage(`{"witness":1}`) }, "", []line{its()}, false},
 		"evidence of nothing":                     {func(l *netdb.Lease) { l.Evidence = json.RawMessage(`[]`) }, "", []line{its()}, false},
 		"a younger claim, and a stranger's port":  {told(seen(netns, a2, port("veth9"))), "", []line{its(since(time.Minute)), wire}, true},
-		"a younger claim, and an operator's word": {told(seen(operator, a2)), "", []line{its(since(time.Minute))}, false},
+		"a younger claim, and an operator's word": {held(wire), "", []line{its(since(time.Minute))}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := "report unleased 10.8.64.2"

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -239,15 +238,15 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	switch {
 	case l.State == netdb.Quarantined:
 		words := ": " + l.Reason
-		if said := byHand(l); said != "" {
-			words = " by the operator: " + said
+		if l.Hold != "" {
+			words = " by the operator: " + l.Hold
 		}
 		add("quarantined", whois(l.Addr), "set aside%s", words)
 		return out
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)
 	case l.State == netdb.Releasing && l.Stuck(w.Now):
-		add("releasing_stuck", "ipamctl show "+l.ID, "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
+		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.Complete():
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
 		out[len(out)-1].Since = w.unseenSince(l)
@@ -271,21 +270,6 @@ func (w World) blocked(l *netdb.Lease) string {
 	}
 	if by := w.Blockers(l); len(by) > 0 {
 		return ": " + strings.Join(by, "; ")
-	}
-	return ""
-}
-
-// byHand is what the operator said who quarantined the address; "" when
-// nobody did.
-func byHand(l *netdb.Lease) string {
-	var evidence []census.Sighting
-	if json.Unmarshal(l.Evidence, &evidence) != nil {
-		return "" // whois shows it as it is
-	}
-	for _, s := range evidence {
-		if s.Witness == operator {
-			return s.Note
-		}
 	}
 	return ""
 }

@@ -54,7 +54,7 @@ func TestDiagnose(t *testing.T) {
 		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
 		"quarantined by hand": {func(w *World) {
 			l := lease(netdb.Quarantined, 0)
-			l.Reason, l.Evidence = "set_aside", []byte(`[{"address":"10.8.64.2","witness":"operator","note":"printer of the lab"}]`)
+			l.Reason, l.Hold = "set_aside", "printer of the lab"
 			w.Leases = []*netdb.Lease{l}
 		}, []string{"quarantined 10.8.64.2"}, "set aside by the operator: printer of the lab"},
 		"quarantined, on evidence that cannot be read": {func(w *World) {

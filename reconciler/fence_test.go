@@ -70,7 +70,8 @@ func TestQuarantineIsOfTheRowThatWasSeen(t *testing.T) {
 	y.show(seen(netns, "10.8.64.2", port("veth1")))
 	y.Config.Book = &slow{y.book, func() {
 		op := netdbtest.Who(netdb.ByOperator, "by_hand")
-		_, err := y.book.Quarantine(ctx, op, at(2), evidenceOf(operator))
+		op.Note = "a printer"
+		_, err := y.book.Hold(ctx, op, at(2), nil)
 		_, also := netdbtest.Clear(y.book, at(2))
 		if err := errors.Join(err, also); err != nil {
 			t.Error(err)

@@ -95,9 +95,9 @@ func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sight
 	rest := "holds no lease of it"
 	switch {
 	case row == nil:
-	case namedBy(row, operator):
+	case heldBack(row):
 		// Clear refuses an address that is seen.
-		rest, f.Mend = "was set aside by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
+		rest, f.Mend = "is held back by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
 		f.LeaseID = row.ID
 	case !c.mayHave(row, seen):
 		rest, f.Mend = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)

@@ -43,7 +43,7 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"a workload without a lease":            {lines{container("c1", owner("A"), ip(a2), runs)}, nil, []string{"unleased 10.8.64.2"}, `sandbox "A" in container default/c1, which claims it: it holds no lease`, "ipamctl reconcile"},
 		"one on an address that cools":          {lines{lease(a2, cooling, "B"), container("c1", owner("A"), ip(a2))}, nil, []string{"unleased 10.8.64.2"}, `sandbox "A"`, "ipamctl reconcile"},
 		"one that is older than the quarantine": {lines{lease(a2, quarantine, "", age(0)), container("c1", owner("A"), ip(a2))}, nil, []string{"quarantined 10.8.64.2", "unleased 10.8.64.2"}, "", "whois"},
-		"one on an operator's quarantine":       {lines{lease(a2, quarantine, "", setAsideBy(operator)), container("c1", owner("A"), ip(a2))}, nil, []string{"quarantined 10.8.64.2", "unleased 10.8.64.2"}, "", ""},
+		"one on an operator's quarantine":       {lines{lease(a2, quarantine, "", setAside), container("c1", owner("A"), ip(a2))}, nil, []string{"quarantined 10.8.64.2", "unleased 10.8.64.2"}, "", ""},
 		"one without an owner":                  {lines{container("c1", ip(a2))}, nil, []string{"unleased 10.8.64.2"}, "container default/c1, which claims it: it holds no lease of it and names no owner", "ipamctl whois 10.8.64.2"},
 		"one on the gateway":                    {lines{container("c1", owner("A"), ip("10.8.64.1"))}, nil, []string{"unleased 10.8.64.1"}, "it is the gateway", "whois"},
 		"one on an excluded address":            {lines{container("c1", owner("A"), ip("10.8.64.200"))}, nil, []string{"unleased 10.8.64.200"}, "excluded", "whois"},

@@ -89,7 +89,7 @@ func (v *view) plan(m memory, confirm bool) decision {
 	d := decision{memory: memory{contests: make(map[string]contest)}}
 	var overdue map[string]bool
 	d.missed, d.absent, overdue = v.missed(m.missed)
-	clears, dark := quarantined(v.book, v.census, v.unasked, m.dark, v.quarantine, v.now)
+	clears, dark := quarantined(v.book, v.census, v.shows, v.unasked, m.dark, v.quarantine, v.now)
 	d.dark = dark
 	for _, c := range clears {
 		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
@@ -143,7 +143,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		}
 	case len(claims) == 1 && claims[0].named():
 		c := claims[0]
-		if aside && namedBy(row, operator) || !c.mayHave(row, seen) {
+		if aside && heldBack(row) || !c.mayHave(row, seen) {
 			d.findings = append(d.findings, unleased(addr, row, c, seen))
 			return
 		}

@@ -40,7 +40,7 @@ func TestPlan(t *testing.T) {
 			container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), runs, since(time.Hour))}, []string{"report unleased 10.8.64.2"}},
 		"quarantined, claimed since":        {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
 		"quarantined, claimed since before": {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs, since(2*time.Hour))}, []string{"report unleased 10.8.64.2"}},
-		"quarantined by an operator, claimed": {lines{lease(a2, quarantine, "", setAsideBy(operator)), container("c1", owner("A"), ip(a2), runs)},
+		"quarantined by an operator, claimed": {lines{lease(a2, quarantine, "", setAside), container("c1", owner("A"), ip(a2), runs)},
 			[]string{"report unleased 10.8.64.2"}},
 		"the gateway is claimed":               {lines{container("c1", owner("A"), ip("10.8.64.1"), runs)}, nil},
 		"an excluded address is claimed":       {lines{container("c1", owner("A"), ip("10.8.64.200"), runs)}, nil},
@@ -154,11 +154,12 @@ func TestPlan(t *testing.T) {
 		"resumed by the runtime, on news":     {lines{lease(a2, paused, "A", containers("c1")), container("c1", runs), onNews}, []string{"resume 10.8.64.2 A"}},
 
 		// quarantined, dark long enough | nobody | dark
-		"quarantined, dark for long enough":     {lines{lease(a2, quarantine, ""), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2"}},
-		"quarantined, dark for too short":       {lines{lease(a2, quarantine, ""), dim(a2, 2, 14*time.Minute)}, nil},
-		"quarantined, dark, a witness silent":   {lines{lease(a2, quarantine, ""), dim(a2, 3, time.Hour), silent(neighbour)}, nil},
-		"quarantined by an operator, dark":      {lines{lease(a2, quarantine, "", setAsideBy(operator)), dim(a2, 3, time.Hour)}, nil},
-		"quarantined, dark, its sandbox's name": {lines{lease(a2, quarantine, "A"), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2 A"}},
+		"quarantined, dark for long enough":           {lines{lease(a2, quarantine, ""), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2"}},
+		"quarantined, dark for too short":             {lines{lease(a2, quarantine, ""), dim(a2, 2, 14*time.Minute)}, nil},
+		"quarantined, dark, a witness silent":         {lines{lease(a2, quarantine, ""), dim(a2, 3, time.Hour), silent(neighbour)}, nil},
+		"quarantined and dark, its container is left": {lines{lease(a2, quarantine, "A", containers("c1")), dim(a2, 3, time.Hour), container("c1")}, nil},
+		"quarantined by an operator, dark":            {lines{lease(a2, quarantine, "", setAside), dim(a2, 3, time.Hour)}, nil},
+		"quarantined, dark, its sandbox's name":       {lines{lease(a2, quarantine, "A"), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2 A"}},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, worldOf(tt.world...), tt.want...) })
 	}

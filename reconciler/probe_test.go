@@ -10,6 +10,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
+func noContainer(*netdb.Lease) bool { return false }
+
 func evidenceOf(witnesses ...census.Witness) json.RawMessage {
 	var seen []census.Sighting
 	for _, w := range witnesses {
@@ -30,20 +32,21 @@ func TestWhoIsAskedAbout(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		evidence json.RawMessage
+		hold     string
 		about    func(netip.Addr) census.Answer
 		state    netdb.State
 		asked    bool
 	}{
-		"a probe saw it then":             {evidenceOf(census.Probe), unseen, netdb.Quarantined, true},
-		"a probe among others":            {evidenceOf(census.Netns, census.Probe), unseen, netdb.Quarantined, true},
-		"a probe sees it now":             {evidenceOf(census.Netns), answers, netdb.Quarantined, true},
-		"another witness saw it":          {evidenceOf(census.Netns), unseen, netdb.Quarantined, false},
-		"evidence that cannot be read":    {json.RawMessage(`{"witness":7}`), unseen, netdb.Quarantined, false},
-		"an operator set it aside":        {evidenceOf(operator), answers, netdb.Quarantined, false},
-		"it is bound":                     {evidenceOf(census.Probe), answers, netdb.Bound, false},
-		"without evidence and unseen now": {nil, unseen, netdb.Quarantined, false},
+		"a probe saw it then":             {evidenceOf(census.Probe), "", unseen, netdb.Quarantined, true},
+		"a probe among others":            {evidenceOf(census.Netns, census.Probe), "", unseen, netdb.Quarantined, true},
+		"a probe sees it now":             {evidenceOf(census.Netns), "", answers, netdb.Quarantined, true},
+		"another witness saw it":          {evidenceOf(census.Netns), "", unseen, netdb.Quarantined, false},
+		"evidence that cannot be read":    {json.RawMessage(`{"witness":7}`), "", unseen, netdb.Quarantined, false},
+		"an operator set it aside":        {evidenceOf(census.Probe), "a printer", answers, netdb.Quarantined, false},
+		"it is bound":                     {evidenceOf(census.Probe), "", answers, netdb.Bound, false},
+		"without evidence and unseen now": {nil, "", unseen, netdb.Quarantined, false},
 	} {
-		ask, wait := toProbe([]*netdb.Lease{{Addr: two, State: tt.state, Evidence: tt.evidence}}, tt.about, netip.Addr{})
+		ask, wait := toProbe([]*netdb.Lease{{Addr: two, State: tt.state, Evidence: tt.evidence, Hold: tt.hold}}, tt.about, netip.Addr{})
 		if (len(ask) == 1) != tt.asked || len(wait) != 0 {
 			t.Errorf("%s: asks %v, lets %v wait", name, ask, wait)
 		}
@@ -89,22 +92,26 @@ func TestAnUnaskedAddressIsNotDark(t *testing.T) {
 		ends    bool
 	}{{0, nil, false}, {5, unasked, false}, {10, nil, false}, {20, unasked, false}, {25, unasked, false}, {30, nil, true}} {
 		var actions []clear
-		actions, known = quarantined(q, dark(), p.unasked, known, enough, after(p.at*time.Minute))
+		actions, known = quarantined(q, dark(), noContainer, p.unasked, known, enough, after(p.at*time.Minute))
 		if (len(actions) == 1) != p.ends {
 			t.Errorf("after %d minutes: %d actions", p.at, len(actions))
 		}
 	}
 }
 
-// What an operator set aside, or nobody knows why, stays set aside.
-func TestAnOperatorsQuarantineStands(t *testing.T) {
-	for _, evidence := range []json.RawMessage{evidenceOf(operator), evidenceOf(census.Netns, operator), json.RawMessage(`7`)} {
-		q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: evidence}}
+// F12: what an operator holds, or nobody knows why, stays quarantined. A word
+// in the evidence is no hold, whatever it says.
+func TestF12AnOperatorsHoldStands(t *testing.T) {
+	for _, q := range [][]*netdb.Lease{
+		{{ID: "q", Addr: two, State: netdb.Quarantined, Hold: "a printer"}},
+		{{ID: "q", Addr: two, State: netdb.Quarantined, Hold: "a printer", Evidence: evidenceOf(census.Netns)}},
+		{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: json.RawMessage(`7`)}},
+	} {
 		var known map[string]darkness
 		for i := range 10 {
 			var actions []clear
-			if actions, known = quarantined(q, dark(), nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {
-				t.Errorf("%s ended after %d hours", evidence, i)
+			if actions, known = quarantined(q, dark(), noContainer, nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {
+				t.Errorf("%+v ended after %d hours", q[0], i)
 			}
 		}
 	}

@@ -3,15 +3,12 @@ package reconciler
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
-
-// operator stands where a witness's name does in the evidence of a quarantine
-// made by hand.
-const operator = census.Witness(netdb.ByOperator)
 
 // leastCensuses is how many complete censuses must agree that a quarantined
 // address is dark, however long it has been.
@@ -33,13 +30,13 @@ type clear struct {
 // before is what earlier passes observed; what this one knows comes back. A
 // census that a witness is missing from proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
-// about and was not; one sighting starts all over. What an operator set aside
-// stays so until an operator clears it.
-func quarantined(book []*netdb.Lease, c census.Census, unasked map[netip.Addr]bool, before map[string]darkness, least time.Duration, now netdb.Stamp) ([]clear, map[string]darkness) {
+// about and was not; one sighting starts all over, and so does a container that
+// the row records. What an operator holds stays so until an operator clears it.
+func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]darkness, least time.Duration, now netdb.Stamp) ([]clear, map[string]darkness) {
 	var actions []clear
 	after := make(map[string]darkness)
 	for _, l := range book {
-		if l.State != netdb.Quarantined || len(c.Seen[l.Addr]) > 0 || namedBy(l, operator) {
+		if l.State != netdb.Quarantined || heldBack(l) || len(c.Seen[l.Addr]) > 0 || shows(l) {
 			continue
 		}
 		d, known := before[l.ID]
@@ -73,7 +70,7 @@ func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last net
 	var before []netip.Addr
 	for _, l := range book {
 		switch {
-		case l.State != netdb.Quarantined || namedBy(l, operator):
+		case l.State != netdb.Quarantined || heldBack(l):
 		case !namedBy(l, census.Probe) && !probed(about(l.Addr).Seen):
 		case last.Less(l.Addr):
 			ask = append(ask, l.Addr)
@@ -86,24 +83,32 @@ func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last net
 	return ask[:n], ask[n:]
 }
 
+// heldBack reports whether only an operator ends a quarantine: one holds it, or
+// its evidence cannot be read, so that nobody knows what has to be over.
+func heldBack(l *netdb.Lease) bool {
+	_, err := witnesses(l)
+	return l.Hold != "" || err != nil
+}
+
 // namedBy reports whether the evidence of a quarantine names a witness.
-// Evidence that cannot be read may name any, so only an operator ends it.
 func namedBy(l *netdb.Lease, w census.Witness) bool {
+	all, err := witnesses(l)
+	return err == nil && slices.Contains(all, w)
+}
+
+// witnesses lists who the evidence of a row is by.
+func witnesses(l *netdb.Lease) (all []census.Witness, err error) {
 	if len(l.Evidence) == 0 {
-		return false
+		return nil, nil
 	}
 	var seen []struct {
 		Witness census.Witness `json:"witness"`
 	}
-	if err := json.Unmarshal(l.Evidence, &seen); err != nil {
-		return true
-	}
+	err = json.Unmarshal(l.Evidence, &seen)
 	for _, s := range seen {
-		if s.Witness == w {
-			return true
-		}
+		all = append(all, s.Witness)
 	}
-	return false
+	return all, err
 }
 
 func probed(seen []census.Sighting) bool {

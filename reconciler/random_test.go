@@ -44,7 +44,7 @@ func drawWorld(t *rapid.T) *world {
 				more = append(more, on(some([]string{"veth1", "veth2"}, "recorded port")))
 			}
 			if s == quarantine && rarely("by an operator") {
-				more = append(more, setAsideBy(operator))
+				more = append(more, setAside)
 			}
 			lines = append(lines, lease(addr, s, some(someSandboxes, "sandbox"), more...))
 		}
@@ -198,7 +198,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 				if s.lease != w.book[i] {
 					t.Fatalf("%s %s was not decided on the row", s.Kind, s.Addr)
 				}
-				if from == quarantine && namedBy(w.book[i], operator) {
+				if from == quarantine && heldBack(w.book[i]) {
 					t.Fatalf("%s %s, which an operator set aside", s.Kind, s.Addr)
 				}
 			}

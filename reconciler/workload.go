@@ -37,6 +37,11 @@ func (v *view) of(l *netdb.Lease) []census.Sighting { return v.containers.Of(l, 
 
 func containerOf(s census.Sighting) netdb.Container { return workload.Seen(s).Container }
 
+// shows reports whether the runtime shows a container that a lease records.
+func (v *view) shows(l *netdb.Lease) bool {
+	return slices.ContainsFunc(l.Containers, func(c netdb.Container) bool { return len(v.containers.At(c)) > 0 })
+}
+
 // A claimant is one workload whose labels claim an address: the containers of
 // one incarnation of one sandbox, or a container that names no owner.
 type claimant struct {
@@ -103,7 +108,7 @@ func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
 // claimant alone: nobody held the address, and its evidence is this workload,
 // or one port on which it may be that is the only one that shows the address
 // now, too. Such a quarantine is made while the runtime is silent. Evidence of
-// anybody else, or of an operator, is for a person to judge.
+// anybody else is for a person to judge.
 func (c claimant) explains(row *netdb.Lease, seen []census.Sighting) bool {
 	var then []census.Sighting
 	if row.State != netdb.Quarantined || row.Sandbox != "" || json.Unmarshal(row.Evidence, &then) != nil || len(then) == 0 {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -100,11 +99,8 @@ func testimony(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
 	return out
 }
 
-// reasonBytes bounds what an operator may write down.
-const reasonBytes = 1000
-
-// quarantine sets an address aside. The operator's words are kept as the
-// evidence, beside what the witnesses' would be.
+// quarantine holds an address in the operator's words, with what the witnesses
+// see there.
 func (s *Server) quarantine(c *call) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
@@ -114,28 +110,28 @@ func (s *Server) quarantine(c *call) (int, any, error) {
 	if err := s.body(c, &ask); err != nil {
 		return 0, nil, err
 	}
-	switch {
-	case ask.Reason == "":
-		return 0, nil, field("reason", "is empty; say why, for whoever finds the address set aside")
-	case len(ask.Reason) > reasonBytes:
-		return 0, nil, field("reason", "is longer than %d bytes", reasonBytes)
-	}
-	said, err := json.Marshal([]census.Sighting{{Addr: addr, Witness: operator, At: time.Now(), Note: ask.Reason}})
-	if err != nil {
-		return 0, nil, fmt.Errorf("write down the reason: %w", err)
-	}
+	who := c.who(netdb.ByOperator, "set_aside")
+	who.Note = ask.Reason
 	ctx, cancel := c.context()
 	defer cancel()
-	l, err := s.cfg.Book.Quarantine(ctx, c.who(netdb.ByOperator, "set_aside"), addr, said)
+	l, err := s.cfg.Book.Hold(ctx, who, addr, marshal(s.cfg.Witnesses.About(addr).Seen))
 	if err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
-// operator stands where a witness's name does in the evidence of a quarantine
-// made by hand.
-const operator = census.Witness(netdb.ByOperator)
+// marshal is sightings as the book keeps them; nil for none.
+func marshal(seen []census.Sighting) json.RawMessage {
+	if len(seen) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(seen)
+	if err != nil {
+		panic(err) // sightings always marshal
+	}
+	return b
+}
 
 // clear lets a quarantined address cool, at the revision that was read, unless
 // a witness sees it: the next pass would quarantine it again, and "done" would be

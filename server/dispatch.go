@@ -25,6 +25,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbPause:      (*Server).pause,
 		api.VerbResume:     (*Server).resume,
 		api.VerbRelease:    (*Server).release,
+		api.VerbForce:      (*Server).forceRelease,
 		api.VerbCancel:     (*Server).cancel,
 		api.VerbLeases:     (*Server).leases,
 		api.VerbLease:      (*Server).lease,

@@ -30,8 +30,9 @@ type Book interface {
 	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
 	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+	ForceRelease(ctx context.Context, who netdb.Who, id string, ifRev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
-	Quarantine(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
+	Hold(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 }
 

@@ -179,13 +179,13 @@ func TestQuarantine(t *testing.T) {
 	s := speak(t, servertest.Start(t))
 	path := "/v1/addresses/10.8.64.7"
 	q := want[api.LeaseReply](t, s, 200, "LeaseReply", "POST", path+"/quarantine", `{"reason":"a printer"}`)
-	if e := q.Lease.Evidence; len(e) != 1 || e[0].Note != "a printer" || e[0].Witness != "operator" {
-		t.Errorf("evidence: %+v", e)
+	if q.Lease.Hold != "a printer" || len(q.Lease.Evidence) != 0 {
+		t.Errorf("held: %+v", q.Lease)
 	}
 	if st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", ""); st.LastConflict != nil || len(st.Quarantined) != 1 {
 		t.Errorf("status: an operator's is a conflict: %+v, or not set aside: %+v", st.LastConflict, st.Quarantined)
 	}
-	if who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", path, ""); who.Owner != "" || who.Lease == nil {
+	if who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", path, ""); who.Owner != "" || who.Lease == nil || who.History[0].Note != "a printer" {
 		t.Errorf("whois: %+v", who)
 	}
 	// While somebody is seen there, it is not cleared, and nothing changes.

@@ -19,7 +19,7 @@ func lease(l *netdb.Lease, bits int) api.Lease {
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
 		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
-		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Conflict: conflict(l),
+		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l),
 	}
 	if l.State == netdb.Reserved && l.BindWithin > 0 {
 		by := w.Since.Add(l.BindWithin)
@@ -84,7 +84,7 @@ func changes(all []netdb.Change) []api.Change {
 		out[i] = api.Change{
 			Revision: c.Rev, At: c.At.Wall.UTC(), Address: c.Addr.String(), LeaseID: c.LeaseID, Pool: c.Pool,
 			Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, From: api.State(c.From), To: api.State(c.To),
-			Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Evidence: evidence(c.Evidence),
+			Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
 		}
 	}
 	return out

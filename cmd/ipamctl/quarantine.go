@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -66,24 +67,9 @@ func (c *ctl) drawQuarantine(p *page, leases []api.Lease) {
 	p.table(cols, rows)
 }
 
-// why is the reason of a quarantine: the operator's own words where it was
-// made by hand.
-func why(l api.Lease) string {
-	if words, ok := byHand(l); ok {
-		return words
-	}
-	return l.Reason
-}
-
-// byHand reports what the operator said who made the quarantine.
-func byHand(l api.Lease) (words string, ok bool) {
-	for _, s := range l.Evidence {
-		if s.Witness == "operator" {
-			return s.Note, true
-		}
-	}
-	return "", false
-}
+// why is the reason of a quarantine: the operator's own words where one holds
+// it.
+func why(l api.Lease) string { return cmp.Or(l.Hold, l.Reason) }
 
 // witnesses names each witness of some evidence once.
 func witnesses(evidence []api.Sighting) string {
@@ -104,7 +90,7 @@ func (c *ctl) quarantineAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "add IP",
 		Short:   "Keep an address from everybody, by hand",
-		Long:    "Sets a free or cooling address aside until quarantine clear; wants admin rights.\n-q prints the address.",
+		Long:    "Holds a free, cooling or quarantined address until quarantine clear; wants admin\nrights. -q prints the address.",
 		Example: `  ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
 		Args:    exactly("an IP address"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -81,7 +81,13 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("show "+id, 0, "cooling")
 	do("history --lease "+id, 0, "removal_confirmed", "cooling")
 
-	do("reconcile --preview", 0, "nothing to do, all agree", "1 lease compared")
+	lost := do("allocate web-9 -q", 0)
+	do("release "+lost+" --force", exitUsage, "--reason")
+	do("release "+lost+" --force --reason 'its containerd is lost'", 0, "quarantined", "nobody has seen it")
+	do("history --lease "+lost, 0, "releasing → quarantined", "forced: its containerd is lost")
+	do("reconcile", 0, "clear")
+
+	do("reconcile --preview", 0, "nothing to do, all agree", "2 leases compared")
 	seen := []byte(`[{"address":"10.8.64.98","witness":"netns","port":"veth9"}]`)
 	if _, err := rig.Book.Quarantine(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), netip.MustParseAddr("10.8.64.98"), seen); err != nil {
 		t.Fatal(err)

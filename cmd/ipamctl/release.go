@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,8 +12,10 @@ import (
 
 func (c *ctl) releaseCommand() *cobra.Command {
 	var (
-		req  api.ReleaseRequest
-		wait time.Duration
+		req    api.ReleaseRequest
+		wait   time.Duration
+		force  bool
+		reason string
 	)
 	cmd := &cobra.Command{
 		Use:   "release LEASE",
@@ -24,15 +27,24 @@ the kernel, and after the cooldown. What still stands in the way is listed.
 Without --wait the answer is 0 as soon as the wish is recorded. With --wait
 the code is 5 when the confirmation did not come in time; the wish stays
 recorded. A lease that is gone already is released already. -q prints the
-lease id.`,
+lease id.
+
+A removal that can never be confirmed, because the runtime that had the
+containers is lost, is ended with --force: the address is quarantined, and
+rests once every witness has not seen it for long enough. Wants admin rights.`,
 		Example: `  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d
-  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d --uid web-1 --wait 10s`,
+  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d --uid web-1 --wait 10s
+  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d --force \
+      --reason "its containerd is lost"`,
 		Args:              exactly("a lease id"),
 		ValidArgsFunction: c.leaseIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := aLease(args[0])
 			if err != nil {
 				return err
+			}
+			if force != (strings.TrimSpace(reason) != "") {
+				return usageError{message: "release wants --force and --reason together", hint: "the history keeps the reason"}
 			}
 			if wait < 0 {
 				return usageError{message: "--wait must not be negative"}
@@ -45,6 +57,11 @@ lease id.`,
 			reply, err := ipamd.Release(ctx, id, req)
 			if err != nil {
 				return err
+			}
+			if force && reply.Lease.State == api.Releasing {
+				if reply, err = ipamd.ForceRelease(ctx, id, api.ForceReleaseRequest{Reason: reason}); err != nil {
+					return err
+				}
 			}
 			if err := c.answer(reply, []string{reply.Lease.ID}, func(p *page) { drawRelease(p, reply) }); err != nil {
 				return err
@@ -61,6 +78,8 @@ lease id.`,
 	f := cmd.Flags()
 	f.StringVar(&req.UID, "uid", "", "refuse unless the lease is this `uid`'s")
 	f.Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
+	f.BoolVar(&force, "force", false, "quarantine the address when the removal is not confirmed")
+	f.StringVar(&reason, "reason", "", "`why` it is forced, for the history")
 	f.DurationVar(&wait, "wait", 0, "wait this `duration` for the confirmation, on top of --timeout; at most 1m")
 	return cmd
 }
@@ -72,6 +91,8 @@ func drawRelease(p *page, r *api.LeaseReply) {
 		p.line("%s is %s", p.bold(word(l.Address)), p.state(l.State))
 	case api.Cooling:
 		p.line("%s is %s: removal is confirmed, it waits out its cooldown", p.bold(word(l.Address)), p.state(l.State))
+	case api.Quarantined:
+		p.line("%s is %s: it rests once nobody has seen it for long enough", p.bold(word(l.Address)), p.state(l.State))
 	default:
 		p.line("%s is %s", p.bold(word(l.Address)), p.state(l.State))
 	}

@@ -176,6 +176,7 @@ func (c *ctl) drawLeaseFields(p *page, l *api.Lease) {
 		[2]string{"mac", optional(l.MAC)},
 		[2]string{"labels", labels(l.Labels)},
 		[2]string{"reason", sentence(l.Reason)},
+		[2]string{"held", sentence(l.Hold)},
 		[2]string{"revision", fmt.Sprint(l.Revision)},
 	)
 }

@@ -96,10 +96,8 @@ func verdict(p *page, w *api.WhoisReply) string {
 	case w.Owner != "":
 		return "is " + p.state(w.State) + ", it belongs to " + word(w.Owner)
 	case w.State == api.Quarantined:
-		if w.Lease != nil {
-			if words, ok := byHand(*w.Lease); ok {
-				return "is " + p.state(w.State) + ", nobody gets it until it is cleared: " + sentence(words)
-			}
+		if w.Lease != nil && w.Lease.Hold != "" {
+			return "is " + p.state(w.State) + ", nobody gets it until it is cleared: " + sentence(w.Lease.Hold)
 		}
 		return "is " + p.state(w.State) + ", nobody gets it while it is seen"
 	default:
@@ -174,6 +172,14 @@ func (c *ctl) witnessRows(p *page, a api.WitnessAnswer) [][]string {
 }
 
 // drawChanges writes part of the history.
+// because is why a change was made, with the words of a person who made it.
+func because(ch api.Change) string {
+	if ch.Note == "" {
+		return sentence(ch.Reason)
+	}
+	return sentence(ch.Reason) + ": " + sentence(ch.Note)
+}
+
 func (c *ctl) drawChanges(p *page, changes []api.Change, withAddress bool) {
 	rows := make([][]string, len(changes))
 	for i, ch := range changes {
@@ -184,7 +190,7 @@ func (c *ctl) drawChanges(p *page, changes []api.Change, withAddress bool) {
 		row := []string{
 			fmt.Sprint(ch.Revision), c.ago(ch.At), word(ch.Address),
 			p.state(ch.From) + " → " + p.state(ch.To),
-			sentence(ch.Reason), maybe(ch.Sandbox), by, word(ch.LeaseID),
+			because(ch), maybe(ch.Sandbox), by, word(ch.LeaseID),
 		}
 		if !withAddress {
 			row = slices.Delete(row, 2, 3)

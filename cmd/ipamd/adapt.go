@@ -38,6 +38,7 @@ func blockersOf(blockers []watchdog.Blocker) []api.Blocker {
 // news before a quarantine is cleared.
 type boundBook struct {
 	*netdb.Book
+	runtime  bool // there is one, which containers can be in
 	watchdog *watchdog.Watchdog
 	settle   func(context.Context) error
 }
@@ -48,6 +49,10 @@ func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev in
 }
 
 func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
+	if !b.runtime && len(where.Containers) > 0 {
+		return nil, &netdb.FieldError{Field: "containers[0].namespace",
+			Reason: `runtime.kind is "none": nobody could ever confirm that the container is gone; name its netns or host_interface`}
+	}
 	began := time.Now()
 	before, _ := b.Book.Lease(id) // an error is Bind's to tell
 	l, err := b.Book.Bind(ctx, who, id, ifRev, where)

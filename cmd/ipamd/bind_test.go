@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // F22: a client that names its port alone, before or after the daemon took the
@@ -43,4 +46,36 @@ func TestF22ABindOfThePortKeepsTheContainers(t *testing.T) {
 			w.becomes(b.held.Address, api.Cooling)
 		}
 	})
+}
+
+// F21: a container that nobody could ever confirm to be gone is refused, by the
+// field that is wrong. A lease that records one all the same, from when there was
+// a runtime, is ended by an operator: quarantined with what was in the way, and
+// given again once nobody has seen it for long enough.
+func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
+	w := newWorld(t, quick, func(c *Config) { c.Allocation.Cooldown = duration{time.Hour} })
+	l := w.allocate("a").Leases[0]
+	_, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: "veth1", Containers: []api.Container{{Namespace: "default", ID: "a"}}})
+	refused := new(api.Error)
+	if !errors.As(err, &refused) || refused.Code != api.InvalidArgument || refused.Details["field"] != "containers[0].namespace" {
+		t.Fatalf("a container without a runtime: %v", err)
+	}
+	client := netdb.Who{Actor: netdb.ByClient, Reason: "bound"}
+	if _, err := w.program.book.Bind(ctx, client, l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "a"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.ForceRelease(ctx, l.ID, api.ForceReleaseRequest{Reason: "no runtime any more"}); err == nil {
+		t.Error("forced before it was released")
+	}
+	if r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil || r.Lease.State != api.Releasing || r.Blockers[0].Kind != "container" && r.Blockers[0].Kind != "runtime" {
+		t.Fatalf("released: %+v, %v", r, err)
+	}
+	f, err := w.client.ForceRelease(ctx, l.ID, api.ForceReleaseRequest{Reason: "no runtime any more"})
+	if err != nil || f.Lease.State != api.Quarantined || f.Lease.Evidence[0].Container != "a" || f.Lease.Evidence[0].Note == "" {
+		t.Fatalf("forced: %+v, %v", f, err)
+	}
+	w.becomes(l.Address, api.Cooling)
+	if past := w.whois(l.Address).History; past[0].Reason != "dark" || past[1].Note != "no runtime any more" || past[1].Actor != "operator" {
+		t.Errorf("its history: %+v", past)
+	}
 }

@@ -94,6 +94,7 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 		add("mac", seen[0].MAC)
 	}
 	add("reason", c.Who.Reason)
+	add("note", c.Who.Note)
 	add("actor", string(c.Who.Actor))
 	add("peer", c.Who.Peer)
 	return append(attrs, slog.Int64("rev", c.Rev))

@@ -15,13 +15,6 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// oldBook stands where a witness's name does in the evidence of what only the
-// old book tells.
-const oldBook census.Witness = "book"
-
-// operator stands beside it where no loop may ever end the quarantine.
-const operator = census.Witness(netdb.ByOperator)
-
 func rebuiltBy(actor netdb.Actor) netdb.Who {
 	return netdb.Who{Actor: actor, Peer: "ipamd rebuild", Reason: "rebuilt"}
 }
@@ -79,7 +72,7 @@ func (r *restorer) leaveRuntime(ctx context.Context) error {
 func (r *restorer) before(ctx context.Context) error {
 	for _, l := range r.old.Leases {
 		if l.State == netdb.Quarantined {
-			if err := r.quarantine(ctx, l.Addr, l.Evidence, r.said(l)...); err != nil {
+			if err := r.quarantine(ctx, l.Addr, l.Evidence, r.said(l)); err != nil {
 				return err
 			}
 		}
@@ -137,11 +130,13 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())
 		// A daemon that starts takes every claim for a new one, so only a person
 		// ends this.
-		said := append(r.said(l), byHand(l, "its owner and somebody else both live with it: whose it is, a person has to say"))
-		return r.quarantine(ctx, l.Addr, nil, append(said, r.census.Seen[l.Addr]...)...)
+		said := r.said(l)
+		said.hold = cmp.Or(said.hold, "its owner and somebody else both live with it: whose it is, a person has to say")
+		said.seen = append(said.seen, r.census.Seen[l.Addr]...)
+		return r.quarantine(ctx, l.Addr, nil, said)
 	}
 	a := netdb.Adoption{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
-		Binding: r.binding(l, own), Evidence: evidenceOf(nil, own)}
+		Binding: r.binding(l, own), Evidence: evidenceOf(own)}
 	back, err := r.Book.Adopt(ctx, rebuiltBy(netdb.ByReconciler), a)
 	switch {
 	case refused(err):
@@ -214,7 +209,7 @@ func (r *restorer) after(ctx context.Context) error {
 
 // rest makes an address cool.
 func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
-	if err := r.quarantine(ctx, l.Addr, nil, r.said(l)...); err != nil {
+	if err := r.quarantine(ctx, l.Addr, nil, r.said(l)); err != nil {
 		return err
 	}
 	return r.clear(ctx, l.Addr)
@@ -222,7 +217,7 @@ func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
 
 // aside quarantines an address. One that the pass has quarantined gets the old
 // book's word beside the witnesses'.
-func (r *restorer) aside(ctx context.Context, a netip.Addr, row *netdb.Lease, said []census.Sighting) error {
+func (r *restorer) aside(ctx context.Context, a netip.Addr, row *netdb.Lease, said testimony) error {
 	var also json.RawMessage
 	if row != nil {
 		also = row.Evidence
@@ -230,7 +225,7 @@ func (r *restorer) aside(ctx context.Context, a netip.Addr, row *netdb.Lease, sa
 			return err
 		}
 	}
-	return r.quarantine(ctx, a, also, said...)
+	return r.quarantine(ctx, a, also, said)
 }
 
 func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
@@ -243,9 +238,19 @@ func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
 }
 
 // quarantine sets an address aside as an operator, so that no share keeps it
-// from being. An address that no pool gives stays as it is.
-func (r *restorer) quarantine(ctx context.Context, a netip.Addr, also json.RawMessage, said ...census.Sighting) error {
-	_, err := r.Quarantine(ctx, rebuiltBy(netdb.ByOperator), a, evidenceOf(also, said))
+// from being; also is evidence that a book had. An address that no pool gives
+// stays as it is.
+func (r *restorer) quarantine(ctx context.Context, a netip.Addr, also json.RawMessage, said testimony) error {
+	evidence, err := join(also, said.seen)
+	if err != nil {
+		said.hold = cmp.Or(said.hold, "the evidence that the book had cannot be read")
+	}
+	who := rebuiltBy(netdb.ByOperator)
+	if who.Note = said.hold; said.hold != "" {
+		_, err = r.Hold(ctx, who, a, evidence)
+	} else {
+		_, err = r.Quarantine(ctx, who, a, evidence)
+	}
 	if refused(err) {
 		r.tell("%s: the old book has it, and no pool of the configuration gives it: %v", a, err)
 		return nil
@@ -260,36 +265,41 @@ func refused(err error) bool {
 		errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale) || errors.Is(err, netdb.ErrTaken)
 }
 
-// said is what the old book had to say about an address, as evidence. Who
-// sleeps, an address of whose row nothing else could be read, and one whose
-// containers nobody could be asked about are an operator's to let go.
-func (r *restorer) said(l *netdb.Lease) []census.Sighting {
-	s := census.Sighting{Addr: l.Addr, Witness: oldBook, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
+// A testimony is what there is to say about an address that is kept back.
+type testimony struct {
+	seen []census.Sighting
+	hold string // why only an operator ends it; "" when being unseen does
+}
+
+// said is what the old book had to say about an address. One that an operator
+// held, one of a paused sandbox, one of whose row nothing else could be read, and
+// one whose containers nobody could be asked about are an operator's to clear.
+func (r *restorer) said(l *netdb.Lease) testimony {
+	s := census.Sighting{Addr: l.Addr, Witness: census.Book, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}
+	t := testimony{hold: l.Hold}
 	switch {
 	case l.State == "":
 		s.Note = "the book before the rebuild had a row of it that cannot be read"
+		t.hold = cmp.Or(t.hold, "nothing would show a paused sandbox that has it")
 	case l.State == netdb.Paused:
+		t.hold = cmp.Or(t.hold, "nothing would show its sandbox, which is paused")
 	case r.absent && len(l.Containers) > 0 && (l.State.Open() || l.State == netdb.Releasing):
-		return []census.Sighting{s, byHand(l, "the runtime that its containers are in did not answer")}
-	default:
-		return []census.Sighting{s}
+		t.hold = cmp.Or(t.hold, "the runtime that its containers are in did not answer")
 	}
-	return []census.Sighting{s, byHand(l, "nothing would show a sandbox that sleeps with it")}
+	t.seen = []census.Sighting{s}
+	return t
 }
 
-// byHand is the evidence by which only an operator clears a quarantine.
-func byHand(l *netdb.Lease, why string) census.Sighting {
-	return census.Sighting{Addr: l.Addr, Witness: operator, At: netdb.Now().Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID, Note: why}
-}
-
-// evidenceOf joins evidence that a book had with more. What cannot be read
-// may have been anybody's, and is an operator's to clear.
-func evidenceOf(had json.RawMessage, more []census.Sighting) json.RawMessage {
+// join adds sightings to the evidence that a book had. What cannot be read is an
+// error, and left out.
+func join(had json.RawMessage, more []census.Sighting) (json.RawMessage, error) {
 	var all []json.RawMessage
-	if len(had) > 0 && json.Unmarshal(had, &all) != nil {
-		all = nil
-		more = append(slices.Clone(more), byHand(&netdb.Lease{}, "the evidence that the book had cannot be read"))
+	var err error
+	if len(had) > 0 {
+		if err = json.Unmarshal(had, &all); err != nil {
+			all = nil
+		}
 	}
 	for _, s := range more {
 		b, err := json.Marshal(s)
@@ -298,10 +308,16 @@ func evidenceOf(had json.RawMessage, more []census.Sighting) json.RawMessage {
 		}
 		all = append(all, b)
 	}
-	b, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // raw messages that were read always marshal
+	b, bad := json.Marshal(all)
+	if bad != nil {
+		panic(bad) // raw messages that were read always marshal
 	}
+	return b, err
+}
+
+// evidenceOf is sightings as the book keeps them.
+func evidenceOf(seen []census.Sighting) json.RawMessage {
+	b, _ := join(nil, seen) // nothing of before, so nothing that cannot be read
 	return b
 }
 

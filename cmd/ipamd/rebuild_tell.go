@@ -41,7 +41,7 @@ type rebuiltRow struct {
 	Containers []netdb.Container `json:"containers,omitempty"`
 	Was        netdb.State       `json:"was,omitempty"`      // in the old book; "" when that is unknown
 	Evidence   json.RawMessage   `json:"evidence,omitempty"` // why it is quarantined
-	byHand     bool              // only an operator clears it
+	Hold       string            `json:"hold,omitempty"`     // why only an operator clears it
 }
 
 // report tells of the book as it is now.
@@ -87,12 +87,12 @@ func tellOf(b *netdb.Book) *rebuilt {
 			continue
 		}
 		row.Evidence = l.Evidence
+		row.Hold = l.Hold
 		kept := l.State == netdb.Cooling
 		for _, s := range sightings(l.Evidence) {
-			if s.Witness == oldBook {
+			if s.Witness == census.Book {
 				kept, row.Sandbox = true, cmp.Or(row.Sandbox, s.Sandbox)
 			}
-			row.byHand = row.byHand || s.Witness == operator
 		}
 		if kept {
 			out.SetAside = append(out.SetAside, row)
@@ -196,7 +196,7 @@ func (a rebuiltRow) until() string {
 	switch {
 	case a.State == netdb.Cooling:
 		return "it has rested"
-	case a.byHand:
+	case a.Hold != "":
 		return "ipamctl quarantine clear " + a.Address
 	}
 	return "it was dark for long enough"

@@ -1,0 +1,64 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// forceRelease quarantines the address of a releasing lease whose removal
+// cannot be confirmed. What is in the way is kept as the evidence: of each
+// container that the lease records, and what the witnesses see.
+func (s *Server) forceRelease(c *call) (int, any, error) {
+	id, err := c.id()
+	if err != nil {
+		return 0, nil, err
+	}
+	var ask api.ForceReleaseRequest
+	if err := s.body(c, &ask); err != nil {
+		return 0, nil, err
+	}
+	ifRev, err := c.seenAt(ask.IfRevision)
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.cfg.Book.Lease(id)
+	if err != nil {
+		return 0, nil, err
+	}
+	who := c.who(netdb.ByOperator, "forced")
+	who.Note = ask.Reason
+	ctx, cancel := c.context()
+	defer cancel()
+	if l, err = s.cfg.Book.ForceRelease(ctx, who, id, ifRev, s.unconfirmed(l)); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
+}
+
+// unconfirmed is the evidence of a removal that was forced.
+func (s *Server) unconfirmed(l *netdb.Lease) []byte {
+	var why []string
+	if l.State == netdb.Releasing {
+		for _, b := range s.cfg.Releaser.Blockers(l) {
+			why = append(why, b.Detail)
+		}
+	}
+	of := census.Sighting{Addr: l.Addr, Witness: census.Book, At: time.Now(), Port: l.HostInterface, MAC: l.MAC,
+		Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID, Note: strings.Join(why, "; ")}
+	said := slices.Clone(s.cfg.Witnesses.About(l.Addr).Seen)
+	for _, k := range l.Containers {
+		of.Namespace, of.Container = k.Namespace, k.ID
+		said = append(said, of)
+		of.Note = "" // once is enough
+	}
+	if len(l.Containers) == 0 {
+		said = append(said, of)
+	}
+	return marshal(said)
+}
