@@ -49,8 +49,9 @@ type Config struct {
 // An Allocator hands out addresses. It is safe for concurrent use.
 type Allocator struct {
 	Config
-	vet   *vetter
-	aside aside
+	vet    *vetter
+	aside  aside
+	former map[netdb.Owner]string // lease ids, see formers
 }
 
 // New returns an Allocator, or says what is missing.
@@ -65,7 +66,7 @@ func New(cfg Config) (*Allocator, error) {
 	case cfg.Policy.Cooldown <= 0 || cfg.Policy.CooldownMin <= 0 || cfg.Policy.CooldownMin > cfg.Policy.Cooldown:
 		return nil, errors.New("allocator: the cooldowns are not 0 < least <= full")
 	}
-	return &Allocator{Config: cfg, vet: newVetter(cfg)}, nil
+	return &Allocator{Config: cfg, vet: newVetter(cfg), former: formers(cfg.Book)}, nil
 }
 
 // Run probes ahead of demand until ctx ends.
@@ -120,19 +121,23 @@ func (a *Allocator) refused(err error) error {
 // [seenError].
 func (a *Allocator) ask(addr netip.Addr) error {
 	answer := a.Board.About(addr)
-	var missing []census.Silence
+	if missing := a.missing(answer); len(missing) > 0 {
+		return &EvidenceError{missing}
+	}
+	if len(answer.Seen) > 0 {
+		return &seenError{Skipped{addr, answer.Seen}}
+	}
+	return nil
+}
+
+// missing returns the witnesses that must answer and cannot.
+func (a *Allocator) missing(answer census.Answer) (missing []census.Silence) {
 	for _, s := range answer.Silent {
 		if s.Witness.Kernel() || a.RequireAll {
 			missing = append(missing, s)
 		}
 	}
-	switch {
-	case len(missing) > 0:
-		return &EvidenceError{missing}
-	case len(answer.Seen) > 0:
-		return &seenError{Skipped{addr, answer.Seen}}
-	}
-	return nil
+	return missing
 }
 
 // seenError ends a candidate: somebody is using it.

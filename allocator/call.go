@@ -47,6 +47,9 @@ func (c *call) owner(p *netdb.Pool) netdb.Owner {
 // plan finds the lease or the candidate for one pool.
 func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
 	held, err := c.held(ctx, p)
+	if held == nil && err == nil {
+		held, err = c.reclaim(ctx, p)
+	}
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (r *Request) complete(a *Allocator) error {
 		r.Pool = a.Pool
 	}
 	if r.Interface == "" {
-		r.Interface = "eth0"
+		r.Interface = DefaultInterface
 	}
 	if r.BindWithin == 0 {
 		r.BindWithin = a.BindWithin

@@ -19,6 +19,9 @@ const (
 	Dual      Family = "dual" // one of each, all or nothing
 )
 
+// DefaultInterface is the interface of a request that names none.
+const DefaultInterface = "eth0"
+
 // A Request asks for an address for one interface of one sandbox.
 type Request struct {
 	Sandbox    string
@@ -26,7 +29,7 @@ type Request struct {
 	Attempt    int64      // defaults to 1
 	Pool       string     // defaults to the first pool
 	Family     Family     //
-	Interface  string     // defaults to "eth0"
+	Interface  string     // defaults to DefaultInterface
 	Address    netip.Addr // a wish: this one or an error; zero for none
 	BindWithin time.Duration
 	Labels     map[string]string

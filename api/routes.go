@@ -42,6 +42,7 @@ const (
 	VerbWhois      Verb = "whois"
 	VerbQuarantine Verb = "quarantine"
 	VerbClear      Verb = "clear"
+	VerbAdopt      Verb = "adopt"
 	VerbChanges    Verb = "changes"
 	VerbPools      Verb = "pools"
 	VerbReconcile  Verb = "reconcile"
@@ -74,7 +75,7 @@ func Endpoints() []Endpoint {
 		{VerbAllocate, "POST", "/v1/leases", Runtime, true, nil, mutation(
 			NotFound, AttemptCancelled, AddressTaken, AddressQuarantined, NotInPool, StateNotAllowed,
 			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady, IdentityMismatch)},
-		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease()},
+		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, EvidenceUnavailable)},
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
 		{VerbRelease, "POST", "/v1/leases/{id}/release", Runtime, true, nil, onLease()},
@@ -87,6 +88,8 @@ func Endpoints() []Endpoint {
 			NotFound, NotInPool, AddressTaken, AddressQuarantined, StateNotAllowed)},
 		{VerbClear, "POST", "/v1/addresses/{ip}/clear", Admin, true, nil, mutation(
 			NotFound, LeaseGone, StaleRevision, NotInPool, StateNotAllowed, EvidenceUnavailable)},
+		{VerbAdopt, "POST", "/v1/addresses/{ip}/adopt", Admin, true, nil, mutation(
+			LeaseGone, StaleRevision, NotInPool, StateNotAllowed, AddressTaken, EvidenceUnavailable)},
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
 			[]string{"address", "sandbox", "lease", "since", "limit"}, reading()},
 		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation(IdentityMismatch)},
@@ -108,6 +111,6 @@ func mutation(more ...Code) []Code {
 	return append(reading(BookReadonly, BookBusy), more...)
 }
 
-func onLease() []Code {
-	return mutation(NotFound, LeaseGone, StaleRevision, StateNotAllowed)
+func onLease(more ...Code) []Code {
+	return append(mutation(NotFound, LeaseGone, StaleRevision, StateNotAllowed), more...)
 }

@@ -131,9 +131,16 @@ func TestEveryVerb(t *testing.T) {
 	ok("quarantine", err)
 	_, err = c.Clear(ctx, "10.8.64.9")
 	ok("clear", err)
+	_, err = c.Quarantine(ctx, "10.8.64.10", "started by hand")
+	ok("quarantine", err)
+	adopted, err := c.Adopt(ctx, "10.8.64.10", api.AdoptRequest{Sandbox: "by-hand", HostInterface: "veth1", Reason: "it is ours"})
+	ok("adopt", err)
+	if adopted.Lease.State != api.Bound || adopted.Lease.HostInterface != "veth1" {
+		t.Errorf("adopted: %+v", adopted)
+	}
 	pass, err := c.Reconcile(ctx, api.ReconcileRequest{Preview: true})
 	ok("reconcile", err)
-	if !pass.Report.Preview || !pass.Report.Complete || pass.Report.Leases != 3 {
+	if !pass.Report.Preview || !pass.Report.Complete || pass.Report.Leases != 4 {
 		t.Errorf("reconcile: %+v", pass)
 	}
 	_, err = c.Pools(ctx)

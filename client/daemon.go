@@ -29,6 +29,13 @@ func (c *Client) Clear(ctx context.Context, addr string) (*api.LeaseReply, error
 	return got(reply, c.do(ctx, "clear "+addr, "POST", "/v1/addresses/"+url.PathEscape(addr)+"/clear", nil, reply))
 }
 
+// Adopt gives a quarantined address to the sandbox that lives with it, on a
+// person's word. It needs the role admin.
+func (c *Client) Adopt(ctx context.Context, addr string, ask api.AdoptRequest) (*api.LeaseReply, error) {
+	reply := new(api.LeaseReply)
+	return got(reply, c.do(ctx, "adopt "+addr, "POST", "/v1/addresses/"+url.PathEscape(addr)+"/adopt", ask, reply))
+}
+
 // Pools lists the pools and what they hold.
 func (c *Client) Pools(ctx context.Context) (*api.PoolList, error) {
 	reply := new(api.PoolList)

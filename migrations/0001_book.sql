@@ -127,7 +127,7 @@ CREATE TABLE changes (
         WHEN 'cooling>quarantined' THEN actor = 'allocator' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'cooling>bound' THEN actor = 'reconciler'
         WHEN 'cooling>free' THEN actor = 'allocator' OR actor = 'reconciler'
-        WHEN 'quarantined>bound' THEN actor = 'reconciler'
+        WHEN 'quarantined>bound' THEN actor = 'allocator' OR actor = 'client' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'quarantined>quarantined' THEN actor = 'operator'
         WHEN 'quarantined>cooling' THEN actor = 'reconciler' OR actor = 'operator'
         ELSE FALSE END)

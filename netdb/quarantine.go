@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 )
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
@@ -39,7 +41,7 @@ func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, a, "", evidence, func(*Lease) error { return nil })
+	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, func(*Lease) error { return nil })
 }
 
 // Hold quarantines an address that nobody has a lease of, until an operator
@@ -55,7 +57,7 @@ func (b *Book) Hold(ctx context.Context, who Who, a netip.Addr, evidence json.Ra
 			return nil, err
 		}
 	}
-	return b.quarantine(ctx, who, a, who.Note, evidence, func(*Lease) error { return nil })
+	return b.quarantine(ctx, who, Lease{Addr: a}, who.Note, evidence, func(*Lease) error { return nil })
 }
 
 // checkNote refuses an operator's verb without words: a person who meets what
@@ -74,7 +76,7 @@ func (b *Book) QuarantineAt(ctx context.Context, who Who, a netip.Addr, rev int6
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, a, "", evidence, func(old *Lease) error {
+	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, func(old *Lease) error {
 		if now := revOf(old); now != rev {
 			return fmt.Errorf("%w: its row is at %d, not %d", ErrStale, now, rev)
 		}
@@ -82,7 +84,49 @@ func (b *Book) QuarantineAt(ctx context.Context, who Who, a netip.Addr, rev int6
 	})
 }
 
-func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, hold string, evidence json.RawMessage, as func(*Lease) error) (*Lease, error) {
+// Rebuilt is the reason of a quarantine in which a rebuild keeps a lease that was
+// open in the old book: [Former] says whose it was.
+const Rebuilt = "rebuilt"
+
+// Former reports that a quarantined row is of a lease that was open in the book
+// before a rebuild. Its id, owner and plumbing are what that book said, and its
+// owner may have it back: see [Book.Adopt].
+func (l *Lease) Former() bool {
+	return l.State == Quarantined && l.Reason == Rebuilt && l.Sandbox != ""
+}
+
+// QuarantineFormer is [Book.Quarantine] of the address of a lease that another
+// book had, held by an operator where who.Note says why. The row keeps id, owner
+// and plumbing, as far as they can be stored; an id that this book knows as
+// another's is left out.
+func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence json.RawMessage) (*Lease, error) {
+	if who.Note != "" {
+		if err := checkNote(who.Note); err != nil {
+			return nil, err
+		}
+	}
+	if who.Note == "" || evidence != nil {
+		if err := checkEvidence(evidence); err != nil {
+			return nil, err
+		}
+	}
+	former := Lease{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
+		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Labels: l.Labels}
+	if id, err := uuid.Parse(l.ID); err != nil || id.String() != l.ID {
+		former.ID = ""
+	}
+	use := Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
+	if use.Check() != nil {
+		former.Containers, former.Netns, former.HostInterface, former.MAC = nil, "", "", ""
+	}
+	if checkName("sandbox", l.Sandbox) != nil || checkName("uid", l.UID) != nil || checkInterface(l.Interface) != nil {
+		former = Lease{Addr: l.Addr}
+	}
+	return b.quarantine(ctx, who, former, who.Note, evidence, func(*Lease) error { return nil })
+}
+
+func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold string, evidence json.RawMessage, as func(*Lease) error) (*Lease, error) {
+	a := former.Addr
 	var out *Lease
 	err := b.update(ctx, func(t *tx) error {
 		pi, err := t.poolFor(a)
@@ -107,8 +151,12 @@ func (b *Book) quarantine(ctx context.Context, who Who, a netip.Addr, hold strin
 		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
 			return fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
 		}
-		out, err = t.move(who, old, Lease{Addr: a, ID: newID(), PoolUID: pi.pool.UID, Pool: pi.pool.Name,
-			State: Quarantined, Hold: hold}, evidence)
+		now := former
+		now.PoolUID, now.Pool, now.State, now.Hold = pi.pool.UID, pi.pool.Name, Quarantined, hold
+		if now.ID == "" || t.lease(now.ID) != nil || t.removed(now.ID) {
+			now.ID = newID()
+		}
+		out, err = t.move(who, old, now, evidence)
 		return err
 	})
 	if err != nil {

@@ -46,8 +46,8 @@ var moves = []move{
 	{Cooling, Bound, []Actor{ByReconciler}}, // adopt
 	{Cooling, Free, []Actor{ByAllocator, ByReconciler}},
 
-	{Quarantined, Bound, []Actor{ByReconciler}},     // adopt
-	{Quarantined, Quarantined, []Actor{ByOperator}}, // a hold
+	{Quarantined, Bound, []Actor{ByAllocator, ByClient, ByReconciler, ByOperator}}, // adopt: its former owner asked, or a person did
+	{Quarantined, Quarantined, []Actor{ByOperator}},                                // a hold
 	{Quarantined, Cooling, []Actor{ByReconciler, ByOperator}},
 }
 

@@ -32,6 +32,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbWhois:      (*Server).whois,
 		api.VerbQuarantine: (*Server).quarantine,
 		api.VerbClear:      (*Server).clear,
+		api.VerbAdopt:      (*Server).adopt,
 		api.VerbChanges:    (*Server).changes,
 		api.VerbPools:      (*Server).pools,
 		api.VerbReconcile:  (*Server).reconcile,

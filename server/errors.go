@@ -142,6 +142,7 @@ func details(err error) map[string]any {
 		evidence  *allocator.EvidenceError
 		exhausted *netdb.ExhaustedError
 		inUse     *seenError
+		against   *contradictedError
 		busy      *busyError
 	)
 	d := make(map[string]any)
@@ -162,6 +163,9 @@ func details(err error) map[string]any {
 	}
 	if errors.As(err, &inUse) {
 		d["address"], d["evidence"] = inUse.seen[0].Addr.String(), sightings(inUse.seen)
+	}
+	if errors.As(err, &against) {
+		d["address"], d["evidence"] = against.seen[0].Addr.String(), sightings(against.seen)
 	}
 	if errors.As(err, &busy) {
 		d["limit"], d["most"], d["retry_after"] = busy.limit, busy.most, busy.after.String()

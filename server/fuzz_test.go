@@ -115,6 +115,7 @@ func requestSeeds() []requestSeed {
 		requestSeed{api.VerbCancel, 1, "", "", `{"uid":"later","attempt":3}`},
 		requestSeed{api.VerbQuarantine, every, "10.8.64.200", "", `{"reason":"r"}`},
 		requestSeed{api.VerbClear, every, "10.9.0.1", "", `{}`},
+		requestSeed{api.VerbAdopt, every, "10.8.64.9", "", `{"sandbox":"a","host_interface":"veth1","reason":"r"}`},
 		requestSeed{api.VerbReconcile, 1, "", "", `{"preview":true}`},
 		requestSeed{api.VerbReconcile, 1, "", "", `{"preview":true,"confirm":true}`},
 		requestSeed{api.VerbWhois, every, "fe80::1%eth0", "", ""},

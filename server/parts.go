@@ -33,6 +33,7 @@ type Book interface {
 	ForceRelease(ctx context.Context, who netdb.Who, id string, ifRev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
 	Hold(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
+	Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 }
 

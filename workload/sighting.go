@@ -35,6 +35,25 @@ func (x *Leases) Strangers(l *netdb.Lease, seen []census.Sighting) []census.Sigh
 	return slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return x.JudgeSighting(l, s) != Another })
 }
 
+// Backed reports whether nothing that is seen of an address contradicts that a
+// lease's workload lives with it: no sighting is a stranger's, and those of which
+// nothing says whose they are come from one port at most.
+func (x *Leases) Backed(l *netdb.Lease, seen []census.Sighting) bool {
+	port := l.HostInterface
+	for _, s := range seen {
+		switch v := x.JudgeSighting(l, s); {
+		case v == Another:
+			return false
+		case v == Ours || s.Witness == census.Runtime || s.Port == "" || s.Port == s.Bridge:
+		case port != "" && !s.Behind(port):
+			return false
+		case port == "":
+			port = s.Port
+		}
+	}
+	return true
+}
+
 // Plugged reports whether a namespace has a lease's address behind the very MAC,
 // and the very port where one is recorded, that the lease has.
 func Plugged(l *netdb.Lease, s census.Sighting) bool {

@@ -23,7 +23,7 @@ enough; one made by hand stands until quarantine clear.`,
 		Args: c.knownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.quarantineList(), c.quarantineAdd(), c.quarantineClear())
+	cmd.AddCommand(c.quarantineList(), c.quarantineAdd(), c.quarantineAdopt(), c.quarantineClear())
 	return cmd
 }
 

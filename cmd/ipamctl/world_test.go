@@ -116,6 +116,12 @@ func (w *world) routes() http.Handler {
 				State: api.Quarantined, Created: noon, Since: noon, Reason: "by hand", Revision: rev,
 			}, Revision: rev, Epoch: epoch}
 		},
+		api.VerbAdopt: func(r *http.Request) any {
+			return api.LeaseReply{Lease: api.Lease{
+				ID: id(99), Address: r.PathValue("ip"), PrefixLen: 24, Pool: "default", PoolUID: "p4", Sandbox: "a", UID: "a", Interface: "eth0",
+				State: api.Bound, Created: noon, Since: noon, Reason: "adopted_by_hand", Revision: rev,
+			}, Revision: rev, Epoch: epoch}
+		},
 		api.VerbClear: func(r *http.Request) any {
 			return api.LeaseReply{Lease: api.Lease{
 				ID: id(99), Address: r.PathValue("ip"), PrefixLen: 24, Pool: "default", PoolUID: "p4",

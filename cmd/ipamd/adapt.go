@@ -34,13 +34,15 @@ func blockersOf(blockers []watchdog.Blocker) []api.Blocker {
 	return out
 }
 
-// boundBook tells the watchdog of what owners bind, and takes in the kernel's
-// news before a quarantine is cleared.
+// boundBook tells the watchdog of what owners bind, gives a lease of before a
+// rebuild back to the owner that binds it, and takes in the kernel's news before
+// an operator's verb reads the board.
 type boundBook struct {
 	*netdb.Book
-	runtime  bool // there is one, which containers can be in
-	watchdog *watchdog.Watchdog
-	settle   func(context.Context) error
+	runtime   bool // there is one, which containers can be in
+	watchdog  *watchdog.Watchdog
+	settle    func(context.Context) error
+	allocator *allocator.Allocator
 }
 
 func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
@@ -55,6 +57,14 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 	}
 	began := time.Now()
 	before, _ := b.Book.Lease(id) // an error is Bind's to tell
+	if former, err := b.Book.Lease(id); err == nil && former.Former() && (ifRev == 0 || ifRev == former.Rev) {
+		by := who
+		by.Reason = "reclaimed"
+		if _, err := b.allocator.Reclaim(ctx, by, id, where); err != nil {
+			return nil, err
+		}
+		ifRev = 0
+	}
 	l, err := b.Book.Bind(ctx, who, id, ifRev, where)
 	if err == nil {
 		b.watchdog.Bound(before, l, began)

@@ -283,7 +283,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	p.server, err = server.New(server.Config{
-		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,
 		Doctor: p.doctor, Findings: p.remembered, Metrics: p.metrics.handler(), Observe: p.metrics.request,

@@ -16,7 +16,7 @@ import (
 )
 
 func rebuiltBy(actor netdb.Actor) netdb.Who {
-	return netdb.Who{Actor: actor, Peer: "ipamd rebuild", Reason: "rebuilt"}
+	return netdb.Who{Actor: actor, Peer: "ipamd rebuild", Reason: netdb.Rebuilt}
 }
 
 // A restorer fills a new book: from the witnesses, and from what could be read
@@ -72,7 +72,7 @@ func (r *restorer) leaveRuntime(ctx context.Context) error {
 func (r *restorer) before(ctx context.Context) error {
 	for _, l := range r.old.Leases {
 		if l.State == netdb.Quarantined {
-			if err := r.quarantine(ctx, l.Addr, l.Evidence, r.said(l)); err != nil {
+			if err := r.quarantine(ctx, l, l.Evidence, r.said(l)); err != nil {
 				return err
 			}
 		}
@@ -133,7 +133,8 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		said := r.said(l)
 		said.hold = cmp.Or(said.hold, "its owner and somebody else both live with it: whose it is, a person has to say")
 		said.seen = append(said.seen, r.census.Seen[l.Addr]...)
-		return r.quarantine(ctx, l.Addr, nil, said)
+		said.disputed = true
+		return r.quarantine(ctx, l, nil, said)
 	}
 	a := netdb.Adoption{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
 		Binding: r.binding(l, own), Evidence: evidenceOf(own)}
@@ -192,14 +193,15 @@ func (r *restorer) after(ctx context.Context) error {
 				return err
 			}
 		default:
-			if err := r.aside(ctx, l.Addr, row, r.said(l)); err != nil {
+			if err := r.aside(ctx, l, row, r.said(l)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, a := range r.old.Named {
 		if row, there := r.At(a); !there || row.State == netdb.Quarantined {
-			if err := r.aside(ctx, a, row, r.said(&netdb.Lease{Addr: a})); err != nil {
+			lost := &netdb.Lease{Addr: a}
+			if err := r.aside(ctx, lost, row, r.said(lost)); err != nil {
 				return err
 			}
 		}
@@ -209,7 +211,7 @@ func (r *restorer) after(ctx context.Context) error {
 
 // rest makes an address cool.
 func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
-	if err := r.quarantine(ctx, l.Addr, nil, r.said(l)); err != nil {
+	if err := r.quarantine(ctx, l, nil, r.said(l)); err != nil {
 		return err
 	}
 	return r.clear(ctx, l.Addr)
@@ -217,15 +219,15 @@ func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
 
 // aside quarantines an address. One that the pass has quarantined gets the old
 // book's word beside the witnesses'.
-func (r *restorer) aside(ctx context.Context, a netip.Addr, row *netdb.Lease, said testimony) error {
+func (r *restorer) aside(ctx context.Context, l, row *netdb.Lease, said testimony) error {
 	var also json.RawMessage
 	if row != nil {
 		also = row.Evidence
-		if err := r.clear(ctx, a); err != nil {
+		if err := r.clear(ctx, l.Addr); err != nil {
 			return err
 		}
 	}
-	return r.quarantine(ctx, a, also, said)
+	return r.quarantine(ctx, l, also, said)
 }
 
 func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
@@ -238,21 +240,21 @@ func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
 }
 
 // quarantine sets an address aside as an operator, so that no share keeps it
-// from being; also is evidence that a book had. An address that no pool gives
-// stays as it is.
-func (r *restorer) quarantine(ctx context.Context, a netip.Addr, also json.RawMessage, said testimony) error {
+// from being, and keeps whose it was: a lease that was open may be asked for by
+// its owner. also is evidence that a book had. An address that no pool gives stays
+// as it is.
+func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.RawMessage, said testimony) error {
 	evidence, err := join(also, said.seen)
 	if err != nil {
 		said.hold = cmp.Or(said.hold, "the evidence that the book had cannot be read")
 	}
 	who := rebuiltBy(netdb.ByOperator)
-	if who.Note = said.hold; said.hold != "" {
-		_, err = r.Hold(ctx, who, a, evidence)
-	} else {
-		_, err = r.Quarantine(ctx, who, a, evidence)
+	if who.Note = said.hold; said.disputed || !l.State.Open() && !l.Former() && l.Sandbox != "" {
+		who.Reason = "kept_back"
 	}
+	_, err = r.QuarantineFormer(ctx, who, l, evidence)
 	if refused(err) {
-		r.tell("%s: the old book has it, and no pool of the configuration gives it: %v", a, err)
+		r.tell("%s: the old book has it, and no pool of the configuration gives it: %v", l.Addr, err)
 		return nil
 	}
 	return err
@@ -269,6 +271,8 @@ func refused(err error) bool {
 type testimony struct {
 	seen []census.Sighting
 	hold string // why only an operator ends it; "" when being unseen does
+	// disputed: two use it, so its former owner cannot have it back by asking.
+	disputed bool
 }
 
 // said is what the old book had to say about an address. One that an operator

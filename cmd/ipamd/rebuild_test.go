@@ -225,6 +225,17 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 			t.Errorf("%s is an operator's to clear: %v, by %q", at, got, l.Hold)
 		}
 	}
+	// F30: whose container no label names and whose record is lost asks, and is
+	// who it was.
+	if again := w.allocate("bare").Leases[0]; again.ID != bare.held.ID || again.Address != bare.held.Address || again.State != api.Bound {
+		t.Errorf("bare had %+v, and has %+v", bare.held, again)
+	}
+	// A release that names a lease of before is understood.
+	for id, want := range map[string]api.State{asleep.held.ID: api.Quarantined, rested.held.ID: api.Cooling} {
+		if r, err := w.client.Release(ctx, id, api.ReleaseRequest{}); err != nil || r.Lease.State != want {
+			t.Errorf("release of a lease of before: %+v, %v, want it %s", r, err, want)
+		}
+	}
 	d.Delete(t, "default", "leaving")
 	leaving.port.Close()
 	w.becomes(leaving.held.Address, api.Cooling)

@@ -1,0 +1,112 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// formers finds the leases that were open in the book before a rebuild, by their
+// owners. A rebuild is over before the daemon starts, so none comes later; one
+// that is not in quarantine any more is not asked for in vain.
+func formers(b *netdb.Book) map[netdb.Owner]string {
+	out := make(map[netdb.Owner]string)
+	for _, l := range b.InState(netdb.Quarantined) {
+		if l.Former() {
+			out[l.Owner()] = l.ID
+		}
+	}
+	return out
+}
+
+// Reclaim gives a quarantined address back to the lease that had it in the book
+// before a rebuild, on the word of its owner: with allocate, or with bind, which
+// names the lease and adds where it is used now. What the lease recorded comes
+// back with it. The error is [netdb.ErrTaken] when a witness sees the address
+// under somebody else, an [EvidenceError] when one that must answer cannot, and
+// [netdb.ErrState] for every other lease.
+func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error) {
+	l, err := a.Book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	if !l.Former() {
+		return nil, fmt.Errorf("reclaim %s: %w: it is %s", l.Addr, netdb.ErrState, l.State)
+	}
+	if err := a.Settle(ctx); err != nil {
+		return nil, a.refused(err)
+	}
+	return a.restore(ctx, who, l, where)
+}
+
+func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, where netdb.Binding) (*netdb.Lease, error) {
+	now := *l
+	if where.HostInterface != "" {
+		now.HostInterface = where.HostInterface
+	}
+	if where.MAC != "" {
+		now.MAC = where.MAC
+	}
+	answer := a.Board.About(l.Addr)
+	if missing := a.missing(answer); len(missing) > 0 {
+		return nil, &EvidenceError{missing}
+	}
+	if !new(workload.Leases).Backed(&now, answer.Seen) {
+		return nil, fmt.Errorf("reclaim %s for sandbox %q: %w: the %s witness sees it under somebody else; see whois %s",
+			l.Addr, l.Sandbox, netdb.ErrTaken, answer.Seen[0].Witness, l.Addr)
+	}
+	b := netdb.Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
+	if len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == "" {
+		if b = where; b.HostInterface == "" && b.MAC == "" {
+			b.HostInterface, b.MAC = plug(answer.Seen)
+		}
+	}
+	b.Gone = nil
+	back, err := a.Book.Adopt(ctx, who, netdb.Adoption{Addr: l.Addr, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID,
+		Interface: l.Interface, Binding: b})
+	if owned := new(netdb.OwnedError); errors.As(err, &owned) {
+		return nil, fmt.Errorf("reclaim %s: %w: the sandbox holds %s on %s by now", l.Addr, netdb.ErrState, owned.Lease.Addr, l.Interface)
+	}
+	return back, err
+}
+
+// plug is the port and the MAC of the one namespace that has an address.
+func plug(seen []census.Sighting) (port, mac string) {
+	for _, s := range seen {
+		if s.Witness == census.Netns {
+			return s.Port, s.MAC
+		}
+	}
+	return "", ""
+}
+
+// reclaim returns the lease that the caller's owner had before a rebuild, bound
+// again; nil when there is none, or when it cannot be had: the request goes on to
+// another address then, unless it wished for that one.
+func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
+	id, known := c.former[c.owner(p)]
+	if !known {
+		return nil, nil
+	}
+	l, err := c.Book.Lease(id)
+	if err != nil || !l.Former() || l.Sandbox != c.req.Sandbox || c.req.Address.IsValid() && c.req.Address != l.Addr {
+		return nil, nil
+	}
+	c.answers(l)
+	back, err := c.restore(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "reclaimed"}, l, netdb.Binding{})
+	switch {
+	case err == nil:
+		c.Log.Info("address given back to its owner of before the rebuild", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
+		return back, nil
+	case errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale):
+		return c.held(ctx, p) // asked twice at once
+	case errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid(), errors.Is(err, netdb.ErrInvalid):
+		c.Log.Warn("address of before the rebuild is not given back", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "err", err)
+		return nil, nil
+	}
+	return nil, err
+}

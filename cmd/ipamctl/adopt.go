@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+func (c *ctl) quarantineAdopt() *cobra.Command {
+	var (
+		req        api.AdoptRequest
+		containers []string
+	)
+	cmd := &cobra.Command{
+		Use:   "adopt IP",
+		Short: "Give a quarantined address to the sandbox that lives with it",
+		Long: `Makes a quarantined address the bound lease of a sandbox, on your word: for one
+that lives with it and that no label names, after a rebuild. What the quarantine
+knows of its lease of before (whois shows it) need not be said again. Refused
+when a witness sees the address elsewhere. Wants admin rights. -q prints the
+lease id.`,
+		Example: `  ipamctl quarantine adopt 10.8.64.7 --reason "the book was lost"
+  ipamctl quarantine adopt 10.8.64.9 --sandbox web-1 --reason "started by hand"`,
+		Args:              exactly("an IP address"),
+		ValidArgsFunction: c.quarantined,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			addr, err := anAddress(args[0])
+			if err != nil {
+				return err
+			}
+			if strings.TrimSpace(req.Reason) == "" {
+				return usageError{message: "quarantine adopt wants --reason", hint: "it stands in the history"}
+			}
+			if req.Containers, err = someContainers("--container", containers); err != nil {
+				return err
+			}
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			reply, err := ipamd.Adopt(ctx, addr, req)
+			if err != nil {
+				return err
+			}
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) { c.drawLease(p, &reply.Lease) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.Sandbox, "sandbox", "", "the `sandbox`; left out it is the one that the quarantine names")
+	f.StringVar(&req.UID, "uid", "", "its incarnation, where that is not its name")
+	f.StringVar(&req.Interface, "interface", "", "the `interface` inside the sandbox")
+	f.StringVar(&req.LeaseID, "lease", "", "the `id` of its lease of before")
+	f.StringArrayVar(&containers, "container", nil, "a container as `namespace/id`; may be repeated")
+	f.StringVar(&req.Netns, "netns", "", "`path` of the network namespace")
+	f.StringVar(&req.HostInterface, "host-interface", "", "the `port` of the bridge")
+	f.StringVar(&req.MAC, "mac", "", "`mac` of the sandbox's interface")
+	f.StringVar(&req.Reason, "reason", "", "`why`, for the history")
+	return cmd
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// adopt gives a quarantined address to the sandbox that a person says lives with
+// it. What the row knows of the lease that a rebuild lost is what is not said
+// otherwise. Nothing that a witness sees may contradict it.
+func (s *Server) adopt(c *call) (int, any, error) {
+	addr, err := c.addr()
+	if err != nil {
+		return 0, nil, err
+	}
+	var ask api.AdoptRequest
+	if err := s.body(c, &ask); err != nil {
+		return 0, nil, err
+	}
+	if ask.Reason == "" || len(ask.Reason) > netdb.MaxNote {
+		return 0, nil, field("reason", "wants 1 to %d bytes: say why, for the history", netdb.MaxNote)
+	}
+	row, ok := s.cfg.Book.At(addr)
+	if !ok || row.State != netdb.Quarantined {
+		return 0, nil, fmt.Errorf("adopt %s: %w: it is not quarantined", addr, netdb.ErrState)
+	}
+	a, err := s.adoption(row, ask)
+	if err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	seen := s.cfg.Witnesses.About(addr)
+	if err := s.backed(&a, seen); err != nil {
+		return 0, nil, err
+	}
+	a.Evidence = marshal(seen.Seen)
+	who := c.who(netdb.ByOperator, "adopted_by_hand")
+	who.Note = ask.Reason
+	l, err := s.cfg.Book.Adopt(ctx, who, a)
+	if owned := new(netdb.OwnedError); errors.As(err, &owned) {
+		err = fmt.Errorf("adopt %s: %w: sandbox %q holds %s on %s (lease %s)", addr, netdb.ErrState, a.Sandbox, owned.Lease.Addr, a.Interface, owned.Lease.ID)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
+}
+
+// adoption is what is asked for, completed from the row. A lease id that is
+// another row's, or that has ended, is refused rather than replaced.
+func (s *Server) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adoption, error) {
+	a := netdb.Adoption{Addr: row.Addr, Rev: row.Rev, ID: ask.LeaseID, Interface: ask.Interface,
+		Sandbox: cmp.Or(ask.Sandbox, row.Sandbox), UID: ask.UID,
+		Binding: netdb.Binding{Containers: containers(ask.Containers), Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}}
+	if a.Sandbox == "" {
+		return a, field("sandbox", "is empty, and the quarantine names none")
+	}
+	if row.Former() && a.Sandbox == row.Sandbox && (a.UID == "" || a.UID == row.UID) && (a.Interface == "" || a.Interface == row.Interface) && (a.ID == "" || a.ID == row.ID) {
+		a.ID, a.UID, a.Interface = row.ID, row.UID, row.Interface
+		if len(a.Containers) == 0 {
+			a.Containers = row.Containers
+		}
+		a.Netns, a.HostInterface, a.MAC = cmp.Or(a.Netns, row.Netns), cmp.Or(a.HostInterface, row.HostInterface), cmp.Or(a.MAC, row.MAC)
+	}
+	a.Interface = cmp.Or(a.Interface, allocator.DefaultInterface)
+	if !placeless(a.Binding) {
+		if err := a.Binding.Check(); err != nil {
+			return a, err
+		}
+	}
+	if a.ID == "" || a.ID == row.ID {
+		return a, nil
+	}
+	other, err := s.cfg.Book.Lease(a.ID)
+	switch {
+	case err == nil:
+		return a, fmt.Errorf("adopt %s: %w: lease %s is that of %s", row.Addr, netdb.ErrState, a.ID, other.Addr)
+	case !errors.Is(err, netdb.ErrNotFound):
+		return a, fmt.Errorf("adopt %s: %w", row.Addr, err)
+	}
+	return a, nil
+}
+
+// backed refuses an adoption that a witness contradicts, and completes one that
+// names no place from the one port that shows the address.
+func (s *Server) backed(a *netdb.Adoption, answer census.Answer) error {
+	if silent, is := answer.KernelSilent(); is {
+		return &allocator.EvidenceError{Silent: []census.Silence{silent}}
+	}
+	said := &netdb.Lease{Addr: a.Addr, ID: a.ID, Sandbox: a.Sandbox, UID: cmp.Or(a.UID, a.Sandbox), Containers: a.Containers,
+		HostInterface: a.HostInterface, MAC: a.MAC}
+	rows, _ := s.cfg.Book.Leases()
+	if leases := workload.NewLeases(rows); !leases.Backed(said, answer.Seen) {
+		others := leases.Strangers(said, answer.Seen)
+		if len(others) == 0 {
+			others = answer.Seen // on several ports
+		}
+		return &contradictedError{others}
+	}
+	if placeless(a.Binding) {
+		for _, w := range answer.Seen {
+			if w.Witness == census.Netns {
+				a.HostInterface, a.MAC = w.Port, w.MAC
+			}
+		}
+	}
+	return nil
+}
+
+// placeless reports whether a binding says nothing.
+func placeless(b netdb.Binding) bool {
+	return len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == ""
+}
+
+// A contradictedError is an adoption that a witness speaks against. seen is not
+// empty.
+type contradictedError struct{ seen []census.Sighting }
+
+func (e *contradictedError) Error() string {
+	w := e.seen[0]
+	return fmt.Sprintf("adopt %s: %v: the %s witness sees it%s", w.Addr, netdb.ErrTaken, w.Witness, w.Where())
+}
+
+func (e *contradictedError) Unwrap() error { return netdb.ErrTaken }
