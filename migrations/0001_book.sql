@@ -137,6 +137,11 @@ CREATE TABLE changes (
 CREATE INDEX changes_ended ON changes (lease_id)
 WHERE to_state IN ('cooling', 'free');
 
+-- In which order addresses became free, for the next start: what was given before
+-- is given again in this order. No request writes it.
+CREATE INDEX changes_freed ON changes (rev, pool_uid, ip)
+WHERE to_state = 'free';
+
 -- Attempts that were cancelled before their allocate arrived.
 CREATE TABLE tombstones (
     uid      TEXT    NOT NULL PRIMARY KEY,

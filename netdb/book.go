@@ -44,7 +44,8 @@ type Options struct {
 	// OnChange is told about each durable change, in order. May be nil.
 	OnChange func(Change)
 
-	schema []migrations.Migration // the steps to this build's; nil: all there are. A test has more
+	schema    []migrations.Migration // the steps to this build's; nil: all there are. A test has more
+	mostFreed int                    // what a pool's queue of freed addresses has room for; 0: enough. A test has less
 }
 
 // A Book is an open lease book. All methods are safe for concurrent use.
@@ -189,8 +190,8 @@ func (b *Book) Changed() <-chan struct{} {
 func (b *Book) At(a netip.Addr) (*Lease, bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	l, ok := b.idx.byAddr[a]
-	return l, ok
+	l := b.idx.byAddr.at(a)
+	return l, l != nil
 }
 
 // Held returns the owner's open lease.
@@ -204,28 +205,27 @@ func (b *Book) Held(o Owner) (*Lease, bool) {
 // Leases returns every row in numeric order of the addresses, and the
 // revision at which that was so.
 func (b *Book) Leases() ([]*Lease, int64) {
-	b.mu.RLock()
-	out := make([]*Lease, 0, len(b.idx.byAddr))
-	for _, l := range b.idx.byAddr {
-		out = append(out, l)
-	}
-	rev := b.idx.rev
-	b.mu.RUnlock()
-	slices.SortFunc(out, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
-	return out, rev
+	rows, rev := b.snapshot()
+	return slices.AppendSeq(make([]*Lease, 0, rows.len()), rows.all()), rev
+}
+
+// snapshot returns the rows as they are now, to be read without a lock, and the
+// revision of that.
+func (b *Book) snapshot() (rowset, int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.idx.byAddr.snapshot(), b.idx.rev
 }
 
 // InState returns the rows in one state, in numeric order.
 func (b *Book) InState(s State) []*Lease {
-	b.mu.RLock()
+	rows, _ := b.snapshot()
 	var out []*Lease
-	for _, l := range b.idx.byAddr {
+	for l := range rows.all() {
 		if l.State == s {
 			out = append(out, l)
 		}
 	}
-	b.mu.RUnlock()
-	slices.SortFunc(out, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
 	return out
 }
 
@@ -235,10 +235,10 @@ func (b *Book) Usage() ([]Usage, int64) {
 	defer b.mu.RUnlock()
 	var out []Usage
 	for _, pi := range b.idx.order {
-		u := Usage{Pool: *pi.pool, Size: pi.size, Free: pi.free.count(), ByState: make(map[State]int),
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), ByState: make(map[State]int),
 			QuarantineCap: b.mostQuarantined(pi)}
 		for h := range pi.held {
-			if _, row := b.idx.byAddr[h]; !row {
+			if b.idx.byAddr.at(h) == nil {
 				u.Free = saturatingAdd(u.Free, 1)
 			}
 		}
@@ -287,9 +287,10 @@ func (b *Book) Info() Info {
 	grows := b.upkeep.growing()
 	i.Growing, i.GrowingSince = grows.why, grows.since
 	b.mu.RLock()
-	defer b.mu.RUnlock()
+	commits := b.commits
 	i.Unreadable = slices.Clone(b.idx.broken)
-	i.CommitP50, i.CommitP99 = b.commits.quantiles()
+	b.mu.RUnlock()
+	i.CommitP50, i.CommitP99 = commits.quantiles()
 	return i
 }
 

@@ -27,6 +27,7 @@ const (
 	CountsEqualRecount = "counts-equal-recount" // per pool and state
 	FreeIsTheRest      = "free-is-the-rest"     // usable = free + rows + offered + unreadable
 	CoolingIsQueued    = "cooling-is-queued"    // every cooling row that may be given again is in the queue, in revision order
+	FreedIsQueued      = "freed-is-queued"      // what became free is queued as the history has it
 	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
 	RowsAreAsRecorded  = "rows-are-as-recorded" // and every column of it is as that change recorded it
 	NothingIsMissing   = "nothing-is-missing"   // the book reaches the last revision that was acknowledged
@@ -111,7 +112,7 @@ func text(s *string) string {
 
 func (c *checker) owners(x *index) {
 	seen := make(map[Owner]netip.Addr)
-	for _, l := range x.byAddr {
+	for l := range x.byAddr.all() {
 		if l.State.Open() {
 			if other, ok := seen[l.Owner()]; ok {
 				c.broken(OneLeasePerOwner, "%s and %s both belong to %q", other, l.Addr, l.UID)
@@ -129,14 +130,14 @@ func (c *checker) owners(x *index) {
 
 func (c *checker) memory(fresh *index) {
 	mem := c.b.idx
-	for a, l := range fresh.byAddr {
-		if m := mem.byAddr[a]; m == nil || !reflect.DeepEqual(m.row(), l.row()) {
-			c.broken(MemoryEqualsTable, "%s: the table has %+v, memory %+v", a, l, m)
+	for l := range fresh.byAddr.all() {
+		if m := mem.byAddr.at(l.Addr); m == nil || !reflect.DeepEqual(m.row(), l.row()) {
+			c.broken(MemoryEqualsTable, "%s: the table has %+v, memory %+v", l.Addr, l, m)
 		}
 	}
-	for a := range mem.byAddr {
-		if fresh.byAddr[a] == nil {
-			c.broken(MemoryEqualsTable, "%s is in memory only", a)
+	for l := range mem.byAddr.all() {
+		if fresh.byAddr.at(l.Addr) == nil {
+			c.broken(MemoryEqualsTable, "%s is in memory only", l.Addr)
 		}
 	}
 	if mem.rev != fresh.rev {
@@ -163,6 +164,29 @@ func (c *checker) memory(fresh *index) {
 			c.broken(CoolingIsQueued, "pool %s: %v in memory, %v in the table", pi.pool.Name, got, want)
 		}
 		c.free(mem, m)
+		c.freed(m, pi)
+	}
+}
+
+// freed compares the queues of freed addresses. Memory may know what was pruned
+// from the history, may have forgotten what was the oldest for a while, and may
+// be offering what the table only has as free.
+func (c *checker) freed(mem, fresh *poolIndex) {
+	c.b.mu.RLock()
+	defer c.b.mu.RUnlock()
+	oldest, _, _ := mem.freed.byRev.Min()
+	for a, rev := range fresh.freed.revs {
+		held, offered := mem.held[a]
+		forgotten := mem.free.has(a) && (rev < oldest || mem.freed.len() == 0)
+		if mem.freed.revs[a] != rev && !forgotten && !(offered && (held == rev || held == 0)) {
+			c.broken(FreedIsQueued, "%s became free at %d, in memory at %d", a, rev, mem.freed.revs[a])
+		}
+	}
+	oldest, _, _ = fresh.freed.byRev.Min()
+	for a, rev := range mem.freed.revs {
+		if fresh.freed.revs[a] != rev && (rev >= oldest && oldest > 0) {
+			c.broken(FreedIsQueued, "%s became free at %d in memory, and at %d by the history", a, rev, fresh.freed.revs[a])
+		}
 	}
 }
 
@@ -191,19 +215,20 @@ func (c *checker) free(x *index, pi *poolIndex) {
 	c.b.mu.RLock()
 	defer c.b.mu.RUnlock()
 	taken := make(map[netip.Addr]bool)
-	for a, l := range x.byAddr {
+	for l := range x.byAddr.all() {
 		if l.PoolUID == pi.pool.UID {
-			taken[a] = true
+			taken[l.Addr] = true
 		}
 	}
-	for _, set := range []map[netip.Addr]struct{}{pi.held, pi.walled} {
-		for a := range set {
-			taken[a] = true
-		}
+	for a := range pi.held {
+		taken[a] = true
 	}
-	rest := pi.free.count()
+	for a := range pi.walled {
+		taken[a] = true
+	}
+	rest := saturatingAdd(pi.free.count(), uint64(pi.freed.len()))
 	for a := range taken {
-		if pi.free.has(a) {
+		if pi.free.has(a) || pi.freed.has(a) {
 			c.broken(FreeIsTheRest, "%s is free and taken", a)
 		}
 		if usable, _ := pi.pool.usable(a); usable {
@@ -243,7 +268,7 @@ func (c *checker) history(ctx context.Context, x *index) error {
 		c.broken(RevisionsCount, "a change is at %d, the sequence at %d", newest, x.rev)
 	}
 	for a, ch := range last {
-		l := x.byAddr[a]
+		l := x.byAddr.at(a)
 		switch {
 		case l == nil && ch.To != Free && !x.isBroken(a):
 			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)
@@ -253,9 +278,9 @@ func (c *checker) history(ctx context.Context, x *index) error {
 			c.broken(RowsAreAsRecorded, "%s is not as revision %d made it: %s", a, ch.Rev, l.edited(ch))
 		}
 	}
-	for a, l := range x.byAddr {
-		if _, ok := last[a]; !ok && l.Rev >= oldest {
-			c.broken(RowsHaveTheirLast, "%s is %s, no change made it so", a, l.State)
+	for l := range x.byAddr.all() {
+		if _, ok := last[l.Addr]; !ok && l.Rev >= oldest {
+			c.broken(RowsHaveTheirLast, "%s is %s, no change made it so", l.Addr, l.State)
 		}
 	}
 	return nil

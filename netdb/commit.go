@@ -298,7 +298,7 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 		case s.runtime != "":
 			b.idx.runtime = s.runtime
 		default:
-			b.idx.apply(s.old, s.now)
+			b.idx.apply(s.old, s.now, s.change.Rev)
 		}
 	}
 	if staged.rev/pruneEvery != b.idx.rev/pruneEvery {

@@ -15,6 +15,13 @@ func Upgraded(o Options, name, sql string) Options {
 	return o
 }
 
+// Forgetful returns options of a book whose pools remember so many freed
+// addresses.
+func Forgetful(o Options, most int) Options {
+	o.mostFreed = most
+	return o
+}
+
 // LetGo makes the book forget the pages that SQLite keeps in memory, and what it
 // knows of the history, and close its idle readers, so that what comes next asks
 // the disk.

@@ -101,8 +101,8 @@ func FuzzRow(f *testing.F) {
 		if err != nil {
 			t.Fatalf("one row keeps the book from being read: %v", err)
 		}
-		if len(x.byAddr)+len(x.broken) != 1 {
-			t.Fatalf("one row became %d leases and %d reports", len(x.byAddr), len(x.broken))
+		if x.byAddr.len()+len(x.broken) != 1 {
+			t.Fatalf("one row became %d leases and %d reports", x.byAddr.len(), len(x.broken))
 		}
 		for _, a := range (naming{ip: ip, key: key}).addrs() {
 			if pi := x.poolOf(a); pi != nil && pi.free.has(a) {
@@ -115,15 +115,15 @@ func FuzzRow(f *testing.F) {
 			}
 			return
 		}
-		for _, l := range x.byAddr {
+		for l := range x.byAddr.all() {
 			exec(t, `DELETE FROM leases`)
 			exec(t, insertLease, l.row()...)
 			again, err := b.readIndex(ctx, b.conn)
-			if err != nil || again.byAddr[l.Addr] == nil {
+			if err != nil || again.byAddr.at(l.Addr) == nil {
 				t.Fatalf("read, written, and not read again: %+v, %v, %+v", l, err, again.broken)
 			}
 			same := []cmp.Option{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
-			if d := cmp.Diff(l, again.byAddr[l.Addr], same...); d != "" {
+			if d := cmp.Diff(l, again.byAddr.at(l.Addr), same...); d != "" {
 				t.Fatalf("read, written and read again (-first +again):\n%s", d)
 			}
 		}

@@ -16,24 +16,26 @@ type index struct {
 	rev    int64
 	pools  map[string]*poolIndex // by uid
 	order  []*poolIndex          // as created
-	byAddr map[netip.Addr]*Lease
+	byAddr rowset
 	byID   map[string]*Lease
 	byUID  map[string][]*Lease // open leases of a sandbox uid: one an interface
 	tombs  map[string]tombstone
 	broken []Unreadable
 
-	runtime string // the container runtime that the book knows
+	runtime   string // the container runtime that the book knows
+	mostFreed int    // of a pool
 }
 
 // poolIndex is one pool's share of the index.
 type poolIndex struct {
 	pool    *Pool
 	size    uint64
-	free    freeset                   // no row, not held, usable
+	free    freeset                   // no row, not held, usable; never given, or forgotten
+	freed   freedQueue                // the same of those that were given before
 	cursor  netip.Addr                // where the walk over the never-used goes on
 	cooling *btree.Map[int64, *Lease] // by the revision that made them cool: oldest first
 	own     map[Owner]*Lease          // an owner's last cooling address
-	held    map[netip.Addr]struct{}   // offered to a caller, not committed yet
+	held    map[netip.Addr]int64      // offered to a caller, not committed yet: the revision that made it free, 0 as in free
 	count   map[State]int             // rows by state
 	walled  map[netip.Addr]struct{}   // occupied by a row that cannot be read
 }
@@ -54,10 +56,12 @@ type tombstone struct {
 func newIndex() *index {
 	return &index{
 		pools:  make(map[string]*poolIndex),
-		byAddr: make(map[netip.Addr]*Lease),
+		byAddr: newRowset(),
 		byID:   make(map[string]*Lease),
 		byUID:  make(map[string][]*Lease),
 		tombs:  make(map[string]tombstone),
+
+		mostFreed: mostFreed,
 	}
 }
 
@@ -66,9 +70,10 @@ func (x *index) addPool(p *Pool) *poolIndex {
 	pi := &poolIndex{
 		pool:    p,
 		free:    newFreeset(),
+		freed:   newFreedQueue(),
 		cooling: new(btree.Map[int64, *Lease]),
 		own:     make(map[Owner]*Lease),
-		held:    make(map[netip.Addr]struct{}),
+		held:    make(map[netip.Addr]int64),
 		count:   make(map[State]int),
 		walled:  make(map[netip.Addr]struct{}),
 	}
@@ -114,11 +119,17 @@ func (x *index) replacePool(p *Pool) {
 	if was == nil {
 		return
 	}
-	for _, l := range x.byAddr {
+	for l := range x.byAddr.all() {
 		if l.PoolUID == p.UID {
 			pi.enter(l)
 		}
 	}
+	was.freed.byRev.Scan(func(rev int64, a netip.Addr) bool {
+		if pi.free.remove(a) {
+			pi.freed.add(a, rev)
+		}
+		return true
+	})
 	for a := range was.walled {
 		x.wall(a)
 	}
@@ -128,17 +139,23 @@ func (x *index) replacePool(p *Pool) {
 // takeHolds carries over what is offered to callers, and where the walk is.
 func (pi *poolIndex) takeHolds(was *poolIndex) {
 	pi.cursor = was.cursor
-	for a := range was.held {
-		pi.held[a] = struct{}{}
-		pi.free.remove(a)
+	for a, rev := range was.held {
+		pi.held[a] = max(pi.take(a), rev)
 	}
 }
 
+// take takes an address out of those that are free and returns the revision
+// that made it so, 0 when it was never given.
+func (pi *poolIndex) take(a netip.Addr) int64 {
+	pi.free.remove(a)
+	return pi.freed.remove(a)
+}
+
 // apply replaces the row of one address: old is what was there, now what is;
-// nil means no row.
-func (x *index) apply(old, now *Lease) {
+// nil means no row. rev is the revision of the change.
+func (x *index) apply(old, now *Lease, rev int64) {
 	if old != nil {
-		delete(x.byAddr, old.Addr)
+		x.byAddr.remove(old.Addr)
 		delete(x.byID, old.ID)
 		if of := slices.DeleteFunc(x.byUID[old.UID], func(l *Lease) bool { return l == old }); len(of) > 0 {
 			x.byUID[old.UID] = of
@@ -148,7 +165,7 @@ func (x *index) apply(old, now *Lease) {
 		x.pools[old.PoolUID].leave(old)
 	}
 	if now != nil {
-		x.byAddr[now.Addr] = now
+		x.byAddr.set(now)
 		x.byID[now.ID] = now
 		if now.State.Open() {
 			x.byUID[now.UID] = append(x.byUID[now.UID], now)
@@ -156,7 +173,9 @@ func (x *index) apply(old, now *Lease) {
 		x.pools[now.PoolUID].enter(now)
 		return
 	}
-	x.unhold(x.pools[old.PoolUID], old.Addr)
+	pi := x.pools[old.PoolUID]
+	delete(pi.held, old.Addr)
+	x.vacate(pi, old.Addr, rev)
 }
 
 func (pi *poolIndex) leave(l *Lease) {
@@ -176,7 +195,7 @@ func (pi *poolIndex) unqueue(l *Lease) {
 
 func (pi *poolIndex) enter(l *Lease) {
 	pi.count[l.State]++
-	pi.free.remove(l.Addr)
+	pi.take(l.Addr)
 	delete(pi.held, l.Addr)
 	if _, walled := pi.walled[l.Addr]; l.State == Cooling && !walled {
 		pi.cooling.Set(l.Rev, l)
@@ -188,13 +207,29 @@ func (pi *poolIndex) enter(l *Lease) {
 
 // unhold ends a hold and, when the address has no row, makes it free.
 func (x *index) unhold(pi *poolIndex, a netip.Addr) {
+	rev := pi.held[a]
 	delete(pi.held, a)
-	_, walled := pi.walled[a]
-	if _, taken := x.byAddr[a]; taken || walled || pi.free.has(a) {
+	x.vacate(pi, a, rev)
+}
+
+// vacate makes an address free that has no row. rev is the revision that made
+// it so, 0 when it was never given.
+func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
+	if _, walled := pi.walled[a]; walled || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) {
 		return
 	}
-	if usable, _ := pi.pool.usable(a); usable {
+	if usable, _ := pi.pool.usable(a); !usable {
+		return
+	}
+	if rev == 0 {
 		pi.free.add(Range{a, a})
+		return
+	}
+	pi.freed.add(a, rev)
+	if pi.freed.len() > x.mostFreed {
+		oldest, _ := pi.freed.first()
+		pi.freed.remove(oldest)
+		pi.free.add(Range{oldest, oldest})
 	}
 }
 
@@ -206,8 +241,8 @@ func (x *index) wall(a netip.Addr) {
 		return
 	}
 	pi.walled[a] = struct{}{}
-	pi.free.remove(a)
-	if l := x.byAddr[a]; l != nil {
+	pi.take(a)
+	if l := x.byAddr.at(a); l != nil {
 		x.pools[l.PoolUID].unqueue(l)
 	}
 }

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -109,6 +110,7 @@ type querier interface {
 
 func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	x := newIndex()
+	x.mostFreed = cmp.Or(b.opts.mostFreed, x.mostFreed)
 	// The sequence, not max(rev): the newest change may have been pruned.
 	if err := q.QueryRowContext(ctx, `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'changes'), 0)`).
 		Scan(&x.rev); err != nil {
@@ -137,7 +139,7 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 			return nil
 		}
 		l.Pool = x.pools[l.PoolUID].pool.Name
-		x.apply(nil, l)
+		x.apply(nil, l, l.Rev)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -155,15 +157,53 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return x, b.readCursors(ctx, q, x)
+	if err := x.readFreed(ctx, q); err != nil {
+		return nil, err
+	}
+	return x, x.readCursors(ctx, q)
+}
+
+// readFreed queues the addresses that became free, as far back as the history
+// goes and the queues have room. The newest come first, so that what is left out
+// became free before all that is queued.
+func (x *index) readFreed(ctx context.Context, q querier) error {
+	return each(ctx, q, `SELECT rev, pool_uid, ip FROM changes WHERE to_state = 'free' ORDER BY rev DESC`,
+		func(s scanner) error {
+			var rev int64
+			var uid, ip string
+			if err := s.Scan(&rev, &uid, &ip); err != nil {
+				return err
+			}
+			pi := x.pools[uid]
+			if a, err := netip.ParseAddr(ip); err == nil && pi != nil && pi.freed.len() < x.mostFreed && pi.free.remove(a) {
+				pi.freed.add(a, rev)
+			}
+			return nil
+		})
 }
 
 // cursorDepth bounds how far back the last hand-out of a pool is looked for.
 const cursorDepth = 10_000
 
 // readCursors lets the walk over the never-used go on where it was, so that a
-// restart does not start again at the low addresses.
-func (b *Book) readCursors(ctx context.Context, q querier, x *index) error {
+// restart does not start again at the low addresses, which a large pool may have
+// given and forgotten a moment ago. A pool that gave nothing of late goes on
+// behind its youngest lease, by the time in its id, or behind what became free
+// last.
+func (x *index) readCursors(ctx context.Context, q querier) error {
+	youngest := make(map[*poolIndex]*Lease)
+	for l := range x.byAddr.all() {
+		if pi := x.pools[l.PoolUID]; youngest[pi] == nil || youngest[pi].ID < l.ID {
+			youngest[pi] = l
+		}
+	}
+	for _, pi := range x.order {
+		if l := youngest[pi]; l != nil {
+			pi.cursor = l.Addr.Next()
+		} else if _, a, ok := pi.freed.byRev.Max(); ok {
+			pi.cursor = a.Next()
+		}
+	}
 	return each(ctx, q, `SELECT pool_uid, ip, max(rev) FROM changes
 		WHERE rev > ?1 AND subject = 'lease' AND from_state = 'free' AND to_state = 'reserved' GROUP BY pool_uid`,
 		func(s scanner) error {

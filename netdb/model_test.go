@@ -73,6 +73,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		ended := make(map[string]bool)
 		known := make(map[string]tenure)    // every lease id there ever was
 		last := make(map[netip.Addr]string) // an address's last lease id
+		freed := make(map[netip.Addr]int64) // the revision that made it free, of one that was given before
 		steps := 0
 
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
@@ -139,6 +140,17 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 							t.Fatalf("%s was given, %s has rested longer", l.Addr, a)
 						}
 					}
+					since, used := freed[l.Addr]
+					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
+						switch other, again := freed[a]; {
+						case model[a] != nil || a == l.Addr:
+						case e != nil:
+							t.Fatalf("%s was given, which cools, and %s is free", l.Addr, a)
+						case used && !again, used && other < since:
+							t.Fatalf("%s was given, free since %d, and %s is free since %d", l.Addr, since, a, other)
+						}
+					}
+					delete(freed, l.Addr)
 					if e != nil {
 						ended[e.id] = true
 					}
@@ -237,6 +249,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if e != nil && e.id != l.ID {
 						ended[e.id] = true
 					}
+					delete(freed, a)
 					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, clock.Boottime}
 					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
@@ -255,6 +268,21 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				}
 				ended[e.id] = true
 				delete(model, a)
+				freed[a] = b.Rev()
+			},
+			"free": func(t *rapid.T) {
+				for _, l := range b.Rested(pool.UID, Policy.Cooldown, 0, rapid.IntRange(1, 3).Draw(t, "most")) {
+					e := model[l.Addr]
+					if e == nil || e.rev != l.Rev || e.state != netdb.Cooling || clock.Boottime-e.since < Policy.Cooldown {
+						t.Fatalf("%s is said to have rested: %+v", l.Addr, e)
+					}
+					if n, err := b.Free(ctx, allocator, []*netdb.Lease{l}, unseen); n != 1 || err != nil {
+						t.Fatal(n, err)
+					}
+					ended[e.id] = true
+					delete(model, l.Addr)
+					freed[l.Addr] = b.Rev()
+				}
 			},
 			"confirm": func(t *rapid.T) {
 				_, e := some(t, netdb.Releasing)
@@ -290,6 +318,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if e != nil {
 						ended[e.id] = true
 					}
+					delete(freed, a)
 					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, clock.Boottime}
 					known[l.ID], last[a] = tenure{a, ""}, l.ID
 				default:

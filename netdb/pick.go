@@ -7,7 +7,8 @@ import (
 
 // Pick offers the address that the pool would give next, and holds it: never
 // used first, in address order, walking on from the last one given; then the
-// one released longest ago whose cooldown is over; at exhaustion, unless the
+// one that became free longest ago; then the one released longest ago whose
+// cooldown is over and whose row is still there; at exhaustion, unless the
 // policy is strict, the one released longest ago whose CooldownMin is over.
 // The cost does not depend on how many leases there are.
 //
@@ -21,16 +22,19 @@ func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
 		return Candidate{}, fmt.Errorf("pick from pool %s: %w", poolUID, ErrNotFound)
 	}
 	if a, ok := pi.free.next(pi.cursor); ok {
-		pi.free.remove(a)
-		pi.held[a] = struct{}{}
+		pi.held[a] = pi.take(a)
 		pi.cursor = a.Next()
+		return Candidate{Addr: a, Pool: pi.pool}, nil
+	}
+	if a, ok := pi.freed.first(); ok {
+		pi.held[a] = pi.take(a)
 		return Candidate{Addr: a, Pool: pi.pool}, nil
 	}
 	if l := pi.rested(); l != nil {
 		rest := now.Since(l.Since)
 		early := rest < policy.Cooldown
 		if !early || !policy.Strict && rest >= policy.CooldownMin {
-			pi.held[l.Addr] = struct{}{}
+			pi.held[l.Addr] = 0
 			c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: early, rev: l.Rev}
 			if early {
 				c.cut = CutEarly
@@ -85,7 +89,7 @@ func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 	if usable, _ := pi.pool.usable(l.Addr); !usable {
 		return Candidate{}, false
 	}
-	pi.held[l.Addr] = struct{}{}
+	pi.held[l.Addr] = 0
 	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: CutOwn, rev: l.Rev}, true
 }
 
@@ -109,7 +113,7 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 	if _, held := pi.held[a]; held {
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
-	l := b.idx.byAddr[a]
+	l := b.idx.byAddr.at(a)
 	var cut Cut
 	if l != nil {
 		rest := now.Since(l.Since)
@@ -124,8 +128,7 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 			cut = CutOwn
 		}
 	}
-	pi.free.remove(a)
-	pi.held[a] = struct{}{}
+	pi.held[a] = pi.take(a)
 	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, nil
 }
 
@@ -152,6 +155,7 @@ func (b *Book) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 		return nil
 	}
 	out := pi.free.upcoming(pi.cursor, n)
+	out = append(out, pi.freed.upcoming(n-len(out))...)
 	pi.cooling.Scan(func(_ int64, l *Lease) bool {
 		if len(out) >= n || now.Since(l.Since) < policy.CooldownMin {
 			return false

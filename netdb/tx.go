@@ -20,7 +20,10 @@ type tx struct {
 
 // at returns the row of an address, or nil.
 func (t *tx) at(a netip.Addr) *Lease {
-	return look(a, t.staged.leases, t.idx.byAddr)
+	if l, ok := t.staged.leases[a]; ok {
+		return l
+	}
+	return t.idx.byAddr.at(a)
 }
 
 // lease returns the row with an id, or nil.

@@ -39,9 +39,9 @@ func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 
 // Scenario P7: a prefix that cannot change says what can be done, and that can be done. A
 // pool whose sandboxes are all gone is none the less one that was used: its
-// addresses rest until they are given again.
+// addresses rest.
 func TestPrefixOfAPoolInUse(t *testing.T) {
-	w := newWorld(t, quick)
+	w := newWorld(t, quick, func(c *Config) { c.Allocation.Cooldown = duration{wait} })
 	bindAndRelease(w, w.give("gone", "10.8.64.2").Leases[0])
 	w.stopDaemon()
 	refused := func(change func(*Config), want error, says ...string) {

@@ -343,7 +343,7 @@ func (p *program) run(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil
 			}
-			later := []func(context.Context) error{p.allocator.Run, p.watchdog.Run, p.prove, p.supervised}
+			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.prove, p.supervised}
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)
 			}

@@ -1,0 +1,76 @@
+package allocator
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+const (
+	// restEvery is the longest time between two looks for addresses whose
+	// cooldown is over; with a short cooldown it is an eighth of that.
+	restEvery = time.Second
+	// restBatch bounds the rows that one commit frees: requests wait for it.
+	restBatch = 16
+)
+
+// FreeRested makes addresses free whose cooldown is over and that no witness
+// sees, until ctx ends. Without it every address that was ever given would keep
+// its row, and the book of a large pool would grow for as long as the daemon
+// runs.
+func (a *Allocator) FreeRested(ctx context.Context) error {
+	tick := time.NewTicker(max(min(restEvery, a.Policy.Cooldown/8), time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for _, p := range a.Book.Pools() {
+			if err := a.freeRested(ctx, p); err != nil && ctx.Err() == nil {
+				a.Log.Debug("rested addresses are not freed yet", "pool", p.Name, "err", err)
+			}
+		}
+	}
+}
+
+// freeRested frees all of a pool that may be freed now. A row that stays is not
+// looked at again before the next time.
+func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
+	who := netdb.Who{Actor: netdb.ByAllocator, Reason: "rested"}
+	for after := int64(0); ; {
+		rested := a.Book.Rested(p.UID, a.Policy.Cooldown, after, restBatch)
+		if len(rested) == 0 {
+			return nil
+		}
+		after = rested[len(rested)-1].Rev
+		if err := a.Gate(); err != nil {
+			return err
+		}
+		if err := a.Settle(ctx); err != nil {
+			return a.refused(err)
+		}
+		if silent := a.Board.Silent(); len(silent) > 0 {
+			return &EvidenceError{silent}
+		}
+		if _, err := a.Book.Free(ctx, who, rested, a.unseen); err != nil {
+			return err
+		}
+	}
+}
+
+// unseen says whether nothing is on an address for certain: each witness
+// answered, the runtime too, and none sees it.
+func (a *Allocator) unseen(addr netip.Addr) error {
+	answer := a.Board.About(addr)
+	switch {
+	case len(answer.Silent) > 0:
+		return &EvidenceError{answer.Silent}
+	case len(answer.Seen) > 0:
+		return &seenError{Skipped{addr, answer.Seen}}
+	}
+	return nil
+}

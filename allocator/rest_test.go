@@ -1,0 +1,91 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// P4, P5, F1: an address that has rested is free once every witness answers and
+// none sees it; a witness that cannot answer, the runtime too, keeps all of them,
+// and one that sees somebody keeps that one.
+func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
+	clock := NewClock()
+	opts := Options()
+	opts.Now = clock.Now
+	a := newAllocator(t, func(c *Config) {
+		c.Book = OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+		Pool(t, c.Book, "default", "10.8.64.0/24")
+	})
+	pool := a.Book.Pools()[0]
+	const all = 3 * restBatch
+	var first netip.Addr
+	for i := range all {
+		l := Reserve(t, a.Book, fmt.Sprint("s", i))
+		if i == 0 {
+			first = l.Addr
+		}
+		Cool(t, a.Book, l)
+	}
+	cools := func(want int, when string) {
+		t.Helper()
+		if err := a.freeRested(ctx, pool); (err != nil) != (want == all) {
+			t.Errorf("%s: %v", when, err)
+		}
+		if u, _ := a.Book.Usage(); u[0].ByState[netdb.Cooling] != want {
+			t.Errorf("%s: %d cool, want %d", when, u[0].ByState[netdb.Cooling], want)
+		}
+	}
+	clock.Pass(Policy.Cooldown)
+	for _, w := range []census.Witness{census.Runtime, census.Netns, census.Host, census.Neighbour} {
+		a.Board.Silence(w, errors.New("a test"))
+		cools(all, fmt.Sprint("silent: ", w))
+		a.Board.Replace(w, nil, nil)
+	}
+	gate := a.Gate
+	a.Gate = func() error { return ErrNotReady }
+	cools(all, "not ready")
+	a.Gate = gate
+	settle := a.Settle
+	a.Settle = func(context.Context) error { return errors.New("a test") }
+	cools(all, "news that cannot be read")
+	// The witness falls silent, and another sees somebody, as late as can be.
+	a.Settle = func(context.Context) error {
+		a.Board.ReplaceScope(census.Netns, "late", []census.Sighting{{Addr: first}})
+		return nil
+	}
+	cools(1, "one is seen")
+	a.Settle = settle
+	a.Board.ReplaceScope(census.Netns, "late", nil)
+	cools(0, "none is seen")
+}
+
+// F1: the loop does it by itself, and ends when it is asked to.
+func TestF1RestedAddressesAreFreedByALoop(t *testing.T) {
+	a := newAllocator(t, func(c *Config) {
+		c.Policy.Cooldown, c.Policy.CooldownMin = 20*time.Millisecond, time.Millisecond
+	})
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- a.FreeRested(running) }()
+	for i := range 40 {
+		Cool(t, a.Book, Reserve(t, a.Book, fmt.Sprint("s", i)))
+	}
+	realtest.Eventually(t, time.Minute, "all rows to go", func() bool {
+		ls, _ := a.Book.Leases()
+		return len(ls) == 0
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
