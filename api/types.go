@@ -20,6 +20,9 @@ const (
 	Releasing   State = "releasing"
 	Cooling     State = "cooling"
 	Quarantined State = "quarantined"
+
+	// Cancelled is what became of an attempt; in the history only.
+	Cancelled State = "cancelled"
 )
 
 // A Family is the address family of an allocation.
@@ -288,7 +291,8 @@ type WitnessAnswer struct {
 	Seen    []Sighting `json:"seen,omitempty"`
 }
 
-// A Change is one recorded move.
+// A Change is one recorded move of an address, or the end of a sandbox uid's
+// attempts; that one has no address and no lease.
 type Change struct {
 	Revision  int64      `json:"revision"`
 	At        time.Time  `json:"at"`
@@ -298,6 +302,7 @@ type Change struct {
 	Sandbox   string     `json:"sandbox"`
 	UID       string     `json:"uid"`
 	Interface string     `json:"interface"`
+	Attempt   int64      `json:"attempt"`
 	From      State      `json:"from"`
 	To        State      `json:"to"`
 	Actor     string     `json:"actor"`

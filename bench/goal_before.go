@@ -23,11 +23,12 @@ func before(ctx context.Context, b *bench, steps int) (most, mean row, err error
 	most = row{goal: 14, what: of + "counted in the book: commits between asking it and its own, the most of all rounds / 1", most: 1, unit: "commits"}
 	mean = row{goal: 14, what: "the same, mean / 1", unit: "commits"}
 	var l ledger
-	c, err := b.openChecked(ctx, fmt.Sprintf("before-%d", steps), func(o *netdb.Options) { o.OnChange, o.OnCommit = l.change, l.commit })
+	c, err := b.openChecked(ctx, fmt.Sprintf("before-%d", steps), func(o *netdb.Options) { o.OnCommit = l.commit })
 	if err != nil {
 		return most, mean, err
 	}
 	defer func() { err = first(err, c.stop()) }()
+	l.follow(c.book)
 	r, err := c.reconciler()
 	if err != nil {
 		return most, mean, err
@@ -127,42 +128,41 @@ func (c *checkedCaller) besidePass(ctx context.Context, l *ledger, r *reconciler
 
 // A ledger numbers a book's commits, and knows which one a change was in.
 type ledger struct {
-	mu      sync.Mutex
-	commits int
-	in      map[int64]int // by revision
+	mu   sync.Mutex
+	book *netdb.Book
+	last []int64 // revision of each commit
 }
 
-// change and commit are called by the book: the changes of a commit first.
-func (l *ledger) change(c netdb.Change) {
+// follow says whose commits they are.
+func (l *ledger) follow(book *netdb.Book) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.in == nil {
-		l.in = make(map[int64]int)
-	}
-	l.in[c.Rev] = l.commits
+	l.book = book
 }
 
+// commit is called by the book, before it answers.
 func (l *ledger) commit(time.Duration, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.commits++
+	if l.book != nil {
+		l.last = append(l.last, l.book.Rev())
+	}
 }
 
 // ended is how many commits did.
 func (l *ledger) ended() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.commits
+	return len(l.last)
 }
 
 // of is how many commits ended before the one that a change was in.
 func (l *ledger) of(rev int64) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, ok := l.in[rev]
-	if !ok {
+	n, _ := slices.BinarySearch(l.last, rev)
+	if n == len(l.last) {
 		return 0, errors.New("a change was answered and its commit not told")
 	}
-	clear(l.in)
 	return n, nil
 }

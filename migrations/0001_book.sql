@@ -88,7 +88,7 @@ CREATE TABLE changes (
     wall       INTEGER NOT NULL,
     boottime   INTEGER NOT NULL,
     boot_id    TEXT    NOT NULL,
-    subject    TEXT    NOT NULL CHECK (subject = 'lease' OR subject = 'pool' OR subject = 'book'),
+    subject    TEXT    NOT NULL CHECK (subject = 'lease' OR subject = 'attempt' OR subject = 'pool' OR subject = 'book'),
     ip         TEXT    NOT NULL,
     lease_id   TEXT    NOT NULL,
     pool_uid   TEXT    NOT NULL,
@@ -96,6 +96,7 @@ CREATE TABLE changes (
     sandbox    TEXT    NOT NULL,
     uid        TEXT    NOT NULL,
     interface  TEXT    NOT NULL,
+    attempt    INTEGER NOT NULL,
     from_state TEXT    NOT NULL,
     to_state   TEXT    NOT NULL,
     actor      TEXT    NOT NULL,
@@ -130,7 +131,9 @@ CREATE TABLE changes (
         WHEN 'quarantined>bound' THEN actor = 'allocator' OR actor = 'client' OR actor = 'reconciler' OR actor = 'operator'
         WHEN 'quarantined>quarantined' THEN actor = 'operator'
         WHEN 'quarantined>cooling' THEN actor = 'reconciler' OR actor = 'operator'
-        ELSE FALSE END)
+        ELSE FALSE END),
+    -- An attempt that was cancelled; what became of its leases is told of each.
+    CHECK (subject <> 'attempt' OR ip = '' AND uid <> '' AND attempt >= 1 AND from_state = 'free' AND to_state = 'cancelled')
 ) STRICT;
 
 -- "Has this lease ended?" without an index entry for every change.
@@ -146,6 +149,7 @@ WHERE to_state = 'free';
 CREATE TABLE tombstones (
     uid      TEXT    NOT NULL PRIMARY KEY,
     attempt  INTEGER NOT NULL CHECK (attempt >= 1),
+    rev      INTEGER NOT NULL CHECK (rev >= 1), -- of the change that tells of it
     wall     INTEGER NOT NULL,
     boottime INTEGER NOT NULL,
     boot_id  TEXT    NOT NULL

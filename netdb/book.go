@@ -39,13 +39,13 @@ type Options struct {
 	ReadOnly bool
 	// Now dates changes. Nil: the machine's clocks.
 	Now func() Stamp
-	// OnCommit is told about each commit, one after the other. May be nil.
+	// OnCommit is called with each commit's time and number of requests, before they
+	// are answered. The next commit waits for it, so it must not wait. May be nil.
 	OnCommit func(took time.Duration, batch int)
-	// OnChange is told about each durable change, in order. May be nil.
-	OnChange func(Change)
 
 	schema    []migrations.Migration // the steps to this build's; nil: all there are. A test has more
 	mostFreed int                    // what a pool's queue of freed addresses has room for; 0: enough. A test has less
+	meet      func(point string)     // called at the points of a commit that a test fails; may be nil
 }
 
 // A Book is an open lease book. All methods are safe for concurrent use.

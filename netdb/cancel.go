@@ -6,7 +6,8 @@ import (
 
 // Cancel leaves a tombstone: attempts of the sandbox uid up to this one are
 // refused while it stands, also those whose Allocate arrives later. Open
-// leases of such attempts are released; they come back.
+// leases of such attempts are released; they come back. Where the tombstone
+// stands already and no lease is open, nothing is written.
 func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) ([]*Lease, error) {
 	if err := checkName("uid", uid); err != nil {
 		return nil, err
@@ -18,7 +19,9 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 	err := b.update(ctx, func(t *tx) error {
 		out = nil
 		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= b.opts.Tombstone {
-			t.staged.stage(step{tomb: uid, stone: tombstone{attempt, t.now}})
+			rev := t.staged.rev + 1
+			t.staged.stage(step{tomb: uid, stone: tombstone{attempt, rev, t.now}, change: &Change{
+				Rev: rev, At: t.now, Subject: OfAttempt, UID: uid, Attempt: attempt, From: Free, To: Cancelled, Who: who}})
 		}
 		for _, l := range t.openOf(uid) {
 			if l.Attempt > attempt {

@@ -196,7 +196,7 @@ func (c *checker) sameTombs(mem, fresh *index) bool {
 	}
 	for uid, t := range mem.tombs {
 		f, ok := fresh.tombs[uid]
-		if !ok || f.attempt != t.attempt || f.at.Boottime != t.at.Boottime || f.at.BootID != t.at.BootID {
+		if !ok || f.attempt != t.attempt || f.rev != t.rev || f.at.Boottime != t.at.Boottime || f.at.BootID != t.at.BootID {
 			return false
 		}
 	}

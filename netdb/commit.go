@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -83,30 +82,12 @@ func (b *Book) leave(o *op, why error) error {
 	return answer(<-o.done)
 }
 
-// A panicked error carries a request's panic out of the commit, to its own
-// caller: the one who committed for it has nothing to do with it.
-type panicked struct{ value any }
-
-func (p panicked) Error() string { return fmt.Sprint(p.value) }
-
-func answer(err error) error {
-	if p, ok := err.(panicked); ok {
-		panic(p.value)
-	}
-	return err
-}
-
 // take runs the request, unless its caller left.
 func (o *op) take(t *tx) (err error) {
 	if !o.state.CompareAndSwap(opWaiting, opTaken) && o.state.Load() != opTaken {
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked{fmt.Sprintf("%v\n\n%s", p, debug.Stack())}
-		}
-	}()
-	return o.run(t)
+	return safely(func() error { return o.run(t) })
 }
 
 // whyWaiting turns the end of a caller's patience into the reason for it.
@@ -129,24 +110,34 @@ func (b *Book) lead(ctx context.Context, mine *op) error {
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	b.commit(began, b.line.next(maxBatch))
+	if behind := b.commit(began, b.line.next(maxBatch)); behind != nil {
+		panic(behind.Error())
+	}
 	b.keep()
 	return nil
 }
 
 // commit ends the transaction that has begun with a batch in it. When SQLite
 // refuses something that the index had allowed, the batch is taken back and
-// each request is tried alone, so that it fails by itself.
-func (b *Book) commit(began time.Time, batch []*op) {
-	answers, err := b.try(batch)
+// each request is tried alone, so that it fails by itself. What it returns is a
+// panic behind the commit: every request is answered, and the caller who
+// committed panics, because it has to be seen and no request is to blame.
+func (b *Book) commit(began time.Time, batch []*op) (behind error) {
+	defer func() {
+		if p := recover(); p != nil {
+			answerAll(batch, panicked{p})
+			panic(p)
+		}
+	}()
+	answers, behind, err := b.try(batch)
 	if err != nil && len(batch) > 1 && !fileError(err) {
 		for _, o := range batch {
-			b.alone(o)
+			behind = errors.Join(behind, b.alone(o))
 		}
-		return
+		return behind
 	}
 	if err == nil && b.opts.OnCommit != nil {
-		b.opts.OnCommit(time.Since(began), len(batch))
+		behind = errors.Join(behind, safely(func() error { b.opts.OnCommit(time.Since(began), len(batch)); return nil }))
 	}
 	for i, o := range batch {
 		if err != nil {
@@ -155,29 +146,30 @@ func (b *Book) commit(began time.Time, batch []*op) {
 			o.done <- answers[i]
 		}
 	}
+	return behind
 }
 
 // alone commits one request that was in a batch. It was taken, so its own
 // caller's patience no longer counts, and the leader's never did.
-func (b *Book) alone(o *op) {
+func (b *Book) alone(o *op) (behind error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	began := time.Now()
 	if err := b.begin(ctx); err != nil {
 		o.done <- err
-		return
+		return nil
 	}
-	b.commit(began, []*op{o})
+	return b.commit(began, []*op{o})
 }
 
 // try runs one transaction and returns each request's answer, or the error
-// that ended the transaction for all.
-func (b *Book) try(batch []*op) ([]error, error) {
+// that ended the transaction for all. behind is a panic behind a durable commit.
+func (b *Book) try(batch []*op) (answers []error, behind, err error) {
 	began := time.Now()
 	staged := b.staged
 	staged.reset(b.idx.rev)
 	t := &tx{now: b.opts.Now(), idx: b.idx, staged: staged}
-	answers := make([]error, len(batch))
+	answers = make([]error, len(batch))
 	for i, o := range batch {
 		before := len(staged.steps)
 		if answers[i] = o.take(t); answers[i] != nil {
@@ -185,21 +177,32 @@ func (b *Book) try(batch []*op) ([]error, error) {
 		}
 	}
 	if len(staged.steps) == 0 {
-		return answers, b.rollback(nil)
+		return answers, nil, b.rollback(nil)
 	}
-	for _, s := range staged.steps {
-		if err := b.store(s); err != nil {
-			return nil, b.rollback(err)
-		}
+	if err := safely(func() error { return b.write(staged.steps) }); err != nil {
+		return nil, nil, b.rollback(err)
 	}
-	if _, err := b.sql.commit.Exec(); err != nil {
-		return nil, b.rollback(b.classify("commit", err))
+	took := time.Since(began)
+	behind = safely(func() error { b.publish(staged, took); return nil })
+	if behind != nil {
+		b.readAnew(behind)
 	}
-	b.publish(staged, time.Since(began))
 	if err := b.settle(); err != nil {
-		return nil, err
+		return nil, behind, err
 	}
-	return answers, nil
+	return answers, behind, nil
+}
+
+// write makes a batch durable.
+func (b *Book) write(steps []step) error {
+	for _, s := range steps {
+		if err := b.store(s); err != nil {
+			return err
+		}
+		b.meet("store")
+	}
+	_, err := b.sql.commit.Exec()
+	return b.classify("commit", err)
 }
 
 // begin takes the write lock of the file, patiently, until ctx ends.
@@ -253,8 +256,10 @@ func (b *Book) store(s step) error {
 		}
 	case s.tomb != "":
 		_, err = b.sql.upsertTomb.Exec(s.tomb, s.stone.attempt,
-			s.stone.at.Wall.UnixNano(), int64(s.stone.at.Boottime), s.stone.at.BootID)
-		return b.classify("store tombstone", err)
+			s.stone.rev, s.stone.at.Wall.UnixNano(), int64(s.stone.at.Boottime), s.stone.at.BootID)
+		if err != nil {
+			return b.classify("store tombstone", err)
+		}
 	case s.runtime != "":
 		if _, err = b.sql.noteRuntime.Exec(s.runtime); err != nil {
 			return b.classify("note runtime "+s.runtime, err)
@@ -271,52 +276,43 @@ func (b *Book) store(s step) error {
 	if err != nil {
 		return b.classify("store "+s.change.Addr.String(), err)
 	}
-	subject := "pool"
-	switch {
-	case s.runtime != "":
-		subject = "book"
-	case s.pool == nil:
-		subject = "lease"
+	if res != nil {
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
 			return fmt.Errorf("store %s: %w: the row is not as it was read", s.change.Addr, ErrStale)
 		}
 	}
-	_, err = b.sql.insertChange.Exec(s.change.row(subject, s.now)...)
+	_, err = b.sql.insertChange.Exec(s.change.row(s.now)...)
 	return b.classify("record "+s.change.Addr.String(), err)
 }
 
 // publish makes a durable batch visible to readers.
 func (b *Book) publish(staged *overlay, took time.Duration) {
 	b.readonly.Store(nil)
+	b.upkeep.pages += stepPages * (1 + len(staged.steps))
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, s := range staged.steps {
+		b.meet("publish")
 		switch {
 		case s.pool != nil:
 			b.idx.replacePool(s.pool)
 		case s.tomb != "":
-			b.idx.tombs[s.tomb] = s.stone
+			b.idx.bury(s.tomb, s.stone)
 		case s.runtime != "":
 			b.idx.runtime = s.runtime
 		default:
 			b.idx.apply(s.old, s.now, s.change.Rev)
 		}
 	}
-	if staged.rev/pruneEvery != b.idx.rev/pruneEvery {
-		b.upkeep.pruneDue = true
-	}
-	b.upkeep.pages += stepPages * (1 + len(staged.steps))
 	b.idx.rev = staged.rev
 	b.commits.add(took)
+	b.wake()
+}
+
+// wake closes the channel of [Book.Changed]. The caller holds b.mu.
+func (b *Book) wake() {
 	close(b.changed)
 	b.changed = make(chan struct{})
-	b.mu.Unlock()
-	if b.opts.OnChange != nil {
-		for _, s := range staged.steps {
-			if s.change != nil {
-				b.opts.OnChange(*s.change)
-			}
-		}
-	}
 }
 
 // fileError reports that the file, not a request, is the reason.

@@ -3,6 +3,7 @@ package netdb
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 
 	"github.com/ipamd/ipamd/migrations"
@@ -20,6 +21,41 @@ func Upgraded(o Options, name, sql string) Options {
 func Forgetful(o Options, most int) Options {
 	o.mostFreed = most
 	return o
+}
+
+// Failing returns options of a book whose commits call at with each point that
+// they come to: it may panic there, or wait.
+func Failing(o Options, at func(point string)) Options {
+	o.meet = at
+	return o
+}
+
+// LookUpSlowly looks a lease id up in the history, and LastConflictSlowly the
+// last conflict, as slowly as pause has it: it is called in the middle.
+func LookUpSlowly(b *Book, id string, pause func()) error {
+	m := &b.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.readOn(context.Background(), slowly{b.readers, pause})
+}
+
+func LastConflictSlowly(b *Book, pause func()) error {
+	b.conflicts.mu.Lock()
+	defer b.conflicts.mu.Unlock()
+	pause()
+	return nil
+}
+
+// slowly pauses in the middle of what is read.
+type slowly struct {
+	querier
+	pause func()
+}
+
+func (s slowly) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	rows, err := s.querier.QueryContext(ctx, query, args...)
+	s.pause()
+	return rows, err
 }
 
 // LetGo makes the book forget the pages that SQLite keeps in memory, and what it
@@ -64,4 +100,11 @@ func (b *Book) Waiting() int {
 func WalkLog(log []byte) (string, error) {
 	end, err := walkLog(bytes.NewReader(log))
 	return end.broken, err
+}
+
+// Tombstones is how many are in memory, where they stand or not.
+func Tombstones(b *Book) int {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return len(b.idx.tombs)
 }

@@ -137,6 +137,7 @@ func (l *life) remembered() error {
 		return err
 	}
 	slices.Reverse(told) // the newest is the first
+	told = slices.DeleteFunc(told, func(c netdb.Change) bool { return c.Subject != netdb.OfLease })
 	if !slices.EqualFunc(told, l.changes, func(a, b netdb.Change) bool {
 		return a.Rev == b.Rev && a.Addr == b.Addr && a.LeaseID == b.LeaseID && a.From == b.From && a.To == b.To
 	}) {

@@ -12,12 +12,13 @@ import (
 // pool is a /30 or an IPv6 /64.
 type freeset struct {
 	ranges *btree.BTreeG[Range] // by From
+	total  *size                // of all ranges
 }
 
 func newFreeset() freeset {
 	return freeset{btree.NewBTreeGOptions(
 		func(a, b Range) bool { return a.From.Less(b.From) },
-		btree.Options{NoLocks: true})}
+		btree.Options{NoLocks: true}), new(size)}
 }
 
 // from is the pivot that finds a range by its first address.
@@ -28,6 +29,7 @@ func (s freeset) add(r Range) {
 	if !r.From.IsValid() || r.To.Less(r.From) {
 		return
 	}
+	s.total.add(r.size())
 	if prev := r.From.Prev(); prev.IsValid() {
 		if left, ok := s.holding(prev); ok {
 			s.ranges.Delete(left)
@@ -92,11 +94,12 @@ func (s freeset) removeRange(gone Range) {
 // cut takes gone out of r, which is one of the ranges and overlaps it.
 func (s freeset) cut(r, gone Range) {
 	s.ranges.Delete(r)
-	if r.From.Less(gone.From) {
-		s.ranges.Set(Range{r.From, gone.From.Prev()})
-	}
-	if gone.To.Less(r.To) {
-		s.ranges.Set(Range{gone.To.Next(), r.To})
+	s.total.subtract(r.size())
+	for _, rest := range []Range{{r.From, gone.From.Prev()}, {gone.To.Next(), r.To}} {
+		if rest.From.IsValid() && rest.To.IsValid() && !rest.To.Less(rest.From) {
+			s.ranges.Set(rest)
+			s.total.add(rest.size())
+		}
 	}
 }
 
@@ -130,11 +133,4 @@ func (s freeset) upcoming(a netip.Addr, n int) []netip.Addr {
 }
 
 // count returns how many addresses are free, at most 2^64-1.
-func (s freeset) count() uint64 {
-	var total uint64
-	s.ranges.Scan(func(r Range) bool {
-		total = saturatingAdd(total, r.size())
-		return true
-	})
-	return total
-}
+func (s freeset) count() uint64 { return s.total.saturated() }

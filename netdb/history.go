@@ -16,11 +16,12 @@ type Query struct {
 	Limit   int       // 0: 1 000
 }
 
-// History returns the changes that a query selects, newest first. It reads
+// History returns the changes of leases and of attempts that a query selects,
+// newest first. It reads
 // the file, not memory, on a connection of its own, and may take as long as a
 // scan of the kept history.
 func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
-	where, args := []string{"subject = 'lease'"}, []any{}
+	where, args := []string{"subject IN ('lease', 'attempt')"}, []any{}
 	add := func(clause string, values ...any) {
 		where, args = append(where, clause), append(args, values...)
 	}

@@ -77,14 +77,14 @@ func (b *Book) beginEpoch(ctx context.Context, rev int64) error {
 	if err != nil {
 		return err
 	}
-	c := Change{Rev: rev, At: b.opts.Now(), Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	c := Change{Rev: rev, At: b.opts.Now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
 	tx, err := b.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, insertChange, c.row("book", nil)...)
+		_, err = tx.ExecContext(ctx, insertChange, c.row(nil)...)
 	}
 	if err == nil {
 		err = tx.Commit()

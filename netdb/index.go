@@ -18,8 +18,9 @@ type index struct {
 	order  []*poolIndex          // as created
 	byAddr rowset
 	byID   map[string]*Lease
-	byUID  map[string][]*Lease // open leases of a sandbox uid: one an interface
-	tombs  map[string]tombstone
+	byUID  map[string][]*Lease       // open leases of a sandbox uid: one an interface
+	tombs  map[string]tombstone      // by sandbox uid
+	stones *btree.Map[int64, string] // the same uids by revision: oldest first
 	broken []Unreadable
 
 	runtime   string // the container runtime that the book knows
@@ -50,7 +51,20 @@ type Unreadable struct {
 
 type tombstone struct {
 	attempt int64
+	rev     int64
 	at      Stamp
+}
+
+// bury sets a sandbox uid's tombstone.
+func (x *index) bury(uid string, stone tombstone) {
+	x.unbury(uid)
+	x.tombs[uid] = stone
+	x.stones.Set(stone.rev, uid)
+}
+
+func (x *index) unbury(uid string) {
+	x.stones.Delete(x.tombs[uid].rev)
+	delete(x.tombs, uid)
 }
 
 func newIndex() *index {
@@ -60,6 +74,7 @@ func newIndex() *index {
 		byID:   make(map[string]*Lease),
 		byUID:  make(map[string][]*Lease),
 		tombs:  make(map[string]tombstone),
+		stones: new(btree.Map[int64, string]),
 
 		mostFreed: mostFreed,
 	}

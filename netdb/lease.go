@@ -73,10 +73,21 @@ type Who struct {
 	Note   string // a person's words, at most [MaxNote] bytes; "" of a program
 }
 
-// A Change is one committed move, in the order of its revision.
+// A Subject is what a change is about.
+type Subject string
+
+const (
+	OfLease   Subject = "lease"   // an address's move
+	OfAttempt Subject = "attempt" // a sandbox uid's attempts up to this one were cancelled
+	OfPool    Subject = "pool"
+	OfBook    Subject = "book"
+)
+
+// A Change is one committed change, in the order of its revision.
 type Change struct {
 	Rev       int64
 	At        Stamp
+	Subject   Subject
 	Addr      netip.Addr
 	LeaseID   string
 	PoolUID   string
@@ -84,6 +95,7 @@ type Change struct {
 	Sandbox   string
 	UID       string
 	Interface string
+	Attempt   int64
 	From, To  State
 	Who       Who
 	Evidence  json.RawMessage

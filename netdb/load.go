@@ -34,8 +34,8 @@ func (b *Book) prepare(ctx context.Context) error {
 		&b.sql.deleteLease:  deleteLease,
 		&b.sql.insertChange: insertChange,
 		&b.sql.upsertPool:   upsertPool,
-		&b.sql.upsertTomb: `INSERT INTO tombstones VALUES (?1, ?2, ?3, ?4, ?5)
-			ON CONFLICT (uid) DO UPDATE SET (attempt, wall, boottime, boot_id) = (?2, ?3, ?4, ?5)`,
+		&b.sql.upsertTomb: `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+			ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`,
 		&b.sql.pruneRows:   `DELETE FROM changes WHERE rev <= ?1`,
 		&b.sql.pruneTombs:  `DELETE FROM tombstones WHERE uid = ?1`,
 		&b.sql.noteRuntime: `UPDATE book SET runtime_id = ?1`,
@@ -89,6 +89,9 @@ func (b *Book) load(ctx context.Context) error {
 			}
 		}
 	}
+	if b.idx == nil {
+		b.upkeep.pruneAt = idx.rev + pruneEvery
+	}
 	b.idx = idx
 	return nil
 }
@@ -98,7 +101,7 @@ func (b *Book) load(ctx context.Context) error {
 // takes its time is waited for: with a deadline a book that was slow to read was
 // called one that cannot be written.
 func (b *Book) reload() {
-	if err := b.load(context.Background()); err != nil {
+	if err := safely(func() error { return b.load(context.Background()) }); err != nil {
 		b.cannotWrite(err)
 	}
 }
@@ -144,15 +147,15 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := each(ctx, q, `SELECT uid, attempt, wall, boottime, boot_id FROM tombstones`, func(s scanner) error {
+	if err := each(ctx, q, `SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, func(s scanner) error {
 		var uid string
 		var t tombstone
 		var wall, boot int64
-		if err := s.Scan(&uid, &t.attempt, &wall, &boot, &t.at.BootID); err != nil {
+		if err := s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID); err != nil {
 			return err
 		}
 		t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
-		x.tombs[uid] = t
+		x.bury(uid, t)
 		return nil
 	}); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package netdb
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 )
@@ -11,19 +12,19 @@ import (
 // every address, in the history. The table has no index over all its lease ids, which every commit
 // would pay for and only a repair, or a wrong id, would read; so the first one who asks
 // scans, and the next ones read on from there.
+//
+// Readers wait for each other, and no commit waits for one of them.
 type memory struct {
-	mu   sync.Mutex
-	upTo int64
-	ids  map[uuid.UUID]int64
-	at   map[string]int64
+	mu    sync.Mutex  // readers' only
+	stale atomic.Bool // give it all back
+	upTo  int64
+	ids   map[uuid.UUID]int64
+	at    map[string]int64
 }
 
-// forget gives the memory back, and with it what was pruned from the history.
-func (m *memory) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.upTo, m.ids, m.at = 0, nil, nil
-}
+// forget has the next reader give the memory back, and with it what was pruned
+// from the history. It waits for nobody.
+func (m *memory) forget() { m.stale.Store(true) }
 
 // lastOf returns the last change of a lease id, nil when the history has none,
 // and whether it is the last one of its address, too.
@@ -48,7 +49,8 @@ func (b *Book) lastOf(ctx context.Context, id string) (past *Change, newest bool
 
 // readOn reads what came since the last time.
 func (m *memory) readOn(ctx context.Context, q querier) error {
-	if m.ids == nil {
+	if m.stale.Swap(false) || m.ids == nil {
+		m.upTo = 0
 		m.ids, m.at = make(map[uuid.UUID]int64), make(map[string]int64)
 	}
 	return each(ctx, q, `SELECT rev, lease_id, ip FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,

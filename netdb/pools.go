@@ -139,7 +139,7 @@ func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, e
 		out = &p
 		who := who
 		who.Reason = reason
-		t.staged.stage(step{pool: &p, change: &Change{Rev: t.staged.rev + 1, At: t.now, PoolUID: p.UID, Pool: p.Name, Who: who}})
+		t.staged.stage(step{pool: &p, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfPool, PoolUID: p.UID, Pool: p.Name, Who: who}})
 		return nil
 	})
 	if err != nil {

@@ -1,10 +1,12 @@
 package netdb_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +38,8 @@ type life struct {
 	memos  []memo
 	stones []string // uids of attempts that were cancelled, or nearly
 
-	changes []netdb.Change // of leases, as the book told of them, the oldest first
+	changes []netdb.Change              // of leases, as memory showed them behind each commit, the oldest first
+	rows    map[netip.Addr]*netdb.Lease // behind the last commit
 }
 
 func newLife(t *testing.T, synchronous string) *life {
@@ -51,14 +54,38 @@ func (l *life) path() string { return filepath.Join(l.disk.Dir(), "book.db") }
 func (l *life) open(t *testing.T) {
 	t.Helper()
 	opts := l.opts
-	opts.OnChange = func(c netdb.Change) {
-		if c.Addr.IsValid() {
-			l.changes = append(l.changes, c)
+	opts.OnCommit = func(took time.Duration, batch int) {
+		if l.opts.OnCommit != nil {
+			l.opts.OnCommit(took, batch)
 		}
+		l.compare()
 	}
 	l.book = OpenAt(t, l.path(), opts)
 	l.epoch = l.book.Epoch()
 	l.note()
+}
+
+// compare notes what a commit changed in memory. A row that goes is the only
+// change of its commit.
+func (l *life) compare() {
+	was, made := l.rows, []netdb.Change(nil)
+	l.rows = make(map[netip.Addr]*netdb.Lease)
+	leases, rev := l.book.Leases()
+	for _, now := range leases {
+		l.rows[now.Addr] = now
+		if old := was[now.Addr]; old == nil {
+			made = append(made, netdb.Change{Rev: now.Rev, Addr: now.Addr, LeaseID: now.ID, From: netdb.Free, To: now.State})
+		} else if old.Rev != now.Rev {
+			made = append(made, netdb.Change{Rev: now.Rev, Addr: now.Addr, LeaseID: now.ID, From: old.State, To: now.State})
+		}
+	}
+	for a, old := range was {
+		if l.rows[a] == nil {
+			made = append(made, netdb.Change{Rev: rev, Addr: a, LeaseID: old.ID, From: old.State, To: netdb.Free})
+		}
+	}
+	slices.SortFunc(made, func(a, b netdb.Change) int { return cmp.Compare(a.Rev, b.Rev) })
+	l.changes = append(l.changes, made...)
 }
 
 func (l *life) note() {

@@ -37,15 +37,38 @@ func (r Range) String() string {
 	return r.From.String() + "-" + r.To.String()
 }
 
-// size returns how many addresses the range holds, at most 2^64-1.
-func (r Range) size() uint64 {
+// A size is a number of addresses, at most 2^128-1.
+type size struct{ hi, lo uint64 }
+
+// size returns how many addresses the range holds; one less of all that IPv6 has.
+func (r Range) size() size {
 	from, to := r.From.As16(), r.To.As16()
-	lo, borrow := bits.Sub64(binary.BigEndian.Uint64(to[8:]), binary.BigEndian.Uint64(from[8:]), 0)
-	hi, _ := bits.Sub64(binary.BigEndian.Uint64(to[:8]), binary.BigEndian.Uint64(from[:8]), borrow)
-	if hi != 0 {
+	n := size{binary.BigEndian.Uint64(to[:8]), binary.BigEndian.Uint64(to[8:])}
+	n.subtract(size{binary.BigEndian.Uint64(from[:8]), binary.BigEndian.Uint64(from[8:])})
+	if n != (size{math.MaxUint64, math.MaxUint64}) {
+		n.add(size{lo: 1})
+	}
+	return n
+}
+
+func (n *size) add(m size) {
+	var carry uint64
+	n.lo, carry = bits.Add64(n.lo, m.lo, 0)
+	n.hi, _ = bits.Add64(n.hi, m.hi, carry)
+}
+
+func (n *size) subtract(m size) {
+	var borrow uint64
+	n.lo, borrow = bits.Sub64(n.lo, m.lo, 0)
+	n.hi, _ = bits.Sub64(n.hi, m.hi, borrow)
+}
+
+// saturated returns the number, at most 2^64-1.
+func (n size) saturated() uint64 {
+	if n.hi != 0 {
 		return math.MaxUint64
 	}
-	return saturatingAdd(lo, 1)
+	return n.lo
 }
 
 func saturatingAdd(a, b uint64) uint64 {

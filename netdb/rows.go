@@ -39,10 +39,10 @@ const (
 	// The fence: a row is changed or removed only as the caller saw it.
 	asItWasSeen = ` WHERE ip = ? AND id = ? AND rev = ?`
 
-	changeColumns = `rev, wall, boottime, boot_id, ip, lease_id, pool_uid, pool, sandbox, uid, interface,
+	changeColumns = `rev, wall, boottime, boot_id, subject, ip, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
 		from_state, to_state, actor, peer, reason, note, evidence`
-	insertChange = `INSERT INTO changes (` + changeColumns + `, subject, row_sum)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertChange = `INSERT INTO changes (` + changeColumns + `, row_sum)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (l *Lease) row() []any {
@@ -189,14 +189,14 @@ func known(s State) bool {
 
 // row is the values of insertChange. made is the lease's row behind the change, nil
 // when there is none.
-func (c *Change) row(subject string, made *Lease) []any {
+func (c *Change) row(made *Lease) []any {
 	ip := ""
 	if c.Addr.IsValid() {
 		ip = c.Addr.String()
 	}
-	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, ip, c.LeaseID,
-		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, string(c.From), string(c.To),
-		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), subject, made.sum()}
+	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), ip, c.LeaseID,
+		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, c.Attempt, string(c.From), string(c.To),
+		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum()}
 }
 
 func scanChange(s scanner) (Change, error) {
@@ -205,14 +205,14 @@ func scanChange(s scanner) (Change, error) {
 		ip, evidence   string
 		wall, boottime int64
 	)
-	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, &ip, &c.LeaseID, &c.PoolUID, &c.Pool,
-		&c.Sandbox, &c.UID, &c.Interface, (*string)(&c.From), (*string)(&c.To),
+	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, (*string)(&c.Subject), &ip, &c.LeaseID, &c.PoolUID, &c.Pool,
+		&c.Sandbox, &c.UID, &c.Interface, &c.Attempt, (*string)(&c.From), (*string)(&c.To),
 		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &c.Who.Note, &evidence)
 	if err != nil {
 		return c, err
 	}
 	c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boottime)
-	c.Addr, _ = netip.ParseAddr(ip) // "" for a change of a pool; a broken one is shown as unknown
+	c.Addr, _ = netip.ParseAddr(ip) // "" unless it is a lease's; a broken one is shown as unknown
 	if evidence != "" {
 		c.Evidence = json.RawMessage(evidence)
 	}

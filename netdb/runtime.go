@@ -48,7 +48,7 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 		if err != nil {
 			panic(err) // strings always marshal
 		}
-		t.staged.stage(step{runtime: id, change: &Change{Rev: t.staged.rev + 1, At: t.now, Who: who, Evidence: ids}})
+		t.staged.stage(step{runtime: id, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfBook, Who: who, Evidence: ids}})
 		return nil
 	})
 }

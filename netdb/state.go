@@ -13,6 +13,10 @@ const (
 	Quarantined State = "quarantined" // seen on the wire without a matching owner
 )
 
+// Cancelled is what becomes of an attempt; no address is ever in this state. It
+// is in the history only.
+const Cancelled State = "cancelled"
+
 // States lists every state of a row, in the order of an address's life.
 func States() []State {
 	return []State{Reserved, Bound, Paused, Releasing, Cooling, Quarantined}

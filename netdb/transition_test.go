@@ -28,13 +28,13 @@ func TestTheTableOfMovesAgreesWithTheSchema(t *testing.T) {
 	for _, by := range append(Actors(), "nobody") {
 		for _, from := range states {
 			for _, to := range states {
-				c := Change{Rev: 1, At: Now(), Addr: netip.MustParseAddr("10.8.64.2"), From: from, To: to,
+				c := Change{Rev: 1, At: Now(), Subject: OfLease, Addr: netip.MustParseAddr("10.8.64.2"), From: from, To: to,
 					Who: Who{Actor: by, Reason: "test"}}
 				inCode := Legal(by, from, to) == nil
 				if _, err := b.conn.ExecContext(context.Background(), `SAVEPOINT one`); err != nil {
 					t.Fatal(err)
 				}
-				_, err := b.sql.insertChange.Exec(c.row("lease", nil)...)
+				_, err := b.sql.insertChange.Exec(c.row(nil)...)
 				if inSchema := err == nil; inCode != inSchema {
 					t.Errorf("%s: %s to %s: code says %v, the schema says %v (%v)", by, from, to, inCode, inSchema, err)
 				}

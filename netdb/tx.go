@@ -121,8 +121,8 @@ func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*
 		now.Hold = ""
 	}
 	s := step{old: old, now: &now, change: &Change{
-		Rev: now.Rev, At: t.now, Addr: now.Addr, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,
-		Sandbox: now.Sandbox, UID: now.UID, Interface: now.Interface,
+		Rev: now.Rev, At: t.now, Subject: OfLease, Addr: now.Addr, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,
+		Sandbox: now.Sandbox, UID: now.UID, Interface: now.Interface, Attempt: now.Attempt,
 		From: from, To: now.State, Who: who, Evidence: evidence,
 	}}
 	if now.State == Free {

@@ -23,9 +23,17 @@ const (
 	pageSize = 4096
 )
 
-// pruneEvery is how many revisions pass between two looks at the old end of
-// the history.
-const pruneEvery = 1000
+const (
+	// pruneEvery is how many revisions pass between two looks at the old end of
+	// the history, and an eighth of them where the last look left something.
+	pruneEvery = 128
+	// pruneMost bounds what one look removes: a thousand rows at once held up the
+	// commits behind it for ten times as long as one takes.
+	pruneMost = 256
+	// forgetAfter is how many pruned changes may be left in what readers know of
+	// the history.
+	forgetAfter = 10_000
+)
 
 // An upkeep keeps the files from growing for ever: it folds the log into the
 // file and prunes the history. SQLite would fold by itself, within the commit
@@ -35,8 +43,9 @@ const pruneEvery = 1000
 // Who has the turn does it, once the others whose commit it made are answered.
 // What it cannot do loses nothing that was acknowledged, and refuses nothing.
 type upkeep struct {
-	pruneDue     bool // who has the turn only, like the next
-	pages        int  // in the log, at the most: to ask SQLite behind each commit made it some 6 % longer
+	pruneAt      int64 // the revision of the next look; who has the turn only, like the next
+	pruned       int   // changes, since readers forgot
+	pages        int   // in the log, at the most: to ask SQLite behind each commit made it some 6 % longer
 	log, history atomic.Pointer[trouble]
 }
 
@@ -87,21 +96,28 @@ func (b *Book) Tidy(ctx context.Context) error {
 	if b.upkeep.growing().why == nil {
 		return nil
 	}
-	if err := b.takeTurn(ctx); err != nil {
-		return fmt.Errorf("tidy %s: %w", b.path, err)
+	for left := b.upkeep.history.Load() != nil; ; {
+		if err := b.takeTurn(ctx); err != nil {
+			return fmt.Errorf("tidy %s: %w", b.path, err)
+		}
+		func() {
+			defer func() { <-b.turn }() // between two looks commits go on
+			if left {
+				left = b.prune()
+			}
+			if !left {
+				b.fold()
+			}
+		}()
+		if !left {
+			return b.upkeep.growing().why
+		}
 	}
-	defer func() { <-b.turn }()
-	if b.upkeep.history.Load() != nil {
-		b.prune()
-	}
-	b.fold()
-	return b.upkeep.growing().why
 }
 
 // keep is what follows a commit. Who calls has the turn.
 func (b *Book) keep() {
-	if b.upkeep.pruneDue {
-		b.upkeep.pruneDue = false
+	if b.idx.rev >= b.upkeep.pruneAt {
 		b.prune()
 	}
 	switch t := b.upkeep.log.Load(); {
@@ -169,60 +185,74 @@ func logOf(checkpoint *sql.Stmt) (walLog, error) {
 	return l, nil
 }
 
-// errYoung ends the walk over old changes: those behind are younger still.
-var errYoung = errors.New("not old enough")
-
-// prune lets changes go that are beyond the kept count or age, and tombstones
-// that no longer stand. An error leaves them for the next time. Who calls has
-// the turn.
-func (b *Book) prune() {
+// prune removes changes that are beyond the kept count or age, and tombstones
+// that no longer stand, the oldest first and no more than a few at once: commits
+// wait meanwhile. An error leaves them for the next time. It reports whether some
+// are left that could go. Who calls has the turn.
+func (b *Book) prune() (left bool) {
 	now := b.opts.Now()
-	var over []string
-	for uid, stone := range b.idx.tombs {
-		if now.Since(stone.at) >= b.opts.Tombstone {
-			over = append(over, uid)
-		}
-	}
-	b.memory.forget()
 	b.upkeep.pages = foldAt
-	err := b.pruneRows(now, over)
+	n, err := b.pruneRows(now)
+	b.upkeep.pruneAt = b.idx.rev + pruneEvery
+	if left = n == pruneMost; left {
+		b.upkeep.pruneAt = b.idx.rev + pruneEvery/8
+	}
 	if err != nil {
 		remember(&b.upkeep.history, fmt.Errorf("prune the history: %w", err), now.Wall)
-		return
+		return false
 	}
 	b.upkeep.history.Store(nil)
+	if b.upkeep.pruned += n; b.upkeep.pruned >= forgetAfter {
+		b.upkeep.pruned = 0
+		b.memory.forget()
+	}
+	return left
 }
 
-// pruneRows is one commit: five thousand tombstones, each with a sync of its own,
-// held up changes for seconds.
-func (b *Book) pruneRows(now Stamp, tombs []string) error {
-	if _, err := b.sql.begin.Exec(); err != nil {
-		return err
-	}
-	err := b.pruneChanges(now)
-	for _, uid := range tombs {
-		if err == nil {
-			_, err = b.sql.pruneTombs.Exec(uid)
+// pruneRows is one commit. It returns how many changes it removed, or tombstones
+// if they are more.
+func (b *Book) pruneRows(now Stamp) (n int, err error) {
+	var over []string
+	b.idx.stones.Scan(func(_ int64, uid string) bool {
+		if len(over) == pruneMost || now.Since(b.idx.tombs[uid].at) < b.opts.Tombstone {
+			return false
 		}
+		over = append(over, uid)
+		return true
+	})
+	if _, err := b.sql.begin.Exec(); err != nil {
+		return 0, err
 	}
-	if err == nil {
+	err = safely(func() (err error) {
+		if n, err = b.pruneChanges(now); err != nil {
+			return err
+		}
+		for _, uid := range over {
+			if _, err := b.sql.pruneTombs.Exec(uid); err != nil {
+				return err
+			}
+		}
+		b.meet("prune")
 		_, err = b.sql.commit.Exec()
-	}
+		return err
+	})
 	if err != nil {
 		_, _ = b.sql.rollback.Exec() // SQLite may have taken it back by itself
-		return err
+		return 0, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, uid := range tombs {
-		delete(b.idx.tombs, uid)
+	for _, uid := range over {
+		b.idx.unbury(uid)
 	}
-	return nil
+	return max(n, len(over)), nil
 }
 
-func (b *Book) pruneChanges(now Stamp) error {
-	upTo := b.idx.rev - int64(b.opts.KeepChanges)
-	err := each(context.Background(), b.conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
+// pruneChanges removes the oldest changes as far as they are too old or too
+// many, and returns how many those were.
+func (b *Book) pruneChanges(now Stamp) (n int, err error) {
+	most, upTo := b.idx.rev-int64(b.opts.KeepChanges), int64(0)
+	err = each(context.Background(), b.conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
 		func(s scanner) error {
 			var at Stamp
 			var rev, boot int64
@@ -230,17 +260,21 @@ func (b *Book) pruneChanges(now Stamp) error {
 				return err
 			}
 			at.Boottime = time.Duration(boot)
-			if now.Since(at) < b.opts.KeepFor {
+			if rev > most && now.Since(at) < b.opts.KeepFor {
 				return errYoung
 			}
-			upTo = max(upTo, rev)
+			upTo = rev
+			n++
 			return nil
-		}, 2*pruneEvery)
+		}, pruneMost)
 	if errors.Is(err, errYoung) {
 		err = nil
 	}
-	if err == nil && upTo > 0 {
+	if err == nil && n > 0 {
 		_, err = b.sql.pruneRows.Exec(upTo)
 	}
-	return err
+	return n, err
 }
+
+// errYoung ends the walk over old changes: those behind are younger still.
+var errYoung = errors.New("not old enough")

@@ -176,7 +176,7 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 		}
 		return len(past)
 	}
-	l.change(t, a.ID, 900)
+	l.change(t, a.ID, 300)
 	db, err := sql.Open("sqlite", l.path())
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.change(t, a.ID, 200)
-	if i := l.book.Info(); i.Growing == nil || i.ReadOnly != nil || kept() < 1000 {
+	if i := l.book.Info(); i.Growing == nil || i.ReadOnly != nil || kept() < 300 {
 		t.Errorf("of a history of %d changes the book says %v, and that it cannot be written: %v", kept(), i.Growing, i.ReadOnly)
 	}
 	if err := l.book.Tidy(ctx); err == nil {

@@ -82,12 +82,20 @@ func changes(all []netdb.Change) []api.Change {
 	out := make([]api.Change, len(all))
 	for i, c := range all {
 		out[i] = api.Change{
-			Revision: c.Rev, At: c.At.Wall.UTC(), Address: c.Addr.String(), LeaseID: c.LeaseID, Pool: c.Pool,
-			Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, From: api.State(c.From), To: api.State(c.To),
+			Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), LeaseID: c.LeaseID, Pool: c.Pool,
+			Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),
 			Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
 		}
 	}
 	return out
+}
+
+// addrText is "" for the zero address.
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 func pool(u netdb.Usage) api.Pool {

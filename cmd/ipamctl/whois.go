@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -188,9 +189,9 @@ func (c *ctl) drawChanges(p *page, changes []api.Change, withAddress bool) {
 			by += " (" + sentence(ch.Peer) + ")"
 		}
 		row := []string{
-			fmt.Sprint(ch.Revision), c.ago(ch.At), word(ch.Address),
+			fmt.Sprint(ch.Revision), c.ago(ch.At), maybe(ch.Address),
 			p.state(ch.From) + " → " + p.state(ch.To),
-			because(ch), maybe(ch.Sandbox), by, word(ch.LeaseID),
+			because(ch), maybe(cmp.Or(ch.Sandbox, ch.UID)), by, maybe(ch.LeaseID),
 		}
 		if !withAddress {
 			row = slices.Delete(row, 2, 3)

@@ -50,7 +50,9 @@ func (c *command) runDev(ctx context.Context) error {
   its runtime:    %s
   stop it:        Ctrl-C
 `, cfg.Socket.Path, os.Getpid(), cfg.Book.Path, cfg.Runtime.Kind)
-	return serve(ctx, newProgram(cfg, newLogger(cfg.Log.Format, level(cfg.Log.Level), c.err, os.Getenv), thisBuild()))
+	queue, log := newLogQueue(newLogger(cfg.Log.Format, level(cfg.Log.Level), c.err, os.Getenv))
+	defer queue.close()
+	return serve(ctx, newProgram(cfg, log, thisBuild()))
 }
 
 // untouched reports when this is not a new network namespace, where nothing is

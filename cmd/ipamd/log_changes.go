@@ -9,8 +9,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// changed counts and tells a durable change. It is called by the book's
-// writer, one change after the other.
+// changed counts and logs a durable change. It is called for one change after
+// the other.
 func (p *program) changed(c netdb.Change) {
 	p.metrics.change(c)
 	level := gravity(c)
@@ -26,9 +26,9 @@ func (p *program) changed(c netdb.Change) {
 // address to be given, or held, is in use by another is a warning.
 func gravity(c netdb.Change) slog.Level {
 	switch {
-	case !c.Addr.IsValid() && c.Pool == "":
-		return slog.LevelDebug // of the book itself; who made it tells more
-	case !c.Addr.IsValid():
+	case c.Subject == netdb.OfBook, c.Subject == netdb.OfAttempt:
+		return slog.LevelDebug // a client's; or of the book itself, where who made it tells more
+	case c.Subject == netdb.OfPool:
 		return slog.LevelInfo
 	case c.Who.Reason == netdb.ConflictSeen, c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
 		return slog.LevelWarn
@@ -42,9 +42,11 @@ func gravity(c netdb.Change) slog.Level {
 // changeMessage says in words what became of an address.
 func changeMessage(c netdb.Change) string {
 	switch {
-	case !c.Addr.IsValid() && c.Pool == "":
+	case c.Subject == netdb.OfBook:
 		return "book is changed"
-	case !c.Addr.IsValid():
+	case c.Subject == netdb.OfAttempt:
+		return "attempt is cancelled"
+	case c.Subject == netdb.OfPool:
 		return "pool is changed"
 	case c.Who.Reason == netdb.ConflictSeen:
 		return "held address is in conflict"
@@ -84,6 +86,10 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 		add("addr", c.Addr.String())
 	}
 	add("sandbox", c.Sandbox)
+	if c.Subject == netdb.OfAttempt {
+		add("uid", c.UID)
+		attrs = append(attrs, slog.Int64("attempt", c.Attempt))
+	}
 	add("lease", c.LeaseID)
 	add("pool", c.Pool)
 	add("from", string(c.From))

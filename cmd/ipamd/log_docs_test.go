@@ -109,7 +109,7 @@ func changeLines() (calls []logCall) {
 		if to == netdb.Quarantined {
 			continue
 		}
-		calls = append(calls, changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: to}, keys))
+		calls = append(calls, changeLine(netdb.Change{Subject: netdb.OfLease, Addr: netdb.FirstHost(anyPrefix), To: to}, keys))
 	}
 	calls = append(calls,
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Free, From: netdb.Cooling}, keys),
@@ -119,8 +119,9 @@ func changeLines() (calls []logCall) {
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound, Who: netdb.Who{Reason: netdb.ConflictSeen}},
 			slices.Insert(slices.Clone(keys), 5, "witness", "port", "container", "mac")),
 		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound, Who: netdb.Who{Reason: netdb.ConflictOver}}, keys),
-		changeLine(netdb.Change{Pool: "default"}, []string{"pool", "reason", "actor", "peer", "rev"}),
-		changeLine(netdb.Change{}, []string{"reason", "actor", "peer", "rev"}))
+		changeLine(netdb.Change{Subject: netdb.OfPool}, []string{"pool", "reason", "actor", "peer", "rev"}),
+		changeLine(netdb.Change{Subject: netdb.OfAttempt}, []string{"uid", "attempt", "reason", "actor", "peer", "rev"}),
+		changeLine(netdb.Change{Subject: netdb.OfBook}, []string{"reason", "actor", "peer", "rev"}))
 	return calls
 }
 

@@ -129,7 +129,7 @@ func (m *metrics) commit(took time.Duration, batch int) {
 }
 
 func (m *metrics) change(c netdb.Change) {
-	if !c.Addr.IsValid() {
+	if c.Subject != netdb.OfLease {
 		return
 	}
 	m.changes.WithLabelValues(string(c.From), string(c.To)).Inc()

@@ -79,7 +79,7 @@ func (p *program) listenForScrapes(context.Context) error {
 // way then: a scrape is made again.
 func (p *program) serveScrapes(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", p.metrics.handler())
+	mux.Handle("GET /metrics", p.caughtUp(p.metrics.handler()))
 	hs := &http.Server{
 		Handler: mux, ReadTimeout: scrapeRead, WriteTimeout: scrapeTime, MaxHeaderBytes: scrapeHeader,
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),

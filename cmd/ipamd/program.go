@@ -35,10 +35,12 @@ type program struct {
 	cfg     Config
 	log     *slog.Logger
 	repeats *repeats // what log holds back
-	version api.VersionReply
-	started time.Time
-	clock   *clock
-	netns   string // of the bridge; "" is the process's own. Tests set it.
+
+	follower follower // of the book's changes
+	version  api.VersionReply
+	started  time.Time
+	clock    *clock
+	netns    string // of the bridge; "" is the process's own. Tests set it.
 
 	socketMode fs.FileMode
 	socketGID  int           // -1 is the daemon's own
@@ -122,7 +124,7 @@ func (p *program) socketAccess(context.Context) (err error) {
 func (p *program) openBook(ctx context.Context) (err error) {
 	p.metrics = newMetrics()
 	opts := p.cfg.bookOptions()
-	opts.OnCommit, opts.OnChange = p.metrics.commit, p.changed
+	opts.OnCommit = p.metrics.commit
 	if p.book, err = netdb.Open(p.cfg.Book.Path, opts); err != nil {
 		return err
 	}
@@ -130,6 +132,8 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	if why := p.book.Info().Restored; why != "" {
 		p.log.Warn("the book is not the one that was closed here: it goes on in another epoch", "book", p.cfg.Book.Path, "reason", why, "epoch", p.book.Epoch())
 	}
+	p.follower.since = p.book.Rev()
+	p.onClose(func() error { p.catchUp(context.Background()); return nil })
 	specs, err := p.cfg.pools()
 	if err != nil {
 		return err
@@ -286,7 +290,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,
-		Doctor: p.doctor, Findings: p.remembered, Metrics: p.metrics.handler(), Observe: p.metrics.request,
+		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.handler()), Observe: p.metrics.request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: c.Deadline.Duration, MaxConns: c.MaxConnections, Log: p.log,
@@ -337,6 +341,7 @@ func (p *program) run(ctx context.Context) error {
 	loops := []func(context.Context) error{
 		p.bridge.Run,
 		p.repeats.Run,
+		p.followChanges,
 		p.retryBook,
 		p.tidyBook,
 		func(ctx context.Context) error {

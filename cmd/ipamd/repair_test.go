@@ -108,7 +108,7 @@ func TestR11Reboot(t *testing.T) {
 		for i := dead / 2; i < dead; i++ {
 			d.Delete(t, "default", name(i))
 		}
-		realtest.Eventually(t, within, "the dead to be let go", func() bool { return count(api.Cooling) == dead })
+		realtest.Eventually(t, within, "the dead to be let go", func() bool { return count(api.Bound)+count(api.Releasing) == all-dead })
 		for i, why := range map[int]string{0: "reaped, removal_confirmed", dead - 1: "removed, removal_confirmed"} {
 			if got := ends(w, &box{held: held[i]}); got != why {
 				t.Errorf("%s ended by: %s", name(i), got)

@@ -44,7 +44,9 @@ anything else waits for a restart.`,
 			}
 			least := new(slog.LevelVar)
 			least.Set(level(cfg.Log.Level))
-			log := newLogger(cfg.Log.Format, least, c.err, os.Getenv)
+			queue, log := newLogQueue(newLogger(cfg.Log.Format, least, c.err, os.Getenv))
+			defer queue.close()
+			slog.SetDefault(log) // what libraries say must not wait for a reader either
 			if path == "" {
 				path = "defaults"
 			}

@@ -1,0 +1,91 @@
+package netdb_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// P7, F10: an attempt that is cancelled is a change with its actor, reason and
+// time, in the commit of its tombstone, and one that stands already is none. It
+// is found by its uid.
+func TestF10ACancelIsAChange(t *testing.T) {
+	c := NewClock()
+	b, p := openWith(t, c, "10.8.64.0/24")
+	who := Who(netdb.ByClient, "attempt_cancelled")
+	cancel := func(attempt, changes int64) {
+		t.Helper()
+		rev := b.Rev()
+		if _, err := b.Cancel(ctx, who, "u", attempt); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Rev() - rev; got != changes {
+			t.Errorf("cancelling attempt %d made %d changes, want %d", attempt, got, changes)
+		}
+	}
+	cancel(2, 1)
+	cancel(2, 0)
+	cancel(1, 0)
+	l, err := b.Pick(p.UID, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Reserve(ctx, allocator, netdb.Reservation{Candidate: l, Sandbox: "s", UID: "u", Interface: "eth0", Attempt: 3, BindWithin: 1}); err != nil {
+		t.Fatal(err)
+	}
+	cancel(2, 0)
+	cancel(3, 2) // its lease is released
+	c.Pass(Options().Tombstone)
+	cancel(3, 1) // it stood no longer
+	past, err := b.History(ctx, netdb.Query{Sandbox: "u"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, ch := range past {
+		got = append(got, fmt.Sprintf("%s %d %s>%s", ch.Subject, ch.Attempt, ch.From, ch.To))
+		if ch.UID != "u" || ch.Who.Reason == "" || ch.At.IsZero() || ch.Subject == netdb.OfAttempt && (ch.Who != who || ch.Addr.IsValid()) {
+			t.Errorf("%+v", ch)
+		}
+	}
+	want := "[attempt 3 free>cancelled lease 3 reserved>releasing attempt 3 free>cancelled lease 3 free>reserved attempt 2 free>cancelled]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("the history is %v, want %s", got, want)
+	}
+}
+
+// F10: cancels, and nothing else, leave no more behind than what stands and what
+// the history keeps.
+func TestF10CancelsAlonePrune(t *testing.T) {
+	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
+	opts := Options()
+	opts.Now, opts.KeepChanges = c.Now, 100
+	b := OpenAt(t, path, opts)
+	for i := range 1200 {
+		if _, err := b.Cancel(ctx, client, fmt.Sprint("u", i), 1); err != nil {
+			t.Fatal(err)
+		}
+		c.Pass(opts.Tombstone / 100) // a hundred stand
+	}
+	for when := range 2 {
+		past, err := b.History(ctx, netdb.Query{Limit: 10_000})
+		if err != nil || len(past) > 100+128 {
+			t.Errorf("%d changes are kept of 100, %v", len(past), err)
+		}
+		if n := netdb.Tombstones(b); n < 100 || n > 100+128 {
+			t.Errorf("%d tombstones are left of 100", n)
+		}
+		for i, want := range map[int]bool{0: false, 1000: false, 1101: true, 1199: true} {
+			if got := b.Cancelled(fmt.Sprint("u", i), 1); got != want {
+				t.Errorf("the cancel %d stands: %v, want %v", i, got, want)
+			}
+		}
+		if when == 0 {
+			Close(t, b)
+			b = OpenAt(t, path, opts)
+		}
+	}
+}
