@@ -100,7 +100,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 					t.Errorf("%s, given are %v, want %v", when, got, want)
 				}
 			}
-			if l, err := b.Release(ctx, client, leases[3].ID, ""); err != nil || l.State != netdb.Free {
+			if l, err := b.Release(ctx, client, leases[3].ID, "", 0); err != nil || l.State != netdb.Free {
 				t.Errorf("a late release of a lease whose address is free: %+v, %v", l, err)
 			}
 			// Its owner is one like any other by now, and a wish is for a free address.

@@ -209,7 +209,7 @@ func (w *world) readBook() []netdb.Change {
 		w.t.Fatal(err)
 	}
 	slices.Reverse(changes)
-	return changes
+	return slices.DeleteFunc(changes, func(c netdb.Change) bool { return c.Subject != netdb.OfLease })
 }
 
 // report joins what may be too long to read.

@@ -111,6 +111,12 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 func TestJudgeReadsTheBook(t *testing.T) {
 	two := netip.MustParseAddr("10.8.0.2")
 	stamp := func(at time.Duration) netdb.Stamp { return netdb.Stamp{Boottime: at, BootID: "one"} }
+	// free has the address be free between the two, and the first never bound.
+	free := func(c []netdb.Change, at, given time.Duration) {
+		c[1].To, c[2].From, c[2].To, c[2].At = netdb.Releasing, netdb.Releasing, netdb.Cooling, c[3].At
+		c[3].From, c[3].To, c[3].At = netdb.Cooling, netdb.Free, stamp(at)
+		c[4].From, c[4].At = netdb.Free, stamp(given)
+	}
 	for name, c := range map[string]struct {
 		spoil func(*history, []netdb.Change)
 		want  string
@@ -126,6 +132,9 @@ func TestJudgeReadsTheBook(t *testing.T) {
 		"its own sandbox may":        {func(_ *history, c []netdb.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
 		"a reboot proves nothing":    {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
 		"long enough after a reboot": {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 3e9, BootID: "two"} }, ""},
+		"free in between":            {func(_ *history, c []netdb.Change) { free(c, 6e9, 6e9) }, ""},
+		"free before its rest":       {func(_ *history, c []netdb.Change) { free(c, 5e9, 6e9) }, "free too soon"},
+		"given before its rest":      {func(_ *history, c []netdb.Change) { free(c, 5e9, 5e9) }, "reused too soon"},
 		"a grant it does not know":   {func(_ *history, c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,8 +138,8 @@ func (h *history) leapt(from, to moment) (sum time.Duration) {
 }
 
 // judgeBook looks for faults in the book's own history, oldest change first:
-// an address that changes hands without having been free, a reuse before
-// its rest is over on the stamps' own clock, and a grant that the book never
+// an address that changes hands without having been free, one that is free or used
+// again before its rest is over on the stamps' own clock, and a grant that the book never
 // made. The rest is the cooldown for a lease that was answered and not called an
 // early reuse, and else cooldownMin: the book's history tells no kind.
 func judgeBook(h *history, changes []netdb.Change) (faults []string) {
@@ -163,9 +163,13 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 			made[c.LeaseID] = c.Addr
 		}
 		if c.To == netdb.Reserved {
-			if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.UID != cooled[c.Addr].UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
-				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, cooled[c.Addr].UID, c.UID, rest, c.Rev)
+			before, used := cooled[c.Addr]
+			if rest := c.At.Since(before.At); used && c.UID != before.UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
+				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, before.UID, c.UID, rest, c.Rev)
 			}
+		}
+		if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.To == netdb.Free && rest < h.cooldown {
+			found("free too soon: %s cooled for %v by the book's own clock (revision %d)", c.Addr, rest, c.Rev)
 		}
 		if c.To == netdb.Cooling {
 			cooled[c.Addr] = c

@@ -136,7 +136,7 @@ func (w *world) passesUntil(addr string, want api.State) {
 	w.t.Helper()
 	realtest.Eventually(w.t, wait, addr+" to be "+string(want), func() bool {
 		w.pass()
-		return w.state(addr) == want
+		return w.is(addr, want)
 	})
 }
 

@@ -93,7 +93,7 @@ func TestR2OlderBook(t *testing.T) {
 		left.port.Close()
 		realtest.Eventually(t, wait, "its lease to end", func() bool {
 			pass()
-			return w.state(left.held.Address) == api.Cooling
+			return w.is(left.held.Address, api.Cooling)
 		})
 		if got := ends(w, left); got != "reaped, removal_confirmed" {
 			t.Errorf("it ended by: %s", got)

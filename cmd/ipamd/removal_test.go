@@ -47,7 +47,16 @@ func (b *box) run(w *world, d *ctrdtest.Daemon) {
 // becomes waits until an address is in a state.
 func (w *world) becomes(addr string, want api.State) {
 	w.t.Helper()
-	realtest.Eventually(w.t, wait, addr+" to be "+string(want), func() bool { return w.state(addr) == want })
+	realtest.Eventually(w.t, wait, addr+" to be "+string(want), func() bool { return w.is(addr, want) })
+}
+
+// is reports whether an address is in a state; cooling is one that has cooled and
+// is free since: with a short cooldown nobody sees it cool.
+func (w *world) is(addr string, want api.State) bool {
+	w.t.Helper()
+	who := w.whois(addr)
+	return who.State == want ||
+		want == api.Cooling && who.State == api.Free && len(who.History) > 0 && who.History[0].From == api.Cooling
 }
 
 // slow makes passes so rare that none runs.

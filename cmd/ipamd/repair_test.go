@@ -48,7 +48,7 @@ func TestR6ReapThatFails(t *testing.T) {
 		d.KillShim(t, "default", "a")
 		realtest.Eventually(t, wait, "the lease to end", func() bool {
 			w.pass()
-			return w.state(a.held.Address) == api.Cooling
+			return w.is(a.held.Address, api.Cooling)
 		})
 		if got := ends(w, a); got != "reaped, removal_confirmed" && got != "removed, removal_confirmed" {
 			t.Errorf("it ended by: %s", got)
@@ -202,7 +202,7 @@ func TestC6UnreadableLabelFreesNothing(t *testing.T) {
 		w.becomes(released.held.Address, api.Cooling)
 		realtest.Eventually(t, wait, "all to end", func() bool {
 			w.pass()
-			return w.state(removed.held.Address) == api.Cooling && w.state(absent.Address) == api.Cooling &&
+			return w.is(removed.held.Address, api.Cooling) && w.is(absent.Address, api.Cooling) &&
 				w.state(late.Leases[0].Address) == api.Free
 		})
 	})
