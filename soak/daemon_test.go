@@ -26,6 +26,9 @@ const patience = 5 * time.Minute
 
 var poolPrefix = netip.MustParsePrefix("10.8.0.0/22")
 
+// large is a pool of which no address comes back in any time.
+var large = netip.MustParsePrefix("fd00:10:8::/64")
+
 // An address comes back soon, the pool is small and the history is short, so
 // that the book is as large after a few seconds as it will ever be. A call is
 // never refused for what the machine took.
@@ -63,7 +66,9 @@ type daemon struct {
 
 // start builds ipamd and waits until it is ready. It ends with the test, and
 // must then end in order.
-func start(t testing.TB, maxConns int) *daemon {
+func start(t testing.TB, maxConns int) *daemon { return startWith(t, poolPrefix, maxConns) }
+
+func startWith(t testing.TB, pool netip.Prefix, maxConns int) *daemon {
 	t.Helper()
 	realtest.Root(t)
 	realtest.Need(t, "go", "nsenter")
@@ -83,9 +88,9 @@ func start(t testing.TB, maxConns int) *daemon {
 		t.Fatalf("build ipamd: %v\n%s", err, out)
 	}
 	ns := nstest.New(t)
-	ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
+	ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(pool), pool.Bits()).String())
 	config := filepath.Join(dir, "ipamd.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, poolPrefix, maxConns, patience), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, pool, maxConns, patience), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := &daemon{t: t, dir: dir, client: &client.Client{Socket: filepath.Join(dir, "sock")}, ended: make(chan struct{})}

@@ -8,6 +8,10 @@
 // in which caches fill, they must stay where they are; once the clients have left, files and goroutines must be
 // as many as before they came.
 //
+// TestF1SoakOfALargePool does the same in a pool of which no address comes back:
+// what is left of ever new sandboxes is no row and no more of the heap than what a
+// pool remembers at most.
+//
 // TestGreedyHolder measures a lone caller beside a process with four hundred.
 //
 // TestTenThousand is the other end: ten times as many connections, with room
