@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"iter"
 
 	"github.com/ipamd/ipamd/migrations"
 )
@@ -44,6 +45,22 @@ func LastConflictSlowly(b *Book, pause func()) error {
 	defer b.conflicts.mu.Unlock()
 	pause()
 	return nil
+}
+
+// ForgetSoon has the next pruning take back what readers know of the history.
+func ForgetSoon(ctx context.Context, b *Book) error {
+	if err := b.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-b.turn }()
+	b.upkeep.pruned = forgetAfter
+	return nil
+}
+
+// Snapshot yields every row as it is now, to be read at any pace.
+func Snapshot(b *Book) iter.Seq[*Lease] {
+	rows, _ := b.snapshot()
+	return rows.all()
 }
 
 // slowly pauses in the middle of what is read.

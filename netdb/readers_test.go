@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,20 +38,29 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 	}
 	go func() { done <- netdb.LookUpSlowly(b, uuid.NewString(), pause) }()
 	go func() { done <- netdb.LastConflictSlowly(b, pause) }()
+	was, _ := b.Leases()
 	go func() {
-		rows, _ := b.Leases()
-		for range rows {
-			pause()
-			break
+		var rows []*netdb.Lease
+		for l := range netdb.Snapshot(b) {
+			if rows = append(rows, l); len(rows) == len(was)/2 {
+				pause()
+			}
+		}
+		if !slices.Equal(rows, was) {
+			done <- fmt.Errorf("a snapshot changes while it is read: %d rows of %d", len(rows), len(was))
+			return
 		}
 		done <- nil
 	}()
+	if err := netdb.ForgetSoon(ctx, b); err != nil {
+		t.Fatal(err)
+	}
 	realtest.Eventually(t, wait, "three readers in the middle of their reading", func() bool { return readers.Load() == 3 })
 	ended := make(chan error, 1)
 	go func() {
 		for i := range 300 { // far beyond what is kept, and the pruning of it
 			l, err := TryReserve(b, p, fmt.Sprint("late", i), Policy)
-			if err == nil {
+			if err == nil && i < 200 { // some stay, where the reader is
 				_, err = b.Expire(ctx, watchdog, l.ID, l.Rev, nil)
 			}
 			if err != nil {
