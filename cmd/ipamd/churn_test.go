@@ -391,25 +391,20 @@ func TestL6ConcurrentPairs(t *testing.T) {
 	for err := range failed {
 		t.Error(err)
 	}
-	settled := func() (n int) {
+	left := func() int {
 		list, err := w.client.Leases(ctx, client.LeaseFilter{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range list.Leases {
-			if l.State == api.Cooling {
-				n++
-			}
-		}
-		return len(list.Leases) - n
+		return len(list.Leases)
 	}
-	realtest.Eventually(t, wait, "every lease to have ended", func() bool { return settled() == 0 })
+	realtest.Eventually(t, wait, "every lease to have ended, and every address to be free", func() bool { return left() == 0 })
 	w.oneOwnerAtATime()
 	before := w.program.book.Rev()
 	w.stopDaemon()
 	w.start()
-	if rev := w.program.book.Rev(); rev != before || settled() != 0 {
-		t.Errorf("after a restart: revision %d, before it %d; %d leases open", rev, before, settled())
+	if rev := w.program.book.Rev(); rev != before || left() != 0 {
+		t.Errorf("after a restart: revision %d, before it %d; %d leases", rev, before, left())
 	}
 	got := make(map[string]bool)
 	for i := range sandboxes {
