@@ -145,11 +145,17 @@ func TestF1AChurnLeavesNoRows(t *testing.T) {
 			b = OpenAt(t, path, opts)
 		}
 	}
-	// A long time in which nothing but another pool's changes is in the history.
 	c.Pass(Policy.Cooldown)
 	free(t, b, p)
 	if ls, _ := b.Leases(); len(ls) != 0 {
 		t.Fatalf("%d rows are left", len(ls))
+	}
+	// So many other changes that nothing of this is in the history any more.
+	last = Reserve(t, b, "stays").Addr
+	for i := range 500 {
+		if _, err := b.Cancel(ctx, client, fmt.Sprint("u", i), 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	Close(t, b)
 	b = OpenAt(t, path, opts)
