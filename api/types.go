@@ -434,6 +434,11 @@ type Finding struct {
 	Detail  string    `json:"detail"`
 	Since   time.Time `json:"since,omitzero"`
 	Mend    string    `json:"mend"` // the verb that mends it
+
+	// Count is how many findings this one stands for, where one stranger is seen
+	// on many addresses, of which Addresses are the first.
+	Count     int      `json:"count,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // Conflict reports that two use or claim an address at this moment.

@@ -69,8 +69,8 @@ const nearCap = 0.8
 // one does not show in a history that people read. No wait is measured by it.
 const LeastClockStep = time.Second
 
-// Diagnose lists every finding, in the order of the addresses. It decides
-// nothing and changes nothing.
+// Diagnose lists every finding, in the order of the addresses; many that say the
+// same of one stranger are one. It decides nothing and changes nothing.
 func Diagnose(w World) []Finding {
 	out := w.machine()
 	held := make(map[netip.Addr]*netdb.Lease, len(w.Leases))
@@ -97,7 +97,7 @@ func Diagnose(w World) []Finding {
 		}
 	}
 	sortFindings(out)
-	return out
+	return Fold(out)
 }
 
 // unexplained tells of an address that is seen and that nobody holds.
@@ -121,7 +121,7 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 		return nil // told as that
 	}
 	return []Finding{{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
-		Since: seen[0].At, Mend: whois(addr)}}
+		Since: seen[0].At, Mend: whois(addr), source: sourceOf(seen[0])}}
 }
 
 // machine tells what is not about one address.
@@ -242,6 +242,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 			words = " by the operator: " + l.Hold
 		}
 		add("quarantined", whois(l.Addr), "set aside%s", words)
+		out[len(out)-1].source = quarantinedFor(l)
 		return out
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)

@@ -21,6 +21,12 @@ type Finding struct {
 	Detail  string    // what, and which witnesses say so
 	Since   time.Time // zero when unknown
 	Mend    string    // the verb that mends it, or shows how
+
+	// Of many that were made one: how many, and the first of their addresses.
+	Count int
+	Addrs []netip.Addr
+
+	source source // who is seen there
 }
 
 func sortFindings(fs []Finding) {
@@ -49,7 +55,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 	if len(strangers) == 0 {
 		return Finding{}, false
 	}
-	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr),
+	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr), source: sourceOf(strangers[0]),
 		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s", l.Sandbox, strangers[0].Witness, strangers[0].Where())}, true
 }
 
@@ -85,7 +91,7 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 	if !left {
 		why = fmt.Sprintf("it was not bound within %v", l.BindWithin)
 	}
-	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Mend: whois(l.Addr),
+	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Mend: whois(l.Addr), source: sourceOf(seen[0]),
 		Detail: fmt.Sprintf("held by sandbox %q; %s, yet the %s witness sees it%s", l.Sandbox, why, seen[0].Witness, seen[0].Where())}, true
 }
 

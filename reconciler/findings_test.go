@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -130,7 +131,7 @@ func TestDoctorAndPassAgree(t *testing.T) {
 		lease("10.8.64.5", cooling, "F", age(0)), container("c6", owner("G"), ip("10.8.64.5")),
 	)
 	found := Diagnose(w.asWorld())
-	if d := w.decide(); !slices.Equal(d.findings, found) || len(found) != 4 {
+	if d := w.decide(); !reflect.DeepEqual(d.findings, found) || len(found) != 4 {
 		t.Errorf("a pass reports\n\t%+v\nand doctor finds\n\t%+v", d.findings, found)
 	}
 }

@@ -38,7 +38,7 @@ func (s *Server) status(c *call) (int, any, error) {
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
 	}
 	for _, f := range s.cfg.Findings() {
-		reply.Findings[f.Kind]++
+		reply.Findings[f.Kind] += max(f.Count, 1)
 		if f.Conflict() && len(reply.Conflicts) < statusLeases {
 			reply.Conflicts = append(reply.Conflicts, f)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -105,6 +106,9 @@ func (c *ctl) drawFindings(p *page, findings []api.Finding) {
 		where := maybe(f.Address)
 		if f.Address == "" && f.LeaseID != "" {
 			where = word(f.LeaseID)
+		}
+		if f.Count > 1 {
+			where = fmt.Sprintf("%s and %d more", where, f.Count-1)
 		}
 		rows[i] = []string{p.bad(word(f.Kind)), where, c.ago(f.Since), sentence(f.Detail), sentence(f.Mend)}
 	}

@@ -130,7 +130,7 @@ func (p *program) lastPass() *api.Report {
 
 func reportOf(r *reconciler.Report) api.Report {
 	out := api.Report{Started: r.Started, Took: r.Took, Preview: r.Preview, Complete: r.Complete,
-		Leases: r.Leases, Seen: r.Seen, Absent: r.Absent, Actions: []api.Action{}, Reports: findingsOf(r.Findings)}
+		Leases: r.Leases, Seen: r.Seen, Absent: r.Absent, Actions: []api.Action{}, Reports: findingsOf(reconciler.Fold(r.Findings))}
 	for _, s := range r.Silent {
 		out.Silent = append(out.Silent, api.Silence{Witness: string(s.Witness), Reason: s.Reason, Since: s.Since})
 	}
@@ -150,6 +150,10 @@ func findingsOf(found []reconciler.Finding) []api.Finding {
 		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend}
 		if f.Addr.IsValid() {
 			out[i].Address = f.Addr.String()
+		}
+		out[i].Count = f.Count
+		for _, a := range f.Addrs {
+			out[i].Addresses = append(out[i].Addresses, a.String())
 		}
 	}
 	return out
