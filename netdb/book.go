@@ -57,8 +57,9 @@ type Book struct {
 	files    openFiles
 	mark     mark // the one that lies beside
 	markFile *os.File
-	restored string // why it has another epoch since this opening, "" when it has not
-	lost     int64  // revisions that were acknowledged and are not there
+	sector   [markSize]byte // what is written to it
+	restored string         // why it has another epoch since this opening, "" when it has not
+	lost     int64          // revisions that were acknowledged and are not there
 
 	view              *view // of a book that is only read, or not yet accepted
 	writerDB, readers *sql.DB
@@ -100,7 +101,7 @@ func (b *Book) shut() error {
 	if b.opts.ReadOnly {
 		return b.closeFiles(false)
 	}
-	away := b.files.check()
+	away := b.files.check(allFiles)
 	if away != nil {
 		b.cannotWrite(away)
 		return errors.Join(b.rescue(), b.closeFiles(false))
@@ -270,11 +271,11 @@ type Info struct {
 	CommitP99       time.Duration // likewise
 }
 
-// Info describes the file as it is now.
+// Info describes the file as it is now, and looks whether it lies where it was opened.
 func (b *Book) Info() Info {
 	i := Info{Path: b.path, Synchronous: b.opts.Synchronous, RunnerUID: b.runnerUID,
 		MachineID: b.machineID, BootID: b.bootID, Rebooted: b.rebooted, Schema: b.schema, Restored: b.restored}
-	b.look()
+	_ = b.look(allFiles) // it is in ReadOnly
 	if st, err := os.Stat(b.path); err == nil {
 		i.Bytes = st.Size()
 	}

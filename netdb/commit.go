@@ -207,7 +207,7 @@ func (b *Book) write(steps []step) error {
 
 // begin takes the write lock of the file, patiently, until ctx ends.
 func (b *Book) begin(ctx context.Context) error {
-	if err := b.look(); err != nil {
+	if err := b.stillAway(); err != nil {
 		return err
 	}
 	defer b.busy.Store(nil)

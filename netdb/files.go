@@ -60,15 +60,15 @@ func (f *openFiles) remember(path string, book ident) error {
 	return nil
 }
 
-// check returns an [ErrMoved] that names the files whose paths lead elsewhere.
-// What cannot be asked (an I/O error) is no sign of that. Safe for concurrent
-// use; three stats.
-func (f *openFiles) check() error {
+// check returns an [ErrMoved] that names those of the first n files whose paths lead
+// elsewhere. What cannot be asked (an I/O error) is no sign of that. Safe for
+// concurrent use; a stat each.
+func (f *openFiles) check(n int) error {
 	if f.paths[0] == "" {
 		return nil // not all are open yet
 	}
 	var gone []string
-	for i, p := range f.paths {
+	for i, p := range f.paths[:n] {
 		switch id, err := identOf(p); {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 			gone = append(gone, p+" is gone")
@@ -82,6 +82,12 @@ func (f *openFiles) check() error {
 	return fmt.Errorf("%w: %s; move back what was moved, and it goes on by itself", ErrMoved, strings.Join(gone, ", "))
 }
 
+// How many of the files: what a change is acknowledged in, and all.
+const (
+	bookAndLog = 2
+	allFiles   = 3
+)
+
 // bookIsThere reports that the path of the book leads to the file that is open.
 func (f *openFiles) bookIsThere() bool {
 	id, err := identOf(f.paths[0])
@@ -90,11 +96,11 @@ func (f *openFiles) bookIsThere() bool {
 
 // look notes it when the files were taken away, and returns why. A book that is
 // only read does not look: it keeps what it read.
-func (b *Book) look() error {
+func (b *Book) look(files int) error {
 	if b.opts.ReadOnly {
 		return nil
 	}
-	why := b.files.check()
+	why := b.files.check(files)
 	if why != nil {
 		b.cannotWrite(why)
 	}
@@ -136,14 +142,14 @@ type ownFiles struct {
 }
 
 func (o ownFiles) Connect(ctx context.Context) (driver.Conn, error) {
-	if err := o.files.check(); err != nil {
+	if err := o.files.check(allFiles); err != nil {
 		return nil, err
 	}
 	conn, err := o.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.files.check(); err != nil { // replaced in between
+	if err := o.files.check(allFiles); err != nil { // replaced in between
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
@@ -158,11 +164,21 @@ func (b *Book) holdReader(ctx context.Context) (err error) {
 	return b.classify("open for reading", err)
 }
 
+// stillAway refuses a change before it is begun, while it is known that the files are
+// not in their place; it looks again. Known it is to the commit that finds out, and to
+// [Book.Info], which a daemon asks each second.
+func (b *Book) stillAway() error {
+	if r := b.readonly.Load(); r == nil || !errors.Is(r.why, ErrMoved) {
+		return nil
+	}
+	return b.look(allFiles)
+}
+
 // settle is the last step before a change is acknowledged: it is durable, and lies
 // where the next start looks for it. Then its revision is noted; without the note a
 // later loss shows less. Who calls has the turn.
 func (b *Book) settle() error {
-	if err := b.look(); err != nil {
+	if err := b.look(bookAndLog); err != nil {
 		return err
 	}
 	_ = b.note()

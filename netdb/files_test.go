@@ -414,6 +414,7 @@ func TestF16FilesTakenAway(t *testing.T) {
 				if err := tk.take(path); err != nil {
 					t.Fatal(err)
 				}
+				_ = b.Info() // as the daemon does each second
 				if _, err := TryReserve(b, b.Pools()[0], "refused", Policy); !errors.Is(err, netdb.ErrMoved) || !errors.Is(err, netdb.ErrReadOnly) {
 					t.Fatalf("a change: %v", err)
 				}

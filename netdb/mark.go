@@ -38,9 +38,17 @@ type mark struct {
 func markPath(book string) string { return book + "-mark" }
 
 // encode fills a sector with a line that a person can read.
-func (m mark) encode() []byte {
-	line := fmt.Sprintf("ipamd-mark 1 %q %d %q %q", m.epoch, m.rev, m.boot, m.synchronous)
-	return fmt.Appendf(nil, "%-*s\n", markSize-1, fmt.Sprintf("%s %08x", line, crc32.ChecksumIEEE([]byte(line))))
+func (m mark) encode(sector *[markSize]byte) {
+	line := append(sector[:0], "ipamd-mark 1 "...)
+	line = append(strconv.AppendQuote(line, m.epoch), ' ')
+	line = append(strconv.AppendInt(line, m.rev, 10), ' ')
+	line = append(strconv.AppendQuote(line, m.boot), ' ')
+	line = strconv.AppendQuote(line, m.synchronous)
+	line = strconv.AppendUint(append(line, ' '), uint64(crc32.ChecksumIEEE(line)), 16)
+	for i := len(line); i < markSize; i++ {
+		sector[i] = ' '
+	}
+	sector[markSize-1] = '\n'
 }
 
 // readMark reads the mark of a book. One that is not there, or not whole, is none.
@@ -101,7 +109,8 @@ func (b *Book) marked() mark {
 // note writes the mark. Who calls has the turn.
 func (b *Book) note() error {
 	b.mark = b.marked()
-	_, err := b.markFile.WriteAt(b.mark.encode(), 0)
+	b.mark.encode(&b.sector)
+	_, err := b.markFile.WriteAt(b.sector[:], 0)
 	return err
 }
 

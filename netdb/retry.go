@@ -40,12 +40,12 @@ func (b *Book) Retry(ctx context.Context) error {
 	if b.opts.ReadOnly {
 		return why.why
 	}
-	if errors.Is(why.why, ErrMoved) && b.files.check() != nil {
+	if errors.Is(why.why, ErrMoved) && b.files.check(allFiles) != nil {
 		if err := b.takeTurn(ctx); err != nil {
 			return fmt.Errorf("write to %s: %w", b.path, err)
 		}
 		defer func() { <-b.turn }()
-		return cmp.Or(b.rescue(), b.look(), why.why)
+		return cmp.Or(b.rescue(), b.look(allFiles), why.why)
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(b.path), &disk); err != nil {
@@ -82,7 +82,7 @@ func (b *Book) Retry(ctx context.Context) error {
 		_, _ = b.sql.rollback.Exec()
 		return b.classify("write to "+b.path, err)
 	}
-	if err := b.look(); err != nil {
+	if err := b.look(allFiles); err != nil {
 		return err
 	}
 	b.readonly.Store(nil)

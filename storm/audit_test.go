@@ -202,6 +202,9 @@ func (w *world) readBook() []netdb.Change {
 		w.t.Errorf("check the book: %v", err)
 	}
 	for _, v := range found {
+		if v.Invariant == netdb.RowsAreAsRecorded && w.rec.did(wallStepped) > 0 {
+			continue // the rows' times were edited
+		}
 		w.t.Errorf("broken invariant: %s", v)
 	}
 	changes, err := b.History(w.t.Context(), netdb.Query{Limit: 1 << 20})

@@ -8,7 +8,8 @@
 // namespace under everything, lose an answer and ask again. Thieves add
 // addresses by hand that nobody gave them, and flooders ask for the gateway from
 // ever new addresses and MACs. Meanwhile ipamd and containerd are killed with -9
-// and started again, and the clock triple is stepped.
+// and started again, and the clock triple is stepped; the book's files are moved away
+// under ipamd and back, and another ipamd is started on the book by a link.
 //
 // Every request and reply is written down with its times, and so is every
 // address from when it is surely set to when its removal begins. A pure

@@ -17,7 +17,7 @@ type weather struct {
 // kind comes once before chance decides alone, however short the storm.
 func (b *weather) blow(d time.Duration) {
 	b.t.Helper()
-	kinds := []func(){b.containerd, b.both, func() { b.ipamd(b.r.IntN(clocks)) }}
+	kinds := []func(){b.containerd, b.both, b.filesAway, b.secondDaemon, func() { b.ipamd(b.r.IntN(clocks)) }}
 	b.r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for end := time.Now().Add(d); b.ctx.Err() == nil && (len(kinds) > 0 || time.Now().Before(end)); {
 		b.rest(b.r, time.Second, 3*time.Second)
@@ -26,16 +26,23 @@ func (b *weather) blow(d time.Duration) {
 			kinds = kinds[1:]
 			continue
 		}
-		switch b.r.IntN(10) {
+		switch b.r.IntN(13) {
 		case 0, 1:
 			b.containerd()
 		case 2:
 			b.both()
+		case 3, 4:
+			b.filesAway()
+		case 5:
+			b.secondDaemon()
 		default:
 			b.ipamd(b.r.IntN(2 * clocks))
 		}
 	}
 }
+
+// wallStepped counts the edits of the book that look like a step of the wall clock.
+const wallStepped = "clock: wall stepped"
 
 // clocks is how many things may happen to ipamd's time while it is down.
 const clocks = 4
@@ -68,7 +75,7 @@ func (b *weather) ipamd(what int) {
 		if err := b.daemon.moveWall(by); err != nil {
 			b.t.Fatal(err)
 		}
-		b.rec.counted("clock: wall stepped")
+		b.rec.counted(wallStepped)
 	}
 	b.rest(b.r, time.Millisecond, 500*time.Millisecond)
 	l := &leap{from, never, leapt}
