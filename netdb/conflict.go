@@ -62,7 +62,7 @@ func (b *Book) LastConflict(ctx context.Context) (*Change, error) {
 	defer m.mu.Unlock()
 	upTo := b.Rev()
 	var last *Change
-	err := each(ctx, b.readers, `SELECT `+changeColumns+` FROM changes WHERE rev = coalesce((SELECT rev FROM changes
+	err := each(ctx, b.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = coalesce((SELECT rev FROM changes
 		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, func(s scanner) error {
 		c, err := scanChange(s)
 		last = &c

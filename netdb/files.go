@@ -155,6 +155,15 @@ func (o ownFiles) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
+// reader returns what reads the file beside commits. While the files are away that is
+// the connection that is held: a new one would find none, or others.
+func (b *Book) reader() querier {
+	if r := b.readonly.Load(); r != nil && errors.Is(r.why, ErrMoved) && b.held != nil {
+		return b.held
+	}
+	return b.readers
+}
+
 // holdReader keeps one reader for as long as the book is open: while it is, closing
 // the writer folds and deletes nothing.
 func (b *Book) holdReader(ctx context.Context) (err error) {

@@ -41,7 +41,7 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 		q.Limit = 1000
 	}
 	var out []Change
-	err := each(ctx, b.readers, `SELECT `+changeColumns+` FROM changes WHERE `+strings.Join(where, " AND ")+
+	err := each(ctx, b.reader(), `SELECT `+changeColumns+` FROM changes WHERE `+strings.Join(where, " AND ")+
 		` ORDER BY rev DESC LIMIT ?`, func(s scanner) error {
 		c, err := scanChange(s)
 		if err != nil {

@@ -36,10 +36,10 @@ func (b *Book) lastOf(ctx context.Context, id string) (past *Change, newest bool
 	m := &b.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.readOn(ctx, b.readers); err != nil {
+	if err := m.readOn(ctx, b.reader()); err != nil {
 		return nil, false, b.classify("read the history", err)
 	}
-	err = each(ctx, b.readers, `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
+	err = each(ctx, b.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
 		c, err := scanChange(s)
 		past, newest = &c, m.at[c.Addr.String()] == c.Rev
 		return err

@@ -29,7 +29,7 @@ func (b *Book) Lease(id string) (*Lease, error) {
 // [ErrGone]; or [ErrNotFound]. A lease that was set aside, and whose address a
 // workload of another lease was then found on, ended without saying so.
 func (b *Book) ended(ctx context.Context, id string) (Change, error) {
-	c, err := scanChange(b.readers.QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
+	c, err := scanChange(b.reader().QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
 		WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
