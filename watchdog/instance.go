@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ type InstanceBook interface {
 	Rev() int64
 	Runtime() string
 	NoteRuntime(ctx context.Context, who netdb.Who, id string, anyway bool) error
+	Leases() (rows []*netdb.Lease, rev int64)
 }
 
 // An Instance knows in which runtime the book's containers are, and which one
@@ -32,7 +35,9 @@ type Instance struct {
 	// noting is held by Meet and Accept, which wait for the book, and is taken
 	// before mu, which nobody waits with: passes and doctor read under it.
 	noting sync.Mutex
-	rev    int64 // of the book when it refused; guarded by noting
+	rev    int64           // of the book when it refused; guarded by noting, as are the next two
+	losing map[string]bool // namespaces that the runtime has lost
+	lost   map[string]bool // the same, and an operator has accepted it
 
 	mu      sync.Mutex
 	met     string // the runtime that answered last; "" is none yet
@@ -120,6 +125,52 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 	return refused
 }
 
+// Has takes note of the namespaces that the runtime has. A namespace outlives its
+// containers, so one that has none of those in which leases record containers has
+// lost its metadata, whatever its id: it says of every container that it is not
+// there, and all of them may run. The book's runtime is then the one from before
+// the loss, and this one is as good as another until an operator confirms it.
+//
+// That the containers are gone and their namespace is there is no loss: so fifty
+// that were removed while nobody looked end. What this does not see is metadata
+// lost, and the namespace made anew, before anybody asked. An error means that the
+// book could not write it down, and that what the runtime shows is not to be taken.
+func (i *Instance) Has(ctx context.Context, id string, namespaces []string) error {
+	i.noting.Lock()
+	defer i.noting.Unlock()
+	i.losing = nil
+	missing := make(map[string]bool)
+	rows, _ := i.book.Leases()
+	for _, l := range rows {
+		if !l.State.Open() && l.State != netdb.Releasing {
+			continue
+		}
+		for _, c := range l.Containers {
+			if slices.Contains(namespaces, c.Namespace) {
+				return nil
+			}
+			if !i.lost[c.Namespace] {
+				missing[c.Namespace] = true
+			}
+		}
+	}
+	if i.losing = missing; len(missing) == 0 || i.book.Runtime() != id {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteWithin)
+	defer cancel()
+	before := id + metadataLost
+	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, before, true); err != nil {
+		return fmt.Errorf("note that containerd has lost its metadata: %w", err)
+	}
+	i.log.Warn("the runtime has lost its metadata: nothing is released on its word", "runtime", id,
+		"namespaces", slices.Sorted(maps.Keys(missing)), "next", "ipamctl doctor")
+	return nil
+}
+
+// metadataLost stands behind the id of a runtime from before it lost its metadata.
+const metadataLost = " before it lost its metadata"
+
 // Other returns the runtime that is not believed; nil when the one that
 // answered last is the book's, or none has yet.
 func (i *Instance) Other() *OtherRuntime {
@@ -156,6 +207,7 @@ func (i *Instance) Accept(ctx context.Context) error {
 		return err
 	}
 	i.believe(met)
+	i.lost, i.losing = i.losing, nil
 	i.log.Warn("runtime noted on an operator's word", "runtime", met, "before", refused.Known)
 	return nil
 }

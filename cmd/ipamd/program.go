@@ -188,7 +188,7 @@ func (p *program) openRuntime(context.Context) (err error) {
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-		Board: p.board, Log: p.log, Met: p.instance.Meet,
+		Board: p.board, Log: p.log, Met: p.instance.Meet, Has: p.instance.Has,
 	})
 	if err != nil {
 		return err

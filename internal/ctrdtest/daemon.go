@@ -168,6 +168,17 @@ func (d *Daemon) Kill9() {
 	<-d.ended
 }
 
+// LoseMetadata stops the daemon and starts it again without its metadata: the id
+// that it has made for itself stays, and no container, namespace or image does.
+func (d *Daemon) LoseMetadata() {
+	d.t.Helper()
+	d.Stop()
+	if err := os.Remove(filepath.Join(d.dir, "root", "io.containerd.metadata.v1.bolt", "meta.db")); err != nil {
+		d.t.Fatal(err)
+	}
+	d.Restart()
+}
+
 // Restart starts the daemon again on the same root and state, after Stop or
 // Kill9, or by itself calling Stop.
 func (d *Daemon) Restart() {

@@ -23,6 +23,15 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 	if err != nil {
 		return err
 	}
+	if w.cfg.Has != nil {
+		all, err := w.allNamespaces(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := w.cfg.Has(ctx, id, all); err != nil {
+			return err
+		}
+	}
 	_ = w.cfg.Met(ctx, id) // what it shows is posted, whoever it is
 	names, err := w.namespaces(ctx, c)
 	if err != nil {
@@ -97,6 +106,10 @@ func (w *Witness) namespaces(ctx context.Context, c *containerd.Client) ([]strin
 	if !w.cfg.all() {
 		return w.cfg.Namespaces, nil
 	}
+	return w.allNamespaces(ctx, c)
+}
+
+func (w *Witness) allNamespaces(ctx context.Context, c *containerd.Client) ([]string, error) {
 	call, cancel := w.ask(ctx, "")
 	defer cancel()
 	names, err := c.NamespaceService().List(call)

@@ -69,6 +69,10 @@ type Config struct {
 	// not there. An error means that such an answer is not to be believed, and
 	// a look-up returns it. nil: every containerd is believed.
 	Met func(ctx context.Context, id string) error
+	// Has is told, ahead of Met and of what a whole reading shows, of every
+	// namespace that the containerd has. An error makes the witness silent. nil:
+	// nobody asks.
+	Has func(ctx context.Context, id string, namespaces []string) error
 }
 
 // A Witness follows one containerd. Its methods are safe for concurrent use.
