@@ -92,7 +92,7 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 		return nil, err
 	}
 	if err := a.Settle(ctx); err != nil {
-		return nil, a.refused(err)
+		return nil, a.refused(ctx, err)
 	}
 	// Once more: the news may have been that the bridge is down.
 	if err := a.Gate(); err != nil {
@@ -109,8 +109,12 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 }
 
 // refused is the answer when the kernel's news could not be read: the
-// silent witnesses, or the error itself when none says so.
-func (a *Allocator) refused(err error) error {
+// silent witnesses, or the error itself when none says so. A caller that hung up
+// says nothing about a witness.
+func (a *Allocator) refused(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("wait for the kernel's news: %w", ctx.Err())
+	}
 	if silent := a.Board.Silent(); len(silent) > 0 {
 		return &EvidenceError{silent}
 	}

@@ -197,3 +197,21 @@ func TestOneSandboxAsksAtOnce(t *testing.T) {
 		t.Errorf("%d leases", len(leases))
 	}
 }
+
+// A caller that hangs up while the kernel's news are read says nothing about a
+// witness, silent ones or not, and takes nothing.
+func TestF24HangingUpIsNoWitnessFailure(t *testing.T) {
+	for name, silence := range map[string]error{"all answer": nil, "one is silent": errors.New("rtnetlink is closed")} {
+		ctx, hangUp := context.WithCancel(ctx)
+		a := newAllocator(t, func(c *Config) {
+			c.Settle = func(ctx context.Context) error { hangUp(); return ctx.Err() }
+			if silence != nil {
+				c.Board.Silence(census.Netns, silence)
+			}
+		})
+		rev := a.Book.Rev()
+		if _, err := a.Allocate(ctx, Request{Sandbox: "a"}); !errors.Is(err, context.Canceled) || errors.Is(err, ErrEvidence) || a.Book.Rev() != rev {
+			t.Errorf("%s: %v, revision %d after %d", name, err, a.Book.Rev(), rev)
+		}
+	}
+}

@@ -280,7 +280,7 @@ func (c *call) choose(ctx context.Context, p *part) error {
 // settle reads what the kernel has told by now.
 func (c *call) settle(ctx context.Context) error {
 	if err := c.Settle(ctx); err != nil {
-		return c.refused(err)
+		return c.refused(ctx, err)
 	}
 	return nil
 }

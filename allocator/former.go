@@ -38,7 +38,7 @@ func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where
 		return nil, fmt.Errorf("reclaim %s: %w: it is %s", l.Addr, netdb.ErrState, l.State)
 	}
 	if err := a.Settle(ctx); err != nil {
-		return nil, a.refused(err)
+		return nil, a.refused(ctx, err)
 	}
 	return a.restore(ctx, who, l, where)
 }

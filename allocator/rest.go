@@ -51,7 +51,7 @@ func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
 			return err
 		}
 		if err := a.Settle(ctx); err != nil {
-			return a.refused(err)
+			return a.refused(ctx, err)
 		}
 		if silent := a.Board.Silent(); len(silent) > 0 {
 			return &EvidenceError{silent}

@@ -46,6 +46,16 @@ func (c *call) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(c.r.Context(), c.due)
 }
 
+// hungUp reports that the peer closed its side, or all, of the connection.
+func (c *call) hungUp() bool {
+	select {
+	case <-c.draining():
+		return false // it is the daemon that stops
+	default:
+		return c.r.Context().Err() != nil
+	}
+}
+
 // draining is closed when the server was asked to stop.
 func (c *call) draining() <-chan struct{} {
 	ch, _ := c.r.Context().Value(drainingKey).(<-chan struct{})

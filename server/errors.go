@@ -44,7 +44,7 @@ func codeOf(err error) api.Code {
 		{netdb.ErrReadOnly, api.BookReadonly},
 		{netdb.ErrClosed, api.NotReady},
 		{context.DeadlineExceeded, api.DeadlineExceeded},
-		{context.Canceled, api.DeadlineExceeded}, // the peer hung up, or the daemon stops
+		{context.Canceled, api.DeadlineExceeded}, // the caller hung up, see fail, or the daemon stops
 	} {
 		if errors.Is(err, row.is) {
 			return row.code
@@ -94,12 +94,22 @@ func (e *methodError) Error() string {
 
 func (e *methodError) Unwrap() error { return netdb.ErrInvalid }
 
+// cancelled is what a call is counted as whose caller did not wait for the
+// answer. It is no code of the API, for nobody waits for it.
+const cancelled api.Code = "cancelled"
+
 // fail answers with the error, and ends its journey: an internal one is
 // logged here, and its text stays here.
-func (s *Server) fail(c *call, err error) api.Code {
+func (s *Server) fail(c *call, err error) (observed api.Code) {
 	code := codeOf(err)
 	reply := &api.Error{Code: code, Message: err.Error(), Retryable: code.Retryable(),
 		Details: details(err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	if c.hungUp() && errors.Is(err, context.Canceled) {
+		// It is answered all the same: one that closed its sending side only may read.
+		s.cfg.Log.Debug("a caller hung up", "verb", c.end.Verb, "peer", c.peer.name, "err", err)
+		reply.Message = fmt.Sprintf("%s: the caller hung up, or closed its sending side, before it was answered", c.end.Verb)
+		defer func() { observed = cancelled }()
+	}
 	if code == api.Internal {
 		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "err", err, "peer", c.peer.name,
 			"lease", c.lease, "addr", c.address, "sandbox", c.sandbox)

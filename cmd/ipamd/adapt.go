@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -103,7 +104,9 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 	case <-ctx.Done():
 	}
 	result, err := m.Allocator.Allocate(ctx, r)
-	m.metrics.allocated(result, err, time.Since(began))
+	if !errors.Is(err, context.Canceled) { // one that its caller gave up is neither given nor refused
+		m.metrics.allocated(result, err, time.Since(began))
+	}
 	return result, err
 }
 

@@ -143,7 +143,7 @@ func TestBadConfigs(t *testing.T) {
 	for _, c := range badConfigs {
 		t.Run(c.name, func(t *testing.T) {
 			path := file(t, c.doc)
-			_, err := loadConfig(path)
+			_, err := loadConfig(t.Context(), path)
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -160,7 +160,7 @@ func TestConfigThatCannotBeRead(t *testing.T) {
 		dir:                          dir + ": cannot be read: is a directory",
 		filepath.Join(dir, "absent"): filepath.Join(dir, "absent") + ": cannot be read: no such file or directory",
 	} {
-		if _, err := loadConfig(path); err == nil || err.Error() != want {
+		if _, err := loadConfig(t.Context(), path); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

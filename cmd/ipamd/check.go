@@ -33,7 +33,7 @@ Exit codes: 0 whole, 1 something is broken, 2 it could not be looked at.`,
 				cfg.Book.Path = args[0]
 				return c.check(cmd.Context(), cfg)
 			}
-			cfg, _, err := c.load(cmd)
+			cfg, _, err := c.load(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}

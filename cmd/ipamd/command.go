@@ -113,7 +113,7 @@ func (c *command) configFlag(cmd *cobra.Command) {
 
 // load reads the configuration that the flags name, and says where it is
 // from; "" is the defaults.
-func (c *command) load(cmd *cobra.Command) (Config, string, error) {
+func (c *command) load(ctx context.Context, cmd *cobra.Command) (Config, string, error) {
 	path := c.config
 	switch named := cmd.Flags().Changed("config"); {
 	case named && path == "":
@@ -123,6 +123,6 @@ func (c *command) load(cmd *cobra.Command) (Config, string, error) {
 			path = defaultConfigPath // if it cannot be read, that is an error
 		}
 	}
-	cfg, err := loadConfig(path)
+	cfg, err := loadConfig(ctx, path)
 	return cfg, path, err
 }

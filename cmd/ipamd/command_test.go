@@ -57,15 +57,38 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 }
 
 func TestConfigVerb(t *testing.T) {
-	path := file(t, "[allocation]\ncooldown = '1h'\n")
+	path := file(t, "[allocation]\ncooldown = '1h'\n[socket]\ngroup = ''\n")
 	code, out, stderr := ipamd(t, "config", "--config", path)
 	if code != exitOK || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
 	want := defaults()
-	want.Allocation.Cooldown = duration{60 * 60e9}
+	want.Allocation.Cooldown, want.Socket.Group = duration{60 * 60e9}, ""
 	if out != string(written(t, want)) {
 		t.Errorf("printed\n%s", out)
+	}
+}
+
+// What this machine lacks for a configuration is said by config as by run, with
+// the place, and nothing is made.
+func TestF32ConfigSaysWhatTheStartWould(t *testing.T) {
+	dir := t.TempDir()
+	path := file(t, "[socket]\ngroup = 'no-such-group'\npath = '"+filepath.Join(dir, "f/s")+"'\n[book]\npath = '"+dir+"'\n")
+	if err := os.MkdirAll(filepath.Join(dir, "f/s"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := "ipamd: the configuration is wrong:\n" +
+		path + ":2:1: socket.group: this machine has no group \"no-such-group\": make it (groupadd --system no-such-group), or set group = ''\n" +
+		path + ":3:1: socket.path: \"" + dir + "/f/s\" is there, and is no socket\n" +
+		path + ":5:1: book.path: \"" + dir + "\" is a folder\n"
+	for _, verb := range []string{"config", "run"} {
+		code, out, stderr := ipamd(t, verb, "--config", path)
+		if code != exitUsage || stderr != want || verb == "config" && !strings.Contains(out, "group = 'no-such-group'") {
+			t.Errorf("%s: exit %d, stderr\n%swant\n%s", verb, code, stderr, want)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("it left %v, %v", left, err)
 	}
 }
 

@@ -34,7 +34,7 @@ func file(t testing.TB, doc string) string {
 
 func loaded(t testing.TB, doc string) Config {
 	t.Helper()
-	c, err := loadConfig(file(t, doc))
+	c, err := loadConfig(t.Context(), file(t, doc))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestWhatIsWrittenLoadsTheSame(t *testing.T) {
 			t.Errorf("%s: wrote %+v, loaded %+v", name, want, got)
 		}
 	}
-	if c, err := loadConfig(""); err != nil || !reflect.DeepEqual(c, defaults()) {
+	if c, err := loadConfig(t.Context(), ""); err != nil || !reflect.DeepEqual(c, defaults()) {
 		t.Errorf("no file: %+v, %v", c, err)
 	}
 }

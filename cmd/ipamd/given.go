@@ -18,12 +18,26 @@ import (
 // listen returns the socket that systemd holds for ipamd (sd_listen_fds(3)),
 // or makes it. One that was given outlives ipamd: whoever calls while ipamd
 // restarts waits in its queue and is answered by the next one.
+//
+// Either is looked after by [program.keepListening].
 func (p *program) listen() (net.Listener, error) {
+	inner, err := p.listenOn()
+	if err != nil {
+		return nil, err
+	}
+	return keepSocket(p.cfg.Socket.Path, inner)
+}
+
+func (p *program) listenOn() (net.Listener, error) {
 	switch len(p.given) {
 	case 0:
 		return server.Listen(p.cfg.Socket.Path, p.socketMode, p.socketGID)
 	case 1:
 		ln, err := p.takeOver(p.given[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			p.log.Warn("systemd's socket has no file any more; ipamd makes one of its own", "socket", p.cfg.Socket.Path, "next", p.socketNext())
+			return server.Listen(p.cfg.Socket.Path, p.socketMode, p.socketGID)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("take over the socket %s from systemd: %w", p.cfg.Socket.Path, err)
 		}

@@ -42,6 +42,9 @@ func (p *program) notReady() []string {
 	if err := p.book.Info().ReadOnly; err != nil {
 		why = append(why, err.Error())
 	}
+	if reason := p.unreached(); reason != "" {
+		why = append(why, reason)
+	}
 	return append(why, p.still()...)
 }
 

@@ -2,11 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
 )
 
 // defaultConfigPath is read when it is there and no other file is named.
@@ -14,12 +19,12 @@ const defaultConfigPath = "/etc/ipamd/ipamd.toml"
 
 // loadConfig reads a file over the defaults; "" is the defaults. What is
 // wrong comes back as [problems], each with its place in the file.
-func loadConfig(path string) (Config, error) {
+func loadConfig(ctx context.Context, path string) (Config, error) {
 	if path == "" {
 		c := defaults()
 		return c, c.check()
 	}
-	doc, err := os.ReadFile(path)
+	doc, err := readWithin(ctx, path)
 	if err != nil {
 		var of *fs.PathError
 		if errors.As(err, &of) {
@@ -28,6 +33,58 @@ func loadConfig(path string) (Config, error) {
 		return Config{}, problems{{file: path, reason: "cannot be read: " + err.Error()}}
 	}
 	return parseConfig(path, doc)
+}
+
+const (
+	// readTime is how long a file may take to be read: a file system that hangs
+	// must not hang the daemon, or its end.
+	readTime = 10 * time.Second
+	// configMost is more than any configuration has, in bytes.
+	configMost = 1 << 20
+)
+
+// readWithin reads a regular file, or says why it cannot. A file system that does
+// not answer keeps a goroutine until it does, and nothing else.
+func readWithin(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readTime, fmt.Errorf("no answer within %v", readTime))
+	defer cancel()
+	type answer struct {
+		doc []byte
+		err error
+	}
+	read := make(chan answer, 1)
+	go func() {
+		doc, err := readRegular(path)
+		read <- answer{doc, err}
+	}()
+	select {
+	case a := <-read:
+		return a.doc, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// readRegular reads a file that is neither a pipe nor a device: opening one that
+// nobody writes to would wait for ever.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	is, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case is.IsDir():
+		return nil, unix.EISDIR
+	case !is.Mode().IsRegular():
+		return nil, errors.New("it is no regular file")
+	case is.Size() > configMost:
+		return nil, fmt.Errorf("it has %d bytes, more than %d", is.Size(), configMost)
+	}
+	return io.ReadAll(io.LimitReader(f, configMost))
 }
 
 // parseConfig is loadConfig of what the file holds.

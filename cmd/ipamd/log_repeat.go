@@ -45,6 +45,15 @@ func (r *repeats) handler(next slog.Handler) slog.Handler {
 	return repeatHandler{Handler: next, repeats: r}
 }
 
+// past returns a logger that is not held back, for lines that each answer a
+// command: a second mistake within a minute is another one.
+func (r *repeats) past(log *slog.Logger) *slog.Logger {
+	if h, is := log.Handler().(repeatHandler); is {
+		return slog.New(h.Handler)
+	}
+	return log
+}
+
 // Run tells the counts as windows end, and when ctx ends those of all. It
 // returns nil.
 func (r *repeats) Run(ctx context.Context) error {

@@ -7,16 +7,21 @@ func (c *command) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the effective configuration",
 		Long: `Prints the configuration as ipamd run would use it, every option with its value
-and its meaning. What it prints is a configuration file itself.`,
+and its meaning. What it prints is a configuration file itself. What this machine
+lacks for it, a group for one, is said on standard error as ipamd run would, and
+the exit code is 2.`,
 		Example: `  ipamd config > /etc/ipamd/ipamd.toml
   ipamd config --config ./ipamd.toml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := c.load(cmd)
+			cfg, path, err := c.load(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}
-			return cfg.write(c.out)
+			if err := cfg.write(c.out); err != nil {
+				return err
+			}
+			return cfg.checkHere(cmd.Context(), path)
 		},
 	}
 	c.configFlag(cmd)

@@ -117,8 +117,10 @@ func (p *program) socketAccess(context.Context) (err error) {
 	if p.socketMode, err = p.cfg.Socket.fileMode(); err != nil {
 		return err
 	}
-	p.socketGID, err = p.cfg.Socket.gid()
-	return err
+	if p.socketGID, err = p.cfg.Socket.gid(); err != nil {
+		return fmt.Errorf("socket.group: %w", err)
+	}
+	return nil
 }
 
 func (p *program) openBook(ctx context.Context) (err error) {
@@ -328,8 +330,8 @@ func (p *program) run(ctx context.Context) error {
 		}
 		p.stopping.Store(true)
 		p.notify(daemon.SdNotifyStopping, "STATUS=finishing what is under way")
-		if given, ok := p.listener.(*givenSocket); ok {
-			given.leave(serving)
+		if kept, ok := p.listener.(*keptSocket); ok {
+			kept.leave(serving)
 		}
 		cut()
 		return nil
@@ -344,6 +346,7 @@ func (p *program) run(ctx context.Context) error {
 		p.followChanges,
 		p.retryBook,
 		p.tidyBook,
+		p.keepListening,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil

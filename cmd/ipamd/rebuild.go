@@ -48,7 +48,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 			if output != "text" && output != "json" {
 				return usageError{fmt.Errorf("-o is text or json, not %q", output)}
 			}
-			cfg, _, err := c.load(cmd)
+			cfg, _, err := c.load(cmd.Context(), cmd)
 			if err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 // A reload is how a running daemon comes to another configuration.
 type reload struct {
 	asked <-chan os.Signal
-	read  func() (Config, error)
+	read  func(context.Context) (Config, error)
 	level *slog.LevelVar // of the log, which changes at once
 }
 
@@ -31,20 +31,24 @@ func (p *program) reloads(ctx context.Context) error {
 		case <-p.reload.asked:
 		}
 		p.notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
-		p.reloadOnce()
+		p.reloadOnce(ctx)
 		p.notify(daemon.SdNotifyReady)
 	}
 }
 
-func (p *program) reloadOnce() {
-	cfg, err := p.reload.read()
+func (p *program) reloadOnce(ctx context.Context) {
+	log := p.repeats.past(p.log) // each is the answer to a command
+	cfg, err := p.reload.read(ctx)
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
-		p.log.Error("the configuration is not reloaded; the old one stays", "err", err)
+		log.Error("the configuration is not reloaded; the old one stays", "err", err)
 		return
 	}
 	changed := differences("", reflect.ValueOf(p.cfg), reflect.ValueOf(cfg))
 	if later := slices.DeleteFunc(changed, func(key string) bool { return key == "log.level" }); len(later) > 0 {
-		p.log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
+		log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
 			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
 		return
 	}

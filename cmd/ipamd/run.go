@@ -38,8 +38,11 @@ anything else waits for a restart.`,
 			case c.dev:
 				return enterOwnNamespace()
 			}
-			cfg, path, err := c.load(cmd)
+			cfg, path, err := c.load(cmd.Context(), cmd)
 			if err != nil {
+				return err
+			}
+			if err := cfg.checkHere(cmd.Context(), path); err != nil {
 				return err
 			}
 			least := new(slog.LevelVar)
@@ -56,8 +59,8 @@ anything else waits for a restart.`,
 			defer signal.Stop(asked)
 			p := newProgram(cfg, log, thisBuild())
 			p.given = activation.Files(true)
-			p.reload = &reload{asked: asked, level: least, read: func() (Config, error) {
-				cfg, _, err := c.load(cmd)
+			p.reload = &reload{asked: asked, level: least, read: func(ctx context.Context) (Config, error) {
+				cfg, _, err := c.load(ctx, cmd)
 				return cfg, err
 			}}
 			return serve(cmd.Context(), p)

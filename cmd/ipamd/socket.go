@@ -29,7 +29,7 @@ func (s socketConfig) gid() (int, error) {
 	}
 	group, err := user.LookupGroup(s.Group)
 	if err != nil {
-		return 0, fmt.Errorf("socket.group: this machine has no group %q: make it (groupadd --system %s), or set group = ''",
+		return 0, fmt.Errorf("this machine has no group %q: make it (groupadd --system %s), or set group = ''",
 			s.Group, s.Group)
 	}
 	return strconv.Atoi(group.Gid)

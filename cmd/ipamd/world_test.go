@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,9 +42,10 @@ type world struct {
 	client *client.Client
 	log    *logBuffer
 
-	edited     []string      // invariants that an edit of the book past ipamd breaks
-	proofEvery time.Duration // of the next daemon; 0: as by itself
-	gate       gate          // of the reconciler's passes
+	edited     []string        // invariants that an edit of the book past ipamd breaks
+	proofEvery time.Duration   // of the next daemon; 0: as by itself
+	given      func() *os.File // systemd's socket, for each daemon; nil: it makes its own
+	gate       gate            // of the reconciler's passes
 
 	program *program
 	stop    func() // stops the daemon; twice is fine
@@ -115,6 +117,9 @@ func pool(prefix string) func(*Config) {
 func (w *world) newProgram() *program {
 	p := newProgram(w.cfg, slog.New(slog.NewTextHandler(w.log, nil)), api.VersionReply{Version: "test"})
 	p.netns = w.ns.Path()
+	if w.given != nil {
+		p.given = []*os.File{w.given()}
+	}
 	if w.proofEvery > 0 {
 		p.proofEvery = w.proofEvery
 	}

@@ -70,4 +70,15 @@ inside dpkg --purge ipamd
 for path in /etc/ipamd /var/lib/ipamd /usr/sbin/ipamd /usr/lib/systemd/system/ipamd.service; do
 	[[ ! -e $root$path ]]
 done
+
+# The same where the state is a mount of its own (F32): it is emptied and stays.
+inside dpkg -i new.deb
+mount -t tmpfs state "$root/var/lib/ipamd"
+echo book >"$root/var/lib/ipamd/book.db"
+mkdir "$root/var/lib/ipamd/lost+found"
+inside dpkg --purge ipamd
+[[ -z $(ls -A "$root/var/lib/ipamd") ]]
+mountpoint -q "$root/var/lib/ipamd"
+umount "$root/var/lib/ipamd"
+fails inside dpkg -s ipamd
 fails grep -q ipamd <<<"$(find "$root"/etc/systemd "$root"/var/lib/systemd -name '*ipamd*')"
