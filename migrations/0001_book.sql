@@ -1,5 +1,6 @@
 -- The lease book. Times are triples: wall clock in Unix nanoseconds (for
--- people), CLOCK_BOOTTIME in nanoseconds and the boot's id (for arithmetic).
+-- people), the nanoseconds that had certainly passed of a boot, or of a part of
+-- it, and the id of that (for arithmetic); see netdb/clock.go.
 --
 -- The CHECKs of leases and changes compare one by one: for an IN of more than
 -- two values SQLite builds a table in memory, anew for every row written.
@@ -104,6 +105,7 @@ CREATE TABLE changes (
     reason     TEXT    NOT NULL CHECK (reason <> ''),
     note       TEXT    NOT NULL CHECK (length(CAST(note AS BLOB)) <= 1000), -- a person's words
     evidence   TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
+    uptime     INTEGER NOT NULL, -- CLOCK_BOOTTIME as it was read; boottime is what had certainly passed
     row_sum    INTEGER NOT NULL, -- of all columns of the row in leases that the change made; 0 for none
     -- The table of moves once more; netdb/transition.go is its other home, and
     -- a test tries every actor and pair of states against both.

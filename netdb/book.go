@@ -79,6 +79,7 @@ type Book struct {
 
 	line      line
 	staged    *overlay // who has the turn only
+	clock     clock
 	memory    memory
 	conflicts conflicts
 	nextLook  time.Time     // at a damaged book; who has the turn only
@@ -258,8 +259,10 @@ type Info struct {
 	Synchronous     string
 	RunnerUID       string
 	MachineID       string
-	BootID          string // of the present boot
-	Rebooted        bool   // the book was last opened in another boot: every netns of then is gone
+	BootID          string    // of the present boot
+	Clock           error     // what the machine's clocks say that cannot be: nothing of before counts for a wait; nil when all is well
+	ClockSince      time.Time // when that was met
+	Rebooted        bool      // the book was last opened in another boot: every netns of then is gone
 	Schema          int
 	Restored        string // why the book has another epoch since it was opened, "" when it has not
 	Unreadable      []Unreadable
@@ -287,6 +290,7 @@ func (b *Book) Info() Info {
 	}
 	grows := b.upkeep.growing()
 	i.Growing, i.GrowingSince = grows.why, grows.since
+	i.Clock, i.ClockSince = b.clock.oddity()
 	b.mu.RLock()
 	commits := b.commits
 	i.Unreadable = slices.Clone(b.idx.broken)

@@ -45,7 +45,7 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 
 // Cancelled reports whether a tombstone of a sandbox's attempt stands.
 func (b *Book) Cancelled(uid string, attempt int64) bool {
-	now := b.opts.Now()
+	now := b.clock.now()
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	stone := b.idx.tombs[uid]

@@ -168,7 +168,7 @@ func (b *Book) try(batch []*op) (answers []error, behind, err error) {
 	began := time.Now()
 	staged := b.staged
 	staged.reset(b.idx.rev)
-	t := &tx{now: b.opts.Now(), idx: b.idx, staged: staged}
+	t := &tx{now: b.clock.now(), idx: b.idx, staged: staged}
 	answers = make([]error, len(batch))
 	for i, o := range batch {
 		before := len(staged.steps)
@@ -281,7 +281,7 @@ func (b *Book) store(s step) error {
 			return fmt.Errorf("store %s: %w: the row is not as it was read", s.change.Addr, ErrStale)
 		}
 	}
-	_, err = b.sql.insertChange.Exec(s.change.row(s.now)...)
+	_, err = b.sql.insertChange.Exec(s.change.row(s.now, b.clock.uptime())...)
 	return b.classify("record "+s.change.Addr.String(), err)
 }
 
@@ -323,7 +323,7 @@ func fileError(err error) bool {
 
 // cannotWrite remembers that the book cannot be written. The reason may change; that
 // it began is not forgotten before the book can be written again.
-func (b *Book) cannotWrite(why error) { remember(&b.readonly, why, b.opts.Now().Wall) }
+func (b *Book) cannotWrite(why error) { remember(&b.readonly, why, b.clock.now().Wall) }
 
 // classify turns SQLite's result codes into what a caller can do next.
 func (b *Book) classify(doing string, err error) error {

@@ -40,7 +40,7 @@ func (b *Book) readIdentity(ctx context.Context) (rev int64, err error) {
 func (b *Book) identify(ctx context.Context) error {
 	rev, err := b.readIdentity(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
-		now, runner := b.opts.Now(), b.opts.RunnerUID
+		now, runner := b.clock.now(), b.opts.RunnerUID
 		if runner == "" {
 			runner = uuid.NewString()
 		}
@@ -77,14 +77,14 @@ func (b *Book) beginEpoch(ctx context.Context, rev int64) error {
 	if err != nil {
 		return err
 	}
-	c := Change{Rev: rev, At: b.opts.Now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	c := Change{Rev: rev, At: b.clock.now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
 	tx, err := b.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, insertChange, c.row(nil)...)
+		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, b.clock.uptime())...)
 	}
 	if err == nil {
 		err = tx.Commit()

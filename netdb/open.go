@@ -126,7 +126,9 @@ func (o *Options) check() error {
 
 func (b *Book) open() error {
 	ctx := context.Background()
-	b.bootID = b.opts.Now().BootID
+	b.clock.read = b.opts.Now
+	b.clock.begin()
+	b.bootID = b.clock.last.BootID
 	if err := b.takeLock(); err != nil {
 		return err
 	}
@@ -219,6 +221,9 @@ func (b *Book) readView(ctx context.Context, log logEnd) (unborn bool, err error
 			return false, err
 		}
 	}
+	if err := b.resumeClock(ctx); err != nil {
+		return false, err
+	}
 	return false, b.load(ctx)
 }
 
@@ -234,7 +239,7 @@ func (b *Book) openForWriting(ctx context.Context, unborn bool) (err error) {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
 	steps := []func(context.Context) error{
-		b.holdReader, b.setPragmas, b.migrate, b.checkWritable, b.identify, b.prepare, b.loadOnce, b.openMark,
+		b.holdReader, b.setPragmas, b.migrate, b.resumeClock, b.checkWritable, b.identify, b.prepare, b.loadOnce, b.openMark,
 	}
 	if unborn {
 		steps = slices.Insert(steps, 0, b.checkUnborn, b.setPragmas)

@@ -14,7 +14,7 @@ import (
 //
 // Nothing to offer is [ErrExhausted]; an unknown pool is [ErrNotFound].
 func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
-	now := b.opts.Now()
+	now := b.clock.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pi := b.idx.pools[poolUID]
@@ -97,7 +97,7 @@ func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 // [ErrNotInPool], [ErrTaken] (also while another call is offered it, or while
 // it cools after somebody else) or [ErrQuarantined].
 func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
-	now := b.opts.Now()
+	now := b.clock.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pi := b.idx.pools[o.PoolUID]
@@ -147,7 +147,7 @@ func (b *Book) Drop(c Candidate) {
 // Upcoming lists up to n addresses that [Book.Pick] would offer next, for
 // those who look ahead. It holds nothing.
 func (b *Book) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
-	now := b.opts.Now()
+	now := b.clock.now()
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	pi := b.idx.pools[poolUID]

@@ -64,7 +64,7 @@ func TestVerbsAtARevision(t *testing.T) {
 		}, []netdb.State{netdb.Reserved}, []netdb.Actor{netdb.ByWatchdog}, netdb.Free, true},
 		"SetAside": {func(b *netdb.Book, who netdb.Who, id string, rev int64, _ func() error) (*netdb.Lease, error) {
 			return b.SetAside(ctx, who, id, rev, evidence)
-		}, []netdb.State{netdb.Releasing}, []netdb.Actor{netdb.ByWatchdog}, netdb.Quarantined, false},
+		}, []netdb.State{netdb.Releasing}, []netdb.Actor{netdb.ByWatchdog, netdb.ByOperator}, netdb.Quarantined, false},
 		"ClearAt": {func(b *netdb.Book, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
 			return b.ClearAt(ctx, who, id, rev, unseen)
 		}, []netdb.State{netdb.Quarantined}, []netdb.Actor{netdb.ByReconciler, netdb.ByOperator}, netdb.Cooling, true},

@@ -11,7 +11,7 @@ import (
 // caller has looked at, 0 at first. The cost does not depend on how many leases
 // there are.
 func (b *Book) Rested(poolUID string, cooldown time.Duration, after int64, n int) []*Lease {
-	now := b.opts.Now()
+	now := b.clock.now()
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	pi := b.idx.pools[poolUID]

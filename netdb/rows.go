@@ -41,8 +41,8 @@ const (
 
 	changeColumns = `rev, wall, boottime, boot_id, subject, ip, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
 		from_state, to_state, actor, peer, reason, note, evidence`
-	insertChange = `INSERT INTO changes (` + changeColumns + `, row_sum)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertChange = `INSERT INTO changes (` + changeColumns + `, row_sum, uptime)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (l *Lease) row() []any {
@@ -189,14 +189,14 @@ func known(s State) bool {
 
 // row is the values of insertChange. made is the lease's row behind the change, nil
 // when there is none.
-func (c *Change) row(made *Lease) []any {
+func (c *Change) row(made *Lease, uptime time.Duration) []any {
 	ip := ""
 	if c.Addr.IsValid() {
 		ip = c.Addr.String()
 	}
 	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), ip, c.LeaseID,
 		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, c.Attempt, string(c.From), string(c.To),
-		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum()}
+		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum(), int64(uptime)}
 }
 
 func scanChange(s scanner) (Change, error) {

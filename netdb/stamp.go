@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -11,20 +12,21 @@ import (
 
 // A Stamp is a moment that survives restarts, reboots and clock steps: the
 // wall clock for people, and the time since boot with the boot's id for
-// arithmetic. The predecessor measured its cooldown by the wall clock alone;
+// arithmetic. In a book's own stamps that is the time which has certainly passed;
+// see [Book.Now]. The predecessor measured its cooldown by the wall clock alone;
 // one NTP step freed every cooling address at once.
 type Stamp struct {
 	Wall     time.Time
 	Boottime time.Duration // CLOCK_BOOTTIME: counts suspend, ignores clock steps
 	BootID   string        // /proc/sys/kernel/random/boot_id
+	Mono     time.Duration // CLOCK_MONOTONIC; of the machine's clocks only, and not recorded
 }
 
 // IsZero reports that the stamp was never set.
 func (s Stamp) IsZero() bool { return s.BootID == "" }
 
 // Since returns how long ago then was, never more than what is certain.
-// Within one boot that is exact. Across a reboot the wall clock proves
-// nothing, so only the time since this boot counts: a wait may grow by what
+// Across a reboot only the time since this boot counts: a wait may grow by what
 // had passed before the reboot, but it can neither end early nor last longer
 // than its full length after the boot.
 func (s Stamp) Since(then Stamp) time.Duration {
@@ -42,17 +44,17 @@ const atOnce = 100 * time.Millisecond
 // lease can be dated without the boot's id.
 func Now() Stamp {
 	for {
-		s := Stamp{Boottime: boottime(), Wall: time.Now(), BootID: bootID()}
-		if boottime()-s.Boottime < atOnce {
+		s := Stamp{Boottime: clockOf(unix.CLOCK_BOOTTIME), Mono: clockOf(unix.CLOCK_MONOTONIC), Wall: time.Now(), BootID: bootID()}
+		if clockOf(unix.CLOCK_BOOTTIME)-s.Boottime < atOnce {
 			return s
 		}
 	}
 }
 
-func boottime() time.Duration {
+func clockOf(id int32) time.Duration {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("read CLOCK_BOOTTIME: " + err.Error())
+	if err := unix.ClockGettime(id, &ts); err != nil {
+		panic(fmt.Sprintf("read clock %d: %v", id, err))
 	}
 	return time.Duration(ts.Nano())
 }

@@ -34,7 +34,7 @@ func TestTheTableOfMovesAgreesWithTheSchema(t *testing.T) {
 				if _, err := b.conn.ExecContext(context.Background(), `SAVEPOINT one`); err != nil {
 					t.Fatal(err)
 				}
-				_, err := b.sql.insertChange.Exec(c.row(nil)...)
+				_, err := b.sql.insertChange.Exec(c.row(nil, 0)...)
 				if inSchema := err == nil; inCode != inSchema {
 					t.Errorf("%s: %s to %s: code says %v, the schema says %v (%v)", by, from, to, inCode, inSchema, err)
 				}

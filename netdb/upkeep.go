@@ -149,7 +149,7 @@ func (b *Book) fold() {
 		return
 	}
 	if err != nil {
-		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.opts.Now().Wall)
+		remember(&b.upkeep.log, fmt.Errorf("fold the log into the book: %w", err), b.clock.now().Wall)
 		return
 	}
 	left := log.length - log.folded
@@ -157,7 +157,7 @@ func (b *Book) fold() {
 		b.upkeep.pages = 0 // the next commit begins it anew
 	}
 	if log.length >= longLog && (left > 0 || log.held) {
-		remember(&b.upkeep.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.length), b.opts.Now().Wall)
+		remember(&b.upkeep.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.length), b.clock.now().Wall)
 		return
 	}
 	b.upkeep.log.Store(nil)
@@ -190,7 +190,7 @@ func logOf(checkpoint *sql.Stmt) (walLog, error) {
 // wait meanwhile. An error leaves them for the next time. It reports whether some
 // are left that could go. Who calls has the turn.
 func (b *Book) prune() (left bool) {
-	now := b.opts.Now()
+	now := b.clock.now()
 	b.upkeep.pages = foldAt
 	n, err := b.pruneRows(now)
 	b.upkeep.pruneAt = b.idx.rev + pruneEvery
@@ -270,6 +270,7 @@ func (b *Book) pruneChanges(now Stamp) (n int, err error) {
 	if errors.Is(err, errYoung) {
 		err = nil
 	}
+	upTo = min(upTo, b.idx.rev-1) // by the last one a later start knows how long ago it was
 	if err == nil && n > 0 {
 		_, err = b.sql.pruneRows.Exec(upTo)
 	}

@@ -36,6 +36,7 @@ type World struct {
 	Unseen       map[string]time.Time // since when passes miss a bound lease, by its id
 	Passed       time.Time            // the last pass; zero before the first
 	OwnerUnclear Trouble              // why the last sweep for orphans could not judge
+	Clock        Trouble              // the clocks say what cannot be
 	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
 	ClockStepped time.Time            // when it last did, by its new time and as far as is known
 
@@ -144,6 +145,10 @@ func (w World) machine() []Finding {
 			mend = "end who reads the book: fuser -v on it"
 		}
 		add(Finding{Kind: "book_grows", Since: w.Growing.Since, Detail: err.Error(), Mend: mend})
+	}
+	if w.Clock.Err != nil {
+		add(Finding{Kind: "clock_unclear", Since: w.Clock.Since, Detail: "the machine's clocks say what cannot be: " + w.Clock.Err.Error() + "; every wait counts from the start of the daemon",
+			Mend: "was the machine restored, or its book copied? Nothing is to be done: waits last longer, never shorter"})
 	}
 	if step := w.ClockStep; step.Abs() > LeastClockStep {
 		add(Finding{Kind: "clock_stepped", Since: w.ClockStepped, Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),

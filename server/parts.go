@@ -14,6 +14,7 @@ import (
 // Book is what the socket asks of the lease book; *netdb.Book is one. What
 // it returns is shared and not changed here.
 type Book interface {
+	Now() netdb.Stamp
 	Epoch() string
 	Rev() int64
 	Leases() ([]*netdb.Lease, int64)

@@ -72,7 +72,7 @@ func (s *Server) lastConflict(ctx context.Context) (last *api.Change, stands boo
 // release that is not confirmed, with what keeps it, and a reservation that
 // nobody bound in time. total counts those that the list has no room for, too.
 func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
-	now := netdb.Now()
+	now := s.cfg.Book.Now()
 	var waiting []*netdb.Lease
 	for _, l := range all {
 		if l.Stuck(now) {

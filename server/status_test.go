@@ -24,7 +24,7 @@ func speakOfThePast(t *testing.T) (s *speaker, book *netdb.Book, ago *time.Durat
 	opts := netdbtest.Options()
 	opts.Now = func() netdb.Stamp {
 		now := netdb.Now()
-		return netdb.Stamp{Wall: now.Wall.Add(-*ago), Boottime: now.Boottime - *ago, BootID: now.BootID}
+		return netdb.Stamp{Wall: now.Wall.Add(-*ago), Boottime: now.Boottime - *ago, Mono: now.Mono - *ago, BootID: now.BootID}
 	}
 	book = netdbtest.OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	netdbtest.Pool(t, book, "default", "10.8.64.0/24")
@@ -89,6 +89,7 @@ func TestStatusIsBounded(t *testing.T) {
 		set = append(set, addr.String())
 		netdbtest.Reserve(t, book, fmt.Sprintf("s%d", i))
 	}
+	*ago = 0
 	st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "")
 	var got []string
 	for _, l := range st.Quarantined {

@@ -72,10 +72,10 @@ func (p *program) findings(settle func()) []api.Finding {
 	leases, _ := p.book.Leases() // book first, census second
 	usage, _ := p.book.Usage()
 	settle()
-	now := netdb.Now()
-	step, stepped := p.clock.look(now, p.book.Leases)
+	now := p.book.Now()
+	step, stepped := p.clock.look(netdb.Now(), p.book.Leases)
 	w := reconciler.World{
-		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Started: p.started,
+		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Clock: reconciler.Trouble{Err: info.Clock, Since: info.ClockSince}, Started: p.started,
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(), Gaps: p.bridge.Status().Gaps,
 		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince},
 		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place,

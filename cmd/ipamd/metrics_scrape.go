@@ -118,7 +118,7 @@ func (s scrape) releases(gauge gauger) {
 		gauge(descBlocked, float64(n), blocker)
 	}
 	var oldest time.Duration
-	now := netdb.Now()
+	now := s.book.Now()
 	for _, l := range s.book.InState(netdb.Releasing) {
 		oldest = max(oldest, now.Since(l.Since))
 	}

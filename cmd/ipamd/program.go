@@ -134,6 +134,9 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	if why := p.book.Info().Restored; why != "" {
 		p.log.Warn("the book is not the one that was closed here: it goes on in another epoch", "book", p.cfg.Book.Path, "reason", why, "epoch", p.book.Epoch())
 	}
+	if err := p.book.Info().Clock; err != nil {
+		p.log.Warn("the clocks say what cannot be: every wait counts from now", "book", p.cfg.Book.Path, "err", err)
+	}
 	p.follower.since = p.book.Rev()
 	p.onClose(func() error { p.catchUp(context.Background()); return nil })
 	specs, err := p.cfg.pools()
@@ -214,7 +217,7 @@ func (p *program) openOwner(context.Context) (err error) {
 		Owner: p.owner, Runtime: p.runtime, Book: p.book, Board: p.board,
 		Awaited: func(lease string) bool { return p.watchdog.Awaited(lease) }, // it is opened after this
 		Every:   c.Every.Duration, Grace: c.Grace.Duration, Parallel: w.Parallel,
-		Remove: w.RemoveOrphans, KillWait: w.KillWait.Duration, Timeout: w.Timeout.Duration, Now: netdb.Now, Log: p.log,
+		Remove: w.RemoveOrphans, KillWait: w.KillWait.Duration, Timeout: w.Timeout.Duration, Now: p.book.Now, Log: p.log,
 	})
 	return err
 }
@@ -224,7 +227,7 @@ func (p *program) openWatchdog(context.Context) (err error) {
 	cfg := watchdog.Config{
 		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: c.ReleasingMax.Duration, Timeout: c.Timeout.Duration, Parallel: c.Parallel,
-		Now: netdb.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
+		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
 	}
 	if p.runtime != nil {
 		cfg.Runtime = p.runtime
@@ -259,7 +262,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
-		Window: p.cfg.Probe.Window.Duration, Now: netdb.Now, Log: p.log, OnPass: p.passed,
+		Window: p.cfg.Probe.Window.Duration, Now: p.book.Now, Log: p.log, OnPass: p.passed,
 	}
 	if p.instance != nil {
 		cfg.Instance = p.instance

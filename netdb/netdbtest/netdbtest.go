@@ -150,11 +150,14 @@ func (c *Clock) Now() netdb.Stamp { return c.Stamp }
 
 // Pass lets time pass on both clocks.
 func (c *Clock) Pass(d time.Duration) {
-	c.Wall, c.Boottime = c.Wall.Add(d), c.Boottime+d
+	c.Wall, c.Boottime, c.Mono = c.Wall.Add(d), c.Boottime+d, c.Mono+d
 }
 
 // Step moves the wall clock alone.
 func (c *Clock) Step(d time.Duration) { c.Wall = c.Wall.Add(d) }
 
-// Reboot starts another boot, whose uptime is given.
-func (c *Clock) Reboot(id string, uptime time.Duration) { c.BootID, c.Boottime = id, uptime }
+// Reboot starts another boot, whose uptime is given; the machine was off for no
+// time at all.
+func (c *Clock) Reboot(id string, uptime time.Duration) {
+	c.BootID, c.Boottime, c.Mono, c.Wall = id, uptime, uptime, c.Wall.Add(uptime)
+}

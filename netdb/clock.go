@@ -1,0 +1,125 @@
+package netdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A clock dates what a book records by the time that has certainly passed, so
+// that a wait may last longer than it has to, but never ends early. No one clock
+// of the machine is believed: CLOCK_BOOTTIME jumps when a virtual machine is
+// restored or a time namespace changes, the wall clock is stepped, and a boot id
+// may change while the machine goes on.
+//
+// While the process lives, what both CLOCK_BOOTTIME and CLOCK_MONOTONIC have seen
+// pass counts. Since the last change of the process before, what both
+// CLOCK_BOOTTIME and the wall clock say. Where the two cannot be of one machine's
+// life, nothing of before counts.
+//
+// The stamps that it makes count in an era: a boot, or a part of one. It is safe
+// for concurrent use.
+type clock struct {
+	read func() Stamp // the machine's
+
+	mu   sync.Mutex
+	last Stamp // as read
+	era  string
+	seen time.Duration // in the era
+	odd  error         // why nothing of before counts, when that is no reboot
+	from time.Time     // since when
+}
+
+// A lastChange is when the book last recorded something: as it was dated, and
+// CLOCK_BOOTTIME at that moment.
+type lastChange struct {
+	at     Stamp
+	uptime time.Duration
+}
+
+// clockSlack is how far the wall clock and the uptime may be apart, as a time
+// service corrects one of them behind a boot.
+const clockSlack = time.Minute
+
+// now dates what happens now.
+func (c *clock) now() Stamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.read()
+	if s.BootID == c.last.BootID {
+		c.seen += max(0, min(s.Boottime-c.last.Boottime, s.Mono-c.last.Mono))
+	} else {
+		c.resume(lastChange{Stamp{Wall: c.last.Wall, Boottime: c.seen, BootID: c.era}, c.last.Boottime}, s)
+	}
+	c.last = s
+	return Stamp{Wall: s.Wall, Boottime: c.seen, BootID: c.era}
+}
+
+// uptime is CLOCK_BOOTTIME as it was last read.
+func (c *clock) uptime() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last.Boottime
+}
+
+// resume goes on from what a process before has recorded. Who calls holds mu.
+func (c *clock) resume(l lastChange, s Stamp) {
+	boot, _, _ := strings.Cut(l.at.BootID, "+")
+	passed := s.Wall.Round(0).Sub(l.at.Wall.Round(0)) // without the monotonic readings
+	c.last = s
+	switch {
+	case boot == s.BootID && s.Boottime >= l.uptime:
+		c.era, c.seen = l.at.BootID, l.at.Boottime+max(0, min(s.Boottime-l.uptime, passed))
+	case boot == s.BootID:
+		c.era, c.seen = s.BootID+"+"+uuid.NewString()[:8], 0
+		c.odd, c.from = fmt.Errorf("the uptime is %v and was %v before, in the same boot", s.Boottime, l.uptime), s.Wall
+	case passed >= 0 && s.Boottime > passed+clockSlack:
+		c.era, c.seen = s.BootID, 0
+		c.odd, c.from = fmt.Errorf("the boot is another than %v ago, and the uptime is %v", passed, s.Boottime), s.Wall
+	default:
+		c.era, c.seen = s.BootID, max(0, min(s.Boottime, passed))
+	}
+}
+
+// oddity is what the clocks say that cannot be, and since when.
+func (c *clock) oddity() (error, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.odd, c.from
+}
+
+// begin starts an era with the boot.
+func (c *clock) begin() {
+	c.last = c.read()
+	c.era, c.seen = c.last.BootID, c.last.Boottime
+}
+
+// Now is the moment as the book dates it: the one to compare the book's own
+// stamps with.
+func (b *Book) Now() Stamp { return b.clock.now() }
+
+// resumeClock reads when the book last recorded something. A book that has
+// nothing yet begins with the boot.
+func (b *Book) resumeClock(ctx context.Context) error {
+	var l lastChange
+	var wall, uptime, seen int64
+	err := b.conn.QueryRowContext(ctx, `SELECT wall, uptime, boottime, boot_id FROM changes ORDER BY rev DESC LIMIT 1`).
+		Scan(&wall, &uptime, &seen, &l.at.BootID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return b.classify("read when the book was last changed", err)
+	}
+	l.at.Wall, l.at.Boottime, l.uptime = time.Unix(0, wall), time.Duration(seen), time.Duration(uptime)
+	b.clock.mu.Lock()
+	defer b.clock.mu.Unlock()
+	b.clock.resume(l, b.clock.read())
+	return nil
+}
