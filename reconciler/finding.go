@@ -110,6 +110,11 @@ func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sight
 		f.LeaseID = row.ID
 	}
 	f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s", c.name()+c.containers[0].Where(), rest)
+	if why := c.unfit(); why != "" {
+		s := c.containers[0]
+		f.Detail = fmt.Sprintf("the runtime shows container %s/%s, which claims it, and no lease can be made for it: %s", s.Namespace, s.Container, why)
+		f.Mend = "correct the container's labels in its runtime; its address is kept from others until then"
+	}
 	if c.sandbox == "" {
 		f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s and names no owner", c.name(), rest)
 		f.Mend = whois(addr)

@@ -157,6 +157,11 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		s.paused = allPaused(v.of(&netdb.Lease{ID: s.adopt.ID, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers}))
 		s.adopt.Rev = s.rev()
 		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
+	case len(claims) == 1 && claims[0].unfit() != "":
+		d.findings = append(d.findings, unleased(addr, row, claims[0], seen))
+		if !aside {
+			d.add(s, Quarantine, "%s claims it, and no lease can be made for it", claims[0].containers[0].Container)
+		}
 	case !aside:
 		d.add(s, Quarantine, "the %s witness sees it%s, and no lease explains it", seen[0].Witness, seen[0].Where())
 	}

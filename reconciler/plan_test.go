@@ -46,7 +46,7 @@ func TestPlan(t *testing.T) {
 		"an excluded address is claimed":       {lines{container("c1", owner("A"), ip("10.8.64.200"), runs)}, nil},
 		"an address of no pool is claimed":     {lines{container("c1", owner("A"), ip("192.0.2.9"), runs)}, nil},
 		"a container claims nothing":           {lines{container("c1", owner("A"), runs)}, nil},
-		"an owner's name that nobody can have": {lines{container("c1", owner("\xff"), ip(a2), runs)}, []string{"quarantine 10.8.64.2"}},
+		"an owner's name that nobody can have": {lines{container("c1", owner("\xff"), ip(a2), runs)}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
 
 		// free or cooling | nobody | seen
 		"free, a stranger on the wire":      {lines{seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2"}},

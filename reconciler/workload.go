@@ -92,9 +92,24 @@ func (c claimant) name() string {
 	return fmt.Sprintf("sandbox %q", c.sandbox)
 }
 
-// named reports whether its owner label is a name that a lease can have.
-func (c claimant) named() bool {
-	return c.sandbox != "" && len(c.sandbox) <= netdb.MaxName && utf8.ValidString(c.sandbox)
+// named reports whether it names an owner that a lease can have.
+func (c claimant) named() bool { return c.sandbox != "" && c.unfit() == "" }
+
+// unfit says why no lease can be of this workload, "" when one can. Such a
+// workload is not adopted: the book would refuse it, at each pass anew.
+func (c claimant) unfit() string {
+	for what, label := range map[string]string{"owner": c.sandbox, "uid": c.uid} {
+		switch {
+		case len(label) > netdb.MaxName:
+			return fmt.Sprintf("its %s label has %d bytes, and a lease's name has %d at most (%.40q…)", what, len(label), netdb.MaxName, label)
+		case !utf8.ValidString(label):
+			return fmt.Sprintf("its %s label %.40q is no UTF-8", what, label)
+		}
+	}
+	if b := binding(c.containers, nil); len(b.Containers) > netdb.MaxContainers {
+		return fmt.Sprintf("it has %d containers, and a lease records %d at most", len(b.Containers), netdb.MaxContainers)
+	}
+	return ""
 }
 
 // mayHave reports whether what the row says does not speak against the claim:

@@ -1,0 +1,40 @@
+package reconciler
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// F26: a workload whose labels no lease can have is set aside once, and not
+// adopted anew at each pass; doctor says which label of which container it is.
+func TestF26LabelsThatNoLeaseCanHave(t *testing.T) {
+	long := strings.Repeat("x", netdb.MaxName+1)
+	for name, tt := range map[string]struct {
+		of   line
+		says string
+	}{
+		"a long owner":           {container("c1", owner(long), ip("10.8.64.2"), runs), "owner label has 254 bytes"},
+		"a long uid":             {container("c1", owner("A"), as(long), ip("10.8.64.2"), runs), "uid label has 254 bytes"},
+		"an owner that is bytes": {container("c1", owner("\xff"), ip("10.8.64.2"), runs), "no UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, worldOf(tt.of), "quarantine 10.8.64.2", "report unleased 10.8.64.2")
+			y := plain(t)
+			y.show(tt.of)
+			y.pass("quarantine 10.8.64.2 done", "report unleased 10.8.64.2")
+			rev := y.book.Rev()
+			for range 3 {
+				y.pass("report unleased 10.8.64.2")
+			}
+			if y.book.Rev() != rev {
+				t.Errorf("later passes wrote: revision %d, and then %d", rev, y.book.Rev())
+			}
+			f := y.Last().Findings[0]
+			if !strings.Contains(f.Detail, tt.says) || !strings.Contains(f.Detail, "default/c1") || !strings.Contains(f.Mend, "labels") {
+				t.Errorf("it says %q; %q", f.Detail, f.Mend)
+			}
+		})
+	}
+}
