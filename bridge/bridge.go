@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -63,23 +64,28 @@ type Bridge struct {
 	trouble error // why news cannot be read; the sockets are to be opened again
 
 	// What is known of the bridge.
-	link       *link // nil when there is none
-	own        prefixes
-	hosts      []address    // all the host's, in the kernel's order
-	hostLinks  map[int]bool // of those that can collide with a lease's
-	broken     error        // why the bridge could not be mended
-	pinned     int          // index of the bridge whose MAC we set by name
-	ports      map[int]*port
-	spaces     map[int]*space
-	neighbours map[netip.Addr]*neighbour
-	byMAC      map[string]map[netip.Addr]bool
-	unnamed    bool                     // a namespace came since names were looked up
-	heard      map[netip.Addr]answering // whose answers to probes are on the board
-	unplaced   map[netip.Addr]said      // answers since, of which the port is to be found
-	doubts     map[netip.Addr]time.Time // of those, who was asked again since, and when
-	moved      bool                     // a port did, which is to be told
-	gapsMoved  bool                     // what cannot be read did
-	spacesMade int
+	link          *link // nil when there is none
+	own           prefixes
+	hosts         []address    // all the host's, in the kernel's order
+	hostLinks     map[int]bool // of those that can collide with a lease's
+	broken        error        // why the bridge could not be mended
+	pinned        int          // index of the bridge whose MAC we set by name
+	ports         map[int]*port
+	spaces        map[int]*space
+	neighbours    map[netip.Addr]*neighbour
+	byMAC         map[string]map[netip.Addr]bool
+	unnamed       bool                     // a namespace came since names were looked up
+	heard         map[netip.Addr]answering // whose answers to probes are on the board
+	unplaced      map[netip.Addr]said      // answers since, of which the port is to be found
+	doubts        map[netip.Addr]time.Time // of those, who was asked again since, and when
+	moved         bool                     // a port did, which is to be told
+	childrenAgain bool                     // links on the bridge are to be searched for
+	nests         map[int]*nest            // by nsid, of those that were found
+	nestsAgain    map[int]bool
+	listeners     []net.HardwareAddr // on the bridge, for links that were not found
+	hidden        map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
+	gapsMoved     bool               // what cannot be read did
+	spacesMade    int
 
 	// What must be read again before memory is as of now.
 	lost            bool // everything
@@ -198,6 +204,8 @@ func (b *Bridge) forget() {
 	b.moved = b.moved || len(b.ports) != 0
 	b.ports = make(map[int]*port)
 	b.gapsMoved = true
+	b.nests, b.hidden, b.listeners = make(map[int]*nest), nil, nil
+	b.nestsAgain = make(map[int]bool)
 	b.spaces = make(map[int]*space)
 	b.neighbours = make(map[netip.Addr]*neighbour)
 	b.byMAC = make(map[string]map[netip.Addr]bool)

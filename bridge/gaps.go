@@ -23,6 +23,9 @@ const (
 	// PortUnreadable is a port behind which a network namespace is being taken
 	// down and does not end.
 	PortUnreadable = "port_unreadable"
+	// LinkHidden is a link that is stacked on the bridge and whose addresses no
+	// witness sees: a macvlan in a namespace that cannot be found, or a macvtap.
+	LinkHidden = "link_hidden"
 )
 
 // gapAfter is how long a port may take to follow its namespace before it is a
@@ -55,6 +58,10 @@ func (b *Bridge) showGaps() {
 		if !p.frozen.IsZero() {
 			out = append(out, p.gap())
 		}
+	}
+	for g, since := range b.hidden {
+		g.Since = since
+		out = append(out, g)
 	}
 	slices.SortFunc(out, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Link, b.Link)) })
 	b.unread.Store(&out)

@@ -12,15 +12,16 @@ import (
 
 // A link is what matters here of a network interface.
 type link struct {
-	index  int
-	name   string
-	kind   string // "bridge", "veth", ...; "" for hardware
-	flags  uint32
-	mtu    int
-	mac    net.HardwareAddr
-	master int // index of the bridge it is a port of
-	peer   int // index of the far end, in the namespace behind
-	behind int // nsid of the namespace of the far end, or noSpace, or unnamed
+	index       int
+	name        string
+	kind        string // "bridge", "veth", ...; "" for hardware
+	flags       uint32
+	mtu         int
+	mac         net.HardwareAddr
+	master      int    // index of the bridge it is a port of
+	peer        int    // index of the far end, in the namespace behind
+	promiscuity uint32 // how many want it to take up all frames
+	behind      int    // nsid of the namespace of the far end, or noSpace, or unnamed
 
 	stp          bool
 	forwardDelay uint32 // in 1/100 s
@@ -108,6 +109,26 @@ func (r *rtnl) portsOf(bridge int, each func(*link)) error {
 	})
 }
 
+// links lists all links of the namespace that nsid names (noSpace: the own one).
+func (r *rtnl) links(nsid int, each func(*link)) error {
+	req, err := withAttributes(ifinfo(0, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
+		if nsid != noSpace {
+			ae.Int32(unix.IFLA_TARGET_NETNSID, int32(nsid))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return r.dump(unix.RTM_GETLINK, req, func(body []byte) error {
+		l, err := parseLink(body)
+		if err == nil {
+			each(l)
+		}
+		return err
+	})
+}
+
 func parseLink(body []byte) (*link, error) {
 	l := &link{behind: noSpace}
 	err := attributes(body, unix.SizeofIfInfomsg, func(ad *netlink.AttributeDecoder) {
@@ -122,6 +143,8 @@ func parseLink(body []byte) (*link, error) {
 			l.master = int(ad.Uint32())
 		case unix.IFLA_LINK:
 			l.peer = int(ad.Uint32())
+		case unix.IFLA_PROMISCUITY:
+			l.promiscuity = ad.Uint32()
 		case unix.IFLA_LINK_NETNSID:
 			l.behind = int(ad.Int32())
 		case unix.IFLA_LINKINFO:
@@ -194,6 +217,36 @@ func (r *rtnl) netnsID(fd int) (int, error) {
 		err = ErrNoNetnsID
 	}
 	return id, err
+}
+
+// spaceIDs lists the ids of all namespaces that this one knows.
+func (r *rtnl) spaceIDs() (ids []int, err error) {
+	const sizeofRtgenmsg = 1
+	fixed := make([]byte, (sizeofRtgenmsg+3)&^3)
+	err = steady(func() error {
+		ids = ids[:0]
+		return r.dump(unix.RTM_GETNSID, fixed, func(body []byte) error {
+			return attributes(body, len(fixed), func(ad *netlink.AttributeDecoder) {
+				if ad.Type() == unix.NETNSA_NSID {
+					ids = append(ids, int(ad.Int32()))
+				}
+			})
+		})
+	})
+	return ids, err
+}
+
+// nameSpace has the kernel give an id to the namespace that fd is open on.
+func (r *rtnl) nameSpace(fd int) error {
+	const sizeofRtgenmsg = 1
+	req, err := withAttributes(make([]byte, (sizeofRtgenmsg+3)&^3), func(ae *netlink.AttributeEncoder) {
+		ae.Int32(unix.NETNSA_NSID, unnamed)
+		ae.Uint32(unix.NETNSA_FD, uint32(fd))
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_NEWNSID, 0, req)
 }
 
 // hasSpace reports whether an id names a namespace that lives.

@@ -181,6 +181,7 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 	switch h.typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if len(body) >= unix.SizeofIfInfomsg {
+			b.hearChild(nsid, int(int32(binary.NativeEndian.Uint32(body[4:]))), body)
 			b.hearLink(nsid, h.typ == unix.RTM_DELLINK, int(int32(binary.NativeEndian.Uint32(body[4:]))))
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
@@ -209,6 +210,9 @@ func (b *Bridge) hearAddress(nsid int, body []byte) {
 	case nsid != noSpace:
 		if b.spaces[nsid] != nil {
 			b.spacesAgain[nsid] = true
+		}
+		if b.nests[nsid] != nil {
+			b.nestsAgain[nsid] = true
 		}
 	case mere && b.link != nil && a.index != b.link.index:
 		// Of the link-local one that each port gets a second after it came,
@@ -278,7 +282,9 @@ func (b *Bridge) hearEnd(body []byte) {
 		if ad.Type() != unix.NETNSA_NSID {
 			return
 		}
-		if s := b.spaces[int(ad.Int32())]; s != nil {
+		id := int(ad.Int32())
+		b.childrenAgain = b.childrenAgain || b.nests[id] != nil
+		if s := b.spaces[id]; s != nil {
 			b.freezeSpace(s)
 			for index := range s.ports {
 				b.linksAgain[index] = true

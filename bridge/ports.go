@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -94,7 +95,7 @@ func (b *Bridge) forgetOthers() {
 		if index, err := strconv.Atoi(known); err == nil {
 			return b.ports[index] != nil || b.linksAgain[index]
 		}
-		return led[known] || b.netns.whole != nil
+		return led[known] || b.netns.whole != nil || strings.HasPrefix(known, "nest")
 	})
 	b.dropAnswersFrom(func(o origin) bool { return o.port != 0 && b.ports[o.port] == nil })
 }

@@ -31,6 +31,9 @@ func (b *Bridge) Refresh(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.searchChildren(ctx); err != nil {
+		return err
+	}
 	return b.locked(ctx, b.conclude)
 }
 
@@ -227,6 +230,9 @@ func (b *Bridge) settle() error {
 		for id := range b.spacesAgain {
 			b.readSpace(id)
 		}
+		for id := range b.nestsAgain {
+			b.readNest(id)
+		}
 		for addr := range b.neighboursAgain {
 			b.readNeighbour(addr)
 		}
@@ -236,7 +242,7 @@ func (b *Bridge) settle() error {
 
 func (b *Bridge) settled() bool {
 	return !b.lost && !b.lookAgain && !b.hostAgain &&
-		len(b.linksAgain) == 0 && len(b.spacesAgain) == 0 && len(b.neighboursAgain) == 0
+		len(b.linksAgain) == 0 && len(b.spacesAgain) == 0 && len(b.nestsAgain) == 0 && len(b.neighboursAgain) == 0
 }
 
 // tell brings the board up to date with who can speak.

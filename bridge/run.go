@@ -50,6 +50,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 type timetable struct {
 	refresh  time.Time     // when all is to be read anew
 	names    time.Time     // when names may be looked up again
+	children time.Time     // when it is to be looked at who listens on the bridge
+	searched time.Time     // when links on the bridge were searched for
 	reopenIn time.Duration // back-off
 	wake     time.Time     // when to step again without news
 }
@@ -79,9 +81,16 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 	default:
 		err = b.Settle(ctx)
 	}
+	if b.missesChildren(ctx, now, t) {
+		t.searched = now
+		err = errors.Join(err, b.searchChildren(ctx), b.Settle(ctx))
+	}
 	t.wake = t.refresh
 	if _, unnamed = b.condition(); unnamed && t.names.Before(t.wake) {
 		t.wake = t.names
+	}
+	if t.children.Before(t.wake) {
+		t.wake = t.children
 	}
 	if again := now.Add(placeEvery); b.isPlacing() && again.Before(t.wake) {
 		t.wake = again

@@ -36,6 +36,7 @@ type NS struct {
 	mu      sync.Mutex
 	ports   int // made so far; names the next one
 	deleted bool
+	hidden  bool // has no name any more
 }
 
 // New makes a namespace with its loopback up and duplicate address detection
@@ -99,10 +100,35 @@ func (n *NS) Delete() {
 	if n.nl != nil {
 		n.nl.Close()
 	}
+	if n.hidden {
+		_ = n.ns.Close()
+		return
+	}
 	if err := netns.DeleteNamed(n.name); err != nil {
 		n.t.Errorf("delete network namespace %s: %v", n.name, err)
 	}
 	_ = n.ns.Close()
+}
+
+// Hide takes the name away, so that only this value leads to the namespace.
+func (n *NS) Hide() {
+	n.t.Helper()
+	if err := netns.DeleteNamed(n.name); err != nil {
+		n.t.Fatalf("hide network namespace %s: %v", n.name, err)
+	}
+	n.hidden = true
+}
+
+// Up sets a link up, also where the namespace is hidden.
+func (n *NS) Up(link string) {
+	n.t.Helper()
+	l, err := n.nl.LinkByName(link)
+	if err == nil {
+		err = n.nl.LinkSetUp(l)
+	}
+	if err != nil {
+		n.t.Fatalf("set %s up in %s: %v", link, n.name, err)
+	}
 }
 
 // Name is the name that `ip netns` knows.

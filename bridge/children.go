@@ -1,0 +1,408 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// A child is a link that is stacked on the bridge or on a port of it: a macvlan
+// or one of its kin. It is no port, and frames from the bridge do not reach it, so
+// neither the ports nor a probe show who is there; its namespace does.
+type child struct {
+	link   *link
+	parent string
+}
+
+// stacked are the kinds of links that are on another one, with frames of its own.
+var stacked = map[string]bool{"macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true, "vlan": true}
+
+// opaque are those of a virtual machine: its addresses are on no link here.
+func (c child) opaque() bool { return c.link.kind == "macvtap" || c.link.kind == "ipvtap" }
+
+func (c child) where() string {
+	return fmt.Sprintf("%s is a %s on %s, and no port", c.link.name, c.link.kind, c.parent)
+}
+
+// A nest is a namespace that has children, and that no port may lead to.
+type nest struct {
+	id       int // nsid; noSpace is the bridge's own
+	file     string
+	children []child // by index
+}
+
+func (n *nest) scope() string { return fmt.Sprintf("nest %d", n.id) }
+
+// childrenEvery is the least time between two looks for children in namespaces
+// that the kernel sends no news of.
+const childrenEvery = 2 * time.Second
+
+// A brood is what a search for children found.
+type brood struct {
+	nests  map[int]*nest
+	hidden []net.HardwareAddr // that listen on the bridge, and nobody knows where
+}
+
+// findChildren searches every namespace that the kernel has an id for, on a
+// socket of its own and without the lock. What listens on the bridge and was not
+// found is searched for in the namespaces that have a name or a process.
+func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int]string) (*brood, error) {
+	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer k.close()
+	ids, err := k.spaceIDs()
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	found := &brood{nests: make(map[int]*nest)}
+	for _, id := range append(ids, noSpace) {
+		if err := k.childrenIn(id, b.self(k), parents, found); err != nil {
+			return nil, fmt.Errorf("list the links of nsid %d: %w", id, err)
+		}
+	}
+	if found.hidden, err = k.listeners(bridge, found); err != nil {
+		return nil, fmt.Errorf("list who listens on %s: %w", b.cfg.Name, err)
+	}
+	if len(found.hidden) > 0 {
+		for _, id := range b.nameOthers(k) {
+			if err := k.childrenIn(id, b.self(k), parents, found); err != nil {
+				return nil, fmt.Errorf("list the links of nsid %d: %w", id, err)
+			}
+		}
+		if found.hidden, err = k.listeners(bridge, found); err != nil {
+			return nil, fmt.Errorf("list who listens on %s: %w", b.cfg.Name, err)
+		}
+	}
+	found.name(k)
+	return found, nil
+}
+
+// self is the id by which the bridge's namespace knows itself; unnamed when it
+// has none, and then no link elsewhere was shown as one that leads here.
+func (b *Bridge) self(k *rtnl) func() int {
+	return func() int {
+		id := unnamed
+		_ = b.place.do(func() error {
+			fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			if id, err = k.netnsID(fd); err != nil {
+				id = unnamed
+			}
+			return err
+		})
+		return id
+	}
+}
+
+// childrenIn adds the children in one namespace. One that goes away meanwhile, or
+// that is not ours to read, has none; the latter's still listen on the bridge.
+func (r *rtnl) childrenIn(id int, self func() int, parents map[int]string, found *brood) error {
+	var all []*link
+	err := steady(func() error {
+		all = all[:0]
+		return r.links(id, func(l *link) {
+			if stacked[l.kind] && parents[l.peer] != "" {
+				all = append(all, l)
+			}
+		})
+	})
+	if errors.Is(err, unix.EINVAL) {
+		if there, asked := r.hasSpace(id); asked == nil && !there {
+			return nil
+		}
+	}
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return nil
+	}
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	home := noSpace
+	if id != noSpace {
+		home = self()
+	}
+	n := &nest{id: id}
+	for _, l := range all {
+		if l.behind == home {
+			n.children = append(n.children, child{l, parents[l.peer]})
+		}
+	}
+	if len(n.children) > 0 && (id == noSpace || id != home) {
+		slices.SortFunc(n.children, func(a, b child) int { return cmp.Compare(a.link.index, b.link.index) })
+		found.nests[id] = n
+	}
+	return nil
+}
+
+// listeners returns the MACs for which a bridge takes frames up, and that are no
+// child's that was found.
+func (r *rtnl) listeners(bridge *link, found *brood) (hidden []net.HardwareAddr, err error) {
+	known := make(map[string]bool)
+	for _, n := range found.nests {
+		for _, c := range n.children {
+			known[c.link.mac.String()] = true
+		}
+	}
+	err = steady(func() error {
+		hidden = hidden[:0]
+		return r.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, bridge.index), func(body []byte) error {
+			e, err := parseEntry(body)
+			if err == nil && e.index == bridge.index && body[10]&unix.NTF_SELF != 0 && len(e.mac) == 6 && e.mac[0]&1 == 0 && !known[e.mac.String()] {
+				hidden = append(hidden, slices.Clone(e.mac))
+			}
+			return err
+		})
+	})
+	return hidden, err
+}
+
+// nameOthers gives an id to each namespace that has a name or a process and no
+// id yet, and returns those ids: by an id only can it be read from here.
+func (b *Bridge) nameOthers(k *rtnl) (ids []int) {
+	named, _ := filepath.Glob(filepath.Join(spaceNames, "*")) // the patterns are right
+	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	seen := make(map[uint64]bool)
+	for _, path := range append(named, processes...) {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil || seen[st.Ino] {
+			continue // it went, or is not ours to look at
+		}
+		seen[st.Ino] = true
+		fd, err := openNetns(path)
+		if err != nil || fd < 0 {
+			continue
+		}
+		if _, err := k.netnsID(fd); errors.Is(err, ErrNoNetnsID) && k.nameSpace(fd) == nil {
+			if id, err := k.netnsID(fd); err == nil {
+				ids = append(ids, id)
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return ids
+}
+
+// name finds the names of the namespaces that have children.
+func (f *brood) name(k *rtnl) {
+	if len(f.nests) == 0 {
+		return
+	}
+	files, _ := os.ReadDir(spaceNames) // without names it shows the bare id
+	for _, file := range files {
+		fd, err := openNetns(filepath.Join(spaceNames, file.Name()))
+		if err != nil || fd < 0 {
+			continue
+		}
+		if id, err := k.netnsID(fd); err == nil && f.nests[id] != nil {
+			f.nests[id].file = file.Name()
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// searchChildren searches for children, and reads what they have. What could not
+// be asked silences the witness at the next tell.
+func (b *Bridge) searchChildren(ctx context.Context) error {
+	var bridge *link
+	parents := make(map[int]string)
+	err := b.locked(ctx, func() error {
+		b.childrenAgain = false
+		b.netns.unfail(nestsScope)
+		if b.isThere() && !b.lost {
+			bridge = b.link
+			parents[bridge.index] = bridge.name
+			for index, p := range b.ports {
+				parents[index] = p.link.name
+			}
+		}
+		return nil
+	})
+	if err != nil || bridge == nil {
+		return err
+	}
+	found, err := b.findChildren(ctx, bridge, parents)
+	return b.locked(ctx, func() error {
+		if err != nil {
+			b.netns.fail(nestsScope, fmt.Errorf("look for links on %s: %w", b.cfg.Name, err))
+			return nil
+		}
+		if b.isThere() && b.link.index == bridge.index {
+			b.setChildren(found)
+		}
+		return nil
+	})
+}
+
+const nestsScope = "nests"
+
+// childrenPause is the least time between two searches that news asks for.
+const childrenPause = 100 * time.Millisecond
+
+// missesChildren reports that links on the bridge are to be searched for: the
+// kernel told of one, or the bridge takes frames up for other MACs than before.
+// The kernel sends no news of a link that is made in a namespace without an id.
+func (b *Bridge) missesChildren(ctx context.Context, now time.Time, t *timetable) bool {
+	var bridge *link
+	var known *brood
+	before := make(map[string]bool)
+	again := false
+	err := b.locked(ctx, func() error {
+		again = b.childrenAgain
+		if again || now.Before(t.children) || b.lost || !b.isThere() {
+			return nil
+		}
+		t.children = now.Add(childrenEvery)
+		known = &brood{nests: b.nests}
+		for _, m := range b.listeners {
+			before[m.String()] = true
+		}
+		// The kernel counts what takes up more than the bridge's own frames.
+		if l, err := b.kernel.link(noSpace, b.link.index); err == nil && l.promiscuity > 0 {
+			bridge = l
+		}
+		return nil
+	})
+	if t.children.IsZero() || now.After(t.children) {
+		t.children = now.Add(childrenEvery)
+	}
+	if again && now.Sub(t.searched) < childrenPause {
+		t.children = t.searched.Add(childrenPause)
+		return false
+	}
+	if err != nil || again || known == nil {
+		return again
+	}
+	if bridge == nil {
+		return len(before) > 0
+	}
+	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
+	if err != nil {
+		return false
+	}
+	defer k.close()
+	hidden, err := k.listeners(bridge, known)
+	changed := err != nil || len(hidden) != len(before)
+	for _, m := range hidden {
+		changed = changed || !before[m.String()]
+	}
+	return changed
+}
+
+// setChildren makes a search's outcome what is known.
+func (b *Bridge) setChildren(found *brood) {
+	for id, n := range b.nests {
+		if found.nests[id] == nil {
+			b.netns.drop(n.scope())
+		}
+	}
+	b.nests = found.nests
+	for id := range b.nests {
+		b.readNest(id)
+	}
+	b.setHidden(found)
+}
+
+// readNest lists the addresses of a namespace that has children. What a port leads
+// to is read as that, and the host's own by the host witness.
+func (b *Bridge) readNest(id int) {
+	delete(b.nestsAgain, id)
+	n := b.nests[id]
+	if n == nil || id == noSpace {
+		return
+	}
+	if b.spaces[id] != nil {
+		b.netns.drop(n.scope())
+		return
+	}
+	addrs, err := b.kernel.addresses(id)
+	if b.isVanishing(id, err) {
+		b.childrenAgain = true // what was seen stands until the search tells
+		return
+	}
+	if err != nil {
+		b.nestsAgain[id] = true
+		b.netns.fail(n.scope(), fmt.Errorf("list the addresses of nsid %d: %w", id, err))
+		return
+	}
+	var seen []census.Sighting
+	for _, a := range addrs {
+		if counts(a.prefix.Addr()) {
+			seen = append(seen, n.sighting(a, b.cfg.Name))
+		}
+	}
+	b.netns.see(n.scope(), seen)
+}
+
+// sighting is one address of the namespace, at the child that has it, or at the
+// first.
+func (n *nest) sighting(a address, bridge string) census.Sighting {
+	c := n.children[0]
+	for _, other := range n.children {
+		if other.link.index == a.index {
+			c = other
+		}
+	}
+	s := census.Sighting{Addr: a.prefix.Addr(), Bridge: bridge, Port: c.link.name, Netns: "nsid:" + strconv.Itoa(n.id), MAC: c.link.mac.String(), Note: c.where()}
+	if n.file != "" {
+		s.Netns += " (" + n.file + ")"
+	}
+	return s
+}
+
+// setHidden notes what cannot be read of the children.
+func (b *Bridge) setHidden(found *brood) {
+	before := b.hidden
+	b.listeners = found.hidden
+	b.hidden = make(map[Gap]time.Time)
+	add := func(link, detail, next string) {
+		g := Gap{Kind: LinkHidden, Link: link, Detail: detail, Next: next}
+		if b.hidden[g] = before[g]; before[g].IsZero() {
+			b.hidden[g] = time.Now()
+		}
+	}
+	for _, m := range found.hidden {
+		add(m.String(), fmt.Sprintf("a link with MAC %s is stacked on %s, in a namespace that cannot be found; its addresses are seen by nobody", m, b.cfg.Name),
+			"find it (ip -d link, in each namespace) and remove it, or exclude its addresses from the pool")
+	}
+	for _, n := range found.nests {
+		for _, c := range n.children {
+			if c.opaque() {
+				add(c.link.name, fmt.Sprintf("%s; the addresses of the virtual machine behind it are seen by nobody", c.where()),
+					"give it a tap that is a port of "+b.cfg.Name+", or exclude its addresses from the pool")
+			}
+		}
+	}
+	b.gapsMoved = true
+}
+
+// hearChild notes news that may be about a child, and is of no port's namespace.
+func (b *Bridge) hearChild(nsid, index int, body []byte) {
+	if b.spaces[nsid] != nil {
+		return // its addresses are read, on whatever link
+	}
+	if n := b.nests[nsid]; n != nil {
+		b.nestsAgain[nsid] = true
+		for _, c := range n.children {
+			b.childrenAgain = b.childrenAgain || c.link.index == index
+		}
+	}
+	if l, err := parseLink(body); err == nil && stacked[l.kind] {
+		b.childrenAgain = true // looked for by Run: nobody waits
+	}
+}
