@@ -37,6 +37,16 @@ CREATE TABLE pools (
 -- The present truth. Free is the absence of a row. An address has one row, so
 -- it cannot have two owners; key says the same for two spellings of one
 -- address, and sorts as numbers do.
+--
+-- The words on columns stand here, because SQLite keeps what is between the
+-- parentheses in the book:
+--  cut: Why the address was given while it still cooled: at exhaustion, or
+--    back to its own sandbox. Such a lease never ends with the address free at
+--    once.
+--  hold: An operator's words: only an operator ends a quarantine that has
+--    them.
+--  conflict: What the witnesses say of a conflict that stands: the address is
+--    held, and seen under another than its owner. '' while there is none.
 CREATE TABLE leases (
     ip             TEXT    NOT NULL PRIMARY KEY,
     key            BLOB    NOT NULL UNIQUE CHECK (length(key) = 16),
@@ -63,13 +73,8 @@ CREATE TABLE leases (
     labels         TEXT    NOT NULL CHECK (labels = '' OR json_valid(labels)),
     evidence       TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
     reason         TEXT    NOT NULL,
-    -- Why the address was given while it still cooled: at exhaustion, or back to
-    -- its own sandbox. Such a lease never ends with the address free at once.
     cut            TEXT    NOT NULL CHECK (cut = '' OR cut = 'early' OR cut = 'own'),
-    -- An operator's words: only an operator ends a quarantine that has them.
     hold           TEXT    NOT NULL CHECK (length(CAST(hold AS BLOB)) <= 1000 AND (hold = '' OR state = 'quarantined')),
-    -- What the witnesses say of a conflict that stands: the address is held, and
-    -- seen under another than its owner. '' while there is none.
     conflict       TEXT    NOT NULL CHECK (conflict = '' OR json_valid(conflict)),
     CHECK (state IN ('quarantined', 'cooling') OR (sandbox <> '' AND uid <> '' AND interface <> '' AND attempt >= 1)),
     CHECK (state <> 'reserved' OR bind_within > 0),
@@ -84,6 +89,18 @@ BEGIN
 END;
 
 -- Every committed move, in order. Rows leave at the old end only.
+--
+-- The words on columns stand here, because SQLite keeps what is between the
+-- parentheses in the book:
+--  note: a person's words
+--  uptime: CLOCK_BOOTTIME as it was read; boottime is what had certainly
+--    passed
+--  row_sum: of all columns of the row in leases that the change made; 0 for
+--    none
+--  the CHECK: The table of moves once more; netdb/transition.go is its other
+--    home, and a test tries every actor and pair of states against both.
+--  the CHECK: An attempt that was cancelled; what became of its leases is told
+--    of each.
 CREATE TABLE changes (
     rev        INTEGER PRIMARY KEY AUTOINCREMENT,
     wall       INTEGER NOT NULL,
@@ -103,12 +120,10 @@ CREATE TABLE changes (
     actor      TEXT    NOT NULL,
     peer       TEXT    NOT NULL,
     reason     TEXT    NOT NULL CHECK (reason <> ''),
-    note       TEXT    NOT NULL CHECK (length(CAST(note AS BLOB)) <= 1000), -- a person's words
+    note       TEXT    NOT NULL CHECK (length(CAST(note AS BLOB)) <= 1000),
     evidence   TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
-    uptime     INTEGER NOT NULL, -- CLOCK_BOOTTIME as it was read; boottime is what had certainly passed
-    row_sum    INTEGER NOT NULL, -- of all columns of the row in leases that the change made; 0 for none
-    -- The table of moves once more; netdb/transition.go is its other home, and
-    -- a test tries every actor and pair of states against both.
+    uptime     INTEGER NOT NULL,
+    row_sum    INTEGER NOT NULL,
     CHECK (subject <> 'lease' OR CASE from_state || '>' || to_state
         WHEN 'free>reserved' THEN actor = 'allocator'
         WHEN 'free>quarantined' THEN actor = 'allocator' OR actor = 'reconciler' OR actor = 'operator'
@@ -134,7 +149,6 @@ CREATE TABLE changes (
         WHEN 'quarantined>quarantined' THEN actor = 'operator'
         WHEN 'quarantined>cooling' THEN actor = 'reconciler' OR actor = 'operator'
         ELSE FALSE END),
-    -- An attempt that was cancelled; what became of its leases is told of each.
     CHECK (subject <> 'attempt' OR ip = '' AND uid <> '' AND attempt >= 1 AND from_state = 'free' AND to_state = 'cancelled')
 ) STRICT;
 
