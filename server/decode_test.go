@@ -79,7 +79,7 @@ func TestEverySentinel(t *testing.T) {
 		"netdb.ErrNotInPool": netdb.ErrNotInPool, "netdb.ErrExhausted": netdb.ErrExhausted,
 		"netdb.ErrOverlap": netdb.ErrOverlap, "netdb.ErrPoolNotEmpty": netdb.ErrPoolNotEmpty,
 		"netdb.ErrQuarantineFull": netdb.ErrQuarantineFull, "netdb.ErrBusy": netdb.ErrBusy,
-		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrClosed": netdb.ErrClosed,
+		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrMoved": netdb.ErrMoved, "netdb.ErrClosed": netdb.ErrClosed,
 		"allocator.ErrConflictLimit": allocator.ErrConflictLimit, "allocator.ErrEvidence": allocator.ErrEvidence,
 		"allocator.ErrNotReady": allocator.ErrNotReady, "allocator.ErrBridge": allocator.ErrBridge,
 		"netdb.ErrIdentity": netdb.ErrIdentity, "netdb.ErrCools": netdb.ErrCools,
