@@ -58,7 +58,7 @@ storm: build ## Three minutes of kill -9, stepped clocks and strangers, as long 
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -v $(TEST) ./storm -storm.for=3m
-	$(GO) test -v $(TEST) ./cmd/ipamd -run TestFloodAtFullRate
+	$(GO) test -v $(TEST) ./cmd/ipamd -run 'TestFloodAtFullRate|TestF2NewsAtFullRate'
 
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool; what is left of it (as root)
 	@scripts/deps test

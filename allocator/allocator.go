@@ -16,6 +16,8 @@ import (
 // to the board.
 type Prober interface {
 	Probe(ctx context.Context, addr netip.Addr) error // does not wait for the answer
+	// MissedSince reports whether an answer may have been lost since t.
+	MissedSince(t time.Time) bool
 }
 
 // Config makes an Allocator. Every field is needed unless it says otherwise.
@@ -24,8 +26,8 @@ type Config struct {
 	Board  *census.Board
 	Prober Prober
 	// Settle reads what the kernel has told by now, so that the board is
-	// current. It is called at each allocation and must be cheap.
-	Settle func(context.Context) error
+	// current about some addresses. It is called at each allocation and must be cheap.
+	Settle func(ctx context.Context, about ...netip.Addr) error
 	// Gate returns nil when addresses may be given: an error is [ErrNotReady],
 	// [ErrBridge] or [netdb.ErrIdentity].
 	Gate func() error

@@ -52,7 +52,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 		"not ready":        {func(c *Config) { c.Gate = func() error { return ErrNotReady } }, ErrNotReady},
 		"no bridge":        {func(c *Config) { c.Gate = func() error { return ErrBridge } }, ErrBridge},
 		"another's book":   {func(c *Config) { c.Gate = func() error { return netdb.ErrIdentity } }, netdb.ErrIdentity},
-		"news cannot come": {func(c *Config) { c.Settle = func(context.Context) error { return cause } }, ErrEvidence},
+		"news cannot come": {func(c *Config) { c.Settle = func(context.Context, ...netip.Addr) error { return cause } }, ErrEvidence},
 		"netns is silent":  {func(c *Config) { c.Board.Silence(census.Netns, cause) }, ErrEvidence},
 		"host is silent":   {func(c *Config) { c.Board.Silence(census.Host, cause) }, ErrEvidence},
 		"neighbour too":    {func(c *Config) { c.Board.Silence(census.Neighbour, cause) }, ErrEvidence},
@@ -106,7 +106,7 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, change func()) (*Resu
 	// A request reads the news twice: at its beginning, and when it has chosen
 	// its addresses and asked the witnesses about them.
 	asked, calls := make(chan struct{}), 0
-	a.Settle = func(context.Context) error {
+	a.Settle = func(context.Context, ...netip.Addr) error {
 		if calls++; calls == 2 {
 			close(asked)
 		}
@@ -204,7 +204,7 @@ func TestF24HangingUpIsNoWitnessFailure(t *testing.T) {
 	for name, silence := range map[string]error{"all answer": nil, "one is silent": errors.New("rtnetlink is closed")} {
 		ctx, hangUp := context.WithCancel(ctx)
 		a := newAllocator(t, func(c *Config) {
-			c.Settle = func(ctx context.Context) error { hangUp(); return ctx.Err() }
+			c.Settle = func(ctx context.Context, _ ...netip.Addr) error { hangUp(); return ctx.Err() }
 			if silence != nil {
 				c.Board.Silence(census.Netns, silence)
 			}

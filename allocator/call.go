@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -25,6 +27,7 @@ type call struct {
 type part struct {
 	pool      *netdb.Pool
 	lease     *netdb.Lease
+	given     bool // by this call
 	candidate netdb.Candidate
 	probed    bool
 }
@@ -72,6 +75,9 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	}
 	if c.req.Address.IsValid() && c.req.Address != l.Addr {
 		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Addr, l.Interface)
+	}
+	if err := c.settle(ctx, l.Addr); err != nil {
+		return nil, err
 	}
 	if strangers := new(workload.Leases).Strangers(l, c.Board.About(l.Addr).Seen); len(strangers) > 0 {
 		c.Log.Warn("address of a lease is in use by somebody else", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
@@ -129,7 +135,12 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 			}
 			return candidate, false, err
 		}
-		probed := c.vet.take(ctx, candidate.Addr)
+		var probed bool
+		if wish.IsValid() {
+			probed = c.vet.wait(ctx, wish, func() bool { return len(c.Board.About(wish).Seen) > 0 })
+		} else {
+			probed = c.vet.take(ctx, candidate.Addr)
+		}
 		err = c.ask(candidate.Addr)
 		var seen *seenError
 		if !errors.As(err, &seen) {
@@ -187,7 +198,12 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 
 // commit takes every candidate or none. A candidate that is seen at the last
 // moment is replaced and all is tried again.
-func (c *call) commit(ctx context.Context) (*Result, error) {
+func (c *call) commit(ctx context.Context) (r *Result, err error) {
+	defer func() {
+		if err != nil {
+			c.takeBack(ctx)
+		}
+	}()
 	for {
 		var rs []netdb.Reservation
 		for i := range c.parts {
@@ -196,19 +212,85 @@ func (c *call) commit(ctx context.Context) (*Result, error) {
 			}
 		}
 		if len(rs) == 0 {
-			return c.result(nil), nil
+			return c.result(), nil
 		}
-		// A candidate that was not probed ahead was asked only now; a local
-		// veth has answered by the time that the question was sent.
-		if err := c.settle(ctx); err != nil {
+		// Each candidate was asked for when it was chosen, and what answers at
+		// once has done so by now.
+		if err := c.settle(ctx, chosen(rs)...); err != nil {
 			return nil, err
 		}
 		taken, err := c.Book.Reserve(ctx, c.who, rs...)
 		if err == nil {
-			return c.result(taken), nil
+			err = c.given(ctx, taken)
+		} else {
+			err = c.again(ctx, err)
 		}
-		if err := c.again(ctx, err); err != nil {
+		if err != nil {
 			return nil, err
+		}
+	}
+}
+
+// given notes what the book has given, and looks for answers that came while
+// it was committed. An address that somebody answers for is not told to the
+// caller: its lease is released, and another is found.
+//
+// Only an answer to a probe counts, for that was asked before the commit: a
+// retry of the same request may have been told of the lease since, and the
+// sandbox may have the address already.
+func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
+	// What the board had was enough to commit; where it cannot be read again
+	// this is no reason to refuse.
+	_ = c.Settle(ctx)
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.lease == nil {
+			c.Book.Drop(p.candidate)
+			p.lease, taken, p.given, p.candidate = taken[0], taken[1:], true, netdb.Candidate{}
+		}
+	}
+	for i := range c.parts {
+		p := &c.parts[i]
+		answers := slices.DeleteFunc(c.Board.About(p.lease.Addr).Seen, func(s census.Sighting) bool { return s.Witness != census.Probe })
+		if !p.given || len(answers) == 0 {
+			continue
+		}
+		late := Skipped{p.lease.Addr, answers}
+		if err := c.release(ctx, p); err != nil {
+			return err
+		}
+		c.Log.Warn("address was answered for while it was given, and is not", "addr", late.Addr, "port", answers[0].Port, "mac", answers[0].MAC)
+		c.skip(late)
+		if c.OnConflict != nil {
+			c.OnConflict(late)
+		}
+		if c.req.Address.IsValid() {
+			return wishSeen(late)
+		}
+		if err := c.choose(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release ends a part's lease, which nobody was told of.
+func (c *call) release(ctx context.Context, p *part) error {
+	l := p.lease
+	p.lease, p.given = nil, false
+	who := netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "seen_before_answer"}
+	_, err := c.Book.Release(ctx, who, l.ID, "", l.Rev)
+	return err
+}
+
+// takeBack releases what a call that fails was given.
+func (c *call) takeBack(ctx context.Context) {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.given {
+			addr := p.lease.Addr
+			if err := c.release(context.WithoutCancel(ctx), p); err != nil {
+				c.Log.Warn("address that was not answered stays reserved", "addr", addr, "err", err)
+			}
 		}
 	}
 }
@@ -277,9 +359,17 @@ func (c *call) choose(ctx context.Context, p *part) error {
 	return err
 }
 
-// settle reads what the kernel has told by now.
-func (c *call) settle(ctx context.Context) error {
-	if err := c.Settle(ctx); err != nil {
+func chosen(rs []netdb.Reservation) []netip.Addr {
+	out := make([]netip.Addr, len(rs))
+	for i, r := range rs {
+		out[i] = r.Candidate.Addr
+	}
+	return out
+}
+
+// settle reads what the kernel has told by now, and what it knows of addresses.
+func (c *call) settle(ctx context.Context, about ...netip.Addr) error {
+	if err := c.Settle(ctx, about...); err != nil {
 		return c.refused(ctx, err)
 	}
 	return nil
@@ -299,19 +389,18 @@ func (c *call) reservation(p *part) netdb.Reservation {
 	}
 }
 
-func (c *call) result(taken []*netdb.Lease) *Result {
-	r := &Result{Existing: len(taken) == 0, Skipped: c.skipped}
+func (c *call) result() *Result {
+	r := &Result{Existing: true, Skipped: c.skipped}
 	for _, p := range c.parts {
-		l := p.lease
-		if l == nil {
-			l, taken = taken[0], taken[1:]
-			c.answers(l)
+		if p.given {
+			r.Existing = false
+			c.answers(p.lease)
 			if !p.probed {
-				r.Unprobed = append(r.Unprobed, l.Addr)
+				r.Unprobed = append(r.Unprobed, p.lease.Addr)
 			}
 		}
-		r.EarlyReuse = r.EarlyReuse || l.Cut == netdb.CutEarly
-		r.Leases = append(r.Leases, l)
+		r.EarlyReuse = r.EarlyReuse || p.lease.Cut == netdb.CutEarly
+		r.Leases = append(r.Leases, p.lease)
 		r.Pools = append(r.Pools, p.pool)
 	}
 	return r

@@ -31,7 +31,9 @@ func (w *lateWire) Probe(_ context.Context, a netip.Addr) error {
 	return nil
 }
 
-func (w *lateWire) settle(context.Context) error {
+func (w *lateWire) MissedSince(time.Time) bool { return false }
+
+func (w *lateWire) settle(context.Context, ...netip.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range w.asked {
@@ -152,7 +154,7 @@ func TestL5CancelledAttemptIsRefusedBesideALaterOne(t *testing.T) {
 func TestGateIsAskedAfterTheNews(t *testing.T) {
 	down := false
 	a := newAllocator(t, func(c *Config) {
-		c.Settle = func(context.Context) error { down = true; return nil }
+		c.Settle = func(context.Context, ...netip.Addr) error { down = true; return nil }
 		c.Gate = func() error {
 			if down {
 				return ErrBridge

@@ -37,7 +37,7 @@ func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where
 	if !l.Former() {
 		return nil, fmt.Errorf("reclaim %s: %w: it is %s", l.Addr, netdb.ErrState, l.State)
 	}
-	if err := a.Settle(ctx); err != nil {
+	if err := a.Settle(ctx, l.Addr); err != nil {
 		return nil, a.refused(ctx, err)
 	}
 	return a.restore(ctx, who, l, where)

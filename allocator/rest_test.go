@@ -56,10 +56,10 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 	cools(all, "not ready")
 	a.Gate = gate
 	settle := a.Settle
-	a.Settle = func(context.Context) error { return errors.New("a test") }
+	a.Settle = func(context.Context, ...netip.Addr) error { return errors.New("a test") }
 	cools(all, "news that cannot be read")
 	// The witness falls silent, and another sees somebody, as late as can be.
-	a.Settle = func(context.Context) error {
+	a.Settle = func(context.Context, ...netip.Addr) error {
 		a.Board.ReplaceScope(census.Netns, "late", []census.Sighting{{Addr: first}})
 		return nil
 	}

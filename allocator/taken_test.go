@@ -22,7 +22,7 @@ func TestChosenAddressIsTakenByAPass(t *testing.T) {
 			var a *Allocator
 			a = newAllocator(t, func(cfg *Config) {
 				calls := 0
-				cfg.Settle = func(context.Context) error {
+				cfg.Settle = func(context.Context, ...netip.Addr) error {
 					if calls++; calls == 2 { // the one before the commit
 						_, err := a.Book.Quarantine(ctx, Who(netdb.ByReconciler, "seen_on_wire"), two, json.RawMessage(`[{"witness":"netns"}]`))
 						return err

@@ -20,13 +20,15 @@ type quiet struct{}
 
 func (quiet) Probe(context.Context, netip.Addr) error { return nil }
 
+func (quiet) MissedSince(time.Time) bool { return false }
+
 // newAllocator stands on a real book with the pool 10.8.64.0/24 and a board on
 // which every kernel witness has reported nothing.
 func newAllocator(t *testing.T, change ...func(*Config)) *Allocator {
 	t.Helper()
 	cfg := Config{
 		Book: Open(t), Board: census.NewBoard(census.Netns, census.Host, census.Neighbour), Prober: quiet{},
-		Settle: func(context.Context) error { return nil }, Gate: func() error { return nil },
+		Settle: func(context.Context, ...netip.Addr) error { return nil }, Gate: func() error { return nil },
 		Pool: "default", Policy: Policy, BindWithin: 10 * time.Minute, MaxConflicts: 32,
 		ProbeWindow: 50 * time.Millisecond, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler),
 	}

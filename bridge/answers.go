@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"container/list"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,6 +23,11 @@ const (
 	placeLeast  = 16
 )
 
+// mostAnswers bounds the answers by one port that are on the board: a guest may
+// answer for a whole /64. One that gives way to a later one is asked for again
+// before its address is given.
+const mostAnswers = 1024
+
 // A hardware address that can be compared.
 type mac [6]byte
 
@@ -41,7 +47,8 @@ type origin struct {
 type answering struct {
 	said
 	origin
-	placed time.Time // when its port was looked for; zero: not yet
+	placed time.Time     // when its port was looked for; zero: not yet
+	share  *list.Element // of those by the same port
 }
 
 // answered takes in the last of the answers that came for an address. What it
@@ -88,7 +95,7 @@ func (b *Bridge) placeAnswers(until time.Time) {
 		}
 		at := search.found[s.from]
 		says := search.found[s.says]
-		b.post(addr, answering{s, origin{b.link.index, at}, now}, says)
+		b.post(addr, answering{said: s, origin: origin{b.link.index, at}, placed: now}, says)
 		delete(b.unplaced, addr)
 	}
 }
@@ -115,8 +122,36 @@ func (b *Bridge) post(addr netip.Addr, h answering, says int) {
 			s.Says = h.says.String()
 		}
 	}
-	b.heard[addr] = h
+	b.keepAnswer(addr, h)
 	b.answers.see(addr.String(), []census.Sighting{s})
+}
+
+// keepAnswer remembers an answer among those by its port, of which the oldest
+// gives way.
+func (b *Bridge) keepAnswer(addr netip.Addr, h answering) {
+	b.leaveShare(addr)
+	of := b.shares[h.port]
+	if of == nil {
+		of = list.New()
+		b.shares[h.port] = of
+	}
+	h.share = of.PushBack(addr)
+	b.heard[addr] = h
+	if of.Len() > mostAnswers {
+		b.dropAnswer(of.Front().Value.(netip.Addr))
+	}
+}
+
+func (b *Bridge) leaveShare(addr netip.Addr) {
+	h := b.heard[addr]
+	if h.share == nil {
+		return
+	}
+	of := b.shares[h.port]
+	of.Remove(h.share)
+	if of.Len() == 0 {
+		delete(b.shares, h.port)
+	}
 }
 
 // A portSearch is what one drain asks the kernel about MACs: once about each,
@@ -154,6 +189,7 @@ func (b *Bridge) behind(m mac) int {
 }
 
 func (b *Bridge) dropAnswer(addr netip.Addr) {
+	b.leaveShare(addr)
 	delete(b.heard, addr)
 	delete(b.doubts, addr)
 	delete(b.unplaced, addr)

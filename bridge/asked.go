@@ -11,6 +11,10 @@ import (
 // asked.
 const answerWithin = time.Minute
 
+// mostQuestions bounds each generation. At the rate that fills it, it lasts for
+// longer than any answer takes.
+const mostQuestions = 1 << 16
+
 // questions remembers what was asked lately, in two generations: one that
 // grows, and the one before it, which is dropped as a whole. To walk over all
 // of them at each question, looking for old ones, took a sixth of a busy
@@ -25,7 +29,7 @@ func (q *questions) note(addr netip.Addr) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	if q.young == nil || now.Sub(q.turned) > answerWithin {
+	if q.young == nil || now.Sub(q.turned) > answerWithin || len(q.young) >= mostQuestions {
 		q.young, q.old, q.turned = make(map[netip.Addr]time.Time), q.young, now
 	}
 	q.young[addr] = now

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ type Bridge struct {
 	tracks      atomic.Bool // the kernel answered about those, or may
 	unread      atomic.Pointer[[]Gap]
 	lately      *lately
+	missed      atomic.Pointer[time.Time] // when an answer may have been lost last
 	moves       moves
 
 	running    sync.Mutex // held by Run
@@ -76,6 +78,7 @@ type Bridge struct {
 	byMAC         map[string]map[netip.Addr]bool
 	unnamed       bool                     // a namespace came since names were looked up
 	heard         map[netip.Addr]answering // whose answers to probes are on the board
+	shares        map[int]*list.List       // of those, by port; 0 is an unknown one
 	unplaced      map[netip.Addr]said      // answers since, of which the port is to be found
 	doubts        map[netip.Addr]time.Time // of those, who was asked again since, and when
 	moved         bool                     // a port did, which is to be told
@@ -94,6 +97,8 @@ type Bridge struct {
 	linksAgain      map[int]bool
 	spacesAgain     map[int]bool
 	neighboursAgain map[netip.Addr]bool
+	neighboursLost  bool // any of them: more is told than is remembered
+	neighboursMore  bool // news of them was left unread
 
 	// The witnesses.
 	netns, host, neighbour, answers *report
@@ -122,6 +127,7 @@ func Open(cfg Config) (*Bridge, error) {
 		cfg:       cfg,
 		lately:    memory,
 		heard:     make(map[netip.Addr]answering),
+		shares:    make(map[int]*list.List),
 		mu:        newFairMutex(),
 		moves:     moves{changed: make(chan struct{})},
 		netns:     newReport(cfg, census.Netns, memory),
@@ -181,6 +187,7 @@ func (b *Bridge) openSockets() error {
 		return err
 	}
 	b.opened, b.trouble = true, nil
+	b.missAnswers() // those to the sockets before
 	b.forget()
 	b.silence(errUnread)
 	return nil
@@ -214,6 +221,7 @@ func (b *Bridge) forget() {
 	b.neighboursAgain = make(map[netip.Addr]bool)
 	b.doubts = make(map[netip.Addr]time.Time) // who answers now is not heard
 	b.unplaced = make(map[netip.Addr]said)
+	b.neighboursLost, b.neighboursMore = false, false // of this bridge nothing is known
 	b.lost = true
 }
 

@@ -98,7 +98,7 @@ func TestF25DeadlineBesideAHeldLock(t *testing.T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for name, call := range map[string]func(context.Context) error{
-		"Settle":  v.Settle,
+		"Settle":  func(ctx context.Context) error { return v.Settle(ctx, addr) },
 		"Refresh": v.Refresh,
 		"Probe":   func(ctx context.Context) error { return v.Probe(ctx, addr) },
 		"Forget":  func(ctx context.Context) error { return v.Forget(ctx, addr) },

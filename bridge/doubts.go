@@ -35,25 +35,38 @@ func (b *Bridge) doubtSince(addr netip.Addr, sent bool) {
 // read. Where a question may not have arrived, or an answer got lost, the
 // silence proves nothing and the next question begins another.
 func (b *Bridge) expireAnswers(now time.Time) {
-	if len(b.doubts) == 0 {
-		return
-	}
-	missed := b.probe.missed()
+	looked := make(map[int]bool)
 	for addr, since := range b.doubts {
 		switch {
-		case missed || !b.reaches(b.heard[addr].origin):
+		case !b.reaches(b.heard[addr].origin):
 			delete(b.doubts, addr)
 		case !since.IsZero() && now.Sub(since) >= b.cfg.ProbeWindow:
-			b.expire(addr)
+			b.expire(addr, looked)
 		}
 	}
 }
 
-// expire lets go of an answer, unless its port has lost its carrier, of which
-// the kernel's news comes up to a second late.
-func (b *Bridge) expire(addr netip.Addr) {
+// missAnswers notes that answers may have been lost until now.
+func (b *Bridge) missAnswers() {
+	now := time.Now()
+	b.missed.Store(&now)
+	clear(b.doubts)
+}
+
+// MissedSince reports whether an answer to a probe may have been lost since a
+// moment, as when somebody answers faster than answers are read: no silence since
+// then proves anything. It is as of the last [Bridge.Settle], reads memory, and is
+// safe for concurrent use.
+func (b *Bridge) MissedSince(t time.Time) bool { return !b.missed.Load().Before(t) }
+
+// expire drops an answer, unless its port has lost its carrier, of which the
+// kernel's news comes up to a second late. Each port is looked at once.
+func (b *Bridge) expire(addr netip.Addr, looked map[int]bool) {
 	if from := b.heard[addr].origin; from.port != 0 {
-		b.readPort(from.port)
+		if !looked[from.port] {
+			looked[from.port] = true
+			b.readPort(from.port)
+		}
 		if !b.reaches(from) {
 			delete(b.doubts, addr)
 			return

@@ -3,7 +3,9 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -45,7 +47,7 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	if err := b.forgetNeighbours(ctx, of); err != nil {
 		return fmt.Errorf("forget neighbours on %s: %w", b.cfg.Name, err)
 	}
-	if err := b.Settle(ctx); err != nil { // the kernel's news of it is there already
+	if err := b.Settle(ctx, slices.Collect(maps.Keys(of))...); err != nil { // the kernel's news of it is there already
 		return err
 	}
 	if err := b.tracked.sweep(ctx, of); err != nil {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -15,10 +16,111 @@ type neighbour struct {
 	port int // index of the port that the MAC was last seen behind; 0 when never
 }
 
+const (
+	// mostNeighboursAgain bounds the news of neighbours that is remembered, one by one.
+	mostNeighboursAgain = 256
+	// neighboursPerSettle is how many neighbours one Settle looks up beside
+	// those that it is called for. A question takes some 10 µs, and twenty times
+	// as long beside a flood.
+	neighboursPerSettle = 16
+)
+
+// neighbourAgain notes that an entry is to be looked up again.
+func (b *Bridge) neighbourAgain(addr netip.Addr) {
+	if len(b.neighboursAgain) >= mostNeighboursAgain && !b.neighboursAgain[addr] {
+		b.loseNeighbours()
+		return
+	}
+	b.neighboursAgain[addr] = true
+}
+
+// loseNeighbours notes that any entry may be another by now. It makes nobody
+// silent: [Bridge.Settle] asks about the addresses that it is called for, and Run
+// lists the others again.
+func (b *Bridge) loseNeighbours() {
+	if !b.neighboursLost {
+		b.neighboursLost = true
+		b.alarm.ring()
+	}
+}
+
+// stale reports whether memory may be wrong about a neighbour's entry.
+func (b *Bridge) stale(addr netip.Addr) bool {
+	return b.neighboursLost || b.neighboursMore || b.neighboursAgain[addr]
+}
+
+// settleNeighbours looks up the entries that memory may be wrong about: those of
+// some addresses, and a few of the others. What is left is Run's to do.
+func (b *Bridge) settleNeighbours(about []netip.Addr) {
+	for _, addr := range about {
+		if addr = addr.Unmap().WithZone(""); counts(addr) && b.stale(addr) {
+			b.readNeighbour(addr)
+		}
+	}
+	if b.neighboursLost {
+		return
+	}
+	left := neighboursPerSettle
+	for addr := range b.neighboursAgain {
+		if left == 0 {
+			return
+		}
+		left--
+		b.readNeighbour(addr)
+	}
+}
+
+// recountNeighbours lists the neighbours without the lock and looks each up
+// again, as a whole reading does.
+func (b *Bridge) recountNeighbours(ctx context.Context) error {
+	index := 0
+	err := b.locked(ctx, func() error {
+		if !b.lost && b.isThere() {
+			index, b.neighboursLost = b.link.index, false
+		}
+		return nil
+	})
+	if err != nil || index == 0 {
+		return err
+	}
+	all := make(map[netip.Addr]bool)
+	err = b.tables.ask(ctx, func(k *rtnl) error {
+		return k.neighbours(index, func(e entry) {
+			if counts(e.addr) {
+				all[e.addr] = true
+			}
+		})
+	})
+	var addrs []netip.Addr
+	if err := b.locked(ctx, func() error {
+		switch {
+		case err != nil:
+			b.neighboursLost = true
+		case b.isThere() && b.link.index == index:
+			addrs = b.toRead(all)
+		}
+		return err
+	}); err != nil {
+		return fmt.Errorf("list the neighbours of %s: %w", b.cfg.Name, err)
+	}
+	return b.readEach(ctx, addrs)
+}
+
+// readEach looks neighbours up again, one piece each.
+func (b *Bridge) readEach(ctx context.Context, addrs []netip.Addr) error {
+	for _, addr := range addrs {
+		if err := b.piece(ctx, func() { b.readNeighbour(addr) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // listNeighbours notes every entry of the bridge's neighbour table as one to
 // be read, and those that are known.
 func (b *Bridge) listNeighbours() ([]netip.Addr, error) {
 	all := make(map[netip.Addr]bool)
+	b.neighboursLost = false
 	err := b.kernel.neighbours(b.link.index, func(e entry) {
 		if counts(e.addr) {
 			all[e.addr] = true

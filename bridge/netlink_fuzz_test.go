@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"container/list"
 	"encoding/binary"
 	"errors"
 	"log/slog"
@@ -329,14 +330,14 @@ func FuzzNews(f *testing.F) {
 				e, err := parseEntry(body)
 				switch {
 				case len(body) < unix.SizeofNdMsg:
-				case err != nil && !b.lost:
+				case err != nil && !b.neighboursLost:
 					t.Fatalf("a neighbour that cannot be read (%v) is passed over", err)
-				case err == nil && body[0] != unix.AF_BRIDGE && e.index == recordedBridge && counts(e.addr) && !b.neighboursAgain[e.addr]:
+				case err == nil && body[0] != unix.AF_BRIDGE && e.index == recordedBridge && counts(e.addr) && !b.stale(e.addr):
 					t.Fatalf("the news of neighbour %v is passed over", e.addr)
 				case err == nil && body[0] != unix.AF_BRIDGE && e.index == recordedBridge && counts(e.addr) &&
 					e.state&unix.NUD_REACHABLE != 0 && !b.lately.after(e.addr.Unmap(), began):
 					t.Fatalf("neighbour %v was reachable, and was not seen lately", e.addr)
-				case err == nil && body[0] == unix.AF_BRIDGE && e.mac.String() == "02:00:00:00:00:01" && !b.neighboursAgain[recordedGuest]:
+				case err == nil && body[0] == unix.AF_BRIDGE && e.mac.String() == "02:00:00:00:00:01" && !b.stale(recordedGuest):
 					t.Fatal("the news of where a neighbour's MAC is, is passed over")
 				}
 			}
@@ -370,8 +371,8 @@ func known(t *testing.T) *Bridge {
 	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
 	memory := &lately{since: time.Now()}
 	b := &Bridge{
-		cfg: cfg, lately: memory, mu: newFairMutex(), moves: moves{changed: make(chan struct{})},
-		heard: make(map[netip.Addr]answering),
+		cfg: cfg, lately: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(), moves: moves{changed: make(chan struct{})},
+		heard: make(map[netip.Addr]answering), shares: make(map[int]*list.List),
 		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),
 	}

@@ -28,6 +28,11 @@ const newsBuffer = 8 << 20
 // sends from ever new MACs makes news as fast as they can be read.
 const mostAtOnce = 1 << 15
 
+// neighboursAtOnce is how much news of neighbours one Settle reads, some 50 µs of
+// it. What it does not read costs it a question about each address that it is
+// called for; see [Bridge.stale].
+const neighboursAtOnce = 64
+
 // leastMemory is less than the kernel charges a socket for any message, in
 // bytes: its struct sk_buff and skb_shared_info have more.
 const leastMemory = 512
@@ -111,6 +116,28 @@ func (n *news) read(fd int, take func(nsid int, h header, body []byte)) error {
 	return n.lost(fd, false)
 }
 
+// readNeighbours is read for the news of neighbours, but at most so many
+// messages. more reports that some may be left. A guest that sends from ever new
+// addresses and MACs makes this news as fast as it can be read.
+func (n *news) readNeighbours(most int, take func(nsid int, h header, body []byte)) (more bool, err error) {
+	fd := n.neighbours
+	for range most {
+		size, err := unix.Read(fd, n.buf)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return false, n.lost(fd, true)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ENOBUFS):
+			n.overran[fd] = true
+		case err != nil:
+			return false, fmt.Errorf("read kernel news: %w", err)
+		default:
+			eachMessage(n.buf[:size], func(h header, body []byte) { take(noSpace, h, body) })
+		}
+	}
+	return true, n.lost(fd, false)
+}
+
 // lost tells whether something was, since the socket was last read empty.
 func (n *news) lost(fd int, empty bool) error {
 	if !n.overran[fd] {
@@ -149,25 +176,34 @@ func (b *Bridge) listening() []unix.PollFd {
 func (b *Bridge) drain() {
 	now := time.Now()
 	if n, err := unix.Poll(b.listening(), 0); n == 0 && err == nil {
+		b.neighboursMore = false
 		b.placeAnswers(time.Now().Add(placeWithin))
 		b.expireAnswers(now)
 		return
 	}
-	for _, fd := range []int{b.news.links, b.news.neighbours} {
-		err := b.news.read(fd, b.hear)
-		switch {
-		case errors.Is(err, errOverrun):
-			b.cfg.Log.Warn("kernel news was lost, reading everything again", "bridge", b.cfg.Name)
-			b.lost = true
-		case err != nil:
-			b.trouble = err
-			b.unready("the kernel's news about "+b.cfg.Name+" cannot be read", err)
-			b.silence(err)
-			b.alarm.ring() // Run opens the sockets again
-			return
-		}
+	linksErr := b.news.read(b.news.links, b.hear)
+	if errors.Is(linksErr, errOverrun) {
+		b.cfg.Log.Warn("kernel news was lost, reading everything again", "bridge", b.cfg.Name)
+		b.lost = true
+		linksErr = nil
+	}
+	more, err := b.news.readNeighbours(neighboursAtOnce, b.hear)
+	b.neighboursMore = more
+	if errors.Is(err, errOverrun) {
+		b.loseNeighbours()
+		err = nil
+	}
+	if err := errors.Join(linksErr, err); err != nil {
+		b.trouble = err
+		b.unready("the kernel's news about "+b.cfg.Name+" cannot be read", err)
+		b.silence(err)
+		b.alarm.ring() // Run opens the sockets again
+		return
 	}
 	b.probe.read(b.answered)
+	if b.probe.missed() { // what was in the way has just been read
+		b.missAnswers()
+	}
 	b.placeAnswers(time.Now().Add(placeWithin))
 	b.expireAnswers(now)
 }
@@ -258,16 +294,21 @@ func (b *Bridge) hearNeighbour(body []byte) {
 	if !b.isThere() || len(body) < unix.SizeofNdMsg {
 		return
 	}
+	reachable := binary.NativeEndian.Uint16(body[8:])&unix.NUD_REACHABLE != 0
+	if b.neighboursLost && (body[0] == unix.AF_BRIDGE || !reachable) {
+		return // all are looked up again
+	}
 	e, err := parseEntry(body)
 	switch {
 	case err != nil:
-		b.lost = true // news that we cannot read is lost news
+		b.loseNeighbours() // news that we cannot read is lost news
+		b.lately.miss()
 	case body[0] == unix.AF_BRIDGE:
 		for addr := range b.byMAC[e.mac.String()] {
-			b.neighboursAgain[addr] = true
+			b.neighbourAgain(addr)
 		}
 	case e.index == b.link.index && counts(e.addr):
-		b.neighboursAgain[e.addr] = true
+		b.neighbourAgain(e.addr)
 		if e.state&unix.NUD_REACHABLE != 0 { // just now, though it may be gone by the look
 			b.lately.note(e.addr)
 		}

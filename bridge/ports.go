@@ -205,7 +205,7 @@ func (b *Bridge) dropPort(index int) {
 	b.moved = true
 	for addr, n := range b.neighbours {
 		if n.port == index {
-			b.neighboursAgain[addr] = true
+			b.neighbourAgain(addr)
 		}
 	}
 	b.dropAnswersFrom(func(o origin) bool { return o.port == index })

@@ -26,15 +26,13 @@ func (b *Bridge) Refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, addr := range addrs {
-		if err := b.piece(ctx, func() { b.readNeighbour(addr) }); err != nil {
-			return err
-		}
+	if err := b.readEach(ctx, addrs); err != nil {
+		return err
 	}
 	if err := b.searchChildren(ctx); err != nil {
 		return err
 	}
-	return b.locked(ctx, b.conclude)
+	return b.locked(ctx, func() error { return b.conclude(ctx) })
 }
 
 // overview reads all but what is behind the ports, and returns the neighbours
@@ -50,7 +48,7 @@ func (b *Bridge) overview(ctx context.Context) (addrs []netip.Addr, spaces []int
 		known = !b.lost && b.lookLink() == nil && !b.lost && b.isThere()
 		if known {
 			b.judge()
-			index = b.link.index
+			index, b.neighboursLost = b.link.index, false
 		}
 		return nil
 	})
@@ -148,12 +146,12 @@ func (b *Bridge) vanish() {
 }
 
 // conclude ends a whole reading: the witnesses may speak again.
-func (b *Bridge) conclude() error {
+func (b *Bridge) conclude(ctx context.Context) error {
 	if b.lost || !b.isThere() {
-		return b.settle() // it became another bridge, or none, while we read
+		return b.settle(ctx, nil) // it became another bridge, or none, while we read
 	}
 	b.complete()
-	return errors.Join(b.settle(), b.tell(true))
+	return errors.Join(b.settle(ctx, nil), b.tell(true))
 }
 
 // complete lets the witnesses speak, for everything was read.
@@ -164,14 +162,24 @@ func (b *Bridge) complete() {
 	b.forgetOthers()
 }
 
-// readAll is Refresh in one piece, for when memory is worth nothing.
-func (b *Bridge) readAll() error {
+// readAll is Refresh in one piece, for when memory is worth nothing. Many
+// neighbours are left to Run, unless nothing was known of them before.
+func (b *Bridge) readAll(ctx context.Context) error {
+	known := b.neighbour.whole == nil
 	addrs, err := b.survey()
 	if err != nil || addrs == nil {
 		return err
 	}
 	for id := range b.spaces {
+		if err := ctx.Err(); err != nil {
+			b.lost = true
+			return err
+		}
 		b.readSpace(id)
+	}
+	if known && len(addrs) > neighboursPerSettle {
+		b.loseNeighbours()
+		addrs = nil
 	}
 	for _, addr := range addrs {
 		b.readNeighbour(addr)
@@ -180,30 +188,37 @@ func (b *Bridge) readAll() error {
 	return b.tell(true)
 }
 
-// Settle takes in all kernel news so far and reads again the parts that they
-// are about, so that the board and [Bridge.Ready] are right as of the call. It
-// costs one system call when there is no news. An error means that something
-// could not be read; the witness concerned is silent.
-func (b *Bridge) Settle(ctx context.Context) error {
+// Settle takes in the kernel's news of links and addresses so far and reads
+// again the parts that it is about, so that [Bridge.Ready] and the board are right
+// as of the call. What the neighbour table holds is read for the addresses that it
+// is called for; of the others as much as takes no time that matters, which is
+// all of it unless somebody floods, and the rest by [Bridge.Run]. It costs one
+// system call when there is no news. An error means that something could not be
+// read, in which case the witness concerned is silent, or that ctx ended.
+func (b *Bridge) Settle(ctx context.Context, about ...netip.Addr) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return b.locked(ctx, func() error {
 		b.drain()
-		return b.settle()
+		err := b.settle(ctx, about)
+		if b.neighboursMore || !b.neighboursLost && len(b.neighboursAgain) > 0 {
+			b.alarm.ring() // Run does the rest
+		}
+		return err
 	})
 }
 
 // settle reads again what has to be. Reading one part can show that another
 // moved, hence the rounds; what is left then could not be read, and is tried
 // again the next time.
-func (b *Bridge) settle() error {
+func (b *Bridge) settle(ctx context.Context, about []netip.Addr) error {
 	if b.trouble != nil {
 		return b.trouble
 	}
 	const rounds = 3
 	for range rounds {
-		if b.settled() {
+		if b.settled() || ctx.Err() != nil {
 			break
 		}
 		if b.lookAgain && !b.lost {
@@ -215,7 +230,7 @@ func (b *Bridge) settle() error {
 			}
 		}
 		if b.lost {
-			return b.readAll()
+			return b.readAll(ctx)
 		}
 		if b.hostAgain && b.readHost() == nil {
 			b.lookAgain = b.cfg.Manage && len(b.missingGateways()) != 0
@@ -225,24 +240,30 @@ func (b *Bridge) settle() error {
 			break
 		}
 		for index := range b.linksAgain {
-			b.readPort(index)
+			if ctx.Err() == nil {
+				b.readPort(index)
+			}
 		}
 		for id := range b.spacesAgain {
-			b.readSpace(id)
+			if ctx.Err() == nil {
+				b.readSpace(id)
+			}
 		}
 		for id := range b.nestsAgain {
-			b.readNest(id)
-		}
-		for addr := range b.neighboursAgain {
-			b.readNeighbour(addr)
+			if ctx.Err() == nil {
+				b.readNest(id)
+			}
 		}
 	}
-	return b.tell(false)
+	if b.isThere() && !b.lost {
+		b.settleNeighbours(about)
+	}
+	return errors.Join(b.tell(false), ctx.Err())
 }
 
 func (b *Bridge) settled() bool {
 	return !b.lost && !b.lookAgain && !b.hostAgain &&
-		len(b.linksAgain) == 0 && len(b.spacesAgain) == 0 && len(b.nestsAgain) == 0 && len(b.neighboursAgain) == 0
+		len(b.linksAgain) == 0 && len(b.spacesAgain) == 0 && len(b.nestsAgain) == 0
 }
 
 // tell brings the board up to date with who can speak.

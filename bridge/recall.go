@@ -27,7 +27,7 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 	}
 	_ = b.locked(ctx, func() error {
 		b.drain()
-		if err := b.settle(); err != nil || !b.isThere() {
+		if err := b.settle(ctx, nil); err != nil || !b.isThere() {
 			return err
 		}
 		id := noSpace

@@ -17,6 +17,9 @@ const (
 	// the daemon, and one that looks at once, for each of them, has time for
 	// nothing else. It delays nothing but the board of who does not settle.
 	breath = time.Millisecond
+	// recountEvery is the least time between two lists of all neighbours that
+	// a flood asks for.
+	recountEvery = time.Second
 	// reopenFirst and reopenMost bound the back-off when the sockets cannot
 	// be opened again.
 	reopenFirst = 100 * time.Millisecond
@@ -52,6 +55,7 @@ type timetable struct {
 	names    time.Time     // when names may be looked up again
 	children time.Time     // when it is to be looked at who listens on the bridge
 	searched time.Time     // when links on the bridge were searched for
+	recount  time.Time     // when the neighbours may be listed again
 	reopenIn time.Duration // back-off
 	wake     time.Time     // when to step again without news
 }
@@ -85,7 +89,11 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 		t.searched = now
 		err = errors.Join(err, b.searchChildren(ctx), b.Settle(ctx))
 	}
+	err = errors.Join(err, b.catchUp(ctx, t))
 	t.wake = t.refresh
+	if again := t.recount; b.hasLostNeighbours() && again.Before(t.wake) {
+		t.wake = again
+	}
 	if _, unnamed = b.condition(); unnamed && t.names.Before(t.wake) {
 		t.wake = t.names
 	}
@@ -99,6 +107,39 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 		t.wake = retry
 	}
 	return err
+}
+
+// catchUp does what Settle leaves of the neighbours' news, in pieces as small. Where
+// more is told than is remembered they are listed: a tenth of the time at most.
+func (b *Bridge) catchUp(ctx context.Context, t *timetable) error {
+	for range mostAtOnce / neighboursAtOnce {
+		if !b.isBehind() || ctx.Err() != nil {
+			break
+		}
+		if err := b.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	if !b.hasLostNeighbours() || time.Now().Before(t.recount) {
+		return nil
+	}
+	began := time.Now()
+	err := b.recountNeighbours(ctx)
+	t.recount = time.Now().Add(max(recountEvery, 9*time.Since(began)))
+	return err
+}
+
+// isBehind reports whether a Settle has left some news of neighbours.
+func (b *Bridge) isBehind() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trouble == nil && (b.neighboursMore || !b.neighboursLost && len(b.neighboursAgain) > 0)
+}
+
+func (b *Bridge) hasLostNeighbours() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.neighboursLost
 }
 
 // condition reports whether the sockets broke, and whether there are

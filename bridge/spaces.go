@@ -168,7 +168,7 @@ func (b *Bridge) noteMoves(before, after []address) {
 	}
 	for addr, did := range moved {
 		if did && b.neighbours[addr] != nil {
-			b.neighboursAgain[addr] = true
+			b.neighbourAgain(addr)
 		}
 	}
 }

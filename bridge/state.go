@@ -43,6 +43,7 @@ func (b *Bridge) lookLink() error {
 	}
 	if !sameBridge(b.link, l) {
 		b.lost = true // nothing that is known is about this one
+		b.neighbour.whole = errUnread
 		clear(b.unplaced)
 	}
 	b.setLink(l)

@@ -59,7 +59,7 @@ func newYard(t *testing.T, opts netdb.Options, prefix string) *yard {
 	y.Reconciler, err = New(Config{
 		Book: y.book, Board: y.board, Prober: &wire{}, Watchdog: y.dog,
 		Refresh: func(ctx context.Context) error { return y.refresh(ctx) },
-		Settle:  func(context.Context) error { return nil },
+		Settle:  func(context.Context, ...netip.Addr) error { return nil },
 		Runtime: true, Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
 		Quarantine: 15 * time.Minute, Every: 5 * time.Minute, Window: time.Millisecond,
 		Now: y.clock.Now, Log: slog.New(slog.NewTextHandler(y.log, nil)), OnPass: func(r *Report) { y.passes = append(y.passes, r) },

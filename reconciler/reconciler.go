@@ -70,7 +70,7 @@ type Config struct {
 	// on the board and does not end a pass.
 	Refresh func(context.Context) error
 	// Settle reads what the kernel has told by now; it is cheap.
-	Settle  func(context.Context) error
+	Settle  func(ctx context.Context, about ...netip.Addr) error
 	Runtime bool // a runtime witness is expected
 	// Instance tells whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.

@@ -29,7 +29,7 @@ func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book,
 	board.Replace(census.Runtime, nil, nil)
 	cfg := Config{
 		Book: book, Board: board, Ports: noPorts{}, PortsChanged: func() <-chan struct{} { return nil },
-		Settle:       func(context.Context) error { return nil },
+		Settle:       func(context.Context, ...netip.Addr) error { return nil },
 		ReleasingMax: time.Hour, Timeout: time.Minute, Parallel: 4,
 		Now: netdb.Now,
 	}
@@ -127,7 +127,7 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Netns, errBroken) }, netdb.Releasing, "silent"},
 		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Runtime, errBroken) }, netdb.Releasing, "silent"},
 		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) {
-			w.cfg.Settle = func(context.Context) error { return errBroken }
+			w.cfg.Settle = func(context.Context, ...netip.Addr) error { return errBroken }
 		}, netdb.Releasing, "unconfirmed"},
 		"never bound, and it was on the wire": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) { w.cfg.Ports = usedPorts{} }, netdb.Releasing, "unconfirmed"},
 		"never bound, and the kernel keeps its entries": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) { w.cfg.Ports = stubbornPorts{} },

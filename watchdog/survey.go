@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 )
 
@@ -34,7 +35,11 @@ type inventory struct {
 // survey takes in the kernel's news and reads which containers may belong to
 // the leases of these ties.
 func (w *Watchdog) survey(ctx context.Context, of ...Tie) (in inventory) {
-	in.newsErr = w.cfg.Settle(ctx)
+	about := make([]netip.Addr, len(of))
+	for i, t := range of {
+		about[i] = t.Addr
+	}
+	in.newsErr = w.cfg.Settle(ctx, about...)
 	in.there = newIndex(nil)
 	if w.cfg.Runtime == nil {
 		return in

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ type Config struct {
 	PortsChanged func() <-chan struct{}
 	Owner        Owner // nil: there is nobody to ask
 	// Settle reads what the kernel has told by now.
-	Settle func(context.Context) error
+	Settle func(ctx context.Context, about ...netip.Addr) error
 
 	// ReleasingMax is how long an address may stay on the wire after its
 	// workload was removed; then it is quarantined.

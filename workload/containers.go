@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -95,6 +96,7 @@ func (c *Containers[T]) Of(l *netdb.Lease, x *Leases) []T {
 // A Tie is by what a container may belong to a lease: its id, its lease label, or
 // its owner label. Nothing that a tie does not hold belongs to the lease.
 type Tie struct {
+	Addr    netip.Addr // of the lease, for those who ask about that, too
 	LeaseID string
 	Owners  []string
 	IDs     []string // in any namespace
@@ -102,7 +104,7 @@ type Tie struct {
 
 // TieOf returns by what a container may belong to l.
 func TieOf(l *netdb.Lease) Tie {
-	t := Tie{LeaseID: l.ID}
+	t := Tie{Addr: l.Addr, LeaseID: l.ID}
 	if l.Sandbox != "" {
 		t.Owners = append(t.Owners, l.Sandbox)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -42,12 +43,20 @@ type boundBook struct {
 	*netdb.Book
 	runtime   bool // there is one, which containers can be in
 	watchdog  *watchdog.Watchdog
-	settle    func(context.Context) error
+	settle    func(ctx context.Context, about ...netip.Addr) error
 	allocator *allocator.Allocator
 }
 
 func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
-	_ = b.settle(ctx) // what could not be read silences its witness, which unseen asks
+	var about []netip.Addr
+	if l, err := b.Book.Lease(id); err == nil && l != nil {
+		about = append(about, l.Addr)
+	}
+	// What could not be read silences its witness, which unseen asks; what a
+	// deadline left unread does not.
+	if err := b.settle(ctx, about...); err != nil && ctx.Err() != nil {
+		return nil, err
+	}
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }
 
