@@ -152,8 +152,9 @@ func arpRequest(to, from net.HardwareAddr, gateway netip.Addr) []byte {
 }
 
 // newSenders is how many addresses a flood of requests comes from. The kernel
-// keeps an entry for each of so many, and tells of each that gets another MAC.
-const newSenders = 1000
+// keeps an entry for each of so many, and tells of each that gets another MAC. All
+// namespaces share a table of 1 024 entries, of which other tests need some.
+const newSenders = 400
 
 // asNewSender makes a request one of a MAC that nobody knows.
 func asNewSender(frame []byte, n uint64) {
