@@ -125,21 +125,28 @@ func (w *world) recount() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	contained := 0
+	contained, recorded := 0, make(map[string]bool)
 	for _, l := range list.Leases {
 		addr := netip.MustParseAddr(l.Address)
 		if want[addr] != l.ID {
 			w.t.Errorf("the book has %s at %s by lease %s, and lease %q lives there", l.Sandbox, addr, l.ID, want[addr])
 		}
 		delete(want, addr)
-		contained += len(l.Containers)
+		for _, c := range l.Containers {
+			recorded[c.ID] = true
+		}
+		if len(l.Containers) > 0 {
+			contained++
+		}
 	}
 	for addr, lease := range want {
 		w.t.Errorf("lease %s lives at %s, and the book has no bound lease there", lease, addr)
 	}
-	w.eventually(fmt.Sprintf("containerd has %d containers, as many as the book", contained), func() bool {
+	// A lease keeps former containers until its owner names them as gone.
+	w.eventually(fmt.Sprintf("containerd has a container for each of the %d leases that record one, and no other", contained), func() bool {
 		w.sweep()
-		return w.containers() == contained
+		there := w.containers()
+		return len(there) == contained && !slices.ContainsFunc(there, func(id string) bool { return !recorded[id] })
 	})
 }
 
@@ -162,7 +169,7 @@ func (w *world) plugged() (n int) {
 	return n
 }
 
-func (w *world) containers() int {
+func (w *world) containers() (ids []string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(w.ctx, namespaces.Default), patience)
 	defer cancel()
@@ -170,14 +177,17 @@ func (w *world) containers() int {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return len(list)
+	for _, c := range list {
+		ids = append(ids, c.ID)
+	}
+	return ids
 }
 
 // nothingIsLeft looks where leaks would be.
 func (w *world) nothingIsLeft() {
 	w.t.Helper()
 	w.eventually("the last ports are gone", func() bool { return w.plugged() == 0 })
-	w.eventually("no container is left", func() bool { w.sweep(); return w.containers() == 0 })
+	w.eventually("no container is left", func() bool { w.sweep(); return len(w.containers()) == 0 })
 	if left, err := os.ReadDir(string(w.spaces)); err != nil || len(left) != 0 {
 		w.t.Errorf("%d namespaces are left, %v", len(left), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 )
 
@@ -33,6 +34,7 @@ func (a *actor) run(s *sandbox) bool {
 		}
 		a.rec.counted("container run: failed")
 		a.rec.last("container run", err)
+		s.gone = append(s.gone, api.Container{Namespace: "default", ID: s.container})
 		a.remove(s)
 		a.mu.Lock()
 		a.begun = append(a.begun, s.container)
@@ -77,8 +79,10 @@ func (a *actor) remove(s *sandbox) {
 	}
 }
 
-// replace makes the container anew in its namespace: the lease stays.
+// replace makes the container anew in its namespace: the lease stays. The bind
+// adds the new one, so it names the old one as gone.
 func (a *actor) replace(s *sandbox) bool {
+	s.gone = append(s.gone, api.Container{Namespace: "default", ID: s.container})
 	a.remove(s)
 	if !a.run(s) {
 		return false

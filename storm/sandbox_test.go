@@ -31,7 +31,8 @@ type sandbox struct {
 	hold      *hold
 	port      *port
 	life      *life
-	container string // "" when there is none
+	container string          // "" when there is none
+	gone      []api.Container // its former ones
 }
 
 // act is an actor's whole time: one sandbox after another, until it is calm.
@@ -167,6 +168,7 @@ func (a *actor) bind(s *sandbox) bool {
 	where := api.BindRequest{Netns: s.port.path, HostInterface: s.port.host, MAC: s.port.mac.String()}
 	if s.container != "" {
 		where.Containers = []api.Container{{Namespace: "default", ID: s.container}}
+		where.Gone = s.gone
 	}
 	err := a.persist(a.r, "bind", func(ctx context.Context) error {
 		_, err := a.client.Bind(ctx, s.lease.ID, where)
