@@ -290,7 +290,7 @@ func (b *Book) Info() Info {
 	}
 	grows := b.upkeep.growing()
 	i.Growing, i.GrowingSince = grows.why, grows.since
-	i.Clock, i.ClockSince = b.clock.oddity()
+	i.ClockSince, i.Clock = b.clock.oddity()
 	b.mu.RLock()
 	commits := b.commits
 	i.Unreadable = slices.Clone(b.idx.broken)

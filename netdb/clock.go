@@ -88,10 +88,10 @@ func (c *clock) resume(l lastChange, s Stamp) {
 }
 
 // oddity is what the clocks say that cannot be, and since when.
-func (c *clock) oddity() (error, time.Time) {
+func (c *clock) oddity() (since time.Time, odd error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.odd, c.from
+	return c.from, c.odd
 }
 
 // begin starts an era with the boot.

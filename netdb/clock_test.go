@@ -203,7 +203,7 @@ func TestF20ClocksThatCannotBe(t *testing.T) {
 		c := &clock{read: func() Stamp { return s }}
 		c.begin()
 		c.resume(was, s)
-		odd, since := c.oddity()
+		since, odd := c.oddity()
 		if got := c.now().Since(was.at); got != tt.credit || (odd != nil) != tt.odd || odd != nil && !since.Equal(s.Wall) {
 			t.Errorf("%s: credited with %v, want %v; told %v", name, got, tt.credit, odd)
 		}

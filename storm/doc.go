@@ -26,8 +26,8 @@
 // # What is stepped
 //
 // Only ipamd's own view of time, and only between a kill and a start: the
-// machine's clocks stay. CLOCK_BOOTTIME is moved forward (as a suspend does)
-// and backward by a time namespace. A reboot is another boot id, mounted over
+// machine's clocks stay. CLOCK_BOOTTIME is moved forward and backward by a time
+// namespace, which may shorten no rest within a boot. A reboot is another boot id, mounted over
 // the kernel's in a mount namespace, with an uptime of a few seconds. The wall
 // clock has no such namespace, so the wall's part of every stamp in the book is
 // moved instead: what ipamd finds is a book that was written by a clock which

@@ -55,7 +55,8 @@ type listing struct {
 	states          map[netip.Addr]api.State // of all that are not free
 }
 
-// A leap is a step forward of ipamd's boottime, which shortens a wait.
+// A leap is what another boot's uptime says has passed, and has not: it shortens a
+// wait. A clock that is stepped within a boot shortens none (F20).
 type leap struct {
 	from, to moment // between ipamd's death and its next start; never to while it is about to start
 	by       time.Duration

@@ -134,8 +134,11 @@ func TestJudgeReadsTheBook(t *testing.T) {
 		"long enough after a reboot": {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 3e9, BootID: "two"} }, ""},
 		"free in between":            {func(_ *history, c []netdb.Change) { free(c, 6e9, 6e9) }, ""},
 		"free before its rest":       {func(_ *history, c []netdb.Change) { free(c, 5e9, 6e9) }, "free too soon"},
-		"given before its rest":      {func(_ *history, c []netdb.Change) { free(c, 5e9, 5e9) }, "reused too soon"},
-		"a grant it does not know":   {func(_ *history, c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
+		"free, and then a reboot": {func(_ *history, c []netdb.Change) {
+			free(c, 6e9, 0)
+			c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"}
+		}, ""},
+		"a grant it does not know": {func(_ *history, c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changes := []netdb.Change{

@@ -168,8 +168,11 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, before.UID, c.UID, rest, c.Rev)
 			}
 		}
-		if rest := c.At.Since(cooled[c.Addr].At); c.From == netdb.Cooling && c.To == netdb.Free && rest < h.cooldown {
-			found("free too soon: %s cooled for %v by the book's own clock (revision %d)", c.Addr, rest, c.Rev)
+		if c.From == netdb.Cooling && c.To == netdb.Free {
+			if rest := c.At.Since(cooled[c.Addr].At); rest < h.cooldown {
+				found("free too soon: %s cooled for %v by the book's own clock (revision %d)", c.Addr, rest, c.Rev)
+			}
+			delete(cooled, c.Addr) // its rest is over, whatever boot comes next
 		}
 		if c.To == netdb.Cooling {
 			cooled[c.Addr] = c

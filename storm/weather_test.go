@@ -56,8 +56,7 @@ func (b *weather) ipamd(what int) {
 	var leapt time.Duration
 	switch what {
 	case 0:
-		leapt = time.Duration(1+b.r.IntN(4)) * time.Second
-		b.daemon.step(leapt)
+		b.daemon.step(time.Duration(1+b.r.IntN(4)) * time.Second) // which shortens no wait: the wall clock knows better
 		b.rec.counted("clock: boottime stepped forward")
 	case 1:
 		b.daemon.step(-time.Duration(1+b.r.IntN(4)) * time.Second)
