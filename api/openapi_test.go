@@ -27,7 +27,7 @@ var types = map[string]any{
 	"AllocateRequest": api.AllocateRequest{}, "AllocateReply": api.AllocateReply{}, "Network": api.Network{},
 	"Route": api.Route{}, "Skipped": api.Skipped{}, "BindRequest": api.BindRequest{},
 	"PauseRequest": api.PauseRequest{}, "ForceReleaseRequest": api.ForceReleaseRequest{},
-	"ReleaseRequest": api.ReleaseRequest{}, "LeaseReply": api.LeaseReply{}, "Blocker": api.Blocker{},
+	"ReleaseRequest": api.ReleaseRequest{}, "LeaseReply": api.LeaseReply{}, "Blocker": api.Blocker{}, "BindWarning": api.BindWarning{},
 	"CancelRequest": api.CancelRequest{}, "CancelReply": api.CancelReply{}, "LeaseList": api.LeaseList{},
 	"WhoisReply": api.WhoisReply{}, "WitnessAnswer": api.WitnessAnswer{}, "Change": api.Change{},
 	"ChangeList": api.ChangeList{}, "QuarantineRequest": api.QuarantineRequest{}, "AdoptRequest": api.AdoptRequest{}, "Pool": api.Pool{},

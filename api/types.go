@@ -186,8 +186,19 @@ type ForceReleaseRequest struct {
 type LeaseReply struct {
 	Lease    Lease     `json:"lease"`
 	Blockers []Blocker `json:"blockers,omitempty"` // of a releasing lease: what keeps the address from cooling
-	Revision int64     `json:"revision"`
-	Epoch    string    `json:"epoch"`
+	// Warnings are of a bind: what it names and the kernel shows otherwise. It is
+	// recorded all the same.
+	Warnings []BindWarning `json:"warnings,omitempty"`
+	Revision int64         `json:"revision"`
+	Epoch    string        `json:"epoch"`
+}
+
+// A BindWarning is one field of a bind that differs from what the kernel shows.
+type BindWarning struct {
+	Field   string `json:"field"` // mac, host_interface, netns
+	Given   string `json:"given"`
+	Seen    string `json:"seen,omitempty"` // "" when only that it cannot be is known
+	Message string `json:"message"`        // one sentence
 }
 
 // A Blocker is one reason why a released address is not reusable yet.

@@ -6,8 +6,10 @@ import "sync"
 // nobody holds for long: who only reads it does not wait for the kernel.
 type moves struct {
 	mu      sync.Mutex
-	changed chan struct{}   // closed at the next move
-	names   map[string]bool // of the ports; replaced as a whole
+	changed chan struct{} // closed at the next move
+	// Of the ports, by name; each is replaced as a whole.
+	names map[string]bool
+	macs  map[string]string
 }
 
 func (m *moves) next() <-chan struct{} {
@@ -18,12 +20,13 @@ func (m *moves) next() <-chan struct{} {
 
 func (m *moves) tell(ports map[int]*port) {
 	names := make(map[string]bool, len(ports))
+	macs := make(map[string]string, len(ports))
 	for _, p := range ports {
-		names[p.link.name] = true
+		names[p.link.name], macs[p.link.name] = true, p.link.mac.String()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.names = names
+	m.names, m.macs = names, macs
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
@@ -32,4 +35,10 @@ func (m *moves) ports() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.names
+}
+
+func (m *moves) portMACs() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.macs
 }

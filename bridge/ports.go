@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,7 +35,7 @@ func (p *port) had(name string, since time.Time) bool {
 func scope(index int) string { return strconv.Itoa(index) }
 
 // Changed returns a channel that is closed when a port came or went, got
-// another name or leads elsewhere, after the board was told what that changed
+// another name or MAC or leads elsewhere, after the board was told what that changed
 // there. It carries no payload: look again. A port behind which no address was
 // seen, such as a virtual machine's tap, changes nothing on the board, and
 // this is how its leaving is heard of.
@@ -132,7 +133,7 @@ func (b *Bridge) setPort(l *link) {
 		p.formerly = append(p.formerly, formerName{p.link.name, time.Now()})
 		p.formerly = p.formerly[max(0, len(p.formerly)-mostNames):]
 	}
-	b.moved = b.moved || renamed || p.link.behind != l.behind
+	b.moved = b.moved || renamed || p.link.behind != l.behind || !bytes.Equal(p.link.mac, l.mac)
 	p.link = l
 	switch {
 	case l.behind == unnamed:

@@ -69,3 +69,7 @@ func (b *Bridge) pluggedPorts(hostInterface string, since time.Time, netns strin
 // PortNames returns the names of the bridge's ports, as [Bridge.Changed] has
 // told of them; the map is not to be changed. It reads memory and never waits.
 func (b *Bridge) PortNames() map[string]bool { return b.moves.ports() }
+
+// PortMACs returns the MACs of the ports themselves, the host's ends, by their
+// names, otherwise as [Bridge.PortNames] does.
+func (b *Bridge) PortMACs() map[string]string { return b.moves.portMACs() }

@@ -264,6 +264,8 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out = append(out, f)
 	} else if l.Conflict != nil {
 		out = append(out, v.quiet(l))
+	} else if f, found := v.misbound(l); found {
+		out = append(out, f)
 	} else if f, found := v.stray(l); found {
 		out = append(out, f)
 	}

@@ -55,8 +55,49 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 	if len(strangers) == 0 {
 		return Finding{}, false
 	}
+	if _, own := v.differs(l); own {
+		return Finding{}, false
+	}
 	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr), source: sourceOf(strangers[0]),
-		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s", l.Sandbox, strangers[0].Witness, strangers[0].Where())}, true
+		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s%s", l.Sandbox, strangers[0].Witness, strangers[0].Where(), contrast(l, strangers[0]))}, true
+}
+
+// contrast says what of a sighting is not as the lease records it.
+func contrast(l *netdb.Lease, s census.Sighting) string {
+	var words []string
+	if l.MAC != "" && s.MAC != "" {
+		if s.MAC == l.MAC {
+			words = append(words, "the recorded MAC "+s.MAC)
+		} else {
+			words = append(words, fmt.Sprintf("MAC %s, not %s", s.MAC, l.MAC))
+		}
+	}
+	if l.HostInterface != "" && s.Port != "" && !s.Behind(l.HostInterface) {
+		words = append(words, fmt.Sprintf("port %s, not %s", s.Port, l.HostInterface))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(words, ", ")
+}
+
+// differs finds a lease whose record of its own plumbing is wrong, as
+// [workload.Leases.Differs] has it. A lease whose containers are all gone has no
+// plumbing of its own: what is behind the port is somebody else's, or left over.
+func (v *view) differs(l *netdb.Lease) (census.Sighting, bool) {
+	at, found := v.leases.Differs(l, v.census.Seen[l.Addr])
+	gone := found && v.runtime && !v.silent(census.Runtime) && len(l.Containers) > 0 && len(v.of(l)) == 0
+	return at, found && !gone
+}
+
+// misbound is the finding of such a lease, while no conflict of it stands.
+func (v *view) misbound(l *netdb.Lease) (Finding, bool) {
+	at, found := v.differs(l)
+	if !found || l.Conflict != nil {
+		return Finding{}, false
+	}
+	return Finding{Kind: "binding_differs", Addr: l.Addr, LeaseID: l.ID, Since: at.At, Mend: fmt.Sprintf("ipamctl bind %s --mac %s", l.ID, at.MAC),
+		Detail: fmt.Sprintf("sandbox %q is bound with MAC %s, and the %s witness sees it with %s%s, its own port: nobody else is seen", l.Sandbox, l.MAC, at.Witness, at.MAC, at.Where())}, true
 }
 
 func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {

@@ -58,6 +58,14 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"another owner": {lines{lease(a2, bound, "A", containers("c1")), container("c2", owner("B"), ip(a2))}, nil, []string{"conflict 10.8.64.2"},
 			`held by sandbox "A", but the runtime witness sees it under somebody else in container default/c2`, "whois"},
 
+		"its own port, another MAC": {lines{lease(a2, bound, "A", on("veth1"), mac("fe:01")), seen(netns, a2, port("veth1"), hw("02:01")), seen(neighbour, a2, port("veth1"), hw("02:01"))}, nil, []string{"binding_differs 10.8.64.2"},
+			`sandbox "A" is bound with MAC fe:01, and the netns witness sees it with 02:01 on veth1`, "ipamctl bind lease of 10.8.64.2 --mac 02:01"},
+		"its own port, another MAC, its container runs": {lines{lease(a2, bound, "A", on("veth1"), mac("fe:01"), containers("c1")), container("c1", ip(a2), runs), seen(netns, a2, port("veth1"), hw("02:01"))}, nil, []string{"binding_differs 10.8.64.2"}, "", "ipamctl bind"},
+		"its own port, another MAC, its container is gone": {lines{lease(a2, bound, "A", on("veth1"), mac("fe:01"), containers("c1")), seen(netns, a2, port("veth1"), hw("02:01"))}, nil, []string{"conflict 10.8.64.2"},
+			"MAC 02:01, not fe:01", "whois"},
+		"another port, its own MAC": {lines{lease(a2, bound, "A", on("veth1"), mac("02:01")), seen(netns, a2, port("veth2"), hw("02:01"))}, nil, []string{"conflict 10.8.64.2"},
+			"on veth2 (02:01): the recorded MAC 02:01, port veth2, not veth1", "whois"},
+		"its own port, and a stranger": {lines{lease(a2, bound, "A", on("veth1"), mac("fe:01")), seen(netns, a2, port("veth1"), hw("02:01")), seen(netns, a2, port("veth2"), hw("02:02"))}, nil, []string{"conflict 10.8.64.2"}, "", "whois"},
 		"a stray on the wire": {lines{lease(a2, bound, "A", containers("c1"), on("veth1")), seen(netns, a2, port("veth1"))}, nil, []string{"stray 10.8.64.2"},
 			"the runtime shows no container of it, yet the netns witness sees it on veth1", "whois"},
 		"a late one on the wire": {lines{lease(a2, reserved, "A", age(11*time.Minute)), seen(netns, a2)}, nil, []string{"reserved_past_deadline 10.8.64.2", "stray 10.8.64.2"}, "not bound it within 10m", "ipamctl release"},
@@ -129,9 +137,10 @@ func TestDoctorAndPassAgree(t *testing.T) {
 		lease("10.8.64.3", bound, "C", containers("c3")), container("c4", owner("D"), ip("10.8.64.3")),
 		lease("10.8.64.4", bound, "E", containers("c5")), seen(netns, "10.8.64.4"),
 		lease("10.8.64.5", cooling, "F", age(0)), container("c6", owner("G"), ip("10.8.64.5")),
+		lease("10.8.64.6", bound, "H", on("veth6"), mac("fe:06")), seen(netns, "10.8.64.6", port("veth6"), hw("02:06")),
 	)
 	found := Diagnose(w.asWorld())
-	if d := w.decide(); !reflect.DeepEqual(d.findings, found) || len(found) != 4 {
+	if d := w.decide(); !reflect.DeepEqual(d.findings, found) || len(found) != 5 {
 		t.Errorf("a pass reports\n\t%+v\nand doctor finds\n\t%+v", d.findings, found)
 	}
 }

@@ -97,6 +97,7 @@ func within(d time.Duration) func(*netdb.Lease) {
 	return func(l *netdb.Lease) { l.BindWithin = d }
 }
 func on(port string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.HostInterface = port } }
+func mac(m string) func(*netdb.Lease)   { return func(l *netdb.Lease) { l.MAC = m } }
 func containers(ids ...string) func(*netdb.Lease) {
 	return func(l *netdb.Lease) {
 		for _, id := range ids {
@@ -145,6 +146,7 @@ func owner(sandbox string) func(*body) { return func(b *body) { b.Sandbox = sand
 func as(uid string) func(*body)        { return func(b *body) { b.UID = uid } }
 func leased(id string) func(*body)     { return func(b *body) { b.LeaseID = id } }
 func port(name string) func(*body)     { return func(b *body) { b.Port = name } }
+func hw(mac string) func(*body)        { return func(b *body) { b.MAC = mac } }
 func since(d time.Duration) func(*body) {
 	return func(b *body) { b.At, b.TaskAt = after(-d).Wall, after(-d).Wall }
 }

@@ -172,7 +172,9 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 	if done := v.conflict(d, l, contests); done {
 		return
 	}
-	if f, found := v.stray(l); found {
+	if f, found := v.misbound(l); found {
+		d.findings = append(d.findings, f)
+	} else if f, found := v.stray(l); found {
 		d.findings = append(d.findings, f)
 		return
 	}

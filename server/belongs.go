@@ -21,9 +21,17 @@ func belongs(l *netdb.Lease, s census.Sighting) api.Belongs {
 	return api.Unknown
 }
 
-// judged are sightings of a held address, each with whose it is.
+// judged are sightings of a held address, each with whose it is. Where the lease's
+// own record differs from its plumbing, nothing says whose it is: that is told as
+// binding_differs, and no conflict is noted.
 func judged(l *netdb.Lease, seen []census.Sighting) []api.Sighting {
 	out := sightings(seen)
+	if _, differs := workload.NewLeases([]*netdb.Lease{l}).Differs(l, seen); differs && l.Conflict == nil {
+		for i := range out {
+			out[i].Belongs = api.Unknown
+		}
+		return out
+	}
 	for i := range out {
 		out[i].Belongs = belongs(l, seen[i])
 	}

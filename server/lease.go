@@ -12,11 +12,20 @@ import (
 
 func (s *Server) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
+	var warnings []api.BindWarning
+	status, reply, err := s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
 		b := netdb.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
 			Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
-		return s.cfg.Book.Bind(ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
+		l, err := s.cfg.Book.Bind(ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
+		if err == nil {
+			warnings = s.cfg.Compare(ctx, l, b)
+		}
+		return l, err
 	})
+	if reply, is := reply.(*api.LeaseReply); is {
+		reply.Warnings = warnings
+	}
+	return status, reply, err
 }
 
 func containers(all []api.Container) []netdb.Container {

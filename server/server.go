@@ -23,6 +23,10 @@ type Config struct {
 	Releaser  Releaser
 	Witnesses Witnesses
 
+	// Compare says what a bind, which is recorded by then, names and the kernel
+	// shows otherwise.
+	Compare func(context.Context, *netdb.Lease, netdb.Binding) []api.BindWarning
+
 	NotReady  func() []string                                      // why mutations cannot be served, a sentence each; empty: ready
 	Bridge    func() api.BridgeStatus                              //
 	MTU       func() int                                           // bytes, of the bridge

@@ -18,7 +18,8 @@ func (c *ctl) bindCommand() *cobra.Command {
 		Long: `Records the containers, the network namespace, the host's end of the veth and
 the MAC that carry the address. A lease counts as used from here on. What is
 left out stays as it was recorded; a container is taken away with --gone. The
-same content again changes nothing. -q prints the lease id.`,
+same content again changes nothing. What the kernel shows otherwise is named
+in the answer, and recorded all the same. -q prints the lease id.`,
 		Example: `  ipamctl bind 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d \
       --container sandbox/web-1 --netns /run/netns/web-1 \
       --host-interface veth7 --mac 02:42:0a:08:40:07`,
@@ -41,7 +42,10 @@ same content again changes nothing. -q prints the lease id.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) { c.drawLease(p, &reply.Lease) })
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) {
+				c.drawLease(p, &reply.Lease)
+				drawWarnings(p, reply.Warnings)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -52,4 +56,17 @@ same content again changes nothing. -q prints the lease id.`,
 	f.StringVar(&req.HostInterface, "host-interface", "", "the `port` of the bridge")
 	f.StringVar(&req.MAC, "mac", "", "`mac` of the sandbox's interface")
 	return cmd
+}
+
+// drawWarnings writes what of a bind the kernel shows otherwise.
+func drawWarnings(p *page, warnings []api.BindWarning) {
+	if len(warnings) == 0 {
+		return
+	}
+	p.heading("The kernel shows it otherwise")
+	rows := make([][]string, len(warnings))
+	for i, w := range warnings {
+		rows[i] = []string{p.warn(word(w.Field)), word(w.Given), maybe(w.Seen), sentence(w.Message)}
+	}
+	p.table(wrapping("FIELD", "GIVEN", "SEEN", "DETAIL"), rows)
 }

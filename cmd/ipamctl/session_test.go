@@ -93,6 +93,12 @@ func TestSessions(t *testing.T) {
 		{Kind: "sighting", Detail: "netns saw it on veth1"},
 	}
 
+	differs := runner()
+	differs.warnings = []api.BindWarning{
+		{Field: "mac", Given: "fe:42:0a:08:40:02", Seen: "02:42:0a:08:40:02", Message: "fe:42:0a:08:40:02 is the MAC of port veth1 itself, the host's end, not of the sandbox's interface, which has 02:42:0a:08:40:02"},
+		{Field: "mac", Given: "fe:42:0a:08:40:02", Message: "fe:42:0a:08:40:02 is the MAC of port veth1 itself, the host's end, not of the sandbox's interface"},
+	}
+
 	sick := runner()
 	sick.status.Ready = false
 	sick.status.NotReady = []string{"the bridge rt0 is down", "the first census is not complete"}
@@ -164,6 +170,7 @@ func TestSessions(t *testing.T) {
 		}},
 		{"allocate", runner(), []string{"allocate web-3", "allocate web-3 -o json", "allocate web-3 -o yaml", "allocate web-3 -q"}},
 		{"allocate-early", early, []string{"allocate web-3 --family dual"}},
+		{"bind-differs", differs, []string{"bind " + id(2) + " --mac fe:42:0a:08:40:02"}},
 		{"bind", runner(), []string{
 			"bind " + id(2) + " --container sandbox/web-1 --netns /run/netns/web-1 --host-interface veth1 --mac 02:42:0a:08:40:02",
 			"bind " + id(2) + " -o json", "bind " + id(2) + " -o yaml", "bind " + id(2) + " -q", "bind " + id(99), "bind 10.8.64.2",

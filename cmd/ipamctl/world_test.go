@@ -40,7 +40,8 @@ type world struct {
 	findings []api.Finding
 	whois    map[string]api.WhoisReply
 	allocate api.AllocateReply
-	blockers []api.Blocker // of every release, and of every releasing lease
+	warnings []api.BindWarning // of every bind
+	blockers []api.Blocker     // of every release, and of every releasing lease
 	pass     api.Report
 	refuse   *api.Error    // every verb answers this
 	stall    chan struct{} // every verb waits for this, or for the client to give up
@@ -81,7 +82,14 @@ func (w *world) routes() http.Handler {
 	const rev = 812
 	answers := map[api.Verb]func(r *http.Request) any{
 		api.VerbAllocate: func(*http.Request) any { return w.allocate },
-		api.VerbBind:     func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbBind: func(r *http.Request) any {
+			reply := w.one(r.PathValue("id"))
+			if l, ok := reply.(api.LeaseReply); ok {
+				l.Warnings = w.warnings
+				return l
+			}
+			return reply
+		},
 		api.VerbRelease: func(r *http.Request) any {
 			reply := w.one(r.PathValue("id"))
 			if l, ok := reply.(api.LeaseReply); ok {

@@ -293,6 +293,7 @@ func (p *program) openServer(context.Context) (err error) {
 	}
 	p.server, err = server.New(server.Config{
 		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,
 		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.handler()), Observe: p.metrics.request,

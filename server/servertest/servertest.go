@@ -91,6 +91,7 @@ func Socket(t testing.TB) string {
 func Config(r *Rig) server.Config {
 	return server.Config{
 		Book: r.Book, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
+		Compare:   func(context.Context, *netdb.Lease, netdb.Binding) []api.BindWarning { return nil },
 		NotReady:  func() []string { return nil },
 		Bridge:    func() api.BridgeStatus { return api.BridgeStatus{Name: "rt0", Ready: true} },
 		MTU:       func() int { return 1500 },
