@@ -43,10 +43,6 @@ func work(id, sandbox, lease string) Workload {
 	return Workload{Container: Container{"default", id}, Sandbox: sandbox, LeaseID: lease}
 }
 
-func incarnate(id, sandbox, uid string) Workload {
-	return Workload{Container: Container{"default", id}, Sandbox: sandbox, UID: uid}
-}
-
 // A bound lease is forsaken only when all that it records was there, and
 // nothing of it is.
 func TestForsaken(t *testing.T) {
