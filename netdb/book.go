@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"slices"
@@ -208,7 +209,7 @@ func (b *Book) Held(o Owner) (*Lease, bool) {
 // revision at which that was so.
 func (b *Book) Leases() ([]*Lease, int64) {
 	rows, rev := b.snapshot()
-	return slices.AppendSeq(make([]*Lease, 0, rows.len()), rows.all()), rev
+	return slices.AppendSeq(make([]*Lease, 0, rows.len()), b.scan(rows)), rev
 }
 
 // snapshot returns the rows as they are now, to be read without a lock, and the
@@ -219,11 +220,17 @@ func (b *Book) snapshot() (rowset, int64) {
 	return b.idx.byAddr.snapshot(), b.idx.rev
 }
 
+// scan yields the rows of a snapshot, and holds no lock meanwhile.
+func (b *Book) scan(rows rowset) iter.Seq[*Lease] {
+	b.meet("scan")
+	return rows.all()
+}
+
 // InState returns the rows in one state, in numeric order.
 func (b *Book) InState(s State) []*Lease {
 	rows, _ := b.snapshot()
 	var out []*Lease
-	for l := range rows.all() {
+	for l := range b.scan(rows) {
 		if l.State == s {
 			out = append(out, l)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"iter"
 
 	"github.com/ipamd/ipamd/migrations"
 )
@@ -24,8 +23,8 @@ func Forgetful(o Options, most int) Options {
 	return o
 }
 
-// Failing returns options of a book whose commits call at with each point that
-// they come to: it may panic there, or wait.
+// Failing returns options of a book whose commits, and whose readers of all rows,
+// call at with each point that they come to: it may panic there, or wait.
 func Failing(o Options, at func(point string)) Options {
 	o.meet = at
 	return o
@@ -55,12 +54,6 @@ func ForgetSoon(ctx context.Context, b *Book) error {
 	defer func() { <-b.turn }()
 	b.upkeep.pruned = forgetAfter
 	return nil
-}
-
-// Snapshot yields every row as it is now, to be read at any pace.
-func Snapshot(b *Book) iter.Seq[*Lease] {
-	rows, _ := b.snapshot()
-	return rows.all()
 }
 
 // slowly pauses in the middle of what is read.

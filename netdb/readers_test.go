@@ -21,41 +21,44 @@ import (
 // hold up no commit, the pruning behind it included. They are held where they
 // are, and so it does not matter how fast anything is.
 func TestF3NoCommitWaitsForAReader(t *testing.T) {
-	opts := Options()
+	const all = 4 // readers
+	held, letGo := context.WithCancel(ctx)
+	defer letGo()
+	var readers atomic.Int64
+	pause := func() { // in the middle of a row
+		readers.Add(1)
+		<-held.Done()
+	}
+	var paused atomic.Bool
+	opts := netdb.Failing(Options(), func(at string) {
+		if at == "scan" && paused.Load() {
+			pause()
+		}
+	})
 	opts.KeepChanges = 200
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	p := Pool(t, b, "default", "10.8.64.0/24")
 	for i := range 20 {
 		Reserve(t, b, fmt.Sprint("s", i))
 	}
-	held, letGo := context.WithCancel(ctx)
-	defer letGo()
-	done := make(chan error, 3)
-	var readers atomic.Int64
-	pause := func() { // in the middle of a row
-		readers.Add(1)
-		<-held.Done()
-	}
+	was, _ := b.Leases()
+	paused.Store(true)
+	done := make(chan error, all)
 	go func() { done <- netdb.LookUpSlowly(b, uuid.NewString(), pause) }()
 	go func() { done <- netdb.LastConflictSlowly(b, pause) }()
-	was, _ := b.Leases()
-	go func() {
-		var rows []*netdb.Lease
-		for l := range netdb.Snapshot(b) {
-			if rows = append(rows, l); len(rows) == len(was)/2 {
-				pause()
-			}
-		}
-		if !slices.Equal(rows, was) {
+	scan := func(read func() []*netdb.Lease) {
+		if rows := read(); !slices.Equal(rows, was) {
 			done <- fmt.Errorf("a snapshot changes while it is read: %d rows of %d", len(rows), len(was))
 			return
 		}
 		done <- nil
-	}()
+	}
+	go scan(func() []*netdb.Lease { rows, _ := b.Leases(); return rows })
+	go scan(func() []*netdb.Lease { return b.InState(netdb.Reserved) })
 	if err := netdb.ForgetSoon(ctx, b); err != nil {
 		t.Fatal(err)
 	}
-	realtest.Eventually(t, wait, "three readers in the middle of their reading", func() bool { return readers.Load() == 3 })
+	realtest.Eventually(t, wait/6, "every reader to be in the middle of its reading", func() bool { return readers.Load() == all })
 	ended := make(chan error, 1)
 	go func() {
 		for i := range 300 { // far beyond what is kept, and the pruning of it
@@ -75,11 +78,12 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(wait):
+	case <-time.After(wait / 6):
 		t.Error("commits wait for a reader")
 	}
+	paused.Store(false)
 	letGo()
-	for range 3 {
+	for range all {
 		if err := <-done; err != nil && !errors.Is(err, netdb.ErrNotFound) {
 			t.Error(err)
 		}
