@@ -149,8 +149,14 @@ func TestF2LostAnswersAreNoSilence(t *testing.T) {
 	if !a.vet.due(first) {
 		t.Error("it is not asked for again")
 	}
-	r, err := a.Allocate(ctx, Request{Sandbox: "a"})
-	if err != nil || len(r.Unprobed) != 1 {
-		t.Errorf("%+v, %v", r, err)
+	if a.vet.note(first); a.vet.asked[first].silent(a.ProbeWindow) {
+		t.Error("the silence of before goes on when it is asked again")
+	}
+	a.vetted(first)
+	for what, request := range map[string]Request{"any": {Sandbox: "a"}, "a wish": {Sandbox: "b", Address: netip.MustParseAddr("10.8.64.77")}} {
+		r, err := a.Allocate(ctx, request)
+		if err != nil || len(r.Unprobed) != 1 {
+			t.Errorf("%s: %+v, %v", what, r, err)
+		}
 	}
 }
