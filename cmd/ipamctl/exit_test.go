@@ -205,7 +205,7 @@ func TestF31NoSignOfLife(t *testing.T) {
 	dir := t.TempDir()
 	w := runner()
 	w.socket = filepath.Join(dir, "s")
-	queue, err := net.Listen("unix", w.socket)
+	queue, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,14 +213,20 @@ func TestF31NoSignOfLife(t *testing.T) {
 	for _, line := range everyVerb() {
 		s := &screen{first: 20 * time.Millisecond}
 		if code := w.ctl(t, s, words(line)...); code != exitUnavailable {
-			t.Errorf("%s: exit %d", line, code)
+			t.Fatalf("%s: exit %d: %s", line, code, s.err.String()) // the next one waits as long
 		}
 		said := s.err.String()
 		if !strings.Contains(said, "ipamd does not answer: its socket "+w.socket+" is there") || !strings.Contains(said, "systemctl status ipamd, journalctl -u ipamd") {
-			t.Errorf("%s: it says %q", line, said)
+			t.Fatalf("%s: it says %q", line, said)
+		}
+		if err := queue.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
 		}
 		conn, err := queue.Accept()
 		if err != nil {
+			t.Fatalf("%s: it asks nobody: %v", line, err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if sent, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(sent), "GET /healthz ") || strings.Count(string(sent), "HTTP/1.1") != 1 {
