@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,9 +21,8 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// fill takes what is in a pipe, and fills it. It returns what it took. Its own
-// way into the pipe does not wait; the daemon's does.
-func fill(t *testing.T, r, w *os.File) string {
+// drain takes what is in a pipe, and waits for nothing.
+func drain(t *testing.T, r *os.File) string {
 	t.Helper()
 	waiting, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
 	if err != nil {
@@ -31,6 +32,14 @@ func fill(t *testing.T, r, w *os.File) string {
 	if _, err := io.ReadFull(r, was); err != nil {
 		t.Fatal(err)
 	}
+	return string(was)
+}
+
+// fill takes what is in a pipe, and fills it. It returns what it took. Its own
+// way into the pipe does not wait; the daemon's does.
+func fill(t *testing.T, r, w *os.File) string {
+	t.Helper()
+	was := drain(t, r)
 	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", w.Fd()), unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +51,7 @@ func fill(t *testing.T, r, w *os.File) string {
 	if !errors.Is(err, unix.EAGAIN) {
 		t.Fatal(err)
 	}
-	return string(was)
+	return was
 }
 
 // F5: standard error is a pipe that is full and that nobody reads. An address is
@@ -82,50 +91,56 @@ func TestF5AFullPipeBlocksNobody(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	c := &client.Client{Socket: socket}
 	defer c.CloseIdleConnections()
+	patience, cancel := context.WithCancel(ctx) // of a call: one that is held up ends
+	defer cancel()
+	end := time.AfterFunc(within/2, cancel)
+	soon := func() context.Context { end.Reset(within / 2); return patience }
 	var log strings.Builder
 	realtest.Eventually(t, within, "the daemon to be ready", func() bool {
 		log.WriteString(fill(t, r, w)) // full from the start
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
 		_, err := c.Ready(ctx)
 		return err == nil
 	})
 
 	ns.Port("rt0", "10.8.64.2/24")
-	got, err := c.Allocate(ctx, api.AllocateRequest{Sandbox: "first"})
+	got, err := c.Allocate(soon(), api.AllocateRequest{Sandbox: "first"})
 	if err != nil || len(got.Skipped) != 1 || got.Leases[0].Address != "10.8.64.3" {
 		t.Fatalf("beside a stranger: %+v, %v", got, err)
 	}
 	for i := range 3 * logRoom {
-		if _, err := c.Cancel(ctx, api.CancelRequest{UID: fmt.Sprint("u", i), Attempt: 1}); err != nil {
+		if _, err := c.Cancel(soon(), api.CancelRequest{UID: fmt.Sprint("u", i), Attempt: 1}); err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}
 	}
-	if _, err := c.Allocate(ctx, api.AllocateRequest{Sandbox: "second"}); err != nil {
+	if _, err := c.Allocate(soon(), api.AllocateRequest{Sandbox: "second"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Status(ctx); err != nil {
+	if _, err := c.Status(soon()); err != nil {
 		t.Error(err)
 	}
 
 	// Somebody reads, until the daemon has said what it lost.
-	some := make([]byte, os.Getpagesize())
 	realtest.Eventually(t, within, "the log to tell of lost lines", func() bool {
-		n, err := r.Read(some)
-		if err != nil {
-			t.Fatal(err)
-		}
-		log.Write(some[:n])
+		log.WriteString(drain(t, r))
 		return strings.Contains(log.String(), "lines are lost")
 	})
 	wants(t, "log", log.String(), `msg="address is quarantined" addr=10.8.64.2`, `msg="attempt is cancelled" uid=u0 attempt=1`)
 
 	fill(t, r, w)
-	if _, err := c.Cancel(ctx, api.CancelRequest{UID: "last", Attempt: 1}); err != nil {
+	if _, err := c.Cancel(soon(), api.CancelRequest{UID: "last", Attempt: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v", err)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(within):
+		t.Error("it does not end while nobody reads its log")
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,16 +25,9 @@ func TestF24ReloadsAnswerAndEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipamd.toml")
 	said := new(logBuffer)
 	asked := make(chan os.Signal, 1)
-	hangs := make(chan struct{})
 	p := newProgram(defaults(), slog.New(slog.NewTextHandler(said, nil)), api.VersionReply{})
 	p.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(ctx context.Context) (Config, error) {
-		select {
-		case <-hangs:
-			<-ctx.Done() // as readWithin, for as long as the file system has not answered
-			return Config{}, context.Cause(ctx)
-		default:
-			return loadConfig(ctx, path)
-		}
+		return loadConfig(ctx, path)
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -69,11 +64,46 @@ func TestF24ReloadsAnswerAndEnd(t *testing.T) {
 			return strings.Count(said.String(), step.says) > before
 		})
 	}
-	close(hangs)
-	asked <- syscall.SIGHUP
-	realtest.Eventually(t, wait, "the reload to begin", func() bool { return len(asked) == 0 })
+	path = hung(t)
+	asked <- syscall.SIGHUP // is taken, and the file is being read
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(wait / 2):
+		t.Error("a file system that does not answer keeps the daemon from its end")
 	}
+}
+
+// hung is a file of a file system that does not answer before the test ends. It is
+// mounted nowhere, where others could meet it.
+func hung(t *testing.T) string {
+	t.Helper()
+	realtest.Root(t)
+	answers, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		realtest.Lack(t, "needs FUSE: "+err.Error())
+	}
+	t.Cleanup(func() { unix.Close(answers) }) // ends every call that waits
+	made, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(made)
+	for key, value := range map[string]string{"fd": strconv.Itoa(answers), "rootmode": "40000", "user_id": "0", "group_id": "0"} {
+		if err := unix.FsconfigSetString(made, key, value); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+	}
+	if err := unix.FsconfigCreate(made); err != nil {
+		t.Fatal(err)
+	}
+	root, err := unix.Fsmount(made, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(root) })
+	return fmt.Sprintf("/proc/self/fd/%d/ipamd.toml", root)
 }
