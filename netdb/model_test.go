@@ -76,6 +76,13 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		freed := make(map[netip.Addr]int64) // the revision that made it free, of one that was given before
 		steps := 0
 
+		// What the book has seen pass (F20): behind a restart, no more since its last
+		// change than the wall clock says, too.
+		changed, lost := clock.Stamp, time.Duration(0)
+		var lostThen time.Duration
+		rev := b.Rev()
+		seen := func() time.Duration { return clock.Boottime - lost }
+
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		// some returns an address of the model in one of the states.
 		some := func(t *rapid.T, states ...netdb.State) (netip.Addr, *entry) {
@@ -99,7 +106,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				t.Fatalf("%s is %s, want %s", l.Addr, l.State, to)
 			}
 			if e.state != to {
-				e.since = clock.Boottime
+				e.since = seen()
 			}
 			e.state, e.rev = to, l.Rev
 		}
@@ -124,7 +131,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				case errors.Is(err, netdb.ErrExhausted):
 					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
 						e := model[a]
-						if e == nil || e.state == netdb.Cooling && clock.Boottime-e.since >= Policy.CooldownMin {
+						if e == nil || e.state == netdb.Cooling && seen()-e.since >= Policy.CooldownMin {
 							t.Fatalf("exhausted, but %s could be given: %+v", a, e)
 						}
 					}
@@ -132,7 +139,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					t.Fatal(err)
 				default:
 					e := model[l.Addr]
-					if e != nil && (e.state != netdb.Cooling || clock.Boottime-e.since < Policy.CooldownMin) {
+					if e != nil && (e.state != netdb.Cooling || seen()-e.since < Policy.CooldownMin) {
 						t.Fatalf("%s was given while %+v", l.Addr, e)
 					}
 					for a, other := range model {
@@ -154,7 +161,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if e != nil {
 						ended[e.id] = true
 					}
-					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, clock.Boottime}
+					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, seen()}
 					known[l.ID], last[l.Addr] = tenure{l.Addr, s}, l.ID
 				}
 			},
@@ -250,7 +257,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					delete(freed, a)
-					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, clock.Boottime}
+					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, seen()}
 					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
 			},
@@ -273,7 +280,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			"free": func(t *rapid.T) {
 				for _, l := range b.Rested(pool.UID, Policy.Cooldown, 0, rapid.IntRange(1, 3).Draw(t, "most")) {
 					e := model[l.Addr]
-					if e == nil || e.rev != l.Rev || e.state != netdb.Cooling || clock.Boottime-e.since < Policy.Cooldown {
+					if e == nil || e.rev != l.Rev || e.state != netdb.Cooling || seen()-e.since < Policy.Cooldown {
 						t.Fatalf("%s is said to have rested: %+v", l.Addr, e)
 					}
 					if n, err := b.Free(ctx, allocator, []*netdb.Lease{l}, unseen); n != 1 || err != nil {
@@ -319,7 +326,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					delete(freed, a)
-					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, clock.Boottime}
+					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, seen()}
 					known[l.ID], last[a] = tenure{a, ""}, l.ID
 				default:
 					if !errors.Is(err, netdb.ErrState) {
@@ -343,8 +350,13 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					t.Fatal(err)
 				}
 				b = open()
+				passed := clock.Boottime - changed.Boottime
+				lost = lostThen + passed - max(0, min(passed, clock.Wall.Sub(changed.Wall)))
 			},
 			"": func(t *rapid.T) {
+				if now := b.Rev(); now != rev {
+					rev, changed, lostThen = now, clock.Stamp, lost
+				}
 				leases, _ := b.Leases()
 				if len(leases) != len(model) {
 					t.Fatalf("%d rows, want %d", len(leases), len(model))
