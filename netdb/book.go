@@ -59,6 +59,7 @@ type Book struct {
 	mark     mark // the one that lies beside
 	markFile *os.File
 	sector   [markSize]byte // what is written to it
+	foundLog logEnd         // as it was before this opening
 	restored string         // why it has another epoch since this opening, "" when it has not
 	lost     int64          // revisions that were acknowledged and are not there
 

@@ -83,6 +83,28 @@ func readMark(book string) (*mark, error) {
 	return &m, nil
 }
 
+// renewLog folds the log into the book and empties it where the mark is about to say
+// more than the log can show. SQLite goes on behind the last whole commit, under the
+// same salts: commits that a power loss left behind a torn frame would pass for
+// acknowledged ones that are damaged now, and so would what synchronous = "normal"
+// has not synced, once the mark says "full". Before it the mark says what was, and
+// a power loss or a kill in between is judged by that.
+func (b *Book) renewLog(ctx context.Context) error {
+	switched := b.mark.epoch != "" && b.mark.synchronous != b.opts.Synchronous
+	if !b.foundLog.tail && !switched {
+		return nil
+	}
+	var held bool
+	var length, folded int
+	if err := b.conn.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&held, &length, &folded); err != nil {
+		return b.classify("empty the log", err)
+	}
+	if held {
+		return fmt.Errorf("empty the log: %w: another process reads %s", ErrBusy, b.path)
+	}
+	return nil
+}
+
 // openMark makes the mark durable, so that the next opening finds one however
 // this one ends. Who calls has just opened the book.
 func (b *Book) openMark(context.Context) error {

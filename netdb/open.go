@@ -166,6 +166,7 @@ func (b *Book) accept(ctx context.Context) (unborn bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("open %s: read its log: %w", b.path, err)
 	}
+	b.foundLog = log
 	if m, err := readMark(b.path); err != nil {
 		return false, fmt.Errorf("open %s: read its mark: %w", b.path, err)
 	} else if m != nil {
@@ -239,7 +240,7 @@ func (b *Book) openForWriting(ctx context.Context, unborn bool) (err error) {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
 	steps := []func(context.Context) error{
-		b.holdReader, b.setPragmas, b.migrate, b.resumeClock, b.checkWritable, b.identify, b.prepare, b.loadOnce, b.openMark,
+		b.holdReader, b.setPragmas, b.migrate, b.resumeClock, b.checkWritable, b.identify, b.prepare, b.loadOnce, b.renewLog, b.openMark,
 	}
 	if unborn {
 		steps = slices.Insert(steps, 0, b.checkUnborn, b.setPragmas)

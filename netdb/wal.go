@@ -31,6 +31,9 @@ const (
 type logEnd struct {
 	frames int // that are whole, each with the sum of all before; SQLite reads up to the last commit of them
 	bad    int // the number of the frame that is not, from 1; 0 when the log just ends
+	// tail reports frames of this log behind its end, which stay there when SQLite
+	// goes on in front of them. Those of an older log have other salts.
+	tail bool
 	// broken is why the log is damaged, "" when what is behind the end may be
 	// there. A frame that continues a commit is written after that commit succeeded,
 	// and with synchronous = "full" it was on the disk by then. So no power loss,
@@ -92,6 +95,7 @@ func walkLog(r io.Reader) (end logEnd, err error) {
 			end.broken = fmt.Sprintf("frame %d of it, at byte %d, is not whole, and commits that were acknowledged lie behind it (frame %d)",
 				end.bad, walHeader+(end.bad-1)*len(frame), n-1)
 		}
+		end.tail = end.tail || end.bad != 0 && now.salt == l.salt
 		last = now
 	}
 }
