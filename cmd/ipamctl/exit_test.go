@@ -212,7 +212,9 @@ func TestF31NoSignOfLife(t *testing.T) {
 	defer queue.Close()
 	for _, line := range everyVerb() {
 		s := &screen{first: 20 * time.Millisecond}
-		if code := w.ctl(t, s, words(line)...); code != exitUnavailable {
+		patient, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		code := w.ctlContext(patient, s, words(line)...)
+		if cancel(); code != exitUnavailable {
 			t.Fatalf("%s: exit %d: %s", line, code, s.err.String()) // the next one waits as long
 		}
 		said := s.err.String()
