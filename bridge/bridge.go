@@ -97,8 +97,8 @@ type Bridge struct {
 	linksAgain      map[int]bool
 	spacesAgain     map[int]bool
 	neighboursAgain map[netip.Addr]bool
-	neighboursLost  bool // any of them: more is told than is remembered
-	neighboursMore  bool // news of them was left unread
+	neighboursLost  bool        // any of them: more is told than is remembered
+	neighboursMore  atomic.Bool // news of them was left unread
 
 	// The witnesses.
 	netns, host, neighbour, answers *report
@@ -221,7 +221,8 @@ func (b *Bridge) forget() {
 	b.neighboursAgain = make(map[netip.Addr]bool)
 	b.doubts = make(map[netip.Addr]time.Time) // who answers now is not heard
 	b.unplaced = make(map[netip.Addr]said)
-	b.neighboursLost, b.neighboursMore = false, false // of this bridge nothing is known
+	b.neighboursLost = false // of this bridge nothing is known
+	b.neighboursMore.Store(false)
 	b.lost = true
 }
 

@@ -57,9 +57,10 @@ func (l *lately) after(addr netip.Addr, from time.Time) bool {
 
 // SeenWithin reports whether the bridge's witnesses saw an address within the
 // time d before now, or may have: true also when they did not watch all that
-// time, as before they were opened. What the kernel told of is seen, though it
-// was gone before anybody looked. It says nothing of what they see now; that
+// time, as before they were opened, or while some of the kernel's news waits unread
+// or was lost. What the kernel told of is seen, though it was gone before anybody
+// looked. It says nothing of what they see now; that
 // is on the board. It reads memory, and is safe for concurrent use.
 func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
-	return b.lately.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
+	return b.neighboursMore.Load() || b.lately.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
 }

@@ -2,11 +2,13 @@ package bridge
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -105,5 +107,47 @@ func TestLatelyIsBounded(t *testing.T) {
 	}
 	if !l.after(stranger, began) {
 		t.Error("of what was dropped it is known who was not seen")
+	}
+}
+
+// News of neighbours that a flood made the kernel drop, or that wait behind it
+// unread, may be of anybody: until they are read no address is known as unseen.
+// An address that was in use would be given to the next without its cooldown.
+func TestF2SeenWithinBesideAFlood(t *testing.T) {
+	t.Parallel()
+	const candidate, never = "10.8.0.5", "10.8.0.7"
+	for name, buffer := range map[string]int{"news were lost": 1, "news wait": newsBuffer} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24")
+			v := open(t, ns)
+			v.settle()
+			if err := unix.SetsockoptInt(v.news.neighbours, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer); err != nil {
+				t.Fatal(err)
+			}
+			watched := time.Now()
+			seen := func(addr string) bool { return v.SeenWithin(netip.MustParseAddr(addr), time.Since(watched)) }
+			for n := range 2 * neighboursAtOnce {
+				setNeighbour(t, ns, "10.8.0.9", fmt.Sprintf("02:aa:aa:aa:aa:%02x", n), netlink.NUD_STALE)
+			}
+			setNeighbour(t, ns, candidate, "02:aa:aa:aa:bb:01", netlink.NUD_REACHABLE)
+			ns.Exec("ip", "neigh", "del", candidate, "dev", "rt0")
+			v.settle()
+			if !seen(candidate) || !seen(never) {
+				t.Errorf("seen: %v, and one that never was: %v; neither is known", seen(candidate), seen(never))
+			}
+			for v.isBehind() {
+				v.settle()
+			}
+			lost := buffer == 1
+			if !seen(candidate) || seen(never) != lost {
+				t.Errorf("when all is read, seen: %v, and one that never was: %v, want %v", seen(candidate), seen(never), lost)
+			}
+			if watched = time.Now(); seen(candidate) {
+				t.Error("seen after it left")
+			}
+			v.noneSilent()
+		})
 	}
 }

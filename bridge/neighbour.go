@@ -46,7 +46,7 @@ func (b *Bridge) loseNeighbours() {
 
 // stale reports whether memory may be wrong about a neighbour's entry.
 func (b *Bridge) stale(addr netip.Addr) bool {
-	return b.neighboursLost || b.neighboursMore || b.neighboursAgain[addr]
+	return b.neighboursLost || b.neighboursMore.Load() || b.neighboursAgain[addr]
 }
 
 // settleNeighbours looks up the entries that memory may be wrong about: those of

@@ -176,7 +176,7 @@ func (b *Bridge) listening() []unix.PollFd {
 func (b *Bridge) drain() {
 	now := time.Now()
 	if n, err := unix.Poll(b.listening(), 0); n == 0 && err == nil {
-		b.neighboursMore = false
+		b.neighboursMore.Store(false)
 		b.placeAnswers(time.Now().Add(placeWithin))
 		b.expireAnswers(now)
 		return
@@ -188,11 +188,12 @@ func (b *Bridge) drain() {
 		linksErr = nil
 	}
 	more, err := b.news.readNeighbours(neighboursAtOnce, b.hear)
-	b.neighboursMore = more
 	if errors.Is(err, errOverrun) {
+		b.lately.miss() // it may have been of anybody
 		b.loseNeighbours()
 		err = nil
 	}
+	b.neighboursMore.Store(more)
 	if err := errors.Join(linksErr, err); err != nil {
 		b.trouble = err
 		b.unready("the kernel's news about "+b.cfg.Name+" cannot be read", err)

@@ -202,7 +202,7 @@ func (b *Bridge) Settle(ctx context.Context, about ...netip.Addr) error {
 	return b.locked(ctx, func() error {
 		b.drain()
 		err := b.settle(ctx, about)
-		if b.neighboursMore || !b.neighboursLost && len(b.neighboursAgain) > 0 {
+		if b.neighboursMore.Load() || !b.neighboursLost && len(b.neighboursAgain) > 0 {
 			b.alarm.ring() // Run does the rest
 		}
 		return err

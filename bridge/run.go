@@ -133,7 +133,7 @@ func (b *Bridge) catchUp(ctx context.Context, t *timetable) error {
 func (b *Bridge) isBehind() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.trouble == nil && (b.neighboursMore || !b.neighboursLost && len(b.neighboursAgain) > 0)
+	return b.trouble == nil && (b.neighboursMore.Load() || !b.neighboursLost && len(b.neighboursAgain) > 0)
 }
 
 func (b *Bridge) hasLostNeighbours() bool {
