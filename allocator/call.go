@@ -20,6 +20,7 @@ type call struct {
 	who     netdb.Who
 	parts   []part
 	skipped []Skipped
+	unasked []netip.Addr      // given back, and the wire could not be asked
 	beyond  []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
 }
 
@@ -390,7 +391,7 @@ func (c *call) reservation(p *part) netdb.Reservation {
 }
 
 func (c *call) result() *Result {
-	r := &Result{Existing: true, Skipped: c.skipped}
+	r := &Result{Existing: true, Skipped: c.skipped, Unprobed: c.unasked}
 	for _, p := range c.parts {
 		if p.given {
 			r.Existing = false

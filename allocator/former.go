@@ -26,9 +26,10 @@ func formers(b *netdb.Book) map[netdb.Owner]string {
 // Reclaim gives a quarantined address back to the lease that had it in the book
 // before a rebuild, on the word of its owner: with allocate, or with bind, which
 // names the lease and adds where it is used now. What the lease recorded comes
-// back with it. The error is [netdb.ErrTaken] when a witness sees the address
-// under somebody else, an [EvidenceError] when one that must answer cannot, and
-// [netdb.ErrState] for every other lease.
+// back with it. The wire is asked first, which takes the ProbeWindow. The error is
+// [netdb.ErrTaken] when a witness sees the address and nothing that the lease
+// records shows that it is its own workload, an [EvidenceError] when one that must
+// answer cannot, and [netdb.ErrState] for every other lease.
 func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error) {
 	l, err := a.Book.Lease(id)
 	if err != nil {
@@ -37,26 +38,34 @@ func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where
 	if !l.Former() {
 		return nil, fmt.Errorf("reclaim %s: %w: it is %s", l.Addr, netdb.ErrState, l.State)
 	}
-	if err := a.Settle(ctx, l.Addr); err != nil {
-		return nil, a.refused(ctx, err)
-	}
-	return a.restore(ctx, who, l, where)
+	back, _, err := a.restore(ctx, who, l, where)
+	return back, err
 }
 
-func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, where netdb.Binding) (*netdb.Lease, error) {
+// restore also reports whether the wire could be asked.
+func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, where netdb.Binding) (back *netdb.Lease, probed bool, err error) {
 	now := *l
+	if where.Netns != "" {
+		now.Netns = where.Netns
+	}
 	if where.HostInterface != "" {
 		now.HostInterface = where.HostInterface
 	}
 	if where.MAC != "" {
 		now.MAC = where.MAC
 	}
+	its := func(seen []census.Sighting) bool { return new(workload.Leases).Recognized(&now, seen) }
+	probed = a.vet.wait(ctx, l.Addr, func() bool { return !its(a.Board.About(l.Addr).Seen) })
+	if err := a.Settle(ctx, l.Addr); err != nil {
+		return nil, false, a.refused(ctx, err)
+	}
 	answer := a.Board.About(l.Addr)
 	if missing := a.missing(answer); len(missing) > 0 {
-		return nil, &EvidenceError{missing}
+		return nil, false, &EvidenceError{missing}
 	}
-	if !new(workload.Leases).Backed(&now, answer.Seen) {
-		return nil, fmt.Errorf("reclaim %s for sandbox %q: %w: the %s witness sees it under somebody else; see whois %s",
+	if !its(answer.Seen) {
+		return nil, false, fmt.Errorf("reclaim %s for sandbox %q: %w: the %s witness sees it, and nothing that the lease records shows that it is this sandbox; "+
+			"see whois %s; an operator gives it back with ipamctl quarantine adopt",
 			l.Addr, l.Sandbox, netdb.ErrTaken, answer.Seen[0].Witness, l.Addr)
 	}
 	b := netdb.Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
@@ -66,12 +75,12 @@ func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, 
 		}
 	}
 	b.Gone = nil
-	back, err := a.Book.Adopt(ctx, who, netdb.Adoption{Addr: l.Addr, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID,
+	back, err = a.Book.Adopt(ctx, who, netdb.Adoption{Addr: l.Addr, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID,
 		Interface: l.Interface, Binding: b})
 	if owned := new(netdb.OwnedError); errors.As(err, &owned) {
-		return nil, fmt.Errorf("reclaim %s: %w: the sandbox holds %s on %s by now", l.Addr, netdb.ErrState, owned.Lease.Addr, l.Interface)
+		return nil, false, fmt.Errorf("reclaim %s: %w: the sandbox holds %s on %s by now", l.Addr, netdb.ErrState, owned.Lease.Addr, l.Interface)
 	}
-	return back, err
+	return back, probed, err
 }
 
 // plug is the port and the MAC of the one namespace that has an address.
@@ -97,9 +106,12 @@ func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error)
 		return nil, nil
 	}
 	c.answers(l)
-	back, err := c.restore(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "reclaimed"}, l, netdb.Binding{})
+	back, probed, err := c.restore(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "reclaimed"}, l, netdb.Binding{})
 	switch {
 	case err == nil:
+		if !probed {
+			c.unasked = append(c.unasked, l.Addr)
+		}
 		c.Log.Info("address given back to its owner of before the rebuild", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
 		return back, nil
 	case errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale):

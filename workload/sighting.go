@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -52,6 +54,23 @@ func (x *Leases) Backed(l *netdb.Lease, seen []census.Sighting) bool {
 		}
 	}
 	return true
+}
+
+// Recognized reports whether an address is seen under nobody but a lease's own
+// workload: it is not seen at all, or it is [Leases.Backed] and one sighting shows a
+// place or a container that the lease records. A lease that records neither the
+// MAC, nor the port, nor the namespace that is seen may be of anybody.
+func (x *Leases) Recognized(l *netdb.Lease, seen []census.Sighting) bool {
+	like := func(s census.Sighting) bool { return x.JudgeSighting(l, s) == Ours || inside(l, s) }
+	return len(seen) == 0 || x.Backed(l, seen) && slices.ContainsFunc(seen, like)
+}
+
+// inside reports whether a namespace that has the lease's address has the name that
+// the lease records.
+func inside(l *netdb.Lease, s census.Sighting) bool {
+	dir, name := path.Split(l.Netns)
+	return s.Witness == census.Netns && name != "" && (dir == "/run/netns/" || dir == "/var/run/netns/") &&
+		strings.HasSuffix(s.Netns, " ("+name+")")
 }
 
 // Plugged reports whether a namespace has a lease's address behind the very MAC,
