@@ -14,6 +14,15 @@ type containerIndex struct {
 	readings int
 	present  int
 	all      *workload.Containers[*member]
+	uses     map[string]use // by lease
+}
+
+// A use is since when a bound lease has recorded a container last of all: rev is
+// that of the lease when this was read first.
+type use struct {
+	since netdb.Stamp // of its state
+	last  netdb.Container
+	rev   int64
 }
 
 // A member was there at the reading with a number, when the book was at rev.
@@ -28,7 +37,7 @@ type member struct {
 const mostPast = 256
 
 func newIndex(all []Workload) *containerIndex {
-	r := &containerIndex{all: noMembers()}
+	r := &containerIndex{all: noMembers(), uses: make(map[string]use)}
 	r.read(all, 0)
 	return r
 }
@@ -55,6 +64,23 @@ func (r *containerIndex) read(all []Workload, rev int64) {
 			r.present++
 		}
 		m.Created, m.seen, m.rev = w.Created, r.readings, rev
+	}
+}
+
+// use notes since when the leases are used as they are. Their revision would not do:
+// a conflict that is noted changes it, and nothing of the use.
+func (r *containerIndex) use(rows []*netdb.Lease) {
+	old := r.uses
+	r.uses = make(map[string]use, len(old))
+	for _, l := range rows {
+		if l.State != netdb.Bound || len(l.Containers) == 0 {
+			continue
+		}
+		now := use{since: l.Since, last: l.Containers[len(l.Containers)-1], rev: l.Rev}
+		if was, ok := old[l.ID]; ok && was.since == now.since && was.last == now.last {
+			now.rev = was.rev
+		}
+		r.uses[l.ID] = now
 	}
 }
 
@@ -125,18 +151,20 @@ func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]
 	return out
 }
 
-// forsaken reports that a bound lease had containers and has none any more: it
-// records some, all of those were there while it recorded them, and nothing
-// that belongs to it is there. A container that is still to be made does not
-// count, though one of its name was there for an earlier lease, or before the
-// sandbox was resumed. A paused lease is never forsaken: a hibernated sandbox
-// has no container.
+// forsaken reports that a bound lease had containers and has none any more: the one
+// that it records last was there while it did, and nothing that it records or that
+// belongs to it is there. Those before it may have been replaced without a word, and
+// are asked for by their ids before the lease ends. A container that is still to be
+// made does not count, though one of its name was there for an earlier lease, or
+// before the sandbox was resumed. A paused lease is never forsaken: a hibernated
+// sandbox has no container.
 func (r *containerIndex) forsaken(l *netdb.Lease, others func() *workload.Leases) bool {
-	if l.State != netdb.Bound || len(l.Containers) == 0 {
+	u, bound := r.uses[l.ID]
+	if !bound || !r.left(Container(u.last), u.rev) {
 		return false
 	}
 	for _, c := range l.Containers {
-		if !r.left(Container(c), l.Rev) {
+		if r.there(Container(c)) {
 			return false
 		}
 	}

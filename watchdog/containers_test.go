@@ -43,8 +43,8 @@ func work(id, sandbox, lease string) Workload {
 	return Workload{Container: Container{"default", id}, Sandbox: sandbox, LeaseID: lease}
 }
 
-// A bound lease is forsaken only when all that it records was there, and
-// nothing of it is.
+// A bound lease is forsaken only when the container that it records last was there
+// while it did, and nothing of it is.
 func TestForsaken(t *testing.T) {
 	next := born("M", "a", 9, records("c2"), func(l *netdb.Lease) { l.UID = "a2" })
 	for name, tt := range map[string]struct {
@@ -55,7 +55,8 @@ func TestForsaken(t *testing.T) {
 		seenAt     int64
 	}{
 		"all were there, none is":     {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", ""), work("c2", "", "")}, nil, nil, true, 7},
-		"one was never seen":          {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, nil, nil, false, 7},
+		"the last was never seen":     {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, nil, nil, false, 7},
+		"only the last was seen":      {born("L", "a", 1, records("c1", "c2")), []Workload{work("c2", "", "")}, nil, nil, true, 7},
 		"one is there":                {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, []Workload{work("c2", "", "")}, nil, false, 7},
 		"one that is not recorded is": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, []Workload{work("c3", "a", "")}, nil, false, 7},
 		"only the next incarnation's": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, []Workload{work("c2", "a", "")}, []*netdb.Lease{next}, true, 7},
@@ -65,9 +66,51 @@ func TestForsaken(t *testing.T) {
 		"it was there for an earlier lease, or before a resume": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, nil, nil, false, 6},
 	} {
 		r := newIndex(nil)
+		r.use([]*netdb.Lease{tt.lease})
 		r.read(tt.was, tt.seenAt)
 		r.read(tt.there, 9)
 		if got := r.forsaken(tt.lease, func() *workload.Leases { return workload.NewLeases(append(tt.others, tt.lease)) }); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// W9: that a lease was there is remembered through changes that are not of its use, a
+// conflict that was noted, and through a container that took another's place without
+// a word that the first has gone. A container that is recorded anew is awaited.
+func TestW9ForsakenThroughChanges(t *testing.T) {
+	at := func(rev int64, ids ...string) *netdb.Lease {
+		return born("L", "a", 1, records(ids...), func(l *netdb.Lease) { l.Rev = rev })
+	}
+	resumed := at(8, "c1")
+	resumed.Since = netdb.Stamp{BootID: "one", Boottime: time.Minute}
+	type step struct {
+		lease *netdb.Lease
+		there string // the only container there is
+	}
+	for name, tt := range map[string]struct {
+		steps []step
+		want  bool
+	}{
+		"a conflict is noted behind the container's end": {[]step{{at(5, "c1"), "c1"}, {at(5, "c1"), ""}, {at(8, "c1"), ""}}, true},
+		"a conflict is noted in between":                 {[]step{{at(5, "c1"), "c1"}, {at(8, "c1"), ""}}, true},
+		"another took its place":                         {[]step{{at(5, "c1"), "c1"}, {at(5, "c1"), "c2"}, {at(9, "c1", "c2"), "c2"}, {at(9, "c1", "c2"), ""}}, true},
+		"another took its place before this daemon":      {[]step{{at(9, "c1", "c2"), "c2"}, {at(9, "c1", "c2"), ""}}, true},
+		"another is about to take its place":             {[]step{{at(5, "c1"), "c1"}, {at(9, "c1", "c2"), ""}}, false},
+		"it is recorded again and about to be made":      {[]step{{at(5, "c1"), "c1"}, {at(7, "c2"), "c2"}, {at(9, "c2", "c1"), ""}}, false},
+		"it is resumed":                                  {[]step{{at(5, "c1"), "c1"}, {resumed, ""}}, false},
+	} {
+		r := newIndex(nil)
+		for _, s := range tt.steps {
+			var there []Workload
+			if s.there != "" {
+				there = []Workload{work(s.there, "a", "")}
+			}
+			r.use([]*netdb.Lease{s.lease})
+			r.read(there, s.lease.Rev)
+		}
+		last := tt.steps[len(tt.steps)-1].lease
+		if got := r.forsaken(last, func() *workload.Leases { return workload.NewLeases([]*netdb.Lease{last}) }); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

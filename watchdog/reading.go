@@ -39,6 +39,7 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	if rev := w.cfg.Book.Rev(); r.rows == nil || rev != r.rev {
 		r.rows, r.rev = w.cfg.Book.Leases()
 		r.leases = nil
+		r.roll.use(r.rows)
 	}
 	r.roll.read(onBoard(w.cfg.Board.By(census.Runtime)), r.rev)
 	if r.roll.past() > r.roll.present+mostPast {
