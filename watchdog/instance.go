@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -29,24 +32,25 @@ type InstanceBook interface {
 //
 // It is safe for concurrent use.
 type Instance struct {
-	book InstanceBook
-	log  *slog.Logger
+	book  InstanceBook
+	board *census.Board
+	log   *slog.Logger
 
 	// noting is held by Meet and Accept, which wait for the book, and is taken
 	// before mu, which nobody waits with: passes and doctor read under it.
 	noting sync.Mutex
-	rev    int64           // of the book when it refused; guarded by noting, as are the next two
-	losing map[string]bool // namespaces that the runtime has lost
-	lost   map[string]bool // the same, and an operator has accepted it
+	rev    int64     // of the book when it refused; guarded by noting, as is the next
+	whole  time.Time // when the last list of namespaces began that lacked none
 
 	mu      sync.Mutex
 	met     string // the runtime that answered last; "" is none yet
 	refused *OtherRuntime
 }
 
-// NewInstance returns an Instance that has met nobody yet.
-func NewInstance(book InstanceBook, log *slog.Logger) *Instance {
-	return &Instance{book: book, log: log}
+// NewInstance returns an Instance that has met nobody yet. On the board is what
+// was last seen of the runtime.
+func NewInstance(book InstanceBook, board *census.Board, log *slog.Logger) *Instance {
+	return &Instance{book: book, board: board, log: log}
 }
 
 // An OtherRuntime is the refusal to believe a runtime that something is not
@@ -125,51 +129,114 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 	return refused
 }
 
-// Has takes note of the namespaces that the runtime has. A namespace outlives its
-// containers, so one that has none of those in which leases record containers has
-// lost its metadata, whatever its id: it says of every container that it is not
-// there, and all of them may run. The book's runtime is then the one from before
-// the loss, and this one is as good as another until an operator confirms it.
+// Has asks which namespaces the runtime has, by list. A namespace outlives its
+// containers, so a runtime that has none of those in which leases record containers,
+// and in which one of these was seen until now, has lost its metadata, whatever its
+// id: it says of every container that it is not there, and all of them may run. The
+// book's runtime is then the one from before the loss, and this one is as good as
+// another until [Instance.Shown] or an operator says otherwise.
 //
-// That the containers are gone and their namespace is there is no loss: so fifty
-// that were removed while nobody looked end. What this does not see is metadata
-// lost, and the namespace made anew, before anybody asked. An error means that the
-// book could not write it down, and that what the runtime shows is not to be taken.
-func (i *Instance) Has(ctx context.Context, id string, namespaces []string) error {
+// A namespace in which nobody saw a recorded container proves no loss: it may not be
+// made yet, or was removed after its last container. The leases are read ahead of
+// the list, so that one which is bound in between does not count. What this does not
+// see is metadata lost while no ipamd runs, or the namespace made anew before anybody
+// asked. An error means that the list could not be read or the loss not be written
+// down, and that what the runtime shows is not to be taken.
+func (i *Instance) Has(ctx context.Context, id string, list func(context.Context) ([]string, error)) error {
+	rows, _ := i.book.Leases()
+	began := time.Now()
+	namespaces, err := list(ctx)
+	if err != nil {
+		return err
+	}
 	i.noting.Lock()
 	defer i.noting.Unlock()
-	i.losing = nil
-	missing := make(map[string]bool)
-	rows, _ := i.book.Leases()
-	for _, l := range rows {
-		if !l.State.Open() && l.State != netdb.Releasing {
-			continue
-		}
-		for _, c := range l.Containers {
-			if slices.Contains(namespaces, c.Namespace) {
-				return nil
-			}
-			if !i.lost[c.Namespace] {
-				missing[c.Namespace] = true
-			}
-		}
+	missing := i.missing(rows, namespaces)
+	if len(missing) == 0 {
+		i.whole = began
+		return nil
 	}
-	if i.losing = missing; len(missing) == 0 || i.book.Runtime() != id {
+	if i.book.Runtime() != id {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
-	before := id + metadataLost
+	before := id + metadataLost + i.whole.UTC().Format(time.RFC3339Nano)
 	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, before, true); err != nil {
 		return fmt.Errorf("note that containerd has lost its metadata: %w", err)
 	}
 	i.log.Warn("the runtime has lost its metadata: nothing is released on its word", "runtime", id,
-		"namespaces", slices.Sorted(maps.Keys(missing)), "next", "ipamctl doctor")
+		"namespaces", missing, "next", "ipamctl doctor")
 	return nil
 }
 
-// metadataLost stands behind the id of a runtime from before it lost its metadata.
-const metadataLost = " before it lost its metadata"
+// missing returns the namespaces of recorded containers that were seen until now,
+// when none of those that leases record is there.
+func (i *Instance) missing(rows []*netdb.Lease, namespaces []string) []string {
+	seen := newIndex(onBoard(i.board.By(census.Runtime)))
+	missing := make(map[string]bool)
+	for c := range inUse(rows) {
+		if slices.Contains(namespaces, c.Namespace) {
+			return nil
+		}
+		if seen.there(c) {
+			missing[c.Namespace] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(missing))
+}
+
+// Shown takes note of what a whole reading of the runtime has posted. A recorded
+// container that was made before the metadata was last seen whole is there again
+// only with that metadata: so the runtime is the book's again. One that was made
+// later proves nothing of those before. An error means that the book could not write
+// it down; the next reading tries again.
+func (i *Instance) Shown(ctx context.Context, id string) error {
+	i.noting.Lock()
+	defer i.noting.Unlock()
+	known := i.book.Runtime()
+	at, marked := strings.CutPrefix(known, id+metadataLost)
+	whole, err := time.Parse(time.RFC3339Nano, at)
+	if !marked || err != nil {
+		return nil
+	}
+	rows, _ := i.book.Leases()
+	seen := newIndex(onBoard(i.board.By(census.Runtime)))
+	for c := range inUse(rows) {
+		if !seen.there(c) || !seen.member(c).Created.Before(whole) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, noteWithin)
+		defer cancel()
+		if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, id, true); err != nil {
+			return fmt.Errorf("note that containerd has its metadata: %w", err)
+		}
+		i.believe(id)
+		i.log.Info("runtime noted", "runtime", id, "before", known)
+		return nil
+	}
+	return nil
+}
+
+// inUse yields the containers that leases record which may have a workload.
+func inUse(rows []*netdb.Lease) iter.Seq[Container] {
+	return func(yield func(Container) bool) {
+		for _, l := range rows {
+			if !l.State.Open() && l.State != netdb.Releasing {
+				continue
+			}
+			for _, c := range l.Containers {
+				if !yield(Container(c)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// metadataLost stands behind the id of a runtime from before it lost its metadata;
+// behind it stands when that was last seen whole.
+const metadataLost = " before it lost its metadata, whole at "
 
 // Other returns the runtime that is not believed; nil when the one that
 // answered last is the book's, or none has yet.
@@ -207,7 +274,6 @@ func (i *Instance) Accept(ctx context.Context) error {
 		return err
 	}
 	i.believe(met)
-	i.lost, i.losing = i.losing, nil
 	i.log.Warn("runtime noted on an operator's word", "runtime", met, "before", refused.Known)
 	return nil
 }

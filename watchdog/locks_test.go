@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -97,7 +98,7 @@ func (b slowBook) NoteRuntime(context.Context, netdb.Who, string, bool) error {
 // doctor, who ask which one is believed.
 func TestF11ADiskThatHangsHoldsUpNoPass(t *testing.T) {
 	book := slowBook{Open(t), make(chan struct{}), make(chan struct{})}
-	i := NewInstance(book, slog.New(slog.DiscardHandler))
+	i := NewInstance(book, census.NewBoard(census.Runtime), slog.New(slog.DiscardHandler))
 	done := make(chan error, 1)
 	go func() { done <- i.Meet(ctx, "other") }()
 	<-book.asked

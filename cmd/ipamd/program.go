@@ -189,11 +189,11 @@ func (p *program) openRuntime(context.Context) (err error) {
 	if c.Kind == "none" {
 		return nil
 	}
-	p.instance = watchdog.NewInstance(p.book, p.log)
+	p.instance = watchdog.NewInstance(p.book, p.board, p.log)
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-		Board: p.board, Log: p.log, Met: p.instance.Meet, Has: p.instance.Has,
+		Board: p.board, Log: p.log, Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
 	})
 	if err != nil {
 		return err

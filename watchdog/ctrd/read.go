@@ -24,11 +24,8 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		return err
 	}
 	if w.cfg.Has != nil {
-		all, err := w.allNamespaces(ctx, c)
-		if err != nil {
-			return err
-		}
-		if err := w.cfg.Has(ctx, id, all); err != nil {
+		list := func(ctx context.Context) ([]string, error) { return w.allNamespaces(ctx, c) }
+		if err := w.cfg.Has(ctx, id, list); err != nil {
 			return err
 		}
 	}
@@ -59,6 +56,11 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		return err
 	}
 	w.cfg.Board.Replace(census.Runtime, scopes, unreadable(unread))
+	if w.cfg.Shown != nil {
+		if err := w.cfg.Shown(ctx, id); err != nil {
+			w.cfg.Log.Warn("what containerd shows is not noted", "err", err)
+		}
+	}
 	w.tellUnread(unread)
 	w.incomplete = incomplete
 	w.news.broadcast()

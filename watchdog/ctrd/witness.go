@@ -47,7 +47,7 @@ import (
 // containerd has, listed again at each whole reading.
 const AllNamespaces = "*"
 
-// Config says what to read. Only UIDLabel and the last three fields may be
+// Config says what to read. Only UIDLabel and the last five fields may be
 // left out.
 type Config struct {
 	Address    string   // path of containerd's socket
@@ -69,10 +69,13 @@ type Config struct {
 	// not there. An error means that such an answer is not to be believed, and
 	// a look-up returns it. nil: every containerd is believed.
 	Met func(ctx context.Context, id string) error
-	// Has is told, ahead of Met and of what a whole reading shows, of every
-	// namespace that the containerd has. An error makes the witness silent. nil:
-	// nobody asks.
-	Has func(ctx context.Context, id string, namespaces []string) error
+	// Has is given, ahead of Met and of what a whole reading shows, a list of every
+	// namespace that the containerd has, which is read when it is called. An error
+	// makes the witness silent. nil: nobody asks.
+	Has func(ctx context.Context, id string, list func(context.Context) ([]string, error)) error
+	// Shown is told when the board has what a whole reading shows. Its error is
+	// logged. nil: nobody asks.
+	Shown func(ctx context.Context, id string) error
 }
 
 // A Witness follows one containerd. Its methods are safe for concurrent use.
