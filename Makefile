@@ -9,7 +9,7 @@ STAMP    := $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo -buil
 PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 # Tests share two cores at the least; each package that waits, waits for long. And
 # no result is kept: the programs that tests build are none of what Go looks at.
-TEST     := -count=1 -timeout 20m
+TEST     := -count=1 -timeout 30m
 # Those that have a disk fail at each of its operations, one after the other, do
 # without the race detector, under which SQLite takes ten times as long.
 DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade)
