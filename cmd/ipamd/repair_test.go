@@ -282,6 +282,9 @@ func TestHistoryOfALife(t *testing.T) {
 	}
 	second := []string{"web-2 cooling>reserved allocated by allocator"}
 	whole, list := read("10.8.64.2")
+	if rested := "web-1 cooling>free rested by allocator"; slices.Contains(whole, rested) { // before it was given again, or not
+		first, second = append(first, rested), []string{"web-2 free>reserved allocated by allocator"}
+	}
 	if want := slices.Concat(first, second); !slices.Equal(whole, want) {
 		t.Errorf("the address: %q", whole)
 	}
@@ -291,7 +294,7 @@ func TestHistoryOfALife(t *testing.T) {
 	if got, _ := read("web-2"); !slices.Equal(got, second) {
 		t.Errorf("its second sandbox: %q", got)
 	}
-	cooled := list.Changes[1]
+	cooled := list.Changes[len(list.Changes)-6]
 	if got, _ := read("10.8.64.2 --since " + cooled.At.Format(time.RFC3339Nano)); !slices.Equal(got, slices.Concat(first[5:], second)) {
 		t.Errorf("since it cooled: %q", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -18,10 +19,24 @@ import (
 func (d *Daemon) FreezeShim(t testing.TB, namespace, id string) {
 	t.Helper()
 	d.signalShim(t, namespace, id, syscall.SIGSTOP)
+	// Each thread stops by itself; one that has not can still answer.
+	realtest.Eventually(t, time.Minute, "every thread of the shim to stop", func() bool {
+		return !slices.ContainsFunc(d.shims(namespace, id), running)
+	})
 	t.Cleanup(func() {
 		for _, pid := range d.shims(namespace, id) {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
+	})
+}
+
+// running reports that a thread of a process is not stopped.
+func running(pid int) bool {
+	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	return slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return err == nil && !strings.HasPrefix(state, "T")
 	})
 }
 
