@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -17,8 +19,8 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// A Client speaks with one ipamd. Its zero value uses [api.DefaultSocket].
-// All methods are safe for concurrent use; connections are kept alive and
+// A Client speaks with one ipamd. Its zero value uses the socket that the
+// environment variable IPAMD_SOCKET names, else [api.DefaultSocket]. All methods are safe for concurrent use; connections are kept alive and
 // shared. A Client must not be copied once it was used.
 type Client struct {
 	// Socket is the path of ipamd's unix socket. It must not change once the
@@ -38,10 +40,7 @@ const (
 )
 
 func (c *Client) socket() string {
-	if c.Socket == "" {
-		return api.DefaultSocket
-	}
-	return c.Socket
+	return cmp.Or(c.Socket, os.Getenv("IPAMD_SOCKET"), api.DefaultSocket)
 }
 
 func (c *Client) transport() *http.Client {

@@ -10,12 +10,11 @@
 //		// forget the id; the address may be another sandbox's by now
 //	}
 //
-// Nothing is retried here. Every verb is idempotent, so a caller that lost a
-// reply may ask the same again: an allocation of the same (pool, uid,
-// interface, family) returns the same lease, and a release of a lease that is
-// gone is a success. Whether waiting helps says [api.Error.Retryable]. How
-// often and for how long to retry is for the caller to know, and a retry that
-// nobody sees hides a pool that is running out.
+// A call is tried once. Every verb is idempotent, so a caller that lost a reply
+// may repeat it: an allocation of the same (pool, uid, interface, family) returns
+// the same lease, and a release of a lease that is gone is a success. [Retry]
+// repeats a call while that may help, for as long as its caller says: a retry
+// without a bound hides a pool that is running out.
 //
 // A context without a deadline waits for as long as the daemon takes, which
 // bounds every call itself.

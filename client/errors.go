@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 )
@@ -46,7 +48,7 @@ const (
 	ErrInternal            = class(api.Internal)
 )
 
-// ErrNotRunning means that nobody listens on the socket.
+// ErrNotRunning means that nothing listens on the socket.
 const ErrNotRunning = class("not_running")
 
 // A failure is a call that was not a success: what was asked, in words, the
@@ -56,6 +58,7 @@ type failure struct {
 	class class
 	below error // *api.Error, or what the transport says
 	hint  string
+	after time.Duration // the daemon's Retry-After; 0 without one
 }
 
 func (f *failure) Error() string {
@@ -87,7 +90,8 @@ func refusal(doing string, resp *http.Response) error {
 		return &failure{doing: doing, class: ErrInternal,
 			below: fmt.Errorf("the answer is %q without an error of ipamd's", resp.Status)}
 	}
-	return &failure{doing: doing, class: class(said.Code), below: said}
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // absent: 0
+	return &failure{doing: doing, class: class(said.Code), below: said, after: time.Duration(seconds) * time.Second}
 }
 
 // explain says what a call that never reached a daemon means.
@@ -97,10 +101,11 @@ func (c *Client) explain(doing string, err error) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return &failure{doing, ErrNotRunning, err, "is ipamd running? Nobody listens on " + c.socket()}
+		return &failure{doing: doing, class: ErrNotRunning, below: err,
+			hint: "is ipamd running? Nothing listens on " + c.socket()}
 	case errors.Is(err, fs.ErrPermission):
-		return &failure{doing, ErrPermissionDenied, err,
-			"root and the group of " + c.socket() + " (by default ipamd) may open it"}
+		return &failure{doing: doing, class: ErrPermissionDenied, below: err,
+			hint: "root and the group of " + c.socket() + " (by default ipamd) may open it"}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
