@@ -56,6 +56,16 @@ func ForgetSoon(ctx context.Context, b *Book) error {
 	return nil
 }
 
+// Prune takes one look at the old end of the history, and reports whether something
+// is left that could go.
+func Prune(ctx context.Context, b *Book) (left bool, err error) {
+	if err := b.takeTurn(ctx); err != nil {
+		return false, err
+	}
+	defer func() { <-b.turn }()
+	return b.prune(), nil
+}
+
 // slowly pauses in the middle of what is read.
 type slowly struct {
 	querier

@@ -24,7 +24,7 @@ type entry struct {
 	id, sandbox string
 	state       netdb.State
 	rev         int64
-	since       time.Duration
+	since       credit
 }
 
 // tenure is what a lease id was given for.
@@ -35,7 +35,9 @@ type tenure struct {
 
 // TestL17RandomOperationsAgainstAMap does random things to a small pool and to
 // a map, restarts now and then, and compares after each step: the rows, the
-// counts, and every invariant.
+// counts, and every invariant. The files are moved away under the book and back,
+// others try to open it, and the machine's clocks are stepped, under the book and
+// between two openings (F15, F16, F20).
 func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 	base := t.TempDir()
 	n := 0
@@ -47,7 +49,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		opts := Options()
 		opts.Now = clock.Now
 		opts.QuarantineShare = 0.5
-		path := filepath.Join(dir, "book.db")
+		path := filepath.Join(dir, "state", "book.db")
 		open := func() *netdb.Book {
 			b, err := netdb.Open(path, opts)
 			if err != nil {
@@ -76,12 +78,8 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		freed := make(map[netip.Addr]int64) // the revision that made it free, of one that was given before
 		steps := 0
 
-		// What the book has seen pass (F20): behind a restart, no more since its last
-		// change than the wall clock says, too.
-		changed, lost := clock.Stamp, time.Duration(0)
-		var lostThen time.Duration
+		passed := newPassing(clock)
 		rev := b.Rev()
-		seen := func() time.Duration { return clock.Boottime - lost }
 
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		// some returns an address of the model in one of the states.
@@ -106,7 +104,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				t.Fatalf("%s is %s, want %s", l.Addr, l.State, to)
 			}
 			if e.state != to {
-				e.since = seen()
+				e.since = passed.now()
 			}
 			e.state, e.rev = to, l.Rev
 		}
@@ -131,7 +129,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				case errors.Is(err, netdb.ErrExhausted):
 					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
 						e := model[a]
-						if e == nil || e.state == netdb.Cooling && seen()-e.since >= Policy.CooldownMin {
+						if e == nil || e.state == netdb.Cooling && passed.since(e.since) >= Policy.CooldownMin {
 							t.Fatalf("exhausted, but %s could be given: %+v", a, e)
 						}
 					}
@@ -139,7 +137,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					t.Fatal(err)
 				default:
 					e := model[l.Addr]
-					if e != nil && (e.state != netdb.Cooling || seen()-e.since < Policy.CooldownMin) {
+					if e != nil && (e.state != netdb.Cooling || passed.since(e.since) < Policy.CooldownMin) {
 						t.Fatalf("%s was given while %+v", l.Addr, e)
 					}
 					for a, other := range model {
@@ -161,7 +159,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if e != nil {
 						ended[e.id] = true
 					}
-					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, seen()}
+					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, passed.now()}
 					known[l.ID], last[l.Addr] = tenure{l.Addr, s}, l.ID
 				}
 			},
@@ -257,7 +255,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					delete(freed, a)
-					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, seen()}
+					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, passed.now()}
 					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
 			},
@@ -280,7 +278,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			"free": func(t *rapid.T) {
 				for _, l := range b.Rested(pool.UID, Policy.Cooldown, 0, rapid.IntRange(1, 3).Draw(t, "most")) {
 					e := model[l.Addr]
-					if e == nil || e.rev != l.Rev || e.state != netdb.Cooling || seen()-e.since < Policy.Cooldown {
+					if e == nil || e.rev != l.Rev || e.state != netdb.Cooling || passed.since(e.since) < Policy.Cooldown {
 						t.Fatalf("%s is said to have rested: %+v", l.Addr, e)
 					}
 					if n, err := b.Free(ctx, allocator, []*netdb.Lease{l}, unseen); n != 1 || err != nil {
@@ -326,7 +324,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					delete(freed, a)
-					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, seen()}
+					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, passed.now()}
 					known[l.ID], last[a] = tenure{a, ""}, l.ID
 				default:
 					if !errors.Is(err, netdb.ErrState) {
@@ -345,17 +343,62 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			"the clock steps": func(t *rapid.T) {
 				clock.Step(time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "hours")) * time.Hour)
 			},
+			"the uptime steps": func(t *rapid.T) {
+				passed.stepUptime(t)
+				b.Now()
+			},
+			"another opens it": func(t *rapid.T) {
+				another(t, path)
+			},
+			"files are away": func(t *rapid.T) {
+				_, e := some(t, open1...)
+				files := takeAway(t, path)
+				known := rapid.Bool().Draw(t, "known")
+				if known {
+					_ = b.Info() // as the daemon does each second
+				}
+				l, err := b.Release(ctx, client, e.id, "", 0)
+				switch {
+				case err == nil && (known || !files.indexOnly):
+					t.Fatalf("acknowledged at revision %d, without %v", l.Rev, files.moved)
+				case err != nil && !errors.Is(err, netdb.ErrMoved):
+					t.Fatal(err)
+				}
+				if rapid.Bool().Draw(t, "stop meanwhile") {
+					if err := b.Close(); err != nil {
+						t.Fatal(err)
+					}
+					files.putBack(t)
+					b = open()
+					passed.reopen()
+				} else {
+					files.putBack(t)
+					if err := b.Retry(ctx); err != nil || b.Info().ReadOnly != nil {
+						t.Fatalf("once they are back: %v, %v", err, b.Info().ReadOnly)
+					}
+				}
+				now, there := b.Lease(e.id)
+				switch {
+				case there != nil:
+					t.Fatal(there)
+				case known && now.Rev != e.rev, err == nil && now.Rev != l.Rev:
+					t.Fatalf("it is %s at revision %d: %v", now.State, now.Rev, err)
+				case now.Rev != e.rev: // made, and not acknowledged, in the moment in which they went
+					move(now, nil, e, netdb.Releasing)
+				}
+			},
 			"restart": func(t *rapid.T) {
 				if err := b.Close(); err != nil {
 					t.Fatal(err)
 				}
+				passed.whileDown(t)
 				b = open()
-				passed := clock.Boottime - changed.Boottime
-				lost = lostThen + passed - max(0, min(passed, clock.Wall.Sub(changed.Wall)))
+				passed.reopen()
 			},
 			"": func(t *rapid.T) {
 				if now := b.Rev(); now != rev {
-					rev, changed, lostThen = now, clock.Stamp, lost
+					rev = now
+					passed.changed()
 				}
 				leases, _ := b.Leases()
 				if len(leases) != len(model) {

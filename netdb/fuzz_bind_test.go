@@ -1,0 +1,186 @@
+package netdb_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// FuzzBind binds, pauses, resumes and releases a lease at random revisions and holds
+// what is recorded against a plain model (F7, F22): a bind adds, and takes away what
+// it names as gone, and nothing else does; what was seen at another revision changes
+// nothing; what changes nothing succeeds whatever was seen.
+func FuzzBind(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(bindsAgainstAModel(f)))
+}
+
+// TestF22BindsAgainstAModel is [FuzzBind] with what chance gives it.
+func TestF22BindsAgainstAModel(t *testing.T) {
+	rapid.Check(t, bindsAgainstAModel(t))
+}
+
+// A use is what the model knows of how a lease is used.
+type use struct {
+	state       netdb.State
+	containers  []netdb.Container
+	netns, host string
+}
+
+func (u use) same(o use) bool {
+	return u.state == o.state && slices.Equal(u.containers, o.containers) && u.netns == o.netns && u.host == o.host
+}
+
+// bind is what a binding makes of it.
+func (u use) bind(n netdb.Binding) (use, error) {
+	named := func(c netdb.Container) bool { return slices.Contains(n.Gone, c) }
+	if len(n.Containers)+len(n.Gone) == 0 && n.Netns+n.HostInterface == "" || slices.ContainsFunc(n.Containers, named) ||
+		max(len(n.Containers), len(n.Gone)) > netdb.MaxContainers {
+		return u, netdb.ErrInvalid
+	}
+	var now []netdb.Container
+	seen := make(map[netdb.Container]bool)
+	for _, c := range append(slices.Clone(u.containers), n.Containers...) {
+		if !seen[c] && !named(c) {
+			now = append(now, c)
+		}
+		seen[c] = true
+	}
+	next := use{u.state, now, cmp.Or(n.Netns, u.netns), cmp.Or(n.HostInterface, u.host)}
+	switch {
+	case len(now) > netdb.MaxContainers, u.state == netdb.Reserved && len(now) == 0 && next.netns+next.host == "":
+		return u, netdb.ErrInvalid
+	case u.state == netdb.Reserved:
+		next.state = netdb.Bound
+	case !u.state.Open():
+		return u, netdb.ErrState
+	}
+	return next, nil
+}
+
+// set is what Pause and Resume make of it.
+func (u use) set(s netdb.State) (use, error) {
+	if u.state != netdb.Bound && u.state != netdb.Paused {
+		return u, netdb.ErrState
+	}
+	u.state = s
+	return u, nil
+}
+
+// someContainers are a few of those that many bindings name, or so many that the
+// bound matters.
+func someContainers(t *rapid.T, what string) (out []netdb.Container) {
+	from, n := rapid.IntRange(0, 7).Draw(t, what+" from"), rapid.IntRange(0, 3).Draw(t, what)
+	if rapid.IntRange(0, 3).Draw(t, "many "+what) == 0 {
+		n += rapid.IntRange(100, netdb.MaxContainers).Draw(t, "and")
+	}
+	for i := range n {
+		out = append(out, netdb.Container{Namespace: "default", ID: fmt.Sprint("c", from+i)})
+	}
+	return out
+}
+
+func bindsAgainstAModel(t testing.TB) func(*rapid.T) {
+	clock, opts := NewClock(), Options()
+	opts.Now, opts.Synchronous = clock.Now, "normal" // no power is lost here
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	Pool(t, b, "default", "10.8.64.0/20")
+	return func(t *rapid.T) {
+		clock.Pass(time.Hour) // what the one before had has rested
+		l, err := TryReserve(b, b.Pools()[0], fmt.Sprint("s", b.Rev()), Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revs := []int64{l.Rev}
+		model := use{state: netdb.Reserved}
+		asOf := func(t *rapid.T) int64 {
+			return rapid.OneOf(rapid.Just(int64(0)), rapid.Just(l.Rev), rapid.SampledFrom(revs), rapid.Int64Range(-1, l.Rev+2)).Draw(t, "if_revision")
+		}
+		change := func(t *rapid.T, ifRev int64, do func(ifRev int64) (*netdb.Lease, error), next use, want error) {
+			if want == nil && !next.same(model) {
+				switch {
+				case ifRev < 0:
+					want = netdb.ErrInvalid
+				case ifRev != 0 && ifRev != l.Rev:
+					want = netdb.ErrStale
+				}
+			}
+			before := b.Rev()
+			_, err := do(ifRev)
+			var stale *netdb.StaleError
+			switch {
+			case !errors.Is(err, want) || (err == nil) != (want == nil):
+				t.Fatalf("at revision %d, as of %d: %v, want %v", l.Rev, ifRev, err, want)
+			case errors.As(err, &stale) && (stale.Seen != ifRev || stale.Lease.Rev != l.Rev):
+				t.Fatalf("at revision %d, as of %d: %v", l.Rev, ifRev, err)
+			case err == nil && !next.same(model):
+				model = next
+				before++
+				revs = append(revs, before)
+			}
+			if b.Rev() != before {
+				t.Fatalf("the book is at revision %d, want %d", b.Rev(), before)
+			}
+			if l, err = b.Lease(l.ID); err != nil {
+				t.Fatal(err)
+			}
+			got := use{l.State, l.Containers, l.Netns, l.HostInterface}
+			if !got.same(model) || l.Rev != revs[len(revs)-1] {
+				t.Fatalf("at revision %d it is %+v, want %+v at %d", l.Rev, got, model, revs[len(revs)-1])
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"bind": func(t *rapid.T) {
+				n := netdb.Binding{Containers: someContainers(t, "containers"), Gone: someContainers(t, "gone")}
+				if rapid.Bool().Draw(t, "disjoint") {
+					n.Gone = slices.DeleteFunc(n.Gone, func(c netdb.Container) bool { return slices.Contains(n.Containers, c) })
+				}
+				n.Netns = rapid.SampledFrom([]string{"", "", "/run/netns/a", "/run/netns/b"}).Draw(t, "netns")
+				n.HostInterface = rapid.SampledFrom([]string{"", "", "veth1", "veth2"}).Draw(t, "host interface")
+				next, want := model.bind(n)
+				change(t, asOf(t), func(rev int64) (*netdb.Lease, error) { return b.Bind(ctx, client, l.ID, rev, n) }, next, want)
+			},
+			"pause": func(t *rapid.T) {
+				next, want := model.set(netdb.Paused)
+				change(t, asOf(t), func(rev int64) (*netdb.Lease, error) { return b.Pause(ctx, client, l.ID, rev) }, next, want)
+			},
+			"resume": func(t *rapid.T) {
+				next, want := model.set(netdb.Bound)
+				change(t, asOf(t), func(rev int64) (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, rev) }, next, want)
+			},
+			"release": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "not yet") > 0 {
+					t.Skip("most sequences have more before their end")
+				}
+				next := model
+				next.state = netdb.Releasing
+				change(t, 0, func(int64) (*netdb.Lease, error) { return b.Release(ctx, client, l.ID, "", 0) }, next, nil)
+			},
+		})
+		past, err := b.History(ctx, netdb.Query{LeaseID: l.ID})
+		for i, c := range past {
+			if c.Rev != revs[len(revs)-1-i] {
+				t.Errorf("change %d of the history is of revision %d; made were %v", i, c.Rev, revs)
+			}
+		}
+		if err != nil || len(past) != len(revs) {
+			t.Errorf("%d changes in the history, %d were made: %v", len(past), len(revs), err)
+		}
+		if model.state.Open() {
+			if l, err = b.Release(ctx, client, l.ID, "", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.Confirm(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
