@@ -46,6 +46,7 @@ type Options struct {
 
 	schema    []migrations.Migration // the steps to this build's; nil: all there are. A test has more
 	mostFreed int                    // what a pool's queue of freed addresses has room for; 0: enough. A test has less
+	mostTombs int                    // how many tombstones the book keeps; 0: enough. A test has fewer
 	meet      func(point string)     // called at the points of a commit that a test fails; may be nil
 }
 

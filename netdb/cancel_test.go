@@ -1,9 +1,11 @@
 package netdb_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -87,5 +89,48 @@ func TestF10CancelsAlonePrune(t *testing.T) {
 			Close(t, b)
 			b = OpenAt(t, path, opts)
 		}
+	}
+}
+
+// G12: a caller that cancels without end fills its room and no more; what was
+// acknowledged stands for its time, a uid that has its tombstone already is not
+// refused, and once the oldest have ended others have room, on a quiet book, too.
+func TestG12TombstonesAreBounded(t *testing.T) {
+	const most = 50
+	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
+	opts := netdb.FewTombs(Options(), most)
+	opts.Now = c.Now
+	b := OpenAt(t, path, opts)
+	cancel := func(uid string, attempt int64, want error) {
+		t.Helper()
+		if _, err := b.Cancel(ctx, client, uid, attempt); !errors.Is(err, want) {
+			t.Errorf("cancelling %s, attempt %d: %v, want %v", uid, attempt, err, want)
+		}
+	}
+	for i := range most {
+		cancel(fmt.Sprint("u", i), 1, nil)
+		c.Pass(time.Second)
+	}
+	for when := range 2 {
+		rev := b.Rev()
+		for i := range 300 {
+			cancel(fmt.Sprint("flood", i), 1, netdb.ErrTombstones)
+		}
+		if n := netdb.Tombstones(b); n != most || b.Rev() != rev {
+			t.Errorf("%d tombstones, and %d changes of what was refused", n, b.Rev()-rev)
+		}
+		cancel("u0", int64(when)+2, nil)
+		if !b.Cancelled("u1", 1) || b.Cancelled("flood0", 1) {
+			t.Error("an acknowledged tombstone has gone, or a refused one stands")
+		}
+		if when == 0 {
+			Close(t, b)
+			b = OpenAt(t, path, opts)
+		}
+	}
+	c.Pass(opts.Tombstone - (most-2)*time.Second + time.Second)
+	cancel("later", 1, nil) // the oldest has ended, and nothing else has changed
+	if !b.Cancelled("later", 1) {
+		t.Error("it does not stand")
 	}
 }

@@ -41,6 +41,10 @@ var (
 	// ErrCancelled means that a tombstone of this attempt came first. Try
 	// again with a higher attempt.
 	ErrCancelled = errors.New("attempt was cancelled")
+	// ErrTombstones means that as many cancelled attempts stand as the book
+	// keeps. None of them is given up for one more; ask again when some have
+	// ended.
+	ErrTombstones = errors.New("too many cancelled attempts stand")
 	// ErrTaken means that the address has an owner.
 	ErrTaken = errors.New("address is taken")
 	// ErrQuarantined means that the address is quarantined.

@@ -23,6 +23,12 @@ func Forgetful(o Options, most int) Options {
 	return o
 }
 
+// FewTombs returns options of a book that keeps so many tombstones.
+func FewTombs(o Options, most int) Options {
+	o.mostTombs = most
+	return o
+}
+
 // Failing returns options of a book whose commits, and whose readers of all rows,
 // call at with each point that they come to: it may panic there, or wait.
 func Failing(o Options, at func(point string)) Options {

@@ -13,6 +13,7 @@ type Query struct {
 	Sandbox string // a sandbox's name or uid
 	LeaseID string
 	Since   time.Time // wall clock
+	Before  int64     // revisions below this one; 0: all
 	Limit   int       // 0: 1 000
 }
 
@@ -36,6 +37,9 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 	}
 	if !q.Since.IsZero() {
 		add("wall >= ?", q.Since.UnixNano())
+	}
+	if q.Before > 0 {
+		add("rev < ?", q.Before)
 	}
 	if q.Limit <= 0 {
 		q.Limit = 1000

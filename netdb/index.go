@@ -25,6 +25,7 @@ type index struct {
 
 	runtime   string // the container runtime that the book knows
 	mostFreed int    // of a pool
+	mostTombs int    // of the book
 }
 
 // poolIndex is one pool's share of the index.
@@ -77,6 +78,7 @@ func newIndex() *index {
 		stones: new(btree.Map[int64, string]),
 
 		mostFreed: mostFreed,
+		mostTombs: MaxTombstones,
 	}
 }
 

@@ -725,7 +725,10 @@ func TestBadReservationsNameTheirField(t *testing.T) {
 		"bind_within 25h":       {func(r *netdb.Reservation) { r.BindWithin = 25 * time.Hour }, "bind_within"},
 		"65 labels":             {func(r *netdb.Reservation) { r.Labels = many }, "labels"},
 		"empty label key":       {func(r *netdb.Reservation) { r.Labels = map[string]string{"": "x"} }, "labels"},
-		"label not UTF-8":       {func(r *netdb.Reservation) { r.Labels = map[string]string{"k": "\xff"} }, "labels"},
+		"16 KiB of labels and 1": {func(r *netdb.Reservation) {
+			r.Labels = map[string]string{"a": strings.Repeat("x", 4095), "b": strings.Repeat("x", 4095), "c": strings.Repeat("x", 4095), "d": strings.Repeat("x", 4095), "e": ""}
+		}, "labels"}, // G12
+		"label not UTF-8": {func(r *netdb.Reservation) { r.Labels = map[string]string{"k": "\xff"} }, "labels"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := b.Pick(b.Pools()[0].UID, Policy)

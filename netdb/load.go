@@ -114,6 +114,7 @@ type querier interface {
 func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	x := newIndex()
 	x.mostFreed = cmp.Or(b.opts.mostFreed, x.mostFreed)
+	x.mostTombs = cmp.Or(b.opts.mostTombs, x.mostTombs)
 	// The sequence, not max(rev): the newest change may have been pruned.
 	if err := q.QueryRowContext(ctx, `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'changes'), 0)`).
 		Scan(&x.rev); err != nil {

@@ -10,13 +10,14 @@ import (
 
 // Limits of what a caller may write into the book.
 const (
-	MaxName      = 253 // bytes of a sandbox's name or uid
-	MaxInterface = 15  // IFNAMSIZ without its NUL
-	MaxLabels    = 64
-	MaxLabelKey  = 253
-	MaxLabelText = 4096
-	MaxBindWait  = 24 * time.Hour
-	MaxNote      = 1000 // bytes of what an operator writes down
+	MaxName       = 253 // bytes of a sandbox's name or uid
+	MaxInterface  = 15  // IFNAMSIZ without its NUL
+	MaxLabels     = 64
+	MaxLabelKey   = 253
+	MaxLabelText  = 4096
+	MaxLabelBytes = 16 << 10 // of all labels of a lease, keys and values: every lease is held in memory
+	MaxBindWait   = 24 * time.Hour
+	MaxNote       = 1000 // bytes of what an operator writes down
 )
 
 // Check returns a [FieldError] for the first argument that cannot be stored.
@@ -67,13 +68,18 @@ func checkLabels(labels map[string]string) error {
 	if len(labels) > MaxLabels {
 		return invalid("labels", "%d are more than %d", len(labels), MaxLabels)
 	}
+	size := 0
 	for k, v := range labels {
+		size += len(k) + len(v)
 		switch {
 		case k == "" || len(k) > MaxLabelKey || !utf8.ValidString(k):
 			return invalid("labels", "key %.40q is not 1 to %d bytes of UTF-8", k, MaxLabelKey)
 		case len(v) > MaxLabelText || !utf8.ValidString(v):
 			return invalid("labels", "value of %.40q is not up to %d bytes of UTF-8", k, MaxLabelText)
 		}
+	}
+	if size > MaxLabelBytes {
+		return invalid("labels", "have %d bytes together, more than %d", size, MaxLabelBytes)
 	}
 	return nil
 }
