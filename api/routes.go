@@ -81,7 +81,7 @@ func Endpoints() []Endpoint {
 		{VerbRelease, "POST", "/v1/leases/{id}/release", Runtime, true, nil, onLease()},
 		{VerbForce, "POST", "/v1/leases/{id}/force-release", Admin, true, nil, onLease()},
 		{VerbCancel, "POST", "/v1/tombstones", Runtime, true, nil, mutation(StateNotAllowed)},
-		{VerbLeases, "GET", "/v1/leases", Reader, false, []string{"sandbox", "state", "pool"}, reading()},
+		{VerbLeases, "GET", "/v1/leases", Reader, false, []string{"sandbox", "state", "pool", "after", "limit"}, reading()},
 		{VerbLease, "GET", "/v1/leases/{id}", Reader, false, nil, reading(NotFound, LeaseGone)},
 		{VerbWhois, "GET", "/v1/addresses/{ip}", Reader, false, nil, reading()},
 		{VerbQuarantine, "POST", "/v1/addresses/{ip}/quarantine", Admin, true, nil, mutation(
@@ -91,7 +91,7 @@ func Endpoints() []Endpoint {
 		{VerbAdopt, "POST", "/v1/addresses/{ip}/adopt", Admin, true, nil, mutation(
 			LeaseGone, StaleRevision, NotInPool, StateNotAllowed, AddressTaken, EvidenceUnavailable)},
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
-			[]string{"address", "sandbox", "lease", "since", "limit"}, reading()},
+			[]string{"address", "sandbox", "lease", "since", "before", "limit"}, reading()},
 		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation(IdentityMismatch)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},

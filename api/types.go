@@ -272,9 +272,11 @@ type CancelReply struct {
 	Epoch    string  `json:"epoch"`
 }
 
-// LeaseList is a consistent listing in numeric order of the addresses.
+// LeaseList is a consistent listing, or a page of one, in numeric order of the
+// addresses.
 type LeaseList struct {
 	Leases   []Lease `json:"leases"`
+	Next     string  `json:"next,omitempty"` // the page ends at this address and more follow: ask for those after it
 	Revision int64   `json:"revision"`
 	Epoch    string  `json:"epoch"`
 }

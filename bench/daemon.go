@@ -26,7 +26,8 @@ type daemon struct {
 	tally  *tally // of all callers
 }
 
-// configuration is the defaults but for where things are, and a pool with room. The ports' own addresses are outside what is given.
+// configuration is the defaults but for where things are, a pool with room, and no
+// rate, since all callers are one process. The ports' own addresses are outside what is given.
 const configuration = `
 [book]
 path = '%[1]s/book.db'
@@ -34,6 +35,7 @@ synchronous = 'full'
 [socket]
 path = '%[1]s/sock'
 group = ''
+max_rate = 0
 [bridge]
 name = '` + bridgeName + `'
 manage = true

@@ -69,12 +69,43 @@ type LeaseFilter struct {
 	Sandbox, State, Pool string
 }
 
+// pageOf is how many leases Leases asks for at once.
+const pageOf = 4096
+
 // Leases lists leases in numeric order of their addresses, as they were at
-// the reply's revision.
+// the reply's revision. It asks for them in pages; where the book changes between
+// two of these, pages of one revision cannot be had, and it asks for all at once.
 func (c *Client) Leases(ctx context.Context, f LeaseFilter) (*api.LeaseList, error) {
+	all, err := c.LeasePage(ctx, f, "", pageOf)
+	for err == nil && all.Next != "" {
+		var page *api.LeaseList
+		if page, err = c.LeasePage(ctx, f, all.Next, pageOf); err != nil {
+			break
+		}
+		if page.Revision != all.Revision || page.Epoch != all.Epoch {
+			return c.LeasePage(ctx, f, "", 0)
+		}
+		all.Leases, all.Next = append(all.Leases, page.Leases...), page.Next
+	}
+	return got(all, err)
+}
+
+// LeasePage lists up to limit leases behind an address, in numeric order of
+// their addresses; "" begins with the first, and limit 0 is all. The reply's Next
+// is where the next page goes on, and "" on the last. Each page is as the book was
+// at its own revision.
+func (c *Client) LeasePage(ctx context.Context, f LeaseFilter, after string, limit int) (*api.LeaseList, error) {
 	reply := new(api.LeaseList)
-	return got(reply, c.do(ctx, "list leases", "GET",
-		query("/v1/leases", "sandbox", f.Sandbox, "state", f.State, "pool", f.Pool), nil, reply))
+	return got(reply, c.do(ctx, "list leases", "GET", query("/v1/leases", "sandbox", f.Sandbox, "state", f.State, "pool", f.Pool,
+		"after", after, "limit", number(limit)), nil, reply))
+}
+
+// number is "" for 0, which leaves a parameter out.
+func number[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
 }
 
 // Lease returns one lease: [ErrLeaseGone] when it has ended.
@@ -87,21 +118,19 @@ func (c *Client) Lease(ctx context.Context, id string) (*api.LeaseReply, error) 
 type HistoryFilter struct {
 	Address, Sandbox, LeaseID string // Sandbox is a name or a uid
 	Since                     time.Time
-	Limit                     int // 0: the daemon's
+	Before                    int64 // revisions below this one: the last one of a page, for the next page
+	Limit                     int   // 0: the daemon's
 }
 
 // History returns changes, newest first.
 func (c *Client) History(ctx context.Context, f HistoryFilter) (*api.ChangeList, error) {
-	var since, limit string
+	var since string
 	if !f.Since.IsZero() {
 		since = f.Since.UTC().Format(time.RFC3339Nano)
 	}
-	if f.Limit != 0 {
-		limit = strconv.Itoa(f.Limit)
-	}
 	reply := new(api.ChangeList)
 	return got(reply, c.do(ctx, "read the history", "GET", query("/v1/changes", "address", f.Address,
-		"sandbox", f.Sandbox, "lease", f.LeaseID, "since", since, "limit", limit), nil, reply))
+		"sandbox", f.Sandbox, "lease", f.LeaseID, "since", since, "before", number(f.Before), "limit", number(f.Limit)), nil, reply))
 }
 
 // got drops a reply that did not come.

@@ -169,35 +169,3 @@ func (s *Server) unseen(addr netip.Addr) error {
 	}
 	return nil
 }
-
-// changesMost is how many changes one answer holds; how many without a limit,
-// netdb says.
-const changesMost = 10_000
-
-// changes answers with the history, newest first.
-func (s *Server) changes(c *call) (int, any, error) {
-	q, err := c.query()
-	if err != nil {
-		return 0, nil, err
-	}
-	want := netdb.Query{Sandbox: q.Get("sandbox"), LeaseID: q.Get("lease")}
-	if q.Has("address") {
-		if want.Addr, err = address("address", q.Get("address")); err != nil {
-			return 0, nil, err
-		}
-	}
-	if want.Since, err = moment("since", q.Get("since")); err != nil {
-		return 0, nil, err
-	}
-	if want.Limit, err = count("limit", q.Get("limit"), changesMost); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context()
-	defer cancel()
-	past, err := s.cfg.Book.History(ctx, want)
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, &api.ChangeList{Changes: changes(past),
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
-}

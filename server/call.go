@@ -24,6 +24,9 @@ type call struct {
 	turn    *turn     // nil before it asked, and after it gave it back
 	due     time.Time // its deadline
 
+	answering bool     // its answer's head was written
+	cut       api.Code // why the answer ends before its end
+
 	// What it is about, once known: for the log of an internal error.
 	lease, address, sandbox string
 }

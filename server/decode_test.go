@@ -82,7 +82,7 @@ func TestEverySentinel(t *testing.T) {
 		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrMoved": netdb.ErrMoved, "netdb.ErrClosed": netdb.ErrClosed,
 		"allocator.ErrConflictLimit": allocator.ErrConflictLimit, "allocator.ErrEvidence": allocator.ErrEvidence,
 		"allocator.ErrNotReady": allocator.ErrNotReady, "allocator.ErrBridge": allocator.ErrBridge,
-		"netdb.ErrIdentity": netdb.ErrIdentity, "netdb.ErrCools": netdb.ErrCools,
+		"netdb.ErrIdentity": netdb.ErrIdentity, "netdb.ErrCools": netdb.ErrCools, "netdb.ErrTombstones": netdb.ErrTombstones,
 	}
 	// Open's errors never reach a call, nor does why a book grows.
 	elsewhere := []string{"netdb.ErrLocked", "netdb.ErrNotABook", "netdb.ErrNewerSchema", "netdb.ErrDamaged", "netdb.ErrLogHeld"}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -103,20 +104,25 @@ func (s *Server) serve(c *call, h handler) {
 	var code api.Code
 	defer s.leave(c)
 	defer func() {
-		if p := recover(); p == http.ErrAbortHandler {
-			panic(p)
-		} else if p != nil {
+		p := recover()
+		if p != nil && p != http.ErrAbortHandler {
 			s.cfg.Log.Error("a call panicked", "verb", c.end.Verb, "panic", p, "stack", string(debug.Stack()))
-			code = s.fail(c, errPanic)
+			if c.cut = api.Internal; !c.answering {
+				s.fail(c, errPanic)
+				p = nil
+			}
 		}
-		s.cfg.Observe(string(c.end.Verb), code, time.Since(begun))
+		s.cfg.Observe(string(c.end.Verb), cmp.Or(c.cut, code), time.Since(begun))
+		if p != nil {
+			panic(http.ErrAbortHandler) // half an answer must not read as a whole one
+		}
 	}()
 	status, reply, err := s.judge(c, h)
 	switch {
 	case err != nil:
 		code = s.fail(c, err)
 	case status != 0:
-		s.encode(c, status, reply)
+		code = s.reply(c, status, reply)
 	}
 }
 

@@ -34,6 +34,7 @@ func codeOf(err error) api.Code {
 		{netdb.ErrExhausted, api.PoolExhausted},
 		{netdb.ErrOverlap, api.PoolOverlap},
 		{netdb.ErrPoolNotEmpty, api.PoolNotEmpty},
+		{netdb.ErrTombstones, api.TooManyRequests},
 		{netdb.ErrQuarantineFull, api.StateNotAllowed},
 		{allocator.ErrConflictLimit, api.ConflictLimit},
 		{allocator.ErrEvidence, api.EvidenceUnavailable},

@@ -95,7 +95,7 @@ func (s *Server) metrics(c *call) (int, any, error) {
 	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
-	s.bound(c)
+	s.bound(c, writeTime)
 	s.cfg.Metrics.ServeHTTP(c.w, c.r)
 	return 0, nil, nil
 }

@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
@@ -99,7 +102,10 @@ func (s *Server) lease(c *call) (int, any, error) {
 	return http.StatusOK, s.leaseReply(c, l, blockers), nil
 }
 
-// leases answers with one consistent listing.
+// leasesMost is how many leases a page holds.
+const leasesMost = 10_000
+
+// leases answers with one consistent listing, or a page of it.
 func (s *Server) leases(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
@@ -121,20 +127,44 @@ func (s *Server) leases(c *call) (int, any, error) {
 	if name := q.Get("pool"); q.Has("pool") && !slices.Contains(pools, name) {
 		return 0, nil, field("pool", "%.60q is not one of %s", name, strings.Join(pools, ", "))
 	}
+	var after netip.Addr // the zero one is before all others
+	if q.Has("after") {
+		if after, err = address("after", q.Get("after")); err != nil {
+			return 0, nil, err
+		}
+	}
+	limit, err := count("limit", q.Get("limit"), leasesMost)
+	if err != nil {
+		return 0, nil, err
+	}
 	all, rev := s.cfg.Book.Leases()
 	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
-	for _, l := range all {
-		if q.Has("sandbox") && l.Sandbox != q.Get("sandbox") && l.UID != q.Get("sandbox") ||
-			q.Has("pool") && l.Pool != q.Get("pool") || want != "" && l.State != want {
-			continue
-		}
-		n, known := bits[l.PoolUID]
-		if !known {
-			n = l.Addr.BitLen()
-		}
-		reply.Leases = append(reply.Leases, lease(l, n))
+	first, found := slices.BinarySearchFunc(all, after, func(l *netdb.Lease, a netip.Addr) int { return l.Addr.Compare(a) })
+	if found {
+		first++
 	}
-	return http.StatusOK, reply, nil
+	return http.StatusOK, &listing{reply: reply, holds: pointerBytes * len(all), items: func(yield func(any, error) bool) {
+		n, last := 0, ""
+		for _, l := range all[first:] {
+			if q.Has("sandbox") && l.Sandbox != q.Get("sandbox") && l.UID != q.Get("sandbox") ||
+				q.Has("pool") && l.Pool != q.Get("pool") || want != "" && l.State != want {
+				continue
+			}
+			if limit > 0 && n == limit {
+				reply.Next = last
+				return
+			}
+			known, is := bits[l.PoolUID]
+			if !is {
+				known = l.Addr.BitLen()
+			}
+			shown := lease(l, known)
+			if !yield(&shown, nil) {
+				return
+			}
+			n, last = n+1, shown.Address
+		}
+	}}, nil
 }
 
 func (s *Server) cancel(c *call) (int, any, error) {
@@ -146,6 +176,9 @@ func (s *Server) cancel(c *call) (int, any, error) {
 	ctx, cancel := c.context()
 	defer cancel()
 	let, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	if errors.Is(err, netdb.ErrTombstones) {
+		err = &busyError{limit: "tombstones", most: netdb.MaxTombstones, after: time.Minute}
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // Limits bounds what one peer may ask for. A peer is a process that may change
@@ -34,8 +35,12 @@ type Limits struct {
 }
 
 const (
-	callBytes   = 64 << 10 // of a body, that count as a call
-	listingCost = 64       // an answer with all leases or many changes
+	callBytes = 64 << 10 // of a body, that count as a call
+	// answerBytes bounds what all peers have not read yet of answers, beyond
+	// smallAnswer each, which the kernel mostly takes at once.
+	answerBytes = 32 << 20
+	smallAnswer = 64 << 10
+	listingCost = 64 // an answer with all leases or many changes
 	burst       = time.Second
 	tellEvery   = time.Minute // of the log, about one peer
 )
@@ -70,13 +75,15 @@ type accounts struct {
 	log    *slog.Logger
 	now    func() time.Time
 
-	mu    sync.Mutex
-	of    map[holder]*account
-	clean int // forget when there are so many
+	mu      sync.Mutex
+	of      map[holder]*account
+	clean   int // forget when there are so many
+	answers int // bytes of large answers that are under way to all
 }
 
 type account struct {
 	running int
+	answers int       // bytes of large answers that are under way to it
 	paid    time.Time // calls up to now are paid for at the rate until then
 	refused int       // since it was told
 	told    time.Time
@@ -121,6 +128,31 @@ func (a *accounts) enter(p *peer, cost int) (leave func(), err error) {
 	}, nil
 }
 
+// answer books a large answer, or returns a busyError; give takes it back, once.
+// A peer has at most as much under way as it leaves to others, so that no peer,
+// and no two, keep the answers from all; its first may take all that is left. One
+// answer may always be under way, and one that must is counted and not refused.
+func (a *accounts) answer(p *peer, size int, must bool) (give func(), err error) {
+	now := a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	acc := a.account(p.holder, now)
+	most := answerBytes - a.answers - size
+	if acc.answers == 0 {
+		most += size
+	}
+	if acc.answers+size > most && a.answers > 0 && !must {
+		a.tell(p, acc, "answers", now)
+		return nil, &busyError{limit: "answers", most: answerBytes, after: time.Second}
+	}
+	acc.answers, a.answers = acc.answers+size, a.answers+size
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		acc.answers, a.answers = acc.answers-size, a.answers-size
+	}, nil
+}
+
 func (a *accounts) account(h holder, now time.Time) *account {
 	acc := a.of[h]
 	if acc != nil {
@@ -128,7 +160,7 @@ func (a *accounts) account(h holder, now time.Time) *account {
 	}
 	if len(a.of) >= a.clean {
 		for h, acc := range a.of {
-			if acc.running == 0 && !acc.paid.After(now) && now.Sub(acc.told) > tellEvery {
+			if acc.running == 0 && acc.answers == 0 && !acc.paid.After(now) && now.Sub(acc.told) > tellEvery {
 				delete(a.of, h)
 			}
 		}
@@ -164,14 +196,19 @@ var errBusy = errors.New("too many requests")
 
 // A busyError is a peer that asks for more than its share.
 type busyError struct {
-	limit string // in_flight or rate
+	limit string // in_flight, rate, answers or tombstones
 	most  int
 	after time.Duration // when to ask again
 }
 
 func (e *busyError) Error() string {
-	if e.limit == "rate" {
+	switch e.limit {
+	case "rate":
 		return fmt.Sprintf("%v: one peer may make %d calls a second", errBusy, e.most)
+	case "tombstones":
+		return fmt.Sprintf("%v: %v, %d at the most", errBusy, netdb.ErrTombstones, e.most)
+	case "answers":
+		return fmt.Sprintf("%v: of all answers %d bytes may be unread, and of one peer's no more than are left; read those under way, or ask for less", errBusy, e.most)
 	}
 	return fmt.Sprintf("%v: one peer may have %d calls under way at once, where a listing counts for %d", errBusy, e.most, listingCost)
 }

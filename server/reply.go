@@ -6,11 +6,27 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/ipamd/ipamd/api"
 )
 
+// reply answers with what a handler returned.
+func (s *Server) reply(c *call, status int, reply any) api.Code {
+	l, is := reply.(*listing)
+	if !is {
+		return s.encode(c, status, reply)
+	}
+	code, err := s.list(c, status, l)
+	if err != nil {
+		return s.fail(c, err)
+	}
+	return code
+}
+
 // encode answers, once and whole: a reply that cannot be encoded is an
-// internal error and not half a reply.
-func (s *Server) encode(c *call, status int, reply any) {
+// internal error and not half a reply. One that is refused for its size is a
+// reading one: what was changed is told.
+func (s *Server) encode(c *call, status int, reply any) api.Code {
 	buf := s.buffer()
 	defer s.done(buf)
 	enc := json.NewEncoder(buf)
@@ -21,14 +37,30 @@ func (s *Server) encode(c *call, status int, reply any) {
 		status = http.StatusInternalServerError
 		buf.WriteString(`{"code":"internal","message":"the reply cannot be encoded","retryable":false,"revision":0,"epoch":""}`)
 	}
+	if buf.Len() > smallAnswer {
+		give, err := s.accounts.answer(c.peer, buf.Len(), c.end.Mutates)
+		if err != nil {
+			return s.fail(c, err)
+		}
+		defer give()
+	}
 	s.pass(c) // how slowly the peer reads is nobody else's matter
-	h := c.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(buf.Len()))
-	s.bound(c)
-	c.w.WriteHeader(status)
+	s.bound(c, writeTime)
+	c.head(status, buf.Len())
 	// An error here is a peer that hung up, and nobody is left to be told.
 	_, _ = c.w.Write(buf.Bytes())
+	return ""
+}
+
+// head writes what is before an answer of so many bytes; -1: in chunks.
+func (c *call) head(status, size int) {
+	c.answering = true
+	h := c.w.Header()
+	h.Set("Content-Type", "application/json")
+	if size >= 0 {
+		h.Set("Content-Length", strconv.Itoa(size))
+	}
+	c.w.WriteHeader(status)
 }
 
 // hangUp says that this was the connection's last answer. net/http lets a peer
@@ -43,9 +75,9 @@ func (s *Server) hangUp(c *call) {
 	}
 }
 
-// bound gives the peer writeTime to take the reply.
-func (s *Server) bound(c *call) {
-	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+// bound gives the peer so long to take what is written next.
+func (s *Server) bound(c *call, within time.Duration) {
+	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(within)); err != nil {
 		s.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "err", err)
 	}
 }

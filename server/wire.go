@@ -81,13 +81,17 @@ func skipped(all []allocator.Skipped) []api.Skipped {
 func changes(all []netdb.Change) []api.Change {
 	out := make([]api.Change, len(all))
 	for i, c := range all {
-		out[i] = api.Change{
-			Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), LeaseID: c.LeaseID, Pool: c.Pool,
-			Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),
-			Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
-		}
+		out[i] = changeOf(c)
 	}
 	return out
+}
+
+func changeOf(c netdb.Change) api.Change {
+	return api.Change{
+		Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), LeaseID: c.LeaseID, Pool: c.Pool,
+		Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),
+		Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
+	}
 }
 
 // addrText is "" for the zero address.

@@ -37,7 +37,7 @@ func TestRequests(t *testing.T) {
 		target string
 		body   any
 	}{
-		{"leases --sandbox 'a b&c' --state bound --pool default", api.VerbLeases, "/v1/leases?pool=default&sandbox=a+b%26c&state=bound", nil},
+		{"leases --sandbox 'a b&c' --state bound --pool default", api.VerbLeases, "/v1/leases?limit=4096&pool=default&sandbox=a+b%26c&state=bound", nil},
 		{"whois fd00:8:64:0::7", api.VerbWhois, "/v1/addresses/fd00:8:64::7", nil},
 		{"history 10.8.64.2 --since 1h --limit 7", api.VerbChanges, "/v1/changes?address=10.8.64.2&limit=7&since=2026-11-21T11%3A00%3A00Z", nil},
 		{"history --since 2026-11-20T10:00:00+02:00 a--b", api.VerbChanges, "/v1/changes?limit=50&sandbox=a--b&since=2026-11-20T08%3A00%3A00Z", nil},
@@ -65,8 +65,8 @@ func TestRequests(t *testing.T) {
 		{"quarantine adopt 10.8.64.7 --sandbox a --uid u --interface eth1 --lease " + id(2) + " --container n/c --netns /n --host-interface veth1 --mac 02:42:0a:08:40:02 --reason why",
 			api.VerbAdopt, "/v1/addresses/10.8.64.7/adopt", api.AdoptRequest{Sandbox: "a", UID: "u", Interface: "eth1", LeaseID: id(2),
 				Containers: []api.Container{{Namespace: "n", ID: "c"}}, Netns: "/n", HostInterface: "veth1", MAC: "02:42:0a:08:40:02", Reason: "why"}},
-		{"quarantine ls", api.VerbLeases, "/v1/leases?state=quarantined", nil},
-		{"show web-1", api.VerbLeases, "/v1/leases?sandbox=web-1", nil},
+		{"quarantine ls", api.VerbLeases, "/v1/leases?limit=4096&state=quarantined", nil},
+		{"show web-1", api.VerbLeases, "/v1/leases?limit=4096&sandbox=web-1", nil},
 		{"show " + id(2), api.VerbLease, "/v1/leases/" + id(2), nil},
 	} {
 		t.Run(ask.line, func(t *testing.T) {

@@ -146,7 +146,7 @@ func defaults() Config {
 			RuntimeGIDs:    []uint32{},
 			MaxConnections: 1024,
 			MaxInFlight:    512,
-			MaxRate:        0,
+			MaxRate:        10_000,
 			MaxReaderRate:  1000,
 			Deadline:       duration{10 * time.Second},
 		},
