@@ -196,11 +196,16 @@ func (l *link) bridgeData(ad *netlink.AttributeDecoder) error {
 
 // netnsID asks for the id by which this namespace knows the one that fd is
 // open on. No id is ErrNoNetnsID.
-func (r *rtnl) netnsID(fd int) (int, error) {
+func (r *rtnl) netnsID(fd int) (int, error) { return r.spaceID(unix.NETNSA_FD, uint32(fd)) }
+
+// netnsIDOf asks the same of the one that a process is in.
+func (r *rtnl) netnsIDOf(pid uint32) (int, error) { return r.spaceID(unix.NETNSA_PID, pid) }
+
+func (r *rtnl) spaceID(by uint16, value uint32) (int, error) {
 	const sizeofRtgenmsg = 1
 	fixed := make([]byte, (sizeofRtgenmsg+3)&^3) // family, padded
 	req, err := withAttributes(fixed, func(ae *netlink.AttributeEncoder) {
-		ae.Uint32(unix.NETNSA_FD, uint32(fd))
+		ae.Uint32(by, value)
 	})
 	if err != nil {
 		return 0, err

@@ -82,6 +82,7 @@ type Sighting struct {
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
 
 	TaskAt time.Time `json:"-"` // when the board was first told of this task state
+	PID    uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 
 	Note string `json:"note,omitempty"` // one sentence for a person
 }

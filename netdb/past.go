@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -66,4 +67,17 @@ func (m *memory) readOn(ctx context.Context, q querier) error {
 			m.at[ip], m.upTo = rev, rev
 			return nil
 		}, m.upTo)
+}
+
+// Given reports whether the history knows a lease id as the last that an address
+// was given under, to this sandbox, and as one that has not ended: a lease whose row
+// was lost, or set aside. An empty uid is any incarnation. The history that was
+// pruned is not known.
+func (b *Book) Given(ctx context.Context, id string, a netip.Addr, sandbox, uid string) (bool, error) {
+	past, newest, err := b.lastOf(ctx, id)
+	if err != nil || past == nil {
+		return false, err
+	}
+	claim := Adoption{Addr: a, Sandbox: sandbox, UID: uid}
+	return newest && past.To != Cooling && past.To != Free && claim.continues(past), nil
 }

@@ -45,12 +45,12 @@ func TestBrakes(t *testing.T) {
 		"nor does it end reservations":          {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"and a plan cannot confirm it":          {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
 		"nor does it end a quarantine":          {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
-		"what it shows keeps addresses":         {[]line{container("c1", owner("A"), ip("10.8.64.2"), runs), anotherRuntime}, 0, 0, 0, ""},
+		"what it shows keeps addresses":         {[]line{lives("c1", "A", "10.8.64.2"), anotherRuntime}, 0, 0, 0, ""},
 		"an empty list of no runtime":           {[]line{noRuntime, lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 1, 0, 0, ""},
 		"late reservations are no brake":        {[]line{other, many(20, late)}, 0, 20, 0, ""},
 		"but are held by one":                   {[]line{other, many(6, gone), many(3, lateToo)}, 0, 0, 9, "6 of 9 open leases"},
 		"the proven go on while others wait":    {[]line{other, many(6, gone), lease("10.8.64.99", bound, "G", containers("c1")), overdue("10.8.64.99"), lookedUp("10.8.64.99")}, 1, 0, 6, "6 of 7 open leases"},
-		"what keeps addresses is never braked":  {[]line{other, many(6, gone), container("c1", owner("A"), ip("10.8.64.2"), runs)}, 0, 0, 6, "6 of 6"},
+		"what keeps addresses is never braked":  {[]line{other, many(6, gone), lives("c1", "A", "10.8.64.2")}, 0, 0, 6, "6 of 6"},
 		"paused and reserved ones are open too": {[]line{other, many(6, gone), many(54, func(a string) []line { return []line{lease("10.8.64.1"+a[len("10.8.64."):], paused, "P")} })}, 6, 0, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"encoding/json"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -12,10 +11,7 @@ import (
 
 // told is the evidence of a quarantine: what the lines show.
 func told(lines ...line) func(*netdb.Lease) {
-	w := &world{view: view{census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)}}}
-	for _, l := range lines {
-		l(w)
-	}
+	w := worldOf(lines...)
 	return func(l *netdb.Lease) { l.Evidence = evidence(w.census.Seen[l.Addr]) }
 }
 
@@ -35,7 +31,7 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 	old := since(2 * time.Hour)
 	wire := seen(netns, a2, port("veth1"))
 	its := func(more ...func(*body)) line {
-		return container("c1", append([]func(*body){owner("A"), ip(a2), runs, old}, more...)...)
+		return container("c1", append([]func(*body){owner("A"), ip(a2), runs, home("veth1"), old}, more...)...)
 	}
 	for name, tt := range map[string]struct {
 		evidence func(*netdb.Lease)
@@ -45,10 +41,10 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 	}{
 		"seen on its port, then and now":          {told(wire), "", []line{its(), wire}, true},
 		"and by a neighbour and a probe":          {told(wire, seen(neighbour, a2), seen(census.Probe, a2)), "", []line{its(), wire, seen(neighbour, a2)}, true},
-		"not on the wire any more":                {told(wire), "", []line{its()}, true},
-		"nor does it run yet":                     {told(wire), "", []line{its(task(""))}, true},
+		"not on the wire any more":                {told(wire), "", []line{its()}, false},
+		"nor does it run yet":                     {told(wire), "", []line{its(task(""))}, false},
 		"its container was the evidence":          {told(its(task(""))), "", []line{its(), wire}, true},
-		"of an incarnation that no label named":   {told(its()), "", []line{its(as("one"))}, true},
+		"of an incarnation that no label named":   {told(its()), "", []line{its(as("one")), wire}, true},
 		"on another port":                         {told(seen(netns, a2, port("veth9"))), "", []line{its(), wire}, false},
 		"on two ports now":                        {told(wire), "", []line{its(), wire, seen(netns, a2, port("veth9"))}, false},
 		"on the wire, and it has stopped":         {told(wire), "", []line{its(ended), wire}, false},
@@ -72,9 +68,10 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 				want = "adopt 10.8.64.2 A"
 			}
 			w := worldOf(append(tt.now, lease(a2, quarantine, tt.sandbox, tt.evidence))...)
-			expect(t, w, want)
+			in := w.asWorld()
+			in.Told = expect(t, w, want).findings
 			held := false
-			for _, f := range Diagnose(w.asWorld()) {
+			for _, f := range Diagnose(in) {
 				held = held || f.Kind == "unleased" && f.Mend != "ipamctl reconcile"
 			}
 			if held == tt.adopt {

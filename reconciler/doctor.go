@@ -82,12 +82,23 @@ func Diagnose(w World) []Finding {
 		held[l.Addr] = l
 		out = append(out, w.lease(v, l)...)
 	}
+	told := make(map[netip.Addr]Finding) // by a pass, which asks the kernel about a claim
+	for _, f := range w.Told {
+		if f.Kind == "unleased" {
+			told[f.Addr] = f
+		}
+	}
 	for addr, seen := range w.Census.Seen {
 		row := held[addr]
 		if row != nil && row.State != netdb.Cooling && row.State != netdb.Quarantined {
 			continue
 		}
-		out = append(out, v.unexplained(addr, row, seen)...)
+		for _, f := range v.unexplained(addr, row, seen) {
+			if t, same := told[addr]; same && t.Kind == f.Kind && t.Since.Equal(f.Since) {
+				f = t
+			}
+			out = append(out, f)
+		}
 	}
 	// Only a pass meets the cap. What it told holds as long as the address is
 	// seen, and neither set aside nor anybody's.

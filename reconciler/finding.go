@@ -136,6 +136,17 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 		Detail: fmt.Sprintf("held by sandbox %q; %s, yet the %s witness sees it%s", l.Sandbox, why, seen[0].Witness, seen[0].Where())}, true
 }
 
+// unproven is a claim that nothing but labels makes.
+func unproven(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
+	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: whois(addr) + "; if it is that sandbox's own: ipamctl quarantine adopt " + addr.String() + " --sandbox NAME --reason WHY",
+		Detail: fmt.Sprintf("the runtime shows %s, which claims it; but no task of it lives where the address is, and no lease that the book knows is named: it is kept from others, and not given to it",
+			c.name()+c.containers[0].Where())}
+	if row != nil {
+		f.LeaseID = row.ID
+	}
+	return f
+}
+
 // unleased is a workload that lives with an address and holds no lease of it.
 func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sighting) Finding {
 	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: "ipamctl reconcile"}

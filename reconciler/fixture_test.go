@@ -3,6 +3,7 @@ package reconciler
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,6 +35,7 @@ func worldOf(lines ...line) *world {
 			quarantine: 15 * time.Minute, maxReleases: 0.10, leastReleases: 5,
 		},
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
+		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[string]bool)},
 		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
 	}, known: memory{dark: make(map[string]darkness), missed: make(map[string]misses)}}
 	for _, l := range lines {
@@ -111,6 +113,8 @@ func setAside(l *netdb.Lease) { l.Hold = "printer of the lab" }
 type body struct {
 	census.Sighting
 	addrs []netip.Addr
+	home  string // the port that leads to where its task lives
+	given bool   // the history knows the lease of its label
 }
 
 // container is a record in the runtime without a task, unless it says otherwise.
@@ -135,6 +139,13 @@ func seen(by census.Witness, addr string, more ...func(*body)) line {
 }
 
 func (b body) show(w *world) {
+	if b.home != "" && b.Task != "" && b.Task != taskStopped {
+		b.PID = pid(b.Container)
+		w.homes[b.PID] = census.Home{Netns: "nsid of " + b.home, Ports: census.NewPorts(b.home)}
+	}
+	if b.given {
+		w.given[b.LeaseID] = true
+	}
 	for _, a := range b.addrs {
 		s := b.Sighting
 		s.Addr = a
@@ -150,9 +161,26 @@ func hw(mac string) func(*body)        { return func(b *body) { b.MAC = mac } }
 func since(d time.Duration) func(*body) {
 	return func(b *body) { b.At, b.TaskAt = after(-d).Wall, after(-d).Wall }
 }
+func home(port string) func(*body)  { return func(b *body) { b.home = port } }
+func known(b *body)                 { b.given = true }
 func task(state string) func(*body) { return func(b *body) { b.Task = state } }
 func ip(addr string) func(*body) {
 	return func(b *body) { b.addrs = append(b.addrs, netip.MustParseAddr(addr)) }
+}
+
+// pid is that of a container's task.
+func pid(container string) uint32 {
+	h := fnv.New32()
+	_, _ = h.Write([]byte(container)) // never fails
+	return h.Sum32()
+}
+
+// lives is a container whose task runs in a namespace that has its address, behind
+// a port named after it.
+func lives(id, sandbox, addr string, more ...func(*body)) line {
+	on := "veth-" + id
+	c := container(id, append([]func(*body){owner(sandbox), ip(addr), runs, home(on)}, more...)...)
+	return func(w *world) { c(w); seen(netns, addr, port(on))(w) }
 }
 
 var (

@@ -173,7 +173,7 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 			return nil, fmt.Errorf("accept the runtime: %w", err)
 		}
 	}
-	v := r.view(book, how.whole)
+	v := r.view(ctx, book, how.whole)
 	v.unasked = unasked
 	if failed != nil && v.census.Complete() {
 		// Whoever failed should have fallen silent. That it did not is no
@@ -186,11 +186,12 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 	return v, nil
 }
 
-// view reads the board, and nothing else.
-func (r *Reconciler) view(book []*netdb.Lease, whole bool) *view {
+// view reads the board, and what is known of the claims on it.
+func (r *Reconciler) view(ctx context.Context, book []*netdb.Lease, whole bool) *view {
 	c := r.Board.Census()
 	v := &view{policy: r.policy(), book: book, census: c, whole: whole, now: r.Now()}
 	v.index()
+	r.prove(ctx, v)
 	if r.Instance != nil {
 		v.changed = r.Instance.Changed()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,7 @@ type yard struct {
 	log   *strings.Builder
 
 	passes  []*Report
+	homes   map[uint32]census.Home
 	refresh func(context.Context) error
 }
 
@@ -47,7 +49,7 @@ type dog struct {
 
 func newYard(t *testing.T, opts netdb.Options, prefix string) *yard {
 	t.Helper()
-	y := &yard{t: t, clock: netdbtest.NewClock(), board: census.NewBoard(runtime, netns), log: new(strings.Builder)}
+	y := &yard{t: t, clock: netdbtest.NewClock(), board: census.NewBoard(runtime, netns), log: new(strings.Builder), homes: make(map[uint32]census.Home)}
 	opts.Now = y.clock.Now
 	y.book = netdbtest.OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	netdbtest.Pool(t, y.book, "default", prefix)
@@ -60,6 +62,7 @@ func newYard(t *testing.T, opts netdb.Options, prefix string) *yard {
 		Book: y.book, Board: y.board, Prober: &wire{}, Watchdog: y.dog,
 		Refresh: func(ctx context.Context) error { return y.refresh(ctx) },
 		Settle:  func(context.Context, ...netip.Addr) error { return nil },
+		Home:    func(_ context.Context, pid uint32) (census.Home, error) { return y.homes[pid], nil },
 		Runtime: true, Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
 		Quarantine: 15 * time.Minute, Every: 5 * time.Minute, Window: time.Millisecond,
 		Now: y.clock.Now, Log: slog.New(slog.NewTextHandler(y.log, nil)), OnPass: func(r *Report) { y.passes = append(y.passes, r) },
@@ -127,6 +130,7 @@ func (d *dog) let(verb string, l *netdb.Lease, do func(unseen func() error) erro
 func (y *yard) show(lines ...line) {
 	scopes := map[census.Witness]map[string][]census.Sighting{runtime: {}, netns: {}}
 	w := worldOf(lines...)
+	maps.Copy(y.homes, w.homes)
 	for addr, seen := range w.census.Seen {
 		for _, s := range seen {
 			s.At = time.Time{} // the board dates it
@@ -236,8 +240,8 @@ func TestPassMakesThemAgree(t *testing.T) {
 	there := []line{
 		container("c2", owner("B"), ip("10.8.64.3"), task(taskPaused)),
 		container("c6", owner("P"), ip("10.8.64.6"), runs),
-		container("c7", owner("D"), ip("10.8.64.17"), runs),
-		container("c8", owner("E"), ip("10.8.64.18"), frozen),
+		lives("c7", "D", "10.8.64.17"),
+		lives("c8", "E", "10.8.64.18", frozen),
 		seen(netns, "10.8.64.19", port("veth9")),
 	}
 	y.show(there[:1]...)
@@ -326,7 +330,7 @@ func TestStepsOnRowsThatChanged(t *testing.T) {
 	y.minutes(8)
 	y.pass()
 	y.minutes(8)
-	y.show(container("c1", owner("R"), ip("10.8.64.3"), runs), container("c2", owner("B"), ip("10.8.64.4"), runs), seen(netns, "10.8.64.5"))
+	y.show(container("c1", owner("R"), ip("10.8.64.3"), runs), lives("c2", "B", "10.8.64.4"), seen(netns, "10.8.64.5"))
 	var once sync.Once
 	y.dog.before = func() {
 		once.Do(func() {
@@ -356,7 +360,7 @@ func TestStepsOnRowsThatChanged(t *testing.T) {
 func TestPreviewDoesNothing(t *testing.T) {
 	y := plain(t)
 	y.hold("A", "c1")
-	y.show(container("c7", owner("D"), ip("10.8.64.17"), runs))
+	y.show(lives("c7", "D", "10.8.64.17"))
 	rev := y.book.Rev()
 	for range 5 {
 		y.passIn(Mode{Preview: true}, "adopt 10.8.64.17 D planned")
@@ -434,7 +438,7 @@ func missedOne(y *yard) string {
 func TestAFailedReading(t *testing.T) {
 	y := plain(t)
 	y.hold("A", "c1")
-	y.show(container("c7", owner("D"), ip("10.8.64.17"), runs))
+	y.show(lives("c7", "D", "10.8.64.17"))
 	y.refresh = func(context.Context) error { return errors.New("rtnetlink is closed") }
 	y.pass("adopt 10.8.64.17 D done")
 	for range 5 {

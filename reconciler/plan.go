@@ -36,6 +36,7 @@ type view struct {
 	changed error               // why the runtime's word that something is gone proves nothing
 	whole   bool                // kernel and runtime were read anew for this census
 	now     netdb.Stamp
+	proof
 
 	// What index derives from book and census.
 	ids        map[string]netip.Addr // of the rows
@@ -143,7 +144,16 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		}
 	case len(claims) == 1 && claims[0].named():
 		c := claims[0]
-		if aside && heldBack(row) || !c.mayHave(row, seen) {
+		held := aside && heldBack(row)
+		may := !held && c.mayHave(row, seen)
+		switch {
+		case !v.proven(c, seen) && (may || aside && !held):
+			d.findings = append(d.findings, unproven(addr, row, c))
+			if !aside {
+				d.add(s, Quarantine, "%s claims it, and nothing but its labels says so", c.name())
+			}
+			return
+		case !may:
 			d.findings = append(d.findings, unleased(addr, row, c, seen))
 			return
 		}

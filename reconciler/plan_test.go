@@ -24,21 +24,21 @@ func TestPlan(t *testing.T) {
 		}, nil},
 
 		// free or cooling | one live workload claims it | any
-		"free, a workload runs with it":       {lines{container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
-		"free, a workload stopped with it":    {lines{container("c1", owner("A"), ip(a2), ended)}, []string{"adopt 10.8.64.2 A"}},
-		"free, a workload never started":      {lines{container("c1", owner("A"), ip(a2))}, []string{"adopt 10.8.64.2 A"}},
-		"free, claimed and on the wire":       {lines{container("c1", owner("A"), ip(a2), runs), seen(netns, a2, port("veth1"))}, []string{"adopt 10.8.64.2 A"}},
-		"free, two containers of one sandbox": {lines{container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), ended)}, []string{"adopt 10.8.64.2 A"}},
-		"free, one claims two addresses":      {lines{container("c1", owner("A"), ip(a2), ip(a3), runs)}, []string{"adopt 10.8.64.2 A", "adopt 10.8.64.3 A"}},
-		"free, claimed, the kernel is silent": {lines{container("c1", owner("A"), ip(a2), runs), silent(netns)}, []string{"adopt 10.8.64.2 A"}},
-		"cooling, claimed since":              {lines{lease(a2, cooling, "B", age(5*time.Minute)), container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
+		"free, a workload runs with it":       {lines{lives("c1", "A", a2)}, []string{"adopt 10.8.64.2 A"}},
+		"free, a workload stopped with it":    {lines{container("c1", owner("A"), ip(a2), ended)}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, a workload never started":      {lines{container("c1", owner("A"), ip(a2))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, claimed and on the wire":       {lines{container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(netns, a2, port("veth1"))}, []string{"adopt 10.8.64.2 A"}},
+		"free, two containers of one sandbox": {lines{lives("c1", "A", a2), container("c2", owner("A"), ip(a2), ended)}, []string{"adopt 10.8.64.2 A"}},
+		"free, one claims two addresses":      {lines{lives("c1", "A", a2, ip(a3)), seen(netns, a3, port("veth-c1"))}, []string{"adopt 10.8.64.2 A", "adopt 10.8.64.3 A"}},
+		"free, claimed, the kernel is silent": {lines{lives("c1", "A", a2), silent(netns)}, []string{"adopt 10.8.64.2 A"}},
+		"cooling, claimed since":              {lines{lease(a2, cooling, "B", age(5*time.Minute)), lives("c1", "A", a2)}, []string{"adopt 10.8.64.2 A"}},
 		"cooling, claimed since before": {lines{lease(a2, cooling, "B", age(5*time.Minute)), container("c1", owner("A"), ip(a2), runs, since(6*time.Minute))},
 			[]string{"report unleased 10.8.64.2"}},
 		"cooling, claimed at that moment": {lines{lease(a2, cooling, "B", age(5*time.Minute)), container("c1", owner("A"), ip(a2), runs, since(5*time.Minute))},
 			[]string{"report unleased 10.8.64.2"}},
 		"cooling, one container of two is older": {lines{lease(a2, cooling, "B", age(5*time.Minute)),
 			container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), runs, since(time.Hour))}, []string{"report unleased 10.8.64.2"}},
-		"quarantined, claimed since":        {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs)}, []string{"adopt 10.8.64.2 A"}},
+		"quarantined, claimed since":        {lines{lease(a2, quarantine, ""), lives("c1", "A", a2)}, []string{"adopt 10.8.64.2 A"}},
 		"quarantined, claimed since before": {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs, since(2*time.Hour))}, []string{"report unleased 10.8.64.2"}},
 		"quarantined by an operator, claimed": {lines{lease(a2, quarantine, "", setAside), container("c1", owner("A"), ip(a2), runs)},
 			[]string{"report unleased 10.8.64.2"}},
@@ -47,6 +47,19 @@ func TestPlan(t *testing.T) {
 		"an address of no pool is claimed":     {lines{container("c1", owner("A"), ip("192.0.2.9"), runs)}, nil},
 		"a container claims nothing":           {lines{container("c1", owner("A"), runs)}, nil},
 		"an owner's name that nobody can have": {lines{container("c1", owner("\xff"), ip(a2), runs)}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+
+		// G6: free or cooling | claimed by labels alone | any
+		"free, its task lives elsewhere":                {lines{container("c1", owner("A"), ip(a2), runs, home("veth9")), seen(netns, a2, port("veth1"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, its task lives, nobody sees it":          {lines{container("c1", owner("A"), ip(a2), runs, home("veth1"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, another port has it, too":                {lines{lives("c1", "A", a2), seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, the host has it, too":                    {lines{lives("c1", "A", a2), seen(host, a2, port("rt0"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, an answer comes by another port":         {lines{lives("c1", "A", a2), seen(census.Probe, a2, port("veth9"))}, []string{"adopt 10.8.64.2 A"}},
+		"free, a virtual machine behind its port":       {lines{container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(neighbour, a2, port("veth1"))}, []string{"adopt 10.8.64.2 A"}},
+		"free, and behind another, too":                 {lines{container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(neighbour, a2, port("veth1")), seen(census.Probe, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, its lease is known":                      {lines{container("c1", owner("A"), ip(a2), leased("L"), known)}, []string{"adopt 10.8.64.2 A"}},
+		"free, its lease is known, another port has it": {lines{container("c1", owner("A"), ip(a2), leased("L"), known), seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, its lease is not known":                  {lines{container("c1", owner("A"), ip(a2), leased("L"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"quarantined, claimed by labels alone":          {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs)}, []string{"report unleased 10.8.64.2"}},
 
 		// free or cooling | nobody | seen
 		"free, a stranger on the wire":      {lines{seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2"}},
@@ -63,7 +76,7 @@ func TestPlan(t *testing.T) {
 			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
 		"free, two incarnations claim it": {lines{container("c1", owner("A"), as("1"), ip(a2), runs), container("c2", owner("A"), as("2"), ip(a2), runs)},
 			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
-		"free, one incarnation in two spellings": {lines{container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), as("2"), ip(a2), runs)},
+		"free, one incarnation in two spellings": {lines{lives("c1", "A", a2), container("c2", owner("A"), as("2"), ip(a2), runs)},
 			[]string{"adopt 10.8.64.2 A"}},
 		"free, two containers without owner": {lines{container("c1", ip(a2), runs), container("c2", ip(a2), runs)},
 			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
@@ -172,7 +185,7 @@ func TestNothingIsFreedWhileAWitnessIsSilent(t *testing.T) {
 		lease("10.8.64.2", bound, "A", containers("c1")), overdue("10.8.64.2"), lookedUp("10.8.64.2"),
 		lease("10.8.64.3", reserved, "B", age(time.Hour)),
 		lease("10.8.64.4", quarantine, ""), dim("10.8.64.4", 3, time.Hour),
-		container("c5", owner("E"), ip("10.8.64.5"), runs),
+		lives("c5", "E", "10.8.64.5"),
 		lease("10.8.64.6", reserved, "F"), container("c6", owner("F"), ip("10.8.64.6"), runs),
 		seen(netns, "10.8.64.7"),
 	}
@@ -198,14 +211,15 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 	mac := func(b *body) { b.MAC = "02:00:00:00:00:01" }
 	for name, more := range map[string]struct {
 		lines []line
-		port  string
+		port  string // where one alone has it
+		lives string // where c1 does
 	}{
-		"one namespace has it":   {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1"},
-		"two namespaces have it": {[]line{seen(netns, a2, port("veth1"), mac), seen(netns, a2, port("veth2"))}, ""},
-		"none has it":            {[]line{seen(neighbour, a2, port("veth3"), mac)}, ""},
+		"one namespace has it":   {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1", "veth1"},
+		"two namespaces have it": {[]line{seen(netns, a2, port("veth1"), mac), seen(netns, a2, port("veth2"))}, "", "veth2"},
+		"none has it":            {[]line{seen(neighbour, a2, port("veth3"), mac)}, "", "veth3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := append(more.lines, container("c2", owner("A"), as("u"), ip(a2), frozen, leased("L")), container("c1", owner("A"), ip(a2), frozen),
+			lines := append(more.lines, container("c2", owner("A"), as("u"), ip(a2), frozen, leased("L"), home("veth1")), container("c1", owner("A"), ip(a2), frozen, home(more.lives)),
 				container("c3", owner("A"), ip("10.8.64.3"), frozen))
 			d := worldOf(lines...).decide()
 			if len(d.steps) != 2 {
@@ -225,7 +239,7 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 			}
 		})
 	}
-	w := worldOf(lease(a2, cooling, "B"), container("c1", owner("A"), ip(a2), leased("L1")), container("c2", owner("A"), ip(a2), leased("L2")))
+	w := worldOf(lease(a2, cooling, "B"), lives("c1", "A", a2, leased("L1")), container("c2", owner("A"), ip(a2), leased("L2")))
 	if a := w.decide().steps[0].adopt; a.ID != "" || a.Rev != 7 {
 		t.Errorf("with two lease labels, on a row at 7: %+v", a)
 	}

@@ -71,8 +71,17 @@ func drawWorld(t *rapid.T) *world {
 		if rarely("names a lease") {
 			more = append(more, leased("lease of "+some(someAddrs, "its lease")))
 		}
+		claimed := ""
 		if often("claims") {
-			more = append(more, ip(some(someAddrs, "claims")))
+			claimed = some(someAddrs, "claims")
+			more = append(more, ip(claimed))
+		}
+		if often("lives behind a port") {
+			at := some([]string{"veth1", "veth2"}, "its port")
+			more = append(more, home(at))
+			if claimed != "" && often("and has the address") {
+				lines = append(lines, seen(netns, claimed, port(at)))
+			}
 		}
 		lines = append(lines, container(id, more...))
 	}
@@ -112,6 +121,25 @@ func (w *world) signs(l *netdb.Lease) []census.Sighting {
 		}
 	}
 	return out
+}
+
+// backed reports, independently of the plan, that a container of those which an
+// adoption binds lives behind the one port that has the address.
+func (w *world) backed(s step) bool {
+	on := make(map[string]bool)
+	for _, c := range w.census.Seen[s.Addr] {
+		if c.Witness == netns {
+			on[c.Port] = true
+		}
+	}
+	for _, c := range w.census.Seen[s.Addr] {
+		for port := range on {
+			if len(on) == 1 && c.PID != 0 && slices.Contains(s.adopt.Containers, containerOf(c)) && w.homes[c.PID].Has(census.Sighting{Port: port}) {
+				return true
+			}
+		}
+	}
+	return s.adopt.ID != "" && w.given[s.adopt.ID]
 }
 
 // after is the world in which every step that is not held was done: the book
@@ -215,6 +243,9 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 			case Adopt:
 				if len(owners) != 1 || !owners[s.Sandbox] {
 					t.Fatalf("%s was adopted for %q, of %v", s.Addr, s.Sandbox, owners)
+				}
+				if !w.backed(s) {
+					t.Fatalf("%s was adopted for %q, and nothing but labels says so: %+v", s.Addr, s.Sandbox, w.census.Seen[s.Addr])
 				}
 			case Clear, Expire, Reap:
 				if len(w.census.Silent) > 0 {

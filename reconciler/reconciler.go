@@ -28,6 +28,8 @@ type Book interface {
 	QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 	ConflictAt(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	// Given reports whether the history knows a lease as the last of an address.
+	Given(ctx context.Context, id string, a netip.Addr, sandbox, uid string) (bool, error)
 	ConflictOverAt(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 }
 
@@ -72,6 +74,9 @@ type Config struct {
 	// Settle reads what the kernel has told by now; it is cheap.
 	Settle  func(ctx context.Context, about ...netip.Addr) error
 	Runtime bool // a runtime witness is expected
+	// Home tells in which network namespace a process is, and which ports lead
+	// there. nil: no claim is backed by a task.
+	Home func(ctx context.Context, pid uint32) (census.Home, error)
 	// Instance tells whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance

@@ -124,8 +124,8 @@ type look struct {
 	took  time.Duration
 }
 
-// look plans on what is in memory, asking nobody, and tells whether that has
-// anything that the last pass did not know of. What a pass has tried in vain
+// look plans on what is in memory, asking nobody but for the proof of new claims,
+// and tells whether that has anything that the last pass did not know of. What a pass has tried in vain
 // waits for the next whole one.
 func (r *Reconciler) look(ctx context.Context) look {
 	if r.take(ctx) != nil {
@@ -134,7 +134,7 @@ func (r *Reconciler) look(ctx context.Context) look {
 	defer r.give()
 	began := time.Now()
 	book, _ := r.Book.Leases()
-	v := r.view(book, false)
+	v := r.view(ctx, book, false)
 	v.unasked = make(map[netip.Addr]bool)
 	ask, wait := toProbe(book, r.Board.About, r.asked)
 	for _, a := range append(ask, wait...) {

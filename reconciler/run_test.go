@@ -106,7 +106,7 @@ func TestRunFollowsNews(t *testing.T) {
 		defer s.stop()
 		var there []line
 		for i := range 20 {
-			there = append(there, container(fmt.Sprint("c", i), owner(fmt.Sprint("S", i)), ip(fmt.Sprintf("10.8.64.%d", 20+i)), runs))
+			there = append(there, lives(fmt.Sprint("c", i), fmt.Sprint("S", i), fmt.Sprintf("10.8.64.%d", 20+i)))
 			s.show(there...)
 		}
 		wait(ctx, 2*breath)
@@ -116,7 +116,7 @@ func TestRunFollowsNews(t *testing.T) {
 		}
 		wait(ctx, 2*pause)
 		for i := range 100 { // ten seconds, a new workload ten times a second
-			there = append(there, container(fmt.Sprint("d", i), owner(fmt.Sprint("T", i)), ip(fmt.Sprintf("10.8.64.%d", 100+i)), runs))
+			there = append(there, lives(fmt.Sprint("d", i), fmt.Sprint("T", i), fmt.Sprintf("10.8.64.%d", 100+i)))
 			s.show(there...)
 			wait(ctx, 100*time.Millisecond)
 		}

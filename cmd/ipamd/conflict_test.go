@@ -186,12 +186,12 @@ func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
 			t.Errorf("with a stopped container: %v", err)
 		}
-		// A pass on the news adopts it, also where an allocation came first and
-		// set it aside.
-		w.becomes("10.8.64.2", api.Bound)
+		// A pass on the news sets it aside, where no allocation has: a record that
+		// never held a lease may claim what it likes.
+		w.becomes("10.8.64.2", api.Quarantined)
 		w.watched()
 		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
-			t.Errorf("with a stopped container that was adopted: %v", err)
+			t.Errorf("with a stopped container whose address was set aside: %v", err)
 		}
 		d.Delete(t, "default", "c1")
 		realtest.Eventually(t, wait, "the address to be given again", func() bool {

@@ -294,7 +294,8 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	s.recounted(moved)
 
 	// A container lives without a lease, and then another one on its address.
-	d.Run(t, ctrdtest.Spec{ID: "lost", Labels: labels("lost", addr(20))})
+	home := w.ns.Port("rt0", addr(20)+"/27")
+	d.Run(t, ctrdtest.Spec{ID: "lost", Labels: labels("lost", addr(20)), Netns: home.NS.Path()})
 	w.passesUntil(addr(20), api.Bound)
 	d.Run(t, ctrdtest.Spec{ID: "twin", Labels: labels("twin", addr(20))})
 	realtest.Eventually(t, wait, "a pass to report both", func() bool {

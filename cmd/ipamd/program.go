@@ -259,7 +259,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
 		Book: book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
-		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil,
+		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
 		Window: p.cfg.Probe.Window.Duration, Now: p.book.Now, Log: p.log, OnPass: p.passed,

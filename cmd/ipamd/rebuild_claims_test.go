@@ -24,8 +24,8 @@ func (b *rebuilt) told(words ...string) bool {
 	return false
 }
 
-// Where the old book and who lives contradict each other, who lives has the
-// address; it is told; and a lease id that ended in the old book stays ended.
+// Where the old book and a record without a task contradict each other, nobody gets
+// the address; it is told; and a lease id that ended in the old book stays ended.
 func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
@@ -50,15 +50,15 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.told(asleep.held.Address, "paused", `"asleep"`, `"other"`) || !r.told(bare.held.Address, `"bare"`, "somebody else") {
+		if !r.told(asleep.held.Address, `"other"`, "no task of it lives") || !r.told(bare.held.Address, `"bare"`, "somebody else") {
 			t.Errorf("it told %q", r.Unexplained)
 		}
 		w.start()
-		if who := w.whois(rested.held.Address); who.State != api.Bound || who.Lease.Sandbox != "rested" || who.Lease.ID == rested.held.ID {
-			t.Errorf("made again after its lease had ended: %+v", who.Lease)
+		if who := w.whois(rested.held.Address); who.State != api.Quarantined || who.Lease.ID == rested.held.ID {
+			t.Errorf("made again after its lease had ended, and not started: %+v", who.Lease)
 		}
-		if who := w.whois(asleep.held.Address); who.State != api.Bound || who.Lease.Sandbox != "other" {
-			t.Errorf("who lives does not have it: %+v", who.Lease)
+		if who := w.whois(asleep.held.Address); who.State != api.Quarantined || who.Lease.Sandbox != "asleep" {
+			t.Errorf("a record without a task has it: %+v", who.Lease)
 		}
 		if who := w.whois(bare.held.Address); who.State != api.Quarantined {
 			t.Errorf("two live with it: %+v", who.Lease)

@@ -385,8 +385,12 @@ func TestDoctorsAdviceMends(t *testing.T) {
 		}
 		late := r.Leases[0]
 		const twice, aside, foreign = "10.8.64.60", "10.8.64.100", "10.8.64.50"
+		first, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "twin-a", Address: twice})
+		if err != nil {
+			t.Fatal(err)
+		}
 		d.Create(t, ctrdtest.Spec{ID: "twin-a", Labels: labels("twin-a", twice)})
-		w.becomes(twice, api.Bound)
+		w.bind(first.Leases[0], "twin-a")
 		d.Create(t, ctrdtest.Spec{ID: "twin-b", Labels: labels("twin-b", twice)})
 		do("quarantine add " + aside + " --reason printer")
 		d.Create(t, ctrdtest.Spec{ID: "guest", Labels: labels("guest", aside)})

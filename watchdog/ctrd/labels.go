@@ -17,6 +17,7 @@ import (
 // A task is what is known of a container's task.
 type task struct {
 	state string // as in census.Sighting.Task
+	pid   uint32 // of its first process, while it lives
 	note  string // why the state is unknown
 }
 
@@ -36,6 +37,7 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 		Sandbox:   of.Labels[c.OwnerLabel],
 		LeaseID:   of.Labels[c.LeaseLabel],
 		Task:      t.state,
+		PID:       t.pid,
 		Note:      t.note,
 	}
 	if c.UIDLabel != "" {

@@ -146,7 +146,7 @@ func (w *Witness) tasks(ctx context.Context, c *containerd.Client, ns string) fu
 	}
 	byID := make(map[string]task, len(list.Tasks))
 	for _, p := range list.Tasks {
-		byID[p.ID] = knownTask(p.Status)
+		byID[p.ID] = knownTask(p)
 	}
 	return func(id string) task { return byID[id] }
 }
@@ -158,7 +158,7 @@ func (w *Witness) task(ctx context.Context, c *containerd.Client, at container) 
 	if err != nil {
 		return unknownTask(err)
 	}
-	return knownTask(got.Process.GetStatus())
+	return knownTask(got.Process)
 }
 
 func unknownTask(err error) task {
@@ -168,14 +168,14 @@ func unknownTask(err error) task {
 	return task{note: "task state unknown: containerd could not tell"}
 }
 
-func knownTask(s tasktypes.Status) task {
-	switch s {
+func knownTask(p *tasktypes.Process) task {
+	switch p.GetStatus() {
 	case tasktypes.Status_CREATED:
-		return task{state: "created"}
+		return task{state: "created", pid: p.GetPid()}
 	case tasktypes.Status_RUNNING, tasktypes.Status_PAUSING: // not frozen yet
-		return task{state: "running"}
+		return task{state: "running", pid: p.GetPid()}
 	case tasktypes.Status_PAUSED:
-		return task{state: "paused"}
+		return task{state: "paused", pid: p.GetPid()}
 	case tasktypes.Status_STOPPED:
 		return task{state: "stopped"}
 	}

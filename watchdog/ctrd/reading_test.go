@@ -56,8 +56,8 @@ func TestWholeReading(t *testing.T) {
 				t.Errorf("%s is seen %d times, want once: %v", ip, len(got), got)
 				continue
 			}
-			w.Witness, w.Addr, w.At, w.TaskAt = census.Runtime, got[0].Addr, got[0].At, got[0].TaskAt
-			if got[0] != w {
+			w.Witness, w.Addr, w.At, w.TaskAt, w.PID = census.Runtime, got[0].Addr, got[0].At, got[0].TaskAt, got[0].PID
+			if lives := w.Task == "running" || w.Task == "paused"; got[0] != w || (w.PID != 0) != lives {
 				t.Errorf("%s: %+v, want %+v", ip, got[0], w)
 			}
 		}

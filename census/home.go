@@ -1,0 +1,16 @@
+package census
+
+import "strings"
+
+// A Home is the network namespace that a process is in, as a bridge knows it.
+type Home struct {
+	Netns string // "nsid:7", as sightings show it, without a name
+	Ports *Ports // of the bridge that lead there; nil is none
+}
+
+// Has reports whether something was seen in that namespace, or behind a port that
+// leads there.
+func (h Home) Has(s Sighting) bool {
+	id, _, _ := strings.Cut(s.Netns, " ")
+	return id != "" && id == h.Netns || h.Ports != nil && h.Ports.names[s.Port]
+}
