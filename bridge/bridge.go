@@ -46,6 +46,7 @@ type Bridge struct {
 	shown atomic.Pointer[link] // the bridge's own, as last looked up
 
 	tables      *kept       // of neighbours
+	outside     *kept       // of crowded namespaces
 	connections *kept       // that are tracked
 	tracked     *sweeper    // of those
 	tracks      atomic.Bool // the kernel answered about those, or may
@@ -56,6 +57,7 @@ type Bridge struct {
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
+	crowding   sync.Mutex // held by who lists a crowded namespace, likewise
 
 	mu      fairMutex // guards all below, for at most some ms at a time
 	closed  bool
@@ -85,6 +87,7 @@ type Bridge struct {
 	childrenAgain bool                     // links on the bridge are to be searched for
 	nests         map[int]*nest            // by nsid, of those that were found
 	nestsAgain    map[int]bool
+	crowds        map[int]bool       // by nsid, what Run is to list
 	listeners     []net.HardwareAddr // on the bridge, for links that were not found
 	hidden        map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
 	gapsMoved     bool               // what cannot be read did
@@ -136,6 +139,7 @@ func Open(cfg Config) (*Bridge, error) {
 		answers:   newReport(cfg, census.Probe, memory),
 	}
 	b.tables = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	b.outside = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
 	b.connections = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
 	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
@@ -213,6 +217,7 @@ func (b *Bridge) forget() {
 	b.gapsMoved = true
 	b.nests, b.hidden, b.listeners = make(map[int]*nest), nil, nil
 	b.nestsAgain = make(map[int]bool)
+	b.crowds = make(map[int]bool)
 	b.spaces = make(map[int]*space)
 	b.neighbours = make(map[netip.Addr]*neighbour)
 	b.byMAC = make(map[string]map[netip.Addr]bool)
@@ -258,6 +263,7 @@ func (b *Bridge) Close() error {
 		return nil
 	}
 	b.tables.close()
+	b.outside.close()
 	b.connections.close()
 	b.alarm.ring()
 	b.running.Lock() // Run polls the sockets, so it must end before they do

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -40,9 +41,17 @@ type nest struct {
 	id       int // nsid; noSpace is the bridge's own
 	file     string
 	children []child // by index
+	*inside
 }
 
 func (n *nest) scope() string { return fmt.Sprintf("nest %d", n.id) }
+
+// A guest decides how many links are in its namespace, and how long they
+// stay: mostLinks of it are listed, for linksWithin.
+const (
+	mostLinks   = 8192
+	linksWithin = 100 * time.Millisecond
+)
 
 // childrenEvery is the least time between two looks for children in namespaces
 // that the kernel sends no news of.
@@ -51,6 +60,7 @@ const childrenEvery = 2 * time.Second
 // A brood is what a search for children found.
 type brood struct {
 	nests  map[int]*nest
+	partly map[int]error      // why not all links of a namespace were listed, by nsid
 	hidden []net.HardwareAddr // that listen on the bridge, and nobody knows where
 }
 
@@ -62,25 +72,37 @@ func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int
 	if err != nil {
 		return nil, err
 	}
-	defer k.close()
+	defer func() { k.close() }()
 	ids, err := k.spaceIDs()
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
-	found := &brood{nests: make(map[int]*nest)}
-	for _, id := range append(ids, noSpace) {
-		if err := k.childrenIn(id, b.self(k), parents, found); err != nil {
-			return nil, fmt.Errorf("list the links of nsid %d: %w", id, err)
+	found := &brood{nests: make(map[int]*nest), partly: make(map[int]error)}
+	look := func(ids ...int) error {
+		for _, id := range ids {
+			if err := k.childrenIn(id, b.self(k), parents, found); err != nil {
+				return fmt.Errorf("list the links of nsid %d: %w", id, err)
+			}
+			if errors.Is(found.partly[id], errCutShort) {
+				again, err := b.dial(ctx, unix.NETLINK_ROUTE)
+				if err != nil {
+					return err
+				}
+				k.close()
+				k = again
+			}
 		}
+		return nil
+	}
+	if err := look(append(ids, noSpace)...); err != nil {
+		return nil, err
 	}
 	if found.hidden, err = k.listeners(bridge, found); err != nil {
 		return nil, fmt.Errorf("list who listens on %s: %w", b.cfg.Name, err)
 	}
 	if len(found.hidden) > 0 {
-		for _, id := range b.nameOthers(k) {
-			if err := k.childrenIn(id, b.self(k), parents, found); err != nil {
-				return nil, fmt.Errorf("list the links of nsid %d: %w", id, err)
-			}
+		if err := look(b.nameOthers(k)...); err != nil {
+			return nil, err
 		}
 		if found.hidden, err = k.listeners(bridge, found); err != nil {
 			return nil, fmt.Errorf("list who listens on %s: %w", b.cfg.Name, err)
@@ -113,15 +135,10 @@ func (b *Bridge) self(k *rtnl) func() int {
 // childrenIn adds the children in one namespace. One that goes away meanwhile, or
 // that is not ours to read, has none; the latter's still listen on the bridge.
 func (r *rtnl) childrenIn(id int, self func() int, parents map[int]string, found *brood) error {
-	var all []*link
-	err := steady(func() error {
-		all = all[:0]
-		return r.links(id, func(l *link) {
-			if stacked[l.kind] && parents[l.peer] != "" {
-				all = append(all, l)
-			}
-		})
-	})
+	all, err := r.linksOn(id, parents)
+	if id != noSpace && (errors.Is(err, errInterrupted) || errors.Is(err, errCutShort)) {
+		found.partly[id], err = err, nil
+	}
 	if errors.Is(err, unix.EINVAL) {
 		if there, asked := r.hasSpace(id); asked == nil && !there {
 			return nil
@@ -137,7 +154,7 @@ func (r *rtnl) childrenIn(id int, self func() int, parents map[int]string, found
 	if id != noSpace {
 		home = self()
 	}
-	n := &nest{id: id}
+	n := &nest{id: id, inside: new(inside)}
 	for _, l := range all {
 		if l.behind == home {
 			n.children = append(n.children, child{l, parents[l.peer]})
@@ -148,6 +165,36 @@ func (r *rtnl) childrenIn(id int, self func() int, parents map[int]string, found
 		found.nests[id] = n
 	}
 	return nil
+}
+
+// linksOn lists the links in a namespace that are stacked on others. Where it may lack
+// some, because links come and go faster than they can be listed or are too many, it
+// is all that the lists had, with errInterrupted or errCutShort.
+func (r *rtnl) linksOn(id int, parents map[int]string) ([]*link, error) {
+	all := make(map[int]*link)
+	until := time.Now().Add(linksWithin)
+	for try := 1; ; try++ {
+		var found []*link
+		listed := 0
+		err := r.links(id, func(l *link) error {
+			if stacked[l.kind] && parents[l.peer] != "" {
+				found = append(found, l)
+			}
+			if listed++; listed > mostLinks && id != noSpace {
+				return errCutShort
+			}
+			return nil
+		})
+		if err == nil {
+			return found, nil
+		}
+		for _, l := range found {
+			all[l.index] = l
+		}
+		if !errors.Is(err, errInterrupted) || try == listTries || id != noSpace && time.Now().After(until) {
+			return slices.Collect(maps.Values(all)), err
+		}
+	}
 }
 
 // listeners returns the MACs for which a bridge takes frames up, and that are no
@@ -307,8 +354,15 @@ func (b *Bridge) missesChildren(ctx context.Context, now time.Time, t *timetable
 // setChildren makes a search's outcome what is known.
 func (b *Bridge) setChildren(found *brood) {
 	for id, n := range b.nests {
-		if found.nests[id] == nil {
-			b.netns.drop(n.scope())
+		next := found.nests[id]
+		if found.partly[id] != nil { // what was found before may be there still
+			next = n.with(next)
+			found.nests[id] = next
+		}
+		if next != nil {
+			next.inside = n.inside
+		} else {
+			b.dropInside(interior{inside: n.inside, scope: n.scope()})
 		}
 	}
 	b.nests = found.nests
@@ -316,6 +370,19 @@ func (b *Bridge) setChildren(found *brood) {
 		b.readNest(id)
 	}
 	b.setHidden(found)
+}
+
+// with returns the nest with the children that another search found, nil for none.
+func (n *nest) with(found *nest) *nest {
+	if found == nil {
+		return n
+	}
+	for _, c := range n.children {
+		if !slices.ContainsFunc(found.children, func(o child) bool { return o.link.index == c.link.index }) {
+			found.children = append(found.children, c)
+		}
+	}
+	return found
 }
 
 // readNest lists the addresses of a namespace that has children. What a port leads
@@ -327,10 +394,14 @@ func (b *Bridge) readNest(id int) {
 		return
 	}
 	if b.spaces[id] != nil {
-		b.netns.drop(n.scope())
+		b.dropInside(interior{inside: n.inside, scope: n.scope()})
+		n.inside = new(inside)
 		return
 	}
-	addrs, err := b.kernel.addresses(id)
+	if b.leaveCrowd(id) {
+		return
+	}
+	got, err := b.listInside(id, n.inside)
 	if b.isVanishing(id, err) {
 		b.childrenAgain = true // what was seen stands until the search tells
 		return
@@ -340,13 +411,7 @@ func (b *Bridge) readNest(id int) {
 		b.netns.fail(n.scope(), fmt.Errorf("list the addresses of nsid %d: %w", id, err))
 		return
 	}
-	var seen []census.Sighting
-	for _, a := range addrs {
-		if counts(a.prefix.Addr()) {
-			seen = append(seen, n.sighting(a, b.cfg.Name))
-		}
-	}
-	b.netns.see(n.scope(), seen)
+	b.takeInside(id, got)
 }
 
 // sighting is one address of the namespace, at the child that has it, or at the
@@ -379,6 +444,12 @@ func (b *Bridge) setHidden(found *brood) {
 	for _, m := range found.hidden {
 		add(m.String(), fmt.Sprintf("a link with MAC %s is stacked on %s, in a namespace that cannot be found; its addresses are seen by nobody", m, b.cfg.Name),
 			"find it (ip -d link, in each namespace) and remove it, or exclude its addresses from the pool")
+	}
+	for id := range found.partly {
+		if b.spaces[id] == nil { // else its addresses are read, on whatever link
+			add(fmt.Sprintf("nsid:%d", id), fmt.Sprintf("the links in namespace nsid:%d cannot all be listed; one that is stacked on %s may be missing, and its addresses", id, b.cfg.Name),
+				"find what makes so many links, or so fast, in that namespace, and stop it")
+		}
 	}
 	for _, n := range found.nests {
 		for _, c := range n.children {

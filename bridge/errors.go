@@ -19,6 +19,9 @@ var (
 	// errInterrupted means that the tables changed while they were listed:
 	// something may be missing from the list. Ask again.
 	errInterrupted = errors.New("the kernel's tables changed while they were listed")
+	// errCutShort means that a list was given up because it is too long. The
+	// socket is of no use any more: the kernel would go on with that list.
+	errCutShort = errors.New("the list is too long")
 	// errOverrun means that the kernel had more news than the socket holds.
 	errOverrun = errors.New("kernel news was lost")
 )

@@ -21,15 +21,17 @@ type Gap struct {
 // The kinds of gaps.
 const (
 	// PortUnreadable is a port behind which a network namespace is being taken
-	// down and does not end.
+	// down and does not end, or has more addresses than are read, or such as come
+	// and go faster than they can be listed.
 	PortUnreadable = "port_unreadable"
 	// LinkHidden is a link that is stacked on the bridge and whose addresses no
 	// witness sees: a macvlan in a namespace that cannot be found, or a macvtap.
 	LinkHidden = "link_hidden"
 )
 
-// gapAfter is how long a port may take to follow its namespace before it is a
-// gap: each container that ends has one such for some milliseconds.
+// gapAfter is how long a port may take to follow its namespace, or a namespace not
+// be listed exactly, before it is a gap: each container that ends has one such for
+// some milliseconds.
 const gapAfter = 5 * time.Second
 
 // Gaps lists what cannot be read now, by kind and name. It is safe for concurrent
@@ -57,6 +59,10 @@ func (b *Bridge) showGaps() {
 	for _, p := range b.ports {
 		if !p.frozen.IsZero() {
 			out = append(out, p.gap())
+		} else if p.space != nil {
+			if g, is := p.space.gap(p.link.name); is {
+				out = append(out, g)
+			}
 		}
 	}
 	for g, since := range b.hidden {

@@ -110,7 +110,7 @@ func (r *rtnl) portsOf(bridge int, each func(*link)) error {
 }
 
 // links lists all links of the namespace that nsid names (noSpace: the own one).
-func (r *rtnl) links(nsid int, each func(*link)) error {
+func (r *rtnl) links(nsid int, each func(*link) error) error {
 	req, err := withAttributes(ifinfo(0, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
 		if nsid != noSpace {
@@ -123,7 +123,7 @@ func (r *rtnl) links(nsid int, each func(*link)) error {
 	return r.dump(unix.RTM_GETLINK, req, func(body []byte) error {
 		l, err := parseLink(body)
 		if err == nil {
-			each(l)
+			err = each(l)
 		}
 		return err
 	})

@@ -59,7 +59,7 @@ func openNews() (*news, error) {
 		_ = unix.Close(links)
 		return nil, err
 	}
-	return &news{links: links, neighbours: neighbours, overran: make(map[int]bool), buf: make([]byte, 64<<10), oob: make([]byte, 64)}, nil
+	return &news{links: links, neighbours: neighbours, overran: make(map[int]bool), buf: make([]byte, mostMessage), oob: make([]byte, 64)}, nil
 }
 
 func listen(everywhere bool, groups ...int) (int, error) {
@@ -222,7 +222,7 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 			b.hearLink(nsid, h.typ == unix.RTM_DELLINK, int(int32(binary.NativeEndian.Uint32(body[4:]))))
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		b.hearAddress(nsid, body)
+		b.hearAddress(nsid, h.typ == unix.RTM_NEWADDR, body)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		b.hearNeighbour(body)
 	case unix.RTM_DELNSID:
@@ -234,7 +234,7 @@ func (b *Bridge) hear(nsid int, h header, body []byte) {
 // was there: when the list is read it may be gone. A daemon that had stood still
 // called an address free that a sandbox had used meanwhile, and it was given to
 // the next at once.
-func (b *Bridge) hearAddress(nsid int, body []byte) {
+func (b *Bridge) hearAddress(nsid int, came bool, body []byte) {
 	a, err := parseAddress(body)
 	mere := err == nil && !counts(a.prefix.Addr())
 	switch {
@@ -247,9 +247,11 @@ func (b *Bridge) hearAddress(nsid int, body []byte) {
 	case nsid != noSpace:
 		if b.spaces[nsid] != nil {
 			b.spacesAgain[nsid] = true
-		}
-		if b.nests[nsid] != nil {
+		} else if b.nests[nsid] != nil {
 			b.nestsAgain[nsid] = true
+		}
+		if in := b.insideOf(nsid); in != nil && came && err == nil {
+			in.tell(a)
 		}
 	case mere && b.link != nil && a.index != b.link.index:
 		// Of the link-local one that each port gets a second after it came,

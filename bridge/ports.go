@@ -31,6 +31,13 @@ func (p *port) had(name string, since time.Time) bool {
 	return slices.ContainsFunc(p.formerly, func(f formerName) bool { return f.name == name && !f.until.Before(since) })
 }
 
+// wholeScope is the scope of the namespace that a scope is of.
+func wholeScope(scope string) string {
+	kind, rest, _ := strings.Cut(scope, " ")
+	id, _, _ := strings.Cut(rest, " ")
+	return kind + " " + id
+}
+
 // scope names what could not be read of a port. An index outlives a change of name.
 func scope(index int) string { return strconv.Itoa(index) }
 
@@ -96,7 +103,7 @@ func (b *Bridge) forgetOthers() {
 		if index, err := strconv.Atoi(known); err == nil {
 			return b.ports[index] != nil || b.linksAgain[index]
 		}
-		return led[known] || b.netns.whole != nil || strings.HasPrefix(known, "nest")
+		return led[wholeScope(known)] || b.netns.whole != nil || strings.HasPrefix(known, "nest")
 	})
 	b.dropAnswersFrom(func(o origin) bool { return o.port != 0 && b.ports[o.port] == nil })
 }
@@ -239,7 +246,8 @@ func (b *Bridge) leave(p *port) {
 	if len(s.ports) != 0 {
 		return
 	}
-	b.netns.drop(s.scope())
+	b.dropInside(interior{inside: &s.inside, scope: s.scope()})
+	b.gapsMoved = b.gapsMoved || !s.unsure.IsZero()
 	if b.spaces[s.id] == s {
 		delete(b.spaces, s.id)
 		delete(b.spacesAgain, s.id)

@@ -32,6 +32,11 @@ func (b *Bridge) Refresh(ctx context.Context) error {
 	if err := b.searchChildren(ctx); err != nil {
 		return err
 	}
+	for _, id := range b.crowdedSpaces(true) {
+		if err := b.readCrowd(ctx, id); err != nil {
+			return err
+		}
+	}
 	return b.locked(ctx, func() error { return b.conclude(ctx) })
 }
 
@@ -121,6 +126,10 @@ func (b *Bridge) survey() ([]netip.Addr, error) {
 		b.silence(errUnread)
 		for _, s := range b.spaces {
 			s.macs = nil
+			s.lose()
+		}
+		for _, n := range b.nests {
+			n.lose()
 		}
 	}
 	if err := b.listPorts(); err != nil {

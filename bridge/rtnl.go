@@ -27,6 +27,11 @@ type rtnl struct {
 // caller's own time; only a broken one takes longer.
 const replyTimeout = 10 // seconds
 
+// mostMessage is more than any message has, in bytes. A guest may
+// give a link alternative names of 64 KiB; a message that is cut off is none,
+// and its reader waits for the answer until replyTimeout, everybody else behind it.
+const mostMessage = 128 << 10
+
 // dial opens a socket (unix.NETLINK_ROUTE, ...) in the thread's namespace,
 // with strict checking: the kernel then refuses a filter that it does not know
 // instead of answering for its own namespace.
@@ -44,7 +49,7 @@ func dial(protocol int) (*rtnl, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("set up netlink socket: %w", err)
 	}
-	return &rtnl{fd: fd, buf: make([]byte, 64<<10)}, nil
+	return &rtnl{fd: fd, buf: make([]byte, mostMessage)}, nil
 }
 
 func (r *rtnl) close() { _ = unix.Close(r.fd) }
@@ -97,6 +102,9 @@ func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) erro
 			return fmt.Errorf("read netlink's answer: %w", io.ErrUnexpectedEOF)
 		}
 		eachMessage(r.buf[:n], a.take)
+		if errors.Is(a.err, errCutShort) {
+			break
+		}
 	}
 	return a.outcome()
 }
@@ -192,12 +200,14 @@ func attributes(body []byte, fixed int, take func(*netlink.AttributeDecoder)) er
 	return nil
 }
 
+// listTries is how often a list is made before it is given up.
+const listTries = 10
+
 // steady repeats a listing that was interrupted, a bounded number of times.
 // An interrupted list is never taken for a short one.
 func steady(list func() error) error {
-	const tries = 10
 	var err error
-	for range tries {
+	for range listTries {
 		if err = list(); !errors.Is(err, errInterrupted) {
 			return err
 		}

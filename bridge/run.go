@@ -56,6 +56,7 @@ type timetable struct {
 	children time.Time     // when it is to be looked at who listens on the bridge
 	searched time.Time     // when links on the bridge were searched for
 	recount  time.Time     // when the neighbours may be listed again
+	crowds   time.Time     // when crowded namespaces may be listed again
 	reopenIn time.Duration // back-off
 	wake     time.Time     // when to step again without news
 }
@@ -89,8 +90,11 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 		t.searched = now
 		err = errors.Join(err, b.searchChildren(ctx), b.Settle(ctx))
 	}
-	err = errors.Join(err, b.catchUp(ctx, t))
+	err = errors.Join(err, b.catchUp(ctx, t), b.readCrowds(ctx, t))
 	t.wake = t.refresh
+	if len(b.crowdedSpaces(false)) > 0 && t.crowds.Before(t.wake) {
+		t.wake = t.crowds
+	}
 	if again := t.recount; b.hasLostNeighbours() && again.Before(t.wake) {
 		t.wake = again
 	}

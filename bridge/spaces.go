@@ -20,8 +20,8 @@ type space struct {
 	name   spaceName // under /run/netns; zero when none is known
 	ports  map[int]*port
 	leads  *census.Ports  // names of ports, where there are several; nil is to be made
-	addrs  []address      // as last read
 	macs   map[int]string // by link index; nil after news about links there
+	inside
 }
 
 // scope names the namespace on the board: what is in it is told once, however many
@@ -41,20 +41,22 @@ func (s *space) holds(mac string, addr netip.Addr) (hasMAC, hasAddr bool) {
 	for _, m := range s.macs {
 		hasMAC = hasMAC || m == mac
 	}
-	for _, a := range s.addrs {
-		hasAddr = hasAddr || a.prefix.Addr() == addr
-	}
-	return hasMAC, hasAddr
+	return hasMAC, s.knows(addr)
 }
 
 // readSpace lists the addresses in a namespace, on whatever link they are,
-// once for all ports that lead there.
+// once for all ports that lead there. One with too many of them, or where they do not
+// stand still, is left to Run.
 func (b *Bridge) readSpace(id int) {
 	s := b.spaces[id]
 	if s == nil {
 		return
 	}
-	addrs, err := b.kernel.addresses(id)
+	if b.leaveCrowd(id) {
+		delete(b.spacesAgain, id)
+		return
+	}
+	got, err := b.listInside(id, &s.inside)
 	if b.isVanishing(id, err) {
 		// The namespace, or the port to it, went while we asked. Looking at
 		// the ports again tells; if one still leads there, ask once more.
@@ -64,7 +66,7 @@ func (b *Bridge) readSpace(id int) {
 		if b.spaces[id] != s {
 			return
 		}
-		addrs, err = b.kernel.addresses(id)
+		got, err = b.listInside(id, &s.inside)
 	}
 	if b.isVanishing(id, err) {
 		// The last that held the namespace let go of it, and the kernel has
@@ -79,20 +81,17 @@ func (b *Bridge) readSpace(id int) {
 		return
 	}
 	delete(b.spacesAgain, id)
-	b.noteMoves(s.addrs, addrs)
-	s.addrs = addrs
-	b.readMACs(s)
 	for index, p := range s.ports {
 		b.thaw(p)
 		b.netns.drop(scope(index))
 	}
-	b.netns.see(s.scope(), s.sightings(b.cfg.Name))
+	b.takeInside(id, got)
 }
 
-// sightings are the addresses in a namespace. Each is told once, at the port
-// whose far end has it; one of a link that is no port's far end is told at the
-// first port.
-func (s *space) sightings(bridge string) (out []census.Sighting) {
+// sighting makes the sightings of the addresses in a namespace. Each is told once, at
+// the port whose far end has it; one of a link that is no port's far end is told
+// at the first port.
+func (s *space) sighting(bridge string) func(address) census.Sighting {
 	label, first, at := s.label(), s.first(), make(map[int]*port, len(s.ports))
 	for _, p := range s.ports {
 		at[p.link.peer] = p
@@ -104,19 +103,15 @@ func (s *space) sightings(bridge string) (out []census.Sighting) {
 		}
 		s.leads = census.NewPorts(names...)
 	}
-	for _, a := range s.addrs {
-		if !counts(a.prefix.Addr()) {
-			continue
-		}
+	return func(a address) census.Sighting {
 		p := at[a.index]
 		if p == nil {
 			p = first
 		}
-		out = append(out, census.Sighting{
+		return census.Sighting{
 			Addr: a.prefix.Addr(), Bridge: bridge, Port: p.link.name, Leads: s.leads, Netns: label, MAC: s.macs[a.index],
-		})
+		}
 	}
-	return out
 }
 
 // first is the port of the lowest index.
@@ -129,8 +124,8 @@ func (s *space) first() (p *port) {
 	return p
 }
 
-// readMACs fills in the MACs that are not known yet: of the links that have
-// addresses, and of those that are the far ends of our ports.
+// readMACs fills in the MACs that are not known yet: of those links that are the far
+// ends of our ports, and of mostMACs others that have addresses.
 func (b *Bridge) readMACs(s *space) {
 	if s.macs == nil {
 		s.macs = make(map[int]string)
@@ -148,10 +143,12 @@ func (b *Bridge) readMACs(s *space) {
 	for _, p := range s.ports {
 		need(p.link.peer)
 	}
+	most := len(s.macs) + mostMACs
 	for _, a := range s.addrs {
-		if counts(a.prefix.Addr()) {
-			need(a.index)
+		if len(s.macs) >= most {
+			return
 		}
+		need(a.index)
 	}
 }
 

@@ -1,0 +1,138 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// A guest with many addresses, or links, that come and go while they are listed
+// costs nobody else an answer: the witnesses speak, what others add or remove is
+// seen at once, most calls take less time than one list of that namespace, and the
+// guest's port is named. What may be there counts as there; and once it stands
+// still, what is gone is gone. To add 12 000 addresses takes the kernel six
+// seconds, and 6 000 are past the bound as well.
+func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		addresses, links int
+	}{{600, 0}, {1500, 0}, {3000, 0}, {6000, 0}, {700, 700}} {
+		t.Run(fmt.Sprint(c.addresses, " addresses, ", c.links, " links"), func(t *testing.T) {
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/16")
+			quiet, hostile := ns.Port("rt0", "10.8.0.7/16"), ns.Port("rt0", "10.8.0.8/16")
+			hostile.NS.Fill(c.addresses, c.links)
+			stop := hostile.NS.Restless()
+			v := open(t, ns)
+			v.run(t)
+			full := c.addresses > mostInside
+			var waits []time.Duration
+			settle := func() {
+				began := time.Now()
+				if err := v.Settle(t.Context(), netip.MustParseAddr("10.8.0.99")); err != nil {
+					t.Fatal(err)
+				}
+				waits = append(waits, time.Since(began))
+			}
+			for i := range 40 {
+				addr := fmt.Sprintf("10.8.1.%d", i+1)
+				quiet.AddAddr(addr + "/16")
+				settle()
+				if !v.seen(addr) {
+					t.Fatalf("%s, which another has, is not seen", addr)
+				}
+				quiet.DelAddr(addr + "/16")
+				settle()
+				if v.seen(addr) {
+					t.Fatalf("%s, which another had, is seen", addr)
+				}
+				addr = fmt.Sprintf("10.8.2.%d", i+1)
+				hostile.AddAddr(addr + "/32")
+				settle()
+				if !full && !v.seen(addr) || !v.seen("10.8.0.8") || !v.seen("10.8.0.7") {
+					t.Fatalf("%s, or what was there before, is not seen", addr)
+				}
+				hostile.DelAddr(addr + "/32")
+				v.noneSilent()
+				v.wantReady()
+				if i%10 == 0 {
+					if err := v.Refresh(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			slices.Sort(waits)
+			if most, list := waits[len(waits)/2], v.listTime(hostile.HostName); most > list {
+				t.Errorf("half of the calls took %v and more, and one list takes %v", most, list)
+			}
+			named := func() (gaps []Gap) { return v.gapsAt(time.Now().Add(gapAfter)) }
+			if full && len(named()) != 1 {
+				t.Errorf("%d addresses behind %s, and told is %v", c.addresses, hostile.HostName, named())
+			}
+			for _, g := range named() {
+				if g.Kind != PortUnreadable || g.Link != hostile.HostName {
+					t.Errorf("told of %+v", g)
+				}
+			}
+			stop()
+			if full {
+				return
+			}
+			realtest.Eventually(t, wait, "what is gone is not seen", func() bool {
+				return v.who("10.8.2.1") == "" && v.who("10.8.246.1") == "" && len(named()) == 0
+			})
+			v.expect("10.8.0.8", "netns")
+			v.expect("10.8.100.1", "netns")
+		})
+	}
+}
+
+// A guest gives a link 64 KiB of alternative names. The kernel's answer about it is
+// longer than any other, and who reads it waits for nothing.
+func TestG1ALinkOfManyNames(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	eth0, err := p.NS.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; err == nil; i++ {
+		err = p.NS.Netlink().LinkAddAltName(eth0, fmt.Sprintf("%0127d", i))
+	}
+	if !errors.Is(err, unix.EINVAL) { // no more are taken
+		t.Fatal(err)
+	}
+	v := open(t, ns)
+	v.expect("10.8.0.7", "netns")
+	if s := v.about("10.8.0.7").Seen[0]; s.MAC != p.MAC.String() {
+		t.Errorf("the sighting is %+v", s)
+	}
+}
+
+// listTime is how long one list of the namespace behind a port takes.
+func (v *view) listTime(name string) time.Duration {
+	v.t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, p := range v.ports {
+		if p.link.name == name {
+			began := time.Now()
+			if _, err := v.kernel.inside(p.space.id, 1<<20, 1, 0); err != nil {
+				v.t.Fatal(err)
+			}
+			return time.Since(began)
+		}
+	}
+	v.t.Fatalf("no port %s", name)
+	return 0
+}

@@ -1,0 +1,220 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mostInside bounds the addresses that are known of one namespace. Whoever is
+	// root in there decides how many there are, and each is on the board.
+	mostInside = 4096
+	// mostInline is how many are listed while everybody waits: the kernel lists
+	// about 400 in one step, some 200 µs, and only between two steps can a list be
+	// interrupted.
+	mostInline = 512
+	// mostMACs is how many links of a namespace are asked for their MACs in one
+	// reading, beside the far ends of its ports.
+	mostMACs = 64
+
+	inlineTries, inlineWithin   = 10, 2 * time.Millisecond
+	outsideTries, outsideWithin = 3, 30 * time.Millisecond
+)
+
+// An inside is what is known of the addresses in a namespace that guests may be
+// root in. It is never less than what is there: an exact list, and every address
+// that the kernel's news told of since. Where addresses come and go faster than
+// they can be listed, it is all that any list and any news had since the last exact
+// list; and where there are more than mostInside, so many of them.
+type inside struct {
+	addrs  []address        // of the last exact list, or of the first one
+	listed map[address]bool // those; nil is to be made
+	more   map[address]bool // beside those: may be gone again
+	told   map[address]bool // by news since the last list began, and not among more yet
+
+	whole   bool      // there was an exact list, and no news was lost since
+	tried   bool      // it was listed while everybody waited, since news was lost
+	crowded bool      // it is not to be listed while everybody waits
+	full    bool      // there may be more than are known
+	unsure  time.Time // since when no list is exact; zero: the last one was
+}
+
+// knows reports whether an address is among what is known.
+func (in *inside) knows(addr netip.Addr) bool {
+	for _, a := range in.addrs {
+		if a.prefix.Addr() == addr {
+			return true
+		}
+	}
+	for a := range in.more {
+		if a.prefix.Addr() == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// tell takes in news of an address that came.
+func (in *inside) tell(a address) {
+	switch {
+	case !counts(a.prefix.Addr()) || in.more[a] || in.told[a]:
+		return
+	case len(in.told) >= mostInside:
+		in.full = true
+		return
+	case in.told == nil:
+		in.told = make(map[address]bool)
+	}
+	in.told[a] = true
+}
+
+// lose notes that news was lost: what is known may lack something.
+func (in *inside) lose() { in.whole, in.tried = false, false }
+
+// fold adds what news told, and returns what is known by that alone.
+func (in *inside) fold() (added []address) {
+	for a := range in.told {
+		if in.add(a) {
+			added = append(added, a)
+		}
+	}
+	in.told = nil
+	return added
+}
+
+// add adds an address that may be gone again, unless there is no room.
+func (in *inside) add(a address) bool {
+	if in.listed == nil {
+		in.listed = make(map[address]bool, len(in.addrs))
+		for _, l := range in.addrs {
+			in.listed[l] = true
+		}
+	}
+	switch {
+	case in.listed[a] || in.more[a]:
+		return false
+	case len(in.addrs)+len(in.more) >= mostInside:
+		in.full = true
+		return false
+	case in.more == nil:
+		in.more = make(map[address]bool)
+	}
+	in.more[a] = true
+	return true
+}
+
+// take takes in a list. What came while it was made has been told by now.
+func (in *inside) take(got reading, now time.Time) {
+	if got.exact {
+		*in = inside{addrs: got.addrs, told: in.told, whole: true, crowded: len(got.addrs) > mostInline}
+		in.fold()
+		return
+	}
+	if in.unsure.IsZero() {
+		in.unsure = now
+	}
+	in.crowded, in.full = true, in.full || got.full
+	if len(in.addrs)+len(in.more) == 0 {
+		in.addrs, in.listed = got.addrs, nil
+	}
+	for _, a := range got.addrs {
+		in.add(a)
+	}
+	in.fold()
+}
+
+// all are the addresses that are known.
+func (in *inside) all() []address {
+	return slices.AppendSeq(slices.Clone(in.addrs), maps.Keys(in.more))
+}
+
+// gap is what a person has to know of a namespace behind a port that cannot be
+// listed; nothing where it can.
+func (in *inside) gap(port string) (g Gap, is bool) {
+	g = Gap{Kind: PortUnreadable, Link: port, Since: in.unsure,
+		Next: "look at what runs behind " + port + ", and remove it if it is hostile"}
+	switch {
+	case in.unsure.IsZero():
+		return g, false
+	case in.full:
+		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table tell", port, mostInside)
+	case !in.whole:
+		g.Detail = fmt.Sprintf("the addresses in the namespace behind port %s change faster than they can be listed; one of them may have been missed", port)
+	default:
+		g.Detail = fmt.Sprintf("the addresses in the namespace behind port %s change faster than they can be listed; those that are gone still count", port)
+	}
+	return g, true
+}
+
+// A reading is a list of the addresses in one namespace that can collide with a
+// lease's.
+type reading struct {
+	addrs []address // all that any of the tries has shown
+	exact bool      // one try was not interrupted: these are all, and all are there
+	full  bool      // there are more
+}
+
+// inside lists the addresses in a namespace, at most so many of each family. A
+// list that is interrupted is tried again, so many times and for so long. One that
+// is given up because there are more leaves the socket in the middle of an answer:
+// the error is errCutShort then, and nothing more can be asked on it.
+func (r *rtnl) inside(nsid, most, tries int, within time.Duration) (reading, error) {
+	got := reading{exact: true}
+	until := time.Now().Add(within)
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
+			ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
+		})
+		if err != nil {
+			return got, err
+		}
+		var last []address
+		union := make(map[address]bool)
+		for try := 1; ; try++ {
+			listed := 0
+			last = last[:0]
+			err = r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
+				a, err := parseAddress(body)
+				if listed++; listed > most {
+					return errCutShort
+				}
+				if err == nil && counts(a.prefix.Addr()) {
+					last = append(last, a)
+				}
+				return err
+			})
+			if err == nil {
+				break
+			}
+			for _, a := range last {
+				union[a] = true
+			}
+			if !errors.Is(err, errInterrupted) || try == tries || time.Now().After(until) {
+				break
+			}
+		}
+		if err == nil {
+			got.addrs = append(got.addrs, last...)
+			continue
+		}
+		got.exact = false
+		for a := range union {
+			got.addrs = append(got.addrs, a)
+		}
+		switch {
+		case errors.Is(err, errCutShort):
+			got.full = true
+			return got, err
+		case !errors.Is(err, errInterrupted):
+			return got, err
+		}
+	}
+	return got, nil
+}
