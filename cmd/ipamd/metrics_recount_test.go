@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,17 @@ import (
 func TestMetricsEqualARecount(t *testing.T) {
 	moved := make(map[string]bool)
 	life, trouble := false, false // what was chosen to run
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { life = true; aLife(t, d, moved) })
+	t.Run("a life", func(t *testing.T) {
+		var mu sync.Mutex // of what both versions write
+		ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+			own := make(map[string]bool)
+			aLife(t, d, own)
+			mu.Lock()
+			defer mu.Unlock()
+			life = true
+			maps.Copy(moved, own)
+		})
+	})
 	t.Run("in trouble", func(t *testing.T) {
 		trouble = true
 		aLifeInTrouble(t, moved)

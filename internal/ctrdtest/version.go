@@ -28,10 +28,14 @@ const (
 )
 
 // Each runs f as a subtest against every version, each with a daemon of its
-// own.
+// own, beside one another: most of the time is waiting. The subtests have ended
+// when the test that calls Each has; [testing.T.Run] around it waits for them.
 func Each(t *testing.T, f func(t *testing.T, d *Daemon)) {
 	for _, v := range []Version{Debian, V2} {
-		t.Run(string(v), func(t *testing.T) { f(t, Start(t, v)) })
+		t.Run(string(v), func(t *testing.T) {
+			t.Parallel()
+			f(t, Start(t, v))
+		})
 	}
 }
 
