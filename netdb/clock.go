@@ -47,18 +47,32 @@ type lastChange struct {
 // service corrects one of them behind a boot.
 const clockSlack = time.Minute
 
+// clockJitter is how far apart two clocks may be that are read one after the
+// other: the thread may lose its processor in between.
+const clockJitter = 100 * time.Millisecond
+
 // now dates what happens now.
 func (c *clock) now() Stamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.read()
 	if s.BootID == c.last.BootID {
-		c.seen += max(0, min(s.Boottime-c.last.Boottime, s.Mono-c.last.Mono))
+		c.seen += elapsed(s.Boottime-c.last.Boottime, s.Mono-c.last.Mono)
 	} else {
 		c.resume(lastChange{Stamp{Wall: c.last.Wall, Boottime: c.seen, BootID: c.era}, c.last.Boottime}, s)
 	}
 	c.last = s
 	return Stamp{Wall: s.Wall, Boottime: c.seen, BootID: c.era}
+}
+
+// elapsed is what both clocks have seen pass. One is read after the other, so they
+// differ a little each time; the least of the two would lose that with each stamp,
+// seconds a day, where one clock alone loses nothing.
+func elapsed(boottime, mono time.Duration) time.Duration {
+	if (mono - boottime).Abs() <= clockJitter {
+		return max(0, mono)
+	}
+	return max(0, min(boottime, mono))
 }
 
 // uptime is CLOCK_BOOTTIME as it was last read.

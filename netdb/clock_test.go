@@ -23,6 +23,22 @@ func (l *life) pass(d time.Duration) {
 	l.Wall, l.Boottime, l.Mono = l.Wall.Add(d), l.Boottime+d, l.Mono+d
 }
 
+// F20: two clocks are read at two moments, and that adds up to nothing: stamps
+// stay beside what has passed, however many there are.
+func TestF20ReadingTwoClocksLosesNoTime(t *testing.T) {
+	s := Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: time.Hour, Mono: time.Hour, BootID: "one"}
+	c := &clock{read: func() Stamp { return s }}
+	c.begin()
+	for i := range 10_000 {
+		s.Boottime += 10 * time.Millisecond
+		s.Mono = s.Boottime + time.Duration(i%3)*2*time.Millisecond
+		c.now()
+	}
+	if lost := (s.Boottime - c.now().Boottime).Abs(); lost > clockJitter {
+		t.Errorf("%v away from what has passed", lost)
+	}
+}
+
 // F20: whatever one of the machine's clocks does, and in whatever order daemons
 // start and stop, no stamp is credited with more than has truly passed. A wait
 // ends, too: no later than its full length after the last start.

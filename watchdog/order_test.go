@@ -56,13 +56,13 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 		s.noticed()
 		random.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 
-		last := make(map[*sandbox]time.Duration) // since boot, when the latest removal began
+		last := make(map[*sandbox]time.Duration) // by the book's clock, when the latest removal began
 		for _, r := range todo {
 			if r.id == "" {
 				s.release(r.of)
 				continue
 			}
-			began := netdb.Now().Boottime
+			began := s.book.Now().Boottime
 			d.Delete(t, space, r.id)
 			last[r.of] = began
 		}

@@ -35,7 +35,7 @@ func TestW2RemovalFails(t *testing.T) {
 		if b := netdbtest.Reserve(t, s.book, "b"); b.Addr == l.Addr {
 			t.Errorf("%s was handed out while it is releasing", b.Addr)
 		}
-		thawed := netdb.Now()
+		thawed := s.book.Now()
 		s.d.ThawShim(t, space, "c1")
 		s.d.Delete(t, space, "c1")
 		if s.blocked(a, "port"); s.now(a).State != netdb.Releasing {
