@@ -38,7 +38,11 @@
 // TestL1Linearizable is the same in small: no containers, nobody on the wire,
 // one pool that is smaller than what 64 callers ask for, and ipamd killed
 // every second or two, every other time by the caller that it has just
-// answered. Every try is written down, also those that were refused and those
+// answered. Its files are moved away and back meanwhile, other ipamds are started
+// on its book, its uptime is stepped between a kill and a start, and in one of the
+// runs new neighbours flood the bridge. A change that was refused for want of the
+// files was not made, but for those that were under way as the files went; and
+// without the book or its log nothing is acknowledged. Every try is written down, also those that were refused and those
 // whose answer was lost, and so is every list of the book. Each address and
 // each sandbox is given to a linearizability checker (porcupine) with the
 // rules of the book: one owner, a rest after it, the same lease for who asks

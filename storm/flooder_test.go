@@ -26,6 +26,7 @@ type flooder struct {
 const (
 	burst       = 2000 // frames, at the most
 	betweenNews = 50   // frames that are sent without a pause
+	flooded     = "flood by new neighbours"
 )
 
 func (f *flooder) act() {
@@ -41,7 +42,7 @@ func (f *flooder) act() {
 			f.rec.strange("a flooder: %v", err)
 		}
 		if sent > 0 {
-			f.rec.counted("flood by new neighbours")
+			f.rec.counted(flooded)
 		}
 		f.rest(f.r, time.Millisecond, time.Second)
 		if err := p.dropSpace(); err != nil {

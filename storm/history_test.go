@@ -108,6 +108,18 @@ func (r *recorder) did(what string) int {
 	return r.count[what]
 }
 
+// didAny is how often all was counted whose name begins so.
+func (r *recorder) didAny(kind string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for what, times := range r.count {
+		if strings.HasPrefix(what, kind) {
+			n += times
+		}
+	}
+	return n
+}
+
 // last keeps an error that the weather explains, to be shown beside a failure.
 func (r *recorder) last(what string, err error) {
 	r.mu.Lock()

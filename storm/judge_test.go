@@ -164,8 +164,12 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 		}
 		if c.To == netdb.Reserved {
 			before, used := cooled[c.Addr]
-			if rest := c.At.Since(before.At); used && c.UID != before.UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
+			rest := c.At.Since(before.At)
+			if used && c.UID != before.UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
 				found("reused too soon: %s went from %s to %s after %v by the book's own clock (revision %d)", c.Addr, before.UID, c.UID, rest, c.Rev)
+			}
+			if rest >= h.cooldown {
+				delete(cooled, c.Addr) // its rest is over, whatever boot comes next
 			}
 		}
 		if c.From == netdb.Cooling && c.To == netdb.Free {

@@ -156,7 +156,9 @@ func (t *trial) once(what *call, ask func() error) error {
 	case errors.Is(err, client.ErrNotRunning):
 		return err // nobody was asked
 	case errors.As(err, &refused) && refused.Code != api.Internal:
-		told.Refused = refused.Code
+		if told.Refused = refused.Code; told.Refused == api.BookReadonly {
+			t.rec.counted(notWritten)
+		}
 	default:
 		told.Left, told.Answered = told.Answered, never
 	}

@@ -44,9 +44,12 @@ func (t *trial) judge() {
 	for _, odd := range t.rec.h.odd {
 		t.t.Errorf("odd: %s", odd)
 	}
-	t.bury(t.calls)
 	began := time.Now()
-	faults, _ := cramped(t.calls, tightRest, poolSize)
+	faults := acknowledged(t.calls, t.aways)
+	unsure(t.calls, t.aways)
+	t.bury(t.calls)
+	tight, _ := cramped(t.calls, tightRest, t.anewSince(t.calls), poolSize)
+	faults = append(faults, tight...)
 	faults = append(faults, blame(t.calls, tightRest)...)
 	illegal, unknown := crooked(t.calls, tightRest, judging)
 	took := time.Since(began)
@@ -131,7 +134,7 @@ func (t *trial) mustList(r *rand.Rand) call {
 // ipamd was seen after its caller had given up.
 func (t *trial) bury(calls []call) {
 	for i, c := range calls {
-		if c.lost() {
+		if c.lost() && c.Over == 0 {
 			if n := slices.IndexFunc(t.deaths, func(m moment) bool { return m > c.Left }); n >= 0 {
 				calls[i].Over = t.deaths[n]
 			}
@@ -149,19 +152,54 @@ type tally struct {
 	early  int // addresses given before they had rested
 	rested int // bound addresses given to a stranger after their rest
 	roomy  int // addresses given when there surely was room
+
+	away     int // times that its files were moved away and back
+	readonly int // calls that were refused because of that
+	seconds  int // further ipamds that were started on the book
+	stepped  int // steps of the uptime
+	floods   int
 }
 
 // in is what is left of a minute's tally in a shorter time.
 func (t tally) in(d time.Duration) tally {
-	part := func(n int) int { return int(float64(n) * min(1, d.Minutes())) }
-	return tally{part(t.kills), part(t.aimed), part(t.lost), part(t.lists), part(t.turns), part(t.early), part(t.rested), part(t.roomy)}
+	for _, n := range t.all() {
+		*n.did = int(float64(*n.did) * min(1, d.Minutes()))
+	}
+	return t
+}
+
+// A count is one of a tally's.
+type count struct {
+	what string
+	did  *int
+}
+
+func (t *tally) all() []count {
+	return []count{
+		{"kills", &t.kills},
+		{"kills by who was answered", &t.aimed},
+		{"calls without an answer", &t.lost},
+		{"lists", &t.lists},
+		{"turns", &t.turns},
+		{"early reuses", &t.early},
+		{"reuses after the whole cooldown", &t.rested},
+		{"answers when there surely was room", &t.roomy},
+		{"moves of the book's files", &t.away},
+		{"calls that were refused without them", &t.readonly},
+		{"further ipamds on the book", &t.seconds},
+		{"steps of the uptime", &t.stepped},
+		{"floods", &t.floods},
+	}
 }
 
 func (t *trial) tally() tally {
-	out := tally{kills: len(t.deaths), turns: int(t.turned.Load()), aimed: t.rec.did(shot)}
+	out := tally{kills: len(t.deaths), turns: int(t.turned.Load()), aimed: t.rec.did(shot),
+		away: t.rec.did(filesAway), readonly: t.rec.did(notWritten), seconds: t.rec.didAny(second),
+		stepped: t.rec.didAny(stepped), floods: t.rec.did(flooded)}
 	t.writing.Lock()
 	calls := slices.Clone(t.calls)
 	t.writing.Unlock()
+	unsure(calls, t.aways)
 	t.bury(calls)
 	for _, c := range calls {
 		switch {
@@ -181,27 +219,16 @@ func (t *trial) tally() tally {
 		}
 		was[o.addr] = o
 	}
-	_, out.roomy = cramped(calls, tightRest, poolSize)
+	_, out.roomy = cramped(calls, tightRest, t.anewSince(calls), poolSize)
 	return out
 }
 
 // below names what there was too little of.
 func (t tally) below(floor tally) (out []string) {
-	for _, c := range []struct {
-		what         string
-		did, atLeast int
-	}{
-		{"kills", t.kills, floor.kills},
-		{"kills by who was answered", t.aimed, floor.aimed},
-		{"calls without an answer", t.lost, floor.lost},
-		{"lists", t.lists, floor.lists},
-		{"turns", t.turns, floor.turns},
-		{"early reuses", t.early, floor.early},
-		{"reuses after the whole cooldown", t.rested, floor.rested},
-		{"answers when there surely was room", t.roomy, floor.roomy},
-	} {
-		if c.did < c.atLeast {
-			out = append(out, fmt.Sprintf("%d %s of %d at the least", c.did, c.what, c.atLeast))
+	least := floor.all()
+	for i, c := range t.all() {
+		if *c.did < *least[i].did {
+			out = append(out, fmt.Sprintf("%d %s of %d at the least", *c.did, c.what, *least[i].did))
 		}
 	}
 	return out

@@ -21,15 +21,27 @@ func (t *trial) killFor(long, least, most time.Duration) {
 		lasted := time.Since(began)
 		return lasted > long+patience || lasted > long && len(t.tally().below(t.floors)) == 0
 	}
-	for ; !enough() && t.ctx.Err() == nil && !closed(done); aim = !aim {
+	for n := 0; !enough() && t.ctx.Err() == nil && !closed(done); n++ {
 		t.world.rest(r, least, most)
-		if aim {
+		if t.faults {
+			t.fault(r, n)
+		}
+		switch {
+		case t.daemon.over(): // by the fault
+		case aim:
 			t.killAnswering(done)
-		} else {
+		default:
 			t.kill()
+		}
+		aim = !aim
+		if t.faults {
+			t.step(r)
 		}
 		if err := t.daemon.start(); err != nil {
 			t.t.Fatal(err)
+		}
+		if now := t.rec.now(); now < t.behind {
+			t.anew = append(t.anew, now)
 		}
 	}
 	t.world.rest(r, most, 2*most)

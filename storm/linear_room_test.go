@@ -96,12 +96,15 @@ func (o *room) most(c call) int {
 
 // cramped names those who were told that a pool of that size is exhausted while
 // it had room for them, and counts the answers that would have been a fault, had
-// they been that one.
-func cramped(calls []call, r rest, size int) (faults []string, checked int) {
+// they been that one. It judges none while every address may rest anew.
+func cramped(calls []call, r rest, anew []span, size int) (faults []string, checked int) {
 	o := newRoom(calls, r)
 	for _, c := range calls {
+		rests := slices.ContainsFunc(anew, func(s span) bool {
+			return s.from <= c.Answered && (s.to == never || c.Asked <= s.to+r.least)
+		})
 		switch {
-		case c.Verb != allocating || c.lost():
+		case c.Verb != allocating || c.lost() || rests:
 		case c.Refused == api.PoolExhausted:
 			if n := o.most(c); n < size {
 				faults = append(faults, fmt.Sprintf("no room: %s asks at %v and is told %s, and %d of %d addresses can have been taken",
@@ -124,48 +127,52 @@ func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func([]call) []call
 		want  string // how its words begin; "" for none
+		anew  []span
 	}{
-		"long free":                                        {func(h []call) []call { return h }, "no room"},
-		"at its least rest":                                {func(h []call) []call { h[4].Asked = 215 * ms; return h }, ""},
-		"after its least rest":                             {func(h []call) []call { h[4].Asked = 216 * ms; return h }, "no room"},
-		"nobody saw the end of the removal":                {func(h []call) []call { return slices.Delete(h, 3, 4) }, ""},
-		"a list that was asked before the lease was shown": {func(h []call) []call { h[3].Asked, h[3].Answered = 2*ms, 3*ms; return h }, ""},
-		"a list that still has it":                         {func(h []call) []call { h[3].Open = map[netip.Addr]ownership{two: {"A", "a", true}}; return h }, ""},
+		"long free":                                        {func(h []call) []call { return h }, "no room", nil},
+		"a start has it rest anew":                         {func(h []call) []call { return h }, "", []span{{200 * ms, 300 * ms}}},
+		"a start had it rest anew":                         {func(h []call) []call { return h }, "no room", []span{{20 * ms, 199 * ms}}},
+		"a start behind it":                                {func(h []call) []call { return h }, "no room", []span{{411 * ms, 500 * ms}}},
+		"at its least rest":                                {func(h []call) []call { h[4].Asked = 215 * ms; return h }, "", nil},
+		"after its least rest":                             {func(h []call) []call { h[4].Asked = 216 * ms; return h }, "no room", nil},
+		"nobody saw the end of the removal":                {func(h []call) []call { return slices.Delete(h, 3, 4) }, "", nil},
+		"a list that was asked before the lease was shown": {func(h []call) []call { h[3].Asked, h[3].Answered = 2*ms, 3*ms; return h }, "", nil},
+		"a list that still has it":                         {func(h []call) []call { h[3].Open = map[netip.Addr]ownership{two: {"A", "a", true}}; return h }, "", nil},
 		"a list that has another's lease there": {func(h []call) []call {
 			h[3].Open = map[netip.Addr]ownership{two: {"B", "b", false}}
 			return h
-		}, ""},
+		}, "", nil},
 		"a list that has another's lease there, and one that has none": {func(h []call) []call {
 			h[3].Open = map[netip.Addr]ownership{two: {"B", "b", false}}
 			return append(h, call{Verb: listingAll, Asked: 16 * ms, Answered: 17 * ms})
-		}, "no room"},
-		"a list that has it on its way":          {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, ""},
-		"a list that was lost":                   {func(h []call) []call { h[3].Answered = never; return h }, ""},
-		"a list that was refused":                {func(h []call) []call { h[3].Refused = api.NotReady; return h }, ""},
-		"never let go, and the list has lost it": {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room"},
-		"nobody ever had it":                     {func(h []call) []call { return h[4:] }, "no room"},
+		}, "no room", nil},
+		"a list that has it on its way":          {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, "", nil},
+		"a list that was lost":                   {func(h []call) []call { h[3].Answered = never; return h }, "", nil},
+		"a list that was refused":                {func(h []call) []call { h[3].Refused = api.NotReady; return h }, "", nil},
+		"never let go, and the list has lost it": {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room", nil},
+		"nobody ever had it":                     {func(h []call) []call { return h[4:] }, "no room", nil},
 		"another call was given it": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 405 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
-		}, ""},
+		}, "", nil},
 		"another call was given it later": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 411 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
-		}, "no room"},
-		"another call without an answer":                      {func(h []call) []call { return append(h, lost(0)) }, ""},
-		"another call without an answer, which died":          {func(h []call) []call { return append(h, lost(100*ms)) }, "no room"},
-		"another call without an answer, which died just now": {func(h []call) []call { return append(h, lost(201*ms)) }, ""},
+		}, "no room", nil},
+		"another call without an answer":                      {func(h []call) []call { return append(h, lost(0)) }, "", nil},
+		"another call without an answer, which died":          {func(h []call) []call { return append(h, lost(100*ms)) }, "no room", nil},
+		"another call without an answer, which died just now": {func(h []call) []call { return append(h, lost(201*ms)) }, "", nil},
 		"another call that was refused at the same time": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 401 * ms, Refused: api.PoolExhausted})
-		}, ""},
+		}, "", nil},
 		"another call that was refused before": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 399 * ms, Refused: api.PoolExhausted})
-		}, "no room"},
+		}, "no room", nil},
 		"another call that was refused for a reason of its own": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 390 * ms, Answered: 399 * ms, Refused: api.NotReady})
-		}, ""},
+		}, "", nil},
 		"another call that got its lease again": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "a", Asked: 390 * ms, Answered: 401 * ms, Lease: "A", Addr: two, Existing: true})
-		}, ""},
-		"refused for another reason": {func(h []call) []call { h[4].Refused = api.NotReady; return h }, ""},
+		}, "", nil},
+		"refused for another reason": {func(h []call) []call { h[4].Refused = api.NotReady; return h }, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults, _ := cramped(c.spoil([]call{
@@ -174,14 +181,14 @@ func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 				2: {Verb: releasing, UID: "a", Asked: 10 * ms, Answered: 11 * ms, Lease: "A", Addr: two},
 				3: {Verb: listingAll, Asked: 12 * ms, Answered: 15 * ms},
 				4: {Verb: allocating, UID: "c", Asked: 400 * ms, Answered: 410 * ms, Refused: api.PoolExhausted},
-			}), tightRest, 1)
+			}), tightRest, c.anew, 1)
 			expect(t, faults, c.want)
 		})
 	}
-	if faults, checked := cramped(sound(), tightRest, 2); checked != 2 || len(faults) > 0 {
+	if faults, checked := cramped(sound(), tightRest, nil, 2); checked != 2 || len(faults) > 0 {
 		t.Errorf("in a pool of two addresses %d answers count, want 2; %q", checked, faults)
 	}
-	if faults, checked := cramped(sound(), tightRest, 1); checked != 0 || len(faults) > 0 {
+	if faults, checked := cramped(sound(), tightRest, nil, 1); checked != 0 || len(faults) > 0 {
 		t.Errorf("in a pool of one address %d answers count, want none; %q", checked, faults)
 	}
 }

@@ -184,14 +184,17 @@ func TestLinearFindsEveryFault(t *testing.T) {
 
 // TestATrialNeedsItsFloors: a run in which too little happened proves nothing.
 func TestATrialNeedsItsFloors(t *testing.T) {
-	floor := tally{10, 10, 10, 10, 10, 10, 10, 10}
+	var floor, half tally
+	for i, c := range floor.all() {
+		*c.did, *half.all()[i].did = 10, 5
+	}
 	if got := floor.below(floor); len(got) > 0 {
 		t.Errorf("what is enough is not: %q", got)
 	}
-	if got := (tally{}).below(floor); len(got) != 8 {
-		t.Errorf("of eight floors it misses %q", got)
+	if got := (tally{}).below(floor); len(got) != len(floor.all()) {
+		t.Errorf("of %d floors it misses %q", len(floor.all()), got)
 	}
-	if got := floor.in(30 * time.Second); got != (tally{5, 5, 5, 5, 5, 5, 5, 5}) {
+	if got := floor.in(30 * time.Second); got != half {
 		t.Errorf("half a minute has %+v", got)
 	}
 }
@@ -212,6 +215,56 @@ func TestLinearForgetsNoRest(t *testing.T) {
 	expect(t, blame(calls, tightRest), "reused too soon")
 	if illegal, _ := crooked(calls, tightRest, judging); len(illegal) == 0 {
 		t.Error("porcupine takes it")
+	}
+}
+
+// TestLinearWithoutTheBook: what is refused while the files are away did not happen,
+// but for what was under way when they went; and nothing is acknowledged without them.
+func TestLinearWithoutTheBook(t *testing.T) {
+	const ms = time.Millisecond
+	refused := func(asked, answered moment) call {
+		return call{Verb: allocating, UID: "b", Asked: asked * ms, Answered: answered * ms, Refused: api.BookReadonly}
+	}
+	whole, index := []away{{100 * ms, 200 * ms, false}}, []away{{100 * ms, 200 * ms, true}}
+	for name, c := range map[string]struct {
+		aways []away
+		calls []call
+		sure  []bool
+	}{
+		"under way as they went":            {whole, []call{refused(99, 101)}, []bool{false}},
+		"the first one":                     {whole, []call{refused(110, 120)}, []bool{false}},
+		"behind the first one":              {whole, []call{refused(110, 120), refused(121, 130)}, []bool{false, true}},
+		"beside the first one":              {whole, []call{refused(110, 120), refused(119, 130)}, []bool{false, false}},
+		"answered as they came back":        {whole, []call{refused(110, 120), refused(121, 201)}, []bool{false, false}},
+		"the index alone":                   {index, []call{refused(110, 120)}, []bool{true}},
+		"the index alone, and it came back": {index, []call{refused(110, 201)}, []bool{false}},
+		"nobody knows why":                  {nil, []call{refused(110, 120)}, []bool{false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			unsure(c.calls, c.aways)
+			for i, sure := range c.sure {
+				if got := c.calls[i]; got.lost() == sure || got.lost() && got.Over != got.Left {
+					t.Errorf("call %d is %+v, sure %v", i, got, sure)
+				}
+			}
+		})
+	}
+	given := call{Verb: allocating, UID: "b", Asked: 110 * ms, Answered: 120 * ms, Lease: "B", Addr: three}
+	again, before := given, given
+	again.Existing, before.Asked = true, 99*ms
+	for name, c := range map[string]struct {
+		aways []away
+		call  call
+		want  string
+	}{
+		"given":                  {whole, given, "acknowledged without the book"},
+		"given before":           {whole, before, ""},
+		"answered again":         {whole, again, ""},
+		"without the index":      {index, given, ""},
+		"the book was there":     {nil, given, ""},
+		"refused, as it has to ": {whole, refused(110, 120), ""},
+	} {
+		t.Run(name, func(t *testing.T) { expect(t, acknowledged([]call{c.call}, c.aways), c.want) })
 	}
 }
 

@@ -65,12 +65,17 @@ type trial struct {
 	shared  float64       // of the turns, with such a name
 	stay    time.Duration // a lease is held for so long at the most
 	ebb     int           // so many callers go on at ebb; 0: there is none
+	faults  bool          // ipamd meets more than kills: see fault
+	floods  bool          // a flooder is behind a port
 	floors  tally         // below this it was no trial
 
 	giveUp  context.CancelFunc // ends all
 	lister  sync.WaitGroup
 	turned  atomic.Int64
 	deaths  []moment                   // when each of ipamd's ends was seen
+	aways   []away                     // when its files were not in their places
+	behind  moment                     // until when its uptime may be behind what it was
+	anew    []moment                   // the starts behind which an address may rest anew
 	aimed   atomic.Pointer[os.Process] // to be killed by who is answered next
 	writing sync.Mutex
 	calls   []call
@@ -83,13 +88,16 @@ func (t *trial) write(c call) {
 }
 
 // TestL1Linearizable: 64 callers allocate and release, 1 000 times each if
-// there is time, while ipamd is killed with -9 at random moments. Whatever the
-// callers were answered, one order of one call after the other explains it.
+// there is time, while ipamd is killed with -9 at random moments, its files are
+// moved away and back, others are started on its book, its uptime is stepped, and
+// new neighbours flood the bridge. Whatever the callers were answered, one order of
+// one call after the other explains it.
 func TestL1Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10, roomy: 50}
-	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, floors: a.in(killing())})
+	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10, roomy: 50,
+		away: 5, readonly: 100, seconds: 2, stepped: 3, floods: 6}
+	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, faults: true, floods: true, floors: a.in(killing())})
 	l.begin()
 	l.killFor(killing(), 100*time.Millisecond, 3*time.Second)
 	l.judge()
@@ -102,8 +110,8 @@ func TestL1Linearizable(t *testing.T) {
 func TestL6Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000, roomy: 50}
-	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, floors: a.in(killing())})
+	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000, roomy: 50, away: 6, readonly: 20, seconds: 3, stepped: 6}
+	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, faults: true, floors: a.in(killing())})
 	thousands := 0
 	over := make(chan struct{})
 	l.actors.Go(func() { thousands = l.callAnew(over) })
@@ -167,8 +175,14 @@ func newTrial(t *testing.T, l *trial) *trial {
 	l.world = &world{t: t, dir: dir, ns: nstest.New(t), rec: newRecorder(tightRest.cooldown, tightRest.least),
 		calm: make(chan struct{}), client: &client.Client{Socket: filepath.Join(dir, "sock")}}
 	l.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(tightPrefix), tightPrefix.Bits()).String())
+	if l.floods {
+		l.beFlooded()
+	}
 	if l.disk == "" {
-		l.disk = dir
+		l.disk = filepath.Join(dir, "state")
+		if err := os.Mkdir(l.disk, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	book := filepath.Join(l.disk, "book.db")
 	config := fmt.Appendf(nil, tight, dir, tightPrefix, tightRest.cooldown, tightRest.least, book)
@@ -225,4 +239,17 @@ func (l *trial) callAnew(over chan struct{}) (rounds int) {
 
 func (l *trial) observe() {
 	l.lister.Go(func() { l.list(rand.New(rand.NewPCG(l.seed, 0))) })
+	if l.floods {
+		l.lister.Go(func() { (&flooder{world: l.world, r: rand.New(rand.NewPCG(l.seed, 2))}).act() })
+	}
+}
+
+// beFlooded makes what a flooder needs.
+func (l *trial) beFlooded() {
+	l.t.Helper()
+	rt0, err := l.ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.world.bridge, l.hands, l.spaces = rt0.Attrs().Index, make(chan struct{}, 1), newSpaces(l.t, filepath.Join(l.dir, "netns"))
 }

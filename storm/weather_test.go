@@ -17,7 +17,7 @@ type weather struct {
 // kind comes once before chance decides alone, however short the storm.
 func (b *weather) blow(d time.Duration) {
 	b.t.Helper()
-	kinds := []func(){b.containerd, b.both, b.filesAway, b.secondDaemon, func() { b.ipamd(b.r.IntN(clocks)) }}
+	kinds := []func(){b.containerd, b.both, b.filesAway, func() { b.secondDaemon(b.r) }, func() { b.ipamd(b.r.IntN(clocks)) }}
 	b.r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for end := time.Now().Add(d); b.ctx.Err() == nil && (len(kinds) > 0 || time.Now().Before(end)); {
 		b.rest(b.r, time.Second, 3*time.Second)
@@ -34,7 +34,7 @@ func (b *weather) blow(d time.Duration) {
 		case 3, 4:
 			b.filesAway()
 		case 5:
-			b.secondDaemon()
+			b.secondDaemon(b.r)
 		default:
 			b.ipamd(b.r.IntN(2 * clocks))
 		}
@@ -57,10 +57,10 @@ func (b *weather) ipamd(what int) {
 	switch what {
 	case 0:
 		b.daemon.step(time.Duration(1+b.r.IntN(4)) * time.Second) // which shortens no wait: the wall clock knows better
-		b.rec.counted("clock: boottime stepped forward")
+		b.rec.counted(stepped + "forward")
 	case 1:
 		b.daemon.step(-time.Duration(1+b.r.IntN(4)) * time.Second)
-		b.rec.counted("clock: boottime stepped backward")
+		b.rec.counted(stepped + "backward")
 	case 2:
 		uptime, err := b.daemon.reboot(b.boots)
 		if err != nil {

@@ -48,7 +48,7 @@ const (
 // last: an address has to live many lives in a minute.
 const configuration = `
 [book]
-path = '%[1]s/book.db'
+path = '%[1]s/state/book.db'
 [socket]
 path = '%[1]s/sock'
 group = ''
@@ -133,7 +133,10 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 	if err := os.WriteFile(filepath.Join(dir, "ipamd.toml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, book: filepath.Join(dir, "book.db"), netns: w.ns.Path()}
+	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, book: filepath.Join(dir, "state", "book.db"), netns: w.ns.Path()}
 	w.client = &client.Client{Socket: filepath.Join(dir, "sock")}
 	t.Cleanup(func() {
 		if !w.daemon.over() {
