@@ -30,6 +30,11 @@ func (s *Server) whois(c *call) (int, any, error) {
 	}
 	ctx, cancel := c.context()
 	defer cancel()
+	leave, err := s.costly.enter(ctx, c.peer.holder)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer leave()
 	past, err := s.cfg.Book.History(ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
 	if err != nil {
 		return 0, nil, err

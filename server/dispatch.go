@@ -106,7 +106,11 @@ func (s *Server) serve(c *call, h handler) {
 	defer func() {
 		p := recover()
 		if p != nil && p != http.ErrAbortHandler {
-			s.cfg.Log.Error("a call panicked", "verb", c.end.Verb, "panic", p, "stack", string(debug.Stack()))
+			with, stack := p, debug.Stack()
+			if of, is := p.(*panicked); is {
+				with, stack = of.with, of.stack
+			}
+			s.cfg.Log.Error("a call panicked", "verb", c.end.Verb, "panic", with, "stack", string(stack))
 			if c.cut = api.Internal; !c.answering {
 				s.fail(c, errPanic)
 				p = nil

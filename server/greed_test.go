@@ -138,13 +138,13 @@ func TestInFlight(t *testing.T) {
 	hold, busy := make(chan struct{}), make(chan struct{}, 3)
 	rig := servertest.Start(t, func(c *server.Config) {
 		c.Limits.InFlight = 3
-		c.Doctor = func(context.Context) []api.Finding { busy <- struct{}{}; <-hold; return nil }
+		c.NotReady = func() []string { busy <- struct{}{}; <-hold; return nil }
 	})
 	free := sync.OnceFunc(func() { close(hold) })
 	defer free()
 	s := speak(t, rig)
 	for range 3 {
-		fmt.Fprint(dial(t, rig), "GET /v1/doctor HTTP/1.1\r\nHost: ipamd\r\n\r\n")
+		fmt.Fprint(dial(t, rig), "GET /readyz HTTP/1.1\r\nHost: ipamd\r\n\r\n")
 		<-busy
 	}
 	for _, ask := range []string{"GET /healthz", "GET /nowhere", "GET /v1/leases"} {
@@ -207,7 +207,7 @@ func TestEvictedCall(t *testing.T) {
 	var done, answered, closed atomic.Int64
 	rig := servertest.Start(t, func(c *server.Config) {
 		c.MaxConns = 4
-		c.Doctor = func(context.Context) []api.Finding { done.Add(1); return nil }
+		c.NotReady = func() []string { done.Add(1); return nil }
 	})
 	var callers sync.WaitGroup
 	for range 8 {
@@ -223,7 +223,7 @@ func TestEvictedCall(t *testing.T) {
 					}
 					r = bufio.NewReader(c)
 				}
-				_, err := fmt.Fprint(c, "GET /v1/doctor HTTP/1.1\r\nHost: i\r\n\r\n")
+				_, err := fmt.Fprint(c, "GET /readyz HTTP/1.1\r\nHost: i\r\n\r\n")
 				if err == nil {
 					var resp *http.Response
 					if resp, err = http.ReadResponse(r, nil); err == nil {

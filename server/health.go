@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"slices"
 
@@ -25,21 +26,17 @@ func (s *Server) poolList() ([]api.Pool, int64) {
 	return out, rev
 }
 
-func (s *Server) doctor(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context()
-	defer cancel()
+func (s *Server) doctor(c *call) (int, any, error) { return s.read(c, s.doctors) }
+
+func (s *Server) diagnose(ctx context.Context) (any, error) {
 	found := s.cfg.Doctor(ctx)
 	if err := ctx.Err(); err != nil {
-		return 0, nil, err // half a diagnosis reads as health
+		return nil, err // half a diagnosis reads as health
 	}
 	if found == nil {
 		found = []api.Finding{}
 	}
-	return http.StatusOK, &api.DoctorReply{Findings: found,
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
+	return &api.DoctorReply{Findings: found, Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
 }
 
 func (s *Server) version(c *call) (int, any, error) {
@@ -95,6 +92,13 @@ func (s *Server) metrics(c *call) (int, any, error) {
 	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
+	ctx, cancel := c.context()
+	defer cancel()
+	leave, err := s.costly.enter(ctx, c.peer.holder)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer leave()
 	s.bound(c, writeTime)
 	s.cfg.Metrics.ServeHTTP(c.w, c.r)
 	return 0, nil, nil

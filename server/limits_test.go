@@ -92,10 +92,10 @@ func TestBusyConnections(t *testing.T) {
 	hold, busy := make(chan struct{}), make(chan struct{}, 2)
 	rig := servertest.Start(t, func(c *server.Config) {
 		c.MaxConns = 2
-		c.Doctor = func(context.Context) []api.Finding { busy <- struct{}{}; <-hold; return nil }
+		c.NotReady = func() []string { busy <- struct{}{}; <-hold; return nil }
 	})
 	for range 2 {
-		fmt.Fprint(dial(t, rig), "GET /v1/doctor HTTP/1.1\r\nHost: ipamd\r\n\r\n")
+		fmt.Fprint(dial(t, rig), "GET /readyz HTTP/1.1\r\nHost: ipamd\r\n\r\n")
 		<-busy
 	}
 	third := dial(t, rig)

@@ -46,7 +46,13 @@ func (s *Server) list(c *call, status int, l *listing) (api.Code, error) {
 	}
 	head, _, _ = bytes.Cut(head, []byte("]"))
 	out := &chunks{s: s, c: c, status: status, buf: s.buffer(), left: writeTime}
-	defer func() { s.done(out.buf) }()
+	defer s.done(out.buf)
+	ctx, cancel := c.context()
+	defer cancel()
+	if out.leave, err = s.costly.enter(ctx, c.peer.holder); err != nil {
+		return "", err
+	}
+	defer func() { out.leave() }()
 	out.buf.Write(head)
 	enc := json.NewEncoder(out.buf)
 	enc.SetEscapeHTML(false)
@@ -84,12 +90,14 @@ type chunks struct {
 	status int
 	buf    *bytes.Buffer
 	left   time.Duration // that the peer has for reading
+	leave  func()        // ends a step: a chunk is made, and while it is written others go on
 }
 
 var errUnread = errors.New("the peer does not read its answer")
 
 // flush writes what there is. Time counts only while the peer is waited for.
-func (k *chunks) flush(last bool) error {
+func (k *chunks) flush(last bool) (err error) {
+	k.leave()
 	k.s.pass(k.c) // how slowly the peer reads is nobody else's matter
 	if !k.c.answering {
 		size := -1
@@ -100,11 +108,19 @@ func (k *chunks) flush(last bool) error {
 	}
 	began := time.Now()
 	k.s.bound(k.c, k.left)
-	_, err := k.c.w.Write(k.buf.Bytes())
+	_, err = k.c.w.Write(k.buf.Bytes())
 	k.left += time.Second*time.Duration(k.buf.Len())/readBytes - time.Since(began)
 	k.buf.Reset()
 	if err != nil {
 		return errUnread
+	}
+	if !last {
+		ctx := k.c.r.Context()
+		if leave, err := k.s.costly.enter(ctx, k.c.peer.holder); err == nil {
+			k.leave = leave
+		} else {
+			return err
+		}
 	}
 	return nil
 }

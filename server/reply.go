@@ -12,33 +12,47 @@ import (
 
 // reply answers with what a handler returned.
 func (s *Server) reply(c *call, status int, reply any) api.Code {
-	l, is := reply.(*listing)
-	if !is {
-		return s.encode(c, status, reply)
+	switch reply := reply.(type) {
+	case encoded:
+		return s.send(c, status, reply)
+	case *listing:
+		code, err := s.list(c, status, reply)
+		if err != nil {
+			return s.fail(c, err)
+		}
+		return code
 	}
-	code, err := s.list(c, status, l)
-	if err != nil {
-		return s.fail(c, err)
-	}
-	return code
+	return s.encode(c, status, reply)
 }
 
+// encoded is a reply that other calls may have, too.
+type encoded []byte
+
 // encode answers, once and whole: a reply that cannot be encoded is an
-// internal error and not half a reply. One that is refused for its size is a
-// reading one: what was changed is told.
+// internal error and not half a reply.
 func (s *Server) encode(c *call, status int, reply any) api.Code {
 	buf := s.buffer()
 	defer s.done(buf)
-	enc := json.NewEncoder(buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(reply); err != nil {
+	if err := encodeInto(buf, reply); err != nil {
 		s.cfg.Log.Error("a reply cannot be encoded", "verb", c.end.Verb, "err", err)
 		buf.Reset()
 		status = http.StatusInternalServerError
 		buf.WriteString(`{"code":"internal","message":"the reply cannot be encoded","retryable":false,"revision":0,"epoch":""}`)
 	}
-	if buf.Len() > smallAnswer {
-		give, err := s.accounts.answer(c.peer, buf.Len(), c.end.Mutates)
+	return s.send(c, status, buf.Bytes())
+}
+
+func encodeInto(buf *bytes.Buffer, reply any) error {
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(reply)
+}
+
+// send writes a whole answer. One that is refused for its size is a reading one:
+// what was changed is told.
+func (s *Server) send(c *call, status int, body []byte) api.Code {
+	if len(body) > smallAnswer {
+		give, err := s.accounts.answer(c.peer, len(body), c.end.Mutates)
 		if err != nil {
 			return s.fail(c, err)
 		}
@@ -46,9 +60,9 @@ func (s *Server) encode(c *call, status int, reply any) api.Code {
 	}
 	s.pass(c) // how slowly the peer reads is nobody else's matter
 	s.bound(c, writeTime)
-	c.head(status, buf.Len())
+	c.head(status, len(body))
 	// An error here is a peer that hung up, and nobody is left to be told.
-	_, _ = c.w.Write(buf.Bytes())
+	_, _ = c.w.Write(body)
 	return ""
 }
 

@@ -64,6 +64,9 @@ type Server struct {
 	refused  refusals
 	accounts *accounts
 	turns    turns
+	costly   *costly
+	doctors  *flight
+	statuses *flight
 	buffers  sync.Pool // of *bytes.Buffer
 }
 
@@ -89,7 +92,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read our own user namespace: %w", err)
 	}
-	s := &Server{cfg: cfg, userns: userns, accounts: newAccounts(cfg.Limits, cfg.Log), turns: turns{lasts: cfg.Limits.Turn}}
+	s := &Server{cfg: cfg, userns: userns, accounts: newAccounts(cfg.Limits, cfg.Log), turns: turns{lasts: cfg.Limits.Turn}, costly: newCostly()}
+	s.doctors, s.statuses = s.flight(s.diagnose), s.flight(s.summarize)
 	s.refused.log = cfg.Log
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"slices"
 
@@ -14,12 +13,9 @@ import (
 // small answer on the worst day; the whole lists are a verb of their own.
 const statusLeases = 16
 
-func (s *Server) status(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context()
-	defer cancel()
+func (s *Server) status(c *call) (int, any, error) { return s.read(c, s.statuses) }
+
+func (s *Server) summarize(ctx context.Context) (any, error) {
 	conflict, stands := s.lastConflict(ctx)
 	info, why := s.cfg.Book.Info(), s.NotReady()
 	leases, _ := s.cfg.Book.Leases()
@@ -49,7 +45,7 @@ func (s *Server) status(c *call) (int, any, error) {
 	if info.Growing != nil {
 		reply.Book.Growing = info.Growing.Error()
 	}
-	return http.StatusOK, reply, nil
+	return reply, nil
 }
 
 // lastConflict is the newest quarantine that a conflict made, or the newest
