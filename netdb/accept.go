@@ -9,7 +9,12 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 )
+
+// lookWithin bounds a look at a book that is only read: it may be anybody's. A daemon
+// waits for its own, however slow the disk is.
+const lookWithin = 10 * time.Minute
 
 // accept lets SQLite look at the book without writing a byte, reads it into memory,
 // and refuses what is not to be opened. unborn means that there is nothing in it
@@ -42,13 +47,15 @@ func (b *Book) openView(ctx context.Context) (err error) {
 	if b.view, err = newView(b.path, b.file); err != nil {
 		return err
 	}
-	if b.writerDB, err = b.view.open("synchronous("+b.opts.Synchronous+")", "foreign_keys(1)", "query_only(1)", "trusted_schema(0)"); err != nil {
+	if b.writerDB, err = b.view.open("synchronous("+b.opts.Synchronous+")", "foreign_keys(1)", "query_only(1)"); err != nil {
 		return err
 	}
 	b.writerDB.SetMaxOpenConns(4)
 	b.readers = b.writerDB
-	b.conn, err = b.writerDB.Conn(ctx)
-	return b.classify("connect", err)
+	if b.conn, err = b.writerDB.Conn(ctx); err != nil {
+		return b.classify("connect", err)
+	}
+	return limit(b.conn)
 }
 
 func (b *Book) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
@@ -133,7 +140,7 @@ func (b *Book) bornHalf(header []byte) bool {
 // rollsBack reports a journal that SQLite rolls back when it opens the file. A book
 // has one in its first moments only, before it is given its log.
 func (b *Book) rollsBack() bool {
-	f, err := os.Open(b.path + "-journal")
+	f, err := openRegular(b.path+"-journal", os.O_RDONLY)
 	if err != nil {
 		return false
 	}
@@ -156,7 +163,7 @@ func (b *Book) checkStamp(app, version int64) error {
 	if app != applicationID {
 		return fmt.Errorf("%w: application id %#x is another program's", ErrNotABook, app)
 	}
-	if latest := len(b.opts.schema); version > int64(latest) {
+	if latest := len(b.opts.schema); version > int64(latest) || version < 0 {
 		return fmt.Errorf("%w: its schema is %d, this one knows up to %d; upgrade ipamd",
 			ErrNewerSchema, version, latest)
 	}
@@ -164,19 +171,22 @@ func (b *Book) checkStamp(app, version int64) error {
 }
 
 // checkWhole lets SQLite look the file over. The stamp is checked again,
-// because the newest header may still be in the log. unborn means that there is
-// nothing in the file.
+// because the newest header may still be in the log, and the schema before anything
+// that it names is read. unborn means that there is nothing in the file.
 func (b *Book) checkWhole(ctx context.Context) (unborn bool, err error) {
 	var version, app, tables int64
-	if err := b.conn.QueryRowContext(ctx, `SELECT (SELECT user_version FROM pragma_user_version),
-		(SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)`).
-		Scan(&version, &app, &tables); err != nil {
-		return false, b.classify("read the header", err)
+	for query, into := range map[string]*int64{`PRAGMA user_version`: &version, `PRAGMA application_id`: &app, `SELECT count(*) FROM sqlite_master`: &tables} {
+		if err := b.conn.QueryRowContext(ctx, query).Scan(into); err != nil {
+			return false, b.classify("read the header", err)
+		}
 	}
 	if tables == 0 && version == 0 && app == 0 && !b.opts.ReadOnly {
 		return true, nil
 	}
 	if err := b.checkStamp(app, version); err != nil {
+		return false, err
+	}
+	if err := b.checkOurs(ctx, version); err != nil {
 		return false, err
 	}
 	return false, b.withoutChecks(ctx, func() error {

@@ -279,6 +279,7 @@ type Info struct {
 	ReadOnlySince   time.Time // the first refusal since it last could
 	Growing         error     // why its files grow although changes go on, nil when they do not; see [Book.Tidy]
 	GrowingSince    time.Time
+	Exposed         string        // who else may change the book's file or folder, "" when nobody
 	CommitP50       time.Duration // over the last 256 commits; 0 before the first
 	CommitP99       time.Duration // likewise
 }
@@ -288,6 +289,7 @@ func (b *Book) Info() Info {
 	i := Info{Path: b.path, Synchronous: b.opts.Synchronous, RunnerUID: b.runnerUID,
 		MachineID: b.machineID, BootID: b.bootID, Rebooted: b.rebooted, Schema: b.schema, Restored: b.restored}
 	_ = b.look(allFiles) // it is in ReadOnly
+	i.Exposed = b.exposed()
 	if st, err := os.Stat(b.path); err == nil {
 		i.Bytes = st.Size()
 	}

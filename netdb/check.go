@@ -43,6 +43,8 @@ func (b *Book) Check(ctx context.Context) (found []Violation, err error) {
 		case <-b.closing:
 			return nil, ErrClosed
 		default:
+			ctx, cancel := context.WithTimeout(ctx, lookWithin)
+			defer cancel()
 			return b.check(ctx)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,8 +25,20 @@ import (
 // book and say what came of it, as another process.
 const openElsewhere = "NETDB_TEST_OPENS"
 
+// asNobody makes it do that as another user.
+const (
+	asNobody = "NETDB_TEST_AS_NOBODY"
+	nobody   = 65534
+)
+
 func TestMain(m *testing.M) {
 	if path := os.Getenv(openElsewhere); path != "" {
+		if os.Getenv(asNobody) != "" {
+			if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+		}
 		b, err := netdb.Open(path, Options())
 		if err == nil {
 			fmt.Println("opened", b.Info().Path)

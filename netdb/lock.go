@@ -85,6 +85,9 @@ func lockFile(path string, create bool) (*bookFile, error) {
 var errReplaced = errors.New("the file was replaced while it was opened")
 
 func lockOnce(path string, create bool) (_ *bookFile, err error) {
+	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %w", ErrNotABook, errNoFile) // before a device is opened
+	}
 	id, err := identOf(path)
 	if err == nil {
 		if _, here := opened.Load(id); here {
@@ -116,7 +119,7 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%w: it is no regular file", ErrNotABook)
+		return nil, fmt.Errorf("%w: %w", ErrNotABook, errNoFile)
 	}
 	f.id = ident{uint64(st.Dev), st.Ino}
 	if _, here := opened.LoadOrStore(f.id, true); here {

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // markSize is that of the mark in bytes: one sector, which a disk writes whole or
@@ -53,7 +51,7 @@ func (m mark) encode(sector *[markSize]byte) {
 
 // readMark reads the mark of a book. One that is not there, or not whole, is none.
 func readMark(book string) (*mark, error) {
-	f, err := os.OpenFile(markPath(book), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := openRegular(markPath(book), os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -108,7 +106,7 @@ func (b *Book) renewLog(ctx context.Context) error {
 // openMark makes the mark durable, so that the next opening finds one however
 // this one ends. Who calls has just opened the book.
 func (b *Book) openMark(context.Context) error {
-	f, err := os.OpenFile(markPath(b.path), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	f, err := openRegular(markPath(b.path), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return fmt.Errorf("note the last revision: %w", err)
 	}

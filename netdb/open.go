@@ -67,7 +67,7 @@ func Open(path string, opts Options) (*Book, error) {
 // book open in this process: closing a descriptor drops SQLite's locks.
 func readThrough(path string) error {
 	for _, name := range []string{path, path + "-wal"} {
-		f, err := os.Open(name)
+		f, err := openRegular(name, os.O_RDONLY)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -124,10 +124,17 @@ func (o *Options) check() error {
 }
 
 func (b *Book) open() error {
-	ctx := context.Background()
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if b.opts.ReadOnly {
+		ctx, cancel = context.WithTimeout(ctx, lookWithin)
+	}
+	defer cancel()
 	b.clock.read = b.opts.Now
 	b.clock.begin()
 	b.bootID = b.clock.last.BootID
+	if err := b.checkExposed(); err != nil { // before a new one is made
+		return err
+	}
 	if err := b.takeLock(); err != nil {
 		return err
 	}
@@ -159,6 +166,9 @@ func (b *Book) takeLock() (err error) {
 
 // openForWriting opens a book that is accepted, or makes a new one.
 func (b *Book) openForWriting(ctx context.Context, unborn bool) (err error) {
+	if err := b.checkBeside(); err != nil {
+		return err
+	}
 	if b.writerDB, err = sql.Open("sqlite", b.dsn("rw", false)); err != nil {
 		return fmt.Errorf("open %s: %w", b.path, err)
 	}
@@ -208,12 +218,12 @@ func (b *Book) refuse(err error) error {
 // setPragmas reads them back, because a driver's default is not a promise.
 func (b *Book) dsn(mode string, reader bool) string {
 	q := url.Values{"mode": {mode}, "_pragma": {
-		"synchronous(" + b.opts.Synchronous + ")", "foreign_keys(1)", "busy_timeout(0)", "trusted_schema(0)",
+		"synchronous(" + b.opts.Synchronous + ")", "foreign_keys(1)", "busy_timeout(0)",
 	}}
 	if reader {
 		q["_pragma"] = append(q["_pragma"], "query_only(1)", "busy_timeout(1000)")
 	}
-	return fileURI(b.path, q)
+	return fileURI(b.path, harden(q))
 }
 
 // setPragmas sets what belongs to the file and asserts what belongs to the
@@ -237,12 +247,15 @@ func (b *Book) setPragmas(ctx context.Context) error {
 	if err := b.wantPragmas(ctx); err != nil {
 		return err
 	}
+	if err := b.checkBeside(); err != nil { // again, with what SQLite has made or opened
+		return err
+	}
 	return b.files.remember(b.path, b.file.id)
 }
 
 func (b *Book) readNothing(ctx context.Context, q querier) error {
 	var tables int
-	return q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&tables)
+	return q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables)
 }
 
 func (b *Book) wantPragmas(ctx context.Context) error {

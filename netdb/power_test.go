@@ -169,7 +169,7 @@ type verdict struct {
 func memory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

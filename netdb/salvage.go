@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -14,6 +15,10 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/migrations"
 )
 
 // Salvaged is what could be read of a broken book. Witnesses can tell again
@@ -35,20 +40,27 @@ type Salvaged struct {
 	Problems []string
 }
 
-// salvageDeadline bounds all reading: a broken tree may be a long one.
-const salvageDeadline = time.Minute
+// salvageWithin bounds all copying and reading: a file may be endless, or a broken tree
+// a long one.
+const salvageWithin = 5 * time.Minute
+
+// longestLog bounds a log that is read into memory, in bytes.
+const longestLog = 2 << 30
 
 // Salvage reads what it can of the broken book at path, its log included. It
 // works on a copy in the folder for temporary files, so that not a byte of the
 // original changes. What cannot be read is told, not fatal: the error is about
 // a file that cannot be copied. Around a broken page the rest is found; behind
-// a lost schema nothing is.
+// a lost schema nothing is. A table that is not as ipamd makes it is not asked: it
+// may be a view without an end.
 //
 // Nothing of it may be written into another book as if it were true. An
 // address that no workload claims is quarantined there by an operator, and
 // then: one that cooled is cleared at once, which starts its cooldown again;
 // one that was open or releasing waits, for nobody has confirmed its removal.
 func Salvage(path string) (Salvaged, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
+	defer cancel()
 	path, err := RealPath(path)
 	if err != nil {
 		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
@@ -59,7 +71,7 @@ func Salvage(path string) (Salvaged, error) {
 	}
 	defer os.RemoveAll(dir)
 	copied := filepath.Join(dir, "book.db")
-	if err := errors.Join(copyFile(path, copied), copyFile(path+"-wal", copied+"-wal")); err != nil {
+	if err := cmp.Or(copyFile(ctx, path, copied), copyFile(ctx, path+"-wal", copied+"-wal")); err != nil {
 		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
 	}
 	var s Salvaged
@@ -70,8 +82,6 @@ func Salvage(path string) (Salvaged, error) {
 	if mended {
 		s.Problems = append(s.Problems, "the file's header is destroyed; read with the one that a book has")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), salvageDeadline)
-	defer cancel()
 	why, err := brokenLog(ctx, path, copied)
 	if err != nil {
 		return s, fmt.Errorf("salvage %s: %w", path, err)
@@ -82,17 +92,61 @@ func Salvage(path string) (Salvaged, error) {
 			return s, fmt.Errorf("salvage %s: %w", path, err)
 		}
 	}
-	db, err := openCopy(copied)
+	c, err := openCopy(ctx, copied)
 	if err != nil {
 		return s, fmt.Errorf("salvage %s: %w", path, err)
 	}
-	defer db.Close()
-	s.read(ctx, db)
+	defer c.Close()
+	s.read(ctx, c)
 	return s, nil
 }
 
-func openCopy(path string) (*sql.DB, error) {
-	return sql.Open("sqlite", fileURI(path, url.Values{"mode": {"rw"}, "_pragma": {"query_only(1)"}}))
+// A bookCopy is a connection to a copy, and which tables of it are as ipamd makes them.
+type bookCopy struct {
+	*sql.Conn
+	db     *sql.DB
+	schema schema
+	broken error // why the schema cannot be read
+}
+
+func openCopy(ctx context.Context, path string) (*bookCopy, error) {
+	db, err := sql.Open("sqlite", fileURI(path, harden(url.Values{"mode": {"rw"}, "_pragma": {"query_only(1)"}})))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	c := &bookCopy{Conn: conn, db: db}
+	if err := limit(conn); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	c.schema, c.broken = readSchema(ctx, conn)
+	return c, nil
+}
+
+func (c *bookCopy) Close() error { return errors.Join(c.Conn.Close(), c.db.Close()) }
+
+// has returns nil when the tables are as one of this build's schemas has them.
+func (c *bookCopy) has(ctx context.Context, tables ...string) error {
+	if c.broken != nil {
+		return c.broken
+	}
+	for _, table := range tables {
+		ours := false
+		for all := migrations.All(); len(all) > 0 && !ours; all = all[:len(all)-1] {
+			want, err := schemaOf(ctx, all)
+			if err != nil {
+				return err
+			}
+			ours = c.schema.table(table, want)
+		}
+		if !ours {
+			return fmt.Errorf("table %s is missing, or not as ipamd makes it, and is not read", table)
+		}
+	}
+	return nil
 }
 
 // brokenLog says why SQLite would stop in a log before the end of what was
@@ -111,14 +165,17 @@ func brokenLog(ctx context.Context, book, copied string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	db, err := openCopy(copied)
+	c, err := openCopy(ctx, copied)
 	if err != nil {
 		return "", err
 	}
 	var epoch string
 	var rev int64
-	read := db.QueryRowContext(ctx, `SELECT epoch, (SELECT seq FROM sqlite_sequence WHERE name = 'changes') FROM book`).Scan(&epoch, &rev)
-	if err := errors.Join(db.Close(), os.WriteFile(copied+"-wal", bytes, 0o600)); err != nil {
+	read := c.has(ctx, "book", "sqlite_sequence")
+	if read == nil {
+		read = c.QueryRowContext(ctx, `SELECT epoch, (SELECT seq FROM sqlite_sequence WHERE name = 'changes') FROM book`).Scan(&epoch, &rev)
+	}
+	if err := errors.Join(c.Close(), os.WriteFile(copied+"-wal", bytes, 0o600)); err != nil {
 		return "", err
 	}
 	if read != nil || epoch != m.epoch || rev >= m.rev {
@@ -127,17 +184,21 @@ func brokenLog(ctx context.Context, book, copied string) (string, error) {
 	return fmt.Sprintf("frame %d of it is not whole, and revision %d was acknowledged", end.bad, m.rev), nil
 }
 
-func (s *Salvaged) read(ctx context.Context, db *sql.DB) {
-	if err := db.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id FROM book`).
-		Scan(&s.Epoch, &s.RunnerUID, &s.MachineID); err != nil {
+func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
+	if err := c.has(ctx, "book"); err != nil {
 		s.problem("read whose book it is", err)
-	}
-	if err := db.QueryRowContext(ctx, `SELECT runtime_id FROM book`).Scan(&s.Runtime); err != nil {
-		s.problem("read which runtime its containers are in", err)
+	} else {
+		if err := c.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id FROM book`).
+			Scan(&s.Epoch, &s.RunnerUID, &s.MachineID); err != nil {
+			s.problem("read whose book it is", err)
+		}
+		if err := c.QueryRowContext(ctx, `SELECT runtime_id FROM book`).Scan(&s.Runtime); err != nil {
+			s.problem("read which runtime its containers are in", err)
+		}
 	}
 	rows := make(map[netip.Addr]*Lease)
 	named := make(map[netip.Addr]bool)
-	s.bothWays(ctx, db, `SELECT `+leaseColumns+` FROM leases ORDER BY ip`, func(sc scanner) error {
+	s.bothWays(ctx, c, "leases", `SELECT `+leaseColumns+` FROM leases ORDER BY ip`, func(sc scanner) error {
 		l, n, err := scanLease(sc)
 		if err == nil {
 			rows[l.Addr] = l
@@ -150,7 +211,7 @@ func (s *Salvaged) read(ctx context.Context, db *sql.DB) {
 		return nil
 	})
 	last := make(map[netip.Addr]Change)
-	s.bothWays(ctx, db, `SELECT `+changeColumns+` FROM changes WHERE subject = 'lease' ORDER BY rev`, func(sc scanner) error {
+	s.bothWays(ctx, c, "changes", `SELECT `+changeColumns+` FROM changes WHERE subject = 'lease' ORDER BY rev`, func(sc scanner) error {
 		c, err := scanChange(sc)
 		if err == nil && c.Addr.IsValid() && c.Rev > last[c.Addr].Rev {
 			last[c.Addr] = c
@@ -176,9 +237,13 @@ func (s *Salvaged) read(ctx context.Context, db *sql.DB) {
 
 // bothWays reads from the front until a broken page, and then from the back:
 // what lies behind the page is whole.
-func (s *Salvaged) bothWays(ctx context.Context, db *sql.DB, query string, row func(scanner) error) {
+func (s *Salvaged) bothWays(ctx context.Context, copied *bookCopy, table, query string, row func(scanner) error) {
+	if err := copied.has(ctx, table); err != nil {
+		s.problem("read the rows", err)
+		return
+	}
 	for _, order := range []string{" ASC", " DESC"} {
-		err := each(ctx, db, query+order, row)
+		err := each(ctx, copied, query+order, row)
 		if err == nil {
 			return
 		}
@@ -193,9 +258,9 @@ func (s *Salvaged) problem(doing string, err error) {
 }
 
 // copyFile copies a file; one that is not there is an error for the book, and
-// none for its log.
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
+// none for its log. It fails rather than fill the disk that the copy is made on.
+func copyFile(ctx context.Context, from, to string) error {
+	in, err := openRegular(from, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Ext(to) != ".db" {
 		return nil
 	}
@@ -203,12 +268,39 @@ func copyFile(from, to string) error {
 		return err
 	}
 	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(to), &disk); err != nil {
+		return err
+	}
+	if room := int64(disk.Bavail) * disk.Bsize / 2; st.Size() > room {
+		return fmt.Errorf("%s has %d bytes, and a copy in %s may have %d: name another folder by TMPDIR", from, st.Size(), filepath.Dir(to), room)
+	}
+	if filepath.Ext(to) != ".db" && st.Size() > longestLog {
+		return fmt.Errorf("%s has %d bytes, and a log that can be read up to %d: move it away to go on without it", from, st.Size(), longestLog)
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, io.LimitReader(untilDone{ctx, in}, st.Size()))
 	return errors.Join(err, out.Close())
+}
+
+// untilDone reads until a context ends.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilDone) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
 }
 
 // bookPage is the size of a book's pages in bytes, SQLite's own default.

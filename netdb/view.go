@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"modernc.org/sqlite/vfs"
 )
 
@@ -45,7 +44,7 @@ func (v *view) Close() error { return v.fs.Close() }
 // that holds the file for itself keeps the index in memory; it locks nothing.
 func (v *view) open(pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"vfs": {v.name}, "mode": {"ro"}, "_pragma": append([]string{"locking_mode(exclusive)"}, pragmas...)}
-	return sql.Open("sqlite", fileURI(v.path, q))
+	return sql.Open("sqlite", fileURI(v.path, harden(q)))
 }
 
 func fileURI(path string, q url.Values) string {
@@ -59,7 +58,7 @@ func (v *view) Open(name string) (fs.File, error) {
 	case v.path:
 		return &viewed{io.NewSectionReader(v.book, 0, math.MaxInt64), v.book.Stat}, nil
 	case v.path + "-wal":
-		f, err := os.OpenFile(v.path+"-wal", os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f, err := openRegular(v.path+"-wal", os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
 			return &viewed{io.NewSectionReader(nothing{}, 0, 0), func() (fs.FileInfo, error) { return nothing{}, nil }}, nil
 		}

@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // SQLite's write-ahead log, section 4 of its file format: a header, and a frame
@@ -48,7 +46,7 @@ func (e logEnd) empty() bool { return e.frames == 0 && e.bad == 0 && e.broken ==
 
 // readLog walks the log at a path. One that is not there is empty.
 func readLog(path string) (logEnd, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := openRegular(path, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return logEnd{}, nil
 	}

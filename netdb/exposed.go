@@ -1,0 +1,197 @@
+package netdb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whoever can write to a book, or make files beside it, decides what is in it. A
+// planted link, pipe or device beside a book has a program of root's write to another
+// file, or wait without end. What only reads follows none of them; what writes also
+// wants to know whose they are.
+
+var (
+	errNoFile  = errors.New("it is no regular file")
+	errTooLong = errors.New("it is longer than any book")
+)
+
+// mostBytes bounds a file that is read to its end, in bytes.
+const mostBytes = 64 << 30
+
+// openRegular opens a file that is neither a link nor a pipe nor a device, whose
+// opening or reading could wait without end, or do something. flags are those of
+// os.OpenFile. One that is opened for writing has one name.
+func openRegular(path string, flags int) (*os.File, error) {
+	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errNoFile} // before a device is opened
+	}
+	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	st, err := statOf(f)
+	switch {
+	case err != nil:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		err = errNoFile
+	case st.Size > mostBytes:
+		err = errTooLong
+	case flags&os.O_RDWR != 0 && st.Nlink > 1:
+		err = errOtherNames
+	}
+	if err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "open", Path: path, Err: err}, f.Close())
+	}
+	return f, nil
+}
+
+// statOf asks about a file that is open.
+func statOf(f *os.File) (st unix.Stat_t, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return st, err
+	}
+	return st, errors.Join(conn.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }), err)
+}
+
+// An exposure is what lets others than the daemon change a book: a file or a folder,
+// as it is.
+type exposure struct {
+	path string
+	st   unix.Stat_t
+}
+
+// everybody refuses what everybody may write to.
+func (e exposure) everybody() error {
+	if e.st.Mode&unix.S_IWOTH == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s (mode %04o); chmod o-w, or give the book a folder of its own", ErrExposed, e.path, e.st.Mode&0o7777)
+}
+
+// others names who else may write to it, "" when nobody may but root and the user that
+// this process runs as.
+func (e exposure) others() string {
+	var who []string
+	if err := e.everybody(); err != nil {
+		who = append(who, "everybody may write to it")
+	}
+	if e.st.Mode&unix.S_IWGRP != 0 && e.st.Gid != 0 {
+		who = append(who, fmt.Sprintf("group %d may write to it", e.st.Gid))
+	}
+	if !ours(e.st.Uid) {
+		who = append(who, fmt.Sprintf("it belongs to user %d", e.st.Uid))
+	}
+	if e.st.Mode&unix.S_IFMT == unix.S_IFREG && e.st.Nlink > 1 {
+		who = append(who, fmt.Sprintf("it has %d names, hard links, and the next start refuses it: %q finds them", e.st.Nlink, "find -samefile"))
+	}
+	if who == nil {
+		return ""
+	}
+	return e.path + ": " + strings.Join(who, ", ")
+}
+
+// ours reports that a file of this owner is one that this process, or root, made.
+func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// folderOf looks at the folder of a book by its descriptor.
+func folderOf(path string) (exposure, error) {
+	return lookAt(filepath.Dir(path), unix.O_DIRECTORY)
+}
+
+func lookAt(path string, flags int) (exposure, error) {
+	f, err := os.OpenFile(path, flags|unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return exposure{}, err
+	}
+	defer f.Close()
+	st, err := statOf(f)
+	return exposure{path, st}, err
+}
+
+// Exposed returns an [ErrExposed] that names the file or folder when everybody may
+// write to the book at path, or make files beside it. What is not there is not exposed.
+func Exposed(path string) error {
+	path, err := RealPath(path)
+	if err != nil {
+		return nil // that is told by who opens it
+	}
+	for _, look := range []func() (exposure, error){
+		func() (exposure, error) { return folderOf(path) },
+		func() (exposure, error) { return lookAt(path, 0) },
+	} {
+		if e, err := look(); err == nil && e.everybody() != nil {
+			return e.everybody()
+		}
+	}
+	return nil
+}
+
+// checkExposed refuses a book that everybody may write to before it is written to.
+func (b *Book) checkExposed() error {
+	if b.opts.ReadOnly {
+		return nil
+	}
+	if err := Exposed(b.path); err != nil {
+		return fmt.Errorf("open %s: %w", b.path, err)
+	}
+	return nil
+}
+
+// exposed says who else may change an open book, "" when nobody. Who only reads it is
+// told of what is open to everybody, or to a group.
+func (b *Book) exposed() string {
+	var found []string
+	folder, err := folderOf(b.path)
+	looks := []exposure{folder}
+	if err != nil {
+		looks = nil // it was taken away, which is told as that
+	}
+	if st, err := statOf(b.file.File); err == nil {
+		looks = append(looks, exposure{b.path, st})
+	}
+	for _, e := range looks {
+		if b.opts.ReadOnly {
+			e.st.Uid = 0
+		}
+		if who := e.others(); who != "" {
+			found = append(found, who)
+		}
+	}
+	return strings.Join(found, "; ")
+}
+
+// checkBeside refuses to write where somebody else has put a file for SQLite to write
+// to: a link, a pipe, a file with a second name, or one that is neither ours nor of
+// the owner of the book. A journal is rolled back into the book, and may name another
+// file to be deleted, so it has to be our own.
+func (b *Book) checkBeside() error {
+	book, err := statOf(b.file.File)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", b.path, err)
+	}
+	for _, part := range []string{"-wal", "-shm", "-mark", "-journal"} {
+		e, err := lookAt(b.path+part, 0)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+		case e.st.Mode&unix.S_IFMT != unix.S_IFREG:
+			err = errNoFile
+		case e.st.Nlink > 1:
+			err = errOtherNames
+		case !ours(e.st.Uid) && (part == "-journal" || e.st.Uid != book.Uid):
+			err = fmt.Errorf("it belongs to user %d", e.st.Uid)
+		}
+		if err != nil {
+			return fmt.Errorf("open %s: beside it lies %s, which ipamd did not make: %w", b.path, b.path+part, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package netdb_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// G17: a book that everybody may write to, or beside which everybody may make files, is
+// refused by a start and left as it is; who looks it over is told. What a group or
+// another user may do is told while the daemon runs; what machines are like that are
+// set up well is neither. F15: a second name that is made meanwhile is told, too.
+func TestG17WhoElseMayWrite(t *testing.T) {
+	realtest.Root(t)
+	chmod := func(part string, mode os.FileMode) func(string) error {
+		return func(path string) error { return os.Chmod(filepath.Join(filepath.Dir(path), part), mode) }
+	}
+	chown := func(uid, gid int, parts ...string) func(string) error {
+		return func(path string) (err error) {
+			for _, part := range parts {
+				err = errors.Join(err, os.Chown(filepath.Join(filepath.Dir(path), part), uid, gid))
+			}
+			return err
+		}
+	}
+	both := func(fns ...func(string) error) func(string) error {
+		return func(path string) (err error) {
+			for _, fn := range fns {
+				err = errors.Join(err, fn(path))
+			}
+			return err
+		}
+	}
+	for name, tt := range map[string]struct {
+		do      func(path string) error
+		refused bool
+		told    string // while it is open; "" when there is nothing to tell
+	}{
+		"a book of everybody's":          {chmod("book.db", 0o606), true, "everybody"},
+		"a folder of everybody's":        {chmod("", 0o777), true, "everybody"},
+		"a folder like /tmp":             {chmod("", 0o777|os.ModeSticky), true, "everybody"},
+		"a folder of a group's":          {both(chmod("", 0o770), chown(0, 1234, "")), false, "group 1234"},
+		"a book of a group's":            {both(chmod("book.db", 0o660), chown(0, 1234, "book.db")), false, "group 1234"},
+		"a folder of another user's":     {chown(1234, 1234, ""), false, "user 1234"},
+		"a restored book of another's":   {chown(1234, 1234, "book.db", "book.db-mark"), false, "user 1234"},
+		"a second name":                  {func(path string) error { return os.Link(path, path+".second") }, true, ""},
+		"a folder that a group may read": {both(chmod("", 0o750), chown(0, 1234, "")), false, ""},
+		"a folder of root's group":       {chmod("", 0o775), false, ""},
+		"restored by root with cp":       {both(chmod("book.db", 0o644), chmod("", 0o755)), false, ""},
+		"systemd's private folder": {func(path string) error {
+			dir := filepath.Dir(path)
+			private := filepath.Join(filepath.Dir(dir), "private")
+			return errors.Join(os.Mkdir(private, 0o700), os.Rename(dir, filepath.Join(private, "state")), os.Symlink("private/state", dir))
+		}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "state", "book.db")
+			b := OpenAt(t, path, Options())
+			Pool(t, b, "default", "10.8.64.0/24")
+			Close(t, b)
+			if err := tt.do(path); err != nil {
+				t.Fatal(err)
+			}
+			before := contents(t, filepath.Dir(path))
+			b, err := netdb.Open(path, Options())
+			if !tt.refused {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if told := b.Info().Exposed; !strings.Contains(told, tt.told) || (told == "") != (tt.told == "") {
+					t.Errorf("it is told: %s", told)
+				}
+				Reserve(t, b, "a")
+				Close(t, b)
+				return
+			}
+			if err == nil {
+				b.Close()
+				t.Fatal("it is opened")
+			}
+			if after := contents(t, filepath.Dir(path)); !maps.Equal(after, before) {
+				t.Error("the refusal changed something")
+			}
+			if tt.told == "" {
+				return
+			}
+			wantErr(t, err, netdb.ErrExposed)
+			wantErr(t, netdb.Exposed(path), netdb.ErrExposed)
+			opts := Options()
+			opts.ReadOnly = true
+			look := OpenAt(t, path, opts)
+			if told := look.Info().Exposed; !strings.Contains(told, tt.told) {
+				t.Errorf("a check tells: %q", told)
+			}
+		})
+	}
+	t.Run("a second name, and a folder that is opened, meanwhile", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "book.db")
+		b := OpenAt(t, path, Options())
+		Pool(t, b, "default", "10.8.64.0/24")
+		if told := b.Info().Exposed; told != "" {
+			t.Error(told)
+		}
+		if err := errors.Join(os.Link(path, path+".second"), os.Chmod(filepath.Dir(path), 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		if told := b.Info().Exposed; !strings.Contains(told, "2 names") || !strings.Contains(told, "everybody") {
+			t.Errorf("it is told: %q", told)
+		}
+		Reserve(t, b, "a") // nothing is refused for that
+	})
+	t.Run("no book in a folder of everybody's", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "open")
+		if err := errors.Join(os.Mkdir(dir, 0), os.Chmod(dir, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := netdb.Open(filepath.Join(dir, "book.db"), Options())
+		wantErr(t, err, netdb.ErrExposed)
+		if there := files(t, dir); len(there) > 0 {
+			t.Errorf("it made %v", there)
+		}
+	})
+}
+
+// G17: a daemon with a user of its own opens the book that it made, again and again,
+// and root looks it over; and so does a daemon of root's, once it is told of.
+func TestG17ADaemonWithAUserOfItsOwn(t *testing.T) {
+	realtest.Root(t)
+	root := t.TempDir()
+	dir := filepath.Join(root, "state")
+	path := filepath.Join(dir, "book.db")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	for d := root; d != "/tmp" && len(d) > 1; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv(asNobody, "1")
+	for range 2 {
+		if said := elsewhere(t, path); said != "opened "+path {
+			t.Fatal(said)
+		}
+	}
+	opts := Options()
+	opts.ReadOnly = true
+	look := OpenAt(t, path, opts)
+	if told := look.Info().Exposed; told != "" {
+		t.Errorf("a check tells: %s", told)
+	}
+	Close(t, look)
+	b := OpenAt(t, path, Options())
+	if told := b.Info().Exposed; !strings.Contains(told, "user 65534") {
+		t.Errorf("root is told: %q", told)
+	}
+	Close(t, b)
+	if out, err := exec.Command("find", dir, "-not", "-user", "nobody").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("not the daemon's: %s, %v", out, err)
+	}
+}
