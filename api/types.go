@@ -420,6 +420,7 @@ type BookStatus struct {
 	RunnerUID   string `json:"runner_uid"`
 	ReadOnly    string `json:"read_only,omitempty"` // why, when it cannot be written
 	Growing     string `json:"growing,omitempty"`   // why, when its files grow and cannot be cut, though changes go on
+	Exposed     string `json:"exposed,omitempty"`   // who else may change its file or folder
 }
 
 // BridgeStatus describes the bridge.

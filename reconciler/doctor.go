@@ -21,6 +21,7 @@ type World struct {
 	Unreadable   []netdb.Unreadable
 	ReadOnly     Trouble // the book cannot be written
 	Growing      Trouble // the book's files cannot be cut
+	Exposed      string  // who else may change the book's file or folder
 	Unready      Trouble // the bridge is not ready
 	Gaps         []bridge.Gap
 	Identity     error     // the book belongs to another runner
@@ -156,6 +157,10 @@ func (w World) machine() []Finding {
 			mend = "end who reads the book: fuser -v on it"
 		}
 		add(Finding{Kind: "book_grows", Since: w.Growing.Since, Detail: err.Error(), Mend: mend})
+	}
+	if w.Exposed != "" {
+		add(Finding{Kind: "book_exposed", Since: w.Started, Detail: w.Exposed,
+			Mend: "give file and folder to the user that ipamd runs as, take the right to write from all others, and remove other names"})
 	}
 	if w.Clock.Err != nil {
 		add(Finding{Kind: "clock_unclear", Since: w.Clock.Since, Detail: "the machine's clocks say what cannot be: " + w.Clock.Err.Error() + "; every wait counts from the start of the daemon",

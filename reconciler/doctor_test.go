@@ -36,6 +36,7 @@ func TestDiagnose(t *testing.T) {
 		"all is well":                   {func(w *World) {}, nil, ""},
 		"the bridge is down":            {func(w *World) { w.Unready = Trouble{errors.New("rt0 is down"), boot.Wall} }, []string{"bridge_not_ready"}, "rt0 is down"},
 		"the disk is full":              {func(w *World) { w.ReadOnly = Trouble{errors.New("disk is full"), boot.Wall} }, []string{"book_readonly"}, "disk is full"},
+		"others may change the book":    {func(w *World) { w.Exposed = "book.db: group 1 may write to it" }, []string{"book_exposed"}, "group 1"},
 		"the book's disk fails":         {func(w *World) { w.Growing = Trouble{errors.New("fold the log: EIO"), boot.Wall} }, []string{"book_grows"}, "fold the log: EIO"},
 		"another runner's book":         {func(w *World) { w.Identity = errors.New("it is runner-2's") }, []string{"identity_mismatch"}, "runner-2"},
 		"a witness is silent":           {func(w *World) { w.Census = blind() }, []string{"witness_silent"}, "runtime"},

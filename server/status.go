@@ -45,6 +45,7 @@ func (s *Server) summarize(ctx context.Context) (any, error) {
 	if info.Growing != nil {
 		reply.Book.Growing = info.Growing.Error()
 	}
+	reply.Book.Exposed = info.Exposed
 	return reply, nil
 }
 

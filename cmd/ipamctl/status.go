@@ -189,6 +189,9 @@ func drawBook(p *page, b api.BookStatus) []string {
 	if b.Growing != "" {
 		parts = append(parts, p.warn("grows: "+sentence(b.Growing)))
 	}
+	if b.Exposed != "" {
+		parts = append(parts, p.warn("others may change it: "+sentence(b.Exposed)))
+	}
 	return parts
 }
 

@@ -58,6 +58,9 @@ func (c *command) check(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return c.cannot(fmt.Errorf("check the book: %w", err))
 	}
+	if who := book.Info().Exposed; who != "" {
+		fmt.Fprintln(c.err, "ipamd: who else may change the book:", who)
+	}
 	found, err := book.Check(ctx)
 	leases, rev := book.Leases()
 	if err := errors.Join(err, book.Close()); err != nil {

@@ -24,7 +24,7 @@ func smallDisk(t *testing.T) (dir string, fill, empty func()) {
 	t.Helper()
 	realtest.Root(t)
 	dir = t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -77,8 +77,8 @@ func (p *program) findings(settle func()) []api.Finding {
 	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Clock: reconciler.Trouble{Err: info.Clock, Since: info.ClockSince}, Started: p.started,
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(), Gaps: p.bridge.Status().Gaps,
-		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince},
-		Census:  p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place,
+		Growing: reconciler.Trouble{Err: info.Growing, Since: info.GrowingSince}, Exposed: info.Exposed,
+		Census: p.board.Census(), Runtime: p.runtime != nil, Place: p.book.Place,
 		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,
 		Exhausted: p.server.Exhausted, Now: now,
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io/fs"
 	"os"
+
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // checkHere returns [problems] when this machine lacks what a value of the
@@ -16,6 +18,9 @@ func (c Config) checkHere(ctx context.Context, path string) error {
 	}
 	if is, err := os.Stat(c.Book.Path); err == nil && is.IsDir() {
 		ps.add("book.path", "%q is a folder", c.Book.Path)
+	}
+	if err := netdb.Exposed(c.Book.Path); err != nil {
+		ps.add("book.path", "%v", err)
 	}
 	if is, err := os.Lstat(c.Socket.Path); err == nil && is.Mode().Type() != fs.ModeSocket {
 		ps.add("socket.path", "%q is there, and is no socket", c.Socket.Path)

@@ -30,6 +30,9 @@ func loadConfig(ctx context.Context, path string) (Config, error) {
 		if errors.As(err, &of) {
 			err = of.Err
 		}
+		if errors.Is(err, errExposed) {
+			return Config{}, problems{{file: path, reason: err.Error()}}
+		}
 		return Config{}, problems{{file: path, reason: "cannot be read: " + err.Error()}}
 	}
 	return parseConfig(path, doc)
@@ -68,6 +71,9 @@ func readWithin(ctx context.Context, path string) ([]byte, error) {
 // readRegular reads a file that is neither a pipe nor a device: opening one that
 // nobody writes to would wait for ever.
 func readRegular(path string) ([]byte, error) {
+	if is, err := os.Stat(path); err == nil && is.Mode()&fs.ModeDevice != 0 {
+		return nil, errors.New("it is no regular file") // to open a device may do something
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -83,6 +89,9 @@ func readRegular(path string) ([]byte, error) {
 		return nil, errors.New("it is no regular file")
 	case is.Size() > configMost:
 		return nil, fmt.Errorf("it has %d bytes, more than %d", is.Size(), configMost)
+	}
+	if err := notEverybodys(path, is); err != nil {
+		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, configMost))
 }

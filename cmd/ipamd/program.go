@@ -134,6 +134,9 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	if why := p.book.Info().Restored; why != "" {
 		p.log.Warn("the book is not the one that was closed here: it goes on in another epoch", "book", p.cfg.Book.Path, "reason", why, "epoch", p.book.Epoch())
 	}
+	if who := p.book.Info().Exposed; who != "" {
+		p.log.Warn("others may change the book", "book", p.cfg.Book.Path, "who", who)
+	}
 	if err := p.book.Info().Clock; err != nil {
 		p.log.Warn("the clocks say what cannot be: every wait counts from now", "book", p.cfg.Book.Path, "err", err)
 	}

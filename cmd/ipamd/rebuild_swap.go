@@ -106,12 +106,17 @@ func (s swap) finish(now time.Time) (aside string, err error) {
 			return "", err
 		}
 	}
-	aside, err = netdb.MoveAside(s.path, now)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return aside, err
-	}
-	if err := moveMark(s.rebuilt(), s.path); err != nil {
-		return aside, err
+	switch in, err := s.markIsIn(); {
+	case err != nil:
+		return "", err
+	case !in:
+		aside, err = netdb.MoveAside(s.path, now)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return aside, err
+		}
+		if err := moveMark(s.rebuilt(), s.path); err != nil {
+			return aside, err
+		}
 	}
 	// Nobody else's book is overwritten, wherever it came from in between.
 	if err := unix.Renameat2(unix.AT_FDCWD, s.rebuilt(), unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE); err != nil {
@@ -121,6 +126,20 @@ func (s swap) finish(now time.Time) (aside string, err error) {
 		return aside, err
 	}
 	return aside, s.discard()
+}
+
+// markIsIn reports a run that was cut between the last two moves: all of the old book
+// is aside, and the mark at its place is the new one's.
+func (s swap) markIsIn() (bool, error) {
+	there := make(map[string]bool)
+	for _, name := range []string{s.path, s.path + "-wal", s.path + "-mark", s.rebuilt() + "-mark"} {
+		is, err := exists(name)
+		if err != nil {
+			return false, err
+		}
+		there[name] = is
+	}
+	return there[s.path+"-mark"] && !there[s.path] && !there[s.path+"-wal"] && !there[s.rebuilt()+"-mark"], nil
 }
 
 // seal makes the new book durable under the name that says that it is whole.
@@ -165,8 +184,12 @@ func (s swap) movedAside() string {
 	return ""
 }
 
+// exists reports a regular file. What is anything else was not made by a rebuild, and
+// is neither followed nor moved into place.
 func exists(path string) (bool, error) {
-	switch _, err := os.Lstat(path); {
+	switch st, err := os.Lstat(path); {
+	case err == nil && !st.Mode().IsRegular():
+		return false, fmt.Errorf("%s is no regular file", path)
 	case err == nil:
 		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -177,7 +200,7 @@ func exists(path string) (bool, error) {
 }
 
 func syncPath(path string) error {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

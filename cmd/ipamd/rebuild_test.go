@@ -455,6 +455,13 @@ func TestL13RebuildIsCut(t *testing.T) {
 			_, err := netdb.MoveAside(s.path, time.Now())
 			must(t, err)
 		},
+		"when its mark is in": func(t *testing.T, w *world, s swap, make func()) {
+			make()
+			must(t, s.seal())
+			_, err := netdb.MoveAside(s.path, time.Now())
+			must(t, err)
+			must(t, moveMark(s.rebuilt(), s.path))
+		},
 		"when the new one is in": func(t *testing.T, w *world, s swap, make func()) {
 			make()
 			must(t, s.seal())
@@ -504,6 +511,9 @@ func TestL13RebuildIsCut(t *testing.T) {
 				}
 			}
 			w.start()
+			if why := w.program.book.Info().Restored; why != "" {
+				t.Errorf("it begins one epoch more: %s", why)
+			}
 			if got := w.state(l.Address); got != api.Quarantined {
 				t.Errorf("who sleeps has an address that is %s", got)
 			}

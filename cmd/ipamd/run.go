@@ -52,6 +52,8 @@ anything else waits for a restart.`,
 			slog.SetDefault(log) // what libraries say must not wait for a reader either
 			if path == "" {
 				path = "defaults"
+			} else if who := whoElse(path); who != "" {
+				log.Warn("others may change the configuration", "config", path, "who", who)
 			}
 			log.Info("starting", "version", thisBuild().Version, "config", path, "book", cfg.Book.Path, "bridge", cfg.Bridge.Name)
 			asked := make(chan os.Signal, 1) // one that waits is as good as several

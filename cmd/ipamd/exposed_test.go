@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// G15: check and rebuild, run by root on a book beside which somebody has planted
+// links and pipes, write to nothing outside, and do not wait.
+func TestG15NothingIsWrittenThroughALink(t *testing.T) {
+	path := book(t)
+	victim := filepath.Join(t.TempDir(), "shadow")
+	must(t, os.WriteFile(victim, []byte("root:*"), 0o600))
+	spared := func(what string) {
+		t.Helper()
+		if is, err := os.ReadFile(victim); err != nil || string(is) != "root:*" {
+			t.Errorf("%s wrote to it: %q, %v", what, is, err)
+		}
+	}
+	for _, part := range []string{".lock", "-shm", "-journal", ".rebuilding-wal"} {
+		must(t, os.Symlink(victim, path+part))
+	}
+	code, out, stderr := ipamd(t, "check", path)
+	if code != exitOK || !strings.Contains(out, "whole") {
+		t.Errorf("exit %d: %s%s", code, out, stderr)
+	}
+	spared("check")
+
+	w := newWorld(t, slow)
+	w.allocate("a")
+	w.stopDaemon()
+	s := swap{w.cfg.Book.Path}
+	for _, part := range []string{"", "-wal", "-shm", "-mark"} {
+		must(t, os.Symlink(victim, s.rebuilding()+part))
+	}
+	must(t, os.Symlink(victim, s.path+".lock"))
+	if _, err := w.rebuild(preview, force); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		must(t, err)
+	}
+	if _, err := w.rebuild(force); err != nil {
+		t.Fatal(err)
+	}
+	spared("rebuild")
+
+	// One that somebody seems to have cut is not finished with what is no file.
+	must(t, os.Rename(s.path, s.path+".away"))
+	for kind, plant := range map[string]func(string) error{
+		"a link": func(at string) error { return os.Symlink(victim, at) },
+		"a pipe": func(at string) error { return unix.Mkfifo(at, 0o600) },
+	} {
+		for _, at := range []string{s.rebuilt(), s.rebuilding()} {
+			must(t, plant(at))
+			if at == s.rebuilding() {
+				must(t, os.WriteFile(s.rebuilt(), nil, 0o600))
+			}
+			_, err := w.rebuild()
+			w.refuses(fmt.Sprintf("%s at %s", kind, at), err, "no regular file")
+			w.refuses("the daemon", w.newProgram().open(ctx), "")
+			must(t, errors.Join(os.RemoveAll(s.rebuilding()), os.RemoveAll(s.rebuilt())))
+		}
+	}
+	spared("what finishes a rebuild")
+	must(t, os.Rename(s.path+".away", s.path))
+}
+
+// G17: a configuration that everybody may write to or replace is refused by every verb
+// and by a reload; config says the same of the book that it names. Others that may
+// are named at the start, and a link to a file in a good folder is fine.
+func TestG17TheConfiguration(t *testing.T) {
+	doc := "[book]\npath = 'BOOK'\n[socket]\ngroup = ''\n"
+	for name, tt := range map[string]struct {
+		do   func(conf, book string) error
+		want string // of every verb; "" when it is taken
+		told string
+	}{
+		"as it should be":         {func(string, string) error { return nil }, "", ""},
+		"a file of everybody's":   {func(conf, _ string) error { return os.Chmod(conf, 0o646) }, "CONF: everybody may write to it (mode 0646)", ""},
+		"a folder of everybody's": {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777) }, "everybody may write to it: its folder", ""},
+		"a folder like /tmp":      {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777|os.ModeSticky) }, "", ""},
+		"a device": {func(conf, _ string) error {
+			return errors.Join(os.Remove(conf), unix.Mknod(conf, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))))
+		}, "no regular file", ""},
+		"a file of a group's":            {func(conf, _ string) error { return errors.Join(os.Chmod(conf, 0o664), os.Chown(conf, 0, 1234)) }, "", "group 1234"},
+		"a file of another user's":       {func(conf, _ string) error { return os.Chown(conf, 1234, 0) }, "", "user 1234"},
+		"a book of everybody's":          {func(_, book string) error { return os.Chmod(book, 0o666) }, "CONF:2:1: book.path: everybody may write to it: BOOK (mode 0666)", ""},
+		"a book's folder of everybody's": {func(_, book string) error { return os.Chmod(filepath.Dir(book), 0o777) }, "CONF:2:1: book.path: everybody may write to it", ""},
+		"a link": {func(conf, _ string) error {
+			return errors.Join(os.Rename(conf, conf+".real"), os.Symlink(conf+".real", conf))
+		}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := book(t)
+			conf := filepath.Join(t.TempDir(), "ipamd.toml")
+			must(t, os.WriteFile(conf, []byte(strings.ReplaceAll(doc, "BOOK", at)), 0o600))
+			must(t, tt.do(conf, at))
+			code, _, stderr := ipamd(t, "config", "--config", conf)
+			want := strings.NewReplacer("CONF", conf, "BOOK", at).Replace(tt.want)
+			if (code == exitOK) != (tt.want == "") || !strings.Contains(stderr, want) {
+				t.Errorf("exit %d: %s", code, stderr)
+			}
+			if tt.want != "" {
+				if code, _, stderr := ipamd(t, "run", "--config", conf); code == exitOK || !strings.Contains(stderr, want) {
+					t.Errorf("run: exit %d: %s", code, stderr)
+				}
+			} else if who := whoElse(conf); !strings.Contains(who, tt.told) || (who == "") != (tt.told == "") {
+				t.Errorf("it is told: %q", who)
+			}
+		})
+	}
+	// a check tells of its book
+	at := book(t)
+	must(t, os.Chmod(filepath.Dir(at), 0o777))
+	code, out, stderr := ipamd(t, "check", at)
+	if code != exitOK || !strings.Contains(out, "whole") || !strings.Contains(stderr, "everybody may write to it") {
+		t.Errorf("exit %d: %s%s", code, out, stderr)
+	}
+}
