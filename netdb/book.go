@@ -59,6 +59,7 @@ type Book struct {
 	files    openFiles
 	mark     mark // the one that lies beside
 	markFile *os.File
+	markBorn born
 	sector   [markSize]byte // what is written to it
 	foundLog logEnd         // as it was before this opening
 	restored string         // why it has another epoch since this opening, "" when it has not
@@ -284,11 +285,13 @@ type Info struct {
 	CommitP99       time.Duration // likewise
 }
 
-// Info describes the file as it is now, and looks whether it lies where it was opened.
+// Info describes the file as it is now, and looks whether it lies where it was opened;
+// a mark that was taken away is made again.
 func (b *Book) Info() Info {
 	i := Info{Path: b.path, Synchronous: b.opts.Synchronous, RunnerUID: b.runnerUID,
 		MachineID: b.machineID, BootID: b.bootID, Rebooted: b.rebooted, Schema: b.schema, Restored: b.restored}
 	_ = b.look(allFiles) // it is in ReadOnly
+	b.keepMark()
 	i.Exposed = b.exposed()
 	if st, err := os.Stat(b.path); err == nil {
 		i.Bytes = st.Size()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 
 	"github.com/ipamd/ipamd/migrations"
 )
@@ -34,6 +35,27 @@ func FewTombs(o Options, most int) Options {
 func Failing(o Options, at func(point string)) Options {
 	o.meet = at
 	return o
+}
+
+// OwnMark makes a mark that was copied with its book that of the copy, as if both had
+// been moved there.
+func OwnMark(book string) error {
+	m, err := readMark(book)
+	if err != nil || m == nil {
+		return err
+	}
+	f, err := openRegular(markPath(book), os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if m.file, err = bornOf(f); err != nil {
+		return err
+	}
+	var sector [markSize]byte
+	m.encode(&sector)
+	_, err = f.WriteAt(sector[:], 0)
+	return err
 }
 
 // LookUpSlowly looks a lease id up in the history, and LastConflictSlowly the

@@ -193,18 +193,29 @@ func TestF15WhatIsNoFileIsRefused(t *testing.T) {
 	}
 }
 
-// killed copies what a kill now would leave of a book to a folder of its own.
-func killed(t *testing.T, path string) (copied string) {
+// killed is what a kill now would leave of a book, in a folder of its own, as if it
+// had been moved there.
+func killed(t *testing.T, path string) (left string) {
 	t.Helper()
-	copied = filepath.Join(t.TempDir(), "book.db")
+	left = copied(t, path)
+	if err := netdb.OwnMark(left); err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+// copied copies what lies of a book now to a folder of its own.
+func copied(t *testing.T, path string) (to string) {
+	t.Helper()
+	to = filepath.Join(t.TempDir(), "book.db")
 	for name, data := range contents(t, filepath.Dir(path)) {
 		if rest, ok := strings.CutPrefix(name, filepath.Base(path)); ok {
-			if err := os.WriteFile(copied+rest, []byte(data), 0o600); err != nil {
+			if err := os.WriteFile(to+rest, []byte(data), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	return copied
+	return to
 }
 
 // F13: whatever a start refuses, behind a kill, stays byte for byte as it was: the

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // markSize is that of the mark in bytes: one sector, which a disk writes whole or
@@ -23,13 +25,53 @@ const markSize = 512
 //
 // A book that ends before its mark has lost what was acknowledged: it is an older
 // copy, or its log is damaged at a place that does not show. A book without its
-// mark is a copy that was put there. Neither may go on in its epoch, in which
-// revisions would be used twice.
+// mark, or with a mark that was written into another file, is a copy that was put
+// there. None may go on in its epoch, in which revisions would be used twice.
 type mark struct {
 	epoch       string
 	rev         int64
 	boot        string // in which it was written
 	synchronous string // as it was then
+	file        born   // that it was written into
+	copied      bool   // and was read from another
+}
+
+// A born says which file of a file system one is, whatever becomes of its name, its
+// owner and its mode, over reboots and mounts: a copy is born later, and no copying
+// sets the moment. Where the file system does not know it, the inode has to do, which
+// a copy may have by chance. The device says nothing: its number is another after a
+// reboot.
+type born struct {
+	at    int64 // in Unix nanoseconds, 0 when it is not known
+	inode uint64
+}
+
+func bornOf(f *os.File) (b born, err error) {
+	plain, err := statOf(f)
+	if err != nil {
+		return b, err
+	}
+	b.inode = plain.Ino
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return b, err
+	}
+	var st unix.Statx_t
+	var known error
+	if err := conn.Control(func(fd uintptr) { known = unix.Statx(int(fd), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st) }); err != nil {
+		return b, err
+	}
+	if known == nil && st.Mask&unix.STATX_BTIME != 0 {
+		b.at = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return b, nil
+}
+
+func (b born) same(other born) bool {
+	if b.at != 0 && other.at != 0 {
+		return b.at == other.at
+	}
+	return b.inode == other.inode
 }
 
 // markPath is where the mark of a book lies.
@@ -41,7 +83,9 @@ func (m mark) encode(sector *[markSize]byte) {
 	line = append(strconv.AppendQuote(line, m.epoch), ' ')
 	line = append(strconv.AppendInt(line, m.rev, 10), ' ')
 	line = append(strconv.AppendQuote(line, m.boot), ' ')
-	line = strconv.AppendQuote(line, m.synchronous)
+	line = append(strconv.AppendQuote(line, m.synchronous), ' ')
+	line = append(strconv.AppendInt(line, m.file.at, 10), ' ')
+	line = strconv.AppendUint(line, m.file.inode, 10)
 	line = strconv.AppendUint(append(line, ' '), uint64(crc32.ChecksumIEEE(line)), 16)
 	for i := len(line); i < markSize; i++ {
 		sector[i] = ' '
@@ -75,9 +119,15 @@ func readMark(book string) (*mark, error) {
 		return nil, nil
 	}
 	var m mark
-	if _, err := fmt.Sscanf(text[:cut], "ipamd-mark 1 %q %d %q %q", &m.epoch, &m.rev, &m.boot, &m.synchronous); err != nil {
+	if _, err := fmt.Sscanf(text[:cut], "ipamd-mark 1 %q %d %q %q %d %d",
+		&m.epoch, &m.rev, &m.boot, &m.synchronous, &m.file.at, &m.file.inode); err != nil {
 		return nil, nil
 	}
+	is, err := bornOf(f)
+	if err != nil {
+		return nil, err
+	}
+	m.copied = !is.same(m.file)
 	return &m, nil
 }
 
@@ -111,6 +161,9 @@ func (b *Book) openMark(context.Context) error {
 		return fmt.Errorf("note the last revision: %w", err)
 	}
 	b.markFile = f
+	if b.markBorn, err = bornOf(f); err != nil {
+		return fmt.Errorf("note the last revision: %w", err)
+	}
 	was := b.mark
 	if was == b.marked() {
 		return nil
@@ -121,9 +174,35 @@ func (b *Book) openMark(context.Context) error {
 	return nil // with an older one of this epoch nothing is taken for lost, or for a copy
 }
 
+// keepMark makes the mark again when it was taken away under an open book: the next
+// start would take the book for a copy. While somebody commits it is left for the next look.
+func (b *Book) keepMark() {
+	if b.opts.ReadOnly || b.readonly.Load() != nil {
+		return
+	}
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	default:
+		return
+	}
+	was := b.markFile
+	st, err := statOf(was)
+	if err != nil {
+		return
+	}
+	if id, err := identOf(markPath(b.path)); err == nil && id == (ident{uint64(st.Dev), st.Ino}) || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	b.mark = mark{}
+	if b.openMark(context.Background()); b.markFile != was {
+		was.Close()
+	}
+}
+
 // marked is what the mark has to say now.
 func (b *Book) marked() mark {
-	return mark{b.epoch, b.idx.rev, b.bootID, b.opts.Synchronous}
+	return mark{epoch: b.epoch, rev: b.idx.rev, boot: b.bootID, synchronous: b.opts.Synchronous, file: b.markBorn}
 }
 
 // note writes the mark. Who calls has the turn.
@@ -144,6 +223,8 @@ func (b *Book) judge(log logEnd, rev int64) error {
 		b.restored = "no note of its last revision lies beside it, so it is a copy that was put here"
 	case m.epoch != b.epoch:
 		b.restored = fmt.Sprintf("what lay here before was epoch %s, up to revision %d", m.epoch, m.rev)
+	case m.rev <= rev && m.copied:
+		b.restored = "the note of its last revision beside it was written into another file, so its folder is a copy"
 	case m.rev <= rev:
 	case !log.empty() && b.kept():
 		return fmt.Errorf("%w: revision %d was acknowledged, and with its log it ends at %d; if an older copy was put in its place, its log has to go: %s",

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -81,8 +83,29 @@ func TestF23AnOldCopyBeginsAnEpoch(t *testing.T) {
 		why     string // "" means that it is the same book
 		lost    bool   // and check misses what was acknowledged
 	}{
-		"the same":          {func(t *testing.T, path, _ string) string { return path }, "", false},
-		"its folder copied": {func(t *testing.T, path, _ string) string { return killed(t, path) }, "", false},
+		"the same":                          {func(t *testing.T, path, _ string) string { return path }, "", false},
+		"its folder copied":                 {func(t *testing.T, path, _ string) string { return copied(t, path) }, "its folder is a copy", false},
+		"its folder copied, and moved back": {func(t *testing.T, path, _ string) string { return replaced(t, path, copied(t, path)) }, "its folder is a copy", false},
+		"its folder copied by cp -a": {func(t *testing.T, path, _ string) string {
+			to := filepath.Join(t.TempDir(), "copied")
+			if out, err := exec.Command("cp", "-a", filepath.Dir(path), to).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			return filepath.Join(to, "book.db")
+		}, "its folder is a copy", false},
+		"another owner, mode and time": {func(t *testing.T, path, _ string) string {
+			for _, p := range []string{path, path + "-mark"} {
+				if err := errors.Join(os.Chown(p, 0, 0), os.Chmod(p, 0o640), os.Chtimes(p, time.Unix(1, 0), time.Unix(1, 0))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return path
+		}, "", false},
+		"its folder mounted elsewhere": {func(t *testing.T, path, _ string) string {
+			to := t.TempDir()
+			bindMount(t, filepath.Dir(path), to)
+			return filepath.Join(to, "book.db")
+		}, "", false},
 		"its folder moved": {func(t *testing.T, path, _ string) string {
 			to := filepath.Join(t.TempDir(), "moved")
 			if err := os.Rename(filepath.Dir(path), to); err != nil {
@@ -157,6 +180,43 @@ func TestF23AnOldCopyBeginsAnEpoch(t *testing.T) {
 				t.Errorf("the next start made it %s, because %s", b.Epoch(), b.Info().Restored)
 			}
 		})
+	}
+}
+
+// replaced moves a book's folder away and another in its place.
+func replaced(t *testing.T, path, by string) string {
+	t.Helper()
+	if err := errors.Join(os.Rename(filepath.Dir(path), filepath.Dir(path)+".away"), os.Rename(filepath.Dir(by), filepath.Dir(path))); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// F23: a mark that is taken away while the book is open is made again by the look of
+// each second, and the next start goes on in its epoch.
+func TestF23AMarkThatIsTakenAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	epoch := b.Epoch()
+	for what, take := range map[string]func() error{
+		"deleted": func() error { return os.Remove(path + "-mark") },
+		"moved":   func() error { return os.Rename(path+"-mark", path+"-mark.away") },
+		"replaced": func() error {
+			return errors.Join(os.Rename(path+"-mark", path+"-mark.away"), os.WriteFile(path+"-mark", []byte("x"), 0o600))
+		},
+	} {
+		if err := take(); err != nil {
+			t.Fatal(err)
+		}
+		_ = b.Info()
+		Reserve(t, b, what)
+		Close(t, b)
+		b = OpenAt(t, path, Options())
+		if b.Epoch() != epoch || b.Info().Restored != "" {
+			t.Errorf("%s: the next start is in %s, because %s", what, b.Epoch(), b.Info().Restored)
+		}
+		epoch = b.Epoch()
 	}
 }
 
