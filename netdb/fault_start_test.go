@@ -38,6 +38,12 @@ func kept(t *testing.T, d *faultfs.Disk) faultfs.Image {
 	return image
 }
 
+// lay writes an image to a folder as what became of the disk's own files: they are no
+// copies.
+func lay(image faultfs.Image, dir string) error {
+	return errors.Join(image.Write(dir), netdb.OwnMark(filepath.Join(dir, "book.db")))
+}
+
 // put leaves an image on the disk, durably, and nothing else.
 func put(t *testing.T, d *faultfs.Disk, image faultfs.Image) {
 	t.Helper()
@@ -55,7 +61,7 @@ func put(t *testing.T, d *faultfs.Disk, image faultfs.Image) {
 			t.Fatal(err)
 		}
 	}
-	if err := image.Write(d.Dir()); err != nil {
+	if err := lay(image, d.Dir()); err != nil {
 		t.Fatal(err)
 	}
 	for name := range image {
@@ -172,7 +178,7 @@ func TestL13ClosingOnADiskThatFails(t *testing.T) {
 			t.Error(err)
 		}
 		dir := t.TempDir()
-		if err := left(l.disk).Write(dir); err != nil {
+		if err := lay(left(l.disk), dir); err != nil {
 			t.Fatal(err)
 		}
 		l.wantFound(t, filepath.Join(dir, "book.db"), known)

@@ -103,3 +103,35 @@ func TestF21AnOperatorHasAWayOutOfEveryState(t *testing.T) {
 		}
 	}
 }
+
+// F30: an operator who holds the address of a lease of before a rebuild takes nothing
+// of its owner's claim away, also over a restart; the lease comes back under its id.
+func TestF30AHoldKeepsAFormersClaim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	was := netdb.Lease{Addr: two, ID: "01890000-0000-7000-8000-000000000001", State: netdb.Bound, Sandbox: "a", UID: "a", Interface: "eth0", MAC: "02:00:00:00:00:01"}
+	if _, err := b.QuarantineFormer(ctx, Who(netdb.ByOperator, netdb.Rebuilt), &was, evidence); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Hold(ctx, noted("I look after it"), two, nil); err != nil {
+		t.Fatal(err)
+	}
+	Close(t, b)
+	b = OpenAt(t, path, Options())
+	l, err := b.Lease(was.ID)
+	if err != nil || !l.Former() || l.Hold != "I look after it" || l.MAC != was.MAC {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	past, err := b.History(ctx, netdb.Query{LeaseID: was.ID})
+	if err != nil || len(past) != 2 || past[0].Who.Reason == past[1].Who.Reason {
+		t.Errorf("its history: %+v, %v", past, err)
+	}
+	back := netdb.Adoption{Addr: two, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Binding: netdb.Binding{MAC: l.MAC}}
+	if _, err := b.Adopt(ctx, client, back); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("past the operator: %v", err)
+	}
+	if now, err := b.Adopt(ctx, Who(netdb.ByOperator, "adopted"), back); err != nil || now.ID != was.ID || now.Hold != "" {
+		t.Errorf("given back: %+v, %v", now, err)
+	}
+}

@@ -123,7 +123,7 @@ func (c *crowd) read(dir string, image faultfs.Image) (_ map[int64]answered, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := image.Write(dir); err != nil {
+	if err := lay(image, dir); err != nil {
 		return nil, err
 	}
 	opts := c.opts

@@ -258,7 +258,7 @@ func (l *life) judge(in string, image faultfs.Image, acked int) (lost bool, err 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := image.Write(dir); err != nil {
+	if err := lay(image, dir); err != nil {
 		return false, err
 	}
 	b, err := netdb.Open(filepath.Join(dir, "book.db"), l.opts)

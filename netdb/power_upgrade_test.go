@@ -74,7 +74,7 @@ func (l *life) wholeFor(dir string, image faultfs.Image, opts netdb.Options, kno
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := image.Write(dir); err != nil {
+	if err := lay(image, dir); err != nil {
 		return err
 	}
 	b, err := netdb.Open(filepath.Join(dir, "book.db"), opts)

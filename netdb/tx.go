@@ -105,6 +105,9 @@ func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*
 		return nil, fmt.Errorf("move %s to %s: %w: an operator holds it back: %s", old.Addr, now.State, ErrState, old.Hold)
 	}
 	now.Rev, now.Reason = t.staged.rev+1, who.Reason
+	if old != nil && old.Former() && now.State == Quarantined {
+		now.Reason = old.Reason // a hold takes no claim away
+	}
 	if now.State != from {
 		now.Since = t.now
 	}
