@@ -171,7 +171,7 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	}
 	for _, o := range old {
 		same := s
-		same.At, same.Task, same.TaskAt, same.PID, same.Leads, same.Says, same.Note = o.At, o.Task, o.TaskAt, o.PID, o.Leads, o.Says, o.Note
+		same.At, same.Task, same.TaskAt, same.PID, same.Leads, same.Says, same.Unread, same.Note = o.At, o.Task, o.TaskAt, o.PID, o.Leads, o.Says, o.Unread, o.Note
 		if same != o {
 			continue
 		}

@@ -12,7 +12,9 @@
 package census
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -84,6 +86,10 @@ type Sighting struct {
 	TaskAt time.Time `json:"-"` // when the board was first told of this task state
 	PID    uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 
+	// Unread says which of a container's labels cannot be read, so that what it
+	// claims is not known; on one of its sightings.
+	Unread string `json:"-"`
+
 	Note string `json:"note,omitempty"` // one sentence for a person
 }
 
@@ -137,6 +143,22 @@ type Census struct {
 	Taken  time.Time
 	Seen   map[netip.Addr][]Sighting
 	Silent []Silence
+}
+
+// Unread returns the containers of which a label cannot be read, a sighting each,
+// in the order of their names.
+func (c Census) Unread() (out []Sighting) {
+	for _, seen := range c.Seen {
+		for _, s := range seen {
+			if s.Unread != "" {
+				out = append(out, s)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Sighting) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Container, b.Container))
+	})
+	return out
 }
 
 // Complete reports that every expected witness answered.

@@ -206,6 +206,10 @@ func (w World) machine() []Finding {
 			Detail: "the owner's list is not to be judged by: " + w.OwnerUnclear.Err.Error() + "; no sandbox is taken for an orphan",
 			Mend:   "see to the service on owner.socket; it has to list every sandbox that it keeps"})
 	}
+	for _, s := range w.Census.Unread() {
+		add(Finding{Kind: "labels_unreadable", Since: s.At, Detail: s.Unread + ": what else it claims is not known",
+			Mend: fmt.Sprintf("correct the labels of container %s/%s in its runtime", s.Namespace, s.Container)})
+	}
 	for _, o := range w.Orphans {
 		add(Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),
 			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"})

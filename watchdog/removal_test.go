@@ -174,13 +174,13 @@ func TestC4StoppedContainerCounts(t *testing.T) {
 	})
 }
 
-// C6. The labels of one container cannot be read: it might be anybody's, so
-// nothing is confirmed until they can.
+// C6. The labels of a living container cannot be read, nor where it lives: it might
+// use any address, so nothing is confirmed until they can.
 func TestC6UnreadableLabels(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		a := s.bare("a", "c1")
-		s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: "odd", Labels: map[string]string{"runtime.computer/ip": "10.8.64.999"}})
+		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "odd", Labels: map[string]string{"runtime.computer/ip": "10.8.64.999"}})
 		s.eventually("the runtime witness is silent", func() bool { return len(s.board.Silent()) == 1 })
 		s.release(a)
 		s.d.Delete(t, space, "c1")

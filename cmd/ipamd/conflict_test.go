@@ -254,14 +254,15 @@ func TestC5SilentWitnesses(t *testing.T) {
 	})
 }
 
-// C6: one container's label cannot be read. The census is incomplete:
-// nothing is freed, and allocation leans on the kernel.
+// C6: a living container's label cannot be read, and nobody can tell where it lives.
+// The census is incomplete: nothing is freed, and allocation leans on the kernel.
 func TestC6UnreadableLabel(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick)
+		w.loseHomes()
 		port := w.ns.Port("rt0", "10.8.64.2/24")
 		l := w.give("a", "10.8.64.3").Leases[0]
-		d.Create(t, ctrdtest.Spec{ID: "odd", Labels: labels("x", "not-an-address")})
+		d.Run(t, ctrdtest.Spec{ID: "odd", Labels: labels("x", "not-an-address")})
 		realtest.Eventually(t, wait, "the silence", func() bool { return slices.Contains(w.findings(), "witness_silent") })
 		// A release of a lease that was never bound would end at once.
 		r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{})

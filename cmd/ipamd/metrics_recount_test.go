@@ -321,6 +321,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	s.recounted(moved)
 
 	// The runtime cannot be read, and passes say so.
+	w.loseHomes()
 	d.Run(t, ctrdtest.Spec{ID: "odd", Labels: labels("odd", "no address")})
 	realtest.Eventually(t, wait, "the runtime to be silent", func() bool { return w.scrapeOf()[`witness_silent{witness="runtime"}`] == 1 })
 	before := w.scrapeOf()

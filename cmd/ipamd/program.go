@@ -40,7 +40,8 @@ type program struct {
 	version  api.VersionReply
 	started  time.Time
 	clock    *clock
-	netns    string // of the bridge; "" is the process's own. Tests set it.
+	netns    string                                             // of the bridge; "" is the process's own. Tests set it.
+	home     func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge tells. Tests set it.
 
 	socketMode fs.FileMode
 	socketGID  int           // -1 is the daemon's own
@@ -196,13 +197,21 @@ func (p *program) openRuntime(context.Context) (err error) {
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-		Board: p.board, Log: p.log, Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
+		Board: p.board, Log: p.log, Home: p.homes(), Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
 	})
 	if err != nil {
 		return err
 	}
 	p.onClose(p.runtime.Close)
 	return nil
+}
+
+// homes tells of a process in which network namespace it is.
+func (p *program) homes() func(context.Context, uint32) (census.Home, error) {
+	if p.home != nil {
+		return p.home
+	}
+	return p.bridge.Home
 }
 
 // openOwner asks for nothing yet: the runtime that answers may not be up.

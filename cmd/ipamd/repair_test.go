@@ -157,20 +157,21 @@ func TestC4StoppedContainerKeepsItsRelease(t *testing.T) {
 	})
 }
 
-// C6 on the way out: the labels of one container cannot be read, so nobody
-// knows what it claims. No lease ends, be it released, removed, absent or past
+// C6 on the way out: the labels of one container cannot be read, and nobody can tell
+// where it lives, so nobody knows what it uses. No lease ends, be it released, removed, absent or past
 // its deadline, not by a person's word either; doctor names the container. When
 // it is gone, all of them end.
 func TestC6UnreadableLabelFreesNothing(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty)
+		w.loseHomes()
 		released, removed := w.box(d, "released"), w.box(d, "removed")
 		absent := w.bind(w.allocate("absent").Leases[0], "never-made")
 		late, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "late", BindWithin: "1s"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Create(t, ctrdtest.Spec{ID: "odd", Labels: labels("x", "10.8.64.999")})
+		d.Run(t, ctrdtest.Spec{ID: "odd", Labels: labels("x", "10.8.64.999")})
 		realtest.Eventually(t, wait, "the silence", func() bool { return slices.Contains(w.findings(), "witness_silent") })
 		for _, b := range []*box{released, removed} {
 			b.port.Close()

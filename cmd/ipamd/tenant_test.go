@@ -86,6 +86,100 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 	})
 }
 
+// G7, G8: labels that cannot be read, and more labels than an address is worth, are
+// findings about their containers, and concern nobody else: leases end and addresses
+// are given beside them, whether the task never was, has stopped, or lives in a
+// namespace that the kernel's witnesses read. Claims without anything behind them take
+// a share of the pool, as other quarantines do. Only a task that lives nobody can tell
+// where keeps what is released.
+func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"))
+		ends := func(name string) *box {
+			t.Helper()
+			b := w.box(d, name)
+			b.port.Close()
+			d.Delete(t, "default", name)
+			if _, err := w.client.Release(ctx, b.held.ID, api.ReleaseRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		many := labels("greedy", addr(10))
+		for n := 11; n < 126; n++ {
+			many[fmt.Sprint("runtime.computer/ip", n)] = addr(n)
+		}
+		d.Create(t, ctrdtest.Spec{ID: "greedy", Labels: many})
+		d.Create(t, ctrdtest.Spec{ID: "record", Labels: labels("x", "x")})
+		d.Run(t, ctrdtest.Spec{ID: "over", Labels: labels("x", "10.8.64.999")})
+		d.StopTask(t, "default", "over")
+		d.Run(t, ctrdtest.Spec{ID: "plugged", Labels: labels("x", "y"), Netns: w.ns.Port("rt0", addr(100)+"/24").NS.Path()})
+		d.Run(t, ctrdtest.Spec{ID: "elsewhere", Labels: labels("x", "::")})
+		odd := []string{"elsewhere", "greedy", "over", "plugged", "record"}
+		named := func() (of []string) {
+			doctor, err := w.client.Doctor(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range doctor.Findings {
+				if f.Kind == "labels_unreadable" && !f.Since.IsZero() && f.Address == "" && strings.Contains(f.Mend, "default/") {
+					_, id, _ := strings.Cut(strings.Fields(f.Detail)[1], "/")
+					of = append(of, strings.TrimSuffix(id, ":"))
+				}
+			}
+			return of
+		}
+		realtest.Eventually(t, wait, "doctor to name each", func() bool { return slices.Equal(named(), odd) })
+		b := ends("leaves")
+		realtest.Eventually(t, wait, "a release beside them to end", func() bool { return w.state(b.held.Address) != api.Releasing })
+		if r := w.pass(); !r.Complete {
+			t.Errorf("a pass is not complete: %+v", r.Silent)
+		}
+		// Of the record with a label for each address eight are set aside.
+		aside := func() int {
+			pools, err := w.client.Pools(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pools.Pools[0].ByState["quarantined"]
+		}
+		for n := 10; n < 18; n++ {
+			w.becomes(addr(n), api.Quarantined)
+		}
+		if seenBy(w, addr(18), "runtime") || aside() != 9 { // and what the port has
+			t.Errorf("%d addresses are set aside", aside())
+		}
+		// Many such records: their share, and no more.
+		for i := range 8 {
+			many := labels("greedy", addr(30+8*i))
+			for n := 1; n < 8; n++ {
+				many[fmt.Sprint("runtime.computer/ip", n)] = addr(30 + 8*i + n)
+			}
+			d.Create(t, ctrdtest.Spec{ID: fmt.Sprint("greedy-", i), Labels: many})
+		}
+		realtest.Eventually(t, wait, "the share to be full", func() bool { return slices.Contains(w.findings(), "quarantine_near_cap") })
+		w.pass()
+		if n := aside(); n > 31 { // a quarter of 125
+			t.Errorf("%d addresses are set aside", n)
+		}
+		w.allocate("other")
+
+		w.loseHomes()
+		realtest.Eventually(t, wait, "the silence", func() bool { return slices.Contains(w.findings(), "witness_silent") })
+		b = ends("stays")
+		realtest.Eventually(t, wait, "the release to wait for them", func() bool {
+			now, err := w.client.Lease(ctx, b.held.ID)
+			return err == nil && len(now.Blockers) == 1 && now.Blockers[0].Kind == "silent" && strings.Contains(now.Blockers[0].Detail, "default/elsewhere")
+		})
+		d.Delete(t, "default", "elsewhere")
+		d.StopTask(t, "default", "plugged")
+		realtest.Eventually(t, wait, "the release to end", func() bool { return w.state(b.held.Address) != api.Releasing })
+	})
+}
+
+// loseHomes has nobody tell where a process lives, from the next whole reading on.
+func (w *world) loseHomes() { w.homeless.Store(true) }
+
 // finding waits for doctor to tell of a trouble, by its kind and address.
 func (w *world) finding(kind string) (found api.Finding) {
 	w.t.Helper()

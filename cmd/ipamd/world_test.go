@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,10 +15,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
@@ -46,6 +49,7 @@ type world struct {
 	proofEvery time.Duration   // of the next daemon; 0: as by itself
 	given      func() *os.File // systemd's socket, for each daemon; nil: it makes its own
 	gate       gate            // of the reconciler's passes
+	homeless   atomic.Bool     // nobody can tell in which network namespace a process is
 
 	program *program
 	stop    func() // stops the daemon; twice is fine
@@ -119,6 +123,12 @@ func (w *world) newProgram() *program {
 	p.netns = w.ns.Path()
 	if w.given != nil {
 		p.given = []*os.File{w.given()}
+	}
+	p.home = func(ctx context.Context, pid uint32) (census.Home, error) {
+		if w.homeless.Load() {
+			return census.Home{}, errors.New("it is nobody's")
+		}
+		return p.bridge.Home(ctx, pid)
 	}
 	if w.proofEvery > 0 {
 		p.proofEvery = w.proofEvery

@@ -14,6 +14,11 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
+// mostAddresses bounds the addresses that one container's labels claim: both
+// families on four interfaces. One record with a label for each address took a whole
+// pool.
+const mostAddresses = 8
+
 // A task is what is known of a container's task.
 type task struct {
 	state string // as in census.Sighting.Task
@@ -22,8 +27,8 @@ type task struct {
 }
 
 // sightings returns what a container's labels claim, one sighting an address,
-// and a reason for each label that cannot be read. A container that claims
-// none is one sighting without an address: it is there.
+// and a reason for each label that cannot be read, or is beyond mostAddresses. A
+// container that claims none is one sighting without an address: it is there.
 //
 // A claim is as old as the record or, if that was changed since, as the change:
 // containerd dates what is done to labels there, and nothing that a task does.
@@ -43,14 +48,21 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 	if c.UIDLabel != "" {
 		there.UID = of.Labels[c.UIDLabel]
 	}
-	for _, label := range c.addressLabels(of.Labels) {
+	names := c.addressLabels(of.Labels)
+	for i, label := range names {
 		addr, ok := parseAddress(of.Labels[label])
+		known := slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Addr == addr })
+		if len(seen) == mostAddresses && !known || i == 4*mostAddresses {
+			unread = append(unread, fmt.Sprintf("container %s: it has %d address labels, and %d addresses are too many; label %.100s and those behind it are not read",
+				scope(namespace, of.ID), len(names), mostAddresses+1, label))
+			break
+		}
 		if !ok {
-			unread = append(unread, fmt.Sprintf("container %s: label %s = %q is no address",
+			unread = append(unread, fmt.Sprintf("container %s: label %.100s = %.100q is no address",
 				scope(namespace, of.ID), label, of.Labels[label]))
 			continue
 		}
-		if slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Addr == addr }) {
+		if known {
 			continue
 		}
 		claim := there
@@ -59,6 +71,9 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 	}
 	if len(seen) == 0 {
 		seen = append(seen, there)
+	}
+	if reason := unreadable(unread); reason != nil {
+		seen[0].Unread = reason.Error()
 	}
 	return seen, unread
 }

@@ -36,7 +36,7 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 	}
 	scopes := make(map[string][]census.Sighting)
 	incomplete := make(map[string]bool)
-	var unread []string
+	var unread, blocking []string
 	for _, ns := range names {
 		list, err := w.containers(ctx, c, ns)
 		if err != nil {
@@ -46,22 +46,23 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		for _, one := range list {
 			seen, bad := w.cfg.sightings(ns, one, tasks(one.ID))
 			scopes[scope(ns, one.ID)] = seen
-			if len(bad) > 0 {
-				incomplete[scope(ns, one.ID)] = true
-				unread = append(unread, bad...)
+			if at := (container{ns, one.ID}); len(bad) > 0 && w.mayUse(ctx, c, at, tasks(one.ID)) {
+				incomplete[at.scope()] = true
+				blocking = append(blocking, bad...)
 			}
+			unread = append(unread, bad...)
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w.cfg.Board.Replace(census.Runtime, scopes, unreadable(unread))
+	w.cfg.Board.Replace(census.Runtime, scopes, unreadable(blocking))
 	if w.cfg.Shown != nil {
 		if err := w.cfg.Shown(ctx, id); err != nil {
 			w.cfg.Log.Warn("what containerd shows is not noted", "err", err)
 		}
 	}
-	w.tellUnread(unread)
+	w.tellUnread(unread, len(incomplete))
 	w.incomplete = incomplete
 	w.news.broadcast()
 	return nil
@@ -70,13 +71,12 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 // lookAgain looks at single containers, of which events spoke; the caller has
 // the turn.
 //
-// Only a whole reading may say that something cannot be read, or that all can
-// be read again: so a container in whose labels that changes, or may have
-// changed, costs one.
+// Only a whole reading may fall silent, or end a silence: so a container by which
+// that changes, or may have changed, costs one.
 func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []container) error {
 	for _, one := range at {
-		seen, unread, err := w.lookAt(ctx, c, one)
-		if err != nil || len(unread) > 0 || w.incomplete[one.scope()] {
+		seen, blocks, err := w.lookAt(ctx, c, one)
+		if err != nil || blocks || w.incomplete[one.scope()] {
 			return w.read(ctx, c)
 		}
 		if err := ctx.Err(); err != nil {
@@ -88,20 +88,40 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 	return nil
 }
 
+// mayUse reports whether a container, some of whose labels cannot be read, may use an
+// address that nobody sees: its task lives, or may, and its network namespace cannot
+// be told. Without a task it uses none, and what is behind a port the kernel's
+// witnesses see; so a record of anybody's is no reason to distrust the whole reading.
+func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container, t task) bool {
+	if t.state == "" { // a list leaves out whom it could not ask
+		t = w.task(ctx, c, at)
+	}
+	switch {
+	case t == task{} || t.state == "stopped":
+		return false
+	case t.pid == 0 || w.cfg.Home == nil:
+		return true
+	}
+	_, err := w.cfg.Home(ctx, t.pid)
+	return err != nil
+}
+
 // lookAt asks for one container by its id. One that is not there claims
-// nothing, and that is no error.
-func (w *Witness) lookAt(ctx context.Context, c *containerd.Client, at container) ([]census.Sighting, []string, error) {
+// nothing, and that is no error. blocks says that it may use an address which no
+// label tells.
+func (w *Witness) lookAt(ctx context.Context, c *containerd.Client, at container) (seen []census.Sighting, blocks bool, err error) {
 	call, cancel := w.ask(ctx, at.namespace)
 	defer cancel()
 	found, err := c.ContainerService().Get(call, at.id)
 	if errdefs.IsNotFound(err) {
-		return nil, nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("look at container %s: %w", at.scope(), err)
+		return nil, false, fmt.Errorf("look at container %s: %w", at.scope(), err)
 	}
-	seen, unread := w.cfg.sightings(at.namespace, found, w.task(ctx, c, at))
-	return seen, unread, nil
+	t := w.task(ctx, c, at)
+	seen, unread := w.cfg.sightings(at.namespace, found, t)
+	return seen, len(unread) > 0 && w.mayUse(ctx, c, at, t), nil
 }
 
 func (w *Witness) namespaces(ctx context.Context, c *containerd.Client) ([]string, error) {

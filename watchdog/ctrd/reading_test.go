@@ -81,13 +81,13 @@ func TestAllNamespaces(t *testing.T) {
 	})
 }
 
-// C6: what cannot be read is a silence and hides nothing else; it ends when
-// the label is mended or the container goes, by the event of that.
+// C6: what cannot be read of a living container is a silence and hides nothing else;
+// it ends when the label is corrected or the container goes, by the event of that.
 func TestC6UnreadableLabel(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d)
-		x.container("good", "10.8.64.2")
-		d.Create(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "half", Labels: map[string]string{
+		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "good", Labels: map[string]string{ipLabel: "10.8.64.2"}})
+		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "half", Labels: map[string]string{
 			ipLabel: "10.8.64.999", ipLabel + "2": "10.8.64.3",
 		}})
 		x.run()
@@ -99,7 +99,7 @@ func TestC6UnreadableLabel(t *testing.T) {
 			t.Error("the label beside the unreadable one is not seen")
 		}
 
-		x.container("worse", "nowhere")
+		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "worse", Labels: map[string]string{ipLabel: "nowhere"}})
 		x.eventually("a second reason", func() bool { return strings.Contains(x.silence(), "sandboxes/worse") })
 		d.SetLabels(t, "sandboxes", "half", map[string]string{ipLabel: "10.8.64.9"})
 		x.eventually("the mended label is seen", func() bool { return x.by("10.8.64.9") == "sandboxes/half" })

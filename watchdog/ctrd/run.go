@@ -142,14 +142,14 @@ func (w *Witness) tellConnected() {
 	}
 }
 
-func (w *Witness) tellUnread(unread []string) {
+func (w *Witness) tellUnread(unread []string, silencing int) {
 	slices.Sort(unread)
 	if slices.Equal(unread, w.unread) {
 		return
 	}
 	w.unread = unread
 	if reason := unreadable(unread); reason != nil {
-		w.cfg.Log.Warn("labels cannot be read: nothing is freed until they are mended", "labels", len(unread), "reason", reason)
+		w.cfg.Log.Warn("labels cannot be read: what they claim is not known", "labels", len(unread), "silencing", silencing, "reason", reason)
 	} else {
 		w.cfg.Log.Info("all labels can be read again")
 	}

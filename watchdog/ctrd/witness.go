@@ -47,7 +47,7 @@ import (
 // containerd has, listed again at each whole reading.
 const AllNamespaces = "*"
 
-// Config says what to read. Only UIDLabel and the last five fields may be
+// Config says what to read. Only UIDLabel and the last six fields may be
 // left out.
 type Config struct {
 	Address    string   // path of containerd's socket
@@ -63,6 +63,11 @@ type Config struct {
 
 	Every time.Duration // between whole readings without a reason, against lost events; 0 is a minute
 	Log   *slog.Logger  // nil discards
+
+	// Home tells in which network namespace a process is; an error means that
+	// nobody can. nil: nobody can. It is asked about tasks of containers of which a
+	// label cannot be read.
+	Home func(ctx context.Context, pid uint32) (census.Home, error)
 
 	// Met is told which containerd answers, by the id that it keeps on its
 	// disk: at each whole reading, and after each answer that a container is
