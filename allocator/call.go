@@ -20,6 +20,7 @@ type call struct {
 	who     netdb.Who
 	parts   []part
 	skipped []Skipped
+	claimed []Skipped         // held, and another claims it
 	unasked []netip.Addr      // given back, and the wire could not be asked
 	beyond  []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
 }
@@ -80,7 +81,12 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	if err := c.settle(ctx, l.Addr); err != nil {
 		return nil, err
 	}
-	if strangers := new(workload.Leases).Strangers(l, c.Board.About(l.Addr).Seen); len(strangers) > 0 {
+	strangers, claims := new(workload.Leases).Contradicted(l, c.Board.About(l.Addr).Seen)
+	if len(claims) > 0 {
+		c.Log.Warn("address of a lease is claimed by another, and its owner is answered", "addr", l.Addr, "sandbox", l.Sandbox,
+			"lease", l.ID, "witness", claims[0].Witness, "port", claims[0].Port, "mac", claims[0].MAC)
+	}
+	if len(strangers) > 0 {
 		c.Log.Warn("address of a lease is in use by somebody else", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
 		if l.State != netdb.Reserved {
 			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under somebody else; see whois %s",
@@ -95,9 +101,13 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	// The answer is taken after every change that is under way, for one of them
 	// may end the lease; whoever comes later has heard that it is asked for.
 	c.answers(l)
+	addr := l.Addr
 	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
 	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
 		return c.held(ctx, p)
+	}
+	if err == nil && len(claims) > 0 {
+		c.claimed = append(c.claimed, Skipped{addr, claims})
 	}
 	return l, err
 }
@@ -391,7 +401,7 @@ func (c *call) reservation(p *part) netdb.Reservation {
 }
 
 func (c *call) result() *Result {
-	r := &Result{Existing: true, Skipped: c.skipped, Unprobed: c.unasked}
+	r := &Result{Existing: true, Skipped: c.skipped, Claimed: c.claimed, Unprobed: c.unasked}
 	for _, p := range c.parts {
 		if p.given {
 			r.Existing = false

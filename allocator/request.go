@@ -43,6 +43,7 @@ type Result struct {
 	Existing   bool           // the lease was there before
 	EarlyReuse bool           // the cooldown was cut short
 	Skipped    []Skipped
+	Claimed    []Skipped    // of the leases that were there: what others claim, and the kernel does not show
 	Unprobed   []netip.Addr // given before a probe had its window
 }
 

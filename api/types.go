@@ -124,6 +124,7 @@ type AllocateReply struct {
 	Existing   bool      `json:"existing"`    // the lease was there before this call
 	EarlyReuse bool      `json:"early_reuse"` // the pool was exhausted and the cooldown was cut short
 	Skipped    []Skipped `json:"skipped,omitempty"`
+	Claimed    []Skipped `json:"claimed,omitempty"`  // of these leases: another claims the address, and the kernel does not show it there
 	Unprobed   []string  `json:"unprobed,omitempty"` // addresses given before the wire had time to answer a probe
 	Revision   int64     `json:"revision"`
 	Epoch      string    `json:"epoch"`

@@ -37,7 +37,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		Leases:   make([]api.Lease, len(given.Leases)),
 		Networks: make([]api.Network, len(given.Leases)),
 		Existing: given.Existing, EarlyReuse: given.EarlyReuse,
-		Skipped: skipped(given.Skipped), Unprobed: texts(given.Unprobed),
+		Skipped: skipped(given.Skipped), Claimed: skipped(given.Claimed), Unprobed: texts(given.Unprobed),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
 	}
 	for i, l := range given.Leases {

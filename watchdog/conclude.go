@@ -143,7 +143,7 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 // time; else what was found stands.
 func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)
-	reason := asideReason(found, strangers, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
+	reason := asideReason(found, strangers, a.leases.Claimed(a.lease, wire.Seen), w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
 	if reason == "" {
 		return found, nil
 	}

@@ -172,14 +172,15 @@ const (
 	reasonConfirmed = "removal_confirmed"
 	reasonRemoved   = "removed"            // nobody called Release
 	ReasonStill     = "still_on_the_wire"  // longer than ReleasingMax
-	ReasonClaimed   = "claimed_by_another" // by a container of somebody else
+	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
 )
 
 // asideReason tells whether a released address is to be quarantined, "" when
 // not. Its own workload must be gone to the last port; then a container of
-// somebody else that claims it is reason enough, and anything else on the wire
-// is one after the longest wait.
-func asideReason(found []obstacle, strangers []census.Sighting, waited, most time.Duration) string {
+// another that claims it is reason enough, and so is it when claimed: all that is
+// seen of it is what others claim, which nobody's release waits for. Anything else
+// on the wire is one after the longest wait.
+func asideReason(found []obstacle, strangers []census.Sighting, claimed bool, waited, most time.Duration) string {
 	seen := false
 	for _, o := range found {
 		if o.Kind != KindSighting && o.Kind != KindSilent {
@@ -191,7 +192,7 @@ func asideReason(found []obstacle, strangers []census.Sighting, waited, most tim
 	switch {
 	case !seen:
 		return ""
-	case slices.ContainsFunc(strangers, byContainer):
+	case claimed, slices.ContainsFunc(strangers, byContainer):
 		return ReasonClaimed
 	case waited >= most:
 		return ReasonStill

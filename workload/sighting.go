@@ -37,6 +37,53 @@ func (x *Leases) Strangers(l *netdb.Lease, seen []census.Sighting) []census.Sigh
 	return slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return x.JudgeSighting(l, s) != Another })
 }
 
+// A claim is what anybody can make: a frame that is sent, a label that is written. It
+// is never the kernel's word on who has an address, as an address of the host or
+// inside a namespace is.
+func claim(s census.Sighting) bool {
+	return s.Witness == census.Probe || s.Witness == census.Neighbour || s.Witness == census.Runtime
+}
+
+// Shown reports whether the kernel shows a lease's workload in its place: a namespace
+// behind the lease's own port, and with its own MAC where one is recorded, has the
+// address, or the neighbour table has it at both.
+func Shown(l *netdb.Lease, seen []census.Sighting) bool {
+	return slices.ContainsFunc(seen, func(s census.Sighting) bool {
+		port := l.HostInterface != "" && s.Behind(l.HostInterface)
+		mac := l.MAC != "" && s.MAC == l.MAC
+		return port && (s.Witness == census.Netns && (mac || l.MAC == "") || s.Witness == census.Neighbour && mac)
+	})
+}
+
+// Contradicted splits the strangers on the address of a lease whose owner asks for it
+// again. Those against it are what the kernel shows. Those beside it are claims: what
+// anybody can make while the kernel shows the lease's workload in its place, and at
+// any time the record of a container without a task.
+func (x *Leases) Contradicted(l *netdb.Lease, seen []census.Sighting) (against, beside []census.Sighting) {
+	shown := Shown(l, seen)
+	for _, s := range x.Strangers(l, seen) {
+		if claim(s) && shown || s.Witness == census.Runtime && s.Task == "" {
+			beside = append(beside, s)
+		} else {
+			against = append(against, s)
+		}
+	}
+	return against, beside
+}
+
+// Claimed reports whether all that is seen of the address of a lease, whose own
+// workload is gone, is claims of others: frames of strangers, and records of
+// containers that are not its own.
+func (x *Leases) Claimed(l *netdb.Lease, seen []census.Sighting) bool {
+	for _, s := range seen {
+		v := x.JudgeSighting(l, s)
+		if s.Witness == census.Runtime && v == Ours || s.Witness != census.Runtime && (v != Another || !claim(s)) {
+			return false
+		}
+	}
+	return len(seen) > 0
+}
+
 // Backed reports whether nothing that is seen of an address contradicts that a
 // lease's workload lives with it: no sighting is a stranger's, and those of which
 // nothing says whose they are come from one port at most.

@@ -89,12 +89,16 @@ func (c *ctl) drawAllocation(p *page, r *api.AllocateReply) {
 	for _, addr := range r.Unprobed {
 		p.line("%s", p.warn(word(addr)+" was given before the wire had time to answer a probe."))
 	}
-	for _, s := range r.Skipped {
-		p.line("%s", p.warn("Passed over "+word(s.Address)+", somebody uses it:"))
-		for _, sighting := range s.Evidence {
-			p.line("    %s: %s", word(sighting.Witness), c.seen(sighting))
+	evidence := func(all []api.Skipped, sentence string) {
+		for _, s := range all {
+			p.line("%s", p.warn(fmt.Sprintf(sentence, word(s.Address))))
+			for _, sighting := range s.Evidence {
+				p.line("    %s: %s", word(sighting.Witness), c.seen(sighting))
+			}
 		}
 	}
+	evidence(r.Claimed, "Another claims %s, which is this sandbox's by the book:")
+	evidence(r.Skipped, "Passed over %s, somebody uses it:")
 }
 
 func networkFields(n api.Network) [][2]string {

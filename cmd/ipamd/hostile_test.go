@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -55,4 +56,39 @@ func (w *world) gone(l api.Lease) {
 		got, err := w.client.Lease(ctx, l.ID)
 		return err != nil || got.Lease.State == api.Cooling
 	})
+}
+
+// A guest answers for a lease's address, with MACs that nobody has. The owner, whom
+// the kernel shows in its place, is answered when it asks again, with what is claimed;
+// and when it is gone and releases, nobody waits for the claims to end: the address
+// is quarantined, and not given.
+func TestG3ClaimsDoNotBlockTheOwner(t *testing.T) {
+	w := newFlooded(t, floods[0].prefixes)
+	before, victim := w.resident("flooded")
+	port := w.knownPort()
+	newFlooder(t, w.ns, port, invented, netip.MustParsePrefix(floods[0].prefixes[0]))
+	w.allClaimed(before)
+	var again *api.AllocateReply
+	realtest.Eventually(t, wait, "the lease's address to be claimed", func() (ok bool) {
+		var err error
+		if again, err = w.ask("flooded", before.Sandbox); err != nil {
+			t.Fatalf("the owner asks again: %v", err)
+		}
+		return len(again.Claimed) > 0
+	})
+	if l := again.Leases[0]; l.ID != before.ID || l.Address != before.Address || !again.Existing || again.Claimed[0].Address != before.Address {
+		t.Errorf("the owner is answered %+v", again)
+	}
+	if s := again.Claimed[0].Evidence[0]; s.Port != port.HostName {
+		t.Errorf("what is claimed: %+v", s)
+	}
+	victim.Close()
+	if _, err := w.client.Release(ctx, before.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, wait, "the release to end", func() bool { return w.state(before.Address) == api.Quarantined })
+	if past := w.whois(before.Address).History; past[0].Reason != "claimed_by_another" {
+		t.Errorf("it ended by %+v", past[0])
+	}
+	w.refused("flooded", "next")
 }
