@@ -24,8 +24,11 @@ type Config struct {
 	Manage   bool           // make the bridge and mend it; else only look
 	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
 	MTU      int            // bytes, wanted when Manage; 0 leaves it alone
-	Every    time.Duration  // between whole readings, the backstop of Run; 0 is 30 s
-	Board    *census.Board  // where the witnesses post
+	// NetnsFolders are where callers may name network namespaces, beside /run/netns
+	// and /proc/PID/ns/net: absolute paths, without links.
+	NetnsFolders []string
+	Every        time.Duration // between whole readings, the backstop of Run; 0 is 30 s
+	Board        *census.Board // where the witnesses post
 	// ProbeWindow is how long who answered a probe once may keep silent after
 	// a later one; 0 is 1 s.
 	ProbeWindow time.Duration
@@ -40,6 +43,7 @@ type Config struct {
 type Bridge struct {
 	cfg   Config
 	place place
+	paths *netnsPaths
 	lock  *lock
 	alarm *alarm
 	ready atomic.Pointer[NotReadyError]
@@ -128,6 +132,7 @@ func Open(cfg Config) (*Bridge, error) {
 	memory := &lately{since: time.Now()}
 	b := &Bridge{
 		cfg:       cfg,
+		paths:     newNetnsPaths(cfg.NetnsFolders),
 		lately:    memory,
 		heard:     make(map[netip.Addr]answering),
 		shares:    make(map[int]*list.List),

@@ -226,11 +226,11 @@ func (b *Bridge) nameOthers(k *rtnl) (ids []int) {
 	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	seen := make(map[uint64]bool)
 	for _, path := range append(named, processes...) {
-		var st unix.Stat_t
-		if unix.Stat(path, &st) != nil || seen[st.Ino] {
+		inode, err := inodeAt(path)
+		if err != nil || seen[inode] {
 			continue // it went, or is not ours to look at
 		}
-		seen[st.Ino] = true
+		seen[inode] = true
 		fd, err := openNetns(path)
 		if err != nil || fd < 0 {
 			continue

@@ -18,9 +18,12 @@ const spaceNames = "/run/netns"
 // path, as sightings show it ("nsid:7"). One that no link leads to has none:
 // ErrNoNetnsID. It is safe for concurrent use.
 func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := b.paths.open(ctx, path)
+	if err == nil && fd < 0 {
+		err = fmt.Errorf("%s: %w", path, os.ErrNotExist)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("open network namespace %s: %w", path, err)
+		return 0, fmt.Errorf("open network namespace: %w", err)
 	}
 	defer unix.Close(fd)
 	var id int
@@ -54,11 +57,11 @@ func (b *Bridge) nameSpaces(ctx context.Context) {
 	names := make(map[int]spaceName, len(files))
 	for _, f := range files {
 		path := filepath.Join(spaceNames, f.Name())
-		var st unix.Stat_t
-		if err := unix.Stat(path, &st); err != nil {
+		inode, err := inodeAt(path)
+		if err != nil {
 			continue // removed since it was listed
 		}
-		name := spaceName{f.Name(), st.Ino}
+		name := spaceName{f.Name(), inode}
 		id, known := ids[name]
 		if !known {
 			if id, err = b.NetnsID(ctx, path); err != nil {

@@ -17,7 +17,8 @@ import (
 //
 // A path leads nowhere when it does not exist, and also when it is no network
 // namespace: unmounting one leaves an empty file, which `ip netns` and CNI
-// then fail to remove. A path that cannot be looked at is an error.
+// then fail to remove. A path that cannot be looked at is an error, and so is one
+// that [Bridge.CheckNetns] refuses.
 //
 // While the bridge is missing it is an error, too. The kernel's answer that
 // there is no link of that name is the same for a bridge that was renamed or
@@ -61,7 +62,7 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 	if err != nil {
 		return nil, fmt.Errorf("look up link %s: %w", hostInterface, err)
 	}
-	leading, err := k.portsInto(rt0.index, netns)
+	leading, err := b.portsInto(ctx, k, rt0.index, netns)
 	if err != nil {
 		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.name, netns, err)
 	}
@@ -107,11 +108,11 @@ func (r *rtnl) portNamed(bridge int, name string) (*link, error) {
 }
 
 // portsInto lists the ports of a bridge that lead into the namespace at path.
-func (r *rtnl) portsInto(bridge int, path string) ([]*link, error) {
+func (b *Bridge) portsInto(ctx context.Context, r *rtnl, bridge int, path string) ([]*link, error) {
 	if path == "" {
 		return nil, nil
 	}
-	fd, err := openNetns(path)
+	fd, err := b.paths.open(ctx, path)
 	if err != nil || fd < 0 {
 		return nil, err
 	}
@@ -140,34 +141,4 @@ func (r *rtnl) portsInto(bridge int, path string) ([]*link, error) {
 		}
 	}
 	return out, nil
-}
-
-// openNetns opens the network namespace at a path; -1 when there is none.
-func openNetns(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH):
-		return -1, nil // ESRCH: of a process in /proc that ended
-	case err != nil:
-		return -1, err
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	is := fs.Type == unix.NSFS_MAGIC
-	if is {
-		kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
-		if err != nil {
-			_ = unix.Close(fd)
-			return -1, err
-		}
-		is = kind == unix.CLONE_NEWNET
-	}
-	if !is {
-		_ = unix.Close(fd)
-		return -1, nil
-	}
-	return fd, nil
 }

@@ -109,8 +109,7 @@ func TestPlugged(t *testing.T) {
 	v.wantPlugged("a name that no link can have", strings.Repeat("v", 40), "")
 	v.wantPlugged("the bridge's own namespace", "", ns.Path())
 	v.wantPlugged("a namespace that no link leads to", "", nstest.New(t).Path())
-	v.wantPlugged("a namespace of another kind", "", "/proc/self/ns/mnt")
-	v.wantPlugged("a path below a file", "", "/proc/self/ns/net/x")
+	v.wantPlugged("a process that has ended", "", "/proc/4194999/ns/net")
 
 	ns.Exec("ip", "link", "set", a.HostName, "down")
 	ns.Exec("ip", "link", "set", a.HostName, "name", "mine")
@@ -131,16 +130,21 @@ func TestPluggedByAPathThatIsNoNamespace(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0")
 	p := ns.Port("rt0")
-	v := open(t, ns)
-	left := filepath.Join(t.TempDir(), "ns")
+	dir := t.TempDir()
+	v := open(t, ns, func(c *Config) { c.NetnsFolders = []string{dir} })
+	left := filepath.Join(dir, "ns")
 	if err := os.WriteFile(left, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	v.wantPlugged("a plain file", "", left)
 	v.wantPlugged("a plain file, but the link is there", p.HostName, left, "veth1 is a port of rt0")
-	v.wantPlugged("a directory", "", filepath.Dir(left))
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	v.wantPlugged("a directory", "", below)
 
-	loop := filepath.Join(t.TempDir(), "loop")
+	loop := filepath.Join(dir, "loop")
 	if err := os.Symlink(loop, loop); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 	fd := -1
 	if netns != "" {
 		var err error
-		if fd, err = openNetns(netns); err != nil {
+		if fd, err = b.paths.open(ctx, netns); err != nil {
 			return nil
 		}
 		if fd >= 0 {

@@ -45,6 +45,18 @@ type boundBook struct {
 	watchdog  *watchdog.Watchdog
 	settle    func(ctx context.Context, about ...netip.Addr) error
 	allocator *allocator.Allocator
+	// checkNetns reports why the bridge will not look for a namespace at a path.
+	checkNetns func(path string) error
+}
+
+// Adopt refuses on an operator's word what Bind does.
+func (b boundBook) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
+	if a.Netns != "" {
+		if err := b.checkNetns(a.Netns); err != nil {
+			return nil, &netdb.FieldError{Field: "netns", Reason: err.Error()}
+		}
+	}
+	return b.Book.Adopt(ctx, who, a)
 }
 
 func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
@@ -64,6 +76,11 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 	if !b.runtime && len(where.Containers) > 0 {
 		return nil, &netdb.FieldError{Field: "containers[0].namespace",
 			Reason: `runtime.kind is "none": nobody could ever confirm that the container is gone; name its netns or host_interface`}
+	}
+	if where.Netns != "" {
+		if err := b.checkNetns(where.Netns); err != nil {
+			return nil, &netdb.FieldError{Field: "netns", Reason: err.Error()}
+		}
 	}
 	began := time.Now()
 	before, _ := b.Book.Lease(id) // an error is Bind's to tell

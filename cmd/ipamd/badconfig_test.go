@@ -66,6 +66,8 @@ var badConfigs = []struct{ name, doc, want string }{
 	{"tiny MTU", "[bridge]\nmtu = 10\n", "FILE:2:1: bridge.mtu: 10 is neither 0 nor from 68 to 65535 bytes"},
 	{"MTU below IPv6's", "[bridge]\nmtu = 1000\n[[pool]]\nname = 'a'\nprefix = 'fd00::/64'\n", "FILE:2:1: bridge.mtu: 1000 bytes are too few for IPv6, which needs 1280"},
 	{"never refreshed", "[bridge]\nrefresh = '0s'\n", "FILE:2:1: bridge.refresh: 0s is not above 0"},
+	{"a netns folder that is relative", "[bridge]\nnetns = ['netns']\n", "FILE:2:1: bridge.netns: \"netns\" is no absolute path"},
+	{"a netns folder that is not clean", "[bridge]\nnetns = ['/run/a/../b']\n", "FILE:2:1: bridge.netns: \"/run/a/../b\" is not clean: write /run/b"},
 
 	{"no pool", "pool = []\n", "FILE:1:1: pool: there is none; without any [[pool]] there is the default one"},
 	{"pool without a name", "[[pool]]\nprefix = '10.9.0.0/24'\n", `FILE: pool.name: "" is not 1 to 63 letters, digits, dots, dashes or underscores`},

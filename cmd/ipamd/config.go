@@ -57,6 +57,7 @@ type bridgeConfig struct {
 	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and mends it.\nfalse: it is somebody else's; ipamd refuses to allocate while it is not as the pools need it."`
 	MTU     int      `toml:"mtu" comment:"In bytes, set when ipamd manages the bridge. 0: left alone."`
 	Refresh duration `toml:"refresh" comment:"Time between whole readings. Events keep what is known current; this is for lost ones."`
+	Netns   []string `toml:"netns" comment:"Folders where a bind may name a network namespace, beside /run/netns and /proc/PID/ns/net,\nlike '/run/docker/netns'. Empty: no others."`
 }
 
 type poolConfig struct {
@@ -154,6 +155,7 @@ func defaults() Config {
 			Name:    "rt0",
 			MTU:     1500,
 			Refresh: duration{30 * time.Second},
+			Netns:   []string{},
 		},
 		Pools: []poolConfig{{
 			Name:    "default",

@@ -58,7 +58,7 @@ func other() Config {
 			ChangesKeptFor: duration{90 * time.Minute}, RunnerUID: "it's-\"runner\"-7"},
 		Socket: socketConfig{Path: "/srv/s", Mode: "0600", Group: "0", RuntimeUIDs: []uint32{1000, 4294967294},
 			RuntimeGIDs: []uint32{7}, MaxConnections: 9, MaxInFlight: 4, MaxRate: 5, MaxReaderRate: 6, Deadline: duration{1500 * time.Millisecond}},
-		Bridge: bridgeConfig{Name: "br9", Manage: true, MTU: 9000, Refresh: duration{time.Hour + time.Second}},
+		Bridge: bridgeConfig{Name: "br9", Manage: true, MTU: 9000, Refresh: duration{time.Hour + time.Second}, Netns: []string{"/run/docker/netns"}},
 		Pools: []poolConfig{
 			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
 				Routes: []routeConfig{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"}},

@@ -179,7 +179,7 @@ func (p *program) openBridge(context.Context) (err error) {
 	}
 	p.bridge, err = bridge.Open(bridge.Config{
 		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, MTU: p.cfg.Bridge.MTU,
-		Every: p.cfg.Bridge.Refresh.Duration, Gateways: gateways, Board: p.board, Log: p.log,
+		Every: p.cfg.Bridge.Refresh.Duration, NetnsFolders: p.cfg.Bridge.Netns, Gateways: gateways, Board: p.board, Log: p.log,
 	})
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	p.server, err = server.New(server.Config{
-		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge.CheckNetns}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,

@@ -94,6 +94,11 @@ func (b bridgeConfig) check(ps *problems) {
 		ps.add("bridge.mtu", "%d is neither 0 nor from %d to %d bytes", b.MTU, ipv4MTU, bridgeMTU)
 	}
 	ps.positive("bridge.refresh", b.Refresh)
+	for _, folder := range b.Netns {
+		if ps.absolute("bridge.netns", folder) && filepath.Clean(folder) != folder {
+			ps.add("bridge.netns", "%q is not clean: write %s", folder, filepath.Clean(folder))
+		}
+	}
 }
 
 func (a allocationConfig) check(ps *problems) {

@@ -1,0 +1,186 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNetnsPath is a path at which no network namespace is looked for: root opens
+// none of the files that a client may think of.
+var ErrNetnsPath = errors.New("is not where network namespaces are named")
+
+var ofProcess = regexp.MustCompile(`^/proc/[1-9][0-9]*/ns/net$`)
+
+// mostLooks is how many looks into one folder may be under way at once. A file
+// system that hangs keeps the thread that looks, and nothing can end that; looks
+// into other folders go on.
+const mostLooks = 16
+
+// A netnsPaths opens network namespaces at paths that callers name. It is safe
+// for concurrent use.
+type netnsPaths struct {
+	looks map[string]chan struct{} // by folder, with a place for each look
+
+	mu    sync.Mutex
+	stuck map[string]bool // paths with a look that was given up and has not ended
+}
+
+func newNetnsPaths(folders []string) *netnsPaths {
+	p := &netnsPaths{looks: make(map[string]chan struct{}), stuck: make(map[string]bool)}
+	for _, f := range append([]string{spaceNames, processes}, folders...) {
+		p.looks[f] = make(chan struct{}, mostLooks)
+	}
+	return p
+}
+
+const processes = "/proc" // stands for /proc/PID/ns/net
+
+// CheckNetns reports why a network namespace cannot be named by a path, as an
+// [ErrNetnsPath]: it has to be a file in /run/netns or in one of
+// [Config.NetnsFolders], or /proc/PID/ns/net. Whether it is there is not asked.
+func (b *Bridge) CheckNetns(path string) error {
+	_, _, err := b.paths.folder(path)
+	return err
+}
+
+// folder returns the path as it is opened, and the folder that it counts for.
+// /var/run is /run, which also those name who made the file in /run.
+func (p *netnsPaths) folder(path string) (clean, folder string, err error) {
+	clean = path
+	if rest, is := strings.CutPrefix(path, "/var/run/"); is {
+		clean = "/run/" + rest
+	}
+	if ofProcess.MatchString(clean) {
+		return clean, processes, nil
+	}
+	folder = filepath.Dir(clean)
+	if _, known := p.looks[folder]; known && folder != processes && filepath.Clean(clean) == clean {
+		return clean, folder, nil
+	}
+	var known []string
+	for f := range p.looks {
+		if f != processes {
+			known = append(known, f)
+		}
+	}
+	slices.Sort(known)
+	return "", "", fmt.Errorf("%.200s %w: a file in %s, or /proc/PID/ns/net", path, ErrNetnsPath, strings.Join(known, ", "))
+}
+
+// open opens the network namespace at a path; -1 when there is none. It returns
+// when ctx ends at the latest: a look that has not come back by then is given up,
+// and until it does come back nobody else looks there.
+func (p *netnsPaths) open(ctx context.Context, path string) (int, error) {
+	clean, folder, err := p.folder(path)
+	if err != nil {
+		return -1, err
+	}
+	p.mu.Lock()
+	stuck := p.stuck[clean]
+	p.mu.Unlock()
+	if stuck {
+		return -1, fmt.Errorf("open %s: an earlier look has not come back: its file system hangs", path)
+	}
+	looks := p.looks[folder]
+	select {
+	case looks <- struct{}{}:
+	case <-ctx.Done():
+		return -1, fmt.Errorf("open %s: %d earlier looks into %s have not come back: %w", path, mostLooks, folder, ctx.Err())
+	}
+	type opened struct {
+		fd  int
+		err error
+	}
+	var given bool // up; under p.mu, as what follows from it
+	back := make(chan opened, 1)
+	go func() { // nothing else returns from a system call that hangs; see mostLooks
+		fd, err := openNetns(clean)
+		<-looks
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !given {
+			back <- opened{fd, err}
+			return
+		}
+		delete(p.stuck, clean)
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}()
+	select {
+	case o := <-back:
+		return o.fd, o.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case o := <-back: // in this moment
+		return o.fd, o.err
+	default:
+	}
+	given = true
+	p.stuck[clean] = true
+	return -1, fmt.Errorf("open %s: the look has not come back: %w", path, ctx.Err())
+}
+
+// openNetns opens the network namespace at a path; -1 when there is none.
+//
+// What is there is held without opening it, so that a device does nothing, a fifo
+// waits for nobody, and what is opened then is what was looked at. Its device tells
+// whether it is a namespace: the kernel has that without asking the file system,
+// which statfs would do. A link is followed in /proc only, where it is the
+// namespace itself: what stands for a namespace in another folder is a mount.
+func openNetns(path string) (int, error) {
+	nofollow := unix.O_NOFOLLOW
+	if ofProcess.MatchString(path) {
+		nofollow = 0
+	}
+	held, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|nofollow, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH):
+		return -1, nil // ESRCH: of a process in /proc that ended
+	case err != nil:
+		return -1, err
+	}
+	defer unix.Close(held)
+	var file, own unix.Statx_t
+	const asKnown = unix.AT_EMPTY_PATH | unix.AT_STATX_DONT_SYNC
+	if err := unix.Statx(held, "", asKnown, unix.STATX_TYPE, &file); err != nil {
+		return -1, err
+	}
+	if err := unix.Statx(unix.AT_FDCWD, "/proc/self/ns/net", unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &own); err != nil {
+		return -1, err
+	}
+	if file.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return -1, fmt.Errorf("%s is a symbolic link: name the namespace itself", path)
+	}
+	if file.Dev_major != own.Dev_major || file.Dev_minor != own.Dev_minor {
+		return -1, nil
+	}
+	fd, err := unix.Open(fmt.Sprint("/proc/self/fd/", held), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWNET {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// inodeAt tells namespaces apart. A file system that hangs is not asked.
+func inodeAt(path string) (uint64, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)
+	return st.Ino, err
+}

@@ -1,0 +1,170 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// TestG13NetnsPathsOnAFileSystemThatHangs: a look returns in its time, as many as
+// there may be are given up and no more, a path that hangs is not looked at again,
+// and namespaces elsewhere are found meanwhile. When the file system answers again
+// nothing is left behind.
+func TestG13NetnsPathsOnAFileSystemThatHangs(t *testing.T) {
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0")
+	dir := t.TempDir()
+	stuck := filepath.Join(dir, "stuck")
+	answer := nstest.Hang(t, stuck)
+	v := open(t, ns, func(c *Config) { c.NetnsFolders = []string{stuck, dir} })
+
+	look := func(path string, within time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		got, err := v.Plugged(ctx, "", time.Time{}, path)
+		if err == nil || len(got) != 0 {
+			t.Errorf("a look at %s: %q, %v", path, got, err)
+		}
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- look(filepath.Join(stuck, "0"), 50*time.Millisecond) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "has not come back") {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		answer()
+		t.Fatal("a look does not return while the file system hangs")
+	}
+	if err := look(filepath.Join(stuck, "0"), time.Hour); !strings.Contains(err.Error(), "an earlier look has not come back") {
+		t.Errorf("the same path again: %v", err)
+	}
+	before := runtime.NumGoroutine()
+	for i := range 3 * mostLooks {
+		look(filepath.Join(stuck, fmt.Sprint(i)), time.Millisecond)
+		if _, err := v.NetnsID(context.Background(), p.NS.Path()); err != nil {
+			t.Fatalf("a namespace elsewhere, beside %d looks: %v", i, err)
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > mostLooks {
+		t.Errorf("%d looks are left behind, of %d that may be", n, mostLooks)
+	}
+	v.wantPlugged("elsewhere", "", p.NS.Path(), "veth1 is a port of rt0 and leads into "+p.NS.Path())
+	v.wantPlugged("in the folder beside", "", filepath.Join(dir, "none"))
+
+	answer()
+	realtest.Eventually(t, time.Minute, "what was given up has ended", func() bool {
+		v.paths.mu.Lock()
+		defer v.paths.mu.Unlock()
+		return len(v.paths.stuck) == 0 && len(v.paths.looks[stuck]) == 0
+	})
+}
+
+// TestG13NetnsPathsThatAreNone: root opens nothing but network namespaces, and in
+// their folders only.
+func TestG13NetnsPathsThatAreNone(t *testing.T) {
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0")
+	dir := t.TempDir()
+	v := open(t, ns, func(c *Config) { c.NetnsFolders = []string{dir} })
+	leads := func(path string) string { return "veth1 is a port of rt0 and leads into " + path }
+
+	// Those that are named rightly.
+	inside := exec.Command("ip", "netns", "exec", p.NS.Name(), "sleep", "600")
+	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := inside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inside.Process.Kill(); _ = inside.Wait() })
+	process := fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)
+	realtest.Eventually(t, time.Minute, "the process is inside", func() bool {
+		id, err := v.NetnsID(context.Background(), process)
+		own, _ := v.NetnsID(context.Background(), p.NS.Path())
+		return err == nil && id == own
+	})
+	mount := filepath.Join(dir, "mount")
+	if err := os.WriteFile(mount, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(p.NS.Path(), mount, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
+	for _, path := range []string{p.NS.Path(), strings.Replace(p.NS.Path(), "/run/", "/var/run/", 1), mount, process} {
+		if err := v.CheckNetns(path); err != nil {
+			t.Error(err)
+		}
+		v.wantPlugged(path, "", path, leads(path))
+	}
+
+	// Those elsewhere are not looked at.
+	for _, path := range []string{"/dev/null", "/run/netns", "/run/netns/../x", "/run/netns//x", "/run/netns/x/y", "/proc/self/ns/net", "/proc/1/ns/mnt",
+		"/proc/1/ns/net/", "/proc/1/root/x", "/proc/x", "relative", dir + "/../x", "/var/run", "/"} {
+		if err := v.CheckNetns(path); !errors.Is(err, ErrNetnsPath) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if got, err := v.Plugged(context.Background(), "", time.Time{}, path); !errors.Is(err, ErrNetnsPath) {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+
+	// What is no namespace is not opened: a fifo has no reader then, a link leads
+	// nowhere.
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writers := make(chan error, 1)
+	go func() {
+		fd, err := unix.Open(fifo, unix.O_WRONLY, 0) // waits for a reader
+		if err == nil {
+			unix.Close(fd)
+		}
+		writers <- err
+	}()
+	v.wantPlugged("a fifo", "", fifo)
+	select {
+	case <-writers:
+		t.Error("it was opened")
+	default:
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	<-writers
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(p.NS.Path(), link); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.Plugged(context.Background(), "", time.Time{}, link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link to a namespace: %q, %v", got, err)
+	}
+	other := filepath.Join(dir, "mnt")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("/proc/self/ns/uts", other, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(other, unix.MNT_DETACH) })
+	v.wantPlugged("a namespace of another kind", "", other)
+}
