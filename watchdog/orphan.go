@@ -15,7 +15,8 @@ import (
 // A household is all that is there under one owner label.
 type household struct {
 	sandbox    string
-	containers []Workload     // labelled so, or its leases' and not labelled at all
+	containers []Workload     // labelled so, or with one of its leases
+	others     []Workload     // that its leases record, and that no label gives to it; they are never ended
 	leases     []*netdb.Lease // open ones and those that are being released
 	dispute    string         // why it cannot be told from another one; "" when it can
 }
@@ -45,18 +46,16 @@ func households(leases []*netdb.Lease, list []Workload) []*household {
 	out := slices.Collect(maps.Values(byName))
 	slices.SortFunc(out, func(a, b *household) int { return strings.Compare(a.sandbox, b.sandbox) })
 	for _, h := range out {
-		slices.SortFunc(h.containers, func(a, b Workload) int {
-			if d := strings.Compare(a.Namespace, b.Namespace); d != 0 {
-				return d
-			}
-			return strings.Compare(a.ID, b.ID)
-		})
+		for _, of := range [][]Workload{h.containers, h.others} {
+			slices.SortFunc(of, func(a, b Workload) int { return a.Container.compare(b.Container) })
+		}
 	}
 	return out
 }
 
-// join gives a lease, and those of its own containers that have no owner
-// label, to its household.
+// join gives a lease, and those of its own containers that are labelled with it, to
+// its household. A container without a label that a lease records is not taken: a
+// client records what it likes, and what is in a household is ended with it.
 func join(l *netdb.Lease, own []Workload, byName map[string]*household) {
 	names := []string{l.Sandbox, l.UID}
 	strange := false
@@ -79,8 +78,12 @@ func join(l *netdb.Lease, own []Workload, byName map[string]*household) {
 		}
 		h.leases = append(h.leases, l)
 		for _, w := range own {
-			if w.Sandbox == "" && !slices.Contains(h.containers, w) {
-				h.containers = append(h.containers, w)
+			to := &h.others
+			if w.LeaseID == l.ID {
+				to = &h.containers
+			}
+			if w.Sandbox == "" && !slices.Contains(*to, w) {
+				*to = append(*to, w)
 			}
 		}
 	}
@@ -90,7 +93,7 @@ func join(l *netdb.Lease, own []Workload, byName map[string]*household) {
 // youngest part. A container that does not tell its age has none.
 func (h *household) age(now netdb.Stamp) time.Duration {
 	age := time.Duration(math.MaxInt64)
-	for _, w := range h.containers {
+	for _, w := range slices.Concat(h.containers, h.others) {
 		if w.Created.IsZero() {
 			return 0
 		}
@@ -105,7 +108,7 @@ func (h *household) age(now netdb.Stamp) time.Duration {
 // same reports that nothing of a household changed: another container, another
 // lease or a move of one may mean that it lives again.
 func (h *household) same(o *household) bool {
-	return slices.Equal(h.containers, o.containers) && h.dispute == o.dispute &&
+	return slices.Equal(h.containers, o.containers) && slices.Equal(h.others, o.others) && h.dispute == o.dispute &&
 		slices.EqualFunc(h.leases, o.leases, func(a, b *netdb.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
 }
 

@@ -16,6 +16,35 @@ import (
 	"github.com/ipamd/ipamd/watchdog"
 )
 
+// G10: a runtime's client binds a lease of its own to the containers of somebody
+// else, who never had a sandbox, and its owner says that the sandbox is gone. What
+// carries the sandbox's name or the lease's id is ended, and nothing else is, though
+// the lease records it; the lease is not confirmed while that is there.
+func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		o := ownertest.Start(t)
+		b := newBroom(t, d, o)
+		_, signals := b.run("", "infra-etcd", trap(""))
+		b.record("", "infra-log")
+		b.record("a", "c1")
+		l := b.lease("a", "c1", "c2", "infra-etcd", "infra-log")
+		d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c2", Labels: map[string]string{"ipamd.dev/lease-id": l.ID}})
+		d.Create(t, ctrdtest.Spec{Namespace: space, ID: "infra-db", Labels: map[string]string{"ipamd.dev/lease-id": "01a2037d-8699-7e55-826a-e21d7061d121"}})
+		o.Set("gone", "a")
+		swept := b.sweep()
+		if len(swept.Orphans) != 1 || !swept.Orphans[0].Removed || len(swept.Orphans[0].Containers) != 2 {
+			t.Errorf("swept %+v", swept)
+		}
+		b.wantNotes("task c1", "task c2", "record c1", "record c2", "lease of a (watchdog, orphaned)")
+		if got := signals(); got != "" {
+			t.Errorf("the container of somebody else got the signals %q", got)
+		}
+		if got := b.containers(); fmt.Sprint(got) != "[infra-db infra-etcd infra-log]" || b.state(l) != netdb.Releasing {
+			t.Errorf("there are containers %v, the lease is %s", got, b.state(l))
+		}
+	})
+}
+
 // The steps of a removal, on processes that take SIGQUIT, that ignore it, that
 // are frozen, and on records without one. The lease is let go last.
 func TestRemovalOfOrphans(t *testing.T) {
