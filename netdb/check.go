@@ -151,6 +151,10 @@ func (c *checker) memory(fresh *index) {
 	if !reflect.DeepEqual(mem.tombs, fresh.tombs) && !c.sameTombs(mem, fresh) {
 		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombs, fresh.tombs)
 	}
+	rows := make(map[string][]netip.Addr) // of each pool; a book may have as many pools as rows
+	for l := range mem.byAddr.all() {
+		rows[l.PoolUID] = append(rows[l.PoolUID], l.Addr)
+	}
 	for uid, pi := range fresh.pools {
 		m := mem.pools[uid]
 		if m == nil {
@@ -165,7 +169,7 @@ func (c *checker) memory(fresh *index) {
 		if got, want := slices.Collect(valuesOf(m)), slices.Collect(valuesOf(pi)); !slices.Equal(got, want) {
 			c.broken(CoolingIsQueued, "pool %s: %v in memory, %v in the table", pi.pool.Name, got, want)
 		}
-		c.free(mem, m)
+		c.free(m, rows[uid])
 		c.freed(m, pi)
 	}
 }
@@ -213,14 +217,12 @@ func valuesOf(pi *poolIndex) func(func(netip.Addr) bool) {
 }
 
 // free holds the lock for reading: holds change without a commit.
-func (c *checker) free(x *index, pi *poolIndex) {
+func (c *checker) free(pi *poolIndex, rows []netip.Addr) {
 	c.b.mu.RLock()
 	defer c.b.mu.RUnlock()
 	taken := make(map[netip.Addr]bool)
-	for l := range x.byAddr.all() {
-		if l.PoolUID == pi.pool.UID {
-			taken[l.Addr] = true
-		}
+	for _, a := range rows {
+		taken[a] = true
 	}
 	for a := range pi.held {
 		taken[a] = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,7 @@ func (c *command) check(ctx context.Context, cfg Config) error {
 		return c.cannot(fmt.Errorf("check the book: %w", err))
 	}
 	if who := book.Info().Exposed; who != "" {
-		fmt.Fprintln(c.err, "ipamd: who else may change the book:", who)
+		fmt.Fprintln(printable{c.err}, "ipamd: who else may change the book:", who)
 	}
 	found, err := book.Check(ctx)
 	leases, rev := book.Leases()
@@ -69,22 +70,22 @@ func (c *command) check(ctx context.Context, cfg Config) error {
 	if len(found) > 0 {
 		return c.broken(path, found)
 	}
-	_, err = fmt.Fprintf(c.out, "%s: whole: %d addresses in use or resting, revision %d, epoch %s\n",
-		path, len(leases), rev, book.Epoch())
+	_, err = fmt.Fprintf(printable{c.out}, "%s: whole: %d addresses in use or resting, revision %d, epoch %s\n",
+		path, len(leases), rev, strings.ReplaceAll(book.Epoch(), "\n", `\n`))
 	return err
 }
 
 // broken prints what is broken, for a program to read too.
 func (c *command) broken(path string, found []netdb.Violation) error {
 	for _, v := range found {
-		fmt.Fprintln(c.out, v)
+		fmt.Fprintln(printable{c.out}, strings.ReplaceAll(v.String(), "\n", `\n`)) // a line is one finding
 	}
-	fmt.Fprintf(c.err, "ipamd: %s: %d violations; nothing was changed\n", path, len(found))
+	fmt.Fprintf(printable{c.err}, "ipamd: %s: %d violations; nothing was changed\n", path, len(found))
 	return exitCode(exitError)
 }
 
 // cannot says why the book could not be looked at.
 func (c *command) cannot(err error) error {
-	fmt.Fprintf(c.err, "ipamd: %v\n", err)
+	fmt.Fprintf(printable{c.err}, "ipamd: %v\n", err)
 	return exitCode(exitUsage)
 }

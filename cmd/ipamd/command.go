@@ -74,13 +74,13 @@ func (c *command) run(ctx context.Context, args []string) int {
 	case errors.As(err, &told):
 		return int(told)
 	case !c.started || errors.As(err, &usage):
-		fmt.Fprintf(c.err, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
+		fmt.Fprintf(printable{c.err}, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
 		return exitUsage
 	case errors.As(err, &wrong):
-		fmt.Fprintf(c.err, "ipamd: the configuration is wrong:\n%v\n", wrong)
+		fmt.Fprintf(printable{c.err}, "ipamd: the configuration is wrong:\n%v\n", wrong)
 		return exitUsage
 	}
-	fmt.Fprintf(c.err, "ipamd: %v\n", err)
+	fmt.Fprintf(printable{c.err}, "ipamd: %v\n", err)
 	return exitError
 }
 

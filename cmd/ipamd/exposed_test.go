@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,5 +120,33 @@ func TestG17TheConfiguration(t *testing.T) {
 	code, out, stderr := ipamd(t, "check", at)
 	if code != exitOK || !strings.Contains(out, "whole") || !strings.Contains(stderr, "everybody may write to it") {
 		t.Errorf("exit %d: %s%s", code, out, stderr)
+	}
+}
+
+// G16: what a hostile book says about itself steers no terminal: names in its schema,
+// its epoch and that of its mark, states and ids in its history.
+func TestG16NoWordOfABookSteersTheTerminal(t *testing.T) {
+	const esc = `char(27) || '[2J' || char(155) || char(0x202e) || char(10) || char(10)`
+	hostile := map[string]string{
+		"a name in the schema":  "CREATE TABLE \"\x1b[2J\u202e\" (x)",
+		"a schema that is none": "PRAGMA writable_schema = 1; INSERT INTO sqlite_master VALUES ('table', " + esc + ", 't', 3, 'CREATE TABLE t (')",
+		"its epoch":             `UPDATE book SET epoch = ` + esc,
+		"a state":               `PRAGMA ignore_check_constraints = 1; INSERT INTO changes SELECT rev + 1, wall, boottime, boot_id, 'lease', '10.8.64.2', ` + esc + `, pool_uid, pool, sandbox, uid, interface, attempt, from_state, ` + esc + `, actor, peer, reason, note, evidence, uptime, row_sum FROM changes`,
+	}
+	for name, sql := range hostile {
+		t.Run(name, func(t *testing.T) {
+			path := book(t)
+			execute(t, path, sql)
+			conf := file(t, "[book]\npath = '"+path+"'\n[socket]\ngroup = ''\n[runtime]\nkind = 'none'\n[bridge]\nname = 'none0'\n")
+			for _, args := range [][]string{{"check", path}, {"rebuild", "--preview", "--force", "--config", conf}} {
+				_, out, stderr := ipamd(t, args...)
+				if i := strings.IndexFunc(out+stderr, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 || out+stderr == "" {
+					t.Errorf("%v says %q", args, out+stderr)
+				}
+				if args[0] == "check" && strings.Contains(out, "\n\n") {
+					t.Errorf("a finding is two lines: %q", out)
+				}
+			}
+		})
 	}
 }

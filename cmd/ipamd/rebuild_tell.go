@@ -117,7 +117,7 @@ func (b *rebuilt) json(w io.Writer) error {
 }
 
 func (b *rebuilt) text(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(printable{out}, 0, 0, 2, ' ', 0)
 	switch {
 	case b.Preview:
 		fmt.Fprintf(w, "%s would be rebuilt; nothing was changed\n", b.Book)
