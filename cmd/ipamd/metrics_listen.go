@@ -66,6 +66,10 @@ func (p *program) listenForScrapes(context.Context) error {
 		return fmt.Errorf("metrics.listen: %w", err)
 	}
 	p.scrapes = ln
+	if at.Addr().Unmap().IsUnspecified() {
+		p.log.Warn("metrics can be read from every network that reaches this machine", "listen", at.String(),
+			"next", "give metrics.listen one address, or let a firewall decide who reads them")
+	}
 	p.onClose(func() error {
 		if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
 			return err

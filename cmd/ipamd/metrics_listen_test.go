@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -133,4 +135,21 @@ func TestMetricsAddressThatIsTaken(t *testing.T) {
 		status, _ := get(t, http.MethodGet, fmt.Sprintf("http://%s/metrics", w.program.scrapes.Addr()))
 		return status == http.StatusOK
 	})
+}
+
+// G18: an address that stands for all is a warning; one address is none.
+func TestG18MetricsForEverybodyAreWarnedOf(t *testing.T) {
+	for listen, warns := range map[string]bool{"0.0.0.0:0": true, "[::]:0": true, "[::ffff:0.0.0.0]:0": true, ":0": false, "127.0.0.1:0": false} {
+		var log logBuffer
+		p := newProgram(Config{Metrics: metricsConfig{Listen: listen}}, slog.New(slog.NewTextHandler(&log, nil)), api.VersionReply{})
+		if err := p.listenForScrapes(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Contains(log.String(), "level=WARN msg=\"metrics can be read from every network"); got != warns {
+			t.Errorf("%s: warned %v: %s", listen, got, log.String())
+		}
+	}
 }
