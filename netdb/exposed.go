@@ -82,7 +82,7 @@ func (e exposure) others() string {
 	if err := e.everybody(); err != nil {
 		who = append(who, "everybody may write to it")
 	}
-	if e.st.Mode&unix.S_IWGRP != 0 && e.st.Gid != 0 {
+	if e.st.Mode&unix.S_IWGRP != 0 {
 		who = append(who, fmt.Sprintf("group %d may write to it", e.st.Gid))
 	}
 	if !ours(e.st.Uid) {
@@ -162,6 +162,12 @@ func (b *Book) exposed() string {
 		}
 		if who := e.others(); who != "" {
 			found = append(found, who)
+		}
+	}
+	for dir := filepath.Dir(filepath.Dir(b.path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		// Where the sticky bit is set only its owner can move a folder away.
+		if e, err := lookAt(dir, unix.O_DIRECTORY); err == nil && e.everybody() != nil && e.st.Mode&unix.S_ISVTX == 0 {
+			found = append(found, dir+": everybody may put another folder in the place of the book's")
 		}
 	}
 	return strings.Join(found, "; ")

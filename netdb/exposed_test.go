@@ -53,7 +53,9 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 		"a restored book of another's":   {chown(1234, 1234, "book.db", "book.db-mark"), false, "user 1234"},
 		"a second name":                  {func(path string) error { return os.Link(path, path+".second") }, true, ""},
 		"a folder that a group may read": {both(chmod("", 0o750), chown(0, 1234, "")), false, ""},
-		"a folder of root's group":       {chmod("", 0o775), false, ""},
+		"a folder of root's group":       {chmod("", 0o775), false, "group 0"},
+		"a parent of everybody's":        {func(path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) }, false, "another folder in the place"},
+		"a parent like /tmp":             {func(path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777|os.ModeSticky) }, false, ""},
 		"restored by root with cp":       {both(chmod("book.db", 0o644), chmod("", 0o755)), false, ""},
 		"systemd's private folder": {func(path string) error {
 			dir := filepath.Dir(path)

@@ -280,6 +280,11 @@ func (b *Book) migrate(ctx context.Context) error {
 	if err := b.checkSchema(ctx); err != nil {
 		return err
 	}
+	if b.schema > 0 { // as it was accepted, and is opened now
+		if err := b.checkOurs(ctx, int64(b.schema)); err != nil {
+			return err
+		}
+	}
 	for _, m := range b.opts.schema[b.schema:] {
 		script := fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;\nCOMMIT;",
 			m.SQL, applicationID, m.Version)

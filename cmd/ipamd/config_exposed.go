@@ -49,7 +49,7 @@ func whoElse(path string) string {
 		if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 			found = append(found, fmt.Sprintf("%s belongs to user %d", p, st.Uid))
 		}
-		if is.Mode().Perm()&0o020 != 0 && st.Gid != 0 {
+		if is.Mode().Perm()&0o020 != 0 && is.Mode()&fs.ModeSticky == 0 {
 			found = append(found, fmt.Sprintf("group %d may write to %s", st.Gid, p))
 		}
 	}
