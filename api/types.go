@@ -54,6 +54,8 @@ type Lease struct {
 	Netns         string            `json:"netns,omitempty"`
 	HostInterface string            `json:"host_interface,omitempty"`
 	MAC           string            `json:"mac,omitempty"`
+	HostIndex     int               `json:"host_index,omitempty"`  // of the link that host_interface named when it was recorded
+	NetnsInode    uint64            `json:"netns_inode,omitempty"` // of the namespace that netns led to then
 	Labels        map[string]string `json:"labels,omitempty"`
 	Reason        string            `json:"reason,omitempty"` // of the last change
 	Evidence      []Sighting        `json:"evidence,omitempty"`

@@ -51,6 +51,7 @@ type Bridge struct {
 
 	tables      *kept       // of neighbours
 	outside     *kept       // of crowded namespaces
+	plugs       *kept       // of single links
 	connections *kept       // that are tracked
 	tracked     *sweeper    // of those
 	tracks      atomic.Bool // the kernel answered about those, or may
@@ -145,6 +146,7 @@ func Open(cfg Config) (*Bridge, error) {
 	}
 	b.tables = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
 	b.outside = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	b.plugs = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
 	b.connections = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
 	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
@@ -269,6 +271,7 @@ func (b *Bridge) Close() error {
 	}
 	b.tables.close()
 	b.outside.close()
+	b.plugs.close()
 	b.connections.close()
 	b.alarm.ring()
 	b.running.Lock() // Run polls the sockets, so it must end before they do

@@ -40,6 +40,9 @@ CREATE TABLE pools (
 --
 -- The words on columns stand here, because SQLite keeps what is between the
 -- parentheses in the book:
+--  plug: Which link host_interface was, by its index, and which namespace
+--    netns, by its inode, when they were recorded, and in which boot: names are
+--    used again. '' while neither is known.
 --  cut: Why the address was given while it still cooled: at exhaustion, or
 --    back to its own sandbox. Such a lease never ends with the address free at
 --    once.
@@ -70,6 +73,7 @@ CREATE TABLE leases (
     netns          TEXT    NOT NULL,
     host_interface TEXT    NOT NULL,
     mac            TEXT    NOT NULL,
+    plug           TEXT    NOT NULL CHECK (plug = '' OR json_valid(plug)),
     labels         TEXT    NOT NULL CHECK (labels = '' OR json_valid(labels)),
     evidence       TEXT    NOT NULL CHECK (evidence = '' OR json_valid(evidence)),
     reason         TEXT    NOT NULL,

@@ -118,7 +118,7 @@ func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
 	now := Lease{
 		Addr: a.Addr, ID: a.ID, PoolUID: pi.pool.UID, Pool: pi.pool.Name, State: Bound,
 		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: 1,
-		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC,
+		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC, Plug: a.Plug,
 	}
 	if now.Interface == "" && past != nil {
 		now.Interface = past.Interface

@@ -60,6 +60,7 @@ func (l *Lease) record(n Binding) error {
 		return invalid("containers", "%d with those recorded before are more than %d: name those that are gone", len(kept), MaxContainers)
 	}
 	l.Containers = kept
+	l.plug(n)
 	for _, part := range []struct {
 		into *string
 		said string
@@ -74,7 +75,7 @@ func (l *Lease) record(n Binding) error {
 // sameUse reports whether two rows say the same of how a lease is used.
 func sameUse(l, other *Lease) bool {
 	return l.State == other.State && slices.Equal(l.Containers, other.Containers) &&
-		l.Netns == other.Netns && l.HostInterface == other.HostInterface && l.MAC == other.MAC
+		l.Netns == other.Netns && l.HostInterface == other.HostInterface && l.MAC == other.MAC && l.Plug == other.Plug
 }
 
 // Bind adds to what is recorded of where an open lease is used. What is

@@ -90,12 +90,12 @@ func FuzzRow(f *testing.F) {
 		text := func(s string) any { return append([]byte{}, s...) } // a Go string would have to be UTF-8
 		const row = `INSERT INTO leases (` + leaseColumns + `) VALUES (CAST(? AS TEXT),?,CAST(? AS TEXT),
 			CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),?,?,?,?,CAST(? AS TEXT),?,?,CAST(? AS TEXT),
-			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
+			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
 		exec(t, `BEGIN IMMEDIATE`)
 		defer exec(t, `ROLLBACK`)
 		exec(t, row, text(ip), key, text(poolUID), text(id), text(state), text(sandbox), text(uid), text(iface), attempt, rev,
 			wall, boot, text(reason), wall, boot, text(reason), within, text(containers), text(netns), text(host), text(mac),
-			text(labels), text(evidence), text(reason), text(cut), text(reason), text(labels))
+			text(labels), text(labels), text(evidence), text(reason), text(cut), text(reason), text(labels))
 
 		x, err := b.readIndex(ctx, b.conn)
 		if err != nil {

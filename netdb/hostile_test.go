@@ -56,7 +56,7 @@ func TestG16AForeignSchemaIsRefused(t *testing.T) {
 	Close(t, b)
 	tables := map[string]string{
 		"leases": `ip, key, pool_uid, id, state, sandbox, uid, interface, attempt, rev, created_wall, created_boot, created_boot_id,
-			since_wall, since_boot, since_boot_id, bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut, hold, conflict`,
+			since_wall, since_boot, since_boot_id, bind_within, containers, netns, host_interface, mac, plug, labels, evidence, reason, cut, hold, conflict`,
 		"changes": `rev, wall, boottime, boot_id, subject, ip, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
 			from_state, to_state, actor, peer, reason, note, evidence, uptime, row_sum`,
 		"book": `one, epoch, runner_uid, machine_id, boot_id, runtime_id, created_wall`,

@@ -29,6 +29,7 @@ type Lease struct {
 	Netns         string
 	HostInterface string
 	MAC           string
+	Plug          Plug // which link and namespace these names were when they were recorded
 	Labels        map[string]string
 
 	Evidence json.RawMessage // what the witnesses said, as a JSON array; kept, not interpreted
@@ -125,4 +126,5 @@ type Binding struct {
 	Netns         string      // path of the network namespace
 	HostInterface string      // the port of the bridge
 	MAC           string      // of the sandbox's interface
+	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
 }

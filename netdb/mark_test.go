@@ -28,6 +28,7 @@ func TestF23AnEditedRowIsFound(t *testing.T) {
 		"pool_uid": "(SELECT uid FROM pools WHERE name = 'other')", "state": "'bound'", "sandbox": "'x'", "uid": "'x'", "interface": "'x'", "attempt": "7", "rev": "1",
 		"created_wall": "1", "created_boot": "1", "created_boot_id": "'x'", "since_wall": "1", "since_boot": "1", "since_boot_id": "'x'",
 		"bind_within": "1", "containers": `'[{"namespace":"n","id":"c"}]'`, "netns": "'x'", "host_interface": "'x'", "mac": "'02:00:00:00:00:99'",
+		"plug":   `'{"boot":"x","index":7}'`,
 		"labels": `'{"a":"b"}'`, "evidence": `'[]'`, "reason": "'x'", "cut": "'own'", "id": "'01890000-0000-7000-8000-000000000000'",
 	}
 	named := map[string]string{"sandbox": `sandbox is "x", was "a"`, "uid": `uid is "x", was "a"`, "interface": `interface is "x", was "eth0"`,

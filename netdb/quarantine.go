@@ -111,13 +111,13 @@ func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence
 		}
 	}
 	former := Lease{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
-		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Labels: l.Labels}
+		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: l.Plug, Labels: l.Labels}
 	if id, err := uuid.Parse(l.ID); err != nil || id.String() != l.ID {
 		former.ID = ""
 	}
 	use := Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
 	if use.Check() != nil {
-		former.Containers, former.Netns, former.HostInterface, former.MAC = nil, "", "", ""
+		former.Containers, former.Netns, former.HostInterface, former.MAC, former.Plug = nil, "", "", "", Plug{}
 	}
 	if checkName("sandbox", l.Sandbox) != nil || checkName("uid", l.UID) != nil || checkInterface(l.Interface) != nil {
 		former = Lease{Addr: l.Addr}

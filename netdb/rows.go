@@ -23,17 +23,17 @@ const (
 	fixedColumns = `ip, key, pool_uid, id`
 	otherColumns = `state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
-	bind_within, containers, netns, host_interface, mac, labels, evidence, reason, cut, hold, conflict`
+	bind_within, containers, netns, host_interface, mac, plug, labels, evidence, reason, cut, hold, conflict`
 	leaseColumns = fixedColumns + `, ` + otherColumns
 )
 
 // The parameters have no numbers, which SQLite would keep as names and the
 // driver look up, each at every call.
 const (
-	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	// Not to set what stays the same spares the pages of its index.
-	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
-	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
+	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
 	deleteLease  = `DELETE FROM leases` + asItWasSeen
 
 	// The fence: a row is changed or removed only as the caller saw it.
@@ -54,7 +54,7 @@ func (l *Lease) other() []any {
 	return []any{string(l.State), l.Sandbox, l.UID, l.Interface, l.Attempt, l.Rev,
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
-		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC,
+		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC, l.Plug.text(),
 		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut), l.Hold, string(l.Conflict)}
 }
 
@@ -128,10 +128,11 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 		createdWall, createdBoot, sinceWall    int64
 		sinceBoot, bindWithin                  int64
 		containers, labels, evidence, conflict string
+		plug                                   string
 	)
 	err = s.Scan(&n.ip, &n.key, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
-		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &l.Hold, &conflict)
+		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &plug, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &l.Hold, &conflict)
 	if err != nil {
 		return nil, n, err
 	}
@@ -157,6 +158,9 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 		if err := json.Unmarshal([]byte(containers), &l.Containers); err != nil {
 			return nil, n, fmt.Errorf("containers: %w", err)
 		}
+	}
+	if l.Plug, err = plugOf(plug); err != nil {
+		return nil, n, err
 	}
 	if labels != "" {
 		if err := json.Unmarshal([]byte(labels), &l.Labels); err != nil {

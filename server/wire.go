@@ -19,6 +19,7 @@ func lease(l *netdb.Lease, bits int) api.Lease {
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
 		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
+		HostIndex: l.Plug.Index, NetnsInode: l.Plug.Inode,
 		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l),
 	}
 	if l.State == netdb.Reserved && l.BindWithin > 0 {

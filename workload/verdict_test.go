@@ -186,6 +186,34 @@ func TestPlumbing(t *testing.T) {
 	}
 }
 
+// The successor inherits a name only where it is another link, or another namespace:
+// the very same one is still the lease's own.
+func TestG4PlumbingOfTheSameLink(t *testing.T) {
+	at := func(p netdb.Plug) func(*netdb.Lease) {
+		return func(l *netdb.Lease) { l.HostInterface, l.Netns, l.Plug = "veth1", "/run/netns/a", p }
+	}
+	full := netdb.Plug{Boot: "one", Index: 7, Inode: 70}
+	for name, tt := range map[string]struct {
+		old, next   netdb.Plug
+		host, netns bool // are still its own
+	}{
+		"the same link and namespace": {full, full, true, true},
+		"another link":                {full, netdb.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
+		"another namespace":           {full, netdb.Plug{Boot: "one", Index: 7, Inode: 71}, true, false},
+		"of another boot":             {full, netdb.Plug{Boot: "two", Index: 7, Inode: 70}, false, false},
+		"the older is not known":      {netdb.Plug{}, full, false, false},
+		"the younger is not known":    {full, netdb.Plug{}, false, false},
+		"nothing is known":            {netdb.Plug{}, netdb.Plug{}, false, false},
+		"half is known":               {netdb.Plug{Boot: "one", Index: 7}, netdb.Plug{Boot: "one", Index: 7}, true, false},
+	} {
+		old := began("L", "a", "a", 5, at(tt.old))
+		host, netns := NewLeases([]*netdb.Lease{old, began("M", "a", "b", 9, at(tt.next))}).Plumbing(old)
+		if (host == "veth1") != tt.host || (netns == "/run/netns/a") != tt.netns {
+			t.Errorf("%s: host %q, netns %q", name, host, netns)
+		}
+	}
+}
+
 // However the book and the labels are, no container belongs to two incarnations
 // by its lease label, and what belongs to a lease is found by its tie.
 func TestNoContainerIsClaimedTwiceByItsLabel(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
@@ -45,17 +46,17 @@ type boundBook struct {
 	watchdog  *watchdog.Watchdog
 	settle    func(ctx context.Context, about ...netip.Addr) error
 	allocator *allocator.Allocator
-	// checkNetns reports why the bridge will not look for a namespace at a path.
-	checkNetns func(path string) error
+	bridge    *bridge.Bridge
 }
 
 // Adopt refuses on an operator's word what Bind does.
 func (b boundBook) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
 	if a.Netns != "" {
-		if err := b.checkNetns(a.Netns); err != nil {
+		if err := b.bridge.CheckNetns(a.Netns); err != nil {
 			return nil, &netdb.FieldError{Field: "netns", Reason: err.Error()}
 		}
 	}
+	a.Binding = plugged(ctx, b.bridge, a.Binding)
 	return b.Book.Adopt(ctx, who, a)
 }
 
@@ -78,7 +79,7 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 			Reason: `runtime.kind is "none": nobody could ever confirm that the container is gone; name its netns or host_interface`}
 	}
 	if where.Netns != "" {
-		if err := b.checkNetns(where.Netns); err != nil {
+		if err := b.bridge.CheckNetns(where.Netns); err != nil {
 			return nil, &netdb.FieldError{Field: "netns", Reason: err.Error()}
 		}
 	}
@@ -92,7 +93,7 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 		}
 		ifRev = 0
 	}
-	l, err := b.Book.Bind(ctx, who, id, ifRev, where)
+	l, err := b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.bridge, where))
 	if err == nil {
 		b.watchdog.Bound(before, l, began)
 	}

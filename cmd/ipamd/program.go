@@ -270,7 +270,7 @@ func (p *program) openReconciler(context.Context) error { return p.reconcileBy(p
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
-		Book: book, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Book: pluggedBook{book, p.bridge}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home,
 		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
@@ -304,7 +304,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	p.server, err = server.New(server.Config{
-		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge.CheckNetns}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
+		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, LastPass: p.lastPass,

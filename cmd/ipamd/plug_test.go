@@ -1,0 +1,104 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// Two incarnations of a sandbox bind one tap. The address of the first does not cool
+// while that very tap is plugged, a restart of ipamd in between; once it is another
+// link of the same name, that is the successor's alone.
+func TestG4AnAddressDoesNotCoolBehindTheSameTap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	plug := func() {
+		w.ns.Exec("ip", "tuntap", "add", "dev", "tap0", "mode", "tap")
+		w.ns.Exec("ip", "link", "set", "tap0", "master", "rt0", "up")
+	}
+	bound := func(uid string) api.Lease {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "vm", UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := w.client.Bind(ctx, r.Leases[0].ID, api.BindRequest{HostInterface: "tap0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Lease
+	}
+	kept := func(l api.Lease) {
+		t.Helper()
+		realtest.Eventually(t, wait, "the tap to keep the first lease", func() bool {
+			got, err := w.client.Lease(ctx, l.ID)
+			if err != nil || got.Lease.State != api.Releasing {
+				t.Fatalf("it is %+v, %v", got, err)
+			}
+			return slices.ContainsFunc(got.Blockers, func(b api.Blocker) bool { return b.Kind == "port" })
+		})
+	}
+	plug()
+	first, second := bound("vm-1"), bound("vm-2")
+	if first.HostIndex == 0 || first.HostIndex != second.HostIndex || first.Address == second.Address {
+		t.Fatalf("bound are %+v and %+v", first, second)
+	}
+	if again := bound("vm-2"); again.Revision != second.Revision {
+		t.Errorf("the same bind again is a change: %+v after %+v", again, second)
+	}
+	if _, err := w.client.Release(ctx, first.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	kept(first)
+	w.stopDaemon()
+	w.start()
+	w.pass()
+	kept(first)
+
+	w.ns.Exec("ip", "link", "del", "tap0")
+	plug()
+	if now := bound("vm-2"); now.HostIndex == second.HostIndex {
+		t.Fatalf("the link was made anew, and is %+v", now)
+	}
+	w.gone(first)
+	if got := w.state(second.Address); got != api.Bound {
+		t.Errorf("the successor is %s", got)
+	}
+}
+
+// A sandbox that is made anew, with its names, does not keep the address of the one
+// before: neither the link nor the namespace is the same.
+func TestG4ASuccessorInheritsItsNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	port := w.ns.Port("rt0")
+	bound := func(uid, netns string) api.Lease {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "job", UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := w.client.Bind(ctx, r.Leases[0].ID, api.BindRequest{HostInterface: "eth-job", Netns: netns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Lease
+	}
+	w.ns.Exec("ip", "link", "set", port.HostName, "name", "eth-job")
+	first := bound("job-1", port.NS.Path())
+	if first.NetnsInode == 0 || first.HostIndex == 0 {
+		t.Fatalf("bound is %+v", first)
+	}
+	w.ns.Exec("ip", "link", "set", "eth-job", "name", port.HostName)
+	port.Close()
+	next := w.ns.Port("rt0")
+	w.ns.Exec("ip", "link", "set", next.HostName, "name", "eth-job")
+	second := bound("job-2", next.NS.Path())
+	if _, err := w.client.Release(ctx, first.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(first)
+	if got := w.state(second.Address); got != api.Bound {
+		t.Errorf("the successor is %s", got)
+	}
+}
