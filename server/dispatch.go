@@ -135,11 +135,12 @@ var errPanic = errors.New("a call panicked")
 // judge asks whether the peer may, and may now, before anything of the body is
 // read.
 func (s *Server) judge(c *call, h handler) (_ int, _ any, err error) {
+	if c.release, err = s.accounts.enter(c.peer, cost(c)); err != nil {
+		s.linger(c)
+		return 0, nil, err
+	}
 	if !c.peer.role.Includes(c.end.Least) {
 		return 0, nil, &deniedError{c.peer, c.end}
-	}
-	if c.release, err = s.accounts.enter(c.peer, cost(c)); err != nil {
-		return 0, nil, err
 	}
 	if !c.unread || c.end.Method == http.MethodGet { // else once it is read
 		if err := s.turn(c); err != nil {

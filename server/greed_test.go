@@ -102,18 +102,20 @@ func TestGreedyPeer(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
 		as         *syscall.SysProcAttr
+		rate       int
 	}{
-		{"says nothing", "", other},
-		{"half a header", "GET /healthz HTT", other},
-		{"a body that it may not send", "POST /v1/leases HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n", other},
-		{"a body that no verb takes", "GET /healthz HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n", other},
-		{"a body that does not come", "POST /v1/leases HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n{", nil},
-		{"calls that take their time", "GET /v1/doctor HTTP/1.1\r\nHost: i\r\n\r\n", other},
-		{"one call after the other", strings.Repeat("GET /v1/status HTTP/1.1\r\nHost: i\r\n\r\n", 10), other},
+		{"says nothing", "", other, 0},
+		{"half a header", "GET /healthz HTT", other, 0},
+		{"a body that it may not send", "POST /v1/leases HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n", other, 0},
+		{"a body that no verb takes", "GET /healthz HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n", other, 0},
+		{"a body that does not come", "POST /v1/leases HTTP/1.1\r\nHost: i\r\nContent-Length: 90\r\n\r\n{", nil, 0},
+		{"calls that take their time", "GET /v1/doctor HTTP/1.1\r\nHost: i\r\n\r\n", other, 0},
+		{"one call after the other", strings.Repeat("GET /v1/status HTTP/1.1\r\nHost: i\r\n\r\n", 10), other, 0},
+		{"calls beyond its rate", strings.Repeat("GET /healthz HTTP/1.1\r\nHost: i\r\n\r\n", 10), other, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rig := servertest.Start(t, func(cfg *server.Config) {
-				cfg.MaxConns, cfg.Limits.InFlight = 16, 8
+				cfg.MaxConns, cfg.Limits.InFlight, cfg.Limits.ReaderRate = 16, 8, c.rate
 				cfg.Doctor = func(ctx context.Context) []api.Finding { <-ctx.Done(); return nil }
 			})
 			s := speak(t, rig)
@@ -198,6 +200,24 @@ func TestRate(t *testing.T) {
 	runPeer(t, s.Socket, reader, asks...)
 	if said = runPeer(t, s.Socket, reader, asks...); !strings.Contains(said, "429 too_many_requests") {
 		t.Errorf("a reader that forks: %s", said)
+	}
+}
+
+// G14: a peer that asks without a pause beyond its rate, and for what it may not, is
+// answered a few times a second on each connection, not as often as it asks.
+func TestG14RefusalsCostTheirPeer(t *testing.T) {
+	realtest.Root(t)
+	s := speak(t, servertest.Start(t, func(c *server.Config) { c.Limits.ReaderRate = 10 }))
+	reader := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	began := time.Now()
+	said := runPeer(t, s.Socket, reader, slices.Repeat([]string{post}, 30)...)
+	took := time.Since(began)
+	denied, refused := strings.Count(said, "403"), strings.Count(said, "429 too_many_requests")
+	if denied < 10 || refused < 5 || denied+refused != 30 {
+		t.Fatalf("%d are denied and %d refused: %s", denied, refused, said)
+	}
+	if took < time.Duration(refused)*150*time.Millisecond {
+		t.Errorf("%d refusals, one after the other, took %v", refused, took)
 	}
 }
 

@@ -43,6 +43,7 @@ const (
 	listingCost = 64 // an answer with all leases or many changes
 	burst       = time.Second
 	tellEvery   = time.Minute // of the log, about one peer
+	refusedWait = 200 * time.Millisecond
 )
 
 // mostConns is how many connections may be open: the book, the kernel's sockets
@@ -177,6 +178,22 @@ func (a *accounts) tell(p *peer, acc *account, limit string, now time.Time) {
 	if now.Sub(acc.told) > tellEvery {
 		a.log.Warn("a peer asks for too much", "peer", p.name, "limit", limit, "refused", acc.refused)
 		acc.told, acc.refused = now, 0
+	}
+}
+
+// linger lets a refused call wait before its answer: a peer that asks again at
+// once, whatever it is answered, would otherwise have the processors that its rate
+// leaves to others. Meanwhile its connection is as spare as one without a call.
+func (s *Server) linger(c *call) {
+	if gc := connOf(c.r); gc != nil {
+		gc.over()
+	}
+	wait := time.NewTimer(refusedWait)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-c.r.Context().Done():
+	case <-c.draining():
 	}
 }
 
