@@ -82,21 +82,16 @@ func TestG16AForeignSchemaIsRefused(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "book.db")
 			copyOver(t, whole, path)
 			copyOver(t, whole+"-mark", path+"-mark")
-			raw(t, path, sql)
-			before := contents(t, filepath.Dir(path))
-			for _, readOnly := range []bool{true, false} {
-				opts := Options()
-				opts.ReadOnly = readOnly
-				soon(t, "opening it", func() {
-					b, err := netdb.Open(path, opts)
-					if err == nil {
-						t.Errorf("read-only %v: it is opened", readOnly)
-						b.Close()
-					} else if !errors.Is(err, netdb.ErrDamaged) {
-						t.Errorf("read-only %v: %v", readOnly, err)
-					}
-				})
+			db, conn := rawConn(t, path)
+			if _, err := conn.ExecContext(ctx, sql); err != nil {
+				t.Fatal(err)
 			}
+			refusesForeign(t, killed(t, path)) // with all of it in the log
+			if err := errors.Join(conn.Close(), db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			refusesForeign(t, path)
+			before := contents(t, filepath.Dir(path))
 			soon(t, "salvaging it", func() {
 				s, err := netdb.Salvage(path)
 				lost := name == "a table twice" || name == "the list of tables is a view" // SQLite itself reads nothing there
@@ -112,6 +107,29 @@ func TestG16AForeignSchemaIsRefused(t *testing.T) {
 				t.Error("it was changed")
 			}
 		})
+	}
+}
+
+// refusesForeign fails unless a start and a check refuse a book, soon and without
+// changing a byte.
+func refusesForeign(t *testing.T, path string) {
+	t.Helper()
+	before := contents(t, filepath.Dir(path))
+	for _, readOnly := range []bool{true, false} {
+		opts := Options()
+		opts.ReadOnly = readOnly
+		soon(t, "opening it", func() {
+			b, err := netdb.Open(path, opts)
+			if err == nil {
+				t.Errorf("read-only %v: it is opened", readOnly)
+				b.Close()
+			} else if !errors.Is(err, netdb.ErrDamaged) {
+				t.Errorf("read-only %v: %v", readOnly, err)
+			}
+		})
+	}
+	if after := contents(t, filepath.Dir(path)); !maps.Equal(after, before) {
+		t.Error("the refusal changed it")
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/api"
 )
 
 // G15: check and rebuild, run by root on a book beside which somebody has planted
@@ -146,6 +148,36 @@ func TestG16NoWordOfABookSteersTheTerminal(t *testing.T) {
 				if args[0] == "check" && strings.Contains(out, "\n\n") {
 					t.Errorf("a finding is two lines: %q", out)
 				}
+			}
+		})
+	}
+}
+
+// G16: rebuild ends, and finds what can be trusted, where somebody has put a view
+// without an end in the place of a table, or a trigger that takes leases away.
+func TestG16ARebuildOfAHostileBook(t *testing.T) {
+	for name, sql := range map[string]string{
+		"a view": `PRAGMA foreign_keys = 0; DROP TABLE changes; CREATE VIEW changes AS
+			WITH RECURSIVE e(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM e) SELECT n AS rev, n AS subject FROM e WHERE n < 0`,
+		"a trigger": `CREATE TRIGGER t AFTER INSERT ON changes BEGIN DELETE FROM leases; END`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, slow)
+			l := w.allocate("asleep").Leases[0]
+			w.stopDaemon()
+			execute(t, w.cfg.Book.Path, sql)
+			before := w.folder()
+			w.refuses("the daemon", w.newProgram().open(ctx), "its schema is not ipamd's", "ipamd rebuild")
+			w.unchanged(before)
+			report, err := w.rebuild()
+			must(t, err)
+			if len(report.SetAside) != 1 || report.SetAside[0].Address != l.Address {
+				t.Errorf("kept back: %+v", report.SetAside)
+			}
+			w.start()
+			w.give("new", addr(3))
+			if got := w.state(l.Address); got != api.Quarantined {
+				t.Errorf("it is %s", got)
 			}
 		})
 	}
