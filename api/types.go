@@ -214,10 +214,13 @@ type Blocker struct {
 // socket.deadline. One that is no preview goes on when the caller hangs up.
 const LongestPass = 2 * time.Minute
 
-// ReconcileRequest asks for a pass now; not both fields may be set.
+// ReconcileRequest asks for a pass now. Preview excludes the others.
 type ReconcileRequest struct {
 	Preview bool `json:"preview,omitempty"` // plan, and do nothing
 	Confirm bool `json:"confirm,omitempty"` // a person has looked: also release what would be held for being too much
+	// ConfirmOrphans: a person has looked. The sweep ends the orphans, too, that are
+	// held for being too many.
+	ConfirmOrphans bool `json:"confirm_orphans,omitempty"`
 }
 
 // ReconcileReply is the report of one pass.

@@ -62,7 +62,10 @@ type Orphan struct {
 	Sandbox string
 	Detail  string // a sentence: what its owner says, and what runs
 	Since   time.Time
+	Held    bool // it is not ended before an operator confirms it
 }
+
+const confirmOrphans = "see to the owner; if they are gone indeed: ipamctl reconcile --confirm-orphans"
 
 // nearCap is the part of the quarantine's share from which it is told.
 const nearCap = 0.8
@@ -210,9 +213,22 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "labels_unreadable", Since: s.At, Detail: s.Unread + ": what else it claims is not known",
 			Mend: fmt.Sprintf("correct the labels of container %s/%s in its runtime", s.Namespace, s.Container)})
 	}
+	held := Finding{Kind: "orphans_held", Mend: confirmOrphans}
 	for _, o := range w.Orphans {
-		add(Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),
-			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"})
+		f := Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),
+			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"}
+		if o.Held {
+			f.Mend = confirmOrphans
+			held.Count++
+			if held.Since.IsZero() || o.Since.Before(held.Since) {
+				held.Since = o.Since
+			}
+		}
+		add(f)
+	}
+	if held.Count > 0 {
+		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than one sweep ends on its word: they are left as they are", held.Count)
+		add(held)
 	}
 	return out
 }

@@ -27,15 +27,17 @@ type Config struct {
 	// shows otherwise.
 	Compare func(context.Context, *netdb.Lease, netdb.Binding) []api.BindWarning
 
-	NotReady  func() []string                                      // why mutations cannot be served, a sentence each; empty: ready
-	Bridge    func() api.BridgeStatus                              //
-	MTU       func() int                                           // bytes, of the bridge
-	Doctor    func(context.Context) []api.Finding                  // after the latest news of the kernel
-	Findings  func() []api.Finding                                 // the same from memory, for the status
-	Reconcile Reconcile                                            // a pass now
-	LastPass  func() *api.Report                                   // of the last pass that was no preview; nil before the first
-	Metrics   http.Handler                                         // answers /metrics
-	Observe   func(verb string, code api.Code, took time.Duration) // after every call; code "" is success
+	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
+	Bridge    func() api.BridgeStatus             //
+	MTU       func() int                          // bytes, of the bridge
+	Doctor    func(context.Context) []api.Finding // after the latest news of the kernel
+	Findings  func() []api.Finding                // the same from memory, for the status
+	Reconcile Reconcile                           // a pass now
+	// ConfirmOrphans lets the orphans be ended that are held; false: there is no owner.
+	ConfirmOrphans func() bool
+	LastPass       func() *api.Report                                   // of the last pass that was no preview; nil before the first
+	Metrics        http.Handler                                         // answers /metrics
+	Observe        func(verb string, code api.Code, took time.Duration) // after every call; code "" is success
 
 	Version api.VersionReply
 	Started time.Time

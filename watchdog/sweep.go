@@ -86,6 +86,7 @@ type Orphan struct {
 	Listed     bool      // the owner's list says so; else the answer to a look-up
 	Since      time.Time // when the list was first seen not to vouch for it
 	Removed    bool      // its containers are gone, and its leases let go
+	Held       bool      // it is one too many for a sweep, and waits for [Sweeper.Confirm]
 	Err        error     // why it is not, when it should be
 }
 
@@ -99,7 +100,10 @@ func (o Orphan) Detail() string {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	text := "its owner says that it is gone, and it has the containers " + strings.Join(names, ", ")
-	if o.Err != nil {
+	switch {
+	case o.Held:
+		text += "; " + o.Err.Error()
+	case o.Err != nil:
 		text += "; their removal failed: " + o.Err.Error()
 	}
 	return text
@@ -134,10 +138,14 @@ type Sweeper struct {
 	turn   sync.Mutex // one sweep at a time; guards what follows
 	missed map[string]netdb.Stamp
 	told   map[string]string // by sandbox, "" for the sweep itself: the last trouble in the log
+	brake  brake
 
-	mu      sync.Mutex // guards what follows
-	orphans []Orphan
-	unclear *UnclearError
+	again chan struct{} // one slot: sweep now
+
+	mu        sync.Mutex // guards what follows
+	orphans   []Orphan
+	unclear   *UnclearError
+	confirmed []string // sandboxes, by a person, since the last sweep
 }
 
 // NewSweeper checks cfg. It asks nobody.
@@ -148,7 +156,7 @@ func NewSweeper(cfg SweepConfig) (*Sweeper, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Sweeper{cfg: cfg, told: make(map[string]string)}, nil
+	return &Sweeper{cfg: cfg, told: make(map[string]string), again: make(chan struct{}, 1)}, nil
 }
 
 // Run sweeps until ctx ends, and then returns nil. A removal that is under way
@@ -162,7 +170,24 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-s.again:
 		}
+	}
+}
+
+// Confirm lets the orphans be ended that the last sweep held, for a person who has
+// looked: those that [Sweeper.Orphans] shows. Run sweeps at once.
+func (s *Sweeper) Confirm() {
+	s.mu.Lock()
+	for _, o := range s.orphans {
+		if o.Held {
+			s.confirmed = append(s.confirmed, o.Sandbox)
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case s.again <- struct{}{}:
+	default:
 	}
 }
 
@@ -200,7 +225,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 		return nil, err
 	}
 	s.tell("", "", nil)
-	swept.Orphans = s.handle(ctx, found)
+	swept.Orphans = s.handle(ctx, found, swept.Sandboxes)
 	left := slices.DeleteFunc(slices.Clone(swept.Orphans), func(o Orphan) bool { return o.Removed })
 	s.mu.Lock()
 	s.orphans, s.unclear = left, nil
@@ -225,7 +250,7 @@ func (s *Sweeper) judge(ctx context.Context) ([]suspect, *Swept, error) {
 	}
 	found, since := suspects(all, list, s.missed, s.cfg.Grace, s.cfg.Now())
 	s.missed = since
-	maps.DeleteFunc(s.told, func(name, _ string) bool { _, still := since[name]; return name != "" && !still })
+	maps.DeleteFunc(s.told, func(name, _ string) bool { _, still := since[name]; return name != "" && name != sweepHeld && !still })
 
 	verdicts, errs := s.ask(ctx, found)
 	var orphans []suspect
@@ -284,14 +309,28 @@ func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]Verdict, []error)
 	return verdicts, errs
 }
 
+// sweepHeld stands for the brake among the troubles in the log; no label has a zero byte.
+const sweepHeld = "\x00held"
+
 // handle removes orphans, or tells of them.
-func (s *Sweeper) handle(ctx context.Context, found []suspect) []Orphan {
+func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []Orphan {
+	may := make(map[string]bool)
+	if s.cfg.Remove {
+		s.mu.Lock()
+		s.brake.confirm(s.confirmed)
+		s.confirmed = nil
+		s.mu.Unlock()
+		may = s.brake.pass(found, sandboxes)
+	}
 	out := make([]Orphan, len(found))
 	var removals errgroup.Group
 	removals.SetLimit(s.cfg.Parallel)
 	for i, one := range found {
 		out[i] = one.orphan()
-		if s.cfg.Remove {
+		switch {
+		case s.cfg.Remove && !may[one.sandbox]:
+			out[i].Held, out[i].Err = true, errHeld
+		case s.cfg.Remove:
 			removals.Go(func() error {
 				out[i].Err = s.remove(ctx, one)
 				out[i].Removed = out[i].Err == nil
@@ -300,12 +339,20 @@ func (s *Sweeper) handle(ctx context.Context, found []suspect) []Orphan {
 		}
 	}
 	_ = removals.Wait()
+	if n := len(s.brake.held); n > 0 {
+		s.tell(sweepHeld, "held", func() {
+			s.cfg.Log.Warn("orphans are held until an operator confirms", "held", n, "of", sandboxes, "most", s.brake.most, "next", "ipamctl doctor")
+		})
+	} else {
+		s.tell(sweepHeld, "", nil)
+	}
 	for _, o := range out {
 		switch {
 		case !s.cfg.Remove:
 			s.tell(o.Sandbox, "orphan", func() {
 				s.cfg.Log.Warn("orphan found; it stays, watchdog.remove_orphans is off", "sandbox", o.Sandbox, "containers", len(o.Containers))
 			})
+		case o.Held:
 		case o.Removed:
 			s.tell(o.Sandbox, "", nil)
 			s.cfg.Log.Info("orphan removed", "sandbox", o.Sandbox, "containers", len(o.Containers), "leases", len(o.Leases))

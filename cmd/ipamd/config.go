@@ -112,6 +112,7 @@ type watchdogConfig struct {
 
 type ownerConfig struct {
 	Socket  string   `toml:"socket" comment:"The unix socket on which it answers HTTP, an absolute path. Empty: there is none."`
+	UIDs    []uint32 `toml:"uids" comment:"Users, by number, beside root and ipamd's own, that may answer on it and own its folder."`
 	Timeout duration `toml:"timeout" comment:"Of each question. No answer in time means that the sandbox stays."`
 	Every   duration `toml:"every" comment:"Time between two readings of its list."`
 	Grace   duration `toml:"grace" comment:"How old a sandbox must be, and how long missing from the list, before it is asked for."`
@@ -196,6 +197,7 @@ func defaults() Config {
 			KillWait:     duration{5 * time.Second},
 		},
 		Owner: ownerConfig{
+			UIDs:    []uint32{},
 			Timeout: duration{2 * time.Second},
 			Every:   duration{30 * time.Second},
 			Grace:   duration{3 * time.Minute},

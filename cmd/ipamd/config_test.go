@@ -72,7 +72,7 @@ func other() Config {
 			Timeout: duration{time.Second}, OwnerLabel: "o", AddressLabel: "a", LeaseLabel: "l", UIDLabel: "u"},
 		Watchdog: watchdogConfig{Timeout: duration{time.Second}, Parallel: 2, ReleasingMax: duration{time.Minute},
 			RemoveOrphans: true, KillWait: duration{time.Second}},
-		Owner: ownerConfig{Socket: "/srv/o", Timeout: duration{time.Second}, Every: duration{time.Second}, Grace: duration{time.Second}},
+		Owner: ownerConfig{Socket: "/srv/o", UIDs: []uint32{1001}, Timeout: duration{time.Second}, Every: duration{time.Second}, Grace: duration{time.Second}},
 		Reconcile: reconcileConfig{Every: duration{time.Second}, Misses: 4, Age: duration{time.Minute},
 			MaxReleases: 0.5, LeastReleases: 1},
 		Metrics: metricsConfig{Listen: "[::1]:9713"},

@@ -115,6 +115,13 @@ func (p *program) unready() reconciler.Trouble {
 	return reconciler.Trouble{}
 }
 
+func (p *program) confirmOrphans() bool {
+	if p.sweeper != nil {
+		p.sweeper.Confirm()
+	}
+	return p.sweeper != nil
+}
+
 func (p *program) orphans() ([]reconciler.Orphan, reconciler.Trouble) {
 	if p.sweeper == nil {
 		return nil, reconciler.Trouble{}
@@ -124,7 +131,7 @@ func (p *program) orphans() ([]reconciler.Orphan, reconciler.Trouble) {
 	found, err := p.sweeper.Orphans()
 	out := make([]reconciler.Orphan, len(found))
 	for i, o := range found {
-		out[i] = reconciler.Orphan{Sandbox: o.Sandbox, Detail: o.Detail(), Since: o.Since}
+		out[i] = reconciler.Orphan{Sandbox: o.Sandbox, Detail: o.Detail(), Since: o.Since, Held: o.Held}
 	}
 	if errors.As(err, &unclear) {
 		why = reconciler.Trouble{Err: err, Since: unclear.Since}

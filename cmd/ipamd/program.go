@@ -220,7 +220,7 @@ func (p *program) openOwner(context.Context) (err error) {
 	if c.Socket == "" {
 		return nil
 	}
-	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, Timeout: c.Timeout.Duration, OnLookup: p.metrics.lookup}); err != nil {
+	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, UIDs: c.UIDs, Timeout: c.Timeout.Duration, OnLookup: p.metrics.lookup}); err != nil {
 		return err
 	}
 	p.onClose(p.owner.Close)
@@ -307,7 +307,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
-		Reconcile: p.reconcile, LastPass: p.lastPass,
+		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.handler()), Observe: p.metrics.request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,

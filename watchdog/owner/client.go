@@ -18,6 +18,9 @@
 // say that it is gone. A time-out, a bare 404, a broken answer, a word of the future are
 // [watchdog.Unknown], and that always comes with an error that tells why.
 //
+// Nobody is believed but root, the daemon's own user and [Config.UIDs], on a socket
+// in a folder that nobody else may write to.
+//
 // It never tells the runtime anything, and it decides nothing.
 package owner
 
@@ -38,9 +41,10 @@ import (
 
 var _ watchdog.Owner = (*Client)(nil)
 
-// Config says whom to ask. Only OnLookup may be left out.
+// Config says whom to ask. Only UIDs and OnLookup may be left out.
 type Config struct {
 	Socket  string        // path of the runtime's unix socket
+	UIDs    []uint32      // users, beside root and the daemon's own, that may answer
 	Timeout time.Duration // of each question, its whole answer included
 	// OnLookup is told what each [Client.Look] came to, before it returns. It
 	// is called by every caller of Look at once.
@@ -78,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg}
 	c.wire = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", cfg.Socket)
+			return c.dial(ctx)
 		},
 		MaxIdleConnsPerHost:    keepIdle,
 		IdleConnTimeout:        idleTime,
