@@ -122,8 +122,8 @@ func TestG14OneReadingServesAll(t *testing.T) {
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), took/2)
 		defer cancel()
-		if _, err := f.join(ctx); err == nil || cancelled != 0 {
-			t.Errorf("a caller that has gone: %v", err)
+		if _, err := f.join(ctx); err == nil {
+			t.Error("a caller that has gone was answered")
 		}
 		synctest.Wait()
 		if cancelled != 1 {
