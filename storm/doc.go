@@ -9,7 +9,10 @@
 // addresses by hand that nobody gave them, and flooders ask for the gateway from
 // ever new addresses and MACs. Meanwhile ipamd and containerd are killed with -9
 // and started again, and the clock triple is stepped; the book's files are moved away
-// under ipamd and back, and another ipamd is started on the book by a link.
+// under ipamd and back, and another ipamd is started on the book by a link. Hostile
+// guests have addresses that do not stand still, hundreds of links, and ARP that
+// claims what others have or is none; hostile tenants label records without a task
+// with others' owners and addresses, with hundreds of addresses, or with none.
 //
 // Every request and reply is written down with its times, and so is every
 // address from when it is surely set to when its removal begins. A pure
@@ -20,7 +23,10 @@
 // shows what it finds.
 //
 // At the end the population is counted three times, by the book, by the kernel
-// and by containerd; then all go, and nothing may be left: no lease, no port,
+// and by containerd. While it stands still all attacks come at once: an allocation
+// takes no more than three times as long, nobody who lives is moved, and nothing that
+// ipamd says names an innocent port. Then all go, and beside the attacks each release
+// ends within ten seconds of the removal, and nothing may be left: no lease, no port,
 // no container, and the doctor has nothing to say.
 //
 // # What is stepped

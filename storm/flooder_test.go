@@ -7,11 +7,14 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // A flooder asks the gateway for its MAC from ever new addresses and MACs, in
@@ -55,7 +58,7 @@ func (f *flooder) act() {
 
 // flood sends one burst from behind a port.
 func (f *flooder) flood(p *port) (sent int, err error) {
-	fd, err := packetSocket(p.path)
+	fd, err := packetSocket(p.path, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -71,22 +74,45 @@ func (f *flooder) flood(p *port) (sent int, err error) {
 	return sent, nil
 }
 
-// request is a broadcast ARP request for the gateway (RFC 826), from an address
+// request is a broadcast ARP request (RFC 826) for the gateway, from an address
 // and a MAC that no frame had before.
 func (f *flooder) request() []byte {
-	mac := binary.BigEndian.AppendUint32([]byte{0x02, 0xfe}, f.r.Uint32())
-	from := [4]byte{10, 9, byte(f.r.IntN(256)), byte(2 + f.r.IntN(250))}
-	gateway := poolPrefix.Masked().Addr().Next().As4()
-	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac...)
-	frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_ARP)
-	frame = append(frame, 0, 1, 8, 0, 6, 4, 0, 1)
-	frame = append(append(frame, mac...), from[:]...)
-	return append(append(frame, make(net.HardwareAddr, 6)...), gateway[:]...)
+	mac := nobody(f.r)
+	from := netip.AddrFrom4([4]byte{10, 9, byte(f.r.IntN(256)), byte(2 + f.r.IntN(250))})
+	return arp{from: mac, op: 1, sender: mac, ip: from, of: netdb.FirstHost(poolPrefix)}.frame()
 }
 
-// packetSocket opens a socket that sends whole frames by the eth0 of a
-// namespace.
-func packetSocket(path string) (fd int, err error) {
+// nobody is a MAC that no port has.
+func nobody(r *rand.Rand) net.HardwareAddr {
+	return binary.BigEndian.AppendUint32([]byte{0x02, 0xfe}, r.Uint32())
+}
+
+// An arp is an ARP packet (RFC 826) in a frame.
+type arp struct {
+	from, to net.HardwareAddr // of the frame; no to: everybody
+	op       uint16           // 1 asks, 2 answers
+	sender   net.HardwareAddr
+	ip       netip.Addr // the sender's
+	target   net.HardwareAddr
+	of       netip.Addr // what is asked for, or who asked
+}
+
+func (a arp) frame() []byte {
+	to, target := a.to, a.target
+	if to == nil {
+		to = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	}
+	if target == nil {
+		target = make(net.HardwareAddr, 6)
+	}
+	out := binary.BigEndian.AppendUint16(slices.Concat(to, a.from), unix.ETH_P_ARP)
+	out = binary.BigEndian.AppendUint16(append(out, 0, 1, 8, 0, 6, 4), a.op)
+	return slices.Concat(out, a.sender, a.ip.AsSlice(), target, a.of.AsSlice())
+}
+
+// packetSocket opens a socket that sends whole frames by the eth0 of a namespace, and
+// receives those of a protocol; 0 for none.
+func packetSocket(path string, protocol uint16) (fd int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -114,7 +140,7 @@ func packetSocket(path string) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 		return 0, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: eth0.Attrs().Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: eth0.Attrs().Index, Protocol: protocol<<8 | protocol>>8}); err != nil {
 		return 0, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil

@@ -166,3 +166,13 @@ func expect(t *testing.T, faults []string, want string) {
 		t.Errorf("found %q, want %q", faults, want)
 	}
 }
+
+// TestJudgeFindsAdoptions: what was taken over has to have lived there.
+func TestJudgeFindsAdoptions(t *testing.T) {
+	lived := &history{lives: []*life{{addr: two, uid: "a"}}}
+	for from, want := range map[netdb.State]string{netdb.Free: "by a label", netdb.Quarantined: "by a label", netdb.Reserved: "", netdb.Paused: ""} {
+		expect(t, adopted(lived, []netdb.Change{{Addr: two, UID: "b", From: from, To: netdb.Bound}}), want)
+		expect(t, adopted(lived, []netdb.Change{{Addr: two, UID: "a", From: from, To: netdb.Bound}}), "")
+		expect(t, adopted(lived, []netdb.Change{{Addr: three, UID: "a", From: from, To: netdb.Bound}}), want)
+	}
+}

@@ -190,3 +190,22 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 	}
 	return faults
 }
+
+// adopted lists the leases that the book took over for somebody who never lived with
+// the address: a label alone makes nobody its owner.
+func adopted(h *history, changes []netdb.Change) (faults []string) {
+	type living struct {
+		addr netip.Addr
+		uid  string
+	}
+	lived := make(map[living]bool)
+	for _, l := range h.lives {
+		lived[living{l.addr, l.uid}] = true
+	}
+	for _, c := range changes {
+		if c.To == netdb.Bound && !c.From.Open() && !lived[living{c.Addr, c.UID}] {
+			faults = append(faults, fmt.Sprintf("by a label: %s became %q's by lease %s (revision %d), who never lived there", c.Addr, c.UID, c.LeaseID, c.Rev))
+		}
+	}
+	return faults
+}

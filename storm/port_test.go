@@ -55,8 +55,7 @@ func (w *world) plug(addr netip.Addr) (p *port, err error) {
 	w.hands <- struct{}{}
 	defer func() { <-w.hands }()
 	n := int(w.ports.Add(1))
-	p = &port{path: filepath.Join(string(w.spaces), strconv.Itoa(n)), host: fmt.Sprint("s", n), nl: w.ns.Netlink(),
-		mac: net.HardwareAddr{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}}
+	p = &port{path: filepath.Join(string(w.spaces), strconv.Itoa(n)), host: fmt.Sprint("port", n), nl: w.ns.Netlink(), mac: macOf(n)}
 	space, inside, err := makeSpace(p.path)
 	if err != nil {
 		return nil, fmt.Errorf("make namespace %s: %w", p.path, err)
@@ -84,6 +83,11 @@ func (w *world) plug(addr netip.Addr) (p *port, err error) {
 	}
 	ip := &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(poolPrefix.Bits(), 32)}
 	return p, inside.AddrAdd(eth0, &netlink.Addr{IPNet: ip})
+}
+
+// macOf is that of the n-th port's sandbox.
+func macOf(n int) net.HardwareAddr {
+	return net.HardwareAddr{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
 }
 
 // makeSpace makes a namespace with a mount at path. It works on a thread of

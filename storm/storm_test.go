@@ -29,7 +29,7 @@ const (
 	contained = 20               // and with a container in it
 	thieves   = 8                // adding addresses by hand
 	flooders  = 2                // asking for the gateway from ever new addresses and MACs
-	settling  = 20 * time.Second // kept back for the end of the storm
+	settling  = 30 * time.Second // kept back for the end of the storm
 )
 
 // TestStorm: P1 to P7 at once, in bad weather.
@@ -45,6 +45,7 @@ func TestStorm(t *testing.T) {
 	began := time.Now()
 	w := newWorld(t, v, programs)
 	w.populate()
+	relieve := w.besiege(*seed, hostilities, 500*time.Millisecond, 2*time.Second)
 
 	phase := func(what string) { t.Logf("%6v %s", time.Since(began).Round(time.Millisecond), what) }
 	phase("the storm begins")
@@ -52,6 +53,7 @@ func TestStorm(t *testing.T) {
 	b.blow(max(*storms-time.Since(began)-settling, time.Second))
 	phase("it gets calm")
 	close(w.calm)
+	relieve()
 	w.eventually("every actor is still or done", func() bool {
 		return w.parked.Load()+w.left.Load() == plain+contained+thieves+flooders
 	})
@@ -59,10 +61,15 @@ func TestStorm(t *testing.T) {
 	w.settle(api.Bound, api.Cooling)
 	w.recount()
 
-	phase("all agree; all go")
+	phase("all agree; a siege")
+	living := w.rec.living()
+	stop := w.siege(r)
+	phase("all go")
 	close(w.end)
 	w.actors.Wait()
-	phase("all are gone")
+	w.releasesEnd(living)
+	stop()
+	phase("all are gone, and the siege is over")
 	w.settle(api.Cooling)
 	w.nothingIsLeft()
 	phase("nothing is left")
@@ -73,10 +80,13 @@ func TestStorm(t *testing.T) {
 	if faults := judge(&w.rec.h); len(faults) > 0 {
 		t.Errorf("%d faults:\n%s", len(faults), report(faults))
 	}
+	if faults := adopted(&w.rec.h, changes); len(faults) > 0 {
+		t.Errorf("%d leases by labels:\n%s", len(faults), report(faults))
+	}
 	if faults := judgeBook(&w.rec.h, changes); len(faults) > 0 {
 		t.Errorf("%d faults in the book:\n%s", len(faults), report(faults))
 	}
-	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second); len(missing) > 0 {
+	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, attacked, recordMade); len(missing) > 0 {
 		t.Errorf("it was no storm without %q", missing)
 	}
 	t.Logf("%d changes in the book, %v in all\n%s", len(changes), time.Since(began).Round(time.Second), w.rec.counts())

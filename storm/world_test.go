@@ -54,6 +54,7 @@ path = '%[1]s/sock'
 group = ''
 [bridge]
 refresh = '2s'
+netns = ['%[1]s/netns']
 [[pool]]
 name = 'default'
 prefix = '%[3]s'
@@ -251,7 +252,7 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)))
 }
 
-func closed(c chan struct{}) bool {
+func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true

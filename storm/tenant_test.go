@@ -1,0 +1,75 @@
+package storm_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const (
+	ownerLabel   = "runtime.computer/entity-id"
+	addressLabel = "runtime.computer/ip"
+)
+
+const (
+	recordsOf  = "hostile-" // how the records of hostile tenants are named
+	recordMade = "record of a hostile tenant"
+)
+
+// recorded has a record with such labels until ctx ends. A containerd that dies
+// meanwhile is asked until it answers.
+func (h *hostile) recorded(ctx context.Context, labels map[string]string) error {
+	id := fmt.Sprint(recordsOf, h.r.Uint64())
+	asking, cancel := context.WithTimeout(namespaces.WithNamespace(h.ctx, namespaces.Default), callTime)
+	defer cancel()
+	_, err := h.ctrd.NewContainer(asking, id, containerd.WithContainerLabels(labels),
+		containerd.WithRuntime("io.containerd.runc.v2", nil), containerd.WithSpec(&specs.Spec{}))
+	if err == nil {
+		h.rec.counted(recordMade)
+	} else {
+		h.rec.last("hostile tenant", err)
+	}
+	<-ctx.Done()
+	a := &actor{world: h.world, r: h.r}
+	a.remove(&sandbox{container: id})
+	return nil
+}
+
+// anothersLabels names the owner of another, and an address that another has, or
+// nobody.
+func (h *hostile) anothersLabels(ctx context.Context) error {
+	owner, addr := "db-primary", anyHost(h.r)
+	if l, _, ok := h.victim(); ok {
+		if h.r.IntN(2) == 0 {
+			owner = l.uid
+		}
+		if h.r.IntN(2) == 0 {
+			addr = l.addr
+		}
+	}
+	return h.recorded(ctx, map[string]string{ownerLabel: owner, addressLabel: addr.String()})
+}
+
+func (h *hostile) unreadable(ctx context.Context) error {
+	return h.recorded(ctx, map[string]string{ownerLabel: "hostile", addressLabel: "x"})
+}
+
+func (h *hostile) manyAddresses(ctx context.Context) error {
+	labels := map[string]string{ownerLabel: "hostile"}
+	for i := range 230 {
+		labels[fmt.Sprint(addressLabel, i)] = anyHost(h.r).String()
+	}
+	return h.recorded(ctx, labels)
+}
+
+func (h *hostile) largeLabels(ctx context.Context) error {
+	labels := make(map[string]string)
+	for i := range 250 { // 1 MB
+		labels[fmt.Sprint("example.com/", i)] = strings.Repeat("x", 4000)
+	}
+	return h.recorded(ctx, labels)
+}
