@@ -23,6 +23,9 @@ const (
 	placeLeast  = 16
 )
 
+// mostLooksFor bounds how often it is looked for by which port a suspected answer came.
+const mostLooksFor = 5
+
 // mostAnswers bounds the answers by one port that are on the board: a guest may
 // answer for a whole /64. One that gives way to a later one is asked for again
 // before its address is given.
@@ -48,6 +51,7 @@ type answering struct {
 	said
 	origin
 	placed time.Time     // when its port was looked for; zero: not yet
+	looks  int           // how often it was looked for in vain by which port it came
 	share  *list.Element // of those by the same port
 }
 
@@ -58,7 +62,7 @@ func (b *Bridge) answered(addr netip.Addr, s said) {
 		return // of a bridge that went meanwhile
 	}
 	delete(b.doubts, addr)
-	if h, old := b.heard[addr]; old && h.said == s && time.Since(h.placed) < placeEvery {
+	if h, old := b.heard[addr]; old && h.said == s && h.looks == 0 && time.Since(h.placed) < placeEvery {
 		delete(b.unplaced, addr)
 		return
 	}
@@ -81,6 +85,10 @@ func (b *Bridge) placeAnswers(until time.Time) {
 		return
 	}
 	now := time.Now()
+	if b.ingress != nil {
+		b.ingress.read(b.isPort)
+	}
+	asks := ingressAsks
 	search := portSearch{until: until, least: placeLeast, found: make(map[mac]int)}
 	for addr, s := range b.unplaced {
 		h, old := b.heard[addr]
@@ -95,24 +103,37 @@ func (b *Bridge) placeAnswers(until time.Time) {
 		}
 		at := search.found[s.from]
 		says := search.found[s.says]
-		b.post(addr, answering{said: s, origin: origin{b.link.index, at}, placed: now}, says)
-		delete(b.unplaced, addr)
+		note, looks := "", 0
+		if came, is := b.unmask(addr, s, at, &asks); is {
+			note = forged(b.ports[at].link.name)
+			if at, says = came, 0; came == 0 {
+				note += "; by which port the answer came is not known"
+				if h.said == s {
+					looks = h.looks
+				}
+				looks++
+			}
+		}
+		b.post(addr, answering{said: s, origin: origin{b.link.index, at}, placed: now, looks: looks}, says, note)
+		if looks == 0 || looks > mostLooksFor { // else the answer to the question of just now may tell
+			delete(b.unplaced, addr)
+		}
 	}
 }
 
 // postUnplaced posts an answer of which is not known yet where it came from.
 func (b *Bridge) postUnplaced(addr netip.Addr, s said) {
-	b.post(addr, answering{said: s, origin: origin{bridge: b.link.index}}, 0)
+	b.post(addr, answering{said: s, origin: origin{bridge: b.link.index}}, 0, "")
 }
 
 // post puts an answer on the board; says is the port of the MAC that it speaks
-// of, 0 when none is known.
-func (b *Bridge) post(addr netip.Addr, h answering, says int) {
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.from.String()}
+// of, 0 when none is known, and note what else there is to say.
+func (b *Bridge) post(addr netip.Addr, h answering, says int, note string) {
+	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.from.String(), Note: note}
 	if h.port != 0 {
 		s.Port = b.ports[h.port].link.name
 	}
-	if h.from != h.says {
+	if h.from != h.says && note == "" {
 		s.Note = fmt.Sprintf("it says that the address is at %s", h.says)
 		switch {
 		case says != 0 && says != h.port:

@@ -70,7 +70,8 @@ type Bridge struct {
 	kernel  *rtnl
 	news    *news
 	probe   *prober
-	trouble error // why news cannot be read; the sockets are to be opened again
+	ingress *ingress // nil while no answer is suspected
+	trouble error    // why news cannot be read; the sockets are to be opened again
 
 	// What is known of the bridge.
 	link          *link // nil when there is none
@@ -212,6 +213,10 @@ func (b *Bridge) closeSockets() {
 	b.kernel.close()
 	b.news.close()
 	b.probe.close()
+	if b.ingress != nil {
+		b.ingress.close()
+		b.ingress = nil
+	}
 }
 
 // forget drops what is remembered of the bridge; the sightings on the board

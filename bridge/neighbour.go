@@ -207,7 +207,7 @@ func (b *Bridge) weigh(addr netip.Addr, e entry) ([]census.Sighting, error) {
 	}
 	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: n.mac}
 	if p != nil {
-		s.Port = p.link.name
+		s.Port, s.Note = b.whereHeard(addr, n.mac, p)
 	}
 	return []census.Sighting{s}, nil
 }

@@ -90,6 +90,7 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 		t.searched = now
 		err = errors.Join(err, b.searchChildren(ctx), b.Settle(ctx))
 	}
+	b.closeIngress()
 	err = errors.Join(err, b.catchUp(ctx, t), b.readCrowds(ctx, t))
 	t.wake = t.refresh
 	if len(b.crowdedSpaces(false)) > 0 && t.crowds.Before(t.wake) {
