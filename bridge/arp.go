@@ -15,6 +15,10 @@ const (
 	arpReply    = 2
 )
 
+// arpReplyHeader is how each reply begins: the types of hardware and protocol, the
+// lengths of their addresses, and the operation.
+var arpReplyHeader = [8]byte{0, 1, unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff, 6, 4, 0, arpReply}
+
 // arp asks by ARP probe (RFC 5227, section 2.1.1): the sender's IP is
 // 0.0.0.0, so nobody who hears the question learns a wrong owner from it.
 //
@@ -45,10 +49,11 @@ func arpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 	return append(f, addr.AsSlice()...)
 }
 
-// arpAnswer reads a reply, for nothing else comes through the filter. The MAC
-// is the sender hardware address of its payload (RFC 826).
+// arpAnswer reads a reply for IPv4 over Ethernet (RFC 826). Whatever else has the
+// operation of a reply is none: of other types or lengths of addresses, the
+// addresses are elsewhere. The MAC is the sender hardware address of the payload.
 func arpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
-	if len(f) < arpLength {
+	if len(f) < arpLength || [8]byte(f[etherLength:]) != arpReplyHeader || binary.BigEndian.Uint16(f[12:]) != unix.ETH_P_ARP {
 		return netip.Addr{}, nil, false
 	}
 	return netip.AddrFrom4([4]byte(f[28:32])), net.HardwareAddr(append([]byte(nil), f[22:28]...)), true
