@@ -17,7 +17,10 @@ import (
 // mostAddresses bounds the addresses that one container's labels claim: both
 // families on four interfaces. One record with a label for each address took a whole
 // pool.
-const mostAddresses = 8
+const (
+	mostAddresses = 8
+	mostLabels    = 4 * mostAddresses // that are looked at for that
+)
 
 // A task is what is known of a container's task.
 type task struct {
@@ -48,13 +51,12 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 	if c.UIDLabel != "" {
 		there.UID = of.Labels[c.UIDLabel]
 	}
-	names := c.addressLabels(of.Labels)
-	for i, label := range names {
+	for i, label := range c.addressLabels(of.Labels) {
 		addr, ok := parseAddress(of.Labels[label])
 		known := slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Addr == addr })
-		if len(seen) == mostAddresses && !known || i == 4*mostAddresses {
-			unread = append(unread, fmt.Sprintf("container %s: it has %d address labels, and %d addresses are too many; label %.100s and those behind it are not read",
-				scope(namespace, of.ID), len(names), mostAddresses+1, label))
+		if len(seen) == mostAddresses && !known || i == mostLabels {
+			unread = append(unread, fmt.Sprintf("container %s: it has more than %d addresses, or %d address labels; label %.100s and those behind it are not read",
+				scope(namespace, of.ID), mostAddresses, mostLabels, label))
 			break
 		}
 		if !ok {

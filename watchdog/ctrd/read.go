@@ -9,7 +9,6 @@ import (
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	containerd "github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
@@ -139,16 +138,6 @@ func (w *Witness) allNamespaces(ctx context.Context, c *containerd.Client) ([]st
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
 	return names, nil
-}
-
-func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns string, filters ...string) ([]containers.Container, error) {
-	call, cancel := w.ask(ctx, ns)
-	defer cancel()
-	list, err := c.ContainerService().List(call, filters...)
-	if err != nil {
-		return nil, fmt.Errorf("list containers of namespace %s: %w", ns, err)
-	}
-	return list, nil
 }
 
 // tasks lists the tasks of a namespace and returns a look-up in that list.
