@@ -121,6 +121,7 @@ var badConfigs = []struct{ name, doc, want string }{
 	{"orphans by nobody's word", "[watchdog]\nremove_orphans = true\n", "FILE:2:1: watchdog.remove_orphans: only an owner can call a running container an orphan, and owner.socket names none"},
 	{"relative owner", "[owner]\nsocket = 'o.sock'\n", `FILE:2:1: owner.socket: "o.sock" is no absolute path`},
 	{"owner of no containers", "[owner]\nsocket = '/o'\n[runtime]\nkind = 'none'\n", "FILE:2:1: owner.socket: its answers are about containers, and runtime.kind is none"},
+	{"an owner that is nobody", "[owner]\nuids = [4294967295]\n", "FILE:2:1: owner.uids: 4294967295 stands for nobody"},
 	{"no time for the owner", "[owner]\ntimeout = '0s'\n", "FILE:2:1: owner.timeout: 0s is not above 0"},
 	{"owner never read", "[owner]\nevery = '0s'\n", "FILE:2:1: owner.every: 0s is not above 0"},
 	{"no grace", "[owner]\ngrace = '0s'\n", "FILE:2:1: owner.grace: 0s is not above 0"},

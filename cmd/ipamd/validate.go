@@ -177,6 +177,9 @@ func (o ownerConfig) check(ps *problems) {
 	if o.Socket != "" {
 		ps.absolute("owner.socket", o.Socket)
 	}
+	if slices.Contains(o.UIDs, math.MaxUint32) {
+		ps.add("owner.uids", "%d stands for nobody", uint32(math.MaxUint32))
+	}
 	ps.positive("owner.timeout", o.Timeout)
 	ps.positive("owner.every", o.Every)
 	ps.positive("owner.grace", o.Grace)
