@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// mostInside bounds the addresses that are known of one namespace. Whoever is
-	// root in there decides how many there are, and each is on the board.
+	// mostInside bounds the addresses that are known of one namespace. A guest
+	// decides how many there are, and each is on the board.
 	mostInside = 4096
 	// mostInline is how many are listed while everybody waits: the kernel lists
 	// about 400 in one step, some 200 µs, and only between two steps can a list be
