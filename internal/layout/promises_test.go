@@ -30,11 +30,12 @@ var (
 	// number is a scenario, a promise, or several in a row: "L11-L13", "P1 to
 	// P7". The scenarios of pools and identity share their letter with the
 	// promises, so those say what they are: "scenario P1".
-	number = regexp.MustCompile(`\b([Ss]cenario )?([FLCWRSTP])([1-9]\d?)(?:(?:-| to )([FLCWRSTP])([1-9]\d?))?\b`)
+	number = regexp.MustCompile(`\b([Ss]cenario )?([FGLCWRSTP])([1-9]\d?)(?:(?:-| to )([FGLCWRSTP])([1-9]\d?))?\b`)
 	// numbers are what a test's name begins with: "TestW6W9RemovalThatNobodyTold".
-	numbers = regexp.MustCompile(`^(?:Test|Fuzz)((?:[FLCWRSTP][1-9]\d?)+)(?:$|[A-Z])`)
-	single  = regexp.MustCompile(`[FLCWRSTP]\d+`)
+	numbers = regexp.MustCompile(`^(?:Test|Fuzz)((?:[FGLCWRSTP][1-9]\d?)+)(?:$|[A-Z])`)
+	single  = regexp.MustCompile(`[FGLCWRSTP]\d+`)
 	row     = regexp.MustCompile(`(?m)^\| ((?:scenario )?[FLCWRSTP]\d+(?:, [FLCWRSTP]\d+)*|the incident) \|.*$`)
+	attack  = regexp.MustCompile(`\bG\d+\b`) // in the section of who may spoil what
 	promise = regexp.MustCompile(`(?m)^### (P\d)\. (.*)$`)
 )
 
@@ -69,13 +70,20 @@ func claims(name, comment string) []string {
 	return slices.Compact(all)
 }
 
-// parts is the text of the document by promise and by scenario. What stands
+// parts is the text of the document by promise, by scenario and by attack. What stands
 // before the first promise is about each of them.
 func parts(body string) map[string]string {
 	found := make(map[string]string)
 	for _, m := range row.FindAllStringSubmatch(body, -1) {
 		for _, name := range strings.Split(m[1], ", ") {
 			found[name] = m[0]
+		}
+	}
+	_, spoil, _ := strings.Cut(body, "\n## Who may spoil what\n")
+	spoil, _, _ = strings.Cut(spoil, "\n## ")
+	for _, piece := range strings.Split(strings.ReplaceAll(spoil, "\n| ", "\n\n| "), "\n\n") {
+		for _, name := range attack.FindAllString(piece, -1) {
+			found[name] += piece
 		}
 	}
 	_, body, _ = strings.Cut(body, "\n## The promises\n")
@@ -144,7 +152,8 @@ func TestScenariosHaveTheirTests(t *testing.T) {
 // TestUnheldIsFound spoils what a test says of itself, or where it is named.
 func TestUnheldIsFound(t *testing.T) {
 	const body = "# Promises\n\n## The promises\n\n`storm/TestAll` holds them.\n\n### P1. One.\n\n`a/TestOne`\n\n### P2. Two.\n\n`a/TestTwo`\n\n" +
-		"## The scenarios\n\n| L1 | what | `a/TestL1It` |\n| L2, L3 | what | `a/TestL2L3Both`, `a/TestMore` |\n| scenario P1 | what | `a/TestPool` |\n| T11 | what | `a/TestWho` |\n"
+		"## The scenarios\n\n| L1 | what | `a/TestL1It` |\n| L2, L3 | what | `a/TestL2L3Both`, `a/TestMore` |\n| scenario P1 | what | `a/TestPool` |\n| T11 | what | `a/TestWho` |\n\n" +
+		"## Who may spoil what\n\n| it cannot | held by |\n|---|---|\n| one (G1) | `a/TestG1It` |\n| two (G2, G3) | `a/TestG2G3Both` |\n\nIn words\n(G4, `a/TestSpoilt`).\n\n## More\n"
 	for name, c := range map[string]struct {
 		test, comment string
 		wrong         int
@@ -172,6 +181,11 @@ func TestUnheldIsFound(t *testing.T) {
 		"nor the scenario":                 {"a/TestPool", "P1: it is.", 1},
 		"no promise has the number":        {"a/TestPool", "P8: it is.", 1},
 		"and by its name":                  {"a/TestT11Who", "", 1},
+		"an attack":                        {"a/TestG1It", "", 0},
+		"two attacks":                      {"a/TestG2G3Both", "", 0},
+		"an attack in another row":         {"a/TestG1It", "G2: it is.", 1},
+		"an attack in words":               {"a/TestSpoilt", "G4: it is.", 0},
+		"an attack that is nowhere":        {"a/TestG5It", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if wrong := unheld(parts(body), c.test, c.comment); len(wrong) != c.wrong {
