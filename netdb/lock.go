@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,18 +69,29 @@ var errOtherNames = errors.New("the file has another name, a hard link, with a l
 // its owner only, when there is none and create is set; else the error is
 // fs.ErrNotExist. What is there is not changed.
 func lockFile(path string, create bool) (*bookFile, error) {
-	const tries = 16 // a file that is replaced each time between opening and locking
-	for range tries {
+	tries := 16 // a file that is replaced each time between opening and locking
+	for until := time.Now().Add(forkMost); ; {
 		f, err := lockOnce(path, create)
-		if err != nil && !errors.Is(err, errReplaced) {
+		switch {
+		case err == nil:
+			return f, nil
+		case errors.Is(err, errForked) && time.Now().Before(until):
+			time.Sleep(time.Millisecond)
+		case errors.Is(err, errReplaced) && tries > 1:
+			tries--
+		default:
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
-		if err == nil {
-			return f, nil
-		}
 	}
-	return nil, fmt.Errorf("open %s: %w", path, errReplaced)
 }
+
+// forkMost is how long a child that is being started may keep the lock of a file
+// which was closed already: it has a copy of each descriptor until it executes its
+// program.
+const forkMost = time.Second
+
+// errForked means that the lock is no other process's.
+var errForked = fmt.Errorf("%w by a process that is being started", ErrLocked)
 
 // errReplaced means that another file came to the path before the lock.
 var errReplaced = errors.New("the file was replaced while it was opened")
@@ -127,7 +139,11 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 	}
 	locked = true
 	if err := unix.Flock(int(raw.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, fmt.Errorf("%w by process %s", ErrLocked, holder(f.id))
+		by := holder(f.id)
+		if by == 0 || by == os.Getpid() {
+			return nil, errForked
+		}
+		return nil, fmt.Errorf("%w by process %s", ErrLocked, nameOf(by))
 	} else if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -148,32 +164,31 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// holder names the process that has the flock on a file, as the kernel lists
-// it: "N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF". Some file systems
-// (btrfs, overlayfs) list another device than stat(2) gives, so the inode alone
-// is second best.
-func holder(id ident) string {
+// holder is the process that has the flock on a file, as the kernel lists it:
+// "N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF"; 0 where none is listed, or
+// one of another PID namespace. Some file systems (btrfs, overlayfs) list another
+// device than stat(2) gives, so the inode alone is second best.
+func holder(id ident) (pid int) {
 	list, err := os.ReadFile("/proc/locks")
 	if err != nil {
-		return "unknown"
+		return 0
 	}
 	full := fmt.Sprintf("%02x:%02x:%d", unix.Major(id.dev), unix.Minor(id.dev), id.ino)
 	inode := ":" + strconv.FormatUint(id.ino, 10)
-	best := "unknown"
 	for line := range strings.Lines(string(list)) {
 		f := strings.Fields(line)
 		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], inode) {
 			continue
 		}
-		pid, err := strconv.Atoi(f[4])
-		if err != nil || pid <= 0 {
+		by, err := strconv.Atoi(f[4])
+		if err != nil || by <= 0 {
 			continue // of another PID namespace
 		}
-		if best = nameOf(pid); f[5] == full {
-			return best
+		if pid = by; f[5] == full {
+			return pid
 		}
 	}
-	return best
+	return pid
 }
 
 // nameOf is a pid with the command's name, where it can be read.

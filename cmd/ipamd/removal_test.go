@@ -205,9 +205,10 @@ func TestR2BookLost(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d))
 		w.stopDaemon()
-		const many = 200
+		const many = 70 // beyond every brake and every share of the pool
 		for i := range many {
-			d.Create(t, ctrdtest.Spec{ID: fmt.Sprint("s", i), Labels: labels(fmt.Sprint("s", i), addr(2+i))})
+			name, port := fmt.Sprint("s", i), w.ns.Port("rt0", addr(2+i)+"/24")
+			d.Run(t, ctrdtest.Spec{ID: name, Labels: labels(name, addr(2+i)), Netns: port.NS.Path()})
 		}
 		w.loseBook()
 		w.start()
