@@ -26,6 +26,9 @@ var scenarios = []string{"L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "
 	"F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F10", "F11", "F12", "F13", "F14", "F15", "F16",
 	"F17", "F18", "F19", "F20", "F21", "F22", "F23", "F24", "F25", "F26", "F27", "F28", "F29", "F30", "F31", "F32"}
 
+// attacks is how many are in the section of who may spoil what: G1 and up.
+const attacks = 18
+
 var (
 	// number is a scenario, a promise, or several in a row: "L11-L13", "P1 to
 	// P7". The scenarios of pools and identity share their letter with the
@@ -219,5 +222,10 @@ func TestPromisesAreKept(t *testing.T) {
 	}
 	if !slices.Equal(got, scenarios) {
 		t.Errorf("scenarios %v, want %v", got, scenarios)
+	}
+	for n := 1; n <= attacks; n++ {
+		if name := "G" + strconv.Itoa(n); !strings.Contains(in[name], "/Test") {
+			t.Errorf("%s has no test of the attack %s", promises, name)
+		}
 	}
 }
