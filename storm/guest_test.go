@@ -2,6 +2,7 @@ package storm_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ import (
 var hostilities = []attack{
 	{"a guest with addresses that do not stand still", (*hostile).restless},
 	{"a guest with hundreds of links", (*hostile).manyLinks},
+	{"a guest that answers with a neighbour's MAC", (*hostile).frame},
 	{"a guest that claims what others have", (*hostile).claim},
 	{"a guest that sends malformed ARP", (*hostile).malformed},
 	{"a tenant with another's labels", (*hostile).anothersLabels},
@@ -173,6 +175,48 @@ func (h *hostile) victim() (life, net.HardwareAddr, bool) {
 	l := all[h.r.IntN(len(all))]
 	n, err := strconv.Atoi(filepath.Base(l.netns))
 	return l, macOf(n), err == nil
+}
+
+// frame answers who asks for an address that is free, with the MAC of a neighbour, and
+// at times from it. It denies a few addresses at the most.
+func (h *hostile) frame(ctx context.Context) error {
+	const most = 6
+	_, mac, ok := h.victim()
+	if !ok {
+		return nil
+	}
+	return h.listening(func(p *port, fd int) error {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
+			return err
+		}
+		from := p.mac
+		if h.r.IntN(2) == 0 {
+			from = mac
+		}
+		denied, buf := make(map[netip.Addr]bool), make([]byte, 128)
+		for ctx.Err() == nil {
+			n, _, err := unix.Recvfrom(fd, buf, 0)
+			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if n < 42 || binary.BigEndian.Uint16(buf[20:]) != 1 || [4]byte(buf[28:32]) != [4]byte{} {
+				continue // no probe
+			}
+			asked := netip.AddrFrom4([4]byte(buf[38:42]))
+			if !denied[asked] && len(denied) == most {
+				continue
+			}
+			denied[asked] = true
+			who := net.HardwareAddr(buf[6:12])
+			if err := send(fd, arp{from: from, to: who, op: 2, sender: mac, ip: asked, target: who, of: netip.IPv4Unspecified()}.frame()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // claim announces addresses that others have, with MACs that nobody has.

@@ -39,19 +39,14 @@ func (h *hostile) recorded(ctx context.Context, labels map[string]string) error 
 	return nil
 }
 
-// anothersLabels names the owner of another, and an address that another has, or
-// nobody.
+// anothersLabels names an owner that has nothing to do with it, and an address that
+// another has, or nobody.
 func (h *hostile) anothersLabels(ctx context.Context) error {
-	owner, addr := "db-primary", anyHost(h.r)
-	if l, _, ok := h.victim(); ok {
-		if h.r.IntN(2) == 0 {
-			owner = l.uid
-		}
-		if h.r.IntN(2) == 0 {
-			addr = l.addr
-		}
+	addr := anyHost(h.r)
+	if l, _, ok := h.victim(); ok && h.r.IntN(2) == 0 {
+		addr = l.addr
 	}
-	return h.recorded(ctx, map[string]string{ownerLabel: owner, addressLabel: addr.String()})
+	return h.recorded(ctx, map[string]string{ownerLabel: "db-primary", addressLabel: addr.String()})
 }
 
 func (h *hostile) unreadable(ctx context.Context) error {
