@@ -344,6 +344,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				clock.Step(time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "hours")) * time.Hour)
 			},
 			"the uptime steps": func(t *rapid.T) {
+				b.Now() // as the daemon does each second
 				passed.stepUptime(t)
 				b.Now()
 			},
@@ -370,6 +371,10 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 					files.putBack(t)
 					b = open()
+					if now := b.Rev(); now != rev { // it was made
+						rev = now
+						passed.changed()
+					}
 					passed.reopen()
 				} else {
 					files.putBack(t)
