@@ -72,7 +72,8 @@ func TestAnotherContainerd(t *testing.T) {
 				}
 				held = append(held, l)
 			}
-			other.Run(t, ctrdtest.Spec{ID: "n", Labels: labels("n", addr(77))})
+			port := w.ns.Port("rt0", addr(77)+"/24")
+			other.Run(t, ctrdtest.Spec{ID: "n", Labels: labels("n", addr(77)), Netns: port.NS.Path()})
 			w.becomes(addr(77), api.Bound)
 			if given := w.allocate("e").Leases[0].Address; slices.ContainsFunc(held, func(l api.Lease) bool { return l.Address == given }) {
 				t.Errorf("%s was given again", given)
