@@ -231,7 +231,7 @@ func (b *Bridge) nameOthers(k *rtnl) (ids []int) {
 			continue // it went, or is not ours to look at
 		}
 		seen[inode] = true
-		fd, err := openNetns(path)
+		fd, _, err := openNetns(path)
 		if err != nil || fd < 0 {
 			continue
 		}
@@ -252,7 +252,7 @@ func (f *brood) name(k *rtnl) {
 	}
 	files, _ := os.ReadDir(spaceNames) // without names it shows the bare id
 	for _, file := range files {
-		fd, err := openNetns(filepath.Join(spaceNames, file.Name()))
+		fd, _, err := openNetns(filepath.Join(spaceNames, file.Name()))
 		if err != nil || fd < 0 {
 			continue
 		}

@@ -36,7 +36,7 @@ type netnsPaths struct {
 func newNetnsPaths(folders []string) *netnsPaths {
 	p := &netnsPaths{looks: make(map[string]chan struct{}), stuck: make(map[string]bool)}
 	for _, f := range append([]string{spaceNames, processes}, folders...) {
-		p.looks[f] = make(chan struct{}, mostLooks)
+		p.looks[inRun(f)] = make(chan struct{}, mostLooks)
 	}
 	return p
 }
@@ -45,19 +45,34 @@ const processes = "/proc" // stands for /proc/PID/ns/net
 
 // CheckNetns reports why a network namespace cannot be named by a path, as an
 // [ErrNetnsPath]: it has to be a file in /run/netns or in one of
-// [Config.NetnsFolders], or /proc/PID/ns/net. Whether it is there is not asked.
-func (b *Bridge) CheckNetns(path string) error {
-	_, _, err := b.paths.folder(path)
-	return err
+// [Config.NetnsFolders], or /proc/PID/ns/net, or a symbolic link there to such a
+// path. One with nothing there, or that cannot be looked at now, is right: what is
+// refused is what could never be confirmed to be gone.
+func (b *Bridge) CheckNetns(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, plugWithin)
+	defer cancel()
+	fd, err := b.paths.open(ctx, path)
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	if errors.Is(err, ErrNetnsPath) {
+		return err
+	}
+	return nil
+}
+
+// inRun is a path with /run for /var/run, which is a link to it on every system that
+// has both.
+func inRun(path string) string {
+	if rest, is := strings.CutPrefix(path, "/var/run/"); is {
+		return "/run/" + rest
+	}
+	return path
 }
 
 // folder returns the path as it is opened, and the folder that it counts for.
-// /var/run is /run, which also those name who made the file in /run.
 func (p *netnsPaths) folder(path string) (clean, folder string, err error) {
-	clean = path
-	if rest, is := strings.CutPrefix(path, "/var/run/"); is {
-		clean = "/run/" + rest
-	}
+	clean = inRun(path)
 	if ofProcess.MatchString(clean) {
 		return clean, processes, nil
 	}
@@ -72,110 +87,137 @@ func (p *netnsPaths) folder(path string) (clean, folder string, err error) {
 		}
 	}
 	slices.Sort(known)
-	return "", "", fmt.Errorf("%.200s %w: a file in %s, or /proc/PID/ns/net", path, ErrNetnsPath, strings.Join(known, ", "))
+	return "", "", fmt.Errorf("%.200s %w: a file in %s, or /proc/PID/ns/net; another folder is added to bridge.netns in the configuration",
+		path, ErrNetnsPath, strings.Join(known, ", "))
 }
 
-// open opens the network namespace at a path; -1 when there is none. It returns
-// when ctx ends at the latest: a look that has not come back by then is given up,
-// and until it does come back nobody else looks there.
+// mostHops is how many symbolic links are followed, as many as the kernel follows.
+const mostHops = 40
+
+// open opens the network namespace at a path; -1 when there is none. A symbolic link
+// is followed by the same rules as the path itself, so that each file system counts
+// for its own folder; one that leads elsewhere is an [ErrNetnsPath].
 func (p *netnsPaths) open(ctx context.Context, path string) (int, error) {
-	clean, folder, err := p.folder(path)
-	if err != nil {
-		return -1, err
+	at := path
+	for range mostHops {
+		clean, folder, err := p.folder(at)
+		if err != nil && at != path {
+			return -1, fmt.Errorf("%.200s is a symbolic link, remove it or let it name the namespace itself: %w", path, err)
+		}
+		if err != nil {
+			return -1, err
+		}
+		fd, target, err := p.look(ctx, clean, folder)
+		if target == "" {
+			return fd, err
+		}
+		if at = target; !filepath.IsAbs(at) {
+			at = filepath.Join(folder, at)
+		}
 	}
+	return -1, nil
+}
+
+// look is [openNetns] within ctx: a look that has not come back when it ends is given
+// up, and until it does come back nobody else looks there.
+func (p *netnsPaths) look(ctx context.Context, path, folder string) (fd int, target string, err error) {
 	p.mu.Lock()
-	stuck := p.stuck[clean]
+	stuck := p.stuck[path]
 	p.mu.Unlock()
 	if stuck {
-		return -1, fmt.Errorf("open %s: an earlier look has not come back: its file system hangs", path)
+		return -1, "", fmt.Errorf("open %s: an earlier look has not come back: its file system hangs", path)
 	}
 	looks := p.looks[folder]
 	select {
 	case looks <- struct{}{}:
 	case <-ctx.Done():
-		return -1, fmt.Errorf("open %s: %d earlier looks into %s have not come back: %w", path, mostLooks, folder, ctx.Err())
+		return -1, "", fmt.Errorf("open %s: %d earlier looks into %s have not come back: %w", path, mostLooks, folder, ctx.Err())
 	}
 	type opened struct {
-		fd  int
-		err error
+		fd     int
+		target string
+		err    error
 	}
 	var given bool // up; under p.mu, as what follows from it
 	back := make(chan opened, 1)
 	go func() { // nothing else returns from a system call that hangs; see mostLooks
-		fd, err := openNetns(clean)
+		fd, target, err := openNetns(path)
 		<-looks
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !given {
-			back <- opened{fd, err}
+			back <- opened{fd, target, err}
 			return
 		}
-		delete(p.stuck, clean)
+		delete(p.stuck, path)
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}()
 	select {
 	case o := <-back:
-		return o.fd, o.err
+		return o.fd, o.target, o.err
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case o := <-back: // in this moment
-		return o.fd, o.err
+		return o.fd, o.target, o.err
 	default:
 	}
 	given = true
-	p.stuck[clean] = true
-	return -1, fmt.Errorf("open %s: the look has not come back: %w", path, ctx.Err())
+	p.stuck[path] = true
+	return -1, "", fmt.Errorf("open %s: the look has not come back: %w", path, ctx.Err())
 }
 
-// openNetns opens the network namespace at a path; -1 when there is none.
+// openNetns opens the network namespace at a path; -1 when there is none, and with it
+// what a symbolic link there names.
 //
 // What is there is held without opening it, so that a device does nothing, a fifo
 // waits for nobody, and what is opened then is what was looked at. Its device tells
 // whether it is a namespace: the kernel has that without asking the file system,
 // which statfs would do. A link is followed in /proc only, where it is the
-// namespace itself: what stands for a namespace in another folder is a mount.
-func openNetns(path string) (int, error) {
+// namespace itself: where another one leads, the caller decides.
+func openNetns(path string) (fd int, target string, err error) {
 	nofollow := unix.O_NOFOLLOW
 	if ofProcess.MatchString(path) {
 		nofollow = 0
 	}
 	held, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|nofollow, 0)
 	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH):
-		return -1, nil // ESRCH: of a process in /proc that ended
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENAMETOOLONG):
+		return -1, "", nil // ESRCH: of a process in /proc that ended; ENAMETOOLONG: no file can have that name
 	case err != nil:
-		return -1, err
+		return -1, "", err
 	}
 	defer unix.Close(held)
 	var file, own unix.Statx_t
 	const asKnown = unix.AT_EMPTY_PATH | unix.AT_STATX_DONT_SYNC
 	if err := unix.Statx(held, "", asKnown, unix.STATX_TYPE, &file); err != nil {
-		return -1, err
+		return -1, "", err
 	}
 	if err := unix.Statx(unix.AT_FDCWD, "/proc/self/ns/net", unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &own); err != nil {
-		return -1, err
+		return -1, "", err
 	}
 	if file.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return -1, fmt.Errorf("%s is a symbolic link: name the namespace itself", path)
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(held, "", buf)
+		return -1, string(buf[:max(n, 0)]), err
 	}
 	if file.Dev_major != own.Dev_major || file.Dev_minor != own.Dev_minor {
-		return -1, nil
+		return -1, "", nil
 	}
-	fd, err := unix.Open(fmt.Sprint("/proc/self/fd/", held), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err = unix.Open(fmt.Sprint("/proc/self/fd/", held), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, err
+		return -1, "", err
 	}
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
 		_ = unix.Close(fd)
-		return -1, err
+		return -1, "", err
 	}
-	return fd, nil
+	return fd, "", nil
 }
 
 // inodeAt tells namespaces apart. A file system that hangs is not asked.

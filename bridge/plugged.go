@@ -17,8 +17,8 @@ import (
 //
 // A path leads nowhere when it does not exist, and also when it is no network
 // namespace: unmounting one leaves an empty file, which `ip netns` and CNI
-// then fail to remove. A path that cannot be looked at is an error, and so is one
-// that [Bridge.CheckNetns] refuses.
+// then fail to remove. A symbolic link leads where what it names leads. A path that
+// cannot be looked at is an error, and so is one that [Bridge.CheckNetns] refuses.
 //
 // While the bridge is missing it is an error, too. The kernel's answer that
 // there is no link of that name is the same for a bridge that was renamed or

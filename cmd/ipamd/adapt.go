@@ -52,7 +52,7 @@ type boundBook struct {
 // Adopt refuses on an operator's word what Bind does.
 func (b boundBook) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
 	if a.Netns != "" {
-		if err := b.bridge.CheckNetns(a.Netns); err != nil {
+		if err := b.bridge.CheckNetns(ctx, a.Netns); err != nil {
 			return nil, &netdb.FieldError{Field: "netns", Reason: err.Error()}
 		}
 	}
@@ -79,7 +79,7 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 			Reason: `runtime.kind is "none": nobody could ever confirm that the container is gone; name its netns or host_interface`}
 	}
 	if where.Netns != "" {
-		if err := b.bridge.CheckNetns(where.Netns); err != nil {
+		if err := b.bridge.CheckNetns(ctx, where.Netns); err != nil {
 			return nil, &netdb.FieldError{Field: "netns", Reason: err.Error()}
 		}
 	}

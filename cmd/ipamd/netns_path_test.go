@@ -3,8 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,4 +75,73 @@ func TestG13NetnsPathsOfBinds(t *testing.T) {
 		now, err := w.client.Lease(ctx, waiting[0].ID)
 		return err == nil && len(now.Blockers) > 0 && !strings.Contains(now.Blockers[0].Detail, "has not come back")
 	})
+}
+
+// G13, F21: every bind that is accepted can be confirmed to be gone. A symbolic link to
+// a namespace leads nowhere once that is gone, one to elsewhere is refused, and a path
+// whose folder is configured no longer is confirmed when it is configured again, as its
+// blocker says.
+func TestG13EveryNamespaceOfABindCanBeConfirmed(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorld(t, quick, func(c *Config) { c.Bridge.Netns = []string{dir} })
+	port := w.ns.Port("rt0")
+	inside := exec.Command("ip", "netns", "exec", port.NS.Name(), "sleep", "600")
+	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := inside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() { _ = inside.Process.Kill(); _ = inside.Wait() })
+	t.Cleanup(end)
+	process := fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)
+	realtest.Eventually(t, wait, "the process to be inside", func() bool {
+		got, err := w.program.bridge.Plugged(ctx, "", time.Time{}, process)
+		return err == nil && len(got) == 1
+	})
+	bind := func(name, target string) (api.Lease, error) {
+		t.Helper()
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		l := w.allocate(name).Leases[0]
+		_, err := w.client.Bind(ctx, l.ID, api.BindRequest{Netns: filepath.Join(dir, name)})
+		return l, err
+	}
+	docker, err := bind("docker", process)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *api.Error
+	if l, err := bind("elsewhere", "/dev/watchdog"); !errors.As(err, &refused) || refused.Code != api.InvalidArgument || refused.Details["field"] != "netns" ||
+		!strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link to elsewhere: %v", err)
+	} else if _, err := w.client.Quarantine(ctx, "10.8.64.99", "to adopt"); err != nil {
+		t.Error(err)
+	} else if _, err := w.client.Adopt(ctx, "10.8.64.99", api.AdoptRequest{Sandbox: "adopted", Reason: "it is ours", Netns: filepath.Join(dir, "elsewhere")}); !errors.As(err, &refused) ||
+		refused.Details["field"] != "netns" {
+		t.Errorf("adopted with a link to elsewhere: %v", err)
+	} else if now, err := w.client.Lease(ctx, l.ID); err != nil || now.Lease.State != api.Reserved || now.Lease.Netns != "" {
+		t.Errorf("it is recorded: %+v, %v", now, err)
+	}
+	if _, err := w.client.Release(ctx, docker.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	blocked := func(words string) {
+		t.Helper()
+		realtest.Eventually(t, wait, "a blocker with "+words, func() bool {
+			now, err := w.client.Lease(ctx, docker.ID)
+			return err == nil && slices.ContainsFunc(now.Blockers, func(b api.Blocker) bool { return b.Kind == "port" && strings.Contains(b.Detail, words) })
+		})
+	}
+	blocked(port.HostName + " is a port of rt0 and leads into " + filepath.Join(dir, "docker"))
+
+	w.stopDaemon()
+	w.cfg.Bridge.Netns = nil
+	w.start()
+	end()
+	port.Close()
+	blocked("another folder is added to bridge.netns")
+	w.stopDaemon()
+	w.cfg.Bridge.Netns = []string{dir}
+	w.start()
+	w.gone(docker) // the link dangles
 }
