@@ -1,11 +1,9 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,13 +44,6 @@ type nest struct {
 
 func (n *nest) scope() string { return fmt.Sprintf("nest %d", n.id) }
 
-// A guest decides how many links are in its namespace, and how long they
-// stay: mostLinks of it are listed, for linksWithin.
-const (
-	mostLinks   = 8192
-	linksWithin = 100 * time.Millisecond
-)
-
 // childrenEvery is the least time between two looks for children in namespaces
 // that the kernel sends no news of.
 const childrenEvery = 2 * time.Second
@@ -68,133 +59,78 @@ type brood struct {
 // socket of its own and without the lock. What listens on the bridge and was not
 // found is searched for in the namespaces that have a name or a process.
 func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int]string) (*brood, error) {
-	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { k.close() }()
-	ids, err := k.spaceIDs()
+	k := newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	defer k.close()
+	var ids []int
+	err := k.ask(ctx, func(r *rtnl) (err error) {
+		ids, err = r.spaceIDs()
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
 	found := &brood{nests: make(map[int]*nest), partly: make(map[int]error)}
 	look := func(ids ...int) error {
 		for _, id := range ids {
-			if err := k.childrenIn(id, b.self(k), parents, found); err != nil {
+			if err := childrenIn(ctx, k, id, func() int { return b.self(ctx, k) }, parents, found); err != nil {
 				return fmt.Errorf("list the links of nsid %d: %w", id, err)
 			}
-			if errors.Is(found.partly[id], errCutShort) {
-				again, err := b.dial(ctx, unix.NETLINK_ROUTE)
-				if err != nil {
-					return err
-				}
-				k.close()
-				k = again
-			}
+		}
+		return nil
+	}
+	listen := func() error {
+		err := k.ask(ctx, func(r *rtnl) (err error) {
+			found.hidden, err = r.listeners(bridge, found)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list which MACs %s receives: %w", b.cfg.Name, err)
 		}
 		return nil
 	}
 	if err := look(append(ids, noSpace)...); err != nil {
 		return nil, err
 	}
-	if found.hidden, err = k.listeners(bridge, found); err != nil {
-		return nil, fmt.Errorf("list who listens on %s: %w", b.cfg.Name, err)
+	if err := listen(); err != nil {
+		return nil, err
 	}
 	if len(found.hidden) > 0 {
-		if err := look(b.nameOthers(k)...); err != nil {
+		var others []int
+		err := k.ask(ctx, func(r *rtnl) error {
+			others = b.nameOthers(r)
+			return nil
+		})
+		if err := errors.Join(err, look(others...)); err != nil {
 			return nil, err
 		}
-		if found.hidden, err = k.listeners(bridge, found); err != nil {
-			return nil, fmt.Errorf("list who listens on %s: %w", b.cfg.Name, err)
+		if err := listen(); err != nil {
+			return nil, err
 		}
 	}
-	found.name(k)
-	return found, nil
+	return found, k.ask(ctx, func(r *rtnl) error {
+		found.name(r)
+		return nil
+	})
 }
 
 // self is the id by which the bridge's namespace knows itself; unnamed when it
 // has none, and then no link elsewhere was shown as one that leads here.
-func (b *Bridge) self(k *rtnl) func() int {
-	return func() int {
-		id := unnamed
-		_ = b.place.do(func() error {
+func (b *Bridge) self(ctx context.Context, k *kept) int {
+	id := unnamed
+	_ = k.ask(ctx, func(r *rtnl) error {
+		return b.place.do(func() error {
 			fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				return err
 			}
 			defer unix.Close(fd)
-			if id, err = k.netnsID(fd); err != nil {
-				id = unnamed
-			}
-			return err
-		})
-		return id
-	}
-}
-
-// childrenIn adds the children in one namespace. One that goes away meanwhile, or
-// that is not ours to read, has none; the latter's still listen on the bridge.
-func (r *rtnl) childrenIn(id int, self func() int, parents map[int]string, found *brood) error {
-	all, err := r.linksOn(id, parents)
-	if id != noSpace && (errors.Is(err, errInterrupted) || errors.Is(err, errCutShort)) {
-		found.partly[id], err = err, nil
-	}
-	if errors.Is(err, unix.EINVAL) {
-		if there, asked := r.hasSpace(id); asked == nil && !there {
-			return nil
-		}
-	}
-	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return nil
-	}
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	home := noSpace
-	if id != noSpace {
-		home = self()
-	}
-	n := &nest{id: id, inside: new(inside)}
-	for _, l := range all {
-		if l.behind == home {
-			n.children = append(n.children, child{l, parents[l.peer]})
-		}
-	}
-	if len(n.children) > 0 && (id == noSpace || id != home) {
-		slices.SortFunc(n.children, func(a, b child) int { return cmp.Compare(a.link.index, b.link.index) })
-		found.nests[id] = n
-	}
-	return nil
-}
-
-// linksOn lists the links in a namespace that are stacked on others. Where it may lack
-// some, because links come and go faster than they can be listed or are too many, it
-// is all that the lists had, with errInterrupted or errCutShort.
-func (r *rtnl) linksOn(id int, parents map[int]string) ([]*link, error) {
-	all := make(map[int]*link)
-	until := time.Now().Add(linksWithin)
-	for try := 1; ; try++ {
-		var found []*link
-		listed := 0
-		err := r.links(id, func(l *link) error {
-			if stacked[l.kind] && parents[l.peer] != "" {
-				found = append(found, l)
-			}
-			if listed++; listed > mostLinks && id != noSpace {
-				return errCutShort
+			if has, err := r.netnsID(fd); err == nil {
+				id = has
 			}
 			return nil
 		})
-		if err == nil {
-			return found, nil
-		}
-		for _, l := range found {
-			all[l.index] = l
-		}
-		if !errors.Is(err, errInterrupted) || try == listTries || id != noSpace && time.Now().After(until) {
-			return slices.Collect(maps.Values(all)), err
-		}
-	}
+	})
+	return id
 }
 
 // listeners returns the MACs for which a bridge takes frames up, and that are no

@@ -22,6 +22,9 @@ var (
 	// errCutShort means that a list was given up because it is too long. The
 	// socket is of no use any more: the kernel would go on with that list.
 	errCutShort = errors.New("the list is too long")
+	// errEndsEarly means that the list of a namespace's links lacks some, though the
+	// kernel ended it like a whole one.
+	errEndsEarly = errors.New("the kernel's list of links ends early")
 	// errOverrun means that the kernel had more news than the socket holds.
 	errOverrun = errors.New("kernel news was lost")
 )

@@ -102,20 +102,77 @@ func TestG1ALinkOfManyNames(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	p := ns.Port("rt0", "10.8.0.7/24")
-	eth0, err := p.NS.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; err == nil; i++ {
-		err = p.NS.Netlink().LinkAddAltName(eth0, fmt.Sprintf("%0127d", i))
-	}
-	if !errors.Is(err, unix.EINVAL) { // no more are taken
-		t.Fatal(err)
-	}
+	manyNames(t, p.NS, "eth0")
 	v := open(t, ns)
 	v.expect("10.8.0.7", "netns")
 	if s := v.about("10.8.0.7").Seen[0]; s.MAC != p.MAC.String() {
 		t.Errorf("the sighting is %+v", s)
+	}
+}
+
+// manyNames gives a link as many alternative names as the kernel takes.
+func manyNames(t *testing.T, ns *nstest.NS, name string) {
+	t.Helper()
+	l, err := ns.Netlink().LinkByName(name)
+	for i := 0; err == nil; i++ {
+		err = ns.Netlink().LinkAddAltName(l, fmt.Sprintf("%0127d", i))
+	}
+	if !errors.Is(err, unix.EINVAL) { // no more are taken
+		t.Fatal(err)
+	}
+}
+
+// A macvlan on the bridge is in a namespace whose root gives another link 64 KiB of
+// alternative names: the kernel ends its list of the links in there before that link,
+// without an error. The macvlan's addresses are seen all the same, by a daemon that
+// knew it and by one that starts then; a link without an address is not forgotten for
+// it, the namespace is named, and nobody else's answer is missing.
+func TestG1ALinkOfManyNamesHidesNoOther(t *testing.T) {
+	t.Parallel()
+	for _, long := range []string{"lo", "br0"} {
+		t.Run(long, func(t *testing.T) {
+			t.Parallel()
+			ns, guest := nstest.New(t), nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24")
+			ns.Port("rt0", "10.8.0.8/24")
+			guest.Exec("ip", "link", "add", "br0", "type", "bridge")
+			for _, m := range []string{"m0", "m1"} {
+				ns.Exec("ip", "link", "add", m, "link", "rt0", "type", "macvlan", "mode", "bridge")
+				ns.Exec("ip", "link", "set", m, "netns", guest.Name())
+			}
+			guest.AddAddr("m0", "10.8.0.7/24")
+			v := open(t, ns)
+			v.expect("10.8.0.7", "netns")
+			if gaps := v.Gaps(); len(gaps) != 0 {
+				t.Errorf("all of it is listed, and a gap: %+v", gaps)
+			}
+			manyNames(t, guest, long)
+			if err := v.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			v.expect("10.8.0.7", "netns")
+			guest.AddAddr("m1", "10.8.0.9/24")
+			v.expect("10.8.0.9", "netns")
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+			v = open(t, ns)
+			for _, addr := range []string{"10.8.0.7", "10.8.0.8", "10.8.0.9"} {
+				v.expect(addr, "netns")
+			}
+			if s := v.about("10.8.0.7").Seen; len(s) == 1 && s[0].Port != "m0" {
+				t.Errorf("the sighting is %+v", s)
+			}
+			if gaps := v.Gaps(); len(gaps) != 1 || gaps[0].Kind != LinkHidden {
+				t.Errorf("the gaps are %+v", gaps)
+			}
+			v.noneSilent()
+			guest.Exec("ip", "link", "del", "m0")
+			v.expect("10.8.0.9", "netns")
+			realtest.Eventually(t, wait, "what is gone is not seen", func() bool {
+				return v.Refresh(t.Context()) == nil && v.who("10.8.0.7") == ""
+			})
+		})
 	}
 }
 

@@ -1,6 +1,9 @@
 package bridge
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // A kept is a socket for one kind of question that stays open between two of
 // them: opening one for each, with its buffer of 64 KiB, was a tenth of a busy
@@ -18,8 +21,9 @@ func newKept(dial func(context.Context) (*rtnl, error)) *kept {
 	return &kept{dial: dial, mu: newFairMutex()}
 }
 
-// ask lends the socket, unless ctx ends while others have it. After an error the next one gets a new one: what still
-// comes on the old one is nobody's answer.
+// ask lends the socket, unless ctx ends while others have it. After an error the next
+// call gets a new one: what still comes on the old one answers nothing. A list that was
+// interrupted was read to its end.
 func (k *kept) ask(ctx context.Context, questions func(*rtnl) error) (err error) {
 	if err := k.mu.LockContext(ctx); err != nil {
 		return err
@@ -33,7 +37,7 @@ func (k *kept) ask(ctx context.Context, questions func(*rtnl) error) (err error)
 			return err
 		}
 	}
-	if err = questions(k.socket); err != nil {
+	if err = questions(k.socket); err != nil && !errors.Is(err, errInterrupted) {
 		k.drop()
 	}
 	return err
