@@ -219,8 +219,8 @@ type ReconcileRequest struct {
 	Preview bool `json:"preview,omitempty"` // plan, and do nothing
 	Confirm bool `json:"confirm,omitempty"` // a person has looked: also release what would be held for being too much
 	// ConfirmOrphans: a person has looked. The sweep ends the orphans, too, that are
-	// held for being too many.
-	ConfirmOrphans bool `json:"confirm_orphans,omitempty"`
+	// held for being too many, if they are this set, as the finding orphans_held names it.
+	ConfirmOrphans string `json:"confirm_orphans,omitempty"`
 }
 
 // ReconcileReply is the report of one pass.

@@ -12,6 +12,7 @@ type Query struct {
 	Addr    netip.Addr
 	Sandbox string // a sandbox's name or uid
 	LeaseID string
+	Reason  string
 	Since   time.Time // wall clock
 	Before  int64     // revisions below this one; 0: all
 	Limit   int       // 0: 1 000
@@ -34,6 +35,9 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 	}
 	if q.LeaseID != "" {
 		add("lease_id = ?", q.LeaseID)
+	}
+	if q.Reason != "" {
+		add("reason = ?", q.Reason)
 	}
 	if !q.Since.IsZero() {
 		add("wall >= ?", q.Since.UnixNano())

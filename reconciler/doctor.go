@@ -32,6 +32,7 @@ type World struct {
 	Place        func(netip.Addr) netdb.Place
 	Blockers     func(*netdb.Lease) []string // what keeps a releasing lease; nil: not known
 	Orphans      []Orphan
+	HeldSet      string               // names the set of those orphans that are held
 	Told         []Finding            // by the last pass
 	Held         *Held                // of the last pass
 	Unseen       map[string]time.Time // since when passes miss a bound lease, by its id
@@ -65,7 +66,10 @@ type Orphan struct {
 	Held    bool // it is not ended before an operator confirms it
 }
 
-const confirmOrphans = "see to the owner; if they are gone indeed: ipamctl reconcile --confirm-orphans"
+// confirmOrphans is how a person ends a set of held orphans.
+func confirmOrphans(set string) string {
+	return strings.Replace("see to the owner; if they are gone indeed: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
+}
 
 // nearCap is the part of the quarantine's share from which it is told.
 const nearCap = 0.8
@@ -213,12 +217,12 @@ func (w World) machine() []Finding {
 		add(Finding{Kind: "labels_unreadable", Since: s.At, Detail: s.Unread + ": what else it claims is not known",
 			Mend: fmt.Sprintf("correct the labels of container %s/%s in its runtime", s.Namespace, s.Container)})
 	}
-	held := Finding{Kind: "orphans_held", Mend: confirmOrphans}
+	held := Finding{Kind: "orphans_held", Mend: confirmOrphans(w.HeldSet)}
 	for _, o := range w.Orphans {
 		f := Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),
 			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"}
 		if o.Held {
-			f.Mend = confirmOrphans
+			f.Mend = confirmOrphans(w.HeldSet)
 			held.Count++
 			if held.Since.IsZero() || o.Since.Before(held.Since) {
 				held.Since = o.Since
@@ -227,7 +231,7 @@ func (w World) machine() []Finding {
 		add(f)
 	}
 	if held.Count > 0 {
-		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than one sweep ends on its word: they are left as they are", held.Count)
+		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than an hour's sweeps end on its word: they are left as they are", held.Count)
 		add(held)
 	}
 	return out

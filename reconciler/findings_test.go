@@ -85,7 +85,8 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		}, []string{"orphan"}, `sandbox "A" runs: its owner says that it is gone, and it has the containers default/c1`, "remove_orphans"},
 		"G11: orphans are held": {nil, func(w *World) {
 			w.Orphans = []Orphan{{Sandbox: "A", Detail: "it waits", Since: boot.Wall, Held: true}, {Sandbox: "B", Detail: "it waits", Since: boot.Wall.Add(-time.Hour), Held: true}}
-		}, []string{"orphan", "orphan", "orphans_held"}, `sandbox "A" runs: it waits`, "ipamctl reconcile --confirm-orphans"},
+			w.HeldSet = "2-0a"
+		}, []string{"orphan", "orphan", "orphans_held"}, `sandbox "A" runs: it waits`, "ipamctl reconcile --confirm-orphans 2-0a"},
 		"another runtime": {nil, func(w *World) { w.OtherRuntime = &OtherRuntime{Known: "one", Met: "two", Since: boot.Wall} }, []string{"runtime_changed"},
 			"containerd two answers, but the containers of the book are in containerd one", "ipamctl reconcile --confirm"},
 		"the owner lost its list": {nil, func(w *World) { w.OwnerUnclear = Trouble{errors.New("the owner's list is empty"), boot.Wall} }, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "owner.socket"},

@@ -19,14 +19,16 @@ func (s *Server) reconcile(c *call) (int, any, error) {
 	if ask.Preview && ask.Confirm {
 		return 0, nil, field("confirm", "excludes preview: look first, then confirm")
 	}
-	if ask.Preview && ask.ConfirmOrphans {
+	if ask.Preview && ask.ConfirmOrphans != "" {
 		return 0, nil, field("confirm_orphans", "excludes preview: look first, then confirm")
 	}
 	if s.cfg.LastPass() == nil {
 		return 0, nil, fmt.Errorf("%w: the first pass is not done", allocator.ErrNotReady)
 	}
-	if ask.ConfirmOrphans && !s.cfg.ConfirmOrphans() {
-		return 0, nil, field("confirm_orphans", "no owner is configured, so there are no orphans")
+	if ask.ConfirmOrphans != "" {
+		if err := s.cfg.ConfirmOrphans(ask.ConfirmOrphans); err != nil {
+			return 0, nil, field("confirm_orphans", "%v; look again: ipamctl doctor", err)
+		}
 	}
 	ctx, cancel := passContext(c, ask.Preview)
 	defer cancel()

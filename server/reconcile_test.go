@@ -187,21 +187,25 @@ func TestBlockersOfALease(t *testing.T) {
 // G11: that a person has looked at the held orphans is heard once, before the pass, and
 // is refused with a preview and where there is no owner.
 func TestG11ConfirmOrphans(t *testing.T) {
-	heard, owner := 0, true
+	heard := 0
 	s := speak(t, servertest.Start(t, func(c *server.Config) {
-		c.ConfirmOrphans = func() bool { heard++; return owner }
+		c.ConfirmOrphans = func(set string) error {
+			if heard++; set != "2-0a" {
+				return errors.New("they are others")
+			}
+			return nil
+		}
 	}))
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":true}`); a.status != 200 || heard != 1 {
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"2-0a"}`); a.status != 200 || heard != 1 {
 		t.Errorf("%d %s; heard %d times", a.status, a.body, heard)
 	}
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":true,"preview":true}`); a.err.Code != api.InvalidArgument || heard != 1 {
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"2-0a","preview":true}`); a.err.Code != api.InvalidArgument || heard != 1 {
 		t.Errorf("with a preview: %d %s; heard %d times", a.status, a.body, heard)
 	}
 	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm":true}`); a.status != 200 || heard != 1 {
 		t.Errorf("another word: %d %s; heard %d times", a.status, a.body, heard)
 	}
-	owner = false
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":true}`); a.err.Code != api.InvalidArgument {
-		t.Errorf("without an owner: %d %s", a.status, a.body)
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"3-0b"}`); a.err.Code != api.InvalidArgument || heard != 2 {
+		t.Errorf("another set: %d %s", a.status, a.body)
 	}
 }

@@ -33,8 +33,9 @@ type Config struct {
 	Doctor    func(context.Context) []api.Finding // after the latest news of the kernel
 	Findings  func() []api.Finding                // the same from memory, for the status
 	Reconcile Reconcile                           // a pass now
-	// ConfirmOrphans lets the orphans be ended that are held; false: there is no owner.
-	ConfirmOrphans func() bool
+	// ConfirmOrphans lets the orphans be ended that are held, if they are that set. An
+	// error is a sentence for the caller.
+	ConfirmOrphans func(set string) error
 	LastPass       func() *api.Report                                   // of the last pass that was no preview; nil before the first
 	Metrics        http.Handler                                         // answers /metrics
 	Observe        func(verb string, code api.Code, took time.Duration) // after every call; code "" is success

@@ -171,6 +171,7 @@ func ofOwner(sandbox string, v Verdict, err error) []obstacle {
 const (
 	reasonConfirmed = "removal_confirmed"
 	reasonRemoved   = "removed"            // nobody called Release
+	reasonOrphaned  = "orphaned"           // by the sweep
 	ReasonStill     = "still_on_the_wire"  // longer than ReleasingMax
 	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
 )

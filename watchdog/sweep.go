@@ -37,6 +37,7 @@ type SweepBook interface {
 	Leases() ([]*netdb.Lease, int64)
 	Lease(id string) (*netdb.Lease, error)
 	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
 }
 
 // SweepConfig says whom to ask and what to do. Only Remove and Log may be left
@@ -86,7 +87,7 @@ type Orphan struct {
 	Listed     bool      // the owner's list says so; else the answer to a look-up
 	Since      time.Time // when the list was first seen not to vouch for it
 	Removed    bool      // its containers are gone, and its leases let go
-	Held       bool      // it is one too many for a sweep, and waits for [Sweeper.Confirm]
+	Held       bool      // it is one too many for an hour, and waits for room or for [Sweeper.Confirm]
 	Err        error     // why it is not, when it should be
 }
 
@@ -139,6 +140,7 @@ type Sweeper struct {
 	missed map[string]netdb.Stamp
 	told   map[string]string // by sandbox, "" for the sweep itself: the last trouble in the log
 	brake  brake
+	begun  bool // the brake knows what was ended before this process began
 
 	again chan struct{} // one slot: sweep now
 
@@ -175,20 +177,47 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Confirm lets the orphans be ended that the last sweep held, for a person who has
-// looked: those that [Sweeper.Orphans] shows. Run sweeps at once.
-func (s *Sweeper) Confirm() {
+// ErrOtherOrphans means that those who are held are not the ones that were confirmed.
+var ErrOtherOrphans = errors.New("the orphans that are held are not those any more")
+
+// Confirm lets the orphans be ended that a person has looked at: set is what [HeldSet]
+// says of those that [Sweeper.Orphans] returned. It is [ErrOtherOrphans] when the last
+// sweep holds others, more or fewer. Run sweeps at once.
+func (s *Sweeper) Confirm(set string) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := HeldSet(s.orphans); now == "" || set != now {
+		return ErrOtherOrphans
+	}
 	for _, o := range s.orphans {
 		if o.Held {
 			s.confirmed = append(s.confirmed, o.Sandbox)
 		}
 	}
-	s.mu.Unlock()
 	select {
 	case s.again <- struct{}{}:
 	default:
 	}
+	return nil
+}
+
+// recall takes from the book's history what was ended within the last hour before this
+// process began, so that a restart gives no room. What had no lease is not in it.
+func (s *Sweeper) recall(ctx context.Context) error {
+	if s.begun || !s.cfg.Remove {
+		return nil
+	}
+	past, err := s.cfg.Book.History(ctx, netdb.Query{Reason: reasonOrphaned, Since: s.cfg.Now().Wall.Add(-brakeWindow)})
+	if err != nil {
+		return err
+	}
+	last := make(map[string]netdb.Stamp) // of a sandbox's leases
+	for _, c := range slices.Backward(past) {
+		last[c.Sandbox] = c.At
+	}
+	s.brake.ended = slices.Collect(maps.Values(last))
+	s.begun = true
+	return nil
 }
 
 // Orphans returns those of the last sweep that could judge and that are not
@@ -209,6 +238,9 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	found, swept, err := s.judge(ctx)
+	if err == nil {
+		err = s.recall(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("look for orphans: %w", ctx.Err())
 	}
@@ -320,7 +352,7 @@ func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []
 		s.brake.confirm(s.confirmed)
 		s.confirmed = nil
 		s.mu.Unlock()
-		may = s.brake.pass(found, sandboxes)
+		may = s.brake.pass(found, sandboxes, s.cfg.Now())
 	}
 	out := make([]Orphan, len(found))
 	var removals errgroup.Group
@@ -329,7 +361,7 @@ func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []
 		out[i] = one.orphan()
 		switch {
 		case s.cfg.Remove && !may[one.sandbox]:
-			out[i].Held, out[i].Err = true, errHeld
+			out[i].Held, out[i].Err = true, s.brake.held[one.sandbox]
 		case s.cfg.Remove:
 			removals.Go(func() error {
 				out[i].Err = s.remove(ctx, one)
@@ -339,6 +371,11 @@ func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []
 		}
 	}
 	_ = removals.Wait()
+	for _, o := range out {
+		if o.Removed {
+			s.brake.over(o.Sandbox)
+		}
+	}
 	if n := len(s.brake.held); n > 0 {
 		s.tell(sweepHeld, "held", func() {
 			s.cfg.Log.Warn("orphans are held until an operator confirms", "held", n, "of", sandboxes, "most", s.brake.most, "next", "ipamctl doctor")

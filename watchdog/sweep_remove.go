@@ -181,7 +181,7 @@ func (s *Sweeper) letGo(ctx context.Context, of suspect, look bool) error {
 		if !l.State.Open() {
 			continue
 		}
-		_, err := s.cfg.Book.ReleaseAt(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "orphaned"}, l.ID, l.Rev, s.awaited(l))
+		_, err := s.cfg.Book.ReleaseAt(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: reasonOrphaned}, l.ID, l.Rev, s.awaited(l))
 		if err == nil {
 			continue
 		}

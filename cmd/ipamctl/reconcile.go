@@ -25,9 +25,9 @@ container at all, lets go of none: they are held until a person has looked at
 them and says --confirm. Nothing is let go while a witness cannot answer, with
 --confirm or without.
 
-With watchdog.remove_orphans a sweep ends few sandboxes on their owner's word:
-5, or a tenth of all. The others wait; doctor names them, and
---confirm-orphans ends them.
+With watchdog.remove_orphans few sandboxes an hour are ended on their owner's
+word: 5, or a tenth of all. The others wait; doctor names them and their set,
+and --confirm-orphans SET ends them, if they are the same still.
 
 The code is 0 when all is done or there is nothing to do, 8 when something was
 held back or a step failed, and 5 when a witness could not be asked. Without
@@ -42,9 +42,9 @@ goes on when ipamctl ends. -q prints the addresses.`,
 				return usageError{message: "--preview and --confirm exclude each other",
 					hint: "first look: ipamctl reconcile --preview; then: ipamctl reconcile --confirm"}
 			}
-			if req.Preview && req.ConfirmOrphans {
+			if req.Preview && req.ConfirmOrphans != "" {
 				return usageError{message: "--preview and --confirm-orphans exclude each other",
-					hint: "first look: ipamctl doctor; then: ipamctl reconcile --confirm-orphans"}
+					hint: "first look: ipamctl doctor; then: ipamctl reconcile --confirm-orphans SET"}
 			}
 			extra := api.LongestPass
 			if cmd.Flags().Changed("timeout") {
@@ -67,7 +67,7 @@ goes on when ipamctl ends. -q prints the addresses.`,
 	f := cmd.Flags()
 	f.BoolVar(&req.Preview, "preview", false, "show the plan and do nothing")
 	f.BoolVar(&req.Confirm, "confirm", false, "also let go what is held for being too much in one pass")
-	f.BoolVar(&req.ConfirmOrphans, "confirm-orphans", false, "also end the orphans that are held for being too many in one sweep")
+	f.StringVar(&req.ConfirmOrphans, "confirm-orphans", "", "also end the orphans that are held for being too many; `SET` is what doctor calls them")
 	return cmd
 }
 

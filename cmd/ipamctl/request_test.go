@@ -45,7 +45,7 @@ func TestRequests(t *testing.T) {
 		{"reconcile", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{}},
 		{"reconcile --preview", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{Preview: true}},
 		{"reconcile --confirm", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{Confirm: true}},
-		{"reconcile --confirm-orphans", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{ConfirmOrphans: true}},
+		{"reconcile --confirm-orphans 7-0a", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{ConfirmOrphans: "7-0a"}},
 		{"history --lease " + id(2), api.VerbChanges, "/v1/changes?lease=" + id(2) + "&limit=50", nil},
 		{"allocate team/x", api.VerbAllocate, "/v1/leases", api.AllocateRequest{Sandbox: "team/x"}},
 		{"allocate web-3 --uid u --attempt 2 --pool default --family dual --interface eth1 --address 10.8.64.9 --bind-within 15m --label tier=front --label 'note=a,b=c'",

@@ -82,7 +82,7 @@ func (p *program) findings(settle func()) []api.Finding {
 		Blockers: p.blockers, ClockStep: step, ClockStepped: stepped,
 		Exhausted: p.server.Exhausted, Now: now,
 	}
-	w.Orphans, w.OwnerUnclear = p.orphans()
+	w.Orphans, w.HeldSet, w.OwnerUnclear = p.orphans()
 	if p.instance != nil {
 		if o := p.instance.Other(); o != nil {
 			w.OtherRuntime = &reconciler.OtherRuntime{Known: o.Known, Met: o.Met, Since: o.Since}
@@ -115,16 +115,18 @@ func (p *program) unready() reconciler.Trouble {
 	return reconciler.Trouble{}
 }
 
-func (p *program) confirmOrphans() bool {
-	if p.sweeper != nil {
-		p.sweeper.Confirm()
+func (p *program) confirmOrphans(set string) error {
+	if p.sweeper == nil {
+		return errors.New("no owner is configured, so there are no orphans")
 	}
-	return p.sweeper != nil
+	return p.sweeper.Confirm(set)
 }
 
-func (p *program) orphans() ([]reconciler.Orphan, reconciler.Trouble) {
+// orphans returns them, the name of the set of those that are held, and why there may
+// be others.
+func (p *program) orphans() ([]reconciler.Orphan, string, reconciler.Trouble) {
 	if p.sweeper == nil {
-		return nil, reconciler.Trouble{}
+		return nil, "", reconciler.Trouble{}
 	}
 	var why reconciler.Trouble
 	var unclear *watchdog.UnclearError
@@ -136,5 +138,5 @@ func (p *program) orphans() ([]reconciler.Orphan, reconciler.Trouble) {
 	if errors.As(err, &unclear) {
 		why = reconciler.Trouble{Err: err, Since: unclear.Since}
 	}
-	return out, why
+	return out, watchdog.HeldSet(found), why
 }

@@ -6,6 +6,7 @@ package servertest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -97,7 +98,7 @@ func Config(r *Rig) server.Config {
 		MTU:       func() int { return 1500 },
 		Doctor:    func(context.Context) []api.Finding { return nil },
 		Findings:  func() []api.Finding { return nil },
-		Reconcile: r.pass, ConfirmOrphans: func() bool { return false }, LastPass: r.last.Load,
+		Reconcile: r.pass, ConfirmOrphans: func(string) error { return errors.New("there are no orphans") }, LastPass: r.last.Load,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, "ipamd_ready 1")
 		}),
