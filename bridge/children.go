@@ -39,6 +39,9 @@ type nest struct {
 	id       int // nsid; noSpace is the bridge's own
 	file     string
 	children []child // by index
+	// ended: the kernel takes it down, and its id may be another's by now. What was
+	// seen there stands until the next search; nothing new is read or received for it.
+	ended bool
 	*inside
 }
 
@@ -291,11 +294,11 @@ func (b *Bridge) missesChildren(ctx context.Context, now time.Time, t *timetable
 func (b *Bridge) setChildren(found *brood) {
 	for id, n := range b.nests {
 		next := found.nests[id]
-		if found.partly[id] != nil { // what was found before may be there still
+		if found.partly[id] != nil && !n.ended { // what was found before may be there still
 			next = n.with(next)
 			found.nests[id] = next
 		}
-		if next != nil {
+		if next != nil && !n.ended {
 			next.inside = n.inside
 		} else {
 			b.dropInside(interior{inside: n.inside, scope: n.scope()})
@@ -326,7 +329,7 @@ func (n *nest) with(found *nest) *nest {
 func (b *Bridge) readNest(id int) {
 	delete(b.nestsAgain, id)
 	n := b.nests[id]
-	if n == nil || id == noSpace {
+	if n == nil || n.ended || id == noSpace {
 		return
 	}
 	if b.spaces[id] != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +24,9 @@ const (
 	// namespaces; nine tenths of its time are for everything else.
 	crowdsEvery = 20 * time.Millisecond
 	crowdsShare = 9
+	// crowdsInline is how long they are listed while everybody waits, all together,
+	// after news was lost.
+	crowdsInline = 5 * time.Millisecond
 )
 
 // An interior is an inside with how it is posted.
@@ -42,7 +47,7 @@ func (b *Bridge) interior(id int) interior {
 	if s := b.spaces[id]; s != nil {
 		return interior{&s.inside, s.scope(), s.sighting(b.cfg.Name)}
 	}
-	if n := b.nests[id]; n != nil && id != noSpace {
+	if n := b.nests[id]; n != nil && !n.ended && id != noSpace {
 		return interior{n.inside, n.scope(), func(a address) census.Sighting { return n.sighting(a, b.cfg.Name) }}
 	}
 	return interior{}
@@ -53,7 +58,7 @@ func (b *Bridge) insideOf(id int) *inside {
 	if s := b.spaces[id]; s != nil {
 		return &s.inside
 	}
-	if n := b.nests[id]; n != nil && id != noSpace {
+	if n := b.nests[id]; n != nil && !n.ended && id != noSpace {
 		return n.inside
 	}
 	return nil
@@ -68,6 +73,40 @@ func (b *Bridge) leaveCrowd(id int) bool {
 	b.foldNews(b.interior(id))
 	b.crowd(id)
 	return true
+}
+
+// readInsides lists every namespace after news was lost. The crowded ones come last,
+// for crowdsInline, and Run lists the others: what news was lost of them is not known
+// until then, and only guests in there could be hit by it.
+func (b *Bridge) readInsides(ctx context.Context) error {
+	var crowded []int
+	read := func(id int) error {
+		b.readSpace(id)
+		b.readNest(id)
+		return ctx.Err()
+	}
+	for _, id := range slices.AppendSeq(slices.Collect(maps.Keys(b.spaces)), maps.Keys(b.nests)) {
+		in := b.insideOf(id)
+		switch {
+		case in == nil || in.tried:
+		case in.crowded:
+			crowded = append(crowded, id)
+		default:
+			if err := read(id); err != nil {
+				return err
+			}
+		}
+	}
+	until := time.Now().Add(crowdsInline)
+	for _, id := range crowded {
+		if in := b.insideOf(id); in != nil && time.Now().After(until) {
+			in.tried = true
+		}
+		if err := read(id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // crowd has Run list a namespace.

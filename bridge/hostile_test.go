@@ -176,6 +176,112 @@ func TestG1ALinkOfManyNamesHidesNoOther(t *testing.T) {
 	}
 }
 
+// A namespace with many addresses ends, and another that has a link on the bridge gets
+// its id: what was known of the first is not taken for what is in the second.
+func TestG1AnIDThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/16")
+	v := open(t, ns)
+	next := func(addr string) (*nstest.NS, int) {
+		guest := nstest.New(t)
+		ns.Exec("ip", "link", "add", "m0", "link", "rt0", "type", "macvlan", "mode", "bridge")
+		ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
+		guest.AddAddr("m0", addr+"/16")
+		id, err := v.NetnsID(t.Context(), guest.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return guest, id
+	}
+	first, was := next("10.8.0.7")
+	first.Fill(600, 1)
+	if err := v.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "netns")
+	v.expect("10.8.102.1", "netns")
+	first.Delete()
+	realtest.Eventually(t, wait, "the kernel takes it down", func() bool {
+		there, err := v.kernel.hasSpace(was)
+		return err == nil && !there
+	})
+	if _, id := next("10.8.0.8"); id != was {
+		t.Fatalf("the id is %d, and was %d", id, was)
+	}
+	v.settle()
+	if err := v.searchChildren(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.8", "netns")
+	v.expect("10.8.0.7", "")
+	v.expect("10.8.102.1", "")
+	v.noneSilent()
+}
+
+// After news was lost all is read again while everybody waits: the quiet guests at
+// once, and a link on the bridge that is no port; of many guests with many addresses a
+// part, and Run does the rest.
+func TestG1LostNewsBesideCrowds(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/16")
+	quiet := ns.Port("rt0", "10.8.0.7/16")
+	ns.Exec("ip", "link", "add", "m0", "link", "rt0", "type", "macvlan", "mode", "bridge")
+	ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
+	var hostile []*nstest.Port
+	for range 8 {
+		p := ns.Port("rt0")
+		p.NS.Fill(2500, 0)
+		hostile = append(hostile, p)
+	}
+	v := open(t, ns)
+	lose := func(i int) {
+		quiet.AddAddr(fmt.Sprintf("10.8.0.%d/16", 20+i))
+		guest.AddAddr("m0", fmt.Sprintf("10.8.0.%d/16", 40+i))
+		hostile[i].AddAddr(fmt.Sprintf("10.8.0.%d/32", 60+i))
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.drain()
+		v.lost = true
+		clear(v.nestsAgain)
+		clear(v.spacesAgain)
+		for _, s := range v.spaces {
+			s.told = nil
+		}
+		for _, n := range v.nests {
+			n.told = nil
+		}
+	}
+	var waits []time.Duration
+	for i := range hostile {
+		lose(i)
+		began := time.Now()
+		v.settle()
+		waits = append(waits, time.Since(began))
+		if len(v.crowdedSpaces(false)) == 0 {
+			t.Errorf("all %d namespaces were listed in one call, which took %v", len(hostile), waits[i])
+		}
+		for _, at := range []int{20, 40} {
+			if addr := fmt.Sprintf("10.8.0.%d", at+i); !v.seen(addr) {
+				t.Errorf("%s is not seen", addr)
+			}
+		}
+	}
+	slices.Sort(waits)
+	t.Logf("half of the calls took %v and less", waits[len(waits)/2])
+	v.run(t)
+	realtest.Eventually(t, wait, "all is seen", func() bool {
+		for i := range hostile {
+			if !v.seen(fmt.Sprintf("10.8.0.%d", 60+i)) {
+				return false
+			}
+		}
+		return true
+	})
+	v.noneSilent()
+}
+
 // listTime is how long one list of the namespace behind a port takes.
 func (v *view) listTime(name string) time.Duration {
 	v.t.Helper()

@@ -327,7 +327,9 @@ func (b *Bridge) hearEnd(body []byte) {
 			return
 		}
 		id := int(ad.Int32())
-		b.childrenAgain = b.childrenAgain || b.nests[id] != nil
+		if n := b.nests[id]; n != nil {
+			n.ended, b.childrenAgain = true, true
+		}
 		if s := b.spaces[id]; s != nil {
 			b.freezeSpace(s)
 			for index := range s.ports {

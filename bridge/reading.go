@@ -179,13 +179,11 @@ func (b *Bridge) readAll(ctx context.Context) error {
 	if err != nil || addrs == nil {
 		return err
 	}
-	for id := range b.spaces {
-		if err := ctx.Err(); err != nil {
-			b.lost = true
-			return err
-		}
-		b.readSpace(id)
+	if err := b.readInsides(ctx); err != nil {
+		b.lost = true
+		return err
 	}
+	b.childrenAgain = true // the end of a nest may have been missed
 	if known && len(addrs) > neighboursPerSettle {
 		b.loseNeighbours()
 		addrs = nil
