@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plugWithin is how long a bind waits for the namespace that it names: a file
-// system that hangs keeps what is there from being told from a later one.
+// plugWithin is how long a bind waits for the link and the namespace that it names: a
+// kernel or a file system that hangs keeps what is there from being told from a later
+// one.
 const plugWithin = 100 * time.Millisecond
 
 // PlugOf looks up what a sandbox's plumbing is to the kernel: the index of the link
@@ -20,16 +21,7 @@ func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
 	if hostInterface != "" {
-		_ = b.plugs.ask(ctx, func(k *rtnl) error {
-			l, err := k.linkByName(hostInterface)
-			if err == nil {
-				index = l.index
-			}
-			if isGone(err) {
-				return nil
-			}
-			return err
-		})
+		index = b.linkIndex(ctx, hostInterface)
 	}
 	if netns == "" {
 		return index, 0
@@ -44,4 +36,31 @@ func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index
 		inode = st.Ino
 	}
 	return index, inode
+}
+
+// linkIndex returns the index of a link, or 0 when ctx ends before the kernel answers.
+// One question that hangs keeps the socket, and who comes meanwhile waits for that
+// until its own ctx ends.
+func (b *Bridge) linkIndex(ctx context.Context, name string) int {
+	found := make(chan int, 1)
+	go func() { // nothing else returns from a system call that hangs
+		index := 0
+		_ = b.plugs.ask(ctx, func(k *rtnl) error {
+			l, err := k.linkByName(name)
+			if err == nil {
+				index = l.index
+			}
+			if isGone(err) {
+				return nil
+			}
+			return err
+		})
+		found <- index
+	}()
+	select {
+	case index := <-found:
+		return index
+	case <-ctx.Done():
+		return 0
+	}
 }

@@ -13,23 +13,28 @@ type Plug struct {
 	Inode uint64 `json:"inode,omitempty"` // of the namespace Netns; 0: not known
 }
 
-// SameLink reports whether two leases that record a link of one name record one
-// link: that the one still is a port concerns the other, too.
-func (p Plug) SameLink(o Plug) bool { return p.Index != 0 && p.Index == o.Index && p.Boot == o.Boot }
+// OtherLink reports whether two leases that record a link of one name are known to
+// record two links. While either is not known they may be one, and that it is a port
+// concerns both.
+func (p Plug) OtherLink(o Plug) bool {
+	return p.Index != 0 && o.Index != 0 && (p.Index != o.Index || p.Boot != o.Boot)
+}
 
-// SameNetns is [Plug.SameLink] of namespaces.
-func (p Plug) SameNetns(o Plug) bool { return p.Inode != 0 && p.Inode == o.Inode && p.Boot == o.Boot }
+// OtherNetns is [Plug.OtherLink] of namespaces.
+func (p Plug) OtherNetns(o Plug) bool {
+	return p.Inode != 0 && o.Inode != 0 && (p.Inode != o.Inode || p.Boot != o.Boot)
+}
 
 // plug takes in what a binding names, before its names are recorded. What could not
-// be looked up leaves what is known of the same name.
+// be looked up is not known: a name that is bound again may be of a later link.
 func (l *Lease) plug(n Binding) {
 	if n.Plug.Boot != "" && n.Plug.Boot != l.Plug.Boot {
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}
-	if n.HostInterface != "" && (n.HostInterface != l.HostInterface || n.Plug.Index != 0) {
+	if n.HostInterface != "" {
 		l.Plug.Index = n.Plug.Index
 	}
-	if n.Netns != "" && (n.Netns != l.Netns || n.Plug.Inode != 0) {
+	if n.Netns != "" {
 		l.Plug.Inode = n.Plug.Inode
 	}
 	if l.Plug.Index == 0 && l.Plug.Inode == 0 {

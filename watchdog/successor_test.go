@@ -33,8 +33,8 @@ func (s *scene) leased(pool *netdb.Pool, name, uid, iface string, n netdb.Bindin
 
 // A port that a lease records keeps its address for as long as it is a port,
 // whoever else records it later: another sandbox, or the same one for another
-// interface or another family. Only a successor, which has the name again,
-// takes it over.
+// interface or another family. Only a successor, which is known to have another link
+// of the name, takes it over.
 func TestARecordedPortKeepsTheAddressWhoeverElseHasIt(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	s := newScene(t, d)
@@ -49,10 +49,14 @@ func TestARecordedPortKeepsTheAddressWhoeverElseHasIt(t *testing.T) {
 		"its other interface": {"a2", four, "a2", "a2", "eth1", false},
 		"its other family":    {"a3", six, "a3", "a3", "eth0", false},
 		"a successor":         {"a4", four, "a4", "next", "eth0", true},
+		"one of the old link": {"a5", four, "a5", "last", "eth0", false},
 	} {
 		p := s.ns.Port("rt0")
-		n := netdb.Binding{HostInterface: p.HostName, Netns: p.NS.Path()}
+		n := netdb.Binding{HostInterface: p.HostName, Netns: p.NS.Path(), Plug: netdb.Plug{Boot: "one", Index: 7, Inode: 70}}
 		a := s.leased(four, tt.of, tt.of, "eth0", n)
+		if tt.inherits {
+			n.Plug = netdb.Plug{Boot: "one", Index: 8, Inode: 80}
+		}
 		b := s.leased(tt.pool, tt.sandbox, tt.uid, tt.iface, n)
 		s.release(a)
 		if tt.inherits {

@@ -50,17 +50,18 @@ func (x *Leases) Successors(l *netdb.Lease) []*netdb.Lease {
 }
 
 // Plumbing returns what of a lease's recorded host interface and namespace is
-// still its own; "" for what a successor records, unless both record the very same
-// link, or namespace: as long as that is there, the lease's workload may be. Nobody else takes plumbing over:
-// a port that a lease of another sandbox records too, or the same sandbox's lease
+// still its own; "" for what a successor records, where the two are known to be two
+// links, or namespaces. A name of which that is not known stays the lease's: as long
+// as it is plugged, the lease's workload may be there. Nobody else takes plumbing
+// over: a port that a lease of another sandbox records too, or the same sandbox's lease
 // of another family or interface, keeps the address.
 func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {
 	host, netns = l.HostInterface, l.Netns
 	for _, o := range x.Successors(l) {
-		if o.HostInterface == host && !l.Plug.SameLink(o.Plug) {
+		if o.HostInterface == host && l.Plug.OtherLink(o.Plug) {
 			host = ""
 		}
-		if o.Netns == netns && !l.Plug.SameNetns(o.Plug) {
+		if o.Netns == netns && l.Plug.OtherNetns(o.Plug) {
 			netns = ""
 		}
 	}

@@ -163,9 +163,10 @@ func TestPlumbing(t *testing.T) {
 	}
 	both := plug("veth1", "/run/netns/a")
 	old := began("L", "a", "a", 5, both)
+	old.Plug = netdb.Plug{Boot: "one", Index: 7, Inode: 70}
 	for name, tt := range map[string]struct {
-		other       *netdb.Lease
-		host, netns bool // are still its own
+		other       *netdb.Lease // of a later link and a later namespace
+		host, netns bool         // are still its own
 	}{
 		"a successor without plumbing": {began("M", "a", "a", 9), true, true},
 		"one that has the port":        {began("M", "a", "a", 9, plug("veth1", "")), false, true},
@@ -179,6 +180,7 @@ func TestPlumbing(t *testing.T) {
 		"the sandbox's other interface's":   {began("M", "a", "a", 9, both, eth1), true, true},
 		"its lease of another pool, family": {began("M", "a", "a", 9, both, otherPool), true, true},
 	} {
+		tt.other.Plug = netdb.Plug{Boot: "one", Index: 8, Inode: 80}
 		host, netns := NewLeases([]*netdb.Lease{old, tt.other}).Plumbing(old)
 		if (host == "veth1") != tt.host || (netns == "/run/netns/a") != tt.netns {
 			t.Errorf("%s: host %q, netns %q", name, host, netns)
@@ -186,8 +188,9 @@ func TestPlumbing(t *testing.T) {
 	}
 }
 
-// The successor inherits a name only where it is another link, or another namespace:
-// the very same one is still the lease's own.
+// The successor inherits a name only where it is known to be of another link, or
+// another namespace: the very same one is still the lease's own, and one that could
+// not be looked up may be.
 func TestG4PlumbingOfTheSameLink(t *testing.T) {
 	at := func(p netdb.Plug) func(*netdb.Lease) {
 		return func(l *netdb.Lease) { l.HostInterface, l.Netns, l.Plug = "veth1", "/run/netns/a", p }
@@ -201,10 +204,11 @@ func TestG4PlumbingOfTheSameLink(t *testing.T) {
 		"another link":                {full, netdb.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
 		"another namespace":           {full, netdb.Plug{Boot: "one", Index: 7, Inode: 71}, true, false},
 		"of another boot":             {full, netdb.Plug{Boot: "two", Index: 7, Inode: 70}, false, false},
-		"the older is not known":      {netdb.Plug{}, full, false, false},
-		"the younger is not known":    {full, netdb.Plug{}, false, false},
-		"nothing is known":            {netdb.Plug{}, netdb.Plug{}, false, false},
-		"half is known":               {netdb.Plug{Boot: "one", Index: 7}, netdb.Plug{Boot: "one", Index: 7}, true, false},
+		"the older is not known":      {netdb.Plug{}, full, true, true},
+		"the younger is not known":    {full, netdb.Plug{}, true, true},
+		"nothing is known":            {netdb.Plug{}, netdb.Plug{}, true, true},
+		"half is known":               {netdb.Plug{Boot: "one", Index: 7}, netdb.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
+		"the other half of it":        {netdb.Plug{Boot: "one", Index: 7}, netdb.Plug{Boot: "two", Inode: 70}, true, true},
 	} {
 		old := began("L", "a", "a", 5, at(tt.old))
 		host, netns := NewLeases([]*netdb.Lease{old, began("M", "a", "b", 9, at(tt.next))}).Plumbing(old)

@@ -67,6 +67,69 @@ func TestG4AnAddressDoesNotCoolBehindTheSameTap(t *testing.T) {
 	}
 }
 
+// A lease that was bound before its tap was made, or when nobody could say which link
+// that was, keeps the name, whatever a later incarnation records of it: its address
+// does not cool while the tap is plugged, and cools once it is not.
+func TestG4AnAddressDoesNotCoolBehindATapMadeAfterTheBind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	bound := func(sandbox, uid, tap string) api.Lease {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: sandbox, UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := w.client.Bind(ctx, r.Leases[0].ID, api.BindRequest{HostInterface: tap})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Lease
+	}
+	plug := func(tap string) {
+		w.ns.Exec("ip", "tuntap", "add", "dev", tap, "mode", "tap")
+		w.ns.Exec("ip", "link", "set", tap, "master", "rt0", "up")
+	}
+	first := []api.Lease{bound("a", "a-1", "tap0"), bound("b", "b-1", "tap1")}
+	early := bound("b", "b-2", "tap1")
+	plug("tap0")
+	plug("tap1")
+	late := bound("a", "a-2", "tap0")
+	if first[0].HostIndex != 0 || first[1].HostIndex != 0 || early.HostIndex != 0 || late.HostIndex == 0 {
+		t.Fatalf("bound are %+v, %+v and %+v", first, early, late)
+	}
+	for _, l := range first {
+		if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func() {
+		t.Helper()
+		w.pass()
+		for _, l := range first {
+			realtest.Eventually(t, wait, "the tap to keep the first lease", func() bool {
+				got, err := w.client.Lease(ctx, l.ID)
+				if err != nil || got.Lease.State != api.Releasing {
+					t.Fatalf("it is %+v, %v", got, err)
+				}
+				return slices.ContainsFunc(got.Blockers, func(b api.Blocker) bool { return b.Kind == "port" })
+			})
+		}
+	}
+	kept()
+	w.stopDaemon()
+	w.start()
+	kept()
+	w.ns.Exec("ip", "link", "del", "tap0")
+	w.ns.Exec("ip", "link", "del", "tap1")
+	for _, l := range first {
+		w.gone(l)
+	}
+	for _, l := range []api.Lease{early, late} {
+		if got := w.state(l.Address); got != api.Bound {
+			t.Errorf("the successor is %s", got)
+		}
+	}
+}
+
 // A sandbox that is made anew, with its names, does not keep the address of the one
 // before: neither the link nor the namespace is the same.
 func TestG4ASuccessorInheritsItsNames(t *testing.T) {
