@@ -15,8 +15,9 @@ const MaxTombstones = 1 << 16
 // refused while it stands, also those whose Allocate arrives later. Open
 // leases of such attempts are released; they come back. Where the tombstone
 // stands already and no lease is open, nothing is written. One more than
-// [MaxTombstones] is [ErrTombstones], and nothing is written either: a tombstone that
-// was acknowledged stands for its time.
+// [MaxTombstones] is [ErrTombstones]: a tombstone that was acknowledged stands for its
+// time. The open leases are released all the same and come back beside that error, so
+// that a caller that ends what it has by cancelling never keeps it.
 func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) ([]*Lease, error) {
 	if err := checkName("uid", uid); err != nil {
 		return nil, err
@@ -25,15 +26,17 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 		return nil, invalid("attempt", "%d is below 1", attempt)
 	}
 	var out []*Lease
+	var full error
 	err := b.update(ctx, func(t *tx) error {
-		out = nil
+		out, full = nil, nil
 		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= b.opts.Tombstone {
 			if old.attempt == 0 && b.tombsFull(t) {
-				return fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, b.idx.mostTombs)
+				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, b.idx.mostTombs)
+			} else {
+				rev := t.staged.rev + 1
+				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, rev, t.now}, change: &Change{
+					Rev: rev, At: t.now, Subject: OfAttempt, UID: uid, Attempt: attempt, From: Free, To: Cancelled, Who: who}})
 			}
-			rev := t.staged.rev + 1
-			t.staged.stage(step{tomb: uid, stone: tombstone{attempt, rev, t.now}, change: &Change{
-				Rev: rev, At: t.now, Subject: OfAttempt, UID: uid, Attempt: attempt, From: Free, To: Cancelled, Who: who}})
 		}
 		for _, l := range t.openOf(uid) {
 			if l.Attempt > attempt {
@@ -52,7 +55,7 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	return out, full
 }
 
 // tombsFull reports that one more tombstone is too many. One that stands no

@@ -134,3 +134,37 @@ func TestG12TombstonesAreBounded(t *testing.T) {
 		t.Error("it does not stand")
 	}
 }
+
+// G12: where no tombstone has room, a cancel releases what is open all the same, once,
+// and is refused; the attempt is not, and what was acknowledged stands.
+func TestG12FullTombstonesDoNotKeepLeases(t *testing.T) {
+	c := NewClock()
+	opts := netdb.FewTombs(Options(), 1)
+	opts.Now = c.Now
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := Reserve(t, b, "a")
+	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Cancel(ctx, client, "full", 1); err != nil {
+		t.Fatal(err)
+	}
+	for when, open := range []int{1, 0} {
+		rev := b.Rev()
+		let, err := b.Cancel(ctx, client, l.UID, l.Attempt)
+		if !errors.Is(err, netdb.ErrTombstones) || len(let) != open || b.Rev() != rev+int64(open) {
+			t.Errorf("cancel %d: %v, %v, %d changes", when, let, err, b.Rev()-rev)
+		}
+		if now, err := b.Lease(l.ID); err != nil || now.State != netdb.Releasing {
+			t.Errorf("after cancel %d: %+v, %v", when, now, err)
+		}
+	}
+	if b.Cancelled(l.UID, l.Attempt) || !b.Cancelled("full", 1) {
+		t.Error("a refused tombstone stands, or an acknowledged one has gone")
+	}
+	c.Pass(opts.Tombstone)
+	if let, err := b.Cancel(ctx, client, l.UID, l.Attempt); err != nil || len(let) != 0 || !b.Cancelled(l.UID, l.Attempt) {
+		t.Errorf("once there is room: %v, %v", let, err)
+	}
+}

@@ -180,6 +180,9 @@ func details(err error) map[string]any {
 	}
 	if errors.As(err, &busy) {
 		d["limit"], d["most"], d["retry_after"] = busy.limit, busy.most, busy.after.String()
+		if busy.released != nil {
+			d["released"] = busy.released
+		}
 	}
 	if errors.As(err, &exhausted) {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)

@@ -176,15 +176,15 @@ func (s *Server) cancel(c *call) (int, any, error) {
 	ctx, cancel := c.context()
 	defer cancel()
 	let, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	var released []api.Lease
+	for _, l := range let {
+		released = append(released, lease(l, s.bits(l.Addr)))
+	}
 	if errors.Is(err, netdb.ErrTombstones) {
-		err = &busyError{limit: "tombstones", most: netdb.MaxTombstones, after: time.Minute}
+		err = &busyError{limit: "tombstones", most: netdb.MaxTombstones, after: time.Minute, released: released}
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	reply := &api.CancelReply{Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
-	for _, l := range let {
-		reply.Released = append(reply.Released, lease(l, s.bits(l.Addr)))
-	}
-	return http.StatusOK, reply, nil
+	return http.StatusOK, &api.CancelReply{Released: released, Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
 }

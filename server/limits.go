@@ -216,6 +216,8 @@ type busyError struct {
 	limit string // in_flight, rate, answers or tombstones
 	most  int
 	after time.Duration // when to ask again
+
+	released []api.Lease // by a cancel for which no tombstone has room
 }
 
 func (e *busyError) Error() string {
@@ -223,7 +225,7 @@ func (e *busyError) Error() string {
 	case "rate":
 		return fmt.Sprintf("%v: one peer may make %d calls a second", errBusy, e.most)
 	case "tombstones":
-		return fmt.Sprintf("%v: %v, %d at the most", errBusy, netdb.ErrTombstones, e.most)
+		return fmt.Sprintf("%v: %v, %d at the most; %d open leases are released all the same", errBusy, netdb.ErrTombstones, e.most, len(e.released))
 	case "answers":
 		return fmt.Sprintf("%v: of all answers %d bytes may be unread, and of one peer's no more than are left; read those under way, or ask for less", errBusy, e.most)
 	}

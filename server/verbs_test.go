@@ -3,9 +3,11 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +117,32 @@ func TestTombstone(t *testing.T) {
 		t.Errorf("L5: a late attempt: %d %s", a.status, a.body)
 	}
 	want[api.AllocateReply](t, s, 201, "AllocateReply", "POST", "/v1/leases", `{"sandbox":"a","attempt":2}`)
+}
+
+// fullBook has no room for one more tombstone.
+type fullBook struct{ *netdb.Book }
+
+func (b fullBook) Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error) {
+	let, err := b.Book.Cancel(ctx, who, uid, attempt)
+	return let, errors.Join(err, netdb.ErrTombstones)
+}
+
+// G12: a cancel that is refused for want of room names what it released.
+func TestG12ARefusedCancelNamesWhatItReleased(t *testing.T) {
+	s := speak(t, servertest.Start(t, func(c *server.Config) { c.Book = fullBook{c.Book.(*netdb.Book)} }))
+	l := allocate(t, s, "a")
+	for _, ids := range [][]string{{l.ID}, nil} {
+		got := s.ask(t, "POST", "/v1/tombstones", `{"uid":"a","attempt":1}`)
+		var released []string
+		list, _ := got.err.Details["released"].([]any)
+		for _, one := range list {
+			released = append(released, one.(map[string]any)["id"].(string))
+		}
+		if got.status != 429 || got.err.Code != api.TooManyRequests || got.err.Details["limit"] != "tombstones" || !slices.Equal(released, ids) ||
+			!strings.Contains(got.err.Message, fmt.Sprint(len(ids), " open leases are released")) {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
 }
 
 func TestListings(t *testing.T) {
