@@ -87,7 +87,7 @@ func (w *Witness) hangUp() error {
 func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.Look, err error) {
 	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		_, err := w.record(ctx, c, at)
-		if err == nil {
+		if err == nil || errdefs.IsResourceExhausted(err) { // it is there, and larger than containerd sends
 			l.Found = true
 			return nil
 		}

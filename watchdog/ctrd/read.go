@@ -45,7 +45,12 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		for _, one := range list {
 			seen, bad := w.cfg.sightings(ns, one, tasks(one.ID))
 			scopes[scope(ns, one.ID)] = seen
-			if at := (container{ns, one.ID}); len(bad) > 0 && w.mayUse(ctx, c, at, tasks(one.ID)) {
+			at := container{ns, one.ID}
+			if w.isLarge(at) {
+				bad = append(bad, fmt.Sprintf("container %s: its record is larger than containerd sends, 16 MiB", at.scope()))
+				seen[0].Unread = unreadable(bad).Error()
+			}
+			if len(bad) > 0 && w.mayUse(ctx, c, at, tasks(one.ID)) {
 				incomplete[at.scope()] = true
 				blocking = append(blocking, bad...)
 			}

@@ -18,13 +18,13 @@ import (
 // without a filter. They come one by one, and of each is kept what [Config.own] names:
 // a tenant may put megabytes into other labels, and a spec is larger than all of ours.
 func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns string, filters ...string) (list []containers.Container, err error) {
-	call, cancel := w.ask(ctx, ns)
-	defer cancel()
 	conn, can := c.Conn().(grpc.ClientConnInterface)
 	if can {
-		list, err = w.stream(call, conn, filters)
+		list, err = w.around(ctx, conn, ns, filters)
 	}
 	if !can || errdefs.IsNotImplemented(err) { // older than what is supported, or a proxy
+		call, cancel := w.ask(ctx, ns)
+		defer cancel()
 		list, err = c.ContainerService().List(call, filters...)
 		for i, one := range list {
 			list[i] = containers.Container{ID: one.ID, Labels: w.cfg.own(one.Labels), CreatedAt: one.CreatedAt, UpdatedAt: one.UpdatedAt}

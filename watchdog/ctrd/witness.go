@@ -96,6 +96,9 @@ type Witness struct {
 	again chan struct{} // one slot: Run shall read everything now
 	turn  chan struct{} // one slot, taken by whoever reads and posts
 
+	mu    sync.Mutex
+	large large // under mu
+
 	// Guarded by turn.
 	unread     []string        // what the last whole reading could not read
 	incomplete map[string]bool // the scopes of those
@@ -126,7 +129,7 @@ func New(cfg Config) (*Witness, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Namespaces = slices.Compact(slices.Sorted(slices.Values(cfg.Namespaces)))
-	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), turn: make(chan struct{}, 1), large: make(large)}
 	w.life, w.end = context.WithCancel(context.Background())
 	return w, nil
 }
