@@ -22,6 +22,8 @@ func TestG3Claims(t *testing.T) {
 	host := census.Sighting{Witness: census.Host, Port: "rt0"}
 	runs := census.Sighting{Witness: census.Runtime, Container: "b", Sandbox: "b", Task: "running"}
 	record := census.Sighting{Witness: census.Runtime, Container: "b", Sandbox: "b"}
+	unknown := record // the runtime could not say whether it has a task
+	unknown.Note = "task state unknown: containerd could not tell"
 	nobodys := census.Sighting{Witness: census.Runtime, Container: "n"}
 	ours := census.Sighting{Witness: census.Runtime, Container: "a", Sandbox: "a"}
 	type seen = []census.Sighting
@@ -43,6 +45,8 @@ func TestG3Claims(t *testing.T) {
 		"a neighbour's entry alone":             {seen{neighbour}, 1, 0, true},
 		"a container alone that runs":           {seen{runs}, 1, 0, true},
 		"a record alone":                        {seen{record}, 0, 1, true},
+		"a record whose task is not known":      {seen{unknown}, 1, 0, true},
+		"the owner, and such a record":          {seen{own, unknown}, 0, 1, false},
 		"a record of nobody":                    {seen{nobodys, frame}, 1, 0, true},
 		"its own container, and a frame":        {seen{ours, frame}, 1, 0, false},
 		"another namespace alone":               {seen{elsewhere}, 1, 0, false},

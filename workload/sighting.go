@@ -58,11 +58,12 @@ func Shown(l *netdb.Lease, seen []census.Sighting) bool {
 // Contradicted splits the strangers on the address of a lease whose owner asks for it
 // again. Those against it are what the kernel shows. Those beside it are claims: what
 // anybody can make while the kernel shows the lease's workload in its place, and at
-// any time the record of a container without a task.
+// any time the record of a container without a task. One of which the runtime could
+// not say that, which its note tells, may have a task.
 func (x *Leases) Contradicted(l *netdb.Lease, seen []census.Sighting) (against, beside []census.Sighting) {
 	shown := Shown(l, seen)
 	for _, s := range x.Strangers(l, seen) {
-		if claim(s) && shown || s.Witness == census.Runtime && s.Task == "" {
+		if claim(s) && shown || s.Witness == census.Runtime && s.Task == "" && s.Note == "" {
 			beside = append(beside, s)
 		} else {
 			against = append(against, s)
