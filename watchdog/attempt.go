@@ -16,6 +16,7 @@ type attempt struct {
 	lease  *netdb.Lease
 	others []Container // that belong to it, or did, beside the recorded ones
 	leases *workload.Leases
+	claims []Container        // of the others, those that may be a label alone
 	lost   map[Container]bool // of the recorded ones, those that are another lease's by now
 	facts  facts
 	asked  bool // by news
@@ -108,6 +109,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		x := r.others()
 		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, x, true), leases: x, lost: r.roll.lost(t.lease, x),
 			asked: t.asked, slow: t.slow}
+		a.claims = r.roll.claims(t.lease, a.others)
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
@@ -140,6 +142,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	a.facts = w.look(own, a.lease, a.others, a.lost, a.leases)
+	a.facts.idle = w.idle(own, a)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != netdb.Releasing {
 		found = w.askOwner(own, a.lease.Sandbox)

@@ -128,7 +128,7 @@ func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
 
 // cool records a confirmation. It always ends the track or leaves an obstacle.
 func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.unseen(a.lease, belonging(a.lease, a.leases)))
+	l, err := w.cfg.Book.Confirm(ctx, w.who(reasonConfirmed), a.lease.ID, a.lease.Rev, w.unseen(a.lease, a.belonging()))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -161,7 +161,7 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
 	case errors.Is(err, errNotDark):
-		return w.seenAgain(a.lease, belonging(a.lease, a.leases)), nil
+		return w.seenAgain(a.lease, a.belonging()), nil
 	case errors.Is(err, errAsked):
 		return []obstacle{ofAsked()}, nil
 	case moved(err):

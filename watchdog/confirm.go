@@ -21,6 +21,7 @@ type facts struct {
 	runtime bool // there is one
 
 	looks map[Container]answer // asked by id
+	idle  map[Container]bool   // no task, and a label alone: they block nothing
 	lost  map[Container]bool   // recorded, and another lease's by now
 
 	ports   bool // were asked
@@ -68,7 +69,7 @@ func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
 	for _, c := range all {
 		got, asked := f.looks[c]
 		switch {
-		case f.lost[c]:
+		case f.lost[c], f.idle[c]:
 		case !asked:
 			out = append(out, obstruct(KindRuntime, "container %s was not asked about", c))
 		case got.err != nil:

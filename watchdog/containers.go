@@ -30,6 +30,7 @@ type member struct {
 	Workload
 	seen int
 	rev  int64
+	ran  bool // has a task, or had one
 }
 
 // mostPast bounds how many containers are remembered that are not there; as
@@ -54,16 +55,17 @@ func (r *containerIndex) read(all []Workload, rev int64) {
 	for _, w := range all {
 		m := r.member(w.Container)
 		if m == nil || m.Sandbox != w.Sandbox || m.UID != w.UID || m.LeaseID != w.LeaseID {
+			ran := m != nil && m.ran
 			if m != nil {
 				r.all.Drop(m)
 			}
-			m = &member{Workload: w}
+			m = &member{Workload: w, ran: ran}
 			r.all.Add(m)
 		}
 		if m.seen != r.readings {
 			r.present++
 		}
-		m.Created, m.seen, m.rev = w.Created, r.readings, rev
+		m.Created, m.seen, m.rev, m.ran = w.Created, r.readings, rev, m.ran || w.task
 	}
 }
 
@@ -136,6 +138,23 @@ func (r *containerIndex) awaited(l *netdb.Lease, x *workload.Leases) []Container
 	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).record()) })
 }
 
+// claims returns those of a released lease's containers that only their owner label
+// gives to it, and that never had a task as far as the board has shown: anyone who may
+// write records can make one.
+func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
+	if l.State != netdb.Releasing {
+		return nil
+	}
+	var out []Container
+	for _, c := range of {
+		m := r.member(c)
+		if r.there(c) && !m.ran && m.LeaseID != l.ID && !slices.Contains(l.Containers, netdb.Container(c)) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // lost returns those of the containers that a lease records which are there and
 // belong to another lease by now.
 func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]bool {
@@ -185,7 +204,8 @@ func onBoard(seen []census.Sighting) []Workload {
 	out := make([]Workload, 0, len(seen))
 	for _, s := range seen {
 		if s.Container != "" {
-			out = append(out, Workload{Container: Container{s.Namespace, s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Created: s.At})
+			out = append(out, Workload{Container: Container{s.Namespace, s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Created: s.At,
+				task: s.Task != "" || s.Note != ""})
 		}
 	}
 	return out

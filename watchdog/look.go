@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -35,6 +36,27 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns)
 	f.ports = true
 	return f
+}
+
+// claimGrace is how long a record without a task may be a sandbox's own container
+// between its creation and its start.
+const claimGrace = 2 * time.Minute
+
+// idle returns those of an attempt's claims that block no release: without a task, and
+// beyond claimGrace since the record was made or since the release. The time since the
+// release keeps records that are made again and again from blocking it for ever.
+func (w *Watchdog) idle(ctx context.Context, a *attempt) map[Container]bool {
+	out := make(map[Container]bool)
+	for _, c := range a.claims {
+		if !a.facts.looks[c].Found {
+			continue
+		}
+		made, err := w.cfg.Runtime.Idle(ctx, c)
+		if now := w.cfg.Now(); err == nil && !made.IsZero() && (now.Wall.Sub(made) >= claimGrace || now.Since(a.lease.Since) >= claimGrace) {
+			out[c] = true
+		}
+	}
+	return out
 }
 
 func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {

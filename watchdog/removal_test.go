@@ -3,6 +3,7 @@ package watchdog_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +76,62 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 		s.blocked(a, "port")
 		a.port.Close()
 		s.cools(a)
+	})
+}
+
+// G7. A record that carries a sandbox's name and nothing else, made by another, keeps
+// its released address two minutes and no longer, though it is made again and again.
+// One that has or had a task, has the lease's own label or is recorded blocks as before.
+func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		var ahead atomic.Int64
+		s := newScene(t, d, func(c *watchdog.Config) {
+			c.Now = func() netdb.Stamp {
+				now := netdb.Now()
+				now.Wall, now.Boottime = now.Wall.Add(time.Duration(ahead.Load())), now.Boottime+time.Duration(ahead.Load())
+				return now
+			}
+		})
+		labels := func(b *sandbox) map[string]string {
+			return map[string]string{"runtime.computer/entity-id": b.name}
+		}
+		record := func(id string, labels map[string]string) {
+			s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: id, Labels: labels})
+			s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })
+		}
+		ends := func(b *sandbox, id string) {
+			s.d.Delete(t, space, id)
+			b.port.Close()
+			if l, _ := s.release(b); l.State != netdb.Releasing {
+				t.Errorf("%s is released to %s at once", b.name, l.State)
+			}
+			s.blocked(b, "container")
+		}
+		a, b, c, e := s.plugged("a", "a1"), s.plugged("b", "b1"), s.plugged("c", "c1"), s.bare("e", "e1")
+		record("tenant", labels(a))
+		ends(a, "a1") // it is young
+		own := labels(b)
+		own["ipamd.dev/lease-id"] = b.lease.ID
+		record("own", own)
+		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "ran", Labels: labels(c)})
+		s.eventually("the board shows ran", func() bool { return s.onBoard("ran") })
+		s.noticed()
+		s.d.StopTask(t, space, "ran")
+		s.check(s.runtime.DeleteTask(ctx, watchdog.Container{Namespace: space, ID: "ran"}))
+
+		ahead.Store(int64(2 * time.Minute))
+		s.cools(a)
+		if !s.onBoard("tenant") {
+			t.Error("the record is gone")
+		}
+		ends(b, "b1")
+		ends(c, "c1")
+		s.release(e)
+		s.blocked(e, "container")
+		for id, of := range map[string]*sandbox{"own": b, "ran": c, "e1": e} {
+			s.d.Delete(t, space, id)
+			s.cools(of)
+		}
 	})
 }
 

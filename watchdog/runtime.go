@@ -22,6 +22,8 @@ type Workload struct {
 	UID     string // the uid label; "" when it has none, or none is configured
 	LeaseID string // the lease label; "" when it has none
 	Created time.Time
+
+	task bool // the board shows one, or that nobody can tell
 }
 
 // record is what decides to which lease it belongs.
@@ -53,6 +55,10 @@ type Runtime interface {
 	// the record is gone: a record that stands is answer enough, and its shim
 	// may be the frozen one.
 	Look(ctx context.Context, c Container) (Look, error)
+	// Idle returns when the record of a container was made that has no task: the
+	// zero time when it has one. It asks the shim, and is for a container that is
+	// not known to have a task. No record is an error.
+	Idle(ctx context.Context, c Container) (made time.Time, err error)
 	// Changed returns a channel that is closed when something happened to any
 	// container. It carries no payload: look again.
 	Changed() <-chan struct{}

@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/ipamd/ipamd/census"
@@ -74,4 +75,12 @@ func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*containerIndex) []Cont
 // belonging is which containers are a lease's that was bound.
 func belonging(l *netdb.Lease, x *workload.Leases) func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container { return r.of(l, x, false) }
+}
+
+// belonging is which containers are a lease's, without those that the attempt found idle
+// and that the board still shows without a task.
+func (a *attempt) belonging() func(*containerIndex) []Container {
+	return func(r *containerIndex) []Container {
+		return slices.DeleteFunc(r.of(a.lease, a.leases, false), func(c Container) bool { return a.facts.idle[c] && !r.member(c).ran })
+	}
 }

@@ -110,6 +110,27 @@ func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.L
 	return l, nil
 }
 
+// Idle returns when a container was made that has no task.
+func (w *Witness) Idle(ctx context.Context, at watchdog.Container) (made time.Time, err error) {
+	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		of, err := w.record(ctx, c, at)
+		if err != nil {
+			return err
+		}
+		call, cancel := w.ask(ctx, at.Namespace)
+		defer cancel()
+		_, err = c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: at.ID})
+		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+			made, err = of.CreatedAt, nil
+		}
+		return err
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for a task of container %s: %w", at, err)
+	}
+	return made, nil
+}
+
 func (w *Witness) record(ctx context.Context, c *containerd.Client, at watchdog.Container) (containers.Container, error) {
 	call, cancel := w.ask(ctx, at.Namespace)
 	defer cancel()
