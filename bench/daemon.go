@@ -38,6 +38,7 @@ group = ''
 max_rate = 0
 [bridge]
 name = '` + bridgeName + `'
+netns = ['%[1]s-netns']
 manage = true
 [[pool]]
 name = 'default'
