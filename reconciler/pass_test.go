@@ -32,7 +32,8 @@ type yard struct {
 	log   *strings.Builder
 
 	passes  []*Report
-	homes   map[uint32]census.Home
+	homing  sync.Mutex
+	homes   map[uint32]census.Home // under homing: a reconciler that runs asks meanwhile
 	refresh func(context.Context) error
 }
 
@@ -62,7 +63,11 @@ func newYard(t *testing.T, opts netdb.Options, prefix string) *yard {
 		Book: y.book, Board: y.board, Prober: &wire{}, Watchdog: y.dog,
 		Refresh: func(ctx context.Context) error { return y.refresh(ctx) },
 		Settle:  func(context.Context, ...netip.Addr) error { return nil },
-		Home:    func(_ context.Context, pid uint32) (census.Home, error) { return y.homes[pid], nil },
+		Home: func(_ context.Context, pid uint32) (census.Home, error) {
+			y.homing.Lock()
+			defer y.homing.Unlock()
+			return y.homes[pid], nil
+		},
 		Runtime: true, Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
 		Quarantine: 15 * time.Minute, Every: 5 * time.Minute, Window: time.Millisecond,
 		Now: y.clock.Now, Log: slog.New(slog.NewTextHandler(y.log, nil)), OnPass: func(r *Report) { y.passes = append(y.passes, r) },
@@ -130,7 +135,9 @@ func (d *dog) let(verb string, l *netdb.Lease, do func(unseen func() error) erro
 func (y *yard) show(lines ...line) {
 	scopes := map[census.Witness]map[string][]census.Sighting{runtime: {}, netns: {}}
 	w := worldOf(lines...)
+	y.homing.Lock()
 	maps.Copy(y.homes, w.homes)
+	y.homing.Unlock()
 	for addr, seen := range w.census.Seen {
 		for _, s := range seen {
 			s.At = time.Time{} // the board dates it
