@@ -28,7 +28,7 @@ func build(t *testing.T) string {
 }
 
 func tinyPlan() plan {
-	return plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 600 * time.Millisecond, loads: 1, brief: 600 * time.Millisecond,
+	return plan{rounds: 2, calls: turn, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 1200 * time.Millisecond, loads: 1, brief: 1200 * time.Millisecond,
 		rest: 50 * time.Millisecond, ports: 2, boxes: 1, sandboxes: 5, restarts: 1, steps: 2, contests: 1}
 }
 
