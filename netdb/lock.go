@@ -90,8 +90,9 @@ func lockFile(path string, create bool) (*bookFile, error) {
 // program.
 const forkMost = time.Second
 
-// errForked means that the lock is no other process's.
-var errForked = fmt.Errorf("%w by a process that is being started", ErrLocked)
+// errForked means that the kernel names no other process as the holder: it is a child
+// that is being started, or in another PID namespace.
+var errForked = fmt.Errorf("%w by a process that cannot be named: one of another PID namespace (a container), or one that is being started", ErrLocked)
 
 // errReplaced means that another file came to the path before the lock.
 var errReplaced = errors.New("the file was replaced while it was opened")
