@@ -60,9 +60,11 @@ func (v *view) proven(c claimant, seen []census.Sighting) bool {
 	for _, s := range seen {
 		switch in := v.home(c, s); {
 		case s.Witness == census.Runtime:
+		case s.Witness == census.Host:
+			return false // also on a port that leads to the claimant: the host's end of it is not the sandbox
 		case in:
 			has, within = true, within || s.Witness == census.Netns
-		case s.Witness == census.Netns, s.Witness == census.Host:
+		case s.Witness == census.Netns:
 			return false
 		default:
 			elsewhere = elsewhere || s.Port != "" && s.Port != s.Bridge

@@ -74,12 +74,12 @@ func (x *Leases) leased(sandbox, uid string) bool {
 }
 
 // Awaits reports whether a container may be about to use a lease that is not
-// bound yet. One that is labelled with another lease, that another one records or
-// that claims another address lives with that: a sandbox's second interface that
+// bound yet. One that is labelled with another lease, that another open one records
+// or that claims another address lives with that: a sandbox's second interface that
 // never came ends beside its first.
 func (x *Leases) Awaits(l *netdb.Lease, r Record) bool {
 	elsewhere := r.LeaseID != "" && r.LeaseID != l.ID || r.Addr.IsValid() && r.Addr != l.Addr ||
-		slices.ContainsFunc(x.byContainer[r.Container], func(o *netdb.Lease) bool { return o.ID != l.ID })
+		slices.ContainsFunc(x.byContainer[r.Container], func(o *netdb.Lease) bool { return o.ID != l.ID && o.State.Open() })
 	return !elsewhere && x.Judge(l, r) == Ours
 }
 
