@@ -14,11 +14,6 @@ import (
 	"github.com/ipamd/ipamd/watchdog"
 )
 
-// policy is when cooling addresses may be given again.
-func (a allocationConfig) policy() netdb.Policy {
-	return netdb.Policy{Cooldown: a.Cooldown.Duration, CooldownMin: a.CooldownMin.Duration, Strict: a.Exhausted == "strict"}
-}
-
 // releaser speaks the socket's words for the watchdog.
 type releaser struct{ *watchdog.Watchdog }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -19,7 +20,7 @@ import (
 // nobody, and the bind that it advises ends it. A port that is none, and a
 // namespace that is another's, are named as well. A stranger is one all the same.
 func TestF29ABindIsComparedWithTheKernel(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Reconcile.Every = duration{time.Hour} })
+	w := newWorld(t, func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) })
 	const at = "10.8.64.2"
 	l := w.give("a", at).Leases[0]
 	bind := func(where api.BindRequest) []api.BindWarning {

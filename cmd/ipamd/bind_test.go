@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -53,7 +54,7 @@ func TestF22ABindOfThePortKeepsTheContainers(t *testing.T) {
 // a runtime, is ended by an operator: quarantined with what was in the way, and
 // given again once nobody has seen it for long enough.
 func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
-	w := newWorld(t, quick, func(c *Config) { c.Allocation.Cooldown = duration{time.Hour} })
+	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(time.Hour) })
 	l := w.allocate("a").Leases[0]
 	_, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: "veth1", Containers: []api.Container{{Namespace: "default", ID: "a"}}})
 	refused := new(api.Error)

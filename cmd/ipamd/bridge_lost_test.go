@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -25,10 +26,10 @@ import (
 // goes on without a restart. Nobody ever gets what somebody else holds, and who
 // was bound before stays so.
 func TestBridgeLostUnderLoad(t *testing.T) {
-	w := newWorld(t, quick, func(c *Config) {
+	w := newWorld(t, quick, func(c *config.Config) {
 		// One pass would do to miss a lease; it lasts for the age that is default.
 		c.Reconcile.Misses = 1
-		c.Allocation.Quarantine = duration{time.Hour}
+		c.Allocation.Quarantine = config.Duration(time.Hour)
 	})
 	var ports []*nstest.Port
 	held := &holders{of: make(map[string]string)}

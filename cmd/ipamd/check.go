@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -30,7 +31,7 @@ Exit codes: 0 whole, 1 something is broken, 2 it could not be looked at.`,
 				if cmd.Flags().Changed("config") {
 					return usageError{errors.New("name either a book or a configuration")}
 				}
-				cfg := defaults() // how a book is read does not depend on the rest
+				cfg := config.Default() // how a book is read does not depend on the rest
 				cfg.Book.Path = args[0]
 				return c.check(cmd.Context(), cfg)
 			}
@@ -45,12 +46,12 @@ Exit codes: 0 whole, 1 something is broken, 2 it could not be looked at.`,
 	return cmd
 }
 
-func (c *command) check(ctx context.Context, cfg Config) error {
+func (c *command) check(ctx context.Context, cfg config.Config) error {
 	path := cfg.Book.Path
 	if _, err := os.Stat(path); err != nil { // before a lock is made beside nothing
 		return c.cannot(fmt.Errorf("check the book: %w", err))
 	}
-	opts := cfg.bookOptions()
+	opts := cfg.BookOptions()
 	opts.ReadOnly = true
 	book, err := netdb.Open(path, opts)
 	if errors.Is(err, netdb.ErrDamaged) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -29,9 +30,9 @@ import (
 
 // hasty makes a pass let go what the pass before it missed, and makes none by
 // itself.
-func hasty(c *Config) {
+func hasty(c *config.Config) {
 	slow(c)
-	c.Reconcile.Misses, c.Reconcile.Age = 1, duration{time.Nanosecond}
+	c.Reconcile.Misses, c.Reconcile.Age = 1, config.Duration(time.Nanosecond)
 }
 
 // pass makes a pass with a person's word, so that no brake hides a release.
@@ -188,8 +189,8 @@ func TestR4ComesAliveBeforeTheReap(t *testing.T) {
 		} {
 			t.Run(kind, func(t *testing.T) {
 				owner := newLateOwner(t)
-				w := newWorld(t, withContainerd(d), hasty, func(c *Config) {
-					c.Owner.Socket, c.Owner.Timeout, c.Watchdog.Timeout = owner.socket, duration{wait}, duration{wait}
+				w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) {
+					c.Owner.Socket, c.Owner.Timeout, c.Watchdog.Timeout = owner.socket, config.Duration(wait), config.Duration(wait)
 				})
 				l := w.bind(w.allocate("a").Leases[0], "a-"+kind)
 				if r := w.pass(); r.Absent != 1 || len(r.Actions) != 0 {
@@ -223,8 +224,8 @@ func TestR4ComesAliveBeforeTheReap(t *testing.T) {
 // count for B, who has it after A.
 func TestR5MissesBelongToTheLease(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), quick, hasty, pool("10.8.64.0/30"), func(c *Config) {
-			c.Reconcile.Misses, c.Allocation.Quarantine = 3, duration{time.Hour} // its third is the time between passes, too
+		w := newWorld(t, withContainerd(d), quick, hasty, pool("10.8.64.0/30"), func(c *config.Config) {
+			c.Reconcile.Misses, c.Allocation.Quarantine = 3, config.Duration(time.Hour) // its third is the time between passes, too
 		})
 		miss := func(l api.Lease) {
 			t.Helper()
@@ -297,7 +298,7 @@ func TestR8SameNameNewUID(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		for label, how := range map[string]string{"ipamd.dev/sandbox-uid": "labelled", "": "unlabelled"} {
 			t.Run(how, func(t *testing.T) {
-				w := newWorld(t, withContainerd(d), hasty, func(c *Config) { c.Runtime.UIDLabel = label })
+				w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) { c.Runtime.UIDLabel = label })
 				// live makes one incarnation up to its container, which names its
 				// owner alone.
 				live := func(uid string) (api.Lease, func(), func()) {
@@ -370,8 +371,8 @@ func TestR8SameNameNewUID(t *testing.T) {
 func TestL6ConcurrentPairs(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	w := newWorld(t, slow, func(c *Config) {
-		c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{20 * time.Millisecond}, duration{5 * time.Millisecond}
+	w := newWorld(t, slow, func(c *config.Config) {
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(20*time.Millisecond), config.Duration(5*time.Millisecond)
 	})
 	const pairs, sandboxes, abreast = 1000, 50, 64
 	var all sync.WaitGroup
@@ -474,8 +475,8 @@ func (w *world) oneOwnerAtATime() {
 func TestC12NextOwnerIsReached(t *testing.T) {
 	realtest.Need(t, "nft")
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), slow, pool("10.8.64.0/29"), func(c *Config) {
-			c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{100 * time.Millisecond}, duration{100 * time.Millisecond}
+		w := newWorld(t, withContainerd(d), slow, pool("10.8.64.0/29"), func(c *config.Config) {
+			c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(100*time.Millisecond), config.Duration(100*time.Millisecond)
 		})
 		w.ns.Exec("nft", "table inet t { chain out { type filter hook output priority 0; ct state new accept; }; }")
 		b := w.box(d, "b")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -16,7 +17,7 @@ import (
 // again.
 func TestClaimThatAPersonHasToJudge(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), func(c *Config) { c.Reconcile.Every = duration{100 * time.Millisecond} })
+		w := newWorld(t, withContainerd(d), func(c *config.Config) { c.Reconcile.Every = config.Duration(100 * time.Millisecond) })
 		a := w.box(d, "a")
 		at := a.held.Address
 		d.Run(t, ctrdtest.Spec{ID: "z", Labels: map[string]string{"runtime.computer/entity-id": "z"}})
@@ -82,8 +83,8 @@ func TestR2BookLostAndContainerdDown(t *testing.T) {
 func TestOwnerThatForgets(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
-	w := newWorld(t, withContainerd(d), slow, func(c *Config) {
-		c.Owner.Socket, c.Owner.Every = o.Socket, duration{100 * time.Millisecond}
+	w := newWorld(t, withContainerd(d), slow, func(c *config.Config) {
+		c.Owner.Socket, c.Owner.Every = o.Socket, config.Duration(100*time.Millisecond)
 	})
 	a := w.box(d, "a")
 	realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "owner_unclear") })

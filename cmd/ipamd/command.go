@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ipamd/ipamd/config"
 	"github.com/spf13/cobra"
 )
 
@@ -65,7 +66,7 @@ func (c *command) run(ctx context.Context, args []string) int {
 	cmd, err := c.root.ExecuteContextC(ctx)
 	var (
 		told  exitCode
-		wrong problems
+		wrong config.Problems
 		usage usageError
 	)
 	switch {
@@ -107,22 +108,22 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 
 func (c *command) configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.config, "config", "",
-		"configuration `file`; without it "+defaultConfigPath+" if that is there, else the defaults")
+		"configuration `file`; without it "+config.DefaultPath+" if that is there, else the defaults")
 	_ = cmd.MarkFlagFilename("config", "toml") // fails only for a flag that does not exist
 }
 
 // load reads the configuration that the flags name, and says where it is
 // from; "" is the defaults.
-func (c *command) load(ctx context.Context, cmd *cobra.Command) (Config, string, error) {
+func (c *command) load(ctx context.Context, cmd *cobra.Command) (config.Config, string, error) {
 	path := c.config
 	switch named := cmd.Flags().Changed("config"); {
 	case named && path == "":
-		return Config{}, "", usageError{errors.New("--config names no file")}
+		return config.Config{}, "", usageError{errors.New("--config names no file")}
 	case !named:
-		if _, err := os.Stat(defaultConfigPath); !errors.Is(err, fs.ErrNotExist) {
-			path = defaultConfigPath // if it cannot be read, that is an error
+		if _, err := os.Stat(config.DefaultPath); !errors.Is(err, fs.ErrNotExist) {
+			path = config.DefaultPath // if it cannot be read, that is an error
 		}
 	}
-	cfg, err := loadConfig(ctx, path)
+	cfg, err := config.Load(ctx, path)
 	return cfg, path, err
 }

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 )
 
 func TestBadCommandLines(t *testing.T) {
-	bad := file(t, "[log]\nlevel = 'loud'\n")
+	bad := confFile(t, "[log]\nlevel = 'loud'\n")
 	for _, c := range []struct {
 		name, line string
 		want       []string
@@ -57,14 +58,14 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 }
 
 func TestConfigVerb(t *testing.T) {
-	path := file(t, "[allocation]\ncooldown = '1h'\n[socket]\ngroup = ''\n")
+	path := confFile(t, "[allocation]\ncooldown = '1h'\n[socket]\ngroup = ''\n")
 	code, out, stderr := ipamd(t, "config", "--config", path)
 	if code != exitOK || stderr != "" {
 		t.Fatalf("exit code %d, stderr %q", code, stderr)
 	}
-	want := defaults()
-	want.Allocation.Cooldown, want.Socket.Group = duration{60 * 60e9}, ""
-	if out != string(written(t, want)) {
+	want := config.Default()
+	want.Allocation.Cooldown, want.Socket.Group = config.Duration(60*60e9), ""
+	if out != string(confText(t, want)) {
 		t.Errorf("printed\n%s", out)
 	}
 }
@@ -73,7 +74,7 @@ func TestConfigVerb(t *testing.T) {
 // the place, and nothing is made.
 func TestF32ConfigSaysWhatTheStartWould(t *testing.T) {
 	dir := t.TempDir()
-	path := file(t, "[socket]\ngroup = 'no-such-group'\npath = '"+filepath.Join(dir, "f/s")+"'\n[book]\npath = '"+dir+"'\n")
+	path := confFile(t, "[socket]\ngroup = 'no-such-group'\npath = '"+filepath.Join(dir, "f/s")+"'\n[book]\npath = '"+dir+"'\n")
 	if err := os.MkdirAll(filepath.Join(dir, "f/s"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +120,11 @@ func TestVersionVerb(t *testing.T) {
 func book(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "book.db")
-	b, err := netdb.Open(path, defaults().bookOptions())
+	b, err := netdb.Open(path, config.Default().BookOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
-	specs, err := defaults().pools()
+	specs, err := config.Default().PoolSpecs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestCheckVerb(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, args := range [][]string{{"check", path}, {"check", "--config", file(t, "[book]\npath = '"+path+"'\n")}} {
+			for _, args := range [][]string{{"check", path}, {"check", "--config", confFile(t, "[book]\npath = '"+path+"'\n")}} {
 				code, out, stderr := ipamd(t, args...)
 				if code != c.code {
 					t.Errorf("%v: exit code %d, want %d", args, code, c.code)
@@ -222,7 +223,7 @@ func TestCheckOfNothingLeavesNothing(t *testing.T) {
 
 func TestCheckOfABookInUse(t *testing.T) {
 	path := book(t)
-	b, err := netdb.Open(path, defaults().bookOptions())
+	b, err := netdb.Open(path, config.Default().BookOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,4 +233,23 @@ func TestCheckOfABookInUse(t *testing.T) {
 		t.Errorf("exit code %d, stdout %q", code, out)
 	}
 	wants(t, "stderr", stderr, "in use by process "+strconv.Itoa(os.Getpid()))
+}
+
+func confText(t testing.TB, c config.Config) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := c.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// file writes a configuration and returns its path.
+func confFile(t testing.TB, doc string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ipamd.toml")
+	if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -93,7 +94,7 @@ func seenBy(w *world, addr, witness string) bool {
 // never given, are shown as foreign, and become free again by themselves once
 // they are gone.
 func TestC2AddressesAddedByHand(t *testing.T) {
-	w := newWorld(t, quick, pool("10.8.64.0/29"), func(c *Config) { c.Allocation.QuarantineShare = 1 })
+	w := newWorld(t, quick, pool("10.8.64.0/29"), func(c *config.Config) { c.Allocation.QuarantineShare = 1 })
 	goOn := w.holdPasses()
 	port := w.ns.Port("rt0")
 	port.AddAddr("10.8.64.2/24")
@@ -179,7 +180,7 @@ func TestC3ConflictLimit(t *testing.T) {
 // the record goes, events say so, without a pass.
 func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), quick, func(c *Config) { c.Reconcile.Every = duration{time.Hour} }, pool("10.8.64.0/30"))
+		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) }, pool("10.8.64.0/30"))
 		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("a", "10.8.64.2")})
 		d.StopTask(t, "default", "c1")
 		realtest.Eventually(t, wait, "the container to be seen", func() bool { return seenBy(w, "10.8.64.2", "runtime") })
@@ -206,7 +207,7 @@ func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 // given, whatever the configuration.
 func TestC5SilentWitnesses(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), func(c *Config) { c.Bridge.Refresh = duration{time.Hour} }) // a reading ends a silence
+		w := newWorld(t, withContainerd(d), func(c *config.Config) { c.Bridge.Refresh = config.Duration(time.Hour) }) // a reading ends a silence
 		d.Kill9()
 		realtest.Eventually(t, wait, "the loss of containerd to be known", func() bool { return slices.Contains(w.findings(), "witness_silent") })
 		w.give("a", "10.8.64.2")
@@ -273,7 +274,7 @@ func TestC6UnreadableLabel(t *testing.T) {
 		port.DelAddr("10.8.64.2/24")
 		rev, quiet := w.program.book.Rev(), time.Now()
 		realtest.Eventually(t, wait, "three quarantines' time", func() bool {
-			return time.Since(quiet) > 3*w.cfg.Allocation.Quarantine.Duration
+			return time.Since(quiet) > 3*time.Duration(w.cfg.Allocation.Quarantine)
 		})
 		if w.program.book.Rev() != rev || w.state("10.8.64.2") != api.Quarantined {
 			t.Errorf("under silence .2 became %s", w.state("10.8.64.2"))
@@ -445,7 +446,7 @@ func TestC11BridgeNotReady(t *testing.T) {
 		})
 	}
 	t.Run("managed", func(t *testing.T) {
-		w := prepare(t, func(c *Config) { c.Bridge.Manage = true })
+		w := prepare(t, func(c *config.Config) { c.Bridge.Manage = true })
 		w.start()
 		w.give("a", "10.8.64.2")
 		w.ns.Exec("ip", "link", "del", "rt0")
@@ -525,7 +526,7 @@ func TestNothingIsGivenBeforeTheFirstCensus(t *testing.T) {
 // Many allocate at once while strangers hold every other address: nobody gets
 // one of theirs, nobody gets another's.
 func TestNobodyGetsAStrangersAddressUnderLoad(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Allocation.QuarantineShare = 1 })
+	w := newWorld(t, func(c *config.Config) { c.Allocation.QuarantineShare = 1 })
 	port := w.ns.Port("rt0")
 	for i := 2; i < 130; i += 2 {
 		port.AddAddr(addr(i) + "/24")

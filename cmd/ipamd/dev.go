@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/ipamd/ipamd/config"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,8 +18,8 @@ const devDir = "run"
 
 // devConfig is the defaults with a state of its own and a bridge of its own.
 // Without a containerd only the kernel is asked.
-func devConfig(dir string) (Config, error) {
-	cfg := defaults()
+func devConfig(dir string) (config.Config, error) {
+	cfg := config.Default()
 	cfg.Book.Path = filepath.Join(dir, "book.db")
 	cfg.Socket.Path = filepath.Join(dir, "ipamd.sock")
 	cfg.Socket.Group = ""
@@ -26,7 +27,7 @@ func devConfig(dir string) (Config, error) {
 	if _, err := os.Stat(cfg.Runtime.Address); err != nil {
 		cfg.Runtime.Kind = "none"
 	}
-	return cfg, cfg.check()
+	return cfg, cfg.Check()
 }
 
 // runDev runs a development daemon in the network namespace that was made for

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 )
 
 // G15: check and rebuild, run by root on a book beside which somebody has planted
@@ -111,7 +112,7 @@ func TestG17TheConfiguration(t *testing.T) {
 				if code, _, stderr := ipamd(t, "run", "--config", conf); code == exitOK || !strings.Contains(stderr, want) {
 					t.Errorf("run: exit %d: %s", code, stderr)
 				}
-			} else if who := whoElse(conf); !strings.Contains(who, tt.told) || (who == "") != (tt.told == "") {
+			} else if who := config.OtherWriters(conf); !strings.Contains(who, tt.told) || (who == "") != (tt.told == "") {
 				t.Errorf("it is told: %q", who)
 			}
 		})
@@ -139,7 +140,7 @@ func TestG16NoWordOfABookSteersTheTerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := book(t)
 			execute(t, path, sql)
-			conf := file(t, "[book]\npath = '"+path+"'\n[socket]\ngroup = ''\n[runtime]\nkind = 'none'\n[bridge]\nname = 'none0'\n")
+			conf := confFile(t, "[book]\npath = '"+path+"'\n[socket]\ngroup = ''\n[runtime]\nkind = 'none'\n[bridge]\nname = 'none0'\n")
 			for _, args := range [][]string{{"check", path}, {"rebuild", "--preview", "--force", "--config", conf}} {
 				_, out, stderr := ipamd(t, args...)
 				if i := strings.IndexFunc(out+stderr, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 || out+stderr == "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -31,7 +32,7 @@ func TestL12ADiskThatFails(t *testing.T) {
 		}
 	}
 	disk := faultfs.Mount(t, "book.db-shm")
-	w := newWorld(t, slow, func(c *Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
+	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
 	t.Cleanup(func() { disk.Inject(nil) }) // before the daemon stops
 	let := w.allocate("let").Leases[0]
 	bound, err := w.client.Bind(ctx, let.ID, api.BindRequest{MAC: "02:00:00:00:00:01"})
@@ -149,7 +150,7 @@ func TestL12ADiskThatFails(t *testing.T) {
 // and nobody is told to rebuild it. With a disk that is well it opens.
 func TestL13ADiskThatCannotReadTheBook(t *testing.T) {
 	disk := faultfs.Mount(t, "book.db-shm")
-	w := newWorld(t, slow, func(c *Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
+	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
 	kept := w.allocate("kept").Leases[0]
 	w.stopDaemon()
 	for name, from := range map[string]int64{"its header": 0, "a page behind": 4096} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -19,7 +20,7 @@ import (
 // do, changes are refused, reads go on. Once the log is back so is the daemon. Then
 // the log is deleted for good: an orderly restart has all that was acknowledged.
 func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
-	w := newWorld(t, slow, func(c *Config) { c.Book.Path = filepath.Join(filepath.Dir(c.Book.Path), "state", "book.db") })
+	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(filepath.Dir(c.Book.Path), "state", "book.db") })
 	kept := w.allocate("kept").Leases[0]
 	log := w.cfg.Book.Path + "-wal"
 	notices := func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -18,7 +19,7 @@ import (
 // address, of which there are enough. What is remembered does not grow, nor
 // does the log.
 func TestFlappingPort(t *testing.T) {
-	w := newWorld(t, slow, pool("10.8.64.0/22"), func(c *Config) { c.Reconcile.Misses = 1 })
+	w := newWorld(t, slow, pool("10.8.64.0/22"), func(c *config.Config) { c.Reconcile.Misses = 1 })
 	l := w.give("a", "10.8.64.2").Leases[0]
 	p := w.ns.Port("rt0", "10.8.64.2/22")
 	r, err := w.client.Bind(ctx, l.ID, api.BindRequest{Netns: p.NS.Path(), HostInterface: p.HostName, MAC: p.MAC.String()})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -117,10 +118,10 @@ func TestFloodOfAnswersForBothPools(t *testing.T) {
 // newFlooded starts a daemon with two pools, "flooded" and "beside".
 func newFlooded(t *testing.T, prefixes [2]string) *world {
 	t.Helper()
-	w := prepare(t, quick, func(c *Config) {
-		c.Pools = []poolConfig{{Name: "flooded", Prefix: prefixes[0]}, {Name: "beside", Prefix: prefixes[1]}}
+	w := prepare(t, quick, func(c *config.Config) {
+		c.Pools = []config.Pool{{Name: "flooded", Prefix: prefixes[0]}, {Name: "beside", Prefix: prefixes[1]}}
 		// It answers from user space: all are asked ahead, and may take their time.
-		c.Probe.Ahead, c.Probe.Window = 64, duration{time.Second}
+		c.Probe.Ahead, c.Probe.Window = 64, config.Duration(time.Second)
 	})
 	var gateways []string
 	for _, s := range prefixes {

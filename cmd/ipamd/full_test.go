@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -63,7 +64,7 @@ func smallDisk(t *testing.T) (dir string, fill, empty func()) {
 // daemon goes on by itself, and nothing of what was refused comes back.
 func TestL12DiskFull(t *testing.T) {
 	dir, fill, empty := smallDisk(t)
-	w := newWorld(t, slow, func(c *Config) { c.Book.Path = filepath.Join(dir, "book.db") })
+	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(dir, "book.db") })
 	kept, let := w.allocate("kept").Leases[0], w.allocate("let").Leases[0]
 	if _, err := w.client.Bind(ctx, let.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)

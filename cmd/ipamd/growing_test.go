@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -19,7 +20,7 @@ import (
 // book's own file. change makes the next change, which has to be answered.
 func onADiskThatTakesTheLogOnly(t *testing.T) (w *world, disk *faultfs.Disk, change func()) {
 	disk = faultfs.Mount(t, "book.db-shm")
-	w = newWorld(t, slow, func(c *Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
+	w = newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
 	t.Cleanup(func() { disk.Inject(nil) }) // before the daemon stops
 	lease, n := w.allocate("a").Leases[0], 0
 	disk.Inject(func(op faultfs.Op) (f faultfs.Fault) {

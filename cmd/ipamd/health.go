@@ -8,6 +8,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
@@ -93,7 +94,7 @@ func (p *program) findings(settle func()) []api.Finding {
 	}
 	out := findingsOf(reconciler.Diagnose(w))
 	for _, pool := range p.unnamed {
-		out = append(out, api.Finding{Kind: "pool_not_configured", Since: p.started, Mend: mendUnnamed,
+		out = append(out, api.Finding{Kind: "pool_not_configured", Since: p.started, Mend: config.RepairUnnamed,
 			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
@@ -91,9 +92,9 @@ func TestAlive(t *testing.T) {
 // status, the metric and systemd's status line. So it is of pools that are
 // full, of all of them and of one.
 func TestFullPoolsAreToldAlike(t *testing.T) {
-	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) {
+	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) {
 		c.Allocation.Exhausted = "strict"
-		c.Pools = append(c.Pools, poolConfig{Name: "second", Prefix: "10.9.0.0/32", Gateway: noGateway})
+		c.Pools = append(c.Pools, config.Pool{Name: "second", Prefix: "10.9.0.0/32", Gateway: config.NoGateway})
 	})
 	told := func(when, why string, full, second float64) {
 		t.Helper()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 )
@@ -61,8 +62,8 @@ func (one *incarnation) end(w *world, d *ctrdtest.Daemon) {
 // though the younger one's container has the same name.
 func TestF4F17IncarnationsOfOneName(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), quick, func(c *Config) {
-			c.Allocation.Cooldown, c.Reconcile.Age = duration{time.Hour}, duration{100 * time.Millisecond}
+		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
+			c.Allocation.Cooldown, c.Reconcile.Age = config.Duration(time.Hour), config.Duration(100*time.Millisecond)
 		})
 		old := w.incarnate(d, "s", "u0", nil)
 		w.bindIncarnation(old)

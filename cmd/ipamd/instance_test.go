@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -21,9 +22,9 @@ func TestAnotherContainerd(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "containerd")
 			d := ctrdtest.Start(t, ctrdtest.V2)
 			point(t, socket, d)
-			w := newWorld(t, withContainerd(d), func(c *Config) {
+			w := newWorld(t, withContainerd(d), func(c *config.Config) {
 				c.Runtime.Address = socket
-				c.Reconcile.Every, c.Reconcile.Age = duration{100 * time.Millisecond}, duration{500 * time.Millisecond}
+				c.Reconcile.Every, c.Reconcile.Age = config.Duration(100*time.Millisecond), config.Duration(500*time.Millisecond)
 			})
 			var held []api.Lease
 			for _, name := range []string{"a", "b", "c", "d"} {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -33,7 +34,7 @@ func (w *world) reached() bool {
 func TestF16TheSocketsFileIsMadeAgain(t *testing.T) {
 	for _, by := range []string{"own", "given"} {
 		t.Run(by, func(t *testing.T) {
-			w := prepare(t, func(c *Config) {
+			w := prepare(t, func(c *config.Config) {
 				c.Socket.Path = filepath.Join(filepath.Dir(c.Socket.Path), "run", "s")
 				c.Socket.Mode, c.Socket.Group = "0640", "12345"
 			})

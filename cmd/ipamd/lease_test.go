@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -107,9 +108,9 @@ func TestL7FullPoolAndReadiness(t *testing.T) {
 // longest ago after cooldown_min, says early_reuse and moves a counter;
 // "strict" refuses until the cooldown is over.
 func TestL8EarlyReuseIsTold(t *testing.T) {
-	slow := func(c *Config) {
-		c.Allocation.Cooldown = duration{time.Hour}
-		c.Allocation.CooldownMin = duration{200 * time.Millisecond}
+	slow := func(c *config.Config) {
+		c.Allocation.Cooldown = config.Duration(time.Hour)
+		c.Allocation.CooldownMin = config.Duration(200 * time.Millisecond)
 	}
 	w := newWorld(t, slow, pool("10.8.64.0/30"))
 	bindAndRelease(w, w.give("a", "10.8.64.2").Leases[0])
@@ -125,7 +126,7 @@ func TestL8EarlyReuseIsTold(t *testing.T) {
 	if got := w.metric("early_reuse_total"); got != "1" {
 		t.Errorf("early_reuse_total is %s", got)
 	}
-	w = newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) { c.Allocation.Exhausted = "strict" })
+	w = newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) { c.Allocation.Exhausted = "strict" })
 	bindAndRelease(w, w.give("a", "10.8.64.2").Leases[0])
 	l, _ := w.program.book.At(w.program.book.Pools()[0].Gateway.Next())
 	realtest.Eventually(t, wait, "cooldown_min", func() bool { return netdb.Now().Since(l.Since) > 250*time.Millisecond })
@@ -182,8 +183,8 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 
 // Scenario P8: a dual-stack request gets one address of each family or none.
 func TestDualStackIsAllOrNothing(t *testing.T) {
-	w := prepare(t, func(c *Config) {
-		c.Pools = append(c.Pools, poolConfig{Name: "default", Prefix: "fd00:8::/126"})
+	w := prepare(t, func(c *config.Config) {
+		c.Pools = append(c.Pools, config.Pool{Name: "default", Prefix: "fd00:8::/126"})
 	})
 	w.ns.Bridge("rt0", "10.8.64.1/24", "fd00:8::1/126")
 	w.start()
@@ -238,7 +239,7 @@ func TestL5CancelOverTheSocket(t *testing.T) {
 // Addresses that were probed ahead are given as such; a request that outruns
 // the probes says so.
 func TestProbesRunAhead(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Probe.Ahead = 4; c.Probe.Window = duration{300 * time.Millisecond} })
+	w := newWorld(t, func(c *config.Config) { c.Probe.Ahead = 4; c.Probe.Window = config.Duration(300 * time.Millisecond) })
 	n := 0
 	realtest.Eventually(t, wait, "a candidate that was probed ahead", func() bool {
 		quiet := time.Now() // a time without demand, as long as two windows
@@ -267,7 +268,7 @@ func TestProbesRunAhead(t *testing.T) {
 // Scenario P1: the book of another runner, or of another machine under the same name,
 // gives nothing; what is there can be read.
 func TestAnotherRunnersBookGivesNothing(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Book.RunnerUID = "runner-one" })
+	w := newWorld(t, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
 	w.give("a", "10.8.64.2")
 	for name, spoil := range map[string]func(){
 		"another runner": func() { w.cfg.Book.RunnerUID = "runner-two" },

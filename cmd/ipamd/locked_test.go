@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -43,7 +44,7 @@ func (w *world) lockBook() (unlock func()) {
 // same calls succeed.
 func TestL11ALockedBookOverTheSocket(t *testing.T) {
 	const deadline = time.Second
-	w := newWorld(t, slow, func(c *Config) { c.Socket.Deadline = duration{deadline} })
+	w := newWorld(t, slow, func(c *config.Config) { c.Socket.Deadline = config.Duration(deadline) })
 	// A machine that stands still may let any deadline pass before the lock is
 	// asked for; what was not done then is asked again.
 	patient := func(call func() error) (err error) {

@@ -69,7 +69,7 @@ func TestF5AFullPipeBlocksNobody(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	config := file(t, fmt.Sprintf("[book]\npath = '%s/book.db'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
+	config := confFile(t, fmt.Sprintf("[book]\npath = '%s/book.db'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
 		"[[pool]]\nname = 'default'\nprefix = '10.8.64.0/24'\n[log]\nlevel = 'debug'\nformat = 'text'\n", dir, socket))
 	self, err := os.Executable()
 	if err != nil {

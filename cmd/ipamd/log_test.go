@@ -14,11 +14,12 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 // lines logs one record a level and returns what came out of w's other end.
-func lines(t *testing.T, cfg logConfig, r, w *os.File, env map[string]string) []string {
+func lines(t *testing.T, cfg config.Log, r, w *os.File, env map[string]string) []string {
 	t.Helper()
 	return linesOf(t, newLogger(cfg.Format, level(cfg.Level), w, func(key string) string { return env[key] }), r, w)
 }
@@ -111,7 +112,7 @@ func TestLogKnowsItsJournal(t *testing.T) {
 func TestLogOfAChildOfAService(t *testing.T) {
 	r, w := pipe(t)
 	_, other := pipe(t)
-	got := lines(t, logConfig{Level: "error", Format: "auto"}, r, w, map[string]string{"JOURNAL_STREAM": streamOf(t, other)})
+	got := lines(t, config.Log{Level: "error", Format: "auto"}, r, w, map[string]string{"JOURNAL_STREAM": streamOf(t, other)})
 	if len(got) != 1 || !strings.HasPrefix(got[0], "time=") {
 		t.Errorf("got %q", got)
 	}
@@ -120,7 +121,7 @@ func TestLogOfAChildOfAService(t *testing.T) {
 func TestLogFormats(t *testing.T) {
 	t.Run("json", func(t *testing.T) {
 		r, w := pipe(t)
-		got := lines(t, logConfig{Level: "warn", Format: "json"}, r, w, nil)
+		got := lines(t, config.Log{Level: "warn", Format: "json"}, r, w, nil)
 		if len(got) != 2 {
 			t.Fatalf("got %q", got)
 		}
@@ -137,20 +138,20 @@ func TestLogFormats(t *testing.T) {
 	})
 	t.Run("text", func(t *testing.T) {
 		r, w := terminal(t)
-		got := lines(t, logConfig{Level: "info", Format: "text"}, r, w, nil)
+		got := lines(t, config.Log{Level: "info", Format: "text"}, r, w, nil)
 		if len(got) != 3 || !strings.HasPrefix(got[2], "time=") || !strings.HasSuffix(got[2], "level=INFO msg=ready") {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("journal, asked for", func(t *testing.T) {
 		r, w := terminal(t)
-		if got := lines(t, logConfig{Level: "info", Format: "journal"}, r, w, nil); len(got) != 3 || got[2] != "<6>msg=ready" {
+		if got := lines(t, config.Log{Level: "info", Format: "journal"}, r, w, nil); len(got) != 3 || got[2] != "<6>msg=ready" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("auto in a pipe", func(t *testing.T) {
 		r, w := pipe(t)
-		if got := lines(t, logConfig{Level: "error", Format: "auto"}, r, w, nil); len(got) != 1 || !strings.HasPrefix(got[0], "time=") {
+		if got := lines(t, config.Log{Level: "error", Format: "auto"}, r, w, nil); len(got) != 1 || !strings.HasPrefix(got[0], "time=") {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -159,7 +160,7 @@ func TestLogFormats(t *testing.T) {
 func TestLogOnATerminal(t *testing.T) {
 	for name, env := range map[string]map[string]string{"coloured": nil, "NO_COLOR": {"NO_COLOR": "1"}} {
 		r, w := terminal(t)
-		got := lines(t, logConfig{Level: "debug", Format: "auto"}, r, w, env)
+		got := lines(t, config.Log{Level: "debug", Format: "auto"}, r, w, env)
 		if len(got) != 4 {
 			t.Fatalf("%s: got %q", name, got)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/manual"
 )
 
@@ -29,8 +30,8 @@ func write(args []string) error {
 		return err
 	}
 	var document strings.Builder
-	if err := defaults().write(&document); err != nil {
+	if err := config.Default().Write(&document); err != nil {
 		return err
 	}
-	return volume.Settings(dir, "ipamd.toml", "the configuration of ipamd", defaultConfigPath, document.String())
+	return volume.Settings(dir, "ipamd.toml", "the configuration of ipamd", config.DefaultPath, document.String())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -16,8 +17,8 @@ import (
 // word, before a restart of ipamd and after, until an operator confirms it.
 func TestF26MetadataOfContainerdLost(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), quick, func(c *Config) {
-			c.Allocation.Cooldown, c.Reconcile.Age = duration{time.Hour}, duration{50 * time.Millisecond}
+		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
+			c.Allocation.Cooldown, c.Reconcile.Age = config.Duration(time.Hour), config.Duration(50*time.Millisecond)
 		})
 		var held []api.Lease
 		for i := range 3 {

@@ -7,45 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
 )
-
-// metricsConfig is where metrics can be read beside the socket, which always
-// has them.
-type metricsConfig struct {
-	Listen string `toml:"listen" comment:"A TCP address on which /metrics, and nothing else, can be read by whoever reaches it, like\n'127.0.0.1:9713'. A port alone, ':9713', is on 127.0.0.1. Empty: there is none."`
-}
-
-// addrPort reads the address; the zero value is none. Names are refused: what
-// they stand for can change between the check and the start.
-func (m metricsConfig) addrPort() (netip.AddrPort, error) {
-	if m.Listen == "" {
-		return netip.AddrPort{}, nil
-	}
-	if port, ok := strings.CutPrefix(m.Listen, ":"); ok {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			return netip.AddrPort{}, fmt.Errorf("%.40q has no port from 0 to 65535", m.Listen)
-		}
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(n)), nil
-	}
-	at, err := netip.ParseAddrPort(m.Listen)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%.80q is no address with a port, like '127.0.0.1:9713' or '[::1]:9713'", m.Listen)
-	}
-	return at, nil
-}
-
-func (m metricsConfig) check(ps *problems) {
-	if _, err := m.addrPort(); err != nil {
-		ps.add("metrics.listen", "%v", err)
-	}
-}
 
 const (
 	scrapers     = 8                // at once; more wait
@@ -57,7 +22,7 @@ const (
 // listenForScrapes takes the address before anything runs, so that one that
 // is taken or not this host's is told at the start.
 func (p *program) listenForScrapes(context.Context) error {
-	at, err := p.cfg.Metrics.addrPort()
+	at, err := p.cfg.Metrics.AddrPort()
 	if err != nil || !at.IsValid() {
 		return err
 	}

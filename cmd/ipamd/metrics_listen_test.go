@@ -12,31 +12,12 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-func TestMetricsAddress(t *testing.T) {
-	for listen, want := range map[string]string{
-		"":               "invalid AddrPort",
-		":9713":          "127.0.0.1:9713", // loopback unless told
-		":0":             "127.0.0.1:0",
-		"127.0.0.1:9713": "127.0.0.1:9713",
-		"0.0.0.0:9713":   "0.0.0.0:9713",
-		"[::1]:9713":     "[::1]:9713",
-	} {
-		if at, err := (metricsConfig{Listen: listen}).addrPort(); err != nil || at.String() != want {
-			t.Errorf("%q is %v, %v; want %s", listen, at, err, want)
-		}
-	}
-	for _, listen := range []string{"9713", ":", ":-1", ":65536", "localhost:9713", "10.0.0.7", "[::1]", "10.0.0.7:", "tcp://10.0.0.7:1"} {
-		if at, err := (metricsConfig{Listen: listen}).addrPort(); err == nil || !strings.Contains(err.Error(), listen) {
-			t.Errorf("%q is %v, %v", listen, at, err)
-		}
-	}
-}
-
 // withMetrics lets the kernel choose a port.
-func withMetrics(c *Config) { c.Metrics.Listen = ":0" }
+func withMetrics(c *config.Config) { c.Metrics.Listen = ":0" }
 
 func get(t *testing.T, method, url string) (status int, body string) {
 	t.Helper()
@@ -124,7 +105,7 @@ func TestMetricsAddressThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	w := prepare(t, func(c *Config) { c.Metrics.Listen = taken.Addr().String() })
+	w := prepare(t, func(c *config.Config) { c.Metrics.Listen = taken.Addr().String() })
 	w.ns.Bridge("rt0", "10.8.64.1/24")
 	if err := w.newProgram().open(context.Background()); err == nil || !strings.Contains(err.Error(), "metrics.listen: listen tcp "+taken.Addr().String()) {
 		t.Errorf("it opened: %v", err)
@@ -141,7 +122,7 @@ func TestMetricsAddressThatIsTaken(t *testing.T) {
 func TestG18MetricsForEverybodyAreWarnedOf(t *testing.T) {
 	for listen, warns := range map[string]bool{"0.0.0.0:0": true, "[::]:0": true, "[::ffff:0.0.0.0]:0": true, ":0": false, "127.0.0.1:0": false} {
 		var log logBuffer
-		p := newProgram(Config{Metrics: metricsConfig{Listen: listen}}, slog.New(slog.NewTextHandler(&log, nil)), api.VersionReply{})
+		p := newProgram(config.Config{Metrics: config.Metrics{Listen: listen}}, slog.New(slog.NewTextHandler(&log, nil)), api.VersionReply{})
 		if err := p.listenForScrapes(ctx); err != nil {
 			t.Fatal(err)
 		}

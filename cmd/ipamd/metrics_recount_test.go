@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -252,10 +253,10 @@ func (s *teller) untold() (wrong []string) {
 
 func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	o := ownertest.Start(t)
-	w := newWorld(t, withContainerd(d), hasty, owned(o.Socket), pool("10.8.64.0/27"), func(c *Config) {
+	w := newWorld(t, withContainerd(d), hasty, owned(o.Socket), pool("10.8.64.0/27"), func(c *config.Config) {
 		c.Watchdog.RemoveOrphans = false
 		c.Reconcile.LeastReleases, c.Reconcile.MaxReleases = 1, 0.01
-		c.Allocation.Quarantine = duration{time.Millisecond}
+		c.Allocation.Quarantine = config.Duration(time.Millisecond)
 	})
 	s := &teller{world: w, calls: make(tally)}
 	for i := range 4 {
@@ -371,10 +372,10 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 
 func aLifeInTrouble(t *testing.T, moved map[string]bool) {
 	dir, fill, empty := smallDisk(t)
-	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) {
+	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) {
 		c.Book.Path = filepath.Join(dir, "book.db")
-		c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{time.Hour}, duration{time.Millisecond}
-		c.Probe.Window = duration{time.Hour} // no probe is ever old enough
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(time.Hour), config.Duration(time.Millisecond)
+		c.Probe.Window = config.Duration(time.Hour) // no probe is ever old enough
 	})
 	s := &teller{world: w, calls: make(tally)}
 	if got := w.scrapeOf(); got["ready"] != 1 || got.sum("pool_exhausted") != 0 {

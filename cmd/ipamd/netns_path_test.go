@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -24,9 +25,9 @@ import (
 func TestG13NetnsPathsOfBinds(t *testing.T) {
 	stuck := filepath.Join(t.TempDir(), "stuck")
 	answer := nstest.Hang(t, stuck)
-	w := newWorld(t, quick, func(c *Config) {
+	w := newWorld(t, quick, func(c *config.Config) {
 		c.Bridge.Netns = []string{stuck}
-		c.Watchdog.Parallel, c.Watchdog.Timeout = 4, duration{300 * time.Millisecond}
+		c.Watchdog.Parallel, c.Watchdog.Timeout = 4, config.Duration(300*time.Millisecond)
 	})
 	t.Cleanup(answer) // before the daemon stops
 	bind := func(sandbox string, where api.BindRequest) (api.Lease, error) {
@@ -83,7 +84,7 @@ func TestG13NetnsPathsOfBinds(t *testing.T) {
 // blocker says.
 func TestG13EveryNamespaceOfABindCanBeConfirmed(t *testing.T) {
 	dir := t.TempDir()
-	w := newWorld(t, quick, func(c *Config) { c.Bridge.Netns = []string{dir} })
+	w := newWorld(t, quick, func(c *config.Config) { c.Bridge.Netns = []string{dir} })
 	port := w.ns.Port("rt0")
 	inside := exec.Command("ip", "netns", "exec", port.NS.Name(), "sleep", "600")
 	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
@@ -24,7 +25,7 @@ import (
 // is due for an hour; and in the end the board is what a recount of the
 // namespaces says.
 func TestLostNews(t *testing.T) {
-	w := newWorld(t, slow, pool("10.8.64.0/20"), func(c *Config) { c.Bridge.Refresh = duration{time.Hour} })
+	w := newWorld(t, slow, pool("10.8.64.0/20"), func(c *config.Config) { c.Bridge.Refresh = config.Duration(time.Hour) })
 	stranger, noise := w.ns.Port("rt0"), w.ns.Port("rt0", "10.8.79.1/20")
 	last := netip.MustParseAddr(w.allocate("first").Leases[0].Address)
 	starve(t)

@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 )
 
 // A pool that the configuration no longer names is told at the start and by
 // doctor, by its name, and its leases stay.
 func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
-		c.Pools = append(c.Pools, poolConfig{Name: "old", Prefix: "10.9.0.0/24", Gateway: noGateway})
+	w := newWorld(t, func(c *config.Config) {
+		c.Pools = append(c.Pools, config.Pool{Name: "old", Prefix: "10.9.0.0/24", Gateway: config.NoGateway})
 	})
 	given, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Pool: "old"})
 	if err != nil {
@@ -41,10 +42,10 @@ func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 // pool whose sandboxes are all gone is none the less one that was used: its
 // addresses rest.
 func TestPrefixOfAPoolInUse(t *testing.T) {
-	w := newWorld(t, quick, func(c *Config) { c.Allocation.Cooldown = duration{wait} })
+	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(wait) })
 	bindAndRelease(w, w.give("gone", "10.8.64.2").Leases[0])
 	w.stopDaemon()
-	refused := func(change func(*Config), want error, says ...string) {
+	refused := func(change func(*config.Config), want error, says ...string) {
 		t.Helper()
 		was := w.cfg
 		defer func() { w.cfg = was }()
@@ -59,10 +60,10 @@ func TestPrefixOfAPoolInUse(t *testing.T) {
 	for _, prefix := range []string{"10.8.64.0/23", "10.9.0.0/24"} {
 		refused(pool(prefix), netdb.ErrPoolNotEmpty, "pool default", "10.8.64.0/24", prefix, "set its prefix back", "does not overlap", "another name")
 	}
-	wider := func(c *Config) { c.Pools[0].Name, c.Pools[0].Prefix = "wider", "10.8.64.0/23" }
+	wider := func(c *config.Config) { c.Pools[0].Name, c.Pools[0].Prefix = "wider", "10.8.64.0/23" }
 	refused(wider, netdb.ErrOverlap, "pool wider", "default has 10.8.64.0/24")
 
-	w.cfg.Pools = slices.Insert(w.cfg.Pools, 0, poolConfig{Name: "second", Prefix: "10.9.0.0/24"})
+	w.cfg.Pools = slices.Insert(w.cfg.Pools, 0, config.Pool{Name: "second", Prefix: "10.9.0.0/24"})
 	w.ns.AddAddr("rt0", "10.9.0.1/24")
 	w.start()
 	w.give("names none", "10.9.0.2")

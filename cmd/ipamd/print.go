@@ -18,10 +18,10 @@ the exit code is 2.`,
 			if err != nil {
 				return err
 			}
-			if err := cfg.write(c.out); err != nil {
+			if err := cfg.Write(c.out); err != nil {
 				return err
 			}
-			return cfg.checkHere(cmd.Context(), path)
+			return cfg.CheckMachine(cmd.Context(), path)
 		},
 	}
 	c.configFlag(cmd)

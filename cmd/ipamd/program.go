@@ -19,6 +19,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
@@ -32,7 +33,7 @@ import (
 // order by open, their loops run under run, and close closes them in reverse.
 // Two of them in one process do not touch.
 type program struct {
-	cfg     Config
+	cfg     config.Config
 	log     *slog.Logger
 	repeats *repeats // what log holds back
 
@@ -74,7 +75,7 @@ type program struct {
 	silent     silences
 }
 
-func newProgram(cfg Config, log *slog.Logger, version api.VersionReply) *program {
+func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
 	quiet := new(repeats)
 	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: newClock(netdb.Now()),
@@ -115,10 +116,10 @@ func (p *program) close() error {
 func (p *program) onClose(fn func() error) { p.closers = append(p.closers, fn) }
 
 func (p *program) socketAccess(context.Context) (err error) {
-	if p.socketMode, err = p.cfg.Socket.fileMode(); err != nil {
+	if p.socketMode, err = p.cfg.Socket.FileMode(); err != nil {
 		return err
 	}
-	if p.socketGID, err = p.cfg.Socket.gid(); err != nil {
+	if p.socketGID, err = p.cfg.Socket.GID(); err != nil {
 		return fmt.Errorf("socket.group: %w", err)
 	}
 	return nil
@@ -126,7 +127,7 @@ func (p *program) socketAccess(context.Context) (err error) {
 
 func (p *program) openBook(ctx context.Context) (err error) {
 	p.metrics = newMetrics()
-	opts := p.cfg.bookOptions()
+	opts := p.cfg.BookOptions()
 	opts.OnCommit = p.metrics.commit
 	if p.book, err = netdb.Open(p.cfg.Book.Path, opts); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	}
 	p.follower.since = p.book.Rev()
 	p.onClose(func() error { p.catchUp(context.Background()); return nil })
-	specs, err := p.cfg.pools()
+	specs, err := p.cfg.PoolSpecs()
 	if err != nil {
 		return err
 	}
@@ -154,10 +155,10 @@ func (p *program) openBook(ctx context.Context) (err error) {
 			return fmt.Errorf("configuration: %w", err)
 		}
 	}
-	p.unnamed = unnamed(p.book.Pools(), specs)
+	p.unnamed = config.Unnamed(p.book.Pools(), specs)
 	for _, pool := range p.unnamed {
 		p.log.Warn("the configuration does not name a pool of the book; it is kept as it was",
-			"pool", pool.Name, "prefix", pool.Prefix, "next", mendUnnamed)
+			"pool", pool.Name, "prefix", pool.Prefix, "next", config.RepairUnnamed)
 	}
 	for _, u := range p.book.Info().Unreadable {
 		p.log.Error("row of the book cannot be read; its address is not given", "row", u.Row, "reason", u.Reason)
@@ -179,7 +180,7 @@ func (p *program) openBridge(context.Context) (err error) {
 	}
 	p.bridge, err = bridge.Open(bridge.Config{
 		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, MTU: p.cfg.Bridge.MTU,
-		Every: p.cfg.Bridge.Refresh.Duration, NetnsFolders: p.cfg.Bridge.Netns, Gateways: gateways, Board: p.board, Log: p.log,
+		Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Gateways: gateways, Board: p.board, Log: p.log,
 	})
 	if err != nil {
 		return err
@@ -195,7 +196,7 @@ func (p *program) openRuntime(context.Context) (err error) {
 	}
 	p.instance = watchdog.NewInstance(p.book, p.board, p.log)
 	p.runtime, err = ctrd.New(ctrd.Config{
-		Address: c.Address, Namespaces: c.Namespaces, Timeout: c.Timeout.Duration,
+		Address: c.Address, Namespaces: c.Namespaces, Timeout: time.Duration(c.Timeout),
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
 		Board: p.board, Log: p.log, Home: p.homes(), Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
 	})
@@ -220,7 +221,7 @@ func (p *program) openOwner(context.Context) (err error) {
 	if c.Socket == "" {
 		return nil
 	}
-	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, UIDs: c.UIDs, Timeout: c.Timeout.Duration, OnLookup: p.metrics.lookup}); err != nil {
+	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, UIDs: c.UIDs, Timeout: time.Duration(c.Timeout), OnLookup: p.metrics.lookup}); err != nil {
 		return err
 	}
 	p.onClose(p.owner.Close)
@@ -228,8 +229,8 @@ func (p *program) openOwner(context.Context) (err error) {
 	p.sweeper, err = watchdog.NewSweeper(watchdog.SweepConfig{
 		Owner: p.owner, Runtime: p.runtime, Book: p.book, Board: p.board,
 		Awaited: func(lease string) bool { return p.watchdog.Awaited(lease) }, // it is opened after this
-		Every:   c.Every.Duration, Grace: c.Grace.Duration, Parallel: w.Parallel,
-		Remove: w.RemoveOrphans, KillWait: w.KillWait.Duration, Timeout: w.Timeout.Duration, Now: p.book.Now, Log: p.log,
+		Every:   time.Duration(c.Every), Grace: time.Duration(c.Grace), Parallel: w.Parallel,
+		Remove: w.RemoveOrphans, KillWait: time.Duration(w.KillWait), Timeout: time.Duration(w.Timeout), Now: p.book.Now, Log: p.log,
 	})
 	return err
 }
@@ -238,7 +239,7 @@ func (p *program) openWatchdog(context.Context) (err error) {
 	c := p.cfg.Watchdog
 	cfg := watchdog.Config{
 		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
-		ReleasingMax: c.ReleasingMax.Duration, Timeout: c.Timeout.Duration, Parallel: c.Parallel,
+		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
 		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
 	}
 	if p.runtime != nil {
@@ -255,9 +256,9 @@ func (p *program) openAllocator(context.Context) (err error) {
 	c := p.cfg
 	p.allocator, err = allocator.New(allocator.Config{
 		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.gate,
-		Pool: c.Pools[0].Name, Policy: c.Allocation.policy(), BindWithin: c.Allocation.BindWithin.Duration,
+		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
-		ProbeWindow: c.Probe.Window.Duration, ProbeAhead: c.Probe.Ahead,
+		ProbeWindow: time.Duration(c.Probe.Window), ProbeAhead: c.Probe.Ahead,
 		Log: p.log, OnConflict: p.metrics.conflict,
 		OnAnswer: p.watchdog.Asked,
 	})
@@ -272,9 +273,9 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	cfg := reconciler.Config{
 		Book: pluggedBook{book, p.bridge}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home,
-		Misses: c.Misses, Age: c.Age.Duration, MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
-		Quarantine: p.cfg.Allocation.Quarantine.Duration, Every: c.Every.Duration,
-		Window: p.cfg.Probe.Window.Duration, Now: p.book.Now, Log: p.log, OnPass: p.passed,
+		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
+		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
+		Window: time.Duration(p.cfg.Probe.Window), Now: p.book.Now, Log: p.log, OnPass: p.passed,
 	}
 	if p.instance != nil {
 		cfg.Instance = p.instance
@@ -309,9 +310,9 @@ func (p *program) openServer(context.Context) (err error) {
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.handler()), Observe: p.metrics.request,
-		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.policy(),
+		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
-		Deadline: c.Deadline.Duration, MaxConns: c.MaxConnections, Log: p.log,
+		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,
 		Limits: server.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -74,7 +75,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 
 // A rebuild is one run of the verb.
 type rebuild struct {
-	cfg            Config
+	cfg            config.Config
 	log            *slog.Logger
 	preview, force bool
 	netns          string // of the bridge; "" is the process's own. Tests set it.
@@ -166,7 +167,7 @@ func (r *rebuild) reason() (why, err error) {
 	if st.Size() == 0 && !r.force {
 		return nil, noBook(errors.New("the file is empty"))
 	}
-	opts := r.cfg.bookOptions()
+	opts := r.cfg.BookOptions()
 	opts.ReadOnly = true
 	book, err := netdb.Open(path, opts)
 	for _, broken := range []error{netdb.ErrDamaged, netdb.ErrNotABook} {
@@ -213,7 +214,7 @@ func (r *rebuild) finish(s swap) (*rebuilt, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := r.cfg.bookOptions()
+	opts := r.cfg.BookOptions()
 	opts.ReadOnly = true
 	book, err := netdb.Open(s.path, opts)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -111,7 +112,7 @@ func (w *world) wired(name string) *box {
 // rebuild, as by the daemon, which does not start without its book; a preview
 // makes none.
 func TestRebuildMakesTheBridgeItManages(t *testing.T) {
-	w := prepare(t, slow, func(c *Config) { c.Bridge.Manage = true })
+	w := prepare(t, slow, func(c *config.Config) { c.Bridge.Manage = true })
 	w.start()
 	w.allocate("a")
 	w.stopDaemon()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -255,7 +256,7 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "containerd")
 			d, other := ctrdtest.Start(t, ctrdtest.V2), ctrdtest.Start(t, ctrdtest.V2)
 			point(t, socket, d)
-			w := newWorld(t, withContainerd(d), quick, func(c *Config) { c.Runtime.Address = socket })
+			w := newWorld(t, withContainerd(d), quick, func(c *config.Config) { c.Runtime.Address = socket })
 			plugged := w.box(d, "plugged")
 			unplugged := w.allocate("unplugged").Leases[0]
 			unplugged = w.bind(unplugged, w.record(d, unplugged, "unplugged"))
@@ -566,7 +567,7 @@ func TestRebuildVerb(t *testing.T) {
 	w.stopDaemon()
 	w.ns.Port("rt0", addr(40)+"/24") // no pass has seen it
 	conf := filepath.Join(t.TempDir(), "ipamd.toml")
-	must(t, os.WriteFile(conf, written(t, w.cfg), 0o600))
+	must(t, os.WriteFile(conf, confText(t, w.cfg), 0o600))
 	self, err := os.Executable()
 	must(t, err)
 	verb := func(code int, args ...string) (out, stderr string) {

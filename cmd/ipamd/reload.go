@@ -2,20 +2,19 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/ipamd/ipamd/config"
 )
 
 // A reload is how a running daemon comes to another configuration.
 type reload struct {
 	asked <-chan os.Signal
-	read  func(context.Context) (Config, error)
+	read  func(context.Context) (config.Config, error)
 	level *slog.LevelVar // of the log, which changes at once
 }
 
@@ -46,7 +45,7 @@ func (p *program) reloadOnce(ctx context.Context) {
 		log.Error("the configuration is not reloaded; the old one stays", "err", err)
 		return
 	}
-	changed := differences("", reflect.ValueOf(p.cfg), reflect.ValueOf(cfg))
+	changed := p.cfg.Differences(cfg)
 	if later := slices.DeleteFunc(changed, func(key string) bool { return key == "log.level" }); len(later) > 0 {
 		log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
 			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
@@ -55,20 +54,4 @@ func (p *program) reloadOnce(ctx context.Context) {
 	p.cfg.Log.Level = cfg.Log.Level
 	p.reload.level.Set(level(cfg.Log.Level))
 	p.log.Info("configuration reloaded", "level", cfg.Log.Level)
-}
-
-// differences names the options, as a file does, that two values do not share.
-func differences(key string, was, is reflect.Value) []string {
-	if was.Kind() != reflect.Struct || was.Type() == reflect.TypeFor[duration]() {
-		if reflect.DeepEqual(was.Interface(), is.Interface()) || was.Kind() == reflect.Slice && was.Len()+is.Len() == 0 {
-			return nil
-		}
-		return []string{strings.TrimPrefix(key, ".")}
-	}
-	var out []string
-	for i := range was.NumField() {
-		name, _, _ := strings.Cut(was.Type().Field(i).Tag.Get("toml"), ",")
-		out = append(out, differences(fmt.Sprint(key, ".", name), was.Field(i), is.Field(i))...)
-	}
-	return out
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -25,9 +26,9 @@ func TestF24ReloadsAnswerAndEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipamd.toml")
 	said := new(logBuffer)
 	asked := make(chan os.Signal, 1)
-	p := newProgram(defaults(), slog.New(slog.NewTextHandler(said, nil)), api.VersionReply{})
-	p.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(ctx context.Context) (Config, error) {
-		return loadConfig(ctx, path)
+	p := newProgram(config.Default(), slog.New(slog.NewTextHandler(said, nil)), api.VersionReply{})
+	p.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(ctx context.Context) (config.Config, error) {
+		return config.Load(ctx, path)
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

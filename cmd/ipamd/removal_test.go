@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -60,7 +61,7 @@ func (w *world) is(addr string, want api.State) bool {
 }
 
 // slow makes passes so rare that none runs.
-func slow(c *Config) { c.Reconcile.Every = duration{time.Hour} }
+func slow(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) }
 
 // W2: a shim is frozen, so containerd cannot remove the container. A release
 // that came before stays releasing with its blocker, nobody gets the address,
@@ -173,9 +174,9 @@ func ends(w *world, b *box) string {
 func TestW7DeletedWhileDown(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		const many = 50 // of 50: far beyond the brake
-		w := newWorld(t, withContainerd(d), quick, func(c *Config) {
-			c.Allocation.Cooldown = duration{time.Hour}
-			c.Reconcile.Age = duration{100 * time.Millisecond}
+		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
+			c.Allocation.Cooldown = config.Duration(time.Hour)
+			c.Reconcile.Age = config.Duration(100 * time.Millisecond)
 		})
 		var all []*box
 		for i := range many {
@@ -229,8 +230,8 @@ func TestR2BookLost(t *testing.T) {
 // in its first second, free nothing.
 func TestR3ContainerdKilled(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), quick, func(c *Config) {
-			c.Reconcile.Age, c.Reconcile.Misses = duration{time.Millisecond}, 1
+		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
+			c.Reconcile.Age, c.Reconcile.Misses = config.Duration(time.Millisecond), 1
 		})
 		a := w.box(d, "a")
 		// One that only containerd knows of: no port, nothing on the wire.
@@ -288,8 +289,8 @@ func TestR7TwoClaimants(t *testing.T) {
 // R9: a pass that would let more go than the brake allows lets none go and
 // says so, until an operator confirms.
 func TestR9Brake(t *testing.T) {
-	w := newWorld(t, quick, func(c *Config) {
-		c.Allocation.Cooldown = duration{time.Hour}
+	w := newWorld(t, quick, func(c *config.Config) {
+		c.Allocation.Cooldown = config.Duration(time.Hour)
 		c.Reconcile.Misses, c.Reconcile.LeastReleases = 1, 2
 	})
 	for i := range 3 {
@@ -301,7 +302,7 @@ func TestR9Brake(t *testing.T) {
 	// All three come of age at once, however long it took to make them: one by
 	// one they would be let go, as the brake allows.
 	w.stopDaemon()
-	w.cfg.Reconcile.Age = duration{time.Millisecond}
+	w.cfg.Reconcile.Age = config.Duration(time.Millisecond)
 	w.start()
 	var held *api.ReconcileReply
 	realtest.Eventually(t, wait, "a pass to be held", func() bool {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -23,7 +24,7 @@ import (
 // and keeps it, doctor tells of it, and it ends once the runtime can answer.
 func TestR6ReapThatFails(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), hasty, func(c *Config) { c.Runtime.Timeout = duration{200 * time.Millisecond} })
+		w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) { c.Runtime.Timeout = config.Duration(200 * time.Millisecond) })
 		a := w.box(d, "a")
 		d.FreezeShim(t, "default", "a")
 		d.DeleteRecord(t, "default", "a")
@@ -62,9 +63,9 @@ func TestR6ReapThatFails(t *testing.T) {
 // one, far beyond the brake; what they held can be given after its cooldown.
 func TestR11Reboot(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), hasty, func(c *Config) {
+		w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) {
 			c.Reconcile.Misses = 3
-			c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{200 * time.Millisecond}, duration{200 * time.Millisecond}
+			c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(200*time.Millisecond), config.Duration(200*time.Millisecond)
 		})
 		const all, dead = 253, 250
 		name := func(i int) string { return fmt.Sprint("s", i) }
@@ -234,8 +235,8 @@ func (w *world) operate() func(line string) (code int, said string) {
 // next one begun: who held it, from when until when, why it ended and by whom,
 // with revisions; and the same from some time on.
 func TestHistoryOfALife(t *testing.T) {
-	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *Config) {
-		c.Allocation.Cooldown, c.Allocation.CooldownMin = duration{50 * time.Millisecond}, duration{50 * time.Millisecond}
+	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) {
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(50*time.Millisecond), config.Duration(50*time.Millisecond)
 	})
 	ipamctl := w.operate()
 	l := w.give("web-1", "10.8.64.2").Leases[0]
@@ -333,10 +334,10 @@ type cure struct {
 // Every verb is taken at its word, and in the end there is nothing to tell.
 func TestDoctorsAdviceMends(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		w := newWorld(t, withContainerd(d), hasty, func(c *Config) {
+		w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) {
 			c.Reconcile.LeastReleases, c.Reconcile.MaxReleases = 1, 0.001
 			c.Allocation.QuarantineShare = 0.004 // one address
-			c.Watchdog.ReleasingMax = duration{100 * time.Millisecond}
+			c.Watchdog.ReleasingMax = config.Duration(100 * time.Millisecond)
 		})
 		ipamctl := w.operate()
 		if code, said := ipamctl("doctor"); code != 0 {

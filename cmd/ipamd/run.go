@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/ipamd/ipamd/config"
 	"github.com/spf13/cobra"
 )
 
@@ -42,7 +43,7 @@ anything else waits for a restart.`,
 			if err != nil {
 				return err
 			}
-			if err := cfg.checkHere(cmd.Context(), path); err != nil {
+			if err := cfg.CheckMachine(cmd.Context(), path); err != nil {
 				return err
 			}
 			least := new(slog.LevelVar)
@@ -52,7 +53,7 @@ anything else waits for a restart.`,
 			slog.SetDefault(log) // what libraries say must not wait for a reader either
 			if path == "" {
 				path = "defaults"
-			} else if who := whoElse(path); who != "" {
+			} else if who := config.OtherWriters(path); who != "" {
 				log.Warn("others may change the configuration", "config", path, "who", who)
 			}
 			log.Info("starting", "version", thisBuild().Version, "config", path, "book", cfg.Book.Path, "bridge", cfg.Bridge.Name)
@@ -61,7 +62,7 @@ anything else waits for a restart.`,
 			defer signal.Stop(asked)
 			p := newProgram(cfg, log, thisBuild())
 			p.given = activation.Files(true)
-			p.reload = &reload{asked: asked, level: least, read: func(ctx context.Context) (Config, error) {
+			p.reload = &reload{asked: asked, level: least, read: func(ctx context.Context) (config.Config, error) {
 				cfg, _, err := c.load(ctx, cmd)
 				return cfg, err
 			}}

@@ -211,7 +211,7 @@ func TestStartThatFails(t *testing.T) {
 	if err := os.WriteFile(path, []byte("somebody else's file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, stderr := ipamd(t, "--config", file(t, "[book]\npath = '"+path+"'\n[socket]\npath = '"+dir+"/s'\ngroup = ''\n[log]\nformat = 'journal'\n"))
+	code, out, stderr := ipamd(t, "--config", confFile(t, "[book]\npath = '"+path+"'\n[socket]\npath = '"+dir+"/s'\ngroup = ''\n[log]\nformat = 'journal'\n"))
 	if code != exitError || out != "" {
 		t.Errorf("exit code %d, stdout %q", code, out)
 	}

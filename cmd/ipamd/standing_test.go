@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -62,7 +63,9 @@ func (w *world) noted(addr string) []string {
 // stays its owner's.
 func TestF27F28StrangerOnAHeldAddressIsNoted(t *testing.T) {
 	// Whole passes are an hour apart: only the news can tell.
-	w := newWorld(t, func(c *Config) { c.Reconcile.Every, c.Bridge.Refresh = duration{time.Hour}, duration{time.Hour} })
+	w := newWorld(t, func(c *config.Config) {
+		c.Reconcile.Every, c.Bridge.Refresh = config.Duration(time.Hour), config.Duration(time.Hour)
+	})
 	own, before := w.boundPort("real", "10.8.64.2")
 	if s := w.status(); len(s.Conflicts) != 0 || s.LastConflict != nil || w.metric("conflicts") != "0" {
 		t.Fatalf("before: %+v, last %+v, %s standing", s.Conflicts, s.LastConflict, w.metric("conflicts"))
@@ -156,7 +159,7 @@ func (w *world) get(path string) int {
 // What doctor finds is what the status counts, an exhausted pool and a lease that
 // is stuck among it.
 func TestF31StatusCountsWhatDoctorFinds(t *testing.T) {
-	w := newWorld(t, pool("10.8.64.0/30"), func(c *Config) { c.Reconcile.Every = duration{time.Hour} })
+	w := newWorld(t, pool("10.8.64.0/30"), func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) })
 	if got := w.findings(); len(got) != 0 || len(w.status().Findings) != 0 {
 		t.Fatalf("at first: %v, status %v", got, w.status().Findings)
 	}

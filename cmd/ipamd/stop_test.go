@@ -44,7 +44,7 @@ func TestStopUnderLoad(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	book, socket := filepath.Join(dir, "book.db"), filepath.Join(dir, "s")
-	config := file(t, fmt.Sprintf("[book]\npath = '%s'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
+	config := confFile(t, fmt.Sprintf("[book]\npath = '%s'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
 		"[[pool]]\nname = 'default'\nprefix = '10.8.0.0/16'\n", book, socket))
 	self, err := os.Executable()
 	if err != nil {

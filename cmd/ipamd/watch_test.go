@@ -24,6 +24,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -31,10 +32,10 @@ import (
 
 // owned gives the daemon an owner, asks it all the time, and lets it remove
 // orphans.
-func owned(socket string) func(*Config) {
-	return func(c *Config) {
+func owned(socket string) func(*config.Config) {
+	return func(c *config.Config) {
 		c.Owner.Socket = socket
-		c.Owner.Every, c.Owner.Grace, c.Owner.Timeout = duration{5 * time.Millisecond}, duration{time.Millisecond}, duration{wait}
+		c.Owner.Every, c.Owner.Grace, c.Owner.Timeout = config.Duration(5*time.Millisecond), config.Duration(time.Millisecond), config.Duration(wait)
 		c.Watchdog.RemoveOrphans = true
 	}
 }
@@ -97,7 +98,7 @@ func TestW1ListOmitsARunningSandbox(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t, "--lag", "1h")
 		o.Set("valid", "somebody")
-		w := newWorld(t, withContainerd(d), quick, owned(o.Socket), func(c *Config) { c.Watchdog.KillWait = duration{wait} })
+		w := newWorld(t, withContainerd(d), quick, owned(o.Socket), func(c *config.Config) { c.Watchdog.KillWait = config.Duration(wait) })
 		realtest.Eventually(t, wait, "the owner's list to be read", func() bool { return o.Lists() > 0 })
 		o.Set("valid", "a") // the list that is told stays the one without it
 		a, pid := w.family(d, "a", ctrdtest.Spec{ID: "a", Labels: labels("a", "its own"), Args: listener()})
@@ -165,7 +166,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, seed))
-		w := newWorld(t, withContainerd(d), quick, func(c *Config) { c.Allocation.Cooldown = duration{time.Hour} })
+		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(time.Hour) })
 		var boxes []*box
 		ofBox := func(b *box) []string { return []string{b.name + "-told", b.name + "-owned", b.name + "-silent"} }
 		for i := range 8 {
@@ -360,7 +361,7 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 		// others come before it.
 		w.stopDaemon()
 		hang.Store(true)
-		w.cfg.Owner.Timeout = duration{50 * time.Millisecond}
+		w.cfg.Owner.Timeout = config.Duration(50 * time.Millisecond)
 		w.start()
 		realtest.Eventually(t, wait, "a question that hangs", func() bool { return hung.Load() > 0 })
 		before := lists.Load()
@@ -457,9 +458,9 @@ func TestW5LookupsAreCounted(t *testing.T) {
 func TestW10FailedCreates(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		const kept = 200 // changes in the history
-		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"), func(c *Config) {
+		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"), func(c *config.Config) {
 			c.Book.ChangesKept = kept
-			c.Reconcile.Age = duration{50 * time.Millisecond}
+			c.Reconcile.Age = config.Duration(50 * time.Millisecond)
 			c.Reconcile.MaxReleases, c.Probe.Ahead = 1, 4
 		})
 		keeper := w.box(d, "keeper")

@@ -22,6 +22,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -41,7 +42,7 @@ var ctx = context.Background()
 type world struct {
 	t      *testing.T
 	ns     *nstest.NS
-	cfg    Config
+	cfg    config.Config
 	client *client.Client
 	log    *logBuffer
 
@@ -57,7 +58,7 @@ type world struct {
 
 // newWorld makes a runner with rt0 and the pool's gateway on it, and starts
 // the daemon on it. change may alter the configuration first.
-func newWorld(t *testing.T, change ...func(*Config)) *world {
+func newWorld(t *testing.T, change ...func(*config.Config)) *world {
 	w := prepare(t, change...)
 	prefix := netip.MustParsePrefix(w.cfg.Pools[0].Prefix)
 	w.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(prefix), prefix.Bits()).String())
@@ -66,15 +67,15 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 }
 
 // prepare makes a runner without a bridge and without a running daemon.
-func prepare(t *testing.T, change ...func(*Config)) *world {
+func prepare(t *testing.T, change ...func(*config.Config)) *world {
 	t.Helper()
 	realtest.Root(t)
 	dir := t.TempDir()
-	w := &world{t: t, ns: nstest.New(t), cfg: defaults(), log: new(logBuffer)}
+	w := &world{t: t, ns: nstest.New(t), cfg: config.Default(), log: new(logBuffer)}
 	w.cfg.Book.Path = filepath.Join(dir, "book.db")
 	w.cfg.Socket.Path = filepath.Join(dir, "s")
 	w.cfg.Socket.Group = ""
-	w.cfg.Socket.Deadline = duration{wait}
+	w.cfg.Socket.Deadline = config.Duration(wait)
 	w.cfg.Runtime.Kind = "none"
 	for _, c := range change {
 		c(&w.cfg)
@@ -91,31 +92,31 @@ func prepare(t *testing.T, change ...func(*Config)) *world {
 }
 
 // quick makes quarantine and cooldown short enough to wait for.
-func quick(c *Config) {
-	c.Allocation.Quarantine = duration{150 * time.Millisecond}
-	c.Allocation.Cooldown = duration{100 * time.Millisecond}
-	c.Allocation.CooldownMin = duration{50 * time.Millisecond}
-	c.Reconcile.Every = duration{50 * time.Millisecond}
-	c.Probe.Window = duration{20 * time.Millisecond}
+func quick(c *config.Config) {
+	c.Allocation.Quarantine = config.Duration(150 * time.Millisecond)
+	c.Allocation.Cooldown = config.Duration(100 * time.Millisecond)
+	c.Allocation.CooldownMin = config.Duration(50 * time.Millisecond)
+	c.Reconcile.Every = config.Duration(50 * time.Millisecond)
+	c.Probe.Window = config.Duration(20 * time.Millisecond)
 }
 
 // withContainerd asks a containerd, and waits for its answers: one that comes
 // late reads as a runtime that cannot be asked.
-func withContainerd(d *ctrdtest.Daemon) func(*Config) {
-	return func(c *Config) {
+func withContainerd(d *ctrdtest.Daemon) func(*config.Config) {
+	return func(c *config.Config) {
 		c.Runtime.Kind = "containerd"
 		c.Runtime.Address = d.Address
-		c.Runtime.Timeout, c.Watchdog.Timeout = duration{wait}, duration{wait}
+		c.Runtime.Timeout, c.Watchdog.Timeout = config.Duration(wait), config.Duration(wait)
 	}
 }
 
 // impatient is for a runtime that leaves questions without an answer.
-func impatient(c *Config) {
-	c.Runtime.Timeout, c.Watchdog.Timeout = duration{2 * time.Second}, duration{5 * time.Second}
+func impatient(c *config.Config) {
+	c.Runtime.Timeout, c.Watchdog.Timeout = config.Duration(2*time.Second), config.Duration(5*time.Second)
 }
 
-func pool(prefix string) func(*Config) {
-	return func(c *Config) { c.Pools[0].Prefix = prefix }
+func pool(prefix string) func(*config.Config) {
+	return func(c *config.Config) { c.Pools[0].Prefix = prefix }
 }
 
 func (w *world) newProgram() *program {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -34,11 +34,11 @@ func (p problem) Error() string {
 	return where.String() + p.reason
 }
 
-// problems is everything that is wrong, a line each, so that a file is mended
+// Problems is everything that is wrong, a line each, so that a file is mended
 // in one go.
-type problems []problem
+type Problems []problem
 
-func (ps problems) Error() string {
+func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
 		lines[i] = p.Error()
@@ -47,19 +47,19 @@ func (ps problems) Error() string {
 }
 
 // err is nil when nothing is wrong.
-func (ps problems) err() error {
+func (ps Problems) err() error {
 	if len(ps) == 0 {
 		return nil
 	}
 	return ps
 }
 
-func (ps *problems) add(key, format string, args ...any) {
+func (ps *Problems) add(key, format string, args ...any) {
 	*ps = append(*ps, problem{key: key, reason: fmt.Sprintf(format, args...)})
 }
 
 // place says where in the file each key is, and sorts by it.
-func (ps problems) place(file string, o outline) {
+func (ps Problems) place(file string, o outline) {
 	for i := range ps {
 		p := &ps[i]
 		p.file = file

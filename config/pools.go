@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -10,19 +10,19 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// noGateway says that a pool has none on its prefix.
-const noGateway = "none"
+// NoGateway says that a pool has none on its prefix.
+const NoGateway = "none"
 
-// pools returns the pools as the book knows them, the default one first.
-func (c Config) pools() ([]netdb.PoolSpec, error) {
-	var ps problems
+// PoolSpecs returns the pools as the book knows them, the default one first.
+func (c Config) PoolSpecs() ([]netdb.PoolSpec, error) {
+	var ps Problems
 	specs := c.specs(&ps)
 	return specs, ps.err()
 }
 
 // specs returns the pools that are right, and adds what is wrong with the
 // others.
-func (c Config) specs(ps *problems) []netdb.PoolSpec {
+func (c Config) specs(ps *Problems) []netdb.PoolSpec {
 	if len(c.Pools) == 0 {
 		ps.add("pool", "there is none; without any [[pool]] there is the default one")
 	}
@@ -57,7 +57,7 @@ func (c Config) specs(ps *problems) []netdb.PoolSpec {
 }
 
 // overlaps compares a pool with those above it.
-func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *problems) bool {
+func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *Problems) bool {
 	for _, other := range above {
 		switch {
 		case other.Name == spec.Name && other.Prefix.Addr().Is4() == spec.Prefix.Addr().Is4():
@@ -71,8 +71,8 @@ func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *probl
 	return false
 }
 
-// unnamed are the pools of the book that no spec is about.
-func unnamed(book []*netdb.Pool, specs []netdb.PoolSpec) []*netdb.Pool {
+// Unnamed are the pools of the book that no spec is about.
+func Unnamed(book []*netdb.Pool, specs []netdb.PoolSpec) []*netdb.Pool {
 	var out []*netdb.Pool
 	for _, p := range book {
 		if !slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool {
@@ -84,18 +84,18 @@ func unnamed(book []*netdb.Pool, specs []netdb.PoolSpec) []*netdb.Pool {
 	return out
 }
 
-// mendUnnamed is what to do about one.
-const mendUnnamed = "put its [[pool]] back into ipamd's configuration"
+// RepairUnnamed is what to do about one.
+const RepairUnnamed = "put its [[pool]] back into ipamd's configuration"
 
 // spec reads the addresses of a pool. What they mean together is the book's
 // to check.
-func (p poolConfig) spec(bridge, key string, ps *problems) (netdb.PoolSpec, bool) {
+func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 	before := len(*ps)
 	s := netdb.PoolSpec{Name: p.Name, Bridge: bridge, Prefix: ps.prefix(key+".prefix", p.Prefix)}
 	switch p.Gateway {
 	case "":
 		s.Gateway = netdb.FirstHost(s.Prefix)
-	case noGateway:
+	case NoGateway:
 	default:
 		s.Gateway = ps.address(key+".gateway", p.Gateway)
 	}
@@ -118,7 +118,7 @@ func (p poolConfig) spec(bridge, key string, ps *problems) (netdb.PoolSpec, bool
 	return s, len(*ps) == before
 }
 
-func (ps *problems) prefix(key, text string) netip.Prefix {
+func (ps *Problems) prefix(key, text string) netip.Prefix {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		ps.add(key, "%.60q is no prefix, like 10.8.64.0/24", text)
@@ -126,7 +126,7 @@ func (ps *problems) prefix(key, text string) netip.Prefix {
 	return p
 }
 
-func (ps *problems) address(key, text string) netip.Addr {
+func (ps *Problems) address(key, text string) netip.Addr {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
 		ps.add(key, "%.60q is no address", text)

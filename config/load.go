@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultConfigPath is read when it is there and no other file is named.
-const defaultConfigPath = "/etc/ipamd/ipamd.toml"
+// DefaultPath is read when it is there and no other file is named.
+const DefaultPath = "/etc/ipamd/ipamd.toml"
 
-// loadConfig reads a file over the defaults; "" is the defaults. What is
-// wrong comes back as [problems], each with its place in the file.
-func loadConfig(ctx context.Context, path string) (Config, error) {
+// Load reads a file over the defaults; "" is the defaults. What is
+// wrong comes back as [Problems], each with its place in the file.
+func Load(ctx context.Context, path string) (Config, error) {
 	if path == "" {
-		c := defaults()
-		return c, c.check()
+		c := Default()
+		return c, c.Check()
 	}
 	doc, err := readWithin(ctx, path)
 	if err != nil {
@@ -31,19 +31,19 @@ func loadConfig(ctx context.Context, path string) (Config, error) {
 			err = of.Err
 		}
 		if errors.Is(err, errExposed) {
-			return Config{}, problems{{file: path, reason: err.Error()}}
+			return Config{}, Problems{{file: path, reason: err.Error()}}
 		}
-		return Config{}, problems{{file: path, reason: "cannot be read: " + err.Error()}}
+		return Config{}, Problems{{file: path, reason: "cannot be read: " + err.Error()}}
 	}
-	return parseConfig(path, doc)
+	return parse(path, doc)
 }
 
 const (
 	// readTime is how long a file may take to be read: a file system that hangs
 	// must not hang the daemon, or its end.
 	readTime = 10 * time.Second
-	// configMost is more than any configuration has, in bytes.
-	configMost = 1 << 20
+	// maxFile is more than any configuration has, in bytes.
+	maxFile = 1 << 20
 )
 
 // readWithin reads a regular file, or says why it cannot. A file system that does
@@ -87,21 +87,21 @@ func readRegular(path string) ([]byte, error) {
 		return nil, unix.EISDIR
 	case !is.Mode().IsRegular():
 		return nil, errors.New("it is no regular file")
-	case is.Size() > configMost:
-		return nil, fmt.Errorf("it has %d bytes, more than %d", is.Size(), configMost)
+	case is.Size() > maxFile:
+		return nil, fmt.Errorf("it has %d bytes, more than %d", is.Size(), maxFile)
 	}
 	if err := notEverybodys(path, is); err != nil {
 		return nil, err
 	}
-	return io.ReadAll(io.LimitReader(f, configMost))
+	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// parseConfig is loadConfig of what the file holds.
-func parseConfig(path string, doc []byte) (Config, error) {
-	c, o := defaults(), outlineOf(doc)
+// parse is Load of what the file holds.
+func parse(path string, doc []byte) (Config, error) {
+	c, o := Default(), outlineOf(doc)
 	ps := c.decode(doc, o)
 	if len(ps) == 0 {
-		errors.As(c.check(), &ps)
+		errors.As(c.Check(), &ps)
 	}
 	if len(ps) > 0 {
 		ps.place(path, o)
@@ -112,7 +112,7 @@ func parseConfig(path string, doc []byte) (Config, error) {
 
 // decode reads a document into c. Syntax first: after an error in it the
 // outline ends.
-func (c *Config) decode(doc []byte, o outline) problems {
+func (c *Config) decode(doc []byte, o outline) Problems {
 	var anything map[string]any
 	if err := toml.Unmarshal(doc, &anything); err != nil {
 		return decodeProblems(err)
@@ -133,10 +133,10 @@ func (c *Config) decode(doc []byte, o outline) problems {
 
 // decodeProblems says what the decoder refused. Its own prefix and drawings
 // are for another place than one line.
-func decodeProblems(err error) problems {
+func decodeProblems(err error) Problems {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {
-		var ps problems
+		var ps Problems
 		for _, e := range unknown.Errors {
 			ps = append(ps, decodeProblem(&e))
 		}
@@ -144,9 +144,9 @@ func decodeProblems(err error) problems {
 	}
 	var at *toml.DecodeError
 	if errors.As(err, &at) {
-		return problems{decodeProblem(at)}
+		return Problems{decodeProblem(at)}
 	}
-	return problems{{reason: err.Error()}}
+	return Problems{{reason: err.Error()}}
 }
 
 func decodeProblem(e *toml.DecodeError) problem {

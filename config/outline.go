@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding"
@@ -97,9 +97,9 @@ func (o outline) put(p *unstable.Parser, full string, n *unstable.Node) {
 	o[full] = setting{index.ReplaceAllString(full, ""), at.Line, at.Column, kind}
 }
 
-// problems compares the keys with those that a Config has: each must be
+// Problems compares the keys with those that a Config has: each must be
 // known, and have a value of its kind.
-func (o outline) problems() (ps problems) {
+func (o outline) problems() (ps Problems) {
 	known := make(map[string]reflect.Type)
 	options(reflect.TypeFor[Config](), "", known)
 	for full, s := range o {

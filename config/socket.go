@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// fileMode reads the socket's mode.
-func (s socketConfig) fileMode() (fs.FileMode, error) {
+// FileMode reads the socket's mode.
+func (s Socket) FileMode() (fs.FileMode, error) {
 	mode, err := strconv.ParseUint(s.Mode, 8, 32)
 	if err != nil || mode == 0 || mode > 0o777 {
 		return 0, fmt.Errorf("%.40q is no mode in octal, like '0660'", s.Mode)
@@ -17,10 +17,10 @@ func (s socketConfig) fileMode() (fs.FileMode, error) {
 	return fs.FileMode(mode), nil
 }
 
-// gid looks the socket's group up on this machine; -1 keeps the daemon's own.
+// GID looks the socket's group up on this machine; -1 keeps the daemon's own.
 // A group that is not there is refused rather than left out: it is as likely
 // misspelt as not made yet.
-func (s socketConfig) gid() (int, error) {
+func (s Socket) GID() (int, error) {
 	if s.Group == "" {
 		return -1, nil
 	}

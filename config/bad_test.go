@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -146,7 +146,7 @@ func TestBadConfigs(t *testing.T) {
 	for _, c := range badConfigs {
 		t.Run(c.name, func(t *testing.T) {
 			path := file(t, c.doc)
-			_, err := loadConfig(t.Context(), path)
+			_, err := Load(t.Context(), path)
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -163,7 +163,7 @@ func TestConfigThatCannotBeRead(t *testing.T) {
 		dir:                          dir + ": cannot be read: is a directory",
 		filepath.Join(dir, "absent"): filepath.Join(dir, "absent") + ": cannot be read: no such file or directory",
 	} {
-		if _, err := loadConfig(t.Context(), path); err == nil || err.Error() != want {
+		if _, err := Load(t.Context(), path); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -36,9 +36,9 @@ func notEverybodys(path string, is fs.FileInfo) error {
 	return nil
 }
 
-// whoElse names who may write to a configuration besides root and the user that this
+// OtherWriters names who may write to a configuration besides root and the user that this
 // process runs as, "" when nobody may, or it cannot be asked.
-func whoElse(path string) string {
+func OtherWriters(path string) string {
 	var found []string
 	for _, p := range []string{path, filepath.Dir(path)} {
 		is, err := os.Stat(p)

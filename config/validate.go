@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"math"
@@ -12,10 +12,10 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// check returns [problems] when a value makes no sense. It looks at nothing
+// Check returns [Problems] when a value makes no sense. It looks at nothing
 // outside the configuration: a file that is fine here is fine everywhere.
-func (c Config) check() error {
-	var ps problems
+func (c Config) Check() error {
+	var ps Problems
 	c.Book.check(&ps)
 	c.Socket.check(&ps)
 	c.Bridge.check(&ps)
@@ -53,7 +53,7 @@ const (
 	maxBounded = 65536 // connections, conflicts, candidates: more is a slip of the pen
 )
 
-func (b bookConfig) check(ps *problems) {
+func (b Book) check(ps *Problems) {
 	ps.absolute("book.path", b.Path)
 	ps.oneOf("book.synchronous", b.Synchronous, "full", "normal")
 	if b.ChangesKept <= 0 {
@@ -65,13 +65,13 @@ func (b bookConfig) check(ps *problems) {
 	}
 }
 
-func (s socketConfig) check(ps *problems) {
+func (s Socket) check(ps *Problems) {
 	if ps.absolute("socket.path", s.Path) {
 		if most := len(unix.RawSockaddrUnix{}.Path) - 1; len(s.Path) > most {
 			ps.add("socket.path", "%q has %d bytes, and a socket's path may have %d", s.Path, len(s.Path), most)
 		}
 	}
-	if _, err := s.fileMode(); err != nil {
+	if _, err := s.FileMode(); err != nil {
 		ps.add("socket.mode", "%v", err)
 	}
 	for _, l := range []struct {
@@ -89,7 +89,7 @@ func (s socketConfig) check(ps *problems) {
 	ps.positive("socket.deadline", s.Deadline)
 }
 
-func (b bridgeConfig) check(ps *problems) {
+func (b Bridge) check(ps *Problems) {
 	if b.MTU != 0 && (b.MTU < ipv4MTU || b.MTU > bridgeMTU) {
 		ps.add("bridge.mtu", "%d is neither 0 nor from %d to %d bytes", b.MTU, ipv4MTU, bridgeMTU)
 	}
@@ -101,14 +101,14 @@ func (b bridgeConfig) check(ps *problems) {
 	}
 }
 
-func (a allocationConfig) check(ps *problems) {
+func (a Allocation) check(ps *Problems) {
 	ps.positive("allocation.cooldown", a.Cooldown)
-	if ps.positive("allocation.cooldown_min", a.CooldownMin) && a.CooldownMin.Duration > a.Cooldown.Duration {
+	if ps.positive("allocation.cooldown_min", a.CooldownMin) && a.CooldownMin > a.Cooldown {
 		ps.add("allocation.cooldown_min", "%s is longer than allocation.cooldown, which is %s", a.CooldownMin, a.Cooldown)
 	}
 	ps.oneOf("allocation.exhausted", a.Exhausted, "oldest", "strict")
-	if ps.positive("allocation.bind_within", a.BindWithin) && a.BindWithin.Duration > netdb.MaxBindWait {
-		ps.add("allocation.bind_within", "%s is more than %s", a.BindWithin, duration{netdb.MaxBindWait})
+	if ps.positive("allocation.bind_within", a.BindWithin) && a.BindWithin > Duration(netdb.MaxBindWait) {
+		ps.add("allocation.bind_within", "%s is more than %s", a.BindWithin, Duration(netdb.MaxBindWait))
 	}
 	ps.within("allocation.max_conflicts", a.MaxConflicts, 1, maxBounded)
 	ps.oneOf("allocation.require", a.Require, "kernel", "all")
@@ -119,7 +119,7 @@ func (a allocationConfig) check(ps *problems) {
 	ps.positive("allocation.tombstone", a.Tombstone)
 }
 
-func (p probeConfig) check(ps *problems) {
+func (p Probe) check(ps *Problems) {
 	ps.positive("probe.window", p.Window)
 	ps.within("probe.ahead", p.Ahead, 1, maxBounded)
 }
@@ -132,7 +132,7 @@ const (
 	maxLabel     = 4096 // bytes of a label's name and value together
 )
 
-func (r runtimeConfig) check(ps *problems) {
+func (r Runtime) check(ps *Problems) {
 	ps.oneOf("runtime.kind", r.Kind, "containerd", "none")
 	ps.absolute("runtime.address", r.Address)
 	switch {
@@ -166,14 +166,14 @@ func (r runtimeConfig) check(ps *problems) {
 	}
 }
 
-func (w watchdogConfig) check(ps *problems) {
+func (w Watchdog) check(ps *Problems) {
 	ps.positive("watchdog.timeout", w.Timeout)
 	ps.within("watchdog.parallel", w.Parallel, 1, maxBounded)
 	ps.positive("watchdog.releasing_max", w.ReleasingMax)
 	ps.positive("watchdog.kill_wait", w.KillWait)
 }
 
-func (o ownerConfig) check(ps *problems) {
+func (o Owner) check(ps *Problems) {
 	if o.Socket != "" {
 		ps.absolute("owner.socket", o.Socket)
 	}
@@ -185,7 +185,7 @@ func (o ownerConfig) check(ps *problems) {
 	ps.positive("owner.grace", o.Grace)
 }
 
-func (r reconcileConfig) check(ps *problems) {
+func (r Reconcile) check(ps *Problems) {
 	ps.positive("reconcile.every", r.Every)
 	ps.within("reconcile.misses", r.Misses, 1, maxBounded)
 	ps.positive("reconcile.age", r.Age)
@@ -195,7 +195,7 @@ func (r reconcileConfig) check(ps *problems) {
 	ps.within("reconcile.least_releases", r.LeastReleases, 1, maxBounded)
 }
 
-func (ps *problems) absolute(key, path string) bool {
+func (ps *Problems) absolute(key, path string) bool {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		ps.add(key, "%q is no absolute path", path)
 		return false
@@ -203,21 +203,21 @@ func (ps *problems) absolute(key, path string) bool {
 	return true
 }
 
-func (ps *problems) positive(key string, d duration) bool {
-	if d.Duration <= 0 {
+func (ps *Problems) positive(key string, d Duration) bool {
+	if d <= 0 {
 		ps.add(key, "%s is not above 0", d)
 		return false
 	}
 	return true
 }
 
-func (ps *problems) within(key string, n, least, most int) {
+func (ps *Problems) within(key string, n, least, most int) {
 	if n < least || n > most {
 		ps.add(key, "%d is not from %d to %d", n, least, most)
 	}
 }
 
-func (ps *problems) oneOf(key, value string, choices ...string) {
+func (ps *Problems) oneOf(key, value string, choices ...string) {
 	if !slices.Contains(choices, value) {
 		ps.add(key, "%.40q is none of: %s", value, strings.Join(choices, ", "))
 	}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// checkHere returns [problems] when this machine lacks what a value of the
+// CheckMachine returns [Problems] when this machine lacks what a value of the
 // configuration asks for; path is the file that it was read from. It is what a start
 // refuses before it touches anything, and what `ipamd config` says.
-func (c Config) checkHere(ctx context.Context, path string) error {
-	var ps problems
-	if _, err := c.Socket.gid(); err != nil {
+func (c Config) CheckMachine(ctx context.Context, path string) error {
+	var ps Problems
+	if _, err := c.Socket.GID(); err != nil {
 		ps.add("socket.group", "%v", err)
 	}
 	if is, err := os.Stat(c.Book.Path); err == nil && is.IsDir() {

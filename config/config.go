@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -17,29 +17,29 @@ import (
 // unit, what zero or an empty value does. An option that does not say what
 // zero does refuses it.
 type Config struct {
-	Book       bookConfig       `toml:"book" comment:"The lease book: one SQLite file."`
-	Socket     socketConfig     `toml:"socket" comment:"The unix socket that runtimes and ipamctl speak to. Root may do everything."`
-	Bridge     bridgeConfig     `toml:"bridge" comment:"The Linux bridge that sandboxes are ports of."`
-	Pools      []poolConfig     `toml:"pool" comment:"What addresses there are, a [[pool]] each. The first one serves requests that name\nnone. Two pools of one name, IPv4 and IPv6, serve dual-stack requests. A file without\nany has the one that is shown here."`
-	Allocation allocationConfig `toml:"allocation" comment:"When an address may be given, and when again."`
-	Probe      probeConfig      `toml:"probe" comment:"Asking the wire (ARP, neighbour solicitation) for the next candidates, ahead of demand."`
-	Runtime    runtimeConfig    `toml:"runtime" comment:"The container runtime, a witness of which sandboxes there are."`
-	Watchdog   watchdogConfig   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
-	Owner      ownerConfig      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself says about its sandboxes. Only with\none can a running container be called an orphan."`
-	Reconcile  reconcileConfig  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
-	Metrics    metricsConfig    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
-	Log        logConfig        `toml:"log" comment:"What ipamd writes to its standard error."`
+	Book       Book       `toml:"book" comment:"The lease book: one SQLite file."`
+	Socket     Socket     `toml:"socket" comment:"The unix socket that runtimes and ipamctl speak to. Root may do everything."`
+	Bridge     Bridge     `toml:"bridge" comment:"The Linux bridge that sandboxes are ports of."`
+	Pools      []Pool     `toml:"pool" comment:"What addresses there are, a [[pool]] each. The first one serves requests that name\nnone. Two pools of one name, IPv4 and IPv6, serve dual-stack requests. A file without\nany has the one that is shown here."`
+	Allocation Allocation `toml:"allocation" comment:"When an address may be given, and when again."`
+	Probe      Probe      `toml:"probe" comment:"Asking the wire (ARP, neighbour solicitation) for the next candidates, ahead of demand."`
+	Runtime    Runtime    `toml:"runtime" comment:"The container runtime, a witness of which sandboxes there are."`
+	Watchdog   Watchdog   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
+	Owner      Owner      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself says about its sandboxes. Only with\none can a running container be called an orphan."`
+	Reconcile  Reconcile  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
+	Metrics    Metrics    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
+	Log        Log        `toml:"log" comment:"What ipamd writes to its standard error."`
 }
 
-type bookConfig struct {
+type Book struct {
 	Path           string   `toml:"path" comment:"Where it is, an absolute path. Its folder is made when it is missing."`
 	Synchronous    string   `toml:"synchronous" comment:"full: an acknowledged lease survives power loss. normal: it survives kill -9 only."`
 	ChangesKept    int      `toml:"changes_kept" comment:"How many changes the history keeps."`
-	ChangesKeptFor duration `toml:"changes_kept_for" comment:"And for how long. A change leaves by whichever comes first."`
+	ChangesKeptFor Duration `toml:"changes_kept_for" comment:"And for how long. A change leaves by whichever comes first."`
 	RunnerUID      string   `toml:"runner_uid" comment:"Names the runner that the book belongs to, up to 253 bytes. Empty: a new book gets a\ngenerated name, an old one keeps its own."`
 }
 
-type socketConfig struct {
+type Socket struct {
 	Path           string   `toml:"path" comment:"Where it is, an absolute path of at most 107 bytes."`
 	Mode           string   `toml:"mode" comment:"Who may open it, in octal. Whoever can open it can read."`
 	Group          string   `toml:"group" comment:"Its group, by name or number. Empty: the daemon's own."`
@@ -49,98 +49,98 @@ type socketConfig struct {
 	MaxInFlight    int      `toml:"max_in_flight" comment:"Calls of one peer under way, at most half of max_connections; a listing counts for 64, a\nbody for one more for each 64 KiB. A peer is a process, or a user that may only read."`
 	MaxRate        int      `toml:"max_rate" comment:"Calls a second by a peer that may change leases. 0: no limit."`
 	MaxReaderRate  int      `toml:"max_reader_rate" comment:"Calls a second by a peer that may only read. 0: no limit."`
-	Deadline       duration `toml:"deadline" comment:"Of every call. A release that is asked to wait gets its wait on top."`
+	Deadline       Duration `toml:"deadline" comment:"Of every call. A release that is asked to wait gets its wait on top."`
 }
 
-type bridgeConfig struct {
+type Bridge struct {
 	Name    string   `toml:"name" comment:"Its name, 1 to 15 bytes."`
 	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and mends it.\nfalse: it is somebody else's; ipamd refuses to allocate while it is not as the pools need it."`
 	MTU     int      `toml:"mtu" comment:"In bytes, set when ipamd manages the bridge. 0: left alone."`
-	Refresh duration `toml:"refresh" comment:"Time between whole readings. Events keep what is known current; this is for lost ones."`
+	Refresh Duration `toml:"refresh" comment:"Time between whole readings. Events keep what is known current; this is for lost ones."`
 	Netns   []string `toml:"netns" comment:"Folders where a bind may name a network namespace, beside /run/netns and /proc/PID/ns/net,\nlike '/run/docker/netns'. Empty: no others."`
 }
 
-type poolConfig struct {
-	Name    string        `toml:"name" comment:"1 to 63 letters, digits, dots, dashes or underscores."`
-	Prefix  string        `toml:"prefix" comment:"The addresses, like 10.8.64.0/24 or fd00:8::/64."`
-	Gateway string        `toml:"gateway" comment:"The host's own address on the bridge. Empty: the prefix's first host. none: there is none."`
-	Exclude []string      `toml:"exclude" comment:"Addresses that are never given: '10.8.64.5', '10.8.64.200-10.8.64.250', '10.8.64.16/28'."`
-	Routes  []routeConfig `toml:"routes,inline" comment:"Routes for the sandbox beside the one to its gateway:\n{destination = '192.0.2.0/24', via = '10.8.64.9'}."`
-	DNS     []string      `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`
+type Pool struct {
+	Name    string   `toml:"name" comment:"1 to 63 letters, digits, dots, dashes or underscores."`
+	Prefix  string   `toml:"prefix" comment:"The addresses, like 10.8.64.0/24 or fd00:8::/64."`
+	Gateway string   `toml:"gateway" comment:"The host's own address on the bridge. Empty: the prefix's first host. none: there is none."`
+	Exclude []string `toml:"exclude" comment:"Addresses that are never given: '10.8.64.5', '10.8.64.200-10.8.64.250', '10.8.64.16/28'."`
+	Routes  []Route  `toml:"routes,inline" comment:"Routes for the sandbox beside the one to its gateway:\n{destination = '192.0.2.0/24', via = '10.8.64.9'}."`
+	DNS     []string `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`
 }
 
-type routeConfig struct {
+type Route struct {
 	Destination string `toml:"destination"`
 	Via         string `toml:"via"`
 }
 
-type allocationConfig struct {
-	Cooldown        duration `toml:"cooldown" comment:"How long an address rests after its workload's removal was confirmed."`
-	CooldownMin     duration `toml:"cooldown_min" comment:"When nothing else is left: never sooner than this. Connection tracking remembers a SYN\nfor two minutes."`
+type Allocation struct {
+	Cooldown        Duration `toml:"cooldown" comment:"How long an address rests after its workload's removal was confirmed."`
+	CooldownMin     Duration `toml:"cooldown_min" comment:"When nothing else is left: never sooner than this. Connection tracking remembers a SYN\nfor two minutes."`
 	Exhausted       string   `toml:"exhausted" comment:"oldest: a pool without a rested address gives the one released longest ago, after\ncooldown_min, and says so. strict: it gives none."`
-	BindWithin      duration `toml:"bind_within" comment:"How long a lease may wait to be bound, unless its request says otherwise: an image pull\nfits. At most 24h."`
+	BindWithin      Duration `toml:"bind_within" comment:"How long a lease may wait to be bound, unless its request says otherwise: an image pull\nfits. At most 24h."`
 	MaxConflicts    int      `toml:"max_conflicts" comment:"How many addresses in use by strangers one request may meet before it is refused."`
 	Require         string   `toml:"require" comment:"Which witnesses must answer. kernel: the kernel's. all: the runtime too."`
-	Quarantine      duration `toml:"quarantine" comment:"How long an address that a stranger used must be dark before it cools."`
+	Quarantine      Duration `toml:"quarantine" comment:"How long an address that a stranger used must be dark before it cools."`
 	QuarantineShare float64  `toml:"quarantine_share" comment:"How much of a pool may be quarantined without an operator, above 0 and up to 1; at least\none address, and at most 65536. What is seen beyond that is not given either."`
-	Tombstone       duration `toml:"tombstone" comment:"How long a cancelled attempt stays refused, should its allocate still come."`
+	Tombstone       Duration `toml:"tombstone" comment:"How long a cancelled attempt stays refused, should its allocate still come."`
 }
 
-type probeConfig struct {
-	Window duration `toml:"window" comment:"Silence after a probe that counts as an answer. A local container answers at once, a\nvirtual machine takes milliseconds."`
+type Probe struct {
+	Window Duration `toml:"window" comment:"Silence after a probe that counts as an answer. A local container answers at once, a\nvirtual machine takes milliseconds."`
 	Ahead  int      `toml:"ahead" comment:"How many candidates of each pool are asked for ahead at rest; under load more are."`
 }
 
-type runtimeConfig struct {
+type Runtime struct {
 	Kind         string   `toml:"kind" comment:"containerd, or none: only the kernel is asked."`
 	Address      string   `toml:"address" comment:"containerd's socket, an absolute path."`
 	Namespaces   []string `toml:"namespaces" comment:"containerd namespaces to read. ['*']: every one."`
-	Timeout      duration `toml:"timeout" comment:"Of each call to containerd."`
+	Timeout      Duration `toml:"timeout" comment:"Of each call to containerd."`
 	OwnerLabel   string   `toml:"owner_label" comment:"The container label that names its sandbox."`
 	AddressLabel string   `toml:"address_label" comment:"The one that holds its address; so does this with digits behind it."`
 	LeaseLabel   string   `toml:"lease_label" comment:"The one that holds its lease id. A runtime that sets it makes repair exact."`
 	UIDLabel     string   `toml:"uid_label" comment:"The one that holds the sandbox's uid, where that is not its name."`
 }
 
-type watchdogConfig struct {
-	Timeout       duration `toml:"timeout" comment:"Of one attempt to confirm a removal. An attempt that ends by it is made again."`
+type Watchdog struct {
+	Timeout       Duration `toml:"timeout" comment:"Of one attempt to confirm a removal. An attempt that ends by it is made again."`
 	Parallel      int      `toml:"parallel" comment:"How many attempts run at once."`
-	ReleasingMax  duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its workload was removed, before it is\nquarantined; and how long a release may stay unconfirmed before doctor tells."`
+	ReleasingMax  Duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its workload was removed, before it is\nquarantined; and how long a release may stay unconfirmed before doctor reports it."`
 	RemoveOrphans bool     `toml:"remove_orphans" comment:"true: the containers of a sandbox that its owner calls gone are ended and deleted.\nfalse: they are only reported. Either needs [owner]."`
-	KillWait      duration `toml:"kill_wait" comment:"How long an orphan has between SIGQUIT and SIGKILL."`
+	KillWait      Duration `toml:"kill_wait" comment:"How long an orphan has between SIGQUIT and SIGKILL."`
 }
 
-type ownerConfig struct {
+type Owner struct {
 	Socket  string   `toml:"socket" comment:"The unix socket on which it answers HTTP, an absolute path. Empty: there is none."`
 	UIDs    []uint32 `toml:"uids" comment:"Users, by number, beside root and ipamd's own, that may answer on it and own its folder."`
-	Timeout duration `toml:"timeout" comment:"Of each question. No answer in time means that the sandbox stays."`
-	Every   duration `toml:"every" comment:"Time between two readings of its list."`
-	Grace   duration `toml:"grace" comment:"How old a sandbox must be, and how long missing from the list, before it is asked for."`
+	Timeout Duration `toml:"timeout" comment:"Of each question. No answer in time means that the sandbox stays."`
+	Every   Duration `toml:"every" comment:"Time between two readings of its list."`
+	Grace   Duration `toml:"grace" comment:"How old a sandbox must be, and how long missing from the list, before it is asked for."`
 }
 
-type reconcileConfig struct {
-	Every         duration `toml:"every" comment:"Time between passes that nothing else asked for."`
+type Reconcile struct {
+	Every         Duration `toml:"every" comment:"Time between passes that nothing else asked for."`
 	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is let go."`
-	Age           duration `toml:"age" comment:"And for how long."`
+	Age           Duration `toml:"age" comment:"And for how long."`
 	MaxReleases   float64  `toml:"max_releases" comment:"How much of all open leases one pass may let go, above 0 and up to 1. One that would let\nmore go lets none go, and waits for ipamctl reconcile --confirm."`
 	LeastReleases int      `toml:"least_releases" comment:"So many are fine however few the leases are."`
 }
 
-type logConfig struct {
+type Log struct {
 	Level  string `toml:"level" comment:"debug, info, warn or error: this and what is graver."`
 	Format string `toml:"format" comment:"auto: coloured on a terminal, journal under systemd, else text. text: key=value lines with\nthe time. json: an object a line. journal: lines with systemd's priorities, without the time."`
 }
 
-// defaults is every default, and the only place that knows one.
-func defaults() Config {
+// Default is every default, and the only place that knows one.
+func Default() Config {
 	return Config{
-		Book: bookConfig{
+		Book: Book{
 			Path:           "/var/lib/ipamd/book.db",
 			Synchronous:    "full",
 			ChangesKept:    100_000,
-			ChangesKeptFor: duration{30 * 24 * time.Hour},
+			ChangesKeptFor: Duration(30 * 24 * time.Hour),
 		},
-		Socket: socketConfig{
+		Socket: Socket{
 			Path:           api.DefaultSocket,
 			Mode:           "0660",
 			Group:          "ipamd",
@@ -150,82 +150,87 @@ func defaults() Config {
 			MaxInFlight:    512,
 			MaxRate:        10_000,
 			MaxReaderRate:  1000,
-			Deadline:       duration{10 * time.Second},
+			Deadline:       Duration(10 * time.Second),
 		},
-		Bridge: bridgeConfig{
+		Bridge: Bridge{
 			Name:    "rt0",
 			MTU:     1500,
-			Refresh: duration{30 * time.Second},
+			Refresh: Duration(30 * time.Second),
 			Netns:   []string{},
 		},
-		Pools: []poolConfig{{
+		Pools: []Pool{{
 			Name:    "default",
 			Prefix:  "10.8.64.0/24",
 			Exclude: []string{},
-			Routes:  []routeConfig{},
+			Routes:  []Route{},
 			DNS:     []string{},
 		}},
-		Allocation: allocationConfig{
-			Cooldown:        duration{30 * time.Minute},
-			CooldownMin:     duration{2 * time.Minute},
+		Allocation: Allocation{
+			Cooldown:        Duration(30 * time.Minute),
+			CooldownMin:     Duration(2 * time.Minute),
 			Exhausted:       "oldest",
-			BindWithin:      duration{10 * time.Minute},
+			BindWithin:      Duration(10 * time.Minute),
 			MaxConflicts:    32,
 			Require:         "kernel",
-			Quarantine:      duration{15 * time.Minute},
+			Quarantine:      Duration(15 * time.Minute),
 			QuarantineShare: 0.25,
-			Tombstone:       duration{time.Hour},
+			Tombstone:       Duration(time.Hour),
 		},
-		Probe: probeConfig{
-			Window: duration{50 * time.Millisecond},
+		Probe: Probe{
+			Window: Duration(50 * time.Millisecond),
 			Ahead:  16,
 		},
-		Runtime: runtimeConfig{
+		Runtime: Runtime{
 			Kind:         "containerd",
 			Address:      "/run/containerd/containerd.sock",
 			Namespaces:   []string{"*"},
-			Timeout:      duration{5 * time.Second},
+			Timeout:      Duration(5 * time.Second),
 			OwnerLabel:   "runtime.computer/entity-id",
 			AddressLabel: "runtime.computer/ip",
 			LeaseLabel:   "ipamd.dev/lease-id",
 			UIDLabel:     "ipamd.dev/sandbox-uid",
 		},
-		Watchdog: watchdogConfig{
-			Timeout:      duration{5 * time.Second},
+		Watchdog: Watchdog{
+			Timeout:      Duration(5 * time.Second),
 			Parallel:     16,
-			ReleasingMax: duration{time.Hour},
-			KillWait:     duration{5 * time.Second},
+			ReleasingMax: Duration(time.Hour),
+			KillWait:     Duration(5 * time.Second),
 		},
-		Owner: ownerConfig{
+		Owner: Owner{
 			UIDs:    []uint32{},
-			Timeout: duration{2 * time.Second},
-			Every:   duration{30 * time.Second},
-			Grace:   duration{3 * time.Minute},
+			Timeout: Duration(2 * time.Second),
+			Every:   Duration(30 * time.Second),
+			Grace:   Duration(3 * time.Minute),
 		},
-		Reconcile: reconcileConfig{
-			Every:         duration{5 * time.Minute},
+		Reconcile: Reconcile{
+			Every:         Duration(5 * time.Minute),
 			Misses:        3,
-			Age:           duration{15 * time.Minute},
+			Age:           Duration(15 * time.Minute),
 			MaxReleases:   0.10,
 			LeastReleases: 5,
 		},
-		Log: logConfig{
+		Log: Log{
 			Level:  "info",
 			Format: "auto",
 		},
 	}
 }
 
-// bookOptions is how the book is opened.
-func (c Config) bookOptions() netdb.Options {
+// BookOptions is how the book is opened.
+func (c Config) BookOptions() netdb.Options {
 	return netdb.Options{
 		Synchronous:     c.Book.Synchronous,
 		RunnerUID:       c.Book.RunnerUID,
 		QuarantineShare: c.Allocation.QuarantineShare,
-		Tombstone:       c.Allocation.Tombstone.Duration,
+		Tombstone:       time.Duration(c.Allocation.Tombstone),
 		KeepChanges:     c.Book.ChangesKept,
-		KeepFor:         c.Book.ChangesKeptFor.Duration,
+		KeepFor:         time.Duration(c.Book.ChangesKeptFor),
 	}
+}
+
+// Policy is when cooling addresses may be given again.
+func (a Allocation) Policy() netdb.Policy {
+	return netdb.Policy{Cooldown: time.Duration(a.Cooldown), CooldownMin: time.Duration(a.CooldownMin), Strict: a.Exhausted == "strict"}
 }
 
 const configHeader = `# The configuration of ipamd, with every option and its meaning. Unknown keys are
@@ -233,9 +238,9 @@ const configHeader = `# The configuration of ipamd, with every option and its me
 
 `
 
-// write prints the configuration as TOML with a comment on every option.
+// Write prints the configuration as TOML with a comment on every option.
 // Loading it again gives the same.
-func (c Config) write(w io.Writer) error {
+func (c Config) Write(w io.Writer) error {
 	if _, err := io.WriteString(w, configHeader); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
@@ -245,11 +250,11 @@ func (c Config) write(w io.Writer) error {
 	return nil
 }
 
-// A duration is spelled as Go does it, "30m", without the zero units.
-type duration struct{ time.Duration }
+// A Duration is spelled as Go does it, "30m", without the zero units.
+type Duration time.Duration
 
-func (d duration) String() string {
-	s := d.Duration.String()
+func (d Duration) String() string {
+	s := time.Duration(d).String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
 	}
@@ -259,11 +264,13 @@ func (d duration) String() string {
 	return s
 }
 
-func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-func (d *duration) UnmarshalText(text []byte) (err error) {
-	if d.Duration, err = time.ParseDuration(string(text)); err != nil {
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
 		return fmt.Errorf("%.40q is no duration: write a number with its unit, like '90s', '30m' or '720h'", text)
 	}
+	*d = Duration(parsed)
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 )
 
 // exampleFile is what an operator starts from.
-const exampleFile = "../../docs/ipamd.example.toml"
+const exampleFile = "../docs/ipamd.example.toml"
 
 func written(t testing.TB, c Config) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := c.write(&b); err != nil {
+	if err := c.Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -34,7 +34,7 @@ func file(t testing.TB, doc string) string {
 
 func loaded(t testing.TB, doc string) Config {
 	t.Helper()
-	c, err := loadConfig(t.Context(), file(t, doc))
+	c, err := Load(t.Context(), file(t, doc))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := written(t, defaults()); !bytes.Equal(example, want) {
+	if want := written(t, Default()); !bytes.Equal(example, want) {
 		t.Errorf("docs/ipamd.example.toml is not what `ipamd config` prints:\n%s", want)
 	}
 }
@@ -54,39 +54,39 @@ func TestExampleIsTheDefaults(t *testing.T) {
 // other is a configuration without a single default in it.
 func other() Config {
 	return Config{
-		Book: bookConfig{Path: "/srv/book.db", Synchronous: "normal", ChangesKept: 7,
-			ChangesKeptFor: duration{90 * time.Minute}, RunnerUID: "it's-\"runner\"-7"},
-		Socket: socketConfig{Path: "/srv/s", Mode: "0600", Group: "0", RuntimeUIDs: []uint32{1000, 4294967294},
-			RuntimeGIDs: []uint32{7}, MaxConnections: 9, MaxInFlight: 4, MaxRate: 5, MaxReaderRate: 6, Deadline: duration{1500 * time.Millisecond}},
-		Bridge: bridgeConfig{Name: "br9", Manage: true, MTU: 9000, Refresh: duration{time.Hour + time.Second}, Netns: []string{"/run/docker/netns"}},
-		Pools: []poolConfig{
+		Book: Book{Path: "/srv/book.db", Synchronous: "normal", ChangesKept: 7,
+			ChangesKeptFor: Duration(90 * time.Minute), RunnerUID: "it's-\"runner\"-7"},
+		Socket: Socket{Path: "/srv/s", Mode: "0600", Group: "0", RuntimeUIDs: []uint32{1000, 4294967294},
+			RuntimeGIDs: []uint32{7}, MaxConnections: 9, MaxInFlight: 4, MaxRate: 5, MaxReaderRate: 6, Deadline: Duration(1500 * time.Millisecond)},
+		Bridge: Bridge{Name: "br9", Manage: true, MTU: 9000, Refresh: Duration(time.Hour + time.Second), Netns: []string{"/run/docker/netns"}},
+		Pools: []Pool{
 			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
-				Routes: []routeConfig{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"}},
-			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []routeConfig{}, DNS: []string{}},
+				Routes: []Route{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"}},
+			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []Route{}, DNS: []string{}},
 		},
-		Allocation: allocationConfig{Cooldown: duration{time.Minute}, CooldownMin: duration{time.Second}, Exhausted: "strict",
-			BindWithin: duration{time.Hour}, MaxConflicts: 3, Require: "all", Quarantine: duration{time.Minute},
-			QuarantineShare: 0.5, Tombstone: duration{2 * time.Hour}},
-		Probe: probeConfig{Window: duration{20 * time.Millisecond}, Ahead: 1},
-		Runtime: runtimeConfig{Kind: "containerd", Address: "/srv/c.sock", Namespaces: []string{"k8s.io", "default"},
-			Timeout: duration{time.Second}, OwnerLabel: "o", AddressLabel: "a", LeaseLabel: "l", UIDLabel: "u"},
-		Watchdog: watchdogConfig{Timeout: duration{time.Second}, Parallel: 2, ReleasingMax: duration{time.Minute},
-			RemoveOrphans: true, KillWait: duration{time.Second}},
-		Owner: ownerConfig{Socket: "/srv/o", UIDs: []uint32{1001}, Timeout: duration{time.Second}, Every: duration{time.Second}, Grace: duration{time.Second}},
-		Reconcile: reconcileConfig{Every: duration{time.Second}, Misses: 4, Age: duration{time.Minute},
+		Allocation: Allocation{Cooldown: Duration(time.Minute), CooldownMin: Duration(time.Second), Exhausted: "strict",
+			BindWithin: Duration(time.Hour), MaxConflicts: 3, Require: "all", Quarantine: Duration(time.Minute),
+			QuarantineShare: 0.5, Tombstone: Duration(2 * time.Hour)},
+		Probe: Probe{Window: Duration(20 * time.Millisecond), Ahead: 1},
+		Runtime: Runtime{Kind: "containerd", Address: "/srv/c.sock", Namespaces: []string{"k8s.io", "default"},
+			Timeout: Duration(time.Second), OwnerLabel: "o", AddressLabel: "a", LeaseLabel: "l", UIDLabel: "u"},
+		Watchdog: Watchdog{Timeout: Duration(time.Second), Parallel: 2, ReleasingMax: Duration(time.Minute),
+			RemoveOrphans: true, KillWait: Duration(time.Second)},
+		Owner: Owner{Socket: "/srv/o", UIDs: []uint32{1001}, Timeout: Duration(time.Second), Every: Duration(time.Second), Grace: Duration(time.Second)},
+		Reconcile: Reconcile{Every: Duration(time.Second), Misses: 4, Age: Duration(time.Minute),
 			MaxReleases: 0.5, LeastReleases: 1},
-		Metrics: metricsConfig{Listen: "[::1]:9713"},
-		Log:     logConfig{Level: "debug", Format: "json"},
+		Metrics: Metrics{Listen: "[::1]:9713"},
+		Log:     Log{Level: "debug", Format: "json"},
 	}
 }
 
 func TestWhatIsWrittenLoadsTheSame(t *testing.T) {
-	for name, want := range map[string]Config{"defaults": defaults(), "nothing default": other()} {
+	for name, want := range map[string]Config{"defaults": Default(), "nothing default": other()} {
 		if got := loaded(t, string(written(t, want))); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: wrote %+v, loaded %+v", name, want, got)
 		}
 	}
-	if c, err := loadConfig(t.Context(), ""); err != nil || !reflect.DeepEqual(c, defaults()) {
+	if c, err := Load(t.Context(), ""); err != nil || !reflect.DeepEqual(c, Default()) {
 		t.Errorf("no file: %+v, %v", c, err)
 	}
 }
@@ -110,32 +110,32 @@ func TestEveryOptionIsDocumented(t *testing.T) {
 			switch x, y := a.Field(i), b.Field(i); {
 			case x.Kind() == reflect.Struct && !isText(x.Type()):
 				walk(name+".", x, y)
-			case f.Type == reflect.TypeFor[[]poolConfig]():
+			case f.Type == reflect.TypeFor[[]Pool]():
 				walk(name+".", x.Index(0), y.Index(0))
 			case reflect.DeepEqual(x.Interface(), y.Interface()) && name != "runtime.kind":
 				t.Errorf("%s is the default in other() too", name)
 			}
 		}
 	}
-	walk("", reflect.ValueOf(defaults()), reflect.ValueOf(other()))
+	walk("", reflect.ValueOf(Default()), reflect.ValueOf(other()))
 }
 
 func TestWhatAFileLeavesOutIsDefault(t *testing.T) {
 	c := loaded(t, "[allocation]\ncooldown = \"1h\"\n\n[socket]\nruntime_uids = [1000]\n")
-	want := defaults()
-	want.Allocation.Cooldown = duration{time.Hour}
+	want := Default()
+	want.Allocation.Cooldown = Duration(time.Hour)
 	want.Socket.RuntimeUIDs = []uint32{1000}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v", c)
 	}
-	if c := loaded(t, "# nothing\n"); !reflect.DeepEqual(c, defaults()) {
+	if c := loaded(t, "# nothing\n"); !reflect.DeepEqual(c, Default()) {
 		t.Errorf("an empty file gave %+v", c)
 	}
 }
 
 func TestPoolsOfAFileReplaceTheDefaultOne(t *testing.T) {
 	c := loaded(t, "[[pool]]\nname = 'blue'\nprefix = '10.9.0.0/30'\n[[pool]]\nname = 'blue'\nprefix = 'fd00::/64'\ngateway = 'none'\n")
-	specs, err := c.pools()
+	specs, err := c.PoolSpecs()
 	if err != nil || len(specs) != 2 {
 		t.Fatalf("pools: %+v, %v", specs, err)
 	}
@@ -161,7 +161,7 @@ dns = ["10.9.0.53", "fd00::53"]
 destination = "192.0.2.0/24"
 via = "10.9.0.9"
 `)
-	specs, err := c.pools()
+	specs, err := c.PoolSpecs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestDurationsAreSpelledShort(t *testing.T) {
 		-2 * time.Hour:                "-2h",
 		100*time.Second + time.Second: "1m41s",
 	} {
-		if got := (duration{d}).String(); got != want {
+		if got := (Duration(d)).String(); got != want {
 			t.Errorf("%v is spelled %q, want %q", d, got, want)
 		}
 	}
@@ -192,11 +192,11 @@ func TestDurationsAreSpelledShort(t *testing.T) {
 
 func TestSocketsGroup(t *testing.T) {
 	for group, want := range map[string]int{"": -1, "0": 0, "4321": 4321, "root": 0} {
-		if got, err := (socketConfig{Group: group}).gid(); err != nil || got != want {
+		if got, err := (Socket{Group: group}).GID(); err != nil || got != want {
 			t.Errorf("group %q is %d, %v; want %d", group, got, err, want)
 		}
 	}
-	_, err := socketConfig{Group: "no-such-group"}.gid()
+	_, err := Socket{Group: "no-such-group"}.GID()
 	if err == nil || !strings.Contains(err.Error(), "groupadd --system no-such-group") {
 		t.Errorf("a group that is not there: %v", err)
 	}
@@ -205,20 +205,20 @@ func TestSocketsGroup(t *testing.T) {
 // FuzzConfig: a file either is refused, each problem with its reason, or
 // writes down as a file that means the same.
 func FuzzConfig(f *testing.F) {
-	f.Add(string(written(f, defaults())))
+	f.Add(string(written(f, Default())))
 	f.Add(string(written(f, other())))
 	for _, c := range badConfigs {
 		f.Add(c.doc)
 	}
 	f.Fuzz(func(t *testing.T, doc string) {
-		c, err := parseConfig("F", []byte(doc))
+		c, err := parse("F", []byte(doc))
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "F:") {
 				t.Errorf("%q does not begin with the file", err)
 			}
 			return
 		}
-		again, err := parseConfig("F", written(t, c))
+		again, err := parse("F", written(t, c))
 		if err != nil {
 			t.Fatalf("loaded, but what it writes is refused: %v", err)
 		}
@@ -226,4 +226,24 @@ func FuzzConfig(f *testing.F) {
 			t.Errorf("%+v became %+v", c, again)
 		}
 	})
+}
+
+func TestMetricsAddress(t *testing.T) {
+	for listen, want := range map[string]string{
+		"":               "invalid AddrPort",
+		":9713":          "127.0.0.1:9713", // loopback unless told
+		":0":             "127.0.0.1:0",
+		"127.0.0.1:9713": "127.0.0.1:9713",
+		"0.0.0.0:9713":   "0.0.0.0:9713",
+		"[::1]:9713":     "[::1]:9713",
+	} {
+		if at, err := (Metrics{Listen: listen}).AddrPort(); err != nil || at.String() != want {
+			t.Errorf("%q is %v, %v; want %s", listen, at, err, want)
+		}
+	}
+	for _, listen := range []string{"9713", ":", ":-1", ":65536", "localhost:9713", "10.0.0.7", "[::1]", "10.0.0.7:", "tcp://10.0.0.7:1"} {
+		if at, err := (Metrics{Listen: listen}).AddrPort(); err == nil || !strings.Contains(err.Error(), listen) {
+			t.Errorf("%q is %v, %v", listen, at, err)
+		}
+	}
 }
