@@ -370,8 +370,9 @@ type Pool struct {
 	Routes     []Route        `json:"routes,omitempty"`
 	DNS        []string       `json:"dns,omitempty"`
 	State      string         `json:"state"`
-	Size       uint64         `json:"size"` // addresses that can be given at all
-	Free       uint64         `json:"free"`
+	Size       uint64         `json:"size"`      // addresses that can be given at all
+	Free       uint64         `json:"free"`      // addresses without a lease
+	Available  uint64         `json:"available"` // addresses that can be given now: free, or rested for long enough
 	ByState    map[string]int `json:"by_state"`
 }
 

@@ -3,6 +3,8 @@ package netdb
 import (
 	"fmt"
 	"net/netip"
+	"sort"
+	"time"
 )
 
 // Pick offers the address that the pool would give next, and holds it: never
@@ -30,8 +32,10 @@ func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
 		pi.held[a] = pi.take(a)
 		return Candidate{Addr: a, Pool: pi.pool}, nil
 	}
+	exhausted := &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
 	if l := pi.rested(); l != nil {
 		rest := now.Since(l.Since)
+		exhausted.Next = policy.least() - rest
 		early := rest < policy.Cooldown
 		if !early || !policy.Strict && rest >= policy.CooldownMin {
 			pi.held[l.Addr] = 0
@@ -42,7 +46,39 @@ func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
 			return c, nil
 		}
 	}
-	return Candidate{}, &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
+	return Candidate{}, exhausted
+}
+
+// Available counts the addresses of a pool that can be given now: those without
+// a row, and those that have cooled for as long as the policy wants at exhaustion.
+// When there is none, next is how long until the one that cools for longest can
+// be given; 0 when none cools. The cost does not depend on how many leases there are.
+func (b *Book) Available(poolUID string, policy Policy) (n uint64, next time.Duration) {
+	now := b.clock.now()
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	pi := b.idx.pools[poolUID]
+	if pi == nil {
+		return 0, 0
+	}
+	n = saturatingAdd(pi.free.count(), uint64(pi.freed.len()))
+	var oldest *Lease
+	pi.cooling.Scan(func(_ int64, l *Lease) bool {
+		if usable, _ := pi.pool.usable(l.Addr); usable {
+			oldest = l
+		}
+		return oldest == nil
+	})
+	switch {
+	case oldest == nil:
+		return n, 0
+	case now.Since(oldest.Since) < policy.least() && n == 0:
+		return 0, policy.least() - now.Since(oldest.Since)
+	}
+	return saturatingAdd(n, uint64(sort.Search(pi.cooling.Len(), func(at int) bool {
+		_, l, _ := pi.cooling.GetAt(at)
+		return now.Since(l.Since) < policy.least()
+	}))), 0
 }
 
 // rested returns the cooling lease that was released longest ago and is not
@@ -183,12 +219,17 @@ func (b *Book) Pools() []*Pool {
 type ExhaustedError struct {
 	Pool    string
 	ByState map[State]int
+	Next    time.Duration // until the next address has rested for long enough; 0 when none rests
 }
 
 func (e *ExhaustedError) Error() string {
-	return fmt.Sprintf("%v: %s holds %d reserved, %d bound, %d paused, %d releasing, %d cooling, %d quarantined",
+	s := fmt.Sprintf("%v: %s holds %d reserved, %d bound, %d paused, %d releasing, %d cooling, %d quarantined",
 		ErrExhausted, e.Pool, e.ByState[Reserved], e.ByState[Bound], e.ByState[Paused],
 		e.ByState[Releasing], e.ByState[Cooling], e.ByState[Quarantined])
+	if e.Next > 0 {
+		s += fmt.Sprintf("; the next address will have rested in %s", max(e.Next.Round(time.Second), time.Second))
+	}
+	return s
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

@@ -50,6 +50,14 @@ type Policy struct {
 	Strict      bool          // refuse rather than reuse before Cooldown
 }
 
+// least is how long an address cools at least before another owner gets it.
+func (p Policy) least() time.Duration {
+	if p.Strict {
+		return p.Cooldown
+	}
+	return p.CooldownMin
+}
+
 // A Usage is what a pool holds, counted from memory.
 type Usage struct {
 	Pool    Pool

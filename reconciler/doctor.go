@@ -42,7 +42,8 @@ type World struct {
 	ClockStep    time.Duration        // how far the wall clock moved against the boot's clock since the start
 	ClockStepped time.Time            // when it last did, by its new time and as far as is known
 
-	Exhausted func(poolUID string) bool // the pool has no address to give now
+	// Exhausted says whether the pool has no address to give now, and how long until one has rested; 0 when none rests.
+	Exhausted func(poolUID string) (is bool, next time.Duration)
 	Now       netdb.Stamp
 }
 
@@ -199,9 +200,12 @@ func (w World) machine() []Finding {
 		}
 	}
 	for _, u := range w.Usage {
-		if u.Pool.State == "active" && w.Exhausted(u.Pool.UID) {
-			add(Finding{Kind: "pool_exhausted", Since: w.exhaustedSince(u), Detail: fmt.Sprintf("pool %s, %s, has no address to give", u.Pool.Name, u.Pool.Prefix),
-				Mend: "ipamctl pools"})
+		if exhausted, next := w.Exhausted(u.Pool.UID); exhausted && u.Pool.State == "active" {
+			detail := fmt.Sprintf("pool %s, %s, has no address to give", u.Pool.Name, u.Pool.Prefix)
+			if next > 0 {
+				detail += fmt.Sprintf("; the next one will have rested in %s", max(next.Round(time.Second), time.Second))
+			}
+			add(Finding{Kind: "pool_exhausted", Since: w.exhaustedSince(u), Detail: detail, Mend: "ipamctl pools"})
 		}
 	}
 	if w.Held != nil {

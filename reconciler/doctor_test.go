@@ -84,7 +84,7 @@ func TestDiagnose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := World{
 				Place:     func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
-				Exhausted: func(string) bool { return false }, Started: boot.Wall, Now: boot,
+				Exhausted: func(string) (bool, time.Duration) { return false, 0 }, Started: boot.Wall, Now: boot,
 			}
 			tt.spoil(&w)
 			found := Diagnose(w)

@@ -16,7 +16,7 @@ import (
 // asWorld is what doctor sees of a world of lines.
 func (w *world) asWorld() World {
 	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place,
-		Exhausted: func(string) bool { return false }, Now: w.now}
+		Exhausted: func(string) (bool, time.Duration) { return false, 0 }, Now: w.now}
 }
 
 // full is a world whose last pass could not set addr aside.

@@ -186,6 +186,9 @@ func details(err error) map[string]any {
 	}
 	if errors.As(err, &exhausted) {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)
+		if exhausted.Next > 0 {
+			d["next_in"] = exhausted.Next.String()
+		}
 	}
 	return d
 }

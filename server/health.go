@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
@@ -22,6 +23,7 @@ func (s *Server) poolList() ([]api.Pool, int64) {
 	out := make([]api.Pool, len(usage))
 	for i, u := range usage {
 		out[i] = pool(u)
+		out[i].Available, _ = s.cfg.Book.Available(u.Pool.UID, s.cfg.Policy)
 	}
 	return out, rev
 }
@@ -71,7 +73,7 @@ func (s *Server) ready(c *call) (int, any, error) {
 func (s *Server) NotReady() []string {
 	why := s.cfg.NotReady()
 	usage, _ := s.cfg.Book.Usage()
-	gives := func(u netdb.Usage) bool { return !s.Exhausted(u.Pool.UID) }
+	gives := func(u netdb.Usage) bool { exhausted, _ := s.Exhausted(u.Pool.UID); return !exhausted }
 	if len(usage) > 0 && !slices.ContainsFunc(usage, gives) {
 		why = append(why[:len(why):len(why)], "every pool is exhausted")
 	}
@@ -79,13 +81,11 @@ func (s *Server) NotReady() []string {
 }
 
 // Exhausted reports that a pool has no address to give now: none that was never
-// given, and none that has rested for long enough.
-func (s *Server) Exhausted(poolUID string) bool {
-	policy := s.cfg.Policy
-	if policy.Strict {
-		policy.CooldownMin = policy.Cooldown // Upcoming looks ahead of strictness
-	}
-	return len(s.cfg.Book.Upcoming(poolUID, 1, policy)) == 0
+// given, and none that has rested for long enough. next is how long until one has
+// rested, 0 when none rests.
+func (s *Server) Exhausted(poolUID string) (is bool, next time.Duration) {
+	n, next := s.cfg.Book.Available(poolUID, s.cfg.Policy)
+	return n == 0, next
 }
 
 func (s *Server) metrics(c *call) (int, any, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -22,7 +23,7 @@ type Book interface {
 	At(addr netip.Addr) (*netdb.Lease, bool)
 	Place(addr netip.Addr) netdb.Place
 	Usage() ([]netdb.Usage, int64)
-	Upcoming(poolUID string, n int, policy netdb.Policy) []netip.Addr
+	Available(poolUID string, policy netdb.Policy) (n uint64, next time.Duration)
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
 	LastConflict(ctx context.Context) (*netdb.Change, error)
 	Info() netdb.Info

@@ -16,7 +16,8 @@ type share struct {
 }
 
 // shares divides a pool into what is in use, on its way back, kept from
-// everybody, and free, in this order.
+// everybody, and available, in this order. An address that cools and has rested
+// for long enough is available.
 func shares(pool api.Pool) []share {
 	sum := func(states ...api.State) (n uint64) {
 		for _, s := range states {
@@ -24,13 +25,18 @@ func shares(pool api.Pool) []share {
 		}
 		return n
 	}
+	back := sum(api.Releasing, api.Cooling)
 	return []share{
 		{sum(api.Reserved, api.Bound, api.Paused), "32", [2]string{"#", "█"}, "in use"},
-		{sum(api.Releasing, api.Cooling), "36", [2]string{"=", "▒"}, "on its way back"},
+		{back - min(back, available(pool)-pool.Free), "36", [2]string{"=", "▒"}, "on its way back"},
 		{sum(api.Quarantined), "1;31", [2]string{"!", "╳"}, "quarantined"},
-		{pool.Free, "2", [2]string{".", "·"}, "free"},
+		{available(pool), "2", [2]string{".", "·"}, "available"},
 	}
 }
+
+// available is how many addresses can be given now; a daemon that does not say so
+// says how many are free.
+func available(pool api.Pool) uint64 { return max(pool.Available, pool.Free) }
 
 // cells gives each share its part of a bar: in proportion, but none that is
 // there less than one cell, so that a single quarantined address of a /64
@@ -130,18 +136,18 @@ func (c *ctl) drawBars(p *page, pools []api.Pool) {
 	p.pieces("  ", legend, "   ")
 }
 
-// percent is how much of a pool is not free. Only nothing is 0%, and only all
-// of it is 100%.
+// percent is how much of a pool cannot be given. Only nothing is 0%, and only
+// all of it is 100%.
 func percent(pool api.Pool) string {
-	taken := 100 * (1 - float64(pool.Free)/float64(pool.Size))
+	taken := 100 * (1 - float64(available(pool))/float64(pool.Size))
 	switch {
 	case pool.Size == 0:
 		return "-"
-	case pool.Free >= pool.Size:
+	case available(pool) >= pool.Size:
 		return "0%"
 	case taken < 1:
 		return "<1%"
-	case pool.Free == 0:
+	case available(pool) == 0:
 		return "100%"
 	default:
 		return fmt.Sprintf("%d%%", min(int(taken+0.5), 99))
@@ -150,8 +156,8 @@ func percent(pool api.Pool) string {
 
 // room is how much of a pool is left.
 func room(p *page, pool api.Pool) string {
-	said := fmt.Sprintf("%s of %s free", count(pool.Free), count(pool.Size))
-	if pool.Free == 0 {
+	said := fmt.Sprintf("%s of %s left", count(available(pool)), count(pool.Size))
+	if available(pool) == 0 {
 		return p.bad(said)
 	}
 	return said

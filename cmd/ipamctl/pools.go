@@ -15,7 +15,7 @@ func (c *ctl) poolsCommand() *cobra.Command {
 		Use:     "pools",
 		Short:   "The pools, and how full they are",
 		Long:    "Lists the pools with what they hold. A v4 and a v6 pool of one name serve\ndual-stack sandboxes. -q prints the names.",
-		Example: "  ipamctl pools\n  ipamctl pools -o json | jq '.pools[] | {name, free}'",
+		Example: "  ipamctl pools\n  ipamctl pools -o json | jq '.pools[] | {name, available}'",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel, ipamd := c.call(cmd, 0)
@@ -37,7 +37,7 @@ func (c *ctl) poolsCommand() *cobra.Command {
 }
 
 func (c *ctl) drawPools(p *page, pools []api.Pool) {
-	cols := columns("POOL", "PREFIX", "GATEWAY", "BRIDGE", "STATE", "SIZE", "FREE", "USED")
+	cols := columns("POOL", "PREFIX", "GATEWAY", "BRIDGE", "STATE", "SIZE", "AVAILABLE", "USED")
 	cols[5].right, cols[6].right = true, true
 	rows := make([][]string, len(pools))
 	for i, pool := range pools {
@@ -50,8 +50,8 @@ func (c *ctl) drawPools(p *page, pools []api.Pool) {
 		if len(used) == 0 {
 			used = []string{"-"}
 		}
-		left := count(pool.Free)
-		if pool.Free == 0 {
+		left := count(available(pool))
+		if available(pool) == 0 {
 			left = p.bad(left)
 		}
 		rows[i] = []string{

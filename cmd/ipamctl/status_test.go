@@ -33,7 +33,7 @@ func troubled() *world {
 	w.status.StuckTotal = 40
 	w.status.Quarantined = []api.Lease{w.leases[5]}
 	w.status.LastConflict, w.status.LastConflictStands = &w.changes[0], true
-	w.status.Pools[0].Free = 0
+	w.status.Pools[0].Free, w.status.Pools[0].Available = 0, 0
 	w.status.Pools[0].ByState = map[string]int{"bound": 150, "reserved": 1, "releasing": 40, "cooling": 10, "quarantined": 1}
 	w.status.Ready, w.status.NotReady = false, []string{"every pool is exhausted"}
 	return w
@@ -112,6 +112,18 @@ func TestCells(t *testing.T) {
 		if got := percent(api.Pool{Free: c.free, Size: c.size}); got != c.want {
 			t.Errorf("%d of %d free: %s, want %s", c.free, c.size, got, c.want)
 		}
+	}
+}
+
+// A runner that gave each address once and rests is idle: what has rested is
+// available, whether the book still has its row or not.
+func TestRestedAddressesAreAvailable(t *testing.T) {
+	idle := api.Pool{Size: 10, Free: 0, Available: 8, ByState: map[string]int{"cooling": 9, "bound": 1}}
+	if got := percent(idle); got != "20%" {
+		t.Errorf("%s of an idle pool cannot be given", got)
+	}
+	if got := fmt.Sprint(cells(shares(idle), 10)); got != "[1 1 0 8]" {
+		t.Errorf("the bar of an idle pool is %s", got)
 	}
 }
 

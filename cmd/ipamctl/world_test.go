@@ -294,11 +294,11 @@ func runner() *world {
 
 	pools := []api.Pool{{
 		Name: "default", UID: "p4", Generation: 1, Prefix: "10.8.64.0/24", Gateway: "10.8.64.1", Bridge: "rt0",
-		Exclude: []string{"10.8.64.200-10.8.64.250"}, State: "active", Size: 202, Free: 195,
+		Exclude: []string{"10.8.64.200-10.8.64.250"}, State: "active", Size: 202, Free: 195, Available: 195,
 		ByState: map[string]int{"bound": 2, "reserved": 1, "paused": 1, "releasing": 1, "cooling": 1, "quarantined": 1},
 	}, {
 		Name: "default", UID: "p6", Generation: 1, Prefix: "fd00:8:64::/64", Gateway: "fd00:8:64::1", Bridge: "rt0",
-		State: "active", Size: 1<<64 - 2, Free: 1<<64 - 3, ByState: map[string]int{"bound": 1},
+		State: "active", Size: 1<<64 - 2, Free: 1<<64 - 3, Available: 1<<64 - 3, ByState: map[string]int{"bound": 1},
 	}}
 
 	gone := func(rev int64, age time.Duration, from, to api.State, actor, reason string) api.Change {

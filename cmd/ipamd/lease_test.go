@@ -130,8 +130,10 @@ func TestL8EarlyReuseIsTold(t *testing.T) {
 	bindAndRelease(w, w.give("a", "10.8.64.2").Leases[0])
 	l, _ := w.program.book.At(w.program.book.Pools()[0].Gateway.Next())
 	realtest.Eventually(t, wait, "cooldown_min", func() bool { return netdb.Now().Since(l.Since) > 250*time.Millisecond })
-	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
-		t.Errorf("strict gave %+v, %v", r, err)
+	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
+	var refusal *api.Error
+	if !errors.As(err, &refusal) || refusal.Code != api.PoolExhausted || refusal.Details["next_in"] == nil || !strings.Contains(refusal.Message, "will have rested in") {
+		t.Errorf("strict gave %+v, %v, %+v", r, err, refusal)
 	}
 }
 

@@ -94,7 +94,8 @@ func (s scrape) pools(gauge gauger) {
 			family = "v4"
 		}
 		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
-		gauge(descExhausted, one(s.server.Exhausted(u.Pool.UID)), u.Pool.Name, family)
+		exhausted, _ := s.server.Exhausted(u.Pool.UID)
+		gauge(descExhausted, one(exhausted), u.Pool.Name, family)
 		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
 		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
 		for state, n := range u.ByState {
