@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/logging"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,8 +52,8 @@ func (c *command) runDev(ctx context.Context) error {
   its runtime:    %s
   stop it:        Ctrl-C
 `, cfg.Socket.Path, os.Getpid(), cfg.Book.Path, cfg.Runtime.Kind)
-	queue, log := newLogQueue(newLogger(cfg.Log.Format, level(cfg.Log.Level), c.err, os.Getenv))
-	defer queue.close()
+	queue, log := logging.NewQueue(logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv))
+	defer queue.Close()
 	return serve(ctx, newProgram(cfg, log, thisBuild()))
 }
 

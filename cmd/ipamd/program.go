@@ -20,6 +20,7 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
@@ -35,7 +36,7 @@ import (
 type program struct {
 	cfg     config.Config
 	log     *slog.Logger
-	repeats *repeats // what log holds back
+	repeats *logging.Repeats // what log holds back
 
 	follower follower // of the book's changes
 	version  api.VersionReply
@@ -77,8 +78,8 @@ type program struct {
 
 func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
-	quiet := new(repeats)
-	return &program{cfg: cfg, log: slog.New(quiet.handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: newClock(netdb.Now()),
+	quiet := new(logging.Repeats)
+	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: newClock(netdb.Now()),
 		first: make(chan struct{}), proofEvery: proofEvery}
 }
 
@@ -109,7 +110,7 @@ func (p *program) close() error {
 		errs = append(errs, p.closers[i]())
 	}
 	p.closers = nil
-	p.repeats.flush()
+	p.repeats.Flush()
 	return errors.Join(errs...)
 }
 

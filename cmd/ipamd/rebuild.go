@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -54,7 +55,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 				return err
 			}
 			cfg.Log.Level = "warn" // the report tells the rest
-			r := rebuild{cfg: cfg, log: newLogger(cfg.Log.Format, level(cfg.Log.Level), c.err, os.Getenv), preview: preview, force: force}
+			r := rebuild{cfg: cfg, log: logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv), preview: preview, force: force}
 			report, err := r.run(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("rebuild %s: %w", cfg.Book.Path, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/logging"
 )
 
 // A reload is how a running daemon comes to another configuration.
@@ -36,7 +37,7 @@ func (p *program) reloads(ctx context.Context) error {
 }
 
 func (p *program) reloadOnce(ctx context.Context) {
-	log := p.repeats.past(p.log) // each is the answer to a command
+	log := p.repeats.Unfiltered(p.log) // each is the answer to a command
 	cfg, err := p.reload.read(ctx)
 	if ctx.Err() != nil {
 		return
@@ -52,6 +53,6 @@ func (p *program) reloadOnce(ctx context.Context) {
 		return
 	}
 	p.cfg.Log.Level = cfg.Log.Level
-	p.reload.level.Set(level(cfg.Log.Level))
+	p.reload.level.Set(logging.Level(cfg.Log.Level))
 	p.log.Info("configuration reloaded", "level", cfg.Log.Level)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/spf13/cobra"
 )
 
@@ -47,9 +48,9 @@ anything else waits for a restart.`,
 				return err
 			}
 			least := new(slog.LevelVar)
-			least.Set(level(cfg.Log.Level))
-			queue, log := newLogQueue(newLogger(cfg.Log.Format, least, c.err, os.Getenv))
-			defer queue.close()
+			least.Set(logging.Level(cfg.Log.Level))
+			queue, log := logging.NewQueue(logging.New(cfg.Log.Format, least, c.err, os.Getenv))
+			defer queue.Close()
 			slog.SetDefault(log) // what libraries say must not wait for a reader either
 			if path == "" {
 				path = "defaults"

@@ -25,7 +25,7 @@ var rooms = []room{
 	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "migrations", "netdb", "reconciler", "server", "watchdog",
-		"watchdog/ctrd", "watchdog/owner", "workload"}, "the one place that knows all rooms"},
+		"watchdog/ctrd", "watchdog/owner", "workload", "internal/logging"}, "the one place that knows all rooms"},
 	{"cmd/ipamctl", []string{"api", "client"}, "a person can do what any client can, by the same way"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
@@ -38,6 +38,7 @@ var rooms = []room{
 
 	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},
 	{"internal/nearest", nil, "it knows names, not what they name"},
+	{"internal/logging", nil, "it writes lines, and knows nothing of what they are about"},
 	{"internal/layout", nil, "it reads the house from outside"},
 	{"internal/realtest", nil, "every room's tests use it"},
 	{"internal/apidoc", []string{"api"}, "it checks a document against the wire types"},

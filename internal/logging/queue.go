@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"context"
@@ -9,50 +9,50 @@ import (
 )
 
 const (
-	// logRoom is how many records wait for a reader of the log that is slow.
-	logRoom = 1024
-	// logPatience is how long the end of the daemon waits for that reader.
-	logPatience = time.Second
+	// queueSize is how many records wait for a reader of the log that is slow.
+	queueSize = 1024
+	// closeTimeout is how long the end of the daemon waits for that reader.
+	closeTimeout = time.Second
 )
 
-// A logQueue writes the log in a goroutine of its own. A pipe that nobody reads
-// and a journal that does not answer hold up that goroutine, and nobody who logs:
+// A Queue writes the log in a goroutine of its own. A pipe that nobody reads
+// and a journal that does not answer hold up that goroutine only:
 // no request, no commit and no loop. What the queue has no room for is dropped,
-// counted, and told of once lines are taken again.
-type logQueue struct {
+// counted, and reported once lines are taken again.
+type Queue struct {
 	log     *slog.Logger // writes at once
-	records chan queuedRecord
+	records chan queued
 	dropped atomic.Int64
 	stop    func()
 	stopped chan struct{}
 	ended   chan struct{}
 }
 
-type queuedRecord struct {
+type queued struct {
 	to     slog.Handler
 	record slog.Record
 }
 
-// newLogQueue returns the queue, which close ends, and the logger that writes
+// NewQueue returns the queue, which Close ends, and the logger that writes
 // through it.
-func newLogQueue(log *slog.Logger) (*logQueue, *slog.Logger) {
-	q := &logQueue{log: log, records: make(chan queuedRecord, logRoom), stopped: make(chan struct{}), ended: make(chan struct{})}
+func NewQueue(log *slog.Logger) (*Queue, *slog.Logger) {
+	q := &Queue{log: log, records: make(chan queued, queueSize), stopped: make(chan struct{}), ended: make(chan struct{})}
 	q.stop = sync.OnceFunc(func() { close(q.stopped) })
 	go q.run()
 	return q, slog.New(queueHandler{log.Handler(), q})
 }
 
-// close writes what waits, for as long as that takes a reader who reads. What is
+// Close writes what waits, at most one second. What is
 // logged afterwards is lost.
-func (q *logQueue) close() {
+func (q *Queue) Close() {
 	q.stop()
 	select {
 	case <-q.ended:
-	case <-time.After(logPatience):
+	case <-time.After(closeTimeout):
 	}
 }
 
-func (q *logQueue) run() {
+func (q *Queue) run() {
 	defer close(q.ended)
 	for {
 		select {
@@ -72,8 +72,8 @@ func (q *logQueue) run() {
 	}
 }
 
-func (q *logQueue) write(r queuedRecord) {
-	// What cannot be written has nobody who could be told.
+func (q *Queue) write(r queued) {
+	// There is nowhere left to report that a line cannot be written.
 	_ = r.to.Handle(context.Background(), r.record)
 	if n := q.dropped.Swap(0); n > 0 {
 		q.log.Warn("the log was not read, and lines are lost", "count", n)
@@ -83,12 +83,12 @@ func (q *logQueue) write(r queuedRecord) {
 // A queueHandler is one logger's way into the queue.
 type queueHandler struct {
 	slog.Handler
-	queue *logQueue
+	queue *Queue
 }
 
 func (h queueHandler) Handle(_ context.Context, r slog.Record) error {
 	select {
-	case h.queue.records <- queuedRecord{h.Handler, r.Clone()}:
+	case h.queue.records <- queued{h.Handler, r.Clone()}:
 	default:
 		h.queue.dropped.Add(1)
 	}

@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newLogger makes the daemon's logger, which tells what is as grave as least
+// New makes the daemon's logger, which tells what is as grave as least
 // says then. The format was checked; getenv is asked for
 // JOURNAL_STREAM and NO_COLOR (https://no-color.org).
-func newLogger(format string, least slog.Leveler, w *os.File, getenv func(string) string) *slog.Logger {
+func New(format string, least slog.Leveler, w *os.File, getenv func(string) string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: least, ReplaceAttr: spelled}
 	switch {
 	case format == "json":
@@ -38,7 +38,7 @@ func newLogger(format string, least slog.Leveler, w *os.File, getenv func(string
 	}
 }
 
-func level(name string) slog.Level {
+func Level(name string) slog.Level {
 	switch name {
 	case "debug":
 		return slog.LevelDebug

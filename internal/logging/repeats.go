@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"context"
@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// repeatWindow is the time in which a warning or an error is told once.
+	// repeatWindow is the time in which a warning or an error is written once.
 	repeatWindow = time.Minute
 	// repeatTick is how often the ends of windows are looked for.
 	repeatTick = 10 * time.Second
-	// mostRepeats bounds what is remembered. Beyond it a message is one,
+	// maxRepeats bounds what is remembered. Beyond it a message is one,
 	// whatever it is about.
-	mostRepeats = 1024
+	maxRepeats = 1024
 )
 
-// about are the keys that make two lines of one message different ones. What
-// else a line has (an error's text, a count) is told with the last of them.
-var about = []string{"addr", "lease", "sandbox", "witness", "pool", "verb", "peer", "row", "bridge"}
+// identity are the keys that make two lines of one message different ones. What
+// else a line has (an error's text, a count) is written with the last of them.
+var identity = []string{"addr", "lease", "sandbox", "witness", "pool", "verb", "peer", "row", "bridge"}
 
-// repeats holds warnings and errors back that say the same again within a
-// minute, and tells how many they were when the minute is over, in the words
-// of the last one. Nothing is lost: a line is told, or counted in one that is.
-type repeats struct {
+// Repeats holds back warnings and errors that repeat within a
+// minute, and reports their number when the minute is over, with the text
+// of the last one. Nothing is lost: a line is written, or counted in one that is.
+type Repeats struct {
 	mu   sync.Mutex
 	seen map[string]*repeat
 }
@@ -40,41 +40,41 @@ type repeat struct {
 	inside slog.Handler // with the attributes that the last one's logger had
 }
 
-// handler returns one that passes to next what is not held back.
-func (r *repeats) handler(next slog.Handler) slog.Handler {
+// Handler returns one that passes to next what is not held back.
+func (r *Repeats) Handler(next slog.Handler) slog.Handler {
 	return repeatHandler{Handler: next, repeats: r}
 }
 
-// past returns a logger that is not held back, for lines that each answer a
+// Unfiltered returns a logger that is not held back, for lines that each answer a
 // command: a second mistake within a minute is another one.
-func (r *repeats) past(log *slog.Logger) *slog.Logger {
+func (r *Repeats) Unfiltered(log *slog.Logger) *slog.Logger {
 	if h, is := log.Handler().(repeatHandler); is {
 		return slog.New(h.Handler)
 	}
 	return log
 }
 
-// Run tells the counts as windows end, and when ctx ends those of all. It
+// Run reports the counts as windows end, and all of them when ctx ends. It
 // returns nil.
-func (r *repeats) Run(ctx context.Context) error {
+func (r *Repeats) Run(ctx context.Context) error {
 	tick := time.NewTicker(repeatTick)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			r.flush()
+			r.Flush()
 			return nil
 		case now := <-tick.C:
-			r.tell(now.Add(-repeatWindow))
+			r.report(now.Add(-repeatWindow))
 		}
 	}
 }
 
-// flush tells every count.
-func (r *repeats) flush() { r.tell(time.Now()) }
+// Flush reports every count.
+func (r *Repeats) Flush() { r.report(time.Now()) }
 
-// tell ends the windows that began at until or before.
-func (r *repeats) tell(until time.Time) {
+// report ends the windows that began at until or before.
+func (r *Repeats) report(until time.Time) {
 	var due []repeat
 	now := time.Now()
 	r.mu.Lock()
@@ -92,20 +92,20 @@ func (r *repeats) tell(until time.Time) {
 	slices.SortFunc(due, func(a, b repeat) int { return a.last.Time.Compare(b.last.Time) })
 	for _, one := range due {
 		one.last.AddAttrs(slog.Int("repeated", one.count), slog.Duration("within", now.Sub(one.begun).Round(time.Second)))
-		// What cannot be written has nobody who could be told.
+		// There is nowhere left to report that a line cannot be written.
 		_ = one.inside.Handle(context.Background(), one.last)
 	}
 }
 
-// held reports that a record says again what was told, and counts it.
-func (r *repeats) held(key, message string, rec slog.Record, inside slog.Handler) bool {
+// suppress reports whether a record repeats one that was written, and counts it.
+func (r *Repeats) suppress(key, message string, rec slog.Record, inside slog.Handler) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.seen == nil {
 		r.seen = make(map[string]*repeat)
 	}
 	one := r.seen[key]
-	if one == nil && len(r.seen) >= mostRepeats {
+	if one == nil && len(r.seen) >= maxRepeats {
 		key = message
 		one = r.seen[key]
 	}
@@ -118,10 +118,10 @@ func (r *repeats) held(key, message string, rec slog.Record, inside slog.Handler
 	return true
 }
 
-// A repeatHandler is one logger's way into [repeats].
+// A repeatHandler is one logger's way into [Repeats].
 type repeatHandler struct {
 	slog.Handler
-	repeats *repeats
+	repeats *Repeats
 	with    string // what the logger's own attributes are about
 	grouped bool   // its attributes are some group's, and about nothing
 }
@@ -134,17 +134,17 @@ func (h repeatHandler) Handle(ctx context.Context, r slog.Record) error {
 	var key strings.Builder
 	key.WriteString(message + h.with)
 	r.Attrs(func(a slog.Attr) bool {
-		key.WriteString(h.about(a))
+		key.WriteString(h.identity(a))
 		return true
 	})
-	if h.repeats.held(key.String(), message, r, h.Handler) {
+	if h.repeats.suppress(key.String(), message, r, h.Handler) {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
 }
 
-func (h repeatHandler) about(a slog.Attr) string {
-	if h.grouped || !slices.Contains(about, a.Key) {
+func (h repeatHandler) identity(a slog.Attr) string {
+	if h.grouped || !slices.Contains(identity, a.Key) {
 		return ""
 	}
 	return fmt.Sprintf(" %s=%q", a.Key, a.Value.Resolve().String())
@@ -152,7 +152,7 @@ func (h repeatHandler) about(a slog.Attr) string {
 
 func (h repeatHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
-		h.with += h.about(a)
+		h.with += h.identity(a)
 	}
 	h.Handler = h.Handler.WithAttrs(attrs)
 	return h

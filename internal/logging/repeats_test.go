@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// said is what a logger behind repeats has written, without times and levels.
-func said(l *logBuffer) string { return strings.TrimSpace(l.String()) }
+// written is what a logger behind repeats has written, without times and levels.
+func written(l *buffer) string { return strings.TrimSpace(l.String()) }
 
-func newRepeats(r *repeats) (*slog.Logger, *logBuffer) {
-	out := new(logBuffer)
-	return slog.New(r.handler(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+func newRepeats(r *Repeats) (*slog.Logger, *buffer) {
+	out := new(buffer)
+	return slog.New(r.Handler(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 			return slog.Attr{}
 		}
@@ -27,7 +27,7 @@ func newRepeats(r *repeats) (*slog.Logger, *logBuffer) {
 // minute is over; a minute without it ends it.
 func TestRepeatedErrorsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r repeats
+		var r Repeats
 		log, out := newRepeats(&r)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -45,14 +45,14 @@ func TestRepeatedErrorsAreCounted(t *testing.T) {
 msg="release is stuck" addr=10.8.64.8 err=another
 msg="release is stuck" addr=10.8.64.7
 ` + strings.TrimSpace(strings.Repeat("msg=\"release is stuck\" addr=10.8.64.7\n", 3))
-		if got := said(out); got != want {
+		if got := written(out); got != want {
 			t.Fatalf("at once:\n%s\nwant\n%s", got, want)
 		}
 
 		time.Sleep(repeatWindow + repeatTick)
 		synctest.Wait()
 		want += "\nmsg=\"release is stuck\" addr=10.8.64.7 err=999 repeated=999 within=1m0s"
-		if got := said(out); got != want {
+		if got := written(out); got != want {
 			t.Fatalf("after a minute:\n%s", got)
 		}
 		if len(r.seen) != 1 {
@@ -65,11 +65,11 @@ msg="release is stuck" addr=10.8.64.7
 			t.Fatal(err)
 		}
 		want += "\nmsg=\"release is stuck\" addr=10.8.64.7 err=last repeated=1 within=10s"
-		if got := said(out); got != want {
+		if got := written(out); got != want {
 			t.Fatalf("at the end:\n%s", got)
 		}
-		r.flush()
-		if len(r.seen) != 0 || said(out) != want {
+		r.Flush()
+		if len(r.seen) != 0 || written(out) != want {
 			t.Errorf("a second end tells more, or remembers %d", len(r.seen))
 		}
 	})
@@ -78,21 +78,21 @@ msg="release is stuck" addr=10.8.64.7
 // Lines and counts together are all that was said, however much differs.
 func TestNoErrorIsLostToTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r repeats
+		var r Repeats
 		log, out := newRepeats(&r)
-		const all = 3 * mostRepeats
+		const all = 3 * maxRepeats
 		for i := range all {
 			log.Warn("odd label", "sandbox", i)
 		}
-		if len(r.seen) > mostRepeats+1 {
+		if len(r.seen) > maxRepeats+1 {
 			t.Errorf("%d are remembered", len(r.seen))
 		}
 		log.Warn("another message")
-		r.flush()
-		lines := strings.Split(said(out), "\n")
+		r.Flush()
+		lines := strings.Split(written(out), "\n")
 		// Those that found a place, the first that found none, its count, and
 		// the other message.
-		if len(lines) != mostRepeats+3 {
+		if len(lines) != maxRepeats+3 {
 			t.Errorf("%d lines", len(lines))
 		}
 		if last := lines[len(lines)-1]; !strings.Contains(last, "sandbox=3071 repeated=2047") {
@@ -104,7 +104,7 @@ func TestNoErrorIsLostToTheBound(t *testing.T) {
 // A logger's own attributes count, and a group's do not.
 func TestRepeatsKnowLoggersApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r repeats
+		var r Repeats
 		log, out := newRepeats(&r)
 		for range 2 {
 			log.With("witness", "netns").Warn("silent")
@@ -115,11 +115,11 @@ func TestRepeatsKnowLoggersApart(t *testing.T) {
 		want := `msg=silent witness=netns
 msg=silent witness=host
 msg=silent peer.addr=10.8.64.7`
-		if got := said(out); got != want {
+		if got := written(out); got != want {
 			t.Errorf("got\n%s", got)
 		}
-		r.flush()
-		if got := said(out); strings.Count(got, "\n") != 5 || !strings.Contains(got, "peer.addr=10.8.64.8 peer.err=x peer.repeated=3") {
+		r.Flush()
+		if got := written(out); strings.Count(got, "\n") != 5 || !strings.Contains(got, "peer.addr=10.8.64.8 peer.err=x peer.repeated=3") {
 			t.Errorf("got\n%s", got)
 		}
 	})

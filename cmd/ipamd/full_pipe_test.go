@@ -54,6 +54,16 @@ func fill(t *testing.T, r, w *os.File) string {
 	return was
 }
 
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
 // F5: standard error is a pipe that is full and that nobody reads. An address is
 // quarantined, thousands of lines are due, and every call is answered. Once the
 // pipe is read the lines come, with the number of those that were lost, and a
@@ -69,7 +79,7 @@ func TestF5AFullPipeBlocksNobody(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	config := confFile(t, fmt.Sprintf("[book]\npath = '%s/book.db'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
+	conf := confFile(t, fmt.Sprintf("[book]\npath = '%s/book.db'\n[socket]\npath = '%s'\ngroup = ''\ndeadline = '1m'\n[runtime]\nkind = 'none'\n"+
 		"[[pool]]\nname = 'default'\nprefix = '10.8.64.0/24'\n[log]\nlevel = 'debug'\nformat = 'text'\n", dir, socket))
 	self, err := os.Executable()
 	if err != nil {
@@ -79,7 +89,7 @@ func TestF5AFullPipeBlocksNobody(t *testing.T) {
 	if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("ip", "netns", "exec", ns.Name(), self, "run", "--config", config)
+	cmd := exec.Command("ip", "netns", "exec", ns.Name(), self, "run", "--config", conf)
 	cmd.Env = append(os.Environ(), asDaemon+"=1")
 	cmd.Stderr = w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -109,7 +119,7 @@ func TestF5AFullPipeBlocksNobody(t *testing.T) {
 	if err != nil || len(got.Skipped) != 1 || got.Leases[0].Address != "10.8.64.3" {
 		t.Fatalf("beside a stranger: %+v, %v", got, err)
 	}
-	for i := range 3 * logRoom {
+	for i := range 3 * 1024 {
 		if _, err := c.Cancel(soon(), api.CancelRequest{UID: fmt.Sprint("u", i), Attempt: 1}); err != nil {
 			t.Fatalf("call %d: %v", i, err)
 		}

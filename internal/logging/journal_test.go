@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"bytes"
@@ -86,7 +86,7 @@ func journalSees(t *testing.T) {
 		t.Error("journald does not listen")
 		return
 	}
-	stands := new(logBuffer)
+	stands := new(buffer)
 	log := slog.New(newFieldHandler(slog.NewTextHandler(stands, nil), slog.LevelInfo, journal.Send))
 	log.With("lease", "l-1").Warn("address is quarantined", "addr", netip.MustParseAddr("10.8.64.7"), "witness", "netns", "rev", 7)
 	log.Error("odd name", "sandbox", "a\nMESSAGE=forged", "mac", net.HardwareAddr{2, 0x42, 0, 0, 0, 1}, "err", errors.New("no way"))
@@ -139,7 +139,7 @@ func journalHas(t *testing.T, field string) (found []map[string]any) {
 func soon(ok func() bool) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(wait); time.Now().Before(end); <-tick.C {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
 		if ok() {
 			return true
 		}
