@@ -94,6 +94,7 @@ type Bridge struct {
 	nests         map[int]*nest            // by nsid, of those that were found
 	nestsAgain    map[int]bool
 	crowds        map[int]bool       // by nsid, what Run is to list
+	stock         *stock             // of the addresses in all of those
 	listeners     []net.HardwareAddr // on the bridge, for links that were not found
 	hidden        map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
 	gapsMoved     bool               // what cannot be read did
@@ -230,6 +231,7 @@ func (b *Bridge) forget() {
 	b.nests, b.hidden, b.listeners = make(map[int]*nest), nil, nil
 	b.nestsAgain = make(map[int]bool)
 	b.crowds = make(map[int]bool)
+	b.stock = &stock{most: mostKnown}
 	b.spaces = make(map[int]*space)
 	b.neighbours = make(map[netip.Addr]*neighbour)
 	b.byMAC = make(map[string]map[netip.Addr]bool)

@@ -38,6 +38,7 @@ func open(t testing.TB, ns *nstest.NS, change ...func(*Config)) *view {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		b.recountStock(t)
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
@@ -46,6 +47,34 @@ func open(t testing.TB, ns *nstest.NS, change ...func(*Config)) *view {
 		t.Fatal(err)
 	}
 	return &view{b, t, board}
+}
+
+// recountStock compares the count of known addresses with a recount.
+func (b *Bridge) recountStock(t testing.TB) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, seen := 0, make(map[*inside]bool)
+	count := func(in *inside) {
+		if !seen[in] {
+			known += len(in.addrs) + len(in.more) + len(in.told)
+		}
+		seen[in] = true
+	}
+	for _, s := range b.spaces {
+		count(&s.inside)
+	}
+	for _, n := range b.nests {
+		count(n.inside)
+	}
+	for _, p := range b.ports {
+		if p.space != nil { // of one that is being taken down, too
+			count(&p.space.inside)
+		}
+	}
+	if b.stock.known != known {
+		t.Errorf("%d addresses are known of all namespaces, and counted are %d", known, b.stock.known)
+	}
 }
 
 func manage(c *Config) { c.Manage = true }

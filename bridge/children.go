@@ -305,7 +305,8 @@ func (b *Bridge) setChildren(found *brood) {
 		}
 	}
 	b.nests = found.nests
-	for id := range b.nests {
+	for id, n := range b.nests {
+		n.stock = b.stock
 		b.readNest(id)
 	}
 	b.setHidden(found)
@@ -334,7 +335,7 @@ func (b *Bridge) readNest(id int) {
 	}
 	if b.spaces[id] != nil {
 		b.dropInside(interior{inside: n.inside, scope: n.scope()})
-		n.inside = new(inside)
+		n.inside = &inside{stock: b.stock}
 		return
 	}
 	if b.leaveCrowd(id) {

@@ -192,6 +192,7 @@ func (b *Bridge) takeInside(id int, got reading) {
 
 // dropInside takes what is known of a namespace off the board.
 func (b *Bridge) dropInside(in interior) {
+	in.discount()
 	b.netns.drop(in.scope)
 	for a := range in.more {
 		b.netns.drop(in.moreScope(a))

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -93,6 +95,78 @@ func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
 			v.expect("10.8.100.1", "netns")
 		})
 	}
+}
+
+// Guests with many addresses each are known in part once all together have more than
+// are kept. A guest with few is known whole, what comes and goes there is seen at
+// once, and no witness is silent; the ports of the others alone are named. Those that
+// fit when one of them ends are known whole again.
+func TestG1AddressesOfAllNamespacesAreBounded(t *testing.T) {
+	t.Parallel()
+	const most, many, few = 1300, 600, leastInside
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/16")
+	v := open(t, ns)
+	v.mu.Lock()
+	v.stock.most = most
+	v.mu.Unlock()
+	v.run(t)
+	hostile := make(map[string]*nstest.Port)
+	for range 3 {
+		p := ns.Port("rt0")
+		p.NS.Fill(many, 0)
+		hostile[p.HostName] = p
+	}
+	quiet := ns.Port("rt0")
+	for i := range few - 1 {
+		quiet.AddAddr(fmt.Sprintf("10.8.0.%d/16", 100+i))
+	}
+	known := func() map[string]int {
+		of := make(map[string]int)
+		for _, s := range v.board.By(census.Netns) {
+			of[s.Port]++
+		}
+		return of
+	}
+	named := func() (gaps []Gap) { return v.gapsAt(time.Now().Add(gapAfter)) }
+	realtest.Eventually(t, wait, "one of them to be known in part", func() bool { return len(named()) > 0 })
+	for i := range 10 {
+		addr := fmt.Sprintf("10.8.1.%d", 1+i)
+		quiet.AddAddr(addr + "/16")
+		v.expect(addr, "netns")
+		quiet.DelAddr(addr + "/16")
+		v.expect(addr, "")
+		if i == 5 {
+			if err := v.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all := 0
+	for port, n := range known() {
+		all += n
+		if want := few - 1; port == quiet.HostName && n != want {
+			t.Errorf("%d addresses of %d are known of the guest with few", n, want)
+		}
+	}
+	if all > most+few {
+		t.Errorf("%d addresses are known, of at most %d", all, most)
+	}
+	gaps := named()
+	for _, g := range gaps {
+		if hostile[g.Link] == nil || !strings.Contains(g.Detail, "because other namespaces have so many") {
+			t.Errorf("named is %+v", g)
+		}
+		delete(hostile, g.Link)
+	}
+	if len(gaps) == 0 || len(hostile) == 0 {
+		t.Fatalf("named are %+v, others are %v", gaps, hostile)
+	}
+	v.noneSilent()
+	for _, p := range hostile {
+		p.Close()
+	}
+	realtest.Eventually(t, wait, "the others to be known whole", func() bool { return len(named()) == 0 && known()[gaps[0].Link] == many })
 }
 
 // A guest gives a link 64 KiB of alternative names. The kernel's answer about it is

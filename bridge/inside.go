@@ -16,6 +16,11 @@ const (
 	// mostInside bounds the addresses that are known of one namespace. A guest
 	// decides how many there are, and each is on the board.
 	mostInside = 4096
+	// mostKnown bounds the addresses that are known of all namespaces together, at
+	// some 1.5 KB each. A namespace gets what the others have left, and leastInside in
+	// any case: one with few addresses is known whole, whatever the others have.
+	mostKnown   = 1 << 16
+	leastInside = 64
 	// mostInline is how many are listed while everybody waits: the kernel lists
 	// about 400 in one step, some 200 µs, and only between two steps can a list be
 	// interrupted.
@@ -28,12 +33,19 @@ const (
 	outsideTries, outsideWithin = 3, 30 * time.Millisecond
 )
 
+// A stock counts the addresses that are known of all namespaces. The Bridge's lock
+// guards it.
+type stock struct{ known, most int }
+
 // An inside is what is known of the addresses in a namespace that guests may be
 // root in. It is never less than what is there: an exact list, and every address
 // that the kernel's news told of since. Where addresses come and go faster than
 // they can be listed, it is all that any list and any news had since the last exact
 // list; and where there are more than mostInside, so many of them.
 type inside struct {
+	stock   *stock // nil: nothing is known of it yet
+	counted int    // of its addresses, in there
+
 	addrs  []address        // of the last exact list, or of the first one
 	listed map[address]bool // those; nil is to be made
 	more   map[address]bool // beside those: may be gone again
@@ -66,13 +78,34 @@ func (in *inside) tell(a address) {
 	switch {
 	case !counts(a.prefix.Addr()) || in.more[a] || in.told[a]:
 		return
-	case len(in.told) >= mostInside:
+	case len(in.told) >= in.room():
 		in.full = true
 		return
 	case in.told == nil:
 		in.told = make(map[address]bool)
 	}
 	in.told[a] = true
+	in.count()
+}
+
+// room is how many addresses may be known of the namespace now. What is known stays.
+func (in *inside) room() int {
+	return min(mostInside, max(leastInside, in.stock.most-(in.stock.known-in.counted)))
+}
+
+// count enters into the stock what is known now.
+func (in *inside) count() {
+	now := len(in.addrs) + len(in.more) + len(in.told)
+	in.stock.known += now - in.counted
+	in.counted = now
+}
+
+// discount takes it out of the stock: the namespace is of no interest any more.
+func (in *inside) discount() {
+	if in.stock != nil {
+		in.stock.known -= in.counted
+		in.counted = 0
+	}
 }
 
 // lose notes that news was lost: what is known may lack something.
@@ -86,21 +119,17 @@ func (in *inside) fold() (added []address) {
 		}
 	}
 	in.told = nil
+	in.count()
 	return added
 }
 
 // add adds an address that may be gone again, unless there is no room.
 func (in *inside) add(a address) bool {
-	if in.listed == nil {
-		in.listed = make(map[address]bool, len(in.addrs))
-		for _, l := range in.addrs {
-			in.listed[l] = true
-		}
-	}
+	in.list()
 	switch {
 	case in.listed[a] || in.more[a]:
 		return false
-	case len(in.addrs)+len(in.more) >= mostInside:
+	case len(in.addrs)+len(in.more) >= in.room():
 		in.full = true
 		return false
 	case in.more == nil:
@@ -110,10 +139,24 @@ func (in *inside) add(a address) bool {
 	return true
 }
 
+// list makes listed.
+func (in *inside) list() {
+	if in.listed == nil {
+		in.listed = make(map[address]bool, len(in.addrs))
+		for _, l := range in.addrs {
+			in.listed[l] = true
+		}
+	}
+}
+
 // take takes in a list. What came while it was made has been told by now.
 func (in *inside) take(got reading, now time.Time) {
+	if most := in.room(); len(got.addrs) > most && got.exact {
+		got = in.some(got.addrs, most)
+		in.addrs, in.listed, in.more = nil, nil, nil // it is known which of those are gone
+	}
 	if got.exact {
-		*in = inside{addrs: got.addrs, told: in.told, whole: true, crowded: len(got.addrs) > mostInline}
+		*in = inside{stock: in.stock, counted: in.counted, addrs: got.addrs, told: in.told, whole: true, crowded: len(got.addrs) > mostInline}
 		in.fold()
 		return
 	}
@@ -122,12 +165,28 @@ func (in *inside) take(got reading, now time.Time) {
 	}
 	in.crowded, in.full = true, in.full || got.full
 	if len(in.addrs)+len(in.more) == 0 {
-		in.addrs, in.listed = got.addrs, nil
+		in.addrs, in.listed = got.addrs[:min(len(got.addrs), in.room())], nil
+		in.full = in.full || len(in.addrs) < len(got.addrs)
 	}
 	for _, a := range got.addrs {
 		in.add(a)
 	}
 	in.fold()
+}
+
+// some is what is taken of an exact list for which there is no room: those that are
+// known come first.
+func (in *inside) some(all []address, most int) reading {
+	in.list()
+	var known, others []address
+	for _, a := range all {
+		if in.listed[a] || in.more[a] {
+			known = append(known, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return reading{addrs: append(known, others...)[:most], full: true}
 }
 
 // all are the addresses that are known.
@@ -143,6 +202,9 @@ func (in *inside) gap(port string) (g Gap, is bool) {
 	switch {
 	case in.unsure.IsZero():
 		return g, false
+	case in.full && len(in.addrs)+len(in.more) < mostInside:
+		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of it, because other namespaces have so many; of the others only a probe and the neighbour table tell", port, len(in.addrs)+len(in.more))
+		g.Next = "look at what runs behind the ports with most addresses, and remove what is hostile"
 	case in.full:
 		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table tell", port, mostInside)
 	case !in.whole:

@@ -224,7 +224,7 @@ func (b *Bridge) enter(p *port, id int) {
 	s := b.spaces[id]
 	if s == nil {
 		b.spacesMade++
-		s = &space{id: id, serial: b.spacesMade, ports: make(map[int]*port)}
+		s = &space{id: id, serial: b.spacesMade, ports: make(map[int]*port), inside: inside{stock: b.stock}}
 		b.spaces[id] = s
 		b.unnamed = true
 	}
