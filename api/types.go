@@ -115,7 +115,7 @@ type AllocateRequest struct {
 	Family     Family            `json:"family,omitempty"`      // defaults to v4 when the pool has it, else v6
 	Interface  string            `json:"interface,omitempty"`   // defaults to "eth0"
 	Address    string            `json:"address,omitempty"`     // a wish: this one or an error
-	BindWithin string            `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
+	BindWithin Duration          `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
 	Labels     map[string]string `json:"labels,omitempty"`
 }
 
@@ -173,9 +173,9 @@ type PauseRequest struct {
 
 // ReleaseRequest releases a lease.
 type ReleaseRequest struct {
-	UID        string `json:"uid,omitempty"`         // when given it must be the lease's own
-	Wait       string `json:"wait,omitempty"`        // Go duration: wait so long for the confirmation, at most 60s
-	IfRevision int64  `json:"if_revision,omitempty"` // as of BindRequest
+	UID        string   `json:"uid,omitempty"`         // when given it must be the lease's own
+	Wait       Duration `json:"wait,omitempty"`        // Go duration: wait so long for the confirmation, at most 60s
+	IfRevision int64    `json:"if_revision,omitempty"` // as of BindRequest
 }
 
 // ForceReleaseRequest quarantines the address of a releasing lease whose

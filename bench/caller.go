@@ -63,7 +63,7 @@ func (c *caller) retire(ctx context.Context, n int, releases *sample) error {
 			return err
 		}
 		if err := releases.timed(func() error {
-			reply, err := c.client.Release(ctx, id, api.ReleaseRequest{Wait: patience.String()})
+			reply, err := c.client.Release(ctx, id, api.ReleaseRequest{Wait: api.Lasting(patience)})
 			if err == nil && reply.Lease.State != api.Cooling {
 				err = fmt.Errorf("address %s is %s after its release: %v", reply.Lease.Address, reply.Lease.State, reply.Blockers)
 			}

@@ -128,7 +128,7 @@ func (b *bench) removals(ctx context.Context, r *runner, n int, files *sample) (
 // cools returns when the address of a sandbox cools.
 func (r *runner) cools(ctx context.Context, x *box, release bool) error {
 	if release {
-		reply, err := r.client.Release(ctx, x.lease.ID, api.ReleaseRequest{Wait: patience.String()})
+		reply, err := r.client.Release(ctx, x.lease.ID, api.ReleaseRequest{Wait: api.Lasting(patience)})
 		if err == nil && reply.Lease.State != api.Cooling {
 			err = fmt.Errorf("%s is %s: %v", x.lease.Address, reply.Lease.State, reply.Blockers)
 		}

@@ -104,7 +104,7 @@ func TestEveryVerb(t *testing.T) {
 	if who.Owner != "team/x--y" {
 		t.Errorf("whois: %+v", who)
 	}
-	let, err := c.Release(ctx, l.ID, api.ReleaseRequest{UID: "1", Wait: "1ms"})
+	let, err := c.Release(ctx, l.ID, api.ReleaseRequest{UID: "1", Wait: api.Lasting(time.Millisecond)})
 	ok("release", err)
 	if let.Lease.State != api.Releasing || len(let.Blockers) != 1 {
 		t.Errorf("released: %+v", let)

@@ -40,7 +40,9 @@ func (c *Client) Resume(ctx context.Context, id string, ask api.PauseRequest) (*
 }
 
 // Release lets a lease go. The reply's lease is releasing, with the blockers,
-// until the removal of its workload is confirmed; ask.Wait waits for that.
+// until the removal of its workload is confirmed; ask.Wait waits for that:
+//
+//	ipamd.Release(ctx, id, api.ReleaseRequest{Wait: api.Lasting(10 * time.Second)})
 func (c *Client) Release(ctx context.Context, id string, ask api.ReleaseRequest) (*api.LeaseReply, error) {
 	return c.onLease(ctx, "release", id, ask)
 }

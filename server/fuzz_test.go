@@ -154,7 +154,7 @@ func (ask request) waits() bool {
 	if e, known := endpoint(ask.method, ask.path); !known || e.Verb != api.VerbRelease || json.Unmarshal(ask.body, &body) != nil {
 		return false
 	}
-	wait, err := time.ParseDuration(body.Wait)
+	wait, err := time.ParseDuration(string(body.Wait))
 	return err == nil && wait > worthWaiting
 }
 

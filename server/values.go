@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -39,11 +40,11 @@ func address(name, text string) (netip.Addr, error) {
 }
 
 // duration takes a Go duration; "" is 0.
-func duration(name, text string) (time.Duration, error) {
+func duration(name string, text api.Duration) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
 		return 0, field(name, "%q is not a duration such as 10m or 1h30m", text)

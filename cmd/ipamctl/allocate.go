@@ -41,7 +41,7 @@ lease ids.`,
 				if within <= 0 {
 					return usageError{message: "--bind-within must be above 0"}
 				}
-				req.BindWithin = within.String()
+				req.BindWithin = api.Lasting(within)
 			}
 			req.Sandbox, req.Family = args[0], api.Family(family.value)
 			ctx, cancel, ipamd := c.call(cmd, 0)

@@ -50,7 +50,7 @@ rests once every witness has not seen it for long enough. Wants admin rights.`,
 				return usageError{message: "--wait must not be negative"}
 			}
 			if wait > 0 {
-				req.Wait = wait.String()
+				req.Wait = api.Lasting(wait)
 			}
 			ctx, cancel, ipamd := c.call(cmd, wait)
 			defer cancel()

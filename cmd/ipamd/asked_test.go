@@ -109,7 +109,7 @@ func TestSecondContainerOfANewLease(t *testing.T) {
 func TestAskedAgainWhenItsTimeIsOver(t *testing.T) {
 	w := newWorld(t, slow)
 	const short = 50 * time.Millisecond
-	ask := api.AllocateRequest{Sandbox: "a", BindWithin: short.String()}
+	ask := api.AllocateRequest{Sandbox: "a", BindWithin: api.Lasting(short)}
 	first, err := w.client.Allocate(ctx, ask)
 	if err != nil {
 		t.Fatal(err)
