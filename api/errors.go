@@ -44,4 +44,6 @@ type Error struct {
 	Epoch     string         `json:"epoch"`
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Code, e.Message) }
+// Error is the message, which says what the code means in words, and the code
+// behind it for who searches.
+func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }

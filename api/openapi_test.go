@@ -347,7 +347,7 @@ func TestErrorReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	load(t).Check(t, "Error", text)
-	if e.Error() != "lease_gone: lease is gone" {
+	if e.Error() != "lease is gone (lease_gone)" {
 		t.Error(e.Error())
 	}
 }

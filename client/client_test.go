@@ -48,8 +48,8 @@ func TestRefusalSaysEachThingOnce(t *testing.T) {
 	_, clear := c.Clear(t.Context(), "10.8.64.7")
 	_, bind := c.Bind(t.Context(), l.ID, api.BindRequest{Netns: "/n"})
 	for err, want := range map[error]string{
-		clear: "clear 10.8.64.7: state_not_allowed: state does not allow it: it is not quarantined",
-		bind:  "bind " + l.ID + ": state_not_allowed: 10.8.64.2: state does not allow it: it is cooling",
+		clear: "clear 10.8.64.7: state does not allow it: it is not quarantined (state_not_allowed)",
+		bind:  "bind " + l.ID + ": 10.8.64.2: state does not allow it: it is cooling (state_not_allowed)",
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

@@ -78,7 +78,7 @@ func (f *failure) said() string {
 	}
 	verb, _, _ := strings.Cut(f.doing, " ")
 	rest := strings.TrimPrefix(strings.TrimPrefix(e.Message, f.doing+": "), verb+" ")
-	return fmt.Sprintf("%s: %s", e.Code, rest)
+	return (&api.Error{Code: e.Code, Message: rest}).Error()
 }
 
 func (f *failure) Unwrap() []error { return []error{f.class, f.below} }

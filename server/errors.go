@@ -149,6 +149,7 @@ func details(err error) map[string]any {
 		wrong     *netdb.FieldError
 		stale     *netdb.StaleError
 		method    *methodError
+		denied    *deniedError
 		conflict  *allocator.ConflictError
 		evidence  *allocator.EvidenceError
 		exhausted *netdb.ExhaustedError
@@ -165,6 +166,9 @@ func details(err error) map[string]any {
 	}
 	if errors.As(err, &method) {
 		d["field"] = "method"
+	}
+	if errors.As(err, &denied) {
+		d["role"] = denied.end.Least
 	}
 	if errors.As(err, &conflict) {
 		d["addresses"] = skipped(conflict.Skipped)

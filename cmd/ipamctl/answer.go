@@ -23,7 +23,7 @@ func (c *ctl) answer(v any, ids []string, draw func(*page)) error {
 			}
 		}
 		return nil
-	case c.format.value == "table":
+	case c.forPeople():
 		p := &page{paint: c.colour()}
 		if c.terminal {
 			p.width = c.width()
@@ -42,7 +42,7 @@ func (c *ctl) answer(v any, ids []string, draw func(*page)) error {
 // note tells a person something beside the answer, on stderr, where no
 // program reads it as data.
 func (c *ctl) note(format string, args ...any) {
-	if c.format.value == "table" && !c.quiet {
+	if c.forPeople() && !c.quiet {
 		fmt.Fprintf(c.err, format+"\n", args...)
 	}
 }

@@ -62,18 +62,6 @@ func anAddress(arg string) (string, error) {
 	return addr.String(), nil
 }
 
-// aLease reads an argument that must name a lease. An address is refused
-// here already: a verb that took one could hit the address's next owner.
-func aLease(arg string) (string, error) {
-	if _, err := netip.ParseAddr(arg); err == nil {
-		return "", usageError{
-			message: fmt.Sprintf("%s is an address; this verb names a lease by its id", arg),
-			hint:    "who holds the address, and under which lease: ipamctl whois " + arg,
-		}
-	}
-	return arg, nil
-}
-
 // looksLikeLease reports whether arg has the form of a lease id. A sandbox
 // may be called so too; callers try the lease first.
 func looksLikeLease(arg string) bool {

@@ -26,10 +26,7 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 		Args:              exactly("a lease id"),
 		ValidArgsFunction: c.leaseIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := aLease(args[0])
-			if err != nil {
-				return err
-			}
+			var err error
 			if req.Containers, err = someContainers("--container", containers); err != nil {
 				return err
 			}
@@ -38,6 +35,10 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 			}
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
+			id, err := leaseNamed(ctx, ipamd, args[0], "ipamctl show ")
+			if err != nil {
+				return err
+			}
 			reply, err := ipamd.Bind(ctx, id, req)
 			if err != nil {
 				return err

@@ -48,7 +48,7 @@ type ctl struct {
 }
 
 func newCtl(s streams, dial func(socket string) *client.Client, b build) *ctl {
-	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "json", "yaml"), patience: patience, first: firstAnswer}
+	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "wide", "json", "yaml"), patience: patience, first: firstAnswer}
 	c.root = &cobra.Command{
 		Use:   "ipamctl",
 		Short: "See and steer the addresses that ipamd hands out",
@@ -83,7 +83,7 @@ named by its id; no verb frees an address by naming the address.`,
 	c.root.AddCommand(
 		c.statusCommand(), c.topCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
 		c.historyCommand(), c.mapCommand(), c.allocateCommand(), c.bindCommand(),
-		c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(),
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(),
 		c.reconcileCommand(), c.versionCommand(), exitCodesTopic(),
 	)
 	return c
@@ -108,7 +108,7 @@ func (c *ctl) run(ctx context.Context, args []string) int {
 // begin checks what all verbs share. It runs after the command line of the
 // verb itself was accepted.
 func (c *ctl) begin(cmd *cobra.Command, _ []string) error {
-	if c.quiet && c.format.value != "table" {
+	if c.quiet && !c.forPeople() {
 		return fmt.Errorf("--quiet and --output %s exclude each other", c.format.value)
 	}
 	if c.timeout <= 0 {
@@ -120,6 +120,9 @@ func (c *ctl) begin(cmd *cobra.Command, _ []string) error {
 	c.started = true
 	return nil
 }
+
+// forPeople reports that the answer is a page, and not a document.
+func (c *ctl) forPeople() bool { return c.format.value == "table" || c.format.value == "wide" }
 
 // knownVerb refuses what is not a verb, with the nearest ones.
 func (c *ctl) knownVerb(cmd *cobra.Command, args []string) error {

@@ -144,7 +144,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 	default:
 		code = exitOther
 	}
-	if c.format.value != "table" {
+	if !c.forPeople() {
 		if encode(c.err, c.format.value, body) == nil {
 			return code
 		}

@@ -56,7 +56,7 @@ func hintFor(e *api.Error) string {
 	case api.BookReadonly:
 		return "why it cannot be written: ipamctl status; reads still work, no restart is needed"
 	case api.BookBusy:
-		return "somebody else holds the book; try again"
+		return "another process holds the book's lock: fuser /var/lib/ipamd/book.db; try again"
 	case api.TooManyRequests:
 		return "this user or process asks for more than its share; try again in a moment"
 	case api.Compacted:
@@ -64,7 +64,10 @@ func hintFor(e *api.Error) string {
 	case api.DeadlineExceeded:
 		return "try again, or give it more time: --timeout 1m"
 	case api.PermissionDenied:
-		return "be root, or a user that ipamd's configuration lists as a runtime"
+		if e.Details["role"] == string(api.Admin) {
+			return "only root may: try it with sudo"
+		}
+		return "root may, and who socket.runtime_uids or socket.runtime_gids of ipamd's configuration names"
 	default:
 		return "the daemon's log has the reason: journalctl -u ipamd"
 	}

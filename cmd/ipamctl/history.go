@@ -30,7 +30,7 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 		Args:              atMost("an IP address or a sandbox"),
 		ValidArgsFunction: c.addressesOrSandboxes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filter := client.HistoryFilter{LeaseID: lease, Limit: limit}
+			filter := client.HistoryFilter{Limit: limit}
 			if limit < 1 {
 				return usageError{message: "--limit must be 1 or more"}
 			}
@@ -50,6 +50,13 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 			}
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
+			if lease != "" {
+				id, err := leaseNamed(ctx, ipamd, lease, "ipamctl show ")
+				if err != nil {
+					return err
+				}
+				filter.LeaseID = id
+			}
 			list, err := ipamd.History(ctx, filter)
 			if err != nil {
 				return err

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
@@ -9,15 +12,20 @@ import (
 
 func (c *ctl) leasesCommand() *cobra.Command {
 	state := newChoice(append([]string{""}, states()...)...)
+	order := newChoice("address", "sandbox", "since", "state")
 	filter := client.LeaseFilter{}
+	var labels []string
 	cmd := &cobra.Command{
 		Use:     "leases",
 		Aliases: []string{"ls"},
-		Short:   "List the leases, in the order of their addresses",
+		Short:   "List the leases",
 		Long: `Lists every address that is not free: who holds it, in which state, since when.
-Filters combine. -q prints the lease ids.`,
+Filters combine. LEASE is the end of the id that is enough to name it; a column
+that says the same of all is left out. -o wide has all columns and the whole
+ids. -q prints the whole ids.`,
 		Example: `  ipamctl leases
   ipamctl leases --sandbox web-1
+  ipamctl leases --label tier=front --sort since
   ipamctl leases --state releasing -q`,
 		Args: nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -28,8 +36,10 @@ Filters combine. -q prints the lease ids.`,
 			if err != nil {
 				return err
 			}
+			list.Leases = slices.DeleteFunc(list.Leases, func(l api.Lease) bool { return !labelled(l, labels) })
+			slices.SortStableFunc(list.Leases, orders[order.value])
 			if len(list.Leases) == 0 {
-				if filter == (client.LeaseFilter{}) {
+				if filter == (client.LeaseFilter{}) && len(labels) == 0 {
 					c.note("no leases: every address is free. ipamctl pools shows the room, ipamctl allocate SANDBOX takes one.")
 				} else {
 					c.note("no lease matches. ipamctl leases shows all.")
@@ -46,22 +56,64 @@ Filters combine. -q prints the lease ids.`,
 	f.StringVar(&filter.Sandbox, "sandbox", "", "only this `sandbox`")
 	f.Var(&state, "state", "only this `state`: "+state.want())
 	f.StringVar(&filter.Pool, "pool", "", "only this `pool`")
+	f.StringArrayVar(&labels, "label", nil, "only with this label, a `key` or key=value; may be repeated")
+	f.Var(&order, "sort", "by this `column`: "+order.want())
 	c.complete(cmd, "sandbox", c.sandboxes)
 	c.complete(cmd, "state", state.complete)
 	c.complete(cmd, "pool", c.poolNames)
+	c.complete(cmd, "sort", order.complete)
 	return cmd
 }
 
+// orders compare two leases. The daemon lists them in the order of their
+// addresses; since is the latest change last.
+var orders = map[string]func(a, b api.Lease) int{
+	"address": func(a, b api.Lease) int { return 0 },
+	"sandbox": func(a, b api.Lease) int { return strings.Compare(a.Sandbox, b.Sandbox) },
+	"since":   func(a, b api.Lease) int { return a.Since.Compare(b.Since) },
+	"state": func(a, b api.Lease) int {
+		return slices.Index(states(), string(a.State)) - slices.Index(states(), string(b.State))
+	},
+}
+
+// labelled reports whether a lease has all of the labels, each a key or key=value.
+func labelled(l api.Lease, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(want string) bool {
+		key, value, valued := strings.Cut(want, "=")
+		has, there := l.Labels[key]
+		return !there || valued && has != value
+	})
+}
+
+// drawLeases writes a table of leases. One that is not wide leaves out the
+// columns that say the same of all, and shortens the ids.
 func (c *ctl) drawLeases(p *page, leases []api.Lease) {
+	wide := c.format.value == "wide"
+	ids := leaseIDs(leases)
+	if !wide {
+		ids = shortIDs(leases)
+	}
+	cols := columns("ADDRESS", "STATE", "SANDBOX", "UID", "INTERFACE", "SINCE", "POOL", "PORT", "LEASE")
+	cols[2].yield = true
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
-			word(l.Address), p.state(l.State), maybe(l.Sandbox), maybe(l.Interface),
-			c.ago(l.Since), word(l.Pool), word(l.ID),
+			word(l.Address), p.state(l.State), maybe(l.Sandbox), maybe(l.UID), maybe(l.Interface),
+			c.ago(l.Since), word(l.Pool), maybe(l.HostInterface), word(ids[i]),
 		}
 	}
-	cols := columns("ADDRESS", "STATE", "SANDBOX", "INTERFACE", "SINCE", "POOL", "LEASE")
-	cols[2].yield = true
+	if !wide {
+		for _, title := range []string{"PORT", "POOL", "INTERFACE", "UID"} {
+			at := slices.IndexFunc(cols, func(col column) bool { return col.title == title })
+			same := func(row []string) bool { return row[at] != rows[0][at] }
+			if title == "UID" || title == "PORT" || !slices.ContainsFunc(rows, same) {
+				cols = slices.Delete(cols, at, at+1)
+				for i := range rows {
+					rows[i] = slices.Delete(rows[i], at, at+1)
+				}
+			}
+		}
+	}
 	p.table(cols, rows)
 }
 

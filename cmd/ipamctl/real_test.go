@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,7 +48,8 @@ func TestAgainstTheRealServer(t *testing.T) {
 		t.Errorf("asked again it is lease %s, not %s", reply.Leases[0].ID, id)
 	}
 	do("bind "+id+" --container sandbox/web-1 --netns /run/netns/web-1 --host-interface veth1 --mac 02:42:0a:08:40:02", 0, "bound", "sandbox/web-1")
-	do("leases --sandbox web-1 --state bound --pool default", 0, addr, id)
+	do("leases --sandbox web-1 --state bound --pool default -o wide", 0, addr, id)
+	do("show "+id[len(id)-8:], 0, addr)
 	do("leases --sandbox nobody", 0, "no lease matches")
 	do("leases --pool nowhere", exitUsage, "not one of default", "hint: the argument is pool")
 	do("show web-1", 0, addr, "tier=front", "veth1")
@@ -106,4 +109,25 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("quarantine clear 10.8.64.99", 0, "cooling")
 	do("quarantine ls", 0, "no address is quarantined")
 	do("quarantine add 192.0.2.1 --reason x", exitUsage)
+}
+
+// A reader is told who may, in words that are not said twice.
+func TestAReaderIsToldWhoMay(t *testing.T) {
+	rig := servertest.Start(t)
+	if err := os.Chmod(filepath.Dir(rig.Socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(rig.Socket, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for line, hint := range map[string]string{
+		"quarantine add 10.8.64.9 --reason why": "hint: only root may: try it with sudo",
+		"allocate web-1":                        "hint: root may, and who socket.runtime_uids",
+	} {
+		s := &screen{}
+		code := asNobody(t, func() int { return (&world{socket: rig.Socket}).ctl(t, s, words(line)...) })
+		if said := s.err.String(); code != exitPermission || !strings.Contains(said, hint) || strings.Count(said, "permission denied") != 1 {
+			t.Errorf("%s: exit %d: %s", line, code, said)
+		}
+	}
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -8,94 +11,180 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
 )
 
+// A releasing is what one call of release asks.
+type releasing struct {
+	req     api.ReleaseRequest
+	sandbox string
+	wait    time.Duration
+	force   bool
+	reason  string
+}
+
+// A releasedList is the answer about several leases.
+type releasedList struct {
+	Leases []*api.LeaseReply `json:"leases"`
+}
+
 func (c *ctl) releaseCommand() *cobra.Command {
-	var (
-		req    api.ReleaseRequest
-		wait   time.Duration
-		force  bool
-		reason string
-	)
+	var r releasing
 	cmd := &cobra.Command{
-		Use:   "release LEASE",
-		Short: "Let a lease go",
-		Long: `Records that the owner is done with its address. The address becomes reusable
+		Use:   "release LEASE...",
+		Short: "Release leases",
+		Long: `Records that the owner is done with the address. The address becomes reusable
 only after the removal of the workload is confirmed, by the runtime and by
 the kernel, and after the cooldown. What still stands in the way is listed.
 
-Without --wait the answer is 0 as soon as the wish is recorded. With --wait
-the code is 5 when the confirmation did not come in time; the wish stays
+Without --wait the code is 0 as soon as the release is recorded. With --wait
+the code is 5 when the confirmation did not come in time; the release stays
 recorded. A lease that is gone already is released already. -q prints the
-lease id.
+lease ids.
+
+Several leases are released one after the other; one that is refused does not
+keep the next. --sandbox releases all leases of a sandbox. With several, or
+--sandbox, -o json is a list, "leases".
 
 A removal that can never be confirmed, because the runtime that had the
 containers is lost, is ended with --force: the address is quarantined, and
-rests once every witness has not seen it for long enough. Wants admin rights.`,
+rests once every witness has not seen it for long enough. Only root may.`,
 		Example: `  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d
-  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d --uid web-1 --wait 10s
-  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d --force \
-      --reason "its containerd is lost"`,
-		Args:              exactly("a lease id"),
+  ipamctl release 0a1b2c3d 7f3a9d41
+  ipamctl release --sandbox web-1 --wait 10s
+  ipamctl release 0a1b2c3d --force --reason "its containerd is lost"`,
 		ValidArgsFunction: c.leaseIDs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := aLease(args[0])
-			if err != nil {
-				return err
-			}
-			if force != (strings.TrimSpace(reason) != "") {
-				return usageError{message: "release wants --force and --reason together", hint: "the history keeps the reason"}
-			}
-			if wait < 0 {
-				return usageError{message: "--wait must not be negative"}
-			}
-			if wait > 0 {
-				req.Wait = api.Lasting(wait)
-			}
-			ctx, cancel, ipamd := c.call(cmd, wait)
-			defer cancel()
-			reply, err := ipamd.Release(ctx, id, req)
-			if err != nil {
-				return err
-			}
-			if force && reply.Lease.State == api.Releasing {
-				if reply, err = ipamd.ForceRelease(ctx, id, api.ForceReleaseRequest{Reason: reason}); err != nil {
-					return err
-				}
-			}
-			if err := c.answer(reply, []string{reply.Lease.ID}, func(p *page) { drawRelease(p, reply) }); err != nil {
-				return err
-			}
-			if wait > 0 && reply.Lease.State == api.Releasing {
-				return unconfirmed{
-					message: fmt.Sprintf("release %s: not confirmed within %s", reply.Lease.Address, wait),
-					hint:    "the release is recorded and goes on; how far it is: ipamctl show " + word(id),
-				}
+		Args: func(cmd *cobra.Command, args []string) error {
+			if (len(args) > 0) == (r.sandbox != "") {
+				return errors.New("release wants lease ids, or --sandbox")
 			}
 			return nil
 		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.release(cmd, args, r) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.UID, "uid", "", "refuse unless the lease is this `uid`'s")
-	f.Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
-	f.BoolVar(&force, "force", false, "quarantine the address when the removal is not confirmed")
-	f.StringVar(&reason, "reason", "", "`why` it is forced, for the history")
-	f.DurationVar(&wait, "wait", 0, "wait this `duration` for the confirmation, on top of --timeout; at most 1m")
+	f.StringVar(&r.sandbox, "sandbox", "", "all leases of this `sandbox`")
+	f.StringVar(&r.req.UID, "uid", "", "refuse unless the lease is this `uid`'s")
+	f.Int64Var(&r.req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
+	f.BoolVar(&r.force, "force", false, "quarantine the address when the removal is not confirmed")
+	f.StringVar(&r.reason, "reason", "", "`why` it is forced, for the history")
+	f.DurationVar(&r.wait, "wait", 0, "wait this `duration` for each confirmation, on top of --timeout; at most 1m")
+	c.complete(cmd, "sandbox", c.sandboxes)
 	return cmd
+}
+
+func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
+	switch {
+	case r.force != (strings.TrimSpace(r.reason) != ""):
+		return usageError{message: "release wants --force and --reason together", hint: "the history keeps the reason"}
+	case r.wait < 0:
+		return usageError{message: "--wait must not be negative"}
+	case r.req.IfRevision != 0 && len(args) != 1:
+		return usageError{message: "--if-revision is for one lease"}
+	case r.wait > 0:
+		r.req.Wait = api.Lasting(r.wait)
+	}
+	ctx, cancel, ipamd := c.call(cmd, r.wait*time.Duration(max(len(args), 1)))
+	defer cancel()
+	ids, err := r.ids(ctx, ipamd, args)
+	if err != nil {
+		return err
+	}
+	var (
+		replies []*api.LeaseReply
+		waits   []string // for their confirmation
+		refused error
+		failed  int
+	)
+	for _, id := range ids {
+		reply, err := r.one(ctx, ipamd, id)
+		if err != nil {
+			refused = cmp.Or(refused, err)
+			failed++
+			continue
+		}
+		replies = append(replies, reply)
+		if reply.Lease.State == api.Releasing {
+			waits = append(waits, word(reply.Lease.Address))
+		}
+	}
+	var v any = releasedList{replies}
+	if len(args) == 1 && len(replies) == 1 {
+		v = replies[0]
+	}
+	if len(replies) > 0 {
+		if err := c.answer(v, released(replies), func(p *page) {
+			for _, reply := range replies {
+				drawRelease(p, reply)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	switch {
+	case failed > 0 && len(ids) > 1:
+		return fmt.Errorf("%d of %s not released, the first: %w", failed, plural(len(ids), "lease"), refused)
+	case refused != nil:
+		return refused
+	case r.wait > 0 && len(waits) > 0:
+		return unconfirmed{
+			message: fmt.Sprintf("release %s: not confirmed within %s", strings.Join(waits, ", "), r.wait),
+			hint:    "the release is recorded and goes on; how far it is: ipamctl status, ipamctl show LEASE",
+		}
+	}
+	return nil
+}
+
+// ids are the leases that are to be released.
+func (r releasing) ids(ctx context.Context, ipamd *client.Client, args []string) (ids []string, err error) {
+	for _, arg := range args {
+		id, err := leaseNamed(ctx, ipamd, arg, "ipamctl release --sandbox ")
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	if r.sandbox == "" {
+		return ids, nil
+	}
+	list, err := ipamd.Leases(ctx, client.LeaseFilter{Sandbox: r.sandbox})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list.Leases {
+		if held(l.State) || l.State == api.Releasing {
+			ids = append(ids, l.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, noLeaseOf(r.sandbox, list)
+	}
+	return ids, nil
+}
+
+// one releases one lease, and by force what is not confirmed at once.
+func (r releasing) one(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
+	reply, err := ipamd.Release(ctx, id, r.req)
+	if err != nil || !r.force || reply.Lease.State != api.Releasing {
+		return reply, err
+	}
+	return ipamd.ForceRelease(ctx, id, api.ForceReleaseRequest{Reason: r.reason})
+}
+
+func released(replies []*api.LeaseReply) (ids []string) {
+	for _, r := range replies {
+		ids = append(ids, r.Lease.ID)
+	}
+	return ids
 }
 
 func drawRelease(p *page, r *api.LeaseReply) {
 	l := &r.Lease
-	switch l.State {
-	case api.Free:
-		p.line("%s is %s", p.bold(word(l.Address)), p.state(l.State))
-	case api.Cooling:
-		p.line("%s is %s: removal is confirmed, it waits out its cooldown", p.bold(word(l.Address)), p.state(l.State))
-	case api.Quarantined:
-		p.line("%s is %s: it rests once nobody has seen it for long enough", p.bold(word(l.Address)), p.state(l.State))
-	default:
-		p.line("%s is %s", p.bold(word(l.Address)), p.state(l.State))
+	is := map[api.State]string{
+		api.Cooling:     ": the removal is confirmed, it waits out its cooldown",
+		api.Quarantined: ": it rests once nobody has seen it for long enough",
 	}
+	p.line("%s is %s%s", p.bold(word(l.Address)), p.state(l.State), is[l.State])
 	drawBlockers(p, r.Blockers)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ func (c *ctl) showCommand() *cobra.Command {
 		Short: "Everything about one lease, or about each lease of a sandbox",
 		Long: `Shows where a lease is used, what was seen of it, and of a lease that is
 releasing what keeps its address from cooling. What has the form of a lease id
-is looked up as one first. The answer is always a list. -q prints the lease
-ids.`,
+is looked up as one first; of an id the beginning or the end is enough. The
+answer is always a list. -q prints the lease ids.`,
 		Example:           "  ipamctl show web-1\n  ipamctl show 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d -o yaml",
 		Args:              exactly("a lease id or a sandbox"),
 		ValidArgsFunction: c.leasesOrSandboxes,
@@ -87,8 +88,24 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList,
 	case gone != nil:
 		return nil, gone
 	}
-	return nil, fmt.Errorf("show %s: %w", word(name), &api.Error{
-		Code: api.NotFound, Message: "no lease of a sandbox with this name",
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil, usageError{message: fmt.Sprintf("%s is an address; show wants a lease id or a sandbox", name),
+			hint: "who holds the address, and under which lease: ipamctl whois " + name}
+	}
+	id, err := leaseNamed(ctx, ipamd, name, "ipamctl show ")
+	if err != nil {
+		return nil, err
+	}
+	if id == name {
+		return nil, noLeaseOf(name, list)
+	}
+	return lookUp(ctx, ipamd, id)
+}
+
+// noLeaseOf says that a sandbox has no lease; list is where it was not found.
+func noLeaseOf(sandbox string, list *api.LeaseList) error {
+	return fmt.Errorf("show %s: %w", word(sandbox), &api.Error{
+		Code: api.NotFound, Message: "no lease has this id or this sandbox",
 		Revision: list.Revision, Epoch: list.Epoch,
 	})
 }

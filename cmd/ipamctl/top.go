@@ -37,7 +37,7 @@ Where there is no terminal it prints one page, says so, and ends as status does.
 			switch {
 			case every < everyLeast:
 				return usageError{message: fmt.Sprintf("--every must be at least %s, not %s", everyLeast, every)}
-			case c.quiet || c.format.value != "table":
+			case c.quiet || !c.forPeople():
 				return usageError{message: "top is for people", hint: "for a program: ipamctl status -o json, ipamctl status -q"}
 			case !c.terminal || c.getenv("TERM") == "dumb":
 				return c.onePage(cmd, "there is no terminal here")

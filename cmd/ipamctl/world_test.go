@@ -101,6 +101,11 @@ func (w *world) routes() http.Handler {
 			}
 			return reply
 		},
+		api.VerbPause:  func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbResume: func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbCancel: func(*http.Request) any {
+			return api.CancelReply{Released: w.leases[1:2], Revision: rev, Epoch: epoch}
+		},
 		api.VerbLeases: func(r *http.Request) any {
 			q := r.URL.Query()
 			keep := func(l api.Lease) bool {

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// idLeast is the shortest part of an id that names a lease.
+const idLeast = 4
+
+// leaseNamed returns the id of the lease that a person names: by the whole id, or
+// by a beginning or an end of it that no other lease has. An address and a sandbox
+// are refused: a verb that took one could hit the next owner. What names no lease
+// of now is returned as it is, for the daemon to judge. The verb for all leases of
+// a sandbox is the hint for one that names a sandbox.
+func leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (string, error) {
+	if _, err := netip.ParseAddr(arg); err == nil {
+		return "", usageError{
+			message: fmt.Sprintf("%s is an address; this verb names a lease by its id", arg),
+			hint:    "who holds the address, and under which lease: ipamctl whois " + arg,
+		}
+	}
+	if looksLikeLease(arg) {
+		return arg, nil
+	}
+	list, err := ipamd.Leases(ctx, client.LeaseFilter{})
+	if err != nil {
+		return "", err
+	}
+	switch found := withID(list.Leases, arg); {
+	case len(found) == 1:
+		return found[0].ID, nil
+	case len(found) > 1:
+		return "", usageError{
+			message: fmt.Sprintf("%s is a part of the ids of %s", word(arg), plural(len(found), "lease")),
+			hint:    "the whole ids: ipamctl leases -o wide",
+		}
+	}
+	for _, l := range list.Leases {
+		if l.Sandbox == arg {
+			return "", usageError{
+				message: fmt.Sprintf("%s is a sandbox; this verb names a lease by its id", word(arg)),
+				hint:    "its leases: " + all + word(arg),
+			}
+		}
+	}
+	return arg, nil
+}
+
+// withID returns the leases whose id begins or ends with a part.
+func withID(leases []api.Lease, part string) (found []api.Lease) {
+	part = strings.ToLower(part)
+	if len(part) < idLeast {
+		return nil
+	}
+	for _, l := range leases {
+		if strings.HasPrefix(l.ID, part) || strings.HasSuffix(l.ID, part) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// shortIDs returns the shortest ends of the ids that tell the leases apart, all of
+// one length.
+func shortIDs(leases []api.Lease) []string {
+	short := make([]string, len(leases))
+	for n := 8; ; n += 4 {
+		seen := make(map[string]bool)
+		for i, l := range leases {
+			short[i] = l.ID[max(len(l.ID)-n, 0):]
+			seen[short[i]] = true
+		}
+		if len(seen) == len(leases) || n > len(leases[0].ID) {
+			return short
+		}
+	}
+}
