@@ -294,7 +294,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out[len(out)-1].source = quarantinedFor(l)
 		return out
 	case v.pastDeadline(l):
-		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v", l.Sandbox, l.BindWithin)
+		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))
 	case l.State == netdb.Releasing && l.Stuck(w.Now):
 		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.Complete():
@@ -314,6 +314,16 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// named tells of a container that keeps a reserved lease by a label of its sandbox.
+func (v *view) named(l *netdb.Lease) string {
+	for _, s := range v.of(l) {
+		if !sure(l, s) {
+			return "; it is kept for what carries its name" + s.Where() + ", which nothing but the label shows to live with it"
+		}
+	}
+	return ""
 }
 
 func (w World) blocked(l *netdb.Lease) string {

@@ -35,7 +35,7 @@ func worldOf(lines ...line) *world {
 			quarantine: 15 * time.Minute, maxReleases: 0.10, leastReleases: 5,
 		},
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
-		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[string]bool)},
+		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)},
 		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
 	}, known: memory{dark: make(map[string]darkness), missed: make(map[string]misses)}}
 	for _, l := range lines {
@@ -143,10 +143,10 @@ func (b body) show(w *world) {
 		b.PID = pid(b.Container)
 		w.homes[b.PID] = census.Home{Netns: "nsid of " + b.home, Ports: census.NewPorts(b.home)}
 	}
-	if b.given {
-		w.given[b.LeaseID] = true
-	}
 	for _, a := range b.addrs {
+		if b.given {
+			w.given[givenTo{b.LeaseID, a, b.UID}] = true
+		}
 		s := b.Sighting
 		s.Addr = a
 		w.census.Seen[a] = append(w.census.Seen[a], s)

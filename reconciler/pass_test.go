@@ -264,7 +264,7 @@ func TestPassMakesThemAgree(t *testing.T) {
 		"10.8.64.17 bound D", "10.8.64.18 paused E", "10.8.64.19 quarantined")
 	y.pass()
 	q := y.reserve("Q") // .20 and on are never-used; .4 is free again
-	y.show(append(there, container("c9", owner("Q"), ip(q.Addr.String()), runs))...)
+	y.show(append(there, lives("c9", "Q", q.Addr.String()))...)
 	y.pass("bind " + q.Addr.String() + " Q done")
 	y.pass()
 	rep := y.Last()
@@ -337,7 +337,7 @@ func TestStepsOnRowsThatChanged(t *testing.T) {
 	y.minutes(8)
 	y.pass()
 	y.minutes(8)
-	y.show(container("c1", owner("R"), ip("10.8.64.3"), runs), lives("c2", "B", "10.8.64.4"), seen(netns, "10.8.64.5"))
+	y.show(lives("c1", "R", "10.8.64.3"), lives("c2", "B", "10.8.64.4"), seen(netns, "10.8.64.5"))
 	var once sync.Once
 	y.dog.before = func() {
 		once.Do(func() {

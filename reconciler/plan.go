@@ -142,12 +142,15 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		if !aside {
 			d.add(s, Quarantine, "%s and %s both claim it", claims[0].name(), claims[1].name())
 		}
-	case len(claims) == 1 && claims[0].named():
-		c := claims[0]
+	case len(claims) == 1 && claims[0].sandbox != "":
+		c, proven := v.proven(claims[0], addr, seen)
 		held := aside && heldBack(row)
 		may := !held && c.mayHave(row, seen)
 		switch {
-		case !v.proven(c, seen) && (may || aside && !held):
+		case c.unfit() != "":
+			v.unfit(d, s, c, seen)
+			return
+		case !proven && (may || aside && !held):
 			d.findings = append(d.findings, unproven(addr, row, c))
 			if !aside {
 				d.add(s, Quarantine, "%s claims it, and nothing but its labels says so", c.name())
@@ -163,17 +166,23 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 			id = "" // it names the lease of another address
 		}
 		s.adopt = netdb.Adoption{Addr: addr, ID: id, Sandbox: c.sandbox, UID: c.uid,
-			Binding: binding(c.containers, seen), Evidence: s.evidence}
-		s.paused = allPaused(v.of(&netdb.Lease{ID: s.adopt.ID, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers}))
+			Binding: v.binding(c.containers, seen), Evidence: s.evidence}
+		as := &netdb.Lease{ID: id, Addr: addr, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers, HostInterface: s.adopt.HostInterface}
+		s.paused = allPaused(v.backed(as, v.of(as)))
 		s.adopt.Rev = s.rev()
 		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
 	case len(claims) == 1 && claims[0].unfit() != "":
-		d.findings = append(d.findings, unleased(addr, row, claims[0], seen))
-		if !aside {
-			d.add(s, Quarantine, "%s claims it, and no lease can be made for it", claims[0].containers[0].Container)
-		}
+		v.unfit(d, s, claims[0], seen)
 	case !aside:
 		d.add(s, Quarantine, "the %s witness sees it%s, and no lease explains it", seen[0].Witness, seen[0].Where())
+	}
+}
+
+// unfit decides about an address that a workload claims for which no lease can be made.
+func (v *view) unfit(d *decision, s step, c claimant, seen []census.Sighting) {
+	d.findings = append(d.findings, unleased(s.Addr, s.lease, c, seen))
+	if s.lease == nil || s.lease.State != netdb.Quarantined {
+		d.add(s, Quarantine, "%s claims it, and no lease can be made for it", c.containers[0].Container)
 	}
 }
 
@@ -189,11 +198,12 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 		return
 	}
 	own := v.of(l)
+	backed := v.backed(l, own)
 	s := step{lease: l}
 	switch l.State {
 	case netdb.Reserved:
-		if live := bindable(l, own); anyTask(live, taskRunning, taskPaused, taskStopped) {
-			s.bind, s.paused = binding(live, v.census.Seen[l.Addr]), allPaused(own)
+		if live := bindable(l, backed); anyTask(live, taskRunning, taskPaused, taskStopped) {
+			s.bind, s.paused = v.binding(live, v.census.Seen[l.Addr]), allPaused(backed)
 			d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
 		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && !v.awaited(l, own) && len(v.census.Seen[l.Addr]) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
@@ -203,16 +213,16 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 		case overdue:
 			m := d.missed[l.ID]
 			d.add(s, Reap, "no container and no witness has shown it for %v", v.now.Since(m.since).Round(time.Second))
-		case allPaused(own) && v.news(l, own):
+		case allPaused(backed) && v.news(l, backed):
 			d.add(s, Pause, "the runtime has paused it")
 		default:
-			if s.bind.Containers = unrecorded(l, own); len(s.bind.Containers) > 0 {
+			if s.bind.Containers = unrecorded(l, backed); len(s.bind.Containers) > 0 {
 				d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
 			}
 		}
 	case netdb.Paused:
-		if anyTask(own, taskRunning) && v.news(l, own) {
-			s.bind.Containers = unrecorded(l, own)
+		if anyTask(backed, taskRunning) && v.news(l, backed) {
+			s.bind.Containers = unrecorded(l, backed)
 			d.add(s, Resume, "the runtime runs it")
 		}
 	}
@@ -251,7 +261,7 @@ func bindable(l *netdb.Lease, own []census.Sighting) []census.Sighting {
 // shows that they are removed.
 func unrecorded(l *netdb.Lease, own []census.Sighting) []netdb.Container {
 	if live := bindable(l, own); len(l.Containers) == 0 && anyTask(live, taskRunning) {
-		return binding(live, nil).Containers
+		return containersOf(live)
 	}
 	return nil
 }

@@ -98,20 +98,38 @@ func TestPlan(t *testing.T) {
 		"releasing, its own is left": {lines{lease(a2, releasing, "A", containers("c1")), container("c1", owner("A"), ip(a2), ended)}, nil},
 
 		// reserved | runs | any
-		"reserved, its workload runs":          {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
-		"reserved, past deadline, runs":        {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
-		"reserved, its workload is paused":     {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), frozen)}, []string{"bind 10.8.64.2 A"}},
-		"reserved, it ran and ended":           {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), ended)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, its workload runs":          {lines{lease(a2, reserved, "A"), lives("c1", "A", a2)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, past deadline, runs":        {lines{lease(a2, reserved, "A", age(11*time.Minute)), lives("c1", "A", a2)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, its workload is paused":     {lines{lease(a2, reserved, "A"), lives("c1", "A", a2, frozen)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, a virtual machine":          {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(neighbour, a2, port("veth1"))}, []string{"bind 10.8.64.2 A"}},
+		"reserved, it ran and ended":           {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), ended, leased("lease of 10.8.64.2"))}, []string{"bind 10.8.64.2 A"}},
 		"reserved, named by its lease label":   {lines{lease(a2, reserved, "A"), container("c1", leased("lease of 10.8.64.2"), runs)}, []string{"bind 10.8.64.2 A"}},
 		"reserved, made and not started":       {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2), made)}, nil},
 		"reserved, a record without a task":    {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2))}, nil},
 		"reserved, its sandbox runs elsewhere": {lines{lease(a2, reserved, "A", age(time.Minute)), lease(a3, bound, "A", containers("c1")), container("c1", owner("A"), ip(a3), runs)}, nil},
 		"reserved, an older incarnation runs":  {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("one"), ip(a2), runs)}, []string{"report conflict 10.8.64.2"}},
-		"reserved, this incarnation runs":      {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
-		"reserved, owned by the incarnation":   {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("two"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"reserved, this incarnation runs":      {lines{lease(a2, reserved, "A", uid("two")), container("c1", owner("A"), as("two"), ip(a2), runs, home("veth1")), seen(netns, a2, port("veth1"))}, []string{"bind 10.8.64.2 A"}},
+		"reserved, owned by the incarnation":   {lines{lease(a2, reserved, "A", uid("two")), lives("c1", "two", a2)}, []string{"bind 10.8.64.2 A"}},
+
+		// G6: held | its sandbox's name alone | any
+		"reserved, a label alone":                          {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs)}, nil},
+		"reserved, past deadline, a label alone":           {lines{lease(a2, reserved, "A", age(11*time.Minute)), container("c1", owner("A"), ip(a2), runs)}, nil},
+		"reserved, a label alone that ended":               {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), ended)}, nil},
+		"reserved, its task lives elsewhere":               {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs, home("veth9")), seen(netns, a2, port("veth1"))}, nil},
+		"reserved, nobody sees it yet":                     {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs, home("veth1"))}, nil},
+		"reserved, two namespaces have it":                 {lines{lease(a2, reserved, "A"), lives("c1", "A", a2), seen(netns, a2, port("veth9"))}, nil},
+		"bound to a port, a label alone":                   {lines{lease(a2, bound, "A", on("veth1")), container("c9", owner("A"), ip(a2), runs, home("veth9"))}, nil},
+		"bound to a port, a label alone is paused":         {lines{lease(a2, bound, "A", on("veth1")), container("c9", owner("A"), ip(a2), frozen, home("veth9"))}, nil},
+		"bound, it is paused, a label alone runs":          {lines{lease(a2, bound, "A", containers("c1")), container("c1", frozen), container("c9", owner("A"), ip(a2), runs)}, []string{"pause 10.8.64.2 A"}},
+		"bound, it is paused, its second one runs":         {lines{lease(a2, bound, "A", on("veth1"), containers("c1")), container("c1", frozen, home("veth1")), container("c2", owner("A"), runs, home("veth1"))}, nil},
+		"paused, a label alone runs":                       {lines{lease(a2, paused, "A", containers("c1")), container("c1", frozen), container("c9", owner("A"), ip(a2), runs)}, nil},
+		"paused, what carries its id runs":                 {lines{lease(a2, paused, "A", containers("c1")), container("c1", frozen), container("c9", leased("lease of 10.8.64.2"), runs)}, []string{"resume 10.8.64.2 A"}},
+		"free, a label alone is older":                     {lines{lease(a2, cooling, "B", age(5*time.Minute)), lives("c1", "A", a2), container("c9", owner("A"), ip(a2), since(time.Hour))}, []string{"adopt 10.8.64.2 A"}},
+		"free, its lease is known, a label names another":  {lines{container("c1", owner("A"), ip(a2), leased("L"), known), container("c9", owner("A"), ip(a2), leased("M"))}, []string{"adopt 10.8.64.2 A"}},
+		"free, it is paused, a label alone runs elsewhere": {lines{lives("c1", "A", a2, frozen), container("c9", owner("A"), ip(a2), runs, home("veth9"))}, []string{"adopt 10.8.64.2 A"}},
 
 		// F22: bound by a port alone | runs | any
-		"bound to a port alone, its workload runs":     {lines{lease(a2, bound, "A", on("veth1")), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"bound to a port alone, its workload runs":     {lines{lease(a2, bound, "A", on("veth1")), container("c1", owner("A"), ip(a2), runs, home("veth1"))}, []string{"bind 10.8.64.2 A"}},
 		"bound to a port alone, another incarnation":   {lines{lease(a2, bound, "A", on("veth1"), uid("two")), container("c1", owner("A"), as("one"), runs)}, nil},
 		"bound to a port alone, not started":           {lines{lease(a2, bound, "A", on("veth1")), container("c1", owner("A"), ip(a2), made)}, nil},
 		"bound to a container, a second one runs, too": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"), ip(a2), runs)}, nil},
@@ -189,7 +207,7 @@ func TestNothingIsFreedWhileAWitnessIsSilent(t *testing.T) {
 		lease("10.8.64.3", reserved, "B", age(time.Hour)),
 		lease("10.8.64.4", quarantine, ""), dim("10.8.64.4", 3, time.Hour),
 		lives("c5", "E", "10.8.64.5"),
-		lease("10.8.64.6", reserved, "F"), container("c6", owner("F"), ip("10.8.64.6"), runs),
+		lease("10.8.64.6", reserved, "F"), lives("c6", "F", "10.8.64.6"),
 		seen(netns, "10.8.64.7"),
 	}
 	keeps := []string{"adopt 10.8.64.5 E", "bind 10.8.64.6 F", "quarantine 10.8.64.7"}
@@ -215,14 +233,15 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 	for name, more := range map[string]struct {
 		lines []line
 		port  string // where one alone has it
-		lives string // where c1 does
+		c1    string // the port behind which it lives
+		c2    string
 	}{
-		"one namespace has it":   {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1", "veth1"},
-		"two namespaces have it": {[]line{seen(netns, a2, port("veth1"), mac), seen(netns, a2, port("veth2"))}, "", "veth2"},
-		"none has it":            {[]line{seen(neighbour, a2, port("veth3"), mac)}, "", "veth3"},
+		"one namespace has it":   {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1", "veth1", "veth1"},
+		"two namespaces have it": {[]line{seen(netns, a2, port("veth1"), mac), seen(netns, a2, port("veth2"))}, "", "veth2", "veth1"},
+		"none has it":            {[]line{seen(neighbour, a2, port("veth3"), mac)}, "", "veth3", "veth3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := append(more.lines, container("c2", owner("A"), as("u"), ip(a2), frozen, leased("L"), home("veth1")), container("c1", owner("A"), ip(a2), frozen, home(more.lives)),
+			lines := append(more.lines, container("c2", owner("A"), as("u"), ip(a2), frozen, leased("L"), home(more.c2)), container("c1", owner("A"), ip(a2), frozen, home(more.c1)),
 				container("c3", owner("A"), ip("10.8.64.3"), frozen))
 			d := worldOf(lines...).decide()
 			if len(d.steps) != 2 {
@@ -242,7 +261,7 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 			}
 		})
 	}
-	w := worldOf(lease(a2, cooling, "B"), lives("c1", "A", a2, leased("L1")), container("c2", owner("A"), ip(a2), leased("L2")))
+	w := worldOf(lease(a2, cooling, "B"), lives("c1", "A", a2, leased("L1")), container("c2", owner("A"), ip(a2), leased("L2"), runs, home("veth-c1")))
 	if a := w.decide().steps[0].adopt; a.ID != "" || a.Rev != 7 {
 		t.Errorf("with two lease labels, on a row at 7: %+v", a)
 	}

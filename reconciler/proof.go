@@ -3,82 +3,163 @@ package reconciler
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A label is a claim of who wrote it. A claim is adopted when the kernel backs it,
-// or when the history knows the lease that it names; any other would give the
-// address of one sandbox to another one by a label alone.
+// A label is a claim of who wrote it. A claim is adopted, and a container bound to a
+// lease, when the kernel backs it or when it names the very lease; any other would give
+// the address of one sandbox to another one, or have the lease of one wait for the
+// container of another, by a label alone.
 
-// A proof is what is known of the claims on addresses that nobody holds.
+// A proof is what is known of the claims on addresses.
 type proof struct {
 	homes map[uint32]census.Home // of tasks, by their first process
-	given map[string]bool        // lease ids that the history knows with the very address and owner that claim them
+	given map[givenTo]bool       // leases that the history knows with the very address and owner that claim them
 }
 
-// prove asks kernel and history about the claims that a plan may adopt. What cannot
+// A givenTo is what a container says of the lease that it names.
+type givenTo struct {
+	id   string
+	addr netip.Addr
+	uid  string
+}
+
+// prove asks kernel and history about the claims that a plan may act on. What cannot
 // be answered proves nothing, and the next look asks again.
 func (r *Reconciler) prove(ctx context.Context, v *view) {
-	v.proof = proof{homes: make(map[uint32]census.Home), given: make(map[string]bool)}
+	v.proof = proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)}
 	held := make(map[netip.Addr]bool, len(v.book))
 	for _, l := range v.book {
 		held[l.Addr] = l.State != netdb.Cooling && l.State != netdb.Quarantined
+		r.askHomes(ctx, v, v.unsure(l))
 	}
 	for addr, seen := range v.census.Seen {
 		if held[addr] || seen[0].Witness != census.Runtime || !v.place(addr).Usable {
 			continue // the board has a container's claim first
 		}
 		claims := claimants(seen)
-		if len(claims) != 1 || !claims[0].named() {
+		if len(claims) != 1 || claims[0].sandbox == "" {
 			continue
 		}
 		c := claims[0]
+		r.askHomes(ctx, v, c.containers)
 		for _, s := range c.containers {
-			if _, known := v.homes[s.PID]; known || s.PID == 0 || r.Home == nil {
+			to := givenTo{s.LeaseID, addr, s.UID}
+			if _, asked := v.given[to]; asked || s.LeaseID == "" {
 				continue
 			}
-			if home, err := r.Home(ctx, s.PID); err == nil {
-				v.homes[s.PID] = home
-			}
-		}
-		if id := c.leaseID(); id != "" {
-			given, err := r.Book.Given(ctx, id, addr, c.sandbox, c.uid)
-			v.given[id] = err == nil && given
+			given, err := r.Book.Given(ctx, to.id, addr, c.sandbox, to.uid)
+			v.given[to] = err == nil && given
 		}
 	}
 }
 
-// proven reports whether a claim on an address is more than a label: a task of the
-// claimant lives in the namespace that has the address, or behind whose port it is;
-// or the history knows the lease that the label names. Nothing of the kernel may show the address in
-// another place. What a neighbour or an answer shows there may be forged, and does
-// not count against the namespace itself.
-func (v *view) proven(c claimant, seen []census.Sighting) bool {
-	has, within, elsewhere := false, false, false
+func (r *Reconciler) askHomes(ctx context.Context, v *view, of []census.Sighting) {
+	for _, s := range of {
+		if _, known := v.homes[s.PID]; known || s.PID == 0 || r.Home == nil {
+			continue
+		}
+		if home, err := r.Home(ctx, s.PID); err == nil {
+			v.homes[s.PID] = home
+		}
+	}
+}
+
+// proven returns what of a claim on an address is more than a label: the containers
+// whose tasks live where it is, and those whose label names a lease that the history
+// knows. Nothing of the kernel may show the address in another place. When nothing is,
+// the claim comes back as it was.
+func (v *view) proven(c claimant, addr netip.Addr, seen []census.Sighting) (claimant, bool) {
+	live, elsewhere := v.lodged(c.containers, seen)
+	p := claimant{sandbox: c.sandbox}
+	for _, s := range c.containers {
+		if slices.Contains(live, s) || !elsewhere && v.given[givenTo{s.LeaseID, addr, s.UID}] {
+			p.add(s)
+		}
+	}
+	if len(p.containers) == 0 {
+		return c, false
+	}
+	return p, true
+}
+
+// lodged returns those of some containers whose tasks live in the namespace that has an
+// address, of all that is seen of it, or behind the port that alone shows it. elsewhere
+// says that the kernel shows it in another place. What a neighbour or an answer shows
+// there may be forged, and does not count against the namespace itself.
+func (v *view) lodged(of, seen []census.Sighting) (live []census.Sighting, elsewhere bool) {
+	var within, behind []census.Sighting
 	for _, s := range seen {
-		switch in := v.home(c, s); {
+		at := v.at(of, s)
+		switch {
 		case s.Witness == census.Runtime:
 		case s.Witness == census.Host:
-			return false // also on a port that leads to the claimant: the host's end of it is not the sandbox
-		case in:
-			has, within = true, within || s.Witness == census.Netns
+			return nil, true // also on a port that leads to the claimant: the host's end of it is not the sandbox
+		case len(at) > 0 && s.Witness == census.Netns:
+			within = append(within, at...)
+		case len(at) > 0:
+			behind = append(behind, at...)
 		case s.Witness == census.Netns:
-			return false
+			return nil, true
 		default:
 			elsewhere = elsewhere || s.Port != "" && s.Port != s.Bridge
 		}
 	}
-	return within || (has || v.given[c.leaseID()]) && !elsewhere
+	switch {
+	case len(within) > 0:
+		return within, false
+	case elsewhere:
+		return nil, true
+	}
+	return behind, false
 }
 
-// home reports whether something was seen where a task of a claimant lives.
-func (v *view) home(c claimant, s census.Sighting) bool {
-	for _, one := range c.containers {
+// at returns those of some containers whose tasks live where something was seen.
+func (v *view) at(of []census.Sighting, s census.Sighting) (out []census.Sighting) {
+	for _, one := range of {
 		if h, known := v.homes[one.PID]; known && h.Has(s) {
-			return true
+			out = append(out, one)
 		}
 	}
-	return false
+	return out
+}
+
+// sure reports that a container which belongs to a lease is more to it than a label of
+// its sandbox's: the lease records it, or it carries the lease's id.
+func sure(l *netdb.Lease, s census.Sighting) bool {
+	return s.LeaseID == l.ID || slices.Contains(l.Containers, containerOf(s))
+}
+
+// unsure returns the containers of a lease of which the kernel has to say whether they
+// are more to it than a label, because they would bind, pause or resume it, and where
+// those live that bind it.
+func (v *view) unsure(l *netdb.Lease) []census.Sighting {
+	switch {
+	case l.State == netdb.Reserved, l.State == netdb.Bound && len(l.Containers) == 0, l.State == netdb.Paused:
+	case l.State != netdb.Bound || !allPaused(v.recorded(l)):
+		return nil
+	}
+	return slices.DeleteFunc(v.of(l), func(s census.Sighting) bool { return s.PID == 0 || l.State != netdb.Reserved && sure(l, s) })
+}
+
+// recorded returns what the runtime shows of the containers that a lease records.
+func (v *view) recorded(l *netdb.Lease) (out []census.Sighting) {
+	for _, c := range l.Containers {
+		out = append(out, v.containers.At(c)...)
+	}
+	return out
+}
+
+// backed returns those of a lease's containers that are more to it than a label: they
+// are sure, or their tasks live where its address is, or behind the port that it
+// records.
+func (v *view) backed(l *netdb.Lease, own []census.Sighting) []census.Sighting {
+	live, _ := v.lodged(own, v.census.Seen[l.Addr])
+	if l.HostInterface != "" {
+		live = append(live, v.at(own, census.Sighting{Port: l.HostInterface})...)
+	}
+	return slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool { return !sure(l, s) && !slices.Contains(live, s) })
 }

@@ -3,6 +3,7 @@ package reconciler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -123,16 +124,17 @@ func (w *world) signs(l *netdb.Lease) []census.Sighting {
 	return out
 }
 
-// backed reports, independently of the plan, that a container of those which an
-// adoption binds lives in the namespace that has the address, or behind the one
-// port that shows it, everywhere where it is, and that the host does not have it.
-func (w *world) backed(s step) bool {
+// livesAt reports, independently of the plan, that one of some containers lives in
+// every namespace that has an address, or behind every port that shows it where no
+// namespace does, that the host does not have it, and that each of them is at one of
+// those places or is excused.
+func (w *world) livesAt(addr netip.Addr, all []netdb.Container, excused func(netdb.Container) bool) bool {
 	in, behind := make(map[string]bool), make(map[string]bool) // ports
-	for _, c := range w.census.Seen[s.Addr] {
+	for _, c := range w.census.Seen[addr] {
 		switch c.Witness {
 		case runtime:
 		case host:
-			return false
+			in["the host's"] = true
 		case netns:
 			in[c.Port] = true
 		default:
@@ -140,21 +142,66 @@ func (w *world) backed(s step) bool {
 		}
 	}
 	delete(behind, "")
-	if s.adopt.ID != "" && w.given[s.adopt.ID] {
-		return true
-	}
 	shown := in
 	if len(in) == 0 {
 		shown = behind // these may be forged: a namespace that has the address stands against them
 	}
-	for port := range shown {
-		if !slices.ContainsFunc(w.census.Seen[s.Addr], func(c census.Sighting) bool {
-			return c.PID != 0 && slices.Contains(s.adopt.Containers, containerOf(c)) && w.homes[c.PID].Has(census.Sighting{Port: port})
-		}) {
+	at := func(c netdb.Container, port string) bool {
+		h, known := w.homes[pid(c.ID)]
+		return known && h.Has(census.Sighting{Port: port})
+	}
+	for _, c := range all {
+		some := func(port string) bool { return at(c, port) }
+		if !excused(c) && !slices.ContainsFunc(slices.Collect(maps.Keys(shown)), some) {
 			return false
 		}
 	}
-	return len(shown) > 0
+	for port := range shown {
+		if !slices.ContainsFunc(all, func(c netdb.Container) bool { return at(c, port) }) {
+			return slices.ContainsFunc(all, excused) && !slices.ContainsFunc(all, func(c netdb.Container) bool { return !excused(c) })
+		}
+	}
+	return len(all) > 0
+}
+
+// names reports whether a container carries one of some lease ids.
+func (w *world) names(ids func(givenTo) bool) func(netdb.Container) bool {
+	return func(c netdb.Container) bool {
+		for addr, seen := range w.census.Seen {
+			for _, s := range seen {
+				if s.Witness == runtime && containerOf(s) == c && ids(givenTo{s.LeaseID, addr, s.UID}) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
+// backed reports, independently of the plan, that what a step binds, pauses or resumes
+// a lease for is more than a label.
+func (w *world) backed(s step) bool {
+	if s.Kind == Adopt {
+		return w.livesAt(s.Addr, s.adopt.Containers, w.names(func(g givenTo) bool { return w.given[g] }))
+	}
+	excused := func(c netdb.Container) bool {
+		h, known := w.homes[pid(c.ID)]
+		return w.names(func(g givenTo) bool { return g.id == s.LeaseID })(c) || slices.Contains(s.lease.Containers, c) ||
+			known && s.lease.HostInterface != "" && h.Has(census.Sighting{Port: s.lease.HostInterface})
+	}
+	if s.Kind == Bind {
+		return w.livesAt(s.Addr, s.bind.Containers, excused)
+	}
+	state := map[string]string{Pause: taskPaused, Resume: taskRunning}[s.Kind]
+	for _, seen := range w.census.Seen {
+		for _, c := range seen {
+			one := []netdb.Container{containerOf(c)}
+			if c.Witness == runtime && c.Task == state && w.livesAt(s.Addr, one, excused) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // after is the world in which every step that is not held was done: the book
@@ -255,6 +302,10 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 				}
 			}
 			switch s.Kind {
+			case Bind, Pause, Resume:
+				if !w.backed(s) {
+					t.Fatalf("%s %s, and nothing but labels says so: %+v", s.Kind, s.Addr, w.census.Seen)
+				}
 			case Adopt:
 				if len(owners) != 1 || !owners[s.Sandbox] {
 					t.Fatalf("%s was adopted for %q, of %v", s.Addr, s.Sandbox, owners)

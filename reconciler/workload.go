@@ -63,13 +63,17 @@ func claimants(seen []census.Sighting) []claimant {
 			return s.Sandbox != "" && c.sandbox == s.Sandbox && (c.uid == s.UID || c.uid == "" || s.UID == "")
 		})
 		if at < 0 {
-			out = append(out, claimant{sandbox: s.Sandbox, uid: s.UID})
+			out = append(out, claimant{sandbox: s.Sandbox})
 			at = len(out) - 1
 		}
-		out[at].uid = cmp.Or(out[at].uid, s.UID)
-		out[at].containers = append(out[at].containers, s)
+		out[at].add(s)
 	}
 	return out
+}
+
+func (c *claimant) add(s census.Sighting) {
+	c.uid = cmp.Or(c.uid, s.UID)
+	c.containers = append(c.containers, s)
 }
 
 // leaseID is the lease label of the containers; "" when they differ.
@@ -92,9 +96,6 @@ func (c claimant) name() string {
 	return fmt.Sprintf("sandbox %q", c.sandbox)
 }
 
-// named reports whether it names an owner that a lease can have.
-func (c claimant) named() bool { return c.sandbox != "" && c.unfit() == "" }
-
 // unfit says why no lease can be of this workload, "" when one can. Such a
 // workload is not adopted: the book would refuse it, at each pass anew.
 func (c claimant) unfit() string {
@@ -106,8 +107,8 @@ func (c claimant) unfit() string {
 			return fmt.Sprintf("its %s label %.40q is no UTF-8", what, label)
 		}
 	}
-	if b := binding(c.containers, nil); len(b.Containers) > netdb.MaxContainers {
-		return fmt.Sprintf("it has %d containers, and a lease records %d at most", len(b.Containers), netdb.MaxContainers)
+	if n := len(containersOf(c.containers)); n > netdb.MaxContainers {
+		return fmt.Sprintf("it has %d containers, and a lease records %d at most", n, netdb.MaxContainers)
 	}
 	return ""
 }
@@ -161,28 +162,33 @@ func (c claimant) newer(row *netdb.Lease) bool {
 }
 
 // binding is what is known of how a workload uses an address: its containers,
-// and the port and the MAC when one namespace alone has the address. The
-// namespace's path is nobody's to see from here.
-func binding(containers, seen []census.Sighting) netdb.Binding {
-	var b netdb.Binding
-	for _, s := range containers {
-		if c := containerOf(s); !slices.Contains(b.Containers, c) {
-			b.Containers = append(b.Containers, c)
-		}
-	}
-	slices.SortFunc(b.Containers, func(x, y netdb.Container) int {
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.ID, y.ID))
-	})
+// and the port and the MAC when one namespace alone has the address, in which one of
+// them lives. The namespace's path is nobody's to see from here.
+func (v *view) binding(containers, seen []census.Sighting) netdb.Binding {
+	b := netdb.Binding{Containers: containersOf(containers)}
 	var wire []census.Sighting
 	for _, s := range seen {
 		if s.Witness == census.Netns {
 			wire = append(wire, s)
 		}
 	}
-	if len(wire) == 1 {
+	if len(wire) == 1 && len(v.at(containers, wire[0])) > 0 {
 		b.HostInterface, b.MAC = wire[0].Port, wire[0].MAC
 	}
 	return b
+}
+
+// containersOf are the containers of sightings, in the order of their names.
+func containersOf(seen []census.Sighting) (out []netdb.Container) {
+	for _, s := range seen {
+		if c := containerOf(s); !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(x, y netdb.Container) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.ID, y.ID))
+	})
+	return out
 }
 
 // The states of tasks, as the runtime witness spells them. A task that is

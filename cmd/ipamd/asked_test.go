@@ -69,9 +69,7 @@ func TestAskedAgainWhileItIsAnOrphan(t *testing.T) {
 // record makes a container that has a record and nothing else.
 func (w *world) record(d *ctrdtest.Daemon, l api.Lease, id string) string {
 	w.t.Helper()
-	named := labels(l.Sandbox, l.Address)
-	named["ipamd.dev/lease-id"] = l.ID
-	d.Create(w.t, ctrdtest.Spec{ID: id, Labels: named})
+	d.Create(w.t, ctrdtest.Spec{ID: id, Labels: leased(l)})
 	realtest.Eventually(w.t, wait, "container "+id+" to be seen", func() bool { return seenBy(w, l.Address, "runtime") })
 	return id
 }
@@ -82,9 +80,7 @@ func TestSecondContainerOfANewLease(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		run := func(l api.Lease, id string) {
-			named := labels(l.Sandbox, l.Address)
-			named["ipamd.dev/lease-id"] = l.ID
-			d.Run(t, ctrdtest.Spec{ID: id, Labels: named})
+			d.Run(t, ctrdtest.Spec{ID: id, Labels: leased(l)})
 			realtest.Eventually(t, wait, "container "+id+" to be seen", func() bool { return seenBy(w, l.Address, "runtime") })
 		}
 		other := w.allocate("other").Leases[0]

@@ -236,7 +236,7 @@ func TestR3ContainerdKilled(t *testing.T) {
 		a := w.box(d, "a")
 		// One that only containerd knows of: no port, nothing on the wire.
 		quiet := w.allocate("quiet").Leases[0]
-		d.Run(t, ctrdtest.Spec{ID: "quiet", Labels: labels("quiet", quiet.Address)})
+		d.Run(t, ctrdtest.Spec{ID: "quiet", Labels: leased(quiet)})
 		w.becomes(quiet.Address, api.Bound)
 		d.Kill9()
 		for range 5 {

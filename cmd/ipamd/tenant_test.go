@@ -86,6 +86,98 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 	})
 }
 
+// G6: a container that carries a sandbox's name alone is not recorded in its lease,
+// and neither pauses nor resumes it, whether it has an address of its own or none, and
+// whatever of ipamd starts again. What carries the lease's id is, though it is plugged
+// nowhere, and so is what lives in the namespace that has the address, as soon as that
+// does: a runtime may end between the start of a container and its bind.
+func TestG6ALabelBindsNoLease(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), quick)
+		reserved := make(map[string]api.Lease)
+		d.Run(t, ctrdtest.Spec{ID: "lone-past", Labels: map[string]string{"runtime.computer/entity-id": "past"}})
+		for _, name := range []string{"waits", "named", "plugged", "past"} {
+			r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: name, BindWithin: map[string]api.Duration{"past": "50ms"}[name]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reserved[name] = r.Leases[0]
+		}
+		home := w.ns.Port("rt0", addr(150)+"/24")
+		for name, l := range reserved {
+			d.Run(t, ctrdtest.Spec{ID: "thief-" + name, Labels: labels(name, l.Address), Netns: home.NS.Path()})
+			if name != "past" {
+				d.Run(t, ctrdtest.Spec{ID: "lone-" + name, Labels: labels(name, l.Address)})
+			}
+		}
+		ported := w.box(d, "ported")
+		if _, err := w.client.Bind(ctx, w.allocate("tapped").Leases[0].ID, api.BindRequest{HostInterface: w.ns.Port("rt0").HostName}); err != nil {
+			t.Fatal(err)
+		}
+		tapped := w.allocate("tapped").Leases[0]
+		d.Run(t, ctrdtest.Spec{ID: "thief-tapped", Labels: labels("tapped", tapped.Address), Netns: home.NS.Path()})
+		d.Run(t, ctrdtest.Spec{ID: "thief-ported", Labels: labels("ported", ported.held.Address), Netns: home.NS.Path()})
+		d.Pause(t, "default", "thief-tapped")
+		d.Pause(t, "default", "ported")
+		w.becomes(ported.held.Address, api.Paused) // though thief-ported runs
+
+		still := func(when string) {
+			t.Helper()
+			for range 2 {
+				w.pass()
+			}
+			for name, l := range reserved {
+				if now := w.whois(l.Address); now.State != api.Reserved || now.Lease.ID != l.ID || len(now.Lease.Containers) != 0 {
+					t.Errorf("%s: %s is %+v", when, name, now.Lease)
+				}
+			}
+			if now := w.whois(tapped.Address).Lease; now.State != api.Bound || len(now.Containers) != 0 {
+				t.Errorf("%s: tapped is %+v", when, now)
+			}
+			if s := w.state(ported.held.Address); s != api.Paused {
+				t.Errorf("%s: ported is %s", when, s)
+			}
+			f := w.finding("reserved_past_deadline " + reserved["past"].Address)
+			if !strings.Contains(f.Detail, "-past, which nothing but the label shows") {
+				t.Errorf("%s: doctor says %+v", when, f)
+			}
+		}
+		still("at first")
+		w.stopDaemon()
+		w.start()
+		still("after a restart")
+		d.Restart()
+		realtest.Eventually(t, wait, "containerd to be read again", func() bool { return w.pass().Complete })
+		still("after a restart of containerd")
+
+		is := func(name string, ids ...string) *api.Lease {
+			t.Helper()
+			w.becomes(reserved[name].Address, api.Bound)
+			now := w.whois(reserved[name].Address).Lease
+			var got []string
+			for _, c := range now.Containers {
+				got = append(got, c.ID)
+			}
+			if now.ID != reserved[name].ID || !slices.Equal(got, ids) {
+				t.Errorf("%s is bound to %v, want %v", name, got, ids)
+			}
+			return now
+		}
+		d.Run(t, ctrdtest.Spec{ID: "named", Labels: leased(reserved["named"])})
+		if now := is("named", "named"); now.HostInterface != "" {
+			t.Errorf("named is bound to %s", now.HostInterface)
+		}
+		port := w.ns.Port("rt0")
+		d.Run(t, ctrdtest.Spec{ID: "plugged", Labels: labels("plugged", reserved["plugged"].Address), Netns: port.NS.Path()})
+		port.AddAddr(reserved["plugged"].Address + "/24")
+		if now := is("plugged", "plugged"); now.HostInterface != port.HostName {
+			t.Errorf("plugged is bound to %s", now.HostInterface)
+		}
+		d.Resume(t, "default", "ported")
+		w.becomes(ported.held.Address, api.Bound)
+	})
+}
+
 // G7, G8: labels that cannot be read, and more labels than an address is worth, are
 // findings about their containers, and concern nobody else: leases end and addresses
 // are given beside them, whether the task never was, has stopped, or lives in a

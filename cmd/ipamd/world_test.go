@@ -262,6 +262,13 @@ func labels(sandbox, addr string) map[string]string {
 	return map[string]string{"runtime.computer/entity-id": sandbox, "runtime.computer/ip": addr}
 }
 
+// leased are the labels of a container that names its lease.
+func leased(l api.Lease) map[string]string {
+	named := labels(l.Sandbox, l.Address)
+	named["ipamd.dev/lease-id"] = l.ID
+	return named
+}
+
 // logBuffer keeps what the daemon says.
 type logBuffer struct {
 	mu  sync.Mutex
