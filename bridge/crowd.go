@@ -67,7 +67,7 @@ func (b *Bridge) insideOf(id int) *inside {
 // leaveCrowd reports that a namespace is not to be listed while everybody waits. What
 // news told of it is on the board then, and Run lists it.
 func (b *Bridge) leaveCrowd(id int) bool {
-	if in := b.insideOf(id); !in.crowded || !in.whole && !in.tried {
+	if in := b.insideOf(id); !in.crowded && !in.isUsedUp() || !in.whole && !in.tried {
 		return false
 	}
 	b.foldNews(b.interior(id))
@@ -136,6 +136,7 @@ func (b *Bridge) listInside(id int, in *inside) (reading, error) {
 	in.tried = true
 	in.fold() // before the list: posted with it
 	got, err := b.kernel.inside(id, most, inlineTries, inlineWithin)
+	in.use(got.cost)
 	if errors.Is(err, errCutShort) {
 		b.redial()
 		got.full, err = most == mostInside, nil

@@ -97,6 +97,45 @@ func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
 	}
 }
 
+// A guest that adds and removes an address before each call is listed by a few of the
+// calls, and by Run. What it adds is seen at once; and another, with few addresses,
+// is listed by each call that has to.
+func TestG1CallsDoNotListARestlessGuest(t *testing.T) {
+	t.Parallel()
+	const calls, own = 300, "10.8.3.7"
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/16")
+	quiet, hostile := ns.Port("rt0", "10.8.0.7/16"), ns.Port("rt0", "10.8.0.8/16")
+	hostile.NS.Fill(mostInline-10, 0)
+	v := open(t, ns)
+	add := func() {
+		hostile.AddAddr(own + "/32")
+		v.settle()
+		if !v.seen(own) {
+			t.Fatalf("%s, which was added, is not seen", own)
+		}
+		hostile.DelAddr(own + "/32")
+	}
+	asked := v.asks(func() {
+		for range calls {
+			add()
+		}
+	})
+	if asked > calls {
+		t.Errorf("%d calls were %d questions to the kernel", calls, asked)
+	}
+	for range 20 {
+		quiet.AddAddr("10.8.3.1/16")
+		v.expect("10.8.3.1", "netns")
+		quiet.DelAddr("10.8.3.1/16")
+		v.expect("10.8.3.1", "")
+		add()
+	}
+	v.noneSilent()
+	v.run(t)
+	v.await(own, "")
+}
+
 // Guests with many addresses each are known in part once all together have more than
 // are kept. A guest with few is known whole, what comes and goes there is seen at
 // once, and no witness is silent; the ports of the others alone are named. Those that

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -28,6 +29,12 @@ const (
 	// mostMACs is how many links of a namespace are asked for their MACs in one
 	// reading, beside the far ends of its ports.
 	mostMACs = 64
+
+	// inlineRate is how many addresses of a namespace may be listed a second while
+	// everybody waits, at some 2 µs each, and inlineBurst at once; a list counts for
+	// inlineList more. A guest that adds and removes addresses without end has one
+	// listed by each call otherwise.
+	inlineRate, inlineBurst, inlineList = 10_000, 8 * mostInline, 16
 
 	inlineTries, inlineWithin   = 10, 2 * time.Millisecond
 	outsideTries, outsideWithin = 3, 30 * time.Millisecond
@@ -56,6 +63,8 @@ type inside struct {
 	crowded bool      // it is not to be listed while everybody waits
 	full    bool      // there may be more than are known
 	unsure  time.Time // since when no list is exact; zero: the last one was
+
+	inline *rate.Limiter // of addresses that are listed while everybody waits; nil: none were yet
 }
 
 // knows reports whether an address is among what is known.
@@ -108,6 +117,17 @@ func (in *inside) discount() {
 	}
 }
 
+// isUsedUp reports that the namespace was listed enough while everybody waited.
+func (in *inside) isUsedUp() bool { return in.inline != nil && in.inline.Tokens() <= 0 }
+
+// use counts a list that was made while everybody waited.
+func (in *inside) use(cost int) {
+	if in.inline == nil {
+		in.inline = rate.NewLimiter(inlineRate, inlineBurst)
+	}
+	in.inline.ReserveN(time.Now(), min(cost+inlineList, inlineBurst))
+}
+
 // lose notes that news was lost: what is known may lack something.
 func (in *inside) lose() { in.whole, in.tried = false, false }
 
@@ -156,7 +176,8 @@ func (in *inside) take(got reading, now time.Time) {
 		in.addrs, in.listed, in.more = nil, nil, nil // it is known which of those are gone
 	}
 	if got.exact {
-		*in = inside{stock: in.stock, counted: in.counted, addrs: got.addrs, told: in.told, whole: true, crowded: len(got.addrs) > mostInline}
+		*in = inside{stock: in.stock, counted: in.counted, inline: in.inline,
+			addrs: got.addrs, told: in.told, whole: true, crowded: len(got.addrs) > mostInline}
 		in.fold()
 		return
 	}
@@ -221,6 +242,7 @@ type reading struct {
 	addrs []address // all that any of the tries has shown
 	exact bool      // one try was not interrupted: these are all, and all are there
 	full  bool      // there are more
+	cost  int       // addresses that the kernel listed, in all tries
 }
 
 // inside lists the addresses in a namespace, at most so many of each family. A
@@ -244,6 +266,7 @@ func (r *rtnl) inside(nsid, most, tries int, within time.Duration) (reading, err
 			last = last[:0]
 			err = r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
 				a, err := parseAddress(body)
+				got.cost++
 				if listed++; listed > most {
 					return errCutShort
 				}
