@@ -85,7 +85,11 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 			s.LeaseID = l.ID
 		}
 	case Bind:
-		l, err = r.Book.Bind(ctx, by("seen_running"), l.ID, l.Rev, s.bind)
+		why := "seen_running"
+		if len(s.bind.Containers) == 0 {
+			why = "seen_plugged"
+		}
+		l, err = r.Book.Bind(ctx, by(why), l.ID, l.Rev, s.bind)
 	case Quarantine:
 		if l, err = r.Book.QuarantineAt(ctx, by(netdb.SeenOnWire), s.Addr, s.rev(), s.evidence); err == nil {
 			s.LeaseID = l.ID

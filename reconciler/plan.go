@@ -17,7 +17,8 @@ import (
 // addresses.
 type policy struct {
 	place         func(netip.Addr) netdb.Place
-	runtime       bool // a runtime witness is expected
+	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
+	runtime       bool                             // a runtime witness is expected
 	misses        int
 	age           time.Duration
 	quarantine    time.Duration
@@ -40,6 +41,7 @@ type view struct {
 
 	// What index derives from book and census.
 	ids        map[string]netip.Addr // of the rows
+	ports      map[string]int        // how many leases record a host interface
 	leases     *workload.Leases
 	containers *workload.Containers[census.Sighting]
 }
@@ -218,13 +220,29 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 		default:
 			if s.bind.Containers = unrecorded(l, backed); len(s.bind.Containers) > 0 {
 				d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
+			} else {
+				v.plug(d, s)
 			}
 		}
 	case netdb.Paused:
 		if anyTask(backed, taskRunning) && v.news(l, backed) {
 			s.bind.Containers = unrecorded(l, backed)
 			d.add(s, Resume, "the runtime runs it")
+		} else {
+			v.plug(d, s)
 		}
+	}
+}
+
+// plug records which link a lease's port is, where that came after the bind: a later
+// link of the same name is then known to be another. A name that two leases record says
+// nothing about whose link it is.
+func (v *view) plug(d *decision, s step) {
+	if v.unplugged == nil || v.ports[s.lease.HostInterface] != 1 {
+		return
+	}
+	if s.bind = v.unplugged(s.lease); s.bind.HostInterface != "" {
+		d.add(s, Bind, "its port %s is there", s.bind.HostInterface)
 	}
 }
 

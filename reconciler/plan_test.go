@@ -199,6 +199,35 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// A port that is not recorded as the link that it is now is recorded, for a lease that
+// is used and whose port no other lease records.
+func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
+	const a2, a3 = "10.8.64.2", "10.8.64.3"
+	for name, tt := range map[string]struct {
+		world []line
+		want  []string
+	}{
+		"bound":                         {[]line{lease(a2, bound, "A", on("tap0"))}, []string{"bind 10.8.64.2 A"}},
+		"paused":                        {[]line{lease(a2, paused, "A", on("tap0"))}, []string{"bind 10.8.64.2 A"}},
+		"known":                         {[]line{lease(a2, bound, "A", on("tap1"))}, nil},
+		"without a port":                {[]line{lease(a2, bound, "A")}, nil},
+		"a container runs, too":         {[]line{lease(a2, bound, "A", on("tap0")), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"releasing":                     {[]line{lease(a2, releasing, "A", on("tap0"))}, nil},
+		"two record it":                 {[]line{lease(a2, bound, "A", on("tap0")), lease(a3, bound, "B", on("tap0"))}, nil},
+		"its predecessor is releasing":  {[]line{lease(a2, releasing, "A", on("tap0")), lease(a3, bound, "A", on("tap0"), uid("A-2"))}, nil},
+		"one that cools does not count": {[]line{lease(a2, cooling, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, []string{"bind 10.8.64.3 A"}},
+	} {
+		w := worldOf(tt.world...)
+		w.unplugged = func(l *netdb.Lease) (n netdb.Binding) {
+			if l.HostInterface == "tap0" {
+				n.HostInterface = "tap0"
+			}
+			return n
+		}
+		t.Run(name, func(t *testing.T) { expect(t, w, tt.want...) })
+	}
+}
+
 // R3: whichever witness is silent, nothing of what a complete census lets go
 // is let go; what keeps addresses goes on.
 func TestNothingIsFreedWhileAWitnessIsSilent(t *testing.T) {

@@ -77,6 +77,10 @@ type Config struct {
 	// Home tells in which network namespace a process is, and which ports lead
 	// there. nil: no claim is backed by a task.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)
+	// Unplugged returns what of a lease's plumbing the book does not know to be the
+	// link or the namespace that is there now, where the kernel can tell; none: the zero
+	// Binding. It reads memory. nil: none of any.
+	Unplugged func(*netdb.Lease) netdb.Binding
 	// Instance tells whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
@@ -148,7 +152,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, unplugged: r.Unplugged, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

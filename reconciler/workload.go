@@ -25,9 +25,12 @@ func (v *view) index() {
 		}
 	}
 	v.containers, v.leases = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book)
-	v.ids = make(map[string]netip.Addr, len(v.book))
+	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string]int)
 	for _, l := range v.book {
 		v.ids[l.ID] = l.Addr
+		if l.State.Open() || l.State == netdb.Releasing {
+			v.ports[l.HostInterface]++
+		}
 	}
 }
 

@@ -20,6 +20,25 @@ func plugged(ctx context.Context, b *bridge.Bridge, n netdb.Binding) netdb.Bindi
 	return n
 }
 
+// unplugged returns what of a lease's plumbing is there now and is not recorded as
+// what it is: the link came after the bind, or the machine was started anew since.
+func unplugged(b *bridge.Bridge) func(*netdb.Lease) netdb.Binding {
+	return func(l *netdb.Lease) (n netdb.Binding) {
+		known := l.Plug
+		if known.Boot != bootID() {
+			known = netdb.Plug{}
+		}
+		if l.HostInterface == "" || known.Index != 0 || !b.PortNames()[l.HostInterface] {
+			return n
+		}
+		n.HostInterface = l.HostInterface
+		if known.Inode == 0 {
+			n.Netns = l.Netns
+		}
+		return n
+	}
+}
+
 // bootID is the kernel's id of this boot; "" when it cannot be read.
 var bootID = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // Two incarnations of a sandbox bind one tap. The address of the first does not cool
@@ -127,6 +128,62 @@ func TestG4AnAddressDoesNotCoolBehindATapMadeAfterTheBind(t *testing.T) {
 		if got := w.state(l.Address); got != api.Bound {
 			t.Errorf("the successor is %s", got)
 		}
+	}
+}
+
+// A tap that is made after the bind is recorded by the next pass, once, and after a
+// reboot anew: its name alone does not keep the address of a former incarnation once it
+// is another link.
+func TestG4APortThatCameAfterTheBindIsRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	plug := func() {
+		w.ns.Exec("ip", "tuntap", "add", "dev", "tap0", "mode", "tap")
+		w.ns.Exec("ip", "link", "set", "tap0", "master", "rt0", "up")
+	}
+	bound := func(uid string) api.Lease {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "vm", UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := w.client.Bind(ctx, r.Leases[0].ID, api.BindRequest{HostInterface: "tap0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Lease
+	}
+	recorded := func(l api.Lease) (now api.Lease) {
+		t.Helper()
+		w.pass()
+		got, err := w.client.Lease(ctx, l.ID)
+		if err != nil || got.Lease.HostIndex != w.linkIndex("tap0") {
+			t.Fatalf("recorded is %+v, %v, and tap0 is %d", got, err, w.linkIndex("tap0"))
+		}
+		return got.Lease
+	}
+	first := bound("vm-1")
+	if w.pass(); first.HostIndex != 0 {
+		t.Fatalf("bound is %+v", first)
+	}
+	plug()
+	now := recorded(first)
+	if again := recorded(first); again.Revision != now.Revision || now.Revision == first.Revision {
+		t.Errorf("recorded at %d, and again at %d", now.Revision, again.Revision)
+	}
+	before := netdb.Binding{HostInterface: "tap0", Plug: netdb.Plug{Boot: "the boot before", Index: 1}}
+	if _, err := w.program.book.Bind(ctx, netdb.Who{Actor: netdb.ByClient, Reason: "bound"}, first.ID, 0, before); err != nil {
+		t.Fatal(err)
+	}
+	recorded(first)
+	w.ns.Exec("ip", "link", "del", "tap0")
+	plug()
+	second := bound("vm-2")
+	if _, err := w.client.Release(ctx, first.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(first)
+	if got := w.state(second.Address); got != api.Bound {
+		t.Errorf("the successor is %s", got)
 	}
 }
 
