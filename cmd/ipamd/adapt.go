@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
@@ -110,7 +111,7 @@ const startPatience = 5 * time.Second
 // measured counts what the allocator answers.
 type measured struct {
 	*allocator.Allocator
-	metrics *metrics
+	metrics *metrics.Metrics
 	first   <-chan struct{} // closed when the first census is done
 }
 
@@ -127,7 +128,7 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 	}
 	result, err := m.Allocator.Allocate(ctx, r)
 	if !errors.Is(err, context.Canceled) { // one that its caller gave up is neither given nor refused
-		m.metrics.allocated(result, err, time.Since(began))
+		m.metrics.Allocated(result, err, time.Since(began))
 	}
 	return result, err
 }

@@ -110,7 +110,7 @@ func TestFullPoolsAreToldAlike(t *testing.T) {
 		if err != nil || status.Ready != (why == "") || strings.Join(status.NotReady, "; ") != why {
 			t.Errorf("%s: the status says %v, %q, %v", when, status.Ready, status.NotReady, err)
 		}
-		if metrics["ready"] != one(why == "") {
+		if (metrics["ready"] == 1) != (why == "") {
 			t.Errorf("%s: the metric says %v", when, metrics["ready"])
 		}
 		line := "STATUS=ready: "

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 
 	"github.com/ipamd/ipamd/census"
@@ -12,7 +11,7 @@ import (
 // changed counts and logs a durable change. It is called for one change after
 // the other.
 func (p *program) changed(c netdb.Change) {
-	p.metrics.change(c)
+	p.metrics.Change(c)
 	level := gravity(c)
 	if !p.log.Enabled(context.Background(), level) {
 		return // most changes: nothing is put together for nobody
@@ -93,7 +92,7 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 	add("lease", c.LeaseID)
 	add("pool", c.Pool)
 	add("from", string(c.From))
-	if seen := sightingsOf(c); len(seen) > 0 && (c.To == netdb.Quarantined || c.Who.Reason == netdb.ConflictSeen) {
+	if seen := census.ParseEvidence(c.Evidence); len(seen) > 0 && (c.To == netdb.Quarantined || c.Who.Reason == netdb.ConflictSeen) {
 		add("witness", string(seen[0].Witness))
 		add("port", seen[0].Port)
 		add("container", seen[0].Container)
@@ -104,13 +103,4 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 	add("actor", string(c.Who.Actor))
 	add("peer", c.Who.Peer)
 	return append(attrs, slog.Int64("rev", c.Rev))
-}
-
-// sightingsOf is the evidence of a change; nil when it has none that can be read.
-func sightingsOf(c netdb.Change) []census.Sighting {
-	var seen []census.Sighting
-	if json.Unmarshal(c.Evidence, &seen) != nil {
-		return nil
-	}
-	return seen
 }

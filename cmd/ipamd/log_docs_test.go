@@ -13,12 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/internal/doctest"
 	"github.com/ipamd/ipamd/netdb"
 )
 
 // rooms are those that log, from here.
 var rooms = []string{".", "../../allocator", "../../bridge", "../../netdb", "../../reconciler", "../../server", "../../watchdog",
-	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config"}
+	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics"}
 
 // notKeys are other spellings of keys: whoever searches for an address does
 // not search twice.
@@ -151,5 +152,6 @@ func TestEveryLogLineIsDocumented(t *testing.T) {
 			want = append(want, row)
 		}
 	}
-	sameRows(t, table(t, "| level | line | keys |"), want)
+	const page = "docs/METRICS.md"
+	doctest.SameRows(t, page, doctest.Rows(t, page, "| level | line | keys |"), want)
 }

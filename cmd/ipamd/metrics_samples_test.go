@@ -17,7 +17,7 @@ type samples map[string]float64
 // scrapeOf reads a running daemon's own metrics.
 func (w *world) scrapeOf() samples {
 	w.t.Helper()
-	families, err := w.program.metrics.registry.Gather()
+	families, err := w.program.metrics.Registry.Gather()
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
@@ -38,19 +39,20 @@ type program struct {
 	log     *slog.Logger
 	repeats *logging.Repeats // what log holds back
 
-	follower follower // of the book's changes
-	version  api.VersionReply
-	started  time.Time
-	clock    *clock
-	netns    string                                             // of the bridge; "" is the process's own. Tests set it.
-	home     func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge tells. Tests set it.
+	follower     follower // of the book's changes
+	version      api.VersionReply
+	started      time.Time
+	clock        *clock
+	netns        string                                             // of the bridge; "" is the process's own. Tests set it.
+	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
+	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge tells. Tests set it.
 
 	socketMode fs.FileMode
 	socketGID  int           // -1 is the daemon's own
 	unnamed    []*netdb.Pool // in the book, but not in the configuration
 
 	board      *census.Board
-	metrics    *metrics
+	metrics    *metrics.Metrics
 	book       *netdb.Book
 	bridge     *bridge.Bridge
 	runtime    *ctrd.Witness      // nil when there is none
@@ -62,7 +64,7 @@ type program struct {
 	reconciler *reconciler.Reconciler
 	server     *server.Server
 	listener   net.Listener
-	scrapes    net.Listener // nil without metrics.listen
+	scrapes    *metrics.Listener // nil without metrics.listen
 
 	given  []*os.File // by systemd: the socket, or nothing
 	reload *reload    // nil when the configuration stays as it is
@@ -126,10 +128,22 @@ func (p *program) socketAccess(context.Context) (err error) {
 	return nil
 }
 
+func (p *program) listenForScrapes(context.Context) error {
+	at, err := p.cfg.Metrics.AddrPort()
+	if err != nil || !at.IsValid() {
+		return err
+	}
+	if p.scrapes, err = metrics.Listen(at, p.log); err != nil {
+		return err
+	}
+	p.onClose(p.scrapes.Close)
+	return nil
+}
+
 func (p *program) openBook(ctx context.Context) (err error) {
-	p.metrics = newMetrics()
+	p.metrics = metrics.New()
 	opts := p.cfg.BookOptions()
-	opts.OnCommit = p.metrics.commit
+	opts.OnCommit = p.metrics.Commit
 	if p.book, err = netdb.Open(p.cfg.Book.Path, opts); err != nil {
 		return err
 	}
@@ -222,7 +236,7 @@ func (p *program) openOwner(context.Context) (err error) {
 	if c.Socket == "" {
 		return nil
 	}
-	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, UIDs: c.UIDs, Timeout: time.Duration(c.Timeout), OnLookup: p.metrics.lookup}); err != nil {
+	if p.owner, err = owner.New(owner.Config{Socket: c.Socket, UIDs: c.UIDs, Timeout: time.Duration(c.Timeout), OnLookup: p.metrics.Lookup}); err != nil {
 		return err
 	}
 	p.onClose(p.owner.Close)
@@ -241,7 +255,7 @@ func (p *program) openWatchdog(context.Context) (err error) {
 	cfg := watchdog.Config{
 		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
-		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.confirmed,
+		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
 	}
 	if p.runtime != nil {
 		cfg.Runtime = p.runtime
@@ -260,13 +274,18 @@ func (p *program) openAllocator(context.Context) (err error) {
 		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
 		ProbeWindow: time.Duration(c.Probe.Window), ProbeAhead: c.Probe.Ahead,
-		Log: p.log, OnConflict: p.metrics.conflict,
+		Log: p.log, OnConflict: p.metrics.Conflict,
 		OnAnswer: p.watchdog.Asked,
 	})
 	return err
 }
 
-func (p *program) openReconciler(context.Context) error { return p.reconcileBy(p.book) }
+func (p *program) openReconciler(context.Context) error {
+	if p.writeThrough != nil {
+		return p.reconcileBy(p.writeThrough(p.book))
+	}
+	return p.reconcileBy(p.book)
+}
 
 // reconcileBy makes the reconciler, which writes through book.
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
@@ -287,7 +306,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 
 // passed takes note of a pass.
 func (p *program) passed(r *reconciler.Report) {
-	p.metrics.pass(r)
+	p.metrics.Pass(r)
 	p.clock.look(netdb.Now(), p.book.Leases)
 }
 
@@ -302,21 +321,22 @@ func (p *program) refresh(ctx context.Context) error {
 
 func (p *program) openServer(context.Context) (err error) {
 	c := p.cfg.Socket
-	if err := p.metrics.follow(p); err != nil {
-		return err
-	}
 	p.server, err = server.New(server.Config{
 		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
-		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.handler()), Observe: p.metrics.request,
+		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,
 		Limits: server.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
 	})
 	if err != nil {
+		return err
+	}
+	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
+		Server: p.server, Version: p.version}); err != nil {
 		return err
 	}
 	if p.listener, err = p.listen(); err != nil {
@@ -386,7 +406,9 @@ func (p *program) run(ctx context.Context) error {
 		loops = append(loops, p.runtime.Run)
 	}
 	if p.scrapes != nil {
-		loops = append(loops, p.serveScrapes)
+		loops = append(loops, func(ctx context.Context) error {
+			return p.scrapes.Serve(ctx, p.caughtUp(p.metrics.Handler()))
+		})
 	}
 	for _, loop := range loops {
 		g.Go(func() error { return loop(running) })

@@ -28,6 +28,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/reconciler"
 )
 
 // wait is how long anything may take that has no time of its own. It costs
@@ -122,6 +123,7 @@ func pool(prefix string) func(*config.Config) {
 func (w *world) newProgram() *program {
 	p := newProgram(w.cfg, slog.New(slog.NewTextHandler(w.log, nil)), api.VersionReply{Version: "test"})
 	p.netns = w.ns.Path()
+	p.writeThrough = func(b *netdb.Book) reconciler.Book { return gatedBook{b, &w.gate} }
 	if w.given != nil {
 		p.given = []*os.File{w.given()}
 	}
@@ -143,9 +145,6 @@ func (w *world) start() {
 	w.t.Helper()
 	w.program = w.newProgram()
 	if err := w.program.open(ctx); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.program.reconcileBy(gatedBook{w.program.book, &w.gate}); err != nil {
 		w.t.Fatal(err)
 	}
 	run, cancel := context.WithCancel(ctx)

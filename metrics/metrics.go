@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"net/http"
@@ -16,10 +16,10 @@ import (
 	"github.com/ipamd/ipamd/watchdog"
 )
 
-// metrics is one daemon's registry. What is a count of the book is read from
+// Metrics is one daemon's Registry. What is a count of the book is read from
 // the book at each scrape; what happened is counted where it became durable.
-type metrics struct {
-	registry *prometheus.Registry
+type Metrics struct {
+	Registry *prometheus.Registry // what is exposed
 
 	allocateSeconds prometheus.Histogram
 	allocations     *prometheus.CounterVec
@@ -45,7 +45,7 @@ type metrics struct {
 // fine are buckets for what takes from 50 µs to 10 s.
 var fine = prometheus.ExponentialBucketsRange(50e-6, 10, 18)
 
-func newMetrics() *metrics {
+func New() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "ipamd", Name: name, Help: help})
 	}
@@ -55,8 +55,8 @@ func newMetrics() *metrics {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "ipamd", Name: name, Help: help, Buckets: buckets})
 	}
-	m := &metrics{
-		registry:        prometheus.NewRegistry(),
+	m := &Metrics{
+		Registry:        prometheus.NewRegistry(),
 		allocateSeconds: histogram("allocate_seconds", "Time of an allocation, until it was durable.", fine),
 		allocations:     counters("allocations_total", "Allocations by result: new, existing or refused; request_seconds has the class of a refusal.", "result"),
 		earlyReuse:      counter("early_reuse_total", "Addresses given before their cooldown was over, because nothing else was left."),
@@ -79,7 +79,7 @@ func newMetrics() *metrics {
 		reapHeld:         counter("reap_held_total", "Passes that a brake kept from letting leases go."),
 		lookups:          counters("owner_lookups_total", "Questions to the owner about one sandbox.", "result"),
 	}
-	m.registry.MustRegister(m.allocateSeconds, m.allocations, m.earlyReuse, m.unprobed, m.conflicts, m.quarantined,
+	m.Registry.MustRegister(m.allocateSeconds, m.allocations, m.earlyReuse, m.unprobed, m.conflicts, m.quarantined,
 		m.releases, m.changes, m.requests, m.commitSeconds, m.batchSize,
 		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -90,7 +90,7 @@ func newMetrics() *metrics {
 // begin puts a 0 where the values of a label are known: a rate over a counter
 // that comes into being with its first event does not see that event, and the
 // first conflict of a runner is the one to be woken for.
-func (m *metrics) begin() {
+func (m *Metrics) begin() {
 	for _, result := range []string{allocatedNew, allocatedExisting, allocatedRefused} {
 		m.allocations.WithLabelValues(result)
 	}
@@ -119,16 +119,16 @@ const (
 	allocatedRefused  = "refused"
 )
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }
 
-func (m *metrics) commit(took time.Duration, batch int) {
+func (m *Metrics) Commit(took time.Duration, batch int) {
 	m.commitSeconds.Observe(took.Seconds())
 	m.batchSize.Observe(float64(batch))
 }
 
-func (m *metrics) change(c netdb.Change) {
+func (m *Metrics) Change(c netdb.Change) {
 	if c.Subject != netdb.OfLease {
 		return
 	}
@@ -145,21 +145,21 @@ func (m *metrics) change(c netdb.Change) {
 
 // witnessOf is who saw first what a change was made for.
 func witnessOf(c netdb.Change) string {
-	if seen := sightingsOf(c); len(seen) > 0 {
+	if seen := census.ParseEvidence(c.Evidence); len(seen) > 0 {
 		return string(seen[0].Witness)
 	}
 	return "unknown"
 }
 
-func (m *metrics) conflict(s allocator.Skipped) {
+func (m *Metrics) Conflict(s allocator.Skipped) {
 	m.conflicts.WithLabelValues(string(s.Seen[0].Witness)).Inc()
 }
 
-func (m *metrics) request(verb string, code api.Code, took time.Duration) {
+func (m *Metrics) Request(verb string, code api.Code, took time.Duration) {
 	m.requests.WithLabelValues(verb, string(code)).Observe(took.Seconds())
 }
 
-func (m *metrics) allocated(r *allocator.Result, err error, took time.Duration) {
+func (m *Metrics) Allocated(r *allocator.Result, err error, took time.Duration) {
 	m.allocateSeconds.Observe(took.Seconds())
 	switch {
 	case err != nil:
@@ -175,11 +175,11 @@ func (m *metrics) allocated(r *allocator.Result, err error, took time.Duration) 
 	}
 }
 
-func (m *metrics) confirmed(_ *netdb.Lease, took time.Duration) {
+func (m *Metrics) Confirmed(_ *netdb.Lease, took time.Duration) {
 	m.releaseSeconds.Observe(took.Seconds())
 }
 
-func (m *metrics) lookup(v watchdog.Verdict) { m.lookups.WithLabelValues(verdict(v)).Inc() }
+func (m *Metrics) Lookup(v watchdog.Verdict) { m.lookups.WithLabelValues(verdict(v)).Inc() }
 
 func verdict(v watchdog.Verdict) string {
 	switch v {
@@ -192,7 +192,7 @@ func verdict(v watchdog.Verdict) string {
 	}
 }
 
-func (m *metrics) pass(r *reconciler.Report) {
+func (m *Metrics) Pass(r *reconciler.Report) {
 	m.reconcileSeconds.Observe(r.Took.Seconds())
 	for _, s := range r.Silent {
 		m.incomplete.WithLabelValues(string(s.Witness)).Inc()

@@ -1,40 +1,25 @@
-package main
+package metrics
 
 import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/internal/doctest"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 const (
-	alertsFile    = "../../deploy/prometheus/alerts.yaml"
-	alertsTests   = "../../deploy/prometheus/alerts_test.yaml"
-	dashboardFile = "../../deploy/grafana/ipamd.json"
+	alertsFile    = "../deploy/prometheus/alerts.yaml"
+	alertsTests   = "../deploy/prometheus/alerts_test.yaml"
+	dashboardFile = "../deploy/grafana/ipamd.json"
 	runbook       = "https://github.com/ipamd/ipamd/blob/main/docs/OPERATIONS.md#"
 )
-
-// promtool runs the checkout's own promtool, and returns what it says.
-func promtool(t *testing.T, stdin []byte, args ...string) (said string, ok bool) {
-	t.Helper()
-	program := "../../.cache/promtool/promtool"
-	if _, err := os.Stat(program); err != nil {
-		realtest.Lack(t, "needs promtool, which scripts/promtool builds")
-	}
-	cmd := exec.Command(program, args...)
-	cmd.Stdin = bytes.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	return string(out), err == nil
-}
 
 type alert struct {
 	Alert, Expr, For string
@@ -68,10 +53,10 @@ func decode(t *testing.T, file string, into any) {
 // Each alert fires for its reason, and not for what looks like it: the cases
 // are in alerts_test.yaml, and every alert has some of both.
 func TestAlertsFireAndDoNot(t *testing.T) {
-	if said, ok := promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", alertsFile); !ok {
+	if said, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", alertsFile); !ok {
 		t.Errorf("the rules: %s", said)
 	}
-	if said, ok := promtool(t, nil, "test", "rules", alertsTests); !ok {
+	if said, ok := doctest.Promtool(t, nil, "test", "rules", alertsTests); !ok {
 		t.Errorf("their cases: %s", said)
 	}
 	var file struct {
@@ -117,7 +102,7 @@ func TestADeadAlertIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if said, ok := promtool(t, nil, "test", "rules", filepath.Join(dir, "alerts_test.yaml")); ok || !strings.Contains(said, "IpamdNotReady") {
+	if said, ok := doctest.Promtool(t, nil, "test", "rules", filepath.Join(dir, "alerts_test.yaml")); ok || !strings.Contains(said, "IpamdNotReady") {
 		t.Errorf("it is not found: %s", said)
 	}
 }
@@ -126,7 +111,7 @@ var capital = regexp.MustCompile(`(.)([A-Z])`)
 
 // Each alert says what is wrong, what to do next, and where to read on.
 func TestAlertsSayWhatIsNext(t *testing.T) {
-	operations, err := os.ReadFile("../../docs/OPERATIONS.md")
+	operations, err := os.ReadFile("../docs/OPERATIONS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +233,7 @@ var counted = regexp.MustCompile(`increase\((ipamd_[a-z_]+)(?:\{([a-z]+)=~"([^"]
 // What an alert counts is seen the first time that it happens: its counter is 0
 // until then, and not missing, for each value that the alert names.
 func TestAlertsSeeTheFirstEvent(t *testing.T) {
-	families, err := newMetrics().registry.Gather()
+	families, err := New().Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +291,7 @@ func TestDashboardAsksInPromQL(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, ok := promtool(t, nil, "check", "rules", "--lint=none", file); !ok {
+	if said, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=none", file); !ok {
 		t.Error(said)
 	}
 }

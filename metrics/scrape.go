@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"net/netip"
@@ -6,14 +6,31 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
-// follow adds what is read from the daemon at each scrape.
-func (m *metrics) follow(p *program) error { return m.registry.Register(scrape{p}) }
+// A Daemon is what is read at each scrape.
+type Daemon struct {
+	Book       *netdb.Book
+	Board      *census.Board
+	Bridge     *bridge.Bridge
+	Watchdog   *watchdog.Watchdog
+	Reconciler *reconciler.Reconciler
+	Server     *server.Server
+	Version    api.VersionReply
+}
+
+// Follow adds what is read from the daemon at each scrape.
+func (m *Metrics) Follow(d Daemon) error { return m.Registry.Register(scrape{d}) }
 
 // scrape reads the daemon when it is asked.
-type scrape struct{ *program }
+type scrape struct{ Daemon }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("ipamd_"+name, help, labels, nil)
@@ -59,21 +76,21 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	s.bookFile(gauge)
 	s.releases(gauge)
 	s.lastPassed(gauge)
-	gauge(descConflicts, float64(s.reconciler.Conflicts()))
+	gauge(descConflicts, float64(s.Reconciler.Conflicts()))
 
-	gauge(descReady, one(len(s.server.NotReady()) == 0))
-	foreign := s.book.Identity() != nil
+	gauge(descReady, one(len(s.Server.NotReady()) == 0))
+	foreign := s.Book.Identity() != nil
 	gauge(descIdentity, one(!foreign), "own")
 	gauge(descIdentity, one(foreign), "foreign")
-	witnesses := s.board.About(netip.Addr{})
+	witnesses := s.Board.About(netip.Addr{})
 	for _, w := range witnesses.Answered {
 		gauge(descSilent, 0, string(w))
 	}
 	for _, silent := range witnesses.Silent {
 		gauge(descSilent, 1, string(silent.Witness))
 	}
-	gauge(descPorts, float64(s.bridge.Status().Ports))
-	gauge(descBuild, 1, s.version.Version, s.version.Commit, s.version.Go)
+	gauge(descPorts, float64(s.Bridge.Status().Ports))
+	gauge(descBuild, 1, s.Version.Version, s.Version.Commit, s.Version.Go)
 }
 
 // A gauger sends one sample of a gauge.
@@ -87,14 +104,14 @@ func one(yes bool) float64 {
 }
 
 func (s scrape) pools(gauge gauger) {
-	usage, rev := s.book.Usage()
+	usage, rev := s.Book.Usage()
 	for _, u := range usage {
 		family := "v6"
 		if u.Pool.Prefix.Addr().Is4() {
 			family = "v4"
 		}
 		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
-		exhausted, _ := s.server.Exhausted(u.Pool.UID)
+		exhausted, _ := s.Server.Exhausted(u.Pool.UID)
 		gauge(descExhausted, one(exhausted), u.Pool.Name, family)
 		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
 		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
@@ -106,7 +123,7 @@ func (s scrape) pools(gauge gauger) {
 }
 
 func (s scrape) bookFile(gauge gauger) {
-	info := s.book.Info()
+	info := s.Book.Info()
 	gauge(descUnreadable, float64(len(info.Unreadable)))
 	gauge(descReadonly, one(info.ReadOnly != nil))
 	gauge(descGrowing, one(info.Growing != nil))
@@ -115,19 +132,19 @@ func (s scrape) bookFile(gauge gauger) {
 }
 
 func (s scrape) releases(gauge gauger) {
-	for blocker, n := range s.watchdog.Blocked() {
+	for blocker, n := range s.Watchdog.Blocked() {
 		gauge(descBlocked, float64(n), blocker)
 	}
 	var oldest time.Duration
-	now := s.book.Now()
-	for _, l := range s.book.InState(netdb.Releasing) {
+	now := s.Book.Now()
+	for _, l := range s.Book.InState(netdb.Releasing) {
 		oldest = max(oldest, now.Since(l.Since))
 	}
 	gauge(descOldest, oldest.Seconds())
 }
 
 func (s scrape) lastPassed(gauge gauger) {
-	last := s.reconciler.Last()
+	last := s.Reconciler.Last()
 	if last == nil {
 		gauge(descAbsent, 0)
 		gauge(descHeld, 0)
