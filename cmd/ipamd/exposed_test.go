@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/rebuild"
 )
 
 // G15: check and rebuild, run by root on a book beside which somebody has planted
@@ -39,11 +40,11 @@ func TestG15NothingIsWrittenThroughALink(t *testing.T) {
 	w := newWorld(t, slow)
 	w.allocate("a")
 	w.stopDaemon()
-	s := swap{w.cfg.Book.Path}
+	s := rebuild.Swap{Path: w.cfg.Book.Path}
 	for _, part := range []string{"", "-wal", "-shm", "-mark"} {
-		must(t, os.Symlink(victim, s.rebuilding()+part))
+		must(t, os.Symlink(victim, s.Rebuilding()+part))
 	}
-	must(t, os.Symlink(victim, s.path+".lock"))
+	must(t, os.Symlink(victim, s.Path+".lock"))
 	if _, err := w.rebuild(preview, force); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		must(t, err)
 	}
@@ -53,24 +54,24 @@ func TestG15NothingIsWrittenThroughALink(t *testing.T) {
 	spared("rebuild")
 
 	// One that somebody seems to have cut is not finished with what is no file.
-	must(t, os.Rename(s.path, s.path+".away"))
+	must(t, os.Rename(s.Path, s.Path+".away"))
 	for kind, plant := range map[string]func(string) error{
 		"a link": func(at string) error { return os.Symlink(victim, at) },
 		"a pipe": func(at string) error { return unix.Mkfifo(at, 0o600) },
 	} {
-		for _, at := range []string{s.rebuilt(), s.rebuilding()} {
+		for _, at := range []string{s.Sealed(), s.Rebuilding()} {
 			must(t, plant(at))
-			if at == s.rebuilding() {
-				must(t, os.WriteFile(s.rebuilt(), nil, 0o600))
+			if at == s.Rebuilding() {
+				must(t, os.WriteFile(s.Sealed(), nil, 0o600))
 			}
 			_, err := w.rebuild()
 			w.refuses(fmt.Sprintf("%s at %s", kind, at), err, "no regular file")
 			w.refuses("the daemon", w.newProgram().open(ctx), "")
-			must(t, errors.Join(os.RemoveAll(s.rebuilding()), os.RemoveAll(s.rebuilt())))
+			must(t, errors.Join(os.RemoveAll(s.Rebuilding()), os.RemoveAll(s.Sealed())))
 		}
 	}
 	spared("what finishes a rebuild")
-	must(t, os.Rename(s.path+".away", s.path))
+	must(t, os.Rename(s.Path+".away", s.Path))
 }
 
 // G17: a configuration that everybody may write to or replace is refused by every verb

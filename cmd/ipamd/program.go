@@ -24,6 +24,7 @@ import (
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/rebuild"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/watchdog"
@@ -138,6 +139,16 @@ func (p *program) listenForScrapes(context.Context) error {
 	}
 	p.onClose(p.scrapes.Close)
 	return nil
+}
+
+// openOwnBook opens the book while no rebuild is at work beside it.
+func (p *program) openOwnBook(ctx context.Context) error {
+	lock, err := rebuild.Guard(p.cfg.Book.Path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return p.openBook(ctx)
 }
 
 func (p *program) openBook(ctx context.Context) (err error) {

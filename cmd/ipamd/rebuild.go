@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-
-	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/logging"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/rebuild"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/spf13/cobra"
 )
 
 func (c *command) rebuildCommand() *cobra.Command {
@@ -54,16 +51,17 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 			if err != nil {
 				return err
 			}
-			cfg.Log.Level = "warn" // the report tells the rest
-			r := rebuild{cfg: cfg, log: logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv), preview: preview, force: force}
-			report, err := r.run(cmd.Context())
+			cfg.Log.Level = "warn" // the report says the rest
+			log := logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv)
+			r := rebuild.Rebuild{Config: cfg, Open: partsOf(log, ""), Preview: preview, Force: force}
+			report, err := r.Run(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("rebuild %s: %w", cfg.Book.Path, err)
 			}
 			if output == "json" {
-				return report.json(c.out)
+				return report.Json(c.out)
 			}
-			return report.text(c.out)
+			return report.Text(printable{c.out})
 		},
 	}
 	c.configFlag(cmd)
@@ -74,158 +72,23 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 	return cmd
 }
 
-// A rebuild is one run of the verb.
-type rebuild struct {
-	cfg            config.Config
-	log            *slog.Logger
-	preview, force bool
-	netns          string // of the bridge; "" is the process's own. Tests set it.
-}
-
-// run rebuilds the book. After an error the old one is in its place, or the
-// error says that running again finishes.
-func (r *rebuild) run(ctx context.Context) (*rebuilt, error) {
-	path, err := netdb.RealPath(r.cfg.Book.Path)
-	if err != nil {
-		return nil, noBook(err)
-	}
-	r.cfg.Book.Path = path
-	s := swap{path}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		return nil, noBook(err)
-	}
-	lock, err := s.lock(unix.LOCK_EX)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()
-	switch cut, err := s.cut(); {
-	case err != nil:
-		return nil, err
-	case cut && r.preview:
-		return nil, errors.New("one was cut short behind the point where anything is left to decide; it is finished by running it without --preview")
-	case cut:
-		return r.finish(s)
-	}
-	why, err := r.reason()
-	if err != nil {
-		return nil, err
-	}
-	old, err := r.salvage(errors.Is(why, netdb.ErrNotABook))
-	if err != nil {
-		return nil, err
-	}
-	at := s.rebuilding()
-	if r.preview {
-		dir, err := os.MkdirTemp("", "ipamd-preview-")
-		if err != nil {
+// partsOf opens what a rebuild needs of a daemon; netns is the bridge's network
+// namespace, "" for the process's own.
+func partsOf(log *slog.Logger, netns string) func(context.Context, config.Config) (*rebuild.Parts, error) {
+	return func(ctx context.Context, cfg config.Config) (*rebuild.Parts, error) {
+		p := newProgram(cfg, log, thisBuild())
+		p.netns = netns
+		if err := p.inOrder(ctx, p.openBook, p.openBridge, p.openRuntime, p.openWatchdog); err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(dir)
-		at = filepath.Join(dir, "book.db")
-	} else if err := s.discard(); err != nil {
-		return nil, err
+		return &rebuild.Parts{
+			Book: p.book, Board: p.board, Runtime: p.runtime != nil, Refresh: p.refresh, Close: p.close,
+			Pass: func(ctx context.Context, book reconciler.Book) (*reconciler.Report, error) {
+				if err := p.reconcileBy(book); err != nil {
+					return nil, err
+				}
+				return p.reconciler.Pass(ctx, reconciler.Mode{})
+			},
+		}, nil
 	}
-	report, err := r.build(ctx, at, old)
-	if err == nil {
-		report.Book, report.Preview, report.Broken, report.WasEpoch = path, r.preview, why.Error(), old.Epoch
-	}
-	if r.preview {
-		return report, err
-	}
-	if err == nil {
-		report.Aside, err = s.finish(netdb.Now().Wall)
-	}
-	if err == nil {
-		return report, nil
-	}
-	if cut, _ := s.cut(); cut { // moved aside already: what is new is all there is
-		return nil, fmt.Errorf("%w; running it again finishes it", err)
-	}
-	return nil, errors.Join(err, s.discard())
-}
-
-func noBook(err error) error {
-	return fmt.Errorf(`%w; there is no book: "ipamd run" makes one, and adopts who is live`, err)
-}
-
-// errWhole is the reason to rebuild that only force accepts.
-var errWhole = errors.New("the book was whole")
-
-// reason says what is wrong with the book, or why it cannot be rebuilt.
-func (r *rebuild) reason() (why, err error) {
-	path := r.cfg.Book.Path
-	st, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		if log, err := exists(path + "-wal"); err != nil || log {
-			return fmt.Errorf("%w: its log is there, and the book itself is not", netdb.ErrDamaged), err
-		}
-		return nil, noBook(err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if st.Size() == 0 && !r.force {
-		return nil, noBook(errors.New("the file is empty"))
-	}
-	opts := r.cfg.BookOptions()
-	opts.ReadOnly = true
-	book, err := netdb.Open(path, opts)
-	for _, broken := range []error{netdb.ErrDamaged, netdb.ErrNotABook} {
-		if errors.Is(err, broken) {
-			return broken, nil
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	found, err := book.Check(context.Background())
-	if err := errors.Join(err, book.Close()); err != nil {
-		return nil, err
-	}
-	switch {
-	case len(found) > 0:
-		return fmt.Errorf("%w: %d violations, as %s", netdb.ErrDamaged, len(found), found[0]), nil
-	case !r.force:
-		return nil, errors.New(`it is whole ("ipamd check" says the same); a new one would lose its history, its tombstones and whose turn it is. --force makes it all the same`)
-	}
-	return errWhole, nil
-}
-
-// salvage reads what it can of the old book. In a file that need not have been
-// one, a page that can be read is asked for: it may be another program's.
-func (r *rebuild) salvage(strange bool) (netdb.Salvaged, error) {
-	path := r.cfg.Book.Path
-	old, err := netdb.Salvage(path)
-	if errors.Is(err, os.ErrNotExist) {
-		old.Problems, err = append(old.Problems, "the book itself is not there, only its log, in which nothing can be read without it"), nil
-	}
-	if err != nil {
-		return old, err
-	}
-	if strange && !r.force && old.Epoch == "" && len(old.Leases) == 0 && len(old.Named) == 0 {
-		return old, errors.New("nothing of a lease book can be read in it, so it may be another program's; if it was the book, --force moves it aside")
-	}
-	return old, nil
-}
-
-// finish moves in what an earlier run had made and could not move.
-func (r *rebuild) finish(s swap) (*rebuilt, error) {
-	aside, err := s.finish(netdb.Now().Wall)
-	if err != nil {
-		return nil, err
-	}
-	opts := r.cfg.BookOptions()
-	opts.ReadOnly = true
-	book, err := netdb.Open(s.path, opts)
-	if err != nil {
-		return nil, err
-	}
-	defer book.Close()
-	out := tellOf(book)
-	out.Book, out.Finished, out.Aside = s.path, true, s.movedAside()
-	if aside != "" && aside != out.Aside {
-		out.Unexplained = append(out.Unexplained, "the old book's log was moved for itself, to "+aside)
-	}
-	return out, nil
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/rebuild"
 )
 
 // told reports whether something that was not explained has all the words.
-func (b *rebuilt) told(words ...string) bool {
+func explains(b *rebuild.Report, words ...string) bool {
 	for _, u := range b.Unexplained {
 		all := true
 		for _, w := range words {
@@ -51,7 +52,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.told(asleep.held.Address, `"other"`, "no task of it lives") || !r.told(bare.held.Address, `"bare"`, "somebody else") {
+		if !explains(r, asleep.held.Address, `"other"`, "no task of it lives") || !explains(r, bare.held.Address, `"bare"`, "somebody else") {
 			t.Errorf("it told %q", r.Unexplained)
 		}
 		w.start()
@@ -81,7 +82,7 @@ func TestRebuildByTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.told(twice.held.Address, `"twice"`, "somebody else") {
+	if !explains(r, twice.held.Address, `"twice"`, "somebody else") {
 		t.Errorf("it told %q", r.Unexplained)
 	}
 	w.start()
@@ -146,7 +147,7 @@ func TestRebuildOfOddRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.told(addr(3), "no pool of the configuration gives it") || !r.told("dreaming") {
+	if !explains(r, addr(3), "no pool of the configuration gives it") || !explains(r, "dreaming") {
 		t.Errorf("it told %q", r.Unexplained)
 	}
 	w.start()

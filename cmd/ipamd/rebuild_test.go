@@ -22,18 +22,19 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/rebuild"
 )
 
-func (w *world) rebuild(change ...func(*rebuild)) (*rebuilt, error) {
-	r := rebuild{cfg: w.cfg, log: slog.New(slog.NewTextHandler(w.log, nil)), netns: w.ns.Path()}
+func (w *world) rebuild(change ...func(*rebuild.Rebuild)) (*rebuild.Report, error) {
+	r := rebuild.Rebuild{Config: w.cfg, Open: partsOf(slog.New(slog.NewTextHandler(w.log, nil)), w.ns.Path())}
 	for _, c := range change {
 		c(&r)
 	}
-	return r.run(ctx)
+	return r.Run(ctx)
 }
 
-func preview(r *rebuild) { r.preview = true }
-func force(r *rebuild)   { r.force = true }
+func preview(r *rebuild.Rebuild) { r.Preview = true }
+func force(r *rebuild.Rebuild)   { r.Force = true }
 
 // spoil zeroes the first page of a table in the book of a stopped daemon.
 func (w *world) spoil(table string) {
@@ -100,8 +101,8 @@ func (w *world) refuses(what string, err error, parts ...string) {
 }
 
 // rows tells of a report's rows as "address state" by their lists.
-func (b *rebuilt) rows() (lists [3][]string) {
-	for i, rows := range [][]rebuiltRow{b.Leases, b.Foreign, b.SetAside} {
+func rowsOf(b *rebuild.Report) (lists [3][]string) {
+	for i, rows := range [][]rebuild.Row{b.Leases, b.Foreign, b.SetAside} {
 		for _, r := range rows {
 			lists[i] = append(lists[i], r.Address+" "+string(r.State))
 		}
@@ -183,9 +184,9 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 		want[0] = slices.Delete(want[0], 2, 3)
 		want[2] = slices.Insert(want[2], 0, addr(4)+" quarantined")
 	}
-	for i, list := range report.rows() {
-		if !slices.Equal(list, want[i]) || !slices.Equal(list, would.rows()[i]) {
-			t.Errorf("it tells of %v, the preview of %v, want %v", list, would.rows()[i], want[i])
+	for i, list := range rowsOf(report) {
+		if !slices.Equal(list, want[i]) || !slices.Equal(list, rowsOf(would)[i]) {
+			t.Errorf("it tells of %v, the preview of %v, want %v", list, rowsOf(would)[i], want[i])
 		}
 	}
 	if report.WasEpoch != epoch || report.Epoch == epoch || report.Epoch == "" || len(report.Unexplained) == 0 {
@@ -273,7 +274,7 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			if told := strings.Contains(strings.Join(r.Unexplained, "\n"), "the old book's containers are in containerd "+knew); told != during {
 				t.Errorf("it tells %q", r.Unexplained)
 			}
-			if i := slices.IndexFunc(r.Leases, func(l rebuiltRow) bool { return l.Address == plugged.held.Address }); i < 0 ||
+			if i := slices.IndexFunc(r.Leases, func(l rebuild.Row) bool { return l.Address == plugged.held.Address }); i < 0 ||
 				len(r.Leases[i].Containers) != 1 || r.Leases[i].LeaseID != plugged.held.ID {
 				t.Errorf("it lives: %+v", r.Leases)
 			}
@@ -319,7 +320,7 @@ func TestL13RebuildRefusesHalfACensus(t *testing.T) {
 		w.spoil("leases")
 		before := w.folder()
 		d.Kill9()
-		for _, how := range []func(*rebuild){preview, force} {
+		for _, how := range []func(*rebuild.Rebuild){preview, force} {
 			_, err := w.rebuild(how)
 			w.refuses("half a census", err, "the runtime witness cannot answer", "half a census")
 			w.unchanged(before)
@@ -335,7 +336,7 @@ func TestL13RebuildRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(t *testing.T, w *world)
-		how    func(*rebuild)
+		how    func(*rebuild.Rebuild)
 		want   []string
 	}{
 		{"a whole book", func(*testing.T, *world) {}, nil, []string{"it is whole", "--force"}},
@@ -379,7 +380,7 @@ func TestL13RebuildRefuses(t *testing.T) {
 		}, nil, []string{"lock bridge rt0", "pid"}},
 		{"another rebuild", func(t *testing.T, w *world) {
 			w.spoil("leases")
-			lock, err := swap{w.cfg.Book.Path}.lock(unix.LOCK_EX)
+			lock, err := rebuild.Swap{Path: w.cfg.Book.Path}.Lock(unix.LOCK_EX)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -397,7 +398,7 @@ func TestL13RebuildRefuses(t *testing.T) {
 			w.cfg.Book.Path = dir.Book.Path
 			before := w.folder()
 			w.cfg = now
-			_, err := w.rebuild(func(r *rebuild) {
+			_, err := w.rebuild(func(r *rebuild.Rebuild) {
 				if c.how != nil {
 					c.how(r)
 				}
@@ -431,44 +432,44 @@ func TestRebuildOfABookInUse(t *testing.T) {
 // A rebuild is cut at each place where the names in the folder change. The
 // daemon never begins an empty book, and running again finishes.
 func TestL13RebuildIsCut(t *testing.T) {
-	for name, until := range map[string]func(t *testing.T, w *world, s swap, make func()){
-		"while it makes a book": func(t *testing.T, _ *world, s swap, _ func()) {
+	for name, until := range map[string]func(t *testing.T, w *world, s rebuild.Swap, make func()){
+		"while it makes a book": func(t *testing.T, _ *world, s rebuild.Swap, _ func()) {
 			for _, part := range []string{"", "-wal", "-shm", "-mark"} {
-				if err := os.WriteFile(s.rebuilding()+part, []byte("half a book"), 0o600); err != nil {
+				if err := os.WriteFile(s.Rebuilding()+part, []byte("half a book"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 		},
-		"when it has made it": func(t *testing.T, _ *world, s swap, make func()) { make() },
-		"when it is sealed": func(t *testing.T, _ *world, s swap, make func()) {
+		"when it has made it": func(t *testing.T, _ *world, s rebuild.Swap, make func()) { make() },
+		"when it is sealed": func(t *testing.T, _ *world, s rebuild.Swap, make func()) {
 			make()
-			must(t, s.seal())
+			must(t, s.Seal())
 		},
-		"between the old book and its log": func(t *testing.T, w *world, s swap, make func()) {
+		"between the old book and its log": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
-			must(t, s.seal())
-			must(t, os.WriteFile(s.path+"-wal", []byte("its log"), 0o600))
-			must(t, os.Rename(s.path, s.path+".broken-20261121T120000Z"))
+			must(t, s.Seal())
+			must(t, os.WriteFile(s.Path+"-wal", []byte("its log"), 0o600))
+			must(t, os.Rename(s.Path, s.Path+".broken-20261121T120000Z"))
 		},
-		"when the old book is away": func(t *testing.T, w *world, s swap, make func()) {
+		"when the old book is away": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
-			must(t, s.seal())
-			_, err := netdb.MoveAside(s.path, time.Now())
+			must(t, s.Seal())
+			_, err := netdb.MoveAside(s.Path, time.Now())
 			must(t, err)
 		},
-		"when its mark is in": func(t *testing.T, w *world, s swap, make func()) {
+		"when its mark is in": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
-			must(t, s.seal())
-			_, err := netdb.MoveAside(s.path, time.Now())
+			must(t, s.Seal())
+			_, err := netdb.MoveAside(s.Path, time.Now())
 			must(t, err)
-			must(t, moveMark(s.rebuilt(), s.path))
+			must(t, os.Rename(s.Sealed()+"-mark", s.Path+"-mark"))
 		},
-		"when the new one is in": func(t *testing.T, w *world, s swap, make func()) {
+		"when the new one is in": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
-			must(t, s.seal())
-			_, err := netdb.MoveAside(s.path, time.Now())
+			must(t, s.Seal())
+			_, err := netdb.MoveAside(s.Path, time.Now())
 			must(t, err)
-			must(t, errors.Join(moveMark(s.rebuilt(), s.path), os.Rename(s.rebuilt(), s.path)))
+			must(t, errors.Join(os.Rename(s.Sealed()+"-mark", s.Path+"-mark"), os.Rename(s.Sealed(), s.Path)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -483,19 +484,19 @@ func TestL13RebuildIsCut(t *testing.T) {
 			w.stopDaemon()
 			w.spoil("tombstones")
 			old := w.folder()["book.db"]
-			s := swap{w.cfg.Book.Path}
+			s := rebuild.Swap{Path: w.cfg.Book.Path}
 			until(t, w, s, func() {
-				r := rebuild{cfg: w.cfg, log: slog.New(slog.NewTextHandler(w.log, nil)), netns: w.ns.Path()}
-				salvaged, err := r.salvage(false)
+				r := rebuild.Rebuild{Config: w.cfg, Open: partsOf(slog.New(slog.NewTextHandler(w.log, nil)), w.ns.Path())}
+				salvaged, err := netdb.Salvage(s.Path)
 				must(t, err)
-				_, err = r.build(ctx, s.rebuilding(), salvaged)
+				_, err = r.Build(ctx, s.Rebuilding(), salvaged)
 				must(t, err)
 			})
 			if done := name == "when the new one is in"; !done {
 				before := w.folder()
 				w.refuses("the daemon", w.newProgram().open(ctx), "ipamd rebuild")
 				w.unchanged(before)
-				if cut, err := s.cut(); err != nil || cut {
+				if cut, err := s.Cut(); err != nil || cut {
 					_, err = w.rebuild(preview)
 					w.refuses("a preview", err, "cut short")
 					w.unchanged(before)
@@ -589,7 +590,7 @@ func TestRebuildVerb(t *testing.T) {
 	out, _ = verb(exitOK, "--preview")
 	wants(t, "the preview", out, "would be rebuilt; nothing was changed", "next: ipamd rebuild")
 	out, _ = verb(exitOK, "-o", "json")
-	var told rebuilt
+	var told rebuild.Report
 	if err := json.Unmarshal([]byte(out), &told); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}

@@ -1,4 +1,4 @@
-package main
+package rebuild
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// rebuilt is what the verb tells. Its JSON form is for programs.
-type rebuilt struct {
+// Report is what the verb tells. Its JSON form is for programs.
+type Report struct {
 	Book     string `json:"book"`
 	Preview  bool   `json:"preview"`
 	Finished bool   `json:"finished"` // one that was cut short
@@ -25,14 +25,14 @@ type rebuilt struct {
 	Epoch    string `json:"epoch"`
 	Runner   string `json:"runner_uid"`
 
-	Leases      []rebuiltRow `json:"leases"`    // who lives
-	Foreign     []rebuiltRow `json:"foreign"`   // seen, and nobody's
-	SetAside    []rebuiltRow `json:"set_aside"` // only the old book told of it
-	Unexplained []string     `json:"unexplained"`
+	Leases      []Row    `json:"leases"`    // who lives
+	Foreign     []Row    `json:"foreign"`   // seen, and nobody's
+	SetAside    []Row    `json:"set_aside"` // only the old book told of it
+	Unexplained []string `json:"unexplained"`
 }
 
-// A rebuiltRow is one address of the new book.
-type rebuiltRow struct {
+// A Row is one address of the new book.
+type Row struct {
 	Address    string            `json:"address"`
 	State      netdb.State       `json:"state"`
 	Sandbox    string            `json:"sandbox,omitempty"`
@@ -45,8 +45,8 @@ type rebuiltRow struct {
 }
 
 // report tells of the book as it is now.
-func (r *restorer) report() *rebuilt {
-	out := tellOf(r.Book)
+func (r *restorer) report() *Report {
+	out := reportOf(r.Book)
 	named := make(map[string]bool) // ids of leases that somebody knows
 	for _, seen := range r.census.Seen {
 		for _, s := range seen {
@@ -57,31 +57,31 @@ func (r *restorer) report() *rebuilt {
 	for _, l := range r.old.Leases {
 		named[l.ID], was[l.Addr.String()] = true, l.State
 	}
-	for _, rows := range [][]rebuiltRow{out.Leases, out.Foreign, out.SetAside} {
+	for _, rows := range [][]Row{out.Leases, out.Foreign, out.SetAside} {
 		for i := range rows {
 			rows[i].Kept, rows[i].Was = named[rows[i].LeaseID], was[rows[i].Address]
 		}
 	}
 	if r.old.RunnerUID == "" {
-		r.tell("whose the old book was cannot be read; the new one is runner %s's", out.Runner)
+		r.explain("whose the old book was cannot be read; the new one is runner %s's", out.Runner)
 	}
 	for _, p := range r.old.Problems {
-		r.tell("the old book: %s", p)
+		r.explain("the old book: %s", p)
 	}
 	if len(r.old.Problems) > 0 {
-		r.tell("an address that was lost with its row is free now, unless somebody is seen with it")
+		r.explain("an address that was lost with its row is free now, unless somebody is seen with it")
 	}
 	out.Unexplained = append(out.Unexplained, r.unexplained...)
 	return out
 }
 
-// tellOf tells of a rebuilt book what it knows of itself.
-func tellOf(b *netdb.Book) *rebuilt {
-	out := &rebuilt{Epoch: b.Epoch(), Runner: b.Info().RunnerUID,
-		Leases: []rebuiltRow{}, Foreign: []rebuiltRow{}, SetAside: []rebuiltRow{}, Unexplained: []string{}}
+// reportOf tells of a rebuilt book what it knows of itself.
+func reportOf(b *netdb.Book) *Report {
+	out := &Report{Epoch: b.Epoch(), Runner: b.Info().RunnerUID,
+		Leases: []Row{}, Foreign: []Row{}, SetAside: []Row{}, Unexplained: []string{}}
 	leases, _ := b.Leases()
 	for _, l := range leases {
-		row := rebuiltRow{Address: l.Addr.String(), State: l.State, Sandbox: l.Sandbox, LeaseID: l.ID, Containers: l.Containers}
+		row := Row{Address: l.Addr.String(), State: l.State, Sandbox: l.Sandbox, LeaseID: l.ID, Containers: l.Containers}
 		if l.State != netdb.Quarantined && l.State != netdb.Cooling {
 			out.Leases = append(out.Leases, row)
 			continue
@@ -89,7 +89,7 @@ func tellOf(b *netdb.Book) *rebuilt {
 		row.Evidence = l.Evidence
 		row.Hold = l.Hold
 		kept := l.State == netdb.Cooling
-		for _, s := range sightings(l.Evidence) {
+		for _, s := range census.ParseEvidence(l.Evidence) {
 			if s.Witness == census.Book {
 				kept, row.Sandbox = true, cmp.Or(row.Sandbox, s.Sandbox)
 			}
@@ -103,21 +103,14 @@ func tellOf(b *netdb.Book) *rebuilt {
 	return out
 }
 
-// sightings reads what can be read of evidence.
-func sightings(evidence json.RawMessage) []census.Sighting {
-	var all []census.Sighting
-	_ = json.Unmarshal(evidence, &all) // it is shown for what it is otherwise
-	return all
-}
-
-func (b *rebuilt) json(w io.Writer) error {
+func (b *Report) Json(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(b)
 }
 
-func (b *rebuilt) text(out io.Writer) error {
-	w := tabwriter.NewWriter(printable{out}, 0, 0, 2, ' ', 0)
+func (b *Report) Text(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	switch {
 	case b.Preview:
 		fmt.Fprintf(w, "%s would be rebuilt; nothing was changed\n", b.Book)
@@ -153,7 +146,7 @@ func (b *rebuilt) text(out io.Writer) error {
 	return w.Flush()
 }
 
-func (b *rebuilt) tables(w io.Writer) {
+func (b *Report) tables(w io.Writer) {
 	fmt.Fprintf(w, "\nLeases of who lives: %d\n", len(b.Leases))
 	if len(b.Leases) > 0 {
 		fmt.Fprintln(w, "ADDRESS\tSANDBOX\tSTATE\tLEASE\t\tCONTAINERS")
@@ -183,16 +176,16 @@ func (b *rebuilt) tables(w io.Writer) {
 }
 
 // why is who told of a quarantined address.
-func (f rebuiltRow) why() string {
+func (f Row) why() string {
 	var why []string
-	for _, s := range sightings(f.Evidence) {
+	for _, s := range census.ParseEvidence(f.Evidence) {
 		why = append(why, string(s.Witness)+s.Where())
 	}
 	return strings.Join(why, ", ")
 }
 
 // until is how an address that is kept back can be given again.
-func (a rebuiltRow) until() string {
+func (a Row) until() string {
 	switch {
 	case a.State == netdb.Cooling:
 		return "it has rested"

@@ -1,9 +1,9 @@
-package main
+package rebuild
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A swap puts a new book in the place of the one at its path. A crash leaves
+// A Swap puts a new book in the place of the one at its path. A crash leaves
 // one of three things, and each is told from the others by the names there:
 //
 //   - the old book: whatever lies beside it is thrown away and begun anew;
@@ -24,53 +24,53 @@ import (
 //     aside already. The daemon refuses to begin an empty one, and the next
 //     rebuild moves the new one in;
 //   - the new book.
-type swap struct{ path string }
+type Swap struct{ Path string }
 
-// rebuilding is where a new book is made, rebuilt where it lies once it is
+// Rebuilding is where a new book is made, rebuilt where it lies once it is
 // whole and durable.
-func (s swap) rebuilding() string { return s.path + ".rebuilding" }
-func (s swap) rebuilt() string    { return s.path + ".rebuilt" }
+func (s Swap) Rebuilding() string { return s.Path + ".rebuilding" }
+func (s Swap) Sealed() string     { return s.Path + ".rebuilt" }
 
-// cut reports whether a rebuild ended after it had moved the old book aside.
-func (s swap) cut() (bool, error) {
-	old, err := exists(s.path)
+// Cut reports whether a rebuild ended after it had moved the old book aside.
+func (s Swap) Cut() (bool, error) {
+	old, err := exists(s.Path)
 	if err != nil || old {
 		return false, err
 	}
-	return exists(s.rebuilt())
+	return exists(s.Sealed())
 }
 
-// openOwnBook opens the book while no rebuild is at work beside it. It refuses
-// to begin an empty one where a rebuilt one waits to be moved in: that would
-// forget what rests and who sleeps.
-func (p *program) openOwnBook(ctx context.Context) error {
-	path, err := netdb.RealPath(p.cfg.Book.Path)
+// Guard keeps rebuilds of the book at path away until the closer that it returns is
+// closed. It refuses where a rebuilt book waits to be moved in: a daemon that begins an
+// empty one there forgets what cools and who is paused.
+func Guard(path string) (io.Closer, error) {
+	real, err := netdb.RealPath(path)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", p.cfg.Book.Path, err)
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	s := swap{path}
-	switch lock, err := s.lock(unix.LOCK_SH); {
-	case errors.Is(err, fs.ErrNotExist): // its folder comes with the book
-	case err != nil:
-		return err
-	default:
-		defer lock.Close()
+	s := Swap{real}
+	lock, err := s.Lock(unix.LOCK_SH)
+	if errors.Is(err, fs.ErrNotExist) {
+		return io.NopCloser(nil), nil // its folder comes with the book
 	}
-	cut, err := s.cut()
+	if err != nil {
+		return nil, err
+	}
+	cut, err := s.Cut()
 	if err == nil && cut {
-		err = fmt.Errorf(`a rebuild of %s was cut short; "ipamd rebuild" finishes it`, s.path)
+		err = fmt.Errorf(`a rebuild of %s was cut short; "ipamd rebuild" finishes it`, s.Path)
 	}
 	if err != nil {
-		return err
+		return nil, errors.Join(err, lock.Close())
 	}
-	return p.openBook(ctx)
+	return lock, nil
 }
 
-// lock keeps rebuilds and the openings of daemons apart; how is LOCK_EX for
+// Lock keeps rebuilds and the openings of daemons apart; how is LOCK_EX for
 // the one, LOCK_SH for the others. It is on the folder itself, so that nothing
 // is left behind.
-func (s swap) lock(how int) (*os.File, error) {
-	dir, err := os.Open(filepath.Dir(s.path))
+func (s Swap) Lock(how int) (*os.File, error) {
+	dir, err := os.Open(filepath.Dir(s.Path))
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func (s swap) lock(how int) (*os.File, error) {
 }
 
 // discard throws away what was being made.
-func (s swap) discard() error {
+func (s Swap) discard() error {
 	var errs []error
-	for _, name := range []string{s.rebuilding(), s.rebuilt()} {
+	for _, name := range []string{s.Rebuilding(), s.Sealed()} {
 		for _, part := range []string{"", "-wal", "-shm", "-mark"} {
 			if err := os.Remove(name + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
@@ -98,11 +98,11 @@ func (s swap) discard() error {
 
 // finish moves a closed book that is whole into place, and the old one, if
 // there is any, aside. It returns the old one's new name.
-func (s swap) finish(now time.Time) (aside string, err error) {
-	if there, err := exists(s.rebuilding()); err != nil {
+func (s Swap) finish(now time.Time) (aside string, err error) {
+	if there, err := exists(s.Rebuilding()); err != nil {
 		return "", err
 	} else if there {
-		if err := s.seal(); err != nil {
+		if err := s.Seal(); err != nil {
 			return "", err
 		}
 	}
@@ -110,19 +110,19 @@ func (s swap) finish(now time.Time) (aside string, err error) {
 	case err != nil:
 		return "", err
 	case !in:
-		aside, err = netdb.MoveAside(s.path, now)
+		aside, err = netdb.MoveAside(s.Path, now)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return aside, err
 		}
-		if err := moveMark(s.rebuilt(), s.path); err != nil {
+		if err := moveMark(s.Sealed(), s.Path); err != nil {
 			return aside, err
 		}
 	}
 	// Nobody else's book is overwritten, wherever it came from in between.
-	if err := unix.Renameat2(unix.AT_FDCWD, s.rebuilt(), unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE); err != nil {
-		return aside, fmt.Errorf("move %s to %s: %w", s.rebuilt(), s.path, err)
+	if err := unix.Renameat2(unix.AT_FDCWD, s.Sealed(), unix.AT_FDCWD, s.Path, unix.RENAME_NOREPLACE); err != nil {
+		return aside, fmt.Errorf("move %s to %s: %w", s.Sealed(), s.Path, err)
 	}
-	if err := syncPath(filepath.Dir(s.path)); err != nil {
+	if err := syncPath(filepath.Dir(s.Path)); err != nil {
 		return aside, err
 	}
 	return aside, s.discard()
@@ -130,34 +130,34 @@ func (s swap) finish(now time.Time) (aside string, err error) {
 
 // markIsIn reports a run that was cut between the last two moves: all of the old book
 // is aside, and the mark at its place is the new one's.
-func (s swap) markIsIn() (bool, error) {
+func (s Swap) markIsIn() (bool, error) {
 	there := make(map[string]bool)
-	for _, name := range []string{s.path, s.path + "-wal", s.path + "-mark", s.rebuilt() + "-mark"} {
+	for _, name := range []string{s.Path, s.Path + "-wal", s.Path + "-mark", s.Sealed() + "-mark"} {
 		is, err := exists(name)
 		if err != nil {
 			return false, err
 		}
 		there[name] = is
 	}
-	return there[s.path+"-mark"] && !there[s.path] && !there[s.path+"-wal"] && !there[s.rebuilt()+"-mark"], nil
+	return there[s.Path+"-mark"] && !there[s.Path] && !there[s.Path+"-wal"] && !there[s.Sealed()+"-mark"], nil
 }
 
-// seal makes the new book durable under the name that says that it is whole.
-func (s swap) seal() error {
-	if st, err := os.Stat(s.rebuilding() + "-wal"); err == nil && st.Size() > 0 {
-		return fmt.Errorf("%s-wal has not been folded into its book", s.rebuilding())
+// Seal makes the new book durable under the name that says that it is whole.
+func (s Swap) Seal() error {
+	if st, err := os.Stat(s.Rebuilding() + "-wal"); err == nil && st.Size() > 0 {
+		return fmt.Errorf("%s-wal has not been folded into its book", s.Rebuilding())
 	}
-	if err := syncPath(s.rebuilding()); err != nil {
+	if err := syncPath(s.Rebuilding()); err != nil {
 		return err
 	}
 	// The mark goes first: without it the book would begin another epoch.
-	if err := moveMark(s.rebuilding(), s.rebuilt()); err != nil {
+	if err := moveMark(s.Rebuilding(), s.Sealed()); err != nil {
 		return err
 	}
-	if err := os.Rename(s.rebuilding(), s.rebuilt()); err != nil {
+	if err := os.Rename(s.Rebuilding(), s.Sealed()); err != nil {
 		return err
 	}
-	return syncPath(filepath.Dir(s.path))
+	return syncPath(filepath.Dir(s.Path))
 }
 
 // moveMark moves the note of a book's last revision to where the book goes.
@@ -170,14 +170,14 @@ func moveMark(from, to string) error {
 
 // movedAside names the last book that was moved aside here; "" when there is
 // none.
-func (s swap) movedAside() string {
-	names, err := os.ReadDir(filepath.Dir(s.path))
+func (s Swap) movedAside() string {
+	names, err := os.ReadDir(filepath.Dir(s.Path))
 	if err != nil {
 		return ""
 	}
 	for _, e := range slices.Backward(names) {
-		name := filepath.Join(filepath.Dir(s.path), e.Name())
-		if strings.HasPrefix(name, s.path+".broken-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") && !strings.HasSuffix(name, "-mark") {
+		name := filepath.Join(filepath.Dir(s.Path), e.Name())
+		if strings.HasPrefix(name, s.Path+".broken-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") && !strings.HasSuffix(name, "-mark") {
 			return name
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package rebuild
 
 import (
 	"cmp"
@@ -44,22 +44,22 @@ func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (
 	return r.Book.Adopt(ctx, who, a)
 }
 
-func (r *restorer) tell(format string, args ...any) {
+func (r *restorer) explain(format string, args ...any) {
 	r.unexplained = append(r.unexplained, fmt.Sprintf(format, args...))
 }
 
-// meet takes in which runtime has answered; "" is none. Another one than the
+// compareRuntime takes in which runtime has answered; "" is none. Another one than the
 // old book's says nothing about the containers that the old leases record.
-func (r *restorer) meet(id string) {
+func (r *restorer) compareRuntime(id string) {
 	if id != "" && r.old.Runtime != "" && id != r.old.Runtime {
 		r.runtime, r.absent = false, true
-		r.tell("containerd %s answers, and the old book's containers are in containerd %s: that it does not show them proves nothing", id, r.old.Runtime)
+		r.explain("containerd %s answers, and the old book's containers are in containerd %s: that it does not show them proves nothing", id, r.old.Runtime)
 	}
 }
 
-// leaveRuntime has the new book know the runtime that the old one knew, so that
+// recordRuntime has the new book know the runtime that the old one knew, so that
 // whoever else answers is not believed before an operator confirms it.
-func (r *restorer) leaveRuntime(ctx context.Context) error {
+func (r *restorer) recordRuntime(ctx context.Context) error {
 	if r.old.Runtime == "" {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (r *restorer) leaveRuntime(ctx context.Context) error {
 func (r *restorer) before(ctx context.Context) error {
 	for _, l := range r.old.Leases {
 		if l.State == netdb.Quarantined {
-			if err := r.quarantine(ctx, l, l.Evidence, r.said(l)); err != nil {
+			if err := r.quarantine(ctx, l, l.Evidence, r.testimonyOf(l)); err != nil {
 				return err
 			}
 		}
@@ -126,11 +126,11 @@ func (r *restorer) containers(l *netdb.Lease) (out []census.Sighting) {
 func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sighting) error {
 	if others := r.leases.Strangers(l, r.census.Seen[l.Addr]); len(others) > 0 {
 		r.held[l.Addr] = true
-		r.tell("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under somebody else, too%s",
+		r.explain("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under somebody else, too%s",
 			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())
 		// A daemon that starts takes every claim for a new one, so only a person
 		// ends this.
-		said := r.said(l)
+		said := r.testimonyOf(l)
 		said.hold = cmp.Or(said.hold, "its owner and somebody else both live with it: whose it is, a person has to say")
 		said.seen = append(said.seen, r.census.Seen[l.Addr]...)
 		said.disputed = true
@@ -141,7 +141,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	back, err := r.Book.Adopt(ctx, rebuiltBy(netdb.ByReconciler), a)
 	switch {
 	case refused(err):
-		r.tell("%s: the old book gave it to sandbox %q, who lives; but: %v", l.Addr, l.Sandbox, err)
+		r.explain("%s: the old book gave it to sandbox %q, who lives; but: %v", l.Addr, l.Sandbox, err)
 		return nil
 	case err != nil:
 		return err
@@ -184,7 +184,7 @@ func (r *restorer) after(ctx context.Context) error {
 		switch {
 		case there && row.State != netdb.Quarantined:
 			if row.ID != l.ID && l.State != netdb.Cooling && row.Sandbox != l.Sandbox {
-				r.tell("%s: the old book had it as %s by sandbox %q (lease %s); sandbox %q lives with it",
+				r.explain("%s: the old book had it as %s by sandbox %q (lease %s); sandbox %q lives with it",
 					l.Addr, l.State, l.Sandbox, l.ID, row.Sandbox)
 			}
 		case l.State == netdb.Quarantined, r.held[l.Addr], there && l.State == netdb.Cooling:
@@ -193,7 +193,7 @@ func (r *restorer) after(ctx context.Context) error {
 				return err
 			}
 		default:
-			if err := r.aside(ctx, l, row, r.said(l)); err != nil {
+			if err := r.setAside(ctx, l, row, r.testimonyOf(l)); err != nil {
 				return err
 			}
 		}
@@ -201,7 +201,7 @@ func (r *restorer) after(ctx context.Context) error {
 	for _, a := range r.old.Named {
 		if row, there := r.At(a); !there || row.State == netdb.Quarantined {
 			lost := &netdb.Lease{Addr: a}
-			if err := r.aside(ctx, lost, row, r.said(lost)); err != nil {
+			if err := r.setAside(ctx, lost, row, r.testimonyOf(lost)); err != nil {
 				return err
 			}
 		}
@@ -211,15 +211,15 @@ func (r *restorer) after(ctx context.Context) error {
 
 // rest makes an address cool.
 func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
-	if err := r.quarantine(ctx, l, nil, r.said(l)); err != nil {
+	if err := r.quarantine(ctx, l, nil, r.testimonyOf(l)); err != nil {
 		return err
 	}
 	return r.clear(ctx, l.Addr)
 }
 
-// aside quarantines an address. One that the pass has quarantined gets the old
+// setAside quarantines an address. One that the pass has quarantined gets the old
 // book's word beside the witnesses'.
-func (r *restorer) aside(ctx context.Context, l, row *netdb.Lease, said testimony) error {
+func (r *restorer) setAside(ctx context.Context, l, row *netdb.Lease, said testimony) error {
 	var also json.RawMessage
 	if row != nil {
 		also = row.Evidence
@@ -254,7 +254,7 @@ func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.Raw
 	}
 	_, err = r.QuarantineFormer(ctx, who, l, evidence)
 	if refused(err) {
-		r.tell("%s: the old book has it, and no pool of the configuration gives it: %v", l.Addr, err)
+		r.explain("%s: the old book has it, and no pool of the configuration gives it: %v", l.Addr, err)
 		return nil
 	}
 	return err
@@ -275,10 +275,10 @@ type testimony struct {
 	disputed bool
 }
 
-// said is what the old book had to say about an address. One that an operator
+// testimonyOf is what the old book had to say about an address. One that an operator
 // held, one of a paused sandbox, one of whose row nothing else could be read, and
 // one whose containers nobody could be asked about are an operator's to clear.
-func (r *restorer) said(l *netdb.Lease) testimony {
+func (r *restorer) testimonyOf(l *netdb.Lease) testimony {
 	s := census.Sighting{Addr: l.Addr, Witness: census.Book, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}
 	t := testimony{hold: l.Hold}
@@ -329,10 +329,10 @@ func evidenceOf(seen []census.Sighting) json.RawMessage {
 func (r *restorer) passed(rep *reconciler.Report) {
 	for _, a := range rep.Actions {
 		if a.Result != reconciler.Done {
-			r.tell("%s: %s %s: %s", a.Addr, a.Kind, a.Result, cmp.Or(a.Err, a.Reason))
+			r.explain("%s: %s %s: %s", a.Addr, a.Kind, a.Result, cmp.Or(a.Err, a.Reason))
 		}
 	}
 	for _, f := range rep.Findings {
-		r.tell("%s: %s", f.Addr, f.Detail)
+		r.explain("%s: %s", f.Addr, f.Detail)
 	}
 }

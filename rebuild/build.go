@@ -1,4 +1,4 @@
-package main
+package rebuild
 
 import (
 	"context"
@@ -9,41 +9,36 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/workload"
 )
 
-// build makes a book at a path, from the witnesses and what was salvaged, and
+// Build makes a book at a path, from the witnesses and what was salvaged, and
 // closes it. A preview makes and mends no bridge.
-func (r *rebuild) build(ctx context.Context, at string, old netdb.Salvaged) (report *rebuilt, err error) {
-	cfg := r.cfg
+func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (report *Report, err error) {
+	cfg := r.Config
 	cfg.Book.Path = at
-	cfg.Bridge.Manage = cfg.Bridge.Manage && !r.preview
+	cfg.Bridge.Manage = cfg.Bridge.Manage && !r.Preview
 	cfg.Allocation.QuarantineShare = 1 // what is seen now is set aside, however much it is
 	if cfg.Book.RunnerUID == "" {
 		cfg.Book.RunnerUID = old.RunnerUID
 	}
-	p := newProgram(cfg, r.log, thisBuild())
-	p.netns = r.netns
+	p, err := r.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
-		if closed := p.close(); closed != nil {
+		if closed := p.Close(); closed != nil {
 			report, err = nil, errors.Join(err, closed)
 		}
 	}()
-	if err := p.inOrder(ctx, p.openBook, p.openBridge, p.openRuntime, p.openWatchdog); err != nil {
+	if err := sameRunner(old, p.Book.Info()); err != nil {
 		return nil, err
 	}
-	if err := sameRunner(old, p.book.Info()); err != nil {
-		return nil, err
-	}
-	back := &restorer{Book: p.book, old: old, leases: workload.NewLeases(old.Leases), runtime: p.runtime != nil, held: make(map[netip.Addr]bool)}
-	if err := p.reconcileBy(back); err != nil {
-		return nil, err
-	}
+	back := &restorer{Book: p.Book, old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, held: make(map[netip.Addr]bool)}
 	if err := r.fill(ctx, p, back); err != nil {
 		return nil, err
 	}
-	found, err := p.book.Check(ctx)
+	found, err := p.Book.Check(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -68,17 +63,17 @@ func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 
 // fill takes a whole census and makes the first pass, as a daemon does; but
 // half a census is none here.
-func (r *rebuild) fill(ctx context.Context, p *program, back *restorer) error {
-	failed := p.refresh(ctx)
-	back.census, back.running = p.board.Census(), p.board.By(census.Runtime)
-	back.meet(p.book.Runtime())
+func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
+	failed := p.Refresh(ctx)
+	back.census, back.running = p.Board.Census(), p.Board.By(census.Runtime)
+	back.compareRuntime(p.Book.Runtime())
 	if err := unanswered(failed, back.census.Silent); err != nil {
 		return err
 	}
 	if err := back.before(ctx); err != nil {
 		return err
 	}
-	report, err := p.reconciler.Pass(ctx, reconciler.Mode{})
+	report, err := p.Pass(ctx, back)
 	if err != nil {
 		return err
 	}
@@ -86,7 +81,7 @@ func (r *rebuild) fill(ctx context.Context, p *program, back *restorer) error {
 		return err
 	}
 	back.passed(report)
-	return errors.Join(back.after(ctx), back.leaveRuntime(ctx))
+	return errors.Join(back.after(ctx), back.recordRuntime(ctx))
 }
 
 // unanswered refuses half a census. A reading that failed without a witness
