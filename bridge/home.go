@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,8 @@ import (
 )
 
 // Home returns the network namespace that a process is in, by an id that the
-// bridge's namespace knows, with the ports that lead there; the zero Home for one
-// to which no link leads, and for a process that has ended. The kernel is asked about
+// bridge's namespace knows, with the ports that lead there, or that it is the bridge's
+// own; the zero Home for one to which no link leads, and for a process that has ended. The kernel is asked about
 // the process, and the ports are those that memory knows: see [Bridge.Settle]. It is safe for
 // concurrent use.
 func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
@@ -26,6 +27,9 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 	})
 	if err != nil {
 		return census.Home{}, fmt.Errorf("look for the network namespace of process %d: %w", pid, err)
+	}
+	if own, err := b.isOwn(pid); err != nil || own {
+		return census.Home{Host: own}, err
 	}
 	if id == unnamed {
 		return census.Home{}, nil
@@ -44,4 +48,21 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 		return nil
 	})
 	return home, err
+}
+
+// isOwn reports whether a process is in the network namespace that has the bridge. One
+// that has ended is in none.
+func (b *Bridge) isOwn(pid uint32) (bool, error) {
+	own, err := inodeAt(cmp.Or(b.cfg.Netns, "/proc/self/ns/net"))
+	if err != nil {
+		return false, fmt.Errorf("look for the network namespace of the bridge: %w", err)
+	}
+	its, err := inodeAt(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the network namespace of process %d: %w", pid, err)
+	}
+	return its == own, nil
 }

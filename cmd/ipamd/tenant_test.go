@@ -181,9 +181,9 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 // G7, G8: labels that cannot be read, and more labels than an address is worth, are
 // findings about their containers, and concern nobody else: leases end and addresses
 // are given beside them, whether the task never was, has stopped, or lives in a
-// namespace that the kernel's witnesses read. Claims without anything behind them take
+// namespace that the kernel's witnesses read, or that is not on the bridge. Claims without anything behind them take
 // a share of the pool, as other quarantines do. Only a task that lives nobody can tell
-// where keeps what is released.
+// where, or in the host's own namespace as a virtual machine's does, keeps what is released.
 func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"))
@@ -256,13 +256,24 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 		}
 		w.allocate("other")
 
+		waits := func(name, behind string) *box {
+			t.Helper()
+			realtest.Eventually(t, wait, "the silence", func() bool { return slices.Contains(w.findings(), "witness_silent") })
+			b := ends(name)
+			realtest.Eventually(t, wait, "the release to wait for it", func() bool {
+				now, err := w.client.Lease(ctx, b.held.ID)
+				return err == nil && len(now.Blockers) == 1 && now.Blockers[0].Kind == "silent" && strings.Contains(now.Blockers[0].Detail, "default/"+behind)
+			})
+			return b
+		}
+		d.Run(t, ctrdtest.Spec{ID: "hosted", Labels: labels("x", "z"), Netns: w.ns.Path()})
+		b = waits("beside", "hosted")
+		d.StopTask(t, "default", "hosted")
+		realtest.Eventually(t, wait, "the release to end", func() bool { return w.state(b.held.Address) != api.Releasing })
+		d.Delete(t, "default", "hosted")
+
 		w.loseHomes()
-		realtest.Eventually(t, wait, "the silence", func() bool { return slices.Contains(w.findings(), "witness_silent") })
-		b = ends("stays")
-		realtest.Eventually(t, wait, "the release to wait for them", func() bool {
-			now, err := w.client.Lease(ctx, b.held.ID)
-			return err == nil && len(now.Blockers) == 1 && now.Blockers[0].Kind == "silent" && strings.Contains(now.Blockers[0].Detail, "default/elsewhere")
-		})
+		b = waits("stays", "elsewhere")
 		d.Delete(t, "default", "elsewhere")
 		d.StopTask(t, "default", "plugged")
 		realtest.Eventually(t, wait, "the release to end", func() bool { return w.state(b.held.Address) != api.Releasing })

@@ -94,8 +94,10 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 
 // mayUse reports whether a container, some of whose labels cannot be read, may use an
 // address that nobody sees: its task lives, or may, and its network namespace cannot
-// be told. Without a task it uses none, and what is behind a port the kernel's
-// witnesses see; so a record of anybody's is no reason to distrust the whole reading.
+// be told, or is the host's own, where nobody sees into a virtual machine. Without a task
+// it uses none, and what is behind a port the kernel's witnesses see, while what is in
+// another namespace is not on the bridge; so a record of anybody's is no reason to distrust
+// the whole reading.
 func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container, t task) bool {
 	if t.state == "" { // a list leaves out whom it could not ask
 		t = w.task(ctx, c, at)
@@ -106,8 +108,8 @@ func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container
 	case t.pid == 0 || w.cfg.Home == nil:
 		return true
 	}
-	_, err := w.cfg.Home(ctx, t.pid)
-	return err != nil
+	home, err := w.cfg.Home(ctx, t.pid)
+	return err != nil || home.Host
 }
 
 // lookAt asks for one container by its id. One that is not there claims
