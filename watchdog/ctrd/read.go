@@ -33,6 +33,10 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 	if err != nil {
 		return err
 	}
+	if !w.following {
+		clear(w.taskless)
+	}
+	none, left := make(taskless), askMost
 	scopes := make(map[string][]census.Sighting)
 	incomplete := make(map[string]bool)
 	var unread, blocking []string
@@ -41,11 +45,12 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		if err != nil {
 			return err
 		}
-		tasks := w.tasks(ctx, c, ns)
+		tasks := w.leftOut(ctx, c, ns, list, w.tasks(ctx, c, ns), &left)
 		for _, one := range list {
 			seen, bad := w.cfg.sightings(ns, one, tasks(one.ID))
 			scopes[scope(ns, one.ID)] = seen
 			at := container{ns, one.ID}
+			none.note(at, one.CreatedAt, tasks(one.ID))
 			if w.isLarge(at) {
 				bad = append(bad, fmt.Sprintf("container %s: its record is larger than containerd sends, 16 MiB", at.scope()))
 				seen[0].Unread = unreadable(bad).Error()
@@ -67,7 +72,7 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		}
 	}
 	w.tellUnread(unread, len(incomplete))
-	w.incomplete = incomplete
+	w.incomplete, w.taskless = incomplete, none
 	w.news.broadcast()
 	return nil
 }
@@ -99,7 +104,7 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 // another namespace is not on the bridge; so a record of anybody's is no reason to distrust
 // the whole reading.
 func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container, t task) bool {
-	if t.state == "" { // a list leaves out whom it could not ask
+	if t.note != "" {
 		t = w.task(ctx, c, at)
 	}
 	switch {
@@ -120,12 +125,14 @@ func (w *Witness) lookAt(ctx context.Context, c *containerd.Client, at container
 	defer cancel()
 	found, err := c.ContainerService().Get(call, at.id)
 	if errdefs.IsNotFound(err) {
+		delete(w.taskless, at)
 		return nil, false, nil
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("look at container %s: %w", at.scope(), err)
 	}
 	t := w.task(ctx, c, at)
+	w.taskless.note(at, found.CreatedAt, t)
 	seen, unread := w.cfg.sightings(at.namespace, found, t)
 	return seen, len(unread) > 0 && w.mayUse(ctx, c, at, t), nil
 }
@@ -147,24 +154,25 @@ func (w *Witness) allNamespaces(ctx context.Context, c *containerd.Client) ([]st
 	return names, nil
 }
 
-// tasks lists the tasks of a namespace and returns a look-up in that list.
+// tasks lists the tasks of a namespace and returns a look-up in that list, which may
+// leave out whom containerd could not ask.
 //
 // That containerd cannot list them is no silence: a claim stands in labels
 // and needs no task, and one frozen shim, which containerd waits for, must
 // not hide all the other containers.
-func (w *Witness) tasks(ctx context.Context, c *containerd.Client, ns string) func(id string) task {
+func (w *Witness) tasks(ctx context.Context, c *containerd.Client, ns string) func(id string) (task, bool) {
 	call, cancel := w.ask(ctx, ns)
 	defer cancel()
 	list, err := c.TaskService().List(call, &tasksapi.ListTasksRequest{})
 	if err != nil {
 		unknown := unknownTask(err)
-		return func(string) task { return unknown }
+		return func(string) (task, bool) { return unknown, true }
 	}
 	byID := make(map[string]task, len(list.Tasks))
 	for _, p := range list.Tasks {
 		byID[p.ID] = knownTask(p)
 	}
-	return func(id string) task { return byID[id] }
+	return func(id string) (task, bool) { t, listed := byID[id]; return t, listed }
 }
 
 func (w *Witness) task(ctx context.Context, c *containerd.Client, at container) task {

@@ -119,6 +119,7 @@ func (w *Witness) heed(ctx context.Context, c *containerd.Client, s *stream) err
 	}
 	defer w.give()
 	if all {
+		clear(w.taskless) // what it speaks of may be any of them
 		return w.read(ctx, c)
 	}
 	return w.lookAgain(ctx, c, at)

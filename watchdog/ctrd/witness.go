@@ -102,8 +102,9 @@ type Witness struct {
 	// Guarded by turn.
 	unread     []string        // what the last whole reading could not read
 	incomplete map[string]bool // the scopes of those
-	following  bool            // Run's stream is alive and a whole reading was posted
-	told       state           // what the log says so far
+	taskless   taskless
+	following  bool  // Run's stream is alive and a whole reading was posted
+	told       state // what the log says so far
 }
 
 type state int
@@ -129,7 +130,7 @@ func New(cfg Config) (*Witness, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Namespaces = slices.Compact(slices.Sorted(slices.Values(cfg.Namespaces)))
-	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), turn: make(chan struct{}, 1), large: make(large)}
+	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), turn: make(chan struct{}, 1), large: make(large), taskless: make(taskless)}
 	w.life, w.end = context.WithCancel(context.Background())
 	return w, nil
 }
