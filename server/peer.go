@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/server/socket"
 )
 
 // A peer is the process at the other end of a connection, as it was when it
@@ -34,7 +35,7 @@ func (s *Server) identify(c net.Conn) *peer {
 	if !ok {
 		return s.stranger(&peer{name: "not on a unix socket", holder: nobody}, 0, "is not on a unix socket")
 	}
-	cred, err := credentials(uc)
+	cred, err := socket.Credentials(uc)
 	if err != nil {
 		return s.stranger(&peer{name: "unknown", holder: nobody}, 0, err.Error())
 	}
@@ -48,7 +49,7 @@ func (s *Server) identify(c net.Conn) *peer {
 	case slices.Contains(s.cfg.RuntimeUIDs, cred.Uid), slices.Contains(s.cfg.RuntimeGIDs, cred.Gid):
 		p.role = api.Runtime
 	default:
-		groups, err := groups(uc)
+		groups, err := socket.Groups(uc)
 		if err != nil {
 			return s.stranger(p, cred.Uid, err.Error())
 		}
@@ -88,7 +89,7 @@ func (s *Server) sameUsers(c *net.UnixConn, pid int32) error {
 	if pid == 0 {
 		return errOtherPids
 	}
-	pidfd, err := option(c, unix.SO_PEERPIDFD)
+	pidfd, err := socket.Option(c, unix.SO_PEERPIDFD)
 	switch {
 	case errors.Is(err, unix.ENOPROTOOPT):
 		pidfd = -1 // an older kernel

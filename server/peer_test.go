@@ -18,6 +18,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
+	"github.com/ipamd/ipamd/server/socket"
 )
 
 // The test binary runs itself as another user: with asPeer set it asks the
@@ -217,12 +218,12 @@ func TestEndedPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := servertest.Socket(t)
-	ln, err := server.Listen(socket, 0o666, -1)
+	path := servertest.Socket(t)
+	ln, err := socket.Listen(path, 0o666, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runPeer(t, socket, nil, "leave") // connects in the backlog, and is gone
+	runPeer(t, path, nil, "leave") // connects in the backlog, and is gone
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, ln) }()

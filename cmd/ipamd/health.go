@@ -43,8 +43,8 @@ func (p *program) notReady() []string {
 	if err := p.book.Info().ReadOnly; err != nil {
 		why = append(why, err.Error())
 	}
-	if reason := p.unreached(); reason != "" {
-		why = append(why, reason)
+	if err := p.socket.Err(); err != nil {
+		why = append(why, err.Error())
 	}
 	return append(why, p.still()...)
 }

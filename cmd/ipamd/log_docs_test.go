@@ -19,7 +19,7 @@ import (
 
 // rooms are those that log, from here.
 var rooms = []string{".", "../../allocator", "../../bridge", "../../netdb", "../../reconciler", "../../server", "../../watchdog",
-	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild"}
+	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild", "../../server/socket"}
 
 // notKeys are other spellings of keys: whoever searches for an address does
 // not search twice.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"sync/atomic"
@@ -27,6 +25,7 @@ import (
 	"github.com/ipamd/ipamd/rebuild"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/socket"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -48,9 +47,7 @@ type program struct {
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge tells. Tests set it.
 
-	socketMode fs.FileMode
-	socketGID  int           // -1 is the daemon's own
-	unnamed    []*netdb.Pool // in the book, but not in the configuration
+	unnamed []*netdb.Pool // in the book, but not in the configuration
 
 	board      *census.Board
 	metrics    *metrics.Metrics
@@ -64,11 +61,12 @@ type program struct {
 	watchdog   *watchdog.Watchdog
 	reconciler *reconciler.Reconciler
 	server     *server.Server
-	listener   net.Listener
+	socket     *socket.Socket
 	scrapes    *metrics.Listener // nil without metrics.listen
 
-	given  []*os.File // by systemd: the socket, or nothing
-	reload *reload    // nil when the configuration stays as it is
+	given        []*os.File // by systemd: the socket, or nothing
+	socketConfig socket.Config
+	reload       *reload // nil when the configuration stays as it is
 
 	counted  atomic.Bool   // the first census is done
 	first    chan struct{} // closed then
@@ -120,10 +118,12 @@ func (p *program) close() error {
 func (p *program) onClose(fn func() error) { p.closers = append(p.closers, fn) }
 
 func (p *program) socketAccess(context.Context) (err error) {
-	if p.socketMode, err = p.cfg.Socket.FileMode(); err != nil {
+	c := p.cfg.Socket
+	p.socketConfig = socket.Config{Path: c.Path, Given: p.given, Log: p.log}
+	if p.socketConfig.Mode, err = c.FileMode(); err != nil {
 		return err
 	}
-	if p.socketGID, err = p.cfg.Socket.GID(); err != nil {
+	if p.socketConfig.GID, err = c.GID(); err != nil {
 		return fmt.Errorf("socket.group: %w", err)
 	}
 	return nil
@@ -350,15 +350,10 @@ func (p *program) openServer(context.Context) (err error) {
 		Server: p.server, Version: p.version}); err != nil {
 		return err
 	}
-	if p.listener, err = p.listen(); err != nil {
+	if p.socket, err = socket.Open(p.socketConfig); err != nil {
 		return err
 	}
-	p.onClose(func() error {
-		if err := p.listener.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
+	p.onClose(p.socket.Close)
 	return nil
 }
 
@@ -379,15 +374,13 @@ func (p *program) run(ctx context.Context) error {
 		}
 		p.stopping.Store(true)
 		p.notify(daemon.SdNotifyStopping, "STATUS=finishing what is under way")
-		if kept, ok := p.listener.(*keptSocket); ok {
-			kept.leave(serving)
-		}
+		p.socket.Drain(serving)
 		cut()
 		return nil
 	})
 	g.Go(func() error {
 		defer stop()
-		return p.server.Serve(serving, p.listener)
+		return p.server.Serve(serving, p.socket)
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
@@ -395,7 +388,7 @@ func (p *program) run(ctx context.Context) error {
 		p.followChanges,
 		p.retryBook,
 		p.tidyBook,
-		p.keepListening,
+		p.socket.Run,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil

@@ -20,13 +20,14 @@ var rooms = []room{
 	{"allocator", []string{"netdb", "census", "workload"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "bridge", "workload"}, "it compares readings, it does not take them"},
 	{"api", nil, "what is said on the socket belongs to both ends"},
-	{"server", []string{"api", "allocator", "census", "netdb", "watchdog", "reconciler", "workload", "internal/nearest"},
+	{"server/socket", nil, "it brings callers, and reads nothing that they send"},
+	{"server", []string{"api", "allocator", "census", "netdb", "server/socket", "watchdog", "reconciler", "workload", "internal/nearest"},
 		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
 	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "netdb", "reconciler", "server", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
 	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
-	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "metrics", "migrations", "netdb", "rebuild", "reconciler", "server", "watchdog",
+	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "metrics", "migrations", "netdb", "rebuild", "reconciler", "server", "server/socket", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "internal/logging"}, "the one place that knows all rooms"},
 	{"cmd/ipamctl", []string{"api", "client"}, "a person can do what any client can, by the same way"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
@@ -50,7 +51,7 @@ var rooms = []room{
 	{"internal/faultfs", []string{"internal/realtest"}, "a disk knows nothing of what is written on it"},
 	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
 	{"netdb/netdbtest", []string{"netdb", "census"}, "books for tests"},
-	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server"}, "servers for tests"},
+	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server", "server/socket"}, "servers for tests"},
 }
 
 // A tenant is a library that lives in few rooms.

@@ -24,6 +24,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/socket"
 )
 
 // A Rig is a running server and what it stands on.
@@ -57,7 +58,7 @@ func Start(t testing.TB, change ...func(*server.Config)) *Rig {
 		t.Fatal(err)
 	}
 	r.Socket = Socket(t)
-	ln, err := server.Listen(r.Socket, 0o666, -1)
+	ln, err := socket.Listen(r.Socket, 0o666, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"errors"
@@ -44,12 +44,12 @@ func Listen(path string, mode fs.FileMode, gid int) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	ln.SetUnlinkOnClose(false)
-	s := &socket{UnixListener: ln, path: path}
-	if err := s.place(temp, mode, gid); err != nil {
+	l := &listener{UnixListener: ln, path: path}
+	if err := l.place(temp, mode, gid); err != nil {
 		ln.Close()
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return s, nil
+	return l, nil
 }
 
 // unheld reports why the path cannot be taken.
@@ -72,41 +72,41 @@ func unheld(path string) error {
 		return err
 	}
 	defer c.Close()
-	cred, err := credentials(c)
+	cred, err := Credentials(c)
 	if err != nil {
 		return fmt.Errorf("another process listens there: %w", err)
 	}
 	return fmt.Errorf("process %d listens there", cred.Pid)
 }
 
-// A socket removes its file when it is closed.
-type socket struct {
+// A listener removes its file when it is closed.
+type listener struct {
 	*net.UnixListener
 	path string
 	file fs.FileInfo
 	once sync.Once
 }
 
-func (s *socket) place(temp string, mode fs.FileMode, gid int) (err error) {
+func (l *listener) place(temp string, mode fs.FileMode, gid int) (err error) {
 	if err := os.Chown(temp, -1, gid); err != nil {
 		return err
 	}
 	if err := os.Chmod(temp, mode.Perm()); err != nil {
 		return err
 	}
-	if s.file, err = os.Lstat(temp); err != nil {
+	if l.file, err = os.Lstat(temp); err != nil {
 		return err
 	}
-	return os.Rename(temp, s.path)
+	return os.Rename(temp, l.path)
 }
 
-func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-func (s *socket) Close() error {
-	s.once.Do(func() {
-		if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
-			os.Remove(s.path)
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.file) {
+			os.Remove(l.path)
 		}
 	})
-	return s.UnixListener.Close()
+	return l.UnixListener.Close()
 }

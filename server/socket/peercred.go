@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// credentials returns who made the other end of the connection (SO_PEERCRED),
+// Credentials returns who made the other end of the connection (SO_PEERCRED),
 // in our namespaces. For a connection that we dialled it is the listener.
-func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+func Credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	err = onFD(c, func(fd int) (err error) {
 		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
@@ -21,7 +21,8 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, nil
 }
 
-func option(c *net.UnixConn, name int) (v int, err error) {
+// Option returns an option of the connection, as SOL_SOCKET has it.
+func Option(c *net.UnixConn, name int) (v int, err error) {
 	err = onFD(c, func(fd int) (err error) {
 		v, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, name)
 		return err
@@ -29,9 +30,9 @@ func option(c *net.UnixConn, name int) (v int, err error) {
 	return v, err
 }
 
-// groups returns the supplementary groups that the peer had when it
+// Groups returns the supplementary groups that the peer had when it
 // connected (SO_PEERGROUPS, for which x/sys has no wrapper).
-func groups(c *net.UnixConn) ([]uint32, error) {
+func Groups(c *net.UnixConn) ([]uint32, error) {
 	gids := make([]uint32, 32)
 	err := onFD(c, func(fd int) error {
 		for {

@@ -1,4 +1,4 @@
-package server_test
+package socket_test
 
 import (
 	"fmt"
@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
+	"github.com/ipamd/ipamd/server/socket"
 )
 
 // TestListen is the socket's part of L15: a live one names its holder, a
 // stale one does not block.
 func TestListen(t *testing.T) {
 	path := filepath.Join(filepath.Dir(servertest.Socket(t)), "made", "s")
-	ln, err := server.Listen(path, 0o660, os.Getgid())
+	ln, err := socket.Listen(path, 0o660, os.Getgid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestListen(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
 		t.Errorf("left beside the socket: %v", left)
 	}
-	if _, err := server.Listen(path, 0o660, -1); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d listens", os.Getpid())) {
+	if _, err := socket.Listen(path, 0o660, -1); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d listens", os.Getpid())) {
 		t.Errorf("a second listener: %v", err)
 	}
 	ln.Close()
@@ -48,7 +48,7 @@ func TestListenStale(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	ln, err := server.Listen(path, 0o600, -1)
+	ln, err := socket.Listen(path, 0o600, -1)
 	if err != nil {
 		t.Fatalf("a stale socket blocks: %v", err)
 	}
@@ -56,7 +56,7 @@ func TestListenStale(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	next, err := server.Listen(path, 0o600, -1)
+	next, err := socket.Listen(path, 0o600, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +72,14 @@ func TestListenRefuses(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.Listen(path, 0o600, -1); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := socket.Listen(path, 0o600, -1); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file: %v", err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "precious" {
 		t.Error("the file was touched")
 	}
 	long := filepath.Join(filepath.Dir(path), strings.Repeat("x", 120), "s")
-	if _, err := server.Listen(long, 0o600, -1); err == nil || !strings.Contains(err.Error(), "too long") {
+	if _, err := socket.Listen(long, 0o600, -1); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("a long path: %v", err)
 	}
 }
