@@ -34,9 +34,11 @@ CREATE TABLE pools (
     UNIQUE (name, family)
 ) STRICT, WITHOUT ROWID;
 
--- The present truth. Free is the absence of a row. An address has one row, so
--- it cannot have two owners; key says the same for two spellings of one
--- address, and sorts as numbers do.
+-- The present truth. Free is the absence of a row. ip is the address as 16 bytes,
+-- IPv4 mapped into IPv6: it sorts as numbers do, and two spellings of one address
+-- are one row, so an address cannot have two owners. address is the same for a
+-- person to read. An id is one row's, too; netdb sees to that, because an index of
+-- ids costs each new lease another page, and only opening the book would read it.
 --
 -- The words on columns stand here, because SQLite keeps what is between the
 -- parentheses in the book:
@@ -51,10 +53,10 @@ CREATE TABLE pools (
 --  conflict: What the witnesses say of a conflict that stands: the address is
 --    held, and seen under another than its owner. '' while there is none.
 CREATE TABLE leases (
-    ip             TEXT    NOT NULL PRIMARY KEY,
-    key            BLOB    NOT NULL UNIQUE CHECK (length(key) = 16),
+    ip             BLOB    NOT NULL PRIMARY KEY CHECK (length(ip) = 16),
+    address        TEXT    NOT NULL,
     pool_uid       TEXT    NOT NULL REFERENCES pools (uid),
-    id             TEXT    NOT NULL UNIQUE CHECK (length(id) = 36),
+    id             TEXT    NOT NULL CHECK (length(id) = 36),
     state          TEXT    NOT NULL CHECK (state = 'reserved' OR state = 'bound' OR state = 'paused'
         OR state = 'releasing' OR state = 'cooling' OR state = 'quarantined'),
     sandbox        TEXT    NOT NULL CHECK (length(CAST(sandbox AS BLOB)) <= 253),
@@ -92,7 +94,8 @@ BEGIN
     SELECT raise(ABORT, 'a lease never changes its pool');
 END;
 
--- Every committed move, in order. Rows leave at the old end only.
+-- Every committed move, in order. Rows leave at the old end only, and the newest
+-- one stays, so that no revision is used twice: netdb counts on from it.
 --
 -- The words on columns stand here, because SQLite keeps what is between the
 -- parentheses in the book:
@@ -106,12 +109,12 @@ END;
 --  the CHECK: An attempt that was cancelled; what became of its leases is told
 --    of each.
 CREATE TABLE changes (
-    rev        INTEGER PRIMARY KEY AUTOINCREMENT,
+    rev        INTEGER PRIMARY KEY,
     wall       INTEGER NOT NULL,
     boottime   INTEGER NOT NULL,
     boot_id    TEXT    NOT NULL,
     subject    TEXT    NOT NULL CHECK (subject = 'lease' OR subject = 'attempt' OR subject = 'pool' OR subject = 'book'),
-    ip         TEXT    NOT NULL,
+    address    TEXT    NOT NULL,
     lease_id   TEXT    NOT NULL,
     pool_uid   TEXT    NOT NULL,
     pool       TEXT    NOT NULL,
@@ -153,7 +156,7 @@ CREATE TABLE changes (
         WHEN 'quarantined>quarantined' THEN actor = 'operator'
         WHEN 'quarantined>cooling' THEN actor = 'reconciler' OR actor = 'operator'
         ELSE FALSE END),
-    CHECK (subject <> 'attempt' OR ip = '' AND uid <> '' AND attempt >= 1 AND from_state = 'free' AND to_state = 'cancelled')
+    CHECK (subject <> 'attempt' OR address = '' AND uid <> '' AND attempt >= 1 AND from_state = 'free' AND to_state = 'cancelled')
 ) STRICT;
 
 -- "Has this lease ended?" without an index entry for every change.
@@ -162,7 +165,7 @@ WHERE to_state IN ('cooling', 'free');
 
 -- In which order addresses became free, for the next start: what was given before
 -- is given again in this order. No request writes it.
-CREATE INDEX changes_freed ON changes (rev, pool_uid, ip)
+CREATE INDEX changes_freed ON changes (rev, pool_uid, address)
 WHERE to_state = 'free';
 
 -- Attempts that were cancelled before their allocate arrived.

@@ -31,7 +31,7 @@ func lose(t *testing.T, b *netdb.Book, l *netdb.Lease, allow ...string) *netdb.B
 	t.Helper()
 	path := b.Info().Path
 	Close(t, b)
-	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE ip = '%s'`, l.Addr))
+	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE address = '%s'`, l.Addr))
 	return OpenAt(t, path, Options(), allow...)
 }
 
@@ -245,7 +245,7 @@ func TestRefusedAdoptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	Close(t, b)
-	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming' WHERE ip = '%s'`, broken.Addr))
+	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming' WHERE address = '%s'`, broken.Addr))
 	allow := []string{netdb.RowsAreReadable, netdb.RowsHaveTheirLast}
 	b = OpenAt(t, path, Options(), allow...)
 	at := func(s string) netip.Addr { return netip.MustParseAddr(s) }

@@ -77,8 +77,8 @@ func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
 	}
 	Close(t, b)
 	raw(t, path, `PRAGMA ignore_check_constraints = 1;
-		UPDATE leases SET ip = '10.8.64.999' WHERE sandbox = 'a';
-		UPDATE leases SET ip = '' WHERE sandbox = 'b';
+		UPDATE leases SET address = '10.8.64.999' WHERE sandbox = 'a';
+		UPDATE leases SET address = '' WHERE sandbox = 'b';
 		UPDATE leases SET state = 'dreaming' WHERE sandbox = 'c';`)
 	allow := []string{netdb.RowsAreReadable, netdb.RowsHaveTheirLast}
 	b = OpenAt(t, path, Options(), allow...)
@@ -118,7 +118,7 @@ func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
 	db, _ := sql.Open("sqlite", path)
 	defer db.Close()
 	var n int
-	if err := db.QueryRow(`SELECT count(*) FROM leases WHERE ip IN ('10.8.64.999', '') OR state = 'dreaming'`).Scan(&n); err != nil || n != 3 {
+	if err := db.QueryRow(`SELECT count(*) FROM leases WHERE address IN ('10.8.64.999', '') OR state = 'dreaming'`).Scan(&n); err != nil || n != 3 {
 		t.Errorf("%d broken rows are left, %v", n, err)
 	}
 }
@@ -128,7 +128,7 @@ func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
 // of its own, too.
 func TestL10RowsThatContradictThemselves(t *testing.T) {
 	set := func(ip string, key byte) string {
-		return fmt.Sprintf(`UPDATE leases SET ip = '%s', key = x'00000000000000000000ffff0a0840%02x' WHERE sandbox = 'a'`, ip, key)
+		return fmt.Sprintf(`UPDATE leases SET address = '%s', ip = x'00000000000000000000ffff0a0840%02x' WHERE sandbox = 'a'`, ip, key)
 	}
 	for name, tt := range map[string]struct{ spoil, given string }{
 		"an IPv4 address written as IPv6": {set("::ffff:10.8.64.2", 2), "10.8.64.4 10.8.64.5 10.8.64.6 10.8.64.3"},
@@ -469,7 +469,7 @@ func TestARowChangedOutsideFailsAlone(t *testing.T) {
 	b := OpenAt(t, path, Options(), netdb.RowsHaveTheirLast)
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
-	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE ip = '%s'`, l.Addr))
+	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE address = '%s'`, l.Addr))
 	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/x"}); !errors.Is(err, netdb.ErrStale) {
 		t.Errorf("bind of a row that is gone: %v", err)
 	}
@@ -486,8 +486,8 @@ func TestNoRequestScans(t *testing.T) {
 	db, _ := sql.Open("sqlite", path)
 	defer db.Close()
 	for _, q := range []string{
-		`UPDATE leases SET state = 'bound' WHERE ip = '10.8.64.2' AND id = 'x' AND rev = 1`,
-		`DELETE FROM leases WHERE ip = '10.8.64.2' AND id = 'x' AND rev = 1`,
+		`UPDATE leases SET state = 'bound' WHERE ip = x'00000000000000000000ffff0a084002' AND id = 'x' AND rev = 1`,
+		`DELETE FROM leases WHERE ip = x'00000000000000000000ffff0a084002' AND id = 'x' AND rev = 1`,
 		`SELECT rev FROM changes WHERE lease_id = 'x' AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`,
 	} {
 		rows, err := db.Query(`EXPLAIN QUERY PLAN ` + q)

@@ -13,6 +13,9 @@ var (
 	ErrNotABook = errors.New("not a lease book of ipamd")
 	// ErrNewerSchema means that a newer ipamd wrote the book: upgrade ipamd.
 	ErrNewerSchema = errors.New("the book was written by a newer ipamd")
+	// ErrOldBuild means that a build before 0.1.0 made the book. Such a book is not
+	// migrated: "ipamd rebuild" takes its leases over.
+	ErrOldBuild = errors.New("the book was made by a build before 0.1.0")
 	// ErrIdentity means that the book was made for another runner or on
 	// another machine. Open does not refuse it: see [Book.Identity].
 	ErrIdentity = errors.New("the book belongs to another runner")

@@ -156,3 +156,13 @@ func Tombstones(b *Book) int {
 	defer b.mu.RUnlock()
 	return len(b.idx.tombs)
 }
+
+// LogPages is how many pages the log has.
+func LogPages(ctx context.Context, b *Book) (int, error) {
+	if err := b.takeTurn(ctx); err != nil {
+		return 0, err
+	}
+	defer func() { <-b.turn }()
+	log, err := logOf(b.sql.measureLog)
+	return log.length, err
+}

@@ -88,12 +88,12 @@ func FuzzRow(f *testing.F) {
 			key = []byte{}
 		}
 		text := func(s string) any { return append([]byte{}, s...) } // a Go string would have to be UTF-8
-		const row = `INSERT INTO leases (` + leaseColumns + `) VALUES (CAST(? AS TEXT),?,CAST(? AS TEXT),
+		const row = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,CAST(? AS TEXT),CAST(? AS TEXT),
 			CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),?,?,?,?,CAST(? AS TEXT),?,?,CAST(? AS TEXT),
 			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
 		exec(t, `BEGIN IMMEDIATE`)
 		defer exec(t, `ROLLBACK`)
-		exec(t, row, text(ip), key, text(poolUID), text(id), text(state), text(sandbox), text(uid), text(iface), attempt, rev,
+		exec(t, row, key, text(ip), text(poolUID), text(id), text(state), text(sandbox), text(uid), text(iface), attempt, rev,
 			wall, boot, text(reason), wall, boot, text(reason), within, text(containers), text(netns), text(host), text(mac),
 			text(labels), text(labels), text(evidence), text(reason), text(cut), text(reason), text(labels))
 
@@ -104,7 +104,7 @@ func FuzzRow(f *testing.F) {
 		if x.byAddr.len()+len(x.broken) != 1 {
 			t.Fatalf("one row became %d leases and %d reports", x.byAddr.len(), len(x.broken))
 		}
-		for _, a := range (naming{ip: ip, key: key}).addrs() {
+		for _, a := range (naming{ip: key, text: ip}).addrs() {
 			if pi := x.poolOf(a); pi != nil && pi.free.has(a) {
 				t.Fatalf("%v is free, and a row names it by %q or %x", a, ip, key)
 			}

@@ -28,7 +28,7 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 		where, args = append(where, clause), append(args, values...)
 	}
 	if q.Addr.IsValid() {
-		add("ip = ?", q.Addr.String())
+		add("address = ?", q.Addr.String())
 	}
 	if q.Sandbox != "" {
 		add("(sandbox = ? OR uid = ?)", q.Sandbox, q.Sandbox)

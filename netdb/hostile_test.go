@@ -55,20 +55,20 @@ func TestG16AForeignSchemaIsRefused(t *testing.T) {
 	l := Reserve(t, b, "a")
 	Close(t, b)
 	tables := map[string]string{
-		"leases": `ip, key, pool_uid, id, state, sandbox, uid, interface, attempt, rev, created_wall, created_boot, created_boot_id,
+		"leases": `ip, address, pool_uid, id, state, sandbox, uid, interface, attempt, rev, created_wall, created_boot, created_boot_id,
 			since_wall, since_boot, since_boot_id, bind_within, containers, netns, host_interface, mac, plug, labels, evidence, reason, cut, hold, conflict`,
-		"changes": `rev, wall, boottime, boot_id, subject, ip, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
+		"changes": `rev, wall, boottime, boot_id, subject, address, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
 			from_state, to_state, actor, peer, reason, note, evidence, uptime, row_sum`,
 		"book": `one, epoch, runner_uid, machine_id, boot_id, runtime_id, created_wall`,
 	}
 	hostile := map[string]string{
-		"a trigger that takes rows away":    `CREATE TRIGGER t AFTER INSERT ON changes BEGIN DELETE FROM leases WHERE ip <> NEW.ip; END`,
+		"a trigger that takes rows away":    `CREATE TRIGGER t AFTER INSERT ON changes BEGIN DELETE FROM leases WHERE address <> NEW.address; END`,
 		"a trigger on a view":               `CREATE VIEW v AS SELECT 1 AS x; CREATE TRIGGER t INSTEAD OF INSERT ON v BEGIN SELECT 1; END`,
 		"an index that refuses":             `CREATE UNIQUE INDEX i ON leases (state)`,
 		"a table more":                      `CREATE TABLE notes (x)`,
 		"a virtual table":                   `CREATE VIRTUAL TABLE f USING fts5(x)`,
 		"a trigger less":                    `DROP TRIGGER leases_keep_their_pool`,
-		"a constraint less":                 `PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = replace(sql, 'CHECK (length(key) = 16)', '') WHERE name = 'leases'`,
+		"a constraint less":                 `PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = replace(sql, 'CHECK (length(ip) = 16)', '') WHERE name = 'leases'`,
 		"a table twice":                     `PRAGMA writable_schema = 1; INSERT INTO sqlite_master SELECT * FROM sqlite_master WHERE name = 'tombstones'`,
 		"the list of tables is a view":      planted("view", "sqlite_schema", endless("sqlite_schema", "type, name, tbl_name, rootpage, sql")),
 		"the version is a view":             endless("pragma_user_version", "user_version"),

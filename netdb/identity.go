@@ -27,8 +27,7 @@ func (b *Book) Identity() error {
 // readIdentity reads whose book this is, and its last revision.
 func (b *Book) readIdentity(ctx context.Context) (rev int64, err error) {
 	var booted string
-	err = b.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id,
-		coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'changes'), 0) FROM book`).
+	err = b.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
 		Scan(&b.epoch, &b.runnerUID, &b.machineID, &booted, &rev)
 	b.rebooted = booted != b.bootID
 	return rev, err

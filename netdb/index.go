@@ -45,7 +45,7 @@ type poolIndex struct {
 // An Unreadable row is reported and skipped, never dropped. The addresses that
 // it names, by its text or by its key, are not handed out.
 type Unreadable struct {
-	Row    string // the row's ip as stored
+	Row    string // the row's address as stored
 	Reason string
 	addrs  []netip.Addr
 }

@@ -111,16 +111,15 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// lastRev is the last revision of a book: its newest change is never pruned. Where
+// all of them were deleted by hand, no row's revision is used again.
+const lastRev = `coalesce((SELECT max(rev) FROM changes), (SELECT max(rev) FROM leases), 0)`
+
 func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 	x := newIndex()
 	x.mostFreed = cmp.Or(b.opts.mostFreed, x.mostFreed)
 	x.mostTombs = cmp.Or(b.opts.mostTombs, x.mostTombs)
-	// The sequence, not max(rev): the newest change may have been pruned.
-	if err := q.QueryRowContext(ctx, `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'changes'), 0)`).
-		Scan(&x.rev); err != nil {
-		return nil, err
-	}
-	if err := q.QueryRowContext(ctx, `SELECT runtime_id FROM book`).Scan(&x.runtime); err != nil {
+	if err := q.QueryRowContext(ctx, `SELECT runtime_id, `+lastRev+` FROM book`).Scan(&x.runtime, &x.rev); err != nil {
 		return nil, err
 	}
 	if err := each(ctx, q, `SELECT `+poolColumns+` FROM pools ORDER BY uid`, func(s scanner) error {
@@ -138,11 +137,15 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 		if err == nil && x.pools[l.PoolUID] == nil {
 			err = errors.New("its pool " + l.PoolUID + " is unknown")
 		}
+		if err == nil && x.byID[l.ID] != nil {
+			err = fmt.Errorf("its id %s is that of %s", l.ID, x.byID[l.ID].Addr)
+		}
 		if err != nil {
 			x.unreadable(named, err)
 			return nil
 		}
 		l.Pool = x.pools[l.PoolUID].pool.Name
+		x.rev = max(x.rev, l.Rev)
 		x.apply(nil, l, l.Rev)
 		return nil
 	}); err != nil {
@@ -171,15 +174,15 @@ func (b *Book) readIndex(ctx context.Context, q querier) (*index, error) {
 // goes and the queues have room. The newest come first, so that what is left out
 // became free before all that is queued.
 func (x *index) readFreed(ctx context.Context, q querier) error {
-	return each(ctx, q, `SELECT rev, pool_uid, ip FROM changes WHERE to_state = 'free' ORDER BY rev DESC`,
+	return each(ctx, q, `SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`,
 		func(s scanner) error {
 			var rev int64
-			var uid, ip string
-			if err := s.Scan(&rev, &uid, &ip); err != nil {
+			var uid, addr string
+			if err := s.Scan(&rev, &uid, &addr); err != nil {
 				return err
 			}
 			pi := x.pools[uid]
-			if a, err := netip.ParseAddr(ip); err == nil && pi != nil && pi.freed.len() < x.mostFreed && pi.free.remove(a) {
+			if a, err := netip.ParseAddr(addr); err == nil && pi != nil && pi.freed.len() < x.mostFreed && pi.free.remove(a) {
 				pi.freed.add(a, rev)
 			}
 			return nil
@@ -208,15 +211,15 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 			pi.cursor = a.Next()
 		}
 	}
-	return each(ctx, q, `SELECT pool_uid, ip, max(rev) FROM changes
+	return each(ctx, q, `SELECT pool_uid, address, max(rev) FROM changes
 		WHERE rev > ?1 AND subject = 'lease' AND from_state = 'free' AND to_state = 'reserved' GROUP BY pool_uid`,
 		func(s scanner) error {
-			var uid, ip string
+			var uid, addr string
 			var rev int64
-			if err := s.Scan(&uid, &ip, &rev); err != nil {
+			if err := s.Scan(&uid, &addr, &rev); err != nil {
 				return err
 			}
-			if a, err := netip.ParseAddr(ip); err == nil && x.pools[uid] != nil {
+			if a, err := netip.ParseAddr(addr); err == nil && x.pools[uid] != nil {
 				x.pools[uid].cursor = a.Next()
 			}
 			return nil
@@ -226,7 +229,7 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 // unreadable reports a row and keeps every address that it may mean from
 // being handed out.
 func (x *index) unreadable(n naming, why error) {
-	u := Unreadable{Row: n.ip, Reason: why.Error(), addrs: n.addrs()}
+	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs()}
 	for _, a := range u.addrs {
 		x.wall(a)
 	}

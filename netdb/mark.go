@@ -218,7 +218,7 @@ func (b *Book) note() error {
 func (b *Book) judge(log logEnd, rev int64) error {
 	m := b.mark
 	switch {
-	case rev == 0:
+	case rev == 0 && (m.rev == 0 || m.epoch != b.epoch):
 	case m.epoch == "":
 		b.restored = "no note of its last revision lies beside it, so it is a copy that was put here"
 	case m.epoch != b.epoch:

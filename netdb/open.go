@@ -205,6 +205,8 @@ func (b *Book) refuse(err error) error {
 		next = fmt.Sprintf(`"ipamd check %s" looks it over, %s`, b.path, next)
 	}
 	switch {
+	case errors.Is(err, ErrOldBuild):
+		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it aside and takes its leases over into a new one`, b.path, err)
 	case errors.Is(err, ErrDamaged):
 		return fmt.Errorf("open %s: %w; %s", b.path, err, next)
 	case errors.Is(err, ErrNotABook):

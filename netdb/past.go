@@ -54,17 +54,17 @@ func (m *memory) readOn(ctx context.Context, q querier) error {
 		m.upTo = 0
 		m.ids, m.at = make(map[uuid.UUID]int64), make(map[string]int64)
 	}
-	return each(ctx, q, `SELECT rev, lease_id, ip FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,
+	return each(ctx, q, `SELECT rev, lease_id, address FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,
 		func(s scanner) error {
 			var rev int64
-			var text, ip string
-			if err := s.Scan(&rev, &text, &ip); err != nil {
+			var text, addr string
+			if err := s.Scan(&rev, &text, &addr); err != nil {
 				return err
 			}
 			if id, err := uuid.Parse(text); err == nil {
 				m.ids[id] = rev
 			}
-			m.at[ip], m.upTo = rev, rev
+			m.at[addr], m.upTo = rev, rev
 			return nil
 		}, m.upTo)
 }

@@ -20,7 +20,7 @@ func key(a netip.Addr) []byte {
 // What a lease is, and what may change of it: never its address or its pool, and
 // its id only when the address is given again.
 const (
-	fixedColumns = `ip, key, pool_uid, id`
+	fixedColumns = `ip, address, pool_uid, id`
 	otherColumns = `state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
 	bind_within, containers, netns, host_interface, mac, plug, labels, evidence, reason, cut, hold, conflict`
@@ -39,14 +39,14 @@ const (
 	// The fence: a row is changed or removed only as the caller saw it.
 	asItWasSeen = ` WHERE ip = ? AND id = ? AND rev = ?`
 
-	changeColumns = `rev, wall, boottime, boot_id, subject, ip, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
+	changeColumns = `rev, wall, boottime, boot_id, subject, address, lease_id, pool_uid, pool, sandbox, uid, interface, attempt,
 		from_state, to_state, actor, peer, reason, note, evidence`
 	insertChange = `INSERT INTO changes (` + changeColumns + `, row_sum, uptime)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (l *Lease) row() []any {
-	return append([]any{l.Addr.String(), key(l.Addr), l.PoolUID, l.ID}, l.other()...)
+	return append([]any{key(l.Addr), l.Addr.String(), l.PoolUID, l.ID}, l.other()...)
 }
 
 // other is the values of otherColumns.
@@ -95,25 +95,25 @@ func encode(v any, n int) string {
 }
 
 // fence is the values of asItWasSeen.
-func (l *Lease) fence() []any { return []any{l.Addr.String(), l.ID, l.Rev} }
+func (l *Lease) fence() []any { return []any{key(l.Addr), l.ID, l.Rev} }
 
 type scanner interface{ Scan(dest ...any) error }
 
 // A naming is the two ways in which a row says its address.
 type naming struct {
-	ip  string
-	key []byte
+	ip   []byte
+	text string
 }
 
 // addrs returns each address that the row may mean. A row that contradicts
 // itself means two.
 func (n naming) addrs() []netip.Addr {
 	var out []netip.Addr
-	if a, err := netip.ParseAddr(n.ip); err == nil {
+	if a, err := netip.ParseAddr(n.text); err == nil {
 		out = append(out, a.Unmap().WithZone(""))
 	}
-	if len(n.key) == 16 {
-		if a := netip.AddrFrom16([16]byte(n.key)).Unmap(); !slices.Contains(out, a) {
+	if len(n.ip) == 16 {
+		if a := netip.AddrFrom16([16]byte(n.ip)).Unmap(); !slices.Contains(out, a) {
 			out = append(out, a)
 		}
 	}
@@ -130,7 +130,7 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 		containers, labels, evidence, conflict string
 		plug                                   string
 	)
-	err = s.Scan(&n.ip, &n.key, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
+	err = s.Scan(&n.ip, &n.text, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
 		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &plug, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &l.Hold, &conflict)
 	if err != nil {
@@ -139,14 +139,14 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 	l.Created.Wall, l.Created.Boottime = time.Unix(0, createdWall), time.Duration(createdBoot)
 	l.Since.Wall, l.Since.Boottime = time.Unix(0, sinceWall), time.Duration(sinceBoot)
 	l.BindWithin = time.Duration(bindWithin)
-	if l.Addr, err = netip.ParseAddr(n.ip); err != nil {
-		return nil, n, fmt.Errorf("ip %q is no address", n.ip)
+	if l.Addr, err = netip.ParseAddr(n.text); err != nil {
+		return nil, n, fmt.Errorf("%q is no address", n.text)
 	}
-	if plain := l.Addr.Unmap().WithZone(""); plain.String() != n.ip {
-		return nil, n, fmt.Errorf("ip %q is not spelled %s", n.ip, plain)
+	if plain := l.Addr.Unmap().WithZone(""); plain.String() != n.text {
+		return nil, n, fmt.Errorf("address %q is not spelled %s", n.text, plain)
 	}
-	if string(n.key) != string(key(l.Addr)) {
-		return nil, n, fmt.Errorf("key %x is not that of %s", n.key, n.ip)
+	if string(n.ip) != string(key(l.Addr)) {
+		return nil, n, fmt.Errorf("ip %x is not %s", n.ip, n.text)
 	}
 	if !known(l.State) {
 		return nil, n, fmt.Errorf("state %q is unknown", l.State)
@@ -194,11 +194,7 @@ func known(s State) bool {
 // row is the values of insertChange. made is the lease's row behind the change, nil
 // when there is none.
 func (c *Change) row(made *Lease, uptime time.Duration) []any {
-	ip := ""
-	if c.Addr.IsValid() {
-		ip = c.Addr.String()
-	}
-	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), ip, c.LeaseID,
+	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), addrText(c.Addr), c.LeaseID,
 		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, c.Attempt, string(c.From), string(c.To),
 		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum(), int64(uptime)}
 }
@@ -206,17 +202,17 @@ func (c *Change) row(made *Lease, uptime time.Duration) []any {
 func scanChange(s scanner) (Change, error) {
 	var (
 		c              Change
-		ip, evidence   string
+		addr, evidence string
 		wall, boottime int64
 	)
-	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, (*string)(&c.Subject), &ip, &c.LeaseID, &c.PoolUID, &c.Pool,
+	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, (*string)(&c.Subject), &addr, &c.LeaseID, &c.PoolUID, &c.Pool,
 		&c.Sandbox, &c.UID, &c.Interface, &c.Attempt, (*string)(&c.From), (*string)(&c.To),
 		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &c.Who.Note, &evidence)
 	if err != nil {
 		return c, err
 	}
 	c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boottime)
-	c.Addr, _ = netip.ParseAddr(ip) // "" unless it is a lease's; a broken one is shown as unknown
+	c.Addr, _ = netip.ParseAddr(addr) // "" unless it is a lease's; a broken one is shown as unknown
 	if evidence != "" {
 		c.Evidence = json.RawMessage(evidence)
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -107,6 +108,15 @@ type bookCopy struct {
 	db     *sql.DB
 	schema schema
 	broken error // why the schema cannot be read
+	old    bool  // a build before 0.1.0 made it
+}
+
+// columns are those of the leases and of the changes, as this build names them.
+func (c *bookCopy) columns() (leases, changes string) {
+	if !c.old {
+		return leaseColumns, changeColumns
+	}
+	return strings.Replace(leaseColumns, "ip, address", "key, ip", 1), strings.Replace(changeColumns, "address", "ip", 1)
 }
 
 func openCopy(ctx context.Context, path string) (*bookCopy, error) {
@@ -123,6 +133,7 @@ func openCopy(ctx context.Context, path string) (*bookCopy, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	c.schema, c.broken = readSchema(ctx, conn)
+	c.old = c.schema.sum() == beforeRelease
 	return c, nil
 }
 
@@ -130,7 +141,7 @@ func (c *bookCopy) Close() error { return errors.Join(c.Conn.Close(), c.db.Close
 
 // has returns nil when the tables are as one of this build's schemas has them.
 func (c *bookCopy) has(ctx context.Context, tables ...string) error {
-	if c.broken != nil {
+	if c.broken != nil || c.old {
 		return c.broken
 	}
 	for _, table := range tables {
@@ -171,9 +182,9 @@ func brokenLog(ctx context.Context, book, copied string) (string, error) {
 	}
 	var epoch string
 	var rev int64
-	read := c.has(ctx, "book", "sqlite_sequence")
+	read := c.has(ctx, "book", "changes", "leases")
 	if read == nil {
-		read = c.QueryRowContext(ctx, `SELECT epoch, (SELECT seq FROM sqlite_sequence WHERE name = 'changes') FROM book`).Scan(&epoch, &rev)
+		read = c.QueryRowContext(ctx, `SELECT epoch, `+lastRev+` FROM book`).Scan(&epoch, &rev)
 	}
 	if err := errors.Join(c.Close(), os.WriteFile(copied+"-wal", bytes, 0o600)); err != nil {
 		return "", err
@@ -196,22 +207,23 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 			s.problem("read which runtime its containers are in", err)
 		}
 	}
+	leases, changes := c.columns()
 	rows := make(map[netip.Addr]*Lease)
 	named := make(map[netip.Addr]bool)
-	s.bothWays(ctx, c, "leases", `SELECT `+leaseColumns+` FROM leases ORDER BY ip`, func(sc scanner) error {
+	s.bothWays(ctx, c, "leases", `SELECT `+leases+` FROM leases ORDER BY ip`, func(sc scanner) error {
 		l, n, err := scanLease(sc)
 		if err == nil {
 			rows[l.Addr] = l
 			return nil
 		}
-		s.problem(fmt.Sprintf("read row %q", n.ip), err)
+		s.problem(fmt.Sprintf("read row %q", n.text), err)
 		for _, a := range n.addrs() {
 			named[a] = true
 		}
 		return nil
 	})
 	last := make(map[netip.Addr]Change)
-	s.bothWays(ctx, c, "changes", `SELECT `+changeColumns+` FROM changes WHERE subject = 'lease' ORDER BY rev`, func(sc scanner) error {
+	s.bothWays(ctx, c, "changes", `SELECT `+changes+` FROM changes WHERE subject = 'lease' ORDER BY rev`, func(sc scanner) error {
 		c, err := scanChange(sc)
 		if err == nil && c.Addr.IsValid() && c.Rev > last[c.Addr].Rev {
 			last[c.Addr] = c

@@ -198,7 +198,7 @@ func TestSalvageNamesUnreadableRows(t *testing.T) {
 	a, other := Reserve(t, b, "a"), Reserve(t, b, "b")
 	Close(t, b)
 	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; DELETE FROM changes;
-		UPDATE leases SET state = 'dreaming' WHERE ip = '%s'`, a.Addr))
+		UPDATE leases SET state = 'dreaming' WHERE address = '%s'`, a.Addr))
 	s, err := netdb.Salvage(path)
 	if err != nil || !slices.Equal(s.Named, []netip.Addr{a.Addr}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
 		len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "dreaming") {

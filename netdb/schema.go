@@ -1,11 +1,16 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -93,6 +98,21 @@ func (s schema) differs(want schema) string {
 	return ""
 }
 
+// beforeRelease is the sum of the schema that the builds before 0.1.0 made. Their
+// books have the number of 0001 and other tables.
+const beforeRelease = "8a74511455d36cc29b8db1148c587fd2b98f89c484a1230458220fccd121aab3"
+
+// sum is the SHA-256 of all texts, in hexadecimal.
+func (s schema) sum() string {
+	h := sha256.New()
+	for _, o := range slices.SortedFunc(maps.Keys(s), func(x, y object) int {
+		return cmp.Or(strings.Compare(x.kind, y.kind), strings.Compare(x.name, y.name), strings.Compare(x.sql, y.sql))
+	}) {
+		fmt.Fprintf(h, "%d %q\n", s[o], o)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // table reports that a table is as the migrations make it.
 func (s schema) table(name string, want schema) bool {
 	for o := range want {
@@ -112,6 +132,9 @@ func (b *Book) checkOurs(ctx context.Context, version int64) error {
 	found, err := readSchema(ctx, b.conn)
 	if err != nil {
 		return b.classify("read the schema", err)
+	}
+	if found.sum() == beforeRelease {
+		return ErrOldBuild
 	}
 	if why := found.differs(want); why != "" {
 		return fmt.Errorf("%w: its schema is not ipamd's: %s", ErrDamaged, why)

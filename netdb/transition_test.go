@@ -2,8 +2,10 @@ package netdb
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -70,5 +72,50 @@ func TestForbiddenMoves(t *testing.T) {
 		if by != ByWatchdog && Legal(by, Releasing, Cooling) == nil {
 			t.Errorf("%s may make an address cool", by)
 		}
+	}
+}
+
+// An id is one row's: a second is not staged, and one that the file has is reported and
+// its address not given, whatever the table itself allows.
+func TestAnIDIsOneRows(t *testing.T) {
+	b := openForTest(t)
+	ctx := context.Background()
+	prefix := netip.MustParsePrefix("10.8.64.0/29")
+	pool, err := b.EnsurePool(ctx, Who{Actor: ByOperator, Reason: "test"}, PoolSpec{Name: "default", Prefix: prefix, Gateway: FirstHost(prefix), Bridge: "rt0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(addr, uid, id string) Lease {
+		return Lease{Addr: netip.MustParseAddr(addr), ID: id, PoolUID: pool.UID, Pool: pool.Name, State: Reserved,
+			Sandbox: uid, UID: uid, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
+	}
+	id := newID()
+	for _, batch := range [][]Lease{
+		{row("10.8.64.2", "a", newID()), row("10.8.64.3", "b", id)},
+		{row("10.8.64.4", "c", id)},                                 // as one that is committed
+		{row("10.8.64.4", "c", newID()), row("10.8.64.5", "d", id)}, // behind one that is well
+	} {
+		err := b.update(ctx, func(tx *tx) error {
+			for _, l := range batch {
+				if _, err := tx.move(Who{Actor: ByAllocator, Reason: "test"}, nil, l, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if second := batch[0].UID == "c"; second != errors.Is(err, ErrTaken) {
+			t.Errorf("%s: %v", batch[0].UID, err)
+		}
+	}
+	if leases, _ := b.Leases(); len(leases) != 2 {
+		t.Fatalf("%d rows", len(leases))
+	}
+	if _, err := b.conn.ExecContext(ctx, `UPDATE leases SET id = ?1 WHERE sandbox = 'a'`, id); err != nil {
+		t.Fatal(err)
+	}
+	x, err := b.readIndex(ctx, b.conn)
+	three := netip.MustParseAddr("10.8.64.3")
+	if err != nil || len(x.broken) != 1 || !strings.Contains(x.broken[0].Reason, id) || x.poolOf(three).free.has(three) || x.byAddr.len() != 1 {
+		t.Errorf("%+v, %v", x.broken, err)
 	}
 }

@@ -104,6 +104,9 @@ func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*
 	if old != nil && old.Hold != "" && who.Actor != ByOperator {
 		return nil, fmt.Errorf("move %s to %s: %w: an operator holds it back: %s", old.Addr, now.State, ErrState, old.Hold)
 	}
+	if other := t.lease(now.ID); other != nil && other != old {
+		return nil, fmt.Errorf("move %s to %s: %w: its id %s is that of %s", now.Addr, now.State, ErrTaken, now.ID, other.Addr)
+	}
 	now.Rev, now.Reason = t.staged.rev+1, who.Reason
 	if old != nil && old.Former() && now.State == Quarantined {
 		now.Reason = old.Reason // a hold takes no claim away

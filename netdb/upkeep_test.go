@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,5 +198,42 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 	}
 	if err := l.book.Tidy(ctx); err != nil || l.book.Info().Growing != nil || kept() > 100 {
 		t.Errorf("once it can be pruned: %v, %d changes", err, kept())
+	}
+}
+
+// However old and many the changes are, the newest stays: a book that is opened again
+// counts on from it. Without any, as somebody's hand leaves it, it counts on from its
+// rows, in another epoch.
+func TestNoRevisionIsUsedTwice(t *testing.T) {
+	path, c := filepath.Join(t.TempDir(), "book.db"), NewClock()
+	opts := Options()
+	opts.Now, opts.KeepChanges = c.Now, 1
+	b := OpenAt(t, path, opts)
+	Pool(t, b, "default", "10.8.64.0/24")
+	first := Reserve(t, b, "a")
+	if _, err := b.Expire(ctx, watchdog, Reserve(t, b, "b").ID, b.Rev(), nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Pass(2 * opts.KeepFor)
+	for left := true; left; {
+		var err error
+		if left, err = netdb.Prune(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rev, epoch := b.Rev(), b.Epoch()
+	if all, err := b.History(ctx, netdb.Query{}); err != nil || len(all) != 1 || all[0].Rev != rev {
+		t.Fatalf("at %d the history is %+v, %v", rev, all, err)
+	}
+	Close(t, b)
+	b = OpenAt(t, path, opts)
+	if l := Reserve(t, b, "c"); l.Rev != rev+1 || b.Epoch() != epoch {
+		t.Errorf("it is at %d in %s, and was at %d in %s", l.Rev, b.Epoch(), rev, epoch)
+	}
+	Close(t, b)
+	raw(t, path, `DELETE FROM changes; DELETE FROM leases WHERE sandbox = 'c'`)
+	b = OpenAt(t, path, opts, netdb.RowsHaveTheirLast)
+	if b.Rev() <= first.Rev || b.Epoch() == epoch {
+		t.Errorf("without a history it is at %d in %s", b.Rev(), b.Epoch())
 	}
 }

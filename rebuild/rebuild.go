@@ -122,7 +122,7 @@ func (r *Rebuild) reason() (why, err error) {
 	opts := r.Config.BookOptions()
 	opts.ReadOnly = true
 	book, err := netdb.Open(path, opts)
-	for _, broken := range []error{netdb.ErrDamaged, netdb.ErrNotABook} {
+	for _, broken := range []error{netdb.ErrDamaged, netdb.ErrNotABook, netdb.ErrOldBuild} {
 		if errors.Is(err, broken) {
 			return broken, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/rebuild"
 )
 
@@ -109,6 +110,36 @@ func (w *world) wired(name string) *box {
 	return b
 }
 
+// A book of a build before 0.1.0 is refused with the verb that takes it over; then its
+// leases are those of before.
+func TestRebuildOfABookFromBeforeTheRelease(t *testing.T) {
+	w := newWorld(t, slow)
+	lives, left := w.wired("lives"), w.wired("left")
+	if _, err := w.client.Quarantine(ctx, addr(9), "by hand"); err != nil {
+		t.Fatal(err)
+	}
+	w.stopDaemon()
+	left.port.Close()
+	netdbtest.BeforeRelease(t, w.cfg.Book.Path)
+	w.refuses("a book from before the release", w.newProgram().open(ctx), w.cfg.Book.Path, `run "ipamd rebuild"`)
+	if code, out, stderr := ipamd(t, "check", w.cfg.Book.Path); code != exitUsage || out != "" || !strings.Contains(stderr, `run "ipamd rebuild"`) {
+		t.Errorf("check: %d, %q, %q", code, out, stderr)
+	}
+	r, err := w.rebuild()
+	if err != nil || r.Broken != netdb.ErrOldBuild.Error() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	w.start()
+	if who := w.whois(lives.held.Address); who.State != api.Bound || who.Lease.ID != lives.held.ID || who.Lease.HostInterface != lives.port.HostName {
+		t.Errorf("who lives has %+v, %s", who.Lease, who.State)
+	}
+	for _, a := range []string{left.held.Address, addr(9)} {
+		if who := w.whois(a); who.State != api.Quarantined {
+			t.Errorf("%s is %s", a, who.State)
+		}
+	}
+}
+
 // After a reboot there is no rt0. One that ipamd manages is made by the
 // rebuild, as by the daemon, which does not start without its book; a preview
 // makes none.
@@ -140,8 +171,8 @@ func TestRebuildOfOddRows(t *testing.T) {
 		w.allocate(string(rune('a' + len(w.program.book.InState(netdb.Reserved)))))
 	}
 	w.stopDaemon()
-	w.edit(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming' WHERE ip = '10.8.64.2';
-		DELETE FROM changes WHERE ip = '10.8.64.2'`)
+	w.edit(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming' WHERE address = '10.8.64.2';
+		DELETE FROM changes WHERE address = '10.8.64.2'`)
 	w.cfg.Pools[0].Exclude = []string{addr(3)}
 	r, err := w.rebuild()
 	if err != nil {

@@ -194,7 +194,7 @@ func (s *story) loseLease(ctx context.Context) error {
 	if err := s.ipamd.stop(); err != nil {
 		return err
 	}
-	out, err := s.run(ctx, "sqlite3", book, "DELETE FROM leases WHERE ip = '"+lost+"'; SELECT changes();")
+	out, err := s.run(ctx, "sqlite3", book, "DELETE FROM leases WHERE address = '"+lost+"'; SELECT changes();")
 	if err != nil {
 		return err
 	}
