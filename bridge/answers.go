@@ -50,9 +50,11 @@ type origin struct {
 type answering struct {
 	said
 	origin
-	placed time.Time     // when its port was looked for; zero: not yet
-	looks  int           // how often it was looked for in vain by which port it came
-	share  *list.Element // of those by the same port
+	placed time.Time // when its port was looked for; zero: not yet
+	looks  int       // how often it was looked for in vain by which port it came
+	// proxied: it came by that port, whose namespace does not have the address.
+	proxied bool
+	share   *list.Element // of those by the same port
 }
 
 // answered takes in the last of the answers that came for an address. What it
@@ -104,7 +106,9 @@ func (b *Bridge) placeAnswers(until time.Time) {
 		at := search.found[s.from]
 		says := search.found[s.says]
 		note, looks := "", 0
-		if came, is := b.unmask(addr, s, at, &asks); is {
+		came, checked := b.unmask(addr, s, at, &asks)
+		proxied := checked && came == at
+		if checked && !proxied {
 			note = forged(b.ports[at].link.name)
 			if at, says = came, 0; came == 0 {
 				note += "; by which port the answer came is not known"
@@ -114,7 +118,7 @@ func (b *Bridge) placeAnswers(until time.Time) {
 				looks++
 			}
 		}
-		b.post(addr, answering{said: s, origin: origin{b.link.index, at}, placed: now, looks: looks}, says, note)
+		b.post(addr, answering{said: s, origin: origin{b.link.index, at}, placed: now, looks: looks, proxied: proxied}, says, note)
 		if looks == 0 || looks > mostLooksFor { // else the answer to the question of just now may tell
 			delete(b.unplaced, addr)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -96,13 +95,13 @@ func TestF19LinksThatCannotBeReadAreNamed(t *testing.T) {
 		}
 		return false
 	}
-	realtest.Eventually(t, time.Minute/4, "the macvtap is named", func() bool { return gap("tap0", "macvtap on rt0") })
+	realtest.Eventually(t, wait, "the macvtap is named", func() bool { return gap("tap0", "macvtap on rt0") })
 	ns.Exec("ip", "link", "del", "tap0")
-	realtest.Eventually(t, time.Minute/4, "it is gone", func() bool { return len(v.Gaps()) == 0 })
+	realtest.Eventually(t, wait, "it is gone", func() bool { return len(v.Gaps()) == 0 })
 
 	ns.Exec("ip", "link", "add", "m0", "link", "rt0", "netns", guest.Name(), "type", "macvlan", "mode", "bridge")
 	guest.Hide()
 	guest.Up("m0")
-	realtest.Eventually(t, time.Minute/4, "the hidden one is named", func() bool { return gap("", "in a namespace that cannot be found") })
+	realtest.Eventually(t, wait, "the hidden one is named", func() bool { return gap("", "in a namespace that cannot be found") })
 	v.noneSilent()
 }

@@ -27,15 +27,22 @@ const (
 	// ingressWait is how long everybody waits for the answer to the first question
 	// after the socket was opened, which is at most once each ingressIdle.
 	ingressWait = 50 * time.Millisecond
+	// cameWithin is how long it says where an answer comes from that one like it came by
+	// a port.
+	cameWithin = time.Second
 )
 
 // An ingress receives answers as they come in by the ports.
 type ingress struct {
 	fd   int
 	used time.Time
-	came map[answerKey]int // by which port, by index
-	// forgers are the ports by which answers with a MAC of another came last.
-	forgers map[mac]int
+	came map[answerKey]arrival
+}
+
+// An arrival is by which port an answer came last, by index, and when that was read.
+type arrival struct {
+	port int
+	at   time.Time
 }
 
 type answerKey struct {
@@ -60,7 +67,7 @@ func openIngress() (*ingress, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("set up a socket on all ports: %w", err)
 	}
-	return &ingress{fd: fd, came: make(map[answerKey]int), forgers: make(map[mac]int)}, nil
+	return &ingress{fd: fd, came: make(map[answerKey]arrival)}, nil
 }
 
 func (i *ingress) close() { _ = unix.Close(i.fd) }
@@ -103,17 +110,25 @@ func (i *ingress) read(isPort func(index int) bool) {
 				if len(i.came) >= ingressMost {
 					clear(i.came)
 				}
-				i.came[answerKey{addr, mac(frame[6:12])}] = link.Ifindex
+				i.came[answerKey{addr, mac(frame[6:12])}] = arrival{link.Ifindex, time.Now()}
 			}
 		}
 	}
 }
 
-// unmask checks the port that the forwarding table names for an answer: forged
-// reports that the namespace there has its MAC and not the address, and that the
-// answer did not come by that port. came is the port that it came by, 0 when that is
-// not known. asks is how many questions are left.
-func (b *Bridge) unmask(addr netip.Addr, s said, named int, asks *int) (came int, forged bool) {
+// by is the port by which an answer came, by index; 0 when that is not known. Another
+// answer says nothing about it, whatever its MAC is: anybody may send that.
+func (i *ingress) by(addr netip.Addr, from mac) int {
+	if a := i.came[answerKey{addr, from}]; time.Since(a.at) < cameWithin {
+		return a.port
+	}
+	return 0
+}
+
+// unmask checks the port that the forwarding table names for an answer, where the
+// namespace there has its MAC and not the address. came is the port that the answer
+// came by, 0 when that is not known. asks is how many questions are left.
+func (b *Bridge) unmask(addr netip.Addr, s said, named int, asks *int) (came int, checked bool) {
 	p := b.ports[named]
 	if p == nil || p.space == nil {
 		return 0, false
@@ -121,7 +136,6 @@ func (b *Bridge) unmask(addr netip.Addr, s said, named int, asks *int) (came int
 	if hasMAC, hasAddr := p.space.holds(s.from.String(), addr); !hasMAC || hasAddr {
 		return 0, false
 	}
-	key := answerKey{addr, s.from}
 	opened := b.ingress == nil
 	if opened {
 		_ = b.place.do(func() (err error) { b.ingress, err = openIngress(); return err }) // without it the port is not known
@@ -130,26 +144,21 @@ func (b *Bridge) unmask(addr netip.Addr, s said, named int, asks *int) (came int
 		return 0, true
 	}
 	b.ingress.used = time.Now()
-	if b.ingress.came[key] == 0 && b.ingress.forgers[s.from] == 0 && *asks > 0 {
+	if b.ingress.by(addr, s.from) == 0 && *asks > 0 {
 		*asks--
 		ctx, cancel := context.WithTimeout(context.Background(), ingressWithin)
 		_ = b.probe.ask(ctx, addr) // one that is not sent has no answer
 		cancel()
 		b.ingress.read(b.isPort)
-		for until := time.Now().Add(ingressWait); opened && b.ingress.came[key] == 0 && time.Now().Before(until); {
+		for until := time.Now().Add(ingressWait); opened && b.ingress.by(addr, s.from) == 0 && time.Now().Before(until); {
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(b.ingress.fd), Events: unix.POLLIN}}, 1)
 			b.ingress.read(b.isPort)
 		}
 	}
-	if came = b.ingress.came[key]; came == 0 {
-		came = b.ingress.forgers[s.from]
-	} else if len(b.ingress.forgers) < ingressMost {
-		b.ingress.forgers[s.from] = came
-	}
-	if !b.isPort(came) {
+	if came = b.ingress.by(addr, s.from); !b.isPort(came) {
 		came = 0
 	}
-	return came, came != named
+	return came, true
 }
 
 func (b *Bridge) isPort(index int) bool { return b.ports[index] != nil }
@@ -187,8 +196,10 @@ func (b *Bridge) whereHeard(addr netip.Addr, from string, p *port) (port, note s
 	switch at := b.ports[h.port]; {
 	case !answers || h.from.String() != from || at == nil:
 		return "", forged(p.link.name)
-	case at == p:
+	case at == p && h.proxied:
 		return p.link.name, "" // a proxy: it answers for what it does not have
+	case at == p: // it had the address when it answered
+		return "", forged(p.link.name)
 	default:
 		return at.link.name, forged(p.link.name)
 	}

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -73,6 +74,75 @@ func TestG2AProxyIsNoForger(t *testing.T) {
 	}
 	if port, note := v.whereHeard(v.about("10.8.0.7").Addr, net.HardwareAddr{2, 0xee, 0, 0, 0, 1}.String(), v.portNamed(proxy.HostName)); port != proxy.HostName || note != "" {
 		t.Errorf("an entry with a MAC of nobody there is at %q: %q", port, note)
+	}
+}
+
+// Who once answered with a MAC is not named for what another forges with it: not a
+// proxy that answers with its own, and not an earlier forger.
+func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	proxy, one, two := ns.Port("rt0", "10.8.0.7/24"), ns.Port("rt0", "10.8.0.8/24"), ns.Port("rt0", "10.8.0.9/24")
+	v := open(t, ns)
+	busy := capture(t, proxy.NS, "eth0")
+	seenAt := func(addr string, by *nstest.Port, forged bool) {
+		t.Helper()
+		from, claim := capture(t, by.NS, "eth0"), claimFrame(v.link.mac, addr)
+		realtest.Eventually(t, wait, addr+" to be seen at "+by.HostName, func() bool {
+			v.probe(addr)
+			from.send(claim(proxy.MAC, proxy.MAC))
+			busy.send(gratuitous(v.link.mac, proxy.MAC, "10.8.0.98", arpRequest))
+			v.settle()
+			seen := v.about(addr).Seen
+			if len(seen) == 0 {
+				return false
+			}
+			if p := seen[0].Port; p != "" && p != by.HostName {
+				t.Fatalf("%s, which %s answers for, is said to be at %s: %+v", addr, by.HostName, p, seen[0])
+			}
+			return seen[0].Port == by.HostName && (seen[0].Note != "") == forged
+		})
+	}
+	seenAt("10.8.0.90", proxy, false)
+	seenAt("10.8.0.91", one, true)
+	seenAt("10.8.0.92", two, true)
+	seenAt("10.8.0.93", proxy, false)
+
+	// The forger sends more answers, to others, than are read of the ports at once.
+	noise := capture(t, one.NS, "eth0")
+	crowd := gratuitous(two.MAC, one.MAC, "10.8.0.97", arpReply)
+	for _, addr := range []string{"10.8.0.94", "10.8.0.96"} {
+		lie := claimFrame(v.link.mac, addr)(proxy.MAC, proxy.MAC)
+		v.probe(addr)
+		for range 4 * ingressReads {
+			noise.send(crowd)
+		}
+		noise.send(lie)
+		busy.send(gratuitous(v.link.mac, proxy.MAC, "10.8.0.98", arpRequest))
+		v.settle()
+		if seen := v.about(addr).Seen; len(seen) != 1 || seen[0].Port != "" && seen[0].Port != one.HostName || seen[0].Note == "" {
+			t.Errorf("%s, which %s answers for, is %+v", addr, one.HostName, seen)
+		}
+		seenAt(addr, one, true)
+	}
+
+	// It had an address, which the other answers for once it is gone: the neighbour
+	// table has the same MAC as before, and nobody asked again.
+	proxy.AddAddr("10.8.0.95/24")
+	probeUntilSeen(t, v, "10.8.0.95", "netns probe")
+	realtest.Eventually(t, wait, "the port of the answer to be known", func() bool {
+		v.settle()
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.heard[netip.MustParseAddr("10.8.0.95")].port != 0
+	})
+	proxy.DelAddr("10.8.0.95/24")
+	v.settle()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if port, note := v.whereHeard(netip.MustParseAddr("10.8.0.95"), proxy.MAC.String(), v.portNamed(proxy.HostName)); port != "" || note == "" {
+		t.Errorf("an entry with the MAC of who had the address before is at %q: %q", port, note)
 	}
 }
 

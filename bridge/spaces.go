@@ -167,6 +167,10 @@ func (b *Bridge) noteMoves(before, after []address) {
 		if did && b.neighbours[addr] != nil {
 			b.neighbourAgain(addr)
 		}
+		if h := b.heard[addr]; did && h.proxied { // by who had not the address then, or has it no more
+			h.proxied = false
+			b.heard[addr] = h
+		}
 	}
 }
 
