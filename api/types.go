@@ -454,7 +454,8 @@ type Finding struct {
 	LeaseID string    `json:"lease_id,omitempty"`
 	Detail  string    `json:"detail"`
 	Since   time.Time `json:"since,omitzero"`
-	Mend    string    `json:"mend"` // the verb that mends it
+	Mend    string    `json:"mend"`              // the command that repairs it, or shows how
+	Because string    `json:"because,omitempty"` // the kind of the finding that this one follows from, and ends with
 
 	// Count is how many findings this one stands for, where one stranger is seen
 	// on many addresses, of which Addresses are the first.

@@ -33,6 +33,7 @@ var (
 type NotReadyError struct {
 	Reason string    // one sentence for a person: "rt0 is missing"
 	Since  time.Time // when it ceased to be ready, whatever the reason was then
+	Repair []string  // the commands that make it ready, in this order; none where a person has to look first
 	cause  error
 }
 

@@ -219,7 +219,7 @@ func (in *inside) all() []address {
 // listed; nothing where it can.
 func (in *inside) gap(port string) (g Gap, is bool) {
 	g = Gap{Kind: PortUnreadable, Link: port, Since: in.unsure,
-		Next: "look at what runs behind " + port + ", and remove it if it is hostile"}
+		Next: "bridge link show dev " + port}
 	switch {
 	case in.unsure.IsZero():
 		return g, false

@@ -118,7 +118,7 @@ func (b *Bridge) missingGateways() []string {
 }
 
 func (b *Bridge) unready(reason string, cause error) {
-	now := &NotReadyError{Reason: reason, Since: time.Now(), cause: cause}
+	now := &NotReadyError{Reason: reason, Since: time.Now(), Repair: b.repair(), cause: cause}
 	old := b.ready.Load()
 	if old != nil {
 		now.Since = old.Since
@@ -128,6 +128,25 @@ func (b *Bridge) unready(reason string, cause error) {
 	if old != nil && old.Reason != reason && !errors.Is(cause, ErrClosed) {
 		b.cfg.Log.Warn("bridge is not ready", "bridge", b.cfg.Name, "reason", reason)
 	}
+}
+
+// repair is what makes the bridge ready by hand: a link that is there and is no
+// bridge is a person's to remove. A link that goes down loses its IPv6 addresses.
+func (b *Bridge) repair() (commands []string) {
+	name := b.cfg.Name
+	switch {
+	case b.broken != nil || b.link != nil && !b.isThere():
+		return nil
+	case b.link == nil:
+		commands = append(commands, "ip link add "+name+" type bridge")
+	}
+	for _, gateway := range b.missingGateways() {
+		commands = append(commands, "ip addr add "+gateway+" dev "+name)
+	}
+	if b.link == nil || !b.link.up() {
+		commands = append(commands, "ip link set "+name+" up")
+	}
+	return commands
 }
 
 // Ready returns nil when addresses may be handed out, else a

@@ -70,6 +70,10 @@ func TestC11NotReady(t *testing.T) {
 			if s := v.Status(); s.Ready || s.Reason != c.reason || s.Managed {
 				t.Errorf("status %+v", s)
 			}
+			var not *NotReadyError
+			if errors.As(v.Ready(), &not); (len(not.Repair) == 0) != (c.name == "not a bridge") {
+				t.Errorf("repaired by %q", not.Repair)
+			}
 			if after := world(ns); after != before {
 				t.Errorf("without being told to, it changed\n%s\nto\n%s", before, after)
 			}

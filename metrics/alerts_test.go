@@ -18,7 +18,6 @@ const (
 	alertsFile    = "../deploy/prometheus/alerts.yaml"
 	alertsTests   = "../deploy/prometheus/alerts_test.yaml"
 	dashboardFile = "../deploy/grafana/ipamd.json"
-	runbook       = "https://github.com/ipamd/ipamd/blob/main/docs/OPERATIONS.md#"
 )
 
 type alert struct {
@@ -121,8 +120,8 @@ func TestAlertsSayWhatIsNext(t *testing.T) {
 			t.Errorf("%s lacks a summary, a next command or a severity: %+v", a.Alert, a)
 		}
 		anchor := "alert-" + strings.ToLower(capital.ReplaceAllString(a.Alert, "$1-$2"))
-		if a.Annotations["runbook_url"] != runbook+anchor {
-			t.Errorf("%s leads to %s, not to %s", a.Alert, a.Annotations["runbook_url"], anchor)
+		if want := "ipamctl explain " + a.Alert; a.Annotations["runbook"] != want {
+			t.Errorf("%s leads to %s, not to %s", a.Alert, a.Annotations["runbook"], want)
 		}
 		if !strings.Contains(string(operations), `id="`+anchor+`"`) && !strings.Contains(string(operations), `name="`+anchor+`"`) &&
 			!slices.Contains(headings(string(operations)), anchor) {

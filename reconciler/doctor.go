@@ -69,7 +69,7 @@ type Orphan struct {
 
 // confirmOrphans is how a person ends a set of held orphans.
 func confirmOrphans(set string) string {
-	return strings.Replace("see to the owner; if they are gone indeed: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
+	return strings.Replace("ipamctl explain orphans_held; if they are gone: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
 }
 
 // nearCap is the part of the quarantine's share from which it is told.
@@ -151,36 +151,44 @@ func (w World) machine() []Finding {
 	add := func(f Finding) { out = append(out, f) }
 	if w.Identity != nil {
 		add(Finding{Kind: "identity_mismatch", Since: w.Started, Detail: w.Identity.Error(),
-			Mend: "give book.path a book of this runner's own; if only the name differs, give book.runner_uid the book's"})
+			Mend: "ipamctl explain identity_mismatch"})
 	}
 	if w.Unready.Err != nil {
-		add(Finding{Kind: "bridge_not_ready", Since: w.Unready.Since, Detail: w.Unready.Err.Error(), Mend: "mend the bridge, or set bridge.manage = true"})
+		repair := "journalctl -u ipamd -p warning"
+		var not *bridge.NotReadyError
+		if errors.As(w.Unready.Err, &not) && len(not.Repair) > 0 {
+			repair = strings.Join(not.Repair, " && ")
+		}
+		add(Finding{Kind: "bridge_not_ready", Since: w.Unready.Since, Detail: w.Unready.Err.Error(), Mend: repair})
 	}
 	if w.ReadOnly.Err != nil {
-		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "make room on the disk or make it writable, move back what was moved; ipamd goes on by itself"})
+		add(Finding{Kind: "book_readonly", Since: w.ReadOnly.Since, Detail: w.ReadOnly.Err.Error(), Mend: "ipamctl explain book_readonly"})
 	}
 	if err := w.Growing.Err; err != nil {
-		mend := "look after the disk (dmesg) and who else has the book open (fuser -v on it); ipamd goes on, and tries again by itself"
-		if errors.Is(err, netdb.ErrLogHeld) {
-			mend = "end who reads the book: fuser -v on it"
-		}
-		add(Finding{Kind: "book_grows", Since: w.Growing.Since, Detail: err.Error(), Mend: mend})
+		add(Finding{Kind: "book_grows", Since: w.Growing.Since, Detail: err.Error(), Mend: "ipamctl explain book_grows"})
 	}
 	if w.Exposed != "" {
 		add(Finding{Kind: "book_exposed", Since: w.Started, Detail: w.Exposed,
-			Mend: "give file and folder to the user that ipamd runs as, take the right to write from all others, and remove other names"})
+			Mend: "ipamctl explain book_exposed"})
 	}
 	if w.Clock.Err != nil {
 		add(Finding{Kind: "clock_unclear", Since: w.Clock.Since, Detail: "the machine's clocks say what cannot be: " + w.Clock.Err.Error() + "; every wait counts from the start of the daemon",
-			Mend: "was the machine restored, or its book copied? Nothing is to be done: waits last longer, never shorter"})
+			Mend: "ipamctl explain clock_unclear"})
 	}
 	if step := w.ClockStep; step.Abs() > LeastClockStep {
 		add(Finding{Kind: "clock_stepped", Since: w.ClockStepped, Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
-			Mend: "see to the machine's time service; the order of ipamctl history is that of its revisions"})
+			Mend: "timedatectl"})
 	}
 	for _, s := range w.Census.Silent {
-		add(Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason),
-			Since: s.Since, Mend: "ipamctl status"})
+		f := Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason),
+			Since: s.Since, Mend: "journalctl -u ipamd -p warning"}
+		switch {
+		case s.Witness == census.Runtime:
+			f.Mend = "systemctl status containerd"
+		case w.Unready.Err != nil: // each of them looks at the bridge
+			f.Because, f.Mend = "bridge_not_ready", "ipamctl explain bridge_not_ready"
+		}
+		add(f)
 	}
 	for _, g := range w.Gaps {
 		add(Finding{Kind: g.Kind, Detail: g.Detail, Since: g.Since, Mend: g.Next})
@@ -188,7 +196,7 @@ func (w World) machine() []Finding {
 	if o := w.OtherRuntime; o != nil {
 		add(Finding{Kind: "runtime_changed", Since: o.Since,
 			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is let go on its word", o.Met, o.Known),
-			Mend:   "see to runtime.address and to containerd's root; if they are gone with the old one: ipamctl reconcile --confirm"})
+			Mend:   "ctr version; if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range w.Unreadable {
 		add(Finding{Kind: "unreadable_row", Since: w.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
@@ -210,21 +218,21 @@ func (w World) machine() []Finding {
 	}
 	if w.Held != nil {
 		add(Finding{Kind: "reap_held", Detail: w.Held.Reason, Since: w.Held.Since,
-			Mend: "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm"})
+			Mend: "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm"})
 	}
 	if w.OwnerUnclear.Err != nil {
 		add(Finding{Kind: "owner_unclear", Since: w.OwnerUnclear.Since,
 			Detail: "the owner's list is not to be judged by: " + w.OwnerUnclear.Err.Error() + "; no sandbox is taken for an orphan",
-			Mend:   "see to the service on owner.socket; it has to list every sandbox that it keeps"})
+			Mend:   "ipamctl explain owner_unclear"})
 	}
 	for _, s := range w.Census.Unread() {
 		add(Finding{Kind: "labels_unreadable", Since: s.At, Detail: s.Unread + ": what else it claims is not known",
-			Mend: fmt.Sprintf("correct the labels of container %s/%s in its runtime", s.Namespace, s.Container)})
+			Mend: fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container)})
 	}
 	held := Finding{Kind: "orphans_held", Mend: confirmOrphans(w.HeldSet)}
 	for _, o := range w.Orphans {
 		f := Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail),
-			Since: o.Since, Mend: "remove it in its runtime, or set watchdog.remove_orphans = true"}
+			Since: o.Since, Mend: "ipamctl explain orphan"}
 		if o.Held {
 			f.Mend = confirmOrphans(w.HeldSet)
 			held.Count++

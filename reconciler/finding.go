@@ -20,7 +20,8 @@ type Finding struct {
 	LeaseID string
 	Detail  string    // what, and which witnesses say so
 	Since   time.Time // zero when unknown
-	Mend    string    // the verb that mends it, or shows how
+	Mend    string    // the command that repairs it, or shows how
+	Because string    // the kind of the finding that this one follows from; "" when it has a cause of its own
 
 	// Of many that were made one: how many, and the first of their addresses.
 	Count int
@@ -165,7 +166,7 @@ func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sight
 	if why := c.unfit(); why != "" {
 		s := c.containers[0]
 		f.Detail = fmt.Sprintf("the runtime shows container %s/%s, which claims it, and no lease can be made for it: %s", s.Namespace, s.Container, why)
-		f.Mend = "correct the container's labels in its runtime; its address is kept from others until then"
+		f.Mend = fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container)
 	}
 	if c.sandbox == "" {
 		f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s and names no owner", c.name(), rest)

@@ -83,7 +83,7 @@ named by its id; no verb frees an address by naming the address.`,
 	c.root.AddCommand(
 		c.statusCommand(), c.topCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
 		c.historyCommand(), c.mapCommand(), c.allocateCommand(), c.bindCommand(),
-		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(),
+		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(), c.explainCommand(),
 		c.reconcileCommand(), c.versionCommand(), exitCodesTopic(),
 	)
 	return c

@@ -3,20 +3,17 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
 )
 
-// operations is the page for whoever runs ipamd; each kind of finding has its
-// meaning, its cause and its next command there.
-const operations = "https://github.com/ipamd/ipamd/blob/main/docs/OPERATIONS.md"
-
 // helped is a finding with where to read about its kind.
 type helped struct {
 	api.Finding
-	Help string `json:"help"` // where operations tells of its kind
+	Help string `json:"help"` // the command that explains its kind
 }
 
 // A diagnosis is doctor's answer with the help of this end.
@@ -26,13 +23,10 @@ type diagnosis struct {
 	Epoch    string   `json:"epoch"`
 }
 
-// readAbout is where operations tells of a kind of finding.
-func readAbout(kind string) string { return operations + "#finding-" + kind }
-
 func help(reply *api.DoctorReply) diagnosis {
 	d := diagnosis{make([]helped, len(reply.Findings)), reply.Revision, reply.Epoch}
 	for i, f := range reply.Findings {
-		d.Findings[i] = helped{f, readAbout(f.Kind)}
+		d.Findings[i] = helped{f, explain(f.Kind)}
 	}
 	return d
 }
@@ -41,10 +35,11 @@ func (c *ctl) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Where book, wire and runtime disagree, and what mends it",
-		Long: `Lists every disagreement, a line each, with the command that mends it, and below
-where to read about each kind; -o json and yaml have that as help. The exit code
-is 0 when all agree and 1 when there is any finding. -q prints the addresses, or
-the lease ids of findings that have no address.`,
+		Long: `Lists every disagreement, with the command that repairs it or shows how. What
+follows from another finding is counted behind it, and ends with it; -o json
+and yaml list them all. ipamctl explain KIND says what a kind means. The exit
+code is 0 when all agree and 1 when there is any finding. -q prints the
+addresses, or the lease ids of findings that have no address.`,
 		Example: "  ipamctl doctor\n  ipamctl doctor -q || echo 'something is off'",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,11 +58,7 @@ the lease ids of findings that have no address.`,
 					where = append(where, f.LeaseID)
 				}
 			}
-			draw := func(p *page) {
-				c.drawFindings(p, reply.Findings)
-				drawExplained(p, reply.Findings)
-			}
-			if err := c.answer(help(reply), where, draw); err != nil {
+			if err := c.answer(help(reply), where, func(p *page) { c.drawFindings(p, reply.Findings) }); err != nil {
 				return err
 			}
 			if len(reply.Findings) > 0 {
@@ -78,40 +69,45 @@ the lease ids of findings that have no address.`,
 	}
 }
 
-// drawExplained names the place of each kind that was found, once and whole, so
-// that a terminal can open it. A link is not wrapped: a broken one leads nowhere.
-func drawExplained(p *page, findings []api.Finding) {
-	var kinds []string
-	for _, f := range findings {
-		if !slices.Contains(kinds, f.Kind) {
-			kinds = append(kinds, f.Kind)
-		}
-	}
-	if len(kinds) == 0 {
-		return
-	}
-	p.heading("What each means, and what to do")
-	for _, kind := range kinds {
-		p.line("  %s", readAbout(word(kind)))
-	}
-}
-
+// drawFindings writes the findings that have a cause of their own, each in three
+// lines: what and where, why, and the command.
 func (c *ctl) drawFindings(p *page, findings []api.Finding) {
 	if len(findings) == 0 {
 		p.line("%s: book, wire and runtime agree", p.good("nothing found"))
 		return
 	}
-	rows := make([][]string, len(findings))
-	for i, f := range findings {
-		where := maybe(f.Address)
-		if f.Address == "" && f.LeaseID != "" {
-			where = word(f.LeaseID)
-		}
-		if f.Count > 1 {
-			where = fmt.Sprintf("%s and %d more", where, f.Count-1)
-		}
-		rows[i] = []string{p.bad(word(f.Kind)), where, c.ago(f.Since), sentence(f.Detail), sentence(f.Mend)}
+	follow := make(map[string][]string) // kinds, by that of their cause
+	for _, f := range findings {
+		follow[f.Because] = append(follow[f.Because], f.Kind)
 	}
-	p.table(columns("FINDING", "WHERE", "SINCE", "DETAIL", "MEND"), rows)
-	p.line("\n%s", plural(len(findings), "finding"))
+	for i, f := range findings {
+		if f.Because != "" {
+			continue
+		}
+		what := []string{p.bad(word(f.Kind))}
+		switch {
+		case f.Address != "" && f.Count > 1:
+			what = append(what, fmt.Sprintf("%s and %d more", word(f.Address), f.Count-1))
+		case f.Address != "":
+			what = append(what, word(f.Address))
+		case f.LeaseID != "":
+			what = append(what, word(f.LeaseID))
+		}
+		if !f.Since.IsZero() {
+			what = append(what, c.ago(f.Since))
+		}
+		if i > 0 {
+			p.line("")
+		}
+		p.text("", strings.Join(what, "  "))
+		p.text("  ", sentence(f.Detail))
+		if kinds := follow[f.Kind]; len(kinds) > 0 {
+			n := plural(len(kinds), "finding")
+			p.text("  ", p.dim("with it ends what follows from it, "+n+": "+strings.Join(slices.Compact(kinds), ", ")))
+			delete(follow, f.Kind)
+		}
+		p.line("  %s %s", p.dim("next:"), sentence(f.Mend)) // to be copied, so it is not wrapped
+	}
+	p.line("")
+	p.text("", plural(len(findings), "finding")+"; what one means: "+explain(findings[0].Kind))
 }

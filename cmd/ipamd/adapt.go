@@ -173,7 +173,7 @@ func reportOf(r *reconciler.Report) api.Report {
 func findingsOf(found []reconciler.Finding) []api.Finding {
 	out := make([]api.Finding, len(found))
 	for i, f := range found {
-		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend}
+		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend, Because: f.Because}
 		if f.Addr.IsValid() {
 			out[i].Address = f.Addr.String()
 		}

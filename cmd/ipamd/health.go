@@ -35,8 +35,9 @@ func (p *program) notReady() []string {
 	if err := p.gate(); err != nil {
 		why = append(why, err.Error())
 	}
+	bridged := p.bridge.Ready() == nil // else the kernel's witnesses have nothing to look at, and that is said
 	for _, s := range p.board.Silent() {
-		if s.Witness.Kernel() || p.cfg.Allocation.Require == "all" {
+		if s.Witness.Kernel() && bridged || p.cfg.Allocation.Require == "all" {
 			why = append(why, fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -442,7 +443,12 @@ func (p *program) count(ctx context.Context) bool {
 	if report != nil {
 		seen, actions = report.Seen, len(report.Actions)
 	}
-	p.log.Info("ready to allocate", "socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions,
-		"silent", len(p.board.Silent()), "took", time.Since(p.started).Round(time.Millisecond))
+	attrs := []any{"socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions,
+		"took", time.Since(p.started).Round(time.Millisecond)}
+	if why := p.server.NotReady(); len(why) > 0 {
+		p.log.Warn("started, and cannot allocate yet", append(attrs, "why", strings.Join(why, "; "), "next", "ipamctl doctor")...)
+	} else {
+		p.log.Info("ready to allocate", attrs...)
+	}
 	return true
 }

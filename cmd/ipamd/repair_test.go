@@ -417,7 +417,7 @@ func TestDoctorsAdviceMends(t *testing.T) {
 			{"reserved_past_deadline " + late.Address, "within 1s", "ipamctl release " + late.ID, func() {}},
 			{"bound_unseen " + lost.Address, "no witness sees", "ipamctl show " + lost.ID, func() {}},
 			{"bound_unseen " + lostToo.Address, "no witness sees", "ipamctl show " + lostToo.ID, func() {}},
-			{"reap_held", "2 of", "ipamctl reconcile --preview, and if they are gone indeed: ipamctl reconcile --confirm", func() {}},
+			{"reap_held", "2 of", "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm", func() {}},
 		}
 		var want []string
 		for _, c := range cures {
@@ -450,16 +450,16 @@ func TestDoctorsAdviceMends(t *testing.T) {
 			if !strings.Contains(f.Detail, c.detail) || !strings.HasPrefix(f.Mend, c.mend) || f.Since.IsZero() {
 				t.Errorf("%s: %+v", c.finding, f)
 			}
-			if !slices.ContainsFunc(strings.Split(said, "\n"), func(line string) bool {
-				return strings.Contains(line, f.Kind) && strings.Contains(line, f.Address) && strings.Contains(line, c.mend)
+			if !slices.ContainsFunc(strings.Split(said, "\n\n"), func(part string) bool {
+				return strings.HasPrefix(part, f.Kind) && strings.Contains(part, f.Address) && strings.Contains(part, c.mend)
 			}) {
-				t.Errorf("ipamctl doctor has no line of %s:\n%s", c.finding, said)
+				t.Errorf("ipamctl doctor has no part of %s:\n%s", c.finding, said)
 			}
 		}
 		for _, c := range cures {
 			c.then()
 			for _, command := range strings.Split(c.mend, "ipamctl ")[1:] {
-				command, _, _ = strings.Cut(command, ",")
+				command, _, _ = strings.Cut(command, ";")
 				ends := 0
 				if strings.HasSuffix(command, "--preview") {
 					ends = 8 // it would be held

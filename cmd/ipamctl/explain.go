@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/docs"
+)
+
+// An explanation is what the page for operators says of one kind of finding or
+// of one alert.
+type explanation struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"` // Markdown
+}
+
+// explanations reads the page for operators. A section begins with a heading of
+// the third rank that has an anchor, and ends with the next heading of that rank
+// or above.
+func explanations() (all []explanation) {
+	begins := regexp.MustCompile(`^### <a id="(?:finding|alert)-[^"]+"></a>(.+)$`)
+	ends := regexp.MustCompile(`^#{1,3} `)
+	open := false
+	for line := range strings.Lines(docs.Operations) {
+		line = strings.TrimRight(line, "\n")
+		switch m := begins.FindStringSubmatch(line); {
+		case m != nil:
+			all, open = append(all, explanation{Kind: m[1]}), true
+		case ends.MatchString(line):
+			open = false
+		case open:
+			all[len(all)-1].Text += line + "\n"
+		}
+	}
+	for i := range all {
+		all[i].Text = strings.TrimSpace(all[i].Text) + "\n"
+	}
+	return all
+}
+
+func kindsExplained() (kinds []string) {
+	for _, e := range explanations() {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// explain is the command that explains a kind.
+func explain(kind string) string { return "ipamctl explain " + word(kind) }
+
+func (c *ctl) explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [KIND]",
+		Short: "What a finding or an alert means, and what to do",
+		Long: `Prints what the operator's page says of a kind of finding, as doctor and status
+name them, or of an alert; without an argument it lists them. No daemon is
+asked. -q prints the kinds.`,
+		Example: "  ipamctl explain bridge_not_ready\n  ipamctl explain IpamdNotReady",
+		Args:    atMost("a kind of finding or an alert"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return kindsExplained(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			all := explanations()
+			if len(args) == 0 {
+				return c.answer(all, kindsExplained(), func(p *page) {
+					for _, e := range all {
+						p.line("%s", e.Kind)
+					}
+				})
+			}
+			at := slices.IndexFunc(all, func(e explanation) bool { return strings.EqualFold(e.Kind, args[0]) })
+			if at < 0 {
+				return fmt.Errorf("explain %s: %w", word(args[0]), &api.Error{Code: api.NotFound, Message: "there is no such finding and no such alert"})
+			}
+			return c.answer(all[at], []string{all[at].Kind}, func(p *page) { drawExplanation(p, all[at]) })
+		},
+	}
+}
+
+// drawExplanation writes the Markdown of a section for a terminal: examples as
+// they are, rows of tables as paragraphs, and links as the verb that follows them.
+func drawExplanation(p *page, e explanation) {
+	p.line("%s", p.bold(e.Kind))
+	var said []string
+	indent := ""
+	flush := func() {
+		if len(said) > 0 {
+			p.hang(strings.TrimSuffix(indent, "  ")+map[bool]string{true: "- "}[indent != ""], indent, p.markdown(strings.Join(said, " ")))
+		}
+		said, indent = nil, ""
+	}
+	header := false
+	for line := range strings.Lines(e.Text) {
+		line = strings.TrimRight(line, "\n")
+		item, isItem := strings.CutPrefix(line, "- ")
+		cells, isRow := strings.CutPrefix(line, "| ")
+		switch {
+		case line == "":
+			flush()
+			p.line("")
+		case strings.HasPrefix(line, "|---"), isRow && !header:
+			header = true
+		case isRow:
+			name, rest, _ := strings.Cut(strings.TrimSuffix(cells, " |"), " | ")
+			p.hang("", "  ", p.markdown(name+": "+rest))
+		case strings.HasPrefix(line, "    "):
+			flush()
+			p.line("%s", line)
+		case isItem:
+			flush()
+			said, indent = []string{item}, "  "
+		case strings.HasPrefix(line, "#"):
+			flush()
+			p.line("%s", p.bold(p.markdown(strings.TrimSpace(strings.TrimLeft(line, "#")))))
+		default:
+			said = append(said, strings.TrimSpace(line))
+		}
+		header = header && (isRow || strings.HasPrefix(line, "|---"))
+	}
+	flush()
+}
+
+var (
+	anchored = regexp.MustCompile(`<a id="[^"]*"></a>`)
+	linked   = regexp.MustCompile(`\[([^]]+)\]\(#(?:finding|alert)-[^)]+\)`)
+	linkedTo = regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`)
+	strong   = regexp.MustCompile(`\*\*([^*]+)\*\*`)
+)
+
+// markdown is a paragraph without its marks.
+func (p *page) markdown(text string) string {
+	text = anchored.ReplaceAllString(text, "")
+	text = linked.ReplaceAllString(text, "$1")
+	text = linkedTo.ReplaceAllString(text, "$1")
+	return strong.ReplaceAllStringFunc(text, func(s string) string { return p.bold(strings.Trim(s, "*")) })
+}
