@@ -443,12 +443,12 @@ func (p *program) count(ctx context.Context) bool {
 	if report != nil {
 		seen, actions = report.Seen, len(report.Actions)
 	}
-	attrs := []any{"socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions,
-		"took", time.Since(p.started).Round(time.Millisecond)}
+	took := time.Since(p.started).Round(time.Millisecond)
 	if why := p.server.NotReady(); len(why) > 0 {
-		p.log.Warn("started, and cannot allocate yet", append(attrs, "why", strings.Join(why, "; "), "next", "ipamctl doctor")...)
+		p.log.Warn("started, and cannot allocate yet", "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions,
+			"took", took, "reason", strings.Join(why, "; "), "next", "ipamctl doctor")
 	} else {
-		p.log.Info("ready to allocate", attrs...)
+		p.log.Info("ready to allocate", "socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions, "took", took)
 	}
 	return true
 }
