@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
 )
 
 // A bind that names the MAC of the veth's host end is accepted with a warning that
@@ -113,64 +111,6 @@ func TestF29ABindIsComparedWithTheKernel(t *testing.T) {
 	}
 	if c := w.status().LastConflict; !slices.ContainsFunc(c.Evidence, func(e api.Sighting) bool { return e.MAC == stranger.MAC.String() }) {
 		t.Errorf("the evidence is %+v", c.Evidence)
-	}
-}
-
-// What a bind's warnings are, by what it names and what the kernel shows.
-func TestF29BindWarnings(t *testing.T) {
-	const mac, hostMAC, other = "02:00:00:00:00:01", "fe:00:00:00:00:01", "02:00:00:00:00:99"
-	ports := map[string]string{"veth1": hostMAC, "veth2": "fe:00:00:00:00:02"}
-	own := census.Sighting{Witness: census.Netns, Port: "veth1", MAC: mac, Netns: "nsid:7 (blue)"}
-	strange := census.Sighting{Witness: census.Netns, Port: "veth2", MAC: other, Netns: "nsid:8"}
-	answer := census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other}
-	both := netdb.Binding{HostInterface: "veth1", MAC: mac}
-	type seen = []census.Sighting
-	for name, tt := range map[string]struct {
-		recorded netdb.Binding // beside what is asked
-		asked    netdb.Binding
-		seen     seen
-		netns    namespace
-		want     []string // field, given, seen
-	}{
-		"all as it is":                        {asked: both, seen: seen{own, answer}},
-		"nothing is seen yet":                 {asked: netdb.Binding{HostInterface: "veth9", MAC: mac, Netns: "/n"}},
-		"the wire alone answers":              {asked: both, seen: seen{answer}},
-		"containers alone":                    {asked: netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}}, recorded: netdb.Binding{MAC: other}, seen: seen{own}},
-		"the host end's MAC":                  {asked: netdb.Binding{HostInterface: "veth1", MAC: hostMAC}, seen: seen{own}, want: []string{"mac", hostMAC, mac}},
-		"the same, before it has the address": {asked: netdb.Binding{HostInterface: "veth1", MAC: hostMAC}, want: []string{"mac", hostMAC, ""}},
-		"the same, its port is recorded":      {recorded: netdb.Binding{HostInterface: "veth1"}, asked: netdb.Binding{MAC: hostMAC}, seen: seen{own}, want: []string{"mac", hostMAC, mac}},
-		"another MAC":                         {asked: netdb.Binding{MAC: other}, seen: seen{own}, want: []string{"mac", other, mac}},
-		"another MAC, a stranger has it":      {asked: netdb.Binding{HostInterface: "veth1", MAC: other}, seen: seen{strange, own}, want: []string{"mac", other, mac}},
-		"a stranger beside it":                {asked: both, seen: seen{strange, own}},
-		"a MAC of both ends":                  {asked: netdb.Binding{MAC: hostMAC}, seen: seen{{Witness: census.Netns, Port: "veth1", MAC: hostMAC}}},
-		"a MAC that could not be read":        {asked: both, seen: seen{{Witness: census.Netns, Port: "veth1"}}},
-		"no port of the bridge":               {asked: netdb.Binding{HostInterface: "eth0", MAC: mac}, seen: seen{own}, want: []string{"host_interface", "eth0", "veth1"}},
-		"another port":                        {asked: netdb.Binding{HostInterface: "veth2"}, seen: seen{own}, want: []string{"host_interface", "veth2", "veth1"}},
-		"one of several ports to it": {asked: netdb.Binding{HostInterface: "veth2"},
-			seen: seen{{Witness: census.Netns, Port: "veth1", MAC: mac, Leads: census.NewPorts("veth1", "veth2")}}},
-		"the namespace":                     {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}, netns: namespace{known: true, id: 7}},
-		"another namespace":                 {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}, netns: namespace{known: true, id: 70}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
-		"one that no port leads to":         {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}, netns: namespace{known: true, id: -1}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
-		"one that could not be asked about": {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := &netdb.Lease{HostInterface: tt.recorded.HostInterface, MAC: tt.recorded.MAC, Netns: tt.recorded.Netns}
-			for at, to := range map[*string]string{&l.HostInterface: tt.asked.HostInterface, &l.MAC: tt.asked.MAC, &l.Netns: tt.asked.Netns} {
-				if to != "" {
-					*at = to
-				}
-			}
-			var got []string
-			for _, w := range bindWarnings(l, tt.asked, kernelView{seen: tt.seen, ports: ports, netns: tt.netns}) {
-				got = append(got, w.Field, w.Given, w.Seen)
-				if w.Message == "" || !strings.Contains(w.Message, w.Seen) || !strings.Contains(w.Message, w.Given) {
-					t.Errorf("its message: %q", w.Message)
-				}
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
 	}
 	if raw, _ := json.Marshal(api.LeaseReply{}); strings.Contains(string(raw), "warnings") {
 		t.Errorf("an answer without warnings has some: %s", raw)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
@@ -47,7 +49,7 @@ func (p *program) notReady() []string {
 	if err := p.socket.Err(); err != nil {
 		why = append(why, err.Error())
 	}
-	return append(why, p.still()...)
+	return append(why, p.prover.Silent()...)
 }
 
 func (p *program) bridgeStatus() api.BridgeStatus {
@@ -75,7 +77,7 @@ func (p *program) findings(settle func()) []api.Finding {
 	usage, _ := p.book.Usage()
 	settle()
 	now := p.book.Now()
-	step, stepped := p.clock.look(netdb.Now(), p.book.Leases)
+	step, stepped := p.clock.Look(netdb.Now(), p.book.Leases)
 	w := reconciler.World{
 		Leases: leases, Usage: usage, Unreadable: info.Unreadable, Identity: p.book.Identity(), Clock: reconciler.Trouble{Err: info.Clock, Since: info.ClockSince}, Started: p.started,
 		ReadOnly: reconciler.Trouble{Err: info.ReadOnly, Since: info.ReadOnlySince}, Unready: p.unready(), Gaps: p.bridge.Status().Gaps,
@@ -141,4 +143,26 @@ func (p *program) orphans() ([]reconciler.Orphan, string, reconciler.Trouble) {
 		why = reconciler.Trouble{Err: err, Since: unclear.Since}
 	}
 	return out, watchdog.HeldSet(found), why
+}
+
+// status keeps systemd's status line current. It starts after the first pass.
+func (p *program) status(ctx context.Context) error {
+	return supervisor.Status(ctx, p.log, p.statusLine, p.stopping.Load)
+}
+
+// statusLine is what `systemctl status ipamd` shows.
+func (p *program) statusLine() string {
+	if why := p.server.NotReady(); len(why) > 0 {
+		return "STATUS=not ready: " + strings.ReplaceAll(strings.Join(why, "; "), "\n", " ")
+	}
+	usage, _ := p.book.Usage()
+	pools := make([]string, len(usage))
+	for i, u := range usage {
+		held := 0
+		for _, n := range u.ByState {
+			held += n
+		}
+		pools[i] = fmt.Sprintf("%s %d of %d addresses", u.Pool.Prefix, held, u.Size)
+	}
+	return "STATUS=ready: " + strings.Join(pools, ", ")
 }

@@ -44,7 +44,7 @@ func TestAlive(t *testing.T) {
 	stuck := func(what, where string) {
 		t.Helper()
 		realtest.Eventually(t, wait, what+": "+where+" to be named", func() bool {
-			err := p.alive(ctx, 300*time.Millisecond)
+			err := p.prover.Prove(ctx, 300*time.Millisecond)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("%s: alive says %v, want %q in it", what, err, where)
 			}
@@ -53,7 +53,7 @@ func TestAlive(t *testing.T) {
 	}
 	goesOn := func(what string) {
 		t.Helper()
-		if err := p.alive(ctx, wait); err != nil {
+		if err := p.prover.Prove(ctx, wait); err != nil {
 			t.Errorf("%s: alive says %v", what, err)
 		}
 	}

@@ -13,13 +13,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/doctest"
 	"github.com/ipamd/ipamd/netdb"
 )
 
 // rooms are those that log, from here.
 var rooms = []string{".", "../../allocator", "../../bridge", "../../netdb", "../../reconciler", "../../server", "../../watchdog",
-	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild", "../../server/socket"}
+	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild", "../../server/socket", "../../internal/changelog", "../../internal/supervisor"}
 
 // notKeys are other spellings of keys: whoever searches for an address does
 // not search twice.
@@ -102,7 +103,7 @@ func literal(x ast.Expr) (string, bool) {
 
 var anyPrefix = netip.MustParsePrefix("10.8.64.0/24")
 
-// changeLines are the lines of [program.changed], which are not written as
+// changeLines are the lines of [changelog.Follower], which are not written as
 // calls with their words.
 func changeLines() (calls []logCall) {
 	keys := []string{"addr", "sandbox", "lease", "pool", "from", "reason", "actor", "peer", "rev"}
@@ -127,7 +128,7 @@ func changeLines() (calls []logCall) {
 }
 
 func changeLine(c netdb.Change, keys []string) logCall {
-	return logCall{level: "change", message: changeMessage(c), keys: keys}
+	return logCall{level: "change", message: changelog.Message(c), keys: keys}
 }
 
 // Every line is on the page, with its level and its keys, and the keys are

@@ -15,6 +15,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/doctest"
 	"github.com/ipamd/ipamd/internal/ownertest"
@@ -237,7 +238,7 @@ func (s *teller) untold() (wrong []string) {
 	for _, c := range changes {
 		rev := fmt.Sprint(c.rev)
 		want := 0
-		if gravity(netdb.Change{Addr: anyPrefix.Addr(), From: c.from, To: c.to, Who: netdb.Who{Actor: c.actor, Reason: c.reason}}) >= slog.LevelInfo {
+		if changelog.Level(netdb.Change{Addr: anyPrefix.Addr(), From: c.from, To: c.to, Who: netdb.Who{Actor: c.actor, Reason: c.reason}}) >= slog.LevelInfo {
 			want = 1
 		}
 		if lines[rev] != want {

@@ -19,7 +19,9 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
@@ -40,10 +42,9 @@ type program struct {
 	log     *slog.Logger
 	repeats *logging.Repeats // what log holds back
 
-	follower     follower // of the book's changes
 	version      api.VersionReply
 	started      time.Time
-	clock        *clock
+	clock        *reconciler.WallClock
 	netns        string                                             // of the bridge; "" is the process's own. Tests set it.
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge tells. Tests set it.
@@ -53,6 +54,7 @@ type program struct {
 	board      *census.Board
 	metrics    *metrics.Metrics
 	book       *netdb.Book
+	changes    *changelog.Follower
 	bridge     *bridge.Bridge
 	runtime    *ctrd.Witness      // nil when there is none
 	instance   *watchdog.Instance // nil without a runtime
@@ -74,15 +76,15 @@ type program struct {
 	stopping atomic.Bool   // systemd was told
 	closers  []func() error
 
-	proofEvery time.Duration // that it is alive; tests shorten it
-	silent     silences
+	proofEvery time.Duration // between proofs that it is alive; tests shorten it
+	prover     *supervisor.Prover
 }
 
 func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
 	quiet := new(logging.Repeats)
-	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: newClock(netdb.Now()),
-		first: make(chan struct{}), proofEvery: proofEvery}
+	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: reconciler.NewWallClock(netdb.Now()),
+		first: make(chan struct{}), proofEvery: supervisor.ProveEvery}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
@@ -169,8 +171,8 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	if err := p.book.Info().Clock; err != nil {
 		p.log.Warn("the clocks say what cannot be: every wait counts from now", "book", p.cfg.Book.Path, "err", err)
 	}
-	p.follower.since = p.book.Rev()
-	p.onClose(func() error { p.catchUp(context.Background()); return nil })
+	p.changes = changelog.Follow(p.book, p.metrics.Change, p.log)
+	p.onClose(func() error { p.changes.CatchUp(context.Background()); return nil })
 	specs, err := p.cfg.PoolSpecs()
 	if err != nil {
 		return err
@@ -319,7 +321,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 // passed takes note of a pass.
 func (p *program) passed(r *reconciler.Report) {
 	p.metrics.Pass(r)
-	p.clock.look(netdb.Now(), p.book.Leases)
+	p.clock.Look(netdb.Now(), p.book.Leases)
 }
 
 // refresh reads kernel and runtime anew, both whatever becomes of the other.
@@ -333,12 +335,22 @@ func (p *program) refresh(ctx context.Context) error {
 
 func (p *program) openServer(context.Context) (err error) {
 	c := p.cfg.Socket
+	p.prover = &supervisor.Prover{Every: p.proofEvery, Log: p.log, Parts: []supervisor.Part{
+		{Name: "the book's writer", Ask: p.book.Ping},
+		{Name: "the loop of passes", Ask: p.reconciler.Alive},
+		{Name: "the loop that confirms releases", Ask: p.watchdog.Alive},
+	}, Explain: func(err error) string {
+		if errors.Is(err, netdb.ErrBusy) {
+			return "another process holds the book's lock"
+		}
+		return ""
+	}}
 	p.server, err = server.New(server.Config{
 		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
-		Doctor: p.doctor, Findings: p.remembered, Metrics: p.caughtUp(p.metrics.Handler()), Observe: p.metrics.Request,
+		Doctor: p.doctor, Findings: p.remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,
@@ -374,7 +386,7 @@ func (p *program) run(ctx context.Context) error {
 		case <-serving.Done():
 		}
 		p.stopping.Store(true)
-		p.notify(daemon.SdNotifyStopping, "STATUS=finishing what is under way")
+		supervisor.Notify(p.log, daemon.SdNotifyStopping, "STATUS=finishing what is under way")
 		p.socket.Drain(serving)
 		cut()
 		return nil
@@ -386,7 +398,7 @@ func (p *program) run(ctx context.Context) error {
 	loops := []func(context.Context) error{
 		p.bridge.Run,
 		p.repeats.Run,
-		p.followChanges,
+		p.changes.Run,
 		p.retryBook,
 		p.tidyBook,
 		p.socket.Run,
@@ -394,7 +406,7 @@ func (p *program) run(ctx context.Context) error {
 			if !p.count(ctx) {
 				return nil
 			}
-			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.prove, p.supervised}
+			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.prover.Run, p.status}
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)
 			}
@@ -412,7 +424,7 @@ func (p *program) run(ctx context.Context) error {
 	}
 	if p.scrapes != nil {
 		loops = append(loops, func(ctx context.Context) error {
-			return p.scrapes.Serve(ctx, p.caughtUp(p.metrics.Handler()))
+			return p.scrapes.Serve(ctx, p.changes.Before(p.metrics.Handler()))
 		})
 	}
 	for _, loop := range loops {

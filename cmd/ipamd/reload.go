@@ -10,6 +10,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/internal/supervisor"
 )
 
 // A reload is how a running daemon comes to another configuration.
@@ -30,9 +31,9 @@ func (p *program) reloads(ctx context.Context) error {
 			return nil
 		case <-p.reload.asked:
 		}
-		p.notify(daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+		supervisor.Notify(p.log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 		p.reloadOnce(ctx)
-		p.notify(daemon.SdNotifyReady)
+		supervisor.Notify(p.log, daemon.SdNotifyReady)
 	}
 }
 

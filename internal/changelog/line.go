@@ -1,4 +1,4 @@
-package main
+package changelog
 
 import (
 	"context"
@@ -8,22 +8,21 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// changed counts and logs a durable change. It is called for one change after
-// the other.
-func (p *program) changed(c netdb.Change) {
-	p.metrics.Change(c)
-	level := gravity(c)
-	if !p.log.Enabled(context.Background(), level) {
-		return // most changes: nothing is put together for nobody
+// report counts and logs a change.
+func (f *Follower) report(c netdb.Change) {
+	f.count(c)
+	level := Level(c)
+	if !f.log.Enabled(context.Background(), level) {
+		return // most changes: no line is put together that is not written
 	}
-	p.log.LogAttrs(context.Background(), level, changeMessage(c), changeAttrs(c)...)
+	f.log.LogAttrs(context.Background(), level, Message(c), attrs(c)...)
 }
 
-// gravity is how a change is told. What a client asked for, and what follows
+// Level is the level of a change's line. What a client asked for, and what follows
 // from that, is detail: the history has it, and a line for each would be most
 // of a busy runner's log. What ipamd or an operator decided is told; that an
 // address to be given, or held, is in use by another is a warning.
-func gravity(c netdb.Change) slog.Level {
+func Level(c netdb.Change) slog.Level {
 	switch {
 	case c.Subject == netdb.OfBook, c.Subject == netdb.OfAttempt:
 		return slog.LevelDebug // a client's; or of the book itself, where who made it tells more
@@ -38,8 +37,8 @@ func gravity(c netdb.Change) slog.Level {
 	}
 }
 
-// changeMessage says in words what became of an address.
-func changeMessage(c netdb.Change) string {
+// Message is a change in words: what became of an address.
+func Message(c netdb.Change) string {
 	switch {
 	case c.Subject == netdb.OfBook:
 		return "book is changed"
@@ -72,13 +71,13 @@ func changeMessage(c netdb.Change) string {
 	}
 }
 
-// changeAttrs are the keys of a change's line, without those that it has no
+// attrs are the keys of a change's line, without those that it has no
 // value for. The evidence of a quarantine or a conflict is told by its first sighting.
-func changeAttrs(c netdb.Change) []slog.Attr {
-	var attrs []slog.Attr
+func attrs(c netdb.Change) []slog.Attr {
+	var out []slog.Attr
 	add := func(key, value string) {
 		if value != "" {
-			attrs = append(attrs, slog.String(key, value))
+			out = append(out, slog.String(key, value))
 		}
 	}
 	if c.Addr.IsValid() {
@@ -87,7 +86,7 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 	add("sandbox", c.Sandbox)
 	if c.Subject == netdb.OfAttempt {
 		add("uid", c.UID)
-		attrs = append(attrs, slog.Int64("attempt", c.Attempt))
+		out = append(out, slog.Int64("attempt", c.Attempt))
 	}
 	add("lease", c.LeaseID)
 	add("pool", c.Pool)
@@ -102,5 +101,5 @@ func changeAttrs(c netdb.Change) []slog.Attr {
 	add("note", c.Who.Note)
 	add("actor", string(c.Who.Actor))
 	add("peer", c.Who.Peer)
-	return append(attrs, slog.Int64("rev", c.Rev))
+	return append(out, slog.Int64("rev", c.Rev))
 }

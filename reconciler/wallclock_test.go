@@ -1,4 +1,4 @@
-package main
+package reconciler
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestClockStep(t *testing.T) {
 			start := netdb.Now()
 			tt.was(&start)
 			now := netdb.Now()
-			got, since := newClock(start).look(now, noRows)
+			got, since := NewWallClock(start).Look(now, noRows)
 			if got < tt.want-time.Second || got > tt.want+time.Second || since.IsZero() != (tt.want == 0) {
 				t.Errorf("stepped by %v, since %v; want %v", got, since, tt.want)
 			}
@@ -66,16 +66,16 @@ func TestClockStepped(t *testing.T) {
 		"from before a look that saw none": {[]netdb.Stamp{at(4*minute, hour)}, at(10*minute, hour).Wall},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newClock(start)
-			if step, since := c.look(at(5*minute, time.Second), of(rows.all...)); step != time.Second || !since.IsZero() {
+			c := NewWallClock(start)
+			if step, since := c.Look(at(5*minute, time.Second), of(rows.all...)); step != time.Second || !since.IsZero() {
 				t.Errorf("trimmed by %v, since %v", step, since)
 			}
 			for _, after := range []time.Duration{10 * minute, 20 * minute} {
-				if step, since := c.look(at(after, hour), of(rows.all...)); step != hour || !since.Equal(rows.want) {
+				if step, since := c.Look(at(after, hour), of(rows.all...)); step != hour || !since.Equal(rows.want) {
 					t.Errorf("after %v: stepped by %v, since %v, want %v", after, step, since, rows.want)
 				}
 			}
-			if step, since := c.look(at(30*minute, -hour), noRows); step != -hour || !since.Equal(at(30*minute, -hour).Wall) {
+			if step, since := c.Look(at(30*minute, -hour), noRows); step != -hour || !since.Equal(at(30*minute, -hour).Wall) {
 				t.Errorf("stepped again by %v, since %v", step, since)
 			}
 		})

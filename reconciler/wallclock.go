@@ -1,16 +1,15 @@
-package main
+package reconciler
 
 import (
 	"sync"
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/reconciler"
 )
 
-// A clock tells how far the wall clock was moved against the boot's clock since
+// A WallClock tells how far the wall clock was moved against the boot's clock since
 // the start, and when it last was. It is safe for concurrent use.
-type clock struct {
+type WallClock struct {
 	start netdb.Stamp
 
 	mu      sync.Mutex
@@ -19,23 +18,23 @@ type clock struct {
 	stepped time.Time     // when that was first so
 }
 
-func newClock(now netdb.Stamp) *clock { return &clock{start: now, last: now} }
+func NewWallClock(now netdb.Stamp) *WallClock { return &WallClock{start: now, last: now} }
 
 // away is how far the wall clock was away at a moment from what it would show
 // had nobody moved it since the start.
-func (c *clock) away(at netdb.Stamp) time.Duration {
+func (c *WallClock) away(at netdb.Stamp) time.Duration {
 	return at.Wall.Round(0).Sub(c.start.Wall.Round(0)) - at.Since(c.start) // without the monotonic reading
 }
 
-// look tells how far the wall clock was moved, forward or back, and when it
+// Look tells how far the wall clock was moved, forward or back, and when it
 // last was, by its new time: of what was done since the look before, the first
 // row with that time tells, or else it is now. What a time service does little
 // by little counts, from when it was worth telling.
-func (c *clock) look(now netdb.Stamp, rows func() ([]*netdb.Lease, int64)) (step time.Duration, since time.Time) {
+func (c *WallClock) Look(now netdb.Stamp, rows func() ([]*netdb.Lease, int64)) (step time.Duration, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	away := c.away(now)
-	same := func(d time.Duration) bool { return (d - away).Abs() <= reconciler.LeastClockStep }
+	same := func(d time.Duration) bool { return (d - away).Abs() <= LeastClockStep }
 	if !same(c.moved) {
 		c.moved, c.stepped = away, now.Wall
 		first := now.Boottime
