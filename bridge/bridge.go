@@ -91,6 +91,7 @@ type Bridge struct {
 	doubts        map[netip.Addr]time.Time // of those, who was asked again since, and when
 	moved         bool                     // a port did, which is to be told
 	childrenAgain bool                     // links on the bridge are to be searched for
+	partly        map[int]error            // by nsid, why not all links there were listed
 	nests         map[int]*nest            // by nsid, of those that were found
 	nestsAgain    map[int]bool
 	crowds        map[int]bool       // by nsid, what Run is to list
@@ -228,7 +229,7 @@ func (b *Bridge) forget() {
 	b.moved = b.moved || len(b.ports) != 0
 	b.ports = make(map[int]*port)
 	b.gapsMoved = true
-	b.nests, b.hidden, b.listeners = make(map[int]*nest), nil, nil
+	b.nests, b.hidden, b.listeners, b.partly = make(map[int]*nest), nil, nil, nil
 	b.nestsAgain = make(map[int]bool)
 	b.crowds = make(map[int]bool)
 	b.stock = &stock{most: mostKnown}

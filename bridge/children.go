@@ -373,7 +373,7 @@ func (n *nest) sighting(a address, bridge string) census.Sighting {
 // setHidden notes what cannot be read of the children.
 func (b *Bridge) setHidden(found *brood) {
 	before := b.hidden
-	b.listeners = found.hidden
+	b.listeners, b.partly = found.hidden, found.partly
 	b.hidden = make(map[Gap]time.Time)
 	add := func(link, detail, next string) {
 		g := Gap{Kind: LinkHidden, Link: link, Detail: detail, Next: next}
@@ -409,11 +409,19 @@ func (b *Bridge) hearChild(nsid, index int, body []byte) {
 	}
 	if n := b.nests[nsid]; n != nil {
 		b.nestsAgain[nsid] = true
-		for _, c := range n.children {
-			b.childrenAgain = b.childrenAgain || c.link.index == index
+		if slices.ContainsFunc(n.children, func(c child) bool { return c.link.index == index }) {
+			b.missChild()
 		}
 	}
 	if l, err := parseLink(body); err == nil && stacked[l.kind] {
-		b.childrenAgain = true // looked for by Run: nobody waits
+		b.missChild()
+	}
+}
+
+// missChild has Run search for links on the bridge: nobody waits for that.
+func (b *Bridge) missChild() {
+	if !b.childrenAgain {
+		b.childrenAgain = true
+		b.alarm.ring()
 	}
 }

@@ -289,6 +289,35 @@ func TestG1ALinkOfManyNamesHidesNoOther(t *testing.T) {
 	}
 }
 
+// A macvlan without an address is alone in a namespace whose list of links ends before it.
+// Nobody knows of it, and the namespace is named. An address that it gets is seen by the
+// search that the news of it asks for, and not by the next one that the clock does.
+func TestG1AHiddenLinkGetsAnAddress(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Exec("ip", "link", "add", "m0", "link", "rt0", "type", "macvlan", "mode", "bridge")
+	ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
+	guest.Up("m0")
+	manyNames(t, guest, "lo")
+	quiet := ns.Port("rt0")
+	v := open(t, ns, func(c *Config) { c.Every = time.Hour })
+	v.run(t)
+	for _, addr := range []string{"10.8.0.20", "10.8.0.21"} { // the second by Run's first reading at the earliest, after its search
+		quiet.AddAddr(addr + "/24")
+		realtest.Eventually(t, wait, addr+" to be seen", func() bool { return v.seen(addr) })
+	}
+	realtest.Eventually(t, wait, "the namespace to be named", func() bool {
+		return slices.ContainsFunc(v.Gaps(), func(g Gap) bool { return g.Kind == LinkHidden && strings.HasPrefix(g.Link, "nsid:") })
+	})
+	for _, addr := range []string{"10.8.0.7", "10.8.0.9"} {
+		guest.AddAddr("m0", addr+"/24")
+		v.settle()
+		realtest.Eventually(t, wait, addr+" to be seen", func() bool { return v.seen(addr) })
+	}
+	v.noneSilent()
+}
+
 // A namespace with many addresses ends, and another that has a link on the bridge gets
 // its id: what was known of the first is not taken for what is in the second.
 func TestG1AnIDThatIsUsedAgain(t *testing.T) {

@@ -87,8 +87,8 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 		err = b.Settle(ctx)
 	}
 	if b.missesChildren(ctx, now, t) {
-		t.searched = now
 		err = errors.Join(err, b.searchChildren(ctx), b.Settle(ctx))
+		t.searched = now.Add(crowdsShare * time.Since(now)) // news that guests make asks for it
 	}
 	b.closeIngress()
 	err = errors.Join(err, b.catchUp(ctx, t), b.readCrowds(ctx, t))
