@@ -3,6 +3,7 @@ package packaging
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -125,10 +126,16 @@ func files(t *testing.T, pkg string) {
 		"/usr/share/man/man1/ipamctl.1.gz", "/usr/share/man/man1/ipamctl-status.1.gz", "/usr/share/man/man1/ipamctl-exit-codes.1.gz",
 		"/usr/share/bash-completion/completions/ipamctl", "/usr/share/zsh/vendor-completions/_ipamctl",
 		"/usr/share/fish/vendor_completions.d/ipamctl.fish",
+		"/usr/share/doc/ipamd/OPERATIONS.md.gz", "/usr/share/doc/ipamd/examples/networkd/rt0.network",
 		"/usr/share/doc/ipamd/copyright", "/usr/share/doc/ipamd/changelog.gz", "/usr/share/doc/ipamd/LICENSES.gz",
 	} {
 		if modes[want] == "" {
 			t.Errorf("%s is missing", want)
+		}
+	}
+	for _, path := range []string{"/usr/share/doc/ipamd/PROMISES.md.gz", "/usr/share/doc/ipamd/BENCHMARKS.md.gz"} {
+		if modes[path] != "" {
+			t.Errorf("%s is for who works on ipamd, and in the package", path)
 		}
 	}
 	if conffiles := run(t, ".", "dpkg-deb", "-I", pkg, "conffiles"); conffiles != "/etc/ipamd/ipamd.toml\n" {
@@ -191,6 +198,9 @@ func pages(t *testing.T, root string) {
 			if err := cmd.Run(); err != nil || wrong.Len() > 0 || reader[0] == "mandoc" && shown.Len() > 0 {
 				t.Errorf("%s of %s: %v\n%s%s", reader[0], filepath.Base(page), err, wrong.String(), shown.String())
 			}
+			if footer := regexp.MustCompile(`[^ \n]  +\d{4}-\d\d-\d\d  +[^ \n]+\n?$`); reader[0] == "man" && !footer.MatchString(strings.TrimRight(shown.String(), "\n")) {
+				t.Errorf("the footer of %s runs together: %q", filepath.Base(page), shown.String()[max(shown.Len()-90, 0):])
+			}
 		}
 	}
 	// Each reference to a page of ours leads somewhere.
@@ -226,7 +236,8 @@ func completions(t *testing.T, root string) {
 	}
 }
 
-// Every line of it that is no comment is a table without a key.
+// Of its keys only the pool's own are set. Each other one is a comment that, alone
+// or with all others, stands in its own table once it is uncommented.
 func configuration(t *testing.T, root string) {
 	ipamd, file := filepath.Join(root, "usr/sbin/ipamd"), filepath.Join(root, "etc/ipamd/ipamd.toml")
 	text, err := os.ReadFile(file)
@@ -234,7 +245,8 @@ func configuration(t *testing.T, root string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line[0] != '[' {
+		key, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if key != "" && key[0] != '#' && key[0] != '[' && key != "name" && key != "prefix" {
 			t.Errorf("sets %s", line)
 		}
 	}
@@ -255,7 +267,14 @@ func configuration(t *testing.T, root string) {
 	if effective("installed", text) != defaults {
 		t.Error("with it ipamd is not as without one")
 	}
-	if effective("every", regexp.MustCompile(`(?m)^#([a-z_]+ = |\[\[)`).ReplaceAll(text, []byte("$1"))) != defaults {
+	option := regexp.MustCompile(`(?m)^#([a-z_]+ = )`)
+	for i, at := range option.FindAllIndex(text, -1) {
+		one := slices.Concat(text[:at[0]], text[at[0]+1:])
+		if name := fmt.Sprintf("option %d", i); effective(name, one) != defaults {
+			t.Errorf("%s uncommented alone is not the default", text[at[0]:at[1]])
+		}
+	}
+	if effective("every", option.ReplaceAll(text, []byte("$1"))) != defaults {
 		t.Error("with every option uncommented it is not the defaults")
 	}
 }

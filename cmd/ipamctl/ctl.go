@@ -65,6 +65,8 @@ named by its id; no verb frees an address by naming the address.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: c.begin,
 	}
+	c.root.Version = b.name()
+	c.root.SetVersionTemplate("ipamctl {{.Version}}\n")
 	c.root.SetOut(s.out)
 	c.root.SetErr(s.err)
 

@@ -55,6 +55,14 @@ func TestShortIDs(t *testing.T) {
 	}
 }
 
+// --version asks nobody.
+func TestVersionFlag(t *testing.T) {
+	s := &screen{}
+	if code := (&world{}).ctl(t, s, "--version"); code != exitOK || s.out.String() != "ipamctl v0.1.0 cafe\n" {
+		t.Errorf("exit %d: %s", code, s.out.String())
+	}
+}
+
 // Several leases are released one after the other, and one that is refused does
 // not keep the next.
 func TestReleaseOfSeveral(t *testing.T) {

@@ -28,6 +28,7 @@ type command struct {
 	config  string
 	dev     bool
 	inside  bool // the network namespace of --dev
+	again   bool // and it is that of a daemon before
 	started bool // a verb began; an error before that is in the command line
 }
 

@@ -40,7 +40,7 @@ func highWater(t *testing.T, pid int) int {
 // meanwhile, and in pages where the book is large.
 func TestG12SlowListingsCostLittleMemory(t *testing.T) {
 	const held = 120
-	p, c := develop(t)
+	p, c := develop(t, t.TempDir())
 	labels := map[string]string{"k": "\x01"}
 	for i := range 4 {
 		labels[fmt.Sprint(i)] = strings.Repeat("\x01", 4090) // six bytes each in JSON

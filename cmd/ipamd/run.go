@@ -23,7 +23,7 @@ once. The bridge, the book and the sandboxes stay as they are.
 
 With --dev it is a daemon to try things with: it moves itself into a network
 namespace of its own, where it makes its own bridge, so the host's network stays
-untouched; book and socket are in ./run.
+untouched; book, socket and the name of the namespace are in ./run, and stay.
 
 SIGHUP makes it read its configuration again: log.level is taken over, and
 anything else waits for a restart.`,
@@ -79,7 +79,8 @@ func (c *command) runFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&c.dev, "dev", false, "a development daemon in a network namespace of its own")
 	f.BoolVar(&c.inside, "inside", false, "--dev has made the network namespace")
-	_ = f.MarkHidden("inside") // fails only for a flag that does not exist
+	f.BoolVar(&c.again, "again", false, "the network namespace is that of a daemon before")
+	_ = errors.Join(f.MarkHidden("inside"), f.MarkHidden("again")) // fails only for a flag that does not exist
 }
 
 // serve is the daemon's life. Its errors end here, in the log.

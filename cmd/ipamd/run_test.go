@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,10 +20,10 @@ import (
 )
 
 // develop starts a development daemon and waits until it can allocate.
-func develop(t *testing.T) (*process, *client.Client) {
+func develop(t *testing.T, dir string) (*process, *client.Client) {
 	t.Helper()
 	realtest.Root(t)
-	dir := t.TempDir()
+	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(dir, devNetns), 0) }) // none is named after the second time
 	p := launch(t, dir, "run", "--dev")
 	c := &client.Client{Socket: filepath.Join(dir, devDir, "ipamd.sock")}
 	t.Cleanup(c.CloseIdleConnections)
@@ -60,7 +62,8 @@ func TestDevelopmentDaemon(t *testing.T) {
 		return string(b)
 	}
 	before, forwardedBefore := links(t), forwarding()
-	p, c := develop(t)
+	dir := t.TempDir()
+	p, c := develop(t, dir)
 	if after := links(t); after != before || strings.Contains(after, "rt0") {
 		t.Errorf("the host's links were %q and are %q", before, after)
 	}
@@ -78,7 +81,7 @@ func TestDevelopmentDaemon(t *testing.T) {
 	if err != nil || reply.Leases[0].Address != "10.8.64.2" {
 		t.Fatalf("allocate: %+v, %v", reply, err)
 	}
-	wants(t, "what it tells", p.err.String(), "ipamctl --socket "+c.Socket, "/ns/net")
+	wants(t, "what it tells", p.err.String(), "ipamctl --socket "+c.Socket, "nsenter --net="+filepath.Join(dir, devNetns))
 
 	p.signal(syscall.SIGTERM)
 	if code := p.code(); code != exitOK {
@@ -92,6 +95,20 @@ func TestDevelopmentDaemon(t *testing.T) {
 		t.Errorf("check: exit code %d, %s", code, stderr)
 	}
 	wants(t, "check", out, "whole: 1 addresses")
+
+	// Its network is the one of before, with what was plugged meanwhile.
+	plug := exec.Command("nsenter", "--net="+filepath.Join(dir, devNetns), "ip", "link", "add", "veth9", "type", "veth", "peer", "name", "guest9")
+	if said, err := plug.CombinedOutput(); err != nil {
+		t.Fatalf("plug: %v: %s", err, said)
+	}
+	p, c = develop(t, dir)
+	shown, err := exec.Command("nsenter", "--net=/proc/"+strconv.Itoa(p.cmd.Process.Pid)+"/ns/net", "ip", "link").CombinedOutput()
+	if err != nil || !strings.Contains(string(shown), "veth9") || !strings.Contains(string(shown), "rt0") {
+		t.Errorf("after a restart: %v: %s", err, shown)
+	}
+	if reply, err := c.Allocate(t.Context(), api.AllocateRequest{Sandbox: "a"}); err != nil || !reply.Existing {
+		t.Errorf("after a restart: %+v, %v", reply, err)
+	}
 }
 
 // TestDevelopmentRefusesANamespaceInUse asks the part of --dev that makes a
@@ -117,7 +134,7 @@ func TestDevelopmentRefusesANamespaceInUse(t *testing.T) {
 // TestCheckAfterKill: a book is whole at whatever moment its daemon dies, and
 // can be looked at before anybody has opened it for writing again.
 func TestCheckAfterKill(t *testing.T) {
-	p, c := develop(t)
+	p, c := develop(t, t.TempDir())
 	for _, sandbox := range []string{"a", "b", "c"} {
 		if _, err := c.Allocate(t.Context(), api.AllocateRequest{Sandbox: sandbox}); err != nil {
 			t.Fatal(err)
@@ -167,7 +184,7 @@ func TestSecondSignal(t *testing.T) {
 
 // secondSignal reports whether the call lasted so long.
 func secondSignal(t *testing.T) bool {
-	p, c := develop(t)
+	p, c := develop(t, t.TempDir())
 	began := time.Now()
 	conn, err := net.Dial("unix", c.Socket)
 	if err != nil {

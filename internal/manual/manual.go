@@ -21,7 +21,11 @@ type Volume struct {
 	Source  string    // program and version
 	Date    time.Time // of the source, in UTC
 	Also    []string  // what to read beside the program's own page, like "ipamctl(1)"
+	More    []Part    // of the program's own page, before SEE ALSO
 }
+
+// A Part is a section of a page; its text is as a command's Long is.
+type Part struct{ Title, Text string }
 
 // FromArgs reads the command line that `make man` gives: the folder to write
 // into, the program and its version, and the source's date as Unix seconds.

@@ -13,7 +13,8 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-var volume = Volume{Section: "1", Source: "box 1.0", Date: time.Unix(1_700_000_000, 0).UTC(), Also: []string{"tin(1)"}}
+var volume = Volume{Section: "1", Source: "box 1.0", Date: time.Unix(1_700_000_000, 0).UTC(), Also: []string{"tin(1)"},
+	More: []Part{{"EXIT STATUS", "  0  done"}}}
 
 // box is a command line with every part that a page can have.
 func box() *cobra.Command {
@@ -54,7 +55,7 @@ func TestPages(t *testing.T) {
 	}
 	for page, want := range map[string][]string{
 		"box": {"box - Keep things", "A box keeps things.  Always.", "  one    a 'table'\n         .two   as it is\n",
-			`And \n is "two" letters.`, "-l, --lid wood", "the wood of it (default: oak)", "box-open(1)", "box-colours(1)", "tin(1)", "2023-11-14"},
+			`And \n is "two" letters.`, "-l, --lid wood", "the wood of it (default: oak)", "box-open(1)", "box-colours(1)", "tin(1)", "2023-11-14", "EXIT STATUS", "0  done"},
 		"box-open":    {"box open THING", "--now", "at once\n", "OPTIONS OF EVERY VERB", "-l, --lid wood", "box(1)"},
 		"box-colours": {"         red\n         green\n", "box(1)"},
 	} {

@@ -33,6 +33,12 @@ func (v Volume) verb(cmd *cobra.Command) string {
 			p.line(escape(sub.Short))
 		}
 	}
+	if !cmd.HasParent() {
+		for _, part := range v.More {
+			p.section(part.Title)
+			p.text(part.Text)
+		}
+	}
 	p.section("SEE ALSO")
 	if cmd.HasParent() {
 		p.line(v.reference(cmd.Parent()))
