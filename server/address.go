@@ -30,7 +30,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 	}
 	ctx, cancel := c.context()
 	defer cancel()
-	leave, err := s.costly.enter(ctx, c.peer.holder)
+	leave, err := s.heavy(ctx, c.peer.Holder)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -9,19 +9,20 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/server/admission"
 )
 
 // A call is one request on its way through.
 type call struct {
 	w    http.ResponseWriter
 	r    *http.Request
-	peer *peer
+	peer *admission.Peer
 	end  *api.Endpoint
 
 	ifMatch bool      // the revision was given as a header
 	unread  bool      // the body, or its end, has not been read
 	release func()    // takes the call off its peer's account; nil before it is on it
-	turn    *turn     // nil before it asked, and after it gave it back
+	slot    func()    // gives its slot back; nil while it has none
 	due     time.Time // its deadline
 
 	answering bool     // its answer's head was written
@@ -33,12 +34,12 @@ type call struct {
 
 // who names the peer for the record.
 func (c *call) who(actor netdb.Actor, reason string) netdb.Who {
-	return netdb.Who{Actor: actor, Peer: c.peer.name, Reason: reason}
+	return netdb.Who{Actor: actor, Peer: c.peer.Name, Reason: reason}
 }
 
 // leave ends the call for the limits.
 func (s *Server) leave(c *call) {
-	s.pass(c)
+	c.endSlot()
 	if c.release != nil {
 		c.release()
 	}

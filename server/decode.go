@@ -45,7 +45,7 @@ func (s *Server) body(c *call, into any) error {
 	if err := rc.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if err := s.turn(c); err != nil {
+	if err := s.slot(c); err != nil {
 		return err
 	}
 	return decode(buf.Bytes(), into)

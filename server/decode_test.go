@@ -7,7 +7,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -152,20 +151,5 @@ func TestSightings(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "Book is missing") {
 		t.Error(err)
-	}
-}
-
-// TestRefusalsBounded: a flood of uids does not fill memory or the log.
-func TestRefusalsBounded(t *testing.T) {
-	var log bytes.Buffer
-	r := refusals{log: slog.New(slog.NewTextHandler(&log, nil))}
-	for uid := range uint32(10 * refusalsKept) {
-		r.note(&peer{name: "p"}, uid, "w")
-	}
-	if n := strings.Count(log.String(), "\n"); n != refusalsKept || len(r.seen) != refusalsKept {
-		t.Errorf("%d lines, %d kept", n, len(r.seen))
-	}
-	if strings.Count(log.String(), "last_to_be_logged=true") != 1 {
-		t.Error("the log does not say that it stops")
 	}
 }

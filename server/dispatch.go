@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/server/admission"
 )
 
 // A handler decodes, makes one call, and returns what is to be encoded, with
@@ -81,7 +82,7 @@ func (s *Server) routes() (*http.ServeMux, error) {
 // clean form is a wrong argument: a release with an empty id must not hear
 // not_found, which reads as done.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if gc := connOf(r); gc != nil && !gc.begin() {
+	if conn := connOf(r); conn != nil && !conn.Begin() {
 		panic(http.ErrAbortHandler) // closed in between: nobody would hear what was done
 	}
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
@@ -107,8 +108,8 @@ func (s *Server) serve(c *call, h handler) {
 		p := recover()
 		if p != nil && p != http.ErrAbortHandler {
 			with, stack := p, debug.Stack()
-			if of, is := p.(*panicked); is {
-				with, stack = of.with, of.stack
+			if of, is := p.(*admission.Panic); is {
+				with, stack = of.With, of.Stack
 			}
 			s.cfg.Log.Error("a call panicked", "verb", c.end.Verb, "panic", with, "stack", string(stack))
 			if c.cut = api.Internal; !c.answering {
@@ -135,29 +136,29 @@ var errPanic = errors.New("a call panicked")
 // judge asks whether the peer may, and may now, before anything of the body is
 // read.
 func (s *Server) judge(c *call, h handler) (_ int, _ any, err error) {
-	if c.release, err = s.accounts.enter(c.peer, cost(c)); err != nil {
+	if c.release, err = s.admission.Enter(c.peer, cost(c)); err != nil {
 		s.linger(c)
 		return 0, nil, err
 	}
-	if !c.peer.role.Includes(c.end.Least) {
+	if !c.peer.Role.Includes(c.end.Least) {
 		return 0, nil, &deniedError{c.peer, c.end}
 	}
 	if !c.unread || c.end.Method == http.MethodGet { // else once it is read
-		if err := s.turn(c); err != nil {
+		if err := s.slot(c); err != nil {
 			return 0, nil, err
 		}
 	}
 	return h(s, c)
 }
 
-func connOf(r *http.Request) *gated {
-	gc, _ := r.Context().Value(connKey).(*gated)
-	return gc
+func connOf(r *http.Request) *admission.Conn {
+	conn, _ := r.Context().Value(connKey).(*admission.Conn)
+	return conn
 }
 
-func peerOf(r *http.Request) *peer {
-	if gc := connOf(r); gc != nil {
-		return gc.peer
+func peerOf(r *http.Request) *admission.Peer {
+	if conn := connOf(r); conn != nil {
+		return conn.Peer
 	}
-	return &peer{name: "unknown", holder: nobody, why: "is not on a socket of ours"}
+	return &admission.Peer{Name: "unknown", Holder: admission.Nobody, Why: "is not on a socket of ours"}
 }

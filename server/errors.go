@@ -10,6 +10,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/server/admission"
 )
 
 // codeOf is the table of errors: what each sentinel is called on the socket.
@@ -21,7 +22,7 @@ func codeOf(err error) api.Code {
 		code api.Code
 	}{
 		{errDenied, api.PermissionDenied},
-		{errBusy, api.TooManyRequests},
+		{admission.ErrBusy, api.TooManyRequests},
 		{netdb.ErrInvalid, api.InvalidArgument},
 		{netdb.ErrNotFound, api.NotFound},
 		{netdb.ErrGone, api.LeaseGone},
@@ -58,16 +59,16 @@ var errDenied = errors.New("permission denied")
 
 // A deniedError is a peer who may not.
 type deniedError struct {
-	peer *peer
+	peer *admission.Peer
 	end  *api.Endpoint
 }
 
 func (e *deniedError) Error() string {
-	if e.peer.role == "" {
-		return fmt.Sprintf("%v: the peer %s", errDenied, e.peer.why)
+	if e.peer.Role == "" {
+		return fmt.Sprintf("%v: the peer %s", errDenied, e.peer.Why)
 	}
 	return fmt.Sprintf("%v: %s needs the role %s, and %s has the role %s",
-		errDenied, e.end.Verb, e.end.Least, e.peer.name, e.peer.role)
+		errDenied, e.end.Verb, e.end.Least, e.peer.Name, e.peer.Role)
 }
 
 func (e *deniedError) Unwrap() error { return errDenied }
@@ -107,17 +108,17 @@ func (s *Server) fail(c *call, err error) (observed api.Code) {
 		Details: details(err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 	if c.hungUp() && errors.Is(err, context.Canceled) {
 		// It is answered all the same: one that closed its sending side only may read.
-		s.cfg.Log.Debug("a caller hung up", "verb", c.end.Verb, "peer", c.peer.name, "err", err)
+		s.cfg.Log.Debug("a caller hung up", "verb", c.end.Verb, "peer", c.peer.Name, "err", err)
 		reply.Message = fmt.Sprintf("%s: the caller hung up, or closed its sending side, before it was answered", c.end.Verb)
 		defer func() { observed = cancelled }()
 	}
 	if code == api.Internal {
-		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "err", err, "peer", c.peer.name,
+		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "err", err, "peer", c.peer.Name,
 			"lease", c.lease, "addr", c.address, "sandbox", c.sandbox)
 		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
 	}
-	if busy := new(busyError); errors.As(err, &busy) {
-		busy.retryAfter(c.w.Header())
+	if busy := new(admission.BusyError); errors.As(err, &busy) {
+		busy.RetryAfter(c.w.Header())
 	}
 	if c.unread {
 		c.w.Header().Set("Connection", "close") // what it still sends is not read
@@ -155,7 +156,8 @@ func details(err error) map[string]any {
 		exhausted *netdb.ExhaustedError
 		inUse     *seenError
 		against   *contradictedError
-		busy      *busyError
+		full      *fullError
+		busy      *admission.BusyError
 	)
 	d := make(map[string]any)
 	if errors.As(err, &wrong) {
@@ -183,10 +185,10 @@ func details(err error) map[string]any {
 		d["address"], d["evidence"] = against.seen[0].Addr.String(), sightings(against.seen)
 	}
 	if errors.As(err, &busy) {
-		d["limit"], d["most"], d["retry_after"] = busy.limit, busy.most, busy.after.String()
-		if busy.released != nil {
-			d["released"] = busy.released
-		}
+		d["limit"], d["most"], d["retry_after"] = busy.Limit, busy.Most, busy.After.String()
+	}
+	if errors.As(err, &full) && full.released != nil {
+		d["released"] = full.released
 	}
 	if errors.As(err, &exhausted) {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)

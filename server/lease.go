@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/server/admission"
 )
 
 func (s *Server) bind(c *call) (int, any, error) {
@@ -181,10 +183,19 @@ func (s *Server) cancel(c *call) (int, any, error) {
 		released = append(released, lease(l, s.bits(l.Addr)))
 	}
 	if errors.Is(err, netdb.ErrTombstones) {
-		err = &busyError{limit: "tombstones", most: netdb.MaxTombstones, after: time.Minute, released: released}
+		err = &fullError{released: released, BusyError: &admission.BusyError{Limit: "tombstones", Most: netdb.MaxTombstones, After: time.Minute,
+			Text: fmt.Sprintf("%v, %d at the most; %d open leases are released all the same", err, netdb.MaxTombstones, len(released))}}
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, &api.CancelReply{Released: released, Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
 }
+
+// A fullError is a cancel for which no tombstone has room.
+type fullError struct {
+	*admission.BusyError
+	released []api.Lease
+}
+
+func (e *fullError) Unwrap() error { return e.BusyError }

@@ -35,7 +35,7 @@ type listing struct {
 // other; a longer one cannot be refused any more once its first chunk is written,
 // and is cut: a peer takes no half of a listing for a whole one.
 func (s *Server) list(c *call, status int, l *listing) (api.Code, error) {
-	give, err := s.accounts.answer(c.peer, chunkBytes+l.holds, false)
+	give, err := s.admission.Answer(c.peer, chunkBytes+l.holds, false)
 	if err != nil {
 		return "", err
 	}
@@ -49,7 +49,7 @@ func (s *Server) list(c *call, status int, l *listing) (api.Code, error) {
 	defer s.done(out.buf)
 	ctx, cancel := c.context()
 	defer cancel()
-	if out.leave, err = s.costly.enter(ctx, c.peer.holder); err != nil {
+	if out.leave, err = s.heavy(ctx, c.peer.Holder); err != nil {
 		return "", err
 	}
 	defer func() { out.leave() }()
@@ -98,7 +98,7 @@ var errUnread = errors.New("the peer does not read its answer")
 // flush writes what there is. Time counts only while the peer is waited for.
 func (k *chunks) flush(last bool) (err error) {
 	k.leave()
-	k.s.pass(k.c) // how slowly the peer reads is nobody else's matter
+	k.c.endSlot() // how slowly the peer reads is nobody else's matter
 	if !k.c.answering {
 		size := -1
 		if last {
@@ -116,7 +116,7 @@ func (k *chunks) flush(last bool) (err error) {
 	}
 	if !last {
 		ctx := k.c.r.Context()
-		if leave, err := k.s.costly.enter(ctx, k.c.peer.holder); err == nil {
+		if leave, err := k.s.heavy(ctx, k.c.peer.Holder); err == nil {
 			k.leave = leave
 		} else {
 			return err
@@ -132,10 +132,10 @@ func (k *chunks) fail(err error) (api.Code, error) {
 	case !k.c.answering:
 		return "", err
 	case errors.Is(err, errUnread) || k.c.hungUp():
-		k.s.cfg.Log.Debug("a peer did not read its answer", "verb", k.c.end.Verb, "peer", k.c.peer.name)
+		k.s.cfg.Log.Debug("a peer did not read its answer", "verb", k.c.end.Verb, "peer", k.c.peer.Name)
 		return cancelled, nil
 	}
-	k.s.cfg.Log.Error("an answer was cut", "verb", k.c.end.Verb, "peer", k.c.peer.name, "err", err)
+	k.s.cfg.Log.Error("an answer was cut", "verb", k.c.end.Verb, "peer", k.c.peer.Name, "err", err)
 	k.c.cut = codeOf(err)
 	panic(http.ErrAbortHandler) // HTTP's last chunk does not follow
 }

@@ -60,10 +60,10 @@ func (s *Server) letGo(c *call, id, uid string, ifRev int64) (*netdb.Lease, []ap
 // await looks again when the lease is no longer releasing, or the wait is
 // over, or the daemon stops.
 func (s *Server) await(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []api.Blocker, error) {
-	s.pass(c)
+	c.endSlot()
 	err := s.confirmed(c, l.ID, wait)
 	if err == nil {
-		err = s.turn(c)
+		err = s.slot(c)
 	}
 	var now *netdb.Lease
 	var blockers []api.Blocker

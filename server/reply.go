@@ -52,13 +52,13 @@ func encodeInto(buf *bytes.Buffer, reply any) error {
 // what was changed is told.
 func (s *Server) send(c *call, status int, body []byte) api.Code {
 	if len(body) > smallAnswer {
-		give, err := s.accounts.answer(c.peer, len(body), c.end.Mutates)
+		give, err := s.admission.Answer(c.peer, len(body), c.end.Mutates)
 		if err != nil {
 			return s.fail(c, err)
 		}
 		defer give()
 	}
-	s.pass(c) // how slowly the peer reads is nobody else's matter
+	c.endSlot() // how slowly the peer reads is nobody else's matter
 	s.bound(c, writeTime)
 	c.head(status, len(body))
 	// An error here is a peer that hung up, and nobody is left to be told.
@@ -84,8 +84,8 @@ func (s *Server) hangUp(c *call) {
 	if err := http.NewResponseController(c.w).Flush(); err != nil {
 		return // the peer has hung up
 	}
-	if gc := connOf(c.r); gc != nil {
-		gc.over()
+	if conn := connOf(c.r); conn != nil {
+		conn.End()
 	}
 }
 

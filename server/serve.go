@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/ipamd/ipamd/server/admission"
 )
 
 // What a client may cost. A body and a reply have bodyTime and writeTime from
@@ -24,7 +26,7 @@ const (
 type contextKey int
 
 const (
-	connKey     contextKey = iota // of a connection: its *gated
+	connKey     contextKey = iota // of a connection: its *admission.Conn
 	drainingKey                   // of a listener: <-chan struct{}, closed when Serve is asked to stop
 )
 
@@ -32,7 +34,7 @@ const (
 // closes the idle ones, gives running calls up to 5 s to finish, and returns
 // nil. It closes ln. An error means that the listener broke.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	g := newGate(ln, s.mostConns(), s.identify)
+	g := admission.NewListener(ln, s.maxConns(), s.peers.Identify)
 	apart := context.WithoutCancel(ctx) // calls outlive ctx by the drain
 	hs := &http.Server{
 		Handler:                      s,
@@ -41,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:               headerBytes,
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-		ConnState:                    g.watch,
+		ConnState:                    g.Watch,
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(apart, drainingKey, ctx.Done())
 		},
@@ -53,7 +55,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	closed := make(chan struct{})
 	hs.RegisterOnShutdown(func() {
 		defer close(closed)
-		g.closeSpare()
+		g.CloseSpare()
 	})
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(g) }() // ends with hs, and is waited for below

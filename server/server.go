@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"reflect"
 	"sync"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/server/admission"
 )
 
 // Config is what a server is made of. Every field is needed unless it says
@@ -54,23 +54,20 @@ type Config struct {
 
 	Deadline time.Duration // of every call; a release's wait comes on top
 	MaxConns int           // open connections; beyond it one without a call is closed, of the peer with the most
-	Limits   Limits
+	Limits   admission.Limits
 	Log      *slog.Logger
 }
 
 // A Server answers on any number of listeners. All methods are safe for
 // concurrent use.
 type Server struct {
-	cfg      Config
-	mux      *http.ServeMux
-	userns   string // our own user namespace, as /proc spells it
-	refused  refusals
-	accounts *accounts
-	turns    turns
-	costly   *costly
-	doctors  *flight
-	statuses *flight
-	buffers  sync.Pool // of *bytes.Buffer
+	cfg       Config
+	mux       *http.ServeMux
+	peers     *admission.Judge
+	admission *admission.Control
+	doctors   *admission.Flight
+	statuses  *admission.Flight
+	buffers   sync.Pool // of *bytes.Buffer
 }
 
 // New makes a server. It refuses a Config with a part missing.
@@ -91,13 +88,12 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Limits.InFlight < 1 {
 		return nil, fmt.Errorf("make the server: Limits.InFlight is below 1")
 	}
-	userns, err := os.Readlink("/proc/self/ns/user")
+	peers, err := admission.NewJudge(cfg.RuntimeUIDs, cfg.RuntimeGIDs, cfg.Log)
 	if err != nil {
-		return nil, fmt.Errorf("read our own user namespace: %w", err)
+		return nil, err
 	}
-	s := &Server{cfg: cfg, userns: userns, accounts: newAccounts(cfg.Limits, cfg.Log), turns: turns{lasts: cfg.Limits.Turn}, costly: newCostly()}
+	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log)}
 	s.doctors, s.statuses = s.flight(s.diagnose), s.flight(s.summarize)
-	s.refused.log = cfg.Log
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {
 		return nil, err

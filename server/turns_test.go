@@ -135,7 +135,7 @@ func held(t *testing.T, turn time.Duration, asked chan<- struct{}) (s *speaker, 
 	ended = new(observed)
 	rig := servertest.Start(t, func(c *server.Config) {
 		c.MaxConns, c.Limits.InFlight, c.Deadline = 2*manyCalls, manyCalls, 10*time.Minute
-		c.Limits.Turn = turn
+		c.Limits.Slot = turn
 		c.Observe = ended.call
 		c.Allocator = announced{c.Allocator, asked}
 	})

@@ -20,7 +20,7 @@ import (
 
 // rooms are those that log, from here.
 var rooms = []string{".", "../../allocator", "../../bridge", "../../netdb", "../../reconciler", "../../server", "../../watchdog",
-	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild", "../../server/socket", "../../internal/changelog", "../../internal/supervisor"}
+	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild", "../../server/socket", "../../server/admission", "../../internal/changelog", "../../internal/supervisor"}
 
 // notKeys are other spellings of keys: whoever searches for an address does
 // not search twice.

@@ -28,6 +28,7 @@ import (
 	"github.com/ipamd/ipamd/rebuild"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/server/socket"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
@@ -354,7 +355,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,
-		Limits: server.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
+		Limits: admission.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
 	})
 	if err != nil {
 		return err

@@ -21,13 +21,14 @@ var rooms = []room{
 	{"reconciler", []string{"netdb", "census", "bridge", "workload"}, "it compares readings, it does not take them"},
 	{"api", nil, "what is said on the socket belongs to both ends"},
 	{"server/socket", nil, "it brings callers, and reads nothing that they send"},
-	{"server", []string{"api", "allocator", "census", "netdb", "server/socket", "watchdog", "reconciler", "workload", "internal/nearest"},
+	{"server/admission", []string{"api", "server/socket"}, "it counts what peers use, and reads no request"},
+	{"server", []string{"api", "allocator", "census", "netdb", "server/admission", "watchdog", "reconciler", "workload", "internal/nearest"},
 		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
 	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "netdb", "reconciler", "server", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
 	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
-	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "metrics", "migrations", "netdb", "rebuild", "reconciler", "server", "server/socket", "watchdog",
+	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "metrics", "migrations", "netdb", "rebuild", "reconciler", "server", "server/admission", "server/socket", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "workload", "internal/changelog", "internal/logging", "internal/supervisor"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
 	{"cmd/ipamctl", []string{"api", "client", "docs"}, "a person can do what any client can, by the same way"},
@@ -54,7 +55,7 @@ var rooms = []room{
 	{"internal/faultfs", []string{"internal/realtest"}, "a disk knows nothing of what is written on it"},
 	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
 	{"netdb/netdbtest", []string{"netdb", "census"}, "books for tests"},
-	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server", "server/socket"}, "servers for tests"},
+	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server", "server/admission", "server/socket"}, "servers for tests"},
 }
 
 // A tenant is a library that lives in few rooms.

@@ -24,6 +24,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/server/socket"
 )
 
@@ -106,7 +107,7 @@ func Config(r *Rig) server.Config {
 		Observe: func(string, api.Code, time.Duration) {},
 		Version: api.VersionReply{Version: "test", Commit: "none", Go: "go", Schema: 1},
 		Started: time.Now(), Require: "kernel", Policy: netdbtest.Policy,
-		Deadline: time.Minute, MaxConns: 64, Limits: server.Limits{InFlight: 512},
+		Deadline: time.Minute, MaxConns: 64, Limits: admission.Limits{InFlight: 512},
 		Log: slog.New(slog.NewTextHandler(r.Log, nil)),
 	}
 }

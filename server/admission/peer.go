@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"errors"
@@ -17,61 +17,77 @@ import (
 	"github.com/ipamd/ipamd/server/socket"
 )
 
-// A peer is the process at the other end of a connection, as it was when it
+// A Peer is the process at the other end of a connection, as it was when it
 // connected. It is judged once.
-type peer struct {
-	name   string   // "uid=0 pid=4242", for the record
-	holder holder   // who it is for the limits
-	role   api.Role // "" has no rights at all
-	why    string   // why it has none
+type Peer struct {
+	Name   string   // "uid=0 pid=4242", for the record
+	Holder Holder   // who it is for the limits
+	Role   api.Role // "" has no rights at all
+	Why    string   // why it has none
 }
 
-// identify judges the peer of a connection. Root is root only in our own user
+// A Judge says who a peer is and what it may. It is safe for concurrent use.
+type Judge struct {
+	uids, gids []uint32 // that may change leases, beside root
+	userns     string   // our own user namespace, as /proc spells it
+	refused    refusals
+}
+
+// NewJudge makes a judge for whom those users and groups, by number, may change leases.
+func NewJudge(uids, gids []uint32, log *slog.Logger) (*Judge, error) {
+	userns, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return nil, fmt.Errorf("read our own user namespace: %w", err)
+	}
+	return &Judge{uids: uids, gids: gids, userns: userns, refused: refusals{log: log}}, nil
+}
+
+// Identify judges the peer of a connection. Root is root only in our own user
 // namespace: a sandbox whose root is mapped to a uid of the host can be handed
 // the socket, and must not become admin by that (the AWS agent let any process
 // that reached its port act, aws/amazon-vpc-cni-k8s#3739).
-func (s *Server) identify(c net.Conn) *peer {
+func (j *Judge) Identify(c net.Conn) *Peer {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return s.stranger(&peer{name: "not on a unix socket", holder: nobody}, 0, "is not on a unix socket")
+		return j.stranger(&Peer{Name: "not on a unix socket", Holder: Nobody}, 0, "is not on a unix socket")
 	}
 	cred, err := socket.Credentials(uc)
 	if err != nil {
-		return s.stranger(&peer{name: "unknown", holder: nobody}, 0, err.Error())
+		return j.stranger(&Peer{Name: "unknown", Holder: Nobody}, 0, err.Error())
 	}
-	p := &peer{name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), holder: holder{uid: cred.Uid}}
-	if err := s.sameUsers(uc, cred.Pid); err != nil {
-		return s.stranger(p, cred.Uid, err.Error())
+	p := &Peer{Name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), Holder: Holder{UID: cred.Uid}}
+	if err := j.sameUsers(uc, cred.Pid); err != nil {
+		return j.stranger(p, cred.Uid, err.Error())
 	}
 	switch {
 	case cred.Uid == 0:
-		p.role = api.Admin
-	case slices.Contains(s.cfg.RuntimeUIDs, cred.Uid), slices.Contains(s.cfg.RuntimeGIDs, cred.Gid):
-		p.role = api.Runtime
+		p.Role = api.Admin
+	case slices.Contains(j.uids, cred.Uid), slices.Contains(j.gids, cred.Gid):
+		p.Role = api.Runtime
 	default:
 		groups, err := socket.Groups(uc)
 		if err != nil {
-			return s.stranger(p, cred.Uid, err.Error())
+			return j.stranger(p, cred.Uid, err.Error())
 		}
-		p.role = api.Reader
+		p.Role = api.Reader
 		for _, gid := range groups {
-			if slices.Contains(s.cfg.RuntimeGIDs, gid) {
-				p.role = api.Runtime
+			if slices.Contains(j.gids, gid) {
+				p.Role = api.Runtime
 			}
 		}
 	}
-	if p.role.Includes(api.Runtime) {
-		p.holder.pid = cred.Pid
+	if p.Role.Includes(api.Runtime) {
+		p.Holder.PID = cred.Pid
 	}
 	return p
 }
 
-// nobody is the holder of connections without credentials.
-var nobody = holder{uid: math.MaxUint32}
+// Nobody is the holder of connections without credentials.
+var Nobody = Holder{UID: math.MaxUint32}
 
-func (s *Server) stranger(p *peer, uid uint32, why string) *peer {
-	p.why = why
-	s.refused.note(p, uid, why)
+func (j *Judge) stranger(p *Peer, uid uint32, why string) *Peer {
+	p.Why = why
+	j.refused.note(p, uid, why)
 	return p
 }
 
@@ -85,7 +101,7 @@ var (
 // namespace is read by pid, and the pid is held still by the socket's pidfd
 // (Linux 6.5): a process that connects and ends cannot lend its judgement to
 // whoever gets its pid next.
-func (s *Server) sameUsers(c *net.UnixConn, pid int32) error {
+func (j *Judge) sameUsers(c *net.UnixConn, pid int32) error {
 	if pid == 0 {
 		return errOtherPids
 	}
@@ -112,7 +128,7 @@ func (s *Server) sameUsers(c *net.UnixConn, pid int32) error {
 			return err
 		}
 	}
-	if theirs != s.userns {
+	if theirs != j.userns {
 		return errOtherUsers
 	}
 	return nil
@@ -148,9 +164,9 @@ type refusal struct {
 	why string
 }
 
-const refusalsKept = 256
+const maxRefusals = 256
 
-func (r *refusals) note(p *peer, uid uint32, why string) {
+func (r *refusals) note(p *Peer, uid uint32, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := refusal{uid, why}
@@ -161,6 +177,6 @@ func (r *refusals) note(p *peer, uid uint32, why string) {
 		r.seen = make(map[refusal]struct{})
 	}
 	r.seen[key] = struct{}{}
-	r.full = len(r.seen) == refusalsKept
-	r.log.Warn("a peer is refused", "peer", p.name, "reason", why, "last_to_be_logged", r.full)
+	r.full = len(r.seen) == maxRefusals
+	r.log.Warn("a peer is refused", "peer", p.Name, "reason", why, "last_to_be_logged", r.full)
 }

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"net"
@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// TestGateBegin: on a connection that was chosen to be closed no call begins,
+// TestListenerBegin: on a connection that was chosen to be closed no call begins,
 // and one on which a call has begun is not chosen.
-func TestGateBegin(t *testing.T) {
+func TestListenerBegin(t *testing.T) {
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	whose := make(chan holder, 1)
-	g := newGate(ln, 3, func(net.Conn) *peer { return &peer{holder: <-whose} })
+	whose := make(chan Holder, 1)
+	g := NewListener(ln, 3, func(net.Conn) *Peer { return &Peer{Holder: <-whose} })
 	defer g.Close()
-	next := func(h holder) *gated {
+	next := func(h Holder) *Conn {
 		t.Helper()
 		c, err := net.Dial("unix", ln.Addr().String())
 		if err != nil {
@@ -29,33 +29,33 @@ func TestGateBegin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.watch(in, http.StateNew)
-		return in.(*gated)
+		g.Watch(in, http.StateNew)
+		return in.(*Conn)
 	}
-	a, b := holder{uid: 1}, holder{uid: 2}
+	a, b := Holder{UID: 1}, Holder{UID: 2}
 	other, busy, half := next(b), next(a), next(a)
-	if !busy.begin() {
+	if !busy.Begin() {
 		t.Error("a call may not begin on a connection that nobody closes")
 	}
-	g.watch(half, http.StateActive)
+	g.Watch(half, http.StateActive)
 	third := next(a)
-	if half.begin() {
+	if half.Begin() {
 		t.Error("a call begins on a connection that was closed")
 	}
-	if !other.begin() || !third.begin() {
+	if !other.Begin() || !third.Begin() {
 		t.Error("the wrong connection was closed")
 	}
-	g.watch(busy, http.StateIdle)
+	g.Watch(busy, http.StateIdle)
 	next(b)
-	if busy.begin() || !third.begin() {
+	if busy.Begin() || !third.Begin() {
 		t.Error("not the one that had no call was closed")
 	}
-	for _, c := range []*gated{other, busy, half, third} {
+	for _, c := range []*Conn{other, busy, half, third} {
 		c.Close()
-		g.watch(c, http.StateIdle) // what net/http may still say of it
+		g.Watch(c, http.StateIdle) // what net/http may still say of it
 		c.Close()
 	}
-	if g.open != 1 || len(g.crowds) != 1 {
-		t.Errorf("%d open of %d holders, want the last one", g.open, len(g.crowds))
+	if len(g.open) != 1 {
+		t.Errorf("%d open, want the last one", len(g.open))
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"errors"
@@ -9,19 +9,19 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// TestAccounts: what a second leaves unused may come at once, no more; who is
-// refused hears when; and who uses nothing is forgotten.
-func TestAccounts(t *testing.T) {
+// What a second leaves unused may come at once, no more; a refusal says when to ask
+// again; and a peer that uses nothing is forgotten.
+func TestQuota(t *testing.T) {
 	now := time.Now()
-	a := newAccounts(Limits{InFlight: 100, Rate: 10}, slog.New(slog.DiscardHandler))
+	a := New(Limits{InFlight: 100, Rate: 10}, slog.New(slog.DiscardHandler))
 	a.now = func() time.Time { return now }
-	one := &peer{holder: holder{1, 1}, role: api.Runtime}
+	one := &Peer{Holder: Holder{1, 1}, Role: api.Runtime}
 	burst := func() (n int) {
 		for {
-			leave, err := a.enter(one, 1)
+			leave, err := a.Enter(one, 1)
 			if err != nil {
-				var busy *busyError
-				if !errors.As(err, &busy) || busy.limit != "rate" || busy.after != 100*time.Millisecond {
+				var busy *BusyError
+				if !errors.As(err, &busy) || busy.Limit != "rate" || busy.After != 100*time.Millisecond {
 					t.Fatalf("refused with %#v", err)
 				}
 				return n
@@ -43,7 +43,7 @@ func TestAccounts(t *testing.T) {
 	}
 	for pid := range int32(10_000) {
 		now = now.Add(10 * time.Millisecond)
-		leave, err := a.enter(&peer{holder: holder{0, pid}, role: api.Admin}, 1)
+		leave, err := a.Enter(&Peer{Holder: Holder{0, pid}, Role: api.Admin}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("%d accounts are kept, of which the last second's are 100", len(a.of))
 	}
 	// A single call is always possible, whatever it counts for.
-	if _, err := a.enter(&peer{holder: holder{2, 0}, role: api.Admin}, 1000); err != nil {
+	if _, err := a.Enter(&Peer{Holder: Holder{2, 0}, Role: api.Admin}, 1000); err != nil {
 		t.Error(err)
 	}
 }
