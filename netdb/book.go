@@ -77,9 +77,9 @@ type Book struct {
 	schema                      int
 
 	mu      sync.RWMutex
-	idx     *index        // written by who has the turn only, under mu
-	changed chan struct{} // closed at the next commit
+	idx     *index // written by who has the turn only, under mu
 	commits durations
+	signal  signal
 
 	line      line
 	staged    *overlay // who has the turn only
@@ -182,14 +182,6 @@ func (b *Book) Rev() int64 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.idx.rev
-}
-
-// Changed returns a channel that is closed at the next commit. It carries no
-// payload: look again.
-func (b *Book) Changed() <-chan struct{} {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.changed
 }
 
 // At returns the row of an address.

@@ -291,8 +291,10 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 	b.upkeep.pages += stepPages * (1 + len(staged.steps))
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var touched stateSet
 	for _, s := range staged.steps {
 		b.meet("publish")
+		touched |= s.touched()
 		switch {
 		case s.pool != nil:
 			b.idx.replacePool(s.pool)
@@ -306,13 +308,7 @@ func (b *Book) publish(staged *overlay, took time.Duration) {
 	}
 	b.idx.rev = staged.rev
 	b.commits.add(took)
-	b.wake()
-}
-
-// wake closes the channel of [Book.Changed]. The caller holds b.mu.
-func (b *Book) wake() {
-	close(b.changed)
-	b.changed = make(chan struct{})
+	b.signal.send(touched)
 }
 
 // fileError reports that the file, not a request, is the reason.

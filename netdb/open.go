@@ -88,7 +88,6 @@ func open(path string, opts Options) (*Book, error) {
 		opts:    opts,
 		staged:  newOverlay(),
 		upkeep:  upkeep{pages: foldAt}, // unknown
-		changed: make(chan struct{}),
 		turn:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}

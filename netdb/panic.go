@@ -52,9 +52,7 @@ func (b *Book) readAnew(why error) {
 		go panic(fmt.Sprintf("the book cannot be read behind a commit: %v\n\n%v", err, why))
 		select {}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.wake()
+	b.signal.send(^stateSet(0))
 }
 
 // meet is a point that a test may let a commit fail at.

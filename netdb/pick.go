@@ -16,7 +16,6 @@ import (
 //
 // Nothing to offer is [ErrExhausted]; an unknown pool is [ErrNotFound].
 func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
-	now := b.clock.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pi := b.idx.pools[poolUID]
@@ -34,7 +33,7 @@ func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
 	}
 	exhausted := &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
 	if l := pi.rested(); l != nil {
-		rest := now.Since(l.Since)
+		rest := b.clock.now().Since(l.Since)
 		exhausted.Next = policy.least() - rest
 		early := rest < policy.Cooldown
 		if !early || !policy.Strict && rest >= policy.CooldownMin {

@@ -19,7 +19,7 @@ type Stamp struct {
 	Wall     time.Time
 	Boottime time.Duration // CLOCK_BOOTTIME: counts suspend, ignores clock steps
 	BootID   string        // /proc/sys/kernel/random/boot_id
-	Mono     time.Duration // CLOCK_MONOTONIC; of the machine's clocks only, and not recorded
+	Mono     time.Duration // CLOCK_MONOTONIC since some moment; of the machine's clocks only, and not recorded
 }
 
 // IsZero reports that the stamp was never set.
@@ -44,17 +44,22 @@ const atOnce = 100 * time.Millisecond
 // lease can be dated without the boot's id.
 func Now() Stamp {
 	for {
-		s := Stamp{Boottime: clockOf(unix.CLOCK_BOOTTIME), Mono: clockOf(unix.CLOCK_MONOTONIC), Wall: time.Now(), BootID: bootID()}
-		if clockOf(unix.CLOCK_BOOTTIME)-s.Boottime < atOnce {
+		s := Stamp{Boottime: uptime(), Wall: time.Now(), BootID: bootID()}
+		if uptime()-s.Boottime < atOnce {
+			s.Mono = s.Wall.Sub(started)
 			return s
 		}
 	}
 }
 
-func clockOf(id int32) time.Duration {
+// started is when the process began: what time.Now has besides the wall clock is
+// CLOCK_MONOTONIC, and costs no system call.
+var started = time.Now()
+
+func uptime() time.Duration {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(id, &ts); err != nil {
-		panic(fmt.Sprintf("read clock %d: %v", id, err))
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(fmt.Sprintf("read CLOCK_BOOTTIME: %v", err))
 	}
 	return time.Duration(ts.Nano())
 }

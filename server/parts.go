@@ -27,7 +27,7 @@ type Book interface {
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
 	LastConflict(ctx context.Context) (*netdb.Change, error)
 	Info() netdb.Info
-	Changed() <-chan struct{}
+	Touched(states ...netdb.State) <-chan struct{}
 
 	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
 	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)

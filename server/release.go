@@ -85,7 +85,7 @@ func (s *Server) confirmed(c *call, id string, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	for {
-		changed := s.cfg.Book.Changed()
+		changed := s.cfg.Book.Touched(netdb.Releasing)
 		if l, err := s.cfg.Book.Lease(id); err != nil || l.State != netdb.Releasing {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // Run confirms releases until ctx ends, and returns nil then, with no
@@ -25,7 +27,8 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	r := reading{roll: newIndex(nil)}
 	for ctx.Err() == nil {
 		now := time.Now()
-		if e.news && !now.Before(r.next) {
+		// A reading that is late is made with the next thing to do.
+		if (e.news || r.rev != w.cfg.Book.Rev()) && !now.Before(r.next) {
 			e.news = false
 			w.read(&r, now)
 		}
@@ -74,7 +77,7 @@ const (
 
 func (w *Watchdog) listen() *ears {
 	e := &ears{news: true}
-	e.sources[earBook], e.sources[earBoard], e.sources[earPorts] = w.cfg.Book.Changed, w.cfg.Board.Changed, w.cfg.PortsChanged
+	e.sources[earBook], e.sources[earBoard], e.sources[earPorts] = w.bookChanged, w.cfg.Board.Changed, w.cfg.PortsChanged
 	if w.cfg.Runtime != nil {
 		e.sources[earRuntime] = w.cfg.Runtime.Changed
 	}
@@ -84,6 +87,12 @@ func (w *Watchdog) listen() *ears {
 		}
 	}
 	return e
+}
+
+// bookChanged does not wake for what is given, expires or has rested: a lease that
+// was never bound has nothing that could be gone.
+func (w *Watchdog) bookChanged() <-chan struct{} {
+	return w.cfg.Book.Touched(netdb.Bound, netdb.Paused, netdb.Releasing)
 }
 
 // hear notes which sources have told something, and listens on.

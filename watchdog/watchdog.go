@@ -20,7 +20,7 @@ type Book interface {
 	Leases() (rows []*netdb.Lease, rev int64)
 	InState(s netdb.State) []*netdb.Lease
 	Rev() int64
-	Changed() <-chan struct{}
+	Touched(states ...netdb.State) <-chan struct{}
 	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, error)
 	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 	Expire(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)

@@ -1,0 +1,68 @@
+package netdb
+
+import (
+	"slices"
+	"sync"
+)
+
+// A signal is a broadcast without a payload: look again. Who waits for some states
+// only is not woken by a commit that touches none of them, and a commit that nobody
+// waits for wakes nobody: each processor that is woken behind every commit is taken
+// from the next one. Its zero value works.
+type signal struct {
+	mu      sync.Mutex
+	waiting map[stateSet]chan struct{} // closed and dropped by the next that touches one of the states
+}
+
+// A stateSet has a bit for each state, and one that every commit touches.
+type stateSet uint16
+
+const anyCommit stateSet = 1 << 15
+
+var stateBits = append([]State{Free}, States()...)
+
+func setOf(states ...State) (set stateSet) {
+	for _, s := range states {
+		set |= 1 << slices.Index(stateBits, s)
+	}
+	return set
+}
+
+func (s *signal) next(of stateSet) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.waiting = make(map[stateSet]chan struct{})
+	}
+	if s.waiting[of] == nil {
+		s.waiting[of] = make(chan struct{})
+	}
+	return s.waiting[of]
+}
+
+func (s *signal) send(touched stateSet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, ch := range s.waiting {
+		if of&touched != 0 {
+			close(ch)
+			delete(s.waiting, of)
+		}
+	}
+}
+
+// touched is the states that a step leaves and enters.
+func (s step) touched() stateSet {
+	if s.change.Subject != OfLease {
+		return anyCommit
+	}
+	return anyCommit | setOf(s.change.From, s.change.To)
+}
+
+// Changed returns a channel that is closed at the next commit. It carries no
+// payload: look again.
+func (b *Book) Changed() <-chan struct{} { return b.signal.next(anyCommit) }
+
+// Touched returns a channel that is closed at the next commit which moves a lease
+// into one of the states, or out of it. It carries no payload: look again.
+func (b *Book) Touched(states ...State) <-chan struct{} { return b.signal.next(setOf(states...)) }
