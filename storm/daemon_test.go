@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +27,7 @@ type daemon struct {
 
 	offset time.Duration // of its CLOCK_BOOTTIME against the machine's
 	boot   string        // file with its boot id; "" is the machine's
+	memory int           // the most that any had resident, in bytes
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when cmd is reaped
@@ -83,6 +85,7 @@ func (d *daemon) kill() error {
 	if d.over() {
 		return fmt.Errorf("ipamd ended by itself: %v", d.cmd.ProcessState)
 	}
+	d.weigh()
 	err := d.cmd.Process.Kill()
 	<-d.ended
 	return err
@@ -93,6 +96,7 @@ func (d *daemon) stop() error {
 	if d.over() {
 		return fmt.Errorf("ipamd ended by itself: %v", d.cmd.ProcessState)
 	}
+	d.weigh()
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -105,6 +109,27 @@ func (d *daemon) stop() error {
 		return fmt.Errorf("stop ipamd: %v", d.cmd.ProcessState)
 	}
 	return nil
+}
+
+// weigh notes the most memory that it had resident. One that was not ipamd yet had none.
+func (d *daemon) weigh() {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	_, behind, _ := strings.Cut(string(status), "VmHWM:")
+	kib := 0
+	_, _ = fmt.Sscan(behind, &kib)
+	d.memory = max(d.memory, kib<<10)
+}
+
+// memoryMax is what the unit allows, in bytes.
+func memoryMax(t *testing.T) (most int) {
+	t.Helper()
+	unit, err := os.ReadFile("../systemd/ipamd.service")
+	_, behind, _ := strings.Cut(string(unit), "\nMemoryMax=")
+	unitOf := ""
+	if _, bad := fmt.Sscanf(behind, "%d%s", &most, &unitOf); err != nil || bad != nil || unitOf != "G" {
+		t.Fatalf("MemoryMax of the unit: %v, %v", err, bad)
+	}
+	return most << 30
 }
 
 // uptime is what the next start will see as the time since the boot.

@@ -10,9 +10,15 @@
 // ever new addresses and MACs. Meanwhile ipamd and containerd are killed with -9
 // and started again, and the clock triple is stepped; the book's files are moved away
 // under ipamd and back, and another ipamd is started on the book by a link. Hostile
-// guests have addresses that do not stand still, hundreds of links, and ARP that
-// claims what others have or is none; hostile tenants label records without a task
-// with others' owners and addresses, with hundreds of addresses, or with none.
+// guests have addresses that do not stand still, hundreds of links, 64 KiB of names of
+// one, ARP that claims what others have or is none, and a tap that two incarnations
+// are bound to; hostile tenants label records without a task with others' owners and
+// addresses, with hundreds of addresses, or with none, or make records of megabytes.
+// Readers ask for what costs much by 64 calls at once, and read listings slowly;
+// runtimes take leases with labels as large as can be, cancel what never was, bind
+// leases to others' containers and to what is no namespace, or hangs. The owner lies,
+// and another user listens in its place. Guests, readers and runtimes that work without
+// a pause are processes with half a processor together, by a cgroup.
 //
 // Every request and reply is written down with its times, and so is every
 // address from when it is surely set to when its removal begins. A pure
@@ -23,11 +29,12 @@
 // shows what it finds.
 //
 // At the end the population is counted three times, by the book, by the kernel
-// and by containerd. While it stands still all attacks come at once: an allocation
-// takes no more than three times as long, nobody who lives is moved, and nothing that
-// ipamd says names an innocent port. Then all go, and beside the attacks each release
-// ends within ten seconds of the removal, and nothing may be left: no lease, no port,
-// no container, and the doctor has nothing to say.
+// and by containerd. While it stands still the attacks come one by one, and beside each
+// an allocation takes no more than three times as long as without it; then all come at
+// once: nobody who lives is moved, no process ends, and nothing that ipamd says names
+// an innocent port. Then all go, and beside the attacks each release ends within ten
+// seconds of the removal, and nothing may be left: no lease, no port, no container, and
+// the doctor has nothing to say. At no time had ipamd more memory than its unit allows.
 //
 // # What is stepped
 //

@@ -42,10 +42,13 @@ func (a *actor) act() {
 	for !closed(a.calm) && a.ctx.Err() == nil {
 		a.turns++
 		a.began = a.rec.now()
-		a.turn(fmt.Sprintf("%s-%d", a.name, a.turns), true)
+		uid := fmt.Sprintf("%s-%d", a.name, a.turns)
+		a.owner.vouch(uid, true)
+		a.turn(uid, true)
 		for a.r.IntN(8) == 0 && !closed(a.calm) {
-			a.turn(fmt.Sprintf("%s-%d", a.name, a.turns), false) // the same sandbox once more
+			a.turn(uid, false) // the same sandbox once more
 		}
+		a.owner.vouch(uid, false)
 	}
 }
 

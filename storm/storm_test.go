@@ -45,7 +45,7 @@ func TestStorm(t *testing.T) {
 	began := time.Now()
 	w := newWorld(t, v, programs)
 	w.populate()
-	relieve := w.besiege(*seed, hostilities, 500*time.Millisecond, 2*time.Second)
+	relieve := w.besiege(*seed, atOnce(), 500*time.Millisecond, 2*time.Second)
 
 	phase := func(what string) { t.Logf("%6v %s", time.Since(began).Round(time.Millisecond), what) }
 	phase("the storm begins")
@@ -76,6 +76,10 @@ func TestStorm(t *testing.T) {
 	if err := w.daemon.stop(); err != nil {
 		t.Error(err)
 	}
+	w.t.Logf("ipamd had %d MiB at the most", w.daemon.memory>>20)
+	if most := memoryMax(t); w.daemon.memory == 0 || w.daemon.memory > most {
+		t.Errorf("ipamd had %d bytes of memory, and its unit allows %d", w.daemon.memory, most)
+	}
 	changes := w.readBook()
 	if faults := judge(&w.rec.h); len(faults) > 0 {
 		t.Errorf("%d faults:\n%s", len(faults), report(faults))
@@ -86,7 +90,13 @@ func TestStorm(t *testing.T) {
 	if faults := judgeBook(&w.rec.h, changes); len(faults) > 0 {
 		t.Errorf("%d faults in the book:\n%s", len(faults), report(faults))
 	}
-	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, attacked, recordMade); len(missing) > 0 {
+	for _, a := range hostilities {
+		if w.rec.did(attacked+a.name) == 0 {
+			t.Errorf("it was no storm without %s", a.name)
+		}
+	}
+	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, recordMade, "two incarnations at one tap",
+		"another's container in a lease", "odd namespace", impostor); len(missing) > 0 {
 		t.Errorf("it was no storm without %q", missing)
 	}
 	t.Logf("%d changes in the book, %v in all\n%s", len(changes), time.Since(began).Round(time.Second), w.rec.counts())

@@ -7,6 +7,8 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -22,12 +24,12 @@ const (
 
 // recorded has a record with such labels until ctx ends. A containerd that dies
 // meanwhile is asked until it answers.
-func (h *hostile) recorded(ctx context.Context, labels map[string]string) error {
+func (h *hostile) recorded(ctx context.Context, labels map[string]string, more ...containerd.NewContainerOpts) error {
 	id := fmt.Sprint(recordsOf, h.r.Uint64())
 	asking, cancel := context.WithTimeout(namespaces.WithNamespace(h.ctx, namespaces.Default), callTime)
 	defer cancel()
-	_, err := h.ctrd.NewContainer(asking, id, containerd.WithContainerLabels(labels),
-		containerd.WithRuntime("io.containerd.runc.v2", nil), containerd.WithSpec(&specs.Spec{}))
+	_, err := h.ctrd.NewContainer(asking, id, append(more, containerd.WithContainerLabels(labels),
+		containerd.WithRuntime("io.containerd.runc.v2", nil), containerd.WithSpec(&specs.Spec{}))...)
 	if err == nil {
 		h.rec.counted(recordMade)
 	} else {
@@ -61,10 +63,12 @@ func (h *hostile) manyAddresses(ctx context.Context) error {
 	return h.recorded(ctx, labels)
 }
 
-func (h *hostile) largeLabels(ctx context.Context) error {
+// largeRecord has megabytes of labels of its own, and as much of extensions.
+func (h *hostile) largeRecord(ctx context.Context) error {
 	labels := make(map[string]string)
-	for i := range 250 { // 1 MB
+	for i := range 250 + h.r.IntN(750) { // 1 to 4 MB
 		labels[fmt.Sprint("example.com/", i)] = strings.Repeat("x", 4000)
 	}
-	return h.recorded(ctx, labels)
+	blob := &anypb.Any{TypeUrl: "tenant", Value: make([]byte, 1+h.r.IntN(4<<20))}
+	return h.recorded(ctx, labels, containerd.WithContainerExtension("tenant", blob))
 }

@@ -42,6 +42,9 @@ const (
 	bindWithin  = 5 * time.Second
 	cooldown    = 3 * time.Second
 	cooldownMin = time.Second
+
+	ownerTimeout = 500 * time.Millisecond
+	ownerGrace   = time.Second
 )
 
 // configuration is the defaults but for where things are and how long they
@@ -51,10 +54,12 @@ const configuration = `
 path = '%[1]s/state/book.db'
 [socket]
 path = '%[1]s/sock'
+mode = '0666'
 group = ''
+runtime_uids = [%[7]d]
 [bridge]
 refresh = '2s'
-netns = ['%[1]s/netns']
+netns = ['%[1]s/netns', '%[1]s/stuck']
 [[pool]]
 name = 'default'
 prefix = '%[3]s'
@@ -63,10 +68,18 @@ cooldown = '%[5]s'
 cooldown_min = '%[6]s'
 bind_within = '%[4]s'
 quarantine = '1s'
+tombstone = '10s'
 [runtime]
 address = '%[2]s'
 [watchdog]
 releasing_max = '5s'
+remove_orphans = true
+kill_wait = '1s'
+[owner]
+socket = '%[1]s/owner/sock'
+timeout = '%[8]s'
+every = '500ms'
+grace = '%[9]s'
 [reconcile]
 every = '1s'
 age = '3s'
@@ -88,6 +101,9 @@ type world struct {
 	daemon  *daemon
 	client  *client.Client
 	rec     *recorder
+	group   string // the cgroup of those that are hostile
+	owner   *owner
+	owners  sync.Mutex // held by who has the owner's socket
 
 	ctx    context.Context // ends with the test, or when all is lost
 	calm   chan struct{}   // closed: whoever lives goes on living, nobody begins
@@ -124,13 +140,20 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 		t.Fatal(err)
 	}
 	w.bridge = rt0.Attrs().Index
-	w.spaces = newSpaces(t, filepath.Join(dir, "netns"))
+	w.spaces = newSpaces(t, w.path("netns"))
+	nstest.Hang(t, w.path("stuck"))
+	w.group = newGroup(t)
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(w.path("owner"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	w.owner = newOwner(t, w.path("owner", "sock"))
 	w.runtime = ctrdtest.Start(t, v)
 	if w.ctrd, err = containerd.New(w.runtime.Address); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.ctrd.Close() })
-	config := fmt.Appendf(nil, configuration, dir, w.runtime.Address, poolPrefix, bindWithin, cooldown, cooldownMin)
+	config := fmt.Appendf(nil, configuration, dir, w.runtime.Address, poolPrefix, bindWithin, cooldown, cooldownMin,
+		runtimeUID, ownerTimeout, ownerGrace)
 	if err := os.WriteFile(filepath.Join(dir, "ipamd.toml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +183,11 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 		w.actors.Wait()
 	})
 	return w
+}
+
+// path is in the storm's folder.
+func (w *world) path(name ...string) string {
+	return filepath.Join(append([]string{w.dir}, name...)...)
 }
 
 // eventually waits for something, unless the storm is interrupted.
