@@ -1,0 +1,49 @@
+package api
+
+// AllocateRequest asks for an address. The same (pool, uid, interface,
+// family) asked again gets the same lease.
+type AllocateRequest struct {
+	Sandbox    string            `json:"sandbox"`               // opaque, 1-253 bytes of UTF-8
+	UID        string            `json:"uid,omitempty"`         // the sandbox's incarnation; defaults to sandbox
+	Attempt    int64             `json:"attempt,omitempty"`     // from 1; defaults to 1
+	Pool       string            `json:"pool,omitempty"`        // defaults to the only, or the first, pool
+	Family     Family            `json:"family,omitempty"`      // defaults to v4 when the pool has it, else v6
+	Interface  string            `json:"interface,omitempty"`   // defaults to "eth0"
+	Address    string            `json:"address,omitempty"`     // a wish: this one or an error
+	BindWithin Duration          `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
+	Labels     map[string]string `json:"labels,omitempty"`
+}
+
+// AllocateReply is one lease, or two for family "dual", v4 first.
+type AllocateReply struct {
+	Leases     []Lease   `json:"leases"`
+	Networks   []Network `json:"networks"`    // one a lease, in the same order
+	Existing   bool      `json:"existing"`    // the lease was there before this call
+	EarlyReuse bool      `json:"early_reuse"` // the pool was exhausted and the cooldown was cut short
+	Skipped    []Skipped `json:"skipped,omitempty"`
+	Claimed    []Skipped `json:"claimed,omitempty"`  // of these leases: another claims the address, and the kernel does not show it there
+	Unprobed   []string  `json:"unprobed,omitempty"` // addresses given before the wire had time to answer a probe
+	Revision   int64     `json:"revision"`
+	Epoch      string    `json:"epoch"`
+}
+
+// A Network is what the sandbox's interface needs beside its address.
+type Network struct {
+	Bridge  string   `json:"bridge"`
+	Gateway string   `json:"gateway,omitempty"`
+	Routes  []Route  `json:"routes,omitempty"`
+	MTU     int      `json:"mtu"`
+	DNS     []string `json:"dns,omitempty"`
+}
+
+// A Route is one route for the sandbox's interface.
+type Route struct {
+	Destination string `json:"destination"`
+	Via         string `json:"via"`
+}
+
+// A Skipped address was next, but somebody is using it.
+type Skipped struct {
+	Address  string     `json:"address"`
+	Evidence []Sighting `json:"evidence"`
+}
