@@ -310,6 +310,9 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out[len(out)-1].Since = w.unseenSince(l)
 	}
 	if l.State == netdb.Cooling {
+		if f, found := v.ignored(l); found {
+			out = append(out, f)
+		}
 		return out
 	}
 	if f, found := v.dispute(l); found {
@@ -322,6 +325,26 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// ignored finds records without a task that carry the name of a sandbox whose lease was
+// released beside them: a release does not wait for long for what is a label alone.
+func (v *view) ignored(l *netdb.Lease) (Finding, bool) {
+	if v.leases.Has(l.Sandbox) {
+		return Finding{}, false // they may be of that lease
+	}
+	alone := slices.DeleteFunc(v.of(l), func(s census.Sighting) bool { return s.Task != "" || s.Note != "" || sure(l, s) })
+	if len(alone) == 0 {
+		return Finding{}, false
+	}
+	s, more := alone[0], ""
+	if n := len(alone) - 1; n > 0 {
+		more = fmt.Sprintf(", and %d more,", n)
+	}
+	return Finding{Kind: "record_ignored", Addr: l.Addr, LeaseID: l.ID, Since: s.At,
+		Mend: fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container),
+		Detail: fmt.Sprintf("container %s/%s%s carries the name of sandbox %q and has no task; the sandbox's lease was released beside it, and its address cools",
+			s.Namespace, s.Container, more, l.Sandbox)}, true
 }
 
 // named tells of a container that keeps a reserved lease by a label of its sandbox.

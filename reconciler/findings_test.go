@@ -77,19 +77,25 @@ func TestDiagnoseWorkloads(t *testing.T) {
 			w.Blockers = func(*netdb.Lease) []string { return nil }
 		}, []string{"releasing_stuck 10.8.64.2"}, "is not confirmed", "ipamctl show"},
 
+		"G7: a record of a released sandbox": {lines{lease(a2, cooling, "A"), container("c1", owner("A")), container("c2", owner("A"))}, nil, []string{"record_ignored 10.8.64.2"},
+			`container default/c1, and 1 more, carries the name of sandbox "A" and has no task`, "ctr -n default containers info c1"},
+		"a record of a released sandbox that has another lease":      {lines{lease(a2, cooling, "A"), lease("10.8.64.3", reserved, "A", age(time.Minute)), container("c1", owner("A"))}, nil, nil, "", ""},
+		"a record of a released sandbox, its task is not known":      {lines{lease(a2, cooling, "A"), container("c1", owner("A"), func(b *body) { b.Note = "containerd could not tell" })}, nil, nil, "", ""},
+		"a record of a released sandbox that carries its lease's id": {lines{lease(a2, cooling, "A"), container("c1", leased("lease of "+a2))}, nil, nil, "", ""},
+
 		"a row that its pool would not give": {lines{lease("10.8.64.200", bound, "A", containers("c1")), container("c1")}, nil, []string{"outside_pool 10.8.64.200"}, "it is excluded", "ipamctl show"},
 		"a row of no pool":                   {lines{lease("192.0.2.1", cooling, "A")}, nil, []string{"outside_pool 192.0.2.1"}, "in no pool", "ipamctl show"},
 
 		"an orphan": {nil, func(w *World) {
 			w.Orphans = []Orphan{{Sandbox: "A", Detail: "its owner says that it is gone, and it has the containers default/c1", Since: boot.Wall}}
-		}, []string{"orphan"}, `sandbox "A" runs: its owner says that it is gone, and it has the containers default/c1`, "remove_orphans"},
+		}, []string{"orphan"}, `sandbox "A" runs: its owner says that it is gone, and it has the containers default/c1`, "ipamctl explain orphan"},
 		"G11: orphans are held": {nil, func(w *World) {
 			w.Orphans = []Orphan{{Sandbox: "A", Detail: "it waits", Since: boot.Wall, Held: true}, {Sandbox: "B", Detail: "it waits", Since: boot.Wall.Add(-time.Hour), Held: true}}
 			w.HeldSet = "2-0a"
 		}, []string{"orphan", "orphan", "orphans_held"}, `sandbox "A" runs: it waits`, "ipamctl reconcile --confirm-orphans 2-0a"},
 		"another runtime": {nil, func(w *World) { w.OtherRuntime = &OtherRuntime{Known: "one", Met: "two", Since: boot.Wall} }, []string{"runtime_changed"},
 			"containerd two answers, but the containers of the book are in containerd one", "ipamctl reconcile --confirm"},
-		"the owner lost its list": {nil, func(w *World) { w.OwnerUnclear = Trouble{errors.New("the owner's list is empty"), boot.Wall} }, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "owner.socket"},
+		"the owner lost its list": {nil, func(w *World) { w.OwnerUnclear = Trouble{errors.New("the owner's list is empty"), boot.Wall} }, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "ipamctl explain owner_unclear"},
 		"a bound one is missed since a while": {lines{lease(a2, bound, "A", containers("c1"))}, func(w *World) {
 			w.Unseen = map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}
 		}, []string{"bound_unseen 10.8.64.2"}, `no witness sees sandbox "A"`, "ipamctl show"},
@@ -100,7 +106,7 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"one that was set aside since":       {lines{lease(a2, quarantine, ""), seen(netns, a2)}, full(a2), []string{"quarantined 10.8.64.2"}, "", "whois"},
 		"one that somebody holds since":      {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs)}, full(a2), nil, "", ""},
 		"another finding of the pass before": {lines{lease(a2, bound, "A", containers("c1")), container("c1")}, func(w *World) { w.Told = []Finding{{Kind: "foreign", Addr: netip.MustParseAddr(a2)}} }, nil, "", ""},
-		"the clock was moved":                {nil, func(w *World) { w.ClockStep, w.ClockStepped = -90*time.Minute, boot.Wall }, []string{"clock_stepped"}, "-1h30m0s", "ipamctl history"},
+		"the clock was moved":                {nil, func(w *World) { w.ClockStep, w.ClockStepped = -90*time.Minute, boot.Wall }, []string{"clock_stepped"}, "-1h30m0s", "timedatectl"},
 		"the clock was trimmed":              {nil, func(w *World) { w.ClockStep = time.Second }, nil, "", ""},
 		"the clock was moved more":           {nil, func(w *World) { w.ClockStep, w.ClockStepped = time.Second+time.Millisecond, boot.Wall }, []string{"clock_stepped"}, "1.001s", ""},
 	} {

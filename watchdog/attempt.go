@@ -16,7 +16,8 @@ type attempt struct {
 	lease  *netdb.Lease
 	others []Container // that belong to it, or did, beside the recorded ones
 	leases *workload.Leases
-	claims []Container        // of the others, those that may be a label alone
+	claims []Container        // that may belong to it by a label alone
+	over   bool               // the grace of such claims is
 	lost   map[Container]bool // of the recorded ones, those that are another lease's by now
 	facts  facts
 	asked  bool // by news
@@ -110,6 +111,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, x, true), leases: x, lost: r.roll.lost(t.lease, x),
 			asked: t.asked, slow: t.slow}
 		a.claims = r.roll.claims(t.lease, a.others)
+		a.others = slices.DeleteFunc(a.others, func(c Container) bool { return slices.Contains(a.claims, c) })
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
@@ -142,7 +144,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	a.facts = w.look(own, a.lease, a.others, a.lost, a.leases)
-	a.facts.idle = w.idle(own, a)
+	w.idle(own, a)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != netdb.Releasing {
 		found = w.askOwner(own, a.lease.Sandbox)
@@ -173,6 +175,9 @@ func (w *Watchdog) fail(a *attempt, found []obstacle) {
 	t := w.tracks[a.lease.ID]
 	t.busy, t.lease = false, a.lease
 	t.failed(found, time.Now(), a.asked)
+	if left := w.grace(a.lease); a.lease.State == netdb.Releasing && left > 0 {
+		t.wait = min(t.wait, left)
+	}
 	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == netdb.Releasing && waited >= w.cfg.ReleasingMax && !t.told {
 		t.told = true
 		w.cfg.Log.Warn("a release is not confirmed for long", "addr", a.lease.Addr, "sandbox", a.lease.Sandbox,

@@ -77,6 +77,15 @@ func (b *brake) pass(found []suspect, sandboxes int, now netdb.Stamp) map[string
 	return may
 }
 
+// why is what all that the last sweep held wait for: one sweep holds either more than an
+// hour may have, or what it has no more room for. nil: none waits.
+func (b *brake) why() error {
+	for _, err := range b.held {
+		return err
+	}
+	return nil
+}
+
 // over ends what was granted to a sandbox: another of its name counts anew.
 func (b *brake) over(name string) {
 	delete(b.passed, name)

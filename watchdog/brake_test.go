@@ -70,9 +70,13 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	orphans(1)
 	swept(0, 1)
 	swept(0, 1)
-	if n := b.log.count("orphans are held"); n != 1 {
-		t.Errorf("it was logged %d times", n)
+	logged := func(room, operator int) {
+		t.Helper()
+		if n, m := b.log.count("it waits for room, or"), b.log.count("it waits until an operator"); n != room || m != operator {
+			t.Errorf("it was logged %d times that they wait for room, and %d times for an operator: want %d and %d", n, m, room, operator)
+		}
 	}
+	logged(1, 0)
 	var err error
 	b.Sweeper, err = watchdog.NewSweeper(b.cfg) // a restart
 	b.check(err)
@@ -83,6 +87,7 @@ func TestG11ASweepEndsFew(t *testing.T) {
 
 	orphans(12)
 	swept(0, 12)
+	logged(2, 1)
 	ahead += 2 * time.Hour
 	shown := swept(0, 12)
 	orphans(3)

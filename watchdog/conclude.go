@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,6 +53,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := w.cfg.Board.About(a.lease.Addr)
 		a.facts.add(a.lease, a.leases, in, wire)
+		a.facts.list = slices.DeleteFunc(a.facts.list, a.passed(in.there, w.glance.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)
 		if a.lease.State == netdb.Releasing && len(found) > 0 {
 			return w.setAside(ctx, a, found, wire)
@@ -143,7 +145,9 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 // time; else what was found stands.
 func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)
-	reason := asideReason(found, strangers, a.leases.Claimed(a.lease, wire.Seen), w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
+	others := slices.DeleteFunc(slices.Clone(wire.Seen), a.alone)
+	claimed := len(wire.Seen) > 0 && (len(others) == 0 || a.leases.Claimed(a.lease, others))
+	reason := asideReason(found, strangers, claimed, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
 	if reason == "" {
 		return found, nil
 	}

@@ -43,6 +43,38 @@ func work(id, sandbox, lease string) Workload {
 	return Workload{Container: Container{"default", id}, Sandbox: sandbox, LeaseID: lease}
 }
 
+// G7: what blocks no release is a label alone, without a task, and idle or beyond the
+// grace of the release, whether the attempt, the board or neither has seen it.
+func TestG7WhatBlocksNoRelease(t *testing.T) {
+	l := born("L", "a", 1, records("recorded"), func(l *netdb.Lease) { l.State = netdb.Releasing })
+	alone, named := work("c", "a", ""), work("c", "a", "L")
+	tasked, recorded := alone, work("recorded", "a", "")
+	tasked.task = true
+	c := alone.Container
+	found := map[Container]answer{c: {Look: Look{Found: true}}}
+	for name, tt := range map[string]struct {
+		a           attempt
+		list, board []Workload
+		want        bool
+	}{
+		"idle":                                    {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Workload{alone}, []Workload{alone}, true},
+		"young":                                   {attempt{facts: facts{looks: found}}, []Workload{alone}, []Workload{alone}, false},
+		"with a task when it was asked":           {attempt{over: true, facts: facts{looks: found}}, []Workload{alone}, []Workload{alone}, false},
+		"made since it was asked":                 {attempt{}, []Workload{alone}, []Workload{alone}, false},
+		"made since, beyond the grace":            {attempt{over: true}, []Workload{alone}, []Workload{alone}, true},
+		"made since, not on the board yet":        {attempt{over: true}, []Workload{alone}, nil, true},
+		"made since, the board shows a task":      {attempt{over: true}, []Workload{alone}, []Workload{tasked}, false},
+		"idle, and the board shows a task":        {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Workload{alone}, []Workload{tasked}, false},
+		"with the lease's id, beyond the grace":   {attempt{over: true}, []Workload{named}, []Workload{named}, false},
+		"recorded by the lease, beyond the grace": {attempt{over: true}, []Workload{recorded}, []Workload{recorded}, false},
+	} {
+		tt.a.lease, tt.a.leases = l, workload.NewLeases([]*netdb.Lease{l})
+		if got := tt.a.passed(newIndex(tt.list), newIndex(tt.board))(tt.list[0].Container); got != tt.want {
+			t.Errorf("%s: blocks no release %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
 // A bound lease is forsaken only when the container that it records last was there
 // while it did, and nothing of it is.
 func TestForsaken(t *testing.T) {

@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -38,25 +42,53 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 	return f
 }
 
-// claimGrace is how long a record without a task may be a sandbox's own container
-// between its creation and its start.
-const claimGrace = 2 * time.Minute
+const (
+	// claimGrace is how long a release waits for records without a task that carry the
+	// sandbox's name alone and were made no longer than that before it: one of them may
+	// be a start under way, which the release overtook. It is one grace a release: records
+	// that are made again and again do not prolong it.
+	claimGrace = 5 * time.Second
+	// claimsAbreast is how many of them are asked about at once.
+	claimsAbreast = 8
+)
 
-// idle returns those of an attempt's claims that block no release: without a task, and
-// beyond claimGrace since the record was made or since the release. The time since the
-// release keeps records that are made again and again from blocking it for ever.
-func (w *Watchdog) idle(ctx context.Context, a *attempt) map[Container]bool {
-	out := make(map[Container]bool)
+// grace is what is left of claimGrace for a release.
+func (w *Watchdog) grace(l *netdb.Lease) time.Duration {
+	return claimGrace - w.cfg.Now().Since(l.Since)
+}
+
+// idle asks about an attempt's claims, by id, and notes those that block no release:
+// without a task, and too old to be a start under way, or beyond the grace.
+func (w *Watchdog) idle(ctx context.Context, a *attempt) {
+	a.over = w.grace(a.lease) <= 0
+	oldest := a.lease.Since.Wall.Add(-claimGrace)
+	a.facts.idle = make(map[Container]bool)
+	var mu sync.Mutex
+	var all errgroup.Group // waited for below
+	all.SetLimit(claimsAbreast)
 	for _, c := range a.claims {
-		if !a.facts.looks[c].Found {
-			continue
-		}
-		made, err := w.cfg.Runtime.Idle(ctx, c)
-		if now := w.cfg.Now(); err == nil && !made.IsZero() && (now.Wall.Sub(made) >= claimGrace || now.Since(a.lease.Since) >= claimGrace) {
-			out[c] = true
-		}
+		all.Go(func() error {
+			look := w.lookAt(ctx, c)
+			idle := false
+			if look.Found {
+				made, err := w.cfg.Runtime.Idle(ctx, c)
+				idle = err == nil && !made.IsZero() && (a.over || made.Before(oldest))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			a.facts.looks[c], a.facts.idle[c] = look, idle
+			return nil
+		})
 	}
-	return out
+	_ = all.Wait() // none of them returns one
+}
+
+// alone reports whether a sighting is of a record that blocks no release: without a
+// task, with the sandbox's name alone, and idle or beyond the grace.
+func (a *attempt) alone(s census.Sighting) bool {
+	c := Container{s.Namespace, s.Container}
+	return s.Witness == census.Runtime && s.Task == "" && s.Note == "" && s.LeaseID != a.lease.ID &&
+		!slices.Contains(a.lease.Containers, netdb.Container(c)) && (a.facts.idle[c] || a.over)
 }
 
 func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {

@@ -2,10 +2,15 @@ package watchdog_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -80,36 +85,44 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 }
 
 // G7. A record that carries a sandbox's name and nothing else, made by another, keeps
-// its released address two minutes and no longer, though it is made again and again.
-// One that has or had a task, has the lease's own label or is recorded blocks as before.
+// its released address a few seconds if it is younger than the release, and no longer
+// though such records are made again and again. Older ones, however many, do not keep it
+// at all, and what claims the address, too, has it set aside. One that has or had a task,
+// has the lease's own label or is recorded blocks as before.
 func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		var ahead atomic.Int64
-		s := newScene(t, d, func(c *watchdog.Config) {
-			c.Now = func() netdb.Stamp {
-				now := netdb.Now()
-				now.Wall, now.Boottime = now.Wall.Add(time.Duration(ahead.Load())), now.Boottime+time.Duration(ahead.Load())
-				return now
-			}
+		var ahead atomic.Int64 // of a clock that stands still
+		began := netdb.Now()
+		pass := func(d time.Duration) { ahead.Add(int64(d)) }
+		const grace = 5 * time.Second
+		s := newSceneAt(t, d, func() netdb.Stamp {
+			now, more := began, time.Duration(ahead.Load())
+			now.Wall, now.Boottime, now.Mono = now.Wall.Add(more), now.Boottime+more, now.Mono+more
+			return now
 		})
 		labels := func(b *sandbox) map[string]string {
 			return map[string]string{"runtime.computer/entity-id": b.name}
+		}
+		claims := func(b *sandbox) map[string]string {
+			return map[string]string{"runtime.computer/entity-id": b.name, "runtime.computer/ip": b.lease.Addr.String()}
 		}
 		record := func(id string, labels map[string]string) {
 			s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: id, Labels: labels})
 			s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })
 		}
-		ends := func(b *sandbox, id string) {
+		removed := func(b *sandbox, id string) {
 			s.d.Delete(t, space, id)
 			b.port.Close()
+		}
+		ends := func(b *sandbox, id string) {
+			removed(b, id)
 			if l, _ := s.release(b); l.State != netdb.Releasing {
 				t.Errorf("%s is released to %s at once", b.name, l.State)
 			}
 			s.blocked(b, "container")
 		}
 		a, b, c, e := s.plugged("a", "a1"), s.plugged("b", "b1"), s.plugged("c", "c1"), s.bare("e", "e1")
-		record("tenant", labels(a))
-		ends(a, "a1") // it is young
+		f, g, h, i := s.plugged("f", "f1"), s.plugged("g", "g1"), s.plugged("h", "h1"), s.plugged("i", "i1")
 		own := labels(b)
 		own["ipamd.dev/lease-id"] = b.lease.ID
 		record("own", own)
@@ -118,17 +131,69 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		s.noticed()
 		s.d.StopTask(t, space, "ran")
 		s.check(s.runtime.DeleteTask(ctx, watchdog.Container{Namespace: space, ID: "ran"}))
+		aside := func(b *sandbox) {
+			t.Helper()
+			s.eventually(b.name+" is set aside", func() bool { return s.now(b).State == netdb.Quarantined })
+			if l := s.now(b); l.Reason != "claimed_by_another" || len(l.Evidence) == 0 {
+				t.Errorf("%s is set aside as %+v", b.name, l)
+			}
+		}
 
-		ahead.Store(int64(2 * time.Minute))
+		// Young: made just before the release, and again and again after it.
+		churn, stop := context.WithCancel(ctx)
+		over := make(chan error, 1)
+		go func() {
+			made := s.d.Client()
+			var err error
+			for n := 0; err == nil && churn.Err() == nil; n++ {
+				at := namespaces.WithNamespace(ctx, space)
+				_, err = made.ContainerService().Create(at, containers.Container{ID: fmt.Sprint("churn-", n), Labels: labels(g),
+					Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"}, Spec: &anypb.Any{TypeUrl: "x"}})
+				if err == nil && n > 0 {
+					err = made.ContainerService().Delete(at, fmt.Sprint("churn-", n-1))
+				}
+			}
+			over <- err
+		}()
+		removed(g, "g1")
+		s.release(g)
+		s.eventually("g is blocked by them", func() bool { return len(s.Blockers(s.now(g))) > 0 })
+		record("young", labels(a))
+		ends(a, "a1")
+		record("young-claim", claims(i))
+		ends(i, "i1")
+		pass(grace)
 		s.cools(a)
-		if !s.onBoard("tenant") {
+		s.cools(g)
+		aside(i)
+		stop()
+		s.check(<-over)
+		if !s.onBoard("young") {
 			t.Error("the record is gone")
 		}
+
+		// Old: made long before it.
+		for n := range 50 {
+			s.d.Create(t, ctrdtest.Spec{Namespace: space, ID: fmt.Sprint("old-", n), Labels: labels(f)})
+		}
+		record("old-claim", claims(h))
+		pass(time.Hour)
+		removed(f, "f1")
+		s.release(f)
+		s.cools(f)
+		removed(h, "h1")
+		s.release(h)
+		aside(h)
+
 		ends(b, "b1")
 		ends(c, "c1")
 		s.release(e)
 		s.blocked(e, "container")
+		pass(grace)
 		for id, of := range map[string]*sandbox{"own": b, "ran": c, "e1": e} {
+			if l := s.now(of); l.State != netdb.Releasing {
+				t.Errorf("%s is %s", of.name, l.State)
+			}
 			s.d.Delete(t, space, id)
 			s.cools(of)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -47,7 +48,16 @@ type scene struct {
 
 func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)) *scene {
 	t.Helper()
-	s := &scene{T: t, d: d, ns: nstest.New(t), book: netdbtest.Open(t)}
+	return newSceneAt(t, d, netdb.Now, change...)
+}
+
+// newSceneAt has book and watchdog go by one clock.
+func newSceneAt(t *testing.T, d *ctrdtest.Daemon, now func() netdb.Stamp, change ...func(*watchdog.Config)) *scene {
+	t.Helper()
+	opts := netdbtest.Options()
+	opts.Now = now
+	s := &scene{T: t, d: d, ns: nstest.New(t), book: netdbtest.OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)}
+	netdbtest.Pool(t, s.book, "default", "10.8.64.0/24")
 	s.ns.Bridge("rt0", "10.8.64.1/24")
 	s.board = census.NewBoard(census.Netns, census.Host, census.Neighbour, census.Runtime)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -65,7 +75,7 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)
 	cfg := watchdog.Config{
 		Book: s.read, Board: s.board, Runtime: s.runtime, Ports: s.bridge, PortsChanged: s.bridge.Changed,
 		Settle: s.bridge.Settle, ReleasingMax: time.Hour, Timeout: soon, Parallel: 16,
-		Now: netdb.Now, Log: log,
+		Now: s.book.Now, Log: log,
 	}
 	for _, c := range change {
 		c(&cfg)

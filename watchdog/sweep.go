@@ -376,9 +376,9 @@ func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []
 			s.brake.over(o.Sandbox)
 		}
 	}
-	if n := len(s.brake.held); n > 0 {
-		s.tell(sweepHeld, "held", func() {
-			s.cfg.Log.Warn("orphans are held until an operator confirms", "held", n, "of", sandboxes, "most", s.brake.most, "next", "ipamctl doctor")
+	if n, why := len(s.brake.held), s.brake.why(); why != nil {
+		s.tell(sweepHeld, why.Error(), func() {
+			s.cfg.Log.Warn("orphans are held", "held", n, "of", sandboxes, "most", s.brake.most, "reason", why, "next", "ipamctl doctor")
 		})
 	} else {
 		s.tell(sweepHeld, "", nil)

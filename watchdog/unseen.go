@@ -77,10 +77,20 @@ func belonging(l *netdb.Lease, x *workload.Leases) func(*containerIndex) []Conta
 	return func(r *containerIndex) []Container { return r.of(l, x, false) }
 }
 
-// belonging is which containers are a lease's, without those that the attempt found idle
-// and that the board still shows without a task.
+// belonging is which containers are a lease's, without those that block no release and
+// that the board shows without a task.
 func (a *attempt) belonging() func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container {
-		return slices.DeleteFunc(r.of(a.lease, a.leases, false), func(c Container) bool { return a.facts.idle[c] && !r.member(c).ran })
+		return slices.DeleteFunc(r.of(a.lease, a.leases, false), a.passed(r, r))
+	}
+}
+
+// passed tells which of the containers in r block no release, with which attempt and
+// board show them: claims by a label alone that were found idle, or of which the grace is
+// over. After it the next one that is made just then is not asked about by its id.
+func (a *attempt) passed(r, board *containerIndex) func(Container) bool {
+	return func(c Container) bool {
+		m := board.member(c)
+		return (a.facts.idle[c] || a.over && !a.facts.looks[c].Found) && len(r.claims(a.lease, []Container{c})) > 0 && (m == nil || !m.ran)
 	}
 }

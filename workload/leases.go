@@ -35,6 +35,9 @@ func NewLeases(rows []*netdb.Lease) *Leases {
 // Lease returns the lease with an id, nil when there is none.
 func (x *Leases) Lease(id string) *netdb.Lease { return x.byID[id] }
 
+// Has reports whether a sandbox has a lease of these.
+func (x *Leases) Has(sandbox string) bool { return len(x.bySandbox[sandbox]) > 0 }
+
 // Successors returns the younger open leases of the same sandbox on the same
 // interface of the same pool, whatever their incarnation. Names are used again: a
 // sandbox that is made anew has its host interface, its namespace and its

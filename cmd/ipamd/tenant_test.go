@@ -214,7 +214,7 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range doctor.Findings {
-				if f.Kind == "labels_unreadable" && !f.Since.IsZero() && f.Address == "" && strings.Contains(f.Mend, "default/") {
+				if f.Kind == "labels_unreadable" && !f.Since.IsZero() && f.Address == "" && strings.HasPrefix(f.Mend, "ctr -n default containers info ") {
 					_, id, _ := strings.Cut(strings.Fields(f.Detail)[1], "/")
 					of = append(of, strings.TrimSuffix(id, ":"))
 				}

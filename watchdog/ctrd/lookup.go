@@ -114,6 +114,9 @@ func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.L
 func (w *Witness) Idle(ctx context.Context, at watchdog.Container) (made time.Time, err error) {
 	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		of, err := w.record(ctx, c, at)
+		if errdefs.IsResourceExhausted(err) { // larger than containerd sends: it may be just made
+			of.CreatedAt, err = time.Now(), nil
+		}
 		if err != nil {
 			return err
 		}
