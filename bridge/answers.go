@@ -109,7 +109,7 @@ func (b *Bridge) placeAnswers(until time.Time) {
 		came, checked := b.unmask(addr, s, at, &asks)
 		proxied := checked && came == at
 		if checked && !proxied {
-			note = forged(b.ports[at].link.name)
+			note = forged(b.ports[at].link.Name)
 			if at, says = came, 0; came == 0 {
 				note += "; by which port the answer came is not known"
 				if h.said == s {
@@ -118,7 +118,7 @@ func (b *Bridge) placeAnswers(until time.Time) {
 				looks++
 			}
 		}
-		b.post(addr, answering{said: s, origin: origin{b.link.index, at}, placed: now, looks: looks, proxied: proxied}, says, note)
+		b.post(addr, answering{said: s, origin: origin{b.link.Index, at}, placed: now, looks: looks, proxied: proxied}, says, note)
 		if looks == 0 || looks > mostLooksFor { // else the answer to the question of just now may tell
 			delete(b.unplaced, addr)
 		}
@@ -127,7 +127,7 @@ func (b *Bridge) placeAnswers(until time.Time) {
 
 // postUnplaced posts an answer of which is not known yet where it came from.
 func (b *Bridge) postUnplaced(addr netip.Addr, s said) {
-	b.post(addr, answering{said: s, origin: origin{bridge: b.link.index}}, 0, "")
+	b.post(addr, answering{said: s, origin: origin{bridge: b.link.Index}}, 0, "")
 }
 
 // post puts an answer on the board; says is the port of the MAC that it speaks
@@ -135,13 +135,13 @@ func (b *Bridge) postUnplaced(addr netip.Addr, s said) {
 func (b *Bridge) post(addr netip.Addr, h answering, says int, note string) {
 	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.from.String(), Note: note}
 	if h.port != 0 {
-		s.Port = b.ports[h.port].link.name
+		s.Port = b.ports[h.port].link.Name
 	}
 	if h.from != h.says && note == "" {
 		s.Note = fmt.Sprintf("it says that the address is at %s", h.says)
 		switch {
 		case says != 0 && says != h.port:
-			s.Note += ", which is behind " + b.ports[says].link.name
+			s.Note += ", which is behind " + b.ports[says].link.Name
 		case h.placed.IsZero(): // it may be another's
 		case says != 0 || addr.Is4(): // as a bond's or a proxy's may be
 			s.Says = h.says.String()
@@ -206,11 +206,11 @@ func (b *Bridge) search(p *portSearch, s said) bool {
 // knows of none. The MAC of the host's own end of a port is in the table, too,
 // and nobody behind the port has it.
 func (b *Bridge) behind(m mac) int {
-	f, err := b.kernel.forwarding(b.link.index, b.link.vlan, m[:])
-	if err != nil || f.state&unix.NUD_PERMANENT != 0 || b.ports[f.index] == nil {
+	f, err := b.kernel.Forwarding(b.link.Index, b.link.VLAN, m[:])
+	if err != nil || f.State&unix.NUD_PERMANENT != 0 || b.ports[f.Index] == nil {
 		return 0
 	}
-	return f.index
+	return f.Index
 }
 
 func (b *Bridge) dropAnswer(addr netip.Addr) {
@@ -230,7 +230,7 @@ func (b *Bridge) dropAnswersFrom(gone func(origin) bool) {
 			continue
 		}
 		next, other := b.unplaced[addr]
-		if other && next.from != h.from && h.bridge == b.link.index {
+		if other && next.from != h.from && h.bridge == b.link.Index {
 			b.postUnplaced(addr, next)
 			continue
 		}

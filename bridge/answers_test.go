@@ -196,7 +196,7 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 	c := capture(t, liar.NS, "eth0")
 	nobodys, second := net.HardwareAddr{2, 0xbb, 0, 0, 0, 1}, net.HardwareAddr{2, 0xcc, 0, 0, 0, 1}
 	for _, addr := range []string{"10.8.0.99", "fd00:8::99"} {
-		claim := claimFrame(v.link.mac, addr)
+		claim := claimFrame(v.link.MAC, addr)
 		unknown := nobodys.String()
 		if strings.Contains(addr, ":") {
 			unknown = ""
@@ -228,8 +228,8 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 			realtest.Eventually(t, wait, addr+" "+tt.name, func() bool {
 				// Where each MAC is may be forgotten meanwhile, or told otherwise.
 				v.probe("10.8.0.7")
-				c.send(gratuitous(v.link.mac, second, "10.8.0.98", arpReply))
-				c.send(gratuitous(v.link.mac, liar.MAC, "10.8.0.98", arpReply))
+				c.send(gratuitous(v.link.MAC, second, "10.8.0.98", arpReply))
+				c.send(gratuitous(v.link.MAC, liar.MAC, "10.8.0.98", arpReply))
 				v.probe(addr)
 				c.send(claim(tt.source, tt.says))
 				v.settle()

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -47,12 +48,12 @@ type Bridge struct {
 	lock  *lock
 	alarm *alarm
 	ready atomic.Pointer[NotReadyError]
-	shown atomic.Pointer[link] // the bridge's own, as last looked up
+	shown atomic.Pointer[rtnl.Link] // the bridge's own, as last looked up
 
-	tables      *kept       // of neighbours
-	outside     *kept       // of crowded namespaces
-	plugs       *kept       // of single links
-	connections *kept       // that are tracked
+	tables      *rtnl.Kept  // of neighbours
+	outside     *rtnl.Kept  // of crowded namespaces
+	plugs       *rtnl.Kept  // of single links
+	connections *rtnl.Kept  // that are tracked
 	tracked     *sweeper    // of those
 	tracks      atomic.Bool // the kernel answered about those, or may
 	unread      atomic.Pointer[[]Gap]
@@ -67,19 +68,19 @@ type Bridge struct {
 	mu      fairMutex // guards all below, for at most some ms at a time
 	closed  bool
 	opened  bool // the sockets below are open
-	kernel  *rtnl
-	news    *news
+	kernel  *rtnl.Socket
+	news    *rtnl.News
 	probe   *prober
 	ingress *ingress // nil while no answer is suspected
 	trouble error    // why news cannot be read; the sockets are to be opened again
 
 	// What is known of the bridge.
-	link          *link // nil when there is none
+	link          *rtnl.Link // nil when there is none
 	own           prefixes
-	hosts         []address    // all the host's, in the kernel's order
-	hostLinks     map[int]bool // of those that can collide with a lease's
-	broken        error        // why the bridge could not be mended
-	pinned        int          // index of the bridge whose MAC we set by name
+	hosts         []rtnl.Address // all the host's, in the kernel's order
+	hostLinks     map[int]bool   // of those that can collide with a lease's
+	broken        error          // why the bridge could not be mended
+	pinned        int            // index of the bridge whose MAC we set by name
 	ports         map[int]*port
 	spaces        map[int]*space
 	neighbours    map[netip.Addr]*neighbour
@@ -147,10 +148,10 @@ func Open(cfg Config) (*Bridge, error) {
 		neighbour: newReport(cfg, census.Neighbour, memory),
 		answers:   newReport(cfg, census.Probe, memory),
 	}
-	b.tables = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	b.outside = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	b.plugs = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	b.connections = newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
+	b.tables = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	b.outside = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	b.plugs = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	b.connections = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
 	b.tracked = newSweeper(b.forgetConnections)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
 	var err error
@@ -179,19 +180,19 @@ func Open(cfg Config) (*Bridge, error) {
 // then is unknown, so all is to be read.
 func (b *Bridge) openSockets() error {
 	err := b.place.do(func() error {
-		kernel, err := dial(unix.NETLINK_ROUTE)
+		kernel, err := rtnl.Dial(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
-		news, err := openNews()
+		news, err := rtnl.Subscribe()
 		if err != nil {
-			kernel.close()
+			kernel.Close()
 			return err
 		}
 		probe, err := openProber()
 		if err != nil {
-			kernel.close()
-			news.close()
+			kernel.Close()
+			news.Close()
 			return err
 		}
 		b.kernel, b.news, b.probe = kernel, news, probe
@@ -212,8 +213,8 @@ func (b *Bridge) closeSockets() {
 		return
 	}
 	b.opened = false
-	b.kernel.close()
-	b.news.close()
+	b.kernel.Close()
+	b.news.Close()
 	b.probe.close()
 	if b.ingress != nil {
 		b.ingress.close()
@@ -277,10 +278,10 @@ func (b *Bridge) Close() error {
 	if was {
 		return nil
 	}
-	b.tables.close()
-	b.outside.close()
-	b.plugs.close()
-	b.connections.close()
+	b.tables.Close()
+	b.outside.Close()
+	b.plugs.Close()
+	b.connections.Close()
 	b.alarm.ring()
 	b.running.Lock() // Run polls the sockets, so it must end before they do
 	defer b.running.Unlock()

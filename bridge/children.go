@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -20,7 +21,7 @@ import (
 // or one of its kin. It is no port, and frames from the bridge do not reach it, so
 // neither the ports nor a probe show who is there; its namespace does.
 type child struct {
-	link   *link
+	link   *rtnl.Link
 	parent string
 }
 
@@ -28,15 +29,15 @@ type child struct {
 var stacked = map[string]bool{"macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true, "vlan": true}
 
 // opaque are those of a virtual machine: its addresses are on no link here.
-func (c child) opaque() bool { return c.link.kind == "macvtap" || c.link.kind == "ipvtap" }
+func (c child) opaque() bool { return c.link.Kind == "macvtap" || c.link.Kind == "ipvtap" }
 
 func (c child) where() string {
-	return fmt.Sprintf("%s is a %s on %s, and no port", c.link.name, c.link.kind, c.parent)
+	return fmt.Sprintf("%s is a %s on %s, and no port", c.link.Name, c.link.Kind, c.parent)
 }
 
 // A nest is a namespace that has children, and that no port may lead to.
 type nest struct {
-	id       int // nsid; noSpace is the bridge's own
+	id       int // nsid; rtnl.NoNetns is the bridge's own
 	file     string
 	children []child // by index
 	// ended: the kernel takes it down, and its id may be another's by now. What was
@@ -58,15 +59,26 @@ type brood struct {
 	hidden []net.HardwareAddr // that listen on the bridge, and nobody knows where
 }
 
+// macs are those of the children.
+func (f *brood) macs() map[string]bool {
+	all := make(map[string]bool)
+	for _, n := range f.nests {
+		for _, c := range n.children {
+			all[c.link.MAC.String()] = true
+		}
+	}
+	return all
+}
+
 // findChildren searches every namespace that the kernel has an id for, on a
 // socket of its own and without the lock. What listens on the bridge and was not
 // found is searched for in the namespaces that have a name or a process.
-func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int]string) (*brood, error) {
-	k := newKept(func(ctx context.Context) (*rtnl, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	defer k.close()
+func (b *Bridge) findChildren(ctx context.Context, bridge *rtnl.Link, parents map[int]string) (*brood, error) {
+	k := rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
+	defer k.Close()
 	var ids []int
-	err := k.ask(ctx, func(r *rtnl) (err error) {
-		ids, err = r.spaceIDs()
+	err := k.Ask(ctx, func(r *rtnl.Socket) (err error) {
+		ids, err = r.NetnsIDs()
 		return err
 	})
 	if err != nil {
@@ -82,8 +94,8 @@ func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int
 		return nil
 	}
 	listen := func() error {
-		err := k.ask(ctx, func(r *rtnl) (err error) {
-			found.hidden, err = r.listeners(bridge, found)
+		err := k.Ask(ctx, func(r *rtnl.Socket) (err error) {
+			found.hidden, err = r.Listeners(bridge.Index, found.macs())
 			return err
 		})
 		if err != nil {
@@ -91,7 +103,7 @@ func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int
 		}
 		return nil
 	}
-	if err := look(append(ids, noSpace)...); err != nil {
+	if err := look(append(ids, rtnl.NoNetns)...); err != nil {
 		return nil, err
 	}
 	if err := listen(); err != nil {
@@ -99,7 +111,7 @@ func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int
 	}
 	if len(found.hidden) > 0 {
 		var others []int
-		err := k.ask(ctx, func(r *rtnl) error {
+		err := k.Ask(ctx, func(r *rtnl.Socket) error {
 			others = b.nameOthers(r)
 			return nil
 		})
@@ -110,24 +122,24 @@ func (b *Bridge) findChildren(ctx context.Context, bridge *link, parents map[int
 			return nil, err
 		}
 	}
-	return found, k.ask(ctx, func(r *rtnl) error {
+	return found, k.Ask(ctx, func(r *rtnl.Socket) error {
 		found.name(r)
 		return nil
 	})
 }
 
-// self is the id by which the bridge's namespace knows itself; unnamed when it
+// self is the id by which the bridge's namespace knows itself; Unassigned when it
 // has none, and then no link elsewhere was shown as one that leads here.
-func (b *Bridge) self(ctx context.Context, k *kept) int {
-	id := unnamed
-	_ = k.ask(ctx, func(r *rtnl) error {
+func (b *Bridge) self(ctx context.Context, k *rtnl.Kept) int {
+	id := rtnl.Unassigned
+	_ = k.Ask(ctx, func(r *rtnl.Socket) error {
 		return b.place.do(func() error {
 			fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				return err
 			}
 			defer unix.Close(fd)
-			if has, err := r.netnsID(fd); err == nil {
+			if has, err := r.NetnsID(fd); err == nil {
 				id = has
 			}
 			return nil
@@ -136,31 +148,9 @@ func (b *Bridge) self(ctx context.Context, k *kept) int {
 	return id
 }
 
-// listeners returns the MACs for which a bridge takes frames up, and that are no
-// child's that was found.
-func (r *rtnl) listeners(bridge *link, found *brood) (hidden []net.HardwareAddr, err error) {
-	known := make(map[string]bool)
-	for _, n := range found.nests {
-		for _, c := range n.children {
-			known[c.link.mac.String()] = true
-		}
-	}
-	err = steady(func() error {
-		hidden = hidden[:0]
-		return r.dump(unix.RTM_GETNEIGH, ndmsg(unix.AF_BRIDGE, bridge.index), func(body []byte) error {
-			e, err := parseEntry(body)
-			if err == nil && e.index == bridge.index && body[10]&unix.NTF_SELF != 0 && len(e.mac) == 6 && e.mac[0]&1 == 0 && !known[e.mac.String()] {
-				hidden = append(hidden, slices.Clone(e.mac))
-			}
-			return err
-		})
-	})
-	return hidden, err
-}
-
 // nameOthers gives an id to each namespace that has a name or a process and no
 // id yet, and returns those ids: by an id only can it be read from here.
-func (b *Bridge) nameOthers(k *rtnl) (ids []int) {
+func (b *Bridge) nameOthers(k *rtnl.Socket) (ids []int) {
 	named, _ := filepath.Glob(filepath.Join(spaceNames, "*")) // the patterns are right
 	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	seen := make(map[uint64]bool)
@@ -174,8 +164,8 @@ func (b *Bridge) nameOthers(k *rtnl) (ids []int) {
 		if err != nil || fd < 0 {
 			continue
 		}
-		if _, err := k.netnsID(fd); errors.Is(err, ErrNoNetnsID) && k.nameSpace(fd) == nil {
-			if id, err := k.netnsID(fd); err == nil {
+		if _, err := k.NetnsID(fd); errors.Is(err, ErrNoNetnsID) && k.AssignID(fd) == nil {
+			if id, err := k.NetnsID(fd); err == nil {
 				ids = append(ids, id)
 			}
 		}
@@ -185,7 +175,7 @@ func (b *Bridge) nameOthers(k *rtnl) (ids []int) {
 }
 
 // name finds the names of the namespaces that have children.
-func (f *brood) name(k *rtnl) {
+func (f *brood) name(k *rtnl.Socket) {
 	if len(f.nests) == 0 {
 		return
 	}
@@ -195,7 +185,7 @@ func (f *brood) name(k *rtnl) {
 		if err != nil || fd < 0 {
 			continue
 		}
-		if id, err := k.netnsID(fd); err == nil && f.nests[id] != nil {
+		if id, err := k.NetnsID(fd); err == nil && f.nests[id] != nil {
 			f.nests[id].file = file.Name()
 		}
 		_ = unix.Close(fd)
@@ -205,16 +195,16 @@ func (f *brood) name(k *rtnl) {
 // searchChildren searches for children, and reads what they have. What could not
 // be asked silences the witness at the next tell.
 func (b *Bridge) searchChildren(ctx context.Context) error {
-	var bridge *link
+	var bridge *rtnl.Link
 	parents := make(map[int]string)
 	err := b.locked(ctx, func() error {
 		b.childrenAgain = false
 		b.netns.unfail(nestsScope)
 		if b.isThere() && !b.lost {
 			bridge = b.link
-			parents[bridge.index] = bridge.name
+			parents[bridge.Index] = bridge.Name
 			for index, p := range b.ports {
-				parents[index] = p.link.name
+				parents[index] = p.link.Name
 			}
 		}
 		return nil
@@ -228,7 +218,7 @@ func (b *Bridge) searchChildren(ctx context.Context) error {
 			b.netns.fail(nestsScope, fmt.Errorf("look for links on %s: %w", b.cfg.Name, err))
 			return nil
 		}
-		if b.isThere() && b.link.index == bridge.index {
+		if b.isThere() && b.link.Index == bridge.Index {
 			b.setChildren(found)
 		}
 		return nil
@@ -244,7 +234,7 @@ const childrenPause = 100 * time.Millisecond
 // kernel told of one, or the bridge takes frames up for other MACs than before.
 // The kernel sends no news of a link that is made in a namespace without an id.
 func (b *Bridge) missesChildren(ctx context.Context, now time.Time, t *timetable) bool {
-	var bridge *link
+	var bridge *rtnl.Link
 	var known *brood
 	before := make(map[string]bool)
 	again := false
@@ -259,7 +249,7 @@ func (b *Bridge) missesChildren(ctx context.Context, now time.Time, t *timetable
 			before[m.String()] = true
 		}
 		// The kernel counts what takes up more than the bridge's own frames.
-		if l, err := b.kernel.link(noSpace, b.link.index); err == nil && l.promiscuity > 0 {
+		if l, err := b.kernel.Link(rtnl.NoNetns, b.link.Index); err == nil && l.Promiscuity > 0 {
 			bridge = l
 		}
 		return nil
@@ -281,8 +271,8 @@ func (b *Bridge) missesChildren(ctx context.Context, now time.Time, t *timetable
 	if err != nil {
 		return false
 	}
-	defer k.close()
-	hidden, err := k.listeners(bridge, known)
+	defer k.Close()
+	hidden, err := k.Listeners(bridge.Index, known.macs())
 	changed := err != nil || len(hidden) != len(before)
 	for _, m := range hidden {
 		changed = changed || !before[m.String()]
@@ -318,7 +308,7 @@ func (n *nest) with(found *nest) *nest {
 		return n
 	}
 	for _, c := range n.children {
-		if !slices.ContainsFunc(found.children, func(o child) bool { return o.link.index == c.link.index }) {
+		if !slices.ContainsFunc(found.children, func(o child) bool { return o.link.Index == c.link.Index }) {
 			found.children = append(found.children, c)
 		}
 	}
@@ -330,7 +320,7 @@ func (n *nest) with(found *nest) *nest {
 func (b *Bridge) readNest(id int) {
 	delete(b.nestsAgain, id)
 	n := b.nests[id]
-	if n == nil || n.ended || id == noSpace {
+	if n == nil || n.ended || id == rtnl.NoNetns {
 		return
 	}
 	if b.spaces[id] != nil {
@@ -356,14 +346,14 @@ func (b *Bridge) readNest(id int) {
 
 // sighting is one address of the namespace, at the child that has it, or at the
 // first.
-func (n *nest) sighting(a address, bridge string) census.Sighting {
+func (n *nest) sighting(a rtnl.Address, bridge string) census.Sighting {
 	c := n.children[0]
 	for _, other := range n.children {
-		if other.link.index == a.index {
+		if other.link.Index == a.Index {
 			c = other
 		}
 	}
-	s := census.Sighting{Addr: a.prefix.Addr(), Bridge: bridge, Port: c.link.name, Netns: "nsid:" + strconv.Itoa(n.id), MAC: c.link.mac.String(), Note: c.where()}
+	s := census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: c.link.Name, Netns: "nsid:" + strconv.Itoa(n.id), MAC: c.link.MAC.String(), Note: c.where()}
 	if n.file != "" {
 		s.Netns += " (" + n.file + ")"
 	}
@@ -394,7 +384,7 @@ func (b *Bridge) setHidden(found *brood) {
 	for _, n := range found.nests {
 		for _, c := range n.children {
 			if c.opaque() {
-				add(c.link.name, fmt.Sprintf("%s; the addresses of the virtual machine behind it are seen by nobody", c.where()),
+				add(c.link.Name, fmt.Sprintf("%s; the addresses of the virtual machine behind it are seen by nobody", c.where()),
 					"give it a tap that is a port of "+b.cfg.Name+", or exclude its addresses from the pool")
 			}
 		}
@@ -409,11 +399,11 @@ func (b *Bridge) hearChild(nsid, index int, body []byte) {
 	}
 	if n := b.nests[nsid]; n != nil {
 		b.nestsAgain[nsid] = true
-		if slices.ContainsFunc(n.children, func(c child) bool { return c.link.index == index }) {
+		if slices.ContainsFunc(n.children, func(c child) bool { return c.link.Index == index }) {
 			b.missChild()
 		}
 	}
-	if l, err := parseLink(body); err == nil && stacked[l.kind] {
+	if l, err := rtnl.ParseLink(body); err == nil && stacked[l.Kind] {
 		b.missChild()
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -33,13 +34,13 @@ const (
 type interior struct {
 	*inside
 	scope string
-	see   func(address) census.Sighting
+	see   func(rtnl.Address) census.Sighting
 }
 
 // moreScope names an address that may be gone again: a scope of its own is replaced
 // without the thousand others.
-func (i interior) moreScope(a address) string {
-	return fmt.Sprintf("%s %v@%d", i.scope, a.prefix, a.index)
+func (i interior) moreScope(a rtnl.Address) string {
+	return fmt.Sprintf("%s %v@%d", i.scope, a.Prefix, a.Index)
 }
 
 // interior finds what is known of a namespace; none where it is not looked at.
@@ -47,8 +48,8 @@ func (b *Bridge) interior(id int) interior {
 	if s := b.spaces[id]; s != nil {
 		return interior{&s.inside, s.scope(), s.sighting(b.cfg.Name)}
 	}
-	if n := b.nests[id]; n != nil && !n.ended && id != noSpace {
-		return interior{n.inside, n.scope(), func(a address) census.Sighting { return n.sighting(a, b.cfg.Name) }}
+	if n := b.nests[id]; n != nil && !n.ended && id != rtnl.NoNetns {
+		return interior{n.inside, n.scope(), func(a rtnl.Address) census.Sighting { return n.sighting(a, b.cfg.Name) }}
 	}
 	return interior{}
 }
@@ -58,7 +59,7 @@ func (b *Bridge) insideOf(id int) *inside {
 	if s := b.spaces[id]; s != nil {
 		return &s.inside
 	}
-	if n := b.nests[id]; n != nil && !n.ended && id != noSpace {
+	if n := b.nests[id]; n != nil && !n.ended && id != rtnl.NoNetns {
 		return n.inside
 	}
 	return nil
@@ -122,39 +123,31 @@ func (b *Bridge) foldNews(in interior) {
 	full := in.full
 	for _, a := range in.fold() {
 		b.netns.see(in.moreScope(a), []census.Sighting{in.see(a)})
-		b.noteMoves(nil, []address{a})
+		b.noteMoves(nil, []rtnl.Address{a})
 	}
 	b.gapsMoved = b.gapsMoved || full != in.full
 }
 
 // listInside lists a namespace while everybody waits.
-func (b *Bridge) listInside(id int, in *inside) (reading, error) {
+func (b *Bridge) listInside(id int, in *inside) (rtnl.AddressList, error) {
 	most := mostInside
 	if in.whole {
 		most = mostInline // what is known is enough
 	}
 	in.tried = true
 	in.fold() // before the list: posted with it
-	got, err := b.kernel.inside(id, most, inlineTries, inlineWithin)
-	in.use(got.cost)
-	if errors.Is(err, errCutShort) {
+	got, err := b.kernel.AddressesOf(id, most, inlineTries, inlineWithin)
+	in.use(got.Cost)
+	if errors.Is(err, rtnl.ErrCutShort) {
 		b.redial()
-		got.full, err = most == mostInside, nil
+		got.Full, err = most == mostInside, nil
 	}
 	return got, err
 }
 
 // redial replaces the socket on which a list was cut short.
 func (b *Bridge) redial() {
-	err := b.place.do(func() error {
-		k, err := dial(unix.NETLINK_ROUTE)
-		if err == nil {
-			b.kernel.close()
-			k.seq = b.kernel.seq
-			b.kernel = k
-		}
-		return err
-	})
+	err := b.place.do(func() error { return b.kernel.Reopen(unix.NETLINK_ROUTE) })
 	if err != nil {
 		b.trouble = err
 		b.silence(err)
@@ -163,7 +156,7 @@ func (b *Bridge) redial() {
 }
 
 // takeInside takes in a list, and posts what is known by it.
-func (b *Bridge) takeInside(id int, got reading) {
+func (b *Bridge) takeInside(id int, got rtnl.AddressList) {
 	in := b.interior(id)
 	before, more := in.all(), in.more
 	in.take(got, time.Now())
@@ -215,16 +208,16 @@ func (b *Bridge) readCrowd(ctx context.Context, id int) error {
 	if err != nil || in.inside == nil {
 		return err
 	}
-	var got reading
-	err = b.outside.ask(ctx, func(k *rtnl) (err error) {
-		got, err = k.inside(id, mostInside, outsideTries, outsideWithin)
+	var got rtnl.AddressList
+	err = b.outside.Ask(ctx, func(k *rtnl.Socket) (err error) {
+		got, err = k.AddressesOf(id, mostInside, outsideTries, outsideWithin)
 		return err
 	})
 	return b.locked(ctx, func() error {
 		b.drain()
 		switch {
 		case b.insideOf(id) != in.inside:
-		case err != nil && !errors.Is(err, errCutShort):
+		case err != nil && !errors.Is(err, rtnl.ErrCutShort):
 			in.tried, in.whole = false, false // to be asked what is wrong
 			b.spacesAgain[id] = b.spaces[id] != nil
 			b.nestsAgain[id] = b.spaces[id] == nil

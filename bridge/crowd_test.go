@@ -78,12 +78,12 @@ func TestF25ManyPortsIntoOneNamespace(t *testing.T) {
 // asks is how many questions were put to the kernel while do ran.
 func (v *view) asks(do func()) uint32 {
 	v.mu.Lock()
-	before := v.kernel.seq
+	before := v.kernel.Asked()
 	v.mu.Unlock()
 	do()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.kernel.seq - before
+	return v.kernel.Asked() - before
 }
 
 // Whatever holds the bridge, a call returns at its deadline, and what only reads

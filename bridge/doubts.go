@@ -78,12 +78,12 @@ func (b *Bridge) expire(addr netip.Addr, looked map[int]bool) {
 // reaches reports whether a question surely arrives where an answer came
 // from. A link that is in the news may have been down.
 func (b *Bridge) reaches(from origin) bool {
-	if b.lost || b.lookAgain || !b.isThere() || !b.link.carries() {
+	if b.lost || b.lookAgain || !b.isThere() || !b.link.Carries() {
 		return false
 	}
 	if from.port == 0 {
 		return true
 	}
 	p := b.ports[from.port]
-	return p != nil && p.link.carries() && !b.linksAgain[from.port]
+	return p != nil && p.link.Carries() && !b.linksAgain[from.port]
 }

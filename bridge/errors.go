@@ -3,6 +3,8 @@ package bridge
 import (
 	"errors"
 	"time"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 var (
@@ -10,23 +12,16 @@ var (
 	ErrNotReady = errors.New("bridge is not ready")
 	// ErrLocked means that another process looks after this bridge already.
 	ErrLocked = errors.New("bridge is looked after by another process")
+
 	// ErrClosed means that the Bridge was closed.
-	ErrClosed = errors.New("bridge reader is closed")
+	ErrClosed = rtnl.ErrClosed
 	// ErrNoNetnsID means that no link leads from the bridge's namespace to
 	// that one, so the kernel has no id for it.
-	ErrNoNetnsID = errors.New("no link leads to this network namespace")
+	ErrNoNetnsID = rtnl.ErrNoNetnsID
 
-	// errInterrupted means that the tables changed while they were listed:
-	// something may be missing from the list. Ask again.
-	errInterrupted = errors.New("the kernel's tables changed while they were listed")
-	// errCutShort means that a list was given up because it is too long. The
-	// socket is of no use any more: the kernel would go on with that list.
-	errCutShort = errors.New("the list is too long")
 	// errEndsEarly means that the list of a namespace's links lacks some, though the
 	// kernel ended it like a whole one.
 	errEndsEarly = errors.New("the kernel's list of links ends early")
-	// errOverrun means that the kernel had more news than the socket holds.
-	errOverrun = errors.New("kernel news was lost")
 )
 
 // A NotReadyError says why no address may be handed out on the bridge.

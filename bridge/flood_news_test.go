@@ -25,7 +25,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 	"ARP requests of ever new MACs": func(f *flooded, n int) {
 		from := invented(n)
 		frame := arpQuestion(from[:], netip.MustParseAddr("10.9.0.1"))
-		copy(frame, f.link.mac)
+		copy(frame, f.link.MAC)
 		copy(frame[28:], []byte{10, 9, 1, byte(n % floodSenders)})
 		f.tap.send(frame)
 	},
@@ -35,7 +35,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 		gateway := netip.MustParseAddr("fd00:9::1").As16()
 		frame := ndpQuestion(from[:], netip.AddrFrom16(gateway))
 		const icmp = etherLength + ipv6Length
-		copy(frame, f.link.mac)
+		copy(frame, f.link.MAC)
 		copy(frame[etherLength+8:], source[:])
 		copy(frame[etherLength+24:], gateway[:])
 		clear(frame[icmp+2 : icmp+4])
@@ -137,7 +137,7 @@ func TestF2AnswersOfOnePort(t *testing.T) {
 	f.teach(invented(1))
 	realtest.Eventually(t, wait, "the other's MAC to be known", func() bool {
 		from, at := invented(2), 0
-		theirs.send(gratuitous(f.link.mac, from[:], claimed(0), arpReply))
+		theirs.send(gratuitous(f.link.MAC, from[:], claimed(0), arpReply))
 		f.questions(func() { at = f.behind(from) })
 		return at != 0
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -40,7 +41,7 @@ func invented(n int) mac { return mac{2, 0xee, 0, 0, byte(n >> 8), byte(n)} }
 // claims sends an answer for one of the claimed addresses.
 func (f *flooded) claims(n int, from mac) {
 	f.t.Helper()
-	f.tap.send(gratuitous(f.link.mac, from[:], claimed(n), arpReply))
+	f.tap.send(gratuitous(f.link.MAC, from[:], claimed(n), arpReply))
 }
 
 // teach makes the bridge know that a MAC is behind the port, by an answer to
@@ -59,9 +60,9 @@ func (f *flooded) teach(m mac) {
 func (f *flooded) questions(do func()) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := f.kernel.seq
+	before := f.kernel.Asked()
 	do()
-	return int(f.kernel.seq - before)
+	return int(f.kernel.Asked() - before)
 }
 
 // unplacedNow takes in answers as if they had just been read, and nothing else.
@@ -185,7 +186,7 @@ func TestRunFindsPorts(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	f.questions(func() {
 		addr := netip.MustParseAddr(claimed(0))
-		f.heard[addr] = answering{origin: origin{bridge: f.link.index}, placed: later}
+		f.heard[addr] = answering{origin: origin{bridge: f.link.Index}, placed: later}
 		f.answered(addr, said{invented(0), invented(0)})
 	})
 	due := timetable{refresh: later, names: later}
@@ -255,7 +256,7 @@ func TestNewsThatComesMeanwhile(t *testing.T) {
 	}
 	f.questions(func() {
 		read := 0
-		if err := f.news.read(f.news.neighbours, func(int, header, []byte) {
+		if err := f.news.Read(f.news.Neighbours, func(int, rtnl.Header, []byte) {
 			if read++; read > most {
 				t.Fatal("it is read as long as some comes")
 			}

@@ -7,8 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // Forget deletes what the bridge's namespace remembers of addresses: their
@@ -31,7 +30,7 @@ import (
 func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	of := make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {
-		if a = a.Unmap().WithZone(""); counts(a) {
+		if a = a.Unmap().WithZone(""); rtnl.Assignable(a) {
 			of[a] = true
 		}
 	}
@@ -62,15 +61,15 @@ func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) e
 	index, there := 0, false
 	if err := b.locked(ctx, func() error {
 		if there = b.isThere(); there {
-			index = b.link.index
+			index = b.link.Index
 		}
 		return nil
 	}); err != nil || !there {
 		return err
 	}
-	return b.tables.ask(ctx, func(k *rtnl) error {
+	return b.tables.Ask(ctx, func(k *rtnl.Socket) error {
 		for addr := range of {
-			if err := k.deleteNeighbour(index, addr); err != nil && !isGone(err) {
+			if err := k.DeleteNeighbour(index, addr); err != nil && !rtnl.IsGone(err) {
 				return fmt.Errorf("delete neighbour %v: %w", addr, err)
 			}
 		}
@@ -78,32 +77,22 @@ func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) e
 	})
 }
 
-func (r *rtnl) deleteNeighbour(index int, addr netip.Addr) error {
-	req, err := withAttributes(ndmsg(familyOf(addr), index), func(ae *netlink.AttributeEncoder) {
-		ae.Bytes(unix.NDA_DST, addr.AsSlice())
-	})
-	if err != nil {
-		return err
-	}
-	return r.change(unix.RTM_DELNEIGH, 0, req)
-}
-
 // forgetConnections does one walk.
 func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
-	err := b.connections.ask(context.Background(), func(k *rtnl) error {
-		found, err := k.connections(of)
+	err := b.connections.Ask(context.Background(), func(k *rtnl.Socket) error {
+		found, err := k.Connections(of)
 		if err != nil {
 			return fmt.Errorf("list: %w", err)
 		}
 		b.tracks.Store(true) // its module may have come since
 		for _, c := range found {
-			if err := k.deleteConnection(c); err != nil && !isGone(err) {
-				return fmt.Errorf("delete %v to %v: %w", c.ends[0], c.ends[1], err)
+			if err := k.DeleteConnection(c); err != nil && !rtnl.IsGone(err) {
+				return fmt.Errorf("delete %v to %v: %w", c.Ends[0], c.Ends[1], err)
 			}
 		}
 		return nil
 	})
-	if isUntracked(err) && !b.tracks.Load() {
+	if rtnl.IsUntracked(err) && !b.tracks.Load() {
 		return nil
 	}
 	return err

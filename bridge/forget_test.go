@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -389,32 +390,6 @@ func TestForgetIsOnTheBoardAtOnce(t *testing.T) {
 	}
 }
 
-// A kernel that has no connection tracking refuses to open the socket, or to
-// answer on it, and neither is an error. Ours has it, so it is asked for a
-// protocol and for a subsystem that no kernel has.
-func TestKernelWithoutConnectionTracking(t *testing.T) {
-	t.Parallel()
-	realtest.Root(t)
-	const nobody = 0xfe
-	if k, err := dial(unix.NETLINK_SMC + 1); !isUntracked(err) {
-		if err == nil {
-			k.close()
-		}
-		t.Errorf("open: %v", err)
-	}
-	k, err := dial(unix.NETLINK_NETFILTER)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.close()
-	if err := k.change(nobody<<8, 0, make([]byte, sizeofNfgenmsg)); !isUntracked(err) {
-		t.Errorf("ask: %v", err)
-	}
-	if _, err := k.countConnections(); err != nil {
-		t.Errorf("the one that is there: %v", err)
-	}
-}
-
 // EINVAL means "no connection tracking" of a kernel that never answered for it. Of
 // one that did, it means that the entries are there still. The kernel says it of
 // such a question to its sockets' diagnosis.
@@ -426,9 +401,9 @@ func TestF11EINVALIsNotWithoutConnectionTracking(t *testing.T) {
 	if !v.tracks.Load() {
 		t.Error("this kernel tracks connections, and was taken for one that does not")
 	}
-	dial, asked := v.connections.dial, netip.MustParseAddr("10.8.0.7")
-	v.connections.drop()
-	v.connections.dial = func(ctx context.Context) (*rtnl, error) { return v.dial(ctx, unix.NETLINK_SOCK_DIAG) }
+	dial, asked := v.connections.Dial, netip.MustParseAddr("10.8.0.7")
+	v.connections.Drop()
+	v.connections.Dial = func(ctx context.Context) (*rtnl.Socket, error) { return v.dial(ctx, unix.NETLINK_SOCK_DIAG) }
 	if err := v.Forget(context.Background(), asked); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("one that answered before and refuses: %v", err)
 	}
@@ -436,8 +411,8 @@ func TestF11EINVALIsNotWithoutConnectionTracking(t *testing.T) {
 	if err := v.Forget(context.Background(), asked); v.tracks.Load() || err != nil {
 		t.Errorf("one that never answered: %v, %v", v.tracks.Load(), err)
 	}
-	v.connections.drop()
-	v.connections.dial = dial // its module was loaded
+	v.connections.Drop()
+	v.connections.Dial = dial // its module was loaded
 	if err := v.Forget(context.Background(), asked); !v.tracks.Load() || err != nil {
 		t.Errorf("one that answers by now: %v, %v", v.tracks.Load(), err)
 	}

@@ -60,7 +60,7 @@ func (b *Bridge) showGaps() {
 		if !p.frozen.IsZero() {
 			out = append(out, p.gap())
 		} else if p.space != nil {
-			if g, is := p.space.gap(p.link.name); is {
+			if g, is := p.space.gap(p.link.Name); is {
 				out = append(out, g)
 			}
 		}
@@ -74,7 +74,7 @@ func (b *Bridge) showGaps() {
 }
 
 func (p *port) gap() Gap {
-	return Gap{PortUnreadable, p.link.name,
-		fmt.Sprintf("the namespace behind port %s is being taken down and cannot be read; what was seen there last still counts", p.link.name),
-		"ip link del " + p.link.name + ", once its sandbox is gone", p.frozen}
+	return Gap{PortUnreadable, p.link.Name,
+		fmt.Sprintf("the namespace behind port %s is being taken down and cannot be read; what was seen there last still counts", p.link.Name),
+		"ip link del " + p.link.Name + ", once its sandbox is gone", p.frozen}
 }

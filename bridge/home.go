@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -17,11 +18,11 @@ import (
 // the process, and the ports are those that memory knows: see [Bridge.Settle]. It is safe for
 // concurrent use.
 func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
-	id := unnamed
-	err := b.tables.ask(ctx, func(k *rtnl) (err error) {
-		id, err = k.netnsIDOf(pid)
+	id := rtnl.Unassigned
+	err := b.tables.Ask(ctx, func(k *rtnl.Socket) (err error) {
+		id, err = k.NetnsIDOf(pid)
 		if errors.Is(err, ErrNoNetnsID) || errors.Is(err, unix.ESRCH) {
-			id, err = unnamed, nil
+			id, err = rtnl.Unassigned, nil
 		}
 		return err
 	})
@@ -31,7 +32,7 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 	if own, err := b.isOwn(pid); err != nil || own {
 		return census.Home{Host: own}, err
 	}
-	if id == unnamed {
+	if id == rtnl.Unassigned {
 		return census.Home{}, nil
 	}
 	home := census.Home{Netns: fmt.Sprintf("nsid:%d", id)}
@@ -42,7 +43,7 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 		}
 		var names []string
 		for _, p := range s.ports {
-			names = append(names, p.link.name)
+			names = append(names, p.link.Name)
 		}
 		home.Ports = census.NewPorts(names...)
 		return nil

@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -13,7 +14,7 @@ import (
 // covers the far end of a port that was left in this namespace, too.
 func (b *Bridge) readHost() error {
 	b.hostAgain = false
-	all, err := b.kernel.addresses(noSpace)
+	all, err := b.kernel.Addresses(rtnl.NoNetns)
 	if err != nil {
 		b.hostAgain = true
 		err = fmt.Errorf("list the host's addresses: %w", err)
@@ -25,15 +26,15 @@ func (b *Bridge) readHost() error {
 	b.own = make(prefixes)
 	var seen []census.Sighting
 	for _, a := range all {
-		if b.link != nil && a.index == b.link.index {
-			b.own[a.prefix] = true
+		if b.link != nil && a.Index == b.link.Index {
+			b.own[a.Prefix] = true
 		}
-		if !counts(a.prefix.Addr()) {
+		if !rtnl.Assignable(a.Prefix.Addr()) {
 			continue
 		}
-		b.hostLinks[a.index] = true
-		name, mac := b.hostLink(a.index)
-		seen = append(seen, census.Sighting{Addr: a.prefix.Addr(), Bridge: b.cfg.Name, Port: name, MAC: mac})
+		b.hostLinks[a.Index] = true
+		name, mac := b.hostLink(a.Index)
+		seen = append(seen, census.Sighting{Addr: a.Prefix.Addr(), Bridge: b.cfg.Name, Port: name, MAC: mac})
 	}
 	b.host.see(hostScope, seen)
 	return nil
@@ -44,11 +45,11 @@ const hostScope = "host"
 // hostLink names a link of the host, and its MAC, as far as they can be had.
 func (b *Bridge) hostLink(index int) (name, mac string) {
 	l := b.link
-	if l == nil || l.index != index {
+	if l == nil || l.Index != index {
 		var err error
-		if l, err = b.kernel.link(noSpace, index); err != nil {
+		if l, err = b.kernel.Link(rtnl.NoNetns, index); err != nil {
 			return "", ""
 		}
 	}
-	return l.name, l.mac.String()
+	return l.Name, l.MAC.String()
 }

@@ -345,7 +345,7 @@ func TestG1AnIDThatIsUsedAgain(t *testing.T) {
 	v.expect("10.8.102.1", "netns")
 	first.Delete()
 	realtest.Eventually(t, wait, "the kernel takes it down", func() bool {
-		there, err := v.kernel.hasSpace(was)
+		there, err := v.kernel.HasNetns(was)
 		return err == nil && !there
 	})
 	if _, id := next("10.8.0.8"); id != was {
@@ -430,9 +430,9 @@ func (v *view) listTime(name string) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, p := range v.ports {
-		if p.link.name == name {
+		if p.link.Name == name {
 			began := time.Now()
-			if _, err := v.kernel.inside(p.space.id, 1<<20, 1, 0); err != nil {
+			if _, err := v.kernel.AddressesOf(p.space.id, 1<<20, 1, 0); err != nil {
 				v.t.Fatal(err)
 			}
 			return time.Since(began)

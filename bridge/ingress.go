@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // The forwarding table says behind which port a MAC was heard last. A guest that
@@ -93,7 +95,7 @@ func anyAnswer() []bpf.Instruction {
 // read takes in the answers that are there now.
 func (i *ingress) read(isPort func(index int) bool) {
 	frame := make([]byte, snapLength)
-	for range min(queued(i.fd), ingressReads) {
+	for range min(rtnl.Queued(i.fd), ingressReads) {
 		n, from, err := unix.Recvfrom(i.fd, frame, 0)
 		if err != nil {
 			return
@@ -187,20 +189,20 @@ func forged(port string) string {
 // there does not have the address, the answers to probes tell more.
 func (b *Bridge) whereHeard(addr netip.Addr, from string, p *port) (port, note string) {
 	if p.space == nil {
-		return p.link.name, ""
+		return p.link.Name, ""
 	}
 	if hasMAC, hasAddr := p.space.holds(from, addr); !hasMAC || hasAddr {
-		return p.link.name, ""
+		return p.link.Name, ""
 	}
 	h, answers := b.heard[addr]
 	switch at := b.ports[h.port]; {
 	case !answers || h.from.String() != from || at == nil:
-		return "", forged(p.link.name)
+		return "", forged(p.link.Name)
 	case at == p && h.proxied:
-		return p.link.name, "" // a proxy: it answers for what it does not have
+		return p.link.Name, "" // a proxy: it answers for what it does not have
 	case at == p: // it had the address when it answered
-		return "", forged(p.link.name)
+		return "", forged(p.link.Name)
 	default:
-		return at.link.name, forged(p.link.name)
+		return at.link.Name, forged(p.link.Name)
 	}
 }

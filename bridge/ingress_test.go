@@ -22,11 +22,11 @@ func TestG2AForgedMACNamesThePortThatItCameBy(t *testing.T) {
 	v := open(t, ns)
 	from, lie := capture(t, busy.NS, "eth0"), capture(t, liar.NS, "eth0")
 	for _, addr := range []string{"10.8.0.99", "fd00:8::99"} {
-		claim := claimFrame(v.link.mac, addr)
+		claim := claimFrame(v.link.MAC, addr)
 		realtest.Eventually(t, wait, addr+" to be seen at the liar's port", func() bool {
 			v.probe(addr)
 			lie.send(claim(busy.MAC, busy.MAC))
-			from.send(gratuitous(v.link.mac, busy.MAC, "10.8.0.98", arpRequest))
+			from.send(gratuitous(v.link.MAC, busy.MAC, "10.8.0.98", arpRequest))
 			v.settle()
 			seen := v.about(addr).Seen
 			if len(seen) == 0 {
@@ -59,7 +59,7 @@ func TestG2AProxyIsNoForger(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	proxy := ns.Port("rt0", "10.8.0.7/24")
 	v := open(t, ns)
-	answers, claim := capture(t, proxy.NS, "eth0"), claimFrame(v.link.mac, "10.8.0.99")
+	answers, claim := capture(t, proxy.NS, "eth0"), claimFrame(v.link.MAC, "10.8.0.99")
 	realtest.Eventually(t, wait, "10.8.0.99 to be seen behind the proxy", func() bool {
 		v.probe("10.8.0.99")
 		answers.send(claim(proxy.MAC, proxy.MAC))
@@ -88,11 +88,11 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 	busy := capture(t, proxy.NS, "eth0")
 	seenAt := func(addr string, by *nstest.Port, forged bool) {
 		t.Helper()
-		from, claim := capture(t, by.NS, "eth0"), claimFrame(v.link.mac, addr)
+		from, claim := capture(t, by.NS, "eth0"), claimFrame(v.link.MAC, addr)
 		realtest.Eventually(t, wait, addr+" to be seen at "+by.HostName, func() bool {
 			v.probe(addr)
 			from.send(claim(proxy.MAC, proxy.MAC))
-			busy.send(gratuitous(v.link.mac, proxy.MAC, "10.8.0.98", arpRequest))
+			busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", arpRequest))
 			v.settle()
 			seen := v.about(addr).Seen
 			if len(seen) == 0 {
@@ -113,13 +113,13 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 	noise := capture(t, one.NS, "eth0")
 	crowd := gratuitous(two.MAC, one.MAC, "10.8.0.97", arpReply)
 	for _, addr := range []string{"10.8.0.94", "10.8.0.96"} {
-		lie := claimFrame(v.link.mac, addr)(proxy.MAC, proxy.MAC)
+		lie := claimFrame(v.link.MAC, addr)(proxy.MAC, proxy.MAC)
 		v.probe(addr)
 		for range 4 * ingressReads {
 			noise.send(crowd)
 		}
 		noise.send(lie)
-		busy.send(gratuitous(v.link.mac, proxy.MAC, "10.8.0.98", arpRequest))
+		busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", arpRequest))
 		v.settle()
 		if seen := v.about(addr).Seen; len(seen) != 1 || seen[0].Port != "" && seen[0].Port != one.HostName || seen[0].Note == "" {
 			t.Errorf("%s, which %s answers for, is %+v", addr, one.HostName, seen)
@@ -148,7 +148,7 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 
 func (v *view) portNamed(name string) *port {
 	for _, p := range v.ports {
-		if p.link.name == name {
+		if p.link.Name == name {
 			return p
 		}
 	}

@@ -1,16 +1,15 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 const (
@@ -53,10 +52,10 @@ type inside struct {
 	stock   *stock // nil: nothing is known of it yet
 	counted int    // of its addresses, in there
 
-	addrs  []address        // of the last exact list, or of the first one
-	listed map[address]bool // those; nil is to be made
-	more   map[address]bool // beside those: may be gone again
-	told   map[address]bool // by news since the last list began, and not among more yet
+	addrs  []rtnl.Address        // of the last exact list, or of the first one
+	listed map[rtnl.Address]bool // those; nil is to be made
+	more   map[rtnl.Address]bool // beside those: may be gone again
+	told   map[rtnl.Address]bool // by news since the last list began, and not among more yet
 
 	whole   bool      // there was an exact list, and no news was lost since
 	tried   bool      // it was listed while everybody waited, since news was lost
@@ -70,12 +69,12 @@ type inside struct {
 // knows reports whether an address is among what is known.
 func (in *inside) knows(addr netip.Addr) bool {
 	for _, a := range in.addrs {
-		if a.prefix.Addr() == addr {
+		if a.Prefix.Addr() == addr {
 			return true
 		}
 	}
 	for a := range in.more {
-		if a.prefix.Addr() == addr {
+		if a.Prefix.Addr() == addr {
 			return true
 		}
 	}
@@ -83,15 +82,15 @@ func (in *inside) knows(addr netip.Addr) bool {
 }
 
 // tell takes in news of an address that came.
-func (in *inside) tell(a address) {
+func (in *inside) tell(a rtnl.Address) {
 	switch {
-	case !counts(a.prefix.Addr()) || in.more[a] || in.told[a]:
+	case !rtnl.Assignable(a.Prefix.Addr()) || in.more[a] || in.told[a]:
 		return
 	case len(in.told) >= in.room():
 		in.full = true
 		return
 	case in.told == nil:
-		in.told = make(map[address]bool)
+		in.told = make(map[rtnl.Address]bool)
 	}
 	in.told[a] = true
 	in.count()
@@ -132,7 +131,7 @@ func (in *inside) use(cost int) {
 func (in *inside) lose() { in.whole, in.tried = false, false }
 
 // fold adds what news told, and returns what is known by that alone.
-func (in *inside) fold() (added []address) {
+func (in *inside) fold() (added []rtnl.Address) {
 	for a := range in.told {
 		if in.add(a) {
 			added = append(added, a)
@@ -144,7 +143,7 @@ func (in *inside) fold() (added []address) {
 }
 
 // add adds an address that may be gone again, unless there is no room.
-func (in *inside) add(a address) bool {
+func (in *inside) add(a rtnl.Address) bool {
 	in.list()
 	switch {
 	case in.listed[a] || in.more[a]:
@@ -153,7 +152,7 @@ func (in *inside) add(a address) bool {
 		in.full = true
 		return false
 	case in.more == nil:
-		in.more = make(map[address]bool)
+		in.more = make(map[rtnl.Address]bool)
 	}
 	in.more[a] = true
 	return true
@@ -162,7 +161,7 @@ func (in *inside) add(a address) bool {
 // list makes listed.
 func (in *inside) list() {
 	if in.listed == nil {
-		in.listed = make(map[address]bool, len(in.addrs))
+		in.listed = make(map[rtnl.Address]bool, len(in.addrs))
 		for _, l := range in.addrs {
 			in.listed[l] = true
 		}
@@ -170,26 +169,26 @@ func (in *inside) list() {
 }
 
 // take takes in a list. What came while it was made has been told by now.
-func (in *inside) take(got reading, now time.Time) {
-	if most := in.room(); len(got.addrs) > most && got.exact {
-		got = in.some(got.addrs, most)
+func (in *inside) take(got rtnl.AddressList, now time.Time) {
+	if most := in.room(); len(got.Addrs) > most && got.Exact {
+		got = in.some(got.Addrs, most)
 		in.addrs, in.listed, in.more = nil, nil, nil // it is known which of those are gone
 	}
-	if got.exact {
+	if got.Exact {
 		*in = inside{stock: in.stock, counted: in.counted, inline: in.inline,
-			addrs: got.addrs, told: in.told, whole: true, crowded: len(got.addrs) > mostInline}
+			addrs: got.Addrs, told: in.told, whole: true, crowded: len(got.Addrs) > mostInline}
 		in.fold()
 		return
 	}
 	if in.unsure.IsZero() {
 		in.unsure = now
 	}
-	in.crowded, in.full = true, in.full || got.full
+	in.crowded, in.full = true, in.full || got.Full
 	if len(in.addrs)+len(in.more) == 0 {
-		in.addrs, in.listed = got.addrs[:min(len(got.addrs), in.room())], nil
-		in.full = in.full || len(in.addrs) < len(got.addrs)
+		in.addrs, in.listed = got.Addrs[:min(len(got.Addrs), in.room())], nil
+		in.full = in.full || len(in.addrs) < len(got.Addrs)
 	}
-	for _, a := range got.addrs {
+	for _, a := range got.Addrs {
 		in.add(a)
 	}
 	in.fold()
@@ -197,9 +196,9 @@ func (in *inside) take(got reading, now time.Time) {
 
 // some is what is taken of an exact list for which there is no room: those that are
 // known come first.
-func (in *inside) some(all []address, most int) reading {
+func (in *inside) some(all []rtnl.Address, most int) rtnl.AddressList {
 	in.list()
-	var known, others []address
+	var known, others []rtnl.Address
 	for _, a := range all {
 		if in.listed[a] || in.more[a] {
 			known = append(known, a)
@@ -207,11 +206,11 @@ func (in *inside) some(all []address, most int) reading {
 			others = append(others, a)
 		}
 	}
-	return reading{addrs: append(known, others...)[:most], full: true}
+	return rtnl.AddressList{Addrs: append(known, others...)[:most], Full: true}
 }
 
 // all are the addresses that are known.
-func (in *inside) all() []address {
+func (in *inside) all() []rtnl.Address {
 	return slices.AppendSeq(slices.Clone(in.addrs), maps.Keys(in.more))
 }
 
@@ -234,72 +233,4 @@ func (in *inside) gap(port string) (g Gap, is bool) {
 		g.Detail = fmt.Sprintf("the addresses in the namespace behind port %s change faster than they can be listed; those that are gone still count", port)
 	}
 	return g, true
-}
-
-// A reading is a list of the addresses in one namespace that can collide with a
-// lease's.
-type reading struct {
-	addrs []address // all that any of the tries has shown
-	exact bool      // one try was not interrupted: these are all, and all are there
-	full  bool      // there are more
-	cost  int       // addresses that the kernel listed, in all tries
-}
-
-// inside lists the addresses in a namespace, at most so many of each family. A
-// list that is interrupted is tried again, so many times and for so long. One that
-// is given up because there are more leaves the socket in the middle of an answer:
-// the error is errCutShort then, and nothing more can be asked on it.
-func (r *rtnl) inside(nsid, most, tries int, within time.Duration) (reading, error) {
-	got := reading{exact: true}
-	until := time.Now().Add(within)
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
-			ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
-		})
-		if err != nil {
-			return got, err
-		}
-		var last []address
-		union := make(map[address]bool)
-		for try := 1; ; try++ {
-			listed := 0
-			last = last[:0]
-			err = r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
-				a, err := parseAddress(body)
-				got.cost++
-				if listed++; listed > most {
-					return errCutShort
-				}
-				if err == nil && counts(a.prefix.Addr()) {
-					last = append(last, a)
-				}
-				return err
-			})
-			if err == nil {
-				break
-			}
-			for _, a := range last {
-				union[a] = true
-			}
-			if !errors.Is(err, errInterrupted) || try == tries || time.Now().After(until) {
-				break
-			}
-		}
-		if err == nil {
-			got.addrs = append(got.addrs, last...)
-			continue
-		}
-		got.exact = false
-		for a := range union {
-			got.addrs = append(got.addrs, a)
-		}
-		switch {
-		case errors.Is(err, errCutShort):
-			got.full = true
-			return got, err
-		case !errors.Is(err, errInterrupted):
-			return got, err
-		}
-	}
-	return got, nil
 }

@@ -116,14 +116,14 @@ func TestLatelyIsBounded(t *testing.T) {
 func TestF2SeenWithinBesideAFlood(t *testing.T) {
 	t.Parallel()
 	const candidate, never = "10.8.0.5", "10.8.0.7"
-	for name, buffer := range map[string]int{"news were lost": 1, "news wait": newsBuffer} {
+	for name, buffer := range map[string]int{"news were lost": 1, "news wait": 8 << 20} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns := nstest.New(t)
 			ns.Bridge("rt0", "10.8.0.1/24")
 			v := open(t, ns)
 			v.settle()
-			if err := unix.SetsockoptInt(v.news.neighbours, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer); err != nil {
+			if err := unix.SetsockoptInt(v.news.Neighbours, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer); err != nil {
 				t.Fatal(err)
 			}
 			watched := time.Now()

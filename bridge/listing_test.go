@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 )
@@ -23,7 +24,7 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 	v.mu.Lock()
 	names := make(map[int]string)
 	for index, p := range v.ports {
-		names[index] = p.link.name
+		names[index] = p.link.Name
 		if len(names) == 1 { // forgotten
 			v.leave(p)
 			delete(v.ports, index)
@@ -31,10 +32,10 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 			continue
 		}
 		wrong := *p.link
-		wrong.name = "wrong"
+		wrong.Name = "wrong"
 		p.link = &wrong
 	}
-	v.ports[nobody] = &port{link: &link{index: nobody, name: "nobody", behind: noSpace}}
+	v.ports[nobody] = &port{link: &rtnl.Link{Index: nobody, Name: "nobody", Behind: rtnl.NoNetns}}
 	v.netns.see(scope(nobody), []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.9")}})
 	v.host.see(hostScope, nil)
 	v.hosts = nil
@@ -50,8 +51,8 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for index, p := range v.ports {
-		if names[index] != p.link.name {
-			t.Errorf("port %d is %q, want %q", index, p.link.name, names[index])
+		if names[index] != p.link.Name {
+			t.Errorf("port %d is %q, want %q", index, p.link.Name, names[index])
 		}
 	}
 	if len(v.ports) != len(names) {
@@ -66,7 +67,7 @@ func TestAnOldListingIsNotBelieved(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	goes := ns.Port("rt0", "10.8.0.7/24")
 	v := open(t, ns)
-	old, err := v.list(context.Background(), v.link.index)
+	old, err := v.list(context.Background(), v.link.Index)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,27 +10,28 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // mend makes the bridge what the config describes and returns it as it is
 // then. Only differences are written, so twice equals once, and its own
 // events lead to no more writing. What others put on the bridge stays.
-func (b *Bridge) mend(l *link) (*link, error) {
+func (b *Bridge) mend(l *rtnl.Link) (*rtnl.Link, error) {
 	if l == nil {
 		if err := b.make(); err != nil {
 			return nil, err
 		}
-		made, err := b.kernel.linkByName(b.cfg.Name)
+		made, err := b.kernel.LinkByName(b.cfg.Name)
 		if err != nil {
 			return nil, fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
 		}
-		b.pinned = made.index
-		b.cfg.Log.Info("made bridge", "bridge", made.name, "mac", made.mac)
+		b.pinned = made.Index
+		b.cfg.Log.Info("made bridge", "bridge", made.Name, "mac", made.MAC)
 		l = made
 	}
-	if l.kind != "bridge" {
+	if l.Kind != "bridge" {
 		return l, nil // refused by judge: somebody else's link
 	}
 	if err := b.mendLink(l); err != nil {
@@ -46,101 +47,64 @@ func (b *Bridge) mend(l *link) (*link, error) {
 // a MAC that was set by name: one that the kernel chose would follow the
 // lowest port's, and every guest's idea of the gateway with it.
 func (b *Bridge) make() error {
-	req, err := withAttributes(ifinfo(0, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.IFLA_IFNAME, b.cfg.Name)
-		ae.Bytes(unix.IFLA_ADDRESS, ownMAC(b.cfg.Name))
-		if b.cfg.MTU != 0 {
-			ae.Uint32(unix.IFLA_MTU, uint32(b.cfg.MTU))
-		}
-		bridgeInfo(ae, func(data *netlink.AttributeEncoder) {
-			data.Uint32(unix.IFLA_BR_STP_STATE, 0)
-			data.Uint32(unix.IFLA_BR_FORWARD_DELAY, 0)
-		})
-	})
-	if err == nil {
-		err = b.kernel.change(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, req)
-	}
-	if err != nil {
+	if err := b.kernel.AddBridge(b.cfg.Name, ownMAC(b.cfg.Name), b.cfg.MTU); err != nil {
 		return fmt.Errorf("make bridge %s: %w", b.cfg.Name, err)
 	}
 	return nil
 }
 
-func bridgeInfo(ae *netlink.AttributeEncoder, fill func(*netlink.AttributeEncoder)) {
-	ae.Nested(unix.IFLA_LINKINFO, func(info *netlink.AttributeEncoder) error {
-		info.String(unix.IFLA_INFO_KIND, "bridge")
-		info.Nested(unix.IFLA_INFO_DATA, func(data *netlink.AttributeEncoder) error {
-			fill(data)
-			return nil
-		})
-		return nil
-	})
-}
-
 // mendLink sets what differs, one message for each, and notes it in l.
-func (b *Bridge) mendLink(l *link) error {
-	set := func(what string, flags uint32, fill func(*netlink.AttributeEncoder)) error {
-		req, err := withAttributes(ifinfo(l.index, flags, flags), fill)
-		if err == nil {
-			err = b.kernel.change(unix.RTM_NEWLINK, 0, req)
-		}
+func (b *Bridge) mendLink(l *rtnl.Link) error {
+	set := func(what string, err error) error {
 		if err != nil {
-			return fmt.Errorf("set %s of bridge %s: %w", what, l.name, err)
+			return fmt.Errorf("set %s of bridge %s: %w", what, l.Name, err)
 		}
-		b.cfg.Log.Info("mended bridge", "bridge", l.name, "what", what)
+		b.cfg.Log.Info("mended bridge", "bridge", l.Name, "what", what)
 		return nil
 	}
-	if l.stp || l.forwardDelay != 0 {
-		// STP first: while it is on, the kernel refuses a delay of zero.
-		for _, attr := range []uint16{unix.IFLA_BR_STP_STATE, unix.IFLA_BR_FORWARD_DELAY} {
-			err := set("STP and forward delay", 0, func(ae *netlink.AttributeEncoder) {
-				bridgeInfo(ae, func(data *netlink.AttributeEncoder) { data.Uint32(attr, 0) })
-			})
-			if err != nil {
-				return err
-			}
+	if l.STP || l.ForwardDelay != 0 {
+		if err := set("STP and forward delay", b.kernel.ForwardAtOnce(l.Index)); err != nil {
+			return err
 		}
-		l.stp, l.forwardDelay = false, 0
+		l.STP, l.ForwardDelay = false, 0
 	}
-	if b.pinned != l.index {
+	if b.pinned != l.Index {
 		// A bridge that was there keeps its MAC, for the guests know it; but
 		// from now on it is one set by name. Netlink does not tell whether it
 		// was already, so this is done once for each bridge.
-		err := set("MAC", 0, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.IFLA_ADDRESS, l.mac) })
-		if err != nil {
+		if err := set("MAC", b.kernel.SetMAC(l.Index, l.MAC)); err != nil {
 			return err
 		}
-		b.pinned = l.index
+		b.pinned = l.Index
 	}
-	if b.cfg.MTU != 0 && l.mtu != b.cfg.MTU {
-		err := set("MTU", 0, func(ae *netlink.AttributeEncoder) { ae.Uint32(unix.IFLA_MTU, uint32(b.cfg.MTU)) })
-		if err != nil {
+	if b.cfg.MTU != 0 && l.MTU != b.cfg.MTU {
+		if err := set("MTU", b.kernel.SetMTU(l.Index, b.cfg.MTU)); err != nil {
 			return err
 		}
-		l.mtu = b.cfg.MTU
+		l.MTU = b.cfg.MTU
 	}
-	if !l.up() {
-		if err := set("up", unix.IFF_UP, func(*netlink.AttributeEncoder) {}); err != nil {
+	if !l.Up() {
+		if err := set("up", b.kernel.SetUp(l.Index)); err != nil {
 			return err
 		}
-		l.flags |= unix.IFF_UP
+		l.Flags |= unix.IFF_UP
 	}
 	return nil
 }
 
-func (b *Bridge) mendGateways(l *link) error {
-	all, err := b.kernel.addresses(noSpace)
+func (b *Bridge) mendGateways(l *rtnl.Link) error {
+	all, err := b.kernel.Addresses(rtnl.NoNetns)
 	if err != nil {
-		return fmt.Errorf("list addresses of bridge %s: %w", l.name, err)
+		return fmt.Errorf("list addresses of bridge %s: %w", l.Name, err)
 	}
 	for _, gw := range b.cfg.Gateways {
-		if slices.Contains(all, address{gw, l.index}) {
+		if slices.Contains(all, rtnl.Address{Prefix: gw, Index: l.Index}) {
 			continue
 		}
-		if err := b.kernel.addAddress(l.index, gw); err != nil {
-			return fmt.Errorf("add gateway %v to bridge %s: %w", gw, l.name, err)
+		if err := b.kernel.AddAddress(l.Index, gw); err != nil {
+			return fmt.Errorf("add gateway %v to bridge %s: %w", gw, l.Name, err)
 		}
-		b.cfg.Log.Info("mended bridge", "bridge", l.name, "what", "gateway", "addr", gw)
+		b.cfg.Log.Info("mended bridge", "bridge", l.Name, "what", "gateway", "addr", gw)
 	}
 	return nil
 }

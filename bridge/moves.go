@@ -22,7 +22,7 @@ func (m *moves) tell(ports map[int]*port) {
 	names := make(map[string]bool, len(ports))
 	macs := make(map[string]string, len(ports))
 	for _, p := range ports {
-		names[p.link.name], macs[p.link.name] = true, p.link.mac.String()
+		names[p.link.Name], macs[p.link.Name] = true, p.link.MAC.String()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,7 +28,7 @@ func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
 	defer unix.Close(fd)
 	var id int
 	err = b.locked(ctx, func() (err error) {
-		id, err = b.kernel.netnsID(fd)
+		id, err = b.kernel.NetnsID(fd)
 		return err
 	})
 	if err != nil {

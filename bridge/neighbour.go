@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -53,7 +54,7 @@ func (b *Bridge) stale(addr netip.Addr) bool {
 // some addresses, and a few of the others. What is left is Run's to do.
 func (b *Bridge) settleNeighbours(about []netip.Addr) {
 	for _, addr := range about {
-		if addr = addr.Unmap().WithZone(""); counts(addr) && b.stale(addr) {
+		if addr = addr.Unmap().WithZone(""); rtnl.Assignable(addr) && b.stale(addr) {
 			b.readNeighbour(addr)
 		}
 	}
@@ -76,7 +77,7 @@ func (b *Bridge) recountNeighbours(ctx context.Context) error {
 	index := 0
 	err := b.locked(ctx, func() error {
 		if !b.lost && b.isThere() {
-			index, b.neighboursLost = b.link.index, false
+			index, b.neighboursLost = b.link.Index, false
 		}
 		return nil
 	})
@@ -84,10 +85,10 @@ func (b *Bridge) recountNeighbours(ctx context.Context) error {
 		return err
 	}
 	all := make(map[netip.Addr]bool)
-	err = b.tables.ask(ctx, func(k *rtnl) error {
-		return k.neighbours(index, func(e entry) {
-			if counts(e.addr) {
-				all[e.addr] = true
+	err = b.tables.Ask(ctx, func(k *rtnl.Socket) error {
+		return k.Neighbours(index, func(e rtnl.Entry) {
+			if rtnl.Assignable(e.Addr) {
+				all[e.Addr] = true
 			}
 		})
 	})
@@ -96,7 +97,7 @@ func (b *Bridge) recountNeighbours(ctx context.Context) error {
 		switch {
 		case err != nil:
 			b.neighboursLost = true
-		case b.isThere() && b.link.index == index:
+		case b.isThere() && b.link.Index == index:
 			addrs = b.toRead(all)
 		}
 		return err
@@ -121,9 +122,9 @@ func (b *Bridge) readEach(ctx context.Context, addrs []netip.Addr) error {
 func (b *Bridge) listNeighbours() ([]netip.Addr, error) {
 	all := make(map[netip.Addr]bool)
 	b.neighboursLost = false
-	err := b.kernel.neighbours(b.link.index, func(e entry) {
-		if counts(e.addr) {
-			all[e.addr] = true
+	err := b.kernel.Neighbours(b.link.Index, func(e rtnl.Entry) {
+		if rtnl.Assignable(e.Addr) {
+			all[e.Addr] = true
 		}
 	})
 	if err != nil {
@@ -155,8 +156,8 @@ func (b *Bridge) toRead(all map[netip.Addr]bool) []netip.Addr {
 // readNeighbour looks one entry up again and weighs what it proves.
 func (b *Bridge) readNeighbour(addr netip.Addr) {
 	delete(b.neighboursAgain, addr)
-	e, err := b.kernel.neighbour(b.link.index, addr)
-	if err == nil && len(e.mac) == 0 || isGone(err) {
+	e, err := b.kernel.Neighbour(b.link.Index, addr)
+	if err == nil && len(e.MAC) == 0 || rtnl.IsGone(err) {
 		b.forgetNeighbour(addr)
 		return
 	}
@@ -180,22 +181,22 @@ func (b *Bridge) readNeighbour(addr netip.Addr) {
 // namespace there owns the MAC and does not have the address. Thus neither
 // the entries of dead containers nor a foreign gratuitous ARP, which can turn
 // a dead entry to a living MAC, are evidence.
-func (b *Bridge) weigh(addr netip.Addr, e entry) ([]census.Sighting, error) {
-	n := b.rememberNeighbour(addr, e.mac.String())
-	f, err := b.kernel.forwarding(b.link.index, b.link.vlan, e.mac)
-	heard := err == nil && f.state&unix.NUD_REACHABLE != 0 // learned, not aged, not set by hand
-	if err != nil && !isGone(err) {
+func (b *Bridge) weigh(addr netip.Addr, e rtnl.Entry) ([]census.Sighting, error) {
+	n := b.rememberNeighbour(addr, e.MAC.String())
+	f, err := b.kernel.Forwarding(b.link.Index, b.link.VLAN, e.MAC)
+	heard := err == nil && f.State&unix.NUD_REACHABLE != 0 // learned, not aged, not set by hand
+	if err != nil && !rtnl.IsGone(err) {
 		return nil, err
 	}
 	if heard {
-		n.port = f.index
+		n.port = f.Index
 	}
 	p := b.ports[n.port]
 	proof := false
 	switch {
-	case e.state&unix.NUD_REACHABLE != 0:
+	case e.State&unix.NUD_REACHABLE != 0:
 		proof = n.port == 0 || p != nil
-	case heard && p != nil && p.link.carries():
+	case heard && p != nil && p.link.Carries():
 		proof = true
 		if p.space != nil {
 			hasMAC, hasAddr := p.space.holds(n.mac, addr)

@@ -60,7 +60,7 @@ func (v *view) say(p *nstest.Port, mac string) {
 	realtest.Eventually(v.t, wait, "the bridge hears "+mac, func() bool {
 		c.send(arpQuestion(from, netip.MustParseAddr("10.8.0.200")))
 		return v.locked(context.Background(), func() error {
-			_, err := v.kernel.forwarding(v.link.index, 0, from)
+			_, err := v.kernel.Forwarding(v.link.Index, 0, from)
 			return err
 		}) == nil
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -70,7 +71,7 @@ func TestRunReadsAnew(t *testing.T) {
 	v := open(t, ns, func(c *Config) { c.Every = 5 * time.Millisecond })
 	// Deaf for links and addresses from here on.
 	for _, g := range []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR} {
-		if err := unix.SetsockoptInt(v.news.links, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, g); err != nil {
+		if err := unix.SetsockoptInt(v.news.Links, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, g); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +92,7 @@ func TestOverrun(t *testing.T) {
 	var told bytes.Buffer
 	v := open(t, ns, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&told, nil)) })
 	v.expect("10.8.0.6", "netns")
-	for _, fd := range []int{v.news.links, v.news.neighbours} {
+	for _, fd := range []int{v.news.Links, v.news.Neighbours} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +123,7 @@ func TestNewsBehindAnOverrun(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	p, noise := ns.Port("rt0"), ns.Port("rt0")
 	v := open(t, ns)
-	if err := unix.SetsockoptInt(v.news.links, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+	if err := unix.SetsockoptInt(v.news.Links, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
@@ -156,26 +157,26 @@ func TestNewsWithoutAnEnd(t *testing.T) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := unix.SetsockoptInt(v.news.neighbours, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+	if err := unix.SetsockoptInt(v.news.Neighbours, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
 		more()
 	}
-	endless := func(int, header, []byte) {
-		if made++; made > 2*mostAtOnce {
+	endless := func(int, rtnl.Header, []byte) {
+		if made++; made > 2*rtnl.MostAtOnce {
 			t.Fatal("it is read for ever")
 		}
 		more()
 	}
 	for range 2 {
 		made = 0
-		if err := v.news.read(v.news.neighbours, endless); !errors.Is(err, errOverrun) {
+		if err := v.news.Read(v.news.Neighbours, endless); !errors.Is(err, rtnl.ErrOverrun) {
 			t.Errorf("after %d messages: %v", made, err)
 		}
 	}
-	for _, want := range []error{errOverrun, nil} {
-		if err := v.news.read(v.news.neighbours, func(int, header, []byte) {}); !errors.Is(err, want) {
+	for _, want := range []error{rtnl.ErrOverrun, nil} {
+		if err := v.news.Read(v.news.Neighbours, func(int, rtnl.Header, []byte) {}); !errors.Is(err, want) {
 			t.Errorf("read empty: %v, want %v", err, want)
 		}
 	}
@@ -194,7 +195,7 @@ func TestC5BrokenSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if err := unix.Dup3(int(null.Fd()), v.news.links, unix.O_CLOEXEC); err != nil {
+	if err := unix.Dup3(int(null.Fd()), v.news.Links, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.Settle(context.Background()); err == nil {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // plugWithin is how long a bind waits for the link and the namespace that it names: a
@@ -45,12 +47,12 @@ func (b *Bridge) linkIndex(ctx context.Context, name string) int {
 	found := make(chan int, 1)
 	go func() { // nothing else returns from a system call that hangs
 		index := 0
-		_ = b.plugs.ask(ctx, func(k *rtnl) error {
-			l, err := k.linkByName(name)
+		_ = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+			l, err := k.LinkByName(name)
 			if err == nil {
-				index = l.index
+				index = l.Index
 			}
-			if isGone(err) {
+			if rtnl.IsGone(err) {
 				return nil
 			}
 			return err

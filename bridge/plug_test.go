@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -30,14 +31,14 @@ func TestG4PlugOfWaitsForNobody(t *testing.T) {
 	}
 	answer := sync.OnceValue(func() error { return unix.Close(pair[1]) }) // that nothing more comes
 	defer func() { _ = answer() }()
-	dial, asked := v.plugs.dial, false // under the socket's lock
-	err = v.plugs.ask(t.Context(), func(*rtnl) error {
-		v.plugs.dial = func(ctx context.Context) (*rtnl, error) {
+	dial, asked := v.plugs.Dial, false // under the socket's lock
+	err = v.plugs.Ask(t.Context(), func(*rtnl.Socket) error {
+		v.plugs.Dial = func(ctx context.Context) (*rtnl.Socket, error) {
 			if asked {
 				return dial(ctx)
 			}
 			asked = true
-			return &rtnl{fd: pair[0], buf: make([]byte, mostMessage)}, nil
+			return rtnl.Over(pair[0]), nil
 		}
 		return errors.New("so that the next one dials")
 	})
@@ -55,7 +56,7 @@ func TestG4PlugOfWaitsForNobody(t *testing.T) {
 		index, _ := v.PlugOf(given, "rt0", "")
 		answered <- index
 	}()
-	late := time.After(replyTimeout * time.Second)
+	late := time.After(rtnl.ReplyTimeout * time.Second)
 	for range 3 {
 		select {
 		case index := <-answered:

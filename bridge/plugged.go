@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // Plugged tells what of a sandbox's plumbing is a port of the bridge now: the
@@ -48,67 +50,55 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 	if err != nil {
 		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, err)
 	}
-	defer k.close()
-	rt0, err := k.linkByName(b.cfg.Name)
+	defer k.Close()
+	rt0, err := k.LinkByName(b.cfg.Name)
 	switch {
-	case isGone(err):
+	case rtnl.IsGone(err):
 		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, absent(b.cfg.Name, nil))
 	case err != nil:
 		return nil, fmt.Errorf("look up bridge %s: %w", b.cfg.Name, err)
-	case rt0.kind != "bridge":
+	case rt0.Kind != "bridge":
 		return nil, fmt.Errorf("look for ports of %s: %w", b.cfg.Name, absent(b.cfg.Name, rt0))
 	}
-	named, err := k.portNamed(rt0.index, hostInterface)
+	named, err := k.PortNamed(rt0.Index, hostInterface)
 	if err != nil {
 		return nil, fmt.Errorf("look up link %s: %w", hostInterface, err)
 	}
-	leading, err := b.portsInto(ctx, k, rt0.index, netns)
+	leading, err := b.portsInto(ctx, k, rt0.Index, netns)
 	if err != nil {
-		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.name, netns, err)
+		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.Name, netns, err)
 	}
 	var out []string
 	if named != nil {
-		out = append(out, isPort(named, rt0.name))
+		out = append(out, isPort(named, rt0.Name))
 	}
 	for _, l := range leading {
-		if named == nil || l.index != named.index {
-			out = append(out, leadsInto(l, rt0.name, netns))
+		if named == nil || l.Index != named.Index {
+			out = append(out, leadsInto(l, rt0.Name, netns))
 		}
 	}
 	return out, nil
 }
 
-func isPort(l *link, of string) string { return fmt.Sprintf("%s is a port of %s", l.name, of) }
+func isPort(l *rtnl.Link, of string) string { return fmt.Sprintf("%s is a port of %s", l.Name, of) }
 
-func leadsInto(l *link, of, netns string) string {
-	return fmt.Sprintf("%s is a port of %s and leads into %s", l.name, of, netns)
+func leadsInto(l *rtnl.Link, of, netns string) string {
+	return fmt.Sprintf("%s is a port of %s and leads into %s", l.Name, of, netns)
 }
 
 // dial opens a netlink socket of the caller's own in the bridge's namespace.
-func (b *Bridge) dial(ctx context.Context, protocol int) (k *rtnl, err error) {
+func (b *Bridge) dial(ctx context.Context, protocol int) (k *rtnl.Socket, err error) {
 	err = b.locked(ctx, func() error { // Close must not take the place away meanwhile
 		return b.place.do(func() (err error) {
-			k, err = dial(protocol)
+			k, err = rtnl.Dial(protocol)
 			return err
 		})
 	})
 	return k, err
 }
 
-// portNamed looks up the link of a name, if it is a port of the bridge.
-func (r *rtnl) portNamed(bridge int, name string) (*link, error) {
-	if name == "" || len(name) >= unix.IFNAMSIZ { // no link can have such a name
-		return nil, nil
-	}
-	l, err := r.linkByName(name)
-	if isGone(err) || err == nil && l.master != bridge {
-		return nil, nil
-	}
-	return l, err
-}
-
 // portsInto lists the ports of a bridge that lead into the namespace at path.
-func (b *Bridge) portsInto(ctx context.Context, r *rtnl, bridge int, path string) ([]*link, error) {
+func (b *Bridge) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, path string) ([]*rtnl.Link, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -117,26 +107,26 @@ func (b *Bridge) portsInto(ctx context.Context, r *rtnl, bridge int, path string
 		return nil, err
 	}
 	defer unix.Close(fd) // until then the namespace lives, and its id is its own
-	var all []*link
-	err = steady(func() error {
+	var all []*rtnl.Link
+	err = rtnl.Steady(func() error {
 		all = all[:0]
-		return r.portsOf(bridge, func(l *link) { all = append(all, l) })
+		return r.PortsOf(bridge, func(l *rtnl.Link) { all = append(all, l) })
 	})
 	if err != nil {
 		return nil, err
 	}
 	// Listing gives an id to every namespace that has none yet, so only now is
 	// the lack of one an answer.
-	id, err := r.netnsID(fd)
+	id, err := r.NetnsID(fd)
 	if errors.Is(err, ErrNoNetnsID) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var out []*link
+	var out []*rtnl.Link
 	for _, l := range all {
-		if l.behind == id {
+		if l.Behind == id {
 			out = append(out, l)
 		}
 	}

@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // A port is a link that has the bridge as its master.
 type port struct {
-	link   *link
+	link   *rtnl.Link
 	space  *space    // the namespace behind it; nil when none can be read
 	frozen time.Time // since when what is behind it cannot be read; zero: it can
 
@@ -64,11 +66,11 @@ func (b *Bridge) tellMoves() {
 
 // listPorts lists the bridge's ports anew.
 func (b *Bridge) listPorts() error {
-	found := make(map[int]*link)
-	err := steady(func() error {
-		return b.kernel.portsOf(b.link.index, func(l *link) { found[l.index] = l })
+	found := make(map[int]*rtnl.Link)
+	err := rtnl.Steady(func() error {
+		return b.kernel.PortsOf(b.link.Index, func(l *rtnl.Link) { found[l.Index] = l })
 	})
-	if errors.Is(err, errInterrupted) && b.netns.whole == nil {
+	if errors.Is(err, rtnl.ErrInterrupted) && b.netns.whole == nil {
 		// Ports come and go faster than they can be listed. What is known is
 		// complete, for every one of these changes is also news; so the list
 		// may add to it, and what it lacks is looked up one by one.
@@ -111,15 +113,15 @@ func (b *Bridge) forgetOthers() {
 // readPort looks one link up again: it may be a port now, or no longer, or
 // lead elsewhere.
 func (b *Bridge) readPort(index int) {
-	l, err := b.kernel.link(noSpace, index)
+	l, err := b.kernel.Link(rtnl.NoNetns, index)
 	switch {
-	case isGone(err):
+	case rtnl.IsGone(err):
 		b.dropPort(index)
 	case err != nil:
 		b.linksAgain[index] = true
 		b.netns.fail(scope(index), fmt.Errorf("look up link %d: %w", index, err))
 		return
-	case l.master != b.link.index:
+	case l.Master != b.link.Index:
 		b.dropPort(index)
 	default:
 		b.netns.drop(scope(index)) // that it could not be looked up
@@ -128,35 +130,35 @@ func (b *Bridge) readPort(index int) {
 	delete(b.linksAgain, index)
 }
 
-func (b *Bridge) setPort(l *link) {
-	p := b.ports[l.index]
+func (b *Bridge) setPort(l *rtnl.Link) {
+	p := b.ports[l.Index]
 	if p == nil {
 		p = &port{link: l}
-		b.ports[l.index] = p
+		b.ports[l.Index] = p
 		b.moved = true
 	}
-	renamed := p.link.name != l.name
+	renamed := p.link.Name != l.Name
 	if renamed {
-		p.formerly = append(p.formerly, formerName{p.link.name, time.Now()})
+		p.formerly = append(p.formerly, formerName{p.link.Name, time.Now()})
 		p.formerly = p.formerly[max(0, len(p.formerly)-mostNames):]
 	}
-	b.moved = b.moved || renamed || p.link.behind != l.behind || !bytes.Equal(p.link.mac, l.mac)
+	b.moved = b.moved || renamed || p.link.Behind != l.Behind || !bytes.Equal(p.link.MAC, l.MAC)
 	p.link = l
 	switch {
-	case l.behind == unnamed:
+	case l.Behind == rtnl.Unassigned:
 		b.freeze(p)
-	case l.behind == noSpace:
+	case l.Behind == rtnl.NoNetns:
 		b.leave(p)
 		b.thaw(p)
-		b.netns.drop(scope(l.index))
-	case p.space != nil && p.space.frozen && p.space.id == l.behind && b.isDead(l.behind):
+		b.netns.drop(scope(l.Index))
+	case p.space != nil && p.space.frozen && p.space.id == l.Behind && b.isDead(l.Behind):
 		// It is as it was: what was seen there stands.
-	case p.space == nil || p.space.frozen || p.space.id != l.behind:
+	case p.space == nil || p.space.frozen || p.space.id != l.Behind:
 		b.leave(p)
-		b.enter(p, l.behind)
+		b.enter(p, l.Behind)
 	case renamed:
 		p.space.leads = nil
-		b.spacesAgain[l.behind] = true
+		b.spacesAgain[l.Behind] = true
 	}
 }
 
@@ -174,7 +176,7 @@ func (b *Bridge) freeze(p *port) {
 		b.freezeSpace(p.space)
 		return
 	}
-	b.netns.unfail(scope(p.link.index))
+	b.netns.unfail(scope(p.link.Index))
 	if p.frozen.IsZero() {
 		p.frozen, b.gapsMoved = time.Now(), true
 	}
@@ -228,7 +230,7 @@ func (b *Bridge) enter(p *port, id int) {
 		b.spaces[id] = s
 		b.unnamed = true
 	}
-	s.ports[p.link.index] = p
+	s.ports[p.link.Index] = p
 	s.leads = nil
 	p.space = s
 	b.spacesAgain[id] = true
@@ -241,7 +243,7 @@ func (b *Bridge) leave(p *port) {
 		return
 	}
 	p.space = nil
-	delete(s.ports, p.link.index)
+	delete(s.ports, p.link.Index)
 	s.leads = nil
 	if len(s.ports) != 0 {
 		return

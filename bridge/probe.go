@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // A prober asks the wire who has an address, in both families.
@@ -46,24 +48,24 @@ func (p *prober) close() {
 }
 
 // aim points the wires at a bridge; nil is none.
-func (p *prober) aim(l *link) error {
+func (p *prober) aim(l *rtnl.Link) error {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if l == nil || l.kind != "bridge" {
+	if l == nil || l.Kind != "bridge" {
 		p.index = 0
 		return nil
 	}
-	p.mac = l.mac
-	if p.index == l.index {
+	p.mac = l.MAC
+	if p.index == l.Index {
 		return nil
 	}
 	for _, w := range []*wire{p.arp, p.ndp} {
-		if err := w.bind(l.index); err != nil {
+		if err := w.bind(l.Index); err != nil {
 			p.index = 0
-			return fmt.Errorf("bind %s socket to %s: %w", w.name, l.name, err)
+			return fmt.Errorf("bind %s socket to %s: %w", w.name, l.Name, err)
 		}
 	}
-	p.index = l.index
+	p.index = l.Index
 	return nil
 }
 
@@ -93,7 +95,7 @@ func (p *prober) ask(ctx context.Context, addr netip.Addr) error {
 func (p *prober) read(take func(netip.Addr, said)) {
 	frame := make([]byte, snapLength)
 	for _, w := range []*wire{p.arp, p.ndp} {
-		for range queued(w.fd) {
+		for range rtnl.Queued(w.fd) {
 			n, err := unix.Read(w.fd, frame)
 			if err != nil {
 				// Nothing more; or the bridge went (ENETDOWN, told once),
@@ -133,7 +135,7 @@ func (p *prober) missed() (lost bool) {
 // port or the bridge goes. A probe that could not be sent changes nothing.
 func (b *Bridge) Probe(ctx context.Context, addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
-	if !counts(addr) {
+	if !rtnl.Assignable(addr) {
 		return fmt.Errorf("probe %v: not an address that a neighbour can have", addr)
 	}
 	var p *prober

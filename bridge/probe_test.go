@@ -78,7 +78,7 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 		v.probe(addr)
 		questions[netip.MustParseAddr(addr)] = true
 	}
-	mac := v.link.mac
+	mac := v.link.MAC
 	asked := make(map[netip.Addr]bool)
 	realtest.Eventually(t, wait, "all four questions", func() bool {
 		for _, f := range c.frames() {
@@ -128,16 +128,16 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 		"gratuitous request":           gratuitous(broadcast, p.MAC, "10.8.0.99", arpRequest),
 		"gratuitous reply":             gratuitous(broadcast, p.MAC, "10.8.0.99", arpReply),
 		"reply to somebody else":       gratuitous([]byte{2, 0, 0, 0, 0xff, 1}, p.MAC, "10.8.0.99", arpReply),
-		"reply that was not asked":     gratuitous(v.link.mac, p.MAC, "10.8.0.50", arpReply),
-		"request from it to us":        gratuitous(v.link.mac, p.MAC, "10.8.0.99", arpRequest),
-		"reply that was cut too short": gratuitous(v.link.mac, p.MAC, "10.8.0.99", arpReply)[:30],
+		"reply that was not asked":     gratuitous(v.link.MAC, p.MAC, "10.8.0.50", arpReply),
+		"request from it to us":        gratuitous(v.link.MAC, p.MAC, "10.8.0.99", arpRequest),
+		"reply that was cut too short": gratuitous(v.link.MAC, p.MAC, "10.8.0.99", arpReply)[:30],
 	} {
 		c.send(frame)
 		// An answer behind it that counts: what it was to do is done by then.
 		proper++
 		answer := fmt.Sprint("10.8.0.", proper)
 		v.probe(answer)
-		c.send(gratuitous(v.link.mac, p.MAC, answer, arpReply))
+		c.send(gratuitous(v.link.MAC, p.MAC, answer, arpReply))
 		v.await(answer, "probe")
 		for _, addr := range []string{"10.8.0.99", "10.8.0.50"} {
 			if seen := v.about(addr).Seen; len(seen) != 0 {
@@ -145,7 +145,7 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 			}
 		}
 	}
-	c.send(gratuitous(v.link.mac, p.MAC, "10.8.0.99", arpReply))
+	c.send(gratuitous(v.link.MAC, p.MAC, "10.8.0.99", arpReply))
 	v.await("10.8.0.99", "probe") // the test can see an answer
 }
 

@@ -53,7 +53,7 @@ func (b *Bridge) overview(ctx context.Context) (addrs []netip.Addr, spaces []int
 		known = !b.lost && b.lookLink() == nil && !b.lost && b.isThere()
 		if known {
 			b.judge()
-			index, b.neighboursLost = b.link.index, false
+			index, b.neighboursLost = b.link.Index, false
 		}
 		return nil
 	})
@@ -67,7 +67,7 @@ func (b *Bridge) overview(ctx context.Context) (addrs []netip.Addr, spaces []int
 		}
 	}
 	err = b.locked(ctx, func() (err error) {
-		if known && !b.lost && b.isThere() && b.link.index == index {
+		if known && !b.lost && b.isThere() && b.link.Index == index {
 			addrs = b.compare(l)
 		} else if addrs, err = b.survey(); err != nil || addrs == nil {
 			return err

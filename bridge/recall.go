@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // mostNames bounds how many former names of a port are remembered.
@@ -30,11 +32,11 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 		if err := b.settle(ctx, nil); err != nil || !b.isThere() {
 			return err
 		}
-		id := noSpace
+		id := rtnl.NoNetns
 		if fd >= 0 {
 			var err error
-			if id, err = b.kernel.netnsID(fd); err != nil {
-				id = noSpace
+			if id, err = b.kernel.NetnsID(fd); err != nil {
+				id = rtnl.NoNetns
 			}
 		}
 		out = b.pluggedPorts(hostInterface, since, netns, id)
@@ -47,20 +49,20 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 func (b *Bridge) pluggedPorts(hostInterface string, since time.Time, netns string, id int) []string {
 	var found []*port
 	for _, p := range b.ports {
-		if hostInterface != "" && (p.link.name == hostInterface || p.had(hostInterface, since)) || id != noSpace && p.link.behind == id {
+		if hostInterface != "" && (p.link.Name == hostInterface || p.had(hostInterface, since)) || id != rtnl.NoNetns && p.link.Behind == id {
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(x, y *port) int { return x.link.index - y.link.index })
+	slices.SortFunc(found, func(x, y *port) int { return x.link.Index - y.link.Index })
 	var out []string
 	for _, p := range found {
 		switch {
-		case p.link.name == hostInterface:
-			out = append(out, isPort(p.link, b.link.name))
-		case id != noSpace && p.link.behind == id:
-			out = append(out, leadsInto(p.link, b.link.name, netns))
+		case p.link.Name == hostInterface:
+			out = append(out, isPort(p.link, b.link.Name))
+		case id != rtnl.NoNetns && p.link.Behind == id:
+			out = append(out, leadsInto(p.link, b.link.Name, netns))
 		default:
-			out = append(out, fmt.Sprintf("%s, which was %s, is a port of %s", p.link.name, hostInterface, b.link.name))
+			out = append(out, fmt.Sprintf("%s, which was %s, is a port of %s", p.link.Name, hostInterface, b.link.Name))
 		}
 	}
 	return out

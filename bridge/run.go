@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 const (
@@ -117,7 +119,7 @@ func (b *Bridge) step(ctx context.Context, t *timetable) error {
 // catchUp does what Settle leaves of the neighbours' news, in pieces as small. Where
 // more is told than is remembered they are listed: a tenth of the time at most.
 func (b *Bridge) catchUp(ctx context.Context, t *timetable) error {
-	for range mostAtOnce / neighboursAtOnce {
+	for range rtnl.MostAtOnce / neighboursAtOnce {
 		if !b.isBehind() || ctx.Err() != nil {
 			break
 		}

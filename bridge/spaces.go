@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -77,7 +78,7 @@ func (b *Bridge) readSpace(id int) {
 	}
 	if err != nil {
 		b.spacesAgain[id] = true
-		b.netns.fail(s.scope(), fmt.Errorf("list the addresses behind %s (%s): %w", s.first().link.name, s.label(), err))
+		b.netns.fail(s.scope(), fmt.Errorf("list the addresses behind %s (%s): %w", s.first().link.Name, s.label(), err))
 		return
 	}
 	delete(b.spacesAgain, id)
@@ -91,25 +92,25 @@ func (b *Bridge) readSpace(id int) {
 // sighting makes the sightings of the addresses in a namespace. Each is told once, at
 // the port whose far end has it; one of a link that is no port's far end is told
 // at the first port.
-func (s *space) sighting(bridge string) func(address) census.Sighting {
+func (s *space) sighting(bridge string) func(rtnl.Address) census.Sighting {
 	label, first, at := s.label(), s.first(), make(map[int]*port, len(s.ports))
 	for _, p := range s.ports {
-		at[p.link.peer] = p
+		at[p.link.Peer] = p
 	}
 	if s.leads == nil && len(s.ports) > 1 {
 		var names []string
 		for _, p := range s.ports {
-			names = append(names, p.link.name)
+			names = append(names, p.link.Name)
 		}
 		s.leads = census.NewPorts(names...)
 	}
-	return func(a address) census.Sighting {
-		p := at[a.index]
+	return func(a rtnl.Address) census.Sighting {
+		p := at[a.Index]
 		if p == nil {
 			p = first
 		}
 		return census.Sighting{
-			Addr: a.prefix.Addr(), Bridge: bridge, Port: p.link.name, Leads: s.leads, Netns: label, MAC: s.macs[a.index],
+			Addr: a.Prefix.Addr(), Bridge: bridge, Port: p.link.Name, Leads: s.leads, Netns: label, MAC: s.macs[a.Index],
 		}
 	}
 }
@@ -117,7 +118,7 @@ func (s *space) sighting(bridge string) func(address) census.Sighting {
 // first is the port of the lowest index.
 func (s *space) first() (p *port) {
 	for _, q := range s.ports {
-		if p == nil || q.link.index < p.link.index {
+		if p == nil || q.link.Index < p.link.Index {
 			p = q
 		}
 	}
@@ -136,31 +137,31 @@ func (b *Bridge) readMACs(s *space) {
 		}
 		// Who has the address matters more than its MAC: a link that cannot
 		// be read has an unknown one.
-		if l, err := b.kernel.link(s.id, index); err == nil {
-			s.macs[index] = l.mac.String()
+		if l, err := b.kernel.Link(s.id, index); err == nil {
+			s.macs[index] = l.MAC.String()
 		}
 	}
 	for _, p := range s.ports {
-		need(p.link.peer)
+		need(p.link.Peer)
 	}
 	most := len(s.macs) + mostMACs
 	for _, a := range s.addrs {
 		if len(s.macs) >= most {
 			return
 		}
-		need(a.index)
+		need(a.Index)
 	}
 }
 
 // noteMoves has the neighbour entries of addresses that came or went weighed
 // again.
-func (b *Bridge) noteMoves(before, after []address) {
+func (b *Bridge) noteMoves(before, after []rtnl.Address) {
 	moved := make(map[netip.Addr]bool)
 	for _, a := range before {
-		moved[a.prefix.Addr()] = true
+		moved[a.Prefix.Addr()] = true
 	}
 	for _, a := range after {
-		addr := a.prefix.Addr()
+		addr := a.Prefix.Addr()
 		moved[addr] = !moved[addr]
 	}
 	for addr, did := range moved {
@@ -183,6 +184,6 @@ func (b *Bridge) isVanishing(id int, err error) bool {
 
 // isDead reports that the kernel knows of no namespace that lives by an id.
 func (b *Bridge) isDead(id int) bool {
-	there, err := b.kernel.hasSpace(id)
+	there, err := b.kernel.HasNetns(id)
 	return err == nil && !there
 }

@@ -221,7 +221,7 @@ func wantGap(t *testing.T, v *view, p *port) {
 		t.Errorf("at once it is a gap: %+v", found)
 	}
 	found := v.gapsAt(p.frozen.Add(gapAfter))
-	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.name || !found[0].Since.Equal(p.frozen) {
+	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.Name || !found[0].Since.Equal(p.frozen) {
 		t.Errorf("the gaps are %+v", found)
 	}
 }
@@ -240,7 +240,7 @@ func TestF11EINVALIsNoEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	const nobody = 4711
-	_, refused := v.kernel.addresses(nobody)
+	_, refused := v.kernel.Addresses(nobody)
 	if !errors.Is(refused, unix.EINVAL) {
 		t.Errorf("of no namespace the kernel says %v", refused)
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
 // look reads the bridge's own link and the host's addresses again, mends the
@@ -28,8 +30,8 @@ func (b *Bridge) look() error {
 // each port.
 func (b *Bridge) lookLink() error {
 	b.lookAgain = false
-	l, err := b.kernel.linkByName(b.cfg.Name)
-	if isGone(err) {
+	l, err := b.kernel.LinkByName(b.cfg.Name)
+	if rtnl.IsGone(err) {
 		l, err = nil, nil
 	}
 	if err != nil {
@@ -48,7 +50,7 @@ func (b *Bridge) lookLink() error {
 	}
 	b.setLink(l)
 	if b.isThere() {
-		b.dropAnswersFrom(func(o origin) bool { return o.bridge != l.index })
+		b.dropAnswersFrom(func(o origin) bool { return o.bridge != l.Index })
 	}
 	if err := b.probe.aim(l); err != nil {
 		b.lookAgain = true
@@ -58,25 +60,25 @@ func (b *Bridge) lookLink() error {
 	return nil
 }
 
-func (b *Bridge) setLink(l *link) {
+func (b *Bridge) setLink(l *rtnl.Link) {
 	b.link = l
 	b.shown.Store(l)
 }
 
-func sameBridge(a, b *link) bool {
+func sameBridge(a, b *rtnl.Link) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.index == b.index && a.kind == b.kind
+	return a.Index == b.Index && a.Kind == b.Kind
 }
 
-func (b *Bridge) isThere() bool { return b.link != nil && b.link.kind == "bridge" }
+func (b *Bridge) isThere() bool { return b.link != nil && b.link.Kind == "bridge" }
 
 // absent says why there is nothing to see where no bridge is. The witnesses
 // are silent then: what was on it may well be alive.
 func (b *Bridge) absent() error { return absent(b.cfg.Name, b.link) }
 
-func absent(name string, l *link) error {
+func absent(name string, l *rtnl.Link) error {
 	if l == nil {
 		return fmt.Errorf("%s is missing, so nothing is known of what was on it", name)
 	}
@@ -92,17 +94,17 @@ func (b *Bridge) judge() {
 		b.unready(fmt.Sprintf("%s could not be made ready (%v)", b.cfg.Name, b.broken), b.broken)
 	case l == nil:
 		b.unready(b.cfg.Name+" is missing", nil)
-	case l.kind == "":
-		b.unready(l.name+" is not a bridge but a network card", nil)
-	case l.kind != "bridge":
-		b.unready(fmt.Sprintf("%s is not a bridge but a link of kind %s", l.name, l.kind), nil)
-	case !l.up():
-		b.unready(l.name+" is down", nil)
+	case l.Kind == "":
+		b.unready(l.Name+" is not a bridge but a network card", nil)
+	case l.Kind != "bridge":
+		b.unready(fmt.Sprintf("%s is not a bridge but a link of kind %s", l.Name, l.Kind), nil)
+	case !l.Up():
+		b.unready(l.Name+" is down", nil)
 	case len(b.missingGateways()) != 0:
-		b.unready(fmt.Sprintf("%s is without the gateway %s", l.name, strings.Join(b.missingGateways(), " and ")), nil)
+		b.unready(fmt.Sprintf("%s is without the gateway %s", l.Name, strings.Join(b.missingGateways(), " and ")), nil)
 	default:
 		if b.ready.Swap(nil) != nil {
-			b.cfg.Log.Info("bridge is ready", "bridge", l.name)
+			b.cfg.Log.Info("bridge is ready", "bridge", l.Name)
 		}
 	}
 }
@@ -143,7 +145,7 @@ func (b *Bridge) repair() (commands []string) {
 	for _, gateway := range b.missingGateways() {
 		commands = append(commands, "ip addr add "+gateway+" dev "+name)
 	}
-	if b.link == nil || !b.link.up() {
+	if b.link == nil || !b.link.Up() {
 		commands = append(commands, "ip link set "+name+" up")
 	}
 	return commands
@@ -184,7 +186,7 @@ func (b *Bridge) Status() Status {
 		s.Ready, s.Reason = false, e.Reason
 	}
 	if l := b.shown.Load(); l != nil {
-		s.MAC, s.MTU = l.mac.String(), l.mtu
+		s.MAC, s.MTU = l.MAC.String(), l.MTU
 	}
 	return s
 }

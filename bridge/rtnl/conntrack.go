@@ -1,7 +1,6 @@
-package bridge
+package rtnl
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -32,28 +31,28 @@ type connection struct {
 	family byte
 	tuple  []byte // of the original direction, as the kernel wrote it
 	zone   []byte // nil for zone 0
-	id     []byte // tells it from a later one with the same ends
-	ends   []netip.Addr
+	ID     []byte // tells it from a later one with the same ends
+	Ends   []netip.Addr
 }
 
-// connections lists the tracked connections that have one of the addresses at
+// Connections lists the tracked connections that have one of the addresses at
 // an end, as the kernel sees either direction: network address translation
 // makes them differ. The table may hold hundreds of thousands, of which only
 // those are kept.
 //
 // Where nothing is tracked it is spared the walk: the kernel passes all its
 // empty buckets, of which it makes more the more memory there is, in 10 ms.
-func (r *rtnl) connections(of map[netip.Addr]bool) ([]connection, error) {
-	n, err := r.countConnections()
+func (r *Socket) Connections(of map[netip.Addr]bool) ([]connection, error) {
+	n, err := r.CountConnections()
 	if n == 0 || err != nil {
 		return nil, err
 	}
 	var found []connection
-	err = steady(func() error {
+	err = Steady(func() error {
 		found = found[:0]
 		return r.dump(conntrackGet, make([]byte, sizeofNfgenmsg), func(body []byte) error { // AF_UNSPEC: both families
 			c, err := parseConnection(body)
-			for _, end := range c.ends {
+			for _, end := range c.Ends {
 				if err == nil && of[end] {
 					found = append(found, c)
 					break
@@ -65,8 +64,8 @@ func (r *rtnl) connections(of map[netip.Addr]bool) ([]connection, error) {
 	return found, err
 }
 
-// countConnections tells how many connections are tracked in the namespace.
-func (r *rtnl) countConnections() (n uint32, err error) {
+// CountConnections tells how many connections are tracked in the namespace.
+func (r *Socket) CountConnections() (n uint32, err error) {
 	counted := false
 	// The kernel marks the one message of this answer as a part and sends no
 	// other, so only the acknowledgement ends it.
@@ -84,33 +83,22 @@ func (r *rtnl) countConnections() (n uint32, err error) {
 	return n, err
 }
 
-// isUntracked reports that a kernel which never answered for connection tracking
+// IsUntracked reports that a kernel which never answered for connection tracking
 // has none: no netfilter at all (EPROTONOSUPPORT, of the socket), or nothing
 // registered for these messages (EINVAL; EOPNOTSUPP without nfnetlink). Of one
 // that did answer they mean that it was asked wrongly or could not say, and the
 // entries are still there.
-func isUntracked(err error) bool {
+func IsUntracked(err error) bool {
 	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// findTracking asks once whether the kernel tracks connections. Any answer but
-// that it does not is taken for one that does.
-func (b *Bridge) findTracking() {
-	err := b.connections.ask(context.Background(), func(k *rtnl) error {
-		_, err := k.countConnections()
-		return err
-	})
-	b.tracks.Store(!isUntracked(err))
-	b.cfg.Log.Debug("connection tracking", "there", b.tracks.Load(), "answer", err)
-}
-
-func (r *rtnl) deleteConnection(c connection) error {
+func (r *Socket) DeleteConnection(c connection) error {
 	req, err := withAttributes([]byte{c.family, 0, 0, 0}, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(ctaTupleOrig|unix.NLA_F_NESTED, c.tuple)
 		if c.zone != nil {
 			ae.Bytes(ctaZone, c.zone)
 		}
-		ae.Bytes(ctaID, c.id)
+		ae.Bytes(ctaID, c.ID)
 	})
 	if err != nil {
 		return err
@@ -130,7 +118,7 @@ func parseConnection(body []byte) (connection, error) {
 		case ctaZone:
 			c.zone = ad.Bytes()
 		case ctaID:
-			c.id = ad.Bytes()
+			c.ID = ad.Bytes()
 		}
 	})
 	if err == nil {
@@ -149,7 +137,7 @@ func (c *connection) readEnds(tuple *netlink.AttributeDecoder) error {
 		tuple.Nested(func(ip *netlink.AttributeDecoder) error {
 			for ip.Next() {
 				if a, ok := netip.AddrFromSlice(ip.Bytes()); ok {
-					c.ends = append(c.ends, a)
+					c.Ends = append(c.Ends, a)
 				}
 			}
 			return ip.Err()

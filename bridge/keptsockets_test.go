@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
@@ -18,6 +19,7 @@ import (
 func TestForgetKeepsItsSockets(t *testing.T) {
 	ns := nstest.New(t) // alone: descriptors are counted
 	ns.Bridge("rt0", "10.8.0.1/24")
+	none := descriptors(t)
 	v := open(t, ns)
 	addr := netip.MustParseAddr("10.8.0.99")
 	forget := func() {
@@ -30,11 +32,18 @@ func TestForgetKeepsItsSockets(t *testing.T) {
 		v.expect("10.8.0.99", "")
 	}
 	forget()
-	first, before := v.tables.socket, descriptors(t)
+	socket := func() (k *rtnl.Socket) {
+		t.Helper()
+		if err := v.tables.Ask(context.Background(), func(asked *rtnl.Socket) error { k = asked; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	first, before := socket(), descriptors(t)
 	for range 10 {
 		forget()
 	}
-	if v.tables.socket != first || descriptors(t) != before {
+	if socket() != first || descriptors(t) != before {
 		t.Errorf("%d descriptors were open, now %d", before, descriptors(t))
 	}
 
@@ -48,16 +57,19 @@ func TestForgetKeepsItsSockets(t *testing.T) {
 	v.expect("10.8.0.99", "")
 
 	broken := errors.New("broken")
-	if err := v.tables.ask(context.Background(), func(*rtnl) error { return broken }); err != broken {
+	if err := v.tables.Ask(context.Background(), func(*rtnl.Socket) error { return broken }); err != broken {
 		t.Errorf("asked: %v", err)
 	}
 	forget()
-	if v.tables.socket == first {
+	if socket() == first {
 		t.Error("a socket that failed was asked again")
 	}
 	v.Close()
-	if v.tables.socket != nil || v.connections.socket != nil {
-		t.Error("sockets are open after Close")
+	if left := descriptors(t); left != none {
+		t.Errorf("%d descriptors are open after Close, %d were before Open", left, none)
+	}
+	if err := v.tables.Ask(context.Background(), func(*rtnl.Socket) error { return nil }); !errors.Is(err, ErrClosed) {
+		t.Errorf("asked after Close: %v", err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package bridge
+package rtnl
 
 import (
 	"encoding/binary"
@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An address is one address of one link.
-type address struct {
-	prefix netip.Prefix // the address itself, with its prefix length
-	index  int          // of the link
+// An Address is one address of one link.
+type Address struct {
+	Prefix netip.Prefix // the address itself, with its prefix length
+	Index  int          // of the link
 }
 
 func ifaddr(family uint8, bits int, flags uint8, index int) []byte {
@@ -21,13 +21,13 @@ func ifaddr(family uint8, bits int, flags uint8, index int) []byte {
 	return b
 }
 
-// addresses lists all addresses of both families in the namespace that nsid
-// names (noSpace: the own one).
-func (r *rtnl) addresses(nsid int) ([]address, error) {
-	var all []address
+// Addresses lists all addresses of both families in the namespace that nsid
+// names (NoNetns: the own one).
+func (r *Socket) Addresses(nsid int) ([]Address, error) {
+	var all []Address
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
-			if nsid != noSpace {
+			if nsid != NoNetns {
 				ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
 			}
 		})
@@ -35,11 +35,11 @@ func (r *rtnl) addresses(nsid int) ([]address, error) {
 			return nil, err
 		}
 		before := len(all)
-		err = steady(func() error {
+		err = Steady(func() error {
 			all = all[:before]
 			return r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
-				a, err := parseAddress(body)
-				if err == nil && a.prefix.IsValid() {
+				a, err := ParseAddress(body)
+				if err == nil && a.Prefix.IsValid() {
 					all = append(all, a)
 				}
 				return err
@@ -52,7 +52,7 @@ func (r *rtnl) addresses(nsid int) ([]address, error) {
 	return all, nil
 }
 
-func parseAddress(body []byte) (address, error) {
+func ParseAddress(body []byte) (Address, error) {
 	var local, far netip.Addr
 	err := attributes(body, unix.SizeofIfAddrmsg, func(ad *netlink.AttributeDecoder) {
 		switch ad.Type() {
@@ -63,21 +63,21 @@ func parseAddress(body []byte) (address, error) {
 		}
 	})
 	if err != nil {
-		return address{}, err
+		return Address{}, err
 	}
 	if !local.IsValid() {
 		local = far // on a point-to-point link IFA_ADDRESS is the other side
 	}
-	return address{
-		prefix: netip.PrefixFrom(local, int(body[1])),
-		index:  int(binary.NativeEndian.Uint32(body[4:])),
+	return Address{
+		Prefix: netip.PrefixFrom(local, int(body[1])),
+		Index:  int(binary.NativeEndian.Uint32(body[4:])),
 	}, nil
 }
 
-// addAddress puts an address on a link, ready at once: with duplicate address
+// AddAddress puts an address on a link, ready at once: with duplicate address
 // detection an IPv6 gateway would be deaf until the first port had been up for
 // a second.
-func (r *rtnl) addAddress(index int, p netip.Prefix) error {
+func (r *Socket) AddAddress(index int, p netip.Prefix) error {
 	family, flags := uint8(unix.AF_INET), uint8(0)
 	if p.Addr().Is6() {
 		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
@@ -92,8 +92,8 @@ func (r *rtnl) addAddress(index int, p netip.Prefix) error {
 	return r.change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, req)
 }
 
-// counts reports whether an address can collide with one of a pool: loopback
+// Assignable reports whether an address can collide with one of a pool: loopback
 // and link-local ones cannot.
-func counts(a netip.Addr) bool {
+func Assignable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() && !a.IsUnspecified()
 }

@@ -1,4 +1,4 @@
-package bridge
+package rtnl
 
 import (
 	"encoding/binary"
@@ -10,59 +10,76 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An rtnl asks the kernel's rtnetlink, or another of the netlink family, one
+// A Socket asks the kernel's rtnetlink, or another of the netlink family, one
 // question at a time; it is not safe for concurrent use.
 //
 // The request loop is our own because the kernel may put the mark of an
 // interrupted dump on the closing message only (the last address was skipped
 // and nothing followed), and mdlayher/netlink drops that message. Attributes
 // are encoded and decoded by that library.
-type rtnl struct {
+type Socket struct {
 	fd  int
 	seq uint32
 	buf []byte
 }
 
-// replyTimeout bounds the wait for a reply. The kernel answers in the
+// ReplyTimeout bounds the wait for a reply. The kernel answers in the
 // caller's own time; only a broken one takes longer.
-const replyTimeout = 10 // seconds
+const ReplyTimeout = 10 // seconds
 
 // mostMessage is more than any message has, in bytes. A guest may
 // give a link alternative names of 64 KiB; a message that is cut off is none,
-// and its reader waits for the answer until replyTimeout, everybody else behind it.
+// and its reader waits for the answer until ReplyTimeout, everybody else behind it.
 const mostMessage = 128 << 10
 
-// dial opens a socket (unix.NETLINK_ROUTE, ...) in the thread's namespace,
+// Dial opens a socket (unix.NETLINK_ROUTE, ...) in the thread's namespace,
 // with strict checking: the kernel then refuses a filter that it does not know
 // instead of answering for its own namespace.
-func dial(protocol int) (*rtnl, error) {
+func Dial(protocol int) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: replyTimeout}),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: ReplyTimeout}),
 		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 	)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("set up netlink socket: %w", err)
 	}
-	return &rtnl{fd: fd, buf: make([]byte, mostMessage)}, nil
+	return Over(fd), nil
 }
 
-func (r *rtnl) close() { _ = unix.Close(r.fd) }
+// Over asks on a descriptor that is open, which is the socket's from then on.
+func Over(fd int) *Socket { return &Socket{fd: fd, buf: make([]byte, mostMessage)} }
+
+// Reopen replaces a socket that is of no use any more, in the thread's namespace.
+func (r *Socket) Reopen(protocol int) error {
+	k, err := Dial(protocol)
+	if err != nil {
+		return err
+	}
+	r.Close()
+	r.fd = k.fd
+	return nil
+}
+
+// Asked is how many questions were asked.
+func (r *Socket) Asked() uint32 { return r.seq }
+
+func (r *Socket) Close() { _ = unix.Close(r.fd) }
 
 // dump lists a table; each gets every message's body and must not keep it.
-// errInterrupted means that the list may lack something.
-func (r *rtnl) dump(typ uint16, body []byte, each func(body []byte) error) error {
+// ErrInterrupted means that the list may lack something.
+func (r *Socket) dump(typ uint16, body []byte, each func(body []byte) error) error {
 	return r.ask(typ, unix.NLM_F_DUMP, body, each)
 }
 
 // get looks one object up. An answer without one is an error, and not an
 // object that is empty: what could not be asked is not "not there".
-func (r *rtnl) get(typ uint16, body []byte, take func(body []byte) error) error {
+func (r *Socket) get(typ uint16, body []byte, take func(body []byte) error) error {
 	told := false
 	err := r.ask(typ, 0, body, func(body []byte) error {
 		told = true
@@ -75,11 +92,11 @@ func (r *rtnl) get(typ uint16, body []byte, take func(body []byte) error) error 
 }
 
 // change does something and waits until it is done.
-func (r *rtnl) change(typ uint16, flags uint16, body []byte) error {
+func (r *Socket) change(typ uint16, flags uint16, body []byte) error {
 	return r.ask(typ, flags|unix.NLM_F_ACK, body, nil)
 }
 
-func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) error) error {
+func (r *Socket) ask(typ uint16, flags uint16, body []byte, each func([]byte) error) error {
 	r.seq++
 	msg := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
 	binary.NativeEndian.PutUint32(msg[0:], uint32(unix.NLMSG_HDRLEN+len(body)))
@@ -101,8 +118,8 @@ func (r *rtnl) ask(typ uint16, flags uint16, body []byte, each func([]byte) erro
 		if n == 0 {
 			return fmt.Errorf("read netlink's answer: %w", io.ErrUnexpectedEOF)
 		}
-		eachMessage(r.buf[:n], a.take)
-		if errors.Is(a.err, errCutShort) {
+		EachMessage(r.buf[:n], a.take)
+		if errors.Is(a.err, ErrCutShort) {
 			break
 		}
 	}
@@ -118,14 +135,14 @@ type answer struct {
 	done        bool
 }
 
-func (a *answer) take(h header, body []byte) {
+func (a *answer) take(h Header, body []byte) {
 	if h.seq != a.seq {
 		return // of a question whose answer came too late
 	}
 	if h.flags&unix.NLM_F_DUMP_INTR != 0 {
 		a.interrupted = true
 	}
-	switch h.typ {
+	switch h.Type {
 	case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 		a.done = true
 		if len(body) < 4 {
@@ -144,26 +161,26 @@ func (a *answer) take(h header, body []byte) {
 // outcome is what the finished answer comes to.
 func (a *answer) outcome() error {
 	if a.err == nil && a.interrupted {
-		return errInterrupted
+		return ErrInterrupted
 	}
 	return a.err
 }
 
-// A header is what matters of a netlink message's header.
-type header struct {
-	typ, flags uint16
-	seq        uint32
+// A Header is what matters of a netlink message's header.
+type Header struct {
+	Type, flags uint16
+	seq         uint32
 }
 
-// eachMessage walks the messages of one datagram.
-func eachMessage(b []byte, take func(header, []byte)) {
+// EachMessage walks the messages of one datagram.
+func EachMessage(b []byte, take func(Header, []byte)) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		n := int(binary.NativeEndian.Uint32(b))
 		if n < unix.NLMSG_HDRLEN || n > len(b) {
 			return
 		}
-		take(header{
-			typ:   binary.NativeEndian.Uint16(b[4:]),
+		take(Header{
+			Type:  binary.NativeEndian.Uint16(b[4:]),
 			flags: binary.NativeEndian.Uint16(b[6:]),
 			seq:   binary.NativeEndian.Uint32(b[8:]),
 		}, b[unix.NLMSG_HDRLEN:n])
@@ -200,15 +217,15 @@ func attributes(body []byte, fixed int, take func(*netlink.AttributeDecoder)) er
 	return nil
 }
 
-// listTries is how often a list is made before it is given up.
-const listTries = 10
+// ListTries is how often a list is made before it is given up.
+const ListTries = 10
 
-// steady repeats a listing that was interrupted, a bounded number of times.
+// Steady repeats a listing that was interrupted, a bounded number of times.
 // An interrupted list is never taken for a short one.
-func steady(list func() error) error {
+func Steady(list func() error) error {
 	var err error
-	for range listTries {
-		if err = list(); !errors.Is(err, errInterrupted) {
+	for range ListTries {
+		if err = list(); !errors.Is(err, ErrInterrupted) {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package bridge
+package rtnl
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,32 +31,32 @@ const recordings = "testdata/netlink"
 // The recorded world: rt0, and a port whose far end is in the only namespace
 // behind.
 const (
-	recordedBridge = 2 // index; lo has 1
-	recordedPort   = 3
-	recordedSpace  = 0 // nsid
+	worldBridge = 2 // index; lo has 1
+	worldPort   = 3
+	worldSpace  = 0 // nsid
 )
 
-var recordedGuest, recordedGuest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
+var worldGuest, worldGuest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
 
 // asking are the questions that production asks. file is open on a namespace.
-func asking(file int) map[string]func(*rtnl) error {
-	return map[string]func(*rtnl) error{
-		"link":     func(k *rtnl) error { _, err := k.linkByName("rt0"); return err },
-		"no-link":  func(k *rtnl) error { _, err := k.link(noSpace, 4000); return err },
-		"far-link": func(k *rtnl) error { _, err := k.link(recordedSpace, 2); return err },
-		"ports":    func(k *rtnl) error { return k.portsOf(recordedBridge, func(*link) {}) },
-		"addresses": func(k *rtnl) error {
-			all, err := k.addresses(noSpace)
+func asking(file int) map[string]func(*Socket) error {
+	return map[string]func(*Socket) error{
+		"link":     func(k *Socket) error { _, err := k.LinkByName("rt0"); return err },
+		"no-link":  func(k *Socket) error { _, err := k.Link(NoNetns, 4000); return err },
+		"far-link": func(k *Socket) error { _, err := k.Link(worldSpace, 2); return err },
+		"ports":    func(k *Socket) error { return k.PortsOf(worldBridge, func(*Link) {}) },
+		"addresses": func(k *Socket) error {
+			all, err := k.Addresses(NoNetns)
 			for _, a := range all {
-				if !a.prefix.IsValid() {
+				if !a.Prefix.IsValid() {
 					return fmt.Errorf("%w: listed %+v", errBroken, a)
 				}
 			}
 			return err
 		},
-		"neighbours": func(k *rtnl) (err error) {
-			if e := k.neighbours(recordedBridge, func(e entry) {
-				if e.index != recordedBridge {
+		"neighbours": func(k *Socket) (err error) {
+			if e := k.Neighbours(worldBridge, func(e Entry) {
+				if e.Index != worldBridge {
 					err = fmt.Errorf("%w: listed %+v", errBroken, e)
 				}
 			}); err == nil {
@@ -63,19 +64,19 @@ func asking(file int) map[string]func(*rtnl) error {
 			}
 			return err
 		},
-		"neighbour":  func(k *rtnl) error { _, err := k.neighbour(recordedBridge, recordedGuest); return err },
-		"forwarding": func(k *rtnl) error { _, err := k.forwarding(recordedBridge, 1, []byte{2, 0, 0, 0, 0, 1}); return err },
-		"netns-id": func(k *rtnl) error {
-			id, err := k.netnsID(file)
+		"neighbour":  func(k *Socket) error { _, err := k.Neighbour(worldBridge, worldGuest); return err },
+		"forwarding": func(k *Socket) error { _, err := k.Forwarding(worldBridge, 1, []byte{2, 0, 0, 0, 0, 1}); return err },
+		"netns-id": func(k *Socket) error {
+			id, err := k.NetnsID(file)
 			if err == nil && id < 0 {
 				return fmt.Errorf("%w: the namespace's id is %d", errBroken, id)
 			}
 			return err
 		},
-		"no-netns-id": func(k *rtnl) error { _, err := k.netnsID(4000); return err },
-		"change":      func(k *rtnl) error { return k.addAddress(recordedBridge, netip.MustParsePrefix("10.8.1.1/24")) },
-		"count":       func(k *rtnl) error { _, err := k.countConnections(); return err },
-		"tracked": func(k *rtnl) error {
+		"no-netns-id": func(k *Socket) error { _, err := k.NetnsID(4000); return err },
+		"change":      func(k *Socket) error { return k.AddAddress(worldBridge, netip.MustParsePrefix("10.8.1.1/24")) },
+		"count":       func(k *Socket) error { _, err := k.CountConnections(); return err },
+		"tracked": func(k *Socket) error {
 			return k.dump(conntrackGet, make([]byte, sizeofNfgenmsg), func(body []byte) error {
 				_, err := parseConnection(body)
 				return err
@@ -95,28 +96,28 @@ func TestRecorded(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")
 	ns.Exec("nft", "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }")
-	var n *news
-	var routes, filter *rtnl
+	var n *News
+	var routes, filter *Socket
 	var all []error
 	ns.Do(func() {
 		var err error
-		routes, err = dial(unix.NETLINK_ROUTE)
+		routes, err = Dial(unix.NETLINK_ROUTE)
 		all = append(all, err)
-		filter, err = dial(unix.NETLINK_NETFILTER)
+		filter, err = Dial(unix.NETLINK_NETFILTER)
 		all = append(all, err)
-		n, err = openNews()
+		n, err = Subscribe()
 		all = append(all, err)
 	})
 	if err := errors.Join(all...); err != nil {
 		t.Fatal(err)
 	}
-	defer n.close()
-	defer routes.close()
-	defer filter.close()
+	defer n.Close()
+	defer routes.Close()
+	defer filter.Close()
 
-	p := ns.Port("rt0", recordedGuest.String()+"/24", recordedGuest6.String()+"/64")
-	for _, guest := range []netip.Addr{recordedGuest, recordedGuest6} {
-		realtest.Eventually(t, wait, guest.String()+" is a neighbour", func() bool {
+	p := ns.Port("rt0", worldGuest.String()+"/24", worldGuest6.String()+"/64")
+	for _, guest := range []netip.Addr{worldGuest, worldGuest6} {
+		realtest.Eventually(t, time.Minute, guest.String()+" is a neighbour", func() bool {
 			ns.Do(func() {
 				c, err := net.Dial("udp", netip.AddrPortFrom(guest, 9).String())
 				if err == nil {
@@ -127,8 +128,8 @@ func TestRecorded(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			e, err := routes.neighbour(recordedBridge, guest)
-			return err == nil && len(e.mac) == 6
+			e, err := routes.Neighbour(worldBridge, guest)
+			return err == nil && len(e.MAC) == 6
 		})
 	}
 	file, err := os.Open(p.NS.Path())
@@ -144,11 +145,11 @@ func TestRecorded(t *testing.T) {
 		now[name] = kernel.reply(t, request(t, ask))
 	}
 	file.Close()
-	p.DelAddr(recordedGuest.String() + "/24")
+	p.DelAddr(worldGuest.String() + "/24")
 	p.Close()
-	realtest.Eventually(t, wait, "all kinds of news", func() bool {
-		for _, fd := range []int{n.links, n.neighbours} {
-			if err := n.read(fd, func(nsid int, h header, body []byte) {
+	realtest.Eventually(t, time.Minute, "all kinds of news", func() bool {
+		for _, fd := range []int{n.Links, n.Neighbours} {
+			if err := n.Read(fd, func(nsid int, h Header, body []byte) {
 				if name := newsName(nsid, h, body); name != "" && now[name] == nil {
 					now[name] = datagram(h, body)
 				}
@@ -205,9 +206,9 @@ func wantedNews() map[string]struct {
 	}
 }
 
-func newsName(nsid int, h header, body []byte) string {
+func newsName(nsid int, h Header, body []byte) string {
 	for name, k := range wantedNews() {
-		if h.typ == k.typ && (nsid != noSpace) == k.behind && len(body) > 0 && body[0] == k.family {
+		if h.Type == k.typ && (nsid != NoNetns) == k.behind && len(body) > 0 && body[0] == k.family {
 			return name
 		}
 	}
@@ -232,16 +233,16 @@ func recorded(t testing.TB) map[string][]byte {
 
 // kinds are the types of the messages in a datagram, each once.
 func kinds(said []byte) (types []uint16) {
-	eachMessage(said, func(h header, _ []byte) { types = append(types, h.typ) })
+	EachMessage(said, func(h Header, _ []byte) { types = append(types, h.Type) })
 	slices.Sort(types)
 	return slices.Compact(types)
 }
 
 // datagram writes a message as it came.
-func datagram(h header, body []byte) []byte {
+func datagram(h Header, body []byte) []byte {
 	b := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
 	binary.NativeEndian.PutUint32(b[0:], uint32(unix.NLMSG_HDRLEN+len(body)))
-	binary.NativeEndian.PutUint16(b[4:], h.typ)
+	binary.NativeEndian.PutUint16(b[4:], h.Type)
 	binary.NativeEndian.PutUint16(b[6:], h.flags)
 	binary.NativeEndian.PutUint32(b[8:], h.seq)
 	return append(b, body...)
@@ -260,10 +261,10 @@ func pair(t testing.TB, kind int) (ours, theirs int) {
 }
 
 // request is the first thing that a question says.
-func request(t testing.TB, ask func(*rtnl) error) []byte {
+func request(t testing.TB, ask func(*Socket) error) []byte {
 	t.Helper()
 	ours, theirs := pair(t, unix.SOCK_SEQPACKET)
-	if err := ask(&rtnl{fd: ours, buf: make([]byte, 64<<10)}); !errors.Is(err, unix.EAGAIN) {
+	if err := ask(&Socket{fd: ours, buf: make([]byte, 64<<10)}); !errors.Is(err, unix.EAGAIN) {
 		t.Fatalf("nobody answered, and the answer is %v", err)
 	}
 	b := make([]byte, 64<<10)
@@ -275,7 +276,7 @@ func request(t testing.TB, ask func(*rtnl) error) []byte {
 }
 
 // reply puts a request to the kernel and returns all that it says.
-func (r *rtnl) reply(t testing.TB, request []byte) (all []byte) {
+func (r *Socket) reply(t testing.TB, request []byte) (all []byte) {
 	t.Helper()
 	if _, err := unix.Write(r.fd, request); err != nil {
 		t.Fatal(err)

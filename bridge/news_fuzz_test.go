@@ -1,0 +1,153 @@
+package bridge
+
+import (
+	"bytes"
+	"container/list"
+	"encoding/binary"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
+)
+
+// The world of the recordings in rtnl: rt0, and a port whose far end is in the only
+// namespace behind.
+const (
+	recordedBridge = 2 // index; lo has 1
+	recordedPort   = 3
+	recordedSpace  = 0 // nsid
+)
+
+var recordedGuest, recordedGuest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
+
+// FuzzNews: news is never believed, it only says where to look again. Whatever
+// it is, nothing that was seen is let go, no port is forgotten, and what it is
+// about is marked to be read: the news of a link, of an address of somebody
+// who is looked at, and news that cannot be read. And whatever it was that had
+// an address, one that nobody looks at, too, it was seen: at the next look it
+// may be gone.
+func FuzzNews(f *testing.F) {
+	files, err := filepath.Glob("rtnl/testdata/netlink/news-*")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no news is recorded: ", err)
+	}
+	for _, file := range files {
+		said, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(true, said, []byte(nil))
+		f.Add(false, said, []byte(nil))
+		f.Add(false, said, fromSpace(recordedSpace))
+		f.Add(false, said, fromSpace(recordedSpace+1))     // of which nobody has heard
+		f.Add(false, said, unix.UnixRights(recordedSpace)) // some other control message
+	}
+	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {
+		b := known(t)
+		before := b.cfg.Board.Census()
+		nsid := rtnl.Sender(oob)
+		if nsid != rtnl.NoNetns && !bytes.Contains(oob, fromSpace(nsid)[unix.CmsgLen(0)-8:]) {
+			t.Fatalf("%x is taken to name the namespace %d", oob, nsid)
+		}
+		if behind {
+			nsid = recordedSpace
+		}
+		rtnl.EachMessage(said, func(h rtnl.Header, body []byte) {
+			watched := b.spaces[nsid]
+			began := time.Now()
+			b.hear(nsid, h, body)
+			switch h.Type {
+			case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+				if l, err := rtnl.ParseLink(body); err == nil && nsid == rtnl.NoNetns && !b.linksAgain[l.Index] && !b.lookAgain {
+					t.Fatalf("the news of link %d is passed over", l.Index)
+				} else if err == nil && watched != nil && !b.spacesAgain[nsid] {
+					t.Fatal("the news of a link behind a port is passed over")
+				}
+			case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+				if len(body) < 4 {
+					break
+				}
+				a, err := rtnl.ParseAddress(body)
+				if addr := a.Prefix.Addr(); (err != nil || rtnl.Assignable(addr)) && !b.lately.after(addr.Unmap(), began) {
+					t.Fatalf("%v, %v, was there, and was not seen lately", addr, err)
+				}
+				ours := err != nil || a.Index == recordedBridge || rtnl.Assignable(a.Prefix.Addr())
+				if nsid == rtnl.NoNetns && ours && !b.hostAgain {
+					t.Fatalf("the news of the host's %+v, %v, is passed over", a, err)
+				}
+				if watched != nil && !b.spacesAgain[nsid] {
+					t.Fatal("the news of an address behind a port is passed over")
+				}
+			case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+				e, err := rtnl.ParseEntry(body)
+				switch {
+				case len(body) < unix.SizeofNdMsg:
+				case err != nil && !b.neighboursLost:
+					t.Fatalf("a neighbour that cannot be read (%v) is passed over", err)
+				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) && !b.stale(e.Addr):
+					t.Fatalf("the news of neighbour %v is passed over", e.Addr)
+				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) &&
+					e.State&unix.NUD_REACHABLE != 0 && !b.lately.after(e.Addr.Unmap(), began):
+					t.Fatalf("neighbour %v was reachable, and was not seen lately", e.Addr)
+				case err == nil && body[0] == unix.AF_BRIDGE && e.MAC.String() == "02:00:00:00:00:01" && !b.stale(recordedGuest):
+					t.Fatal("the news of where a neighbour's MAC is, is passed over")
+				}
+			}
+		})
+		if b.ports[recordedPort] == nil || len(b.ports) != 2 {
+			t.Fatalf("a port is forgotten: %v", b.ports)
+		}
+		if s := b.spaces[recordedSpace]; s == nil && !b.linksAgain[recordedPort] {
+			t.Fatal("the namespace behind a port is let go, and the port is not looked at again")
+		}
+		_ = b.tell(true)
+		after := b.cfg.Board.Census()
+		if len(after.Seen) != len(before.Seen) || len(after.Silent) != 0 {
+			t.Fatalf("seen were %v, and are %v; silent are %v", before.Seen, after.Seen, after.Silent)
+		}
+	})
+}
+
+// fromSpace is the control message that names the namespace of some news.
+func fromSpace(nsid int) []byte {
+	b := unix.UnixRights(nsid) // it is as long; level and type end its header
+	binary.NativeEndian.PutUint32(b[unix.CmsgLen(0)-8:], unix.SOL_NETLINK)
+	binary.NativeEndian.PutUint32(b[unix.CmsgLen(0)-4:], unix.NETLINK_LISTEN_ALL_NSID)
+	return b[:unix.CmsgLen(4)]
+}
+
+// known is the recorded world as a Bridge without sockets remembers it.
+func known(t *testing.T) *Bridge {
+	t.Helper()
+	board := census.NewBoard(census.Netns, census.Host, census.Neighbour)
+	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
+	memory := &lately{since: time.Now()}
+	b := &Bridge{
+		cfg: cfg, lately: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(), moves: moves{changed: make(chan struct{})},
+		heard: make(map[netip.Addr]answering), shares: make(map[int]*list.List),
+		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
+		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),
+	}
+	b.forget()
+	b.link = &rtnl.Link{Index: recordedBridge, Name: "rt0", Kind: "bridge", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Behind: rtnl.NoNetns}
+	b.lost = false
+	b.setPort(&rtnl.Link{Index: recordedPort, Name: "veth1", Kind: "veth", Master: recordedBridge, Peer: 2, Behind: recordedSpace})
+	b.setPort(&rtnl.Link{Index: 4, Name: "tap0", Kind: "tun", Master: recordedBridge, Behind: rtnl.NoNetns})
+	b.netns.see(b.ports[recordedPort].space.scope(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}, {Addr: recordedGuest6, Port: "veth1"}})
+	b.neighbour.see(recordedGuest.String(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}})
+	b.rememberNeighbour(recordedGuest, "02:00:00:00:00:01")
+	b.host.see(hostScope, []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.1"), Port: "rt0"}})
+	clear(b.linksAgain)
+	clear(b.spacesAgain)
+	if err := b.tell(true); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,72 @@
+package rtnl
+
+import (
+	"net"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// AddBridge adds a bridge that is up and forwards at once; 0 is the kernel's own MTU.
+func (r *Socket) AddBridge(name string, mac net.HardwareAddr, mtu int) error {
+	req, err := withAttributes(ifinfo(0, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.IFLA_IFNAME, name)
+		ae.Bytes(unix.IFLA_ADDRESS, mac)
+		if mtu != 0 {
+			ae.Uint32(unix.IFLA_MTU, uint32(mtu))
+		}
+		bridgeInfo(ae, func(data *netlink.AttributeEncoder) {
+			data.Uint32(unix.IFLA_BR_STP_STATE, 0)
+			data.Uint32(unix.IFLA_BR_FORWARD_DELAY, 0)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, req)
+}
+
+// ForwardAtOnce turns a bridge's STP off and its forward delay to zero, which the
+// kernel refuses while STP is on.
+func (r *Socket) ForwardAtOnce(index int) error {
+	for _, attr := range []uint16{unix.IFLA_BR_STP_STATE, unix.IFLA_BR_FORWARD_DELAY} {
+		err := r.setLink(index, 0, func(ae *netlink.AttributeEncoder) {
+			bridgeInfo(ae, func(data *netlink.AttributeEncoder) { data.Uint32(attr, 0) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Socket) SetMAC(index int, mac net.HardwareAddr) error {
+	return r.setLink(index, 0, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.IFLA_ADDRESS, mac) })
+}
+
+func (r *Socket) SetMTU(index, mtu int) error {
+	return r.setLink(index, 0, func(ae *netlink.AttributeEncoder) { ae.Uint32(unix.IFLA_MTU, uint32(mtu)) })
+}
+
+func (r *Socket) SetUp(index int) error {
+	return r.setLink(index, unix.IFF_UP, func(*netlink.AttributeEncoder) {})
+}
+
+func (r *Socket) setLink(index int, flags uint32, fill func(*netlink.AttributeEncoder)) error {
+	req, err := withAttributes(ifinfo(index, flags, flags), fill)
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_NEWLINK, 0, req)
+}
+
+func bridgeInfo(ae *netlink.AttributeEncoder, fill func(*netlink.AttributeEncoder)) {
+	ae.Nested(unix.IFLA_LINKINFO, func(info *netlink.AttributeEncoder) error {
+		info.String(unix.IFLA_INFO_KIND, "bridge")
+		info.Nested(unix.IFLA_INFO_DATA, func(data *netlink.AttributeEncoder) error {
+			fill(data)
+			return nil
+		})
+		return nil
+	})
+}

@@ -1,0 +1,30 @@
+package rtnl
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrClosed means that what asks was closed.
+	ErrClosed = errors.New("bridge reader is closed")
+	// ErrNoNetnsID means that no link leads from the bridge's namespace to
+	// that one, so the kernel has no id for it.
+	ErrNoNetnsID = errors.New("no link leads to this network namespace")
+
+	// ErrInterrupted means that the tables changed while they were listed:
+	// something may be missing from the list. Ask again.
+	ErrInterrupted = errors.New("the kernel's tables changed while they were listed")
+	// ErrCutShort means that a list was given up because it is too long. The
+	// socket is of no use any more: the kernel would go on with that list.
+	ErrCutShort = errors.New("the list is too long")
+	// ErrOverrun means that the kernel had more news than the socket holds.
+	ErrOverrun = errors.New("kernel news was lost")
+)
+
+// IsGone reports that the kernel answered, and the answer was that the link,
+// namespace or entry is not there.
+func IsGone(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+}

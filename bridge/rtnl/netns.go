@@ -1,0 +1,90 @@
+package rtnl
+
+import (
+	"errors"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// sizeofRtgenmsg is the fixed part of messages about ids of namespaces, padded.
+const sizeofRtgenmsg = 4
+
+// NetnsID asks for the id by which this namespace knows the one that fd is
+// open on. No id is ErrNoNetnsID.
+func (r *Socket) NetnsID(fd int) (int, error) { return r.spaceID(unix.NETNSA_FD, uint32(fd)) }
+
+// NetnsIDOf asks the same of the one that a process is in.
+func (r *Socket) NetnsIDOf(pid uint32) (int, error) { return r.spaceID(unix.NETNSA_PID, pid) }
+
+func (r *Socket) spaceID(by uint16, value uint32) (int, error) {
+	req, err := withAttributes(make([]byte, sizeofRtgenmsg), func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(by, value)
+	})
+	if err != nil {
+		return 0, err
+	}
+	id := Unassigned
+	err = r.get(unix.RTM_GETNSID, req, func(body []byte) (err error) {
+		id, err = ParseNetnsID(body)
+		return err
+	})
+	if err == nil && id < 0 {
+		err = ErrNoNetnsID
+	}
+	return id, err
+}
+
+// NetnsIDs lists the ids of all namespaces that this one knows.
+func (r *Socket) NetnsIDs() (ids []int, err error) {
+	err = Steady(func() error {
+		ids = ids[:0]
+		return r.dump(unix.RTM_GETNSID, make([]byte, sizeofRtgenmsg), func(body []byte) error {
+			id, err := ParseNetnsID(body)
+			if id != Unassigned {
+				ids = append(ids, id)
+			}
+			return err
+		})
+	})
+	return ids, err
+}
+
+// AssignID has the kernel give an id to the namespace that fd is open on.
+func (r *Socket) AssignID(fd int) error {
+	req, err := withAttributes(make([]byte, sizeofRtgenmsg), func(ae *netlink.AttributeEncoder) {
+		ae.Int32(unix.NETNSA_NSID, Unassigned)
+		ae.Uint32(unix.NETNSA_FD, uint32(fd))
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_NEWNSID, 0, req)
+}
+
+// HasNetns reports whether an id names a namespace that lives.
+func (r *Socket) HasNetns(id int) (bool, error) {
+	req, err := withAttributes(make([]byte, sizeofRtgenmsg), func(ae *netlink.AttributeEncoder) {
+		ae.Int32(unix.NETNSA_NSID, int32(id))
+	})
+	if err != nil {
+		return false, err
+	}
+	err = r.get(unix.RTM_GETNSID, req, func([]byte) error { return nil })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ParseNetnsID reads the id of a namespace out of a message about one; Unassigned when it
+// has none.
+func ParseNetnsID(body []byte) (id int, err error) {
+	id = Unassigned
+	err = attributes(body, sizeofRtgenmsg, func(ad *netlink.AttributeDecoder) {
+		if ad.Type() == unix.NETNSA_NSID {
+			id = int(ad.Int32())
+		}
+	})
+	return id, err
+}

@@ -1,0 +1,156 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// News are the kernel's own announcements. One socket hears of links and
+// addresses in every namespace that a port leads to; neighbours are heard of
+// in the bridge's namespace only, on a second one, for those of a thousand
+// guests would drown the rest.
+type News struct {
+	Links, Neighbours int          // descriptors
+	overran           map[int]bool // those that lost something and were not read empty since
+	buf, oob          []byte
+}
+
+// newsBuffer is the wanted receive buffer, in bytes: about 4 000 link events.
+const newsBuffer = 8 << 20
+
+// MostAtOnce bounds what is read from one socket while everybody waits. It is
+// more than a buffer holds, so all that was there is read; but a guest that
+// sends from ever new MACs makes news as fast as they can be read.
+const MostAtOnce = 1 << 15
+
+// leastMemory is less than the kernel charges a socket for any message, in
+// bytes: its struct sk_buff and skb_shared_info have more.
+const leastMemory = 512
+
+// Queued is how many messages there are to be read from a socket now, at
+// most: what comes while they are read is not waited for, by which a flooder
+// would say how long everybody waits.
+func Queued(fd int) int {
+	charged, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MEMINFO) // the first of it: SK_MEMINFO_RMEM_ALLOC
+	if err != nil {
+		return MostAtOnce // whoever reads it is told what is wrong
+	}
+	return min(charged/leastMemory+1, MostAtOnce)
+}
+
+// Subscribe opens both sockets in the thread's namespace.
+func Subscribe() (*News, error) {
+	links, err := listen(true, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_NSID)
+	if err != nil {
+		return nil, err
+	}
+	neighbours, err := listen(false, unix.RTNLGRP_NEIGH)
+	if err != nil {
+		_ = unix.Close(links)
+		return nil, err
+	}
+	return &News{Links: links, Neighbours: neighbours, overran: make(map[int]bool), buf: make([]byte, mostMessage), oob: make([]byte, 64)}, nil
+}
+
+func listen(everywhere bool, groups ...int) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return -1, fmt.Errorf("open kernel news: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, newsBuffer); err != nil {
+		// Without CAP_NET_ADMIN at home it is as big as the system allows;
+		// a smaller one is only slower.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, newsBuffer)
+	}
+	if everywhere {
+		err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
+	}
+	err = errors.Join(err, unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
+	for _, g := range groups {
+		err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("open kernel news: %w", err)
+	}
+	return fd, nil
+}
+
+func (n *News) Close() {
+	_ = unix.Close(n.Links)
+	_ = unix.Close(n.Neighbours)
+}
+
+// Read takes in what is there now. ErrOverrun means that some of it was lost.
+//
+// A socket that overran hears nothing more until all that is in it was read,
+// and does not tell so again. Whoever stopped at the error missed what happened
+// while everything was read anew.
+func (n *News) Read(fd int, take func(nsid int, h Header, body []byte)) error {
+	for there, taken := Queued(fd), 0; taken < MostAtOnce && (taken < there || n.overran[fd]); taken++ {
+		size, oobSize, _, _, err := unix.Recvmsg(fd, n.buf, n.oob, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return n.lost(fd, true)
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			n.overran[fd] = true
+			continue
+		case err != nil:
+			return fmt.Errorf("read kernel news: %w", err)
+		}
+		nsid := Sender(n.oob[:oobSize])
+		EachMessage(n.buf[:size], func(h Header, body []byte) { take(nsid, h, body) })
+	}
+	return n.lost(fd, false)
+}
+
+// ReadNeighbours is read for the news of neighbours, but at most so many
+// messages. more reports that some may be left. A guest that sends from ever new
+// addresses and MACs makes this news as fast as it can be read.
+func (n *News) ReadNeighbours(most int, take func(nsid int, h Header, body []byte)) (more bool, err error) {
+	fd := n.Neighbours
+	for range most {
+		size, err := unix.Read(fd, n.buf)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return false, n.lost(fd, true)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ENOBUFS):
+			n.overran[fd] = true
+		case err != nil:
+			return false, fmt.Errorf("read kernel news: %w", err)
+		default:
+			EachMessage(n.buf[:size], func(h Header, body []byte) { take(NoNetns, h, body) })
+		}
+	}
+	return true, n.lost(fd, false)
+}
+
+// lost tells whether something was, since the socket was last read empty.
+func (n *News) lost(fd int, empty bool) error {
+	if !n.overran[fd] {
+		return nil
+	}
+	n.overran[fd] = !empty
+	return ErrOverrun
+}
+
+// Sender is the namespace that a message comes from: NoNetns for the own one.
+func Sender(oob []byte) int {
+	for len(oob) >= unix.CmsgLen(4) {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			break
+		}
+		if h.Level == unix.SOL_NETLINK && h.Type == unix.NETLINK_LISTEN_ALL_NSID && len(data) >= 4 {
+			return int(int32(binary.NativeEndian.Uint32(data)))
+		}
+		oob = rest
+	}
+	return NoNetns
+}
