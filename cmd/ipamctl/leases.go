@@ -105,8 +105,12 @@ func (c *ctl) drawLeases(p *page, leases []api.Lease) {
 	if !wide {
 		for _, title := range []string{"PORT", "POOL", "INTERFACE", "UID"} {
 			at := slices.IndexFunc(cols, func(col column) bool { return col.title == title })
-			same := func(row []string) bool { return row[at] != rows[0][at] }
-			if title == "UID" || title == "PORT" || !slices.ContainsFunc(rows, same) {
+			values := make(map[string]bool)
+			for _, row := range rows {
+				values[row[at]] = true
+			}
+			delete(values, "-")
+			if title == "UID" || title == "PORT" || len(values) < 2 {
 				cols = slices.Delete(cols, at, at+1)
 				for i := range rows {
 					rows[i] = slices.Delete(rows[i], at, at+1)

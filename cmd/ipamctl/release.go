@@ -157,7 +157,7 @@ func (r releasing) ids(ctx context.Context, ipamd *client.Client, args []string)
 		}
 	}
 	if len(ids) == 0 {
-		return nil, noLeaseOf(r.sandbox, list)
+		return nil, noLeaseOf("release", r.sandbox, list)
 	}
 	return ids, nil
 }

@@ -97,14 +97,14 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList,
 		return nil, err
 	}
 	if id == name {
-		return nil, noLeaseOf(name, list)
+		return nil, noLeaseOf("show", name, list)
 	}
 	return lookUp(ctx, ipamd, id)
 }
 
 // noLeaseOf says that a sandbox has no lease; list is where it was not found.
-func noLeaseOf(sandbox string, list *api.LeaseList) error {
-	return fmt.Errorf("show %s: %w", word(sandbox), &api.Error{
+func noLeaseOf(verb, sandbox string, list *api.LeaseList) error {
+	return fmt.Errorf("%s %s: %w", verb, word(sandbox), &api.Error{
 		Code: api.NotFound, Message: "no lease has this id or this sandbox",
 		Revision: list.Revision, Epoch: list.Epoch,
 	})

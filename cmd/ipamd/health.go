@@ -37,7 +37,7 @@ func (p *program) notReady() []string {
 	if err := p.gate(); err != nil {
 		why = append(why, err.Error())
 	}
-	bridged := p.bridge.Ready() == nil // else the kernel's witnesses have nothing to look at, and that is said
+	bridged := p.counted.Load() && p.bridge.Ready() == nil // else the kernel's witnesses have not looked, and the gate says why
 	for _, s := range p.board.Silent() {
 		if s.Witness.Kernel() && bridged || p.cfg.Allocation.Require == "all" {
 			why = append(why, fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason))
