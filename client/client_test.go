@@ -264,7 +264,7 @@ func TestMayNotOpen(t *testing.T) {
 	cmd.Env = []string{asOther + "=" + rig.Socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.Output()
-	if err != nil || !strings.HasPrefix(string(out), "true true read the status: ") || !strings.Contains(string(out), "ipamd) may open it") {
+	if err != nil || !strings.HasPrefix(string(out), "true true read the status: ") || !strings.Contains(string(out), "root may open it, and its group") {
 		t.Errorf("%s, %v", out, err)
 	}
 }

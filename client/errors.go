@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,17 +57,13 @@ const ErrNotRunning = class("not_running")
 type failure struct {
 	doing string
 	class class
-	below error // *api.Error, or what the transport says
-	hint  string
+	below error         // *api.Error, or what the transport says
+	text  string        // what is below, in words; "" where that says it well
 	after time.Duration // the daemon's Retry-After; 0 without one
 }
 
 func (f *failure) Error() string {
-	text := f.doing + ": " + f.said()
-	if f.hint != "" {
-		text += "; " + f.hint
-	}
-	return text
+	return f.doing + ": " + cmp.Or(f.text, f.said())
 }
 
 // said is the text below without the words that doing has: the daemon names
@@ -102,10 +99,10 @@ func (c *Client) explain(doing string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return &failure{doing: doing, class: ErrNotRunning, below: err,
-			hint: "is ipamd running? Nothing listens on " + c.socket()}
+			text: "nothing listens on " + c.socket() + "; is ipamd running?"}
 	case errors.Is(err, fs.ErrPermission):
 		return &failure{doing: doing, class: ErrPermissionDenied, below: err,
-			hint: "root and the group of " + c.socket() + " (by default ipamd) may open it"}
+			text: "permission denied on " + c.socket() + "; root may open it, and its group, by default ipamd"}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -140,7 +140,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		code, hint = exitOf(body), hintSlow
 	case errors.Is(err, fs.ErrPermission):
 		body.Code = api.PermissionDenied
-		code, hint = exitPermission, "another socket: --socket or IPAMD_SOCKET"
+		code, hint = exitPermission, "try it with sudo; to let a user read: usermod -aG ipamd USER"
 	default:
 		code = exitOther
 	}

@@ -36,7 +36,7 @@ func (w *Witness) asked(ctx context.Context, fn func(context.Context, *container
 	if err != nil {
 		return err
 	}
-	return fn(ctx, c)
+	return w.inWords(fn(ctx, c))
 }
 
 // dialled returns the shared client. One whose connection failed is replaced:

@@ -63,6 +63,9 @@ func TestDownAtStart(t *testing.T) {
 		if x.by("10.8.64.2") != "" {
 			t.Error("seen without asking")
 		}
+		if said := x.silence(); !strings.HasPrefix(said, "containerd does not answer at "+d.Address+": ") || strings.Contains(said, "transport") {
+			t.Errorf("it is silent because %q", said)
+		}
 		d.Restart()
 		x.eventually("the first reading", x.speaks)
 		if x.by("10.8.64.2") != "sandboxes/app" {

@@ -128,6 +128,7 @@ func (w *Witness) heed(ctx context.Context, c *containerd.Client, s *stream) err
 // silence says on the board that containerd could not be asked, and in the
 // log when that is news; the caller has the turn.
 func (w *Witness) silence(reason error) {
+	reason = w.inWords(reason)
 	w.cfg.Board.Silence(census.Runtime, reason)
 	w.news.broadcast()
 	if w.told != lost && !errors.Is(reason, errStopped) {
