@@ -25,7 +25,7 @@ type Config struct {
 	Probe      Probe      `toml:"probe" comment:"Asking the wire (ARP, neighbour solicitation) for the next candidates, ahead of demand."`
 	Runtime    Runtime    `toml:"runtime" comment:"The container runtime, a witness of which sandboxes there are."`
 	Watchdog   Watchdog   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
-	Owner      Owner      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself says about its sandboxes. Only with\none can a running container be called an orphan."`
+	Owner      Owner      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself answers about its sandboxes. Only with\none can a running container be called an orphan."`
 	Reconcile  Reconcile  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
 	Metrics    Metrics    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
 	Log        Log        `toml:"log" comment:"What ipamd writes to its standard error."`
@@ -41,7 +41,7 @@ type Book struct {
 
 type Socket struct {
 	Path           string   `toml:"path" comment:"Where it is, an absolute path of at most 107 bytes."`
-	Mode           string   `toml:"mode" comment:"Who may open it, in octal. Whoever can open it can read."`
+	Mode           string   `toml:"mode" comment:"Its permissions, in octal. A process that can open it can read."`
 	Group          string   `toml:"group" comment:"Its group, by name or number. Empty: the daemon's own."`
 	RuntimeUIDs    []uint32 `toml:"runtime_uids" comment:"Users, by number, that may change leases. Empty: root only."`
 	RuntimeGIDs    []uint32 `toml:"runtime_gids" comment:"Groups, by number, whose members may. Empty: root only."`
@@ -54,7 +54,7 @@ type Socket struct {
 
 type Bridge struct {
 	Name    string   `toml:"name" comment:"Its name, 1 to 15 bytes."`
-	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and mends it.\nfalse: it is somebody else's; ipamd refuses to allocate while it is not as the pools need it."`
+	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and repairs it.\nfalse: it is made elsewhere; ipamd refuses to allocate while it is not as the pools need it."`
 	MTU     int      `toml:"mtu" comment:"In bytes, set when ipamd manages the bridge. 0: left alone."`
 	Refresh Duration `toml:"refresh" comment:"Time between whole readings. Events keep what is known current; this is for lost ones."`
 	Netns   []string `toml:"netns" comment:"Folders where a bind may name a network namespace, beside /run/netns and /proc/PID/ns/net,\nlike '/run/docker/netns'. Empty: no others."`
@@ -77,11 +77,11 @@ type Route struct {
 type Allocation struct {
 	Cooldown        Duration `toml:"cooldown" comment:"How long an address rests after its workload's removal was confirmed."`
 	CooldownMin     Duration `toml:"cooldown_min" comment:"When nothing else is left: never sooner than this. Connection tracking remembers a SYN\nfor two minutes."`
-	Exhausted       string   `toml:"exhausted" comment:"oldest: a pool without a rested address gives the one released longest ago, after\ncooldown_min, and says so. strict: it gives none."`
+	Exhausted       string   `toml:"exhausted" comment:"oldest: a pool whose free addresses all cool gives the one released longest ago, after\ncooldown_min, and marks the reply. strict: it gives none."`
 	BindWithin      Duration `toml:"bind_within" comment:"How long a lease may wait to be bound, unless its request says otherwise: an image pull\nfits. At most 24h."`
 	MaxConflicts    int      `toml:"max_conflicts" comment:"How many addresses in use by strangers one request may meet before it is refused."`
 	Require         string   `toml:"require" comment:"Which witnesses must answer. kernel: the kernel's. all: the runtime too."`
-	Quarantine      Duration `toml:"quarantine" comment:"How long an address that a stranger used must be dark before it cools."`
+	Quarantine      Duration `toml:"quarantine" comment:"How long an address that a stranger used must not be seen before it cools."`
 	QuarantineShare float64  `toml:"quarantine_share" comment:"How much of a pool may be quarantined without an operator, above 0 and up to 1; at least\none address, and at most 65536. What is seen beyond that is not given either."`
 	Tombstone       Duration `toml:"tombstone" comment:"How long a cancelled attempt stays refused, should its allocate still come."`
 }
@@ -120,9 +120,9 @@ type Owner struct {
 
 type Reconcile struct {
 	Every         Duration `toml:"every" comment:"Time between passes that nothing else asked for."`
-	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is let go."`
+	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is released."`
 	Age           Duration `toml:"age" comment:"And for how long."`
-	MaxReleases   float64  `toml:"max_releases" comment:"How much of all open leases one pass may let go, above 0 and up to 1. One that would let\nmore go lets none go, and waits for ipamctl reconcile --confirm."`
+	MaxReleases   float64  `toml:"max_releases" comment:"How much of all open leases one pass may release, above 0 and up to 1. One that would\nrelease more releases none, and waits for ipamctl reconcile --confirm."`
 	LeastReleases int      `toml:"least_releases" comment:"So many are fine however few the leases are."`
 }
 

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// Whoever can write to the configuration decides which containers are ended, and who
-// may call. Everybody may not; others that may are told at the start.
+// A user that can write to the configuration decides which containers are ended, and who
+// may call. A file that is writable for all is refused; other writers are logged at the
+// start.
 
 // errExposed means that everybody may write to a configuration, or put another there.
 var errExposed = errors.New("everybody may write to it")
@@ -37,7 +38,7 @@ func notEverybodys(path string, is fs.FileInfo) error {
 }
 
 // OtherWriters names who may write to a configuration besides root and the user that this
-// process runs as, "" when nobody may, or it cannot be asked.
+// process runs as, "" when there is none, or it cannot be read.
 func OtherWriters(path string) string {
 	var found []string
 	for _, p := range []string{path, filepath.Dir(path)} {

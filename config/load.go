@@ -69,7 +69,7 @@ func readWithin(ctx context.Context, path string) ([]byte, error) {
 }
 
 // readRegular reads a file that is neither a pipe nor a device: opening one that
-// nobody writes to would wait for ever.
+// no process writes to would wait for ever.
 func readRegular(path string) ([]byte, error) {
 	if is, err := os.Stat(path); err == nil && is.Mode()&fs.ModeDevice != 0 {
 		return nil, errors.New("it is no regular file") // to open a device may do something
@@ -131,8 +131,8 @@ func (c *Config) decode(doc []byte, o outline) Problems {
 	return nil
 }
 
-// decodeProblems says what the decoder refused. Its own prefix and drawings
-// are for another place than one line.
+// decodeProblems returns what the decoder refused, without its prefix and drawings,
+// which are for more than one line.
 func decodeProblems(err error) Problems {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {

@@ -24,7 +24,7 @@ type setting struct {
 type outline map[string]setting
 
 // outlineOf reads where everything stands. It returns what it could read; a
-// file that is no TOML is told so by the decoder.
+// what is wrong with a file that is no TOML is the decoder's to report.
 func outlineOf(doc []byte) outline {
 	o := make(outline)
 	count := make(map[string]int) // of each list of tables so far
@@ -106,7 +106,7 @@ func (o outline) problems() (ps Problems) {
 		t, ok := known[s.name]
 		if !ok {
 			if parent, _, nested := cutLast(s.name); nested && known[parent] == nil {
-				continue // told about its table
+				continue // reported for its table
 			}
 			ps.add(full, "there is no such key%s", meant(s.name, known))
 			continue
@@ -137,7 +137,7 @@ func isText(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// wanted says in words and kinds what a key's value must be.
+// wanted describes, in words and kinds, what a key's value must be.
 func wanted(t reflect.Type) (string, []unstable.Kind) {
 	switch {
 	case isText(t):

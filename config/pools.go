@@ -27,7 +27,7 @@ func (c Config) specs(ps *Problems) []netdb.PoolSpec {
 		ps.add("pool", "there is none; without any [[pool]] there is the default one")
 	}
 	var specs []netdb.PoolSpec
-	bridge := false // its name is wrong, and told so once
+	bridge := false // its name is wrong, and that was reported
 	for i, p := range c.Pools {
 		key := fmt.Sprintf("pool[%d]", i)
 		spec, ok := p.spec(c.Bridge.Name, key, ps)

@@ -18,7 +18,7 @@ type problem struct {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// A key is shown without its index: the line says which one is meant.
+// A key is shown without its index: the line shows which one is meant.
 func (p problem) Error() string {
 	var where strings.Builder
 	if p.file != "" {
@@ -34,8 +34,8 @@ func (p problem) Error() string {
 	return where.String() + p.reason
 }
 
-// Problems is everything that is wrong, a line each, so that a file is mended
-// in one go.
+// Problems is everything that is wrong, a line each, so that a file is
+// corrected in one go.
 type Problems []problem
 
 func (ps Problems) Error() string {
@@ -58,7 +58,7 @@ func (ps *Problems) add(key, format string, args ...any) {
 	*ps = append(*ps, problem{key: key, reason: fmt.Sprintf(format, args...)})
 }
 
-// place says where in the file each key is, and sorts by it.
+// place sets where in the file each key is, and sorts by it.
 func (ps Problems) place(file string, o outline) {
 	for i := range ps {
 		p := &ps[i]

@@ -50,7 +50,7 @@ const (
 	ipv4MTU    = 68    // RFC 791, section 3.2
 	bridgeMTU  = 65535 // what the kernel takes for a bridge
 	maxRunner  = 253   // bytes
-	maxBounded = 65536 // connections, conflicts, candidates: more is a slip of the pen
+	maxBounded = 65536 // connections, conflicts, candidates: more is a typing error
 )
 
 func (b Book) check(ps *Problems) {

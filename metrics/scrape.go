@@ -52,7 +52,7 @@ var (
 	descPorts      = describe("bridge_ports", "Ports of the bridge.")
 	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
 	descOldest     = describe("release_oldest_seconds", "How long the oldest release has waited for its confirmation; 0 when none waits.")
-	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, let go or not yet.")
+	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, released or not yet.")
 	descHeld       = describe("reap_held_releases", "Releases that the last pass held back, until an operator confirms.")
 	descFindings   = describe("findings", "Disagreements that the last pass reported and left to a person.", "kind")
 	descConflicts  = describe("conflicts", "Held addresses on which a conflict stands: another is seen there, or was a moment ago.")

@@ -13,12 +13,12 @@ import (
 )
 
 // Build makes a book at a path, from the witnesses and what was salvaged, and
-// closes it. A preview makes and mends no bridge.
+// closes it. A preview neither makes nor repairs a bridge.
 func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (report *Report, err error) {
 	cfg := r.Config
 	cfg.Book.Path = at
 	cfg.Bridge.Manage = cfg.Bridge.Manage && !r.Preview
-	cfg.Allocation.QuarantineShare = 1 // what is seen now is set aside, however much it is
+	cfg.Allocation.QuarantineShare = 1 // what is seen now is quarantined, however much it is
 	if cfg.Book.RunnerUID == "" {
 		cfg.Book.RunnerUID = old.RunnerUID
 	}
@@ -48,8 +48,8 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	return back.report(), nil
 }
 
-// sameRunner refuses the book of another runner or machine: what it kept back
-// says nothing about this one.
+// sameRunner refuses the book of another runner or machine: what it
+// withheld says nothing about this one.
 func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 	switch {
 	case old.RunnerUID != "" && old.RunnerUID != now.RunnerUID:

@@ -90,7 +90,7 @@ func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
 	if err == nil {
 		return report, nil
 	}
-	if cut, _ := s.Cut(); cut { // moved aside already: what is new is all there is
+	if cut, _ := s.Cut(); cut { // the old one is away already: the new one is all there is
 		return nil, fmt.Errorf("%w; running it again finishes it", err)
 	}
 	return nil, errors.Join(err, s.discard())
@@ -138,7 +138,7 @@ func (r *Rebuild) reason() (why, err error) {
 	case len(found) > 0:
 		return fmt.Errorf("%w: %d violations, as %s", netdb.ErrDamaged, len(found), found[0]), nil
 	case !r.Force:
-		return nil, errors.New(`it is whole ("ipamd check" says the same); a new one would lose its history, its tombstones and whose turn it is. --force makes it all the same`)
+		return nil, errors.New(`it is whole ("ipamd check" says the same); a new one would lose its history, its tombstones and the order of reuse. --force makes it all the same`)
 	}
 	return errWhole, nil
 }
@@ -155,7 +155,7 @@ func (r *Rebuild) salvage(strange bool) (netdb.Salvaged, error) {
 		return old, err
 	}
 	if strange && !r.Force && old.Epoch == "" && len(old.Leases) == 0 && len(old.Named) == 0 {
-		return old, errors.New("nothing of a lease book can be read in it, so it may be another program's; if it was the book, --force moves it aside")
+		return old, errors.New("nothing of a lease book can be read in it, so it may be another program's; if it was the book, --force moves it away")
 	}
 	return old, nil
 }

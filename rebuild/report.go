@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// Report is what the verb tells. Its JSON form is for programs.
+// A Report is the outcome of a rebuild. Its JSON form is for programs.
 type Report struct {
 	Book     string `json:"book"`
 	Preview  bool   `json:"preview"`
@@ -26,8 +26,8 @@ type Report struct {
 	Runner   string `json:"runner_uid"`
 
 	Leases      []Row    `json:"leases"`    // who lives
-	Foreign     []Row    `json:"foreign"`   // seen, and nobody's
-	SetAside    []Row    `json:"set_aside"` // only the old book told of it
+	Foreign     []Row    `json:"foreign"`   // seen, and no lease's
+	SetAside    []Row    `json:"set_aside"` // withheld, as only the old book has it
 	Unexplained []string `json:"unexplained"`
 }
 
@@ -44,10 +44,10 @@ type Row struct {
 	Hold       string            `json:"hold,omitempty"`     // why only an operator clears it
 }
 
-// report tells of the book as it is now.
+// report describes the book as it is now.
 func (r *restorer) report() *Report {
 	out := reportOf(r.Book)
-	named := make(map[string]bool) // ids of leases that somebody knows
+	named := make(map[string]bool) // ids of leases that are on record
 	for _, seen := range r.census.Seen {
 		for _, s := range seen {
 			named[s.LeaseID] = true
@@ -69,13 +69,13 @@ func (r *restorer) report() *Report {
 		r.explain("the old book: %s", p)
 	}
 	if len(r.old.Problems) > 0 {
-		r.explain("an address that was lost with its row is free now, unless somebody is seen with it")
+		r.explain("an address that was lost with its row is free now, unless it is seen in use")
 	}
 	out.Unexplained = append(out.Unexplained, r.unexplained...)
 	return out
 }
 
-// reportOf tells of a rebuilt book what it knows of itself.
+// reportOf describes a rebuilt book by what it records.
 func reportOf(b *netdb.Book) *Report {
 	out := &Report{Epoch: b.Epoch(), Runner: b.Info().RunnerUID,
 		Leases: []Row{}, Foreign: []Row{}, SetAside: []Row{}, Unexplained: []string{}}
@@ -147,7 +147,7 @@ func (b *Report) Text(out io.Writer) error {
 }
 
 func (b *Report) tables(w io.Writer) {
-	fmt.Fprintf(w, "\nLeases of who lives: %d\n", len(b.Leases))
+	fmt.Fprintf(w, "\nLeases of live workloads: %d\n", len(b.Leases))
 	if len(b.Leases) > 0 {
 		fmt.Fprintln(w, "ADDRESS\tSANDBOX\tSTATE\tLEASE\t\tCONTAINERS")
 	}
@@ -158,14 +158,14 @@ func (b *Report) tables(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Address, shown(l.Sandbox), l.State, l.LeaseID, id, containersOf(l.Containers))
 	}
-	fmt.Fprintf(w, "\nSeen, and nobody's: %d\n", len(b.Foreign))
+	fmt.Fprintf(w, "\nSeen, and no lease's: %d\n", len(b.Foreign))
 	if len(b.Foreign) > 0 {
 		fmt.Fprintln(w, "ADDRESS\tSTATE\tSEEN")
 	}
 	for _, f := range b.Foreign {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Address, f.State, f.why())
 	}
-	fmt.Fprintf(w, "\nKept back, as the old book did: %d\n", len(b.SetAside))
+	fmt.Fprintf(w, "\nWithheld, as by the old book: %d\n", len(b.SetAside))
 	if len(b.SetAside) > 0 {
 		fmt.Fprintln(w, "ADDRESS\tSANDBOX\tWAS\tSTATE\tUNTIL")
 	}
@@ -175,7 +175,7 @@ func (b *Report) tables(w io.Writer) {
 	}
 }
 
-// why is who told of a quarantined address.
+// why names the witnesses of a quarantined address.
 func (f Row) why() string {
 	var why []string
 	for _, s := range census.ParseEvidence(f.Evidence) {
@@ -184,15 +184,15 @@ func (f Row) why() string {
 	return strings.Join(why, ", ")
 }
 
-// until is how an address that is kept back can be given again.
+// until is when an address that is withheld can be given again.
 func (a Row) until() string {
 	switch {
 	case a.State == netdb.Cooling:
-		return "it has rested"
+		return "its cooldown is over"
 	case a.Hold != "":
 		return "ipamctl quarantine clear " + a.Address
 	}
-	return "it was dark for long enough"
+	return "it has not been seen for long enough"
 }
 
 func containersOf(cs []netdb.Container) string {
@@ -203,7 +203,7 @@ func containersOf(cs []netdb.Container) string {
 	return strings.Join(names, " ")
 }
 
-// shown keeps a sandbox's name, which is anybody's, from steering the terminal.
+// shown keeps a sandbox's name, which its client chooses, from steering the terminal.
 func shown(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)

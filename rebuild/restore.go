@@ -20,8 +20,8 @@ func rebuiltBy(actor netdb.Actor) netdb.Who {
 }
 
 // A restorer fills a new book: from the witnesses, and from what could be read
-// of the old one only where it says less than they do (who somebody live was)
-// or keeps an address back.
+// of the old one only where it adds less than they do (whose a live workload was)
+// or withholds an address.
 type restorer struct {
 	*netdb.Book
 	old     netdb.Salvaged
@@ -31,7 +31,7 @@ type restorer struct {
 	runtime bool              // it was asked about the old book's containers
 	absent  bool              // another one answered than theirs
 
-	held        map[netip.Addr]bool // more than one use it: nobody is adopted
+	held        map[netip.Addr]bool // more than one use it: no workload is adopted
 	unexplained []string
 }
 
@@ -58,7 +58,7 @@ func (r *restorer) compareRuntime(id string) {
 }
 
 // recordRuntime has the new book know the runtime that the old one knew, so that
-// whoever else answers is not believed before an operator confirms it.
+// another one that answers is not believed before an operator confirms it.
 func (r *restorer) recordRuntime(ctx context.Context) error {
 	if r.old.Runtime == "" {
 		return nil
@@ -66,9 +66,9 @@ func (r *restorer) recordRuntime(ctx context.Context) error {
 	return r.NoteRuntime(ctx, rebuiltBy(netdb.ByOperator), r.old.Runtime, true)
 }
 
-// before is what comes ahead of the first pass: what the old book had set
-// aside is set aside again, so that no pass gives it to somebody; and who is
-// seen to live gets the very lease that he had.
+// before is what comes ahead of the first pass: what the old book had quarantined is
+// quarantined again, so that no pass gives it away; and a workload that is seen to live
+// gets the very lease that it had.
 func (r *restorer) before(ctx context.Context) error {
 	for _, l := range r.old.Leases {
 		if l.State == netdb.Quarantined {
@@ -94,7 +94,7 @@ func (r *restorer) before(ctx context.Context) error {
 }
 
 // own returns what shows that the owner of a lease lives. Only a positive
-// likeness counts: that nothing speaks against him is no proof.
+// likeness counts: that nothing speaks against it is no proof.
 func (r *restorer) own(l *netdb.Lease) []census.Sighting {
 	if l.State == netdb.Cooling || l.State == netdb.Quarantined || l.Sandbox == "" {
 		return nil
@@ -122,16 +122,16 @@ func (r *restorer) containers(l *netdb.Lease) (out []census.Sighting) {
 }
 
 // restore gives a lease back to its owner, in the state that it had, unless
-// somebody else is seen with the address, too.
+// another workload is seen with the address, too.
 func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sighting) error {
 	if others := r.leases.Strangers(l, r.census.Seen[l.Addr]); len(others) > 0 {
 		r.held[l.Addr] = true
-		r.explain("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under somebody else, too%s",
+		r.explain("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under another one as well%s",
 			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())
 		// A daemon that starts takes every claim for a new one, so only a person
 		// ends this.
 		said := r.testimonyOf(l)
-		said.hold = cmp.Or(said.hold, "its owner and somebody else both live with it: whose it is, a person has to say")
+		said.hold = cmp.Or(said.hold, "its owner and another workload both use it: an operator decides whose it is")
 		said.seen = append(said.seen, r.census.Seen[l.Addr]...)
 		said.disputed = true
 		return r.quarantine(ctx, l, nil, said)
@@ -173,9 +173,9 @@ func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding 
 	return b
 }
 
-// after is what comes behind the pass: what the old book kept back, and no
-// workload has now, is kept back. What rested rests again, for its whole
-// time; of the rest nobody has confirmed that it may.
+// after is what comes behind the pass: what the old book withheld, and no workload has
+// now, is withheld. What cooled cools again, for its whole time; of the rest no removal
+// was confirmed.
 func (r *restorer) after(ctx context.Context) error {
 	// In the order of their release: so they are given again.
 	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *netdb.Lease) int { return cmp.Compare(x.Rev, y.Rev) })
@@ -189,11 +189,11 @@ func (r *restorer) after(ctx context.Context) error {
 			}
 		case l.State == netdb.Quarantined, r.held[l.Addr], there && l.State == netdb.Cooling:
 		case l.State == netdb.Cooling:
-			if err := r.rest(ctx, l); err != nil {
+			if err := r.cool(ctx, l); err != nil {
 				return err
 			}
 		default:
-			if err := r.setAside(ctx, l, row, r.testimonyOf(l)); err != nil {
+			if err := r.withhold(ctx, l, row, r.testimonyOf(l)); err != nil {
 				return err
 			}
 		}
@@ -201,7 +201,7 @@ func (r *restorer) after(ctx context.Context) error {
 	for _, a := range r.old.Named {
 		if row, there := r.At(a); !there || row.State == netdb.Quarantined {
 			lost := &netdb.Lease{Addr: a}
-			if err := r.setAside(ctx, lost, row, r.testimonyOf(lost)); err != nil {
+			if err := r.withhold(ctx, lost, row, r.testimonyOf(lost)); err != nil {
 				return err
 			}
 		}
@@ -209,17 +209,17 @@ func (r *restorer) after(ctx context.Context) error {
 	return nil
 }
 
-// rest makes an address cool.
-func (r *restorer) rest(ctx context.Context, l *netdb.Lease) error {
+// cool makes an address cool.
+func (r *restorer) cool(ctx context.Context, l *netdb.Lease) error {
 	if err := r.quarantine(ctx, l, nil, r.testimonyOf(l)); err != nil {
 		return err
 	}
 	return r.clear(ctx, l.Addr)
 }
 
-// setAside quarantines an address. One that the pass has quarantined gets the old
+// withhold quarantines an address. One that the pass has quarantined gets the old
 // book's word beside the witnesses'.
-func (r *restorer) setAside(ctx context.Context, l, row *netdb.Lease, said testimony) error {
+func (r *restorer) withhold(ctx context.Context, l, row *netdb.Lease, said testimony) error {
 	var also json.RawMessage
 	if row != nil {
 		also = row.Evidence
@@ -239,8 +239,8 @@ func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
 	return err
 }
 
-// quarantine sets an address aside as an operator, so that no share keeps it
-// from being, and keeps whose it was: a lease that was open may be asked for by
+// quarantine quarantines an address as an operator, so that no share prevents it, and
+// records whose it was: a lease that was open may be asked for by
 // its owner. also is evidence that a book had. An address that no pool gives stays
 // as it is.
 func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.RawMessage, said testimony) error {
@@ -267,7 +267,7 @@ func refused(err error) bool {
 		errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale) || errors.Is(err, netdb.ErrTaken)
 }
 
-// A testimony is what there is to say about an address that is kept back.
+// A testimony is what is known of an address that is withheld.
 type testimony struct {
 	seen []census.Sighting
 	hold string // why only an operator ends it; "" when being unseen does
@@ -275,9 +275,9 @@ type testimony struct {
 	disputed bool
 }
 
-// testimonyOf is what the old book had to say about an address. One that an operator
+// testimonyOf is what the old book records of an address. One that an operator
 // held, one of a paused sandbox, one of whose row nothing else could be read, and
-// one whose containers nobody could be asked about are an operator's to clear.
+// one whose containers no runtime could be asked about are an operator's to clear.
 func (r *restorer) testimonyOf(l *netdb.Lease) testimony {
 	s := census.Sighting{Addr: l.Addr, Witness: census.Book, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}

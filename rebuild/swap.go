@@ -17,7 +17,7 @@ import (
 )
 
 // A Swap puts a new book in the place of the one at its path. A crash leaves
-// one of three things, and each is told from the others by the names there:
+// one of three things, and the names there tell them apart:
 //
 //   - the old book: whatever lies beside it is thrown away and begun anew;
 //   - no book, but a whole new one beside its place: the old one was moved
@@ -118,7 +118,7 @@ func (s Swap) finish(now time.Time) (aside string, err error) {
 			return aside, err
 		}
 	}
-	// Nobody else's book is overwritten, wherever it came from in between.
+	// A book that came there in between is not overwritten.
 	if err := unix.Renameat2(unix.AT_FDCWD, s.Sealed(), unix.AT_FDCWD, s.Path, unix.RENAME_NOREPLACE); err != nil {
 		return aside, fmt.Errorf("move %s to %s: %w", s.Sealed(), s.Path, err)
 	}

@@ -160,5 +160,5 @@ func peerOf(r *http.Request) *admission.Peer {
 	if conn := connOf(r); conn != nil {
 		return conn.Peer
 	}
-	return &admission.Peer{Name: "unknown", Holder: admission.Nobody, Why: "is not on a socket of ours"}
+	return &admission.Peer{Name: "unknown", Holder: admission.Unknown, Why: "is not on a socket of ours"}
 }

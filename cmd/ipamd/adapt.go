@@ -33,8 +33,8 @@ func blockersOf(blockers []watchdog.Blocker) []api.Blocker {
 	return out
 }
 
-// boundBook tells the watchdog of what owners bind, gives a lease of before a
-// rebuild back to the owner that binds it, and takes in the kernel's news before
+// boundBook reports binds to the watchdog, returns a lease of before a rebuild to the
+// owner that binds it, and takes in the kernel's news before
 // an operator's verb reads the board.
 type boundBook struct {
 	*netdb.Book
@@ -72,7 +72,7 @@ func (b boundBook) ClearAt(ctx context.Context, who netdb.Who, id string, rev in
 func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
 	if !b.runtime && len(where.Containers) > 0 {
 		return nil, &netdb.FieldError{Field: "containers[0].namespace",
-			Reason: `runtime.kind is "none": nobody could ever confirm that the container is gone; name its netns or host_interface`}
+			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
 	}
 	if where.Netns != "" {
 		if err := b.bridge.CheckNetns(ctx, where.Netns); err != nil {
@@ -80,7 +80,7 @@ func (b boundBook) Bind(ctx context.Context, who netdb.Who, id string, ifRev int
 		}
 	}
 	began := time.Now()
-	before, _ := b.Book.Lease(id) // an error is Bind's to tell
+	before, _ := b.Book.Lease(id) // an error is Bind's to return
 	if former, err := b.Book.Lease(id); err == nil && former.Former() && (ifRev == 0 || ifRev == former.Rev) {
 		by := who
 		by.Reason = "reclaimed"
@@ -104,9 +104,9 @@ func (b boundBook) Cancel(ctx context.Context, who netdb.Who, uid string, attemp
 	return ended, err
 }
 
-// startPatience is how long an allocate waits for the first census. That is
+// startTimeout is how long an allocate waits for the first census. That is
 // there within a tenth of a second, and later when containerd does not answer.
-const startPatience = 5 * time.Second
+const startTimeout = 5 * time.Second
 
 // measured counts what the allocator answers.
 type measured struct {
@@ -117,13 +117,13 @@ type measured struct {
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
-	// Who called while ipamd was started again waited on the socket, and is not
-	// turned away for coming first.
-	patience := time.NewTimer(startPatience)
-	defer patience.Stop()
+	// A caller that waited on the socket while ipamd restarted is not refused for
+	// coming first.
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
 	select {
 	case <-m.first:
-	case <-patience.C: // the allocator says what is not ready
+	case <-timeout.C: // the allocator's error names what is not ready
 	case <-ctx.Done():
 	}
 	result, err := m.Allocator.Allocate(ctx, r)
@@ -133,7 +133,7 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 	return result, err
 }
 
-// reconcile makes a pass and tells of it in the socket's words.
+// reconcile makes a pass and reports it as the socket spells it.
 func (p *program) reconcile(ctx context.Context, preview, confirm bool) (api.Report, error) {
 	r, err := p.reconciler.Pass(ctx, reconciler.Mode{Preview: preview, Confirm: confirm})
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 )
 
 // bookRetry is the time between two looks at what ails the book, and between
-// two tries to mend it.
+// two tries to repair it.
 const bookRetry = time.Second
 
-// retryBook tells when the book cannot be written, and tries until it can be
+// retryBook logs when the book cannot be written, and tries until it can be
 // again. It returns nil when ctx ends.
 func (p *program) retryBook(ctx context.Context) error {
-	return seeThrough(ctx, func() error { return p.book.Info().ReadOnly }, p.book.Retry,
+	return watchBook(ctx, func() error { return p.book.Info().ReadOnly }, p.book.Retry,
 		func(why error) {
-			p.log.Error("the book cannot be written: nothing is given or let go; ipamd goes on by itself once it can be",
+			p.log.Error("the book cannot be written: nothing is given or released; ipamd goes on by itself once it can be",
 				"book", p.cfg.Book.Path, "err", why)
 		},
 		func(after time.Duration) {
@@ -22,10 +22,10 @@ func (p *program) retryBook(ctx context.Context) error {
 		})
 }
 
-// tidyBook tells when the book's files grow and cannot be cut, and tries again
+// tidyBook logs when the book's files grow and cannot be cut, and tries again
 // until they can. Nothing is refused meanwhile. It returns nil when ctx ends.
 func (p *program) tidyBook(ctx context.Context) error {
-	return seeThrough(ctx, func() error { return p.book.Info().Growing }, p.book.Tidy,
+	return watchBook(ctx, func() error { return p.book.Info().Growing }, p.book.Tidy,
 		func(why error) {
 			p.log.Warn("the book grows: its log or its history cannot be cut; changes are durable, ipamd tries again by itself",
 				"book", p.cfg.Book.Path, "err", why)
@@ -35,9 +35,9 @@ func (p *program) tidyBook(ctx context.Context) error {
 		})
 }
 
-// seeThrough looks at what ails the book, tells of it once, tries to mend it
-// until that succeeds, and tells that it has.
-func seeThrough(ctx context.Context, ails func() error, mend func(context.Context) error, told func(why error), mended func(after time.Duration)) error {
+// watchBook reports what is wrong with the book once, tries to repair it until that
+// succeeds, and reports that it has.
+func watchBook(ctx context.Context, trouble func() error, repair func(context.Context) error, broken func(why error), repaired func(after time.Duration)) error {
 	tick := time.NewTicker(bookRetry)
 	defer tick.Stop()
 	var since time.Time
@@ -47,12 +47,12 @@ func seeThrough(ctx context.Context, ails func() error, mend func(context.Contex
 			return nil
 		case <-tick.C:
 		}
-		if why := ails(); why != nil && since.IsZero() {
+		if why := trouble(); why != nil && since.IsZero() {
 			since = time.Now()
-			told(why)
+			broken(why)
 		}
-		if !since.IsZero() && mend(ctx) == nil {
-			mended(time.Since(since).Round(time.Second))
+		if !since.IsZero() && repair(ctx) == nil {
+			repaired(time.Since(since).Round(time.Second))
 			since = time.Time{}
 		}
 	}

@@ -85,7 +85,7 @@ func (c *command) broken(path string, found []netdb.Violation) error {
 	return exitCode(exitError)
 }
 
-// cannot says why the book could not be looked at.
+// cannot reports why the book could not be read.
 func (c *command) cannot(err error) error {
 	fmt.Fprintf(printable{c.err}, "ipamd: %v\n", err)
 	return exitCode(exitUsage)

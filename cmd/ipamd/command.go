@@ -39,8 +39,8 @@ func newCommand(out, err *os.File) *command {
 		Use:   "ipamd",
 		Short: "Remember which sandbox holds which address on the bridge",
 		Long: `ipamd hands out the addresses of a Linux bridge to the sandboxes on it, keeps
-who holds which in a durable book, and never gives one that somebody still
-uses. Without a verb it runs the daemon.`,
+who holds which in a durable book, and never gives one that is still
+in use. Without a verb it runs the daemon.`,
 		Example: `  ipamd                                 run with /etc/ipamd/ipamd.toml, or the defaults
   ipamd run --config ./ipamd.toml
   ipamd run --dev                       a daemon to try things with
@@ -66,15 +66,15 @@ func (c *command) run(ctx context.Context, args []string) int {
 	c.root.SetArgs(args)
 	cmd, err := c.root.ExecuteContextC(ctx)
 	var (
-		told  exitCode
+		code  exitCode
 		wrong config.Problems
 		usage usageError
 	)
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &told):
-		return int(told)
+	case errors.As(err, &code):
+		return int(code)
 	case !c.started || errors.As(err, &usage):
 		fmt.Fprintf(printable{c.err}, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
 		return exitUsage
@@ -86,7 +86,7 @@ func (c *command) run(ctx context.Context, args []string) int {
 	return exitError
 }
 
-// An exitCode ends the program after everything was told.
+// An exitCode ends the program after everything was reported.
 type exitCode int
 
 func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }

@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/watchdog"
 )
 
-// gate tells the allocator whether addresses may be given.
+// gate is why the allocator may not give addresses; nil: it may.
 func (p *program) gate() error {
 	if err := p.book.Identity(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// A printable writes lines with whatever does not print escaped: what a book says may
-// be anybody's words, and must not steer the terminal of who looks at it. A rune
+// A printable writes lines with what does not print escaped: a book's text is not
+// trusted, and must not steer the terminal that shows it. A rune
 // comes in one write.
 type printable struct{ io.Writer }
 

@@ -48,7 +48,7 @@ type program struct {
 	clock        *reconciler.WallClock
 	netns        string                                             // of the bridge; "" is the process's own. Tests set it.
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
-	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge tells. Tests set it.
+	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
 
 	unnamed []*netdb.Pool // in the book, but not in the configuration
 
@@ -74,7 +74,7 @@ type program struct {
 
 	counted  atomic.Bool   // the first census is done
 	first    chan struct{} // closed then
-	stopping atomic.Bool   // systemd was told
+	stopping atomic.Bool   // systemd knows
 	closers  []func() error
 
 	proofEvery time.Duration // between proofs that it is alive; tests shorten it
@@ -237,7 +237,7 @@ func (p *program) openRuntime(context.Context) (err error) {
 	return nil
 }
 
-// homes tells of a process in which network namespace it is.
+// homes finds the network namespace of a process.
 func (p *program) homes() func(context.Context, uint32) (census.Home, error) {
 	if p.home != nil {
 		return p.home

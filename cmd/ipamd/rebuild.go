@@ -20,21 +20,21 @@ func (c *command) rebuildCommand() *cobra.Command {
 		Use:   "rebuild",
 		Short: "Make a new book where the old one is broken",
 		Long: `Makes a new lease book, with a new epoch, from what the kernel and the container
-runtime show, and moves the broken one aside: book.db becomes
-book.db.broken-<time>, with its log. Nothing is deleted and nobody is asked.
+runtime show, and moves the broken one away: book.db becomes
+book.db.broken-<time>, with its log. Nothing is deleted, and no question is asked.
 
-Who is seen to live gets his lease back, under the id that his label or what
-can be read of the old book names. Addresses that the old book kept back stay
-out of use: what cooled cools anew, what was held or let go is quarantined
-until it was dark for long enough, and the address of a sandbox that slept is
-quarantined until somebody clears it. History and tombstones stay in the old
-file. What could not be explained is told.
+A live workload gets its lease back, under the id that its label or what can be
+read of the old book names. Addresses that the old book withheld stay out of use:
+what cooled cools anew, what was held or being released is quarantined until it
+has not been seen for long enough, and the address of a paused sandbox is
+quarantined until an operator clears it. History and tombstones stay in the old
+file. What could not be explained is reported.
 
 It refuses, and changes nothing, while a daemon has the book or the bridge,
 while a witness cannot answer, when the book is whole or there is none, and
 when it is another runner's. One that was cut short is finished by running it
 again; until then the daemon does not start. Where bridge.manage is true it
-makes or mends the bridge, as the daemon does.
+makes or repairs the bridge, as the daemon does.
 
 Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 2 the command line or the configuration is wrong.`,
@@ -66,7 +66,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 	}
 	c.configFlag(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&preview, "preview", false, "tell what would be done, and change nothing")
+	f.BoolVar(&preview, "preview", false, "report what would be done, and change nothing")
 	f.BoolVar(&force, "force", false, "also when the book is whole, or when nothing of a lease book can be read in it")
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd

@@ -53,7 +53,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !explains(r, asleep.held.Address, `"other"`, "no task of it lives") || !explains(r, bare.held.Address, `"bare"`, "somebody else") {
+		if !explains(r, asleep.held.Address, `"other"`, "no task of it lives") || !explains(r, bare.held.Address, `"bare"`, "under another one") {
 			t.Errorf("it told %q", r.Unexplained)
 		}
 		w.start()
@@ -83,7 +83,7 @@ func TestRebuildByTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !explains(r, twice.held.Address, `"twice"`, "somebody else") {
+	if !explains(r, twice.held.Address, `"twice"`, "under another one") {
 		t.Errorf("it told %q", r.Unexplained)
 	}
 	w.start()

@@ -602,7 +602,7 @@ func TestRebuildVerb(t *testing.T) {
 	if stderr != "" {
 		t.Errorf("stderr is %q", stderr)
 	}
-	wants(t, "the report", out, w.cfg.Book.Path+" is rebuilt\n", "epoch", "Seen, and nobody's: ", "Kept back, as the old book did: ", addr(40), l.Address,
+	wants(t, "the report", out, w.cfg.Book.Path+" is rebuilt\n", "epoch", "Seen, and no lease's: ", "Withheld, as by the old book: ", addr(40), l.Address,
 		"Not explained", "next: ipamd run")
 	t.Logf("\n%s", out)
 }

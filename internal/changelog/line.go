@@ -20,12 +20,12 @@ func (f *Follower) report(c netdb.Change) {
 
 // Level is the level of a change's line. What a client asked for, and what follows
 // from that, is detail: the history has it, and a line for each would be most
-// of a busy runner's log. What ipamd or an operator decided is told; that an
+// of a busy runner's log. What ipamd or an operator decided is logged; that an
 // address to be given, or held, is in use by another is a warning.
 func Level(c netdb.Change) slog.Level {
 	switch {
 	case c.Subject == netdb.OfBook, c.Subject == netdb.OfAttempt:
-		return slog.LevelDebug // a client's; or of the book itself, where who made it tells more
+		return slog.LevelDebug // a client's; or of the book itself, where the one that made it logs more
 	case c.Subject == netdb.OfPool:
 		return slog.LevelInfo
 	case c.Who.Reason == netdb.ConflictSeen, c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
@@ -61,7 +61,7 @@ func Message(c netdb.Change) string {
 	case netdb.Paused:
 		return "address is paused"
 	case netdb.Releasing:
-		return "address is let go"
+		return "address is released"
 	case netdb.Cooling:
 		return "address cools"
 	case netdb.Quarantined:
@@ -72,7 +72,7 @@ func Message(c netdb.Change) string {
 }
 
 // attrs are the keys of a change's line, without those that it has no
-// value for. The evidence of a quarantine or a conflict is told by its first sighting.
+// value for. The evidence of a quarantine or a conflict is shown by its first sighting.
 func attrs(c netdb.Change) []slog.Attr {
 	var out []slog.Attr
 	add := func(key, value string) {

@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New makes the daemon's logger, which tells what is as grave as least
-// says then. The format was checked; getenv is asked for
-// JOURNAL_STREAM and NO_COLOR (https://no-color.org).
+// New makes the daemon's logger, which writes records of the level least or above. The
+// format was checked; getenv is asked for JOURNAL_STREAM and NO_COLOR (https://no-color.org).
 func New(format string, least slog.Leveler, w *os.File, getenv func(string) string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: least, ReplaceAttr: spelled}
 	switch {
@@ -62,7 +61,7 @@ func spelled(_ []string, a slog.Attr) slog.Attr {
 }
 
 // harmless keeps a value from steering the terminal. A sandbox is named by
-// whoever asks, and tint passes escape sequences on, also those that only
+// its client, and tint passes escape sequences on, also those that only
 // read like one once quoted; bytes it always quotes.
 func harmless(groups []string, a slog.Attr) slog.Attr {
 	a = spelled(groups, a)

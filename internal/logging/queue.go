@@ -15,7 +15,7 @@ const (
 	closeTimeout = time.Second
 )
 
-// A Queue writes the log in a goroutine of its own. A pipe that nobody reads
+// A Queue writes the log in a goroutine of its own. A pipe that is not read
 // and a journal that does not answer hold up that goroutine only:
 // no request, no commit and no loop. What the queue has no room for is dropped,
 // counted, and reported once lines are taken again.

@@ -1,4 +1,4 @@
-// Package supervisor owns what systemd and readiness are told of a running daemon: that
+// Package supervisor owns what systemd and readiness know of a running daemon: that
 // it is up, its status line, and proofs that its parts answer.
 //
 // It guarantees that systemd's watchdog is notified only after each part has answered.

@@ -12,10 +12,10 @@ import (
 // statusEvery is the time between two comparisons of systemd's status line.
 const statusEvery = 5 * time.Second
 
-// Notify tells systemd something (sd_notify(3)). Without a systemd nothing happens.
+// Notify notifies systemd (sd_notify(3)). Without a systemd nothing happens.
 func Notify(log *slog.Logger, lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
-		log.Warn("systemd cannot be told", "what", lines[0], "err", err)
+		log.Warn("systemd cannot be notified", "what", lines[0], "err", err)
 	}
 }
 

@@ -23,7 +23,7 @@ type Flight struct {
 	running chan struct{} // has one while a reading is under way, and for its rest
 
 	mu   sync.Mutex
-	next *reading // that has not begun; nil: nobody waits
+	next *reading // that has not begun; nil: no caller waits
 }
 
 // A reading is one that callers wait for.

@@ -49,11 +49,11 @@ func NewJudge(uids, gids []uint32, log *slog.Logger) (*Judge, error) {
 func (j *Judge) Identify(c net.Conn) *Peer {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return j.stranger(&Peer{Name: "not on a unix socket", Holder: Nobody}, 0, "is not on a unix socket")
+		return j.stranger(&Peer{Name: "not on a unix socket", Holder: Unknown}, 0, "is not on a unix socket")
 	}
 	cred, err := socket.Credentials(uc)
 	if err != nil {
-		return j.stranger(&Peer{Name: "unknown", Holder: Nobody}, 0, err.Error())
+		return j.stranger(&Peer{Name: "unknown", Holder: Unknown}, 0, err.Error())
 	}
 	p := &Peer{Name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), Holder: Holder{UID: cred.Uid}}
 	if err := j.sameUsers(uc, cred.Pid); err != nil {
@@ -82,8 +82,8 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 	return p
 }
 
-// Nobody is the holder of connections without credentials.
-var Nobody = Holder{UID: math.MaxUint32}
+// Unknown is the holder of connections without credentials.
+var Unknown = Holder{UID: math.MaxUint32}
 
 func (j *Judge) stranger(p *Peer, uid uint32, why string) *Peer {
 	p.Why = why
@@ -100,7 +100,7 @@ var (
 // sameUsers reports why a peer's uid cannot be taken at its word. The
 // namespace is read by pid, and the pid is held still by the socket's pidfd
 // (Linux 6.5): a process that connects and ends cannot lend its judgement to
-// whoever gets its pid next.
+// the process that gets its pid next.
 func (j *Judge) sameUsers(c *net.UnixConn, pid int32) error {
 	if pid == 0 {
 		return errOtherPids

@@ -79,7 +79,7 @@ func (g *given) drain(ctx context.Context) {
 	}
 }
 
-// Close lets go of it. It stays open, and its file stays.
+// Close closes this end. The socket stays open at systemd, and its file stays.
 func (g *given) Close() error {
 	g.once.Do(func() { close(g.closed) })
 	return g.UnixListener.Close()
@@ -118,7 +118,7 @@ func (c Config) suits(fd int) error {
 		return fmt.Errorf("its group is %d; make SocketGroup= of ipamd.socket and socket.group, which is %d, one group", st.Gid, c.GID)
 	}
 	if st.Uid != 0 && st.Uid != uint32(os.Geteuid()) {
-		return fmt.Errorf("it belongs to user %d, who can let anybody in", st.Uid)
+		return fmt.Errorf("it belongs to user %d, who can change its permissions", st.Uid)
 	}
 	return nil
 }

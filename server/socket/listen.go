@@ -13,8 +13,8 @@ import (
 )
 
 // Listen makes the socket at path, with that mode and group; gid -1 keeps the
-// process's own group. A socket that nobody listens on is replaced; one that
-// somebody does is refused with the holder's pid, and so is any other file.
+// process's own group. A socket that no process listens on is replaced; one that
+// a process listens on is refused with the holder's pid, and so is any other file.
 // The parent folder is made when it is missing.
 //
 // The socket is made in a folder that only its owner can enter and is moved

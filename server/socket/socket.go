@@ -24,7 +24,7 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// A Socket listens at a path, also when its file is removed: then nobody can reach the
+// A Socket listens at a path, also when its file is removed: then no caller reaches the
 // socket that is listened on, and another is made in its place by Run. Its methods are
 // safe for concurrent use.
 type Socket struct {
