@@ -7,9 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"modernc.org/sqlite/vfs"
 )
 
 // lookWithin bounds a look at a book that is only read: it may be anybody's. A daemon
@@ -19,7 +25,7 @@ const lookWithin = 10 * time.Minute
 // accept lets SQLite look at the book without writing a byte, reads it into memory,
 // and refuses what is not to be opened. unborn means that there is nothing in it
 // yet: a first start ended early.
-func (b *Book) accept(ctx context.Context) (unborn bool, err error) {
+func (b *opening) accept(ctx context.Context) (unborn bool, err error) {
 	log, err := readLog(b.path + "-wal")
 	if err != nil {
 		return false, fmt.Errorf("open %s: read its log: %w", b.path, err)
@@ -43,7 +49,7 @@ func (b *Book) accept(ctx context.Context) (unborn bool, err error) {
 	return unborn, nil
 }
 
-func (b *Book) openView(ctx context.Context) (err error) {
+func (b *opening) openView(ctx context.Context) (err error) {
 	if b.view, err = newView(b.path, b.file); err != nil {
 		return err
 	}
@@ -58,7 +64,7 @@ func (b *Book) openView(ctx context.Context) (err error) {
 	return limit(b.conn)
 }
 
-func (b *Book) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
+func (b *opening) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
 	if unborn, err = b.checkWhole(ctx); err != nil || unborn {
 		return unborn, err
 	}
@@ -98,7 +104,7 @@ const sqliteMagic = "SQLite format 3\x00"
 // checkHeader reads the first bytes of the file itself, before SQLite may
 // touch it: another application's file must stay as it is. unborn means that there
 // is no book in it yet.
-func (b *Book) checkHeader() (unborn bool, err error) {
+func (b *opening) checkHeader() (unborn bool, err error) {
 	header := make([]byte, headerSize)
 	switch n, err := b.file.ReadAt(header, 0); {
 	case err == io.EOF && n == 0:
@@ -133,13 +139,13 @@ const journalMagic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 // bornHalf reports a first start that lost power while it wrote the header:
 // the file has its size and not yet its first sector, and the journal beside
 // it, which was synced before, lets SQLite start again from nothing.
-func (b *Book) bornHalf(header []byte) bool {
+func (b *opening) bornHalf(header []byte) bool {
 	return strings.Trim(string(header), "\x00") == "" && b.rollsBack()
 }
 
 // rollsBack reports a journal that SQLite rolls back when it opens the file. A book
 // has one in its first moments only, before it is given its log.
-func (b *Book) rollsBack() bool {
+func (b *opening) rollsBack() bool {
 	f, err := openRegular(b.path+"-journal", os.O_RDONLY)
 	if err != nil {
 		return false
@@ -152,7 +158,7 @@ func (b *Book) rollsBack() bool {
 
 // checkOrphanLog refuses a log without its book. SQLite would delete it, and
 // the changes in it were acknowledged.
-func (b *Book) checkOrphanLog() error {
+func (b *opening) checkOrphanLog() error {
 	if st, err := os.Stat(b.path + "-wal"); err == nil && st.Size() > 0 {
 		return b.refuse(fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, b.path))
 	}
@@ -202,7 +208,7 @@ func (b *Book) checkWhole(ctx context.Context) (unborn bool, err error) {
 }
 
 // checkUnborn looks over what SQLite rolls back first.
-func (b *Book) checkUnborn(ctx context.Context) error {
+func (b *opening) checkUnborn(ctx context.Context) error {
 	_, err := b.checkWhole(ctx)
 	return err
 }
@@ -230,3 +236,76 @@ func (b *Book) checkSchema(ctx context.Context) error {
 	}
 	return nil
 }
+
+// A view lets SQLite read a locked book and its log, and cannot write: no byte of
+// the book, its log or the log's index changes, and none of them is made. SQLite
+// keeps the index of the log in memory instead, and at the end folds nothing.
+//
+// Through its own files SQLite writes even for a reader: it makes the index anew,
+// and the last connection to close folds the log into the book and deletes it.
+// A book that is refused stays as it was.
+type view struct {
+	book *bookFile
+	path string
+	name string // of the file system that SQLite knows
+	fs   *vfs.FS
+}
+
+func newView(path string, book *bookFile) (v *view, err error) {
+	v = &view{book: book, path: path}
+	if v.name, v.fs, err = vfs.New(v); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return v, nil
+}
+
+// Close is for when every connection is closed.
+func (v *view) Close() error { return v.fs.Close() }
+
+// open returns connections that see the book as it is with its log. Only one
+// that holds the file for itself keeps the index in memory; it locks nothing.
+func (v *view) open(pragmas ...string) (*sql.DB, error) {
+	q := url.Values{"vfs": {v.name}, "mode": {"ro"}, "_pragma": append([]string{"locking_mode(exclusive)"}, pragmas...)}
+	return sql.Open("sqlite", fileURI(v.path, harden(q)))
+}
+
+func fileURI(path string, q url.Values) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+// Open is for SQLite. The book is read through the descriptor that is locked, and
+// a log that is not there is an empty one.
+func (v *view) Open(name string) (fs.File, error) {
+	switch filepath.Clean(name) {
+	case v.path:
+		return &viewed{io.NewSectionReader(v.book, 0, math.MaxInt64), v.book.Stat}, nil
+	case v.path + "-wal":
+		f, err := openRegular(v.path+"-wal", os.O_RDONLY)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &viewed{io.NewSectionReader(nothing{}, 0, 0), func() (fs.FileInfo, error) { return nothing{}, nil }}, nil
+		}
+		return f, err
+	}
+	return nil, fs.ErrNotExist
+}
+
+// A viewed file has a position of its own.
+type viewed struct {
+	*io.SectionReader
+	stat func() (fs.FileInfo, error)
+}
+
+func (f *viewed) Stat() (fs.FileInfo, error) { return f.stat() }
+
+func (f *viewed) Close() error { return nil }
+
+// nothing is an empty file.
+type nothing struct{}
+
+func (nothing) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }
+func (nothing) Name() string                      { return "" }
+func (nothing) Size() int64                       { return 0 }
+func (nothing) Mode() fs.FileMode                 { return 0 }
+func (nothing) ModTime() time.Time                { return time.Time{} }
+func (nothing) IsDir() bool                       { return false }
+func (nothing) Sys() any                          { return nil }

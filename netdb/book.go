@@ -61,7 +61,6 @@ type Book struct {
 	markFile *os.File
 	markBorn born
 	sector   [markSize]byte // what is written to it
-	foundLog logEnd         // as it was before this opening
 	restored string         // why it has another epoch since this opening, "" when it has not
 	lost     int64          // revisions that were acknowledged and are not there
 
@@ -165,7 +164,7 @@ func (b *Book) closeWriter() error {
 }
 
 // closeView ends the look at a book that is opened for writing next.
-func (b *Book) closeView() error {
+func (b *opening) closeView() error {
 	if b.view == nil {
 		return nil
 	}
@@ -240,7 +239,7 @@ func (b *Book) Usage() ([]Usage, int64) {
 	var out []Usage
 	for _, pi := range b.idx.order {
 		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), ByState: make(map[State]int),
-			QuarantineCap: b.mostQuarantined(pi)}
+			QuarantineCap: b.opts.mostQuarantined(pi)}
 		for h := range pi.held {
 			if b.idx.byAddr.at(h) == nil {
 				u.Free = saturatingAdd(u.Free, 1)

@@ -5,12 +5,76 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 )
+
+// A Stamp is a moment that survives restarts, reboots and clock steps: the
+// wall clock for people, and the time since boot with the boot's id for
+// arithmetic. In a book's own stamps that is the time which has certainly passed;
+// see [Book.Now]. The predecessor measured its cooldown by the wall clock alone;
+// one NTP step freed every cooling address at once.
+type Stamp struct {
+	Wall     time.Time
+	Boottime time.Duration // CLOCK_BOOTTIME: counts suspend, ignores clock steps
+	BootID   string        // /proc/sys/kernel/random/boot_id
+	Mono     time.Duration // CLOCK_MONOTONIC since some moment; of the machine's clocks only, and not recorded
+}
+
+// IsZero reports that the stamp was never set.
+func (s Stamp) IsZero() bool { return s.BootID == "" }
+
+// Since returns how long ago then was, never more than what is certain.
+// Across a reboot only the time since this boot counts: a wait may grow by what
+// had passed before the reboot, but it can neither end early nor last longer
+// than its full length after the boot.
+func (s Stamp) Since(then Stamp) time.Duration {
+	if s.BootID != then.BootID {
+		return max(s.Boottime, 0)
+	}
+	return max(s.Boottime-then.Boottime, 0)
+}
+
+// atOnce is how far apart the two clocks of a stamp may be read. A machine that
+// stood still for longer in between would look like one whose clock was moved.
+const atOnce = 100 * time.Millisecond
+
+// Now reads the machine's clocks. It panics when /proc is not mounted: no
+// lease can be dated without the boot's id.
+func Now() Stamp {
+	for {
+		s := Stamp{Boottime: uptime(), Wall: time.Now(), BootID: bootID()}
+		if uptime()-s.Boottime < atOnce {
+			s.Mono = s.Wall.Sub(started)
+			return s
+		}
+	}
+}
+
+// started is when the process began: what time.Now has besides the wall clock is
+// CLOCK_MONOTONIC, and costs no system call.
+var started = time.Now()
+
+func uptime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(fmt.Sprintf("read CLOCK_BOOTTIME: %v", err))
+	}
+	return time.Duration(ts.Nano())
+}
+
+var bootID = sync.OnceValue(func() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		panic("read the boot id: " + err.Error())
+	}
+	return strings.TrimSpace(string(b))
+})
 
 // A clock dates what a book records by the time that has certainly passed, so
 // that a wait may last longer than it has to, but never ends early. No one clock
@@ -120,7 +184,7 @@ func (b *Book) Now() Stamp { return b.clock.now() }
 
 // resumeClock reads when the book last recorded something. A book that has
 // nothing yet begins with the boot.
-func (b *Book) resumeClock(ctx context.Context) error {
+func (b *opening) resumeClock(ctx context.Context) error {
 	var l lastChange
 	var wall, uptime, seen int64
 	err := b.conn.QueryRowContext(ctx, `SELECT wall, uptime, boottime, boot_id FROM changes ORDER BY rev DESC LIMIT 1`).

@@ -134,7 +134,7 @@ func Exposed(path string) error {
 }
 
 // checkExposed refuses a book that everybody may write to before it is written to.
-func (b *Book) checkExposed() error {
+func (b *opening) checkExposed() error {
 	if b.opts.ReadOnly {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (b *Book) exposed() string {
 // to: a link, a pipe, a file with a second name, or one that is neither ours nor of
 // the owner of the book. A journal is rolled back into the book, and may name another
 // file to be deleted, so it has to be our own.
-func (b *Book) checkBeside() error {
+func (b *opening) checkBeside() error {
 	book, err := statOf(b.file.File)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", b.path, err)

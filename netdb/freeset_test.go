@@ -85,8 +85,8 @@ func TestRangeSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.size().saturated() != want {
-			t.Errorf("%s has %d addresses, want %d", text, r.size().saturated(), want)
+		if saturated(r.size()) != want {
+			t.Errorf("%s has %d addresses, want %d", text, saturated(r.size()), want)
 		}
 	}
 	for _, text := range []string{"", "x", "10.0.0.9-10.0.0.1", "10.0.0.1-fd00::1", "10.0.0.1-"} {

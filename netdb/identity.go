@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -36,7 +37,7 @@ func (b *Book) readIdentity(ctx context.Context) (rev int64, err error) {
 // identify reads whose book this is, and writes it into a new one. The boot is
 // noted, and that is all that a new one changes here: what is gone with the
 // old one is for the witnesses to say. A book that was restored gets another epoch.
-func (b *Book) identify(ctx context.Context) error {
+func (b *opening) identify(ctx context.Context) error {
 	rev, err := b.readIdentity(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
 		now, runner := b.clock.now(), b.opts.RunnerUID
@@ -70,7 +71,7 @@ func (b *Book) identify(ctx context.Context) error {
 
 // beginEpoch gives the book another epoch, in which its revisions count on, and
 // records why.
-func (b *Book) beginEpoch(ctx context.Context, rev int64) error {
+func (b *opening) beginEpoch(ctx context.Context, rev int64) error {
 	epoch := uuid.NewString()
 	evidence, err := json.Marshal([]map[string]string{{"was": b.epoch, "is": epoch, "why": b.restored}})
 	if err != nil {
@@ -93,4 +94,68 @@ func (b *Book) beginEpoch(ctx context.Context, rev int64) error {
 	}
 	b.epoch, b.idx = epoch, nil // it was read before
 	return nil
+}
+
+// ErrOtherRuntime means that the book's containers are in another container
+// runtime than the one that answers now.
+var ErrOtherRuntime = errors.New("it is not the container runtime that the book knows")
+
+// Runtime returns the id of the container runtime that the book knows: the one
+// that its containers are in. It is "" before the first was noted.
+func (b *Book) Runtime() string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.idx.runtime
+}
+
+// NoteRuntime records which container runtime answers. The first one is noted
+// at once, and another one while no lease that is open or releasing records a
+// container: then there is nothing that it could be wrong about. Else the
+// answer is [ErrOtherRuntime], unless anyway says that a person has decided.
+//
+// A runtime that was pointed elsewhere, or that lost its disk, answers of every
+// container that it is not there, each by a look-up, and all of them may run.
+func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool) error {
+	if id == "" {
+		return invalid("runtime id", "is empty")
+	}
+	return b.update(ctx, func(t *tx) error {
+		was := t.runtime()
+		if was == id {
+			return nil
+		}
+		who := who
+		who.Reason = "runtime_replaced"
+		switch {
+		case was == "":
+			who.Reason = "runtime_met"
+		case !anyway && t.records():
+			return fmt.Errorf("note runtime %s: %w, %s", id, ErrOtherRuntime, was)
+		}
+		ids, err := json.Marshal([]map[string]string{{"was": was, "is": id}})
+		if err != nil {
+			panic(err) // strings always marshal
+		}
+		t.staged.stage(step{runtime: id, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfBook, Who: who, Evidence: ids}})
+		return nil
+	})
+}
+
+// runtime returns the id that is staged last, or the committed one.
+func (t *tx) runtime() string {
+	return cmp.Or(t.staged.runtime, t.idx.runtime)
+}
+
+// records reports whether any lease that is open or releasing records a
+// container.
+func (t *tx) records() bool {
+	for _, layer := range []map[string]*Lease{t.staged.ids, t.idx.byID} {
+		for id := range layer {
+			l := t.lease(id)
+			if l != nil && (l.State.Open() || l.State == Releasing) && len(l.Containers) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -2,7 +2,9 @@ package netdb
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"regexp"
 	"time"
 )
 
@@ -127,4 +129,137 @@ type Binding struct {
 	HostInterface string      // the port of the bridge
 	MAC           string      // of the sandbox's interface
 	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
+}
+
+// A State is where an address is in its life. Free is the absence of a row.
+type State string
+
+const (
+	Free        State = "free"        // no row
+	Reserved    State = "reserved"    // handed out, not yet seen on the wire; has a bind deadline
+	Bound       State = "bound"       // the runtime named its containers, netns, host interface and MAC
+	Paused      State = "paused"      // frozen or hibernated; the address stays its own, without limit
+	Releasing   State = "releasing"   // the owner let go or is known to be gone; removal is not confirmed
+	Cooling     State = "cooling"     // removal confirmed; waits out the cooldown
+	Quarantined State = "quarantined" // seen on the wire without a matching owner
+)
+
+// Cancelled is what becomes of an attempt; no address is ever in this state. It
+// is in the history only.
+const Cancelled State = "cancelled"
+
+// States lists every state of a row, in the order of an address's life.
+func States() []State {
+	return []State{Reserved, Bound, Paused, Releasing, Cooling, Quarantined}
+}
+
+// Open reports that the state belongs to a sandbox that may use the address.
+// There is at most one open lease per owner.
+func (s State) Open() bool { return s == Reserved || s == Bound || s == Paused }
+
+// An Actor is the room, or the person, that a move is made by.
+type Actor string
+
+const (
+	ByAllocator  Actor = "allocator"
+	ByClient     Actor = "client"
+	ByWatchdog   Actor = "watchdog"
+	ByReconciler Actor = "reconciler"
+	ByOperator   Actor = "operator"
+)
+
+// Actors lists every actor.
+func Actors() []Actor {
+	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
+}
+
+// A Plug tells the plumbing that a lease records from later plumbing of the same
+// names: names are used again, and within one boot of the machine these are not.
+type Plug struct {
+	Boot  string `json:"boot"`            // the kernel's id of the boot
+	Index int    `json:"index,omitempty"` // of the link HostInterface; 0: not known
+	Inode uint64 `json:"inode,omitempty"` // of the namespace Netns; 0: not known
+}
+
+// OtherLink reports whether two leases that record a link of one name are known to
+// record two links. While either is not known they may be one, and that it is a port
+// concerns both.
+func (p Plug) OtherLink(o Plug) bool {
+	return p.Index != 0 && o.Index != 0 && (p.Index != o.Index || p.Boot != o.Boot)
+}
+
+// OtherNetns is [Plug.OtherLink] of namespaces.
+func (p Plug) OtherNetns(o Plug) bool {
+	return p.Inode != 0 && o.Inode != 0 && (p.Inode != o.Inode || p.Boot != o.Boot)
+}
+
+// plug takes in what a binding names, before its names are recorded. What could not
+// be looked up is not known: a name that is bound again may be of a later link.
+func (l *Lease) plug(n Binding) {
+	if n.Plug.Boot != "" && n.Plug.Boot != l.Plug.Boot {
+		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
+	}
+	if n.HostInterface != "" {
+		l.Plug.Index = n.Plug.Index
+	}
+	if n.Netns != "" {
+		l.Plug.Inode = n.Plug.Inode
+	}
+	if l.Plug.Index == 0 && l.Plug.Inode == 0 {
+		l.Plug = Plug{}
+	}
+}
+
+func (p Plug) text() string {
+	if p == (Plug{}) {
+		return ""
+	}
+	return encode(p, 1)
+}
+
+// The rule of containerd for the names of namespaces and containers
+// (pkg/identifiers). The book repeats it, because it must not import containerd:
+// a container whose name containerd refuses is one that no look-up can ever
+// confirm to be gone. A test of watchdog/ctrd holds the two together.
+const maxIdentifier = 76 // bytes
+
+var identifier = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
+
+// IsIdentifier reports whether a namespace or a container of containerd can
+// have this name.
+func IsIdentifier(s string) bool { return len(s) <= maxIdentifier && identifier.MatchString(s) }
+
+// MaxContainers is how many containers a lease records.
+const MaxContainers = 256
+
+// checkContainers names the first container that there cannot be.
+func checkContainers(field string, all []Container) error {
+	if len(all) > MaxContainers {
+		return invalid(field, "%d are more than %d", len(all), MaxContainers)
+	}
+	for i, c := range all {
+		for _, part := range [...]struct{ of, name string }{{"namespace", c.Namespace}, {"id", c.ID}} {
+			if !IsIdentifier(part.name) {
+				return invalid(fmt.Sprintf("%s[%d].%s", field, i, part.of),
+					"%.80q is no name that containerd allows: up to %d letters and digits, with single dots, dashes or underscores between them", part.name, maxIdentifier)
+			}
+		}
+	}
+	return nil
+}
+
+// releaseWithin is how long a release may wait for its confirmation before a
+// person is told: one whose containers end is confirmed in seconds.
+const releaseWithin = 30 * time.Second
+
+// Stuck reports that a lease ought to have moved on: it is being released for
+// longer than half a minute, or reserved and past its deadline.
+func (l *Lease) Stuck(now Stamp) bool {
+	switch l.State {
+	case Releasing:
+		return now.Since(l.Since) > releaseWithin
+	case Reserved:
+		return now.Since(l.Since) > l.BindWithin
+	}
+	return false
 }

@@ -18,9 +18,11 @@ type statements struct {
 	insertLease, updateLease, replaceLease, deleteLease          *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs  *sql.Stmt
 	noteRuntime, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
+
+	all []*sql.Stmt
 }
 
-func (b *Book) prepare(ctx context.Context) error {
+func (b *opening) prepare(ctx context.Context) error {
 	if b.opts.ReadOnly {
 		return nil
 	}
@@ -49,25 +51,21 @@ func (b *Book) prepare(ctx context.Context) error {
 		if err != nil {
 			return b.classify("prepare", err)
 		}
-		*stmt = prepared
+		*stmt, b.sql.all = prepared, append(b.sql.all, prepared)
 	}
 	return nil
 }
 
 func (s *statements) close() error {
 	var errs []error
-	for _, stmt := range []*sql.Stmt{s.begin, s.commit, s.rollback, s.insertLease, s.updateLease, s.replaceLease, s.deleteLease,
-		s.insertChange, s.upsertPool, s.upsertTomb, s.pruneRows, s.pruneTombs, s.noteRuntime, s.touch, s.untouch,
-		s.measureLog, s.foldLog, s.restartLog} {
-		if stmt != nil {
-			errs = append(errs, stmt.Close())
-		}
+	for _, stmt := range s.all {
+		errs = append(errs, stmt.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // loadOnce reads the book unless that was done when it was accepted.
-func (b *Book) loadOnce(ctx context.Context) error {
+func (b *opening) loadOnce(ctx context.Context) error {
 	if b.idx != nil {
 		return nil
 	}

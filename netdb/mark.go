@@ -137,7 +137,7 @@ func readMark(book string) (*mark, error) {
 // acknowledged ones that are damaged now, and so would what synchronous = "normal"
 // has not synced, once the mark says "full". Before it the mark says what was, and
 // a power loss or a kill in between is judged by that.
-func (b *Book) renewLog(ctx context.Context) error {
+func (b *opening) renewLog(ctx context.Context) error {
 	switched := b.mark.epoch != "" && b.mark.synchronous != b.opts.Synchronous
 	if !b.foundLog.tail && !switched {
 		return nil
@@ -215,7 +215,7 @@ func (b *Book) note() error {
 
 // judge compares a book that ends at a revision with its mark and its log. The error is
 // [ErrDamaged]; a book that may only not go on in its epoch is noted as restored.
-func (b *Book) judge(log logEnd, rev int64) error {
+func (b *opening) judge(log logEnd, rev int64) error {
 	m := b.mark
 	switch {
 	case rev == 0 && (m.rev == 0 || m.epoch != b.epoch):

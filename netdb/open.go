@@ -82,6 +82,12 @@ func readThrough(path string) error {
 	return nil
 }
 
+// An opening is a book on its way: what a start alone does, and what it alone knows.
+type opening struct {
+	*Book
+	foundLog logEnd // as it was before
+}
+
 func open(path string, opts Options) (*Book, error) {
 	b := &Book{
 		path:    path,
@@ -92,7 +98,7 @@ func open(path string, opts Options) (*Book, error) {
 		closing: make(chan struct{}),
 	}
 	b.close = sync.OnceValue(b.shut)
-	if err := b.open(); err != nil {
+	if err := (&opening{Book: b}).open(); err != nil {
 		return nil, errors.Join(err, b.closeFiles(false))
 	}
 	return b, nil
@@ -122,7 +128,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (b *Book) open() error {
+func (b *opening) open() error {
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	if b.opts.ReadOnly {
 		ctx, cancel = context.WithTimeout(ctx, lookWithin)
@@ -151,7 +157,7 @@ func (b *Book) open() error {
 }
 
 // takeLock locks the book's file, or a new one where there is none.
-func (b *Book) takeLock() (err error) {
+func (b *opening) takeLock() (err error) {
 	b.file, err = lockFile(b.path, false)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -164,7 +170,7 @@ func (b *Book) takeLock() (err error) {
 }
 
 // openForWriting opens a book that is accepted, or makes a new one.
-func (b *Book) openForWriting(ctx context.Context, unborn bool) (err error) {
+func (b *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
 	if err := b.checkBeside(); err != nil {
 		return err
 	}
@@ -194,7 +200,7 @@ func (b *Book) openForWriting(ctx context.Context, unborn bool) (err error) {
 // refuse names the file, and what to do about one that may be a broken book; who
 // opens it for reading is looking it over already. A statement of ours that SQLite
 // does not understand is about tables that are not there any more.
-func (b *Book) refuse(err error) error {
+func (b *opening) refuse(err error) error {
 	var se *sqlite.Error
 	if errors.As(err, &se) && se.Code() == sqlite3.SQLITE_ERROR && !errors.Is(err, ErrDamaged) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -229,7 +235,7 @@ func (b *Book) dsn(mode string, reader bool) string {
 
 // setPragmas sets what belongs to the file and asserts what belongs to the
 // connections. From here on the log is there, and so is its index.
-func (b *Book) setPragmas(ctx context.Context) error {
+func (b *opening) setPragmas(ctx context.Context) error {
 	for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 0`, fmt.Sprintf(`journal_size_limit = %d`, longLog*pageSize)} {
 		if _, err := b.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
 			return b.classify("set "+p, err)
@@ -254,12 +260,12 @@ func (b *Book) setPragmas(ctx context.Context) error {
 	return b.files.remember(b.path, b.file.id)
 }
 
-func (b *Book) readNothing(ctx context.Context, q querier) error {
+func (b *opening) readNothing(ctx context.Context, q querier) error {
 	var tables int
 	return q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables)
 }
 
-func (b *Book) wantPragmas(ctx context.Context) error {
+func (b *opening) wantPragmas(ctx context.Context) error {
 	want := map[string]string{"synchronous": "2", "foreign_keys": "1", "journal_mode": "wal"}
 	if b.opts.Synchronous == "normal" {
 		want["synchronous"] = "1"
@@ -277,7 +283,7 @@ func (b *Book) wantPragmas(ctx context.Context) error {
 }
 
 // migrate brings the schema up, each step whole or not at all.
-func (b *Book) migrate(ctx context.Context) error {
+func (b *opening) migrate(ctx context.Context) error {
 	if err := b.checkSchema(ctx); err != nil {
 		return err
 	}
@@ -302,7 +308,7 @@ func (b *Book) migrate(ctx context.Context) error {
 // that by itself, and tells nobody, when the disk refuses to open a file for
 // writing, even once; and then nothing is written until another start, however
 // well the disk is.
-func (b *Book) checkWritable(ctx context.Context) error {
+func (b *opening) checkWritable(ctx context.Context) error {
 	_, err := b.conn.ExecContext(ctx, `UPDATE book SET one = one WHERE FALSE`)
 	if err = b.classify("open for writing", err); errors.Is(err, ErrBusy) {
 		return nil // with the lock that another process has one would write

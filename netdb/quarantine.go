@@ -147,7 +147,7 @@ func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold strin
 			out, err = t.move(who, old, now, evidence)
 			return err
 		}
-		most := b.mostQuarantined(pi)
+		most := b.opts.mostQuarantined(pi)
 		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
 			return fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
 		}
@@ -172,8 +172,8 @@ const quarantineMost = 1 << 16
 
 // mostQuarantined is how many addresses of a pool may be quarantined without
 // an operator.
-func (b *Book) mostQuarantined(pi *poolIndex) int {
-	return int(max(1, min(float64(pi.size)*b.opts.QuarantineShare, quarantineMost)))
+func (o *Options) mostQuarantined(pi *poolIndex) int {
+	return int(max(1, min(float64(pi.size)*o.QuarantineShare, quarantineMost)))
 }
 
 // hold is the operator's words that a change left on a row.

@@ -154,42 +154,24 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 	if l.Cut != "" && l.Cut != CutEarly && l.Cut != CutOwn {
 		return nil, n, fmt.Errorf("cut %q is unknown", l.Cut)
 	}
-	if containers != "" {
-		if err := json.Unmarshal([]byte(containers), &l.Containers); err != nil {
-			return nil, n, fmt.Errorf("containers: %w", err)
+	for _, part := range []struct {
+		column, text string
+		into         any
+	}{{"containers", containers, &l.Containers}, {"plug", plug, &l.Plug}, {"labels", labels, &l.Labels},
+		{"evidence", evidence, &l.Evidence}, {"conflict", conflict, &l.Conflict}} {
+		raw, whole := part.into.(*json.RawMessage)
+		if part.text == "" {
+			continue
+		} else if whole && json.Valid([]byte(part.text)) {
+			*raw = json.RawMessage(part.text) // to the byte: the row's sum is of what is stored
+		} else if err := json.Unmarshal([]byte(part.text), part.into); err != nil {
+			return nil, n, fmt.Errorf("%s: %w", part.column, err)
 		}
-	}
-	if l.Plug, err = plugOf(plug); err != nil {
-		return nil, n, err
-	}
-	if labels != "" {
-		if err := json.Unmarshal([]byte(labels), &l.Labels); err != nil {
-			return nil, n, fmt.Errorf("labels: %w", err)
-		}
-	}
-	if evidence != "" {
-		if !json.Valid([]byte(evidence)) {
-			return nil, n, fmt.Errorf("evidence is no JSON")
-		}
-		l.Evidence = json.RawMessage(evidence)
-	}
-	if conflict != "" {
-		if !json.Valid([]byte(conflict)) {
-			return nil, n, fmt.Errorf("conflict is no JSON")
-		}
-		l.Conflict = json.RawMessage(conflict)
 	}
 	return l, n, nil
 }
 
-func known(s State) bool {
-	for _, k := range States() {
-		if s == k {
-			return true
-		}
-	}
-	return false
-}
+func known(s State) bool { return slices.Contains(States(), s) }
 
 // row is the values of insertChange. made is the lease's row behind the change, nil
 // when there is none.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/google/uuid"
 )
@@ -13,6 +14,7 @@ import (
 // and on top what was staged by the requests before it in the batch and by
 // itself.
 type tx struct {
+	opts   *Options
 	now    Stamp
 	idx    *index // read only
 	staged *overlay
@@ -39,6 +41,12 @@ func (t *tx) open(o Owner) *Lease {
 
 func (t *tx) tomb(uid string) tombstone {
 	return look(uid, t.staged.tombs, t.idx.tombs)
+}
+
+// cancelled reports that a tombstone of an attempt, or of a later one, stands.
+func (t *tx) cancelled(uid string, attempt int64) bool {
+	stone := t.tomb(uid)
+	return stone.attempt >= attempt && t.now.Since(stone.at) < t.opts.Tombstone
 }
 
 // removed reports whether this batch took the row with an id away.
@@ -153,4 +161,131 @@ func (t *tx) openOf(uid string) []*Lease {
 	}
 	slices.SortFunc(found, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
 	return found
+}
+
+// An overlay is the steps that a batch has staged, and the rows as they leave
+// them. A nil lease means that the row is gone.
+type overlay struct {
+	steps   []step
+	rev     int64 // of the last step
+	runtime string
+
+	leases map[netip.Addr]*Lease
+	ids    map[string]*Lease
+	owners map[Owner]*Lease
+	tombs  map[string]tombstone
+	count  map[poolState]int // difference to the index
+}
+
+type poolState struct {
+	pool  string // its uid
+	state State
+}
+
+// A step is one staged change: the row before and after it, and its record.
+type step struct {
+	old, now *Lease
+	change   *Change
+	pool     *Pool  // a pool made or changed
+	tomb     string // a tombstone set for this uid
+	stone    tombstone
+	runtime  string // the runtime that was noted
+}
+
+func newOverlay() *overlay {
+	return &overlay{
+		leases: make(map[netip.Addr]*Lease),
+		ids:    make(map[string]*Lease),
+		owners: make(map[Owner]*Lease),
+		tombs:  make(map[string]tombstone),
+		count:  make(map[poolState]int),
+	}
+}
+
+// reset empties the overlay for another batch on top of a revision. Its memory
+// stays, unless it was a giant's: maps that were made for every request were a
+// third of what a commit allocated.
+func (o *overlay) reset(rev int64) {
+	if len(o.steps) > 4*maxBatch {
+		*o = *newOverlay()
+	}
+	clear(o.steps)
+	o.steps, o.rev, o.runtime = o.steps[:0], rev, ""
+	clear(o.leases)
+	clear(o.ids)
+	clear(o.owners)
+	clear(o.tombs)
+	clear(o.count)
+}
+
+// rewind drops what a request staged before it failed, and leaves the first n
+// steps, which are its neighbours', as they were.
+func (o *overlay) rewind(n int, rev int64) {
+	if len(o.steps) == n {
+		return
+	}
+	kept := slices.Clone(o.steps[:n])
+	o.reset(rev)
+	for _, s := range kept {
+		o.stage(s)
+	}
+}
+
+func (o *overlay) stage(s step) {
+	o.steps = append(o.steps, s)
+	if s.change != nil {
+		o.rev = s.change.Rev
+	}
+	if s.tomb != "" {
+		o.tombs[s.tomb] = s.stone
+	}
+	if s.runtime != "" {
+		o.runtime = s.runtime
+	}
+	if old := s.old; old != nil {
+		o.leases[old.Addr] = nil
+		o.ids[old.ID] = nil
+		if old.State.Open() {
+			o.owners[old.Owner()] = nil
+		}
+		o.count[poolState{old.PoolUID, old.State}]--
+	}
+	if now := s.now; now != nil {
+		o.leases[now.Addr] = now
+		o.ids[now.ID] = now
+		if now.State.Open() {
+			o.owners[now.Owner()] = now
+		}
+		o.count[poolState{now.PoolUID, now.State}]++
+	}
+}
+
+// A line holds the requests that wait for a commit, first come, first served.
+// A caller waits with each, so that it needs no bound of its own.
+type line struct {
+	mu  sync.Mutex
+	ops []*op
+}
+
+func (l *line) join(o *op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ops = append(l.ops, o)
+}
+
+// leave takes a request out whose caller walked away.
+func (l *line) leave(o *op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ops = slices.DeleteFunc(l.ops, func(other *op) bool { return other == o })
+}
+
+// next takes up to most requests from the front.
+func (l *line) next(most int) []*op {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(most, len(l.ops))
+	batch := l.ops[:n:n]
+	l.ops = l.ops[n:]
+	return batch
 }

@@ -60,8 +60,8 @@ func readLog(path string) (logEnd, error) {
 // walkLog reads a log to its end. An error is the reader's.
 func walkLog(r io.Reader) (end logEnd, err error) {
 	var h [walHeader]byte
-	if n, err := io.ReadFull(r, h[:]); err != nil {
-		return logEnd{}, unlessShort(n, err)
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return logEnd{}, unlessShort(err)
 	}
 	l, ok := parseWAL(h[:])
 	if !ok {
@@ -80,7 +80,7 @@ func walkLog(r io.Reader) (end logEnd, err error) {
 			if got > 0 && end.bad == 0 {
 				end.bad = n
 			}
-			return end, unlessShort(got, err)
+			return end, unlessShort(err)
 		}
 		now := l.head(frame)
 		linked := now.salt == l.salt && now.page != 0 && now.sum == l.sumOf(last.sum, frame)
@@ -99,7 +99,7 @@ func walkLog(r io.Reader) (end logEnd, err error) {
 }
 
 // unlessShort is nil at the end of a file, wherever in a frame that is.
-func unlessShort(_ int, err error) error {
+func unlessShort(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return nil
 	}
@@ -117,7 +117,7 @@ func anything(r io.Reader) (bool, error) {
 			}
 		}
 		if err != nil {
-			return false, unlessShort(n, err)
+			return false, unlessShort(err)
 		}
 	}
 }
