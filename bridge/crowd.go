@@ -201,7 +201,8 @@ func (b *Bridge) readCrowd(ctx context.Context, id int) error {
 	err := b.locked(ctx, func() error {
 		delete(b.crowds, id)
 		if in = b.interior(id); in.inside != nil {
-			b.foldNews(in) // from here on what is told came after the list began
+			b.foldNews(in)
+			in.later = make(map[rtnl.Address]bool)
 		}
 		return nil
 	})
@@ -215,13 +216,18 @@ func (b *Bridge) readCrowd(ctx context.Context, id int) error {
 	})
 	return b.locked(ctx, func() error {
 		b.drain()
+		later := in.later
+		in.later = nil
 		switch {
 		case b.insideOf(id) != in.inside:
 		case err != nil && !errors.Is(err, rtnl.ErrCutShort):
 			in.tried, in.whole = false, false // to be asked what is wrong
 			b.spacesAgain[id] = b.spaces[id] != nil
 			b.nestsAgain[id] = b.spaces[id] == nil
+		case later == nil: // a call has listed it since, or news was lost
+			b.crowd(id)
 		default:
+			in.told = later // calls have taken in some of it
 			b.takeInside(id, got)
 			b.showGaps()
 		}

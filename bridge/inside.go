@@ -56,6 +56,7 @@ type inside struct {
 	listed map[rtnl.Address]bool // those; nil is to be made
 	more   map[rtnl.Address]bool // beside those: may be gone again
 	told   map[rtnl.Address]bool // by news since the last list began, and not among more yet
+	later  map[rtnl.Address]bool // by news since Run's list began; nil: none that is worth something is under way
 
 	whole   bool      // there was an exact list, and no news was lost since
 	tried   bool      // it was listed while everybody waited, since news was lost
@@ -83,8 +84,17 @@ func (in *inside) knows(addr netip.Addr) bool {
 
 // tell takes in news of an address that came.
 func (in *inside) tell(a rtnl.Address) {
+	if !rtnl.Assignable(a.Prefix.Addr()) {
+		return
+	}
+	if in.later != nil {
+		in.later[a] = true
+		if len(in.later) > mostInside {
+			in.later = nil
+		}
+	}
 	switch {
-	case !rtnl.Assignable(a.Prefix.Addr()) || in.more[a] || in.told[a]:
+	case in.more[a] || in.told[a]:
 		return
 	case len(in.told) >= in.room():
 		in.full = true
@@ -128,7 +138,7 @@ func (in *inside) use(cost int) {
 }
 
 // lose notes that news was lost: what is known may lack something.
-func (in *inside) lose() { in.whole, in.tried = false, false }
+func (in *inside) lose() { in.whole, in.tried, in.later = false, false, nil }
 
 // fold adds what news told, and returns what is known by that alone.
 func (in *inside) fold() (added []rtnl.Address) {
