@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -26,9 +27,11 @@ const (
 	// and ingressReads the answers of one drain, which everybody waits for.
 	ingressMost, ingressAsks, ingressReads = 1024, 4, 64
 	ingressWithin                          = 10 * time.Millisecond
-	// ingressWait is how long everybody waits for the answer to the first question
-	// after the socket was opened, which is at most once each ingressIdle.
-	ingressWait = 50 * time.Millisecond
+	// ingressFirst is how many questions are asked when the socket is opened, and
+	// ingressWait how long everybody waits for their answers: at most once each
+	// ingressIdle.
+	ingressFirst = 64
+	ingressWait  = 50 * time.Millisecond
 	// cameWithin is how long it says where an answer comes from that one like it came by
 	// a port.
 	cameWithin = time.Second
@@ -138,9 +141,9 @@ func (b *Bridge) unmask(addr netip.Addr, s said, named int, asks *int) (came int
 	if hasMAC, hasAddr := p.space.holds(s.from.String(), addr); !hasMAC || hasAddr {
 		return 0, false
 	}
-	opened := b.ingress == nil
-	if opened {
+	if b.ingress == nil {
 		_ = b.place.do(func() (err error) { b.ingress, err = openIngress(); return err }) // without it the port is not known
+		b.askAtPorts(addr)
 	}
 	if b.ingress == nil {
 		return 0, true
@@ -148,19 +151,46 @@ func (b *Bridge) unmask(addr netip.Addr, s said, named int, asks *int) (came int
 	b.ingress.used = time.Now()
 	if b.ingress.by(addr, s.from) == 0 && *asks > 0 {
 		*asks--
-		ctx, cancel := context.WithTimeout(context.Background(), ingressWithin)
-		_ = b.probe.ask(ctx, addr) // one that is not sent has no answer
-		cancel()
+		b.askAtPort(addr)
 		b.ingress.read(b.isPort)
-		for until := time.Now().Add(ingressWait); opened && b.ingress.by(addr, s.from) == 0 && time.Now().Before(until); {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(b.ingress.fd), Events: unix.POLLIN}}, 1)
-			b.ingress.read(b.isPort)
-		}
 	}
 	if came = b.ingress.by(addr, s.from); !b.isPort(came) {
 		came = 0
 	}
 	return came, true
+}
+
+// askAtPorts asks again for what was answered before the socket was opened: an
+// address, and others that wait to be placed. Their answers are read when it returns,
+// unless they take longer than everybody waits.
+func (b *Bridge) askAtPorts(first netip.Addr) {
+	if b.ingress == nil {
+		return
+	}
+	until := time.Now().Add(ingressWait)
+	asked := map[netip.Addr]mac{first: b.unplaced[first].from}
+	b.askAtPort(first)
+	for addr, s := range b.unplaced {
+		if len(asked) == ingressFirst || time.Now().After(until) {
+			break
+		}
+		if addr != first {
+			asked[addr] = s.from
+			b.askAtPort(addr)
+		}
+	}
+	for len(asked) > 0 && time.Now().Before(until) {
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(b.ingress.fd), Events: unix.POLLIN}}, 1)
+		b.ingress.read(b.isPort)
+		maps.DeleteFunc(asked, func(addr netip.Addr, from mac) bool { return b.ingress.by(addr, from) != 0 })
+	}
+}
+
+// askAtPort asks for an address; a question that is not sent has no answer.
+func (b *Bridge) askAtPort(addr netip.Addr) {
+	ctx, cancel := context.WithTimeout(context.Background(), ingressWithin)
+	defer cancel()
+	_ = b.probe.ask(ctx, addr)
 }
 
 func (b *Bridge) isPort(index int) bool { return b.ports[index] != nil }
