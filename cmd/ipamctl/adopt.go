@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) quarantineAdopt() *cobra.Command {
@@ -42,7 +43,7 @@ lease id.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) { c.drawLease(p, &reply.Lease) })
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
 		},
 	}
 	f := cmd.Flags()

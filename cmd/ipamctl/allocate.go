@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) allocateCommand() *cobra.Command {
@@ -50,7 +51,7 @@ lease ids.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, leaseIDs(reply.Leases), func(p *page) { c.drawAllocation(p, reply) })
+			return c.answer(reply, leaseIDs(reply.Leases), func(p *term.Page) { c.drawAllocation(p, reply) })
 		},
 	}
 	f := cmd.Flags()
@@ -67,33 +68,33 @@ lease ids.`,
 	return cmd
 }
 
-func (c *ctl) drawAllocation(p *page, r *api.AllocateReply) {
+func (c *ctl) drawAllocation(p *term.Page, r *api.AllocateReply) {
 	for i, l := range r.Leases {
-		p.line("%s is %s for %s", p.bold(fmt.Sprintf("%s/%d", word(l.Address), l.PrefixLen)), p.state(l.State), word(l.Sandbox))
+		p.Line("%s is %s for %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), stateText(p, l.State), term.Word(l.Sandbox))
 		deadline := ""
 		if l.BindBy != nil {
 			deadline = c.when(*l.BindBy)
 		}
-		fields := [][2]string{{"lease", word(l.ID)}, {"bind by", deadline}}
+		fields := [][2]string{{"lease", term.Word(l.ID)}, {"bind by", deadline}}
 		if i < len(r.Networks) {
 			fields = append(fields, networkFields(r.Networks[i])...)
 		}
-		p.fields(fields...)
+		p.Fields(fields...)
 	}
 	if r.Existing {
-		p.line("It was there before: the same sandbox asked again.")
+		p.Line("It was there before: the same sandbox asked again.")
 	}
 	if r.EarlyReuse {
-		p.line("%s", p.warn("The pool is exhausted: the cooldown of this address was cut short."))
+		p.Line("%s", p.Warn("The pool is exhausted: the cooldown of this address was cut short."))
 	}
 	for _, addr := range r.Unprobed {
-		p.line("%s", p.warn(word(addr)+" was given before the wire had time to answer a probe."))
+		p.Line("%s", p.Warn(term.Word(addr)+" was given before the wire had time to answer a probe."))
 	}
 	evidence := func(all []api.Skipped, sentence string) {
 		for _, s := range all {
-			p.line("%s", p.warn(fmt.Sprintf(sentence, word(s.Address))))
+			p.Line("%s", p.Warn(fmt.Sprintf(sentence, term.Word(s.Address))))
 			for _, sighting := range s.Evidence {
-				p.line("    %s: %s", word(sighting.Witness), c.seen(sighting))
+				p.Line("    %s: %s", term.Word(sighting.Witness), c.seen(sighting))
 			}
 		}
 	}
@@ -104,17 +105,17 @@ func (c *ctl) drawAllocation(p *page, r *api.AllocateReply) {
 func networkFields(n api.Network) [][2]string {
 	var routes, dns []string
 	for _, r := range n.Routes {
-		routes = append(routes, word(r.Destination)+" via "+word(r.Via))
+		routes = append(routes, term.Word(r.Destination)+" via "+term.Word(r.Via))
 	}
 	for _, server := range n.DNS {
-		dns = append(dns, word(server))
+		dns = append(dns, term.Word(server))
 	}
 	gateway := ""
 	if n.Gateway != "" {
-		gateway = word(n.Gateway)
+		gateway = term.Word(n.Gateway)
 	}
 	return [][2]string{
-		{"bridge", fmt.Sprintf("%s, mtu %d", word(n.Bridge), n.MTU)},
+		{"bridge", fmt.Sprintf("%s, mtu %d", term.Word(n.Bridge), n.MTU)},
 		{"gateway", gateway},
 		{"routes", strings.Join(routes, ", ")},
 		{"dns", strings.Join(dns, ", ")},

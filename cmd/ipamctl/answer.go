@@ -9,24 +9,25 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	"github.com/ipamd/ipamd/internal/term"
 	"go.yaml.in/yaml/v3"
 )
 
 // answer writes a verb's result in the form that was asked for: v as JSON or
 // YAML, ids one a line, or what draw puts on a page.
-func (c *ctl) answer(v any, ids []string, draw func(*page)) error {
+func (c *ctl) answer(v any, ids []string, draw func(*term.Page)) error {
 	switch {
 	case c.quiet:
 		for _, id := range ids {
-			if _, err := fmt.Fprintln(c.out, sentence(id)); err != nil {
+			if _, err := fmt.Fprintln(c.out, term.Sentence(id)); err != nil {
 				return fmt.Errorf("write the answer: %w", err)
 			}
 		}
 		return nil
 	case c.forPeople():
-		p := &page{paint: c.colour()}
+		p := &term.Page{Paint: c.colour()}
 		if c.terminal {
-			p.width = c.width()
+			p.Width = c.width()
 		}
 		draw(p)
 		_, err := p.WriteTo(c.out)
@@ -127,7 +128,7 @@ func yamlValue(dec *json.Decoder) (*yaml.Node, error) {
 		return node, err
 	case string:
 		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
-		if !plain(t) {
+		if !term.Plain(t) {
 			node.Style = yaml.DoubleQuotedStyle
 		}
 		return node, nil

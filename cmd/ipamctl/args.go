@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // exactly wants one argument, which what describes for the person who left
@@ -53,7 +54,7 @@ func anAddress(arg string) (string, error) {
 	addr, err := netip.ParseAddr(arg)
 	switch {
 	case err != nil:
-		return wrong("is not an IP address", "for a sandbox or a lease: ipamctl show "+word(arg))
+		return wrong("is not an IP address", "for a sandbox or a lease: ipamctl show "+term.Word(arg))
 	case addr.Zone() != "":
 		return wrong("has a zone, and a pool's addresses have none", "write "+addr.WithZone("").String())
 	case addr.Is4In6():

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // A share is one kind of addresses of a pool.
@@ -81,20 +82,20 @@ const (
 
 // drawBars draws a line for each pool with a bar of its use, what it holds
 // below, and a legend of the bars.
-func (c *ctl) drawBars(p *page, pools []api.Pool) {
+func (c *ctl) drawBars(p *term.Page, pools []api.Pool) {
 	glyph := 0
 	if c.unicode() {
 		glyph = 1
 	}
 	nameWidth, prefixWidth, leftWidth := 0, 0, 0
 	for _, pool := range pools {
-		nameWidth = max(nameWidth, textWidth(word(pool.Name)))
-		prefixWidth = max(prefixWidth, textWidth(word(pool.Prefix)))
-		leftWidth = max(leftWidth, textWidth(room(p, pool)))
+		nameWidth = max(nameWidth, term.Width(term.Word(pool.Name)))
+		prefixWidth = max(prefixWidth, term.Width(term.Word(pool.Prefix)))
+		leftWidth = max(leftWidth, term.Width(room(p, pool)))
 	}
 	width, narrow := barPiped, false
-	if p.width > 0 {
-		left := p.width - len("      [] 100%") - nameWidth - prefixWidth
+	if p.Width > 0 {
+		left := p.Width - len("      [] 100%") - nameWidth - prefixWidth
 		narrow = left-len("  ")-leftWidth < barLeast
 		if !narrow {
 			left -= len("  ") + leftWidth
@@ -106,34 +107,34 @@ func (c *ctl) drawBars(p *page, pools []api.Pool) {
 		parts := shares(pool)
 		var bar strings.Builder
 		for i, n := range cells(parts, width) {
-			bar.WriteString(p.sgr(parts[i].sgr, strings.Repeat(parts[i].glyphs[glyph], n)))
+			bar.WriteString(p.SGR(parts[i].sgr, strings.Repeat(parts[i].glyphs[glyph], n)))
 			drawn[i] = drawn[i] || n > 0
 		}
 		var held []string
-		line := fmt.Sprintf("  %s  %s  [%s] %4s", pad(word(pool.Name), nameWidth), pad(word(pool.Prefix), prefixWidth), bar.String(), percent(pool))
+		line := fmt.Sprintf("  %s  %s  [%s] %4s", term.Pad(term.Word(pool.Name), nameWidth), term.Pad(term.Word(pool.Prefix), prefixWidth), bar.String(), percent(pool))
 		if narrow {
 			held = append(held, room(p, pool))
 		} else {
 			line += "  " + room(p, pool)
 		}
-		p.line("%s", line)
+		p.Line("%s", line)
 		for _, s := range states() {
 			if n := pool.ByState[s]; n > 0 {
-				held = append(held, fmt.Sprintf("%s %s", count(uint64(n)), p.state(api.State(s))))
+				held = append(held, fmt.Sprintf("%s %s", term.Count(uint64(n)), stateText(p, api.State(s))))
 			}
 		}
 		if state := pool.State; state != "" && state != "active" {
-			held = append(held, p.warn("the pool is "+sentence(state)))
+			held = append(held, p.Warn("the pool is "+term.Sentence(state)))
 		}
-		p.pieces("    ", held, ", ")
+		p.Pieces("    ", held, ", ")
 	}
 	var legend []string
 	for i, s := range shares(api.Pool{}) {
 		if drawn[i] {
-			legend = append(legend, p.sgr(s.sgr, s.glyphs[glyph])+" "+s.words)
+			legend = append(legend, p.SGR(s.sgr, s.glyphs[glyph])+" "+s.words)
 		}
 	}
-	p.pieces("  ", legend, "   ")
+	p.Pieces("  ", legend, "   ")
 }
 
 // percent is how much of a pool cannot be given. Only nothing is 0%, and only
@@ -155,15 +156,13 @@ func percent(pool api.Pool) string {
 }
 
 // room is how much of a pool is left.
-func room(p *page, pool api.Pool) string {
-	said := fmt.Sprintf("%s of %s left", count(available(pool)), count(pool.Size))
+func room(p *term.Page, pool api.Pool) string {
+	said := fmt.Sprintf("%s of %s left", term.Count(available(pool)), term.Count(pool.Size))
 	if available(pool) == 0 {
-		return p.bad(said)
+		return p.Bad(said)
 	}
 	return said
 }
-
-func pad(s string, width int) string { return s + strings.Repeat(" ", max(width-textWidth(s), 0)) }
 
 // unicode reports whether the terminal's locale can show more than ASCII.
 // The first of the three that is set decides, as in setlocale(3).

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) bindCommand() *cobra.Command {
@@ -43,7 +44,7 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) {
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *term.Page) {
 				c.drawLease(p, &reply.Lease)
 				drawWarnings(p, reply.Warnings)
 			})
@@ -60,14 +61,14 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 }
 
 // drawWarnings writes what of a bind the kernel shows otherwise.
-func drawWarnings(p *page, warnings []api.BindWarning) {
+func drawWarnings(p *term.Page, warnings []api.BindWarning) {
 	if len(warnings) == 0 {
 		return
 	}
-	p.heading("The kernel shows it otherwise")
+	p.Heading("The kernel shows it otherwise")
 	rows := make([][]string, len(warnings))
 	for i, w := range warnings {
-		rows[i] = []string{p.warn(word(w.Field)), word(w.Given), maybe(w.Seen), sentence(w.Message)}
+		rows[i] = []string{p.Warn(term.Word(w.Field)), term.Word(w.Given), term.Maybe(w.Seen), term.Sentence(w.Message)}
 	}
-	p.table(wrapping("FIELD", "GIVEN", "SEEN", "DETAIL"), rows)
+	p.Table(term.Wrapping("FIELD", "GIVEN", "SEEN", "DETAIL"), rows)
 }

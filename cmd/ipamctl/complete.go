@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // patience is how long a person who pressed tab waits for the daemon.
@@ -58,7 +59,7 @@ func (c *ctl) suggest(args []string, filter client.LeaseFilter, pick func(api.Le
 	var values []string
 	for _, l := range list.Leases {
 		for _, v := range pick(l) {
-			if v[0] == "" || word(v[0]) != v[0] {
+			if v[0] == "" || term.Word(v[0]) != v[0] {
 				continue
 			}
 			if s := v[0] + "\t" + v[1]; !slices.Contains(values, s) {
@@ -70,13 +71,13 @@ func (c *ctl) suggest(args []string, filter client.LeaseFilter, pick func(api.Le
 }
 
 func asLease(l api.Lease) [2]string {
-	return [2]string{l.ID, word(l.Address) + " " + sentence(string(l.State)) + " " + maybe(l.Sandbox)}
+	return [2]string{l.ID, term.Word(l.Address) + " " + term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)}
 }
 
 func asSandbox(l api.Lease) [2]string { return [2]string{l.Sandbox, "sandbox"} }
 
 func asAddress(l api.Lease) [2]string {
-	return [2]string{l.Address, sentence(string(l.State)) + " " + maybe(l.Sandbox)}
+	return [2]string{l.Address, term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)}
 }
 
 func (c *ctl) leaseIDs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -116,5 +117,5 @@ func (c *ctl) poolNames(_ *cobra.Command, args []string, _ string) ([]string, co
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return slices.DeleteFunc(poolNames(list.Pools), func(s string) bool { return word(s) != s }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(poolNames(list.Pools), func(s string) bool { return term.Word(s) != s }), cobra.ShellCompDirectiveNoFileComp
 }

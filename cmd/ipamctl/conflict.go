@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // drawnConflicts is how many addresses in dispute a status draws.
@@ -22,39 +23,39 @@ func conflicts(s *api.Status) int {
 
 // drawConflicts names the addresses in conflict, each with who is on it. They
 // have an owner, so no quarantine tells of them.
-func (c *ctl) drawConflicts(p *page, s *api.Status) {
+func (c *ctl) drawConflicts(p *term.Page, s *api.Status) {
 	if len(s.Conflicts) == 0 {
 		return
 	}
 	all := conflicts(s)
-	p.heading(fmt.Sprintf("In conflict: %s", plural(all, "address")))
+	p.Heading(fmt.Sprintf("In conflict: %s", term.Plural(all, "address")))
 	some := s.Conflicts[:min(len(s.Conflicts), drawnConflicts)]
 	for _, f := range some {
-		p.text("  ", p.bad(word(f.Address))+": "+sentence(f.Detail))
+		p.Text("  ", p.Bad(term.Word(f.Address))+": "+term.Sentence(f.Detail))
 	}
-	p.more(all-len(some), "ipamctl doctor")
-	p.text("", "next: "+sentence(some[0].Mend))
+	p.More(all-len(some), "ipamctl doctor")
+	p.Text("", "next: "+term.Sentence(some[0].Mend))
 }
 
 // drawLastConflict tells of the newest conflict, on an address that was
 // quarantined for it or is held: when, what became of it, and who was seen.
-func (c *ctl) drawLastConflict(p *page, s *api.Status) {
+func (c *ctl) drawLastConflict(p *term.Page, s *api.Status) {
 	l := s.LastConflict
 	if l == nil {
 		return
 	}
 	became := "over"
 	if s.LastConflictStands {
-		became = p.bad("still quarantined")
+		became = p.Bad("still quarantined")
 		if l.To != api.Quarantined {
-			became = p.bad("it stands")
+			became = p.Bad("it stands")
 		}
 	}
-	p.heading("Last conflict")
-	p.text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", word(l.Address), c.ago(l.At), became, word(l.Address)))
+	p.Heading("Last conflict")
+	p.Text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", term.Word(l.Address), c.ago(l.At), became, term.Word(l.Address)))
 	some := l.Evidence[:min(len(l.Evidence), drawnLeases)]
 	for _, seen := range some {
-		p.text("    ", word(seen.Witness)+": "+c.seen(seen))
+		p.Text("    ", term.Word(seen.Witness)+": "+c.seen(seen))
 	}
-	p.more(len(l.Evidence)-len(some), "ipamctl history "+word(l.Address))
+	p.More(len(l.Evidence)-len(some), "ipamctl history "+term.Word(l.Address))
 }

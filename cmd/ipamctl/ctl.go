@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // streams is everything of the process that a verb may touch.
@@ -163,6 +164,6 @@ func (c *ctl) width() int {
 }
 
 // colour reports whether the answer may be coloured (https://no-color.org).
-func (c *ctl) colour() paint {
-	return paint(c.terminal && !c.noColor && c.getenv("NO_COLOR") == "" && c.getenv("TERM") != "dumb")
+func (c *ctl) colour() term.Paint {
+	return term.Paint(c.terminal && !c.noColor && c.getenv("NO_COLOR") == "" && c.getenv("TERM") != "dumb")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // helped is a finding with where to read about its kind.
@@ -58,7 +59,7 @@ addresses, or the lease ids of findings that have no address.`,
 					where = append(where, f.LeaseID)
 				}
 			}
-			if err := c.answer(help(reply), where, func(p *page) { c.drawFindings(p, reply.Findings) }); err != nil {
+			if err := c.answer(help(reply), where, func(p *term.Page) { c.drawFindings(p, reply.Findings) }); err != nil {
 				return err
 			}
 			if len(reply.Findings) > 0 {
@@ -71,9 +72,9 @@ addresses, or the lease ids of findings that have no address.`,
 
 // drawFindings writes the findings that have a cause of their own, each in three
 // lines: what and where, why, and the command.
-func (c *ctl) drawFindings(p *page, findings []api.Finding) {
+func (c *ctl) drawFindings(p *term.Page, findings []api.Finding) {
 	if len(findings) == 0 {
-		p.line("%s: book, wire and runtime agree", p.good("nothing found"))
+		p.Line("%s: book, wire and runtime agree", p.Good("nothing found"))
 		return
 	}
 	follow := make(map[string][]string) // kinds, by that of their cause
@@ -84,30 +85,30 @@ func (c *ctl) drawFindings(p *page, findings []api.Finding) {
 		if f.Because != "" {
 			continue
 		}
-		what := []string{p.bad(word(f.Kind))}
+		what := []string{p.Bad(term.Word(f.Kind))}
 		switch {
 		case f.Address != "" && f.Count > 1:
-			what = append(what, fmt.Sprintf("%s and %d more", word(f.Address), f.Count-1))
+			what = append(what, fmt.Sprintf("%s and %d more", term.Word(f.Address), f.Count-1))
 		case f.Address != "":
-			what = append(what, word(f.Address))
+			what = append(what, term.Word(f.Address))
 		case f.LeaseID != "":
-			what = append(what, word(f.LeaseID))
+			what = append(what, term.Word(f.LeaseID))
 		}
 		if !f.Since.IsZero() {
 			what = append(what, c.ago(f.Since))
 		}
 		if i > 0 {
-			p.line("")
+			p.Line("")
 		}
-		p.text("", strings.Join(what, "  "))
-		p.text("  ", sentence(f.Detail))
+		p.Text("", strings.Join(what, "  "))
+		p.Text("  ", term.Sentence(f.Detail))
 		if kinds := follow[f.Kind]; len(kinds) > 0 {
-			n := plural(len(kinds), "finding")
-			p.text("  ", p.dim("with it ends what follows from it, "+n+": "+strings.Join(slices.Compact(kinds), ", ")))
+			n := term.Plural(len(kinds), "finding")
+			p.Text("  ", p.Dim("with it ends what follows from it, "+n+": "+strings.Join(slices.Compact(kinds), ", ")))
 			delete(follow, f.Kind)
 		}
-		p.line("  %s %s", p.dim("next:"), sentence(f.Mend)) // to be copied, so it is not wrapped
+		p.Line("  %s %s", p.Dim("next:"), term.Sentence(f.Mend)) // to be copied, so it is not wrapped
 	}
-	p.line("")
-	p.text("", plural(len(findings), "finding")+"; what one means: "+explain(findings[0].Kind))
+	p.Line("")
+	p.Text("", term.Plural(len(findings), "finding")+"; what one means: "+explain(findings[0].Kind))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // What ipamctl exits with. Scripts branch on these: a number never changes
@@ -149,9 +150,9 @@ func (c *ctl) report(ctx context.Context, err error) int {
 			return code
 		}
 	}
-	fmt.Fprintf(c.err, "ipamctl: %s\n", sentence(err.Error()))
+	fmt.Fprintf(c.err, "ipamctl: %s\n", term.Sentence(err.Error()))
 	if hint != "" {
-		fmt.Fprintf(c.err, "hint: %s\n", sentence(hint))
+		fmt.Fprintf(c.err, "hint: %s\n", term.Sentence(hint))
 	}
 	return code
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/docs"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // An explanation is what the page for operators says of one kind of finding or
@@ -51,7 +52,7 @@ func kindsExplained() (kinds []string) {
 }
 
 // explain is the command that explains a kind.
-func explain(kind string) string { return "ipamctl explain " + word(kind) }
+func explain(kind string) string { return "ipamctl explain " + term.Word(kind) }
 
 func (c *ctl) explainCommand() *cobra.Command {
 	return &cobra.Command{
@@ -68,30 +69,30 @@ asked. -q prints the kinds.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			all := explanations()
 			if len(args) == 0 {
-				return c.answer(all, kindsExplained(), func(p *page) {
+				return c.answer(all, kindsExplained(), func(p *term.Page) {
 					for _, e := range all {
-						p.line("%s", e.Kind)
+						p.Line("%s", e.Kind)
 					}
 				})
 			}
 			at := slices.IndexFunc(all, func(e explanation) bool { return strings.EqualFold(e.Kind, args[0]) })
 			if at < 0 {
-				return fmt.Errorf("explain %s: %w", word(args[0]), &api.Error{Code: api.NotFound, Message: "there is no such finding and no such alert"})
+				return fmt.Errorf("explain %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound, Message: "there is no such finding and no such alert"})
 			}
-			return c.answer(all[at], []string{all[at].Kind}, func(p *page) { drawExplanation(p, all[at]) })
+			return c.answer(all[at], []string{all[at].Kind}, func(p *term.Page) { drawExplanation(p, all[at]) })
 		},
 	}
 }
 
 // drawExplanation writes the Markdown of a section for a terminal: examples as
 // they are, rows of tables as paragraphs, and links as the verb that follows them.
-func drawExplanation(p *page, e explanation) {
-	p.line("%s", p.bold(e.Kind))
+func drawExplanation(p *term.Page, e explanation) {
+	p.Line("%s", p.Bold(e.Kind))
 	var said []string
 	indent := ""
 	flush := func() {
 		if len(said) > 0 {
-			p.hang(strings.TrimSuffix(indent, "  ")+map[bool]string{true: "- "}[indent != ""], indent, p.markdown(strings.Join(said, " ")))
+			p.Hang(strings.TrimSuffix(indent, "  ")+map[bool]string{true: "- "}[indent != ""], indent, markdown(p, strings.Join(said, " ")))
 		}
 		said, indent = nil, ""
 	}
@@ -103,21 +104,21 @@ func drawExplanation(p *page, e explanation) {
 		switch {
 		case line == "":
 			flush()
-			p.line("")
+			p.Line("")
 		case strings.HasPrefix(line, "|---"), isRow && !header:
 			header = true
 		case isRow:
 			name, rest, _ := strings.Cut(strings.TrimSuffix(cells, " |"), " | ")
-			p.hang("", "  ", p.markdown(name+": "+rest))
+			p.Hang("", "  ", markdown(p, name+": "+rest))
 		case strings.HasPrefix(line, "    "):
 			flush()
-			p.line("%s", line)
+			p.Line("%s", line)
 		case isItem:
 			flush()
 			said, indent = []string{item}, "  "
 		case strings.HasPrefix(line, "#"):
 			flush()
-			p.line("%s", p.bold(p.markdown(strings.TrimSpace(strings.TrimLeft(line, "#")))))
+			p.Line("%s", p.Bold(markdown(p, strings.TrimSpace(strings.TrimLeft(line, "#")))))
 		default:
 			said = append(said, strings.TrimSpace(line))
 		}
@@ -134,9 +135,9 @@ var (
 )
 
 // markdown is a paragraph without its marks.
-func (p *page) markdown(text string) string {
+func markdown(p *term.Page, text string) string {
 	text = anchored.ReplaceAllString(text, "")
 	text = linked.ReplaceAllString(text, "$1")
 	text = linkedTo.ReplaceAllString(text, "$1")
-	return strong.ReplaceAllStringFunc(text, func(s string) string { return p.bold(strings.Trim(s, "*")) })
+	return strong.ReplaceAllStringFunc(text, func(s string) string { return p.Bold(strings.Trim(s, "*")) })
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // A field is one pool's prefix with what is known about each address in it.
@@ -25,14 +26,14 @@ type field struct {
 func newField(pool api.Pool, leases []api.Lease) (*field, error) {
 	prefix, err := netip.ParsePrefix(pool.Prefix)
 	if err != nil {
-		return nil, fmt.Errorf("draw pool %s: %w", word(pool.Name), err)
+		return nil, fmt.Errorf("draw pool %s: %w", term.Word(pool.Name), err)
 	}
 	f := &field{pool: pool, all: whole(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
 	f.reserve(prefix)
 	for _, text := range pool.Exclude {
 		s, err := readStretch(text)
 		if err != nil {
-			return nil, fmt.Errorf("draw pool %s: exclude %w", word(pool.Name), err)
+			return nil, fmt.Errorf("draw pool %s: exclude %w", term.Word(pool.Name), err)
 		}
 		if s.from.Is4() != f.all.from.Is4() {
 			continue

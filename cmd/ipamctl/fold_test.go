@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // On a narrow terminal no line is wider than it, but for a word that is wider
@@ -24,7 +25,7 @@ func TestNarrowTerminal(t *testing.T) {
 		w.ctl(t, s, words(line)...)
 		out := s.out.String()
 		for line := range strings.Lines(out) {
-			if n := textWidth(strings.TrimRight(line, "\n")); n > 40 && len(strings.Fields(line)) > 1 {
+			if n := term.Width(strings.TrimRight(line, "\n")); n > 40 && len(strings.Fields(line)) > 1 {
 				t.Errorf("a line of %d columns: %q", n, line)
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/ipamd/ipamd/internal/term"
 	"math/big"
 	"math/bits"
 	"net/netip"
@@ -27,42 +28,42 @@ type part struct {
 
 // draw writes the grid of area, which lies inside the field, and the legend.
 // The area grows to whole rows, so that each address stands below its offset.
-func (f *field) draw(p *page, area stretch, width int) {
+func (f *field) draw(p *term.Page, area stretch, width int) {
 	cells, area, parts := f.layOut(area, width)
 	f.drawTitle(p, area, width)
 	label := labelWidth(parts)
 	if cells > group && parts[0].row {
-		p.line("%s", p.dim(ruler(label, cells)))
+		p.Line("%s", p.Dim(ruler(label, cells)))
 	}
 	for _, part := range parts {
 		if part.row {
-			p.line("%s", f.drawRow(p, part, label))
+			p.Line("%s", f.drawRow(p, part, label))
 			continue
 		}
 		words := f.words(p, f.tally(part.stretch), false)
 		if part.folded {
-			words = append(words, p.warn("not drawn: --within "+zoom(part.stretch).String()))
+			words = append(words, p.Warn("not drawn: --within "+zoom(part.stretch).String()))
 		}
 		lead := part.String() + ":"
-		if one := lead + " " + strings.Join(words, ", "); textWidth(one) <= width {
-			p.line("%s", one)
+		if one := lead + " " + strings.Join(words, ", "); term.Width(one) <= width {
+			p.Line("%s", one)
 			continue
 		}
-		p.line("%s\n%s", wrap(strings.Fields(lead), " ", "", width), wrap(commas(words), " ", "  ", width))
+		p.Line("%s\n%s", term.Wrap(strings.Fields(lead), " ", "", width), term.Wrap(commas(words), " ", "  ", width))
 	}
-	p.line("\n%s", wrap(f.words(p, f.tally(area), true), "   ", "", width))
+	p.Line("\n%s", term.Wrap(f.words(p, f.tally(area), true), "   ", "", width))
 	f.drawOutside(p)
 }
 
-func (f *field) drawTitle(p *page, area stretch, width int) {
-	words := []string{fmt.Sprintf("%s  %s on %s", p.bold(word(f.pool.Name)), word(f.pool.Prefix), word(f.pool.Bridge))}
+func (f *field) drawTitle(p *term.Page, area stretch, width int) {
+	words := []string{fmt.Sprintf("%s  %s on %s", p.Bold(term.Word(f.pool.Name)), term.Word(f.pool.Prefix), term.Word(f.pool.Bridge))}
 	if f.pool.Gateway != "" {
-		words = append(words, "gateway "+word(f.pool.Gateway))
+		words = append(words, "gateway "+term.Word(f.pool.Gateway))
 	}
 	if area != f.all {
 		words = append(words, "only "+area.String())
 	}
-	p.line("%s", strings.TrimSpace(wrap(commas(words), " ", "  ", width)))
+	p.Line("%s", strings.TrimSpace(term.Wrap(commas(words), " ", "  ", width)))
 }
 
 // commas puts a comma behind each word but the last.
@@ -168,12 +169,12 @@ func zoom(s stretch) netip.Prefix {
 
 // drawRow is the row's first address and a letter for each address. Cells
 // of one colour share their escape codes.
-func (f *field) drawRow(p *page, row part, label int) string {
+func (f *field) drawRow(p *term.Page, row part, label int) string {
 	var b, run strings.Builder
 	fmt.Fprintf(&b, "%-*s", label, row.from)
 	sgr := ""
 	flush := func() {
-		b.WriteString(p.sgr(sgr, run.String()))
+		b.WriteString(p.SGR(sgr, run.String()))
 		run.Reset()
 	}
 	for i, a := 0, row.from; ; i, a = i+1, a.Next() {
@@ -215,7 +216,7 @@ func labelWidth(parts []part) int {
 
 // words tells a tally, with the letters when it is the legend. The legend
 // names free addresses also when there are none.
-func (f *field) words(p *page, counts map[byte]*big.Int, legend bool) []string {
+func (f *field) words(p *term.Page, counts map[byte]*big.Int, legend bool) []string {
 	var out []string
 	for _, k := range kinds() {
 		n := counts[k.letter]
@@ -223,9 +224,9 @@ func (f *field) words(p *page, counts map[byte]*big.Int, legend bool) []string {
 			continue
 		}
 		if legend {
-			out = append(out, fmt.Sprintf("%s %s %s", p.sgr(k.sgr, string(k.letter)), k.word, bigCount(n)))
+			out = append(out, fmt.Sprintf("%s %s %s", p.SGR(k.sgr, string(k.letter)), k.word, bigCount(n)))
 		} else {
-			out = append(out, bigCount(n)+" "+p.sgr(k.sgr, k.word))
+			out = append(out, bigCount(n)+" "+p.SGR(k.sgr, k.word))
 		}
 	}
 	return out
@@ -236,21 +237,21 @@ func bigCount(n *big.Int) string {
 		return "0"
 	}
 	if n.IsUint64() {
-		return count(n.Uint64())
+		return term.Count(n.Uint64())
 	}
 	f, _ := new(big.Float).SetInt(n).Float64()
-	return magnitude(f)
+	return term.Magnitude(f)
 }
 
 // drawOutside names leases that the pool has but its prefix does not cover:
 // they stay valid and are never given again.
-func (f *field) drawOutside(p *page) {
+func (f *field) drawOutside(p *term.Page) {
 	const most = 8
 	for i, l := range f.outside {
 		if i == most {
-			p.line("and %s more: ipamctl leases --pool %s", count(uint64(len(f.outside)-most)), word(f.pool.Name))
+			p.Line("and %s more: ipamctl leases --pool %s", term.Count(uint64(len(f.outside)-most)), term.Word(f.pool.Name))
 			return
 		}
-		p.line("outside %s: %s %s %s", word(f.pool.Prefix), word(l.Address), p.state(l.State), maybe(l.Sandbox))
+		p.Line("outside %s: %s %s %s", term.Word(f.pool.Prefix), term.Word(l.Address), stateText(p, l.State), term.Maybe(l.Sandbox))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) historyCommand() *cobra.Command {
@@ -65,15 +66,15 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 			case n == 0:
 				c.note("no recorded change matches. ipamctl history shows the newest of all.")
 			case n == limit:
-				c.note("the newest %s; older ones: --limit", plural(n, "change"))
+				c.note("the newest %s; older ones: --limit", term.Plural(n, "change"))
 			}
-			return c.answer(list, changedLeases(list.Changes), func(p *page) {
+			return c.answer(list, changedLeases(list.Changes), func(p *term.Page) {
 				if len(list.Changes) == 0 {
 					return
 				}
 				if filter.Address != "" || filter.Sandbox != "" || filter.LeaseID != "" {
 					c.drawTenures(p, tenures(list.Changes))
-					p.heading("Changes, newest first")
+					p.Heading("Changes, newest first")
 				}
 				c.drawChanges(p, list.Changes, true)
 			})
@@ -100,7 +101,7 @@ func (c *ctl) readSince(s string) (time.Time, error) {
 		return at, nil
 	}
 	return time.Time{}, usageError{
-		message: "--since " + word(s) + " is neither a duration nor a time",
+		message: "--since " + term.Word(s) + " is neither a duration nor a time",
 		hint:    "for example --since 90m, --since 2026-11-21 or --since 2026-11-21T14:00:00Z",
 	}
 }

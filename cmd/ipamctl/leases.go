@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) leasesCommand() *cobra.Command {
@@ -45,7 +46,7 @@ ids. -q prints the whole ids.`,
 					c.note("no lease matches. ipamctl leases shows all.")
 				}
 			}
-			return c.answer(list, leaseIDs(list.Leases), func(p *page) {
+			return c.answer(list, leaseIDs(list.Leases), func(p *term.Page) {
 				if len(list.Leases) > 0 {
 					c.drawLeases(p, list.Leases)
 				}
@@ -87,24 +88,24 @@ func labelled(l api.Lease, wanted []string) bool {
 
 // drawLeases writes a table of leases. One that is not wide leaves out the
 // columns that say the same of all, and shortens the ids.
-func (c *ctl) drawLeases(p *page, leases []api.Lease) {
+func (c *ctl) drawLeases(p *term.Page, leases []api.Lease) {
 	wide := c.format.value == "wide"
 	ids := leaseIDs(leases)
 	if !wide {
 		ids = shortIDs(leases)
 	}
-	cols := columns("ADDRESS", "STATE", "SANDBOX", "UID", "INTERFACE", "SINCE", "POOL", "PORT", "LEASE")
-	cols[2].yield = true
+	cols := term.Columns("ADDRESS", "STATE", "SANDBOX", "UID", "INTERFACE", "SINCE", "POOL", "PORT", "LEASE")
+	cols[2].Yield = true
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
-			word(l.Address), p.state(l.State), maybe(l.Sandbox), maybe(l.UID), maybe(l.Interface),
-			c.ago(l.Since), word(l.Pool), maybe(l.HostInterface), word(ids[i]),
+			term.Word(l.Address), stateText(p, l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
+			c.ago(l.Since), term.Word(l.Pool), term.Maybe(l.HostInterface), term.Word(ids[i]),
 		}
 	}
 	if !wide {
 		for _, title := range []string{"PORT", "POOL", "INTERFACE", "UID"} {
-			at := slices.IndexFunc(cols, func(col column) bool { return col.title == title })
+			at := slices.IndexFunc(cols, func(col term.Column) bool { return col.Title == title })
 			values := make(map[string]bool)
 			for _, row := range rows {
 				values[row[at]] = true
@@ -118,7 +119,7 @@ func (c *ctl) drawLeases(p *page, leases []api.Lease) {
 			}
 		}
 	}
-	p.table(cols, rows)
+	p.Table(cols, rows)
 }
 
 func leaseIDs(leases []api.Lease) []string {

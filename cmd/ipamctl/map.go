@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // mapAnswer is what the map is drawn from.
@@ -64,10 +65,10 @@ looks closer. -q prints the addresses that are not free.`,
 			for _, l := range answer.Leases {
 				addrs = append(addrs, l.Address)
 			}
-			return c.answer(answer, addrs, func(p *page) {
+			return c.answer(answer, addrs, func(p *term.Page) {
 				for i, f := range fields {
 					if i > 0 {
-						p.line("")
+						p.Line("")
 					}
 					area := f.all
 					if zoom != nil {
@@ -94,7 +95,7 @@ func (c *ctl) readMap(cmd *cobra.Command, pool string) (*mapAnswer, error) {
 	if pool != "" {
 		chosen = slices.DeleteFunc(slices.Clone(chosen), func(p api.Pool) bool { return p.Name != pool })
 		if len(chosen) == 0 {
-			return nil, fmt.Errorf("map %s: %w", word(pool), &api.Error{
+			return nil, fmt.Errorf("map %s: %w", term.Word(pool), &api.Error{
 				Code: api.NotFound, Message: "no pool of this name; there is " + strings.Join(poolNames(pools.Pools), ", "),
 				Revision: pools.Revision, Epoch: pools.Epoch,
 			})

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // The map of small and big pools, of both families, at the widths people
@@ -76,7 +77,7 @@ func TestMapAtWidths(t *testing.T) {
 					fmt.Fprintf(&b, "# %d columns, in colour\n%s\n", width, coloured.out.String())
 				}
 				for line := range strings.Lines(plain.out.String()) {
-					if n := textWidth(strings.TrimSuffix(line, "\n")); n > width && !strings.Contains(line, " - ") && !strings.Contains(line, " on ") {
+					if n := term.Width(strings.TrimSuffix(line, "\n")); n > width && !strings.Contains(line, " - ") && !strings.Contains(line, " on ") {
 						t.Errorf("%d columns, not %d: %q", n, width, line)
 					}
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // idLeast is the shortest part of an id that names a lease.
@@ -37,15 +38,15 @@ func leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (str
 		return found[0].ID, nil
 	case len(found) > 1:
 		return "", usageError{
-			message: fmt.Sprintf("%s is a part of the ids of %s", word(arg), plural(len(found), "lease")),
+			message: fmt.Sprintf("%s is a part of the ids of %s", term.Word(arg), term.Plural(len(found), "lease")),
 			hint:    "the whole ids: ipamctl leases -o wide",
 		}
 	}
 	for _, l := range list.Leases {
 		if l.Sandbox == arg {
 			return "", usageError{
-				message: fmt.Sprintf("%s is a sandbox; this verb names a lease by its id", word(arg)),
-				hint:    "its leases: " + all + word(arg),
+				message: fmt.Sprintf("%s is a sandbox; this verb names a lease by its id", term.Word(arg)),
+				hint:    "its leases: " + all + term.Word(arg),
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // What names no lease by its id is refused before anything is changed, with the
@@ -98,8 +99,8 @@ func TestLeasesFit(t *testing.T) {
 		t.Errorf("the listing is\n%s", s.out.String())
 	}
 	for _, line := range lines {
-		if textWidth(line) > 80 {
-			t.Errorf("%d columns: %s", textWidth(line), line)
+		if term.Width(line) > 80 {
+			t.Errorf("%d columns: %s", term.Width(line), line)
 		}
 	}
 	s = &screen{}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/term"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 )
@@ -237,8 +238,8 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s:\n%s", kind, got)
 		}
 		for line := range strings.Lines(got) {
-			if textWidth(strings.TrimRight(line, "\n")) > 60 && !strings.HasPrefix(line, "    ") {
-				t.Errorf("%s has a line of %d: %s", kind, textWidth(line), line)
+			if term.Width(strings.TrimRight(line, "\n")) > 60 && !strings.HasPrefix(line, "    ") {
+				t.Errorf("%s has a line of %d: %s", kind, term.Width(line), line)
 			}
 		}
 	}

@@ -2,33 +2,17 @@ package main
 
 import (
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
-// paint colours text when it is true and leaves it alone when not. Colour
-// only repeats what the words and letters say already.
-type paint bool
-
-func (p paint) sgr(code, text string) string {
-	if !p || code == "" || text == "" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (p paint) bold(text string) string { return p.sgr("1", text) }
-func (p paint) dim(text string) string  { return p.sgr("2", text) }
-func (p paint) good(text string) string { return p.sgr("32", text) }
-func (p paint) warn(text string) string { return p.sgr("33", text) }
-func (p paint) bad(text string) string  { return p.sgr("1;31", text) }
-
-// state is a state's word in its own colour.
-func (p paint) state(s api.State) string {
+// stateText is a state's word in its own colour.
+func stateText(p *term.Page, s api.State) string {
 	for _, k := range kinds() {
 		if k.word == string(s) {
-			return p.sgr(k.sgr, k.word)
+			return p.SGR(k.sgr, k.word)
 		}
 	}
-	return sentence(string(s))
+	return term.Sentence(string(s))
 }
 
 // A kind is what an address can be, for the eye: the states of a lease, and

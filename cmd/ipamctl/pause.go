@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) pauseCommand() *cobra.Command {
@@ -39,7 +40,7 @@ func (c *ctl) pausing(verb, short, long string, ask func(*client.Client, context
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) { c.drawLease(p, &reply.Lease) })
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
 		},
 	}
 	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
@@ -69,8 +70,8 @@ leases.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, leaseIDs(reply.Released), func(p *page) {
-				p.line("attempts of %s up to %d are refused, %s released", word(req.UID), req.Attempt, plural(len(reply.Released), "lease"))
+			return c.answer(reply, leaseIDs(reply.Released), func(p *term.Page) {
+				p.Line("attempts of %s up to %d are refused, %s released", term.Word(req.UID), req.Attempt, term.Plural(len(reply.Released), "lease"))
 				if len(reply.Released) > 0 {
 					c.drawLeases(p, reply.Released)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) poolsCommand() *cobra.Command {
@@ -27,7 +28,7 @@ func (c *ctl) poolsCommand() *cobra.Command {
 			if len(list.Pools) == 0 {
 				c.note("no pools: ipamd's configuration names none.")
 			}
-			return c.answer(list, poolNames(list.Pools), func(p *page) {
+			return c.answer(list, poolNames(list.Pools), func(p *term.Page) {
 				if len(list.Pools) > 0 {
 					c.drawPools(p, list.Pools)
 				}
@@ -36,30 +37,30 @@ func (c *ctl) poolsCommand() *cobra.Command {
 	}
 }
 
-func (c *ctl) drawPools(p *page, pools []api.Pool) {
-	cols := columns("POOL", "PREFIX", "GATEWAY", "BRIDGE", "STATE", "SIZE", "AVAILABLE", "USED")
-	cols[5].right, cols[6].right = true, true
+func (c *ctl) drawPools(p *term.Page, pools []api.Pool) {
+	cols := term.Columns("POOL", "PREFIX", "GATEWAY", "BRIDGE", "STATE", "SIZE", "AVAILABLE", "USED")
+	cols[5].Right, cols[6].Right = true, true
 	rows := make([][]string, len(pools))
 	for i, pool := range pools {
 		var used []string
 		for _, s := range states() {
 			if n := pool.ByState[s]; n > 0 {
-				used = append(used, fmt.Sprintf("%s %s", count(uint64(n)), p.state(api.State(s))))
+				used = append(used, fmt.Sprintf("%s %s", term.Count(uint64(n)), stateText(p, api.State(s))))
 			}
 		}
 		if len(used) == 0 {
 			used = []string{"-"}
 		}
-		left := count(available(pool))
+		left := term.Count(available(pool))
 		if available(pool) == 0 {
-			left = p.bad(left)
+			left = p.Bad(left)
 		}
 		rows[i] = []string{
-			word(pool.Name), word(pool.Prefix), maybe(pool.Gateway), word(pool.Bridge), maybe(pool.State),
-			count(pool.Size), left, strings.Join(used, ", "),
+			term.Word(pool.Name), term.Word(pool.Prefix), term.Maybe(pool.Gateway), term.Word(pool.Bridge), term.Maybe(pool.State),
+			term.Count(pool.Size), left, strings.Join(used, ", "),
 		}
 	}
-	p.table(cols, rows)
+	p.Table(cols, rows)
 }
 
 // poolNames names each pool once, in order.

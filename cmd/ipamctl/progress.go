@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/ipamd/ipamd/internal/term"
 	"strings"
 	"time"
 )
@@ -29,7 +30,7 @@ func (c *ctl) progress(doing string) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				line := fmt.Sprintf("%s, %s", doing, span(c.now().Sub(began)))
+				line := fmt.Sprintf("%s, %s", doing, term.Span(c.now().Sub(began)))
 				fmt.Fprintf(c.err, "\r%-*s", width, line)
 				width = max(width, len(line))
 				tick.Reset(progressEvery)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // asItself makes the test binary be ipamctl, so that tests meet the real
@@ -155,11 +156,11 @@ var control = regexp.MustCompile(`\x1b\[[0-9;?]*[a-zA-Z]`)
 // colour.
 func (p *pty) screen() []string {
 	all := p.all()
-	end := strings.LastIndex(all, endOfScreen)
+	end := strings.LastIndex(all, term.EndOfScreen)
 	if end < 0 {
 		return nil
 	}
-	begin := strings.LastIndex(all[:end], topLeft)
+	begin := strings.LastIndex(all[:end], term.TopLeft)
 	return strings.Split(control.ReplaceAllString(all[begin:end], ""), "\r\n")
 }
 
@@ -197,9 +198,9 @@ func (p *pty) restored() {
 	}
 	realtest.Eventually(p.t, soon, "its own screen", func() bool {
 		all := p.all()
-		return strings.LastIndex(all, ownScreen) > strings.LastIndex(all, alternateScreen)
+		return strings.LastIndex(all, term.OwnScreen) > strings.LastIndex(all, term.AlternateScreen)
 	})
-	if all := p.all(); !strings.HasSuffix(all, ownScreen) {
+	if all := p.all(); !strings.HasSuffix(all, term.OwnScreen) {
 		p.t.Errorf("something was written after the terminal was given back: %q", all[max(0, len(all)-60):])
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) quarantineCommand() *cobra.Command {
@@ -48,7 +49,7 @@ func (c *ctl) quarantineList() *cobra.Command {
 			for _, l := range list.Leases {
 				addrs = append(addrs, l.Address)
 			}
-			return c.answer(list, addrs, func(p *page) {
+			return c.answer(list, addrs, func(p *term.Page) {
 				if len(list.Leases) > 0 {
 					c.drawQuarantine(p, list.Leases)
 				}
@@ -57,14 +58,14 @@ func (c *ctl) quarantineList() *cobra.Command {
 	}
 }
 
-func (c *ctl) drawQuarantine(p *page, leases []api.Lease) {
+func (c *ctl) drawQuarantine(p *term.Page, leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
-		rows[i] = []string{word(l.Address), word(l.Pool), c.ago(l.Since), sentence(why(l)), witnesses(l.Evidence)}
+		rows[i] = []string{term.Word(l.Address), term.Word(l.Pool), c.ago(l.Since), term.Sentence(why(l)), witnesses(l.Evidence)}
 	}
-	cols := columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY")
-	cols[3].yield = true
-	p.table(cols, rows)
+	cols := term.Columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY")
+	cols[3].Yield = true
+	p.Table(cols, rows)
 }
 
 // why is the reason of a quarantine: the operator's own words where one holds
@@ -75,7 +76,7 @@ func why(l api.Lease) string { return cmp.Or(l.Hold, l.Reason) }
 func witnesses(evidence []api.Sighting) string {
 	var names []string
 	for _, s := range evidence {
-		if name := word(s.Witness); !slices.Contains(names, name) {
+		if name := term.Word(s.Witness); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -110,7 +111,7 @@ func (c *ctl) quarantineAdd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, []string{reply.Lease.Address}, func(p *page) { c.drawLease(p, &reply.Lease) })
+			return c.answer(reply, []string{reply.Lease.Address}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
@@ -138,7 +139,7 @@ rights. -q prints the address.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, []string{reply.Lease.Address}, func(p *page) { c.drawLease(p, &reply.Lease) })
+			return c.answer(reply, []string{reply.Lease.Address}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) reconcileCommand() *cobra.Command {
@@ -58,7 +59,7 @@ goes on when ipamctl ends. -q prints the addresses.`,
 			if err != nil {
 				return err
 			}
-			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *page) { c.drawReport(p, &reply.Report) }); err != nil {
+			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *term.Page) { c.drawReport(p, &reply.Report) }); err != nil {
 				return err
 			}
 			return outcome(&reply.Report)
@@ -95,32 +96,32 @@ func outcome(r *api.Report) error {
 
 // drawReport writes a pass for a person: the steps, one line about all of it,
 // and what is left for the person to do.
-func (c *ctl) drawReport(p *page, r *api.Report) {
+func (c *ctl) drawReport(p *term.Page, r *api.Report) {
 	if len(r.Actions) > 0 {
 		rows := make([][]string, len(r.Actions))
 		for i, a := range r.Actions {
-			rows[i] = []string{word(a.Kind), word(a.Address), maybe(a.Sandbox), result(p, a), sentence(a.Reason)}
+			rows[i] = []string{term.Word(a.Kind), term.Word(a.Address), term.Maybe(a.Sandbox), result(p, a), term.Sentence(a.Reason)}
 			if a.Error != "" {
-				rows[i][4] += ": " + sentence(a.Error)
+				rows[i][4] += ": " + term.Sentence(a.Error)
 			}
 		}
-		cols := columns("KIND", "ADDRESS", "SANDBOX", "RESULT", "REASON")
-		cols[2].yield = true
-		p.table(cols, rows)
-		p.line("")
+		cols := term.Columns("KIND", "ADDRESS", "SANDBOX", "RESULT", "REASON")
+		cols[2].Yield = true
+		p.Table(cols, rows)
+		p.Line("")
 	}
-	p.line("%s", tally(p, r))
+	p.Line("%s", tally(p, r))
 	c.drawSilent(p, r.Silent)
 	if h := r.Held; h != nil {
-		p.heading("Held")
-		p.line("%s", p.warn(sentence(h.Reason)))
+		p.Heading("Held")
+		p.Line("%s", p.Warn(term.Sentence(h.Reason)))
 	}
 	if len(r.Reports) > 0 {
-		p.heading("For a person to decide")
+		p.Heading("For a person to decide")
 		c.drawFindings(p, r.Reports)
 	}
 	if next := nextStep(r); next != "" {
-		p.line("\nnext: %s", next)
+		p.Line("\nnext: %s", next)
 	}
 }
 
@@ -134,7 +135,7 @@ func resulted(result string) func(api.Action) bool {
 }
 
 // tally is a pass in one line.
-func tally(p *page, r *api.Report) string {
+func tally(p *term.Page, r *api.Report) string {
 	var parts []string
 	add := func(what string, paint func(string) string, of func(api.Action) bool) {
 		n := 0
@@ -149,27 +150,27 @@ func tally(p *page, r *api.Report) string {
 	}
 	asItIs := func(s string) string { return s }
 	add("planned", asItIs, resulted("planned"))
-	add("done", p.good, resulted("done"))
+	add("done", p.Good, resulted("done"))
 	add("skipped", asItIs, resulted("skipped"))
-	add("held", p.warn, resulted("held"))
-	add("failed", p.bad, failed)
+	add("held", p.Warn, resulted("held"))
+	add("failed", p.Bad, failed)
 	steps := strings.Join(parts, ", ")
 	switch {
 	case steps != "":
-		steps = plural(len(r.Actions), "step") + ": " + steps
+		steps = term.Plural(len(r.Actions), "step") + ": " + steps
 	case r.Complete && len(r.Reports) == 0:
 		steps = "nothing to do, all agree"
 	default:
 		steps = "nothing to do"
 	}
 	if !r.Complete {
-		steps += "; " + p.warn("a witness could not answer, so nothing was let go")
+		steps += "; " + p.Warn("a witness could not answer, so nothing was let go")
 	}
 	if r.Held != nil && !slices.ContainsFunc(r.Actions, resulted("held")) {
-		steps += "; " + p.warn("releases are held")
+		steps += "; " + p.Warn("releases are held")
 	}
 	return fmt.Sprintf("%s; %s compared, %s seen, %d absent, in %s", steps,
-		plural(r.Leases, "lease"), plural(r.Seen, "address"), r.Absent, r.Took.Round(time.Millisecond/10))
+		term.Plural(r.Leases, "lease"), term.Plural(r.Seen, "address"), r.Absent, r.Took.Round(time.Millisecond/10))
 }
 
 // nextStep is what a person would type now; "" when there is nothing.
@@ -190,15 +191,15 @@ func nextStep(r *api.Report) string {
 }
 
 // result is what became of one step.
-func result(p *page, a api.Action) string {
+func result(p *term.Page, a api.Action) string {
 	switch {
 	case failed(a):
-		return p.bad("failed")
+		return p.Bad("failed")
 	case a.Result == "done":
-		return p.good(a.Result)
+		return p.Good(a.Result)
 	case a.Result == "held":
-		return p.warn(a.Result)
+		return p.Warn(a.Result)
 	default:
-		return sentence(a.Result)
+		return term.Sentence(a.Result)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // A releasing is what one call of release asks.
@@ -105,7 +106,7 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 		}
 		replies = append(replies, reply)
 		if reply.Lease.State == api.Releasing {
-			waits = append(waits, word(reply.Lease.Address))
+			waits = append(waits, term.Word(reply.Lease.Address))
 		}
 	}
 	var v any = releasedList{replies}
@@ -113,7 +114,7 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 		v = replies[0]
 	}
 	if len(replies) > 0 {
-		if err := c.answer(v, released(replies), func(p *page) {
+		if err := c.answer(v, released(replies), func(p *term.Page) {
 			for _, reply := range replies {
 				drawRelease(p, reply)
 			}
@@ -123,7 +124,7 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 	}
 	switch {
 	case failed > 0 && len(ids) > 1:
-		return fmt.Errorf("%d of %s not released, the first: %w", failed, plural(len(ids), "lease"), refused)
+		return fmt.Errorf("%d of %s not released, the first: %w", failed, term.Plural(len(ids), "lease"), refused)
 	case refused != nil:
 		return refused
 	case r.wait > 0 && len(waits) > 0:
@@ -178,25 +179,25 @@ func released(replies []*api.LeaseReply) (ids []string) {
 	return ids
 }
 
-func drawRelease(p *page, r *api.LeaseReply) {
+func drawRelease(p *term.Page, r *api.LeaseReply) {
 	l := &r.Lease
 	is := map[api.State]string{
 		api.Cooling:     ": the removal is confirmed, it waits out its cooldown",
 		api.Quarantined: ": it rests once nobody has seen it for long enough",
 	}
-	p.line("%s is %s%s", p.bold(word(l.Address)), p.state(l.State), is[l.State])
+	p.Line("%s is %s%s", p.Bold(term.Word(l.Address)), stateText(p, l.State), is[l.State])
 	drawBlockers(p, r.Blockers)
 }
 
 // drawBlockers writes what keeps a released address from cooling.
-func drawBlockers(p *page, blockers []api.Blocker) {
+func drawBlockers(p *term.Page, blockers []api.Blocker) {
 	if len(blockers) == 0 {
 		return
 	}
-	p.heading("What keeps it")
+	p.Heading("What keeps it")
 	rows := make([][]string, len(blockers))
 	for i, b := range blockers {
-		rows[i] = []string{p.warn(word(b.Kind)), sentence(b.Detail)}
+		rows[i] = []string{p.Warn(term.Word(b.Kind)), term.Sentence(b.Detail)}
 	}
-	p.table(columns("BLOCKER", "DETAIL"), rows)
+	p.Table(term.Columns("BLOCKER", "DETAIL"), rows)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) showCommand() *cobra.Command {
@@ -31,10 +32,10 @@ answer is always a list. -q prints the lease ids.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(list, list.ids(), func(p *page) {
+			return c.answer(list, list.ids(), func(p *term.Page) {
 				for i, l := range list.Leases {
 					if i > 0 {
-						p.line("")
+						p.Line("")
 					}
 					c.drawLease(p, &l.Lease)
 					drawBlockers(p, l.Blockers)
@@ -104,7 +105,7 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList,
 
 // noLeaseOf says that a sandbox has no lease; list is where it was not found.
 func noLeaseOf(verb, sandbox string, list *api.LeaseList) error {
-	return fmt.Errorf("%s %s: %w", verb, word(sandbox), &api.Error{
+	return fmt.Errorf("%s %s: %w", verb, term.Word(sandbox), &api.Error{
 		Code: api.NotFound, Message: "no lease has this id or this sandbox",
 		Revision: list.Revision, Epoch: list.Epoch,
 	})
@@ -130,40 +131,40 @@ func explained(ctx context.Context, ipamd *client.Client, list *api.LeaseList) (
 }
 
 // drawLease writes one lease with all that is known of it.
-func (c *ctl) drawLease(p *page, l *api.Lease) {
-	is := p.state(l.State)
+func (c *ctl) drawLease(p *term.Page, l *api.Lease) {
+	is := stateText(p, l.State)
 	if len(l.Conflict) > 0 {
-		is = p.bad("in conflict") + ": " + is + ", it belongs to " + maybe(l.Sandbox) + ", and another uses it"
+		is = p.Bad("in conflict") + ": " + is + ", it belongs to " + term.Maybe(l.Sandbox) + ", and another uses it"
 	}
-	p.line("%s is %s", p.bold(fmt.Sprintf("%s/%d", word(l.Address), l.PrefixLen)), is)
+	p.Line("%s is %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), is)
 	c.drawLeaseFields(p, l)
 	c.drawConflict(p, l)
 	if len(l.Evidence) > 0 {
-		p.line("  %s", p.dim("evidence"))
+		p.Line("  %s", p.Dim("evidence"))
 		for _, s := range l.Evidence {
-			p.line("    %s: %s", word(s.Witness), c.seen(s))
+			p.Line("    %s: %s", term.Word(s.Witness), c.seen(s))
 		}
 	}
 }
 
 // drawConflict writes who is on the address of a lease, as it was noted, while
 // that stands.
-func (c *ctl) drawConflict(p *page, l *api.Lease) {
+func (c *ctl) drawConflict(p *term.Page, l *api.Lease) {
 	if len(l.Conflict) == 0 {
 		return
 	}
-	p.heading("In conflict, as it was noted")
+	p.Heading("In conflict, as it was noted")
 	rows := make([][]string, len(l.Conflict))
 	for i, s := range l.Conflict {
-		rows[i] = []string{word(s.Witness), strings.TrimPrefix(whose(p, s), ", "), c.seen(s)}
+		rows[i] = []string{term.Word(s.Witness), strings.TrimPrefix(whose(p, s), ", "), c.seen(s)}
 	}
-	p.table(wrapping("WITNESS", "WHOSE", "SAW"), rows)
+	p.Table(term.Wrapping("WITNESS", "WHOSE", "SAW"), rows)
 }
 
-func (c *ctl) drawLeaseFields(p *page, l *api.Lease) {
+func (c *ctl) drawLeaseFields(p *term.Page, l *api.Lease) {
 	owner := ""
 	if l.Sandbox != "" {
-		owner = fmt.Sprintf("%s (uid %s, attempt %d)", word(l.Sandbox), maybe(l.UID), l.Attempt)
+		owner = fmt.Sprintf("%s (uid %s, attempt %d)", term.Word(l.Sandbox), term.Maybe(l.UID), l.Attempt)
 	}
 	var containers []string
 	for _, ctr := range l.Containers {
@@ -177,13 +178,13 @@ func (c *ctl) drawLeaseFields(p *page, l *api.Lease) {
 		if s == "" {
 			return ""
 		}
-		return word(s)
+		return term.Word(s)
 	}
-	p.fields(
-		[2]string{"lease", word(l.ID)},
+	p.Fields(
+		[2]string{"lease", term.Word(l.ID)},
 		[2]string{"sandbox", owner},
 		[2]string{"interface", optional(l.Interface)},
-		[2]string{"pool", fmt.Sprintf("%s (uid %s)", word(l.Pool), maybe(l.PoolUID))},
+		[2]string{"pool", fmt.Sprintf("%s (uid %s)", term.Word(l.Pool), term.Maybe(l.PoolUID))},
 		[2]string{"created", c.when(l.Created)},
 		[2]string{"since", c.when(l.Since)},
 		[2]string{"bind by", deadline},
@@ -192,8 +193,8 @@ func (c *ctl) drawLeaseFields(p *page, l *api.Lease) {
 		[2]string{"host interface", optional(l.HostInterface)},
 		[2]string{"mac", optional(l.MAC)},
 		[2]string{"labels", labels(l.Labels)},
-		[2]string{"reason", sentence(l.Reason)},
-		[2]string{"held", sentence(l.Hold)},
+		[2]string{"reason", term.Sentence(l.Reason)},
+		[2]string{"held", term.Sentence(l.Hold)},
 		[2]string{"revision", fmt.Sprint(l.Revision)},
 	)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // statusAnswer is a status with what only this end knows.
@@ -53,7 +54,7 @@ func (c *ctl) showStatus(cmd *cobra.Command) error {
 		return err
 	}
 	s := c.statusAnswer(status)
-	if err := c.answer(s, []string{readiness(status)}, func(p *page) { c.drawStatus(p, s) }); err != nil {
+	if err := c.answer(s, []string{readiness(status)}, func(p *term.Page) { c.drawStatus(p, s) }); err != nil {
 		return err
 	}
 	if !s.Ready {
@@ -70,26 +71,26 @@ func readiness(s *api.Status) string {
 }
 
 // drawStatus puts what needs a person first.
-func (c *ctl) drawStatus(p *page, s statusAnswer) {
-	verdict := p.good(readiness(s.Status))
+func (c *ctl) drawStatus(p *term.Page, s statusAnswer) {
+	verdict := p.Good(readiness(s.Status))
 	if !s.Ready {
-		verdict = p.bad(readiness(s.Status))
+		verdict = p.Bad(readiness(s.Status))
 	}
-	p.text("", fmt.Sprintf("ipamd %s is %s", sentence(s.Version), verdict))
+	p.Text("", fmt.Sprintf("ipamd %s is %s", term.Sentence(s.Version), verdict))
 	for _, reason := range s.NotReady {
-		p.text("  ", p.bad(sentence(reason)))
+		p.Text("  ", p.Bad(term.Sentence(reason)))
 	}
 	if s.Skew {
-		p.text("  ", p.warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", c.build.name())))
+		p.Text("  ", p.Warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", c.build.name())))
 	}
 	if n := conflicts(s.Status); n > 0 {
-		p.text("  ", p.bad(plural(n, "address")+" in conflict: two use or claim it"))
+		p.Text("  ", p.Bad(term.Plural(n, "address")+" in conflict: two use or claim it"))
 	}
 	if s.UnreadableRows > 0 {
-		p.text("  ", p.bad(plural(s.UnreadableRows, "row")+" of the book cannot be read: ipamctl doctor"))
+		p.Text("  ", p.Bad(term.Plural(s.UnreadableRows, "row")+" of the book cannot be read: ipamctl doctor"))
 	}
 	if len(s.Pools) > 0 {
-		p.heading("Pools")
+		p.Heading("Pools")
 		c.drawBars(p, s.Pools)
 	}
 	c.drawStuck(p, s.Status)
@@ -98,62 +99,62 @@ func (c *ctl) drawStatus(p *page, s statusAnswer) {
 	drawGaps(p, s.Bridge.Gaps)
 	c.drawConflicts(p, s.Status)
 	c.drawLastConflict(p, s.Status)
-	p.heading("Daemon")
-	p.lists(
-		list{"daemon", []string{fmt.Sprintf("pid %d", s.PID), "up " + span(c.now().Sub(s.Started)), "commit " + maybe(s.Commit)}},
-		list{"bridge", drawBridge(p, s.Bridge)},
-		list{"book", drawBook(p, s.Book)},
-		list{"commits", drawCommits(s.Status)},
-		list{"runner", []string{maybe(s.Book.RunnerUID)}},
-		list{"revision", []string{fmt.Sprintf("%d of epoch %s", s.Revision, maybe(s.Epoch))}},
-		list{"allocation", []string{sentence(s.Allocation)}},
-		list{"last pass", c.drawLastPass(p, s.LastPass)},
-		list{"findings", drawCounted(p, s.Findings)},
+	p.Heading("Daemon")
+	p.Lists(
+		term.List{Name: "daemon", Parts: []string{fmt.Sprintf("pid %d", s.PID), "up " + term.Span(c.now().Sub(s.Started)), "commit " + term.Maybe(s.Commit)}},
+		term.List{Name: "bridge", Parts: drawBridge(p, s.Bridge)},
+		term.List{Name: "book", Parts: drawBook(p, s.Book)},
+		term.List{Name: "commits", Parts: drawCommits(s.Status)},
+		term.List{Name: "runner", Parts: []string{term.Maybe(s.Book.RunnerUID)}},
+		term.List{Name: "revision", Parts: []string{fmt.Sprintf("%d of epoch %s", s.Revision, term.Maybe(s.Epoch))}},
+		term.List{Name: "allocation", Parts: []string{term.Sentence(s.Allocation)}},
+		term.List{Name: "last pass", Parts: c.drawLastPass(p, s.LastPass)},
+		term.List{Name: "findings", Parts: drawCounted(p, s.Findings)},
 	)
 }
 
-func (c *ctl) drawSilent(p *page, silent []api.Silence) {
+func (c *ctl) drawSilent(p *term.Page, silent []api.Silence) {
 	if len(silent) == 0 {
 		return
 	}
-	p.heading("Silent witnesses")
+	p.Heading("Silent witnesses")
 	rows := make([][]string, len(silent))
 	for i, w := range silent {
-		rows[i] = []string{p.warn(word(w.Witness)), c.ago(w.Since), sentence(w.Reason)}
+		rows[i] = []string{p.Warn(term.Word(w.Witness)), c.ago(w.Since), term.Sentence(w.Reason)}
 	}
-	p.table(wrapping("WITNESS", "SINCE", "REASON"), rows)
+	p.Table(term.Wrapping("WITNESS", "SINCE", "REASON"), rows)
 }
 
 // drawGaps shows where no witness can look.
-func drawGaps(p *page, gaps []string) {
+func drawGaps(p *term.Page, gaps []string) {
 	if len(gaps) == 0 {
 		return
 	}
-	p.heading("Not visible")
+	p.Heading("Not visible")
 	rows := make([][]string, len(gaps))
 	for i, g := range gaps {
-		rows[i] = []string{p.warn(sentence(g))}
+		rows[i] = []string{p.Warn(term.Sentence(g))}
 	}
-	p.table(wrapping("GAP"), rows)
+	p.Table(term.Wrapping("GAP"), rows)
 }
 
 // drawLastPass is what is to say about the reconciler.
-func (c *ctl) drawLastPass(p *page, r *api.Report) []string {
+func (c *ctl) drawLastPass(p *term.Page, r *api.Report) []string {
 	if r == nil {
-		return []string{p.warn("none yet")}
+		return []string{p.Warn("none yet")}
 	}
 	said := []string{c.ago(r.Started) + ": " + tally(p, r)}
 	if r.Held != nil {
-		said = append(said, p.warn("look: ipamctl reconcile --preview"))
+		said = append(said, p.Warn("look: ipamctl reconcile --preview"))
 	}
 	return said
 }
 
 // drawCounted is how much doctor finds at this moment.
-func drawCounted(p *page, byKind map[string]int) []string {
+func drawCounted(p *term.Page, byKind map[string]int) []string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
-		parts = append(parts, p.warn(fmt.Sprintf("%d %s", byKind[kind], word(kind))))
+		parts = append(parts, p.Warn(fmt.Sprintf("%d %s", byKind[kind], term.Word(kind))))
 	}
 	if len(parts) == 0 {
 		return []string{"none"}
@@ -161,42 +162,42 @@ func drawCounted(p *page, byKind map[string]int) []string {
 	return append(parts, "see ipamctl doctor")
 }
 
-func drawBridge(p *page, b api.BridgeStatus) []string {
-	parts := []string{word(b.Name) + " " + p.good("ready")}
+func drawBridge(p *term.Page, b api.BridgeStatus) []string {
+	parts := []string{term.Word(b.Name) + " " + p.Good("ready")}
 	if !b.Ready {
-		parts[0] = word(b.Name) + " " + p.bad("not ready: "+sentence(b.Reason))
+		parts[0] = term.Word(b.Name) + " " + p.Bad("not ready: "+term.Sentence(b.Reason))
 	}
 	if b.Managed {
 		parts = append(parts, "managed by ipamd")
 	}
-	parts = append(parts, plural(b.Ports, "port"))
+	parts = append(parts, term.Plural(b.Ports, "port"))
 	if b.MTU > 0 {
 		parts = append(parts, fmt.Sprintf("mtu %d", b.MTU))
 	}
 	if b.MAC != "" {
-		parts = append(parts, "mac "+word(b.MAC))
+		parts = append(parts, "mac "+term.Word(b.MAC))
 	}
 	return parts
 }
 
-func drawBook(p *page, b api.BookStatus) []string {
+func drawBook(p *term.Page, b api.BookStatus) []string {
 	parts := []string{
-		word(b.Path), humanize.IBytes(uint64(max(b.Bytes, 0))), "wal " + humanize.IBytes(uint64(max(b.WALBytes, 0))),
+		term.Word(b.Path), humanize.IBytes(uint64(max(b.Bytes, 0))), "wal " + humanize.IBytes(uint64(max(b.WALBytes, 0))),
 	}
 	if b.ReadOnly != "" {
-		parts = append(parts, p.bad("read-only: "+sentence(b.ReadOnly)))
+		parts = append(parts, p.Bad("read-only: "+term.Sentence(b.ReadOnly)))
 	}
 	if b.Growing != "" {
-		parts = append(parts, p.warn("grows: "+sentence(b.Growing)))
+		parts = append(parts, p.Warn("grows: "+term.Sentence(b.Growing)))
 	}
 	if b.Exposed != "" {
-		parts = append(parts, p.warn("others may change it: "+sentence(b.Exposed)))
+		parts = append(parts, p.Warn("others may change it: "+term.Sentence(b.Exposed)))
 	}
 	return parts
 }
 
 func drawCommits(s *api.Status) []string {
-	parts := []string{"synchronous " + maybe(s.Book.Synchronous)}
+	parts := []string{"synchronous " + term.Maybe(s.Book.Synchronous)}
 	if s.CommitP50 > 0 {
 		parts = append(parts, "half of them within "+s.CommitP50.Round(time.Microsecond).String(),
 			"99 % within "+s.CommitP99.Round(time.Microsecond).String())
@@ -206,5 +207,5 @@ func drawCommits(s *api.Status) []string {
 
 // name is how a person tells one build from another.
 func (b build) name() string {
-	return strings.TrimSpace(sentence(b.Version) + " " + sentence(b.Commit))
+	return strings.TrimSpace(term.Sentence(b.Version) + " " + term.Sentence(b.Commit))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // troubled is the runner on a bad night: leases that are stuck, quarantines,
@@ -50,7 +51,7 @@ func TestStatusFits(t *testing.T) {
 			t.Errorf("exit %d, want %d", code, exitUnavailable)
 		}
 		for line := range strings.Lines(s.out.String()) {
-			if n := textWidth(strings.TrimRight(line, "\n")); n > width {
+			if n := term.Width(strings.TrimRight(line, "\n")); n > width {
 				t.Errorf("%d columns have a line of %d: %q", width, n, line)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // drawnLeases is how many leases of one kind a status draws: what is wrong is
@@ -11,31 +12,31 @@ import (
 const drawnLeases = 6
 
 // drawStuck lists what ought to have moved on, each with what keeps it.
-func (c *ctl) drawStuck(p *page, s *api.Status) {
+func (c *ctl) drawStuck(p *term.Page, s *api.Status) {
 	if s.StuckTotal == 0 {
 		return
 	}
-	p.heading(fmt.Sprintf("Stuck: %s", plural(s.StuckTotal, "lease")))
+	p.Heading(fmt.Sprintf("Stuck: %s", term.Plural(s.StuckTotal, "lease")))
 	some := s.Stuck[:min(len(s.Stuck), drawnLeases)]
 	rows := make([][]string, len(some))
 	for i, one := range some {
 		l := one.Lease
-		rows[i] = []string{word(l.Address), p.state(l.State), span(c.now().Sub(l.Since)), maybe(l.Sandbox), c.keeper(one)}
+		rows[i] = []string{term.Word(l.Address), stateText(p, l.State), term.Span(c.now().Sub(l.Since)), term.Maybe(l.Sandbox), c.keeper(one)}
 	}
-	cols := columns("ADDRESS", "STATE", "FOR", "SANDBOX", "WHAT KEEPS IT")
-	cols[3].yield, cols[4].wraps = true, true
-	p.table(cols, rows)
-	p.more(s.StuckTotal-len(some), "ipamctl leases --state releasing, ipamctl leases --state reserved")
-	p.text("", "next: ipamctl show "+word(some[0].Lease.ID))
+	cols := term.Columns("ADDRESS", "STATE", "FOR", "SANDBOX", "WHAT KEEPS IT")
+	cols[3].Yield, cols[4].Wraps = true, true
+	p.Table(cols, rows)
+	p.More(s.StuckTotal-len(some), "ipamctl leases --state releasing, ipamctl leases --state reserved")
+	p.Text("", "next: ipamctl show "+term.Word(some[0].Lease.ID))
 }
 
 // keeper is why a lease is stuck, in a line.
 func (c *ctl) keeper(one api.Stuck) string {
 	switch {
 	case len(one.Blockers) == 1:
-		return sentence(one.Blockers[0].Detail)
+		return term.Sentence(one.Blockers[0].Detail)
 	case len(one.Blockers) > 1:
-		return fmt.Sprintf("%s, and %s more", sentence(one.Blockers[0].Detail), count(uint64(len(one.Blockers)-1)))
+		return fmt.Sprintf("%s, and %s more", term.Sentence(one.Blockers[0].Detail), term.Count(uint64(len(one.Blockers)-1)))
 	case one.Lease.BindBy != nil:
 		return "nobody bound it; its deadline was " + c.ago(*one.Lease.BindBy)
 	}
@@ -43,7 +44,7 @@ func (c *ctl) keeper(one api.Stuck) string {
 }
 
 // drawAside lists the newest quarantines.
-func (c *ctl) drawAside(p *page, s *api.Status) {
+func (c *ctl) drawAside(p *term.Page, s *api.Status) {
 	if len(s.Quarantined) == 0 {
 		return
 	}
@@ -52,15 +53,8 @@ func (c *ctl) drawAside(p *page, s *api.Status) {
 		total += pool.ByState[string(api.Quarantined)]
 	}
 	total = max(total, len(s.Quarantined))
-	p.heading(fmt.Sprintf("Quarantined: %s", plural(total, "address")))
+	p.Heading(fmt.Sprintf("Quarantined: %s", term.Plural(total, "address")))
 	some := s.Quarantined[:min(len(s.Quarantined), drawnLeases)]
 	c.drawQuarantine(p, some)
-	p.more(total-len(some), "ipamctl quarantine ls")
-}
-
-// more says how many of a list were not drawn, and which verb draws them.
-func (p *page) more(n int, verb string) {
-	if n > 0 {
-		p.text("", p.dim(fmt.Sprintf("and %s more: %s", count(uint64(n)), verb)))
-	}
+	p.More(total-len(some), "ipamctl quarantine ls")
 }

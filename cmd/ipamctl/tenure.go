@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // A tenure is one lease's time with an address, read from its changes.
@@ -56,7 +57,7 @@ func held(s api.State) bool {
 	return s == api.Reserved || s == api.Bound || s == api.Paused
 }
 
-func (c *ctl) drawTenures(p *page, all []tenure) {
+func (c *ctl) drawTenures(p *term.Page, all []tenure) {
 	if len(all) == 0 {
 		return
 	}
@@ -69,7 +70,7 @@ func (c *ctl) drawTenures(p *page, all []tenure) {
 		switch {
 		case !t.until.IsZero():
 			until = c.clock(t.until)
-			ended = sentence(t.why) + " by " + word(t.by)
+			ended = term.Sentence(t.why) + " by " + term.Word(t.by)
 		case !held(t.now):
 			until = "earlier"
 		}
@@ -77,12 +78,12 @@ func (c *ctl) drawTenures(p *page, all []tenure) {
 		if t.last != t.first {
 			revisions = fmt.Sprintf("%d-%d", t.first, t.last)
 		}
-		rows[i] = []string{word(t.address), word(t.sandbox), from, until, ended, p.state(t.now), revisions, word(t.lease)}
+		rows[i] = []string{term.Word(t.address), term.Word(t.sandbox), from, until, ended, stateText(p, t.now), revisions, term.Word(t.lease)}
 	}
-	p.heading("Holders, newest first")
-	cols := columns("ADDRESS", "SANDBOX", "FROM", "UNTIL", "ENDED", "NOW", "REVISIONS", "LEASE")
-	cols[1].yield = true
-	p.table(cols, rows)
+	p.Heading("Holders, newest first")
+	cols := term.Columns("ADDRESS", "SANDBOX", "FROM", "UNTIL", "ENDED", "NOW", "REVISIONS", "LEASE")
+	cols[1].Yield = true
+	p.Table(cols, rows)
 }
 
 // clock tells a time as logs do, where the person is.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // Names come from whoever asked for a sandbox. Whatever they hold, nothing
@@ -93,17 +94,17 @@ func obeyed(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 func TestWord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := rapid.String().Draw(rt, "a"), rapid.String().Draw(rt, "b")
-		if a != b && word(a) == word(b) {
+		if a != b && term.Word(a) == term.Word(b) {
 			rt.Fatalf("%q and %q look the same", a, b)
 		}
-		if strings.IndexFunc(word(a), func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
-			rt.Fatalf("%q is shown as %q", a, word(a))
+		if strings.IndexFunc(term.Word(a), func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+			rt.Fatalf("%q is shown as %q", a, term.Word(a))
 		}
 	})
 	for in, want := range map[string]string{
 		"web-1": "web-1", "bücher/ö": "bücher/ö", "a b": "a b", "": `""`, `"x"`: `"\"x\""`, "a\nb": `"a\nb"`,
 	} {
-		if got := word(in); got != want {
+		if got := term.Word(in); got != want {
 			t.Errorf("word(%q) = %s, want %s", in, got, want)
 		}
 	}
@@ -152,7 +153,7 @@ func TestTimes(t *testing.T) {
 		t.Errorf("no time: %q", got)
 	}
 	for n, want := range map[uint64]string{0: "0", 999: "999", 2560: "2 560", 1_000_000: "1 000 000", 1<<64 - 1: "about 1.8e19"} {
-		if got := count(n); got != want {
+		if got := term.Count(n); got != want {
 			t.Errorf("count(%d) = %q, want %q", n, got, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // everyLeast keeps top from being a load on the daemon that it looks at.
@@ -42,7 +43,7 @@ Where there is no terminal it prints one page, says so, and ends as status does.
 			case !c.terminal || c.getenv("TERM") == "dumb":
 				return c.onePage(cmd, "there is no terminal here")
 			}
-			st, err := openStage()
+			st, err := term.OpenScreen()
 			if err != nil {
 				return c.onePage(cmd, err.Error())
 			}
@@ -98,12 +99,12 @@ func (v *view) take(a answer, now time.Time) {
 // top holds the terminal until a key or a signal ends it, or ctx. One question
 // is under way at most, beside the loop, so that a daemon that hangs does not
 // keep a person from leaving.
-func (c *ctl) top(ctx context.Context, st *stage, every time.Duration) error {
+func (c *ctl) top(ctx context.Context, st *term.Screen, every time.Duration) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
-	defer st.close()
-	if err := st.enter(); err != nil {
+	defer st.Close()
+	if err := st.Enter(); err != nil {
 		return err
 	}
 	asking, stop := context.WithCancel(ctx)
@@ -138,7 +139,7 @@ func (c *ctl) top(ctx context.Context, st *stage, every time.Duration) error {
 	defer tick.Stop()
 	ask()
 	for {
-		if err := st.draw(c.drawTop(v, st.columns, st.rows)); err != nil {
+		if err := st.Draw(c.drawTop(v, st.Columns, st.Rows)); err != nil {
 			return nil // the terminal is gone, and nobody is there to be told
 		}
 		select {
@@ -148,14 +149,14 @@ func (c *ctl) top(ctx context.Context, st *stage, every time.Duration) error {
 			v.take(a, c.now())
 		case <-tick.C:
 			ask()
-		case key, open := <-st.keys:
+		case key, open := <-st.Keys:
 			switch key {
-			case 'q', 'Q', ctrlC:
+			case 'q', 'Q', term.CtrlC:
 				return nil
 			case ' ':
 				ask()
-			case ctrlZ:
-				if err := st.suspend(continued); err != nil {
+			case term.CtrlZ:
+				if err := st.Suspend(continued); err != nil {
 					return err
 				}
 			default:
@@ -168,15 +169,15 @@ func (c *ctl) top(ctx context.Context, st *stage, every time.Duration) error {
 			case syscall.SIGHUP, syscall.SIGQUIT:
 				return nil
 			case syscall.SIGTSTP:
-				if err := st.suspend(continued); err != nil {
+				if err := st.Suspend(continued); err != nil {
 					return err
 				}
 			case syscall.SIGCONT: // a shell may have set the terminal its own way
-				if err := st.enter(); err != nil {
+				if err := st.Enter(); err != nil {
 					return err
 				}
 			}
-			st.measure()
+			st.Measure()
 		}
 	}
 }
@@ -193,32 +194,32 @@ func (c *ctl) askStatus(ctx context.Context, ipamd *client.Client) answer {
 
 // drawTop returns the lines of a screen, no more than rows.
 func (c *ctl) drawTop(v *view, columns, rows int) []string {
-	p := &page{paint: c.colour(), width: columns}
+	p := &term.Page{Paint: c.colour(), Width: columns}
 	title := "ipamctl top"
 	if v.status != nil && v.lost == nil {
 		title += fmt.Sprintf(", %.1f changes/s", v.rate)
 	}
 	keys := fmt.Sprintf("%s, every %s, q ends", c.now().Format(time.TimeOnly), v.every)
-	p.line("%s%s%s", p.bold(title), strings.Repeat(" ", max(columns-textWidth(title)-len(keys), 1)), p.dim(keys))
+	p.Line("%s%s%s", p.Bold(title), strings.Repeat(" ", max(columns-term.Width(title)-len(keys), 1)), p.Dim(keys))
 	switch {
 	case v.lost != nil:
-		p.text("", p.bad(fmt.Sprintf("no answer for %s: %s", span(c.now().Sub(v.since)), sentence(v.lost.Error()))))
+		p.Text("", p.Bad(fmt.Sprintf("no answer for %s: %s", term.Span(c.now().Sub(v.since)), term.Sentence(v.lost.Error()))))
 		if v.status != nil {
-			p.text("", p.warn(fmt.Sprintf("below is what was so %s", c.ago(v.at))))
+			p.Text("", p.Warn(fmt.Sprintf("below is what was so %s", c.ago(v.at))))
 		}
 	case v.status == nil:
-		p.line("asking %s", word(v.socket))
+		p.Line("asking %s", term.Word(v.socket))
 	case !v.asked.IsZero() && c.now().Sub(v.asked) > slow:
-		p.text("", p.warn(fmt.Sprintf("asked %s, and no answer yet; below is what was so then", c.ago(v.asked))))
+		p.Text("", p.Warn(fmt.Sprintf("asked %s, and no answer yet; below is what was so then", c.ago(v.asked))))
 	}
 	if v.status != nil {
-		p.line("")
+		p.Line("")
 		c.drawStatus(p, c.statusAnswer(v.status))
 	}
 	lines := strings.Split(strings.TrimRight(p.String(), "\n"), "\n")
 	if len(lines) > rows {
 		hidden := len(lines) - rows + 1
-		lines = append(lines[:max(rows-1, 0)], p.dim(fmt.Sprintf("%d more lines: a taller terminal, or ipamctl status", hidden)))
+		lines = append(lines[:max(rows-1, 0)], p.Dim(fmt.Sprintf("%d more lines: a taller terminal, or ipamctl status", hidden)))
 	}
 	return lines
 }

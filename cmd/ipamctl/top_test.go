@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/internal/term"
 	"github.com/ipamd/ipamd/server/servertest"
 )
 
@@ -130,7 +131,7 @@ func TestTopIsPutAside(t *testing.T) {
 		}
 		realtest.Eventually(t, soon, "it to be back", func() bool {
 			all := p.all()
-			return strings.LastIndex(all, alternateScreen) > strings.LastIndex(all, ownScreen)
+			return strings.LastIndex(all, term.AlternateScreen) > strings.LastIndex(all, term.OwnScreen)
 		})
 		p.shows("is ready")
 	}
@@ -152,7 +153,7 @@ func TestTopFits(t *testing.T) {
 				return false
 			}
 			for _, line := range screen {
-				if textWidth(line) > int(size[0]) {
+				if term.Width(line) > int(size[0]) {
 					return false
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // A build says what this program was built from.
@@ -66,7 +67,7 @@ ipamctl's version.`,
 				v.Daemon = daemon
 				v.Skew = c.build.differs(daemon)
 			}
-			if err := c.answer(v, []string{v.Client.Version}, func(p *page) { drawVersions(p, v) }); err != nil {
+			if err := c.answer(v, []string{v.Client.Version}, func(p *term.Page) { drawVersions(p, v) }); err != nil {
 				return err
 			}
 			return unanswered
@@ -74,14 +75,14 @@ ipamctl's version.`,
 	}
 }
 
-func drawVersions(p *page, v versions) {
-	cols := columns("", "VERSION", "COMMIT", "GO", "SCHEMA")
-	rows := [][]string{{"ipamctl", word(v.Client.Version), maybe(v.Client.Commit), word(v.Client.Go), "-"}}
+func drawVersions(p *term.Page, v versions) {
+	cols := term.Columns("", "VERSION", "COMMIT", "GO", "SCHEMA")
+	rows := [][]string{{"ipamctl", term.Word(v.Client.Version), term.Maybe(v.Client.Commit), term.Word(v.Client.Go), "-"}}
 	if d := v.Daemon; d != nil {
-		rows = append(rows, []string{"ipamd", word(d.Version), maybe(d.Commit), word(d.Go), fmt.Sprint(d.Schema)})
+		rows = append(rows, []string{"ipamd", term.Word(d.Version), term.Maybe(d.Commit), term.Word(d.Go), fmt.Sprint(d.Schema)})
 	}
-	p.table(cols, rows)
+	p.Table(cols, rows)
 	if v.Skew {
-		p.line("\n%s", p.warn("The two differ: restart ipamd, or use the ipamctl that came with it."))
+		p.Line("\n%s", p.Warn("The two differ: restart ipamd, or use the ipamctl that came with it."))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) whoisCommand() *cobra.Command {
@@ -36,73 +37,73 @@ prints the lease id, or nothing when nobody holds the address.`,
 			if reply.Lease != nil {
 				ids = []string{reply.Lease.ID}
 			}
-			return c.answer(reply, ids, func(p *page) { c.drawWhois(p, reply) })
+			return c.answer(reply, ids, func(p *term.Page) { c.drawWhois(p, reply) })
 		},
 	}
 }
 
-func (c *ctl) drawWhois(p *page, w *api.WhoisReply) {
-	p.line("%s %s", p.bold(word(w.Address)), verdict(p, w))
+func (c *ctl) drawWhois(p *term.Page, w *api.WhoisReply) {
+	p.Line("%s %s", p.Bold(term.Word(w.Address)), verdict(p, w))
 	if warning := contradiction(w); warning != "" {
-		p.line("%s", p.bad(warning))
+		p.Line("%s", p.Bad(warning))
 	}
 	if w.Lease != nil {
 		c.drawLeaseFields(p, w.Lease)
 	} else if w.Pool != "" {
-		p.fields([2]string{"pool", word(w.Pool)})
+		p.Fields([2]string{"pool", term.Word(w.Pool)})
 	}
 
 	if w.Lease != nil {
 		c.drawConflict(p, w.Lease)
 	}
-	p.heading("Witnesses")
+	p.Heading("Witnesses")
 	var rows [][]string
 	for _, a := range w.Witnesses {
 		rows = append(rows, c.witnessRows(p, a)...)
 	}
 	if len(rows) == 0 {
-		p.line("nobody was asked: the address is none of ipamd's")
+		p.Line("nobody was asked: the address is none of ipamd's")
 	} else {
-		p.table(wrapping("WITNESS", "ANSWER", "DETAIL"), rows)
+		p.Table(term.Wrapping("WITNESS", "ANSWER", "DETAIL"), rows)
 	}
 
 	if l := w.Lease; l != nil && len(l.Evidence) > 0 {
-		p.heading("Evidence kept with the lease")
+		p.Heading("Evidence kept with the lease")
 		rows := make([][]string, len(l.Evidence))
 		for i, s := range l.Evidence {
-			rows[i] = []string{word(s.Witness), c.seen(s)}
+			rows[i] = []string{term.Word(s.Witness), c.seen(s)}
 		}
-		p.table(wrapping("WITNESS", "SAW"), rows)
+		p.Table(term.Wrapping("WITNESS", "SAW"), rows)
 	}
 
-	p.heading("History, newest first")
+	p.Heading("History, newest first")
 	if len(w.History) == 0 {
-		p.line("nothing is recorded")
+		p.Line("nothing is recorded")
 		return
 	}
 	c.drawChanges(p, w.History, false)
 }
 
 // verdict is the answer in one sentence.
-func verdict(p *page, w *api.WhoisReply) string {
+func verdict(p *term.Page, w *api.WhoisReply) string {
 	switch {
 	case w.Pool == "":
 		return "is in no pool"
 	case w.State == api.Free && !w.Usable:
-		return "is never handed out: " + sentence(w.Note)
+		return "is never handed out: " + term.Sentence(w.Note)
 	case w.State == api.Free:
-		return "is " + p.state(w.State) + ", nobody owns it"
+		return "is " + stateText(p, w.State) + ", nobody owns it"
 	case w.Owner != "" && disputed(w):
-		return p.bad("is in conflict") + ": " + p.state(w.State) + ", it belongs to " + word(w.Owner) + ", and another uses it"
+		return p.Bad("is in conflict") + ": " + stateText(p, w.State) + ", it belongs to " + term.Word(w.Owner) + ", and another uses it"
 	case w.Owner != "":
-		return "is " + p.state(w.State) + ", it belongs to " + word(w.Owner)
+		return "is " + stateText(p, w.State) + ", it belongs to " + term.Word(w.Owner)
 	case w.State == api.Quarantined:
 		if w.Lease != nil && w.Lease.Hold != "" {
-			return "is " + p.state(w.State) + ", nobody gets it until it is cleared: " + sentence(w.Lease.Hold)
+			return "is " + stateText(p, w.State) + ", nobody gets it until it is cleared: " + term.Sentence(w.Lease.Hold)
 		}
-		return "is " + p.state(w.State) + ", nobody gets it while it is seen"
+		return "is " + stateText(p, w.State) + ", nobody gets it while it is seen"
 	default:
-		return "is " + p.state(w.State) + ", nobody owns it"
+		return "is " + stateText(p, w.State) + ", nobody owns it"
 	}
 }
 
@@ -126,9 +127,9 @@ func contradiction(w *api.WhoisReply) string {
 	for _, a := range w.Witnesses {
 		switch a.Answer {
 		case "seen":
-			seen = append(seen, word(a.Witness))
+			seen = append(seen, term.Word(a.Witness))
 		case "silent":
-			silent = append(silent, word(a.Witness))
+			silent = append(silent, term.Word(a.Witness))
 		}
 	}
 	nobody := w.Usable && w.Owner == "" && w.State != api.Quarantined
@@ -143,31 +144,31 @@ func contradiction(w *api.WhoisReply) string {
 }
 
 // whose marks a sighting of a held address.
-func whose(p *page, s api.Sighting) string {
+func whose(p *term.Page, s api.Sighting) string {
 	switch s.Belongs {
 	case "":
 		return ""
 	case api.Stranger:
-		return ", " + p.bad(string(s.Belongs))
+		return ", " + p.Bad(string(s.Belongs))
 	}
-	return ", " + sentence(string(s.Belongs))
+	return ", " + term.Sentence(string(s.Belongs))
 }
 
 // witnessRows is one row a sighting, or one that says there is none.
-func (c *ctl) witnessRows(p *page, a api.WitnessAnswer) [][]string {
-	answer := sentence(a.Answer)
+func (c *ctl) witnessRows(p *term.Page, a api.WitnessAnswer) [][]string {
+	answer := term.Sentence(a.Answer)
 	switch a.Answer {
 	case "seen":
-		answer = p.good(answer)
+		answer = p.Good(answer)
 	case "silent":
-		answer = p.warn(answer)
+		answer = p.Warn(answer)
 	}
 	rows := [][]string{}
 	for _, s := range a.Seen {
-		rows = append(rows, []string{word(a.Witness), answer + whose(p, s), c.seen(s)})
+		rows = append(rows, []string{term.Word(a.Witness), answer + whose(p, s), c.seen(s)})
 	}
 	if len(rows) == 0 {
-		rows = append(rows, []string{word(a.Witness), answer, sentence(a.Reason)})
+		rows = append(rows, []string{term.Word(a.Witness), answer, term.Sentence(a.Reason)})
 	}
 	return rows
 }
@@ -176,32 +177,32 @@ func (c *ctl) witnessRows(p *page, a api.WitnessAnswer) [][]string {
 // because is why a change was made, with the words of a person who made it.
 func because(ch api.Change) string {
 	if ch.Note == "" {
-		return sentence(ch.Reason)
+		return term.Sentence(ch.Reason)
 	}
-	return sentence(ch.Reason) + ": " + sentence(ch.Note)
+	return term.Sentence(ch.Reason) + ": " + term.Sentence(ch.Note)
 }
 
-func (c *ctl) drawChanges(p *page, changes []api.Change, withAddress bool) {
+func (c *ctl) drawChanges(p *term.Page, changes []api.Change, withAddress bool) {
 	rows := make([][]string, len(changes))
 	for i, ch := range changes {
-		by := word(ch.Actor)
+		by := term.Word(ch.Actor)
 		if ch.Peer != "" {
-			by += " (" + sentence(ch.Peer) + ")"
+			by += " (" + term.Sentence(ch.Peer) + ")"
 		}
 		row := []string{
-			fmt.Sprint(ch.Revision), c.ago(ch.At), maybe(ch.Address),
-			p.state(ch.From) + " → " + p.state(ch.To),
-			because(ch), maybe(cmp.Or(ch.Sandbox, ch.UID)), by, maybe(ch.LeaseID),
+			fmt.Sprint(ch.Revision), c.ago(ch.At), term.Maybe(ch.Address),
+			stateText(p, ch.From) + " → " + stateText(p, ch.To),
+			because(ch), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), by, term.Maybe(ch.LeaseID),
 		}
 		if !withAddress {
 			row = slices.Delete(row, 2, 3)
 		}
 		rows[i] = row
 	}
-	cols := columns("REVISION", "WHEN", "ADDRESS", "MOVE", "REASON", "SANDBOX", "BY", "LEASE")
-	cols[0].right, cols[5].yield, cols[6].yield = true, true, true
+	cols := term.Columns("REVISION", "WHEN", "ADDRESS", "MOVE", "REASON", "SANDBOX", "BY", "LEASE")
+	cols[0].Right, cols[5].Yield, cols[6].Yield = true, true, true
 	if !withAddress {
 		cols = slices.Delete(cols, 2, 3)
 	}
-	p.table(cols, rows)
+	p.Table(cols, rows)
 }

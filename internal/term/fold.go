@@ -1,4 +1,4 @@
-package main
+package term
 
 import "strings"
 
@@ -6,12 +6,12 @@ import "strings"
 const foldIndent = "  "
 
 // widths is what each column of a table takes when nothing gives way.
-func widths(cols []column, rows [][]string) []int {
+func widths(cols []Column, rows [][]string) []int {
 	out := make([]int, len(cols))
 	for i, col := range cols {
-		out[i] = len(col.title)
+		out[i] = len(col.Title)
 		for _, row := range rows {
-			out[i] = max(out[i], textWidth(row[i]))
+			out[i] = max(out[i], Width(row[i]))
 		}
 	}
 	return out
@@ -19,29 +19,29 @@ func widths(cols []column, rows [][]string) []int {
 
 // tooNarrow reports that the columns of a table do not fit beside each other,
 // however much of them is trimmed.
-func (p *page) tooNarrow(cols []column, rows [][]string) bool {
-	if p.width == 0 {
+func (p *Page) tooNarrow(cols []Column, rows [][]string) bool {
+	if p.Width == 0 {
 		return false
 	}
 	least := 2 * (len(cols) - 1)
 	for i, width := range widths(cols, rows) {
-		if cols[i].yield || cols[i].wraps {
+		if cols[i].Yield || cols[i].Wraps {
 			width = min(width, yieldLeast)
 		}
 		least += width
 	}
-	return least > p.width
+	return least > p.Width
 }
 
 // folded writes the rows of a table that does not fit, each over as many lines
 // as it takes, the titles too. The columns stay below each other and nothing is
 // trimmed; one that is wider than a line, a sentence mostly, wraps in lines of its
 // own.
-func (p *page) folded(cols []column, rows [][]string) {
+func (p *Page) folded(cols []Column, rows [][]string) {
 	wide := widths(cols, rows)
 	titles := make([]string, len(cols))
 	for i, col := range cols {
-		titles[i] = p.dim(col.title)
+		titles[i] = p.Dim(col.Title)
 	}
 	for _, row := range append([][]string{titles}, rows...) {
 		for n, group := range p.groups(wide) {
@@ -51,30 +51,30 @@ func (p *page) folded(cols []column, rows [][]string) {
 			}
 			cells := make([]string, len(group))
 			for at, i := range group {
-				gap := strings.Repeat(" ", wide[i]-textWidth(row[i]))
-				if cells[at] = row[i] + gap; cols[i].right {
+				gap := strings.Repeat(" ", wide[i]-Width(row[i]))
+				if cells[at] = row[i] + gap; cols[i].Right {
 					cells[at] = gap + row[i]
 				}
 			}
 			line := strings.TrimRight(indent+strings.Join(cells, "  "), " ")
 			switch {
 			case line == "":
-			case textWidth(line) <= p.width:
-				p.line("%s", line)
+			case Width(line) <= p.Width:
+				p.Line("%s", line)
 			default:
-				p.text(indent, row[group[0]])
+				p.Text(indent, row[group[0]])
 			}
 		}
 	}
 }
 
 // groups says which columns share a line.
-func (p *page) groups(wide []int) [][]int {
+func (p *Page) groups(wide []int) [][]int {
 	groups := [][]int{{0}}
 	at := wide[0]
 	for i := 1; i < len(wide); i++ {
 		last := len(groups) - 1
-		if at += 2 + wide[i]; at <= p.width {
+		if at += 2 + wide[i]; at <= p.Width {
 			groups[last] = append(groups[last], i)
 			continue
 		}

@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bytes"
@@ -10,51 +10,53 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// A page collects an answer for a person; it is written at once, so that an
+// A Page collects an answer for a person; it is written at once, so that an
 // error in the middle leaves nothing half said.
-type page struct {
+type Page struct {
 	bytes.Buffer
-	paint
-	width int // 0: as wide as it gets, for pipes
+	Paint
+	Width int // 0: as wide as it gets, for pipes
 }
 
-func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+// Line writes a formatted line as it is, however wide.
+func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// heading starts a new part of the page.
-func (p *page) heading(title string) {
+// Heading starts a new part of the page.
+func (p *Page) Heading(title string) {
 	if p.Len() > 0 {
-		p.line("")
+		p.Line("")
 	}
-	p.line("%s", p.bold(title))
+	p.Line("%s", p.Bold(title))
 }
 
-// A column of a table.
-type column struct {
-	title string
-	right bool // numbers
-	yield bool // gives way, trimmed, when the terminal is too narrow
-	wraps bool // the last column: gives way too, and goes on in the next line
+// A Column of a table.
+type Column struct {
+	Title string
+	Right bool // numbers
+	Yield bool // gives way, trimmed, when the terminal is too narrow
+	Wraps bool // the last column: gives way too, and goes on in the next line
 }
 
-func columns(titles ...string) []column {
-	cols := make([]column, len(titles))
+// Columns makes columns that neither give way nor wrap.
+func Columns(titles ...string) []Column {
+	cols := make([]Column, len(titles))
 	for i, title := range titles {
-		cols[i].title = title
+		cols[i].Title = title
 	}
 	return cols
 }
 
-// wrapping is columns of which the last one wraps.
-func wrapping(titles ...string) []column {
-	cols := columns(titles...)
-	cols[len(cols)-1].wraps = true
+// Wrapping is columns of which the last one wraps.
+func Wrapping(titles ...string) []Column {
+	cols := Columns(titles...)
+	cols[len(cols)-1].Wraps = true
 	return cols
 }
 
-// table writes rows under their titles, two spaces between columns. On a
+// Table writes rows under their titles, two spaces between columns. On a
 // terminal the columns that may yield are trimmed to fit, and where that is not
 // enough the rows are folded; a pipe gets all.
-func (p *page) table(cols []column, rows [][]string) {
+func (p *Page) Table(cols []Column, rows [][]string) {
 	if p.tooNarrow(cols, rows) {
 		p.folded(cols, rows)
 		return
@@ -64,16 +66,16 @@ func (p *page) table(cols []column, rows [][]string) {
 	configs := make([]table.ColumnConfig, len(cols))
 	yield, last := p.yield(cols, rows)
 	for i, col := range cols {
-		header[i] = p.dim(col.title)
+		header[i] = p.Dim(col.Title)
 		configs[i] = table.ColumnConfig{Number: i + 1}
-		if col.right {
+		if col.Right {
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
-		if col.yield && yield > 0 {
+		if col.Yield && yield > 0 {
 			configs[i].WidthMax = yield
 			configs[i].WidthMaxEnforcer = func(s string, n int) string { return text.Snip(s, n, "…") }
 		}
-		if col.wraps && last > 0 {
+		if col.Wraps && last > 0 {
 			configs[i].WidthMax, configs[i].WidthMaxEnforcer = last, text.WrapSoft
 		}
 	}
@@ -86,24 +88,24 @@ func (p *page) table(cols []column, rows [][]string) {
 		}
 		t.AppendRow(cells)
 	}
-	p.line("%s", t.Render())
+	p.Line("%s", t.Render())
 }
 
-// fields writes name and value pairs, without those that have no value.
-func (p *page) fields(pairs ...[2]string) {
+// Fields writes name and value pairs, without those that have no value.
+func (p *Page) Fields(pairs ...[2]string) {
 	t := p.grid(true)
 	for _, pair := range pairs {
 		if pair[1] != "" {
-			t.AppendRow(table.Row{p.dim(pair[0]), pair[1]})
+			t.AppendRow(table.Row{p.Dim(pair[0]), pair[1]})
 		}
 	}
 	if t.Length() > 0 {
-		p.line("%s", t.Render())
+		p.Line("%s", t.Render())
 	}
 }
 
 // grid is a table without any lines in it.
-func (p *page) grid(indent bool) table.Writer {
+func (p *Page) grid(indent bool) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -120,23 +122,23 @@ func (p *page) grid(indent bool) table.Writer {
 // yield is the width that is left for each column that may be trimmed, and
 // for the one that wraps; 0 when all fit. They share what there is evenly, and
 // what one of them does not need is the other's.
-func (p *page) yield(cols []column, rows [][]string) (trimmed, wrapped int) {
-	if p.width == 0 {
+func (p *Page) yield(cols []Column, rows [][]string) (trimmed, wrapped int) {
+	if p.Width == 0 {
 		return 0, 0
 	}
 	fixed, natural, last, yielding := 0, 0, 0, 0
 	for i, width := range widths(cols, rows) {
 		switch col := cols[i]; {
-		case col.yield:
+		case col.Yield:
 			natural += width
 			yielding++
-		case col.wraps:
+		case col.Wraps:
 			last = width
 		default:
 			fixed += width
 		}
 	}
-	room := p.width - fixed - 2*len(cols)
+	room := p.Width - fixed - 2*len(cols)
 	if natural+last <= room {
 		return 0, 0
 	}
@@ -156,48 +158,48 @@ func (p *page) yield(cols []column, rows [][]string) (trimmed, wrapped int) {
 // yieldLeast is what is left of a column before a table folds.
 const yieldLeast = 8
 
-// A list is a name and what is to say of it, which wraps between its parts.
-type list struct {
-	name  string
-	parts []string
+// A List is a name and what is to say of it, which wraps between its parts.
+type List struct {
+	Name  string
+	Parts []string
 }
 
-// lists writes names and their parts, without those that have none. On a
+// Lists writes names and their parts, without those that have none. On a
 // terminal they wrap, below where they began.
-func (p *page) lists(all ...list) {
+func (p *Page) Lists(all ...List) {
 	widest := 0
 	for _, l := range all {
-		if len(l.parts) > 0 {
-			widest = max(widest, len(l.name))
+		if len(l.Parts) > 0 {
+			widest = max(widest, len(l.Name))
 		}
 	}
 	for _, l := range all {
-		if len(l.parts) == 0 {
+		if len(l.Parts) == 0 {
 			continue
 		}
-		name := "  " + p.dim(l.name) + strings.Repeat(" ", widest-len(l.name)+2)
+		name := "  " + p.Dim(l.Name) + strings.Repeat(" ", widest-len(l.Name)+2)
 		indent := strings.Repeat(" ", widest+4)
-		p.hang(name, indent, strings.Join(l.parts, ", "))
+		p.Hang(name, indent, strings.Join(l.Parts, ", "))
 	}
 }
 
-// text writes a sentence, which wraps on a terminal.
-func (p *page) text(indent, s string) { p.hang(indent, indent, s) }
+// Text writes a sentence, which wraps on a terminal.
+func (p *Page) Text(indent, s string) { p.Hang(indent, indent, s) }
 
-// hang writes a sentence behind lead; on a terminal it goes on behind indent,
+// Hang writes a sentence behind lead; on a terminal it goes on behind indent,
 // which is as wide.
-func (p *page) hang(lead, indent, s string) {
-	if p.width > 0 {
-		s = wrap(strings.Fields(s), " ", indent, p.width)
+func (p *Page) Hang(lead, indent, s string) {
+	if p.Width > 0 {
+		s = Wrap(strings.Fields(s), " ", indent, p.Width)
 		s = strings.TrimPrefix(s, indent)
 	}
-	p.line("%s%s", lead, s)
+	p.Line("%s%s", lead, s)
 }
 
-// pieces writes some words with gap between them, which stay whole when the
-// line wraps; nothing when there are none.
-func (p *page) pieces(indent string, words []string, gap string) {
-	width := p.width
+// Pieces writes some words with gap between them, which stay whole when the
+// Line wraps; nothing when there are none.
+func (p *Page) Pieces(indent string, words []string, gap string) {
+	width := p.Width
 	if width == 0 {
 		width = math.MaxInt
 	}
@@ -212,15 +214,15 @@ func (p *page) pieces(indent string, words []string, gap string) {
 			whole[i] += lead
 		}
 	}
-	p.line("%s", wrap(whole, gap[len(lead):], indent, width))
+	p.Line("%s", Wrap(whole, gap[len(lead):], indent, width))
 }
 
-// wrap joins words with gap, breaking lines at width, each after indent.
-func wrap(words []string, gap, indent string, width int) string {
+// Wrap joins words with gap, breaking lines at width, each after indent.
+func Wrap(words []string, gap, indent string, width int) string {
 	var b strings.Builder
 	line := 0
 	for _, w := range words {
-		n := textWidth(w)
+		n := Width(w)
 		switch {
 		case line == 0:
 			b.WriteString(indent)
@@ -238,5 +240,12 @@ func wrap(words []string, gap, indent string, width int) string {
 	return b.String()
 }
 
-// textWidth is the columns that a text takes, colour apart.
-func textWidth(s string) int { return text.StringWidthWithoutEscSequences(s) }
+// Width is the columns that a text takes, colour apart.
+func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
+// More says how many of a list were not drawn, and which verb draws them.
+func (p *Page) More(n int, verb string) {
+	if n > 0 {
+		p.Text("", p.Dim(fmt.Sprintf("and %s more: %s", Count(uint64(n)), verb)))
+	}
+}

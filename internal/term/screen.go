@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bytes"
@@ -14,47 +14,47 @@ import (
 
 // What the keys of a raw terminal send.
 const (
-	ctrlC = 0x03
-	ctrlZ = 0x1a
+	CtrlC = 0x03
+	CtrlZ = 0x1a
 )
 
 // What xterm and all that follow it understand (XTerm Control Sequences).
 const (
-	alternateScreen = "\x1b[?1049h\x1b[?25l" // and no cursor
-	ownScreen       = "\x1b[?25h\x1b[?1049l"
-	topLeft         = "\x1b[H"
+	AlternateScreen = "\x1b[?1049h\x1b[?25l" // and no cursor
+	OwnScreen       = "\x1b[?25h\x1b[?1049l"
+	TopLeft         = "\x1b[H"
 	endOfLine       = "\x1b[K"
-	endOfScreen     = "\x1b[0m\x1b[J"
+	EndOfScreen     = "\x1b[0m\x1b[J"
 )
 
-// A stage is the controlling terminal while top has it: raw, on its alternate
+// A Screen is the controlling terminal while top has it: raw, on its alternate
 // screen, read by a goroutine of its own. close gives it back as it was and
 // waits for that goroutine; so must every way out.
-type stage struct {
+type Screen struct {
 	tty           *os.File
 	was           *term.State // before the first enter
-	keys          chan byte   // closed when the terminal is gone
+	Keys          chan byte   // closed when the terminal is gone
 	done          chan struct{}
-	columns, rows int
+	Columns, Rows int
 	start         sync.Once // of the reader
 	reader        sync.WaitGroup
 }
 
-// openStage opens the controlling terminal and leaves it as it is. What is
+// OpenScreen opens the controlling terminal and leaves it as it is. What is
 // opened here is a file of its own, so that a deadline ends a read of it and
 // the shell's standard input keeps its mode.
-func openStage() (*stage, error) {
+func OpenScreen() (*Screen, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("there is no controlling terminal: %w", err)
 	}
-	s := &stage{tty: tty, keys: make(chan byte), done: make(chan struct{})}
-	s.measure()
+	s := &Screen{tty: tty, Keys: make(chan byte), done: make(chan struct{})}
+	s.Measure()
 	return s, nil
 }
 
-// enter takes the terminal; again is fine.
-func (s *stage) enter() error {
+// Enter takes the terminal; again is fine.
+func (s *Screen) Enter() error {
 	err := s.control(func(fd int) error {
 		was, err := term.MakeRaw(fd)
 		if s.was == nil {
@@ -66,70 +66,70 @@ func (s *stage) enter() error {
 		return fmt.Errorf("set the terminal: %w", err)
 	}
 	s.start.Do(func() { s.reader.Go(s.read) })
-	_, err = s.tty.WriteString(alternateScreen)
+	_, err = s.tty.WriteString(AlternateScreen)
 	return err
 }
 
-// leave gives the terminal back for now.
-func (s *stage) leave() error {
+// Leave gives the terminal back for now.
+func (s *Screen) Leave() error {
 	if s.was == nil {
 		return nil
 	}
-	_, err := s.tty.WriteString(ownScreen)
+	_, err := s.tty.WriteString(OwnScreen)
 	return errors.Join(err, s.control(func(fd int) error { return term.Restore(fd, s.was) }))
 }
 
-// close gives the terminal back for good. One that is gone cannot be given.
-func (s *stage) close() {
-	_ = s.leave()
+// Close gives the terminal back for good. One that is gone cannot be given.
+func (s *Screen) Close() {
+	_ = s.Leave()
 	close(s.done)
 	_ = s.tty.Close() // ends the reader
 	s.reader.Wait()
 }
 
-// suspend gives the terminal back and stops the process as Ctrl-Z does, until
+// Suspend gives the terminal back and stops the process as Ctrl-Z does, until
 // continued says that it goes on. The kernel stops a process a moment after
 // the call that asks for it; who took the terminal in that moment would leave
 // a raw one to the shell. Process 1 of a container cannot be stopped.
-func (s *stage) suspend(continued func()) error {
+func (s *Screen) Suspend(continued func()) error {
 	if syscall.Getpid() == 1 {
 		return nil
 	}
-	if err := s.leave(); err != nil {
+	if err := s.Leave(); err != nil {
 		return err
 	}
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	continued()
-	s.measure()
-	return s.enter()
+	s.Measure()
+	return s.Enter()
 }
 
-// draw writes a screen at once, each line cut to the terminal's width, so that
+// Draw writes a screen at once, each line cut to the terminal's width, so that
 // nothing flickers and nothing wraps.
-func (s *stage) draw(lines []string) error {
+func (s *Screen) Draw(lines []string) error {
 	var b bytes.Buffer
-	b.WriteString(topLeft)
+	b.WriteString(TopLeft)
 	for i, line := range lines {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(text.Trim(line, s.columns))
+		b.WriteString(text.Trim(line, s.Columns))
 		b.WriteString(endOfLine)
 	}
-	b.WriteString(endOfScreen)
+	b.WriteString(EndOfScreen)
 	_, err := s.tty.Write(b.Bytes())
 	return err
 }
 
-// measure reads how big the terminal is; one that does not say is 80 by 24.
-func (s *stage) measure() {
-	s.columns, s.rows = 80, 24
+// Measure reads how big the terminal is; one that does not say is 80 by 24.
+func (s *Screen) Measure() {
+	s.Columns, s.Rows = 80, 24
 	_ = s.control(func(fd int) error {
 		columns, rows, err := term.GetSize(fd)
 		if err == nil && columns > 0 && rows > 0 {
-			s.columns, s.rows = columns, rows
+			s.Columns, s.Rows = columns, rows
 		}
 		return err
 	})
@@ -137,7 +137,7 @@ func (s *stage) measure() {
 
 // control calls f with the terminal's descriptor; File.Fd would make reads
 // block for good.
-func (s *stage) control(f func(fd int) error) error {
+func (s *Screen) control(f func(fd int) error) error {
 	conn, err := s.tty.SyscallConn()
 	if err != nil {
 		return err
@@ -147,14 +147,14 @@ func (s *stage) control(f func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-func (s *stage) read() {
-	defer close(s.keys)
+func (s *Screen) read() {
+	defer close(s.Keys)
 	for key := make([]byte, 1); ; {
 		if n, err := s.tty.Read(key); n == 0 || err != nil {
 			return
 		}
 		select {
-		case s.keys <- key[0]:
+		case s.Keys <- key[0]:
 		case <-s.done:
 			return
 		}
