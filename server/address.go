@@ -17,7 +17,7 @@ import (
 // whoisHistory is how many changes a whois shows.
 const whoisHistory = 20
 
-// whois tells all that is known about one address. An address that cools has
+// whois answers all that is known about one address. An address that cools has
 // no owner: a predecessor named the former one, and seven hours of traffic
 // were put down to the wrong sandbox.
 func (s *Server) whois(c *call) (int, any, error) {
@@ -45,7 +45,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 	}
 	reply := &api.WhoisReply{
 		Address: addr.String(), State: api.Free, Usable: place.Usable, Note: place.Note,
-		Witnesses: testimony(row, s.cfg.Witnesses.About(addr)), History: changes(past),
+		Witnesses: witnessAnswers(row, s.cfg.Witnesses.About(addr)), History: changes(past),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
 	}
 	if place.Pool != nil {
@@ -66,10 +66,10 @@ func (s *Server) whois(c *call) (int, any, error) {
 	return http.StatusOK, reply, nil
 }
 
-// testimony is one answer a witness: one that has seen something says so also
+// witnessAnswers is one answer a witness: one that has seen something says so also
 // when it could not answer completely. holder is the lease that holds the address,
 // by which each sighting is judged; nil: none does.
-func testimony(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
+func witnessAnswers(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
 	byWitness := make(map[census.Witness]*api.WitnessAnswer)
 	of := func(w census.Witness) *api.WitnessAnswer {
 		if byWitness[w] == nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// adopt gives a quarantined address to the sandbox that a person says lives with
-// it. What the row knows of the lease that a rebuild lost is what is not said
-// otherwise. Nothing that a witness sees may contradict it.
+// adopt gives a quarantined address to the sandbox that an operator names. What
+// the request leaves out is what the row knows of the lease that a rebuild lost. Nothing that a witness sees may contradict it.
 func (s *Server) adopt(c *call) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
@@ -96,11 +95,11 @@ func (s *Server) backed(a *netdb.Adoption, answer census.Answer) error {
 	if silent, is := answer.KernelSilent(); is {
 		return &allocator.EvidenceError{Silent: []census.Silence{silent}}
 	}
-	said := &netdb.Lease{Addr: a.Addr, ID: a.ID, Sandbox: a.Sandbox, UID: cmp.Or(a.UID, a.Sandbox), Containers: a.Containers,
+	named := &netdb.Lease{Addr: a.Addr, ID: a.ID, Sandbox: a.Sandbox, UID: cmp.Or(a.UID, a.Sandbox), Containers: a.Containers,
 		HostInterface: a.HostInterface, MAC: a.MAC}
 	rows, _ := s.cfg.Book.Leases()
-	if leases := workload.NewLeases(rows); !leases.Backed(said, answer.Seen) {
-		others := leases.Strangers(said, answer.Seen)
+	if leases := workload.NewLeases(rows); !leases.Backed(named, answer.Seen) {
+		others := leases.Strangers(named, answer.Seen)
 		if len(others) == 0 {
 			others = answer.Seen // on several ports
 		}

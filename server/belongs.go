@@ -22,7 +22,7 @@ func belongs(l *netdb.Lease, s census.Sighting) api.Belongs {
 }
 
 // judged are sightings of a held address, each with whose it is. Where the lease's
-// own record differs from its plumbing, nothing says whose it is: that is told as
+// own record differs from its plumbing, nothing shows whose it is: that is reported as
 // binding_differs, and no conflict is noted.
 func judged(l *netdb.Lease, seen []census.Sighting) []api.Sighting {
 	out := sightings(seen)

@@ -54,7 +54,7 @@ func (s *Server) routes() (*http.ServeMux, error) {
 	for _, e := range api.Endpoints() {
 		h, ok := todo[e.Verb]
 		if !ok {
-			return nil, fmt.Errorf("make the server: nobody answers %s", e.Verb)
+			return nil, fmt.Errorf("make the server: no handler answers %s", e.Verb)
 		}
 		delete(todo, e.Verb)
 		methods[e.Path] = append(methods[e.Path], e.Method)
@@ -69,32 +69,32 @@ func (s *Server) routes() (*http.ServeMux, error) {
 		allow := strings.Join(allowed, ", ")
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
-			s.lost(w, r, &methodError{r.Method, path, allow})
+			s.unrouted(w, r, &methodError{r.Method, path, allow})
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.lost(w, r, fmt.Errorf("no such path %q: %w", r.URL.Path, netdb.ErrNotFound))
+		s.unrouted(w, r, fmt.Errorf("no such path %q: %w", r.URL.Path, netdb.ErrNotFound))
 	})
 	return mux, nil
 }
 
 // ServeHTTP answers one request. A path that the mux would redirect to its
-// clean form is a wrong argument: a release with an empty id must not hear
+// clean form is a wrong argument: a release with an empty id must not receive
 // not_found, which reads as done.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if conn := connOf(r); conn != nil && !conn.Begin() {
-		panic(http.ErrAbortHandler) // closed in between: nobody would hear what was done
+		panic(http.ErrAbortHandler) // closed in between: no caller would receive the outcome
 	}
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
-		s.lost(w, r, field("path", "%q has an empty part, or one of dots", p))
+		s.unrouted(w, r, field("path", "%q has an empty part, or one of dots", p))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// lost answers a request that no route takes. No role is needed to hear that,
-// but a stranger hears nothing else than that he is one.
-func (s *Server) lost(w http.ResponseWriter, r *http.Request, err error) {
+// unrouted answers a request that no route takes. No role is needed for that
+// answer, but a peer without any role learns only that it has none.
+func (s *Server) unrouted(w http.ResponseWriter, r *http.Request, err error) {
 	c := &call{w: w, r: r, peer: peerOf(r), end: &api.Endpoint{Verb: "unknown", Least: api.Reader}, unread: r.ContentLength != 0}
 	s.serve(c, func(*Server, *call) (int, any, error) { return 0, nil, err })
 }
@@ -122,7 +122,7 @@ func (s *Server) serve(c *call, h handler) {
 			panic(http.ErrAbortHandler) // half an answer must not read as a whole one
 		}
 	}()
-	status, reply, err := s.judge(c, h)
+	status, reply, err := s.admit(c, h)
 	switch {
 	case err != nil:
 		code = s.fail(c, err)
@@ -133,9 +133,9 @@ func (s *Server) serve(c *call, h handler) {
 
 var errPanic = errors.New("a call panicked")
 
-// judge asks whether the peer may, and may now, before anything of the body is
+// admit asks whether the peer may, and may now, before anything of the body is
 // read.
-func (s *Server) judge(c *call, h handler) (_ int, _ any, err error) {
+func (s *Server) admit(c *call, h handler) (_ int, _ any, err error) {
 	if c.release, err = s.admission.Enter(c.peer, cost(c)); err != nil {
 		s.linger(c)
 		return 0, nil, err
@@ -160,5 +160,5 @@ func peerOf(r *http.Request) *admission.Peer {
 	if conn := connOf(r); conn != nil {
 		return conn.Peer
 	}
-	return &admission.Peer{Name: "unknown", Holder: admission.Unknown, Why: "is not on a socket of ours"}
+	return &admission.Peer{Name: "unknown", Holder: admission.Unidentified, Why: "is not on a socket of ours"}
 }

@@ -73,7 +73,7 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return errDenied }
 
-// A seenError is an address that cannot be cleared: somebody is there. seen
+// A seenError is an address that cannot be cleared: it is in use. seen
 // is not empty.
 type seenError struct{ seen []census.Sighting }
 
@@ -97,7 +97,7 @@ func (e *methodError) Error() string {
 func (e *methodError) Unwrap() error { return netdb.ErrInvalid }
 
 // cancelled is what a call is counted as whose caller did not wait for the
-// answer. It is no code of the API, for nobody waits for it.
+// answer. It is no code of the API, as no caller waits for it.
 const cancelled api.Code = "cancelled"
 
 // fail answers with the error, and ends its journey: an internal one is
@@ -144,7 +144,7 @@ func statusOf(c *call, err error, code api.Code) int {
 }
 
 // details is what a program needs beside the code. A pool that ran out while
-// addresses in use were skipped tells both.
+// addresses in use were skipped has both.
 func details(err error) map[string]any {
 	var (
 		wrong     *netdb.FieldError

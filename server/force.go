@@ -12,7 +12,7 @@ import (
 )
 
 // forceRelease quarantines the address of a releasing lease whose removal
-// cannot be confirmed. What is in the way is kept as the evidence: of each
+// cannot be confirmed. What is in the way is recorded as the evidence: of each
 // container that the lease records, and what the witnesses see.
 func (s *Server) forceRelease(c *call) (int, any, error) {
 	id, err := c.id()
@@ -51,14 +51,14 @@ func (s *Server) unconfirmed(l *netdb.Lease) []byte {
 	}
 	of := census.Sighting{Addr: l.Addr, Witness: census.Book, At: time.Now(), Port: l.HostInterface, MAC: l.MAC,
 		Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID, Note: strings.Join(why, "; ")}
-	said := slices.Clone(s.cfg.Witnesses.About(l.Addr).Seen)
+	evidence := slices.Clone(s.cfg.Witnesses.About(l.Addr).Seen)
 	for _, k := range l.Containers {
 		of.Namespace, of.Container = k.Namespace, k.ID
-		said = append(said, of)
+		evidence = append(evidence, of)
 		of.Note = "" // once is enough
 	}
 	if len(l.Containers) == 0 {
-		said = append(said, of)
+		evidence = append(evidence, of)
 	}
-	return marshal(said)
+	return marshal(evidence)
 }

@@ -99,7 +99,7 @@ func (s *Server) metrics(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	defer leave()
-	s.bound(c, writeTime)
+	s.setWriteDeadline(c, writeTime)
 	s.cfg.Metrics.ServeHTTP(c.w, c.r)
 	return 0, nil, nil
 }

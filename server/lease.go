@@ -177,9 +177,9 @@ func (s *Server) cancel(c *call) (int, any, error) {
 	c.sandbox = ask.UID
 	ctx, cancel := c.context()
 	defer cancel()
-	let, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	ended, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	var released []api.Lease
-	for _, l := range let {
+	for _, l := range ended {
 		released = append(released, lease(l, s.bits(l.Addr)))
 	}
 	if errors.Is(err, netdb.ErrTombstones) {

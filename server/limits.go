@@ -110,7 +110,7 @@ func (s *Server) linger(c *call) {
 // flight makes an answer for all that ask for it, encoded once.
 func (s *Server) flight(read func(context.Context) (any, error)) *admission.Flight {
 	return admission.NewFlight(s.cfg.Deadline, func(ctx context.Context) ([]byte, error) {
-		end, err := s.heavy(ctx, admission.Unknown)
+		end, err := s.heavy(ctx, admission.Unidentified)
 		if err != nil {
 			return nil, err
 		}

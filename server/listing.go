@@ -98,7 +98,7 @@ var errUnread = errors.New("the peer does not read its answer")
 // flush writes what there is. Time counts only while the peer is waited for.
 func (k *chunks) flush(last bool) (err error) {
 	k.leave()
-	k.c.endSlot() // how slowly the peer reads is nobody else's matter
+	k.c.endSlot() // how slowly the peer reads delays no other call
 	if !k.c.answering {
 		size := -1
 		if last {
@@ -107,7 +107,7 @@ func (k *chunks) flush(last bool) (err error) {
 		k.c.head(k.status, size)
 	}
 	began := time.Now()
-	k.s.bound(k.c, k.left)
+	k.s.setWriteDeadline(k.c, k.left)
 	_, err = k.c.w.Write(k.buf.Bytes())
 	k.left += time.Second*time.Duration(k.buf.Len())/readBytes - time.Since(began)
 	k.buf.Reset()

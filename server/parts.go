@@ -44,7 +44,7 @@ type Allocator interface {
 	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
 }
 
-// Releaser lets a lease go and says what keeps its address from being
+// Releaser begins a lease's release and reports what keeps its address from being
 // reused. A lease that is free at once comes back in state netdb.Free. Asked
 // again it answers the present blockers.
 type Releaser interface {
@@ -54,10 +54,10 @@ type Releaser interface {
 	Blockers(l *netdb.Lease) []api.Blocker
 }
 
-// Reconcile makes a pass and tells what it planned and did. A preview does
+// Reconcile makes a pass and reports what it planned and did. A preview does
 // nothing; confirm also releases what would be held for being too much. It is
 // not called with both. An error means that no pass was made; a step that
-// failed is told in the report.
+// failed is in the report.
 type Reconcile func(ctx context.Context, preview, confirm bool) (api.Report, error)
 
 // Witnesses is what was seen on the wire; *census.Board is one.

@@ -35,12 +35,12 @@ func (s *Server) release(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	l, blockers, err := s.letGo(c, id, ask.UID, ifRev)
+	l, blockers, err := s.beginRelease(c, id, ask.UID, ifRev)
 	if err != nil {
 		return 0, nil, err
 	}
 	if wait > 0 && l.State == netdb.Releasing {
-		if l, blockers, err = s.await(c, l, ask.UID, wait); err != nil {
+		if l, blockers, err = s.waitConfirmed(c, l, ask.UID, wait); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -51,15 +51,15 @@ func (s *Server) release(c *call) (int, any, error) {
 	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) letGo(c *call, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
+func (s *Server) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
 	ctx, cancel := c.context()
 	defer cancel()
 	return s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
 }
 
-// await looks again when the lease is no longer releasing, or the wait is
+// waitConfirmed looks again when the lease is no longer releasing, or the wait is
 // over, or the daemon stops.
-func (s *Server) await(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []api.Blocker, error) {
+func (s *Server) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []api.Blocker, error) {
 	c.endSlot()
 	err := s.confirmed(c, l.ID, wait)
 	if err == nil {
@@ -68,7 +68,7 @@ func (s *Server) await(c *call, l *netdb.Lease, uid string, wait time.Duration) 
 	var now *netdb.Lease
 	var blockers []api.Blocker
 	if err == nil {
-		now, blockers, err = s.letGo(c, l.ID, uid, l.Rev)
+		now, blockers, err = s.beginRelease(c, l.ID, uid, l.Rev)
 	}
 	if errors.Is(err, netdb.ErrGone) {
 		// Confirmed, and the address has its next owner already.

@@ -49,7 +49,7 @@ func encodeInto(buf *bytes.Buffer, reply any) error {
 }
 
 // send writes a whole answer. One that is refused for its size is a reading one:
-// what was changed is told.
+// an outcome is never refused.
 func (s *Server) send(c *call, status int, body []byte) api.Code {
 	if len(body) > smallAnswer {
 		give, err := s.admission.Answer(c.peer, len(body), c.end.Mutates)
@@ -58,10 +58,10 @@ func (s *Server) send(c *call, status int, body []byte) api.Code {
 		}
 		defer give()
 	}
-	c.endSlot() // how slowly the peer reads is nobody else's matter
-	s.bound(c, writeTime)
+	c.endSlot() // how slowly the peer reads delays no other call
+	s.setWriteDeadline(c, writeTime)
 	c.head(status, len(body))
-	// An error here is a peer that hung up, and nobody is left to be told.
+	// An error here is a peer that hung up, and there is no reader left.
 	_, _ = c.w.Write(body)
 	return ""
 }
@@ -79,7 +79,7 @@ func (c *call) head(status, size int) {
 
 // hangUp says that this was the connection's last answer. net/http lets a peer
 // that has more to send half a second for reading it, in which the connection
-// need not be anybody's loss: what was written can be read after it is closed.
+// need not count against others: what was written can be read after it is closed.
 func (s *Server) hangUp(c *call) {
 	if err := http.NewResponseController(c.w).Flush(); err != nil {
 		return // the peer has hung up
@@ -89,8 +89,8 @@ func (s *Server) hangUp(c *call) {
 	}
 }
 
-// bound gives the peer so long to take what is written next.
-func (s *Server) bound(c *call, within time.Duration) {
+// setWriteDeadline gives the peer so long to take what is written next.
+func (s *Server) setWriteDeadline(c *call, within time.Duration) {
 	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(within)); err != nil {
 		s.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "err", err)
 	}

@@ -51,7 +51,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return context.WithValue(cctx, connKey, c)
 		},
 	}
-	// By itself Shutdown waits for connections that have not said anything yet.
+	// By itself Shutdown waits for connections that have not sent anything yet.
 	closed := make(chan struct{})
 	hs.RegisterOnShutdown(func() {
 		defer close(closed)

@@ -29,7 +29,7 @@ func (s *Server) summarize(ctx context.Context) (any, error) {
 			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
 		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()),
 		LastConflict: conflict, LastConflictStands: stands, LastPass: s.lastPass(),
-		Stuck: stuck, StuckTotal: total, Quarantined: s.aside(leases), Findings: make(map[string]int),
+		Stuck: stuck, StuckTotal: total, Quarantined: s.quarantinedLeases(leases), Findings: make(map[string]int),
 		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50, CommitP99: info.CommitP99,
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
 	}
@@ -51,7 +51,7 @@ func (s *Server) summarize(ctx context.Context) (any, error) {
 
 // lastConflict is the newest quarantine that a conflict made, or the newest
 // conflict on a held address, and whether it stands; what an operator or a rebuild
-// quarantined is none. A history that cannot be read takes the rest of a status from nobody.
+// quarantined is none. A history that cannot be read costs nothing else of a status.
 func (s *Server) lastConflict(ctx context.Context) (last *api.Change, stands bool) {
 	found, err := s.cfg.Book.LastConflict(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Server) lastConflict(ctx context.Context) (last *api.Change, stands boo
 
 // stuck lists, longest wait first, the leases that ought to have moved on: a
 // release that is not confirmed, with what keeps it, and a reservation that
-// nobody bound in time. total counts those that the list has no room for, too.
+// no client bound in time. total counts those that the list has no room for, too.
 func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
 	now := s.cfg.Book.Now()
 	var waiting []*netdb.Lease
@@ -88,16 +88,16 @@ func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
 	return list, len(waiting)
 }
 
-// aside lists the addresses that are quarantined, the newest first.
-func (s *Server) aside(all []*netdb.Lease) (list []api.Lease) {
-	var kept []*netdb.Lease
+// quarantinedLeases lists the addresses that are quarantined, the newest first.
+func (s *Server) quarantinedLeases(all []*netdb.Lease) (list []api.Lease) {
+	var found []*netdb.Lease
 	for _, l := range all {
 		if l.State == netdb.Quarantined {
-			kept = append(kept, l)
+			found = append(found, l)
 		}
 	}
-	slices.SortFunc(kept, func(a, b *netdb.Lease) int { return int(b.Rev - a.Rev) })
-	for _, l := range kept[:min(len(kept), statusLeases)] {
+	slices.SortFunc(found, func(a, b *netdb.Lease) int { return int(b.Rev - a.Rev) })
+	for _, l := range found[:min(len(found), statusLeases)] {
 		list = append(list, lease(l, s.bits(l.Addr)))
 	}
 	return list

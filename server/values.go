@@ -14,8 +14,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// field says that one argument is wrong. What is wrong about a value's shape
-// is said here; what is wrong about a name or a limit, in netdb and the
+// field is the error of one argument that is wrong. A wrong shape is found here; what is
+// wrong about a name or a limit, in netdb and the
 // allocator.
 func field(name, format string, args ...any) error {
 	return &netdb.FieldError{Field: name, Reason: fmt.Sprintf(format, args...)}

@@ -49,11 +49,11 @@ func NewJudge(uids, gids []uint32, log *slog.Logger) (*Judge, error) {
 func (j *Judge) Identify(c net.Conn) *Peer {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return j.stranger(&Peer{Name: "not on a unix socket", Holder: Unknown}, 0, "is not on a unix socket")
+		return j.stranger(&Peer{Name: "not on a unix socket", Holder: Unidentified}, 0, "is not on a unix socket")
 	}
 	cred, err := socket.Credentials(uc)
 	if err != nil {
-		return j.stranger(&Peer{Name: "unknown", Holder: Unknown}, 0, err.Error())
+		return j.stranger(&Peer{Name: "unknown", Holder: Unidentified}, 0, err.Error())
 	}
 	p := &Peer{Name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), Holder: Holder{UID: cred.Uid}}
 	if err := j.sameUsers(uc, cred.Pid); err != nil {
@@ -82,8 +82,8 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 	return p
 }
 
-// Unknown is the holder of connections without credentials.
-var Unknown = Holder{UID: math.MaxUint32}
+// Unidentified is the holder of connections without credentials.
+var Unidentified = Holder{UID: math.MaxUint32}
 
 func (j *Judge) stranger(p *Peer, uid uint32, why string) *Peer {
 	p.Why = why
