@@ -7,15 +7,22 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 # this is one, and whatever GOFLAGS say of it.
 STAMP    := $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo -buildvcs=true)
 PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
-# Tests share two cores at the least; each package that waits, waits for long. And
-# no result is kept: the programs that tests build are none of what Go looks at.
-TEST     := -count=1 -timeout 30m
+# Tests share two cores at the least, and most of them wait: more of a package run at
+# once than there are cores. No result is kept: the programs that tests build are none
+# of what Go looks at.
+TEST     := -count=1 -timeout 30m -parallel 4
+# Where nothing of ours runs beside anything else in the test's own process, the race
+# detector can find nothing. A new package has it until it stands here.
+PLAIN    := ./api ./cmd/ipamctl ./config ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
+	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./workload
+# What a change can wait for another test to find: those that boot, or last.
+LONG     := /(bench|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Those that have a disk fail at each of its operations, one after the other, do
 # without the race detector, under which SQLite takes ten times as long.
 DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build man install deb demo test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
+.PHONY: help deps build man install deb demo check test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
 
 help: ## This page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,13 +46,24 @@ demo: deps build ## See it work on real containers, the incident included (as ro
 	@$(PROGRAMS) ./examples/demo
 	@bin/demo
 
+check: formatted ## Build, vet, gofmt, and the quick tests: two minutes, after each change (as root)
+	$(GO) build ./...
+	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) test -short $(TEST) $$($(GO) list ./... | grep -vE '$(LONG)')
+
+.PHONY: formatted
+formatted:
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
+		echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
+
 test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot no Debian)
 	@scripts/deps test
 	@scripts/containerd2
 	@scripts/promtool
 	@[ -n "$(SHORT)" ] || scripts/rootfs
 	$(GO) test $(TEST) -run '$(DISK)' ./netdb
-	CGO_ENABLED=1 $(GO) test -race $(TEST) -skip '$(DISK)' ./...
+	$(GO) test $(TEST) $(PLAIN)
+	CGO_ENABLED=1 $(GO) test -race $(TEST) -skip '$(DISK)' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN))")
 	cd bench/peers && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 	cd bench/draw && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
 
@@ -54,17 +72,17 @@ test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/rootfs
 	$(GO) test -v $(TEST) ./systemd
 
-storm: build ## Three minutes of kill -9, stepped clocks and strangers, as long a check of histories, and a flood (as root)
+storm: build ## Four minutes of kill -9, stepped clocks and strangers, as long a check of histories, and a flood (as root)
 	@scripts/deps test
 	@scripts/containerd2
-	$(GO) test -v $(TEST) ./storm -storm.for=3m
+	$(GO) test -v $(TEST) ./storm -storm.for=3m -storm.linear=3m
 	$(GO) test -v $(TEST) ./cmd/ipamd -run 'TestFloodAtFullRate|TestF2NewsAtFullRate'
 
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool; what is left of it (as root)
 	@scripts/deps test
 	$(GO) test -count=1 -v -timeout 30m ./soak -run Soak -soak.for=10m
 
-fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer)
+fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer), and each random test 20 000 times
 	@GO=$(GO) scripts/fuzz $(FUZZ)
 
 runtime: ## Build the containerd 2.x of tests and `make bench`, into .cache/containerd-2
@@ -85,9 +103,7 @@ growth: build runtime ## Measure how ipamd grows, and draw docs/growth.svg (as r
 	$(GO) run ./bench -growth docs/growth.csv
 	$(GO) -C bench/draw run . docs/growth.csv docs/growth.svg
 
-lint: ## gofmt, go vet, staticcheck
-	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
-		echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
+lint: formatted ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
 	$(GO) vet -tags man ./cmd/...
 	cd bench/peers && $(GO) vet ./...

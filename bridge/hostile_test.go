@@ -23,6 +23,7 @@ import (
 // still, what is gone is gone. To add 12 000 addresses takes the kernel six
 // seconds, and 6 000 are past the bound as well.
 func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	for _, c := range []struct {
 		addresses, links int
@@ -365,6 +366,7 @@ func TestG1AnIDThatIsUsedAgain(t *testing.T) {
 // once, and a link on the bridge that is no port; of many guests with many addresses a
 // part, and Run does the rest.
 func TestG1LostNewsBesideCrowds(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	ns, guest := nstest.New(t), nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/16")

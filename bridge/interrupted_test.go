@@ -19,9 +19,7 @@ import (
 // seen whatever comes and goes beside them.
 func TestInterruptedListIsNeverShort(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		realtest.Lack(t, "-short: it makes 150 namespaces")
-	}
+	realtest.Long(t)
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	const standing = 150 // more than fit into one datagram

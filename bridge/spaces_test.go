@@ -354,9 +354,7 @@ func TestTapIsAPort(t *testing.T) {
 }
 
 func TestThousandPorts(t *testing.T) {
-	if testing.Short() {
-		realtest.Lack(t, "-short: it makes 1 000 namespaces")
-	}
+	realtest.Long(t)
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.9.0.1/16", "fd00:9::1/64")
 	const n = 1000

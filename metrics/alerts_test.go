@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/doctest"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -52,6 +53,7 @@ func decode(t *testing.T, file string, into any) {
 // Each alert fires for its reason, and not for what looks like it: the cases
 // are in alerts_test.yaml, and every alert has some of both.
 func TestAlertsFireAndDoNot(t *testing.T) {
+	realtest.Long(t)
 	if said, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", alertsFile); !ok {
 		t.Errorf("the rules: %s", said)
 	}
@@ -83,6 +85,7 @@ func TestAlertsFireAndDoNot(t *testing.T) {
 
 // A case that is wrong is found: an alert that never fires turns its own red.
 func TestADeadAlertIsFound(t *testing.T) {
+	realtest.Long(t)
 	rules, err := os.ReadFile(alertsFile)
 	if err != nil {
 		t.Fatal(err)

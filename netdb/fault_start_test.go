@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -119,6 +120,7 @@ func (l *life) wantFound(t *testing.T, path, known string) {
 // after a stop and after a kill. It opens, and can be written from then on, or
 // refuses; and the next opening finds everything.
 func TestL13OpeningOnADiskThatFails(t *testing.T) {
+	realtest.Long(t)
 	for after, killed := range map[string]bool{"stopped": false, "killed": true} {
 		t.Run(after, func(t *testing.T) {
 			l := newLife(t, "full")
@@ -160,6 +162,7 @@ func TestL13OpeningOnADiskThatFails(t *testing.T) {
 // L16: a book that is closed on a disk that begins to fail at each operation of
 // that has all that was acknowledged, at the next opening and after a power loss.
 func TestL13ClosingOnADiskThatFails(t *testing.T) {
+	realtest.Long(t)
 	l := newLife(t, "full")
 	l.work(t)
 	image := kept(t, l.disk)
@@ -192,6 +195,7 @@ func TestL13ClosingOnADiskThatFails(t *testing.T) {
 // L14: a first start on a disk that begins to fail at each operation of that.
 // The next one, on a disk that is well, makes the book or goes on with it.
 func TestL14AFirstStartOnADiskThatFails(t *testing.T) {
+	realtest.Long(t)
 	l := &life{disk: faultfs.Mount(t, "book.db-shm"), opts: Options()}
 	failed := l.eachTrouble(t, nil, func(t *testing.T, strike func() func() bool) (bool, bool) {
 		mend := strike()

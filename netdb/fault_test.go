@@ -30,6 +30,7 @@ import (
 // disk, whatever a failed sync made the kernel forget, and before a fold heals it.
 // Elsewhere it goes once, at the end.
 func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
+	realtest.Long(t)
 	all := maps.Clone(troubles)
 	all[oneRead] = trouble{kinds: []faultfs.Kind{faultfs.Read}, fault: faultfs.Fault{Err: syscall.EIO}, aside: changing}
 	failed := make(map[string]tally)

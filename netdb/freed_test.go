@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -122,6 +123,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 // F1: a thousand sandboxes, one after the other, leave no row, and the walk
 // goes on above them, also after restarts and when the history is gone.
 func TestF1AChurnLeavesNoRows(t *testing.T) {
+	realtest.Long(t)
 	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
 	opts := netdb.Forgetful(Options(), 100)
 	opts.Now, opts.KeepChanges = c.Now, 50

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -24,6 +25,7 @@ func FuzzChanges(f *testing.F) {
 
 // TestF5FollowersOfAPrunedHistory is [FuzzChanges] with what chance gives it.
 func TestF5FollowersOfAPrunedHistory(t *testing.T) {
+	realtest.Long(t)
 	rapid.Check(t, changesAreFollowed(t))
 }
 

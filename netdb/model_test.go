@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -39,6 +40,7 @@ type tenure struct {
 // others try to open it, and the machine's clocks are stepped, under the book and
 // between two openings (F15, F16, F20).
 func TestL17RandomOperationsAgainstAMap(t *testing.T) {
+	realtest.Long(t)
 	base := t.TempDir()
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {

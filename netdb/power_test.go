@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -322,6 +323,7 @@ func TestL16SynchronousNormalLosesTheLast(t *testing.T) {
 // a thousand pages, and where the next change then begins the log anew over
 // the old one. Of the operations that only make the log long, one in 128 is cut.
 func TestL16PowerLossInACheckpoint(t *testing.T) {
+	realtest.Long(t)
 	l := newLife(t, "full")
 	Pool(t, l.book, "default", "10.8.64.0/24")
 	l.note()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -108,6 +109,7 @@ func recorded(t *testing.T, b *netdb.Book) int {
 // filled tables, after a kill. The next start finds the old book or the new
 // one, whole; and the new one, once the upgrade had ended.
 func TestL16PowerLossInAnUpgrade(t *testing.T) {
+	realtest.Long(t)
 	l, killed, _ := filled(t, 60)
 	next := upgraded(l.opts)
 	put(t, l.disk, killed)
@@ -134,6 +136,7 @@ func TestL16PowerLossInAnUpgrade(t *testing.T) {
 // L14: the same on a disk that begins to fail at each operation of the upgrade,
 // after a stop: a log left by a kill is read by every opening, whatever follows.
 func TestL14AnUpgradeOnADiskThatFails(t *testing.T) {
+	realtest.Long(t)
 	l, _, stopped := filled(t, 5)
 	next := upgraded(l.opts)
 	b := OpenAt(t, l.path(), l.opts)

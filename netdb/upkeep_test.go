@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -102,6 +103,7 @@ func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
 // disk's: it is told once the log is longer than it should be, and goes with the
 // reader. One that came later holds a log that is all in the file, too.
 func TestAReaderHoldsTheLog(t *testing.T) {
+	realtest.Long(t)
 	l := newLife(t, "full")
 	Pool(t, l.book, "default", "10.8.64.0/24")
 	a := Reserve(t, l.book, "a")

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -77,6 +78,7 @@ func TestF27FlappingStrangerFloodsNothing(t *testing.T) {
 // no conflict. A stranger on every address of a pool is found everywhere and
 // noted a bounded number of times.
 func TestF27NotesAreBounded(t *testing.T) {
+	realtest.Long(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &shift{}
 		s = runShift(t, func(r *shift) { s = r })

@@ -177,6 +177,7 @@ func TestInFlight(t *testing.T) {
 
 // TestRate: a peer that asks too often is told when to come again.
 func TestRate(t *testing.T) {
+	realtest.Long(t)
 	realtest.Root(t)
 	s := speak(t, servertest.Start(t, func(c *server.Config) { c.Limits.Rate, c.Limits.ReaderRate = 2, 1 }))
 	refused := false
@@ -275,6 +276,7 @@ func TestEvictedCall(t *testing.T) {
 // TestSlowReader is S2: a client that asks and does not read is cut, and what
 // it was to hear is not kept for it.
 func TestSlowReader(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	rig := servertest.Start(t)
 	c := dial(t, rig)

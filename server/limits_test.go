@@ -118,6 +118,7 @@ func TestBusyConnections(t *testing.T) {
 // TestSlowClients is S2: half a header and half a body are cut, and nothing
 // is reserved by them.
 func TestSlowClients(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	rig := servertest.Start(t)
 	header, body := dial(t, rig), dial(t, rig)

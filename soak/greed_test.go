@@ -193,9 +193,7 @@ func keepsPlace(t *testing.T, d *daemon) {
 // long: most of the four hundred lived one meanwhile. Those are counted: how long
 // it takes is the machine's affair.
 func TestGreedyHolder(t *testing.T) {
-	if testing.Short() {
-		realtest.Lack(t, "-short: it takes ten seconds")
-	}
+	realtest.Long(t)
 	d := start(t, 1024)
 	beside(t, d, 8)
 	keepsPlace(t, d)

@@ -22,9 +22,7 @@ const (
 // F1: ever new sandboxes in an IPv6 /64 leave nothing: no row, and no more memory
 // than what is remembered of freed addresses, however long it goes on.
 func TestF1SoakOfALargePool(t *testing.T) {
-	if testing.Short() {
-		realtest.Lack(t, "-short: it takes half of -soak.for, and from 5 s on")
-	}
+	realtest.Long(t)
 	d := startWith(t, large, 256)
 	w := &work{client: d.client, began: time.Now()}
 	w.sandbox(t, 0, 0)

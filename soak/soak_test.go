@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-var soaks = flag.Duration("soak.for", time.Minute, "how long the load lasts; from 10s")
+var soaks = flag.Duration("soak.for", 20*time.Second, "how long the load lasts; from 10s")
 
 const (
 	workers = 64
@@ -27,9 +27,7 @@ const (
 
 // TestSoak: what a steady load leaves behind is nothing.
 func TestSoak(t *testing.T) {
-	if testing.Short() {
-		realtest.Lack(t, "-short: it takes -soak.for, a minute by default")
-	}
+	realtest.Long(t)
 	d := start(t, 2*idle)
 	w := &work{client: d.client, began: time.Now()}
 	w.sandbox(t, 0, 0) // opens what the first call of each verb opens

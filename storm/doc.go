@@ -79,9 +79,9 @@
 //
 // # Running it
 //
-// TestStorm takes a minute, and three by `make storm`, set-up and clean-up
-// included, building apart; then TestL1Linearizable and TestL6Linearizable
-// kill for as long, or for -storm.linear. -storm.for is the time, -storm.seed
+// TestStorm takes a minute, half of it for the attacks one by one, and by `make storm`
+// four; then TestL1Linearizable and TestL6Linearizable kill for as long as -storm.for,
+// or for -storm.linear. -storm.for is the time, -storm.seed
 // draws the same weather again (not the same interleaving: the kernel has a
 // say), and -storm.containerd chooses debian or v2; without it the seed does.
 package storm

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	storms = flag.Duration("storm.for", time.Minute, "how long the storm lasts, set-up and clean-up included, building apart")
+	storms = flag.Duration("storm.for", 30*time.Second, "how long the storm lasts, set-up and clean-up included, building apart")
 	seed   = flag.Uint64("storm.seed", 0, "draws the weather; 0: a new one")
 	which  = flag.String("storm.containerd", "", "debian or v2; empty: the seed decides")
 )

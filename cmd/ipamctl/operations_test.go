@@ -13,6 +13,8 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 // read returns a file of the module.
@@ -166,6 +168,7 @@ func typed(page string) (lines []string) {
 // Every command that the page names is one: its verbs and its flags are there,
 // and it has as many arguments as it takes.
 func TestNamedCommandsParse(t *testing.T) {
+	realtest.Long(t)
 	daemon := filepath.Join(t.TempDir(), "ipamd")
 	if out, err := exec.Command("go", "build", "-o", daemon, "../ipamd").CombinedOutput(); err != nil {
 		t.Fatalf("build ipamd: %v: %s", err, out)

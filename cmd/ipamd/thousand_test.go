@@ -17,9 +17,7 @@ import (
 // is started beside them; and an address that a port takes when all are there
 // is not given.
 func TestThousandPorts(t *testing.T) {
-	if testing.Short() {
-		realtest.Lack(t, "-short: it makes 1 000 namespaces")
-	}
+	realtest.Long(t)
 	w := newWorld(t, slow, pool("10.8.64.0/20"))
 	const ports, strangers = 1000, 100
 	foreign := make(map[string]bool)

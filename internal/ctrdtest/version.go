@@ -10,6 +10,7 @@
 package ctrdtest
 
 import (
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,6 +38,21 @@ func Each(t *testing.T, f func(t *testing.T, d *Daemon)) {
 			f(t, Start(t, v))
 		})
 	}
+}
+
+// One runs f as a subtest against one version, which the test's name chooses, or
+// against each where CONTAINERD=each. It is for what ipamd makes of what a containerd
+// says, which is the same for all; what each says is tried by [Each], where it is read.
+func One(t *testing.T, f func(t *testing.T, d *Daemon)) {
+	if os.Getenv("CONTAINERD") == "each" {
+		Each(t, f)
+		return
+	}
+	v := []Version{Debian, V2}[crc32.ChecksumIEEE([]byte(t.Name()))%2]
+	t.Run(string(v), func(t *testing.T) {
+		t.Parallel()
+		f(t, Start(t, v))
+	})
 }
 
 // binary returns the daemon's program and the PATH to run it with: the shim

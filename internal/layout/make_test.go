@@ -22,3 +22,16 @@ func TestF26BenchBuildsTheContainerdThatItMeasures(t *testing.T) {
 		}
 	}
 }
+
+// -short leaves tests out: only `make check` asks for it.
+func TestMakeTestLeavesNothingOut(t *testing.T) {
+	for target, short := range map[string]bool{"test": false, "check": true} {
+		out, err := exec.Command("make", "-n", "-C", root, target).CombinedOutput()
+		if err != nil {
+			t.Fatalf("make -n %s: %v\n%s", target, err, out)
+		}
+		if strings.Contains(string(out), "test -short") != short {
+			t.Errorf("make %s: -short is not %v:\n%s", target, short, out)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 func TestPortsReachEachOther(t *testing.T) {
@@ -63,17 +62,4 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("%s is left: %v", p, err)
 		}
 	}
-}
-
-func TestThousandPorts(t *testing.T) {
-	if testing.Short() {
-		realtest.Lack(t, "-short: it makes 1 000 namespaces")
-	}
-	ns := nstest.New(t)
-	ns.Bridge("rt0")
-	began := time.Now()
-	for range 1000 {
-		ns.Port("rt0", "10.9.0.2/16")
-	}
-	t.Logf("%v a port", time.Since(began)/1000)
 }

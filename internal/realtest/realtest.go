@@ -40,6 +40,15 @@ func Lack(t testing.TB, reason string) {
 	t.Skip(reason)
 }
 
+// Long skips a test that lasts for seconds where only the quick ones are asked for, by
+// -short.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		Lack(t, "lasts for seconds, and -short asks for the quick tests")
+	}
+}
+
 // Eventually asks ok every millisecond until it says yes, and fails the test
 // when it has not by the end of timeout. Whatever passes between two questions
 // counts for a twentieth of timeout at most: a machine that stands still, for

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ownertest"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -289,6 +290,7 @@ func TestNoAnswer(t *testing.T) {
 
 // A list is bounded, and a large one is read whole.
 func TestLargeLists(t *testing.T) {
+	realtest.Long(t)
 	const row = `{"id":"a","state":"valid"}`
 	list := func(rows int) func(net.Conn) {
 		return func(c net.Conn) {
