@@ -9,8 +9,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// errAsked keeps a lease that its owner has not bound yet.
-var errAsked = errors.New("its owner was given it, and has not bound it yet")
+// ErrAwaited keeps a lease that its owner has not bound yet.
+var ErrAwaited = errors.New("its owner was given it, and has not bound it yet")
 
 // asked is who was answered a lease and has not bound it since. A sandbox that
 // began anew was answered the address that it had, and plugged it; the removal
@@ -92,11 +92,11 @@ func (w *Watchdog) Awaited(lease string) bool { return w.asked.stands(lease, w.c
 func (w *Watchdog) unasked(l *netdb.Lease, unseen func() error) func() error {
 	return func() error {
 		if w.Awaited(l.ID) {
-			return errAsked
+			return ErrAwaited
 		}
 		return unseen()
 	}
 }
 
 // ofAsked blocks by the owner's word.
-func ofAsked() obstacle { return obstruct(KindOwner, "%v", errAsked) }
+func ofAsked() obstacle { return obstruct(KindOwner, "%v", ErrAwaited) }

@@ -166,7 +166,7 @@ func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
 	case errors.Is(err, errNotDark):
 		return w.seenAgain(a.lease, a.belonging()), nil
-	case errors.Is(err, errAsked):
+	case errors.Is(err, ErrAwaited):
 		return []obstacle{ofAsked()}, nil
 	case moved(err):
 		return nil, errOver

@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +66,7 @@ func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
 			all = append(all, c)
 		}
 	}
-	slices.SortStableFunc(all[len(l.Containers):], Container.compare)
+	slices.SortStableFunc(all[len(l.Containers):], Container.Compare)
 	for _, c := range all {
 		got, asked := f.looks[c]
 		switch {
@@ -153,16 +154,23 @@ func onWire(a census.Answer) (out []obstacle) {
 	return out
 }
 
-// ofOwner tells whether the owner keeps a sandbox: only a plain "gone" lets it
-// go.
-func ofOwner(sandbox string, v Verdict, err error) []obstacle {
+// KeptByOwner says in a sentence why a sandbox is kept, by what its owner answered; ""
+// when it is not: only a plain "gone" ends it.
+func KeptByOwner(sandbox string, v Verdict, err error) string {
 	switch {
 	case err != nil:
-		return []obstacle{obstruct(KindOwner, "its owner could not be asked about %s: %v", sandbox, err)}
+		return fmt.Sprintf("its owner could not be asked about %s: %v", sandbox, err)
 	case v == Valid:
-		return []obstacle{obstruct(KindOwner, "its owner says that %s is valid", sandbox)}
+		return fmt.Sprintf("its owner says that %s is valid", sandbox)
 	case v != Gone:
-		return []obstacle{obstruct(KindOwner, "its owner gives no answer about %s that can be understood", sandbox)}
+		return fmt.Sprintf("its owner gives no answer about %s that can be understood", sandbox)
+	}
+	return ""
+}
+
+func ofOwner(sandbox string, v Verdict, err error) []obstacle {
+	if why := KeptByOwner(sandbox, v, err); why != "" {
+		return []obstacle{obstruct(KindOwner, "%s", why)}
 	}
 	return nil
 }
@@ -172,7 +180,6 @@ func ofOwner(sandbox string, v Verdict, err error) []obstacle {
 const (
 	reasonConfirmed = "removal_confirmed"
 	reasonRemoved   = "removed"            // nobody called Release
-	reasonOrphaned  = "orphaned"           // by the sweep
 	ReasonStill     = "still_on_the_wire"  // longer than ReleasingMax
 	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
 )

@@ -44,7 +44,7 @@ func newIndex(all []Workload) *containerIndex {
 }
 
 func noMembers() *workload.Containers[*member] {
-	return workload.NewContainers(func(m *member) workload.Record { return m.record() }, nil)
+	return workload.NewContainers(func(m *member) workload.Record { return m.Record() }, nil)
 }
 
 // read notes who is there now, rev being that of the book as it was read
@@ -135,7 +135,7 @@ func (r *containerIndex) of(l *netdb.Lease, x *workload.Leases, past bool) []Con
 // awaited returns the containers that may be about to use a lease which is not
 // bound yet.
 func (r *containerIndex) awaited(l *netdb.Lease, x *workload.Leases) []Container {
-	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).record()) })
+	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).Record()) })
 }
 
 // claims returns those of a released lease's containers that only their owner label
@@ -160,7 +160,7 @@ func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
 func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]bool {
 	var out map[Container]bool
 	for _, c := range recorded(l) {
-		if r.there(c) && x.Judge(l, r.member(c).record()) == workload.Another {
+		if r.there(c) && x.Judge(l, r.member(c).Record()) == workload.Another {
 			if out == nil {
 				out = make(map[Container]bool)
 			}

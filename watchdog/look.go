@@ -16,7 +16,8 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-func (c Container) compare(o Container) int {
+// Compare orders containers by their namespaces, and then by their ids.
+func (c Container) Compare(o Container) int {
 	return cmp.Or(strings.Compare(c.Namespace, o.Namespace), strings.Compare(c.ID, o.ID))
 }
 
@@ -113,6 +114,6 @@ func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
 	if w.cfg.Owner == nil {
 		return nil
 	}
-	v, err := w.rest.look(ctx, w.cfg.Owner, sandbox)
+	v, err := w.rest.Look(ctx, w.cfg.Owner, sandbox)
 	return ofOwner(sandbox, v, err)
 }

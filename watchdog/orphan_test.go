@@ -1,194 +1,52 @@
-package watchdog
+package watchdog_test
 
 import (
 	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/netdb"
-	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/orphans"
+	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/watchdog/owner"
 )
 
-// A yard is what a row of a table says is there.
-type yard struct {
-	leases []*netdb.Lease
-	list   []Workload
-	owned  []Owned
-	before map[string]netdb.Stamp
-}
-
-var clock = *NewClock() // never moves
-
-// ago is a moment of both clocks.
-func ago(d time.Duration) netdb.Stamp {
-	at := clock
-	at.Pass(-d)
-	return at.Stamp
-}
-
-const (
-	grace = 3 * time.Minute
-	old   = time.Hour
-)
-
-type part func(*yard)
-
-// con is a container: its labels, and its age.
-func con(id, owner, lease string, age time.Duration) part {
-	return func(y *yard) {
-		w := Workload{Container: Container{"ns", id}, Sandbox: owner, LeaseID: lease}
-		if age >= 0 {
-			w.Created = ago(age).Wall
+// The sweep for orphans runs by itself, and what it released is confirmed by the
+// watchdog: the containers are gone, and so is the port.
+func TestAnOrphansAddressCools(t *testing.T) {
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		o := ownertest.Start(t)
+		o.Set("valid", "somebody")
+		client, err := owner.New(owner.Config{Socket: o.Socket, Timeout: soon})
+		if err != nil {
+			t.Fatal(err)
 		}
-		y.list = append(y.list, w)
-	}
-}
-
-const noAge time.Duration = -1
-
-func lea(id, sandbox, uid string, state netdb.State, age time.Duration, containers ...string) part {
-	return func(y *yard) {
-		l := &netdb.Lease{ID: id, Addr: netip.MustParseAddr("10.8.64.2"), Sandbox: sandbox, UID: uid, State: state, Created: ago(age)}
-		for _, c := range containers {
-			l.Containers = append(l.Containers, netdb.Container{Namespace: "ns", ID: c})
-		}
-		y.leases = append(y.leases, l)
-	}
-}
-
-func owned(v Verdict, names ...string) part {
-	return func(y *yard) {
-		for _, n := range names {
-			y.owned = append(y.owned, Owned{n, v})
-		}
-	}
-}
-
-// missed says since when the list has not vouched for them.
-func missed(long time.Duration, names ...string) part {
-	return func(y *yard) {
-		for _, n := range names {
-			y.before[n] = ago(long)
-		}
-	}
-}
-
-func made(parts ...part) yard {
-	y := yard{before: make(map[string]netdb.Stamp)}
-	for _, p := range parts {
-		p(&y)
-	}
-	return y
-}
-
-// Which sandboxes are suspected, a row for each way to be mistaken about one:
-// "a" is to be looked up, "a!" needs no look-up, "a?" cannot be told from
-// another one, and behind each stand its containers and leases.
-func TestSuspects(t *testing.T) {
-	const bound, releasing = netdb.Bound, netdb.Releasing
-	other := owned(Valid, "other")
-	for name, tt := range map[string]struct {
-		yard   yard
-		want   string
-		missed string // whose grace runs
-	}{
-		"nobody is there":                  {made(other), "", ""},
-		"listed as valid":                  {made(con("c", "a", "", old), owned(Valid, "a")), "", ""},
-		"listed as something":              {made(con("c", "a", "", old), owned(Unknown, "a"), missed(old, "a")), "", ""},
-		"not listed, for the first time":   {made(con("c", "a", "", old), other), "", "a"},
-		"not listed, for too short":        {made(con("c", "a", "", old), other, missed(grace-1, "a")), "", "a"},
-		"not listed, for long":             {made(con("c", "a", "", old), other, missed(grace, "a")), "a[c]", "a"},
-		"listed again":                     {made(con("c", "a", "", old), owned(Valid, "a"), missed(old, "a")), "", ""},
-		"listed as gone, at first":         {made(con("c", "a", "", old), owned(Gone, "a")), "", "a"},
-		"listed as gone, for long":         {made(con("c", "a", "", old), owned(Gone, "a"), missed(grace, "a")), "a![c]", "a"},
-		"listed as gone and as valid":      {made(con("c", "a", "", old), owned(Gone, "a"), owned(Valid, "a"), missed(old, "a")), "", ""},
-		"listed as valid and as gone":      {made(con("c", "a", "", old), owned(Valid, "a"), owned(Gone, "a"), missed(old, "a")), "", ""},
-		"listed as gone twice":             {made(con("c", "a", "", old), owned(Gone, "a", "a"), missed(old, "a")), "a![c]", "a"},
-		"three times, once not gone":       {made(con("c", "a", "", old), owned(Gone, "a"), owned(Unknown, "a"), owned(Gone, "a"), missed(old, "a")), "", ""},
-		"a container is young":             {made(con("c", "a", "", old), con("d", "a", "", grace-1), other, missed(old, "a")), "", "a"},
-		"a container does not tell":        {made(con("c", "a", "", noAge), other, missed(old, "a")), "", "a"},
-		"a container of the future":        {made(func(y *yard) { con("c", "a", "", 0)(y); y.list[0].Created = clock.Wall.Add(old) }, other, missed(old, "a")), "", "a"},
-		"its lease is young":               {made(con("c", "a", "", old), lea("L", "a", "a", bound, grace-1, "c"), other, missed(old, "a")), "", "a"},
-		"made anew under its name":         {made(con("c", "a", "", old), lea("L", "a", "u1", bound, old, "c"), lea("M", "a", "u2", netdb.Reserved, 0), other, missed(old, "a")), "", "a"},
-		"its lease is old":                 {made(con("c", "a", "", old), lea("L", "a", "u", bound, old, "c"), other, missed(old, "a")), "a[c L]", "a"},
-		"labelled with the uid":            {made(con("c", "u", "", old), lea("L", "a", "u", bound, old, "c"), other, missed(old, "u")), "u[c L]", "u"},
-		"two leases, one being released":   {made(con("c", "a", "", old), lea("L", "a", "a", bound, old), lea("M", "a", "b", releasing, old), other, missed(old, "a")), "a[c L M]", "a"},
-		"leases that ended do not count":   {made(con("c", "a", "", old), lea("L", "a", "a", netdb.Cooling, 0), lea("M", "a", "a", netdb.Quarantined, 0), other, missed(old, "a")), "a[c]", "a"},
-		"no label, but recorded":           {made(con("c", "a", "", old), con("d", "", "", old), lea("L", "a", "a", bound, old, "c", "d"), other, missed(old, "a")), "a[c L]", "a"},
-		"no owner label, but the lease's":  {made(con("c", "a", "", old), con("d", "", "L", old), con("e", "", "X", old), lea("L", "a", "a", bound, old, "d"), other, missed(old, "a")), "a[c d L]", "a"},
-		"labelled with its lease alone":    {made(con("c", "a", "", old), con("d", "", "L", old), lea("L", "a", "a", bound, old, "c"), other, missed(old, "a")), "a[c d L]", "a"},
-		"recorded without a label, young":  {made(con("c", "a", "", old), con("d", "", "", 0), lea("L", "a", "a", bound, old, "d"), other, missed(old, "a")), "", "a"},
-		"no owner label at all":            {made(con("c", "", "L", old), lea("L", "a", "a", bound, old, "c"), other, missed(old, "a", "")), "", ""},
-		"recorded, and another's by label": {made(con("c", "a", "", old), con("d", "b", "", old), lea("L", "a", "a", bound, old, "c", "d"), owned(Valid, "b"), missed(old, "a")), "a?[c L]", "a"},
-		"the lease's, and another's":       {made(con("d", "b", "L", old), lea("L", "a", "a", bound, old, "c"), owned(Gone, "b"), missed(old, "b")), "b!?[d L]", "b"},
-		"named by name and by uid":         {made(con("c", "a", "", old), con("d", "u", "", old), lea("L", "a", "u", bound, old), owned(Valid, "u"), missed(old, "a")), "a?[c L]", "a"},
-		"a name is no part of another":     {made(con("c", "a", "", old), con("d", "a--b", "", old), lea("L", "a--b", "a--b", bound, old), owned(Valid, "a--b"), missed(old, "a")), "a[c]", "a"},
-		"in the order of the names":        {made(con("y", "b", "", old), con("z", "a", "", old), con("x", "b", "", old), other, missed(old, "a", "b")), "a[z] b[x y]", "a b"},
-		"a clock step makes nothing old": {made(func(y *yard) {
-			con("c", "a", "", old)(y)
-			y.before["a"] = netdb.Stamp{Wall: clock.Wall.Add(-old), Boottime: clock.Boottime, BootID: "one"}
-		}, other), "", "a"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			found, since := suspects(households(tt.yard.leases, tt.yard.list), tt.yard.owned, tt.yard.before, grace, clock.Stamp)
-			var got []string
-			for _, s := range found {
-				var parts []string
-				for _, w := range s.containers {
-					parts = append(parts, w.ID)
-				}
-				for _, l := range s.leases {
-					parts = append(parts, l.ID)
-				}
-				mark := ""
-				if s.listed {
-					mark = "!"
-				}
-				if s.dispute != "" {
-					mark += "?"
-				}
-				got = append(got, fmt.Sprintf("%s%s%v", s.sandbox, mark, parts))
-			}
-			if strings.Join(got, " ") != tt.want {
-				t.Errorf("suspected are %v, want %s", got, tt.want)
-			}
-			if names := strings.Join(slices.Sorted(maps.Keys(since)), " "); names != tt.missed {
-				t.Errorf("missed are %q, want %q", names, tt.missed)
-			}
-			for name, at := range since {
-				if first, was := tt.yard.before[name]; was && at != first || !was && at != clock.Stamp {
-					t.Errorf("%s is missed since %v", name, at.Wall)
-				}
-			}
+		t.Cleanup(func() { client.Close() })
+		s := newScene(t, d, func(c *watchdog.Config) { c.Owner = client })
+		a := s.plugged("a", "c1", "c2")
+		other := s.plugged("somebody", "c3")
+		sweeper, err := orphans.New(orphans.Config{
+			Owner: client, Runtime: s.runtime, Book: s.book, Board: s.board, Awaited: func(string) bool { return false },
+			Every: 20 * time.Millisecond, Grace: time.Nanosecond, Parallel: 4,
+			Remove: true, KillWait: 50 * time.Millisecond, Timeout: soon, Now: netdb.Now,
 		})
-	}
-}
-
-// What must not have changed between the judgement and the removal.
-func TestHouseholdsThatChanged(t *testing.T) {
-	base := []part{con("c", "a", "", old), con("d", "a", "", old), lea("L", "a", "a", netdb.Bound, old, "c")}
-	read := func(more ...part) *household {
-		y := made(append(slices.Clone(base), more...)...)
-		return households(y.leases, y.list)[0]
-	}
-	if !read().same(read()) {
-		t.Error("two readings of the same differ")
-	}
-	for name, change := range map[string]part{
-		"a container more":           con("e", "a", "", old),
-		"a container without labels": con("e", "", "L", old),
-		"a container less":           func(y *yard) { y.list = y.list[1:] },
-		"one made anew":              func(y *yard) { y.list[0].Created = clock.Wall },
-		"a lease more":               lea("M", "a", "a", netdb.Reserved, 0),
-		"its lease moved":            func(y *yard) { y.leases[0].Rev = 2 },
-		"its lease ended":            func(y *yard) { y.leases[0].State = netdb.Cooling },
-	} {
-		if read().same(read(change)) {
-			t.Errorf("%s is no change", name)
+		s.check(err)
+		s.run(sweeper.Run)
+		s.eventually("its containers are removed and its lease released", func() bool {
+			l := s.now(a)
+			return l.State == netdb.Releasing || l.State == netdb.Cooling
+		})
+		left, err := s.runtime.List(ctx)
+		s.check(err)
+		if len(left) != 1 || left[0].ID != "c3" {
+			t.Errorf("released while there are %s", fmt.Sprint(left))
 		}
-	}
+		a.port.Close()
+		s.cools(a)
+		if l := s.now(other); l.State != netdb.Bound {
+			t.Errorf("another's lease is %s", l.State)
+		}
+	})
 }

@@ -87,7 +87,7 @@ func (r *reading) readPorts(of Ports, told uint64) {
 
 // stands reports that a container is there and is not another lease's.
 func (r *reading) stands(l *netdb.Lease, c Container) bool {
-	return r.roll.there(c) && r.others().Judge(l, r.roll.member(c).record()) != workload.Another
+	return r.roll.there(c) && r.others().Judge(l, r.roll.member(c).Record()) != workload.Another
 }
 
 // recordedIn tells which containers any lease records.

@@ -102,7 +102,7 @@ func (w *Watchdog) let(l *netdb.Lease, belong func(*containerIndex) []Container,
 		return true, "", nil
 	case errors.Is(err, errNotDark):
 		return false, w.seenAgain(l, belong)[0].Detail, nil
-	case errors.Is(err, errAsked):
+	case errors.Is(err, ErrAwaited):
 		return false, ofAsked().Detail, nil
 	case moved(err):
 		return false, "it has changed meanwhile", nil

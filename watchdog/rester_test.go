@@ -26,22 +26,22 @@ func (a *answers) Look(context.Context, string) (Verdict, error) {
 // answer that cannot be understood is an answer.
 func TestOwnerRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r rester
+		var r OwnerBackoff
 		o := &answers{err: errBroken}
 		for range 3 {
-			if _, err := r.look(ctx, o, "a"); !errors.Is(err, errBroken) {
+			if _, err := r.Look(ctx, o, "a"); !errors.Is(err, errBroken) {
 				t.Errorf("it answered %v", err)
 			}
 		}
 		o.err = fmt.Errorf("ask: %w", context.DeadlineExceeded)
 		for range 3 {
-			if v, err := r.look(ctx, o, "a"); err == nil || o.asked != 4 || errors.Is(err, errRests) && v != Unknown {
+			if v, err := r.Look(ctx, o, "a"); err == nil || o.asked != 4 || errors.Is(err, errRests) && v != Unknown {
 				t.Errorf("asked %d times, the last answer %v, %v", o.asked, v, err)
 			}
 		}
 		o.err = nil
 		time.Sleep(ownerRest)
-		if v, err := r.look(ctx, o, "a"); v != Gone || err != nil || o.asked != 5 {
+		if v, err := r.Look(ctx, o, "a"); v != Gone || err != nil || o.asked != 5 {
 			t.Errorf("after its rest: %v, %v, asked %d times", v, err, o.asked)
 		}
 	})

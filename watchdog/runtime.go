@@ -26,8 +26,8 @@ type Workload struct {
 	task bool // the board shows one, or that nobody can tell
 }
 
-// record is what decides to which lease it belongs.
-func (w Workload) record() workload.Record {
+// Record is what decides to which lease it belongs.
+func (w Workload) Record() workload.Record {
 	return workload.Record{Container: netdb.Container(w.Container), LeaseID: w.LeaseID, Sandbox: w.Sandbox, UID: w.UID, Made: w.Created}
 }
 

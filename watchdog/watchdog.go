@@ -68,7 +68,7 @@ type Watchdog struct {
 	bell    chan struct{} // one slot: Run shall look at what is due
 	glance  glance
 	surveys surveys
-	rest    rester
+	rest    OwnerBackoff
 	asked   asked
 	plumbed plumbed
 	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.

@@ -12,8 +12,8 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
-	"github.com/ipamd/ipamd/watchdog"
 )
 
 // gate is why the allocator may not give addresses; nil: it may.
@@ -133,7 +133,7 @@ func (p *program) orphans() ([]reconciler.Orphan, string, reconciler.Trouble) {
 		return nil, "", reconciler.Trouble{}
 	}
 	var why reconciler.Trouble
-	var unclear *watchdog.UnclearError
+	var unclear *orphans.UnclearError
 	found, err := p.sweeper.Orphans()
 	out := make([]reconciler.Orphan, len(found))
 	for i, o := range found {
@@ -142,7 +142,7 @@ func (p *program) orphans() ([]reconciler.Orphan, string, reconciler.Trouble) {
 	if errors.As(err, &unclear) {
 		why = reconciler.Trouble{Err: err, Since: unclear.Since}
 	}
-	return out, watchdog.HeldSet(found), why
+	return out, orphans.HeldSet(found), why
 }
 
 // status keeps systemd's status line current. It starts after the first pass.

@@ -25,6 +25,7 @@ import (
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/rebuild"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
@@ -60,8 +61,8 @@ type program struct {
 	runtime    *ctrd.Witness      // nil when there is none
 	instance   *watchdog.Instance // nil without a runtime
 	allocator  *allocator.Allocator
-	owner      *owner.Client     // nil when there is none
-	sweeper    *watchdog.Sweeper // nil without an owner
+	owner      *owner.Client    // nil when there is none
+	sweeper    *orphans.Sweeper // nil without an owner
 	watchdog   *watchdog.Watchdog
 	reconciler *reconciler.Reconciler
 	server     *server.Server
@@ -256,7 +257,7 @@ func (p *program) openOwner(context.Context) (err error) {
 	}
 	p.onClose(p.owner.Close)
 	w := p.cfg.Watchdog
-	p.sweeper, err = watchdog.NewSweeper(watchdog.SweepConfig{
+	p.sweeper, err = orphans.New(orphans.Config{
 		Owner: p.owner, Runtime: p.runtime, Book: p.book, Board: p.board,
 		Awaited: func(lease string) bool { return p.watchdog.Awaited(lease) }, // it is opened after this
 		Every:   time.Duration(c.Every), Grace: time.Duration(c.Grace), Parallel: w.Parallel,

@@ -1,4 +1,4 @@
-package watchdog
+package orphans
 
 import (
 	"context"
@@ -15,7 +15,11 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/watchdog"
 )
+
+// reasonOrphaned is that of the releases of orphans' leases.
+const reasonOrphaned = "orphaned"
 
 // ErrEmptyList means that the owner lists no sandbox at all, while there are
 // containers labelled as sandboxes'. That is an owner that lost its memory,
@@ -32,23 +36,23 @@ func (e *UnclearError) Error() string { return e.cause.Error() }
 
 func (e *UnclearError) Unwrap() error { return e.cause }
 
-// SweepBook is what a [Sweeper] needs of the lease book.
-type SweepBook interface {
+// Book is what a [Sweeper] needs of the lease book.
+type Book interface {
 	Leases() ([]*netdb.Lease, int64)
 	Lease(id string) (*netdb.Lease, error)
 	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
 }
 
-// SweepConfig says whom to ask and what to do. Only Remove and Log may be left
+// Config says whom to ask and what to do. Only Remove and Log may be left
 // out.
-type SweepConfig struct {
-	Owner   Owner
-	Runtime Runtime
-	Book    SweepBook
+type Config struct {
+	Owner   watchdog.Owner
+	Runtime watchdog.Runtime
+	Book    Book
 	Board   *census.Board // tells when a task has ended
 	// Awaited reports that a lease was answered to its owner, who has yet to
-	// bind it; [Watchdog.Awaited] is one. Such a lease is not let go, and its
+	// bind it; [watchdog.Watchdog.Awaited] is one. Such a lease is not let go, and its
 	// containers are left as they are.
 	Awaited func(lease string) bool
 
@@ -66,7 +70,7 @@ type SweepConfig struct {
 	Log *slog.Logger // nil discards
 }
 
-func (c SweepConfig) check() error {
+func (c Config) check() error {
 	switch {
 	case c.Owner == nil || c.Runtime == nil || c.Book == nil || c.Board == nil || c.Awaited == nil || c.Now == nil:
 		return errors.New("an owner, a runtime, a book, a board, the word about answers and a clock are needed")
@@ -82,7 +86,7 @@ func (c SweepConfig) check() error {
 // says is gone.
 type Orphan struct {
 	Sandbox    string
-	Containers []Container
+	Containers []watchdog.Container
 	Leases     []string  // ids of its leases that are not let go yet
 	Listed     bool      // the owner's list says so; else the answer to a look-up
 	Since      time.Time // when the list was first seen not to vouch for it
@@ -119,22 +123,13 @@ type Swept struct {
 	Orphans   []Orphan // in the order of their names
 }
 
-// A Sweeper finds orphans and, if it is told to, removes them. Nothing else in
-// ipamd signals or deletes a container.
-//
-// A sandbox is an orphan by its owner's word alone, never because a list lacks
-// it, and that word is asked for again while its removal goes on.
-// Its leases are let go after the last of its containers was deleted, and
-// confirmed by the [Watchdog] like any other.
-//
-// Incident behind it: a cleanup loop took a sandbox for an orphan that a
-// lagging index did not list, and released its address before it removed the
-// container.
+// A Sweeper finds orphans and, if it is told to, removes them. The owner's word is asked
+// for again while a removal goes on.
 //
 // Its methods are safe for concurrent use.
 type Sweeper struct {
-	cfg  SweepConfig
-	rest rester
+	cfg  Config
+	rest watchdog.OwnerBackoff
 
 	turn   sync.Mutex // one sweep at a time; guards what follows
 	missed map[string]netdb.Stamp
@@ -150,8 +145,8 @@ type Sweeper struct {
 	confirmed []string // sandboxes, by a person, since the last sweep
 }
 
-// NewSweeper checks cfg. It asks nobody.
-func NewSweeper(cfg SweepConfig) (*Sweeper, error) {
+// New checks cfg. It asks nobody.
+func New(cfg Config) (*Sweeper, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("configure the sweep for orphans: %w", err)
 	}
@@ -291,10 +286,10 @@ func (s *Sweeper) judge(ctx context.Context) ([]suspect, *Swept, error) {
 			swept.Asked++
 		}
 		switch verdicts[i] {
-		case Gone:
+		case watchdog.Gone:
 			orphans = append(orphans, one)
 			continue
-		case Valid:
+		case watchdog.Valid:
 			delete(s.missed, one.sandbox) // it is vouched for
 			delete(s.told, one.sandbox)
 		}
@@ -321,18 +316,18 @@ func (s *Sweeper) look(ctx context.Context) ([]*household, error) {
 // ask looks up each suspect that the list lacks, by its name. Those that the
 // list itself calls gone cost no question, nor do those that come after one
 // that the owner left unanswered.
-func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]Verdict, []error) {
-	verdicts, errs := make([]Verdict, len(about)), make([]error, len(about))
+func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]watchdog.Verdict, []error) {
+	verdicts, errs := make([]watchdog.Verdict, len(about)), make([]error, len(about))
 	var questions errgroup.Group
 	questions.SetLimit(s.cfg.Parallel)
 	for i, one := range about {
 		if one.listed {
-			verdicts[i] = Gone
+			verdicts[i] = watchdog.Gone
 			continue
 		}
 		questions.Go(func() error {
-			if verdicts[i], errs[i] = s.rest.look(ctx, s.cfg.Owner, one.sandbox); errs[i] != nil {
-				verdicts[i] = Unknown
+			if verdicts[i], errs[i] = s.rest.Look(ctx, s.cfg.Owner, one.sandbox); errs[i] != nil {
+				verdicts[i] = watchdog.Unknown
 			}
 			return nil
 		})

@@ -1,4 +1,4 @@
-package watchdog
+package orphans
 
 import (
 	"crypto/sha256"

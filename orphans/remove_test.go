@@ -1,4 +1,4 @@
-package watchdog_test
+package orphans_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
-	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/orphans"
 )
 
 // G10: a runtime's client binds a lease of its own to the containers of somebody
@@ -76,7 +76,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 		})
 
 		t.Run("it ignores SIGQUIT", func(t *testing.T) {
-			b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.KillWait = 50 * time.Millisecond })
+			b := newBroom(t, d, o, func(c *orphans.Config) { c.KillWait = 50 * time.Millisecond })
 			_, signals := b.run("b", "c1", trap(""))
 			b.run("b", "c2", nil) // the first process of a namespace gets no signal that it does not handle
 			b.run("b", "c3", nil)
@@ -99,7 +99,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 		})
 
 		t.Run("its shim is frozen", func(t *testing.T) {
-			b := newBroom(t, d, o, func(c *watchdog.SweepConfig) {
+			b := newBroom(t, d, o, func(c *orphans.Config) {
 				c.KillWait, c.Timeout = 50*time.Millisecond, 300*time.Millisecond
 			})
 			b.run("c", "c1", nil)
@@ -126,7 +126,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 			d.ThawShim(t, space, "c2")
 			b.cfg.Timeout = soon
 			var err error
-			b.Sweeper, err = watchdog.NewSweeper(b.cfg)
+			b.Sweeper, err = orphans.New(b.cfg)
 			b.check(err)
 			realtest.Eventually(t, soon, "it is removed", func() bool { return b.sweep() != nil && len(b.containers()) == 0 })
 			if b.state(l) != netdb.Releasing {
@@ -220,7 +220,7 @@ func TestInterference(t *testing.T) {
 	}
 
 	t.Run("made anew before its turn", func(t *testing.T) {
-		b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.Parallel = 1 })
+		b := newBroom(t, d, o, func(c *orphans.Config) { c.Parallel = 1 })
 		b.record("x", "x1")
 		b.record("y", "y1")
 		l := b.lease("y", "y1")
@@ -296,7 +296,7 @@ func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 				[]string{"quit c1", "killed c1", "task c1", "record c1", "lease of s9 (watchdog, orphaned) failed"}, "[]"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.KillWait = 50 * time.Millisecond })
+				b := newBroom(t, d, o, func(c *orphans.Config) { c.KillWait = 50 * time.Millisecond })
 				s := fmt.Sprint("s", i)
 				b.run(s, "c1", nil) // takes no SIGQUIT
 				l := b.lease(s, "c1")
@@ -326,61 +326,31 @@ func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 	})
 }
 
-// Run sweeps by itself, and what it let go is confirmed by the watchdog: the
-// containers are gone, and so is the port.
-func TestAnOrphansAddressCools(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		o := ownertest.Start(t)
-		b := newBroom(t, d, o) // only for its client of the owner
-		s := newScene(t, d, func(c *watchdog.Config) { c.Owner = b.owner })
-		a := s.plugged("a", "c1", "c2")
-		other := s.plugged("somebody", "c3")
-		cfg := b.cfg
-		cfg.Runtime, cfg.Board, cfg.Book = s.runtime, s.board, s.book
-		cfg.Every, cfg.KillWait = 20*time.Millisecond, 50*time.Millisecond
-		sweeper, err := watchdog.NewSweeper(cfg)
-		s.check(err)
-		s.run(sweeper.Run)
-		s.eventually("its containers are removed and its lease let go", func() bool {
-			l := s.now(a)
-			return l.State == netdb.Releasing || l.State == netdb.Cooling
-		})
-		if left := b.containers(); fmt.Sprint(left) != "[c3]" {
-			t.Errorf("let go while there are %v", left)
-		}
-		a.port.Close()
-		s.cools(a)
-		if l := s.now(other); l.State != netdb.Bound {
-			t.Errorf("another's lease is %s", l.State)
-		}
-	})
-}
-
 func TestSweepConfig(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	b := newBroom(t, d, ownertest.Start(t))
-	for name, spoil := range map[string]func(*watchdog.SweepConfig){
-		"no owner":     func(c *watchdog.SweepConfig) { c.Owner = nil },
-		"no runtime":   func(c *watchdog.SweepConfig) { c.Runtime = nil },
-		"no book":      func(c *watchdog.SweepConfig) { c.Book = nil },
-		"no board":     func(c *watchdog.SweepConfig) { c.Board = nil },
-		"no answers":   func(c *watchdog.SweepConfig) { c.Awaited = nil },
-		"no clock":     func(c *watchdog.SweepConfig) { c.Now = nil },
-		"no pause":     func(c *watchdog.SweepConfig) { c.Every = 0 },
-		"no grace":     func(c *watchdog.SweepConfig) { c.Grace = 0 },
-		"no wait":      func(c *watchdog.SweepConfig) { c.KillWait = -1 },
-		"no time":      func(c *watchdog.SweepConfig) { c.Timeout = 0 },
-		"none at once": func(c *watchdog.SweepConfig) { c.Parallel = 0 },
+	for name, spoil := range map[string]func(*orphans.Config){
+		"no owner":     func(c *orphans.Config) { c.Owner = nil },
+		"no runtime":   func(c *orphans.Config) { c.Runtime = nil },
+		"no book":      func(c *orphans.Config) { c.Book = nil },
+		"no board":     func(c *orphans.Config) { c.Board = nil },
+		"no answers":   func(c *orphans.Config) { c.Awaited = nil },
+		"no clock":     func(c *orphans.Config) { c.Now = nil },
+		"no pause":     func(c *orphans.Config) { c.Every = 0 },
+		"no grace":     func(c *orphans.Config) { c.Grace = 0 },
+		"no wait":      func(c *orphans.Config) { c.KillWait = -1 },
+		"no time":      func(c *orphans.Config) { c.Timeout = 0 },
+		"none at once": func(c *orphans.Config) { c.Parallel = 0 },
 	} {
 		cfg := b.cfg
 		spoil(&cfg)
-		if _, err := watchdog.NewSweeper(cfg); err == nil {
+		if _, err := orphans.New(cfg); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}
 	}
 	cfg := b.cfg
 	cfg.Log = nil
-	if _, err := watchdog.NewSweeper(cfg); err != nil {
+	if _, err := orphans.New(cfg); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package watchdog_test
+package orphans_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/orphans"
 )
 
 // G11: however an owner spreads its word, five sandboxes an hour are ended on it, over
@@ -19,7 +19,7 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.Debian)
 	o := ownertest.Start(t)
 	var ahead time.Duration
-	b := newBroom(t, d, o, func(c *watchdog.SweepConfig) {
+	b := newBroom(t, d, o, func(c *orphans.Config) {
 		c.Now = func() netdb.Stamp {
 			s := netdb.Now()
 			s.Boottime, s.Wall = s.Boottime+ahead, s.Wall.Add(ahead)
@@ -27,7 +27,7 @@ func TestG11ASweepEndsFew(t *testing.T) {
 		}
 	})
 	named := 0
-	orphans := func(n int) {
+	goneNow := func(n int) {
 		t.Helper()
 		var names []string
 		for range n {
@@ -60,14 +60,14 @@ func TestG11ASweepEndsFew(t *testing.T) {
 		if was != [2]int{removed, held} || len(left) != held || err != nil {
 			t.Errorf("a sweep ended %d and held %d, want %d and %d; shown are %d, %v", was[0], was[1], removed, held, len(left), err)
 		}
-		return watchdog.HeldSet(left)
+		return orphans.HeldSet(left)
 	}
 	for _, n := range []int{1, 1, 3} {
-		orphans(n)
+		goneNow(n)
 		swept(n, 0)
 		swept(0, 0) // a quiet one
 	}
-	orphans(1)
+	goneNow(1)
 	swept(0, 1)
 	swept(0, 1)
 	logged := func(room, operator int) {
@@ -78,27 +78,27 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	}
 	logged(1, 0)
 	var err error
-	b.Sweeper, err = watchdog.NewSweeper(b.cfg) // a restart
+	b.Sweeper, err = orphans.New(b.cfg) // a restart
 	b.check(err)
 	swept(0, 0) // misses it anew
 	swept(0, 1)
 	ahead += time.Hour
 	swept(1, 0)
 
-	orphans(12)
+	goneNow(12)
 	swept(0, 12)
 	logged(2, 1)
 	ahead += 2 * time.Hour
 	shown := swept(0, 12)
-	orphans(3)
+	goneNow(3)
 	swept(0, 15)
 	for _, other := range []string{"", shown} {
-		if err := b.Confirm(other); !errors.Is(err, watchdog.ErrOtherOrphans) {
+		if err := b.Confirm(other); !errors.Is(err, orphans.ErrOtherOrphans) {
 			t.Errorf("the set %q is confirmed in place of another: %v", other, err)
 		}
 	}
 	shown = swept(0, 15)
-	orphans(2)
+	goneNow(2)
 	b.check(b.Confirm(shown)) // nobody has looked at the last two: they are no orphans yet
 	swept(15+2, 0)            // but few enough for the owner's word
 }

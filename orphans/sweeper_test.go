@@ -1,4 +1,4 @@
-package watchdog_test
+package orphans_test
 
 import (
 	"context"
@@ -20,9 +20,20 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
 	"github.com/ipamd/ipamd/watchdog/owner"
+)
+
+const (
+	space = "sandboxes" // the containerd namespace
+	soon  = time.Minute // longer than anything takes on a machine that stands still now and then
+)
+
+var (
+	ctx    = context.Background()
+	client = netdbtest.Who(netdb.ByClient, "released")
 )
 
 // A notebook is the real runtime with a note of each step that changes
@@ -105,11 +116,11 @@ type broom struct {
 	o     *ownertest.Owner
 	owner *owner.Client
 	log   *lines
-	cfg   watchdog.SweepConfig
+	cfg   orphans.Config
 	book  *netdb.Book
 	given atomic.Bool // its leases were answered to their owners, who have not bound them yet
 	*notebook
-	*watchdog.Sweeper
+	*orphans.Sweeper
 }
 
 // lines counts what is logged.
@@ -132,7 +143,7 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...func(*watchdog.SweepConfig)) *broom {
+func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...func(*orphans.Config)) *broom {
 	t.Helper()
 	b := &broom{T: t, d: d, o: o, log: &lines{to: t.Output()}}
 	b.o.Set("valid", "somebody") // so that the list is not empty
@@ -149,7 +160,7 @@ func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...fu
 	b.check(err)
 	t.Cleanup(func() { b.check(runtime.Close()) })
 	b.notebook, b.book = &notebook{Runtime: runtime}, netdbtest.Open(t)
-	b.cfg = watchdog.SweepConfig{
+	b.cfg = orphans.Config{
 		Owner: b.owner, Runtime: b.notebook, Book: notedBook{b.book, b.notebook}, Board: board, Awaited: func(string) bool { return b.given.Load() },
 		Every: time.Hour, Grace: time.Nanosecond, Parallel: 4,
 		Remove: true, KillWait: soon, Timeout: soon, Now: netdb.Now, Log: log,
@@ -157,7 +168,7 @@ func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...fu
 	for _, c := range change {
 		c(&b.cfg)
 	}
-	b.Sweeper, err = watchdog.NewSweeper(b.cfg)
+	b.Sweeper, err = orphans.New(b.cfg)
 	b.check(err)
 	loop(t, runtime.Run)
 	realtest.Eventually(t, soon, "the runtime answers", func() bool { return len(board.Silent()) == 0 })
@@ -250,13 +261,13 @@ func (b *broom) run(sandbox, id string, args []string) (pid int, signals func() 
 }
 
 // sweep sweeps twice: the first time everybody is missed for no time yet.
-func (b *broom) sweep() *watchdog.Swept {
+func (b *broom) sweep() *orphans.Swept {
 	b.Helper()
 	b.sweepOnce()
 	return b.sweepOnce()
 }
 
-func (b *broom) sweepOnce() *watchdog.Swept {
+func (b *broom) sweepOnce() *orphans.Swept {
 	b.Helper()
 	swept, err := b.Sweep(ctx)
 	b.check(err)

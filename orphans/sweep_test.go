@@ -1,4 +1,4 @@
-package watchdog_test
+package orphans_test
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/orphans"
 )
 
 // W1, the incident: the owner's list omits a sandbox for 100 sweeps while it
@@ -60,7 +60,7 @@ func TestW1ListOmitsARunningSandbox(t *testing.T) {
 func TestW5LookupsAreCounted(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.Remove = false })
+		b := newBroom(t, d, o, func(c *orphans.Config) { c.Remove = false })
 		var dead []string
 		for i := range 500 {
 			dead = append(dead, fmt.Sprintf("dead-%d", i))
@@ -141,15 +141,15 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	o.Forget("a")
 	began := time.Now()
 	for range 3 {
-		if swept, err := b.Sweep(ctx); !errors.Is(err, watchdog.ErrEmptyList) || swept != nil {
+		if swept, err := b.Sweep(ctx); !errors.Is(err, orphans.ErrEmptyList) || swept != nil {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}
 	left, err := b.Orphans()
-	if len(left) != 0 || !errors.Is(err, watchdog.ErrEmptyList) {
+	if len(left) != 0 || !errors.Is(err, orphans.ErrEmptyList) {
 		t.Errorf("orphans %+v, %v", left, err)
 	}
-	var first, later *watchdog.UnclearError
+	var first, later *orphans.UnclearError
 	if !errors.As(err, &first) || first.Since.Before(began) {
 		t.Errorf("unclear since before it began, or not at all: %+v", first)
 	}
@@ -158,11 +158,11 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	}
 	o.Break()
 	for range 3 {
-		if _, err := b.Sweep(ctx); err == nil || errors.Is(err, watchdog.ErrEmptyList) {
+		if _, err := b.Sweep(ctx); err == nil || errors.Is(err, orphans.ErrEmptyList) {
 			t.Errorf("a broken owner: %v", err)
 		}
 	}
-	if _, err := b.Orphans(); !errors.As(err, &later) || errors.Is(err, watchdog.ErrEmptyList) || !later.Since.Equal(first.Since) {
+	if _, err := b.Orphans(); !errors.As(err, &later) || errors.Is(err, orphans.ErrEmptyList) || !later.Since.Equal(first.Since) {
 		t.Errorf("unclear by %v, which began with %v", err, first.Since)
 	}
 	if n := b.log.count("not looked for"); n != 2 || o.Looks() != 0 {
@@ -181,7 +181,7 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 func TestOrphansAreOnlyTold(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
-	b := newBroom(t, d, o, func(c *watchdog.SweepConfig) { c.Remove = false })
+	b := newBroom(t, d, o, func(c *orphans.Config) { c.Remove = false })
 	began := time.Now()
 	_, signals := b.run("a", "c2", trap(""))
 	b.record("a", "c1")

@@ -1,4 +1,4 @@
-package watchdog
+package orphans
 
 import (
 	"fmt"
@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // A household is all that is there under one owner label.
 type household struct {
 	sandbox    string
-	containers []Workload     // labelled so, or with one of its leases
-	others     []Workload     // that its leases record, and that no label gives to it; they are never ended
-	leases     []*netdb.Lease // open ones and those that are being released
-	dispute    string         // why it cannot be told from another one; "" when it can
+	containers []watchdog.Workload // labelled so, or with one of its leases
+	others     []watchdog.Workload // that its leases record, and that no label gives to it; they are never ended
+	leases     []*netdb.Lease      // open ones and those that are being released
+	dispute    string              // why it cannot be told from another one; "" when it can
 }
 
 // households gathers containers and leases by the containers' owner label, in
 // the order of the labels. A lease that belongs to two of them, or to one and
 // to a sandbox of another name, makes them disputed: what cannot be told apart
 // cannot be removed apart.
-func households(leases []*netdb.Lease, list []Workload) []*household {
+func households(leases []*netdb.Lease, list []watchdog.Workload) []*household {
 	byName := make(map[string]*household)
-	all, x := workload.NewContainers(Workload.record, list), workload.NewLeases(leases)
+	all, x := workload.NewContainers(watchdog.Workload.Record, list), workload.NewLeases(leases)
 	for _, w := range list {
 		if w.Sandbox == "" {
 			continue
@@ -46,8 +47,8 @@ func households(leases []*netdb.Lease, list []Workload) []*household {
 	out := slices.Collect(maps.Values(byName))
 	slices.SortFunc(out, func(a, b *household) int { return strings.Compare(a.sandbox, b.sandbox) })
 	for _, h := range out {
-		for _, of := range [][]Workload{h.containers, h.others} {
-			slices.SortFunc(of, func(a, b Workload) int { return a.Container.compare(b.Container) })
+		for _, of := range [][]watchdog.Workload{h.containers, h.others} {
+			slices.SortFunc(of, func(a, b watchdog.Workload) int { return a.Container.Compare(b.Container) })
 		}
 	}
 	return out
@@ -56,7 +57,7 @@ func households(leases []*netdb.Lease, list []Workload) []*household {
 // join gives a lease, and those of its own containers that are labelled with it, to
 // its household. A container without a label that a lease records is not taken: a
 // client records what it likes, and what is in a household is ended with it.
-func join(l *netdb.Lease, own []Workload, byName map[string]*household) {
+func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*household) {
 	names := []string{l.Sandbox, l.UID}
 	strange := false
 	for _, w := range own {
@@ -128,11 +129,11 @@ type suspect struct {
 // does it before everything of the sandbox is as old as grace and has been
 // missed for as long. A sandbox that the list has in any other state than gone
 // is vouched for, and its grace begins anew.
-func suspects(all []*household, list []Owned, before map[string]netdb.Stamp, grace time.Duration, now netdb.Stamp) (found []suspect, since map[string]netdb.Stamp) {
+func suspects(all []*household, list []watchdog.Owned, before map[string]netdb.Stamp, grace time.Duration, now netdb.Stamp) (found []suspect, since map[string]netdb.Stamp) {
 	gone := make(map[string]bool, len(list)) // listed, and as gone alone
 	for _, o := range list {
 		was, twice := gone[o.Sandbox]
-		gone[o.Sandbox] = o.Verdict == Gone && (was || !twice)
+		gone[o.Sandbox] = o.Verdict == watchdog.Gone && (was || !twice)
 	}
 	since = make(map[string]netdb.Stamp)
 	for _, h := range all {

@@ -1,4 +1,4 @@
-package watchdog
+package orphans
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
 var errChanged = errors.New("it changed while it was judged")
@@ -41,7 +42,7 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 		if err := s.stillGone(ctx, of, signalled); err != nil {
 			return err
 		}
-		err := s.each(ctx, of, func(ctx context.Context, c Container) error { return s.cfg.Runtime.Signal(ctx, c, sig) })
+		err := s.each(ctx, of, func(ctx context.Context, c watchdog.Container) error { return s.cfg.Runtime.Signal(ctx, c, sig) })
 		signalled = true
 		if err != nil {
 			return err
@@ -50,7 +51,7 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 			return err
 		}
 	}
-	for _, step := range []func(context.Context, Container) error{s.cfg.Runtime.DeleteTask, s.cfg.Runtime.Delete} {
+	for _, step := range []func(context.Context, watchdog.Container) error{s.cfg.Runtime.DeleteTask, s.cfg.Runtime.Delete} {
 		if err := s.stillGone(ctx, of, signalled); err != nil {
 			return err
 		}
@@ -72,9 +73,9 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 // said "gone".
 func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
 	if look {
-		v, err := s.rest.look(ctx, s.cfg.Owner, of.sandbox)
-		if said := ofOwner(of.sandbox, v, err); len(said) > 0 {
-			return errors.New(said[0].Detail)
+		v, err := s.rest.Look(ctx, s.cfg.Owner, of.sandbox)
+		if why := watchdog.KeptByOwner(of.sandbox, v, err); why != "" {
+			return errors.New(why)
 		}
 	}
 	for _, l := range of.leases {
@@ -89,14 +90,14 @@ func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
 func (s *Sweeper) awaited(l *netdb.Lease) func() error {
 	return func() error {
 		if s.cfg.Awaited(l.ID) {
-			return fmt.Errorf("lease %s (%s): %w", l.ID, l.Addr, errAsked)
+			return fmt.Errorf("lease %s (%s): %w", l.ID, l.Addr, watchdog.ErrAwaited)
 		}
 		return nil
 	}
 }
 
 // each takes one step for each container.
-func (s *Sweeper) each(ctx context.Context, of suspect, step func(context.Context, Container) error) error {
+func (s *Sweeper) each(ctx context.Context, of suspect, step func(context.Context, watchdog.Container) error) error {
 	for _, w := range of.containers {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 		err := step(ctx, w.Container)
@@ -156,15 +157,15 @@ func (s *Sweeper) waitEnded(ctx context.Context, of *household) error {
 // knows. It only spares signals and waiting: a task that runs cannot be
 // deleted.
 func (s *Sweeper) ended(of *household) bool {
-	over := make(map[Container]bool)
+	over := make(map[watchdog.Container]bool)
 	for _, seen := range s.cfg.Board.Census().Seen {
 		for _, one := range seen {
 			if one.Witness == census.Runtime {
-				over[Container{one.Namespace, one.Container}] = one.Task == "stopped" || one.Task == "" && one.Note == ""
+				over[watchdog.Container{Namespace: one.Namespace, ID: one.Container}] = one.Task == "stopped" || one.Task == "" && one.Note == ""
 			}
 		}
 	}
-	return !slices.ContainsFunc(of.containers, func(w Workload) bool { return !over[w.Container] })
+	return !slices.ContainsFunc(of.containers, func(w watchdog.Workload) bool { return !over[w.Container] })
 }
 
 // letGo releases leases at the revisions at which they were judged. All their

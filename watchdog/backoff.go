@@ -17,14 +17,15 @@ const ownerRest = 5 * time.Second
 // errRests means that the owner was not asked.
 var errRests = errors.New("it left a question unanswered a moment ago")
 
-// A rester asks an owner, unless that owner has just left a question
-// unanswered. It is safe for concurrent use.
-type rester struct {
+// An OwnerBackoff asks an owner, unless that owner has just left a question
+// unanswered. Its zero value works. It is safe for concurrent use.
+type OwnerBackoff struct {
 	mu    sync.Mutex
 	until time.Time
 }
 
-func (r *rester) look(ctx context.Context, owner Owner, sandbox string) (Verdict, error) {
+// Look asks about one sandbox. An error means that nothing is known: see [Owner].
+func (r *OwnerBackoff) Look(ctx context.Context, owner Owner, sandbox string) (Verdict, error) {
 	r.mu.Lock()
 	rests := time.Now().Before(r.until)
 	r.mu.Unlock()
