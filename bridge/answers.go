@@ -3,12 +3,12 @@ package bridge
 import (
 	"container/list"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/census"
 )
 
@@ -31,15 +31,6 @@ const mostLooksFor = 5
 // before its address is given.
 const mostAnswers = 1024
 
-// A hardware address that can be compared.
-type mac [6]byte
-
-func (m mac) String() string { return net.HardwareAddr(m[:]).String() }
-
-// A said is what an answer is known by: the MAC that its frame came from, and
-// the one that it says the address is at.
-type said struct{ from, says mac }
-
 // An origin is where an answer came from, by index: names change.
 type origin struct {
 	bridge int
@@ -48,7 +39,7 @@ type origin struct {
 
 // An answering is the answer for an address that is on the board.
 type answering struct {
-	said
+	probe.Reply
 	origin
 	placed time.Time // when its port was looked for; zero: not yet
 	looks  int       // how often it was looked for in vain by which port it came
@@ -59,12 +50,12 @@ type answering struct {
 
 // answered takes in the last of the answers that came for an address. What it
 // tells anew is posted by placeAnswers. A silence ends with any of them.
-func (b *Bridge) answered(addr netip.Addr, s said) {
+func (b *Bridge) answered(addr netip.Addr, s probe.Reply) {
 	if b.link == nil {
 		return // of a bridge that went meanwhile
 	}
 	delete(b.doubts, addr)
-	if h, old := b.heard[addr]; old && h.said == s && h.looks == 0 && time.Since(h.placed) < placeEvery {
+	if h, old := b.heard[addr]; old && h.Reply == s && h.looks == 0 && time.Since(h.placed) < placeEvery {
 		delete(b.unplaced, addr)
 		return
 	}
@@ -88,10 +79,10 @@ func (b *Bridge) placeAnswers(until time.Time) {
 	}
 	now := time.Now()
 	if b.ingress != nil {
-		b.ingress.read(b.isPort)
+		b.ingress.Read(b.isPort)
 	}
 	asks := ingressAsks
-	search := portSearch{until: until, least: placeLeast, found: make(map[mac]int)}
+	search := portSearch{until: until, least: placeLeast, found: make(map[probe.MAC]int)}
 	for addr, s := range b.unplaced {
 		h, old := b.heard[addr]
 		if now.Sub(h.placed) < placeEvery {
@@ -103,8 +94,8 @@ func (b *Bridge) placeAnswers(until time.Time) {
 			}
 			continue
 		}
-		at := search.found[s.from]
-		says := search.found[s.says]
+		at := search.found[s.From]
+		says := search.found[s.Says]
 		note, looks := "", 0
 		came, checked := b.unmask(addr, s, at, &asks)
 		proxied := checked && came == at
@@ -112,13 +103,13 @@ func (b *Bridge) placeAnswers(until time.Time) {
 			note = forged(b.ports[at].link.Name)
 			if at, says = came, 0; came == 0 {
 				note += "; by which port the answer came is not known"
-				if h.said == s {
+				if h.Reply == s {
 					looks = h.looks
 				}
 				looks++
 			}
 		}
-		b.post(addr, answering{said: s, origin: origin{b.link.Index, at}, placed: now, looks: looks, proxied: proxied}, says, note)
+		b.post(addr, answering{Reply: s, origin: origin{b.link.Index, at}, placed: now, looks: looks, proxied: proxied}, says, note)
 		if looks == 0 || looks > mostLooksFor { // else the answer to the question of just now may tell
 			delete(b.unplaced, addr)
 		}
@@ -126,25 +117,25 @@ func (b *Bridge) placeAnswers(until time.Time) {
 }
 
 // postUnplaced posts an answer of which is not known yet where it came from.
-func (b *Bridge) postUnplaced(addr netip.Addr, s said) {
-	b.post(addr, answering{said: s, origin: origin{bridge: b.link.Index}}, 0, "")
+func (b *Bridge) postUnplaced(addr netip.Addr, s probe.Reply) {
+	b.post(addr, answering{Reply: s, origin: origin{bridge: b.link.Index}}, 0, "")
 }
 
 // post puts an answer on the board; says is the port of the MAC that it speaks
 // of, 0 when none is known, and note what else there is to say.
 func (b *Bridge) post(addr netip.Addr, h answering, says int, note string) {
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.from.String(), Note: note}
+	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.From.String(), Note: note}
 	if h.port != 0 {
 		s.Port = b.ports[h.port].link.Name
 	}
-	if h.from != h.says && note == "" {
-		s.Note = fmt.Sprintf("it says that the address is at %s", h.says)
+	if h.From != h.Says && note == "" {
+		s.Note = fmt.Sprintf("it says that the address is at %s", h.Says)
 		switch {
 		case says != 0 && says != h.port:
 			s.Note += ", which is behind " + b.ports[says].link.Name
 		case h.placed.IsZero(): // it may be another's
 		case says != 0 || addr.Is4(): // as a bond's or a proxy's may be
-			s.Says = h.says.String()
+			s.Says = h.Says.String()
 		}
 	}
 	b.keepAnswer(addr, h)
@@ -184,12 +175,12 @@ func (b *Bridge) leaveShare(addr netip.Addr) {
 type portSearch struct {
 	until time.Time
 	least int
-	found map[mac]int
+	found map[probe.MAC]int
 }
 
 // search looks for both MACs of an answer; false is that there is no time.
-func (b *Bridge) search(p *portSearch, s said) bool {
-	for _, m := range []mac{s.from, s.says} {
+func (b *Bridge) search(p *portSearch, s probe.Reply) bool {
+	for _, m := range []probe.MAC{s.From, s.Says} {
 		if _, known := p.found[m]; known {
 			continue
 		}
@@ -205,7 +196,7 @@ func (b *Bridge) search(p *portSearch, s said) bool {
 // behind is the port that the bridge last heard a MAC from, by index; 0 when it
 // knows of none. The MAC of the host's own end of a port is in the table, too,
 // and nobody behind the port has it.
-func (b *Bridge) behind(m mac) int {
+func (b *Bridge) behind(m probe.MAC) int {
 	f, err := b.kernel.Forwarding(b.link.Index, b.link.VLAN, m[:])
 	if err != nil || f.State&unix.NUD_PERMANENT != 0 || b.ports[f.Index] == nil {
 		return 0
@@ -230,7 +221,7 @@ func (b *Bridge) dropAnswersFrom(gone func(origin) bool) {
 			continue
 		}
 		next, other := b.unplaced[addr]
-		if other && next.from != h.from && h.bridge == b.link.Index {
+		if other && next.From != h.From && h.bridge == b.link.Index {
 			b.postUnplaced(addr, next)
 			continue
 		}

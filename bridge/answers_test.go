@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -228,8 +229,8 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 			realtest.Eventually(t, wait, addr+" "+tt.name, func() bool {
 				// Where each MAC is may be forgotten meanwhile, or told otherwise.
 				v.probe("10.8.0.7")
-				c.send(gratuitous(v.link.MAC, second, "10.8.0.98", arpReply))
-				c.send(gratuitous(v.link.MAC, liar.MAC, "10.8.0.98", arpReply))
+				c.send(gratuitous(v.link.MAC, second, "10.8.0.98", wireArpReply))
+				c.send(gratuitous(v.link.MAC, liar.MAC, "10.8.0.98", wireArpReply))
 				v.probe(addr)
 				c.send(claim(tt.source, tt.says))
 				v.settle()
@@ -249,12 +250,12 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 func claimFrame(to net.HardwareAddr, addr string) func(source, says net.HardwareAddr) []byte {
 	a := netip.MustParseAddr(addr)
 	return func(source, says net.HardwareAddr) []byte {
-		f := gratuitous(to, says, addr, arpReply)
+		f := gratuitous(to, says, addr, wireArpReply)
 		if a.Is6() {
-			const icmp = etherLength + ipv6Length
-			f = ndpQuestion(says, a)
+			const icmp = wireEtherLength + wireIPv6Length
+			f = probe.Question(says, a)
 			copy(f, to)
-			f[icmp], f[icmp+4], f[icmp+24] = neighbourAdvertisement, solicited, targetLinkLayer
+			f[icmp], f[icmp+4], f[icmp+24] = wireNeighbourAdvertisement, wireSolicited, wireTargetLinkLayer
 		}
 		return append(append(bytes.Clone(f[:6]), source...), f[12:]...)
 	}

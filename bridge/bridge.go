@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
@@ -65,14 +66,15 @@ type Bridge struct {
 	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
 	crowding   sync.Mutex // held by who lists a crowded namespace, likewise
 
-	mu      fairMutex // guards all below, for at most some ms at a time
-	closed  bool
-	opened  bool // the sockets below are open
-	kernel  *rtnl.Socket
-	news    *rtnl.News
-	probe   *prober
-	ingress *ingress // nil while no answer is suspected
-	trouble error    // why news cannot be read; the sockets are to be opened again
+	mu        fairMutex // guards all below, for at most some ms at a time
+	closed    bool
+	opened    bool // the sockets below are open
+	kernel    *rtnl.Socket
+	news      *rtnl.News
+	probe     *probe.Prober
+	ingress   *probe.Ingress // nil while no answer is suspected
+	suspected time.Time      // when one was last
+	trouble   error          // why news cannot be read; the sockets are to be opened again
 
 	// What is known of the bridge.
 	link          *rtnl.Link // nil when there is none
@@ -85,15 +87,15 @@ type Bridge struct {
 	spaces        map[int]*space
 	neighbours    map[netip.Addr]*neighbour
 	byMAC         map[string]map[netip.Addr]bool
-	unnamed       bool                     // a namespace came since names were looked up
-	heard         map[netip.Addr]answering // whose answers to probes are on the board
-	shares        map[int]*list.List       // of those, by port; 0 is an unknown one
-	unplaced      map[netip.Addr]said      // answers since, of which the port is to be found
-	doubts        map[netip.Addr]time.Time // of those, who was asked again since, and when
-	moved         bool                     // a port did, which is to be told
-	childrenAgain bool                     // links on the bridge are to be searched for
-	partly        map[int]error            // by nsid, why not all links there were listed
-	nests         map[int]*nest            // by nsid, of those that were found
+	unnamed       bool                       // a namespace came since names were looked up
+	heard         map[netip.Addr]answering   // whose answers to probes are on the board
+	shares        map[int]*list.List         // of those, by port; 0 is an unknown one
+	unplaced      map[netip.Addr]probe.Reply // answers since, of which the port is to be found
+	doubts        map[netip.Addr]time.Time   // of those, who was asked again since, and when
+	moved         bool                       // a port did, which is to be told
+	childrenAgain bool                       // links on the bridge are to be searched for
+	partly        map[int]error              // by nsid, why not all links there were listed
+	nests         map[int]*nest              // by nsid, of those that were found
 	nestsAgain    map[int]bool
 	crowds        map[int]bool       // by nsid, what Run is to list
 	stock         *stock             // of the addresses in all of those
@@ -189,7 +191,7 @@ func (b *Bridge) openSockets() error {
 			kernel.Close()
 			return err
 		}
-		probe, err := openProber()
+		probe, err := probe.Open()
 		if err != nil {
 			kernel.Close()
 			news.Close()
@@ -215,9 +217,9 @@ func (b *Bridge) closeSockets() {
 	b.opened = false
 	b.kernel.Close()
 	b.news.Close()
-	b.probe.close()
+	b.probe.Close()
 	if b.ingress != nil {
-		b.ingress.close()
+		b.ingress.Close()
 		b.ingress = nil
 	}
 }
@@ -241,7 +243,7 @@ func (b *Bridge) forget() {
 	b.spacesAgain = make(map[int]bool)
 	b.neighboursAgain = make(map[netip.Addr]bool)
 	b.doubts = make(map[netip.Addr]time.Time) // who answers now is not heard
-	b.unplaced = make(map[netip.Addr]said)
+	b.unplaced = make(map[netip.Addr]probe.Reply)
 	b.neighboursLost = false // of this bridge nothing is known
 	b.neighboursMore.Store(false)
 	b.lost = true

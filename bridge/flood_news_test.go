@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -24,7 +25,7 @@ const floodSenders = 200
 var newsFloods = map[string]func(f *flooded, n int){
 	"ARP requests of ever new MACs": func(f *flooded, n int) {
 		from := invented(n)
-		frame := arpQuestion(from[:], netip.MustParseAddr("10.9.0.1"))
+		frame := probe.Question(from[:], netip.MustParseAddr("10.9.0.1"))
 		copy(frame, f.link.MAC)
 		copy(frame[28:], []byte{10, 9, 1, byte(n % floodSenders)})
 		f.tap.send(frame)
@@ -33,18 +34,18 @@ var newsFloods = map[string]func(f *flooded, n int){
 		from := invented(n)
 		source := netip.MustParseAddr(fmt.Sprintf("fd00:9::%x", 0x100+n%floodSenders)).As16()
 		gateway := netip.MustParseAddr("fd00:9::1").As16()
-		frame := ndpQuestion(from[:], netip.AddrFrom16(gateway))
-		const icmp = etherLength + ipv6Length
+		frame := probe.Question(from[:], netip.AddrFrom16(gateway))
+		const icmp = wireEtherLength + wireIPv6Length
 		copy(frame, f.link.MAC)
-		copy(frame[etherLength+8:], source[:])
-		copy(frame[etherLength+24:], gateway[:])
+		copy(frame[wireEtherLength+8:], source[:])
+		copy(frame[wireEtherLength+24:], gateway[:])
 		clear(frame[icmp+2 : icmp+4])
-		binary.BigEndian.PutUint16(frame[icmp+2:], checksum(source, gateway, frame[icmp:]))
+		binary.BigEndian.PutUint16(frame[icmp+2:], probe.Checksum(source, gateway, frame[icmp:]))
 		f.tap.send(frame)
 	},
 	"ever new MACs": func(f *flooded, n int) {
 		from := invented(n)
-		f.tap.send(gratuitous([]byte{2, 0xdd, 0, 0, 0, 1}, from[:], "10.8.0.9", arpRequest))
+		f.tap.send(gratuitous([]byte{2, 0xdd, 0, 0, 0, 1}, from[:], "10.8.0.9", wireArpRequest))
 	},
 	"links": func(f *flooded, n int) {
 		eth0, err := f.port.NS.Netlink().LinkByName("eth0")
@@ -137,16 +138,16 @@ func TestF2AnswersOfOnePort(t *testing.T) {
 	f.teach(invented(1))
 	realtest.Eventually(t, wait, "the other's MAC to be known", func() bool {
 		from, at := invented(2), 0
-		theirs.send(gratuitous(f.link.MAC, from[:], claimed(0), arpReply))
+		theirs.send(gratuitous(f.link.MAC, from[:], claimed(0), wireArpReply))
 		f.questions(func() { at = f.behind(from) })
 		return at != 0
 	})
 	addr := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 8, byte(1 + n>>8), byte(n)}) }
 	f.questions(func() {
-		f.answered(addr(0), said{invented(2), invented(2)})
+		f.answered(addr(0), probe.Reply{From: invented(2), Says: invented(2)})
 		f.placeAnswers(time.Now().Add(time.Hour))
 		for n := 1; n <= 3*mostAnswers; n++ {
-			f.answered(addr(n), said{invented(1), invented(1)})
+			f.answered(addr(n), probe.Reply{From: invented(1), Says: invented(1)})
 			f.placeAnswers(time.Now().Add(time.Hour))
 		}
 	})
@@ -173,7 +174,7 @@ func TestF2LostAnswersAreKnown(t *testing.T) {
 	if f.MissedSince(began) {
 		t.Error("answers were lost on a quiet wire")
 	}
-	if err := unix.SetsockoptInt(f.Bridge.probe.arp.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+	if err := unix.SetsockoptInt(f.Bridge.probe.Sockets()[0], unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	f.probe(claimed(0))

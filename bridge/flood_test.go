@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -36,17 +37,17 @@ func newFlooded(t *testing.T) *flooded {
 
 func claimed(n int) string { return fmt.Sprint("10.8.0.", 100+n) }
 
-func invented(n int) mac { return mac{2, 0xee, 0, 0, byte(n >> 8), byte(n)} }
+func invented(n int) probe.MAC { return probe.MAC{2, 0xee, 0, 0, byte(n >> 8), byte(n)} }
 
 // claims sends an answer for one of the claimed addresses.
-func (f *flooded) claims(n int, from mac) {
+func (f *flooded) claims(n int, from probe.MAC) {
 	f.t.Helper()
-	f.tap.send(gratuitous(f.link.MAC, from[:], claimed(n), arpReply))
+	f.tap.send(gratuitous(f.link.MAC, from[:], claimed(n), wireArpReply))
 }
 
 // teach makes the bridge know that a MAC is behind the port, by an answer to
 // what nobody asked. A link that was just set up may lose a frame.
-func (f *flooded) teach(m mac) {
+func (f *flooded) teach(m probe.MAC) {
 	f.t.Helper()
 	realtest.Eventually(f.t, wait, "the bridge to know "+m.String(), func() bool {
 		f.claims(0, m)
@@ -68,7 +69,7 @@ func (f *flooded) questions(do func()) int {
 // unplacedNow takes in answers as if they had just been read, and nothing else.
 func (f *flooded) unplacedNow(addresses, macs int) {
 	for n := range addresses {
-		f.answered(netip.MustParseAddr(claimed(n)), said{invented(macs + n), invented(macs + n)})
+		f.answered(netip.MustParseAddr(claimed(n)), probe.Reply{From: invented(macs + n), Says: invented(macs + n)})
 	}
 }
 
@@ -95,10 +96,10 @@ func TestFloodIsFewQuestions(t *testing.T) {
 	t.Parallel()
 	const addresses, frames = 20, 500
 	for name, tt := range map[string]struct {
-		from func(n int) mac
+		from func(n int) probe.MAC
 		most int // questions of a drain
 	}{
-		"one MAC":       {func(int) mac { return invented(0) }, 1},
+		"one MAC":       {func(int) probe.MAC { return invented(0) }, 1},
 		"ever new MACs": {invented, addresses},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestRunFindsPorts(t *testing.T) {
 	f.questions(func() {
 		addr := netip.MustParseAddr(claimed(0))
 		f.heard[addr] = answering{origin: origin{bridge: f.link.Index}, placed: later}
-		f.answered(addr, said{invented(0), invented(0)})
+		f.answered(addr, probe.Reply{From: invented(0), Says: invented(0)})
 	})
 	due := timetable{refresh: later, names: later}
 	if err := f.step(context.Background(), &due); err != nil {
@@ -214,8 +215,8 @@ func TestLaterAnswerStandsIn(t *testing.T) {
 		return f.portOf(0) != "" && f.portOf(1) != ""
 	})
 	f.questions(func() {
-		for n, from := range []mac{invented(7), invented(1)} {
-			f.unplaced[netip.MustParseAddr(claimed(n))] = said{from, from}
+		for n, from := range []probe.MAC{invented(7), invented(1)} {
+			f.unplaced[netip.MustParseAddr(claimed(n))] = probe.Reply{From: from, Says: from}
 		}
 		port := f.heard[netip.MustParseAddr(claimed(0))].port
 		f.dropPort(port)

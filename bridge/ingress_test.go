@@ -26,7 +26,7 @@ func TestG2AForgedMACNamesThePortThatItCameBy(t *testing.T) {
 		realtest.Eventually(t, wait, addr+" to be seen at the liar's port", func() bool {
 			v.probe(addr)
 			lie.send(claim(busy.MAC, busy.MAC))
-			from.send(gratuitous(v.link.MAC, busy.MAC, "10.8.0.98", arpRequest))
+			from.send(gratuitous(v.link.MAC, busy.MAC, "10.8.0.98", wireArpRequest))
 			v.settle()
 			seen := v.about(addr).Seen
 			if len(seen) == 0 {
@@ -92,7 +92,7 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 		realtest.Eventually(t, wait, addr+" to be seen at "+by.HostName, func() bool {
 			v.probe(addr)
 			from.send(claim(proxy.MAC, proxy.MAC))
-			busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", arpRequest))
+			busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", wireArpRequest))
 			v.settle()
 			seen := v.about(addr).Seen
 			if len(seen) == 0 {
@@ -111,15 +111,15 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 
 	// The forger sends more answers, to others, than are read of the ports at once.
 	noise := capture(t, one.NS, "eth0")
-	crowd := gratuitous(two.MAC, one.MAC, "10.8.0.97", arpReply)
+	crowd := gratuitous(two.MAC, one.MAC, "10.8.0.97", wireArpReply)
 	for _, addr := range []string{"10.8.0.94", "10.8.0.96"} {
 		lie := claimFrame(v.link.MAC, addr)(proxy.MAC, proxy.MAC)
 		v.probe(addr)
-		for range 4 * ingressReads {
+		for range 4 * 64 {
 			noise.send(crowd)
 		}
 		noise.send(lie)
-		busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", arpRequest))
+		busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", wireArpRequest))
 		v.settle()
 		if seen := v.about(addr).Seen; len(seen) != 1 || seen[0].Port != "" && seen[0].Port != one.HostName || seen[0].Note == "" {
 			t.Errorf("%s, which %s answers for, is %+v", addr, one.HostName, seen)

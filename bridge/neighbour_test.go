@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -58,7 +59,7 @@ func (v *view) say(p *nstest.Port, mac string) {
 	}
 	c := capture(v.t, p.NS, "eth0")
 	realtest.Eventually(v.t, wait, "the bridge hears "+mac, func() bool {
-		c.send(arpQuestion(from, netip.MustParseAddr("10.8.0.200")))
+		c.send(probe.Question(from, netip.MustParseAddr("10.8.0.200")))
 		return v.locked(context.Background(), func() error {
 			_, err := v.kernel.Forwarding(v.link.Index, 0, from)
 			return err
@@ -153,7 +154,7 @@ func TestC7GratuitousARPTurnsDeadEntry(t *testing.T) {
 	v.expect("10.8.0.99", "")
 	c := capture(t, p.NS, "eth0")
 	broadcast := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	c.send(gratuitous(broadcast, p.MAC, "10.8.0.99", arpRequest))
+	c.send(gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpRequest))
 	v.settle()
 	if out := ns.Exec("ip", "neigh", "show", "10.8.0.99"); !strings.Contains(out, p.MAC.String()) {
 		t.Logf("the kernel did not believe it: %s", out)

@@ -17,12 +17,11 @@ const neighboursAtOnce = 64
 
 // listening are the sockets that can have something to read.
 func (b *Bridge) listening() []unix.PollFd {
-	return []unix.PollFd{
-		{Fd: int32(b.news.Links), Events: unix.POLLIN},
-		{Fd: int32(b.news.Neighbours), Events: unix.POLLIN},
-		{Fd: int32(b.probe.arp.fd), Events: unix.POLLIN},
-		{Fd: int32(b.probe.ndp.fd), Events: unix.POLLIN},
+	var all []unix.PollFd
+	for _, fd := range append(b.probe.Sockets(), b.news.Links, b.news.Neighbours) {
+		all = append(all, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
+	return all
 }
 
 // drain takes in all news and notes what is to be read again.
@@ -54,8 +53,8 @@ func (b *Bridge) drain() {
 		b.alarm.ring() // Run opens the sockets again
 		return
 	}
-	b.probe.read(b.answered)
-	if b.probe.missed() { // what was in the way has just been read
+	b.probe.Read(b.answered)
+	if b.probe.Missed() { // what was in the way has just been read
 		b.missAnswers()
 	}
 	b.placeAnswers(time.Now().Add(placeWithin))

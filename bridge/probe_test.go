@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -88,17 +89,17 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 			switch kind := binary.BigEndian.Uint16(f[12:]); {
 			case kind == unix.ETH_P_ARP:
 				asked[netip.AddrFrom4([4]byte(f[38:42]))] = true
-				if binary.BigEndian.Uint16(f[20:]) != arpRequest || !bytes.Equal(f[22:28], mac) || !bytes.Equal(f[28:32], []byte{0, 0, 0, 0}) {
+				if binary.BigEndian.Uint16(f[20:]) != wireArpRequest || !bytes.Equal(f[22:28], mac) || !bytes.Equal(f[28:32], []byte{0, 0, 0, 0}) {
 					t.Errorf("not an ARP probe: % x", f)
 				}
-			case kind == unix.ETH_P_IPV6 && f[20] == icmpv6 && f[54] == neighbourSolicitation:
+			case kind == unix.ETH_P_IPV6 && f[20] == wireICMPv6 && f[54] == wireNeighbourSolicitation:
 				source := netip.AddrFrom16([16]byte(f[22:38]))
 				target := netip.AddrFrom16([16]byte(f[62:78]))
 				if target.IsLinkLocalUnicast() {
 					continue // the kernel's, for itself
 				}
 				asked[target] = true
-				if !source.IsLinkLocalUnicast() || source != linkLocal(mac) {
+				if !source.IsLinkLocalUnicast() || source != probe.LinkLocal(mac) {
 					t.Errorf("a solicitation from %v", source)
 				}
 				if group := netip.AddrFrom16([16]byte(f[38:54])); group.String() != "ff02::1:ff00:"+map[byte]string{0x99: "99", 7: "7"}[f[77]] || f[21] != 255 {
@@ -125,19 +126,19 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 	proper := 150 // last byte of an address that is answered for as it should be
 	broadcast := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	for name, frame := range map[string][]byte{
-		"gratuitous request":           gratuitous(broadcast, p.MAC, "10.8.0.99", arpRequest),
-		"gratuitous reply":             gratuitous(broadcast, p.MAC, "10.8.0.99", arpReply),
-		"reply to somebody else":       gratuitous([]byte{2, 0, 0, 0, 0xff, 1}, p.MAC, "10.8.0.99", arpReply),
-		"reply that was not asked":     gratuitous(v.link.MAC, p.MAC, "10.8.0.50", arpReply),
-		"request from it to us":        gratuitous(v.link.MAC, p.MAC, "10.8.0.99", arpRequest),
-		"reply that was cut too short": gratuitous(v.link.MAC, p.MAC, "10.8.0.99", arpReply)[:30],
+		"gratuitous request":           gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpRequest),
+		"gratuitous reply":             gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpReply),
+		"reply to somebody else":       gratuitous([]byte{2, 0, 0, 0, 0xff, 1}, p.MAC, "10.8.0.99", wireArpReply),
+		"reply that was not asked":     gratuitous(v.link.MAC, p.MAC, "10.8.0.50", wireArpReply),
+		"request from it to us":        gratuitous(v.link.MAC, p.MAC, "10.8.0.99", wireArpRequest),
+		"reply that was cut too short": gratuitous(v.link.MAC, p.MAC, "10.8.0.99", wireArpReply)[:30],
 	} {
 		c.send(frame)
 		// An answer behind it that counts: what it was to do is done by then.
 		proper++
 		answer := fmt.Sprint("10.8.0.", proper)
 		v.probe(answer)
-		c.send(gratuitous(v.link.MAC, p.MAC, answer, arpReply))
+		c.send(gratuitous(v.link.MAC, p.MAC, answer, wireArpReply))
 		v.await(answer, "probe")
 		for _, addr := range []string{"10.8.0.99", "10.8.0.50"} {
 			if seen := v.about(addr).Seen; len(seen) != 0 {
@@ -145,7 +146,7 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 			}
 		}
 	}
-	c.send(gratuitous(v.link.MAC, p.MAC, "10.8.0.99", arpReply))
+	c.send(gratuitous(v.link.MAC, p.MAC, "10.8.0.99", wireArpReply))
 	v.await("10.8.0.99", "probe") // the test can see an answer
 }
 
@@ -165,7 +166,7 @@ func TestProbeRefusesWhatNobodyCanHave(t *testing.T) {
 
 // gratuitous is an ARP frame in which a MAC claims an address.
 func gratuitous(to, from []byte, addr string, op uint16) []byte {
-	f := arpQuestion(from, netip.MustParseAddr(addr))
+	f := probe.Question(from, netip.MustParseAddr(addr))
 	copy(f[0:6], to)
 	binary.BigEndian.PutUint16(f[20:], op)
 	copy(f[28:32], f[38:42])
@@ -187,7 +188,7 @@ func capture(t testing.TB, ns *nstest.NS, name string) *tap {
 	}
 	c := &tap{t: t, index: l.Attrs().Index}
 	ns.Do(func() {
-		all := networkOrder(unix.ETH_P_ALL)
+		all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
 		if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(all)); err == nil {
 			err = unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: c.index})
 		}
@@ -207,7 +208,7 @@ func (c *tap) frames() [][]byte {
 		if err != nil {
 			return out
 		}
-		if n >= arpLength {
+		if n >= wireARPLength {
 			out = append(out, append(b[:n:n], make([]byte, 90)...)) // padded: a short one reads as zeros
 		}
 	}

@@ -52,7 +52,7 @@ func (b *Bridge) lookLink() error {
 	if b.isThere() {
 		b.dropAnswersFrom(func(o origin) bool { return o.bridge != l.Index })
 	}
-	if err := b.probe.aim(l); err != nil {
+	if err := b.probe.Aim(l); err != nil {
 		b.lookAgain = true
 		b.unready("no probe can be sent on "+b.cfg.Name, err)
 		return err

@@ -1,4 +1,4 @@
-package bridge
+package probe
 
 import (
 	"encoding/binary"
@@ -18,8 +18,6 @@ type protocol struct {
 	// filter lets answers in that are addressed to us, and nothing else, so
 	// that the traffic of containers does not wake the daemon.
 	filter []bpf.Instruction
-	// ask makes the frame that asks, sent from the bridge's MAC.
-	ask func(from net.HardwareAddr, addr netip.Addr) []byte
 	// answer reads out of a frame which address is at which MAC, as it says.
 	answer func(frame []byte) (netip.Addr, net.HardwareAddr, bool)
 }

@@ -1,4 +1,4 @@
-package bridge
+package probe
 
 import (
 	"encoding/binary"
@@ -29,7 +29,6 @@ func arp() protocol {
 		name:      "ARP",
 		etherType: unix.ETH_P_ARP,
 		filter:    matching(field{20, 2, arpReply}),
-		ask:       arpQuestion,
 		answer:    arpAnswer,
 	}
 }

@@ -1,4 +1,4 @@
-package bridge
+package probe
 
 import (
 	"bytes"
@@ -11,7 +11,10 @@ import (
 // however little of it there is.
 func TestG5WhatIsAnARPAnswer(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
-	whole := gratuitous(net.HardwareAddr{2, 0x42, 0, 0, 0, 1}, mac, "10.8.0.7", arpReply)
+	whole := arpQuestion(mac, netip.MustParseAddr("10.8.0.1"))
+	copy(whole, []byte{2, 0x42, 0, 0, 0, 1})
+	copy(whole[20:], []byte{0, arpReply})
+	copy(whole[28:], []byte{10, 8, 0, 7})
 	for name, tt := range map[string]struct {
 		at   int
 		put  []byte

@@ -1,4 +1,4 @@
-package bridge
+package probe
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+var guest4, guest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
+
 // FuzzFrames: whoever is on the bridge can send any bytes, cut short, too. Each
 // frame goes to a socket with the kernel's filter on it and is read from there
 // by the prober, as from the bridge; the socket is no packet socket, so that
@@ -27,7 +29,7 @@ import (
 //   - what it says is kept apart from the reader's buffer.
 func FuzzFrames(f *testing.F) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	advert := ndpQuestion(mac, recordedGuest6)
+	advert := ndpQuestion(mac, guest6)
 	advert[etherLength+ipv6Length] = neighbourAdvertisement
 	advert[etherLength+ipv6Length+4] = solicited
 	option := bytes.Clone(advert)
@@ -38,11 +40,11 @@ func FuzzFrames(f *testing.F) {
 	routed[etherLength+7] = 64
 	for _, frame := range [][]byte{
 		advert, option, unasked, routed, advert[:77], advert[:78], nil,
-		ndpQuestion(mac, recordedGuest6), append(bytes.Clone(advert), make([]byte, snapLength)...),
+		ndpQuestion(mac, guest6), append(bytes.Clone(advert), make([]byte, snapLength)...),
 	} {
 		f.Add(frame)
 	}
-	p := &prober{latest: make(map[netip.Addr]said)}
+	p := &Prober{latest: make(map[netip.Addr]Reply)}
 	send := make(map[*wire]int)
 	for at, protocol := range map[**wire]protocol{&p.arp: arp(), &p.ndp: ndp()} {
 		ours, theirs := packets(f, unix.SOCK_DGRAM)
@@ -56,8 +58,8 @@ func FuzzFrames(f *testing.F) {
 		if len(frame) > 1<<16 {
 			t.Skip("more than a link carries")
 		}
-		p.asked.note(recordedGuest)
-		p.asked.note(recordedGuest6)
+		p.asked.note(guest4)
+		p.asked.note(guest6)
 		given := bytes.Clone(frame)
 		var due []netip.Addr
 		for _, w := range []*wire{p.arp, p.ndp} {
@@ -74,14 +76,14 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 		for _, a := range []netip.Addr{saysARP(frame), saysNDP(frame)} {
-			if a == recordedGuest || a == recordedGuest6 {
+			if a == guest4 || a == guest6 {
 				due = append(due, a)
 			}
 		}
 		var got []netip.Addr
-		p.read(func(a netip.Addr, s said) {
-			if !bytes.Equal(s.from[:], frame[6:12]) {
-				t.Fatalf("%v is at %s, as %s says", a, s.says, s.from)
+		p.Read(func(a netip.Addr, s Reply) {
+			if !bytes.Equal(s.From[:], frame[6:12]) {
+				t.Fatalf("%v is at %s, as %s says", a, s.Says, s.From)
 			}
 			got = append(got, a)
 		})

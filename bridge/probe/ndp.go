@@ -1,4 +1,4 @@
-package bridge
+package probe
 
 import (
 	"encoding/binary"
@@ -38,7 +38,6 @@ func ndp() protocol {
 			field{etherLength + 6, 1, icmpv6},
 			field{icmp, 1, neighbourAdvertisement},
 		),
-		ask:    ndpQuestion,
 		answer: ndpAnswer,
 	}
 }
@@ -48,13 +47,13 @@ func ndpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 	// The solicited-node group of the target, and the MAC it maps to.
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], target[13:])
-	source := linkLocal(from).As16()
+	source := LinkLocal(from).As16()
 
 	message := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0}
 	message = append(message, target[:]...)
 	message = append(message, sourceLinkLayer, 1)
 	message = append(message, from...)
-	binary.BigEndian.PutUint16(message[2:], checksum(source, group, message))
+	binary.BigEndian.PutUint16(message[2:], Checksum(source, group, message))
 
 	f := make([]byte, 0, etherLength+ipv6Length+len(message))
 	f = append(f, 0x33, 0x33, group[12], group[13], group[14], group[15])
@@ -83,18 +82,18 @@ func ndpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	return netip.AddrFrom16([16]byte(f[icmp+8 : icmp+24])), net.HardwareAddr(append([]byte(nil), mac...)), true
 }
 
-// linkLocal is the link-local address that belongs to a MAC (RFC 4291,
+// LinkLocal is the link-local address that belongs to a MAC (RFC 4291,
 // appendix A).
-func linkLocal(mac net.HardwareAddr) netip.Addr {
+func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{
 		0xfe, 0x80, 0, 0, 0, 0, 0, 0,
 		mac[0] ^ 0x02, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5],
 	})
 }
 
-// checksum is ICMPv6's (RFC 4443, section 2.3), over the pseudo header and a
+// Checksum is ICMPv6's (RFC 4443, section 2.3), over the pseudo header and a
 // message of even length whose own checksum is zero.
-func checksum(source, target [16]byte, message []byte) uint16 {
+func Checksum(source, target [16]byte, message []byte) uint16 {
 	sum := uint32(len(message)) + icmpv6
 	for _, part := range [][]byte{source[:], target[:], message} {
 		for i := 0; i < len(part); i += 2 {

@@ -1,4 +1,4 @@
-package bridge
+package probe
 
 import (
 	"net/netip"
