@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -70,7 +71,7 @@ lease ids.`,
 
 func (c *ctl) drawAllocation(p *term.Page, r *api.AllocateReply) {
 	for i, l := range r.Leases {
-		p.Line("%s is %s for %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), stateText(p, l.State), term.Word(l.Sandbox))
+		p.Line("%s is %s for %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), poolmap.StateText(p, l.State), term.Word(l.Sandbox))
 		deadline := ""
 		if l.BindBy != nil {
 			deadline = c.when(*l.BindBy)

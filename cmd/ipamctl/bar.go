@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -118,9 +119,9 @@ func (c *ctl) drawBars(p *term.Page, pools []api.Pool) {
 			line += "  " + room(p, pool)
 		}
 		p.Line("%s", line)
-		for _, s := range states() {
+		for _, s := range poolmap.States() {
 			if n := pool.ByState[s]; n > 0 {
-				held = append(held, fmt.Sprintf("%s %s", term.Count(uint64(n)), stateText(p, api.State(s))))
+				held = append(held, fmt.Sprintf("%s %s", term.Count(uint64(n)), poolmap.StateText(p, api.State(s))))
 			}
 		}
 		if state := pool.State; state != "" && state != "active" {

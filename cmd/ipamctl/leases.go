@@ -8,11 +8,12 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
 func (c *ctl) leasesCommand() *cobra.Command {
-	state := newChoice(append([]string{""}, states()...)...)
+	state := newChoice(append([]string{""}, poolmap.States()...)...)
 	order := newChoice("address", "sandbox", "since", "state")
 	filter := client.LeaseFilter{}
 	var labels []string
@@ -73,7 +74,7 @@ var orders = map[string]func(a, b api.Lease) int{
 	"sandbox": func(a, b api.Lease) int { return strings.Compare(a.Sandbox, b.Sandbox) },
 	"since":   func(a, b api.Lease) int { return a.Since.Compare(b.Since) },
 	"state": func(a, b api.Lease) int {
-		return slices.Index(states(), string(a.State)) - slices.Index(states(), string(b.State))
+		return slices.Index(poolmap.States(), string(a.State)) - slices.Index(poolmap.States(), string(b.State))
 	},
 }
 
@@ -99,7 +100,7 @@ func (c *ctl) drawLeases(p *term.Page, leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
-			term.Word(l.Address), stateText(p, l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
+			term.Word(l.Address), poolmap.StateText(p, l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
 			c.ago(l.Since), term.Word(l.Pool), term.Maybe(l.HostInterface), term.Word(ids[i]),
 		}
 	}

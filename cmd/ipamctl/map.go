@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -29,7 +30,7 @@ func (c *ctl) mapCommand() *cobra.Command {
 		Long: `Draws each pool as a grid that fits the terminal (COLUMNS overrides; 80 in a
 pipe), a letter and a colour for each state. A row begins with its first
 address. Of a pool with more than 4 096 addresses only the rows that hold
-something are drawn, the stretches between them are told in words; --within
+something are drawn, the ranges between them are summed up; --within
 looks closer. -q prints the addresses that are not free.`,
 		Example:           "  ipamctl map\n  ipamctl map default --within 10.8.80.0/22\n  ipamctl map --no-color | less",
 		Args:              atMost("a pool"),
@@ -39,9 +40,9 @@ looks closer. -q prints the addresses that are not free.`,
 			if len(args) == 1 {
 				pool = args[0]
 			}
-			var zoom *stretch
+			var zoom *poolmap.Range
 			if within != "" {
-				s, err := readStretch(within)
+				s, err := poolmap.ParseRange(within)
 				if err != nil {
 					return usageError{
 						message: "--within " + err.Error(),
@@ -57,7 +58,7 @@ looks closer. -q prints the addresses that are not free.`,
 			if len(answer.Pools) == 0 {
 				c.note("no pools: ipamd's configuration names none.")
 			}
-			fields, err := fieldsOf(answer, zoom)
+			maps, err := mapsOf(answer, zoom)
 			if err != nil {
 				return err
 			}
@@ -66,15 +67,15 @@ looks closer. -q prints the addresses that are not free.`,
 				addrs = append(addrs, l.Address)
 			}
 			return c.answer(answer, addrs, func(p *term.Page) {
-				for i, f := range fields {
+				for i, f := range maps {
 					if i > 0 {
 						p.Line("")
 					}
-					area := f.all
+					area := f.All
 					if zoom != nil {
-						area, _ = zoom.clip(f.all)
+						area, _ = zoom.Clip(f.All)
 					}
-					f.draw(p, area, c.width())
+					f.Draw(p, area, c.width())
 				}
 			})
 		},
@@ -108,28 +109,28 @@ func (c *ctl) readMap(cmd *cobra.Command, pool string) (*mapAnswer, error) {
 	return &mapAnswer{Pools: chosen, Leases: leases.Leases, Revision: leases.Revision, Epoch: leases.Epoch}, nil
 }
 
-// fieldsOf prepares the pools for drawing: all, or those that zoom touches.
+// mapsOf prepares the pools for drawing: all, or those that zoom touches.
 // Then the answer, too, holds no more than that.
-func fieldsOf(answer *mapAnswer, zoom *stretch) ([]*field, error) {
-	var fields []*field
+func mapsOf(answer *mapAnswer, zoom *poolmap.Range) ([]*poolmap.Map, error) {
+	var maps []*poolmap.Map
 	var touched []api.Pool
 	for _, pool := range answer.Pools {
-		f, err := newField(pool, answer.Leases)
+		f, err := poolmap.New(pool, answer.Leases)
 		if err != nil {
 			return nil, err
 		}
 		if zoom != nil {
-			if _, ok := zoom.clip(f.all); !ok || zoom.from.Is4() != f.all.from.Is4() {
+			if _, ok := zoom.Clip(f.All); !ok || zoom.From.Is4() != f.All.From.Is4() {
 				continue
 			}
 		}
-		fields = append(fields, f)
+		maps = append(maps, f)
 		touched = append(touched, pool)
 	}
 	if zoom == nil {
-		return fields, nil
+		return maps, nil
 	}
-	if len(fields) == 0 {
+	if len(maps) == 0 {
 		return nil, usageError{
 			message: "--within " + zoom.String() + " is in no pool that was asked for",
 			hint:    "the pools and their prefixes: ipamctl pools",
@@ -138,9 +139,9 @@ func fieldsOf(answer *mapAnswer, zoom *stretch) ([]*field, error) {
 	answer.Pools = touched
 	answer.Leases = slices.DeleteFunc(slices.Clone(answer.Leases), func(l api.Lease) bool {
 		addr, err := netip.ParseAddr(l.Address)
-		return err != nil || !zoom.contains(addr)
+		return err != nil || !zoom.Contains(addr)
 	})
-	return fields, nil
+	return maps, nil
 }
 
 // firstPool completes the one argument of map.

@@ -2,17 +2,14 @@ package main
 
 import (
 	"fmt"
-	"math/big"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -21,7 +18,7 @@ import (
 func TestMapAtWidths(t *testing.T) {
 	at := func(prefix string, held ...string) *world {
 		w := &world{pools: []api.Pool{poolOf(t, prefix)}}
-		all := states()
+		all := poolmap.States()
 		for i, addr := range held {
 			w.leases = append(w.leases, lease(i+1, addr, api.State(all[i%len(all)]), "s", time.Minute))
 		}
@@ -95,7 +92,7 @@ func TestMapOfAFullPoolEnds(t *testing.T) {
 	w := &world{pools: []api.Pool{poolOf(t, "10.8.0.0/16")}}
 	addr := netip.MustParseAddr("10.8.0.2")
 	for i := range 60_000 {
-		l := lease(i%256, addr.String(), api.State(states()[i%3]), "s", time.Minute)
+		l := lease(i%256, addr.String(), api.State(poolmap.States()[i%3]), "s", time.Minute)
 		if i%7 != 0 {
 			w.leases = append(w.leases, l)
 		}
@@ -106,7 +103,7 @@ func TestMapOfAFullPoolEnds(t *testing.T) {
 	if code := w.ctl(t, s, "map"); code != 0 {
 		t.Fatalf("exit %d: %s", code, s.err.String())
 	}
-	if n := strings.Count(s.out.String(), "\n"); n > drawnParts+8 {
+	if n := strings.Count(s.out.String(), "\n"); n > 64+8 {
 		t.Errorf("%d lines", n)
 	}
 	said := regexp.MustCompile(`not drawn: --within (\S+)`).FindStringSubmatch(s.out.String())
@@ -117,85 +114,4 @@ func TestMapOfAFullPoolEnds(t *testing.T) {
 	if code := w.ctl(t, s, "map", "--within", said[1]); code != 0 || strings.Contains(s.out.String(), "not drawn") {
 		t.Errorf("--within %s: exit %d:\n%s", said[1], code, s.out.String())
 	}
-}
-
-// A tally says what walking every address would say, and the parts of a map
-// cover the area once.
-func TestFieldAgainstWalking(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		prefix := netip.MustParsePrefix(rapid.SampledFrom([]string{
-			"10.8.64.0/24", "10.8.48.0/20", "10.8.48.0/18", "10.8.64.8/29", "10.8.64.4/31", "10.8.64.4/32", "fd00::/115", "fd00::/120", "fd00::8/127",
-		}).Draw(rt, "prefix")).Masked()
-		all := whole(prefix)
-		size := int(all.size().Int64())
-		pick := func(label string) netip.Addr {
-			n := number(all.from)
-			n.Add(n, big.NewInt(int64(rapid.IntRange(0, size-1).Draw(rt, label))))
-			a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, all.from.BitLen()/8)))
-			return a
-		}
-		pool := api.Pool{Name: "default", UID: "p4", Prefix: prefix.String(), Bridge: "rt0"}
-		if rapid.Bool().Draw(rt, "has a gateway") {
-			pool.Gateway = pick("gateway").String()
-		}
-		for range rapid.IntRange(0, 4).Draw(rt, "exclusions") {
-			a, b := pick("from"), pick("to")
-			if b.Less(a) {
-				a, b = b, a
-			}
-			pool.Exclude = append(pool.Exclude, a.String()+"-"+b.String())
-		}
-		var leases []api.Lease
-		var taken []netip.Addr
-		for range rapid.IntRange(0, 40).Draw(rt, "leases") {
-			a := pick("lease")
-			if slices.Contains(taken, a) {
-				continue
-			}
-			taken = append(taken, a)
-			state := rapid.SampledFrom(states()).Draw(rt, "state")
-			leases = append(leases, api.Lease{Address: a.String(), PoolUID: "p4", State: api.State(state)})
-		}
-		f, err := newField(pool, leases)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		area := stretch{pick("area from"), pick("area to")}
-		if area.to.Less(area.from) {
-			area.from, area.to = area.to, area.from
-		}
-		walked := map[byte]int64{}
-		for a := area.from; ; a = a.Next() {
-			walked[f.at(a)]++
-			if a == area.to {
-				break
-			}
-		}
-		tally := f.tally(area)
-		for _, k := range kinds() {
-			n := tally[k.letter]
-			if n == nil {
-				n = new(big.Int)
-			}
-			if n.Int64() != walked[k.letter] {
-				rt.Fatalf("%s: %s by tally, %d by walking", k.word, n, walked[k.letter])
-			}
-		}
-
-		width := rapid.IntRange(1, 200).Draw(rt, "width")
-		_, drawn, parts := f.layOut(area, width)
-		if !drawn.contains(area.from) || !drawn.contains(area.to) {
-			rt.Fatalf("%s was asked for, %s is drawn", area, drawn)
-		}
-		next := drawn.from
-		for i, part := range parts {
-			if part.from != next {
-				rt.Fatalf("part %d begins at %s, not %s", i, part.from, next)
-			}
-			next = part.to.Next()
-		}
-		if last := parts[len(parts)-1].to; last != drawn.to {
-			rt.Fatalf("the last part ends at %s, not %s", last, drawn.to)
-		}
-	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -43,9 +44,9 @@ func (c *ctl) drawPools(p *term.Page, pools []api.Pool) {
 	rows := make([][]string, len(pools))
 	for i, pool := range pools {
 		var used []string
-		for _, s := range states() {
+		for _, s := range poolmap.States() {
 			if n := pool.ByState[s]; n > 0 {
-				used = append(used, fmt.Sprintf("%s %s", term.Count(uint64(n)), stateText(p, api.State(s))))
+				used = append(used, fmt.Sprintf("%s %s", term.Count(uint64(n)), poolmap.StateText(p, api.State(s))))
 			}
 		}
 		if len(used) == 0 {

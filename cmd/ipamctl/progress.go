@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"github.com/ipamd/ipamd/internal/term"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // Nobody watches a line that is gone at once, and nobody needs it to the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -185,7 +186,7 @@ func drawRelease(p *term.Page, r *api.LeaseReply) {
 		api.Cooling:     ": the removal is confirmed, it waits out its cooldown",
 		api.Quarantined: ": it rests once nobody has seen it for long enough",
 	}
-	p.Line("%s is %s%s", p.Bold(term.Word(l.Address)), stateText(p, l.State), is[l.State])
+	p.Line("%s is %s%s", p.Bold(term.Word(l.Address)), poolmap.StateText(p, l.State), is[l.State])
 	drawBlockers(p, r.Blockers)
 }
 

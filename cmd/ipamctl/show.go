@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -132,7 +133,7 @@ func explained(ctx context.Context, ipamd *client.Client, list *api.LeaseList) (
 
 // drawLease writes one lease with all that is known of it.
 func (c *ctl) drawLease(p *term.Page, l *api.Lease) {
-	is := stateText(p, l.State)
+	is := poolmap.StateText(p, l.State)
 	if len(l.Conflict) > 0 {
 		is = p.Bad("in conflict") + ": " + is + ", it belongs to " + term.Maybe(l.Sandbox) + ", and another uses it"
 	}

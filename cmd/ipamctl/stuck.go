@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -21,7 +22,7 @@ func (c *ctl) drawStuck(p *term.Page, s *api.Status) {
 	rows := make([][]string, len(some))
 	for i, one := range some {
 		l := one.Lease
-		rows[i] = []string{term.Word(l.Address), stateText(p, l.State), term.Span(c.now().Sub(l.Since)), term.Maybe(l.Sandbox), c.keeper(one)}
+		rows[i] = []string{term.Word(l.Address), poolmap.StateText(p, l.State), term.Span(c.now().Sub(l.Since)), term.Maybe(l.Sandbox), c.keeper(one)}
 	}
 	cols := term.Columns("ADDRESS", "STATE", "FOR", "SANDBOX", "WHAT KEEPS IT")
 	cols[3].Yield, cols[4].Wraps = true, true

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -78,7 +79,7 @@ func (c *ctl) drawTenures(p *term.Page, all []tenure) {
 		if t.last != t.first {
 			revisions = fmt.Sprintf("%d-%d", t.first, t.last)
 		}
-		rows[i] = []string{term.Word(t.address), term.Word(t.sandbox), from, until, ended, stateText(p, t.now), revisions, term.Word(t.lease)}
+		rows[i] = []string{term.Word(t.address), term.Word(t.sandbox), from, until, ended, poolmap.StateText(p, t.now), revisions, term.Word(t.lease)}
 	}
 	p.Heading("Holders, newest first")
 	cols := term.Columns("ADDRESS", "SANDBOX", "FROM", "UNTIL", "ENDED", "NOW", "REVISIONS", "LEASE")

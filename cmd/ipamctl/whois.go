@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -92,18 +93,18 @@ func verdict(p *term.Page, w *api.WhoisReply) string {
 	case w.State == api.Free && !w.Usable:
 		return "is never handed out: " + term.Sentence(w.Note)
 	case w.State == api.Free:
-		return "is " + stateText(p, w.State) + ", nobody owns it"
+		return "is " + poolmap.StateText(p, w.State) + ", nobody owns it"
 	case w.Owner != "" && disputed(w):
-		return p.Bad("is in conflict") + ": " + stateText(p, w.State) + ", it belongs to " + term.Word(w.Owner) + ", and another uses it"
+		return p.Bad("is in conflict") + ": " + poolmap.StateText(p, w.State) + ", it belongs to " + term.Word(w.Owner) + ", and another uses it"
 	case w.Owner != "":
-		return "is " + stateText(p, w.State) + ", it belongs to " + term.Word(w.Owner)
+		return "is " + poolmap.StateText(p, w.State) + ", it belongs to " + term.Word(w.Owner)
 	case w.State == api.Quarantined:
 		if w.Lease != nil && w.Lease.Hold != "" {
-			return "is " + stateText(p, w.State) + ", nobody gets it until it is cleared: " + term.Sentence(w.Lease.Hold)
+			return "is " + poolmap.StateText(p, w.State) + ", nobody gets it until it is cleared: " + term.Sentence(w.Lease.Hold)
 		}
-		return "is " + stateText(p, w.State) + ", nobody gets it while it is seen"
+		return "is " + poolmap.StateText(p, w.State) + ", nobody gets it while it is seen"
 	default:
-		return "is " + stateText(p, w.State) + ", nobody owns it"
+		return "is " + poolmap.StateText(p, w.State) + ", nobody owns it"
 	}
 }
 
@@ -191,7 +192,7 @@ func (c *ctl) drawChanges(p *term.Page, changes []api.Change, withAddress bool) 
 		}
 		row := []string{
 			fmt.Sprint(ch.Revision), c.ago(ch.At), term.Maybe(ch.Address),
-			stateText(p, ch.From) + " → " + stateText(p, ch.To),
+			poolmap.StateText(p, ch.From) + " → " + poolmap.StateText(p, ch.To),
 			because(ch), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), by, term.Maybe(ch.LeaseID),
 		}
 		if !withAddress {

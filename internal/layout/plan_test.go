@@ -34,7 +34,7 @@ var rooms = []room{
 	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "metrics", "migrations", "netdb", "orphans", "rebuild", "reconciler", "server", "server/admission", "server/socket", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "workload", "internal/changelog", "internal/logging", "internal/supervisor"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
-	{"cmd/ipamctl", []string{"api", "client", "docs", "internal/term"}, "a person can do what any client can, by the same way"},
+	{"cmd/ipamctl", []string{"api", "client", "docs", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
@@ -46,6 +46,7 @@ var rooms = []room{
 
 	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},
 	{"internal/term", nil, "it writes what it is given, whatever that is about"},
+	{"internal/poolmap", []string{"api", "internal/term"}, "it draws what the socket says, and asks nobody"},
 	{"internal/nearest", nil, "it knows names, not what they name"},
 	{"internal/logging", nil, "it writes lines, and knows nothing of what they are about"},
 	{"internal/changelog", []string{"census", "netdb"}, "it reads what is durable: no room waits for it"},

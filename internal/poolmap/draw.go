@@ -1,34 +1,35 @@
-package main
+package poolmap
 
 import (
 	"fmt"
-	"github.com/ipamd/ipamd/internal/term"
 	"math/big"
 	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 const (
 	drawnWhole = 4096 // addresses of a pool that is drawn cell by cell, free ones too
-	drawnParts = 64   // rows and stretches of a bigger one, then it is summed up
+	drawnParts = 64   // rows and ranges of a bigger one, then it is summed up
 	group      = 16   // cells between two gaps
 	cellsMost  = 128
 	cellsLeast = 8
 )
 
-// A part is one row of cells, or a stretch that is told in words.
+// A part is one row of cells, or a range that is told in words.
 type part struct {
-	stretch
+	Range
 	row    bool
-	letter byte // of a stretch in which all addresses have the same; else 0
+	letter byte // of a range in which all addresses have the same; else 0
 	folded bool // stands for more parts than are drawn
 }
 
-// draw writes the grid of area, which lies inside the field, and the legend.
+// Draw writes the grid of area, which lies inside the map, and the legend.
 // The area grows to whole rows, so that each address stands below its offset.
-func (f *field) draw(p *term.Page, area stretch, width int) {
+func (f *Map) Draw(p *term.Page, area Range, width int) {
 	cells, area, parts := f.layOut(area, width)
 	f.drawTitle(p, area, width)
 	label := labelWidth(parts)
@@ -40,9 +41,9 @@ func (f *field) draw(p *term.Page, area stretch, width int) {
 			p.Line("%s", f.drawRow(p, part, label))
 			continue
 		}
-		words := f.words(p, f.tally(part.stretch), false)
+		words := f.words(p, f.tally(part.Range), false)
 		if part.folded {
-			words = append(words, p.Warn("not drawn: --within "+zoom(part.stretch).String()))
+			words = append(words, p.Warn("not drawn: --within "+zoom(part.Range).String()))
 		}
 		lead := part.String() + ":"
 		if one := lead + " " + strings.Join(words, ", "); term.Width(one) <= width {
@@ -55,12 +56,12 @@ func (f *field) draw(p *term.Page, area stretch, width int) {
 	f.drawOutside(p)
 }
 
-func (f *field) drawTitle(p *term.Page, area stretch, width int) {
+func (f *Map) drawTitle(p *term.Page, area Range, width int) {
 	words := []string{fmt.Sprintf("%s  %s on %s", p.Bold(term.Word(f.pool.Name)), term.Word(f.pool.Prefix), term.Word(f.pool.Bridge))}
 	if f.pool.Gateway != "" {
 		words = append(words, "gateway "+term.Word(f.pool.Gateway))
 	}
-	if area != f.all {
+	if area != f.All {
 		words = append(words, "only "+area.String())
 	}
 	p.Line("%s", strings.TrimSpace(term.Wrap(commas(words), " ", "  ", width)))
@@ -76,13 +77,13 @@ func commas(words []string) []string {
 }
 
 // layOut chooses the widest rows that fit, and what the area is cut into.
-func (f *field) layOut(wanted stretch, width int) (cells int, area stretch, parts []part) {
+func (f *Map) layOut(wanted Range, width int) (cells int, area Range, parts []part) {
 	size := wanted.size()
 	for cells = cellsMost; ; cells /= 2 {
 		if cells > 1 && size.Cmp(big.NewInt(int64(cells/2))) <= 0 {
 			continue
 		}
-		area, _ = stretch{rowOf(wanted.from, cells).from, rowOf(wanted.to, cells).to}.clip(f.all)
+		area, _ = Range{rowOf(wanted.From, cells).From, rowOf(wanted.To, cells).To}.Clip(f.All)
 		parts = f.cut(area, cells)
 		if cells <= cellsLeast || labelWidth(parts)+cells+(cells-1)/group <= width {
 			return cells, area, parts
@@ -91,57 +92,57 @@ func (f *field) layOut(wanted stretch, width int) (cells int, area stretch, part
 }
 
 // cut splits the area into rows of so many cells. A big area shows only the
-// rows that hold something; the rest is stretches.
-func (f *field) cut(area stretch, cells int) []part {
+// rows that hold something; the rest is ranges.
+func (f *Map) cut(area Range, cells int) []part {
 	if area.size().Cmp(big.NewInt(drawnWhole)) <= 0 {
 		var parts []part
-		for row := rowOf(area.from, cells); ; row = rowOf(row.to.Next(), cells) {
-			piece, _ := row.clip(area)
-			parts = append(parts, part{stretch: piece, row: true})
-			if row.to.Compare(area.to) >= 0 {
+		for row := rowOf(area.From, cells); ; row = rowOf(row.To.Next(), cells) {
+			piece, _ := row.Clip(area)
+			parts = append(parts, part{Range: piece, row: true})
+			if row.To.Compare(area.To) >= 0 {
 				return parts
 			}
 		}
 	}
 	var parts []part
-	next := area.from // the first address that is in no part yet
-	add := func(s stretch, row bool) {
+	next := area.From // the first address that is in no part yet
+	add := func(s Range, row bool) {
 		letter := f.uniform(s)
 		if n := len(parts); n > 0 && letter != 0 && letter == parts[n-1].letter {
-			parts[n-1].to = s.to
+			parts[n-1].To = s.To
 			return
 		}
-		parts = append(parts, part{stretch: s, row: row && letter == 0, letter: letter})
+		parts = append(parts, part{Range: s, row: row && letter == 0, letter: letter})
 	}
 	held := f.heldIn(area)
 	for len(held) > 0 {
-		row, _ := rowOf(held[0], cells).clip(area)
-		if next.Less(row.from) {
-			add(stretch{next, row.from.Prev()}, false)
+		row, _ := rowOf(held[0], cells).Clip(area)
+		if next.Less(row.From) {
+			add(Range{next, row.From.Prev()}, false)
 		}
 		add(row, true)
-		if row.to == area.to {
+		if row.To == area.To {
 			return fold(parts)
 		}
-		next = row.to.Next()
+		next = row.To.Next()
 		held = held[len(f.heldIn(row)):]
 	}
-	add(stretch{next, area.to}, false)
+	add(Range{next, area.To}, false)
 	return fold(parts)
 }
 
 // fold keeps a map from being endless: what comes after the first parts
-// becomes one stretch.
+// becomes one range.
 func fold(parts []part) []part {
 	if len(parts) <= drawnParts {
 		return parts
 	}
-	rest := part{stretch: stretch{parts[drawnParts-1].from, parts[len(parts)-1].to}, folded: true}
+	rest := part{Range: Range{parts[drawnParts-1].From, parts[len(parts)-1].To}, folded: true}
 	return append(parts[:drawnParts-1:drawnParts-1], rest)
 }
 
 // uniform is the letter that all addresses of s have, or 0.
-func (f *field) uniform(s stretch) byte {
+func (f *Map) uniform(s Range) byte {
 	var only byte
 	for letter, n := range f.tally(s) {
 		if n.Sign() == 0 {
@@ -156,28 +157,28 @@ func (f *field) uniform(s stretch) byte {
 }
 
 // rowOf is the row that an address belongs to.
-func rowOf(a netip.Addr, cells int) stretch {
+func rowOf(a netip.Addr, cells int) Range {
 	prefix, _ := a.Prefix(a.BitLen() - bits.TrailingZeros(uint(cells)))
 	return whole(prefix)
 }
 
-// zoom is the block that shows the beginning of a stretch cell by cell.
-func zoom(s stretch) netip.Prefix {
-	prefix, _ := s.from.Prefix(s.from.BitLen() - bits.TrailingZeros(drawnWhole))
+// zoom is the block that shows the beginning of a range cell by cell.
+func zoom(s Range) netip.Prefix {
+	prefix, _ := s.From.Prefix(s.From.BitLen() - bits.TrailingZeros(drawnWhole))
 	return prefix
 }
 
 // drawRow is the row's first address and a letter for each address. Cells
 // of one colour share their escape codes.
-func (f *field) drawRow(p *term.Page, row part, label int) string {
+func (f *Map) drawRow(p *term.Page, row part, label int) string {
 	var b, run strings.Builder
-	fmt.Fprintf(&b, "%-*s", label, row.from)
+	fmt.Fprintf(&b, "%-*s", label, row.From)
 	sgr := ""
 	flush := func() {
 		b.WriteString(p.SGR(sgr, run.String()))
 		run.Reset()
 	}
-	for i, a := 0, row.from; ; i, a = i+1, a.Next() {
+	for i, a := 0, row.From; ; i, a = i+1, a.Next() {
 		k := kindOf(f.at(a))
 		if k.sgr != sgr || i > 0 && i%group == 0 {
 			flush()
@@ -187,7 +188,7 @@ func (f *field) drawRow(p *term.Page, row part, label int) string {
 			b.WriteByte(' ')
 		}
 		run.WriteByte(k.letter)
-		if a == row.to {
+		if a == row.To {
 			flush()
 			return b.String()
 		}
@@ -208,7 +209,7 @@ func labelWidth(parts []part) int {
 	width := 0
 	for _, part := range parts {
 		if part.row {
-			width = max(width, len(part.from.String()))
+			width = max(width, len(part.From.String()))
 		}
 	}
 	return width + 2
@@ -216,7 +217,7 @@ func labelWidth(parts []part) int {
 
 // words tells a tally, with the letters when it is the legend. The legend
 // names free addresses also when there are none.
-func (f *field) words(p *term.Page, counts map[byte]*big.Int, legend bool) []string {
+func (f *Map) words(p *term.Page, counts map[byte]*big.Int, legend bool) []string {
 	var out []string
 	for _, k := range kinds() {
 		n := counts[k.letter]
@@ -245,13 +246,13 @@ func bigCount(n *big.Int) string {
 
 // drawOutside names leases that the pool has but its prefix does not cover:
 // they stay valid and are never given again.
-func (f *field) drawOutside(p *term.Page) {
+func (f *Map) drawOutside(p *term.Page) {
 	const most = 8
 	for i, l := range f.outside {
 		if i == most {
 			p.Line("and %s more: ipamctl leases --pool %s", term.Count(uint64(len(f.outside)-most)), term.Word(f.pool.Name))
 			return
 		}
-		p.Line("outside %s: %s %s %s", term.Word(f.pool.Prefix), term.Word(l.Address), stateText(p, l.State), term.Maybe(l.Sandbox))
+		p.Line("outside %s: %s %s %s", term.Word(f.pool.Prefix), term.Word(l.Address), StateText(p, l.State), term.Maybe(l.Sandbox))
 	}
 }

@@ -1,12 +1,12 @@
-package main
+package poolmap
 
 import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// stateText is a state's word in its own colour.
-func stateText(p *term.Page, s api.State) string {
+// StateText is a state's word in its own colour.
+func StateText(p *term.Page, s api.State) string {
 	for _, k := range kinds() {
 		if k.word == string(s) {
 			return p.SGR(k.sgr, k.word)
@@ -60,8 +60,8 @@ func letter(s api.State) byte {
 	return unknown
 }
 
-// states lists the states that a lease can be in.
-func states() []string {
+// States lists the states that a lease can be in.
+func States() []string {
 	return []string{
 		string(api.Reserved), string(api.Bound), string(api.Paused),
 		string(api.Releasing), string(api.Cooling), string(api.Quarantined),

@@ -1,4 +1,7 @@
-package main
+// Package poolmap draws the addresses of a pool for a person, a letter and a colour
+// for what each of them is, and counts them. It reads what the socket says of pools
+// and leases, and asks nobody.
+package poolmap
 
 import (
 	"fmt"
@@ -10,35 +13,37 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// A field is one pool's prefix with what is known about each address in it.
+// A Map is one pool's prefix with what is known about each address in it.
 // It holds one entry a lease, never one an address: a /64 is as cheap as a
 // /24.
-type field struct {
+type Map struct {
 	pool     api.Pool
-	all      stretch
+	All      Range
 	reserved map[netip.Addr]byte // by the rules of the family, and the gateway
-	excluded []stretch           // sorted, apart from each other
+	excluded []Range             // sorted, apart from each other
 	letters  map[netip.Addr]byte // of the leases
 	held     []netip.Addr        // the leases' addresses, sorted
 	outside  []api.Lease         // leases of the pool that its prefix no longer covers
 }
 
-func newField(pool api.Pool, leases []api.Lease) (*field, error) {
+// New reads what is known of a pool; leases of other pools are left out. An error is a
+// prefix or an exclusion that cannot be read.
+func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 	prefix, err := netip.ParsePrefix(pool.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("draw pool %s: %w", term.Word(pool.Name), err)
 	}
-	f := &field{pool: pool, all: whole(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
+	f := &Map{pool: pool, All: whole(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
 	f.reserve(prefix)
 	for _, text := range pool.Exclude {
-		s, err := readStretch(text)
+		s, err := ParseRange(text)
 		if err != nil {
 			return nil, fmt.Errorf("draw pool %s: exclude %w", term.Word(pool.Name), err)
 		}
-		if s.from.Is4() != f.all.from.Is4() {
+		if s.From.Is4() != f.All.From.Is4() {
 			continue
 		}
-		if part, ok := s.clip(f.all); ok {
+		if part, ok := s.Clip(f.All); ok {
 			f.excluded = append(f.excluded, part)
 		}
 	}
@@ -48,7 +53,7 @@ func newField(pool api.Pool, leases []api.Lease) (*field, error) {
 			continue
 		}
 		addr, err := netip.ParseAddr(l.Address)
-		if err != nil || !f.all.contains(addr) {
+		if err != nil || !f.All.Contains(addr) {
 			f.outside = append(f.outside, l)
 			continue
 		}
@@ -62,20 +67,20 @@ func newField(pool api.Pool, leases []api.Lease) (*field, error) {
 // reserve marks what a prefix keeps for itself: IPv4's network and broadcast
 // address, except on a /31 (RFC 3021) and a /32; IPv6's subnet-router
 // anycast address (RFC 4291, 2.6.1), except on a /127 (RFC 6164) and a /128.
-func (f *field) reserve(prefix netip.Prefix) {
-	if f.all.from.BitLen()-prefix.Bits() > 1 {
-		f.reserved[f.all.from] = unusable
-		if f.all.from.Is4() {
-			f.reserved[f.all.to] = unusable
+func (f *Map) reserve(prefix netip.Prefix) {
+	if f.All.From.BitLen()-prefix.Bits() > 1 {
+		f.reserved[f.All.From] = unusable
+		if f.All.From.Is4() {
+			f.reserved[f.All.To] = unusable
 		}
 	}
-	if gw, err := netip.ParseAddr(f.pool.Gateway); err == nil && f.all.contains(gw) {
+	if gw, err := netip.ParseAddr(f.pool.Gateway); err == nil && f.All.Contains(gw) {
 		f.reserved[gw] = gateway
 	}
 }
 
 // at is the letter of one address.
-func (f *field) at(a netip.Addr) byte {
+func (f *Map) at(a netip.Addr) byte {
 	if l, ok := f.letters[a]; ok {
 		return l
 	}
@@ -88,14 +93,14 @@ func (f *field) at(a netip.Addr) byte {
 	return free
 }
 
-func (f *field) isExcluded(a netip.Addr) bool {
-	return slices.ContainsFunc(f.excluded, func(s stretch) bool { return s.contains(a) })
+func (f *Map) isExcluded(a netip.Addr) bool {
+	return slices.ContainsFunc(f.excluded, func(s Range) bool { return s.Contains(a) })
 }
 
 // heldIn is the leases' addresses inside s.
-func (f *field) heldIn(s stretch) []netip.Addr {
-	from, _ := slices.BinarySearchFunc(f.held, s.from, netip.Addr.Compare)
-	to, found := slices.BinarySearchFunc(f.held, s.to, netip.Addr.Compare)
+func (f *Map) heldIn(s Range) []netip.Addr {
+	from, _ := slices.BinarySearchFunc(f.held, s.From, netip.Addr.Compare)
+	to, found := slices.BinarySearchFunc(f.held, s.To, netip.Addr.Compare)
 	if found {
 		to++
 	}
@@ -103,7 +108,7 @@ func (f *field) heldIn(s stretch) []netip.Addr {
 }
 
 // tally counts the addresses of s by letter, without walking the free ones.
-func (f *field) tally(s stretch) map[byte]*big.Int {
+func (f *Map) tally(s Range) map[byte]*big.Int {
 	counts := map[byte]*big.Int{}
 	add := func(l byte, n *big.Int) {
 		if counts[l] == nil {
@@ -125,13 +130,13 @@ func (f *field) tally(s stretch) map[byte]*big.Int {
 		named(a, f.letters[a])
 	}
 	for a, l := range f.reserved {
-		if _, leased := f.letters[a]; !leased && s.contains(a) {
+		if _, leased := f.letters[a]; !leased && s.Contains(a) {
 			named(a, l)
 		}
 	}
 	barred := new(big.Int)
 	for _, e := range f.excluded {
-		if part, ok := e.clip(s); ok {
+		if part, ok := e.Clip(s); ok {
 			barred.Add(barred, part.size())
 		}
 	}
