@@ -155,9 +155,13 @@ func (v *view) recorded(l *netdb.Lease) (out []census.Sighting) {
 
 // backed returns those of a lease's containers that are more to it than a label: they
 // are sure, or their tasks live where its address is, or behind the port that it
-// records.
+// records. Of one that is paused, whose own workload may be nowhere, the address is
+// another's to take: that a task lives where it is proves nothing.
 func (v *view) backed(l *netdb.Lease, own []census.Sighting) []census.Sighting {
-	live, _ := v.lodged(own, v.census.Seen[l.Addr])
+	var live []census.Sighting
+	if l.State != netdb.Paused {
+		live, _ = v.lodged(own, v.census.Seen[l.Addr])
+	}
 	if l.HostInterface != "" {
 		live = append(live, v.at(own, census.Sighting{Port: l.HostInterface})...)
 	}
