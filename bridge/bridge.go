@@ -95,6 +95,7 @@ type Bridge struct {
 	moved         bool                       // a port did, which is to be told
 	childrenAgain bool                       // links on the bridge are to be searched for
 	partly        map[int]error              // by nsid, why not all links there were listed
+	strangers     map[int]bool               // by nsid, others that got an address since the last search began
 	nests         map[int]*nest              // by nsid, of those that were found
 	nestsAgain    map[int]bool
 	crowds        map[int]bool       // by nsid, what Run is to list
@@ -233,6 +234,7 @@ func (b *Bridge) forget() {
 	b.ports = make(map[int]*port)
 	b.gapsMoved = true
 	b.nests, b.hidden, b.listeners, b.partly = make(map[int]*nest), nil, nil, nil
+	b.strangers = make(map[int]bool)
 	b.nestsAgain = make(map[int]bool)
 	b.crowds = make(map[int]bool)
 	b.stock = &stock{most: mostKnown}

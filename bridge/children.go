@@ -198,7 +198,7 @@ func (b *Bridge) searchChildren(ctx context.Context) error {
 	var bridge *rtnl.Link
 	parents := make(map[int]string)
 	err := b.locked(ctx, func() error {
-		b.childrenAgain = false
+		b.childrenAgain, b.strangers = false, make(map[int]bool)
 		b.netns.unfail(nestsScope)
 		if b.isThere() && !b.lost {
 			bridge = b.link
@@ -389,6 +389,9 @@ func (b *Bridge) setHidden(found *brood) {
 			}
 		}
 	}
+	for id := range b.strangers { // a call took in the news while this was searched for
+		b.missHidden(id)
+	}
 	b.gapsMoved = true
 }
 
@@ -413,5 +416,13 @@ func (b *Bridge) missChild() {
 	if !b.childrenAgain {
 		b.childrenAgain = true
 		b.alarm.ring()
+	}
+}
+
+// missHidden does so for an address that came in a namespace: the link that has it may be
+// one of those that were not listed.
+func (b *Bridge) missHidden(nsid int) {
+	if b.partly[nsid] != nil {
+		b.missChild()
 	}
 }

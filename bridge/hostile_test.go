@@ -319,6 +319,42 @@ func TestG1AHiddenLinkGetsAnAddress(t *testing.T) {
 	v.noneSilent()
 }
 
+// The same, while the first search that such a namespace is in is under way: a call takes
+// in the news of the address before it is known that not all links there are listed.
+func TestG1AHiddenLinkGetsAnAddressDuringASearch(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	manyNames(t, guest, "lo")
+	ns.Exec("ip", "link", "add", "m0", "link", "rt0", "type", "macvlan", "mode", "bridge")
+	ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
+	guest.Up("m0")
+	v.settle()
+	v.mu.Lock()
+	v.childrenAgain, v.strangers = false, make(map[int]bool)
+	v.mu.Unlock()
+	found, err := v.findChildren(t.Context(), v.link, map[int]string{v.link.Index: "rt0"}) // as searchChildren does
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest.AddAddr("m0", "10.8.0.7/24")
+	v.settle()
+	v.mu.Lock()
+	v.setChildren(found)
+	v.mu.Unlock()
+	v.settle()
+	v.mu.Lock()
+	again := v.childrenAgain
+	v.mu.Unlock()
+	if again {
+		if err := v.searchChildren(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.expect("10.8.0.7", "netns")
+}
+
 // A namespace with many addresses ends, and another that has a link on the bridge gets
 // its id: what was known of the first is not taken for what is in the second.
 func TestG1AnIDThatIsUsedAgain(t *testing.T) {

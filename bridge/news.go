@@ -101,8 +101,9 @@ func (b *Bridge) hearAddress(nsid int, came bool, body []byte) {
 			b.spacesAgain[nsid] = true
 		} else if b.nests[nsid] != nil {
 			b.nestsAgain[nsid] = true
-		} else if b.partly[nsid] != nil && came && !mere {
-			b.missChild() // the link that has it may be one of those that were not listed
+		} else if came && !mere {
+			b.strangers[nsid] = true
+			b.missHidden(nsid)
 		}
 		if in := b.insideOf(nsid); in != nil && came && err == nil {
 			in.tell(a)
