@@ -161,6 +161,6 @@ func (b *bench) openChecked(ctx context.Context, name string, change ...func(*ne
 func openBridge(space netns.NsHandle, board *census.Board, pool *netdb.Pool) (*bridge.Bridge, error) {
 	return bridge.Open(bridge.Config{
 		Name: bridgeName, Netns: fmt.Sprintf("/proc/self/fd/%d", int(space)), Manage: true, Board: board,
-		Gateways: []netip.Prefix{netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits())},
+		Desired: bridge.Desired{Gateways: []netip.Prefix{netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits())}},
 	})
 }

@@ -21,11 +21,10 @@ import (
 
 // A Config describes a bridge and who wants to know about it.
 type Config struct {
-	Name     string         // of the bridge: "rt0"
-	Netns    string         // path of the network namespace to work in; "" is the process's own
-	Manage   bool           // make the bridge and mend it; else only look
-	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
-	MTU      int            // bytes, wanted when Manage; 0 leaves it alone
+	Name    string  // of the bridge: "rt0"
+	Netns   string  // path of the network namespace to work in; "" is the process's own
+	Manage  bool    // make the bridge and mend it; else only look
+	Desired Desired // at first; see [Bridge.Set]
 	// NetnsFolders are where callers may name network namespaces, beside /run/netns
 	// and /proc/PID/ns/net: absolute paths, without links.
 	NetnsFolders []string
@@ -50,6 +49,7 @@ type Bridge struct {
 	alarm *alarm
 	ready atomic.Pointer[NotReadyError]
 	shown atomic.Pointer[rtnl.Link] // the bridge's own, as last looked up
+	want  atomic.Pointer[Desired]   // never changed in place
 
 	tables      *rtnl.Kept  // of neighbours
 	outside     *rtnl.Kept  // of crowded namespaces
@@ -156,6 +156,7 @@ func Open(cfg Config) (*Bridge, error) {
 	b.plugs = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
 	b.connections = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
 	b.tracked = newSweeper(b.forgetConnections)
+	b.want.Store(&cfg.Desired)
 	b.unready(cfg.Name+" has not been looked at yet", nil)
 	var err error
 	if b.place, err = openPlace(cfg.Netns); err != nil {

@@ -88,7 +88,7 @@ func manage(c *Config) { c.Manage = true }
 func gateways(cidrs ...string) func(*Config) {
 	return func(c *Config) {
 		for _, s := range cidrs {
-			c.Gateways = append(c.Gateways, netip.MustParsePrefix(s))
+			c.Desired.Gateways = append(c.Desired.Gateways, netip.MustParsePrefix(s))
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (b *Bridge) mend(l *rtnl.Link) (*rtnl.Link, error) {
 // a MAC that was set by name: one that the kernel chose would follow the
 // lowest port's, and every guest's idea of the gateway with it.
 func (b *Bridge) make() error {
-	if err := b.kernel.AddBridge(b.cfg.Name, ownMAC(b.cfg.Name), b.cfg.MTU); err != nil {
+	if err := b.kernel.AddBridge(b.cfg.Name, ownMAC(b.cfg.Name), b.want.Load().MTU); err != nil {
 		return fmt.Errorf("make bridge %s: %w", b.cfg.Name, err)
 	}
 	return nil
@@ -77,11 +77,11 @@ func (b *Bridge) mendLink(l *rtnl.Link) error {
 		}
 		b.pinned = l.Index
 	}
-	if b.cfg.MTU != 0 && l.MTU != b.cfg.MTU {
-		if err := set("MTU", b.kernel.SetMTU(l.Index, b.cfg.MTU)); err != nil {
+	if b.want.Load().MTU != 0 && l.MTU != b.want.Load().MTU {
+		if err := set("MTU", b.kernel.SetMTU(l.Index, b.want.Load().MTU)); err != nil {
 			return err
 		}
-		l.MTU = b.cfg.MTU
+		l.MTU = b.want.Load().MTU
 	}
 	if !l.Up() {
 		if err := set("up", b.kernel.SetUp(l.Index)); err != nil {
@@ -97,7 +97,7 @@ func (b *Bridge) mendGateways(l *rtnl.Link) error {
 	if err != nil {
 		return fmt.Errorf("list addresses of bridge %s: %w", l.Name, err)
 	}
-	for _, gw := range b.cfg.Gateways {
+	for _, gw := range b.want.Load().Gateways {
 		if slices.Contains(all, rtnl.Address{Prefix: gw, Index: l.Index}) {
 			continue
 		}
@@ -113,7 +113,7 @@ func (b *Bridge) mendGateways(l *rtnl.Link) error {
 // on a thread inside.
 func (b *Bridge) forward() error {
 	err := setSysctl("net/ipv4/ip_forward", "1")
-	if slices.ContainsFunc(b.cfg.Gateways, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+	if slices.ContainsFunc(b.want.Load().Gateways, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		err = errors.Join(err, setSysctl("net/ipv6/conf/all/forwarding", "1"))
 	}
 	return err

@@ -135,6 +135,7 @@ func known(t *testing.T) *Bridge {
 		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),
 	}
+	b.want.Store(new(Desired))
 	b.forget()
 	b.link = &rtnl.Link{Index: recordedBridge, Name: "rt0", Kind: "bridge", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Behind: rtnl.NoNetns}
 	b.lost = false

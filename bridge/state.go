@@ -111,7 +111,7 @@ func (b *Bridge) judge() {
 
 func (b *Bridge) missingGateways() []string {
 	var out []string
-	for _, gw := range b.cfg.Gateways {
+	for _, gw := range b.want.Load().Gateways {
 		if !b.own[gw] {
 			out = append(out, gw.String())
 		}

@@ -137,7 +137,7 @@ func world(ns *nstest.NS) string {
 func TestC11ManageMakes(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
-	v := open(t, ns, manage, gateways("10.8.0.1/24", "fd00:8::1/64"), func(c *Config) { c.MTU = 1400 })
+	v := open(t, ns, manage, gateways("10.8.0.1/24", "fd00:8::1/64"), func(c *Config) { c.Desired.MTU = 1400 })
 	v.wantReady()
 	v.noneSilent()
 	s := v.Status()

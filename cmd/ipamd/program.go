@@ -210,8 +210,8 @@ func (p *program) openBridge(context.Context) (err error) {
 		}
 	}
 	p.bridge, err = bridge.Open(bridge.Config{
-		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, MTU: p.cfg.Bridge.MTU,
-		Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Gateways: gateways, Board: p.board, Log: p.log,
+		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, Desired: bridge.Desired{Gateways: gateways, MTU: p.cfg.Bridge.MTU},
+		Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Board: p.board, Log: p.log,
 	})
 	if err != nil {
 		return err
