@@ -145,7 +145,6 @@ func Open(cfg Config) (*Bridge, error) {
 		heard:     make(map[netip.Addr]answering),
 		shares:    make(map[int]*list.List),
 		mu:        newFairMutex(),
-		moves:     moves{changed: make(chan struct{})},
 		netns:     newReport(cfg, census.Netns, memory),
 		host:      newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory),

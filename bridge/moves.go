@@ -1,21 +1,19 @@
 package bridge
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
+)
 
 // moves is what others are told of the ports. It has a lock of its own, which
 // nobody holds for long: who only reads it does not wait for the kernel.
 type moves struct {
+	changed broadcast.Signal // at the next move
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next move
 	// Of the ports, by name; each is replaced as a whole.
 	names map[string]bool
 	macs  map[string]string
-}
-
-func (m *moves) next() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.changed
 }
 
 func (m *moves) tell(ports map[int]*port) {
@@ -27,8 +25,7 @@ func (m *moves) tell(ports map[int]*port) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.names, m.macs = names, macs
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.changed.Send()
 }
 
 func (m *moves) ports() map[string]bool {

@@ -130,7 +130,7 @@ func known(t *testing.T) *Bridge {
 	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
 	memory := &lately{since: time.Now()}
 	b := &Bridge{
-		cfg: cfg, lately: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(), moves: moves{changed: make(chan struct{})},
+		cfg: cfg, lately: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(),
 		heard: make(map[netip.Addr]answering), shares: make(map[int]*list.List),
 		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),

@@ -52,7 +52,7 @@ func scope(index int) string { return strconv.Itoa(index) }
 // It hears of it as the board does: by [Bridge.Run], or by [Bridge.Settle] and
 // [Bridge.Refresh]. It is safe for concurrent use.
 func (b *Bridge) Changed() <-chan struct{} {
-	return b.moves.next()
+	return b.moves.changed.Next()
 }
 
 // tellMoves wakes those who wait for a port to move.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
 // A Board holds the last report of every witness, indexed by address. The hot
@@ -23,7 +25,7 @@ type Board struct {
 	order   []Witness
 	records map[Witness]*record
 	byAddr  map[netip.Addr][]entry
-	changed chan struct{}
+	changed broadcast.Signal
 }
 
 // entry is one sighting in the index, with the scope that it came by.
@@ -50,7 +52,6 @@ func NewBoard(expected ...Witness) *Board {
 		now:     time.Now,
 		records: make(map[Witness]*record),
 		byAddr:  make(map[netip.Addr][]entry),
-		changed: make(chan struct{}),
 	}
 	for _, w := range expected {
 		b.record(w).err = notReported{}
@@ -85,7 +86,7 @@ func (b *Board) Replace(w Witness, scopes map[string][]Sighting, incomplete erro
 		b.setScope(w, r, scope, seen)
 	}
 	b.setErr(r, incomplete)
-	b.broadcast()
+	b.changed.Send()
 }
 
 // ReplaceScope posts one scope of a witness; no sightings means that the
@@ -99,7 +100,7 @@ func (b *Board) ReplaceScope(w Witness, scope string, seen []Sighting) {
 		return
 	}
 	b.setScope(w, r, scope, seen)
-	b.broadcast()
+	b.changed.Send()
 }
 
 // Silence says that a witness could not answer. What it saw before stands:
@@ -108,7 +109,7 @@ func (b *Board) Silence(w Witness, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.setErr(b.record(w), reason)
-	b.broadcast()
+	b.changed.Send()
 }
 
 func (b *Board) setErr(r *record, err error) {
@@ -229,18 +230,9 @@ func sightings(entries []entry) []Sighting {
 	return out
 }
 
-func (b *Board) broadcast() {
-	close(b.changed)
-	b.changed = make(chan struct{})
-}
-
 // Changed returns a channel that is closed at the next report. It carries no
 // payload: look again.
-func (b *Board) Changed() <-chan struct{} {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.changed
-}
+func (b *Board) Changed() <-chan struct{} { return b.changed.Next() }
 
 // About returns all that is known about one address.
 func (b *Board) About(addr netip.Addr) Answer {

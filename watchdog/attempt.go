@@ -184,7 +184,7 @@ func (w *Watchdog) fail(a *attempt, found []obstacle) {
 			"lease", a.lease.ID, "blocker", found[0].Kind, "detail", found[0].Detail, "for", waited.Round(time.Second))
 	}
 	t.renew()
-	w.broadcast()
+	w.ended.Send()
 }
 
 // end closes a lease's track: it cools, was set aside, or is not what the
@@ -196,11 +196,5 @@ func (w *Watchdog) end(a *attempt) {
 		t.busy = false
 		t.renew()
 	}
-	w.broadcast()
-}
-
-// broadcast tells those who wait that an attempt has ended; w.mu is held.
-func (w *Watchdog) broadcast() {
-	close(w.ended)
-	w.ended = make(chan struct{})
+	w.ended.Send()
 }

@@ -57,7 +57,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 	defer cancel()
 	for poked := false; l.State == netdb.Releasing; poked = true {
 		w.mu.Lock()
-		ended, t := w.ended, w.tracks[l.ID]
+		ended, t := w.ended.Next(), w.tracks[l.ID]
 		known := !w.running || t != nil && t.lease.Rev >= l.Rev && lasting(t.found)
 		if !poked && !known {
 			w.poked = append(w.poked, l.ID)

@@ -55,7 +55,7 @@ func (w *Watchdog) stop() {
 	w.running = false
 	clear(w.tracks)
 	w.passed, w.poked = nil, nil
-	w.broadcast()
+	w.ended.Send()
 }
 
 // ears hold the channels that say "look again". Each is asked for anew before

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -80,7 +81,7 @@ type Watchdog struct {
 	poked   []string          // ids of leases that were released just now
 	passed  []*attempt        // whose look-ups found nothing; the second stage takes all at once
 	closing bool              // the second stage is under way
-	ended   chan struct{}     // closed at the end of the next attempt
+	ended   broadcast.Signal  // at the end of the next attempt
 	slots   int               // first stages under way
 	slow    int               // of those, of leases whose last attempt ended by its timeout
 }
@@ -94,7 +95,7 @@ func New(cfg Config) (*Watchdog, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{turn: make(chan struct{}, 1)},
-		tracks: make(map[string]*track), ended: make(chan struct{})}, nil
+		tracks: make(map[string]*track)}, nil
 }
 
 func (c *Config) check() error {

@@ -73,7 +73,7 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 	}
 	w.tellUnread(unread, len(incomplete))
 	w.incomplete, w.taskless = incomplete, none
-	w.news.broadcast()
+	w.news.Send()
 	return nil
 }
 
@@ -93,7 +93,7 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 		}
 		w.cfg.Board.ReplaceScope(census.Runtime, one.scope(), seen)
 	}
-	w.news.broadcast()
+	w.news.Send()
 	return nil
 }
 

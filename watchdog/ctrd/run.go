@@ -130,7 +130,7 @@ func (w *Witness) heed(ctx context.Context, c *containerd.Client, s *stream) err
 func (w *Witness) silence(reason error) {
 	reason = w.inWords(reason)
 	w.cfg.Board.Silence(census.Runtime, reason)
-	w.news.broadcast()
+	w.news.Send()
 	if w.told != lost && !errors.Is(reason, errStopped) {
 		w.cfg.Log.Warn("containerd is lost: its containers keep their addresses", "socket", w.cfg.Address, "reason", reason)
 		w.told = lost

@@ -41,6 +41,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
 // AllNamespaces, alone in [Config.Namespaces], stands for every namespace that
@@ -90,7 +91,7 @@ type Witness struct {
 	end  context.CancelFunc
 	runs sync.WaitGroup
 
-	news news
+	news broadcast.Signal
 	line line
 
 	again chan struct{} // one slot: Run shall read everything now
