@@ -37,8 +37,8 @@ CREATE TABLE pools (
 -- The present truth. Free is the absence of a row. ip is the address as 16 bytes,
 -- IPv4 mapped into IPv6: it sorts as numbers do, and two spellings of one address
 -- are one row, so an address cannot have two owners. address is the same for a
--- person to read. An id is one row's, too; netdb sees to that, because an index of
--- ids costs each new lease another page, and only opening the book would read it.
+-- person to read. An id is one row's, too: netdb refuses a second, and reports
+-- one that it reads. An index of ids would cost each new lease another page.
 --
 -- The words on columns stand here, because SQLite keeps what is between the
 -- parentheses in the book:
@@ -48,9 +48,8 @@ CREATE TABLE pools (
 --  cut: Why the address was given while it still cooled: at exhaustion, or
 --    back to its own sandbox. Such a lease never ends with the address free at
 --    once.
---  hold: An operator's words: only an operator ends a quarantine that has
---    them.
---  conflict: What the witnesses say of a conflict that stands: the address is
+--  hold: An operator's reason: only an operator ends a quarantine that has one.
+--  conflict: What the witnesses report of a conflict that stands: the address is
 --    held, and seen under another than its owner. '' while there is none.
 CREATE TABLE leases (
     ip             BLOB    NOT NULL PRIMARY KEY CHECK (length(ip) = 16),
@@ -99,15 +98,14 @@ END;
 --
 -- The words on columns stand here, because SQLite keeps what is between the
 -- parentheses in the book:
---  note: a person's words
+--  note: what an operator wrote
 --  uptime: CLOCK_BOOTTIME as it was read; boottime is what had certainly
 --    passed
 --  row_sum: of all columns of the row in leases that the change made; 0 for
 --    none
---  the CHECK: The table of moves once more; netdb/transition.go is its other
---    home, and a test tries every actor and pair of states against both.
---  the CHECK: An attempt that was cancelled; what became of its leases is told
---    of each.
+--  the CHECK: the table of moves, as in netdb/transition.go; a test tries every actor
+--    and pair of states against both
+--  the CHECK: an attempt that was cancelled; its leases have changes of their own
 CREATE TABLE changes (
     rev        INTEGER PRIMARY KEY,
     wall       INTEGER NOT NULL,
@@ -164,7 +162,7 @@ CREATE INDEX changes_ended ON changes (lease_id)
 WHERE to_state IN ('cooling', 'free');
 
 -- In which order addresses became free, for the next start: what was given before
--- is given again in this order. No request writes it.
+-- is given again in this order. No client's request writes it.
 CREATE INDEX changes_freed ON changes (rev, pool_uid, address)
 WHERE to_state = 'free';
 
@@ -172,7 +170,7 @@ WHERE to_state = 'free';
 CREATE TABLE tombstones (
     uid      TEXT    NOT NULL PRIMARY KEY,
     attempt  INTEGER NOT NULL CHECK (attempt >= 1),
-    rev      INTEGER NOT NULL CHECK (rev >= 1), -- of the change that tells of it
+    rev      INTEGER NOT NULL CHECK (rev >= 1), -- of the change that records it
     wall     INTEGER NOT NULL,
     boottime INTEGER NOT NULL,
     boot_id  TEXT    NOT NULL

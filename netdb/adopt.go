@@ -10,14 +10,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// An Adoption gives an address that nobody holds to the one workload that
+// An Adoption gives an address that is not held to the one workload that
 // lives with it: the repair of a book that lost the lease.
 type Adoption struct {
 	Addr netip.Addr
 	// Rev is that of the address's row (cooling or quarantined) on which it
 	// was decided; 0 when there was none.
 	Rev int64
-	// ID is the lease id that the workload carries. It is kept when it is a
+	// ID is the lease id that the workload carries. It stays when it is a
 	// UUID, this book never ended that lease, and knows it as no other's;
 	// else the lease gets a new one. It may be empty.
 	ID      string
@@ -29,14 +29,14 @@ type Adoption struct {
 	// the first of eth0, eth1, … on which the sandbox holds no lease here.
 	Interface string
 	Binding
-	Evidence json.RawMessage // what the witnesses said; a JSON array, may be empty
+	Evidence json.RawMessage // what the witnesses report; a JSON array, may be empty
 }
 
 // Adopt writes a bound lease for an address that is free, cools or is
 // quarantined. If its row is not the one that the decision was made on, the
 // answer is [ErrStale]; when the sandbox holds a lease on the interface that
 // was named, [OwnedError]; [ErrNotInPool] for an address that no pool could
-// give, [ErrState] for one that somebody holds, and [ErrTaken] for one that an
+// give, [ErrState] for one that is held, and [ErrTaken] for one that an
 // unreadable row names.
 //
 // A lease that the history knows comes back as it was: id, incarnation and
@@ -149,7 +149,7 @@ func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
 
 // keepID takes an adopted lease's id away when it is another row's, or when
 // the lease has ended: an id is never used again. The row of a lease that was
-// set aside is that lease's own. The file is asked in the transaction, because
+// quarantined is that lease's own. The file is asked in the transaction, because
 // the lease may have ended since the history was read.
 func (b *Book) keepID(t *tx, now *Lease, old *Lease) error {
 	if row := t.lease(now.ID); row != nil {

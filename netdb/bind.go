@@ -62,11 +62,11 @@ func (l *Lease) record(n Binding) error {
 	l.Containers = kept
 	l.plug(n)
 	for _, part := range []struct {
-		into *string
-		said string
+		into  *string
+		value string
 	}{{&l.Netns, n.Netns}, {&l.HostInterface, n.HostInterface}, {&l.MAC, n.MAC}} {
-		if part.said != "" {
-			*part.into = part.said
+		if part.value != "" {
+			*part.into = part.value
 		}
 	}
 	return nil

@@ -76,17 +76,17 @@ type Book struct {
 	schema                      int
 
 	mu      sync.RWMutex
-	idx     *index // written by who has the turn only, under mu
+	idx     *index // written by the holder of writeLock only, under mu
 	commits durations
 	signal  signal
 
-	line      line
-	staged    *overlay // who has the turn only
+	queue     queue
+	staged    *overlay // for the holder of writeLock
 	clock     clock
 	memory    memory
 	conflicts conflicts
-	nextLook  time.Time     // at a damaged book; who has the turn only
-	turn      chan struct{} // full while somebody commits; full for good once closed
+	nextLook  time.Time     // at a damaged book; for the holder of writeLock
+	writeLock chan struct{} // full while it is held; full for good once closed
 	closing   chan struct{}
 	close     func() error
 	busy      atomic.Pointer[error]
@@ -101,7 +101,7 @@ func (b *Book) Close() error { return b.close() }
 
 func (b *Book) shut() error {
 	close(b.closing)
-	b.turn <- struct{}{}
+	b.writeLock <- struct{}{}
 	if b.opts.ReadOnly {
 		return b.closeFiles(false)
 	}
@@ -261,7 +261,7 @@ type Info struct {
 	RunnerUID       string
 	MachineID       string
 	BootID          string    // of the present boot
-	Clock           error     // what the machine's clocks say that cannot be: nothing of before counts for a wait; nil when all is well
+	Clock           error     // why the machine's clocks contradict each other, and no time before that counts for a wait; nil when they do not
 	ClockSince      time.Time // when that was met
 	Rebooted        bool      // the book was last opened in another boot: every netns of then is gone
 	Schema          int
@@ -271,7 +271,7 @@ type Info struct {
 	ReadOnlySince   time.Time // the first refusal since it last could
 	Growing         error     // why its files grow although changes go on, nil when they do not; see [Book.Tidy]
 	GrowingSince    time.Time
-	Exposed         string        // who else may change the book's file or folder, "" when nobody
+	Exposed         string        // who else may change the book's file or folder, "" for no one
 	CommitP50       time.Duration // over the last 256 commits; 0 before the first
 	CommitP99       time.Duration // likewise
 }

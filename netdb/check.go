@@ -35,7 +35,7 @@ const (
 	RevisionsCount     = "revisions-count"      // no row is newer than the newest change
 )
 
-// Check walks every invariant of the book and of what is kept in memory, and
+// Check walks every invariant of the book and of what is in memory, and
 // returns what is broken. It holds up changes while it runs.
 func (b *Book) Check(ctx context.Context) (found []Violation, err error) {
 	if b.opts.ReadOnly {
@@ -292,8 +292,8 @@ func (x *index) isBroken(a netip.Addr) bool {
 }
 
 // adopts reports that a workload was found on an address without a row. When
-// the row had been lost, that mends the book, and the gap in the history is
-// what tells of it.
+// the row had been lost, that repairs the book, and the gap in the history
+// shows it.
 func (c *Change) adopts() bool { return c.From == Free && c.To == Bound }
 
 // alsoInto scans one column more.

@@ -18,7 +18,7 @@ import (
 // see the end of.
 const maxBatch = 256
 
-// busyPause is how long who has the turn waits before asking again for a write
+// busyPause is how long the lock holder waits before asking again for a write
 // lock that another process holds.
 const busyPause = 5 * time.Millisecond
 
@@ -27,7 +27,7 @@ const busyPause = 5 * time.Millisecond
 const lockPatience = 5 * time.Second
 
 // An op is one request on its way into a commit. It may be run more than
-// once, when a neighbour spoils the batch; it must do nothing but stage.
+// once, when another request spoils the batch; it must do nothing but stage.
 type op struct {
 	run   func(*tx) error
 	done  chan error
@@ -45,8 +45,8 @@ const (
 // after that the answer is awaited, so that "deadline exceeded" always means
 // "not done".
 //
-// There is no writer to hand requests to: whoever waits while nobody commits
-// takes the turn and commits for all that wait. A goroutine of its own cost a
+// There is no writer to hand requests to: a caller that waits while writeLock is
+// free takes it and commits for all that wait. A goroutine of its own costs a
 // lone caller two switches, each a sleeping processor to wake.
 func (b *Book) update(ctx context.Context, fn func(*tx) error) error {
 	if b.opts.ReadOnly {
@@ -56,12 +56,12 @@ func (b *Book) update(ctx context.Context, fn func(*tx) error) error {
 		return err
 	}
 	o := &op{run: fn, done: make(chan error, 1)}
-	b.line.join(o)
+	b.queue.join(o)
 	for {
 		select {
 		case err := <-o.done:
 			return answer(err)
-		case b.turn <- struct{}{}:
+		case b.writeLock <- struct{}{}:
 			if err := b.lead(ctx, o); err != nil {
 				return b.leave(o, err)
 			}
@@ -77,7 +77,7 @@ func (b *Book) update(ctx context.Context, fn func(*tx) error) error {
 // for that.
 func (b *Book) leave(o *op, why error) error {
 	if o.state.CompareAndSwap(opWaiting, opLeft) {
-		b.line.leave(o)
+		b.queue.leave(o)
 		return why
 	}
 	return answer(<-o.done)
@@ -91,7 +91,7 @@ func (o *op) take(t *tx) (err error) {
 	return safely(func() error { return o.run(t) })
 }
 
-// whyWaiting turns the end of a caller's patience into the reason for it.
+// whyWaiting says why a caller's deadline passed.
 func (b *Book) whyWaiting(ctxErr error) error {
 	if busy := b.busy.Load(); busy != nil {
 		return fmt.Errorf("%w (%w)", *busy, ctxErr)
@@ -99,19 +99,19 @@ func (b *Book) whyWaiting(ctxErr error) error {
 	return ctxErr
 }
 
-// lead gives the turn back after one commit of all that wait, without waiting
+// lead gives writeLock back after one commit of all that wait, without waiting
 // for more: under load that settles at half the callers a batch. An error is
-// mine alone; the others take their own turn.
+// mine alone; the others take the lock themselves.
 func (b *Book) lead(ctx context.Context, mine *op) error {
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	if len(mine.done) > 0 {
-		return nil // answered just before this turn
+		return nil // answered just before the lock was taken
 	}
 	began := time.Now()
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	if behind := b.commit(began, b.line.next(maxBatch)); behind != nil {
+	if behind := b.commit(began, b.queue.next(maxBatch)); behind != nil {
 		panic(behind.Error())
 	}
 	b.keep()
@@ -322,7 +322,7 @@ func fileError(err error) bool {
 // it began is not forgotten before the book can be written again.
 func (b *Book) cannotWrite(why error) { remember(&b.readonly, why, b.clock.now().Wall) }
 
-// classify turns SQLite's result codes into what a caller can do next.
+// classify maps SQLite's result codes to what a caller can do next.
 func (b *Book) classify(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -347,7 +347,7 @@ func (b *Book) classify(doing string, err error) error {
 }
 
 // A panicked error carries a panic out of a commit: a request's to its own
-// caller, because the one who committed for it has nothing to do with it.
+// caller, because the lock holder for it has nothing to do with it.
 type panicked struct{ value any }
 
 func (p panicked) Error() string { return fmt.Sprint(p.value) }
@@ -381,7 +381,7 @@ func answerAll(batch []*op, err error) {
 
 // readAnew reads the book into a new index behind a durable commit that could
 // not be published: half of it may be in the old one. Where that is not possible
-// the process ends, by a panic that nobody recovers: an address could be given
+// the process ends, by a panic that is not recovered: an address could be given
 // twice by an index that does not know the newest leases.
 func (b *Book) readAnew(why error) {
 	err := safely(func() error {
@@ -402,7 +402,7 @@ func (b *Book) meet(point string) {
 	}
 }
 
-// Ping goes the way of every change: it waits in the line, takes the file's
+// Ping goes the way of every change: it waits in the queue, takes the file's
 // write lock, and changes nothing. It returns nil when that was possible
 // before ctx ended. An error that wraps ctx's means that a change would not
 // have come through either; [ErrBusy] beside it, that another process holds

@@ -11,7 +11,7 @@
 //   - a change names the lease, never the address alone, so that late news
 //     about a former owner cannot touch the next one.
 //
-// It never looks at the wire and never asks a runtime: whoever moves a lease
+// It never looks at the wire and never asks a runtime: the caller that moves a lease
 // towards free has done that, and says so by the actor it names.
 //
 // Incident behind it: one address on two running sandboxes, because a table

@@ -19,7 +19,7 @@ var (
 	// ErrIdentity means that the book was made for another runner or on
 	// another machine. Open does not refuse it: see [Book.Identity].
 	ErrIdentity = errors.New("the book belongs to another runner")
-	// ErrExposed means that everybody may write to the book, or make files beside it.
+	// ErrExposed means that all users may write to the book, or make files beside it.
 	ErrExposed = errors.New("everybody may write to it")
 	// ErrDamaged means that SQLite's own check found the file broken. A
 	// request may meet it, too, and then it is [ErrReadOnly] besides.

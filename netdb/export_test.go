@@ -76,10 +76,10 @@ func LastConflictSlowly(b *Book, pause func()) error {
 
 // ForgetSoon has the next pruning take back what readers know of the history.
 func ForgetSoon(ctx context.Context, b *Book) error {
-	if err := b.takeTurn(ctx); err != nil {
+	if err := b.takeWriteLock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	b.upkeep.pruned = forgetAfter
 	return nil
 }
@@ -87,10 +87,10 @@ func ForgetSoon(ctx context.Context, b *Book) error {
 // Prune takes one look at the old end of the history, and reports whether something
 // is left that could go.
 func Prune(ctx context.Context, b *Book) (left bool, err error) {
-	if err := b.takeTurn(ctx); err != nil {
+	if err := b.takeWriteLock(ctx); err != nil {
 		return false, err
 	}
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	return b.prune(), nil
 }
 
@@ -110,10 +110,10 @@ func (s slowly) QueryContext(ctx context.Context, query string, args ...any) (*s
 // knows of the history, and close its idle readers, so that what comes next asks
 // the disk.
 func (b *Book) LetGo(ctx context.Context) error {
-	if err := b.takeTurn(ctx); err != nil {
+	if err := b.takeWriteLock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	b.memory.forget()
 	b.readers.SetMaxIdleConns(0)
 	b.readers.SetMaxIdleConns(2)
@@ -123,10 +123,10 @@ func (b *Book) LetGo(ctx context.Context) error {
 
 // Fold folds the log into the file as a commit does behind a long one.
 func (b *Book) Fold(ctx context.Context) error {
-	if err := b.takeTurn(ctx); err != nil {
+	if err := b.takeWriteLock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	log, err := logOf(b.sql.foldLog)
 	if err == nil && log.folded < log.length {
 		err = errors.New("some of the log is not in the file")
@@ -135,13 +135,13 @@ func (b *Book) Fold(ctx context.Context) error {
 }
 
 // Committing reports whether somebody has the turn.
-func (b *Book) Committing() bool { return len(b.turn) > 0 }
+func (b *Book) Committing() bool { return len(b.writeLock) > 0 }
 
 // Waiting is how many requests are in the line for the next commit.
 func (b *Book) Waiting() int {
-	b.line.mu.Lock()
-	defer b.line.mu.Unlock()
-	return len(b.line.ops)
+	b.queue.mu.Lock()
+	defer b.queue.mu.Unlock()
+	return len(b.queue.ops)
 }
 
 // WalkLog says why a log is damaged, "" when it is not.
@@ -159,10 +159,10 @@ func Tombstones(b *Book) int {
 
 // LogPages is how many pages the log has.
 func LogPages(ctx context.Context, b *Book) (int, error) {
-	if err := b.takeTurn(ctx); err != nil {
+	if err := b.takeWriteLock(ctx); err != nil {
 		return 0, err
 	}
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	log, err := logOf(b.sql.measureLog)
 	return log.length, err
 }

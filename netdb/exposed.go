@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever can write to a book, or make files beside it, decides what is in it. A
+// A user who can write to a book, or make files beside it, decides what is in it. A
 // planted link, pipe or device beside a book has a program of root's write to another
 // file, or wait without end. What only reads follows none of them; what writes also
 // wants to know whose they are.
@@ -67,19 +67,19 @@ type exposure struct {
 	st   unix.Stat_t
 }
 
-// everybody refuses what everybody may write to.
-func (e exposure) everybody() error {
+// worldWritable refuses what all users may write to.
+func (e exposure) worldWritable() error {
 	if e.st.Mode&unix.S_IWOTH == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %s (mode %04o); chmod o-w, or give the book a folder of its own", ErrExposed, e.path, e.st.Mode&0o7777)
 }
 
-// others names who else may write to it, "" when nobody may but root and the user that
+// others names who else may write to it, "" when only root may and the user that
 // this process runs as.
 func (e exposure) others() string {
 	var who []string
-	if err := e.everybody(); err != nil {
+	if err := e.worldWritable(); err != nil {
 		who = append(who, "everybody may write to it")
 	}
 	if e.st.Mode&unix.S_IWGRP != 0 {
@@ -115,25 +115,25 @@ func lookAt(path string, flags int) (exposure, error) {
 	return exposure{path, st}, err
 }
 
-// Exposed returns an [ErrExposed] that names the file or folder when everybody may
+// Exposed returns an [ErrExposed] that names the file or folder when all users may
 // write to the book at path, or make files beside it. What is not there is not exposed.
 func Exposed(path string) error {
 	path, err := RealPath(path)
 	if err != nil {
-		return nil // that is told by who opens it
+		return nil // opening it reports that
 	}
 	for _, look := range []func() (exposure, error){
 		func() (exposure, error) { return folderOf(path) },
 		func() (exposure, error) { return lookAt(path, 0) },
 	} {
-		if e, err := look(); err == nil && e.everybody() != nil {
-			return e.everybody()
+		if e, err := look(); err == nil && e.worldWritable() != nil {
+			return e.worldWritable()
 		}
 	}
 	return nil
 }
 
-// checkExposed refuses a book that everybody may write to before it is written to.
+// checkExposed refuses a book that all users may write to before it is written to.
 func (b *opening) checkExposed() error {
 	if b.opts.ReadOnly {
 		return nil
@@ -144,14 +144,14 @@ func (b *opening) checkExposed() error {
 	return nil
 }
 
-// exposed says who else may change an open book, "" when nobody. Who only reads it is
-// told of what is open to everybody, or to a group.
+// exposed says who else may change an open book, "" for no one. For a book
+// that is only read, what is open to all users or to a group counts.
 func (b *Book) exposed() string {
 	var found []string
 	folder, err := folderOf(b.path)
 	looks := []exposure{folder}
 	if err != nil {
-		looks = nil // it was taken away, which is told as that
+		looks = nil // it was taken away, which is reported as that
 	}
 	if st, err := statOf(b.file.File); err == nil {
 		looks = append(looks, exposure{b.path, st})
@@ -166,14 +166,14 @@ func (b *Book) exposed() string {
 	}
 	for dir := filepath.Dir(filepath.Dir(b.path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		// Where the sticky bit is set only its owner can move a folder away.
-		if e, err := lookAt(dir, unix.O_DIRECTORY); err == nil && e.everybody() != nil && e.st.Mode&unix.S_ISVTX == 0 {
+		if e, err := lookAt(dir, unix.O_DIRECTORY); err == nil && e.worldWritable() != nil && e.st.Mode&unix.S_ISVTX == 0 {
 			found = append(found, dir+": everybody may put another folder in the place of the book's")
 		}
 	}
 	return strings.Join(found, "; ")
 }
 
-// checkBeside refuses to write where somebody else has put a file for SQLite to write
+// checkBeside refuses to write where another user has put a file for SQLite to write
 // to: a link, a pipe, a file with a second name, or one that is neither ours nor of
 // the owner of the book. A journal is rolled back into the book, and may name another
 // file to be deleted, so it has to be our own.

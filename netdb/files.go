@@ -302,7 +302,7 @@ func (b *Book) look(files int) error {
 
 // rescue folds the log into the book where the book lies at its path and its log
 // does not: with that no acknowledged change is lost, whatever becomes of the log.
-// Who calls has the turn.
+// The caller holds writeLock.
 func (b *Book) rescue() error {
 	if !b.files.bookIsThere() {
 		return nil
@@ -318,7 +318,7 @@ func (b *Book) rescue() error {
 }
 
 // openReaders returns connections that read. A new one may not open other files than
-// the ones that are open: it would answer from somebody else's book.
+// the ones that are open: it would answer from another book.
 func (b *opening) openReaders() (*sql.DB, error) {
 	c, err := sqlite.NewConnector(b.dsn("ro", true))
 	if err != nil {
@@ -378,7 +378,7 @@ func (b *Book) stillAway() error {
 
 // settle is the last step before a change is acknowledged: it is durable, and lies
 // where the next start looks for it. Then its revision is noted; without the note a
-// later loss shows less. Who calls has the turn.
+// later loss shows less. The caller holds writeLock.
 func (b *Book) settle() error {
 	if err := b.look(bookAndLog); err != nil {
 		return err

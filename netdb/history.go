@@ -28,7 +28,7 @@ type Query struct {
 // History returns the changes of leases and of attempts that a query selects,
 // newest first. It reads
 // the file, not memory, on a connection of its own, and may take as long as a
-// scan of the kept history.
+// scan of the history.
 func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 	where, args := []string{"subject IN ('lease', 'attempt')"}, []any{}
 	add := func(clause string, values ...any) {
@@ -72,7 +72,7 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 var ErrPruned = errors.New("the history does not reach back so far")
 
 // A PrunedError means that changes after a revision are not in the history any
-// more. Whoever follows the changes has missed some, and goes on behind Upto.
+// more. A subscriber has missed some, and goes on behind Upto.
 type PrunedError struct {
 	Since int64 // the revision that was asked for
 	Upto  int64 // the last one that is gone
@@ -132,7 +132,7 @@ type memory struct {
 }
 
 // forget has the next reader give the memory back, and with it what was pruned
-// from the history. It waits for nobody.
+// from the history. It does not wait.
 func (m *memory) forget() { m.stale.Store(true) }
 
 // lastOf returns the last change of a lease id, nil when the history has none,
@@ -179,7 +179,7 @@ func (m *memory) readOn(ctx context.Context, q querier) error {
 
 // Given reports whether the history knows a lease id as the last that an address
 // was given under, to this sandbox, and as one that has not ended: a lease whose row
-// was lost, or set aside. An empty uid is any incarnation. The history that was
+// was lost, or quarantined. An empty uid is any incarnation. The history that was
 // pruned is not known.
 func (b *Book) Given(ctx context.Context, id string, a netip.Addr, sandbox, uid string) (bool, error) {
 	past, newest, err := b.lastOf(ctx, id)
@@ -230,7 +230,7 @@ func (b *Book) noteConflict(ctx context.Context, who Who, id string, rev int64, 
 // conflicts remembers up to which revision the history was searched for a
 // conflict, and which was the newest. An index would be paid for by every
 // commit and read by a person's status only; so the first one who asks searches
-// all that is kept, and the next ones what came since.
+// all of it, and the next ones what came since.
 type conflicts struct {
 	mu         sync.Mutex
 	upTo, last int64 // revisions; 0: none
@@ -238,7 +238,7 @@ type conflicts struct {
 
 // LastConflict returns the newest change that quarantined an address because of
 // [SeenOnWire], or noted a conflict on a held one, whatever became of it since;
-// nil when the kept history has none.
+// nil when the history has none.
 // It reads the file, not memory, on a connection of its own.
 func (b *Book) LastConflict(ctx context.Context) (*Change, error) {
 	m := &b.conflicts

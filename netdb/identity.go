@@ -64,7 +64,7 @@ func (b *opening) identify(ctx context.Context) error {
 	_, err = b.conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, b.bootID)
 	if err = b.classify("note the boot", err); !errors.Is(err, ErrDamaged) &&
 		(errors.Is(err, ErrBusy) || errors.Is(err, ErrReadOnly)) {
-		return nil // a full disk keeps nobody from reading; the next opening notes it
+		return nil // a full disk can still be read; the next opening notes it
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // index is what the book keeps in memory: everything, derived from the table
-// at open and after each commit. It can be thrown away at any line and loaded
+// at open and after each commit. It can be thrown away at any time and loaded
 // again; choosing an address and finding an owner read only this and never
 // scan.
 type index struct {
@@ -267,7 +267,7 @@ func (x *index) wall(a netip.Addr) {
 
 // A rowset is the rows of a book by their addresses, in numeric order. A
 // snapshot costs the same for one row and for 60 000, because it shares all that
-// does not change afterwards: whoever reads all rows holds no lock meanwhile,
+// does not change afterwards: a reader of all rows holds no lock meanwhile,
 // and no commit waits for it.
 type rowset struct{ rows *btree.BTreeG[addressed] }
 

@@ -34,16 +34,16 @@ type Lease struct {
 	Plug          Plug // which link and namespace these names were when they were recorded
 	Labels        map[string]string
 
-	Evidence json.RawMessage // what the witnesses said, as a JSON array; kept, not interpreted
+	Evidence json.RawMessage // what the witnesses reported, as a JSON array; stored, not interpreted
 	Conflict json.RawMessage // the same of a conflict that stands on a held address, see [Book.ConflictAt]; nil while there is none
 	Reason   string          // of the last change
 	Cut      Cut             // of a lease that was given while its address cooled; "" of any other
 	Hold     string          // an operator's words, when only an operator ends the quarantine
 }
 
-// A Cut says why a cooldown was cut short. It is kept with the lease, so that a
-// repeated answer tells it too, and so that the rest of the cooldown is not
-// forgotten with a lease that nobody used.
+// A Cut says why a cooldown was cut short. It is stored with the lease, so that a
+// repeated answer has it too, and so that the rest of the cooldown is not
+// forgotten with a lease that was never used.
 type Cut string
 
 const (
@@ -113,14 +113,14 @@ type Reservation struct {
 	Attempt    int64
 	BindWithin time.Duration
 	Labels     map[string]string
-	Evidence   json.RawMessage // what the witnesses said, when there is something to keep
+	Evidence   json.RawMessage // what the witnesses reported, when there is something to store
 	// Unseen is asked in the transaction, last of all: an error ends the
 	// whole request and nothing is written. It runs inside the commit and
 	// must not wait.
 	Unseen func() error
 }
 
-// A Binding is what is said of how a lease is used. It adds: what is left empty
+// A Binding is what a caller knows of how a lease is used. It adds: what is left empty
 // stays as it was.
 type Binding struct {
 	Containers    []Container
@@ -139,7 +139,7 @@ const (
 	Reserved    State = "reserved"    // handed out, not yet seen on the wire; has a bind deadline
 	Bound       State = "bound"       // the runtime named its containers, netns, host interface and MAC
 	Paused      State = "paused"      // frozen or hibernated; the address stays its own, without limit
-	Releasing   State = "releasing"   // the owner let go or is known to be gone; removal is not confirmed
+	Releasing   State = "releasing"   // the owner released it or is known to be gone; removal is not confirmed
 	Cooling     State = "cooling"     // removal confirmed; waits out the cooldown
 	Quarantined State = "quarantined" // seen on the wire without a matching owner
 )
@@ -173,7 +173,7 @@ func Actors() []Actor {
 	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
 }
 
-// A Plug tells the plumbing that a lease records from later plumbing of the same
+// A Plug distinguishes the plumbing that a lease records from later plumbing of the same
 // names: names are used again, and within one boot of the machine these are not.
 type Plug struct {
 	Boot  string `json:"boot"`            // the kernel's id of the boot
@@ -249,7 +249,7 @@ func checkContainers(field string, all []Container) error {
 }
 
 // releaseWithin is how long a release may wait for its confirmation before a
-// person is told: one whose containers end is confirmed in seconds.
+// person is asked to look: one whose containers end is confirmed in seconds.
 const releaseWithin = 30 * time.Second
 
 // Stuck reports that a lease ought to have moved on: it is being released for

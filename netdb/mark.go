@@ -175,14 +175,14 @@ func (b *Book) openMark(context.Context) error {
 }
 
 // keepMark makes the mark again when it was taken away under an open book: the next
-// start would take the book for a copy. While somebody commits it is left for the next look.
+// start would take the book for a copy. While the lock is held it is left for the next look.
 func (b *Book) keepMark() {
 	if b.opts.ReadOnly || b.readonly.Load() != nil {
 		return
 	}
 	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+	case b.writeLock <- struct{}{}:
+		defer func() { <-b.writeLock }()
 	default:
 		return
 	}
@@ -205,7 +205,7 @@ func (b *Book) marked() mark {
 	return mark{epoch: b.epoch, rev: b.idx.rev, boot: b.bootID, synchronous: b.opts.Synchronous, file: b.markBorn}
 }
 
-// note writes the mark. Who calls has the turn.
+// note writes the mark. The caller holds writeLock.
 func (b *Book) note() error {
 	b.mark = b.marked()
 	b.mark.encode(&b.sector)

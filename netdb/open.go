@@ -63,7 +63,7 @@ func Open(path string, opts Options) (*Book, error) {
 	return b, err
 }
 
-// readThrough reads the book and its log to their ends. Nobody may have the
+// readThrough reads the book and its log to their ends. No part of this process may have the
 // book open in this process: closing a descriptor drops SQLite's locks.
 func readThrough(path string) error {
 	for _, name := range []string{path, path + "-wal"} {
@@ -90,12 +90,12 @@ type opening struct {
 
 func open(path string, opts Options) (*Book, error) {
 	b := &Book{
-		path:    path,
-		opts:    opts,
-		staged:  newOverlay(),
-		upkeep:  upkeep{pages: foldAt}, // unknown
-		turn:    make(chan struct{}, 1),
-		closing: make(chan struct{}),
+		path:      path,
+		opts:      opts,
+		staged:    newOverlay(),
+		upkeep:    upkeep{pages: foldAt}, // unknown
+		writeLock: make(chan struct{}, 1),
+		closing:   make(chan struct{}),
 	}
 	b.close = sync.OnceValue(b.shut)
 	if err := (&opening{Book: b}).open(); err != nil {
@@ -305,7 +305,7 @@ func (b *opening) migrate(ctx context.Context) error {
 }
 
 // checkWritable refuses a file that SQLite has open for reading only. It does
-// that by itself, and tells nobody, when the disk refuses to open a file for
+// that by itself, without an error, when the disk refuses to open a file for
 // writing, even once; and then nothing is written until another start, however
 // well the disk is.
 func (b *opening) checkWritable(ctx context.Context) error {

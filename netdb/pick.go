@@ -118,7 +118,7 @@ func (pi *poolIndex) byState() map[State]int {
 }
 
 // PickOwn offers an owner its own last address while that is still cooling:
-// its own stale neighbours cannot hurt it. Nobody else is offered it before
+// its own stale neighbours cannot hurt it. No other owner is offered it before
 // the cooldown is over.
 func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 	b.mu.Lock()
@@ -143,7 +143,7 @@ func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 
 // PickAddr offers one wished address, if its owner-to-be may have it:
 // [ErrNotInPool], [ErrTaken] (also while another call is offered it, or while
-// it cools after somebody else) or [ErrQuarantined].
+// it cools after another owner) or [ErrQuarantined].
 func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
 	now := b.clock.now()
 	b.mu.Lock()

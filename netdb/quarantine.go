@@ -13,27 +13,27 @@ import (
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
 // answer is [ErrStale]. It becomes free after the cooldown, like any other.
 // unseen is asked in the transaction; an error ends the call and nothing
-// changes. It may be nil where nobody can use the address meanwhile.
+// changes. It may be nil where the address cannot be in use meanwhile.
 func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	return b.moveAt(ctx, who, id, rev, Cooling, unseen, Quarantined)
 }
 
-// checkEvidence refuses what says nothing: a quarantine that nobody can
-// explain later is one that nobody dares to clear.
+// checkEvidence refuses what is empty: a quarantine that cannot be
+// explained later is one that no operator dares to clear.
 func checkEvidence(evidence json.RawMessage) error {
-	var said []json.RawMessage
-	if err := json.Unmarshal(evidence, &said); err != nil || len(said) == 0 {
+	var reports []json.RawMessage
+	if err := json.Unmarshal(evidence, &reports); err != nil || len(reports) == 0 {
 		return invalid("evidence", "%.40q is no JSON array with something in it", evidence)
 	}
 	return nil
 }
 
 // SeenOnWire is the reason of a quarantine that a conflict made: a witness saw
-// somebody on the address, or two workloads claimed it. An operator's and a
+// a stranger on the address, or two workloads claimed it. An operator's and a
 // rebuild's have reasons of their own.
 const SeenOnWire = "seen_on_wire"
 
-// Quarantine sets an address aside that nobody holds: it was seen on the wire
+// Quarantine keeps an address that is not held from being given: it was seen on the wire
 // and no lease explains it. evidence is a JSON array and may not be empty. An address that is quarantined already stays as it
 // is. Beyond the pool's quarantine share, and unless an operator asks, the
 // answer is [ErrQuarantineFull].
@@ -44,10 +44,10 @@ func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, func(*Lease) error { return nil })
 }
 
-// Hold quarantines an address that nobody has a lease of, until an operator
+// Hold quarantines an address without a lease, until an operator
 // clears it; who.Note says why and may not be empty. One that is quarantined
 // already is held from now on. evidence is what the witnesses see, a JSON array;
-// nil where they see nobody.
+// nil where they see none.
 func (b *Book) Hold(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
 	if err := checkNote(who.Note); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// errEnded is internal: no row has the id; the history tells the rest.
+// errEnded is internal: no row has the id; the history has the rest.
 var errEnded = errors.New("no row has this id")
 
 // Lease returns the row with an id: [ErrGone] when it has ended, [ErrNotFound]
@@ -26,7 +26,7 @@ func (b *Book) Lease(id string) (*Lease, error) {
 }
 
 // ended returns the last change of a lease that has no row any more, with
-// [ErrGone]; or [ErrNotFound]. A lease that was set aside, and whose address a
+// [ErrGone]; or [ErrNotFound]. A lease that was quarantined, and whose address a
 // workload of another lease was then found on, ended without saying so.
 func (b *Book) ended(ctx context.Context, id string) (Change, error) {
 	c, err := scanChange(b.reader().QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
@@ -51,7 +51,7 @@ func (b *Book) ended(ctx context.Context, id string) (Change, error) {
 // It names the lease, never the address. uid, when given, must be the
 // lease's own; ifRev is as of [Book.Bind].
 //
-// A lease that is being released, was set aside, cools or has ended stays as
+// A lease that is being released, was quarantined, cools or has ended stays as
 // it is: success, and the cooldown is not restarted; a lease that left no row comes back with
 // state [Free]. When another lease has the address by now, the answer is
 // [ErrGone].
@@ -113,7 +113,7 @@ func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unsee
 // SetAside quarantines the address of a releasing lease, if its row is still
 // at rev: the runtime has removed the workload, and yet the address stays on
 // the wire. evidence is a JSON array and may not be empty. The quarantine's
-// share does not apply: nobody was going to get this address anyway.
+// share does not apply: this address could not be given anyway.
 func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64
 // address is free at once. unseen is asked in the transaction; an error ends
 // the call and nothing changes. An address that was given while it cooled is
 // [ErrCools]: what its former owner left behind is as old as it was, and a lease
-// that nobody used must not shorten its rest.
+// that was never used must not shorten its rest.
 func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	if l, err := b.Lease(id); err == nil && l.Rev == rev && l.Cut != "" {
 		return nil, fmt.Errorf("move %s to %s: %w", l.Addr, Free, ErrCools)

@@ -150,8 +150,8 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 // a time. A reserved one has at least half of that left afterwards: the answer
 // would be worth nothing if it ended a moment later. A higher attempt is noted,
 // so that a late cancel of a lower one leaves the lease alone. Where there is
-// nothing to note nothing is written, and the lease is told as every change
-// before has left it. One that was let go is [ErrState].
+// nothing to note nothing is written, and the lease comes back as every change
+// before has left it. One that was released is [ErrState].
 func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64, within time.Duration) (*Lease, error) {
 	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if t.cancelled(l.UID, attempt) {

@@ -22,8 +22,8 @@ import (
 	"github.com/ipamd/ipamd/migrations"
 )
 
-// Salvaged is what could be read of a broken book. Witnesses can tell again
-// who is live; they cannot tell whose book it was, which addresses rested, and
+// Salvaged is what could be read of a broken book. Witnesses can report again
+// which workloads live; they cannot report whose book it was, which addresses rested, and
 // which sandboxes slept without a container.
 type Salvaged struct {
 	Epoch, RunnerUID, MachineID string // "" when they could not be read
@@ -37,7 +37,7 @@ type Salvaged struct {
 	Leases []*Lease
 	// Named are addresses of rows of which nothing else can be read.
 	Named []netip.Addr
-	// Problems tells what could not be read, in words for a person.
+	// Problems says what could not be read, in words for a person.
 	Problems []string
 }
 
@@ -50,7 +50,7 @@ const longestLog = 2 << 30
 
 // Salvage reads what it can of the broken book at path, its log included. It
 // works on a copy in the folder for temporary files, so that not a byte of the
-// original changes. What cannot be read is told, not fatal: the error is about
+// original changes. What cannot be read is reported, not fatal: the error is about
 // a file that cannot be copied. Around a broken page the rest is found; behind
 // a lost schema nothing is. A table that is not as ipamd makes it is not asked: it
 // may be a view without an end.
@@ -58,7 +58,7 @@ const longestLog = 2 << 30
 // Nothing of it may be written into another book as if it were true. An
 // address that no workload claims is quarantined there by an operator, and
 // then: one that cooled is cleared at once, which starts its cooldown again;
-// one that was open or releasing waits, for nobody has confirmed its removal.
+// one that was open or releasing waits, for its removal is not confirmed.
 func Salvage(path string) (Salvaged, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
 	defer cancel()
@@ -76,11 +76,11 @@ func Salvage(path string) (Salvaged, error) {
 		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
 	}
 	var s Salvaged
-	mended, err := mendHeader(copied)
+	repaired, err := repairHeader(copied)
 	if err != nil {
 		return s, fmt.Errorf("salvage %s: %w", path, err)
 	}
-	if mended {
+	if repaired {
 		s.Problems = append(s.Problems, "the file's header is destroyed; read with the one that a book has")
 	}
 	why, err := brokenLog(ctx, path, copied)
@@ -318,9 +318,9 @@ func (r untilDone) Read(p []byte) (int, error) {
 // bookPage is the size of a book's pages in bytes, SQLite's own default.
 const bookPage = 4096
 
-// mendHeader writes the header that every book has (SQLite's file format,
+// repairHeader writes the header that every book has (SQLite's file format,
 // section 1.3) over one that is destroyed, in the copy.
-func mendHeader(path string) (mended bool, err error) {
+func repairHeader(path string) (repaired bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return false, err

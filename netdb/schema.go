@@ -20,7 +20,7 @@ import (
 	"github.com/ipamd/ipamd/migrations"
 )
 
-// A file that somebody else wrote may hold a view without an end in the place of a
+// A file that another program wrote may hold a view without an end in the place of a
 // table, or triggers that take rows away behind each write. So nothing is asked of a
 // book before its schema is, text for text, what the migrations make.
 

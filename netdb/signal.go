@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A signal is a broadcast without a payload: look again. Who waits for some states
-// only is not woken by a commit that touches none of them, and a commit that nobody
-// waits for wakes nobody: each processor that is woken behind every commit is taken
+// A signal is a broadcast without a payload: look again. A subscriber to some states
+// only is not woken by a commit that touches none of them, and a commit without
+// waiters wakes no goroutine: each processor that is woken behind every commit is taken
 // from the next one. Its zero value works.
 type signal struct {
 	mu      sync.Mutex

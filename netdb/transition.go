@@ -26,7 +26,7 @@ var moves = []move{
 
 	{Reserved, Reserved, []Actor{ByAllocator, ByReconciler}},
 	{Reserved, Bound, []Actor{ByClient, ByReconciler}},
-	{Reserved, Free, []Actor{ByWatchdog}}, // never bound, and dark
+	{Reserved, Free, []Actor{ByWatchdog}}, // never bound, and not seen
 	{Reserved, Releasing, []Actor{ByClient, ByWatchdog, ByReconciler, ByOperator}},
 
 	{Bound, Bound, []Actor{ByAllocator, ByClient, ByReconciler}},

@@ -41,13 +41,13 @@ const (
 
 // An upkeep keeps the files from growing for ever: it folds the log into the
 // file and prunes the history. SQLite would fold by itself, within the commit
-// and with nobody told of an error: a file that took no write had its log grow
+// and without an error: a file that took no write had its log grow
 // by all that was changed, and looked well.
 //
-// Who has the turn does it, once the others whose commit it made are answered.
+// The holder of writeLock does it, once the others whose commit it made are answered.
 // What it cannot do loses nothing that was acknowledged, and refuses nothing.
 type upkeep struct {
-	pruneAt      int64 // the revision of the next look; who has the turn only, like the next
+	pruneAt      int64 // the revision of the next look; for the holder of writeLock, like the next
 	pruned       int   // changes, since readers forgot
 	pages        int   // in the log, at the most: to ask SQLite behind each commit made it some 6 % longer
 	log, history atomic.Pointer[trouble]
@@ -94,18 +94,18 @@ func (u *upkeep) growing() trouble {
 // Tidy tries again what keeps the book's files from growing, and returns nil
 // when nothing of what [Info] has as Growing is left. Commits do not try again
 // what an error of the file ended: a disk that fails is not asked behind each
-// of them, and whoever calls this now and then has seen the error before it is
-// mended. At once, when nothing fails.
+// of them, and the caller of this has seen the error before it is
+// repaired. At once, when nothing fails.
 func (b *Book) Tidy(ctx context.Context) error {
 	if b.upkeep.growing().why == nil {
 		return nil
 	}
 	for left := b.upkeep.history.Load() != nil; ; {
-		if err := b.takeTurn(ctx); err != nil {
+		if err := b.takeWriteLock(ctx); err != nil {
 			return fmt.Errorf("tidy %s: %w", b.path, err)
 		}
 		func() {
-			defer func() { <-b.turn }() // between two looks commits go on
+			defer func() { <-b.writeLock }() // between two looks commits go on
 			if left {
 				left = b.prune()
 			}
@@ -119,7 +119,7 @@ func (b *Book) Tidy(ctx context.Context) error {
 	}
 }
 
-// keep is what follows a commit. Who calls has the turn.
+// keep is what follows a commit. The caller holds writeLock.
 func (b *Book) keep() {
 	if b.idx.rev >= b.upkeep.pruneAt {
 		b.prune()
@@ -137,7 +137,7 @@ func (b *Book) fold() {
 	if err == nil && log.length >= foldAt {
 		how := b.sql.foldLog
 		if log.length >= longLog {
-			how = b.sql.restartLog // which tells of readers, too, that hold a log that is in the file
+			how = b.sql.restartLog // which counts readers, too, that hold a log that is in the file
 		}
 		now, failed := logOf(how)
 		switch {
@@ -192,7 +192,7 @@ func logOf(checkpoint *sql.Stmt) (walLog, error) {
 // prune removes changes that are beyond the kept count or age, and tombstones
 // that no longer stand, the oldest first and no more than a few at once: commits
 // wait meanwhile. An error leaves them for the next time. It reports whether some
-// are left that could go. Who calls has the turn.
+// are left that could go. The caller holds writeLock.
 func (b *Book) prune() (left bool) {
 	now := b.clock.now()
 	b.upkeep.pages = foldAt
@@ -286,15 +286,15 @@ var errYoung = errors.New("not old enough")
 
 // room is how much must be free before a book that could not be written is
 // tried, in bytes. The try is smaller than a change: without this a disk with
-// room for one but not for the other was called well, and ill again at the
+// room for one but not for the other was called writable, and not at the
 // next change.
 const room = 1 << 20
 
 // Retry writes to a book that could not be written, and changes nothing in it.
 // It returns nil when the book can be written, at once when nothing has said
 // otherwise, and [ErrReadOnly] or another error of the file when it still
-// cannot, or when less than 1 MiB is free beside it. Without it a book that nobody wants to change would be taken for
-// read-only for good, and whoever waits for readiness would never want to.
+// cannot, or when less than 1 MiB is free beside it. Without it a book that no request changes would be taken for
+// read-only for good, and a caller that waits for readiness would never send one.
 //
 // A book whose files were taken away is written to again once they are back. Until
 // then, where the book itself is in its place and its log is not, what the log has is
@@ -314,10 +314,10 @@ func (b *Book) Retry(ctx context.Context) error {
 		return why.why
 	}
 	if errors.Is(why.why, ErrMoved) && b.files.check(allFiles) != nil {
-		if err := b.takeTurn(ctx); err != nil {
+		if err := b.takeWriteLock(ctx); err != nil {
 			return fmt.Errorf("write to %s: %w", b.path, err)
 		}
-		defer func() { <-b.turn }()
+		defer func() { <-b.writeLock }()
 		return cmp.Or(b.rescue(), b.look(allFiles), why.why)
 	}
 	var disk unix.Statfs_t
@@ -327,10 +327,10 @@ func (b *Book) Retry(ctx context.Context) error {
 	if free := disk.Bavail * uint64(disk.Bsize); free < room {
 		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", b.path, ErrReadOnly, free, room)
 	}
-	if err := b.takeTurn(ctx); err != nil {
+	if err := b.takeWriteLock(ctx); err != nil {
 		return fmt.Errorf("write to %s: %w", b.path, err)
 	}
-	defer func() { <-b.turn }()
+	defer func() { <-b.writeLock }()
 	if errors.Is(why.why, ErrDamaged) {
 		if err := b.lookOver(ctx, why.why); err != nil {
 			return err
@@ -340,7 +340,7 @@ func (b *Book) Retry(ctx context.Context) error {
 		return err
 	}
 	// There and back: SQLite writes no page for a row that is set to what it
-	// is, and a disk that took no write at all was called well. The page takes
+	// is, and a disk that took no write at all was called writable. The page takes
 	// the place in the log, too, of a change that was refused because it could
 	// not be synced, and that a start after kill -9 would have found there.
 	_, err := b.sql.touch.Exec()
@@ -362,10 +362,10 @@ func (b *Book) Retry(ctx context.Context) error {
 	return nil
 }
 
-// takeTurn waits until nobody commits, and keeps it so.
-func (b *Book) takeTurn(ctx context.Context) error {
+// takeWriteLock waits until no commit is under way, and keeps it so.
+func (b *Book) takeWriteLock(ctx context.Context) error {
 	select {
-	case b.turn <- struct{}{}:
+	case b.writeLock <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -375,7 +375,7 @@ func (b *Book) takeTurn(ctx context.Context) error {
 }
 
 // lookOver returns nil when a book that was called damaged is whole, and reads
-// it anew: until then nobody knows what was read wrongly. Who calls has the turn.
+// it anew: until then it is not known what was read wrongly. The caller holds writeLock.
 func (b *Book) lookOver(ctx context.Context, why error) error {
 	began := time.Now()
 	if began.Before(b.nextLook) {
@@ -383,7 +383,7 @@ func (b *Book) lookOver(ctx context.Context, why error) error {
 	}
 	// Pages that it keeps in memory say nothing about the disk.
 	_, err := b.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
-	if err = b.classify("let go of memory", err); err == nil {
+	if err = b.classify("release memory", err); err == nil {
 		_, err = b.checkWhole(ctx)
 	}
 	if err == nil {
@@ -398,5 +398,5 @@ func (b *Book) lookOver(ctx context.Context, why error) error {
 
 // restAfter is how long to wait after a look that found damage. A disk that gives
 // up a read after half a minute, or a machine that stood still, makes a look long,
-// and is no reason not to find for the next ten that the book is well.
+// and is no reason not to find for the next ten that the book is whole.
 func restAfter(look time.Duration) time.Duration { return min(20*look, time.Minute) }
