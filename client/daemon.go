@@ -10,13 +10,13 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// Whois tells everything that is known about an address.
+// Whois returns everything that is known about an address.
 func (c *Client) Whois(ctx context.Context, addr string) (*api.WhoisReply, error) {
 	reply := new(api.WhoisReply)
 	return got(reply, c.do(ctx, "whois "+addr, "GET", "/v1/addresses/"+url.PathEscape(addr), nil, reply))
 }
 
-// Quarantine sets an address aside by hand. It needs the role admin.
+// Quarantine quarantines an address by hand. It needs the role admin.
 func (c *Client) Quarantine(ctx context.Context, addr, reason string) (*api.LeaseReply, error) {
 	reply := new(api.LeaseReply)
 	return got(reply, c.do(ctx, "quarantine "+addr, "POST", "/v1/addresses/"+url.PathEscape(addr)+"/quarantine",

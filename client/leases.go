@@ -17,7 +17,7 @@ func (c *Client) Allocate(ctx context.Context, ask api.AllocateRequest) (*api.Al
 	return got(reply, c.do(ctx, "allocate for "+ask.Sandbox, "POST", "/v1/leases", ask, reply))
 }
 
-// Bind tells where the lease is used, beside what is recorded of it. The same
+// Bind records where the lease is used, beside what is recorded of it. The same
 // content again changes nothing.
 //
 // where.IfRevision is best the [api.Lease.Revision] of the answer that the

@@ -100,7 +100,7 @@ func (c *ctl) drawAllocation(p *term.Page, r *api.AllocateReply) {
 		}
 	}
 	evidence(r.Claimed, "Another claims %s, which is this sandbox's by the book:")
-	evidence(r.Skipped, "Passed over %s, somebody uses it:")
+	evidence(r.Skipped, "Passed over %s, it is in use:")
 }
 
 func networkFields(n api.Network) [][2]string {

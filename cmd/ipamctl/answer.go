@@ -40,7 +40,7 @@ func (c *ctl) answer(v any, ids []string, draw func(*term.Page)) error {
 	}
 }
 
-// note tells a person something beside the answer, on stderr, where no
+// note says something to a person beside the answer, on stderr, where no
 // program reads it as data.
 func (c *ctl) note(format string, args ...any) {
 	if c.forPeople() && !c.quiet {

@@ -15,7 +15,7 @@ func (c *ctl) bindCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "bind LEASE",
-		Short: "Tell ipamd where a lease is used",
+		Short: "Record where a lease is used",
 		Long: `Records the containers, the network namespace, the host's end of the veth and
 the MAC that carry the address. A lease counts as used from here on. What is
 left out stays as it was recorded; a container is taken away with --gone. The

@@ -37,7 +37,7 @@ func (c *ctl) drawConflicts(p *term.Page, s *api.Status) {
 	p.Text("", "next: "+term.Sentence(some[0].Mend))
 }
 
-// drawLastConflict tells of the newest conflict, on an address that was
+// drawLastConflict writes the newest conflict, on an address that was
 // quarantined for it or is held: when, what became of it, and who was seen.
 func (c *ctl) drawLastConflict(p *term.Page, s *api.Status) {
 	l := s.LastConflict

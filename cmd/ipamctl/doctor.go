@@ -35,7 +35,7 @@ func help(reply *api.DoctorReply) diagnosis {
 func (c *ctl) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Where book, wire and runtime disagree, and what mends it",
+		Short: "Where book, wire and runtime disagree, and what repairs it",
 		Long: `Lists every disagreement, with the command that repairs it or shows how. What
 follows from another finding is counted behind it, and ends with it; -o json
 and yaml list them all. ipamctl explain KIND says what a kind means. The exit

@@ -33,7 +33,7 @@ func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
 		Short: "What ipamctl's exit codes mean",
-		Long: `ipamctl ends with a code that tells what kind of answer it got:
+		Long: `ipamctl ends with a code that says what kind of answer it got:
 
     0  done
     1  doctor found something, or an error of no other class
@@ -96,7 +96,7 @@ type told int
 
 func (t told) Error() string { return fmt.Sprintf("the answer ends with %d", int(t)) }
 
-// report ends the journey of an error: it tells the person, or the program,
+// report ends the journey of an error: it writes it for the person, or the program,
 // and returns the exit code.
 func (c *ctl) report(ctx context.Context, err error) int {
 	if err == nil {

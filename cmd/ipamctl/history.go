@@ -20,7 +20,7 @@ func (c *ctl) historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history [IP|SANDBOX]",
 		Short: "What happened to an address, a sandbox or a lease, newest first",
-		Long: `Tells who held an address, or what a sandbox held: from when until when, why it
+		Long: `Shows who held an address, or what a sandbox held: from when until when, why it
 ended, by whom. Below that are the recorded changes, each with its revision,
 reason, actor and time; without an argument those of all addresses. What reads
 as an IP address is taken as one. -q prints the lease ids, each once.`,

@@ -17,7 +17,7 @@ func (c *ctl) quarantineCommand() *cobra.Command {
 		Use:   "quarantine",
 		Short: "Addresses that are kept from everybody",
 		Long: `An address is quarantined when it is seen on the wire and no lease explains it,
-or by hand. The first ends by itself once the address has been dark for long
+or by hand. The first ends by itself once nobody has seen the address for long
 enough; one made by hand stands until quarantine clear.`,
 		Example: `  ipamctl quarantine ls
   ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
@@ -102,7 +102,7 @@ func (c *ctl) quarantineAdd() *cobra.Command {
 			if strings.TrimSpace(reason) == "" {
 				return usageError{
 					message: "quarantine add wants --reason",
-					hint:    "whoever finds it next month will want to know why",
+					hint:    "the history keeps it for the next person",
 				}
 			}
 			ctx, cancel, ipamd := c.call(cmd, 0)

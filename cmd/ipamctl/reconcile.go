@@ -16,14 +16,14 @@ func (c *ctl) reconcileCommand() *cobra.Command {
 	var req api.ReconcileRequest
 	cmd := &cobra.Command{
 		Use:   "reconcile",
-		Short: "Compare book, wire and runtime now, and mend what is safe to mend",
+		Short: "Compare book, wire and runtime now, and repair what is safe to repair",
 		Long: `Makes one pass of the reconciler, as the daemon does by itself every few
 minutes, and shows each step with its reason and its result. With --preview it
 shows the plan and does nothing.
 
-A pass that would let go of more leases than a pass may, or that finds no
-container at all, lets go of none: they are held until a person has looked at
-them and says --confirm. Nothing is let go while a witness cannot answer, with
+A pass that would release more leases than a pass may, or that finds no
+container at all, releases none: they are held until a person has looked at
+them and says --confirm. Nothing is released while a witness cannot answer, with
 --confirm or without.
 
 With watchdog.remove_orphans few sandboxes an hour are ended on their owner's
@@ -67,7 +67,7 @@ goes on when ipamctl ends. -q prints the addresses.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&req.Preview, "preview", false, "show the plan and do nothing")
-	f.BoolVar(&req.Confirm, "confirm", false, "also let go what is held for being too much in one pass")
+	f.BoolVar(&req.Confirm, "confirm", false, "also release what is held for being too much in one pass")
 	f.StringVar(&req.ConfirmOrphans, "confirm-orphans", "", "also end the orphans that are held for being too many; `SET` is what doctor calls them")
 	return cmd
 }
@@ -164,7 +164,7 @@ func tally(p *term.Page, r *api.Report) string {
 		steps = "nothing to do"
 	}
 	if !r.Complete {
-		steps += "; " + p.Warn("a witness could not answer, so nothing was let go")
+		steps += "; " + p.Warn("a witness could not answer, so nothing was released")
 	}
 	if r.Held != nil && !slices.ContainsFunc(r.Actions, resulted("held")) {
 		steps += "; " + p.Warn("releases are held")
@@ -181,7 +181,7 @@ func nextStep(r *api.Report) string {
 	case r.Held != nil:
 		return "ipamctl reconcile --preview, then ipamctl reconcile --confirm"
 	case !r.Complete:
-		return "ipamctl status, which tells why a witness is silent"
+		return "ipamctl status, which says why a witness is silent"
 	case slices.ContainsFunc(r.Actions, failed):
 		return "ipamctl reconcile, which tries again; the daemon's log has more: journalctl -u ipamd"
 	case r.Preview && len(r.Actions) > 0:

@@ -15,7 +15,7 @@ type tenure struct {
 	lease, address, sandbox string
 
 	from    time.Time // taken; zero: before the changes that are there
-	until   time.Time // let go; zero: held still, as far as the changes tell
+	until   time.Time // released; zero: held still, as far as the changes tell
 	why, by string    // it ended
 	now     api.State // after the newest change
 	first   int64     // revision of the oldest change that is there
@@ -24,7 +24,7 @@ type tenure struct {
 
 // tenures reads who held what from changes, which come newest first, and
 // answers in the same order. A quarantine is nobody's tenure; a lease that
-// was let go and adopted again has two.
+// was released and adopted again has two.
 func tenures(changes []api.Change) []tenure {
 	var out []tenure
 	latest := map[[2]string]int{} // by lease and address

@@ -28,7 +28,7 @@ func (c *ctl) topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "The status, live",
 		Long: `Shows the status and renews it until q or Ctrl-C; the space bar renews it at
-once, Ctrl-Z puts it aside. A daemon that does not answer is told, above what
+once, Ctrl-Z suspends it. A daemon that does not answer is reported, above what
 was known last, and it comes back by itself. The terminal is left as it was.
 
 Where there is no terminal it prints one page, says so, and ends as status does.`,

@@ -54,7 +54,7 @@ func (c *ctl) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "The versions of ipamctl and of the daemon",
 		Long: `Shows both versions and says so when they differ. When the daemon does not
-answer, ipamctl's own is shown and the exit code tells why. -q prints
+answer, ipamctl's own is shown and the exit code says why. -q prints
 ipamctl's version.`,
 		Example: "  ipamctl version\n  ipamctl version -o json",
 		Args:    nothing,

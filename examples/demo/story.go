@@ -68,7 +68,7 @@ func (s *story) begin(ctx context.Context) error {
 func (s *story) threeSandboxes(ctx context.Context) error {
 	s.title("Three sandboxes")
 	s.say("The example runtime asks ipamd for an address, sets it on the container's veth, writes it")
-	s.say("to the container's labels, and tells ipamd where it went.")
+	s.say("to the container's labels, and ipamd records where it went.")
 	first := [][2]string{{"alpha", lost}, {"beta", "10.8.64.3"}, {"gamma", "10.8.64.4"}}
 	for _, pair := range first {
 		if _, err := s.run(ctx, "sandbox", "run", pair[0]); err != nil {

@@ -107,7 +107,7 @@ func tellAllocation(out io.Writer, name string, given *api.AllocateReply) {
 	l := given.Leases[0]
 	fmt.Fprintf(out, "%s runs with %s/%d, lease %s\n", name, l.Address, l.PrefixLen, l.ID)
 	for _, s := range given.Skipped {
-		fmt.Fprintf(out, "passed over %s, which somebody uses:\n", s.Address)
+		fmt.Fprintf(out, "passed over %s, which is in use:\n", s.Address)
 		for _, e := range s.Evidence {
 			fmt.Fprintf(out, "  seen by witness %s%s%s%s\n", e.Witness,
 				maybe(" in container ", e.Container), maybe(" on port ", e.Port), maybe(" with MAC ", e.MAC))

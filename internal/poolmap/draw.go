@@ -19,7 +19,7 @@ const (
 	cellsLeast = 8
 )
 
-// A part is one row of cells, or a range that is told in words.
+// A part is one row of cells, or a range that is summed up in words.
 type part struct {
 	Range
 	row    bool
@@ -215,7 +215,7 @@ func labelWidth(parts []part) int {
 	return width + 2
 }
 
-// words tells a tally, with the letters when it is the legend. The legend
+// words spells a tally, with the letters when it is the legend. The legend
 // names free addresses also when there are none.
 func (f *Map) words(p *term.Page, counts map[byte]*big.Int, legend bool) []string {
 	var out []string
