@@ -21,7 +21,7 @@ import (
 // carries the sandbox's name or the lease's id is ended, and nothing else is, though
 // the lease records it; the lease is not confirmed while that is there.
 func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 		b := newBroom(t, d, o)
 		_, signals := b.run("", "infra-etcd", trap(""))
@@ -48,7 +48,7 @@ func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
 // The steps of a removal, on processes that take SIGQUIT, that ignore it, that
 // are frozen, and on records without one. The lease is let go last.
 func TestRemovalOfOrphans(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 
 		t.Run("it ends at SIGQUIT", func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestInterference(t *testing.T) {
 // it then stays, and its lease is not let go, be it at the revision at which it
 // was judged.
 func TestBeginsAnewDuringItsRemoval(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 		vouched := func(b *broom, l *netdb.Lease) { b.o.Set("valid", l.Sandbox) }
 		given := func(b *broom, _ *netdb.Lease) { b.given.Store(true) }

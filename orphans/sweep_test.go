@@ -20,7 +20,7 @@ import (
 // runs, and its look-up says that it is valid. It keeps its lease, and its
 // process gets no signal.
 func TestW1ListOmitsARunningSandbox(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t, "--lag", "1h")
 		b := newBroom(t, d, o)
 		_, err := b.owner.List(ctx) // from now on it is the list
@@ -58,7 +58,7 @@ func TestW1ListOmitsARunningSandbox(t *testing.T) {
 // W5: 500 sandboxes that the list itself calls gone cost no look-up, three
 // that it lacks cost three.
 func TestW5LookupsAreCounted(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 		b := newBroom(t, d, o, func(c *orphans.Config) { c.Remove = false })
 		var dead []string

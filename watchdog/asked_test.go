@@ -14,7 +14,7 @@ import (
 // time to bind it anew. What the owner binds, if to the same, or releases, ends
 // as ever.
 func TestAskedAgain(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		kept, late, bound, released := s.running("kept", "kept-1"), s.running("late", "late-1"), s.running("bound", "bound-1"), s.running("released", "released-1")
 		s.Asked(kept.lease, time.Hour)

@@ -30,7 +30,7 @@ func (h *hurried) Tied(ctx context.Context, ties []watchdog.Tie) ([]watchdog.Wor
 // belongs to a lease and has not been looked up: by its lease label, by its
 // owner label, or by the id of one that was gone and is made anew.
 func TestTheListSpeaksWhereTheBoardLags(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		now := new(hurried)
 		s := newScene(t, d, func(c *watchdog.Config) {
 			c.Board = census.NewBoard(census.Runtime)

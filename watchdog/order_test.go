@@ -18,7 +18,7 @@ import (
 // and removals in random order. Some containers carry labels; some are known
 // by the lease's record alone, and no witness ties them to the address.
 func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, seed))
@@ -82,7 +82,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 // release waits, by the task, and holds up nobody else's even with hardly any
 // room.
 func TestAStuckShimHoldsUpNobody(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d, func(c *watchdog.Config) { c.Parallel, c.Timeout = 2, 2*time.Second })
 		stuck := s.plugged("stuck", "c0")
 		s.d.FreezeShim(t, space, "c0")

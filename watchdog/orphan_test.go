@@ -16,7 +16,7 @@ import (
 // The sweep for orphans runs by itself, and what it released is confirmed by the
 // watchdog: the containers are gone, and so is the port.
 func TestAnOrphansAddressCools(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 		o.Set("valid", "somebody")
 		client, err := owner.New(owner.Config{Socket: o.Socket, Timeout: soon})

@@ -31,7 +31,7 @@ func (o *says) Look(context.Context, string) (watchdog.Verdict, error) {
 // R4. A reap looks everything up anew, and does nothing when anything is
 // there, came alive, changed, or cannot be asked.
 func TestR4ReapLooksAgain(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		keeps := func(b *sandbox, why string) {
 			t.Helper()

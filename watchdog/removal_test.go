@@ -21,7 +21,7 @@ import (
 // W2. A removal that fails keeps the address: the lease is releasing, and says
 // why. When the removal succeeds the cooldown starts at that moment.
 func TestW2RemovalFails(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		a := s.plugged("a", "c1")
 		s.d.FreezeShim(t, space, "c1")
@@ -64,7 +64,7 @@ func TestW2RemovalFails(t *testing.T) {
 // W4. The pause container is gone, an application's lives on in the same
 // network namespace: releasing, and the survivor is named, recorded or not.
 func TestW4SurvivorInTheNamespace(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		a := s.plugged("a", "pause")
 		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "app", Netns: a.port.NS.Path(),
@@ -90,7 +90,7 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 // at all, and what claims the address, too, has it set aside. One that has or had a task,
 // has the lease's own label or is recorded blocks as before.
 func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		var ahead atomic.Int64 // of a clock that stands still
 		began := netdb.Now()
 		pass := func(d time.Duration) { ahead.Add(int64(d)) }
@@ -204,7 +204,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 // pass runs: the address cools by events alone. As long as anything is left
 // the lease stays bound, so a container can be replaced in place.
 func TestW9DeletedContainerCools(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		confirmed := make(chan time.Duration, 10)
 		s := newScene(t, d, func(c *watchdog.Config) {
 			c.OnConfirm = func(_ *netdb.Lease, took time.Duration) { confirmed <- took }
@@ -246,7 +246,7 @@ func TestW9DeletedContainerCools(t *testing.T) {
 // W8. The clients of 100 releases hang up at once; every release ends, whether
 // its record came first or not.
 func TestW8ClientsHangUp(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		all := make([]*sandbox, 100)
 		for i := range all {
@@ -282,7 +282,7 @@ func TestW8ClientsHangUp(t *testing.T) {
 // C4. A stopped container whose record exists counts as live; its address is
 // freed by the event of the record's end.
 func TestC4StoppedContainerCounts(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		a := s.plugged("a", "c1")
 		s.d.StopTask(t, space, "c1")
@@ -299,7 +299,7 @@ func TestC4StoppedContainerCounts(t *testing.T) {
 // C6. The labels of a living container cannot be read, nor where it lives: it might
 // use any address, so nothing is confirmed until they can.
 func TestC6UnreadableLabels(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		a := s.bare("a", "c1")
 		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "odd", Labels: map[string]string{"runtime.computer/ip": "10.8.64.999"}})

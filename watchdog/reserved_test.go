@@ -49,7 +49,7 @@ func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 // runtime's witness may not have heard: it is never free. Nor is it with a
 // runtime that hangs, which does not hang the caller.
 func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		for i := range 20 {
 			b := &sandbox{name: fmt.Sprint("s", i)}

@@ -77,7 +77,7 @@ func TestARecordedPortKeepsTheAddressWhoeverElseHasIt(t *testing.T) {
 // A container's id is used again for each incarnation of a sandbox: the old
 // leases cool, though they record the id of one that lives.
 func TestAContainerIDIsUsedAgain(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		var old []*sandbox
 		b := s.running("job", "job")
@@ -104,7 +104,7 @@ func TestAContainerIDIsUsedAgain(t *testing.T) {
 // their containers apart: each one's release waits for its own, and for what
 // names no incarnation.
 func TestR8IncarnationsByTheirUIDLabel(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		pool := s.book.Pools()[0]
 		run := func(id, uid string) {

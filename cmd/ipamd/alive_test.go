@@ -14,6 +14,7 @@ import (
 // is asked for, with systemd and without: readyz, the status, the metric and
 // systemd's status line. Once the book can be written again, so is that.
 func TestStalledWriterIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.stopDaemon()
 	w.proofEvery = 100 * time.Millisecond

@@ -17,7 +17,8 @@ import (
 // the runtime is answered, it can bind: a lease that it was told to have does
 // not cool a moment later.
 func TestAskedAgainWhileTheFirstLifeEnds(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow, pool("10.8.64.0/21"))
 		const most = 600
 		same, all := 0, 0
@@ -45,7 +46,8 @@ func TestAskedAgainWhileTheFirstLifeEnds(t *testing.T) {
 // A sandbox was given its lease again while its old container is there, and its
 // owner says that it is gone: the container stays until the sandbox has bound.
 func TestAskedAgainWhileItIsAnOrphan(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 		o.Set("valid", "somebody", "a")
 		w := newWorld(t, withContainerd(d), slow, owned(o.Socket))
@@ -77,7 +79,8 @@ func (w *world) record(d *ctrdtest.Daemon, l api.Lease, id string) string {
 // A container that failed to start is removed, and its sandbox's second one is
 // bound: also where a pass bound the lease to the first in between.
 func TestSecondContainerOfANewLease(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		run := func(l api.Lease, id string) {
 			d.Run(t, ctrdtest.Spec{ID: id, Labels: leased(l)})
@@ -103,6 +106,7 @@ func TestSecondContainerOfANewLease(t *testing.T) {
 // A reservation that is asked for again when its time to bind is nearly over,
 // or was over, has time to be bound.
 func TestAskedAgainWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	const short = 50 * time.Millisecond
 	ask := api.AllocateRequest{Sandbox: "a", BindWithin: api.Lasting(short)}

@@ -18,6 +18,7 @@ import (
 // nobody, and the bind that it advises ends it. A port that is none, and a
 // namespace that is another's, are named as well. A stranger is one all the same.
 func TestF29ABindIsComparedWithTheKernel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) })
 	const at = "10.8.64.2"
 	l := w.give("a", at).Leases[0]

@@ -17,7 +17,8 @@ import (
 // containers from their labels, leaves them recorded. So a removal that nobody
 // reports is noticed by events, and no pass by the clock runs.
 func TestF22ABindOfThePortKeepsTheContainers(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		for name, first := range map[string]bool{"a": true, "b": false} {
 			b := &box{name: name, held: w.allocate(name).Leases[0]}
@@ -54,6 +55,7 @@ func TestF22ABindOfThePortKeepsTheContainers(t *testing.T) {
 // a runtime, is ended by an operator: quarantined with what was in the way, and
 // given again once nobody has seen it for long enough.
 func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(time.Hour) })
 	l := w.allocate("a").Leases[0]
 	_, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: "veth1", Containers: []api.Container{{Namespace: "default", ID: "a"}}})

@@ -79,7 +79,8 @@ func (w *world) stays(l api.Lease) {
 // fall in between, and though look-ups one after another can miss it all the
 // time, no pass may take the sandbox for gone.
 func TestR4ChurnUnderPasses(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty)
 		const leases, names, turns = 3, 32, 30
 		var held []api.Lease
@@ -182,7 +183,8 @@ func newLateOwner(t *testing.T) *lateOwner {
 // and made up its mind, while the owner still answers. The reap does nothing,
 // whether the container claims the address or is only recorded by its name.
 func TestR4ComesAliveBeforeTheReap(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		for kind, named := range map[string]func(l api.Lease) map[string]string{
 			"labelled": func(l api.Lease) map[string]string { return labels(l.Sandbox, l.Address) },
 			"recorded": func(api.Lease) map[string]string { return nil },
@@ -223,7 +225,8 @@ func TestR4ComesAliveBeforeTheReap(t *testing.T) {
 // R5: misses belong to the lease. Two that A had on the only address do not
 // count for B, who has it after A.
 func TestR5MissesBelongToTheLease(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, hasty, pool("10.8.64.0/30"), func(c *config.Config) {
 			c.Reconcile.Misses, c.Allocation.Quarantine = 3, config.Duration(time.Hour) // its third is the time between passes, too
 		})
@@ -261,7 +264,8 @@ func TestR5MissesBelongToTheLease(t *testing.T) {
 // R5: a sandbox pulls its image for half an hour. Its lease is as old, nothing
 // of it is to be seen, and it has until its deadline.
 func TestR5ReservedUntilItsDeadline(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty)
 		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", BindWithin: "1h"})
 		if err != nil {
@@ -295,7 +299,8 @@ func TestR5ReservedUntilItsDeadline(t *testing.T) {
 // one's containers are still there. Finishing the release of the old one's
 // lease ends that one, at its time, and never touches the new one's.
 func TestR8SameNameNewUID(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		for label, how := range map[string]string{"ipamd.dev/sandbox-uid": "labelled", "": "unlabelled"} {
 			t.Run(how, func(t *testing.T) {
 				w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) { c.Runtime.UIDLabel = label })
@@ -474,7 +479,7 @@ func (w *world) oneOwnerAtATime() {
 // announces itself, does within a second of that.
 func TestC12NextOwnerIsReached(t *testing.T) {
 	realtest.Need(t, "nft")
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow, pool("10.8.64.0/29"), func(c *config.Config) {
 			c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(100*time.Millisecond), config.Duration(100*time.Millisecond)
 		})

@@ -16,7 +16,8 @@ import (
 // to say. A claim gets no younger by a task that stops, or a daemon that starts
 // again.
 func TestClaimThatAPersonHasToJudge(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), func(c *config.Config) { c.Reconcile.Every = config.Duration(100 * time.Millisecond) })
 		a := w.box(d, "a")
 		at := a.held.Address
@@ -58,7 +59,8 @@ func TestClaimThatAPersonHasToJudge(t *testing.T) {
 // addresses on ports, and they are quarantined. When containerd is back, its
 // containers explain them and get their leases.
 func TestR2BookLostAndContainerdDown(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		a, b := w.box(d, "a"), w.box(d, "b")
 		w.stopDaemon()
@@ -81,6 +83,7 @@ func TestR2BookLostAndContainerdDown(t *testing.T) {
 // An owner that lists nothing while its sandboxes run has lost its memory:
 // doctor says so, beside the log.
 func TestOwnerThatForgets(t *testing.T) {
+	t.Parallel()
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
 	w := newWorld(t, withContainerd(d), slow, func(c *config.Config) {

@@ -26,6 +26,7 @@ import (
 // .3; .2 is quarantined with its evidence, by one change and one count, and
 // is shown as quarantined, not as reserved.
 func TestC1AddressHeldBehindAPortIsNotGiven(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.holdPasses()
 	port := w.ns.Port("rt0", "10.8.64.2/24")
@@ -65,7 +66,8 @@ func TestC1AddressHeldBehindAPortIsNotGiven(t *testing.T) {
 // C1 with containers: the evidence names the container that holds the
 // address, and the sandbox it belongs to.
 func TestC1EvidenceNamesTheContainer(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d))
 		w.holdPasses() // one may see the port before there is a container
 		port := w.ns.Port("rt0", "10.8.64.2/24")
@@ -94,6 +96,7 @@ func seenBy(w *world, addr, witness string) bool {
 // never given, are shown as foreign, and become free again by themselves once
 // they are gone.
 func TestC2AddressesAddedByHand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, quick, pool("10.8.64.0/29"), func(c *config.Config) { c.Allocation.QuarantineShare = 1 })
 	goOn := w.holdPasses()
 	port := w.ns.Port("rt0")
@@ -131,6 +134,7 @@ func TestC2AddressesAddedByHand(t *testing.T) {
 // conflict_limit with the list. Asking 8 more times counts no address twice
 // and does not eat the pool.
 func TestC3ConflictLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	port := w.ns.Port("rt0")
 	for i := range 31 {
@@ -179,7 +183,8 @@ func TestC3ConflictLimit(t *testing.T) {
 // C4: a stopped container whose record exists still owns its address; when
 // the record goes, events say so, without a pass.
 func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) }, pool("10.8.64.0/30"))
 		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("a", "10.8.64.2")})
 		d.StopTask(t, "default", "c1")
@@ -206,7 +211,8 @@ func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 // configuration wants everybody's. With a kernel witness down nothing is
 // given, whatever the configuration.
 func TestC5SilentWitnesses(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), func(c *config.Config) { c.Bridge.Refresh = config.Duration(time.Hour) }) // a reading ends a silence
 		d.Kill9()
 		realtest.Eventually(t, wait, "the loss of containerd to be known", func() bool { return slices.Contains(w.findings(), "witness_silent") })
@@ -258,7 +264,7 @@ func TestC5SilentWitnesses(t *testing.T) {
 // C6: a living container's label cannot be read, and nobody can tell where it lives.
 // The census is incomplete: nothing is freed, and allocation leans on the kernel.
 func TestC6UnreadableLabel(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick)
 		w.loseHomes()
 		port := w.ns.Port("rt0", "10.8.64.2/24")
@@ -288,6 +294,7 @@ func TestC6UnreadableLabel(t *testing.T) {
 // C7: neighbour entries that prove nothing, and the owner's own answers on a
 // retry, are no conflict.
 func TestC7NoFalseConflicts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	// Entries of dead containers: failed, stale, and without anybody behind.
 	w.ns.Exec("ip", "neigh", "add", "10.8.64.2", "lladdr", "02:00:00:00:00:99", "nud", "stale", "dev", "rt0")
@@ -314,6 +321,7 @@ func TestC7NoFalseConflicts(t *testing.T) {
 // C8: who holds an address does not answer for it, or cannot be reached. The
 // address is not given all the same: another witness speaks.
 func TestC8SilentHoldersKeepTheirAddress(t *testing.T) {
+	t.Parallel()
 	for name, quieten := range map[string]func(*nstest.NS, *nstest.Port){
 		"it ignores ARP": func(_ *nstest.NS, p *nstest.Port) {
 			p.NS.Exec("sh", "-c", "echo 8 > /proc/sys/net/ipv4/conf/all/arp_ignore")
@@ -340,7 +348,8 @@ func TestC8SilentHoldersKeepTheirAddress(t *testing.T) {
 
 // C8: so does a container whose cgroup is frozen.
 func TestC8FrozenContainerKeepsItsAddress(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d))
 		port := w.ns.Port("rt0", "10.8.64.2/24")
 		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("frozen", "192.0.2.1"), Netns: port.NS.Path()})
@@ -373,6 +382,7 @@ func notGiven(w *world) {
 // A bound lease whose address the wire shows under somebody else is not
 // answered as if all were well, and is not taken from its sandbox either.
 func TestBoundLeaseInConflictIsHeldAndReported(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	l := w.give("a", "10.8.64.2").Leases[0]
 	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: "veth-a", MAC: "02:00:00:00:00:01"}); err != nil {
@@ -393,12 +403,15 @@ func TestBoundLeaseInConflictIsHeldAndReported(t *testing.T) {
 
 // C10: after a conflict the same sandbox's retry gets another address.
 func TestC10RetryAfterAConflictGetsAnotherAddress(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d))
 		l := w.give("a", "10.8.64.2").Leases[0]
 		port := w.ns.Port("rt0", "10.8.64.2/24")
 		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("somebody-else", "10.8.64.2"), Netns: port.NS.Path()})
-		realtest.Eventually(t, wait, "the stranger to be seen", func() bool { return seenBy(w, "10.8.64.2", "runtime") })
+		realtest.Eventually(t, wait, "the stranger to be seen", func() bool {
+			return seenBy(w, "10.8.64.2", "runtime") && seenBy(w, "10.8.64.2", "netns")
+		})
 		r := w.give("a", "10.8.64.3")
 		if r.Existing || len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" {
 			t.Errorf("the retry got %+v", r)
@@ -470,7 +483,8 @@ func TestC11BridgeNotReady(t *testing.T) {
 // the incident. Its sandbox has its lease back before the first request is
 // answered, and nobody else gets the address (R1).
 func TestTheIncident(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), pool("10.8.64.0/29"))
 		l := w.give("a", "10.8.64.2").Leases[0]
 		port := w.ns.Port("rt0", "10.8.64.2/24")
@@ -501,6 +515,7 @@ func TestTheIncident(t *testing.T) {
 // A runtime that has not been read yet may know who holds an address: nothing
 // is given before every witness was asked once.
 func TestNothingIsGivenBeforeTheFirstCensus(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.stopDaemon()
 	p := w.newProgram()
@@ -562,6 +577,7 @@ func TestNobodyGetsAStrangersAddressUnderLoad(t *testing.T) {
 // book, refuses to start and names the first. What the first left behind when
 // it died does not block.
 func TestL15SecondDaemonIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	same := w.newProgram()
 	if err := same.open(ctx); err == nil || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {

@@ -19,6 +19,7 @@ import (
 // G15: check and rebuild, run by root on a book beside which somebody has planted
 // links and pipes, write to nothing outside, and do not wait.
 func TestG15NothingIsWrittenThroughALink(t *testing.T) {
+	t.Parallel()
 	path := book(t)
 	victim := filepath.Join(t.TempDir(), "shadow")
 	must(t, os.WriteFile(victim, []byte("root:*"), 0o600))
@@ -158,6 +159,7 @@ func TestG16NoWordOfABookSteersTheTerminal(t *testing.T) {
 // G16: rebuild ends, and finds what can be trusted, where somebody has put a view
 // without an end in the place of a table, or a trigger that takes leases away.
 func TestG16ARebuildOfAHostileBook(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{
 		"a view": `PRAGMA foreign_keys = 0; DROP TABLE changes; CREATE VIEW changes AS
 			WITH RECURSIVE e(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM e) SELECT n AS rev, n AS subject FROM e WHERE n < 0`,

@@ -23,6 +23,7 @@ import (
 // daemon goes on by itself, and what was refused is not there. At last the
 // power goes: every acknowledged lease is on what is left of the disk.
 func TestL12ADiskThatFails(t *testing.T) {
+	t.Parallel()
 	fails := func(err syscall.Errno, kinds ...faultfs.Kind) func(faultfs.Op) faultfs.Fault {
 		return func(op faultfs.Op) (f faultfs.Fault) {
 			if slices.Contains(kinds, op.Kind) {
@@ -149,6 +150,7 @@ func TestL12ADiskThatFails(t *testing.T) {
 // L13: a book that the disk cannot read at the start is refused for the disk,
 // and nobody is told to rebuild it. With a disk that is well it opens.
 func TestL13ADiskThatCannotReadTheBook(t *testing.T) {
+	t.Parallel()
 	disk := faultfs.Mount(t, "book.db-shm")
 	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
 	kept := w.allocate("kept").Leases[0]

@@ -20,6 +20,7 @@ import (
 // do, changes are refused, reads go on. Once the log is back so is the daemon. Then
 // the log is deleted for good: an orderly restart has all that was acknowledged.
 func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(filepath.Dir(c.Book.Path), "state", "book.db") })
 	kept := w.allocate("kept").Leases[0]
 	log := w.cfg.Book.Path + "-wal"
@@ -66,6 +67,7 @@ func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
 // F15: a second daemon by a symlink is refused by the book, before it touches the
 // bridge; with a hard link none starts, and it is said why.
 func TestF15ASecondDaemonByAnotherName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	w.allocate("kept")
 	real := w.cfg.Book.Path
@@ -92,6 +94,7 @@ func TestF15ASecondDaemonByAnotherName(t *testing.T) {
 // and changes neither; the daemon refuses the one and begins another epoch with the
 // other, and says why.
 func TestF14F23CheckSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	w.allocate("a")
 	w.stopDaemon()

@@ -17,6 +17,7 @@ import (
 // Each of the three that systemd's watchdog is told about can be stuck alone,
 // and is named then.
 func TestAlive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	w.stopDaemon()
 	p := w.newProgram()
@@ -92,6 +93,7 @@ func TestAlive(t *testing.T) {
 // status, the metric and systemd's status line. So it is of pools that are
 // full, of all of them and of one.
 func TestFullPoolsAreToldAlike(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) {
 		c.Allocation.Exhausted = "strict"
 		c.Pools = append(c.Pools, config.Pool{Name: "second", Prefix: "10.9.0.0/32", Gateway: config.NoGateway})

@@ -61,7 +61,8 @@ func (one *incarnation) end(w *world, d *ctrdtest.Daemon) {
 // F4: the younger one lives and the older one dies unseen: its lease is reaped,
 // though the younger one's container has the same name.
 func TestF4F17IncarnationsOfOneName(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
 			c.Allocation.Cooldown, c.Reconcile.Age = config.Duration(time.Hour), config.Duration(100*time.Millisecond)
 		})

@@ -32,6 +32,7 @@ func bindAndRelease(w *world, l api.Lease) {
 
 // L2: the same request again gets the same lease, and no new revision.
 func TestL2AllocateIsIdempotent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.allocate("a")
 	again := w.allocate("a")
@@ -60,6 +61,7 @@ func TestL2AllocateIsIdempotent(t *testing.T) {
 // L4 and L3 over the socket: late verbs about a lease whose address has
 // another owner say so and touch nothing.
 func TestL4LateReleaseOverTheSocket(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, quick, pool("10.8.64.0/30"))
 	a := w.give("a", "10.8.64.2").Leases[0]
 	bindAndRelease(w, a)
@@ -84,6 +86,7 @@ func TestL4LateReleaseOverTheSocket(t *testing.T) {
 // readyz turns red; a lease that was never bound and is dark goes free at
 // once.
 func TestL7FullPoolAndReadiness(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, pool("10.8.64.0/30"))
 	if _, err := w.client.Ready(ctx); err != nil {
 		t.Fatal(err)
@@ -108,6 +111,7 @@ func TestL7FullPoolAndReadiness(t *testing.T) {
 // longest ago after cooldown_min, says early_reuse and moves a counter;
 // "strict" refuses until the cooldown is over.
 func TestL8EarlyReuseIsTold(t *testing.T) {
+	t.Parallel()
 	slow := func(c *config.Config) {
 		c.Allocation.Cooldown = config.Duration(time.Hour)
 		c.Allocation.CooldownMin = config.Duration(200 * time.Millisecond)
@@ -140,6 +144,7 @@ func TestL8EarlyReuseIsTold(t *testing.T) {
 // L10 over the socket: a row that cannot be read is in the log, the metric
 // and doctor, and blocks nothing.
 func TestL10UnreadableRowIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.give("a", "10.8.64.2")
 	w.stopDaemon()
@@ -167,6 +172,7 @@ func TestL10UnreadableRowIsTold(t *testing.T) {
 // address back while it is dark, under a new lease; not while somebody is on
 // it.
 func TestL18OwnAddressComesBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.give("a", "10.8.64.2").Leases[0]
 	bindAndRelease(w, a)
@@ -224,6 +230,7 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 // L5 over the socket: a cancel that comes first refuses its attempt, also
 // across a restart.
 func TestL5CancelOverTheSocket(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if _, err := w.client.Cancel(ctx, api.CancelRequest{UID: "a", Attempt: 1}); err != nil {
 		t.Fatal(err)
@@ -270,6 +277,7 @@ func TestProbesRunAhead(t *testing.T) {
 // Scenario P1: the book of another runner, or of another machine under the same name,
 // gives nothing; what is there can be read.
 func TestAnotherRunnersBookGivesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
 	w.give("a", "10.8.64.2")
 	for name, spoil := range map[string]func(){

@@ -53,7 +53,8 @@ func (w *world) copyBook() (putBack func()) {
 // back before the first request is answered. What the copy has and nobody lives
 // with is nobody else's while it is seen, and ends as any other.
 func TestR2OlderBook(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty, pool("10.8.64.0/29"))
 		stayed, left := w.box(d, "stayed"), w.box(d, "left")
 		w.stopDaemon()

@@ -16,6 +16,7 @@ import (
 // It says of each container that it is not there, and nothing is released on that
 // word, before a restart of ipamd and after, until an operator confirms it.
 func TestF26MetadataOfContainerdLost(t *testing.T) {
+	t.Parallel()
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
 			c.Allocation.Cooldown, c.Reconcile.Age = config.Duration(time.Hour), config.Duration(50*time.Millisecond)

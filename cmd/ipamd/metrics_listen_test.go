@@ -39,6 +39,7 @@ func get(t *testing.T, method, url string) (status int, body string) {
 // What listens has the metrics and nothing else, changes nothing, and ends
 // with the daemon. promtool finds nothing to say about what it exposes.
 func TestMetricsOverTCP(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, withMetrics)
 	w.give("a", "10.8.64.2")
 	at := w.program.scrapes.Addr().String()
@@ -71,6 +72,7 @@ func TestMetricsOverTCP(t *testing.T) {
 
 // Without a word in the configuration nothing listens.
 func TestNoMetricsOverTCPByDefault(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if w.program.scrapes != nil {
 		t.Errorf("it listens on %v", w.program.scrapes.Addr())

@@ -27,11 +27,12 @@ import (
 // file, of the kernel, of the board, of the answers that a client got, and of
 // the log.
 func TestMetricsEqualARecount(t *testing.T) {
+	t.Parallel()
 	moved := make(map[string]bool)
 	life, trouble := false, false // what was chosen to run
 	t.Run("a life", func(t *testing.T) {
 		var mu sync.Mutex // of what both versions write
-		ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 			own := make(map[string]bool)
 			aLife(t, d, own)
 			mu.Lock()

@@ -23,6 +23,7 @@ import (
 // might open; and leases whose namespaces lie on a file system that hangs keep
 // nobody else's release from being confirmed. Theirs waits, with the reason.
 func TestG13NetnsPathsOfBinds(t *testing.T) {
+	t.Parallel()
 	stuck := filepath.Join(t.TempDir(), "stuck")
 	answer := nstest.Hang(t, stuck)
 	w := newWorld(t, quick, func(c *config.Config) {
@@ -83,6 +84,7 @@ func TestG13NetnsPathsOfBinds(t *testing.T) {
 // whose folder is configured no longer is confirmed when it is configured again, as its
 // blocker says.
 func TestG13EveryNamespaceOfABindCanBeConfirmed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	w := newWorld(t, quick, func(c *config.Config) { c.Bridge.Netns = []string{dir} })
 	port := w.ns.Port("rt0")

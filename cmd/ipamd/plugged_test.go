@@ -12,6 +12,7 @@ import (
 // A port that once had a name keeps no later lease of that name, and keeps the
 // lease that was bound to it, whatever it is called by then.
 func TestF11AReusedNameKeepsNoOthersLease(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	plug := func(sandbox, as string) (*nstest.Port, api.Lease) {
 		t.Helper()

@@ -15,6 +15,7 @@ import (
 // A pool that the configuration no longer names is told at the start and by
 // doctor, by its name, and its leases stay.
 func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(c *config.Config) {
 		c.Pools = append(c.Pools, config.Pool{Name: "old", Prefix: "10.9.0.0/24", Gateway: config.NoGateway})
 	})
@@ -42,6 +43,7 @@ func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 // pool whose sandboxes are all gone is none the less one that was used: its
 // addresses rest.
 func TestPrefixOfAPoolInUse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(wait) })
 	bindAndRelease(w, w.give("gone", "10.8.64.2").Leases[0])
 	w.stopDaemon()

@@ -30,7 +30,8 @@ func explains(b *rebuild.Report, words ...string) bool {
 // Where the old book and a record without a task contradict each other, nobody gets
 // the address; it is told; and a lease id that ended in the old book stays ended.
 func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		rested, asleep, bare := w.box(d, "rested"), w.box(d, "asleep"), w.plug(d, "bare", nil)
 		w.watched()
@@ -72,6 +73,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 // Without a runtime the wire alone shows who lives: a port and a MAC as the
 // lease records them. Another MAC with its address is nobody's.
 func TestRebuildByTheWire(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	lives, replaced, twice := w.wired("lives"), w.wired("replaced"), w.wired("twice")
 	w.stopDaemon()
@@ -113,6 +115,7 @@ func (w *world) wired(name string) *box {
 // A book of a build before 0.1.0 is refused with the verb that takes it over; then its
 // leases are those of before.
 func TestRebuildOfABookFromBeforeTheRelease(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	lives, left := w.wired("lives"), w.wired("left")
 	if _, err := w.client.Quarantine(ctx, addr(9), "by hand"); err != nil {
@@ -166,6 +169,7 @@ func TestRebuildMakesTheBridgeItManages(t *testing.T) {
 // stand in the way. A row of which only the address can be read is an
 // operator's to clear: it may be anybody's.
 func TestRebuildOfOddRows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	for range 4 {
 		w.allocate(string(rune('a' + len(w.program.book.InState(netdb.Reserved)))))

@@ -128,9 +128,10 @@ func (w *world) plug(d *ctrdtest.Daemon, name string, named map[string]string) *
 // book kept back, and leaves the old file as it was under the name it tells.
 // No address of any of them is given; what rested rests.
 func TestL13Rebuild(t *testing.T) {
+	t.Parallel()
 	for _, table := range []string{"changes", "leases"} {
 		t.Run("the page of "+table, func(t *testing.T) {
-			ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) { rebuildsBroken(t, d, table) })
+			ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) { rebuildsBroken(t, d, table) })
 		})
 	}
 }
@@ -252,6 +253,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 // that answers, then or later, shows none of the containers, and all of them
 // run: nothing is let go on its word.
 func TestL13RebuildKnowsTheRuntime(t *testing.T) {
+	t.Parallel()
 	for _, during := range []bool{false, true} {
 		t.Run(map[bool]string{false: "another answers later", true: "another answers at the rebuild"}[during], func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "containerd")
@@ -313,7 +315,8 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 
 // A rebuild of half a census would give away what nobody could show.
 func TestL13RebuildRefusesHalfACensus(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		w.box(d, "a")
 		w.stopDaemon()
@@ -333,6 +336,7 @@ func TestL13RebuildRefusesHalfACensus(t *testing.T) {
 }
 
 func TestL13RebuildRefuses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		change func(t *testing.T, w *world)
@@ -419,6 +423,7 @@ func remove(t *testing.T, path string) {
 
 // A daemon that has the book is named, also when its file broke under it.
 func TestRebuildOfABookInUse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	w.allocate("a")
 	_, err := w.rebuild(force)
@@ -432,6 +437,7 @@ func TestRebuildOfABookInUse(t *testing.T) {
 // A rebuild is cut at each place where the names in the folder change. The
 // daemon never begins an empty book, and running again finishes.
 func TestL13RebuildIsCut(t *testing.T) {
+	t.Parallel()
 	for name, until := range map[string]func(t *testing.T, w *world, s rebuild.Swap, make func()){
 		"while it makes a book": func(t *testing.T, _ *world, s rebuild.Swap, _ func()) {
 			for _, part := range []string{"", "-wal", "-shm", "-mark"} {
@@ -526,6 +532,7 @@ func TestL13RebuildIsCut(t *testing.T) {
 
 // Its own log goes with the old book: what is in it was acknowledged.
 func TestRebuildAfterAKill(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	held := w.allocate("a").Leases[0]
 	dir := t.TempDir()
@@ -563,6 +570,7 @@ func TestRebuildAfterAKill(t *testing.T) {
 
 // The verb as a person and as a program meet it.
 func TestRebuildVerb(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	l := w.allocate("waits").Leases[0]
 	w.stopDaemon()

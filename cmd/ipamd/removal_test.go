@@ -67,7 +67,8 @@ func slow(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) }
 // that came before stays releasing with its blocker, nobody gets the address,
 // and the cooldown starts when the removal succeeds.
 func TestW2RemovalThatFails(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), impatient, slow, pool("10.8.64.0/30"))
 		a := w.box(d, "a")
 		d.FreezeShim(t, "default", "a")
@@ -97,7 +98,8 @@ func TestW2RemovalThatFails(t *testing.T) {
 // W4: the container that the lease records is gone, another of the same
 // sandbox lives in the same namespace: releasing, and show names it.
 func TestW4SurvivorIsNamed(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		a := w.box(d, "a")
 		d.Run(t, ctrdtest.Spec{ID: "a-app", Labels: map[string]string{"runtime.computer/entity-id": "a"}, Netns: a.port.NS.Path()})
@@ -128,7 +130,7 @@ const unread = 30 * time.Second
 // when container and namespace are gone, events end it, once, with its reason,
 // and no pass runs.
 func TestW6W9RemovalThatNobodyTold(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		b := w.box(d, "b")
 		gone := 0
@@ -172,7 +174,8 @@ func ends(w *world, b *box) string {
 // lease ends once, and the brake does not take the empty list for a lost
 // runtime, because look-ups by id say the same.
 func TestW7DeletedWhileDown(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		const many = 50 // of 50: far beyond the brake
 		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
 			c.Allocation.Cooldown = config.Duration(time.Hour)
@@ -203,7 +206,8 @@ func TestW7DeletedWhileDown(t *testing.T) {
 // R2: the book is lost entirely. Every live container has its lease back
 // before the first request is answered.
 func TestR2BookLost(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d))
 		w.stopDaemon()
 		const many = 70 // beyond every brake and every share of the pool
@@ -229,7 +233,8 @@ func TestR2BookLost(t *testing.T) {
 // R3: containerd is killed under live sandboxes. Passes while it is down, and
 // in its first second, free nothing.
 func TestR3ContainerdKilled(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) {
 			c.Reconcile.Age, c.Reconcile.Misses = config.Duration(time.Millisecond), 1
 		})
@@ -268,7 +273,8 @@ func TestR3ContainerdKilled(t *testing.T) {
 // R7: two containers claim one address. Both are told of, neither is touched,
 // and no third sandbox gets it.
 func TestR7TwoClaimants(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick)
 		w.stopDaemon()
 		for _, name := range []string{"a", "b"} {
@@ -289,6 +295,7 @@ func TestR7TwoClaimants(t *testing.T) {
 // R9: a pass that would let more go than the brake allows lets none go and
 // says so, until an operator confirms.
 func TestR9Brake(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, quick, func(c *config.Config) {
 		c.Allocation.Cooldown = config.Duration(time.Hour)
 		c.Reconcile.Misses, c.Reconcile.LeastReleases = 1, 2
@@ -332,6 +339,7 @@ func TestR9Brake(t *testing.T) {
 // ends all the same. Every second one hangs up at any time, the others when the
 // daemon has heard them.
 func TestW8ClientsHangUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	port := w.ns.Port("rt0") // of them all, so that no release is over at once
 	var held []api.Lease

@@ -62,6 +62,7 @@ func (w *world) noted(addr string) []string {
 // and its end is in the history too. whois and show mark who is who. The lease
 // stays its owner's.
 func TestF27F28StrangerOnAHeldAddressIsNoted(t *testing.T) {
+	t.Parallel()
 	// Whole passes are an hour apart: only the news can tell.
 	w := newWorld(t, func(c *config.Config) {
 		c.Reconcile.Every, c.Bridge.Refresh = config.Duration(time.Hour), config.Duration(time.Hour)
@@ -159,6 +160,7 @@ func (w *world) get(path string) int {
 // What doctor finds is what the status counts, an exhausted pool and a lease that
 // is stuck among it.
 func TestF31StatusCountsWhatDoctorFinds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, pool("10.8.64.0/30"), func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) })
 	if got := w.findings(); len(got) != 0 || len(w.status().Findings) != 0 {
 		t.Fatalf("at first: %v, status %v", got, w.status().Findings)

@@ -13,6 +13,7 @@ import (
 // comes up after its address was asked ahead and kept silent. The address is not
 // given all the same, and the answer says why (P5).
 func TestF18StrangerAfterTheSilence(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, slow)
 	outer := w.knownPort()
 	outer.NS.Bridge("br0")

@@ -19,7 +19,8 @@ import (
 // with its address is adopted, also when it comes alive later; and so is what
 // names a lease of the book whose row was lost.
 func TestG6ALabelMovesNoAddress(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick)
 		kept := w.allocate("kept").Leases[0]
 		kept = w.bind(kept, w.record(d, kept, "kept"))
@@ -92,7 +93,8 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 // nowhere, and so is what lives in the namespace that has the address, as soon as that
 // does: a runtime may end between the start of a container and its bind.
 func TestG6ALabelBindsNoLease(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick)
 		reserved := make(map[string]api.Lease)
 		d.Run(t, ctrdtest.Spec{ID: "lone-past", Labels: map[string]string{"runtime.computer/entity-id": "past"}})
@@ -185,7 +187,8 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 // a share of the pool, as other quarantines do. Only a task that lives nobody can tell
 // where, or in the host's own namespace as a virtual machine's does, keeps what is released.
 func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"))
 		ends := func(name string) *box {
 			t.Helper()

@@ -95,7 +95,8 @@ func signals(t *testing.T, pid int) (got func() string) {
 // reaches it. Only when that word is "gone" does the same daemon end it, in
 // order.
 func TestW1ListOmitsARunningSandbox(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t, "--lag", "1h")
 		o.Set("valid", "somebody")
 		w := newWorld(t, withContainerd(d), quick, owned(o.Socket), func(c *config.Config) { c.Watchdog.KillWait = config.Duration(wait) })
@@ -162,7 +163,8 @@ func started(t *testing.T, pid int) string {
 // What is known of a container: all that labels can tell, its owner alone, or
 // nothing but the lease's record.
 func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
 		random := rand.New(rand.NewPCG(seed, seed))
@@ -276,7 +278,8 @@ func (w *world) stillHeld(b *box, released bool, gone string, left []string) {
 // is empty or a bare 404, or cannot be understood keeps its sandbox; only a body
 // that names it and says that it is gone ends it.
 func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		var hang atomic.Bool  // from now on
 		var hung atomic.Int64 // questions that nobody answered
 		keep := map[string]http.HandlerFunc{
@@ -405,7 +408,8 @@ func listen(t *testing.T, h http.Handler) (socket string) {
 // W5, what it costs: 500 sandboxes that the list itself calls gone cost no
 // look-up, three that it lacks cost three, and server and metric agree.
 func TestW5LookupsAreCounted(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 		w := newWorld(t, withContainerd(d), slow)
 		w.stopDaemon()
@@ -456,7 +460,7 @@ func TestW5LookupsAreCounted(t *testing.T) {
 // heard of again. What is open, what the loops keep and the file of the book
 // return to where they were, and who lives on keeps what it has.
 func TestW10FailedCreates(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		const kept = 200 // changes in the history
 		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"), func(c *config.Config) {
 			c.Book.ChangesKept = kept
