@@ -54,6 +54,9 @@ func TestPlan(t *testing.T) {
 		"free, another port has it, too":                {lines{lives("c1", "A", a2), seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
 		"free, the host has it, too":                    {lines{lives("c1", "A", a2), seen(host, a2, port("rt0"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
 		"free, the host has it on the claimant's port":  {lines{container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(host, a2, port("veth1"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"free, two namespaces of its name have it":      {lines{lives("c1", "A", a2), container("c9", owner("A"), ip(a2), runs, home("veth9")), seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
+		"reserved, two namespaces of its name have it":  {lines{lease(a2, reserved, "A"), lives("c1", "A", a2), container("c9", owner("A"), ip(a2), runs, home("veth9")), seen(netns, a2, port("veth9"))}, nil},
+		"bound, two namespaces of its name have it":     {lines{lease(a2, bound, "A"), lives("c1", "A", a2), container("c9", owner("A"), ip(a2), runs, home("veth9")), seen(netns, a2, port("veth9"))}, nil},
 		"free, an answer comes by another port":         {lines{lives("c1", "A", a2), seen(census.Probe, a2, port("veth9"))}, []string{"adopt 10.8.64.2 A"}},
 		"free, a virtual machine behind its port":       {lines{container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(neighbour, a2, port("veth1"))}, []string{"adopt 10.8.64.2 A"}},
 		"free, and behind another, too":                 {lines{container("c1", owner("A"), ip(a2), runs, home("veth1")), seen(neighbour, a2, port("veth1")), seen(census.Probe, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report unleased 10.8.64.2"}},
@@ -284,9 +287,8 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 		c1    string // the port behind which it lives
 		c2    string
 	}{
-		"one namespace has it":   {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1", "veth1", "veth1"},
-		"two namespaces have it": {[]line{seen(netns, a2, port("veth1"), mac), seen(netns, a2, port("veth2"))}, "", "veth2", "veth1"},
-		"none has it":            {[]line{seen(neighbour, a2, port("veth3"), mac)}, "", "veth3", "veth3"},
+		"one namespace has it": {[]line{seen(netns, a2, port("veth1"), mac)}, "veth1", "veth1", "veth1"},
+		"none has it":          {[]line{seen(neighbour, a2, port("veth3"), mac)}, "", "veth3", "veth3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := append(more.lines, container("c2", owner("A"), as("u"), ip(a2), frozen, leased("L"), home(more.c2)), container("c1", owner("A"), ip(a2), frozen, home(more.c1)),

@@ -88,18 +88,22 @@ func (v *view) proven(c claimant, addr netip.Addr, seen []census.Sighting) (clai
 
 // lodged returns those of some containers whose tasks live in the namespace that has an
 // address, of all that is seen of it, or behind the port that alone shows it. elsewhere
-// says that the kernel shows it in another place. What a neighbour or an answer shows
-// there may be forged, and does not count against the namespace itself.
+// says that the kernel shows it in another place: also in a second namespace that only
+// another of them lives in, for one of the two has a label alone. What a neighbour or an
+// answer shows may be forged, and does not count against the namespace itself.
 func (v *view) lodged(of, seen []census.Sighting) (live []census.Sighting, elsewhere bool) {
 	var within, behind []census.Sighting
+	inside := false
 	for _, s := range seen {
 		at := v.at(of, s)
 		switch {
 		case s.Witness == census.Runtime:
 		case s.Witness == census.Host:
 			return nil, true // also on a port that leads to the claimant: the host's end of it is not the sandbox
-		case len(at) > 0 && s.Witness == census.Netns:
-			within = append(within, at...)
+		case s.Witness == census.Netns && inside:
+			within = slices.DeleteFunc(within, func(s census.Sighting) bool { return !slices.Contains(at, s) })
+		case s.Witness == census.Netns && len(at) > 0:
+			within, inside = at, true
 		case len(at) > 0:
 			behind = append(behind, at...)
 		case s.Witness == census.Netns:
@@ -109,8 +113,8 @@ func (v *view) lodged(of, seen []census.Sighting) (live []census.Sighting, elsew
 		}
 	}
 	switch {
-	case len(within) > 0:
-		return within, false
+	case inside:
+		return within, len(within) == 0
 	case elsewhere:
 		return nil, true
 	}
