@@ -63,12 +63,12 @@ func (b *Bridge) answered(addr netip.Addr, s probe.Reply) {
 }
 
 // placeAnswers posts the answers that came, each with the port that it came by: the
-// one where the bridge heard the frame's source, which it learned from this
-// very frame or a later one. What an answer says inside is only what somebody
-// says: a flooder that spoke of another's MAC had another's port named, or
+// one where the bridge last saw the frame's source, which it learned from this
+// very frame or a later one. What an answer says inside is only a claim
+// of its sender: a flooder that spoke of another's MAC had another's port named, or
 // none.
 //
-// Every address that somebody answered for is on the board when it returns.
+// Every address that was answered for is on the board when it returns.
 // Where to find who did may have to wait for the next drain, once the time is
 // up: a flooder that sent 50 000 answers a second, with one question to the
 // kernel for each, held up the allocations of all pools for up to 2 s. An answer
@@ -193,7 +193,7 @@ func (b *Bridge) search(p *portSearch, s probe.Reply) bool {
 	return true
 }
 
-// behind is the port that the bridge last heard a MAC from, by index; 0 when it
+// behind is the port that the bridge last saw a MAC behind, by index; 0 when it
 // knows of none. The MAC of the host's own end of a port is in the table, too,
 // and nobody behind the port has it.
 func (b *Bridge) behind(m probe.MAC) int {
@@ -213,7 +213,7 @@ func (b *Bridge) dropAnswer(addr netip.Addr) {
 }
 
 // dropAnswersFrom takes answers off the board whose origin went: the port, or
-// the whole bridge, and who answered with it. Somebody else's later answer,
+// the whole bridge, and who answered with it. Another sender's later answer,
 // which was not placed yet, stands in for it.
 func (b *Bridge) dropAnswersFrom(gone func(origin) bool) {
 	for addr, h := range b.heard {

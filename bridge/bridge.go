@@ -23,7 +23,7 @@ import (
 type Config struct {
 	Name    string  // of the bridge: "rt0"
 	Netns   string  // path of the network namespace to work in; "" is the process's own
-	Manage  bool    // make the bridge and mend it; else only look
+	Manage  bool    // make the bridge and repair it; else only look
 	Desired Desired // at first; see [Bridge.Set]
 	// NetnsFolders are where callers may name network namespaces, beside /run/netns
 	// and /proc/PID/ns/net: absolute paths, without links.
@@ -58,12 +58,12 @@ type Bridge struct {
 	tracked     *sweeper    // of those
 	tracks      atomic.Bool // the kernel answered about those, or may
 	unread      atomic.Pointer[[]Gap]
-	lately      *lately
+	recent      *recentlySeen
 	missed      atomic.Pointer[time.Time] // when an answer may have been lost last
 	moves       moves
 
 	running    sync.Mutex // held by Run
-	refreshing sync.Mutex // held by Refresh, which lets go of mu in between
+	refreshing sync.Mutex // held by Refresh, which releases mu in between
 	crowding   sync.Mutex // held by who lists a crowded namespace, likewise
 
 	mu        fairMutex // guards all below, for at most some ms at a time
@@ -81,7 +81,7 @@ type Bridge struct {
 	own           prefixes
 	hosts         []rtnl.Address // all the host's, in the kernel's order
 	hostLinks     map[int]bool   // of those that can collide with a lease's
-	broken        error          // why the bridge could not be mended
+	broken        error          // why the bridge could not be repaired
 	pinned        int            // index of the bridge whose MAC we set by name
 	ports         map[int]*port
 	spaces        map[int]*space
@@ -137,11 +137,11 @@ func Open(cfg Config) (*Bridge, error) {
 	if cfg.ProbeWindow == 0 {
 		cfg.ProbeWindow = time.Second
 	}
-	memory := &lately{since: time.Now()}
+	memory := &recentlySeen{since: time.Now()}
 	b := &Bridge{
 		cfg:       cfg,
 		paths:     newNetnsPaths(cfg.NetnsFolders),
-		lately:    memory,
+		recent:    memory,
 		heard:     make(map[netip.Addr]answering),
 		shares:    make(map[int]*list.List),
 		mu:        newFairMutex(),
@@ -244,7 +244,7 @@ func (b *Bridge) forget() {
 	b.linksAgain = make(map[int]bool)
 	b.spacesAgain = make(map[int]bool)
 	b.neighboursAgain = make(map[netip.Addr]bool)
-	b.doubts = make(map[netip.Addr]time.Time) // who answers now is not heard
+	b.doubts = make(map[netip.Addr]time.Time) // answers that come now are not received
 	b.unplaced = make(map[netip.Addr]probe.Reply)
 	b.neighboursLost = false // of this bridge nothing is known
 	b.neighboursMore.Store(false)
@@ -252,7 +252,7 @@ func (b *Bridge) forget() {
 }
 
 // fail makes all witnesses silent because the kernel could not be asked.
-// Whoever comes next reads everything.
+// The next caller reads everything.
 func (b *Bridge) fail(err error) error {
 	b.lost = true
 	b.silence(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// A child is a link that is stacked on the bridge or on a port of it: a macvlan
-// or one of its kin. It is no port, and frames from the bridge do not reach it, so
+// A child is a link that is stacked on the bridge or on a port of it: a macvlan,
+// macvtap, ipvlan, ipvtap or vlan. It is no port, and frames from the bridge do not reach it, so
 // neither the ports nor a probe show who is there; its namespace does.
 type child struct {
 	link   *rtnl.Link
@@ -395,8 +395,8 @@ func (b *Bridge) setHidden(found *brood) {
 	b.gapsMoved = true
 }
 
-// hearChild notes news that may be about a child, and is of no port's namespace.
-func (b *Bridge) hearChild(nsid, index int, body []byte) {
+// receiveChild notes news that may be about a child, and is of no port's namespace.
+func (b *Bridge) receiveChild(nsid, index int, body []byte) {
 	if b.spaces[nsid] != nil {
 		return // its addresses are read, on whatever link
 	}

@@ -7,7 +7,7 @@
 // (the host's own addresses), neighbour (entries that prove life) and probe
 // (answers to a question on the wire).
 //
-// It guarantees that what it cannot read is silent and never dark: a missing
+// It guarantees that what it cannot read is silent and never "not seen": a missing
 // bridge, an interrupted dump, a lost event or a closed socket leave the
 // earlier sightings standing and say why. It never removes a link or an
 // address, never changes anything unless it manages the bridge or is told to

@@ -30,7 +30,7 @@ func (b *Bridge) doubtSince(addr netip.Addr, sent bool) {
 	}
 }
 
-// expireAnswers lets go of the answers whose address kept silent for
+// expireAnswers drops the answers whose address kept silent for
 // Config.ProbeWindow after a later question. All answers until now have been
 // read. Where a question may not have arrived, or an answer got lost, the
 // silence proves nothing and the next question begins another.
@@ -54,7 +54,7 @@ func (b *Bridge) missAnswers() {
 }
 
 // MissedSince reports whether an answer to a probe may have been lost since a
-// moment, as when somebody answers faster than answers are read: no silence since
+// moment, as when a guest answers faster than answers are read: no silence since
 // then proves anything. It is as of the last [Bridge.Settle], reads memory, and is
 // safe for concurrent use.
 func (b *Bridge) MissedSince(t time.Time) bool { return !b.missed.Load().Before(t) }

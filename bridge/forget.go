@@ -55,7 +55,7 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	return nil
 }
 
-// forgetNeighbours goes by the index that was last heard of. When the bridge is
+// forgetNeighbours goes by the index that was last known. When the bridge is
 // another by now, its table went with the old one.
 func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) error {
 	index, there := 0, false

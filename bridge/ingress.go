@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/bridge/probe"
 )
 
-// The forwarding table says behind which port a MAC was heard last. A guest that
+// The forwarding table says behind which port a MAC was seen last. A guest that
 // answers with a busy neighbour's MAC has that neighbour's port named, for the next
 // frame of the neighbour sets the table right. Where the namespace behind the port
 // that is named has the MAC and not the address, the answer is asked for again and

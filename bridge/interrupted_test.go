@@ -80,7 +80,7 @@ func TestInterruptedListIsNeverShort(t *testing.T) {
 // News of a namespace's end that cannot be read is lost news.
 func TestUnreadableEndIsLostNews(t *testing.T) {
 	var b Bridge
-	b.hearEnd([]byte{0, 0, 0})
+	b.receiveEnd([]byte{0, 0, 0})
 	if !b.lost {
 		t.Error("it was passed over")
 	}

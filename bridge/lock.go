@@ -52,7 +52,7 @@ func holder(fd int, addr unix.Sockaddr) string {
 	return fmt.Sprintf(": pid %d", cred.Pid)
 }
 
-// drain lets go of those who asked for our pid. They stay in the queue until
+// drain closes the connections that asked for our pid. They stay in the queue until
 // then, and a full one answers nobody.
 func (l *lock) drain() {
 	for {

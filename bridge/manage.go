@@ -15,10 +15,10 @@ import (
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
-// mend makes the bridge what the config describes and returns it as it is
+// apply makes the bridge what the config describes and returns it as it is
 // then. Only differences are written, so twice equals once, and its own
 // events lead to no more writing. What others put on the bridge stays.
-func (b *Bridge) mend(l *rtnl.Link) (*rtnl.Link, error) {
+func (b *Bridge) apply(l *rtnl.Link) (*rtnl.Link, error) {
 	if l == nil {
 		if err := b.make(); err != nil {
 			return nil, err
@@ -32,12 +32,12 @@ func (b *Bridge) mend(l *rtnl.Link) (*rtnl.Link, error) {
 		l = made
 	}
 	if l.Kind != "bridge" {
-		return l, nil // refused by judge: somebody else's link
+		return l, nil // refused by judge: another's link
 	}
-	if err := b.mendLink(l); err != nil {
+	if err := b.applyLink(l); err != nil {
 		return l, err
 	}
-	if err := b.mendGateways(l); err != nil {
+	if err := b.applyGateways(l); err != nil {
 		return l, err
 	}
 	return l, b.place.do(b.forward)
@@ -53,8 +53,8 @@ func (b *Bridge) make() error {
 	return nil
 }
 
-// mendLink sets what differs, one message for each, and notes it in l.
-func (b *Bridge) mendLink(l *rtnl.Link) error {
+// applyLink sets what differs, one message for each, and notes it in l.
+func (b *Bridge) applyLink(l *rtnl.Link) error {
 	set := func(what string, err error) error {
 		if err != nil {
 			return fmt.Errorf("set %s of bridge %s: %w", what, l.Name, err)
@@ -92,7 +92,7 @@ func (b *Bridge) mendLink(l *rtnl.Link) error {
 	return nil
 }
 
-func (b *Bridge) mendGateways(l *rtnl.Link) error {
+func (b *Bridge) applyGateways(l *rtnl.Link) error {
 	all, err := b.kernel.Addresses(rtnl.NoNetns)
 	if err != nil {
 		return fmt.Errorf("list addresses of bridge %s: %w", l.Name, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
-// moves is what others are told of the ports. It has a lock of its own, which
+// moves is what subscribers are told of the ports. It has a lock of its own, which
 // nobody holds for long: who only reads it does not wait for the kernel.
 type moves struct {
 	changed broadcast.Signal // at the next move

@@ -173,11 +173,11 @@ func (b *Bridge) readNeighbour(addr netip.Addr) {
 	b.neighbour.see(addr.String(), seen)
 }
 
-// weigh says whether an entry proves that somebody has the address now.
+// weigh says whether an entry proves that a guest has the address now.
 //
 // A REACHABLE one was confirmed within the last 45 s, so it does, unless the
 // port that its MAC was behind is gone since. Any other is only a memory of a
-// MAC: it counts while the bridge hears that MAC on a live port, unless the
+// MAC: it counts while the bridge sees that MAC on a live port, unless the
 // namespace there owns the MAC and does not have the address. Thus neither
 // the entries of dead containers nor a foreign gratuitous ARP, which can turn
 // a dead entry to a living MAC, are evidence.

@@ -33,15 +33,15 @@ func (b *Bridge) drain() {
 		b.expireAnswers(now)
 		return
 	}
-	linksErr := b.news.Read(b.news.Links, b.hear)
+	linksErr := b.news.Read(b.news.Links, b.receive)
 	if errors.Is(linksErr, rtnl.ErrOverrun) {
 		b.cfg.Log.Warn("kernel news was lost, reading everything again", "bridge", b.cfg.Name)
 		b.lost = true
 		linksErr = nil
 	}
-	more, err := b.news.ReadNeighbours(neighboursAtOnce, b.hear)
+	more, err := b.news.ReadNeighbours(neighboursAtOnce, b.receive)
 	if errors.Is(err, rtnl.ErrOverrun) {
-		b.lately.miss() // it may have been of anybody
+		b.recent.miss() // it may have been of anybody
 		b.loseNeighbours()
 		err = nil
 	}
@@ -61,39 +61,39 @@ func (b *Bridge) drain() {
 	b.expireAnswers(now)
 }
 
-// hear notes what one message is about. It is not believed: between its
+// receive notes what one message is about. It is not believed: between its
 // sending and now everything may have changed once more.
-func (b *Bridge) hear(nsid int, h rtnl.Header, body []byte) {
+func (b *Bridge) receive(nsid int, h rtnl.Header, body []byte) {
 	if len(body) < 4 {
 		return
 	}
 	switch h.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if len(body) >= unix.SizeofIfInfomsg {
-			b.hearChild(nsid, int(int32(binary.NativeEndian.Uint32(body[4:]))), body)
-			b.hearLink(nsid, h.Type == unix.RTM_DELLINK, int(int32(binary.NativeEndian.Uint32(body[4:]))))
+			b.receiveChild(nsid, int(int32(binary.NativeEndian.Uint32(body[4:]))), body)
+			b.receiveLink(nsid, h.Type == unix.RTM_DELLINK, int(int32(binary.NativeEndian.Uint32(body[4:]))))
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		b.hearAddress(nsid, h.Type == unix.RTM_NEWADDR, body)
+		b.receiveAddress(nsid, h.Type == unix.RTM_NEWADDR, body)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		b.hearNeighbour(body)
+		b.receiveNeighbour(body)
 	case unix.RTM_DELNSID:
-		b.hearEnd(body)
+		b.receiveEnd(body)
 	}
 }
 
-// hearAddress notes whose addresses are to be listed again, and that this one
+// receiveAddress notes whose addresses are to be listed again, and that this one
 // was there: when the list is read it may be gone. A daemon that had stood still
 // called an address free that a sandbox had used meanwhile, and it was given to
 // the next at once.
-func (b *Bridge) hearAddress(nsid int, came bool, body []byte) {
+func (b *Bridge) receiveAddress(nsid int, came bool, body []byte) {
 	a, err := rtnl.ParseAddress(body)
 	mere := err == nil && !rtnl.Assignable(a.Prefix.Addr())
 	switch {
 	case err != nil:
-		b.lately.miss()
+		b.recent.miss()
 	case !mere:
-		b.lately.note(a.Prefix.Addr())
+		b.recent.note(a.Prefix.Addr())
 	}
 	switch {
 	case nsid != rtnl.NoNetns:
@@ -116,7 +116,7 @@ func (b *Bridge) hearAddress(nsid int, came bool, body []byte) {
 	}
 }
 
-func (b *Bridge) hearLink(nsid int, gone bool, index int) {
+func (b *Bridge) receiveLink(nsid int, gone bool, index int) {
 	if nsid != rtnl.NoNetns {
 		s := b.spaces[nsid]
 		if s == nil {
@@ -146,9 +146,9 @@ func (b *Bridge) hearLink(nsid int, gone bool, index int) {
 	b.linksAgain[index] = true
 }
 
-// hearNeighbour notes an entry of the neighbour table, or, by its MAC, one of
+// receiveNeighbour notes an entry of the neighbour table, or, by its MAC, one of
 // the FDB that a neighbour's entry leans on.
-func (b *Bridge) hearNeighbour(body []byte) {
+func (b *Bridge) receiveNeighbour(body []byte) {
 	if !b.isThere() || len(body) < unix.SizeofNdMsg {
 		return
 	}
@@ -160,7 +160,7 @@ func (b *Bridge) hearNeighbour(body []byte) {
 	switch {
 	case err != nil:
 		b.loseNeighbours() // news that we cannot read is lost news
-		b.lately.miss()
+		b.recent.miss()
 	case body[0] == unix.AF_BRIDGE:
 		for addr := range b.byMAC[e.MAC.String()] {
 			b.neighbourAgain(addr)
@@ -168,14 +168,14 @@ func (b *Bridge) hearNeighbour(body []byte) {
 	case e.Index == b.link.Index && rtnl.Assignable(e.Addr):
 		b.neighbourAgain(e.Addr)
 		if e.State&unix.NUD_REACHABLE != 0 { // just now, though it may be gone by the look
-			b.lately.note(e.Addr)
+			b.recent.note(e.Addr)
 		}
 	}
 }
 
-// hearEnd notes that the kernel takes a namespace down and may give its id to
+// receiveEnd notes that the kernel takes a namespace down and may give its id to
 // another: from here on the id says nothing about the ports that led there.
-func (b *Bridge) hearEnd(body []byte) {
+func (b *Bridge) receiveEnd(body []byte) {
 	id, err := rtnl.ParseNetnsID(body)
 	if err != nil {
 		b.lost = true

@@ -62,7 +62,7 @@ func FuzzNews(f *testing.F) {
 		rtnl.EachMessage(said, func(h rtnl.Header, body []byte) {
 			watched := b.spaces[nsid]
 			began := time.Now()
-			b.hear(nsid, h, body)
+			b.receive(nsid, h, body)
 			switch h.Type {
 			case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 				if l, err := rtnl.ParseLink(body); err == nil && nsid == rtnl.NoNetns && !b.linksAgain[l.Index] && !b.lookAgain {
@@ -75,7 +75,7 @@ func FuzzNews(f *testing.F) {
 					break
 				}
 				a, err := rtnl.ParseAddress(body)
-				if addr := a.Prefix.Addr(); (err != nil || rtnl.Assignable(addr)) && !b.lately.after(addr.Unmap(), began) {
+				if addr := a.Prefix.Addr(); (err != nil || rtnl.Assignable(addr)) && !b.recent.after(addr.Unmap(), began) {
 					t.Fatalf("%v, %v, was there, and was not seen lately", addr, err)
 				}
 				ours := err != nil || a.Index == recordedBridge || rtnl.Assignable(a.Prefix.Addr())
@@ -94,7 +94,7 @@ func FuzzNews(f *testing.F) {
 				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) && !b.stale(e.Addr):
 					t.Fatalf("the news of neighbour %v is passed over", e.Addr)
 				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) &&
-					e.State&unix.NUD_REACHABLE != 0 && !b.lately.after(e.Addr.Unmap(), began):
+					e.State&unix.NUD_REACHABLE != 0 && !b.recent.after(e.Addr.Unmap(), began):
 					t.Fatalf("neighbour %v was reachable, and was not seen lately", e.Addr)
 				case err == nil && body[0] == unix.AF_BRIDGE && e.MAC.String() == "02:00:00:00:00:01" && !b.stale(recordedGuest):
 					t.Fatal("the news of where a neighbour's MAC is, is passed over")
@@ -128,9 +128,9 @@ func known(t *testing.T) *Bridge {
 	t.Helper()
 	board := census.NewBoard(census.Netns, census.Host, census.Neighbour)
 	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
-	memory := &lately{since: time.Now()}
+	memory := &recentlySeen{since: time.Now()}
 	b := &Bridge{
-		cfg: cfg, lately: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(),
+		cfg: cfg, recent: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(),
 		heard: make(map[netip.Addr]answering), shares: make(map[int]*list.List),
 		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
 		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),

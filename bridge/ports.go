@@ -47,9 +47,9 @@ func scope(index int) string { return strconv.Itoa(index) }
 // another name or MAC or leads elsewhere, after the board was told what that changed
 // there. It carries no payload: look again. A port behind which no address was
 // seen, such as a virtual machine's tap, changes nothing on the board, and
-// this is how its leaving is heard of.
+// this is how its end is noticed.
 //
-// It hears of it as the board does: by [Bridge.Run], or by [Bridge.Settle] and
+// It is closed when the board is brought up to date: by [Bridge.Run], or by [Bridge.Settle] and
 // [Bridge.Refresh]. It is safe for concurrent use.
 func (b *Bridge) Changed() <-chan struct{} {
 	return b.moves.changed.Next()
@@ -169,7 +169,7 @@ func (b *Bridge) setPort(l *rtnl.Link) {
 // It does not silence the witness, also where the port was never read: the
 // kernel may keep such a namespace for as long as a socket of it lives, and a
 // single one kept every pool from giving an address after a restart. No process
-// is in there any more, a lease that records the port is not let go, and an
+// is in there any more, a lease that records the port is not released, and an
 // address that answers from there answers to a probe.
 func (b *Bridge) freeze(p *port) {
 	if p.space != nil {

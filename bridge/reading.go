@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Refresh reads everything anew, mends the bridge first if it manages it, and
+// Refresh reads everything anew, repairs the bridge first if it manages it, and
 // posts what it finds. It returns an error when the kernel could not be asked
 // about something; the witness concerned is then silent. A bridge that is
 // missing or wrong is no error: [Bridge.Ready] tells.
@@ -199,7 +199,7 @@ func (b *Bridge) readAll(ctx context.Context) error {
 // again the parts that it is about, so that [Bridge.Ready] and the board are right
 // as of the call. What the neighbour table holds is read for the addresses that it
 // is called for; of the others as much as takes no time that matters, which is
-// all of it unless somebody floods, and the rest by [Bridge.Run]. It costs one
+// all of it unless a guest floods, and the rest by [Bridge.Run]. It costs one
 // system call when there is no news. An error means that something could not be
 // read, in which case the witness concerned is silent, or that ctx ended.
 func (b *Bridge) Settle(ctx context.Context, about ...netip.Addr) error {

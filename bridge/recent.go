@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// latelyMost is how many addresses are remembered before the older half is
+// recentlyMost is how many addresses are remembered before the older half is
 // dropped, and with it the time in which those were seen.
-const latelyMost = 1 << 15
+const recentlyMost = 1 << 15
 
-// lately remembers when the witnesses last saw each address, or heard of it. What
+// recentlySeen remembers when the witnesses last saw each address, or had news of it. What
 // was on the wire for a moment leaves tracks in other sandboxes' neighbour tables,
 // which the board, that holds only what is, does not tell; and when it came and
 // went between two looks, the board never had it.
-type lately struct {
+type recentlySeen struct {
 	mu          sync.Mutex
 	since       time.Time // from then on nothing was missed
 	now, before map[netip.Addr]time.Time
@@ -22,17 +22,17 @@ type lately struct {
 }
 
 // miss notes that something may have been missed until now.
-func (l *lately) miss() {
+func (l *recentlySeen) miss() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.since = time.Now()
 }
 
-func (l *lately) note(addr netip.Addr) {
+func (l *recentlySeen) note(addr netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := time.Now()
-	if len(l.now) >= latelyMost/2 {
+	if len(l.now) >= recentlyMost/2 {
 		if l.before != nil && l.turned.After(l.since) {
 			l.since = l.turned // what was seen before that is dropped
 		}
@@ -45,7 +45,7 @@ func (l *lately) note(addr netip.Addr) {
 }
 
 // after reports whether an address was noted since from, or may have been.
-func (l *lately) after(addr netip.Addr, from time.Time) bool {
+func (l *recentlySeen) after(addr netip.Addr, from time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, seen := l.now[addr]
@@ -62,5 +62,5 @@ func (l *lately) after(addr netip.Addr, from time.Time) bool {
 // looked. It says nothing of what they see now; that
 // is on the board. It reads memory, and is safe for concurrent use.
 func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
-	return b.neighboursMore.Load() || b.lately.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
+	return b.neighboursMore.Load() || b.recent.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
 }

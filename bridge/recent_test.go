@@ -17,7 +17,7 @@ import (
 // seenSince is SeenWithin that names its moment: a duration that ends now begins
 // later the slower the machine is.
 func (v *view) seenSince(addr string, from time.Time) bool {
-	return v.lately.after(netip.MustParseAddr(addr), from)
+	return v.recent.after(netip.MustParseAddr(addr), from)
 }
 
 // An address that was on the wire for a while is remembered when it has left;
@@ -90,18 +90,18 @@ func TestSeenWithinThoughNobodyLooked(t *testing.T) {
 // The memory is bounded; what it had to drop is unknown, not unseen.
 func TestLatelyIsBounded(t *testing.T) {
 	began := time.Now()
-	l := &lately{since: began}
+	l := &recentlySeen{since: began}
 	addr := func(n uint32) netip.Addr { return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n))) }
 	stranger := netip.MustParseAddr("fd00::1")
-	for n := range uint32(latelyMost / 2) {
+	for n := range uint32(recentlyMost / 2) {
 		l.note(addr(n))
 	}
 	if l.after(stranger, began) || !l.after(addr(0), began) {
 		t.Error("before it is full it does not know who was seen")
 	}
-	for n := range uint32(3 * latelyMost) {
+	for n := range uint32(3 * recentlyMost) {
 		l.note(addr(n))
-		if n := len(l.now) + len(l.before); n > latelyMost {
+		if n := len(l.now) + len(l.before); n > recentlyMost {
 			t.Fatalf("it remembers %d", n)
 		}
 	}

@@ -17,7 +17,7 @@ type report struct {
 	board  *census.Board
 	log    *slog.Logger
 	who    census.Witness
-	lately *lately
+	recent *recentlySeen
 
 	scopes  map[string][]census.Sighting
 	failed  map[string]error // by scope
@@ -26,15 +26,15 @@ type report struct {
 	started bool
 }
 
-func newReport(cfg Config, who census.Witness, l *lately) *report {
+func newReport(cfg Config, who census.Witness, l *recentlySeen) *report {
 	return &report{
-		board: cfg.Board, log: cfg.Log, who: who, lately: l,
+		board: cfg.Board, log: cfg.Log, who: who, recent: l,
 		scopes: make(map[string][]census.Sighting),
 		failed: make(map[string]error),
 	}
 }
 
-// see posts all that one scope holds; nothing means that it is dark.
+// see posts all that one scope holds; nothing means that none is seen there.
 func (r *report) see(scope string, seen []census.Sighting) {
 	delete(r.failed, scope)
 	if slices.Equal(r.scopes[scope], seen) {
@@ -58,12 +58,12 @@ func (r *report) noteMoves(before, after []census.Sighting) {
 	}
 	for _, s := range after {
 		if !had[s.Addr] {
-			r.lately.note(s.Addr)
+			r.recent.note(s.Addr)
 		}
 		delete(had, s.Addr)
 	}
 	for addr := range had {
-		r.lately.note(addr)
+		r.recent.note(addr)
 	}
 }
 
@@ -108,7 +108,7 @@ func (r *report) tell(anew bool) error {
 		text = err.Error()
 	}
 	if text != r.told {
-		r.lately.miss()
+		r.recent.miss()
 	}
 	switch {
 	case text == r.told && r.started && !anew:

@@ -15,10 +15,10 @@ const (
 	// retryAfter is when something that could not be read is tried again,
 	// and the least time between two look-ups of all names.
 	retryAfter = time.Second
-	// breath is the least time between two steps: each frame of a flood wakes
+	// debounce is the least time between two steps: each frame of a flood wakes
 	// the daemon, and one that looks at once, for each of them, has time for
 	// nothing else. It delays nothing but the board of who does not settle.
-	breath = time.Millisecond
+	debounce = time.Millisecond
 	// recountEvery is the least time between two lists of all neighbours that
 	// a flood asks for.
 	recountEvery = time.Second
@@ -186,10 +186,10 @@ func (b *Bridge) openAgain() error {
 }
 
 // sleep waits for news, answers, the alarm, or the time; after a step that began
-// just now for the alarm alone, a breath long.
+// just now for the alarm alone, for so long.
 func (b *Bridge) sleep(began, until time.Time) error {
 	fds := []unix.PollFd{{Fd: int32(b.alarm.fd), Events: unix.POLLIN}}
-	if rest := breath - time.Since(began); rest > 0 {
+	if rest := debounce - time.Since(began); rest > 0 {
 		_, _ = unix.Poll(fds, int((rest+time.Millisecond-1)/time.Millisecond)) // an error comes again below
 	}
 	b.mu.Lock()

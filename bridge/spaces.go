@@ -70,7 +70,7 @@ func (b *Bridge) readSpace(id int) {
 		got, err = b.listInside(id, &s.inside)
 	}
 	if b.isVanishing(id, err) {
-		// The last that held the namespace let go of it, and the kernel has
+		// The last that held the namespace released it, and the kernel has
 		// yet to take it down: the ports still name it, but nobody may look
 		// inside any more.
 		b.freezeSpace(s)

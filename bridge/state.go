@@ -10,8 +10,8 @@ import (
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
-// look reads the bridge's own link and the host's addresses again, mends the
-// bridge if it is ours to mend, and says whether it is ready. An error means
+// look reads the bridge's own link and the host's addresses again, repairs the
+// bridge if it is managed, and says whether it is ready. An error means
 // that the kernel could not be asked; a bridge that is not as it should be is
 // no error but not ready.
 func (b *Bridge) look() error {
@@ -41,7 +41,7 @@ func (b *Bridge) lookLink() error {
 		return err
 	}
 	if b.cfg.Manage {
-		l, b.broken = b.mend(l)
+		l, b.broken = b.apply(l)
 	}
 	if !sameBridge(b.link, l) {
 		b.lost = true // nothing that is known is about this one

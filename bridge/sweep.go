@@ -12,7 +12,7 @@ import (
 // its own, took 17 s where there were 100 000 connections.
 //
 // Who comes while a walk is under way shares the next one, for the walk may be
-// past what he is after. That is what tells it from singleflight.
+// past the addresses in question. This is the difference to singleflight.
 type sweeper struct {
 	do   func(of map[netip.Addr]bool) error
 	turn chan struct{} // one slot, held by the one who walks
@@ -46,7 +46,7 @@ func (s *sweeper) sweep(ctx context.Context, of map[netip.Addr]bool) error {
 	}
 	defer func() { <-s.turn }()
 	if !s.begin(mine) {
-		return mine.err // who had the turn before did it
+		return mine.err // the caller before did it
 	}
 	defer close(mine.done)
 	mine.err = s.do(mine.of)
@@ -64,7 +64,7 @@ func (s *sweeper) join(of map[netip.Addr]bool) *sweep {
 }
 
 // begin closes a sweep to those who come from now on; false when it is done
-// already. Call it with the turn.
+// already. The caller holds the slot.
 func (s *sweeper) begin(mine *sweep) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

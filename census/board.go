@@ -90,7 +90,7 @@ func (b *Board) Replace(w Witness, scopes map[string][]Sighting, incomplete erro
 }
 
 // ReplaceScope posts one scope of a witness; no sightings means that the
-// scope is dark. It says nothing about the other scopes and does not end a
+// scope is not seen. It says nothing about the other scopes and does not end a
 // silence.
 func (b *Board) ReplaceScope(w Witness, scope string, seen []Sighting) {
 	b.mu.Lock()

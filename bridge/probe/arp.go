@@ -20,7 +20,7 @@ const (
 var arpReplyHeader = [8]byte{0, 1, unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff, 6, 4, 0, arpReply}
 
 // arp asks by ARP probe (RFC 5227, section 2.1.1): the sender's IP is
-// 0.0.0.0, so nobody who hears the question learns a wrong owner from it.
+// 0.0.0.0, so no receiver of the question learns a wrong owner from it.
 //
 // Only a reply that is addressed to us counts. A gratuitous ARP is a
 // broadcast, and anybody may shout.

@@ -15,7 +15,7 @@ const answerWithin = time.Minute
 // longer than any answer takes.
 const mostQuestions = 1 << 16
 
-// questions remembers what was asked lately, in two generations: one that
+// questions remembers what was asked recently, in two generations: one that
 // grows, and the one before it, which is dropped as a whole. To walk over all
 // of them at each question, looking for old ones, took a sixth of a busy
 // daemon's time.
@@ -35,7 +35,7 @@ func (q *questions) note(addr netip.Addr) {
 	q.young[addr] = now
 }
 
-// recent reports whether addr was asked for so lately that an answer counts.
+// recent reports whether addr was asked for so recently that an answer counts.
 func (q *questions) recent(addr netip.Addr) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -59,7 +59,7 @@ func OpenIngress() (*Ingress, error) {
 
 func (i *Ingress) Close() { _ = unix.Close(i.fd) }
 
-// anyAnswer lets the answers of both protocols in, to whoever they are.
+// anyAnswer lets the answers of both protocols in, whatever their destination.
 func anyAnswer() []bpf.Instruction {
 	const icmp = etherLength + ipv6Length
 	return []bpf.Instruction{

@@ -26,7 +26,7 @@ type Prober struct {
 	latest map[netip.Addr]Reply // of what read takes in
 }
 
-// Open opens both wires in the thread's namespace. They hear nothing
+// Open opens both wires in the thread's namespace. They receive nothing
 // until they are aimed.
 func Open() (*Prober, error) {
 	p := &Prober{sending: semaphore.NewWeighted(1), latest: make(map[netip.Addr]Reply)}

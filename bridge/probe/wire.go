@@ -37,8 +37,8 @@ const snapLength = 128
 // in 4 ms, and those of others are lost with its.
 const wireBuffer = 2 << 20
 
-// openWire opens a socket in the thread's namespace. It hears nothing until
-// it is bound: opened with its protocol, it would hear all links at once.
+// openWire opens a socket in the thread's namespace. It receives nothing until
+// it is bound: opened with its protocol, it would receive from all links at once.
 func openWire(p protocol) (*wire, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// News are the kernel's own announcements. One socket hears of links and
-// addresses in every namespace that a port leads to; neighbours are heard of
+// News are the kernel's own announcements. One socket receives news of links and
+// addresses in every namespace that a port leads to; news of neighbours comes
 // in the bridge's namespace only, on a second one, for those of a thousand
 // guests would drown the rest.
 type News struct {
@@ -36,7 +36,7 @@ const leastMemory = 512
 func Queued(fd int) int {
 	charged, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MEMINFO) // the first of it: SK_MEMINFO_RMEM_ALLOC
 	if err != nil {
-		return MostAtOnce // whoever reads it is told what is wrong
+		return MostAtOnce // the reader gets the error
 	}
 	return min(charged/leastMemory+1, MostAtOnce)
 }
@@ -86,8 +86,8 @@ func (n *News) Close() {
 
 // Read takes in what is there now. ErrOverrun means that some of it was lost.
 //
-// A socket that overran hears nothing more until all that is in it was read,
-// and does not tell so again. Whoever stopped at the error missed what happened
+// A socket that overran receives nothing more until all that is in it was read,
+// and does not report it again. A reader that stopped at the error would miss what happened
 // while everything was read anew.
 func (n *News) Read(fd int, take func(nsid int, h Header, body []byte)) error {
 	for there, taken := Queued(fd), 0; taken < MostAtOnce && (taken < there || n.overran[fd]); taken++ {
