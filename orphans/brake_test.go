@@ -19,7 +19,7 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.Debian)
 	o := ownertest.Start(t)
 	var ahead time.Duration
-	b := newBroom(t, d, o, func(c *orphans.Config) {
+	b := newScene(t, d, o, func(c *orphans.Config) {
 		c.Now = func() netdb.Stamp {
 			s := netdb.Now()
 			s.Boottime, s.Wall = s.Boottime+ahead, s.Wall.Add(ahead)

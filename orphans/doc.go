@@ -1,5 +1,5 @@
 // Package orphans finds sandboxes that have containers although their owner says that
-// they are gone, and ends them if it is told to. Nothing else in ipamd signals or deletes
+// they are gone, and ends them if it is configured to. Nothing else in ipamd signals or deletes
 // a container.
 //
 // A sandbox is an orphan by its owner's word alone, never because a list lacks it. Few

@@ -13,28 +13,28 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// A household is all that is there under one owner label.
-type household struct {
+// A group is all that is there under one owner label.
+type group struct {
 	sandbox    string
 	containers []watchdog.Workload // labelled so, or with one of its leases
 	others     []watchdog.Workload // that its leases record, and that no label gives to it; they are never ended
 	leases     []*netdb.Lease      // open ones and those that are being released
-	dispute    string              // why it cannot be told from another one; "" when it can
+	dispute    string              // why it cannot be distinguished from another one; "" when it can
 }
 
-// households gathers containers and leases by the containers' owner label, in
+// groups gathers containers and leases by the containers' owner label, in
 // the order of the labels. A lease that belongs to two of them, or to one and
-// to a sandbox of another name, makes them disputed: what cannot be told apart
+// to a sandbox of another name, makes them disputed: what cannot be distinguished
 // cannot be removed apart.
-func households(leases []*netdb.Lease, list []watchdog.Workload) []*household {
-	byName := make(map[string]*household)
+func groups(leases []*netdb.Lease, list []watchdog.Workload) []*group {
+	byName := make(map[string]*group)
 	all, x := workload.NewContainers(watchdog.Workload.Record, list), workload.NewLeases(leases)
 	for _, w := range list {
 		if w.Sandbox == "" {
 			continue
 		}
 		if byName[w.Sandbox] == nil {
-			byName[w.Sandbox] = &household{sandbox: w.Sandbox}
+			byName[w.Sandbox] = &group{sandbox: w.Sandbox}
 		}
 		byName[w.Sandbox].containers = append(byName[w.Sandbox].containers, w)
 	}
@@ -45,7 +45,7 @@ func households(leases []*netdb.Lease, list []watchdog.Workload) []*household {
 		join(l, all.Of(l, x), byName)
 	}
 	out := slices.Collect(maps.Values(byName))
-	slices.SortFunc(out, func(a, b *household) int { return strings.Compare(a.sandbox, b.sandbox) })
+	slices.SortFunc(out, func(a, b *group) int { return strings.Compare(a.sandbox, b.sandbox) })
 	for _, h := range out {
 		for _, of := range [][]watchdog.Workload{h.containers, h.others} {
 			slices.SortFunc(of, func(a, b watchdog.Workload) int { return a.Container.Compare(b.Container) })
@@ -55,9 +55,9 @@ func households(leases []*netdb.Lease, list []watchdog.Workload) []*household {
 }
 
 // join gives a lease, and those of its own containers that are labelled with it, to
-// its household. A container without a label that a lease records is not taken: a
-// client records what it likes, and what is in a household is ended with it.
-func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*household) {
+// its group. A container without a label that a lease records is not taken: a
+// client records what it likes, and what is in a group is ended with it.
+func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*group) {
 	names := []string{l.Sandbox, l.UID}
 	strange := false
 	for _, w := range own {
@@ -67,7 +67,7 @@ func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*household)
 		}
 	}
 	slices.Sort(names)
-	var of []*household
+	var of []*group
 	for _, n := range slices.Compact(names) {
 		if h := byName[n]; h != nil {
 			of = append(of, h)
@@ -90,9 +90,9 @@ func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*household)
 	}
 }
 
-// age returns how long all of a household has been there: the age of its
-// youngest part. A container that does not tell its age has none.
-func (h *household) age(now netdb.Stamp) time.Duration {
+// age returns how long all of a group has been there: the age of its
+// youngest part. A container that has no date has none.
+func (h *group) age(now netdb.Stamp) time.Duration {
 	age := time.Duration(math.MaxInt64)
 	for _, w := range slices.Concat(h.containers, h.others) {
 		if w.Created.IsZero() {
@@ -106,22 +106,22 @@ func (h *household) age(now netdb.Stamp) time.Duration {
 	return age
 }
 
-// same reports that nothing of a household changed: another container, another
+// same reports that nothing of a group changed: another container, another
 // lease or a move of one may mean that it lives again.
-func (h *household) same(o *household) bool {
+func (h *group) same(o *group) bool {
 	return slices.Equal(h.containers, o.containers) && slices.Equal(h.others, o.others) && h.dispute == o.dispute &&
 		slices.EqualFunc(h.leases, o.leases, func(a, b *netdb.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
 }
 
-// A suspect is a household that the owner's list does not vouch for. It is an
+// A suspect is a group that the owner's list does not vouch for. It is an
 // orphan only by the owner's own word: the list's, or a look-up's.
 type suspect struct {
-	*household
+	*group
 	listed bool        // the list itself says that it is gone
 	since  netdb.Stamp // when the list was first seen not to vouch for it
 }
 
-// suspects holds households against the owner's list. before is what the last
+// suspects holds groups against the owner's list. before is what the last
 // call returned as since; it is what makes the grace begin when a sandbox is
 // first missed.
 //
@@ -129,7 +129,7 @@ type suspect struct {
 // does it before everything of the sandbox is as old as grace and has been
 // missed for as long. A sandbox that the list has in any other state than gone
 // is vouched for, and its grace begins anew.
-func suspects(all []*household, list []watchdog.Owned, before map[string]netdb.Stamp, grace time.Duration, now netdb.Stamp) (found []suspect, since map[string]netdb.Stamp) {
+func suspects(all []*group, list []watchdog.Owned, before map[string]netdb.Stamp, grace time.Duration, now netdb.Stamp) (found []suspect, since map[string]netdb.Stamp) {
 	gone := make(map[string]bool, len(list)) // listed, and as gone alone
 	for _, o := range list {
 		was, twice := gone[o.Sandbox]

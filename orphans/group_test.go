@@ -87,7 +87,7 @@ func made(parts ...part) yard {
 }
 
 // Which sandboxes are suspected, a row for each way to be mistaken about one:
-// "a" is to be looked up, "a!" needs no look-up, "a?" cannot be told from
+// "a" is to be looked up, "a!" needs no look-up, "a?" cannot be distinguished from
 // another one, and behind each stand its containers and leases.
 func TestSuspects(t *testing.T) {
 	const bound, releasing = netdb.Bound, netdb.Releasing
@@ -111,7 +111,7 @@ func TestSuspects(t *testing.T) {
 		"listed as gone twice":             {made(con("c", "a", "", old), owned(watchdog.Gone, "a", "a"), missed(old, "a")), "a![c]", "a"},
 		"three times, once not gone":       {made(con("c", "a", "", old), owned(watchdog.Gone, "a"), owned(watchdog.Unknown, "a"), owned(watchdog.Gone, "a"), missed(old, "a")), "", ""},
 		"a container is young":             {made(con("c", "a", "", old), con("d", "a", "", grace-1), other, missed(old, "a")), "", "a"},
-		"a container does not tell":        {made(con("c", "a", "", noAge), other, missed(old, "a")), "", "a"},
+		"a container without a date":       {made(con("c", "a", "", noAge), other, missed(old, "a")), "", "a"},
 		"a container of the future":        {made(func(y *yard) { con("c", "a", "", 0)(y); y.list[0].Created = clock.Wall.Add(old) }, other, missed(old, "a")), "", "a"},
 		"its lease is young":               {made(con("c", "a", "", old), lea("L", "a", "a", bound, grace-1, "c"), other, missed(old, "a")), "", "a"},
 		"made anew under its name":         {made(con("c", "a", "", old), lea("L", "a", "u1", bound, old, "c"), lea("M", "a", "u2", netdb.Reserved, 0), other, missed(old, "a")), "", "a"},
@@ -135,7 +135,7 @@ func TestSuspects(t *testing.T) {
 		}, other), "", "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, since := suspects(households(tt.yard.leases, tt.yard.list), tt.yard.owned, tt.yard.before, grace, clock.Stamp)
+			found, since := suspects(groups(tt.yard.leases, tt.yard.list), tt.yard.owned, tt.yard.before, grace, clock.Stamp)
 			var got []string
 			for _, s := range found {
 				var parts []string
@@ -172,9 +172,9 @@ func TestSuspects(t *testing.T) {
 // What must not have changed between the judgement and the removal.
 func TestHouseholdsThatChanged(t *testing.T) {
 	base := []part{con("c", "a", "", old), con("d", "a", "", old), lea("L", "a", "a", netdb.Bound, old, "c")}
-	read := func(more ...part) *household {
+	read := func(more ...part) *group {
 		y := made(append(slices.Clone(base), more...)...)
-		return households(y.leases, y.list)[0]
+		return groups(y.leases, y.list)[0]
 	}
 	if !read().same(read()) {
 		t.Error("two readings of the same differ")

@@ -15,28 +15,27 @@ import (
 
 var errChanged = errors.New("it changed while it was judged")
 
-// remove ends and deletes the containers of an orphan, and only then lets its
-// leases go: SIGQUIT, a wait, SIGKILL, another, tasks, records, a last look.
-// Who begins anew under the same name while his old containers end keeps what
-// is left of them: before each step it is asked whether he was given one of the
-// leases, and once anything was signalled, which takes time, his owner is
-// looked up again. The first step that fails ends it, and the next sweep begins anew: every step
-// may be taken twice.
+// remove ends and deletes the containers of an orphan, and only then releases its
+// leases: SIGQUIT, a wait, SIGKILL, another, tasks, records, a last look. A sandbox that
+// begins anew under the same name while its old containers end keeps what is left of
+// them: before each step it is asked whether one of the leases was given to it, and once
+// anything was signalled, which takes time, its owner is looked up again. The first step
+// that fails ends it, and the next sweep begins anew: every step may be taken twice.
 func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 	if of.dispute != "" {
 		return errors.New(of.dispute)
 	}
-	// Others were removed before it. Whoever was made anew in between has a
+	// Others were removed before it. A sandbox that was made anew in between has a
 	// container or a lease more.
 	switch now, err := s.find(ctx, of.sandbox); {
 	case err != nil:
 		return err
-	case now == nil || !now.same(of.household):
+	case now == nil || !now.same(of.group):
 		return errChanged
 	}
 	signalled := false
 	for _, sig := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
-		if s.ended(of.household) {
+		if s.ended(of.group) {
 			break
 		}
 		if err := s.stillGone(ctx, of, signalled); err != nil {
@@ -47,7 +46,7 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 		if err != nil {
 			return err
 		}
-		if err := s.waitEnded(ctx, of.household); err != nil {
+		if err := s.waitEnded(ctx, of.group); err != nil {
 			return err
 		}
 	}
@@ -65,12 +64,11 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 	case left != nil:
 		return fmt.Errorf("container %s is there, after all were deleted", left.containers[0].Container)
 	}
-	return s.letGo(ctx, of, signalled)
+	return s.release(ctx, of, signalled)
 }
 
-// stillGone refuses the next step on an orphan that is none any more. Whether a
-// lease was given is asked last: the owner may come for it a moment after he
-// said "gone".
+// stillGone refuses the next step on an orphan that is none any more. Whether a lease was
+// given is asked last: the owner may come for it a moment after it said "gone".
 func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
 	if look {
 		v, err := s.rest.Look(ctx, s.cfg.Owner, of.sandbox)
@@ -109,8 +107,8 @@ func (s *Sweeper) each(ctx context.Context, of suspect, step func(context.Contex
 	return ctx.Err()
 }
 
-// find reads one household anew; nil when nothing of it is there.
-func (s *Sweeper) find(ctx context.Context, sandbox string) (*household, error) {
+// find reads one group anew; nil when nothing of it is there.
+func (s *Sweeper) find(ctx context.Context, sandbox string) (*group, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	all, err := s.look(ctx)
@@ -130,7 +128,7 @@ const boardPause = 20 * time.Millisecond
 
 // waitEnded waits for the end of all tasks, KillWait at most: that they have
 // not ended by then is no error.
-func (s *Sweeper) waitEnded(ctx context.Context, of *household) error {
+func (s *Sweeper) waitEnded(ctx context.Context, of *group) error {
 	limit := time.NewTimer(s.cfg.KillWait)
 	defer limit.Stop()
 	for {
@@ -156,7 +154,7 @@ func (s *Sweeper) waitEnded(ctx context.Context, of *household) error {
 // ended reports that no container has a task that runs, as far as the board
 // knows. It only spares signals and waiting: a task that runs cannot be
 // deleted.
-func (s *Sweeper) ended(of *household) bool {
+func (s *Sweeper) ended(of *group) bool {
 	over := make(map[watchdog.Container]bool)
 	for _, seen := range s.cfg.Board.Census().Seen {
 		for _, one := range seen {
@@ -168,10 +166,10 @@ func (s *Sweeper) ended(of *household) bool {
 	return !slices.ContainsFunc(of.containers, func(w watchdog.Workload) bool { return !over[w.Container] })
 }
 
-// letGo releases leases at the revisions at which they were judged. All their
+// release releases leases at the revisions at which they were judged. All their
 // containers are deleted by now, so it is done even if ctx has ended, unless
-// their owner wants them again. One that somebody else let go meanwhile is fine.
-func (s *Sweeper) letGo(ctx context.Context, of suspect, look bool) error {
+// their owner wants them again. One that another call released meanwhile is fine.
+func (s *Sweeper) release(ctx context.Context, of suspect, look bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
 	defer cancel()
 	if err := s.stillGone(ctx, of, look); err != nil {

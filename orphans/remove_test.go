@@ -23,7 +23,7 @@ import (
 func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		b := newBroom(t, d, o)
+		b := newScene(t, d, o)
 		_, signals := b.run("", "infra-etcd", trap(""))
 		b.record("", "infra-log")
 		b.record("a", "c1")
@@ -46,13 +46,13 @@ func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
 }
 
 // The steps of a removal, on processes that take SIGQUIT, that ignore it, that
-// are frozen, and on records without one. The lease is let go last.
+// are frozen, and on records without one. The lease is released last.
 func TestRemovalOfOrphans(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
 
 		t.Run("it ends at SIGQUIT", func(t *testing.T) {
-			b := newBroom(t, d, o)
+			b := newScene(t, d, o)
 			_, signals := b.run("a", "c1", trap("exit 0"))
 			b.record("a", "c2")
 			b.run("somebody", "c3", trap("exit 0"))
@@ -76,7 +76,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 		})
 
 		t.Run("it ignores SIGQUIT", func(t *testing.T) {
-			b := newBroom(t, d, o, func(c *orphans.Config) { c.KillWait = 50 * time.Millisecond })
+			b := newScene(t, d, o, func(c *orphans.Config) { c.KillWait = 50 * time.Millisecond })
 			_, signals := b.run("b", "c1", trap(""))
 			b.run("b", "c2", nil) // the first process of a namespace gets no signal that it does not handle
 			b.run("b", "c3", nil)
@@ -99,7 +99,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 		})
 
 		t.Run("its shim is frozen", func(t *testing.T) {
-			b := newBroom(t, d, o, func(c *orphans.Config) {
+			b := newScene(t, d, o, func(c *orphans.Config) {
 				c.KillWait, c.Timeout = 50*time.Millisecond, 300*time.Millisecond
 			})
 			b.run("c", "c1", nil)
@@ -135,7 +135,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 		})
 
 		t.Run("containerd is killed in between", func(t *testing.T) {
-			b := newBroom(t, d, o)
+			b := newScene(t, d, o)
 			b.record("e", "c1")
 			b.record("e", "c2")
 			l := b.lease("e", "c1", "c2")
@@ -162,34 +162,34 @@ func TestRemovalOfOrphans(t *testing.T) {
 	})
 }
 
-// What happens between the judgement and the last step: whoever lives again
-// is left alone, and a lease that changed is not let go.
+// What happens between the judgement and the last step: what lives again
+// is left alone, and a lease that changed is not released.
 func TestInterference(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
 	for name, tt := range map[string]struct {
 		at   string // the step before which it happens
-		do   func(b *broom, l *netdb.Lease, sandbox string)
+		do   func(b *scene, l *netdb.Lease, sandbox string)
 		want string // state of the lease after it
 		says string // in the reason why it is not removed
 	}{
-		"a container more": {"record %s-c2", func(b *broom, _ *netdb.Lease, s string) { b.record(s, s+"-new") },
+		"a container more": {"record %s-c2", func(b *scene, _ *netdb.Lease, s string) { b.record(s, s+"-new") },
 			"bound", "-new is there"},
-		"its lease changed": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) {
+		"its lease changed": {"record %s-c2", func(b *scene, l *netdb.Lease, _ string) {
 			if _, err := b.book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "vethnew"}); err != nil {
 				b.Error(err)
 			}
 		}, "bound", "revision is stale"},
-		"its owner let go": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) {
+		"its owner released it": {"record %s-c2", func(b *scene, l *netdb.Lease, _ string) {
 			if _, err := b.book.Release(ctx, client, l.ID, "", 0); err != nil {
 				b.Error(err)
 			}
 		}, "releasing", ""},
-		"its lease ended": {"record %s-c2", func(b *broom, l *netdb.Lease, _ string) { netdbtest.Cool(b, b.book, l) },
+		"its lease ended": {"record %s-c2", func(b *scene, l *netdb.Lease, _ string) { netdbtest.Cool(b, b.book, l) },
 			"cooling", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBroom(t, d, o)
+			b := newScene(t, d, o)
 			s := strings.ReplaceAll(name, " ", "-")
 			b.record(s, s+"-c1")
 			b.record(s, s+"-c2")
@@ -220,7 +220,7 @@ func TestInterference(t *testing.T) {
 	}
 
 	t.Run("made anew before its turn", func(t *testing.T) {
-		b := newBroom(t, d, o, func(c *orphans.Config) { c.Parallel = 1 })
+		b := newScene(t, d, o, func(c *orphans.Config) { c.Parallel = 1 })
 		b.record("x", "x1")
 		b.record("y", "y1")
 		l := b.lease("y", "y1")
@@ -241,8 +241,8 @@ func TestInterference(t *testing.T) {
 		b.sweep()
 	})
 
-	t.Run("told to stop", func(t *testing.T) {
-		b := newBroom(t, d, o)
+	t.Run("asked to stop", func(t *testing.T) {
+		b := newScene(t, d, o)
 		_, _ = b.run("z", "z1", nil)
 		l := b.lease("z", "z1")
 		b.sweepOnce()
@@ -268,17 +268,17 @@ func TestInterference(t *testing.T) {
 
 // A sandbox begins anew under its name while its old containers are removed:
 // its owner vouches for it again, or was given its lease again. What is left of
-// it then stays, and its lease is not let go, be it at the revision at which it
+// it then stays, and its lease is not released, be it at the revision at which it
 // was judged.
 func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		vouched := func(b *broom, l *netdb.Lease) { b.o.Set("valid", l.Sandbox) }
-		given := func(b *broom, _ *netdb.Lease) { b.given.Store(true) }
-		unclear := func(b *broom, l *netdb.Lease) { b.o.Set("limbo", l.Sandbox) }
+		vouched := func(b *scene, l *netdb.Lease) { b.o.Set("valid", l.Sandbox) }
+		given := func(b *scene, _ *netdb.Lease) { b.given.Store(true) }
+		unclear := func(b *scene, l *netdb.Lease) { b.o.Set("limbo", l.Sandbox) }
 		for i, tt := range []struct {
 			name, at string // the step before which it happens
-			do       func(*broom, *netdb.Lease)
+			do       func(*scene, *netdb.Lease)
 			says     string
 			done     []string
 			left     string
@@ -292,11 +292,11 @@ func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 			{"given while its task is deleted", "task c1", given, "has not bound it", []string{"quit c1", "killed c1", "task c1"}, "[c1]"},
 			{"vouched for while its record is deleted", "record c1", vouched, "is valid", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
 			{"given while its record is deleted", "record c1", given, "has not bound it", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
-			{"given while it is let go", "lease", given, "has not bound it",
+			{"given while it is released", "lease", given, "has not bound it",
 				[]string{"quit c1", "killed c1", "task c1", "record c1", "lease of s9 (watchdog, orphaned) failed"}, "[]"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				b := newBroom(t, d, o, func(c *orphans.Config) { c.KillWait = 50 * time.Millisecond })
+				b := newScene(t, d, o, func(c *orphans.Config) { c.KillWait = 50 * time.Millisecond })
 				s := fmt.Sprint("s", i)
 				b.run(s, "c1", nil) // takes no SIGQUIT
 				l := b.lease(s, "c1")
@@ -328,7 +328,7 @@ func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 
 func TestSweepConfig(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
-	b := newBroom(t, d, ownertest.Start(t))
+	b := newScene(t, d, ownertest.Start(t))
 	for name, spoil := range map[string]func(*orphans.Config){
 		"no owner":     func(c *orphans.Config) { c.Owner = nil },
 		"no runtime":   func(c *orphans.Config) { c.Runtime = nil },

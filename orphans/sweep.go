@@ -52,7 +52,7 @@ type Config struct {
 	Book    Book
 	Board   *census.Board // tells when a task has ended
 	// Awaited reports that a lease was answered to its owner, who has yet to
-	// bind it; [watchdog.Watchdog.Awaited] is one. Such a lease is not let go, and its
+	// bind it; [watchdog.Watchdog.Awaited] is one. Such a lease is not released, and its
 	// containers are left as they are.
 	Awaited func(lease string) bool
 
@@ -61,7 +61,7 @@ type Config struct {
 	Parallel int           // questions to the owner at once, and removals
 
 	// Remove ends and deletes the containers of orphans; without it they are
-	// only told.
+	// only reported.
 	Remove   bool
 	KillWait time.Duration // between SIGQUIT and SIGKILL, and after that
 	Timeout  time.Duration // of each other step of a removal
@@ -87,10 +87,10 @@ func (c Config) check() error {
 type Orphan struct {
 	Sandbox    string
 	Containers []watchdog.Container
-	Leases     []string  // ids of its leases that are not let go yet
+	Leases     []string  // ids of its leases that are not released yet
 	Listed     bool      // the owner's list says so; else the answer to a look-up
 	Since      time.Time // when the list was first seen not to vouch for it
-	Removed    bool      // its containers are gone, and its leases let go
+	Removed    bool      // its containers are gone, and its leases released
 	Held       bool      // it is one too many for an hour, and waits for room or for [Sweeper.Confirm]
 	Err        error     // why it is not, when it should be
 }
@@ -123,7 +123,7 @@ type Swept struct {
 	Orphans   []Orphan // in the order of their names
 }
 
-// A Sweeper finds orphans and, if it is told to, removes them. The owner's word is asked
+// A Sweeper finds orphans and, if it is configured to, removes them. The owner's word is asked
 // for again while a removal goes on.
 //
 // Its methods are safe for concurrent use.
@@ -131,11 +131,11 @@ type Sweeper struct {
 	cfg  Config
 	rest watchdog.OwnerBackoff
 
-	turn   sync.Mutex // one sweep at a time; guards what follows
-	missed map[string]netdb.Stamp
-	told   map[string]string // by sandbox, "" for the sweep itself: the last trouble in the log
-	brake  brake
-	begun  bool // the brake knows what was ended before this process began
+	sweeping sync.Mutex // one sweep at a time; guards what follows
+	missed   map[string]netdb.Stamp
+	warned   map[string]string // by sandbox, "" for the sweep itself: the last trouble in the log
+	brake    brake
+	begun    bool // the brake knows what was ended before this process began
 
 	again chan struct{} // one slot: sweep now
 
@@ -145,7 +145,7 @@ type Sweeper struct {
 	confirmed []string // sandboxes, by a person, since the last sweep
 }
 
-// New checks cfg. It asks nobody.
+// New checks cfg. It makes no call.
 func New(cfg Config) (*Sweeper, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("configure the sweep for orphans: %w", err)
@@ -153,7 +153,7 @@ func New(cfg Config) (*Sweeper, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Sweeper{cfg: cfg, told: make(map[string]string), again: make(chan struct{}, 1)}, nil
+	return &Sweeper{cfg: cfg, warned: make(map[string]string), again: make(chan struct{}, 1)}, nil
 }
 
 // Run sweeps until ctx ends, and then returns nil. A removal that is under way
@@ -162,7 +162,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Every)
 	defer tick.Stop()
 	for {
-		_, _ = s.Sweep(ctx) // it told the log
+		_, _ = s.Sweep(ctx) // it has logged it
 		select {
 		case <-ctx.Done():
 			return nil
@@ -230,8 +230,8 @@ func (s *Sweeper) Orphans() ([]Orphan, error) {
 // that nothing could be judged: the runtime or the owner could not be asked,
 // or [ErrEmptyList]. What fails for one sandbox is that orphan's.
 func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
 	found, swept, err := s.judge(ctx)
 	if err == nil {
 		err = s.recall(ctx)
@@ -241,7 +241,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("look for orphans: %w", err)
-		s.tell("", err.Error(), func() { s.cfg.Log.Warn("orphans are not looked for", "err", err) })
+		s.warn("", err.Error(), func() { s.cfg.Log.Warn("orphans are not looked for", "err", err) })
 		s.mu.Lock()
 		unclear := &UnclearError{Since: s.cfg.Now().Wall, cause: err}
 		if s.unclear != nil {
@@ -251,7 +251,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 		s.mu.Unlock()
 		return nil, err
 	}
-	s.tell("", "", nil)
+	s.warn("", "", nil)
 	swept.Orphans = s.handle(ctx, found, swept.Sandboxes)
 	left := slices.DeleteFunc(slices.Clone(swept.Orphans), func(o Orphan) bool { return o.Removed })
 	s.mu.Lock()
@@ -277,7 +277,7 @@ func (s *Sweeper) judge(ctx context.Context) ([]suspect, *Swept, error) {
 	}
 	found, since := suspects(all, list, s.missed, s.cfg.Grace, s.cfg.Now())
 	s.missed = since
-	maps.DeleteFunc(s.told, func(name, _ string) bool { _, still := since[name]; return name != "" && name != sweepHeld && !still })
+	maps.DeleteFunc(s.warned, func(name, _ string) bool { _, still := since[name]; return name != "" && name != sweepHeld && !still })
 
 	verdicts, errs := s.ask(ctx, found)
 	var orphans []suspect
@@ -291,11 +291,11 @@ func (s *Sweeper) judge(ctx context.Context) ([]suspect, *Swept, error) {
 			continue
 		case watchdog.Valid:
 			delete(s.missed, one.sandbox) // it is vouched for
-			delete(s.told, one.sandbox)
+			delete(s.warned, one.sandbox)
 		}
 		swept.Kept++
 		if errs[i] != nil && ctx.Err() == nil {
-			s.tell(one.sandbox, errs[i].Error(), func() {
+			s.warn(one.sandbox, errs[i].Error(), func() {
 				s.cfg.Log.Warn("sandbox is kept: its owner has no clear word about it", "sandbox", one.sandbox, "err", errs[i])
 			})
 		}
@@ -304,13 +304,13 @@ func (s *Sweeper) judge(ctx context.Context) ([]suspect, *Swept, error) {
 }
 
 // look reads what is there.
-func (s *Sweeper) look(ctx context.Context) ([]*household, error) {
+func (s *Sweeper) look(ctx context.Context) ([]*group, error) {
 	leases, _ := s.cfg.Book.Leases()
 	list, err := s.cfg.Runtime.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return households(leases, list), nil
+	return groups(leases, list), nil
 }
 
 // ask looks up each suspect that the list lacks, by its name. Those that the
@@ -372,24 +372,24 @@ func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []
 		}
 	}
 	if n, why := len(s.brake.held), s.brake.why(); why != nil {
-		s.tell(sweepHeld, why.Error(), func() {
+		s.warn(sweepHeld, why.Error(), func() {
 			s.cfg.Log.Warn("orphans are held", "held", n, "of", sandboxes, "most", s.brake.most, "reason", why, "next", "ipamctl doctor")
 		})
 	} else {
-		s.tell(sweepHeld, "", nil)
+		s.warn(sweepHeld, "", nil)
 	}
 	for _, o := range out {
 		switch {
 		case !s.cfg.Remove:
-			s.tell(o.Sandbox, "orphan", func() {
+			s.warn(o.Sandbox, "orphan", func() {
 				s.cfg.Log.Warn("orphan found; it stays, watchdog.remove_orphans is off", "sandbox", o.Sandbox, "containers", len(o.Containers))
 			})
 		case o.Held:
 		case o.Removed:
-			s.tell(o.Sandbox, "", nil)
+			s.warn(o.Sandbox, "", nil)
 			s.cfg.Log.Info("orphan removed", "sandbox", o.Sandbox, "containers", len(o.Containers), "leases", len(o.Leases))
 		case ctx.Err() == nil:
-			s.tell(o.Sandbox, "stuck", func() { // not by its words: a deadline has many
+			s.warn(o.Sandbox, "stuck", func() { // not by its words: a deadline has many
 				s.cfg.Log.Warn("orphan could not be removed", "sandbox", o.Sandbox, "err", o.Err)
 			})
 		}
@@ -410,14 +410,14 @@ func (o suspect) orphan() Orphan {
 	return out
 }
 
-// tell logs a trouble when it is another one than last time; "" ends it.
-func (s *Sweeper) tell(about, trouble string, log func()) {
+// warn logs a trouble when it is another one than last time; "" ends it.
+func (s *Sweeper) warn(about, trouble string, log func()) {
 	if trouble == "" {
-		delete(s.told, about)
+		delete(s.warned, about)
 		return
 	}
-	if s.told[about] != trouble {
-		s.told[about] = trouble
+	if s.warned[about] != trouble {
+		s.warned[about] = trouble
 		log()
 	}
 }

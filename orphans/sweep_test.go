@@ -22,7 +22,7 @@ import (
 func TestW1ListOmitsARunningSandbox(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t, "--lag", "1h")
-		b := newBroom(t, d, o)
+		b := newScene(t, d, o)
 		_, err := b.owner.List(ctx) // from now on it is the list
 		b.check(err)
 		o.Set("valid", "a")
@@ -60,7 +60,7 @@ func TestW1ListOmitsARunningSandbox(t *testing.T) {
 func TestW5LookupsAreCounted(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		b := newBroom(t, d, o, func(c *orphans.Config) { c.Remove = false })
+		b := newScene(t, d, o, func(c *orphans.Config) { c.Remove = false })
 		var dead []string
 		for i := range 500 {
 			dead = append(dead, fmt.Sprintf("dead-%d", i))
@@ -87,11 +87,11 @@ func TestW5LookupsAreCounted(t *testing.T) {
 	})
 }
 
-// W5: an owner that cannot tell keeps its sandboxes; that is told once.
+// W5: an owner that has no answer keeps its sandboxes; that is logged once.
 func TestW5UnknownKeeps(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t, "--lag", "1h")
-	b := newBroom(t, d, o)
+	b := newScene(t, d, o)
 	_, err := b.owner.List(ctx)
 	b.check(err)
 	b.record("a", "c1")
@@ -127,7 +127,7 @@ func TestW5UnknownKeeps(t *testing.T) {
 func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
-	b := newBroom(t, d, o)
+	b := newScene(t, d, o)
 	o.Forget("somebody")
 	if swept, err := b.Sweep(ctx); err != nil || len(swept.Orphans) != 0 {
 		t.Fatalf("nobody lists nobody: %+v, %v", swept, err)
@@ -176,12 +176,12 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	}
 }
 
-// Without Remove an orphan is told, with what it has and since when, and
+// Without Remove an orphan is warned, with what it has and since when, and
 // nothing moves.
 func TestOrphansAreOnlyTold(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
-	b := newBroom(t, d, o, func(c *orphans.Config) { c.Remove = false })
+	b := newScene(t, d, o, func(c *orphans.Config) { c.Remove = false })
 	began := time.Now()
 	_, signals := b.run("a", "c2", trap(""))
 	b.record("a", "c1")

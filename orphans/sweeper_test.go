@@ -108,9 +108,9 @@ func (n *notebook) interfere(before func(step string)) {
 	n.before = before
 }
 
-// A broom is a sweeper on a real containerd, a real book, and a real owner in
-// a process of its own. Nothing confirms in it: what is let go is releasing.
-type broom struct {
+// A scene is a sweeper on a real containerd, a real book, and a real owner in
+// a process of its own. Nothing confirms in it: what is released is releasing.
+type scene struct {
 	*testing.T
 	d     *ctrdtest.Daemon
 	o     *ownertest.Owner
@@ -143,9 +143,9 @@ func (l *lines) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-func newBroom(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...func(*orphans.Config)) *broom {
+func newScene(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...func(*orphans.Config)) *scene {
 	t.Helper()
-	b := &broom{T: t, d: d, o: o, log: &lines{to: t.Output()}}
+	b := &scene{T: t, d: d, o: o, log: &lines{to: t.Output()}}
 	b.o.Set("valid", "somebody") // so that the list is not empty
 	var err error
 	b.owner, err = owner.New(owner.Config{Socket: b.o.Socket, Timeout: soon})
@@ -188,7 +188,7 @@ func loop(t *testing.T, run func(context.Context) error) {
 	})
 }
 
-func (b *broom) check(err error) {
+func (b *scene) check(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
@@ -196,7 +196,7 @@ func (b *broom) check(err error) {
 }
 
 // lease makes a bound lease of a sandbox with these containers.
-func (b *broom) lease(name string, containers ...string) *netdb.Lease {
+func (b *scene) lease(name string, containers ...string) *netdb.Lease {
 	b.Helper()
 	n := netdb.Binding{HostInterface: ("veth-" + name)[:min(15, len("veth-"+name))]}
 	for _, id := range containers {
@@ -213,14 +213,14 @@ func labelled(sandbox string) map[string]string {
 
 // record makes a container without a task, and returns when the board shows it:
 // whether a removal begins with signals depends on that.
-func (b *broom) record(sandbox, id string) {
+func (b *scene) record(sandbox, id string) {
 	b.Helper()
 	b.d.Create(b, ctrdtest.Spec{Namespace: space, ID: id, Labels: labelled(sandbox)})
 	b.shown(id, "")
 }
 
 // shown waits until the board shows a container with its task in a state.
-func (b *broom) shown(id, task string) {
+func (b *scene) shown(id, task string) {
 	b.Helper()
 	realtest.Eventually(b, soon, "the board shows "+id+", task "+task, func() bool {
 		return slices.ContainsFunc(b.cfg.Board.By(census.Runtime), func(s census.Sighting) bool {
@@ -239,7 +239,7 @@ func trap(afterQuit string) []string {
 
 // run runs a container, and returns when the board shows that it runs. signals
 // is what a trap in it has written down; it can be read after its end, too.
-func (b *broom) run(sandbox, id string, args []string) (pid int, signals func() string) {
+func (b *scene) run(sandbox, id string, args []string) (pid int, signals func() string) {
 	b.Helper()
 	pid = b.d.Run(b, ctrdtest.Spec{Namespace: space, ID: id, Labels: labelled(sandbox), Args: args})
 	b.shown(id, "running")
@@ -261,27 +261,27 @@ func (b *broom) run(sandbox, id string, args []string) (pid int, signals func() 
 }
 
 // sweep sweeps twice: the first time everybody is missed for no time yet.
-func (b *broom) sweep() *orphans.Swept {
+func (b *scene) sweep() *orphans.Swept {
 	b.Helper()
 	b.sweepOnce()
 	return b.sweepOnce()
 }
 
-func (b *broom) sweepOnce() *orphans.Swept {
+func (b *scene) sweepOnce() *orphans.Swept {
 	b.Helper()
 	swept, err := b.Sweep(ctx)
 	b.check(err)
 	return swept
 }
 
-func (b *broom) state(l *netdb.Lease) netdb.State {
+func (b *scene) state(l *netdb.Lease) netdb.State {
 	b.Helper()
 	l, err := b.book.Lease(l.ID)
 	b.check(err)
 	return l.State
 }
 
-func (b *broom) containers() (ids []string) {
+func (b *scene) containers() (ids []string) {
 	b.Helper()
 	list, err := b.Runtime.List(ctx)
 	b.check(err)
@@ -292,7 +292,7 @@ func (b *broom) containers() (ids []string) {
 	return ids
 }
 
-func (b *broom) wantNotes(want ...string) {
+func (b *scene) wantNotes(want ...string) {
 	b.Helper()
 	if got := b.read(); !slices.Equal(got, want) {
 		b.Errorf("done was\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
