@@ -35,7 +35,7 @@ func TestAskedAgain(t *testing.T) {
 			t.Errorf("reaped: %v, %q, %v", let, why, err)
 		}
 		if l := s.now(kept); l.State != netdb.Bound || l.Rev != kept.lease.Rev {
-			t.Errorf("%s: %s", kept.name, tell(s.story(kept)))
+			t.Errorf("%s: %s", kept.name, story(s.changes(kept)))
 		}
 		s.Asked(s.now(kept), time.Nanosecond)
 		// Unless the watchdog, which tries now and then, comes first.

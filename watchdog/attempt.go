@@ -60,7 +60,7 @@ func (w *Watchdog) follow(l *netdb.Lease) {
 //
 // Book and bridge are asked before w.mu is taken; see the order of locks at
 // [Watchdog].
-func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading, h heard, now time.Time) (next time.Time) {
+func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading, h newsCounts, now time.Time) (next time.Time) {
 	poked, byPort := w.wanted()
 	released := w.releasing(poked)
 	if byPort {
@@ -82,10 +82,10 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 			continue
 		}
 		at, asked := t.due(t.lifted(view{
-			heard: h,
-			there: func(c Container) bool { return r.stands(t.lease, c) },
-			port:  func(name string) bool { return r.ports[name] },
-			about: func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
+			counts: h,
+			there:  func(c Container) bool { return r.stands(t.lease, c) },
+			port:   func(name string) bool { return r.ports[name] },
+			about:  func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
 		if !at.After(now) {
 			queue = append(queue, turn{t, at, asked})
@@ -96,7 +96,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 	slices.SortFunc(queue, func(a, b turn) int { return a.at.Compare(b.at) })
 	for _, t := range queue {
 		if w.slots >= w.cfg.Parallel {
-			break // the end of one rings the bell
+			break // the end of one wakes Run
 		}
 		// Who ended by the timeout before may not take every place again.
 		if t.slow && w.slow >= max(1, w.cfg.Parallel/2) {
@@ -108,9 +108,9 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		t.busy, t.began = true, h
 		x := r.others()
-		a := &attempt{lease: t.lease, others: r.roll.of(t.lease, x, true), leases: x, lost: r.roll.lost(t.lease, x),
+		a := &attempt{lease: t.lease, others: r.index.of(t.lease, x, true), leases: x, lost: r.index.lost(t.lease, x),
 			asked: t.asked, slow: t.slow}
-		a.claims = r.roll.claims(t.lease, a.others)
+		a.claims = r.index.claims(t.lease, a.others)
 		a.others = slices.DeleteFunc(a.others, func(c Container) bool { return slices.Contains(a.claims, c) })
 		works.Go(func() { w.try(ctx, works, a) })
 	}
@@ -157,7 +157,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	if a.slow {
 		w.slow--
 	}
-	defer ring(w.bell)
+	defer wake(w.wakeup)
 	w.tracks[a.lease.ID].slow = late
 	if len(found) > 0 {
 		w.fail(a, found)
@@ -178,8 +178,8 @@ func (w *Watchdog) fail(a *attempt, found []obstacle) {
 	if left := w.grace(a.lease); a.lease.State == netdb.Releasing && left > 0 {
 		t.wait = min(t.wait, left)
 	}
-	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == netdb.Releasing && waited >= w.cfg.ReleasingMax && !t.told {
-		t.told = true
+	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == netdb.Releasing && waited >= w.cfg.ReleasingMax && !t.warned {
+		t.warned = true
 		w.cfg.Log.Warn("a release is not confirmed for long", "addr", a.lease.Addr, "sandbox", a.lease.Sandbox,
 			"lease", a.lease.ID, "blocker", found[0].Kind, "detail", found[0].Detail, "for", waited.Round(time.Second))
 	}

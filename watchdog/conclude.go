@@ -32,11 +32,11 @@ func (w *Watchdog) conclude(ctx context.Context) {
 		}
 		w.mu.Unlock()
 		w.confirm(ctx, batch)
-		ring(w.bell)
+		wake(w.wakeup)
 	}
 }
 
-// confirm reads news and list once for all, and lets those cool of which
+// confirm reads news and list once for all, and has those cool of which
 // nothing is left.
 //
 // The kernel's entries are forgotten before the commit: a crash between the
@@ -53,7 +53,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := w.cfg.Board.About(a.lease.Addr)
 		a.facts.add(a.lease, a.leases, in, wire)
-		a.facts.list = slices.DeleteFunc(a.facts.list, a.passed(in.there, w.glance.of(w.cfg.Board)))
+		a.facts.list = slices.DeleteFunc(a.facts.list, a.passed(in.there, w.snapshot.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)
 		if a.lease.State == netdb.Releasing && len(found) > 0 {
 			return w.setAside(ctx, a, found, wire)
@@ -64,7 +64,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 		if a.lease.State == netdb.Releasing {
 			return nil, nil
 		}
-		return w.letGo(ctx, a)
+		return w.releaseRemoved(ctx, a)
 	})
 	if len(clean) == 0 {
 		return
@@ -118,8 +118,8 @@ func (w *Watchdog) sift(batch []*attempt, step func(*attempt) ([]obstacle, error
 	return clean
 }
 
-// letGo releases a lease whose containers were removed without a word.
-func (w *Watchdog) letGo(ctx context.Context, a *attempt) ([]obstacle, error) {
+// releaseRemoved releases a lease whose containers were removed without a release.
+func (w *Watchdog) releaseRemoved(ctx context.Context, a *attempt) ([]obstacle, error) {
 	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unasked(a.lease, w.unseen(a.lease, belonging(a.lease, a.leases))))
 	if err != nil {
 		return w.refused(a, err)
@@ -141,7 +141,7 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 	return nil, errOver
 }
 
-// setAside quarantines an address that the wire does not let go of, if it is
+// setAside quarantines an address that is still seen on the wire, if it is
 // time; else what was found stands.
 func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)

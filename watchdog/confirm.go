@@ -106,7 +106,7 @@ func ofList(f facts) (out []obstacle) {
 		out = append(out, obstruct(KindRuntime, "containers were not listed"))
 	}
 	for _, c := range f.list {
-		if !f.looks[c].Found { // else told already
+		if !f.looks[c].Found { // else reported already
 			out = append(out, isThere(c, f.seen))
 		}
 	}

@@ -1,4 +1,4 @@
-// Package watchdog lets a lease go only after the removal of its workload is
+// Package watchdog releases an address only after the removal of its workload is
 // confirmed.
 //
 // It guarantees that an address becomes reusable by one of two ways only: a

@@ -31,18 +31,18 @@ type track struct {
 	lease *netdb.Lease
 	newer *netdb.Lease // as it was read while an attempt was under way
 
-	busy  bool // an attempt is under way
-	slow  bool // the last one ended by its timeout
-	told  bool // that it takes too long
-	began heard
-	ended time.Time // of the last attempt; zero before the first
-	found []obstacle
-	wait  time.Duration // after ended, until the next attempt
-	pause time.Duration // after ended, until one that news asks for
+	busy   bool // an attempt is under way
+	slow   bool // the last one ended by its timeout
+	warned bool // that it takes too long
+	began  newsCounts
+	ended  time.Time // of the last attempt; zero before the first
+	found  []obstacle
+	wait   time.Duration // after ended, until the next attempt
+	pause  time.Duration // after ended, until one that news asks for
 }
 
-// heard counts what has been told so far.
-type heard struct{ runtime, ports uint64 }
+// newsCounts is how often the sources have had news so far.
+type newsCounts struct{ runtime, ports uint64 }
 
 // due returns when the next attempt is to begin. asked says that it is news
 // that asks for it.
@@ -90,7 +90,7 @@ func (o obstacle) untold() bool {
 
 // fresh forgets the attempts, because the lease is another one now.
 func (t *track) fresh(l *netdb.Lease) {
-	t.lease, t.found, t.ended, t.wait, t.pause, t.slow, t.told = l, nil, time.Time{}, 0, 0, false, false
+	t.lease, t.found, t.ended, t.wait, t.pause, t.slow, t.warned = l, nil, time.Time{}, 0, 0, false, false
 }
 
 // renew goes on with the lease as it was read during the attempt.
@@ -103,10 +103,10 @@ func (t *track) renew() {
 
 // A view is what tells whether an obstacle may have gone.
 type view struct {
-	heard heard
-	there func(Container) bool
-	port  func(name string) bool // is one
-	about func() census.Answer   // about the lease's address
+	counts newsCounts
+	there  func(Container) bool
+	port   func(name string) bool // is one
+	about  func() census.Answer   // about the lease's address
 }
 
 // lifted reports that news lets an attempt look promising: none of the
@@ -117,15 +117,15 @@ func (t *track) lifted(v view) bool {
 	for _, o := range t.found {
 		switch o.Kind {
 		case KindContainer:
-			if v.heard.runtime == t.began.runtime || v.there(o.container) {
+			if v.counts.runtime == t.began.runtime || v.there(o.container) {
 				return false
 			}
 		case KindTask:
-			if v.heard.runtime == t.began.runtime {
+			if v.counts.runtime == t.began.runtime {
 				return false
 			}
 		case KindPort:
-			if v.heard.ports == t.began.ports || o.port != "" && v.port(o.port) {
+			if v.counts.ports == t.began.ports || o.port != "" && v.port(o.port) {
 				return false
 			}
 		case KindSighting, KindSilent:
@@ -137,7 +137,7 @@ func (t *track) lifted(v view) bool {
 				return false
 			}
 		case KindRuntime:
-			if v.heard.runtime == t.began.runtime || stands(obstacle{Blocker: Blocker{Kind: KindSilent}, witness: census.Runtime}, v.about()) {
+			if v.counts.runtime == t.began.runtime || stands(obstacle{Blocker: Blocker{Kind: KindSilent}, witness: census.Runtime}, v.about()) {
 				return false
 			}
 		default: // only time mends it

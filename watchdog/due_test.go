@@ -25,41 +25,41 @@ func found(kind string, at ...any) obstacle {
 
 // News asks for an attempt only when all that stood in the way may have gone.
 func TestLifted(t *testing.T) {
-	quiet := heard{5, 5}
+	quiet := newsCounts{5, 5}
 	for name, tt := range map[string]struct {
-		found []obstacle
-		heard heard
-		there bool // the container, on the board
-		seen  []census.Sighting
-		mute  []census.Silence
-		want  bool
+		found  []obstacle
+		counts newsCounts
+		there  bool // the container, on the board
+		seen   []census.Sighting
+		mute   []census.Silence
+		want   bool
 	}{
 		"nothing was found":                   {nil, quiet, false, nil, nil, true},
 		"a container, and no news":            {[]obstacle{found(KindContainer, c1)}, quiet, false, nil, nil, false},
-		"a container that left the board":     {[]obstacle{found(KindContainer, c1)}, heard{6, 5}, false, nil, nil, true},
-		"a container that is still on it":     {[]obstacle{found(KindContainer, c1)}, heard{6, 5}, true, nil, nil, false},
-		"a task, and no news":                 {[]obstacle{found(KindTask)}, heard{5, 6}, false, nil, nil, false},
-		"a task, and news":                    {[]obstacle{found(KindTask)}, heard{6, 5}, false, nil, nil, true},
-		"a port, and no news of ports":        {[]obstacle{found(KindPort)}, heard{6, 5}, false, nil, nil, false},
-		"a port, and news of ports":           {[]obstacle{found(KindPort)}, heard{5, 6}, false, nil, nil, true},
-		"a port that is still one":            {[]obstacle{found(KindPort, "veth1")}, heard{5, 6}, false, nil, nil, false},
-		"a port that left":                    {[]obstacle{found(KindPort, "veth2")}, heard{5, 6}, false, nil, nil, true},
+		"a container that left the board":     {[]obstacle{found(KindContainer, c1)}, newsCounts{6, 5}, false, nil, nil, true},
+		"a container that is still on it":     {[]obstacle{found(KindContainer, c1)}, newsCounts{6, 5}, true, nil, nil, false},
+		"a task, and no news":                 {[]obstacle{found(KindTask)}, newsCounts{5, 6}, false, nil, nil, false},
+		"a task, and news":                    {[]obstacle{found(KindTask)}, newsCounts{6, 5}, false, nil, nil, true},
+		"a port, and no news of ports":        {[]obstacle{found(KindPort)}, newsCounts{6, 5}, false, nil, nil, false},
+		"a port, and news of ports":           {[]obstacle{found(KindPort)}, newsCounts{5, 6}, false, nil, nil, true},
+		"a port that is still one":            {[]obstacle{found(KindPort, "veth1")}, newsCounts{5, 6}, false, nil, nil, false},
+		"a port that left":                    {[]obstacle{found(KindPort, "veth2")}, newsCounts{5, 6}, false, nil, nil, true},
 		"a port that left, and no news":       {[]obstacle{found(KindPort, "veth2")}, quiet, false, nil, nil, false},
-		"a container and a port, news of one": {[]obstacle{found(KindContainer, c1), found(KindPort)}, heard{6, 5}, false, nil, nil, false},
+		"a container and a port, news of one": {[]obstacle{found(KindContainer, c1), found(KindPort)}, newsCounts{6, 5}, false, nil, nil, false},
 		"a sighting that stands":              {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, []census.Sighting{{Witness: census.Netns}}, nil, false},
 		"a sighting that went":                {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, nil, nil, true},
 		"another witness sees it now":         {[]obstacle{found(KindSighting, census.Netns)}, quiet, false, []census.Sighting{{Witness: census.Probe}}, nil, true},
 		"a silence that stands":               {[]obstacle{found(KindSilent, census.Host)}, quiet, false, nil, []census.Silence{{Witness: census.Host}}, false},
 		"a silence that ended":                {[]obstacle{found(KindSilent, census.Host)}, quiet, false, nil, nil, true},
 		"news could not be read":              {[]obstacle{found(KindSilent)}, quiet, false, nil, nil, false},
-		"the runtime is still lost":           {[]obstacle{found(KindRuntime)}, heard{6, 5}, false, nil, []census.Silence{{Witness: census.Runtime}}, false},
-		"the runtime is back":                 {[]obstacle{found(KindRuntime)}, heard{6, 5}, false, nil, nil, true},
+		"the runtime is still lost":           {[]obstacle{found(KindRuntime)}, newsCounts{6, 5}, false, nil, []census.Silence{{Witness: census.Runtime}}, false},
+		"the runtime is back":                 {[]obstacle{found(KindRuntime)}, newsCounts{6, 5}, false, nil, nil, true},
 		"the runtime did not answer":          {[]obstacle{found(KindRuntime)}, quiet, false, nil, nil, false},
-		"the owner keeps it":                  {[]obstacle{found(KindOwner)}, heard{9, 9}, false, nil, nil, false},
-		"the book could not write":            {[]obstacle{found(KindUnconfirmed)}, heard{9, 9}, false, nil, nil, false},
+		"the owner keeps it":                  {[]obstacle{found(KindOwner)}, newsCounts{9, 9}, false, nil, nil, false},
+		"the book could not write":            {[]obstacle{found(KindUnconfirmed)}, newsCounts{9, 9}, false, nil, nil, false},
 	} {
 		track := track{found: tt.found, began: quiet}
-		got := track.lifted(view{tt.heard, func(Container) bool { return tt.there },
+		got := track.lifted(view{tt.counts, func(Container) bool { return tt.there },
 			func(name string) bool { return name == "veth1" },
 			func() census.Answer { return census.Answer{Seen: tt.seen, Silent: tt.mute} }})
 		if got != tt.want {
@@ -120,9 +120,9 @@ func TestDue(t *testing.T) {
 // What was read during an attempt is what the next one is about.
 func TestRenew(t *testing.T) {
 	bound, let := &netdb.Lease{ID: "L", Rev: 7, State: netdb.Bound}, &netdb.Lease{ID: "L", Rev: 8, State: netdb.Releasing}
-	tr := &track{lease: bound, newer: let, found: []obstacle{found(KindPort)}, ended: time.Now(), told: true}
+	tr := &track{lease: bound, newer: let, found: []obstacle{found(KindPort)}, ended: time.Now(), warned: true}
 	tr.renew()
-	if at, _ := tr.due(false); tr.lease != let || tr.newer != nil || len(tr.found) != 0 || !at.IsZero() || tr.told {
+	if at, _ := tr.due(false); tr.lease != let || tr.newer != nil || len(tr.found) != 0 || !at.IsZero() || tr.warned {
 		t.Errorf("renewed to %+v", tr)
 	}
 	tr = &track{lease: let, newer: bound, found: []obstacle{found(KindPort)}}

@@ -37,7 +37,7 @@ type Instance struct {
 	log   *slog.Logger
 
 	// noting is held by Meet and Accept, which wait for the book, and is taken
-	// before mu, which nobody waits with: passes and doctor read under it.
+	// before mu, with which no caller waits: passes and doctor read under it.
 	noting sync.Mutex
 	rev    int64     // of the book when it refused; guarded by noting, as is the next
 	whole  time.Time // when the last list of namespaces began that lacked none
@@ -47,7 +47,7 @@ type Instance struct {
 	refused *OtherRuntime
 }
 
-// NewInstance returns an Instance that has met nobody yet. On the board is what
+// NewInstance returns an Instance that has met no runtime yet. On the board is what
 // was last seen of the runtime.
 func NewInstance(book InstanceBook, board *census.Board, log *slog.Logger) *Instance {
 	return &Instance{book: book, board: board, log: log}

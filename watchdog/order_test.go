@@ -68,10 +68,10 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 		}
 		for _, b := range all {
 			s.cools(b)
-			for _, c := range s.story(b) {
+			for _, c := range s.changes(b) {
 				if reusable := c.To == netdb.Cooling || c.To == netdb.Free; reusable && c.At.Boottime < last[b] {
 					t.Errorf("%s was reusable %v before its last container's removal began: %s",
-						b.name, last[b]-c.At.Boottime, tell(s.story(b)))
+						b.name, last[b]-c.At.Boottime, story(s.changes(b)))
 				}
 			}
 		}
@@ -79,7 +79,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 }
 
 // A record is gone while its task lives, and the task's shim is frozen: that
-// release waits, by the task, and holds up nobody else's even with hardly any
+// release waits, by the task, and holds up no other lease's even with hardly any
 // room.
 func TestAStuckShimHoldsUpNobody(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {

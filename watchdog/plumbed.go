@@ -9,7 +9,7 @@ import (
 )
 
 // plumbed is from when on leases record their host interfaces, as far as this
-// daemon was told of it. A port is looked for by the names that it had since
+// daemon has learned of it. A port is looked for by the names that it had since
 // then: by any earlier one it was another's. A port that had been "warm3" once
 // kept the lease that a later "warm3" was bound to from cooling, for as long as
 // its own sandbox lived.

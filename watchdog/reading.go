@@ -14,7 +14,7 @@ type reading struct {
 	rows   []*netdb.Lease
 	rev    int64
 	leases *workload.Leases // of rows; nil until it is needed
-	roll   *containerIndex  // of the board, with those who left it in this daemon's life
+	index  *containerIndex  // of the board, with those who left it in this daemon's life
 	next   time.Time
 	took   time.Duration
 
@@ -39,18 +39,18 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	if rev := w.cfg.Book.Rev(); r.rows == nil || rev != r.rev {
 		r.rows, r.rev = w.cfg.Book.Leases()
 		r.leases = nil
-		r.roll.use(r.rows)
+		r.index.use(r.rows)
 	}
-	r.roll.read(onBoard(w.cfg.Board.By(census.Runtime)), r.rev)
-	if r.roll.past() > r.roll.present+mostPast {
-		r.roll.forget(recordedIn(r.rows))
+	r.index.read(onBoard(w.cfg.Board.By(census.Runtime)), r.rev)
+	if r.index.past() > r.index.present+mostPast {
+		r.index.forget(recordedIn(r.rows))
 	}
 	answers := w.cfg.Runtime != nil && !slices.ContainsFunc(w.cfg.Board.Silent(), func(s census.Silence) bool {
 		return s.Witness == census.Runtime
 	})
 	want := make(map[string]*netdb.Lease)
 	for _, l := range r.rows {
-		if l.State == netdb.Releasing || answers && r.roll.forsaken(l, r.others) {
+		if l.State == netdb.Releasing || answers && r.index.forsaken(l, r.others) {
 			want[l.ID] = l
 		}
 	}
@@ -87,7 +87,7 @@ func (r *reading) readPorts(of Ports, told uint64) {
 
 // stands reports that a container is there and is not another lease's.
 func (r *reading) stands(l *netdb.Lease, c Container) bool {
-	return r.roll.there(c) && r.others().Judge(l, r.roll.member(c).Record()) != workload.Another
+	return r.index.there(c) && r.others().Judge(l, r.index.member(c).Record()) != workload.Another
 }
 
 // recordedIn tells which containers any lease records.

@@ -38,7 +38,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 	return true, nil
 }
 
-// Reap lets a lease go whose workload is absent, on behalf of the reconciler.
+// Reap releases a lease whose workload is absent, on behalf of the reconciler.
 // Everything is asked anew, however sure the caller is: containers, ports, the
 // owner if there is one, and wire. If anything is there, or cannot be asked, or
 // the lease is not at l.Rev any more, let is false and why says what it is. Run

@@ -73,7 +73,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 			t.Fatalf("nothing is left and it is kept: %q, %v", why, err)
 		}
 		s.cools(p)
-		if got := tell(s.story(p)[2:]); got != "releasing:reaped cooling:removal_confirmed" {
+		if got := story(s.changes(p)[2:]); got != "releasing:reaped cooling:removal_confirmed" {
 			t.Errorf("its story: %s", got)
 		}
 		// Could not ask is not "not there".

@@ -14,7 +14,7 @@ import (
 // is left of the workload.
 const releaseLook = 250 * time.Millisecond
 
-// Release records that the owner lets the lease go. A lease that was never
+// Release records that the owner releases the lease. A lease that was never
 // bound, that every witness answers not to see, and that none has seen since it
 // was handed out, ends at once and comes back free; the probe is asked again
 // before anybody gets the address. Every other lease is releasing; it comes
@@ -61,7 +61,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 		known := !w.running || t != nil && t.lease.Rev >= l.Rev && lasting(t.found)
 		if !poked && !known {
 			w.poked = append(w.poked, l.ID)
-			ring(w.bell)
+			wake(w.wakeup)
 		}
 		w.mu.Unlock()
 		if known {
@@ -123,7 +123,7 @@ func (w *Watchdog) Blocked() map[string]int {
 	return out
 }
 
-// onRecord tells what stands in the way when nobody was asked yet: all that a
+// onRecord tells what stands in the way before anything was asked: all that a
 // lease records.
 func onRecord(l *netdb.Lease, wire census.Answer) (out []obstacle) {
 	for _, c := range recorded(l) {

@@ -52,7 +52,7 @@ func TestW2RemovalFails(t *testing.T) {
 		if now := s.now(a); now.Since.Boottime < thawed.Boottime {
 			t.Errorf("the cooldown began at %v, before the removal at %v", now.Since.Boottime, thawed.Boottime)
 		}
-		if got := tell(s.story(a)[2:]); got != "releasing:released cooling:removal_confirmed" {
+		if got := story(s.changes(a)[2:]); got != "releasing:released cooling:removal_confirmed" {
 			t.Errorf("its story: %s", got)
 		}
 		if len(s.Blocked()) != 0 {
@@ -222,7 +222,7 @@ func TestW9DeletedContainerCools(t *testing.T) {
 		a.port.Close()
 		s.cools(a)
 		t.Logf("cooling %v after the port's removal; confirmed %v after the release", time.Since(began), <-confirmed)
-		if got := tell(s.story(a)[1:]); got != "bound:released releasing:removed cooling:removal_confirmed" {
+		if got := story(s.changes(a)[1:]); got != "bound:released releasing:removed cooling:removal_confirmed" {
 			t.Errorf("its story: %s", got)
 		}
 

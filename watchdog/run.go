@@ -13,7 +13,7 @@ import (
 // goroutine left. There is one Run at a time.
 //
 // Each attempt has a goroutine and a deadline of its own: one that waits for a
-// stuck shim holds up nobody else. Attempts whose look-ups found nothing left
+// stuck shim holds up no other lease. Attempts whose look-ups found nothing left
 // meet in a second stage, which reads the kernel's news and the runtime's list
 // once for all of them, and whose commits are shared.
 func (w *Watchdog) Run(ctx context.Context) error {
@@ -24,7 +24,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	var works sync.WaitGroup
 	defer works.Wait()
 	e := w.listen()
-	r := reading{roll: newIndex(nil)}
+	r := reading{index: newIndex(nil)}
 	for ctx.Err() == nil {
 		now := time.Now()
 		// A reading that is late is made with the next thing to do.
@@ -32,11 +32,11 @@ func (w *Watchdog) Run(ctx context.Context) error {
 			e.news = false
 			w.read(&r, now)
 		}
-		next := w.begin(ctx, &works, &r, e.heard, now)
+		next := w.begin(ctx, &works, &r, e.counts, now)
 		if e.news && (next.IsZero() || r.next.Before(next)) {
 			next = r.next
 		}
-		e.sleep(ctx, w.bell, w.pulse, next)
+		e.sleep(ctx, w.wakeup, w.pulse, next)
 	}
 	return nil
 }
@@ -58,28 +58,28 @@ func (w *Watchdog) stop() {
 	w.ended.Send()
 }
 
-// ears hold the channels that say "look again". Each is asked for anew before
+// A subscription holds the channels that say "look again". Each is asked for anew before
 // the reading that follows, so nothing that comes in between is lost.
-type ears struct {
+type subscription struct {
 	sources [4]func() <-chan struct{}
 	open    [4]<-chan struct{}
-	heard   heard
+	counts  newsCounts
 	news    bool
 }
 
-// The sources by their place in ears.
+// The sources by their place in a subscription.
 const (
-	earBook = iota
-	earBoard
-	earRuntime
-	earPorts
+	fromBook = iota
+	fromBoard
+	fromRuntime
+	fromPorts
 )
 
-func (w *Watchdog) listen() *ears {
-	e := &ears{news: true}
-	e.sources[earBook], e.sources[earBoard], e.sources[earPorts] = w.bookChanged, w.cfg.Board.Changed, w.cfg.PortsChanged
+func (w *Watchdog) listen() *subscription {
+	e := &subscription{news: true}
+	e.sources[fromBook], e.sources[fromBoard], e.sources[fromPorts] = w.bookChanged, w.cfg.Board.Changed, w.cfg.PortsChanged
 	if w.cfg.Runtime != nil {
-		e.sources[earRuntime] = w.cfg.Runtime.Changed
+		e.sources[fromRuntime] = w.cfg.Runtime.Changed
 	}
 	for i, source := range e.sources {
 		if source != nil {
@@ -95,8 +95,8 @@ func (w *Watchdog) bookChanged() <-chan struct{} {
 	return w.cfg.Book.Touched(netdb.Bound, netdb.Paused, netdb.Releasing)
 }
 
-// hear notes which sources have told something, and listens on.
-func (e *ears) hear() {
+// receive notes which sources have news, and listens on.
+func (e *subscription) receive() {
 	for i, ch := range e.open {
 		select {
 		case <-ch:
@@ -106,18 +106,18 @@ func (e *ears) hear() {
 		e.open[i] = e.sources[i]()
 		e.news = true
 		switch i {
-		case earRuntime:
-			e.heard.runtime++
-		case earPorts:
-			e.heard.ports++
+		case fromRuntime:
+			e.counts.runtime++
+		case fromPorts:
+			e.counts.ports++
 		}
 	}
 }
 
-// sleep returns when there is something to do: news, a bell, somebody who asks
+// sleep returns when there is something to do: news, a wake-up, a caller of Alive that asks
 // whether it lives, or the time next
 // (zero: none). While news waits for its turn it is no reason to wake.
-func (e *ears) sleep(ctx context.Context, bell <-chan struct{}, pulse chan<- struct{}, next time.Time) {
+func (e *subscription) sleep(ctx context.Context, wakeup <-chan struct{}, pulse chan<- struct{}, next time.Time) {
 	var timer <-chan time.Time
 	if !next.IsZero() {
 		t := time.NewTimer(time.Until(next))
@@ -130,13 +130,13 @@ func (e *ears) sleep(ctx context.Context, bell <-chan struct{}, pulse chan<- str
 	}
 	select {
 	case <-ctx.Done():
-	case <-bell:
+	case <-wakeup:
 	case pulse <- struct{}{}:
 	case <-timer:
-	case <-open[earBook]:
-	case <-open[earBoard]:
-	case <-open[earRuntime]:
-	case <-open[earPorts]:
+	case <-open[fromBook]:
+	case <-open[fromBoard]:
+	case <-open[fromRuntime]:
+	case <-open[fromPorts]:
 	}
-	e.hear()
+	e.receive()
 }

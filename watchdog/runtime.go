@@ -23,7 +23,7 @@ type Workload struct {
 	LeaseID string // the lease label; "" when it has none
 	Created time.Time
 
-	task bool // the board shows one, or that nobody can tell
+	task bool // the board shows one, or that it is not known
 }
 
 // Record is what decides to which lease it belongs.
@@ -78,7 +78,7 @@ type Runtime interface {
 type Ports interface {
 	// Plugged tells what of a lease's recorded plumbing is still a port of the
 	// bridge: the host interface by its name, or by one that it had since it
-	// was recorded (zero: nobody knows when), and every port that leads into
+	// was recorded (zero: not known), and every port that leads into
 	// the network namespace at a path. Each is one sentence that begins with
 	// the port's name. Nothing recorded ("") is nothing plugged; a path that
 	// does not exist any more leads nowhere. It is as of the call.
@@ -107,7 +107,7 @@ const (
 // An Owned is one row of the owner's list.
 type Owned struct {
 	Sandbox string
-	Verdict Verdict // Gone: the list itself tells that it is dead
+	Verdict Verdict // Gone: the list itself says so
 }
 
 // An Owner is the sandbox runtime's own record of its sandboxes, if it has

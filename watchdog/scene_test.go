@@ -257,8 +257,8 @@ func (s *scene) cools(b *sandbox) {
 	realtest.Eventually(s, soon, b.name+" cools", func() bool { return s.now(b).State == netdb.Cooling })
 }
 
-// story is what happened to a lease, oldest first: "bound releasing:removed".
-func (s *scene) story(b *sandbox) (out []netdb.Change) {
+// changes are what happened to a lease, oldest first: "bound releasing:removed".
+func (s *scene) changes(b *sandbox) (out []netdb.Change) {
 	s.Helper()
 	all, err := s.book.History(ctx, netdb.Query{LeaseID: b.lease.ID, Limit: 100})
 	s.check(err)
@@ -266,9 +266,9 @@ func (s *scene) story(b *sandbox) (out []netdb.Change) {
 	return all
 }
 
-func tell(story []netdb.Change) string {
+func story(changes []netdb.Change) string {
 	var out []string
-	for _, c := range story {
+	for _, c := range changes {
 		out = append(out, string(c.To)+":"+c.Who.Reason)
 	}
 	return strings.Join(out, " ")

@@ -8,7 +8,7 @@ import (
 
 // surveys has those who come at the same time share one reading of the
 // runtime's list. Who comes while one is under way shares the next: the
-// container that he must not miss may be on that one only.
+// container that it must not miss may be on that one only.
 type surveys struct {
 	turn chan struct{} // one slot, held by the one who reads
 
@@ -51,7 +51,7 @@ func (w *Watchdog) survey(ctx context.Context, of ...Tie) (in inventory) {
 }
 
 // sharedSurvey is a survey that began after the call, shared with those who
-// call at the same time. One of them makes it, under his own ctx.
+// call at the same time. One of them makes it, under its own ctx.
 func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	s := &w.surveys
 	s.mu.Lock()

@@ -13,15 +13,15 @@ import (
 // errNotDark keeps a lease from ending.
 var errNotDark = errors.New("not dark")
 
-// A glance is the board's containers at one moment, kept until the board tells
-// something new: many are asked about in one commit.
-type glance struct {
+// A snapshot is the board's containers at one moment, kept until the board has
+// news: many are asked about in one commit.
+type snapshot struct {
 	mu      sync.Mutex
 	changed <-chan struct{}
 	there   *containerIndex // read only
 }
 
-func (g *glance) of(b *census.Board) *containerIndex {
+func (g *snapshot) of(b *census.Board) *containerIndex {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.there != nil {
@@ -44,7 +44,7 @@ func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Contai
 	if len(found) > 0 {
 		return found
 	}
-	for _, c := range belong(w.glance.of(w.cfg.Board)) {
+	for _, c := range belong(w.snapshot.of(w.cfg.Board)) {
 		o := isThere(c, nil)
 		o.witness = census.Runtime
 		found = append(found, o)
@@ -52,7 +52,7 @@ func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Contai
 	return found
 }
 
-// unseen is asked in the transaction that lets an address go. A container that
+// unseen is asked in the transaction that frees an address. A container that
 // was made after the runtime's list was read is on the board by then, or it is
 // made after the address has gone.
 func (w *Watchdog) unseen(l *netdb.Lease, belong func(*containerIndex) []Container) func() error {

@@ -39,8 +39,8 @@ type Config struct {
 	// PortsChanged returns a channel that is closed when the bridge's set of
 	// ports changes.
 	PortsChanged func() <-chan struct{}
-	Owner        Owner // nil: there is nobody to ask
-	// Settle reads what the kernel has told by now.
+	Owner        Owner // nil: there is none to ask
+	// Settle reads what the kernel has reported by now.
 	Settle func(ctx context.Context, about ...netip.Addr) error
 
 	// ReleasingMax is how long an address may stay on the wire after its
@@ -51,28 +51,28 @@ type Config struct {
 
 	Now func() netdb.Stamp
 	Log *slog.Logger // nil discards
-	// OnConfirm is told of each lease whose removal was confirmed, and how long
+	// OnConfirm is given each lease whose removal was confirmed, and how long
 	// after the release. It may be nil.
 	OnConfirm func(l *netdb.Lease, took time.Duration)
 }
 
-// A Watchdog lets leases go. It is safe for concurrent use. What it remembers
+// A Watchdog ends leases. It is safe for concurrent use. What it remembers
 // can be thrown away: a new one asks everything anew.
 //
-// The order of locks: whoever holds mu asks neither the book nor the bridge nor
+// The order of locks: the holder of mu asks neither the book nor the bridge nor
 // the runtime, each of which may wait for a disk, the kernel or a process: a
 // bridge that hung once held up the answers to all releases. The book asks the
 // board and [asked] inside its transactions, so under their locks nothing else
 // is taken.
 type Watchdog struct {
-	cfg     Config
-	bell    chan struct{} // one slot: Run shall look at what is due
-	glance  glance
-	surveys surveys
-	rest    OwnerBackoff
-	asked   asked
-	plumbed plumbed
-	// pulse has no slot: Run, when it sleeps, wakes whoever waits in Alive.
+	cfg      Config
+	wakeup   chan struct{} // one slot: Run shall look at what is due
+	snapshot snapshot
+	surveys  surveys
+	rest     OwnerBackoff
+	asked    asked
+	plumbed  plumbed
+	// pulse has no slot: Run, when it sleeps, wakes what waits in Alive.
 	pulse chan struct{}
 
 	mu      sync.Mutex
@@ -86,7 +86,7 @@ type Watchdog struct {
 	slow    int               // of those, of leases whose last attempt ended by its timeout
 }
 
-// New checks cfg. It asks nobody yet.
+// New checks cfg. It makes no call yet.
 func New(cfg Config) (*Watchdog, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("configure the watchdog: %w", err)
@@ -94,7 +94,7 @@ func New(cfg Config) (*Watchdog, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{cfg: cfg, bell: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{turn: make(chan struct{}, 1)},
+	return &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{turn: make(chan struct{}, 1)},
 		tracks: make(map[string]*track)}, nil
 }
 
@@ -153,9 +153,9 @@ func plain(found []obstacle) []Blocker {
 }
 
 // ring says "look again" on a one-slot channel.
-func ring(bell chan struct{}) {
+func wake(wakeup chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case wakeup <- struct{}{}:
 	default:
 	}
 }
