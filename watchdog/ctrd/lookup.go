@@ -80,7 +80,7 @@ func (w *Witness) hangUp() error {
 }
 
 // Look asks for one container by its id, and for its task when the record is
-// gone: containerd deletes a record under a running task when it is told to.
+// gone: containerd deletes a record under a running task on request.
 // That such a task is there is all that can be learnt of it: "unknown". A task
 // whose shim does not answer is an error, not an absence, and so is the word of
 // a containerd that is not believed.
@@ -147,12 +147,12 @@ func (w *Witness) record(ctx context.Context, c *containerd.Client, at watchdog.
 // record first, and answers NotFound for a task that runs (1.6 and 2.x alike).
 // Listing all tasks would ask every shim, each frozen one for two seconds, and
 // 2.x leaves those out of its answer. The metrics can be asked of one task by
-// its id, record or not. Only a task whose shim is alive and cannot tell its
+// its id, record or not. Only a task whose shim is alive and cannot give its
 // metrics would be missed: the kernel's witnesses still see its address and
 // its port.
 //
 // Whom containerd could not ask before the end of our deadline it leaves out
-// too, and that answer may outrun our own clock: so containerd is not told of
+// too, and that answer may outrun our own clock: so containerd is not given
 // the deadline, and is hung up on.
 func (w *Witness) taskAlone(ctx context.Context, c *containerd.Client, at watchdog.Container) (bool, error) {
 	ctx = namespaces.WithNamespace(ctx, at.Namespace)
@@ -213,7 +213,7 @@ const taskPause = 20 * time.Millisecond
 // DeleteTask deletes a task once it has ended, and waits for that as long as
 // one call may take. One that is not there is no error; one that has no record
 // is. What a refusal says is not asked: 2.x names a task that it killed while
-// it was paused "a paused process" until its exit is heard, without a class.
+// it was paused "a paused process" until its exit is known, without a class.
 func (w *Witness) DeleteTask(ctx context.Context, of watchdog.Container) error {
 	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		call, cancel := w.ask(ctx, of.Namespace)
@@ -238,7 +238,7 @@ func (w *Witness) DeleteTask(ctx context.Context, of watchdog.Container) error {
 
 // Delete deletes a container's record and the snapshot it names; one that is
 // not there is no error. While it has a task, or containerd cannot say that it
-// has none, the record stays: without it nobody reaches the task.
+// has none, the record stays: without it the task cannot be reached.
 func (w *Witness) Delete(ctx context.Context, one watchdog.Container) error {
 	err := w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		record, err := w.record(ctx, c, one)

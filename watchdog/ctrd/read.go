@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// read makes a whole reading and posts it; the caller has the turn. An error
+// read makes a whole reading and posts it; the caller holds posting. An error
 // means that nothing was posted.
 func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 	id, err := w.identity(ctx, c)
@@ -28,7 +28,7 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 			return err
 		}
 	}
-	_ = w.cfg.Met(ctx, id) // what it shows is posted, whoever it is
+	_ = w.cfg.Met(ctx, id) // what it shows is posted, whichever containerd it is
 	names, err := w.namespaces(ctx, c)
 	if err != nil {
 		return err
@@ -71,14 +71,14 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 			w.cfg.Log.Warn("what containerd shows is not noted", "err", err)
 		}
 	}
-	w.tellUnread(unread, len(incomplete))
+	w.logUnread(unread, len(incomplete))
 	w.incomplete, w.taskless = incomplete, none
 	w.news.Send()
 	return nil
 }
 
 // lookAgain looks at single containers, of which events spoke; the caller has
-// the turn.
+// posting.
 //
 // Only a whole reading may fall silent, or end a silence: so a container by which
 // that changes, or may have changed, costs one.
@@ -98,8 +98,8 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 }
 
 // mayUse reports whether a container, some of whose labels cannot be read, may use an
-// address that nobody sees: its task lives, or may, and its network namespace cannot
-// be told, or is the host's own, where nobody sees into a virtual machine. Without a task
+// address that no witness sees: its task lives, or may, and its network namespace cannot
+// be told, or is the host's own, where no witness sees into a virtual machine. Without a task
 // it uses none, and what is behind a port the kernel's witnesses see, while what is in
 // another namespace is not on the bridge; so a record of anybody's is no reason to distrust
 // the whole reading.

@@ -37,7 +37,7 @@ func (w *Witness) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = errStopped
 		}
-		_ = w.take(context.WithoutCancel(ctx)) // whoever has the turn gives it back within a timeout
+		_ = w.take(context.WithoutCancel(ctx)) // the holder gives it back within a timeout
 		w.following = false
 		w.silence(err)
 		w.give()
@@ -81,7 +81,7 @@ func (w *Witness) follow(ctx context.Context, works func()) error {
 			err = w.whole(ctx, c, s)
 		case <-w.again:
 			err = w.whole(ctx, c, s)
-		case <-s.bell:
+		case <-s.wakeup:
 			err = w.heed(ctx, c, s)
 		}
 		if err != nil {
@@ -106,7 +106,7 @@ func (w *Witness) whole(ctx context.Context, c *containerd.Client, s *stream) er
 		return err
 	}
 	w.following = true
-	w.tellConnected()
+	w.logConnected()
 	return nil
 }
 
@@ -126,25 +126,25 @@ func (w *Witness) heed(ctx context.Context, c *containerd.Client, s *stream) err
 }
 
 // silence says on the board that containerd could not be asked, and in the
-// log when that is news; the caller has the turn.
+// log when that is news; the caller holds posting.
 func (w *Witness) silence(reason error) {
 	reason = w.inWords(reason)
 	w.cfg.Board.Silence(census.Runtime, reason)
 	w.news.Send()
-	if w.told != lost && !errors.Is(reason, errStopped) {
+	if w.logged != lost && !errors.Is(reason, errStopped) {
 		w.cfg.Log.Warn("containerd is lost: its containers keep their addresses", "socket", w.cfg.Address, "reason", reason)
-		w.told = lost
+		w.logged = lost
 	}
 }
 
-func (w *Witness) tellConnected() {
-	if w.told != connected {
+func (w *Witness) logConnected() {
+	if w.logged != connected {
 		w.cfg.Log.Info("containerd is followed", "socket", w.cfg.Address, "namespaces", strings.Join(w.cfg.Namespaces, ","))
-		w.told = connected
+		w.logged = connected
 	}
 }
 
-func (w *Witness) tellUnread(unread []string, silencing int) {
+func (w *Witness) logUnread(unread []string, silencing int) {
 	slices.Sort(unread)
 	if slices.Equal(unread, w.unread) {
 		return

@@ -32,19 +32,19 @@ func (c container) scope() string { return scope(c.namespace, c.id) }
 // A goroutine drains it at all times, also while a reading is under way: an
 // undrained subscription hides its own end and fills containerd's memory.
 type stream struct {
-	bell   chan struct{} // one slot: there is something to take
+	wakeup chan struct{} // one slot: there is something to take
 	ended  chan struct{} // closed when the stream has ended; err says why
 	err    error
 	cancel context.CancelFunc
 
 	markTopic string // no other stream has it
 
-	mu      sync.Mutex
-	pending map[container]bool
-	all     bool          // an event did not say of which container it speaks
-	asked   uint64        // the number of the last mark that was published
-	heard   uint64        // and of the last that came back
-	mark    chan struct{} // one slot: a mark came back
+	mu       sync.Mutex
+	pending  map[container]bool
+	all      bool          // an event did not say of which container it speaks
+	asked    uint64        // the number of the last mark that was published
+	received uint64        // and of the last that came back
+	mark     chan struct{} // one slot: a mark came back
 }
 
 // subscribe opens a stream of all that may change a claim or a task state.
@@ -53,7 +53,7 @@ type stream struct {
 func (w *Witness) subscribe(ctx context.Context, c *containerd.Client) *stream {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stream{
-		bell:      make(chan struct{}, 1),
+		wakeup:    make(chan struct{}, 1),
 		ended:     make(chan struct{}),
 		cancel:    cancel,
 		markTopic: "/ipamd/" + strings.ToLower(rand.Text()) + "/",
@@ -106,8 +106,8 @@ func (s *stream) note(e *events.Envelope) {
 	defer s.mu.Unlock()
 	if number, ok := strings.CutPrefix(e.Topic, s.markTopic); ok {
 		n, _ := strconv.ParseUint(number, 10, 64)
-		s.heard = max(s.heard, n)
-		ring(s.mark)
+		s.received = max(s.received, n)
+		wake(s.mark)
 		return
 	}
 	if id := containerID(e.Event); id != "" {
@@ -115,7 +115,7 @@ func (s *stream) note(e *events.Envelope) {
 	} else {
 		s.all = true
 	}
-	ring(s.bell)
+	wake(s.wakeup)
 }
 
 // containerID returns of which container an event speaks, "" when it does not
@@ -169,7 +169,7 @@ func (s *stream) prove(ctx context.Context, c *containerd.Client) error {
 			select {
 			case <-s.mark:
 				s.mu.Lock()
-				back := s.heard >= first
+				back := s.received >= first
 				s.mu.Unlock()
 				if back {
 					return nil

@@ -35,7 +35,7 @@ func (t taskless) note(at container, made time.Time, answer task) {
 }
 
 // leftOut asks for the tasks of those containers of a namespace that its list of tasks
-// leaves out, and takes the time for it out of what is left; the caller has the turn.
+// leaves out, and takes the time for it out of what is left; the caller holds posting.
 func (w *Witness) leftOut(ctx context.Context, c *containerd.Client, ns string, list []containers.Container,
 	listed func(id string) (task, bool), left *time.Duration) func(id string) task {
 	var ask []containers.Container

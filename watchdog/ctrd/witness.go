@@ -66,21 +66,21 @@ type Config struct {
 	Log   *slog.Logger  // nil discards
 
 	// Home tells in which network namespace a process is; an error means that
-	// nobody can. nil: nobody can. It is asked about tasks of containers of which a
+	// it is not known. nil: it is never known. It is asked about tasks of containers of which a
 	// label cannot be read.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)
 
-	// Met is told which containerd answers, by the id that it keeps on its
+	// Met is given which containerd answers, by the id that it keeps on its
 	// disk: at each whole reading, and after each answer that a container is
 	// not there. An error means that such an answer is not to be believed, and
 	// a look-up returns it. nil: every containerd is believed.
 	Met func(ctx context.Context, id string) error
 	// Has is given, ahead of Met and of what a whole reading shows, a list of every
 	// namespace that the containerd has, which is read when it is called. An error
-	// makes the witness silent. nil: nobody asks.
+	// makes the witness silent. nil: it is not called.
 	Has func(ctx context.Context, id string, list func(context.Context) ([]string, error)) error
-	// Shown is told when the board has what a whole reading shows. Its error is
-	// logged. nil: nobody asks.
+	// Shown is called when the board has what a whole reading shows. Its error is
+	// logged. nil: it is not called.
 	Shown func(ctx context.Context, id string) error
 }
 
@@ -94,18 +94,18 @@ type Witness struct {
 	news broadcast.Signal
 	line line
 
-	again chan struct{} // one slot: Run shall read everything now
-	turn  chan struct{} // one slot, taken by whoever reads and posts
+	again   chan struct{} // one slot: Run shall read everything now
+	posting chan struct{} // one slot, taken by what reads and posts
 
 	mu    sync.Mutex
 	large large // under mu
 
-	// Guarded by turn.
+	// Guarded by posting.
 	unread     []string        // what the last whole reading could not read
 	incomplete map[string]bool // the scopes of those
 	taskless   taskless
 	following  bool  // Run's stream is alive and a whole reading was posted
-	told       state // what the log says so far
+	logged     state // what the log says so far
 }
 
 type state int
@@ -131,7 +131,7 @@ func New(cfg Config) (*Witness, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Namespaces = slices.Compact(slices.Sorted(slices.Values(cfg.Namespaces)))
-	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), turn: make(chan struct{}, 1), large: make(large), taskless: make(taskless)}
+	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), posting: make(chan struct{}, 1), large: make(large), taskless: make(taskless)}
 	w.life, w.end = context.WithCancel(context.Background())
 	return w, nil
 }
@@ -193,7 +193,7 @@ func (w *Witness) Refresh(ctx context.Context) error {
 	if ctx.Err() == nil && (err != nil || !w.following) {
 		// Without a stream behind it the reading ages, and a silence must not
 		// wait for the next minute: let Run look at once.
-		ring(w.again)
+		wake(w.again)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -211,22 +211,22 @@ func (w *Witness) until(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { stop(); cancel() }
 }
 
-// take waits for the turn to read and post.
+// take waits until the caller may read and post.
 func (w *Witness) take(ctx context.Context) error {
 	select {
-	case w.turn <- struct{}{}:
+	case w.posting <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (w *Witness) give() { <-w.turn }
+func (w *Witness) give() { <-w.posting }
 
-// ring says "look again" on a one-slot channel.
-func ring(bell chan struct{}) {
+// wake says "look again" on a one-slot channel.
+func wake(wakeup chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -234,7 +234,7 @@ func ring(bell chan struct{}) {
 // open makes a client. Every attempt takes a new one: a gRPC connection that
 // failed refuses calls for a back-off of its own, longer than ours. The
 // client's own dialer would also wait for a socket that is missing, where we
-// want to hear that containerd is down.
+// want to know that containerd is down.
 func (w *Witness) open() (*containerd.Client, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", w.cfg.Address)

@@ -19,7 +19,7 @@
 // [watchdog.Unknown], and that always comes with an error that tells why.
 //
 // Nobody is believed but root, the daemon's own user and [Config.UIDs], on a socket
-// in a folder that nobody else may write to.
+// in a folder that no other user may write to.
 //
 // It never tells the runtime anything, and it decides nothing.
 package owner
@@ -46,7 +46,7 @@ type Config struct {
 	Socket  string        // path of the runtime's unix socket
 	UIDs    []uint32      // users, beside root and the daemon's own, that may answer
 	Timeout time.Duration // of each question, its whole answer included
-	// OnLookup is told what each [Client.Look] came to, before it returns. It
+	// OnLookup is given what each [Client.Look] came to, before it returns. It
 	// is called by every caller of Look at once.
 	OnLookup func(watchdog.Verdict)
 }
@@ -68,7 +68,7 @@ const (
 	idleTime    = time.Minute
 )
 
-// New checks cfg. It asks nobody, and the socket may be missing still.
+// New checks cfg. It makes no call, and the socket may be missing still.
 func New(cfg Config) (*Client, error) {
 	switch {
 	case cfg.Socket == "":

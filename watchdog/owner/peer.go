@@ -15,7 +15,7 @@ import (
 )
 
 // dial connects to the owner's socket, and believes who listens there only if it is a
-// user that may speak for the owner. "Gone" ends containers, and whoever comes first can
+// user that may speak for the owner. "Gone" ends containers, and the first to come can
 // listen in a folder that everybody may write to.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if err := c.checkFolder(); err != nil {
@@ -68,7 +68,7 @@ func (c *Client) checkFolder() error {
 			return err
 		}
 		of := st.Sys().(*syscall.Stat_t).Uid
-		sticky := st.Mode()&fs.ModeSticky != 0 && at != dir // nobody renames there what is another's
+		sticky := st.Mode()&fs.ModeSticky != 0 && at != dir // no other user renames there what is another's
 		switch {
 		case !c.speaks(of):
 			return fmt.Errorf("folder %s of the owner's socket belongs to uid %d, and owner.uids does not name it: who listens in it is not believed", at, of)

@@ -17,7 +17,7 @@ import (
 )
 
 // G11: who listens on the owner's socket is believed only as root, as the daemon's own
-// user or as one that is configured, and only in folders that nobody else may write to.
+// user or as one that is configured, and only in folders that no other user may write to.
 // Nothing is asked of anybody else.
 func TestG11OnlyTheOwnerIsBelieved(t *testing.T) {
 	realtest.Root(t)
