@@ -12,7 +12,7 @@ import (
 // namespace behind the very port that the lease records has the address, with
 // another MAC than is recorded. It returns that sighting.
 //
-// Everything else that is seen has to agree, or somebody else may be there: no
+// Everything else that is seen has to agree, or another may be there: no
 // other port, no third MAC, nothing of the recorded one, no container of another
 // sandbox, and no lease of another owner that records the port or the MAC, because
 // the names of ports are used again. A port that differs is never such a mistake,

@@ -9,7 +9,7 @@ import (
 )
 
 // Another MAC behind the lease's own port is the record's mistake, as long as
-// nothing at all speaks of somebody else.
+// nothing at all speaks of another.
 func TestF29Differs(t *testing.T) {
 	const given, real, other = "fe:00:00:00:00:01", "02:00:00:00:00:01", "02:00:00:00:00:99"
 	lease := func(more func(*netdb.Lease)) *netdb.Lease {

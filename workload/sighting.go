@@ -31,8 +31,8 @@ func (x *Leases) JudgeSighting(l *netdb.Lease, s census.Sighting) Verdict {
 	return Unknown
 }
 
-// Strangers returns the sightings that show a lease's address under somebody
-// else. What was seen is left as it is.
+// Strangers returns the sightings that show a lease's address under
+// another. What was seen is left as it is.
 func (x *Leases) Strangers(l *netdb.Lease, seen []census.Sighting) []census.Sighting {
 	return slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return x.JudgeSighting(l, s) != Another })
 }
@@ -104,7 +104,7 @@ func (x *Leases) Backed(l *netdb.Lease, seen []census.Sighting) bool {
 	return true
 }
 
-// Recognized reports whether an address is seen under nobody but a lease's own
+// Recognized reports whether an address is seen under none but a lease's own
 // workload: it is not seen at all, or it is [Leases.Backed] and one sighting shows a
 // place or a container that the lease records. A lease that records neither the
 // MAC, nor the port, nor the namespace that is seen may be of anybody.

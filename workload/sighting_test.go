@@ -7,7 +7,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// Who counts as somebody else on a lease's address. What is unknown on either
+// Who counts as a stranger on a lease's address. What is unknown on either
 // side proves nothing.
 func TestStrangers(t *testing.T) {
 	const id, mac, other = "01a1fdb6-0028-705b-b6df-154185e9c682", "02:00:00:00:00:01", "02:00:00:00:00:99"
@@ -57,6 +57,6 @@ func TestStrangers(t *testing.T) {
 		})
 	}
 	if got := new(Leases).Strangers(&bound, nil); len(got) != 0 {
-		t.Errorf("nobody was seen, and there are strangers: %+v", got)
+		t.Errorf("none was seen, and there are strangers: %+v", got)
 	}
 }

@@ -133,7 +133,7 @@ func TestBelongs(t *testing.T) {
 }
 
 // A container that lives with another lease or another address does not come for
-// a lease that nobody has bound.
+// a lease that is not bound.
 func TestAwaits(t *testing.T) {
 	l := began("L", "a", "a1", 5, func(l *netdb.Lease) { l.Addr = netip.MustParseAddr("10.8.64.2") })
 	x := NewLeases([]*netdb.Lease{l, began("T", "a", "a1", 5, eth1, records("c2"))})
@@ -156,7 +156,7 @@ func TestAwaits(t *testing.T) {
 	}
 }
 
-// A name that is used again is its successor's, and nobody else's.
+// A name that is used again is its successor's alone.
 func TestPlumbing(t *testing.T) {
 	plug := func(host, netns string) func(*netdb.Lease) {
 		return func(l *netdb.Lease) { l.HostInterface, l.Netns = host, netns }
