@@ -12,12 +12,12 @@ type misses struct {
 
 // absent reports whether there is no sign of a lease's workload: no witness
 // sees the address, and the runtime shows no container of it. Where there is no
-// runtime to ask, nothing tells of the containers that a lease records.
+// runtime to ask, nothing shows the containers that a lease records.
 func (v *view) absent(l *netdb.Lease) bool {
 	return len(v.census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
 }
 
-// missed counts which bound leases are absent, and tells which have been for
+// missed counts which bound leases are absent, and which have been for
 // long enough to be reaped. before is what earlier passes observed; what this
 // one knows comes back, for leases that are absent only.
 //

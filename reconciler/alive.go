@@ -17,7 +17,7 @@ func (r *Reconciler) Alive(ctx context.Context) error {
 	}
 }
 
-// beat answers whoever waits in Alive, and holds up nobody.
+// beat answers what waits in Alive, and waits for nothing.
 func (r *Reconciler) beat() {
 	select {
 	case r.pulse <- struct{}{}:

@@ -18,7 +18,7 @@ const abreast = 8
 
 // apply does what a plan decided, each step at the revision it was decided on.
 // What a step comes to is written into it; findings come back. First what
-// keeps addresses, in their order; then what lets them go.
+// keeps addresses, in their order; then what releases them.
 func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 	var findings []Finding
 	for i := range steps {
@@ -42,12 +42,12 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		switch s.Kind {
 		case Clear, Expire, Reap:
 			if s.Result != Kept {
-				g.Go(func() error { s.end(r.let(ctx, s)); r.beat(); return nil })
+				g.Go(func() error { s.end(r.release(ctx, s)); r.beat(); return nil })
 			}
 		}
 	}
 	_ = g.Wait() // none of them returns one: each has written its own
-	r.tell(steps)
+	r.logSteps(steps)
 	return findings
 }
 
@@ -116,27 +116,27 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 	return err
 }
 
-func (r *Reconciler) let(ctx context.Context, s *step) error {
+func (r *Reconciler) release(ctx context.Context, s *step) error {
 	l := s.lease
-	let, why := true, ""
+	done, why := true, ""
 	var err error
 	switch s.Kind {
 	case Clear:
-		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev, r.dark(l.Addr))
+		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev, r.stillUnseen(l.Addr))
 	case Expire:
-		let, why, err = r.Watchdog.Expire(ctx, l, "expired")
+		done, why, err = r.Watchdog.Expire(ctx, l, "expired")
 	case Reap:
-		let, why, err = r.Watchdog.Reap(ctx, l, "reaped")
+		done, why, err = r.Watchdog.Reap(ctx, l, "reaped")
 	}
-	if err == nil && !let {
+	if err == nil && !done {
 		return errKept{cmp.Or(why, "a last look spoke against it")}
 	}
 	return err
 }
 
-// dark is asked in the transaction that lets a quarantined address cool: what a
+// stillUnseen is asked in the transaction that has a quarantined address cool: what a
 // plan was made of may be a thousand steps old by then.
-func (r *Reconciler) dark(a netip.Addr) func() error {
+func (r *Reconciler) stillUnseen(a netip.Addr) func() error {
 	return func() error {
 		switch now := r.Board.About(a); {
 		case len(now.Seen) > 0:
@@ -148,9 +148,9 @@ func (r *Reconciler) dark(a netip.Addr) func() error {
 	}
 }
 
-// tell logs why things were done, a line each beside the one of the change,
+// logSteps logs why things were done, a line each beside the one of the change,
 // and what went wrong, in one line: with a full disk it is the same for all.
-func (r *Reconciler) tell(steps []step) {
+func (r *Reconciler) logSteps(steps []step) {
 	failed, first := 0, ""
 	for _, s := range steps {
 		switch {

@@ -11,12 +11,12 @@ import (
 // answers that it has no container at all while the book has bound leases.
 //
 // A lease whose recorded containers all answered a look-up not to be there
-// goes on and does not count: the runtime itself has told so of each, which a
+// goes on and does not count: the runtime itself has said so of each, which a
 // lost or lagging list cannot counterfeit. Without that, fifty containers that
 // were deleted while the daemon was down would stop it for good. Reservations past their
 // deadline do not count either, for the deadline was agreed with their owner
 // and a registry that is down for an hour makes hundreds of them; but a pass in
-// doubt about its eyes lets none of them go.
+// doubt about its eyes releases none of them.
 //
 // Confirm lifts both. The third brake is another runtime than the one that the
 // containers are in, whose every answer is that they are not there: it holds

@@ -77,7 +77,7 @@ func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) 
 
 // contested observes one held lease. before is what was observed earlier and d
 // takes what is observed now. It reports what the history has to say of it, an
-// action's kind or "", and tells d when time alone changes that.
+// action's kind or "", and sets in d when time alone changes that.
 func (v *view) contested(d *decision, l *netdb.Lease, before map[string]contest, seen bool) string {
 	c, known := before[l.ID]
 	noted := l.Conflict != nil

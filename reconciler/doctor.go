@@ -72,10 +72,10 @@ func confirmOrphans(set string) string {
 	return strings.Replace("ipamctl explain orphans_held; if they are gone: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
 }
 
-// nearCap is the part of the quarantine's share from which it is told.
+// nearCap is the part of the quarantine's share from which it is a finding.
 const nearCap = 0.8
 
-// LeastClockStep is the least step of the wall clock that is told: a smaller
+// LeastClockStep is the least step of the wall clock that is a finding: a smaller
 // one does not show in a history that people read. No wait is measured by it.
 const LeastClockStep = time.Second
 
@@ -109,8 +109,8 @@ func Diagnose(w World) []Finding {
 			out = append(out, f)
 		}
 	}
-	// Only a pass meets the cap. What it told holds as long as the address is
-	// seen, and neither set aside nor anybody's.
+	// Only a pass meets the cap. What it found holds as long as the address is
+	// seen, and neither set aside nor held.
 	for _, f := range w.Told {
 		row := held[f.Addr]
 		if f.Kind == quarantineFull && len(w.Census.Seen[f.Addr]) > 0 && w.Place(f.Addr).Usable && (row == nil || row.State == netdb.Cooling) {
@@ -121,7 +121,7 @@ func Diagnose(w World) []Finding {
 	return Fold(out)
 }
 
-// unexplained tells of an address that is seen and that nobody holds.
+// unexplained finds what is wrong with an address that is seen and not held.
 func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sighting) []Finding {
 	place, claims := v.place(addr), claimants(seen)
 	switch {
@@ -139,13 +139,13 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 	case len(claims) == 1:
 		return []Finding{unleased(addr, row, claims[0], seen)}
 	case row != nil && row.State == netdb.Quarantined:
-		return nil // told as that
+		return nil // reported as that
 	}
 	return []Finding{{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
 		Since: seen[0].At, Mend: whois(addr), source: sourceOf(seen[0])}}
 }
 
-// machine tells what is not about one address.
+// machine finds what is not about one address.
 func (w World) machine() []Finding {
 	var out []Finding
 	add := func(f Finding) { out = append(out, f) }
@@ -282,13 +282,13 @@ func (w World) unseenSince(l *netdb.Lease) time.Time {
 	return slices.MaxFunc([]time.Time{w.Started, w.Passed, l.Since.Wall}, time.Time.Compare)
 }
 
-// lease tells what is to say about one lease.
+// lease finds what is wrong with one lease.
 func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	var out []Finding
 	add := func(kind, mend, detail string, args ...any) {
 		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Mend: mend})
 	}
-	// What cools in its own pool is nobody's any more, and will not be given.
+	// What cools in its own pool is not held any more, and will not be given.
 	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != netdb.Cooling) {
 		add("outside_pool", "ipamctl show "+l.ID, "%s, in pool %s; the pool would not give it: it is %s", l.State, l.Pool, place.Note)
 	}
@@ -347,7 +347,7 @@ func (v *view) ignored(l *netdb.Lease) (Finding, bool) {
 			s.Namespace, s.Container, more, l.Sandbox)}, true
 }
 
-// named tells of a container that keeps a reserved lease by a label of its sandbox.
+// named names a container that keeps a reserved lease by a label of its sandbox.
 func (v *view) named(l *netdb.Lease) string {
 	for _, s := range v.of(l) {
 		if !sure(l, s) {

@@ -36,8 +36,8 @@ func sortFindings(fs []Finding) {
 
 func whois(addr netip.Addr) string { return "ipamctl whois " + addr.String() }
 
-// dispute finds an address that is held, or being let go, and that somebody
-// else claims too.
+// dispute finds an address that is held, or being released, and that another claims
+// too.
 func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 	seen := v.census.Seen[l.Addr]
 	if len(seen) == 0 {
@@ -84,7 +84,7 @@ func contrast(l *netdb.Lease, s census.Sighting) string {
 
 // differs finds a lease whose record of its own plumbing is wrong, as
 // [workload.Leases.Differs] has it. A lease whose containers are all gone has no
-// plumbing of its own: what is behind the port is somebody else's, or left over.
+// plumbing of its own: what is behind the port is another's, or left over.
 func (v *view) differs(l *netdb.Lease) (census.Sighting, bool) {
 	at, found := v.leases.Differs(l, v.census.Seen[l.Addr])
 	gone := found && v.runtime && !v.silent(census.Runtime) && len(l.Containers) > 0 && len(v.of(l)) == 0

@@ -37,7 +37,7 @@ func worldOf(lines ...line) *world {
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
 		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)},
 		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
-	}, known: memory{dark: make(map[string]darkness), missed: make(map[string]misses)}}
+	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}}
 	for _, l := range lines {
 		l(w)
 	}
@@ -204,7 +204,7 @@ func missed(addr string, passes int, ago time.Duration) line {
 	return func(w *world) { w.known.missed["lease of "+addr] = misses{passes, after(-ago)} }
 }
 func dim(addr string, censuses int, ago time.Duration) line {
-	return func(w *world) { w.known.dark["lease of "+addr] = darkness{since: after(-ago), censuses: censuses} }
+	return func(w *world) { w.known.unseen["lease of "+addr] = unseen{since: after(-ago), censuses: censuses} }
 }
 
 // overdue is a lease that this pass misses for the third time, after a

@@ -14,19 +14,19 @@ const (
 	// become one: a stranger that answers for every address is one stranger.
 	foldFrom = 4
 	// crowdFrom is the same for findings of one kind that no stranger ties
-	// together: a list as long as the pool is read by nobody.
+	// together: a list as long as the pool is not read.
 	crowdFrom = 33
 	// foldShows bounds the addresses that a folded finding names.
 	foldShows = 16
 )
 
 // A source is who is seen on an address: one MAC behind one port. The zero value
-// is that nobody is known.
+// is an unknown one.
 type source struct{ port, mac string }
 
 func sourceOf(s census.Sighting) source {
 	if s.Container != "" || s.MAC == "" {
-		return source{} // a workload of its own, or nobody that could be told again
+		return source{} // a workload of its own, or none that could be recognised
 	}
 	return source{s.Port, s.MAC}
 }
@@ -49,7 +49,7 @@ func (s *step) source() source {
 	return sourceOf(seen[0])
 }
 
-// alike is what findings have in common that may be told as one.
+// alike is what findings have in common by which they are made one.
 type alike struct {
 	kind string
 	source
@@ -63,7 +63,7 @@ func (a alike) least() int {
 	return foldFrom
 }
 
-// Fold makes one finding of many that say the same of one stranger, or of nobody
+// Fold makes one finding of many that say the same of one stranger, or of none
 // in particular, in the place of the first. The others stay as they are.
 func Fold(all []Finding) []Finding {
 	groups := make(map[alike][]Finding)

@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// Mode is how a pass that somebody asked for is made.
+// Mode is how a pass that was asked for is made.
 type Mode struct {
 	Preview bool // plan, do nothing and remember nothing
 	// Confirm: a person has looked. It lifts the brakes on how much is released
@@ -22,10 +22,10 @@ type Mode struct {
 }
 
 // Pass reads everything anew, compares once, and does what is safe. Passes
-// are made one at a time; a caller waits for its turn and gets the report of
+// are made one at a time; a caller waits for the passes before its own and gets the report of
 // its own.
 //
-// An error means that no pass was made. A step that cannot be done is told in
+// An error means that no pass was made. A step that cannot be done is written in
 // the report. While Run runs, a pass that was begun hangs on Run's context and
 // not on the caller's: a client that hangs up must not read as a witness that
 // went silent.
@@ -42,25 +42,25 @@ func (r *Reconciler) Pass(ctx context.Context, m Mode) (*Report, error) {
 
 func (r *Reconciler) take(ctx context.Context) error {
 	select {
-	case r.turn <- struct{}{}:
+	case r.passing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the pass before: %w", ctx.Err())
 	}
 }
 
-func (r *Reconciler) give() { <-r.turn }
+func (r *Reconciler) give() { <-r.passing }
 
 // A reading is how much is asked before a plan is made.
 type reading struct {
-	whole bool // kernel and runtime anew; else what events have told
-	probe bool // the wire about quarantined addresses that it has told about
+	whole bool // kernel and runtime anew; else what events have shown
+	probe bool // the wire about quarantined addresses that it has seen
 }
 
-// pass makes a pass; the caller has the turn.
+// pass makes a pass; the caller holds passing.
 func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, error) {
 	began := r.Now()
-	turn := r.asked
+	before := r.asked
 	v, err := r.read(ctx, how, m.Confirm && !m.Preview)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, er
 	}
 	r.dateHeld(rep)
 	if m.Preview {
-		r.asked = turn
+		r.asked = before
 	} else {
 		r.known, r.tried, r.aside = d.memory, keys(d.steps), v.aside()
 		r.standing.Store(int64(d.standing))
@@ -224,7 +224,7 @@ func (r *Reconciler) lookUp(ctx context.Context, v *view) {
 }
 
 // probe asks the wire again for every quarantined address that a probe has
-// told about, and waits out the window. They are quarantined, so nobody is
+// seen, and waits out the window. They are quarantined, so none is
 // given one in between. It returns those that were not asked about: of them
 // this pass knows nothing.
 func (r *Reconciler) probe(ctx context.Context, book []*netdb.Lease, now bool) (unasked map[netip.Addr]bool, err error) {

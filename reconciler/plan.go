@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// policy is what an operator decides about plans, and who can tell about
+// policy is what an operator decides about plans, and what is known of
 // addresses.
 type policy struct {
 	place         func(netip.Addr) netdb.Place
@@ -49,9 +49,9 @@ type view struct {
 // memory is what passes observe over time. It can be lost at any line: then
 // what needs time needs it again.
 type memory struct {
-	dark     map[string]darkness // by the id of a quarantined lease
-	missed   map[string]misses   // by the id of a bound lease
-	contests map[string]contest  // by the id of a held lease
+	unseen   map[string]unseen  // by the id of a quarantined lease
+	missed   map[string]misses  // by the id of a bound lease
+	contests map[string]contest // by the id of a held lease
 }
 
 // A step is an action with all that it takes to do it.
@@ -92,8 +92,8 @@ func (v *view) plan(m memory, confirm bool) decision {
 	d := decision{memory: memory{contests: make(map[string]contest)}}
 	var overdue map[string]bool
 	d.missed, d.absent, overdue = v.missed(m.missed)
-	clears, dark := quarantined(v.book, v.census, v.shows, v.unasked, m.dark, v.quarantine, v.now)
-	d.dark = dark
+	clears, dark := quarantined(v.book, v.census, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
+	d.unseen = dark
 	for _, c := range clears {
 		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
 	}
@@ -128,7 +128,7 @@ func (d *decision) add(s step, kind, reason string, args ...any) {
 	d.steps = append(d.steps, s)
 }
 
-// unheld decides about an address that nobody holds: it has no row, or one
+// unheld decides about an address that is not held: it has no row, or one
 // that cools or is quarantined.
 func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	seen := v.census.Seen[addr]
@@ -247,7 +247,7 @@ func (v *view) plug(d *decision, s step) {
 }
 
 // news reports whether the runtime's word on a lease's containers is to be
-// taken. A client that pauses a lease may tell before the runtime has done it,
+// taken. A client that pauses a lease may do so before the runtime has done it,
 // so what began before the lease's state did is old; only a reading made anew
 // overrules it.
 func (v *view) news(l *netdb.Lease, own []census.Sighting) bool {

@@ -24,7 +24,7 @@ func evidenceOf(witnesses ...census.Witness) json.RawMessage {
 	return b
 }
 
-// Who is asked about: whom a probe has told about, then or now.
+// Who is asked about: whom a probe has seen, then or now.
 func TestWhoIsAskedAbout(t *testing.T) {
 	unseen := func(netip.Addr) census.Answer { return census.Answer{} }
 	answers := func(netip.Addr) census.Answer {
@@ -85,7 +85,7 @@ func TestTurnsGoAround(t *testing.T) {
 func TestAnUnaskedAddressIsNotDark(t *testing.T) {
 	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: evidenceOf(census.Probe)}}
 	unasked := map[netip.Addr]bool{two: true}
-	var known map[string]darkness
+	var known map[string]unseen
 	for _, p := range []struct {
 		at      time.Duration
 		unasked map[netip.Addr]bool
@@ -107,7 +107,7 @@ func TestF12AnOperatorsHoldStands(t *testing.T) {
 		{{ID: "q", Addr: two, State: netdb.Quarantined, Hold: "a printer", Evidence: evidenceOf(census.Netns)}},
 		{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: json.RawMessage(`7`)}},
 	} {
-		var known map[string]darkness
+		var known map[string]unseen
 		for i := range 10 {
 			var actions []clear
 			if actions, known = quarantined(q, dark(), noContainer, nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {

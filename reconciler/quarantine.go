@@ -11,30 +11,30 @@ import (
 )
 
 // leastCensuses is how many complete censuses must agree that a quarantined
-// address is dark, however long it has been.
+// address is unseen, however long it has been.
 const leastCensuses = 3
 
-// darkness is what was observed of one quarantined lease since it was last
+// unseen is what was observed of one quarantined lease since it was last
 // seen. It is kept in memory only: a restart starts again.
-type darkness struct {
+type unseen struct {
 	since    netdb.Stamp
 	censuses int
 }
 
-// A clear lets one quarantined address cool.
+// A clear has one quarantined address cool.
 type clear struct {
 	lease *netdb.Lease
 }
 
-// quarantined decides which quarantined addresses have been dark long enough.
+// quarantined decides which quarantined addresses have been unseen long enough.
 // before is what earlier passes observed; what this one knows comes back. A
 // census that a witness is missing from proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
 // about and was not; one sighting starts all over, and so does a container that
 // the row records. What an operator holds stays so until an operator clears it.
-func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]darkness, least time.Duration, now netdb.Stamp) ([]clear, map[string]darkness) {
+func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]clear, map[string]unseen) {
 	var actions []clear
-	after := make(map[string]darkness)
+	after := make(map[string]unseen)
 	for _, l := range book {
 		if l.State != netdb.Quarantined || heldBack(l) || len(c.Seen[l.Addr]) > 0 || shows(l) {
 			continue
@@ -62,9 +62,9 @@ func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) 
 // about 1 µs a port.
 const probesMost = 256
 
-// toProbe splits the quarantined leases that a probe has told about, by their
+// toProbe splits the quarantined leases that a probe has seen, by their
 // evidence or by what is seen now, into those that this pass asks about and
-// those that have to wait for another. Their turn goes around in the order of
+// those that have to wait for another. They follow one another in the order of
 // the book, from the one behind last.
 func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last netip.Addr) (ask, wait []netip.Addr) {
 	var before []netip.Addr
@@ -84,7 +84,7 @@ func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last net
 }
 
 // heldBack reports whether only an operator ends a quarantine: one holds it, or
-// its evidence cannot be read, so that nobody knows what has to be over.
+// its evidence cannot be read, so that it is not known what has to be over.
 func heldBack(l *netdb.Lease) bool {
 	_, err := witnesses(l)
 	return l.Hold != "" || err != nil

@@ -77,7 +77,7 @@ func TestQuarantineEnds(t *testing.T) {
 		"the clock stands still":                 {q, minutes(dark(), 0, 0, 0, 0), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var known map[string]darkness
+			var known map[string]unseen
 			for i, p := range tt.passes {
 				var actions []clear
 				actions, known = quarantined([]*netdb.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
@@ -89,11 +89,11 @@ func TestQuarantineEnds(t *testing.T) {
 	}
 }
 
-// A reboot proves nothing about the time before it; the darkness goes on
+// A reboot proves nothing about the time before it; being unseen goes on
 // counting from the boot.
 func TestQuarantineAcrossAReboot(t *testing.T) {
 	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined}}
-	known := map[string]darkness{"q": {since: boot, censuses: leastCensuses}}
+	known := map[string]unseen{"q": {since: boot, censuses: leastCensuses}}
 	soon := netdb.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
 	if actions, _ := quarantined(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 0 {
 		t.Error("a minute after a reboot the quarantine ended by the wall clock")
@@ -109,7 +109,7 @@ func TestQuarantineAcrossAReboot(t *testing.T) {
 func TestDarknessBelongsToTheLease(t *testing.T) {
 	first := &netdb.Lease{ID: "first", Addr: two, State: netdb.Quarantined}
 	second := &netdb.Lease{ID: "second", Addr: two, State: netdb.Quarantined}
-	var known map[string]darkness
+	var known map[string]unseen
 	for range 3 {
 		_, known = quarantined([]*netdb.Lease{first}, dark(), noContainer, nil, known, enough, after(0))
 	}
@@ -138,7 +138,7 @@ func TestQuarantineRandomly(t *testing.T) {
 			l := &netdb.Lease{ID: fmt.Sprint("q", i), Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + i)}), State: netdb.Quarantined}
 			book, model[l.ID] = append(book, l), &past{}
 		}
-		var known map[string]darkness
+		var known map[string]unseen
 		var now time.Duration
 		for range rapid.IntRange(1, 40).Draw(t, "passes") {
 			now += time.Duration(rapid.IntRange(0, 8).Draw(t, "minutes")) * time.Minute

@@ -336,8 +336,8 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 		if most := max(w.leastReleases, int(w.maxReleases*float64(open))); unproven > most && !w.confirm {
 			t.Fatalf("%d of %d are released, more than %d: %q", unproven, open, most, d.said())
 		}
-		if len(d.missed) > len(w.book) || len(d.dark) > len(w.book) {
-			t.Fatalf("%d and %d are remembered of %d rows", len(d.missed), len(d.dark), len(w.book))
+		if len(d.missed) > len(w.book) || len(d.unseen) > len(w.book) {
+			t.Fatalf("%d and %d are remembered of %d rows", len(d.missed), len(d.unseen), len(w.book))
 		}
 		// A lease that is adopted or ends decides which of its sandbox's leases a
 		// container belongs to that nothing else tells apart, and so does the book

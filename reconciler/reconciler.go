@@ -39,18 +39,18 @@ type Prober interface {
 	Probe(ctx context.Context, addr netip.Addr) error
 }
 
-// A Watchdog looks closely at one lease and lets it go if nothing speaks
+// A Watchdog looks closely at one lease and releases it if nothing speaks
 // against it; *watchdog.Watchdog is one. Its calls have deadlines of their
 // own and may be made concurrently.
 type Watchdog interface {
 	// Gone reports whether every container that the lease records answers a
 	// look-up by its id not to be there; false when it records none.
 	Gone(ctx context.Context, l *netdb.Lease) (bool, error)
-	// Reap looks everything up anew. What is there yet is why, and let is
+	// Reap looks everything up anew. What is there yet is why, and done is
 	// false; else the lease is releasing if it is still at l.Rev.
-	Reap(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error)
+	Reap(ctx context.Context, l *netdb.Lease, reason string) (done bool, why string, err error)
 	// Expire does so with a reservation, which ends at once.
-	Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error)
+	Expire(ctx context.Context, l *netdb.Lease, reason string) (done bool, why string, err error)
 }
 
 // An Instance judges the runtime that answered last; *watchdog.Instance is one.
@@ -71,17 +71,17 @@ type Config struct {
 	// Refresh reads kernel and runtime anew, whole. An error leaves a silence
 	// on the board and does not end a pass.
 	Refresh func(context.Context) error
-	// Settle reads what the kernel has told by now; it is cheap.
+	// Settle reads what the kernel has reported by now; it is cheap.
 	Settle  func(ctx context.Context, about ...netip.Addr) error
 	Runtime bool // a runtime witness is expected
 	// Home tells in which network namespace a process is, and which ports lead
 	// there. nil: no claim is backed by a task.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)
 	// Unplugged returns what of a lease's plumbing the book does not know to be the
-	// link or the namespace that is there now, where the kernel can tell; none: the zero
+	// link or the namespace that is there now, where the kernel knows; none: the zero
 	// Binding. It reads memory. nil: none of any.
 	Unplugged func(*netdb.Lease) netdb.Binding
-	// Instance tells whether the runtime that answers is the one that the
+	// Instance says whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
 
@@ -94,27 +94,27 @@ type Config struct {
 	MaxReleases   float64
 	LeastReleases int
 
-	Quarantine time.Duration // how long a quarantined address must be dark
+	Quarantine time.Duration // how long a quarantined address must be unseen
 	Every      time.Duration // between two whole passes, at most
 	Window     time.Duration // silence after a probe that counts as an answer
 
 	Now    func() netdb.Stamp
 	Log    *slog.Logger
-	OnPass func(*Report) // told about each pass but previews. May be nil.
+	OnPass func(*Report) // called with each pass but previews. May be nil.
 }
 
 // A Reconciler runs passes, one at a time. It is safe for concurrent use.
 type Reconciler struct {
 	Config
-	turn  chan struct{} // full while somebody makes a pass, who alone touches what follows
-	known memory
-	tried map[stepKey]bool    // what the last pass planned
-	aside map[netip.Addr]bool // quarantined, and whether seen, at the last pass
-	notes *rate.Limiter       // of conflicts that begin
-	asked netip.Addr          // the last one probed; the next pass goes on behind it
+	passing chan struct{} // one slot, full while a pass is made, which alone touches what follows
+	known   memory
+	tried   map[stepKey]bool    // what the last pass planned
+	aside   map[netip.Addr]bool // quarantined, and whether seen, at the last pass
+	notes   *rate.Limiter       // of conflicts that begin
+	asked   netip.Addr          // the last one probed; the next pass goes on behind it
 
 	kick     chan struct{} // one slot: look
-	pulse    chan struct{} // no slot: whoever waits in Alive
+	pulse    chan struct{} // no slot: what waits in Alive
 	life     atomic.Pointer[context.Context]
 	last     atomic.Pointer[Report]
 	standing atomic.Int64
@@ -131,7 +131,7 @@ func New(cfg Config) (*Reconciler, error) {
 	case !(cfg.MaxReleases > 0 && cfg.MaxReleases <= 1):
 		return nil, errors.New("reconciler: MaxReleases is no share above 0 and up to 1")
 	}
-	return &Reconciler{Config: cfg, notes: rate.NewLimiter(rate.Every(noteEvery), notesMost), turn: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(chan struct{})}, nil
+	return &Reconciler{Config: cfg, notes: rate.NewLimiter(rate.Every(noteEvery), notesMost), passing: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(chan struct{})}, nil
 }
 
 // Last returns the report of the last pass that was no preview; nil before

@@ -15,7 +15,7 @@ const (
 	Pause        = "pause"            // the runtime has paused a bound lease's workload
 	Resume       = "resume"           // a paused lease's workload runs
 	Quarantine   = "quarantine"       // set an address aside that is seen, and that no lease explains
-	Clear        = "clear"            // let a quarantined address cool that was dark for long enough
+	Clear        = "clear"            // have a quarantined address cool that was unseen for long enough
 	Expire       = "expire"           // end a reservation past its deadline
 	ConflictSeen = netdb.ConflictSeen // note that another is seen on a held address
 	ConflictOver = netdb.ConflictOver // note that it is not any more
@@ -30,13 +30,13 @@ const (
 	Skipped = "skipped" // it changed meanwhile, or Err tells
 )
 
-// A Report tells what one pass planned and did. It does not change once it is
+// A Report is what one pass planned and did. It does not change once it is
 // out.
 type Report struct {
 	Started  time.Time
 	Took     time.Duration
 	Preview  bool
-	Complete bool // every witness answered; else nothing was let go
+	Complete bool // every witness answered; else nothing was released
 	Silent   []census.Silence
 	Leases   int // rows of the book that were compared
 	Seen     int // addresses that were seen
@@ -60,7 +60,7 @@ type Action struct {
 	Err     string // why it was skipped, when that was an error
 }
 
-// Held tells that a brake kept a pass from releasing what is not proven gone.
+// Held says that a brake kept a pass from releasing what is not proven gone.
 type Held struct {
 	Releases int // how many it would have been
 	Most     int // how many a pass may

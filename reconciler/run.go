@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// breath lets the news of one event come together.
-	breath = 100 * time.Millisecond
+	// debounce is how long a look waits for more news, so that the news of one event is looked at once.
+	debounce = 100 * time.Millisecond
 	// pause is the least time between two passes that news ask for.
 	pause = time.Second
 	// share is how many times its own duration a look at the news is followed
 	// by rest: with a large book under load it takes a twentieth of a core. The
-	// quicker of two looks tells: one that lost its processor costs no more.
+	// quicker of two looks counts: one that lost its processor costs no more.
 	share = 20
 )
 
@@ -36,7 +36,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	var took time.Duration
 	for {
 		board, book := r.Board.Changed(), r.Book.Changed()
-		rest := breath
+		rest := debounce
 		look := r.look(ctx)
 		if look.news {
 			r.try(ctx, reading{probe: look.aside})
@@ -66,7 +66,7 @@ const (
 )
 
 // idle waits for something to do. The rest keeps only the news waiting: a whole
-// pass comes in time, and whoever asks for a sign of life gets it. A look at a
+// pass comes in time, and a call of Alive is answered. A look at a
 // large book on a busy machine takes half a second, and ten seconds of silence
 // after it read as a reconciler that hangs. again is when time alone makes
 // another look worth it; 0: never.
@@ -87,7 +87,7 @@ func (r *Reconciler) idle(ctx context.Context, rest, again time.Duration, due <-
 			return stopped
 		case r.pulse <- struct{}{}:
 			if rested {
-				return newsCame // what is due by time alone is news that nobody tells
+				return newsCame // what is due by time alone is news without an event
 			}
 		case <-resting.C:
 			rested, kick, onBoard, inBook = true, r.kick, board, book
@@ -116,7 +116,7 @@ func (r *Reconciler) try(ctx context.Context, how reading) {
 	}
 }
 
-// A look is what a glance at book and board tells.
+// A look is what a look at book and board shows.
 type look struct {
 	news  bool
 	aside bool          // about a quarantined address
@@ -124,8 +124,8 @@ type look struct {
 	took  time.Duration
 }
 
-// look plans on what is in memory, asking nobody but for the proof of new claims,
-// and tells whether that has anything that the last pass did not know of. What a pass has tried in vain
+// look plans on what is in memory, asking only for the proof of new claims,
+// and reports whether that has anything that the last pass did not know of. What a pass has tried in vain
 // waits for the next whole one.
 func (r *Reconciler) look(ctx context.Context) look {
 	if r.take(ctx) != nil {
@@ -167,7 +167,7 @@ func keys(steps []step) map[stepKey]bool {
 	return out
 }
 
-// aside tells which addresses are quarantined, and whether they are seen.
+// aside returns which addresses are quarantined, and whether they are seen.
 func (v *view) aside() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool)
 	for _, l := range v.book {

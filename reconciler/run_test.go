@@ -109,7 +109,7 @@ func TestRunFollowsNews(t *testing.T) {
 			there = append(there, lives(fmt.Sprint("c", i), fmt.Sprint("S", i), fmt.Sprintf("10.8.64.%d", 20+i)))
 			s.show(there...)
 		}
-		wait(ctx, 2*breath)
+		wait(ctx, 2*debounce)
 		s.counted(1, 1)
 		if rows, _ := s.book.Leases(); len(rows) != 20 {
 			t.Errorf("%d are adopted: %q", len(rows), s.states())
@@ -224,7 +224,7 @@ func TestRunEndsInTheMiddleOfAPass(t *testing.T) {
 	})
 }
 
-// A quarantine that ended its darkness starts it anew at once: the pass on the
+// A quarantine that ended its unseen starts it anew at once: the pass on the
 // news asks the wire about it too.
 func TestRunWatchesQuarantines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ type WallClock struct {
 func NewWallClock(now netdb.Stamp) *WallClock { return &WallClock{start: now, last: now} }
 
 // away is how far the wall clock was away at a moment from what it would show
-// had nobody moved it since the start.
+// had it not been moved since the start.
 func (c *WallClock) away(at netdb.Stamp) time.Duration {
 	return at.Wall.Round(0).Sub(c.start.Wall.Round(0)) - at.Since(c.start) // without the monotonic reading
 }

@@ -49,7 +49,7 @@ func (v *view) shows(l *netdb.Lease) bool {
 // one incarnation of one sandbox, or a container that names no owner.
 type claimant struct {
 	sandbox    string
-	uid        string // "" when no label tells
+	uid        string // "" when no label says
 	containers []census.Sighting
 }
 
@@ -91,7 +91,7 @@ func (c claimant) leaseID() string {
 	return id
 }
 
-// name tells a person who the claimant is.
+// name is the claimant for a person to read.
 func (c claimant) name() string {
 	if c.sandbox == "" {
 		return "container " + c.containers[0].Namespace + "/" + c.containers[0].Container
@@ -124,7 +124,7 @@ func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
 }
 
 // explains reports whether a quarantine is no dispute, because it is of this
-// claimant alone: nobody held the address, and its evidence is this workload,
+// claimant alone: the address was not held, and its evidence is this workload,
 // or one port on which it may be that is the only one that shows the address
 // now, too. Such a quarantine is made while the runtime is silent. Evidence of
 // anybody else is for a person to judge.
@@ -166,7 +166,7 @@ func (c claimant) newer(row *netdb.Lease) bool {
 
 // binding is what is known of how a workload uses an address: its containers,
 // and the port and the MAC when one namespace alone has the address, in which one of
-// them lives. The namespace's path is nobody's to see from here.
+// them lives. The namespace's path cannot be seen from here.
 func (v *view) binding(containers, seen []census.Sighting) netdb.Binding {
 	b := netdb.Binding{Containers: containersOf(containers)}
 	var wire []census.Sighting
