@@ -138,9 +138,12 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	aside := row != nil && row.State == netdb.Quarantined
 	claims := claimants(seen)
 	s := step{Action: Action{Addr: addr}, lease: row, evidence: evidence(seen)}
+	if len(claims) > 1 {
+		d.findings = append(d.findings, twoClaimants(addr, "", claims))
+		claims = v.rightful(claims, addr, seen)
+	}
 	switch {
 	case len(claims) > 1:
-		d.findings = append(d.findings, twoClaimants(addr, "", claims))
 		if !aside {
 			d.add(s, Quarantine, "%s and %s both claim it", claims[0].name(), claims[1].name())
 		}

@@ -78,6 +78,10 @@ func TestPlan(t *testing.T) {
 		// any | two workloads claim it | any (R7)
 		"free, two sandboxes claim it": {lines{container("c1", owner("A"), ip(a2), runs), container("c2", owner("B"), ip(a2), runs)},
 			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
+		"free, another claims it by a label":           {lines{lives("c1", "A", a2), container("c2", owner("B"), ip(a2))}, []string{"adopt 10.8.64.2 A", "report two_claimants 10.8.64.2"}},
+		"free, another runs elsewhere and claims it":   {lines{lives("c1", "A", a2), container("c2", owner("B"), ip(a2), runs, home("veth9"))}, []string{"adopt 10.8.64.2 A", "report two_claimants 10.8.64.2"}},
+		"free, another claims it whose lease is known": {lines{lives("c1", "A", a2), container("c2", owner("B"), ip(a2), leased("L"), known)}, []string{"adopt 10.8.64.2 A", "report two_claimants 10.8.64.2"}},
+		"free, two have it":                            {lines{lives("c1", "A", a2), container("c2", owner("B"), ip(a2), runs, home("veth9")), seen(netns, a2, port("veth9"))}, []string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
 		"free, two incarnations claim it": {lines{container("c1", owner("A"), as("1"), ip(a2), runs), container("c2", owner("A"), as("2"), ip(a2), runs)},
 			[]string{"quarantine 10.8.64.2", "report two_claimants 10.8.64.2"}},
 		"free, one incarnation in two spellings": {lines{lives("c1", "A", a2), container("c2", owner("A"), as("2"), ip(a2), runs)},

@@ -40,20 +40,23 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 		if held[addr] || seen[0].Witness != census.Runtime || !v.place(addr).Usable {
 			continue // the board has a container's claim first
 		}
-		claims := claimants(seen)
-		if len(claims) != 1 || claims[0].sandbox == "" {
+		for _, c := range claimants(seen) {
+			if c.sandbox != "" {
+				r.askHomes(ctx, v, c.containers)
+				r.askHistory(ctx, v, addr, c)
+			}
+		}
+	}
+}
+
+func (r *Reconciler) askHistory(ctx context.Context, v *view, addr netip.Addr, c claimant) {
+	for _, s := range c.containers {
+		to := givenTo{s.LeaseID, addr, s.UID}
+		if _, asked := v.given[to]; asked || s.LeaseID == "" {
 			continue
 		}
-		c := claims[0]
-		r.askHomes(ctx, v, c.containers)
-		for _, s := range c.containers {
-			to := givenTo{s.LeaseID, addr, s.UID}
-			if _, asked := v.given[to]; asked || s.LeaseID == "" {
-				continue
-			}
-			given, err := r.Book.Given(ctx, to.id, addr, c.sandbox, to.uid)
-			v.given[to] = err == nil && given
-		}
+		given, err := r.Book.Given(ctx, to.id, addr, c.sandbox, to.uid)
+		v.given[to] = err == nil && given
 	}
 }
 
@@ -84,6 +87,21 @@ func (v *view) proven(c claimant, addr netip.Addr, seen []census.Sighting) (clai
 		return c, false
 	}
 	return p, true
+}
+
+// rightful returns the one claimant of several that is proven: what others say by a
+// label alone does not stand against it. When that is not exactly one, all come back.
+func (v *view) rightful(claims []claimant, addr netip.Addr, seen []census.Sighting) []claimant {
+	var out []claimant
+	for _, c := range claims {
+		if _, proven := v.proven(c, addr, seen); proven && c.sandbox != "" {
+			out = append(out, c)
+		}
+	}
+	if len(out) != 1 {
+		return claims
+	}
+	return out
 }
 
 // lodged returns those of some containers whose tasks live in the namespace that has an
