@@ -41,14 +41,24 @@ func (h *hostile) recorded(ctx context.Context, labels map[string]string, more .
 	return nil
 }
 
-// anothersLabels names an owner that has nothing to do with it, and an address that
-// another has, or nobody.
+// anothersLabels names an owner that has nothing to do with it, which may be a sandbox
+// that lives, and an address that another has, or nobody.
 func (h *hostile) anothersLabels(ctx context.Context) error {
-	addr := anyHost(h.r)
+	labels := map[string]string{ownerLabel: "db-primary", addressLabel: anyHost(h.r).String()}
 	if l, _, ok := h.victim(); ok && h.r.IntN(2) == 0 {
-		addr = l.addr
+		labels[addressLabel] = l.addr.String()
 	}
-	return h.recorded(ctx, map[string]string{ownerLabel: "db-primary", addressLabel: addr.String()})
+	switch l, _, ok := h.victim(); {
+	case !ok:
+	case h.r.IntN(3) == 0:
+		labels[ownerLabel] = l.uid
+	case h.r.IntN(2) == 0: // with the very address of its victim, or none
+		labels[ownerLabel], labels[addressLabel] = l.uid, l.addr.String()
+		if h.r.IntN(2) == 0 {
+			delete(labels, addressLabel)
+		}
+	}
+	return h.recorded(ctx, labels)
 }
 
 func (h *hostile) unreadable(ctx context.Context) error {
