@@ -319,9 +319,9 @@ func tellReload(t *testing.T, m *machine) {
 		return journal
 	}
 	for _, step := range []struct{ text, says string }{
-		{"[log]\nlevel = 'debug'\n", "configuration reloaded"},
-		{"[log]\nlevel = 'info'\n[allocation]\ncooldown = '31m'\n", "allocation.cooldown"},
-		{"[log]\nlevel = 'loud'\n", "log.level"},
+		{strings.Replace(old, "[log]", "[log]\nlevel = 'debug'", 1), "configuration reloaded"},
+		{strings.Replace(old, "[allocation]", "[allocation]\ncooldown = '31m'", 1), "allocation.cooldown"},
+		{strings.Replace(old, "[log]", "[log]\nlevel = 'loud'", 1), "log.level"},
 		{old + "\n", "configuration reloaded"},
 	} {
 		if journal := reload(step.text); !strings.Contains(journal, step.says) {
