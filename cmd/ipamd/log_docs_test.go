@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,9 +19,15 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// rooms are those that log, from here.
-var rooms = []string{".", "../../allocator", "../../bridge", "../../netdb", "../../reconciler", "../../server", "../../watchdog",
-	"../../watchdog/ctrd", "../../watchdog/owner", "../../internal/logging", "../../config", "../../metrics", "../../rebuild", "../../server/socket", "../../server/admission", "../../internal/changelog", "../../internal/supervisor"}
+// rooms are the folders of what the daemon is made of.
+func rooms(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}`, ".").Output()
+	if err != nil {
+		t.Fatal("list what the daemon is made of: ", err)
+	}
+	return strings.Fields(string(out))
+}
 
 // notKeys are other spellings of keys: whoever searches for an address does
 // not search twice.
@@ -135,7 +142,7 @@ func changeLine(c netdb.Change, keys []string) logCall {
 // spelled the same everywhere.
 func TestEveryLogLineIsDocumented(t *testing.T) {
 	calls := changeLines()
-	for _, room := range rooms {
+	for _, room := range rooms(t) {
 		calls = append(calls, logCalls(t, room)...)
 	}
 	if len(calls) < 40 {
