@@ -217,7 +217,9 @@ func (s *scene) onBoard(id string) bool {
 func (s *scene) noticed() {
 	s.Helper()
 	n := s.read.times.Load()
-	netdbtest.Reserve(s, s.book, fmt.Sprint("news-", n))
+	l := netdbtest.Reserve(s, s.book, fmt.Sprint("news-", n))
+	_, err := s.book.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/run/netns/news"}) // a new lease alone wakes no watchdog
+	s.check(err)
 	s.eventually("the watchdog reads the book", func() bool { return s.read.times.Load() > n })
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
