@@ -138,6 +138,12 @@ func TestJudgeReadsTheBook(t *testing.T) {
 			free(c, 6e9, 0)
 			c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"}
 		}, ""},
+		"given early, and noted after a reboot": {func(h *history, c []netdb.Change) {
+			h.grants[1].early = true
+			c[1].To, c[2].From, c[2].To, c[2].At = netdb.Releasing, netdb.Releasing, netdb.Cooling, stamp(1e9)
+			c[3] = netdb.Change{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "B", UID: "b", From: netdb.Cooling, To: netdb.Reserved}
+			c[4].From, c[4].At = netdb.Reserved, netdb.Stamp{Boottime: 5e8, BootID: "two"}
+		}, ""},
 		"a grant it does not know": {func(_ *history, c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -162,7 +162,7 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 		if !c.From.Open() && c.From != netdb.Releasing { // given, or adopted
 			made[c.LeaseID] = c.Addr
 		}
-		if c.To == netdb.Reserved {
+		if c.To == netdb.Reserved && c.From != netdb.Reserved { // given, and not noted anew
 			before, used := cooled[c.Addr]
 			rest := c.At.Since(before.At)
 			if used && c.UID != before.UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
