@@ -151,22 +151,25 @@ func TestG1AddressesOfAllNamespacesAreBounded(t *testing.T) {
 	v.stock.most = most
 	v.mu.Unlock()
 	v.run(t)
-	hostile := make(map[string]*nstest.Port)
-	for range 3 {
-		p := ns.Port("rt0")
-		p.NS.Fill(many, 0)
-		hostile[p.HostName] = p
-	}
-	quiet := ns.Port("rt0")
-	for i := range few - 1 {
-		quiet.AddAddr(fmt.Sprintf("10.8.0.%d/16", 100+i))
-	}
 	known := func() map[string]int {
 		of := make(map[string]int)
 		for _, s := range v.board.By(census.Netns) {
 			of[s.Port]++
 		}
 		return of
+	}
+	hostile := make(map[string]*nstest.Port)
+	for i := range 3 {
+		p := ns.Port("rt0")
+		p.NS.Fill(many, 0)
+		hostile[p.HostName] = p
+		if i < 2 { // filled at once, all three share what there is
+			realtest.Eventually(t, wait, "one with many to be known whole", func() bool { return known()[p.HostName] == many })
+		}
+	}
+	quiet := ns.Port("rt0")
+	for i := range few - 1 {
+		quiet.AddAddr(fmt.Sprintf("10.8.0.%d/16", 100+i))
 	}
 	named := func() (gaps []Gap) { return v.gapsAt(time.Now().Add(gapAfter)) }
 	realtest.Eventually(t, wait, "one of them to be known in part", func() bool { return len(named()) > 0 })
