@@ -172,8 +172,12 @@ func programs(t *testing.T, tree, root, pkg string) {
 		}
 	}
 	says := run(t, tree, filepath.Join(root, "usr/sbin/ipamd"), "version")
-	own, _, _ := strings.Cut(strings.TrimPrefix(says, "ipamd v"), "\n")
-	if spelled := strings.ReplaceAll(strings.Replace(own, "-", "~", 1), "-", "."); spelled != version || !strings.Contains(says, commit) {
+	own, _, _ := strings.Cut(strings.TrimPrefix(says, "ipamd "), "\n")
+	spelled, dev := strings.CutSuffix(own, "-dev")
+	if dev {
+		spelled += "~dev." // time and commit follow
+	}
+	if is := version == spelled || dev && strings.HasPrefix(version, spelled); !is || !strings.Contains(says, commit) {
 		t.Errorf("the package is %s, and ipamd says %q", version, says)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -31,7 +32,7 @@ type streams struct {
 type ctl struct {
 	streams
 	dial  func(socket string) *client.Client
-	build build
+	build build.Info
 	root  *cobra.Command
 
 	socket  string
@@ -48,7 +49,7 @@ type ctl struct {
 	started bool // a verb began; an error before that is in the command line
 }
 
-func newCtl(s streams, dial func(socket string) *client.Client, b build) *ctl {
+func newCtl(s streams, dial func(socket string) *client.Client, b build.Info) *ctl {
 	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "wide", "json", "yaml"), patience: patience, first: firstAnswer}
 	c.root = &cobra.Command{
 		Use:   "ipamctl",
@@ -66,7 +67,7 @@ named by its id; no verb frees an address by naming the address.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: c.begin,
 	}
-	c.root.Version = b.name()
+	c.root.Version = buildName(b)
 	c.root.SetVersionTemplate("ipamctl {{.Version}}\n")
 	c.root.SetOut(s.out)
 	c.root.SetErr(s.err)

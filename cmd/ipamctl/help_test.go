@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/internal/build"
 )
 
 // Every verb says in one sentence what it does, and shows how.
 func TestEveryVerbExplainsItself(t *testing.T) {
-	c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build{})
+	c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build.Info{})
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {

@@ -16,13 +16,14 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/build"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	c := newCtl(terminal(), func(socket string) *client.Client {
 		return &client.Client{Socket: socket}
-	}, thisBuild())
+	}, build.This())
 	code := c.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/manual"
 )
 
@@ -28,7 +29,7 @@ const (
 func main() {
 	dir, volume, err := manual.FromArgs(os.Args[1:], "1")
 	if err == nil {
-		c := newCtl(streams{out: os.Stdout, err: os.Stderr, getenv: func(string) string { return "" }, now: time.Now}, nil, build{})
+		c := newCtl(streams{out: os.Stdout, err: os.Stderr, getenv: func(string) string { return "" }, now: time.Now}, nil, build.Info{})
 		volume.More = []manual.Part{
 			{Title: "ENVIRONMENT", Text: environment},
 			{Title: "FILES", Text: files},

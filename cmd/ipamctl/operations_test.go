@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -217,7 +218,7 @@ func TestCommandsInMessagesParse(t *testing.T) {
 
 // parse reads a command line of ipamctl up to its arguments.
 func parse(args []string) (*cobra.Command, error) {
-	c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build{})
+	c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build.Info{})
 	cmd, rest, err := c.root.Find(args)
 	if err == nil && cmd == c.root && len(args) > 0 {
 		err = c.knownVerb(cmd, args)

@@ -11,18 +11,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
 // statusAnswer is a status with what only this end knows.
 type statusAnswer struct {
 	*api.Status
-	Client build `json:"client"`
-	Skew   bool  `json:"skew"` // ipamctl and the daemon are not of one build
+	Client build.Info `json:"client"`
+	Skew   bool       `json:"skew"` // ipamctl and the daemon are not of one build
 }
 
 func (c *ctl) statusAnswer(s *api.Status) statusAnswer {
-	return statusAnswer{s, c.build, c.build.differs(&api.VersionReply{Version: s.Version, Commit: s.Commit})}
+	return statusAnswer{s, c.build, differs(c.build, &api.VersionReply{Version: s.Version, Commit: s.Commit})}
 }
 
 func (c *ctl) statusCommand() *cobra.Command {
@@ -81,7 +82,7 @@ func (c *ctl) drawStatus(p *term.Page, s statusAnswer) {
 		p.Text("  ", p.Bad(term.Sentence(reason)))
 	}
 	if s.Skew {
-		p.Text("  ", p.Warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", c.build.name())))
+		p.Text("  ", p.Warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", buildName(c.build))))
 	}
 	if n := conflicts(s.Status); n > 0 {
 		p.Text("  ", p.Bad(term.Plural(n, "address")+" in conflict: two use or claim it"))
@@ -205,7 +206,7 @@ func drawCommits(s *api.Status) []string {
 	return parts
 }
 
-// name is how a person tells one build from another.
-func (b build) name() string {
+// buildName is how a person tells one build from another.
+func buildName(b build.Info) string {
 	return strings.TrimSpace(term.Sentence(b.Version) + " " + term.Sentence(b.Commit))
 }

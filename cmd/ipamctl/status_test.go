@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -137,7 +138,7 @@ func TestStatusForPrograms(t *testing.T) {
 	}
 	var got struct {
 		api.Status
-		Client build
+		Client build.Info
 		Skew   bool
 	}
 	if err := json.Unmarshal(s.out.Bytes(), &got); err != nil {

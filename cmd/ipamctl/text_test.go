@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -140,7 +141,7 @@ func TestYAMLIsTheSameTree(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	c := newCtl(streams{getenv: func(string) string { return "" }, now: func() time.Time { return noon }}, nil, build{})
+	c := newCtl(streams{getenv: func(string) string { return "" }, now: func() time.Time { return noon }}, nil, build.Info{})
 	for d, want := range map[time.Duration]string{
 		0: "just now", 900 * time.Millisecond: "just now", 12 * time.Second: "12s ago", 192 * time.Second: "3m12s ago",
 		5*time.Hour + 3*time.Minute: "5h3m ago", 47 * time.Hour: "47h0m ago", 98 * time.Hour: "4d2h ago", -90 * time.Second: "in 1m30s",

@@ -2,49 +2,23 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// A build says what this program was built from.
-type build struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit"`
-	Go      string `json:"go"`
-}
-
-// thisBuild reads what the linker recorded of the module.
-func thisBuild() build {
-	b := build{Version: "devel", Go: runtime.Version()}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		b.Version = v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			b.Commit = s.Value
-		}
-	}
-	return b
-}
-
 // differs compares what both ends know of themselves; a build outside a
 // checkout does not know its commit.
-func (b build) differs(daemon *api.VersionReply) bool {
+func differs(b build.Info, daemon *api.VersionReply) bool {
 	return b.Version != daemon.Version || b.Commit != "" && daemon.Commit != "" && b.Commit != daemon.Commit
 }
 
 // versions is the answer of the verb: both ends, and whether they differ.
 type versions struct {
-	Client build             `json:"client"`
+	Client build.Info        `json:"client"`
 	Daemon *api.VersionReply `json:"daemon"` // null when it did not answer
 	Skew   bool              `json:"skew"`
 }
@@ -65,7 +39,7 @@ ipamctl's version.`,
 			daemon, unanswered := ipamd.Version(ctx)
 			if unanswered == nil {
 				v.Daemon = daemon
-				v.Skew = c.build.differs(daemon)
+				v.Skew = differs(c.build, daemon)
 			}
 			if err := c.answer(v, []string{v.Client.Version}, func(p *term.Page) { drawVersions(p, v) }); err != nil {
 				return err

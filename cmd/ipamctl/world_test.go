@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/build"
 )
 
 // noon is when every test of this package takes place.
@@ -244,7 +245,7 @@ func (w *world) ctlContext(ctx context.Context, s *screen, args ...string) int {
 		},
 		now: func() time.Time { return noon },
 	}, func(socket string) *client.Client { return &client.Client{Socket: socket} },
-		build{Version: "v0.1.0", Commit: "cafe", Go: "go1.26.6"})
+		build.Info{Version: "v0.1.0", Commit: "cafe", Go: "go1.26.6"})
 	// A busy machine is no daemon that hangs. args may say another timeout.
 	c.timeout, c.patience, c.first = 10*time.Minute, 10*time.Minute, s.first
 	return c.run(ctx, args)

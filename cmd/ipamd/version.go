@@ -2,31 +2,18 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/migrations"
 )
 
-// thisBuild reads what the linker recorded of the module.
+// thisBuild is what the daemon says of its build over the socket.
 func thisBuild() api.VersionReply {
-	v := api.VersionReply{Version: "devel", Go: runtime.Version(), Schema: migrations.Latest()}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	if of := info.Main.Version; of != "" && of != "(devel)" {
-		v.Version = of
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v.Commit = s.Value
-		}
-	}
-	return v
+	b := build.This()
+	return api.VersionReply{Version: b.Version, Commit: b.Commit, Go: b.Go, Schema: migrations.Latest()}
 }
 
 func (c *command) versionCommand() *cobra.Command {
