@@ -1,12 +1,12 @@
 package main
 
 import (
-	"strings"
+	"context"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/term"
+	"github.com/ipamd/ipamd/client"
 )
 
 func (c *ctl) quarantineAdopt() *cobra.Command {
@@ -25,25 +25,16 @@ lease id.`,
 		Example: `  ipamctl quarantine adopt 10.8.64.7 --reason "the book was lost"
   ipamctl quarantine adopt 10.8.64.9 --sandbox web-1 --reason "started by hand"`,
 		Args:              exactly("an IP address"),
-		ValidArgsFunction: c.quarantined,
+		ValidArgsFunction: c.offer(asQuarantined),
+		PreRunE:           wantsReason(&req.Reason),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			addr, err := anAddress(args[0])
-			if err != nil {
-				return err
-			}
-			if strings.TrimSpace(req.Reason) == "" {
-				return usageError{message: "quarantine adopt wants --reason", hint: "it stands in the history"}
-			}
+			var err error
 			if req.Containers, err = someContainers("--container", containers); err != nil {
 				return err
 			}
-			ctx, cancel, ipamd := c.call(cmd, 0)
-			defer cancel()
-			reply, err := ipamd.Adopt(ctx, addr, req)
-			if err != nil {
-				return err
-			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
+			return c.onAddress(cmd, args[0], leaseID, func(ctx context.Context, ipamd *client.Client, addr string) (*api.LeaseReply, error) {
+				return ipamd.Adopt(ctx, addr, req)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -52,7 +51,7 @@ lease ids.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, leaseIDs(reply.Leases), func(p *term.Page) { c.drawAllocation(p, reply) })
+			return c.answer(reply, leaseIDs(reply.Leases), func(p *page) { p.drawAllocation(reply) })
 		},
 	}
 	f := cmd.Flags()
@@ -64,17 +63,17 @@ lease ids.`,
 	f.StringVar(&req.Address, "address", "", "this `address` or an error")
 	f.DurationVar(&within, "bind-within", 0, "give it back unless it is bound within this `duration`")
 	f.StringArrayVar(&pairs, "label", nil, "`key=value` to keep with the lease; may be repeated")
-	c.complete(cmd, "pool", c.poolNames)
+	c.complete(cmd, "pool", c.pools)
 	c.complete(cmd, "family", family.complete)
 	return cmd
 }
 
-func (c *ctl) drawAllocation(p *term.Page, r *api.AllocateReply) {
+func (p *page) drawAllocation(r *api.AllocateReply) {
 	for i, l := range r.Leases {
-		p.Line("%s is %s for %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), poolmap.StateText(p, l.State), term.Word(l.Sandbox))
+		p.Line("%s is %s for %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), p.state(l.State), term.Word(l.Sandbox))
 		deadline := ""
 		if l.BindBy != nil {
-			deadline = c.when(*l.BindBy)
+			deadline = p.when(*l.BindBy)
 		}
 		fields := [][2]string{{"lease", term.Word(l.ID)}, {"bind by", deadline}}
 		if i < len(r.Networks) {
@@ -95,7 +94,7 @@ func (c *ctl) drawAllocation(p *term.Page, r *api.AllocateReply) {
 		for _, s := range all {
 			p.Line("%s", p.Warn(fmt.Sprintf(sentence, term.Word(s.Address))))
 			for _, sighting := range s.Evidence {
-				p.Line("    %s: %s", term.Word(sighting.Witness), c.seen(sighting))
+				p.Line("    %s: %s", term.Word(sighting.Witness), p.seen(sighting))
 			}
 		}
 	}

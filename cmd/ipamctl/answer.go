@@ -15,7 +15,7 @@ import (
 
 // answer writes a verb's result in the form that was asked for: v as JSON or
 // YAML, ids one a line, or what draw puts on a page.
-func (c *ctl) answer(v any, ids []string, draw func(*term.Page)) error {
+func (c *ctl) answer(v any, ids []string, draw func(*page)) error {
 	switch {
 	case c.quiet:
 		for _, id := range ids {
@@ -25,13 +25,13 @@ func (c *ctl) answer(v any, ids []string, draw func(*term.Page)) error {
 		}
 		return nil
 	case c.forPeople():
-		p := &term.Page{Paint: c.colour()}
+		width := 0
 		if c.terminal {
-			p.Width = c.width()
+			width = c.width()
 		}
+		p := c.page(width)
 		draw(p)
-		_, err := p.WriteTo(c.out)
-		if err != nil {
+		if _, err := p.WriteTo(c.out); err != nil {
 			return fmt.Errorf("write the answer: %w", err)
 		}
 		return nil
@@ -65,22 +65,42 @@ func encode(w io.Writer, format string, v any) error {
 		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
 	})
 	if format == "yaml" {
-		tree, err := yamlTree(b.Bytes())
-		if err != nil {
+		var err error
+		if out, err = asYAML(b.String()); err != nil {
 			return fmt.Errorf("encode the answer: %w", err)
 		}
-		b.Reset()
-		enc := yaml.NewEncoder(&b)
-		enc.SetIndent(2)
-		if err := enc.Encode(tree); err != nil {
-			return fmt.Errorf("encode the answer: %w", err)
-		}
-		out = escape(b.String(), func(r rune) string { return fmt.Sprintf(`\U%08x`, r) })
 	}
 	if _, err := io.WriteString(w, out); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
 	return nil
+}
+
+// asYAML writes JSON, which is YAML in one style, in the style of blocks. The order of
+// the fields stays, and so does each number.
+func asYAML(doc string) (string, error) {
+	long := func(r rune) string { return fmt.Sprintf(`\U%08x`, r) }
+	var tree yaml.Node
+	if err := yaml.Unmarshal([]byte(escape(doc, long)), &tree); err != nil {
+		return "", err
+	}
+	block(&tree)
+	var b strings.Builder
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err := enc.Encode(&tree)
+	return escape(b.String(), long), err
+}
+
+// block has the encoder choose a style; a text that does not print is quoted.
+func block(n *yaml.Node) {
+	n.Style = 0
+	if n.Tag == "!!str" && !term.Plain(n.Value) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, child := range n.Content {
+		block(child)
+	}
 }
 
 // escape writes the runes that the encoders let through, but that a terminal
@@ -96,51 +116,4 @@ func escape(s string, as func(rune) string) string {
 		}
 	}
 	return b.String()
-}
-
-// yamlTree reads JSON into a YAML tree that keeps the order of the fields
-// and writes each number as it stands.
-func yamlTree(doc []byte) (*yaml.Node, error) {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	return yamlValue(dec)
-}
-
-func yamlValue(dec *json.Decoder) (*yaml.Node, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := token.(type) {
-	case json.Delim:
-		node := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		if t == '{' {
-			node.Kind, node.Tag = yaml.MappingNode, "!!map"
-		}
-		for dec.More() { // in an object keys and values take turns
-			child, err := yamlValue(dec)
-			if err != nil {
-				return nil, err
-			}
-			node.Content = append(node.Content, child)
-		}
-		_, err := dec.Token()
-		return node, err
-	case string:
-		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: t}
-		if !term.Plain(t) {
-			node.Style = yaml.DoubleQuotedStyle
-		}
-		return node, nil
-	case json.Number:
-		tag := "!!int"
-		if strings.ContainsAny(t.String(), ".eE") {
-			tag = "!!float"
-		}
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: t.String()}, nil
-	case bool:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(t)}, nil
-	default:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}, nil
-	}
 }

@@ -83,16 +83,16 @@ const (
 
 // drawBars draws a line for each pool with a bar of its use, what it holds
 // below, and a legend of the bars.
-func (c *ctl) drawBars(p *term.Page, pools []api.Pool) {
+func (p *page) drawBars(pools []api.Pool) {
 	glyph := 0
-	if c.unicode() {
+	if p.unicode {
 		glyph = 1
 	}
 	nameWidth, prefixWidth, leftWidth := 0, 0, 0
 	for _, pool := range pools {
 		nameWidth = max(nameWidth, term.Width(term.Word(pool.Name)))
 		prefixWidth = max(prefixWidth, term.Width(term.Word(pool.Prefix)))
-		leftWidth = max(leftWidth, term.Width(room(p, pool)))
+		leftWidth = max(leftWidth, term.Width(p.room(pool)))
 	}
 	width, narrow := barPiped, false
 	if p.Width > 0 {
@@ -114,14 +114,14 @@ func (c *ctl) drawBars(p *term.Page, pools []api.Pool) {
 		var held []string
 		line := fmt.Sprintf("  %s  %s  [%s] %4s", term.Pad(term.Word(pool.Name), nameWidth), term.Pad(term.Word(pool.Prefix), prefixWidth), bar.String(), percent(pool))
 		if narrow {
-			held = append(held, room(p, pool))
+			held = append(held, p.room(pool))
 		} else {
-			line += "  " + room(p, pool)
+			line += "  " + p.room(pool)
 		}
 		p.Line("%s", line)
 		for _, s := range poolmap.States() {
 			if n := pool.ByState[s]; n > 0 {
-				held = append(held, fmt.Sprintf("%s %s", term.Count(uint64(n)), poolmap.StateText(p, api.State(s))))
+				held = append(held, fmt.Sprintf("%s %s", term.Count(uint64(n)), p.state(api.State(s))))
 			}
 		}
 		if state := pool.State; state != "" && state != "active" {
@@ -157,7 +157,7 @@ func percent(pool api.Pool) string {
 }
 
 // room is how much of a pool is left.
-func room(p *term.Page, pool api.Pool) string {
+func (p *page) room(pool api.Pool) string {
 	said := fmt.Sprintf("%s of %s left", term.Count(available(pool)), term.Count(pool.Size))
 	if available(pool) == 0 {
 		return p.Bad(said)

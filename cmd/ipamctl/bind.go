@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -25,7 +28,7 @@ in the answer, and recorded all the same. -q prints the lease id.`,
       --container sandbox/web-1 --netns /run/netns/web-1 \
       --host-interface veth7 --mac 02:42:0a:08:40:07`,
 		Args:              exactly("a lease id"),
-		ValidArgsFunction: c.leaseIDs,
+		ValidArgsFunction: c.offer(asLease),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if req.Containers, err = someContainers("--container", containers); err != nil {
@@ -34,19 +37,8 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 			if req.Gone, err = someContainers("--gone", gone); err != nil {
 				return err
 			}
-			ctx, cancel, ipamd := c.call(cmd, 0)
-			defer cancel()
-			id, err := leaseNamed(ctx, ipamd, args[0], "ipamctl show ")
-			if err != nil {
-				return err
-			}
-			reply, err := ipamd.Bind(ctx, id, req)
-			if err != nil {
-				return err
-			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *term.Page) {
-				c.drawLease(p, &reply.Lease)
-				drawWarnings(p, reply.Warnings)
+			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
+				return ipamd.Bind(ctx, id, req)
 			})
 		},
 	}
@@ -61,7 +53,7 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 }
 
 // drawWarnings writes what of a bind the kernel shows otherwise.
-func drawWarnings(p *term.Page, warnings []api.BindWarning) {
+func (p *page) drawWarnings(warnings []api.BindWarning) {
 	if len(warnings) == 0 {
 		return
 	}

@@ -18,10 +18,13 @@ const patience = 500 * time.Millisecond
 // A completion is what cobra asks for the values of an argument.
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// complete tells cobra how a flag is completed. That fails only for a flag
-// that does not exist: a mistake in this program, found by its first run.
+// complete registers how a flag is completed, whatever arguments there are. That
+// fails only for a flag that does not exist: a mistake in this program, found by its
+// first run.
 func (c *ctl) complete(cmd *cobra.Command, flag string, f completion) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, part string) ([]string, cobra.ShellCompDirective) {
+		return f(cmd, nil, part)
+	}); err != nil {
 		panic(err)
 	}
 }
@@ -42,79 +45,55 @@ func (c *ctl) completeShells() {
 	}
 }
 
-// suggest offers what pick takes from each lease, as the value and a word
-// about it. When the daemon does not answer in time there is nothing to
-// offer, silently. A name that does not print is not offered: a shell would
-// obey it.
-func (c *ctl) suggest(args []string, filter client.LeaseFilter, pick func(api.Lease) [][2]string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
-	defer cancel()
-	list, err := c.dial(c.socket).Leases(ctx, filter)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var values []string
-	for _, l := range list.Leases {
-		for _, v := range pick(l) {
-			if v[0] == "" || term.Word(v[0]) != v[0] {
-				continue
-			}
-			if s := v[0] + "\t" + v[1]; !slices.Contains(values, s) {
-				values = append(values, s)
+// offer completes the first argument of a verb with what each pick takes from each
+// lease, a value and a word about it, and nothing when the daemon does not answer in
+// time. A name that does not print is not offered: a shell would obey it.
+func (c *ctl) offer(picks ...func(api.Lease) (value, about string)) completion {
+	return func(_ *cobra.Command, args []string, _ string) (values []string, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+		defer cancel()
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, err := c.dial(c.socket).Leases(ctx, client.LeaseFilter{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, l := range list.Leases {
+			for _, pick := range picks {
+				value, about := pick(l)
+				if s := value + "\t" + about; value != "" && term.Word(value) == value && !slices.Contains(values, s) {
+					values = append(values, s)
+				}
 			}
 		}
+		return values, cobra.ShellCompDirectiveNoFileComp
 	}
-	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
-func asLease(l api.Lease) [2]string {
-	return [2]string{l.ID, term.Word(l.Address) + " " + term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)}
+func asLease(l api.Lease) (value, about string) {
+	return l.ID, term.Word(l.Address) + " " + term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)
 }
 
-func asSandbox(l api.Lease) [2]string { return [2]string{l.Sandbox, "sandbox"} }
+func asSandbox(l api.Lease) (value, about string) { return l.Sandbox, "sandbox" }
 
-func asAddress(l api.Lease) [2]string {
-	return [2]string{l.Address, term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)}
+func asAddress(l api.Lease) (value, about string) {
+	return l.Address, term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)
 }
 
-func (c *ctl) leaseIDs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.suggest(args, client.LeaseFilter{}, func(l api.Lease) [][2]string { return [][2]string{asLease(l)} })
+func asQuarantined(l api.Lease) (value, about string) {
+	if l.State != api.Quarantined {
+		return "", ""
+	}
+	return asAddress(l)
 }
 
-func (c *ctl) sandboxes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return c.suggest(nil, client.LeaseFilter{}, func(l api.Lease) [][2]string { return [][2]string{asSandbox(l)} })
-}
-
-func (c *ctl) leasesOrSandboxes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.suggest(args, client.LeaseFilter{}, func(l api.Lease) [][2]string {
-		return [][2]string{asSandbox(l), asLease(l)}
-	})
-}
-
-func (c *ctl) addresses(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.suggest(args, client.LeaseFilter{}, func(l api.Lease) [][2]string { return [][2]string{asAddress(l)} })
-}
-
-func (c *ctl) addressesOrSandboxes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.suggest(args, client.LeaseFilter{}, func(l api.Lease) [][2]string {
-		return [][2]string{asAddress(l), asSandbox(l)}
-	})
-}
-
-func (c *ctl) quarantined(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.suggest(args, client.LeaseFilter{State: string(api.Quarantined)}, func(l api.Lease) [][2]string {
-		return [][2]string{asAddress(l)}
-	})
-}
-
-func (c *ctl) poolNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// pools completes the first argument of a verb with the names of the pools.
+func (c *ctl) pools(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 	defer cancel()
 	list, err := c.dial(c.socket).Pools(ctx)
-	if err != nil {
+	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return slices.DeleteFunc(poolNames(list.Pools), func(s string) bool { return term.Word(s) != s }), cobra.ShellCompDirectiveNoFileComp

@@ -23,7 +23,7 @@ func conflicts(s *api.Status) int {
 
 // drawConflicts names the addresses in conflict, each with who is on it. They
 // have an owner, so no quarantine tells of them.
-func (c *ctl) drawConflicts(p *term.Page, s *api.Status) {
+func (p *page) drawConflicts(s *api.Status) {
 	if len(s.Conflicts) == 0 {
 		return
 	}
@@ -39,7 +39,7 @@ func (c *ctl) drawConflicts(p *term.Page, s *api.Status) {
 
 // drawLastConflict writes the newest conflict, on an address that was
 // quarantined for it or is held: when, what became of it, and who was seen.
-func (c *ctl) drawLastConflict(p *term.Page, s *api.Status) {
+func (p *page) drawLastConflict(s *api.Status) {
 	l := s.LastConflict
 	if l == nil {
 		return
@@ -52,10 +52,10 @@ func (c *ctl) drawLastConflict(p *term.Page, s *api.Status) {
 		}
 	}
 	p.Heading("Last conflict")
-	p.Text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", term.Word(l.Address), c.ago(l.At), became, term.Word(l.Address)))
+	p.Text("  ", fmt.Sprintf("%s %s, %s: ipamctl whois %s", term.Word(l.Address), p.ago(l.At), became, term.Word(l.Address)))
 	some := l.Evidence[:min(len(l.Evidence), drawnLeases)]
 	for _, seen := range some {
-		p.Text("    ", term.Word(seen.Witness)+": "+c.seen(seen))
+		p.Text("    ", term.Word(seen.Witness)+": "+p.seen(seen))
 	}
 	p.More(len(l.Evidence)-len(some), "ipamctl history "+term.Word(l.Address))
 }

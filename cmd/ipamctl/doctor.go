@@ -59,7 +59,7 @@ addresses, or the lease ids of findings that have no address.`,
 					where = append(where, f.LeaseID)
 				}
 			}
-			if err := c.answer(help(reply), where, func(p *term.Page) { c.drawFindings(p, reply.Findings) }); err != nil {
+			if err := c.answer(help(reply), where, func(p *page) { p.drawFindings(reply.Findings) }); err != nil {
 				return err
 			}
 			if len(reply.Findings) > 0 {
@@ -72,7 +72,7 @@ addresses, or the lease ids of findings that have no address.`,
 
 // drawFindings writes the findings that have a cause of their own, each in three
 // lines: what and where, why, and the command.
-func (c *ctl) drawFindings(p *term.Page, findings []api.Finding) {
+func (p *page) drawFindings(findings []api.Finding) {
 	if len(findings) == 0 {
 		p.Line("%s: book, wire and runtime agree", p.Good("nothing found"))
 		return
@@ -95,7 +95,7 @@ func (c *ctl) drawFindings(p *term.Page, findings []api.Finding) {
 			what = append(what, term.Word(f.LeaseID))
 		}
 		if !f.Since.IsZero() {
-			what = append(what, c.ago(f.Since))
+			what = append(what, p.ago(f.Since))
 		}
 		if i > 0 {
 			p.Line("")

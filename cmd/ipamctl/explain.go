@@ -69,7 +69,7 @@ asked. -q prints the kinds.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			all := explanations()
 			if len(args) == 0 {
-				return c.answer(all, kindsExplained(), func(p *term.Page) {
+				return c.answer(all, kindsExplained(), func(p *page) {
 					for _, e := range all {
 						p.Line("%s", e.Kind)
 					}
@@ -79,20 +79,20 @@ asked. -q prints the kinds.`,
 			if at < 0 {
 				return fmt.Errorf("explain %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound, Message: "there is no such finding and no such alert"})
 			}
-			return c.answer(all[at], []string{all[at].Kind}, func(p *term.Page) { drawExplanation(p, all[at]) })
+			return c.answer(all[at], []string{all[at].Kind}, func(p *page) { p.drawExplanation(all[at]) })
 		},
 	}
 }
 
 // drawExplanation writes the Markdown of a section for a terminal: examples as
 // they are, rows of tables as paragraphs, and links as the verb that follows them.
-func drawExplanation(p *term.Page, e explanation) {
+func (p *page) drawExplanation(e explanation) {
 	p.Line("%s", p.Bold(e.Kind))
 	var said []string
 	indent := ""
 	flush := func() {
 		if len(said) > 0 {
-			p.Hang(strings.TrimSuffix(indent, "  ")+map[bool]string{true: "- "}[indent != ""], indent, markdown(p, strings.Join(said, " ")))
+			p.Hang(strings.TrimSuffix(indent, "  ")+map[bool]string{true: "- "}[indent != ""], indent, p.markdown(strings.Join(said, " ")))
 		}
 		said, indent = nil, ""
 	}
@@ -109,7 +109,7 @@ func drawExplanation(p *term.Page, e explanation) {
 			header = true
 		case isRow:
 			name, rest, _ := strings.Cut(strings.TrimSuffix(cells, " |"), " | ")
-			p.Hang("", "  ", markdown(p, name+": "+rest))
+			p.Hang("", "  ", p.markdown(name+": "+rest))
 		case strings.HasPrefix(line, "    "):
 			flush()
 			p.Line("%s", line)
@@ -118,7 +118,7 @@ func drawExplanation(p *term.Page, e explanation) {
 			said, indent = []string{item}, "  "
 		case strings.HasPrefix(line, "#"):
 			flush()
-			p.Line("%s", p.Bold(markdown(p, strings.TrimSpace(strings.TrimLeft(line, "#")))))
+			p.Line("%s", p.Bold(p.markdown(strings.TrimSpace(strings.TrimLeft(line, "#")))))
 		default:
 			said = append(said, strings.TrimSpace(line))
 		}
@@ -135,7 +135,7 @@ var (
 )
 
 // markdown is a paragraph without its marks.
-func markdown(p *term.Page, text string) string {
+func (p *page) markdown(text string) string {
 	text = anchored.ReplaceAllString(text, "")
 	text = linked.ReplaceAllString(text, "$1")
 	text = linkedTo.ReplaceAllString(text, "$1")

@@ -29,7 +29,7 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
   ipamctl history web-1 --since 2026-11-20
   ipamctl history --since 2026-11-21T14:00:00Z --limit 500 -o json`,
 		Args:              atMost("an IP address or a sandbox"),
-		ValidArgsFunction: c.addressesOrSandboxes,
+		ValidArgsFunction: c.offer(asAddress, asSandbox),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := client.HistoryFilter{Limit: limit}
 			if limit < 1 {
@@ -68,15 +68,15 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 			case n == limit:
 				c.note("the newest %s; older ones: --limit", term.Plural(n, "change"))
 			}
-			return c.answer(list, changedLeases(list.Changes), func(p *term.Page) {
+			return c.answer(list, changedLeases(list.Changes), func(p *page) {
 				if len(list.Changes) == 0 {
 					return
 				}
 				if filter.Address != "" || filter.Sandbox != "" || filter.LeaseID != "" {
-					c.drawTenures(p, tenures(list.Changes))
+					p.drawHoldings(holdings(list.Changes))
 					p.Heading("Changes, newest first")
 				}
-				c.drawChanges(p, list.Changes, true)
+				p.drawChanges(list.Changes, true)
 			})
 		},
 	}
@@ -84,7 +84,7 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 	f.StringVar(&since, "since", "", "only changes from this `time` on: RFC 3339, a date, or a duration back from now")
 	f.StringVar(&lease, "lease", "", "only changes of this lease `id`")
 	f.IntVar(&limit, "limit", 50, "at most this `number` of changes")
-	c.complete(cmd, "lease", c.leaseIDs)
+	c.complete(cmd, "lease", c.offer(asLease))
 	return cmd
 }
 

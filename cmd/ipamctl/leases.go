@@ -47,9 +47,9 @@ ids. -q prints the whole ids.`,
 					c.note("no lease matches. ipamctl leases shows all.")
 				}
 			}
-			return c.answer(list, leaseIDs(list.Leases), func(p *term.Page) {
+			return c.answer(list, leaseIDs(list.Leases), func(p *page) {
 				if len(list.Leases) > 0 {
-					c.drawLeases(p, list.Leases)
+					p.drawLeases(list.Leases)
 				}
 			})
 		},
@@ -60,9 +60,9 @@ ids. -q prints the whole ids.`,
 	f.StringVar(&filter.Pool, "pool", "", "only this `pool`")
 	f.StringArrayVar(&labels, "label", nil, "only with this label, a `key` or key=value; may be repeated")
 	f.Var(&order, "sort", "by this `column`: "+order.want())
-	c.complete(cmd, "sandbox", c.sandboxes)
+	c.complete(cmd, "sandbox", c.offer(asSandbox))
 	c.complete(cmd, "state", state.complete)
-	c.complete(cmd, "pool", c.poolNames)
+	c.complete(cmd, "pool", c.pools)
 	c.complete(cmd, "sort", order.complete)
 	return cmd
 }
@@ -89,8 +89,8 @@ func labelled(l api.Lease, wanted []string) bool {
 
 // drawLeases writes a table of leases. One that is not wide leaves out the
 // columns that say the same of all, and shortens the ids.
-func (c *ctl) drawLeases(p *term.Page, leases []api.Lease) {
-	wide := c.format.value == "wide"
+func (p *page) drawLeases(leases []api.Lease) {
+	wide := p.wide
 	ids := leaseIDs(leases)
 	if !wide {
 		ids = shortIDs(leases)
@@ -100,8 +100,8 @@ func (c *ctl) drawLeases(p *term.Page, leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
-			term.Word(l.Address), poolmap.StateText(p, l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
-			c.ago(l.Since), term.Word(l.Pool), term.Maybe(l.HostInterface), term.Word(ids[i]),
+			term.Word(l.Address), p.state(l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
+			p.ago(l.Since), term.Word(l.Pool), term.Maybe(l.HostInterface), term.Word(ids[i]),
 		}
 	}
 	if !wide {
@@ -123,10 +123,15 @@ func (c *ctl) drawLeases(p *term.Page, leases []api.Lease) {
 	p.Table(cols, rows)
 }
 
-func leaseIDs(leases []api.Lease) []string {
-	ids := make([]string, len(leases))
-	for i, l := range leases {
-		ids[i] = l.ID
+func leaseID(l *api.Lease) string { return l.ID }
+
+func leaseIDs(leases []api.Lease) []string { return each(leases, leaseID) }
+
+// each takes one word from each lease.
+func each(leases []api.Lease, word func(*api.Lease) string) []string {
+	words := make([]string, len(leases))
+	for i := range leases {
+		words[i] = word(&leases[i])
 	}
-	return ids
+	return words
 }

@@ -34,7 +34,7 @@ something are drawn, the ranges between them are summed up; --within
 looks closer. -q prints the addresses that are not free.`,
 		Example:           "  ipamctl map\n  ipamctl map default --within 10.8.80.0/22\n  ipamctl map --no-color | less",
 		Args:              atMost("a pool"),
-		ValidArgsFunction: c.firstPool,
+		ValidArgsFunction: c.pools,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pool := ""
 			if len(args) == 1 {
@@ -62,11 +62,7 @@ looks closer. -q prints the addresses that are not free.`,
 			if err != nil {
 				return err
 			}
-			var addrs []string
-			for _, l := range answer.Leases {
-				addrs = append(addrs, l.Address)
-			}
-			return c.answer(answer, addrs, func(p *term.Page) {
+			return c.answer(answer, each(answer.Leases, address), func(p *page) {
 				for i, f := range maps {
 					if i > 0 {
 						p.Line("")
@@ -75,7 +71,7 @@ looks closer. -q prints the addresses that are not free.`,
 					if zoom != nil {
 						area, _ = zoom.Clip(f.All)
 					}
-					f.Draw(p, area, c.width())
+					f.Draw(&p.Page, area, c.width())
 				}
 			})
 		},
@@ -142,12 +138,4 @@ func mapsOf(answer *mapAnswer, zoom *poolmap.Range) ([]*poolmap.Map, error) {
 		return err != nil || !zoom.Contains(addr)
 	})
 	return maps, nil
-}
-
-// firstPool completes the one argument of map.
-func (c *ctl) firstPool(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return c.poolNames(cmd, args, part)
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/term"
@@ -51,6 +53,40 @@ func leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (str
 		}
 	}
 	return arg, nil
+}
+
+// onLease is a verb on the lease that a person names; it answers with the lease.
+func (c *ctl) onLease(cmd *cobra.Command, name string, do func(_ context.Context, _ *client.Client, id string) (*api.LeaseReply, error)) error {
+	ctx, cancel, ipamd := c.call(cmd, 0)
+	defer cancel()
+	id, err := leaseNamed(ctx, ipamd, name, "ipamctl show ")
+	if err != nil {
+		return err
+	}
+	reply, err := do(ctx, ipamd, id)
+	if err != nil {
+		return err
+	}
+	return c.answer(reply, []string{reply.Lease.ID}, func(p *page) {
+		p.drawLease(&reply.Lease)
+		p.drawWarnings(reply.Warnings)
+	})
+}
+
+// onAddress is a verb on one address; it answers with the lease that holds it, and -q
+// prints what id takes from that.
+func (c *ctl) onAddress(cmd *cobra.Command, name string, id func(*api.Lease) string, do func(_ context.Context, _ *client.Client, addr string) (*api.LeaseReply, error)) error {
+	addr, err := anAddress(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel, ipamd := c.call(cmd, 0)
+	defer cancel()
+	reply, err := do(ctx, ipamd, addr)
+	if err != nil {
+		return err
+	}
+	return c.answer(reply, []string{id(&reply.Lease)}, func(p *page) { p.drawLease(&reply.Lease) })
 }
 
 // withID returns the leases whose id begins or ends with a part.

@@ -28,19 +28,11 @@ func (c *ctl) pausing(verb, short, long string, ask func(*client.Client, context
 		Use: verb + " LEASE", Short: short, Long: long,
 		Example:           fmt.Sprintf("  ipamctl %s 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d\n  ipamctl %[1]s 0a1b2c3d", verb),
 		Args:              exactly("a lease id"),
-		ValidArgsFunction: c.leaseIDs,
+		ValidArgsFunction: c.offer(asLease),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel, ipamd := c.call(cmd, 0)
-			defer cancel()
-			id, err := leaseNamed(ctx, ipamd, args[0], "ipamctl show ")
-			if err != nil {
-				return err
-			}
-			reply, err := ask(ipamd, ctx, id, req)
-			if err != nil {
-				return err
-			}
-			return c.answer(reply, []string{reply.Lease.ID}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
+			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
+				return ask(ipamd, ctx, id, req)
+			})
 		},
 	}
 	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
@@ -70,10 +62,10 @@ leases.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(reply, leaseIDs(reply.Released), func(p *term.Page) {
+			return c.answer(reply, leaseIDs(reply.Released), func(p *page) {
 				p.Line("attempts of %s up to %d are refused, %s released", term.Word(req.UID), req.Attempt, term.Plural(len(reply.Released), "lease"))
 				if len(reply.Released) > 0 {
-					c.drawLeases(p, reply.Released)
+					p.drawLeases(reply.Released)
 				}
 			})
 		},

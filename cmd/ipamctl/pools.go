@@ -29,16 +29,16 @@ func (c *ctl) poolsCommand() *cobra.Command {
 			if len(list.Pools) == 0 {
 				c.note("no pools: ipamd's configuration names none.")
 			}
-			return c.answer(list, poolNames(list.Pools), func(p *term.Page) {
+			return c.answer(list, poolNames(list.Pools), func(p *page) {
 				if len(list.Pools) > 0 {
-					c.drawPools(p, list.Pools)
+					p.drawPools(list.Pools)
 				}
 			})
 		},
 	}
 }
 
-func (c *ctl) drawPools(p *term.Page, pools []api.Pool) {
+func (p *page) drawPools(pools []api.Pool) {
 	cols := term.Columns("POOL", "PREFIX", "GATEWAY", "BRIDGE", "STATE", "SIZE", "AVAILABLE", "USED")
 	cols[5].Right, cols[6].Right = true, true
 	rows := make([][]string, len(pools))
@@ -46,7 +46,7 @@ func (c *ctl) drawPools(p *term.Page, pools []api.Pool) {
 		var used []string
 		for _, s := range poolmap.States() {
 			if n := pool.ByState[s]; n > 0 {
-				used = append(used, fmt.Sprintf("%s %s", term.Count(uint64(n)), poolmap.StateText(p, api.State(s))))
+				used = append(used, fmt.Sprintf("%s %s", term.Count(uint64(n)), p.state(api.State(s))))
 			}
 		}
 		if len(used) == 0 {

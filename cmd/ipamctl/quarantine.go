@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -45,23 +46,19 @@ func (c *ctl) quarantineList() *cobra.Command {
 			if len(list.Leases) == 0 {
 				c.note("no address is quarantined. ipamctl doctor looks for other trouble.")
 			}
-			var addrs []string
-			for _, l := range list.Leases {
-				addrs = append(addrs, l.Address)
-			}
-			return c.answer(list, addrs, func(p *term.Page) {
+			return c.answer(list, each(list.Leases, address), func(p *page) {
 				if len(list.Leases) > 0 {
-					c.drawQuarantine(p, list.Leases)
+					p.drawQuarantine(list.Leases)
 				}
 			})
 		},
 	}
 }
 
-func (c *ctl) drawQuarantine(p *term.Page, leases []api.Lease) {
+func (p *page) drawQuarantine(leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
-		rows[i] = []string{term.Word(l.Address), term.Word(l.Pool), c.ago(l.Since), term.Sentence(why(l)), witnesses(l.Evidence)}
+		rows[i] = []string{term.Word(l.Address), term.Word(l.Pool), p.ago(l.Since), term.Sentence(why(l)), witnesses(l.Evidence)}
 	}
 	cols := term.Columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY")
 	cols[3].Yield = true
@@ -94,29 +91,29 @@ func (c *ctl) quarantineAdd() *cobra.Command {
 		Long:    "Holds a free, cooling or quarantined address until quarantine clear; wants admin\nrights. -q prints the address.",
 		Example: `  ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
 		Args:    exactly("an IP address"),
+		PreRunE: wantsReason(&reason),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			addr, err := anAddress(args[0])
-			if err != nil {
-				return err
-			}
-			if strings.TrimSpace(reason) == "" {
-				return usageError{
-					message: "quarantine add wants --reason",
-					hint:    "the history keeps it for the next person",
-				}
-			}
-			ctx, cancel, ipamd := c.call(cmd, 0)
-			defer cancel()
-			reply, err := ipamd.Quarantine(ctx, addr, reason)
-			if err != nil {
-				return err
-			}
-			return c.answer(reply, []string{reply.Lease.Address}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
+			return c.onAddress(cmd, args[0], address, func(ctx context.Context, ipamd *client.Client, addr string) (*api.LeaseReply, error) {
+				return ipamd.Quarantine(ctx, addr, reason)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
 	return cmd
 }
+
+// wantsReason refuses a verb that was given no reason.
+func wantsReason(reason *string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if strings.TrimSpace(*reason) == "" {
+			return usageError{message: strings.TrimPrefix(cmd.CommandPath(), "ipamctl ") + " wants --reason",
+				hint: "the history keeps it for the next person"}
+		}
+		return nil
+	}
+}
+
+func address(l *api.Lease) string { return l.Address }
 
 func (c *ctl) quarantineClear() *cobra.Command {
 	return &cobra.Command{
@@ -127,19 +124,11 @@ with the evidence, and so is any while a witness cannot answer. Wants admin
 rights. -q prints the address.`,
 		Example:           "  ipamctl quarantine clear 10.8.64.9",
 		Args:              exactly("an IP address"),
-		ValidArgsFunction: c.quarantined,
+		ValidArgsFunction: c.offer(asQuarantined),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			addr, err := anAddress(args[0])
-			if err != nil {
-				return err
-			}
-			ctx, cancel, ipamd := c.call(cmd, 0)
-			defer cancel()
-			reply, err := ipamd.Clear(ctx, addr)
-			if err != nil {
-				return err
-			}
-			return c.answer(reply, []string{reply.Lease.Address}, func(p *term.Page) { c.drawLease(p, &reply.Lease) })
+			return c.onAddress(cmd, args[0], address, func(ctx context.Context, ipamd *client.Client, addr string) (*api.LeaseReply, error) {
+				return ipamd.Clear(ctx, addr)
+			})
 		},
 	}
 }

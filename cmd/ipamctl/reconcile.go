@@ -59,7 +59,7 @@ goes on when ipamctl ends. -q prints the addresses.`,
 			if err != nil {
 				return err
 			}
-			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *term.Page) { c.drawReport(p, &reply.Report) }); err != nil {
+			if err := c.answer(reply, actedOn(reply.Report.Actions), func(p *page) { p.drawReport(&reply.Report) }); err != nil {
 				return err
 			}
 			return outcome(&reply.Report)
@@ -96,11 +96,11 @@ func outcome(r *api.Report) error {
 
 // drawReport writes a pass for a person: the steps, one line about all of it,
 // and what is left for the person to do.
-func (c *ctl) drawReport(p *term.Page, r *api.Report) {
+func (p *page) drawReport(r *api.Report) {
 	if len(r.Actions) > 0 {
 		rows := make([][]string, len(r.Actions))
 		for i, a := range r.Actions {
-			rows[i] = []string{term.Word(a.Kind), term.Word(a.Address), term.Maybe(a.Sandbox), result(p, a), term.Sentence(a.Reason)}
+			rows[i] = []string{term.Word(a.Kind), term.Word(a.Address), term.Maybe(a.Sandbox), p.result(a), term.Sentence(a.Reason)}
 			if a.Error != "" {
 				rows[i][4] += ": " + term.Sentence(a.Error)
 			}
@@ -110,15 +110,15 @@ func (c *ctl) drawReport(p *term.Page, r *api.Report) {
 		p.Table(cols, rows)
 		p.Line("")
 	}
-	p.Line("%s", tally(p, r))
-	c.drawSilent(p, r.Silent)
+	p.Line("%s", p.tally(r))
+	p.drawSilent(r.Silent)
 	if h := r.Held; h != nil {
 		p.Heading("Held")
 		p.Line("%s", p.Warn(term.Sentence(h.Reason)))
 	}
 	if len(r.Reports) > 0 {
 		p.Heading("For a person to decide")
-		c.drawFindings(p, r.Reports)
+		p.drawFindings(r.Reports)
 	}
 	if next := nextStep(r); next != "" {
 		p.Line("\nnext: %s", next)
@@ -135,7 +135,7 @@ func resulted(result string) func(api.Action) bool {
 }
 
 // tally is a pass in one line.
-func tally(p *term.Page, r *api.Report) string {
+func (p *page) tally(r *api.Report) string {
 	var parts []string
 	add := func(what string, paint func(string) string, of func(api.Action) bool) {
 		n := 0
@@ -191,7 +191,7 @@ func nextStep(r *api.Report) string {
 }
 
 // result is what became of one step.
-func result(p *term.Page, a api.Action) string {
+func (p *page) result(a api.Action) string {
 	switch {
 	case failed(a):
 		return p.Bad("failed")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -55,7 +54,7 @@ rests once every witness has not seen it for long enough. Only root may.`,
   ipamctl release 0a1b2c3d 7f3a9d41
   ipamctl release --sandbox web-1 --wait 10s
   ipamctl release 0a1b2c3d --force --reason "its containerd is lost"`,
-		ValidArgsFunction: c.leaseIDs,
+		ValidArgsFunction: c.offer(asLease),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) > 0) == (r.sandbox != "") {
 				return errors.New("release wants lease ids, or --sandbox")
@@ -71,7 +70,7 @@ rests once every witness has not seen it for long enough. Only root may.`,
 	f.BoolVar(&r.force, "force", false, "quarantine the address when the removal is not confirmed")
 	f.StringVar(&r.reason, "reason", "", "`why` it is forced, for the history")
 	f.DurationVar(&r.wait, "wait", 0, "wait this `duration` for each confirmation, on top of --timeout; at most 1m")
-	c.complete(cmd, "sandbox", c.sandboxes)
+	c.complete(cmd, "sandbox", c.offer(asSandbox))
 	return cmd
 }
 
@@ -115,9 +114,9 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 		v = replies[0]
 	}
 	if len(replies) > 0 {
-		if err := c.answer(v, released(replies), func(p *term.Page) {
+		if err := c.answer(v, released(replies), func(p *page) {
 			for _, reply := range replies {
-				drawRelease(p, reply)
+				p.drawRelease(reply)
 			}
 		}); err != nil {
 			return err
@@ -180,18 +179,18 @@ func released(replies []*api.LeaseReply) (ids []string) {
 	return ids
 }
 
-func drawRelease(p *term.Page, r *api.LeaseReply) {
+func (p *page) drawRelease(r *api.LeaseReply) {
 	l := &r.Lease
 	is := map[api.State]string{
 		api.Cooling:     ": the removal is confirmed, it waits out its cooldown",
 		api.Quarantined: ": it rests once nobody has seen it for long enough",
 	}
-	p.Line("%s is %s%s", p.Bold(term.Word(l.Address)), poolmap.StateText(p, l.State), is[l.State])
-	drawBlockers(p, r.Blockers)
+	p.Line("%s is %s%s", p.Bold(term.Word(l.Address)), p.state(l.State), is[l.State])
+	p.drawBlockers(r.Blockers)
 }
 
 // drawBlockers writes what keeps a released address from cooling.
-func drawBlockers(p *term.Page, blockers []api.Blocker) {
+func (p *page) drawBlockers(blockers []api.Blocker) {
 	if len(blockers) == 0 {
 		return
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -25,7 +24,7 @@ is looked up as one first; of an id the beginning or the end is enough. The
 answer is always a list. -q prints the lease ids.`,
 		Example:           "  ipamctl show web-1\n  ipamctl show 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d -o yaml",
 		Args:              exactly("a lease id or a sandbox"),
-		ValidArgsFunction: c.leasesOrSandboxes,
+		ValidArgsFunction: c.offer(asSandbox, asLease),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
@@ -33,13 +32,13 @@ answer is always a list. -q prints the lease ids.`,
 			if err != nil {
 				return err
 			}
-			return c.answer(list, list.ids(), func(p *term.Page) {
+			return c.answer(list, list.ids(), func(p *page) {
 				for i, l := range list.Leases {
 					if i > 0 {
 						p.Line("")
 					}
-					c.drawLease(p, &l.Lease)
-					drawBlockers(p, l.Blockers)
+					p.drawLease(&l.Lease)
+					p.drawBlockers(l.Blockers)
 				}
 			})
 		},
@@ -132,37 +131,37 @@ func explained(ctx context.Context, ipamd *client.Client, list *api.LeaseList) (
 }
 
 // drawLease writes one lease with all that is known of it.
-func (c *ctl) drawLease(p *term.Page, l *api.Lease) {
-	is := poolmap.StateText(p, l.State)
+func (p *page) drawLease(l *api.Lease) {
+	is := p.state(l.State)
 	if len(l.Conflict) > 0 {
 		is = p.Bad("in conflict") + ": " + is + ", it belongs to " + term.Maybe(l.Sandbox) + ", and another uses it"
 	}
 	p.Line("%s is %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), is)
-	c.drawLeaseFields(p, l)
-	c.drawConflict(p, l)
+	p.drawLeaseFields(l)
+	p.drawConflict(l)
 	if len(l.Evidence) > 0 {
 		p.Line("  %s", p.Dim("evidence"))
 		for _, s := range l.Evidence {
-			p.Line("    %s: %s", term.Word(s.Witness), c.seen(s))
+			p.Line("    %s: %s", term.Word(s.Witness), p.seen(s))
 		}
 	}
 }
 
 // drawConflict writes who is on the address of a lease, as it was noted, while
 // that stands.
-func (c *ctl) drawConflict(p *term.Page, l *api.Lease) {
+func (p *page) drawConflict(l *api.Lease) {
 	if len(l.Conflict) == 0 {
 		return
 	}
 	p.Heading("In conflict, as it was noted")
 	rows := make([][]string, len(l.Conflict))
 	for i, s := range l.Conflict {
-		rows[i] = []string{term.Word(s.Witness), strings.TrimPrefix(whose(p, s), ", "), c.seen(s)}
+		rows[i] = []string{term.Word(s.Witness), strings.TrimPrefix(p.whose(s), ", "), p.seen(s)}
 	}
 	p.Table(term.Wrapping("WITNESS", "WHOSE", "SAW"), rows)
 }
 
-func (c *ctl) drawLeaseFields(p *term.Page, l *api.Lease) {
+func (p *page) drawLeaseFields(l *api.Lease) {
 	owner := ""
 	if l.Sandbox != "" {
 		owner = fmt.Sprintf("%s (uid %s, attempt %d)", term.Word(l.Sandbox), term.Maybe(l.UID), l.Attempt)
@@ -173,7 +172,7 @@ func (c *ctl) drawLeaseFields(p *term.Page, l *api.Lease) {
 	}
 	deadline := ""
 	if l.BindBy != nil {
-		deadline = c.when(*l.BindBy)
+		deadline = p.when(*l.BindBy)
 	}
 	optional := func(s string) string {
 		if s == "" {
@@ -186,8 +185,8 @@ func (c *ctl) drawLeaseFields(p *term.Page, l *api.Lease) {
 		[2]string{"sandbox", owner},
 		[2]string{"interface", optional(l.Interface)},
 		[2]string{"pool", fmt.Sprintf("%s (uid %s)", term.Word(l.Pool), term.Maybe(l.PoolUID))},
-		[2]string{"created", c.when(l.Created)},
-		[2]string{"since", c.when(l.Since)},
+		[2]string{"created", p.when(l.Created)},
+		[2]string{"since", p.when(l.Since)},
 		[2]string{"bind by", deadline},
 		[2]string{"containers", strings.Join(containers, ", ")},
 		[2]string{"netns", optional(l.Netns)},

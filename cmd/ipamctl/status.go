@@ -55,7 +55,7 @@ func (c *ctl) showStatus(cmd *cobra.Command) error {
 		return err
 	}
 	s := c.statusAnswer(status)
-	if err := c.answer(s, []string{readiness(status)}, func(p *term.Page) { c.drawStatus(p, s) }); err != nil {
+	if err := c.answer(s, []string{readiness(status)}, func(p *page) { p.drawStatus(s) }); err != nil {
 		return err
 	}
 	if !s.Ready {
@@ -72,7 +72,7 @@ func readiness(s *api.Status) string {
 }
 
 // drawStatus puts what needs a person first.
-func (c *ctl) drawStatus(p *term.Page, s statusAnswer) {
+func (p *page) drawStatus(s statusAnswer) {
 	verdict := p.Good(readiness(s.Status))
 	if !s.Ready {
 		verdict = p.Bad(readiness(s.Status))
@@ -82,7 +82,7 @@ func (c *ctl) drawStatus(p *term.Page, s statusAnswer) {
 		p.Text("  ", p.Bad(term.Sentence(reason)))
 	}
 	if s.Skew {
-		p.Text("  ", p.Warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", buildName(c.build))))
+		p.Text("  ", p.Warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", buildName(s.Client))))
 	}
 	if n := conflicts(s.Status); n > 0 {
 		p.Text("  ", p.Bad(term.Plural(n, "address")+" in conflict: two use or claim it"))
@@ -92,42 +92,42 @@ func (c *ctl) drawStatus(p *term.Page, s statusAnswer) {
 	}
 	if len(s.Pools) > 0 {
 		p.Heading("Pools")
-		c.drawBars(p, s.Pools)
+		p.drawBars(s.Pools)
 	}
-	c.drawStuck(p, s.Status)
-	c.drawAside(p, s.Status)
-	c.drawSilent(p, s.Silent)
-	drawGaps(p, s.Bridge.Gaps)
-	c.drawConflicts(p, s.Status)
-	c.drawLastConflict(p, s.Status)
+	p.drawStuck(s.Status)
+	p.drawQuarantined(s.Status)
+	p.drawSilent(s.Silent)
+	p.drawGaps(s.Bridge.Gaps)
+	p.drawConflicts(s.Status)
+	p.drawLastConflict(s.Status)
 	p.Heading("Daemon")
 	p.Lists(
-		term.List{Name: "daemon", Parts: []string{fmt.Sprintf("pid %d", s.PID), "up " + term.Span(c.now().Sub(s.Started)), "commit " + term.Maybe(s.Commit)}},
-		term.List{Name: "bridge", Parts: drawBridge(p, s.Bridge)},
-		term.List{Name: "book", Parts: drawBook(p, s.Book)},
+		term.List{Name: "daemon", Parts: []string{fmt.Sprintf("pid %d", s.PID), "up " + term.Span(p.now().Sub(s.Started)), "commit " + term.Maybe(s.Commit)}},
+		term.List{Name: "bridge", Parts: p.drawBridge(s.Bridge)},
+		term.List{Name: "book", Parts: p.drawBook(s.Book)},
 		term.List{Name: "commits", Parts: drawCommits(s.Status)},
 		term.List{Name: "runner", Parts: []string{term.Maybe(s.Book.RunnerUID)}},
 		term.List{Name: "revision", Parts: []string{fmt.Sprintf("%d of epoch %s", s.Revision, term.Maybe(s.Epoch))}},
 		term.List{Name: "allocation", Parts: []string{term.Sentence(s.Allocation)}},
-		term.List{Name: "last pass", Parts: c.drawLastPass(p, s.LastPass)},
-		term.List{Name: "findings", Parts: drawCounted(p, s.Findings)},
+		term.List{Name: "last pass", Parts: p.drawLastPass(s.LastPass)},
+		term.List{Name: "findings", Parts: p.drawCounted(s.Findings)},
 	)
 }
 
-func (c *ctl) drawSilent(p *term.Page, silent []api.Silence) {
+func (p *page) drawSilent(silent []api.Silence) {
 	if len(silent) == 0 {
 		return
 	}
 	p.Heading("Silent witnesses")
 	rows := make([][]string, len(silent))
 	for i, w := range silent {
-		rows[i] = []string{p.Warn(term.Word(w.Witness)), c.ago(w.Since), term.Sentence(w.Reason)}
+		rows[i] = []string{p.Warn(term.Word(w.Witness)), p.ago(w.Since), term.Sentence(w.Reason)}
 	}
 	p.Table(term.Wrapping("WITNESS", "SINCE", "REASON"), rows)
 }
 
 // drawGaps shows where no witness can look.
-func drawGaps(p *term.Page, gaps []string) {
+func (p *page) drawGaps(gaps []string) {
 	if len(gaps) == 0 {
 		return
 	}
@@ -140,11 +140,11 @@ func drawGaps(p *term.Page, gaps []string) {
 }
 
 // drawLastPass is what is to say about the reconciler.
-func (c *ctl) drawLastPass(p *term.Page, r *api.Report) []string {
+func (p *page) drawLastPass(r *api.Report) []string {
 	if r == nil {
 		return []string{p.Warn("none yet")}
 	}
-	said := []string{c.ago(r.Started) + ": " + tally(p, r)}
+	said := []string{p.ago(r.Started) + ": " + p.tally(r)}
 	if r.Held != nil {
 		said = append(said, p.Warn("look: ipamctl reconcile --preview"))
 	}
@@ -152,7 +152,7 @@ func (c *ctl) drawLastPass(p *term.Page, r *api.Report) []string {
 }
 
 // drawCounted is how much doctor finds at this moment.
-func drawCounted(p *term.Page, byKind map[string]int) []string {
+func (p *page) drawCounted(byKind map[string]int) []string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
 		parts = append(parts, p.Warn(fmt.Sprintf("%d %s", byKind[kind], term.Word(kind))))
@@ -163,7 +163,7 @@ func drawCounted(p *term.Page, byKind map[string]int) []string {
 	return append(parts, "see ipamctl doctor")
 }
 
-func drawBridge(p *term.Page, b api.BridgeStatus) []string {
+func (p *page) drawBridge(b api.BridgeStatus) []string {
 	parts := []string{term.Word(b.Name) + " " + p.Good("ready")}
 	if !b.Ready {
 		parts[0] = term.Word(b.Name) + " " + p.Bad("not ready: "+term.Sentence(b.Reason))
@@ -181,7 +181,7 @@ func drawBridge(p *term.Page, b api.BridgeStatus) []string {
 	return parts
 }
 
-func drawBook(p *term.Page, b api.BookStatus) []string {
+func (p *page) drawBook(b api.BookStatus) []string {
 	parts := []string{
 		term.Word(b.Path), humanize.IBytes(uint64(max(b.Bytes, 0))), "wal " + humanize.IBytes(uint64(max(b.WALBytes, 0))),
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -13,7 +12,7 @@ import (
 const drawnLeases = 6
 
 // drawStuck lists what ought to have moved on, each with what keeps it.
-func (c *ctl) drawStuck(p *term.Page, s *api.Status) {
+func (p *page) drawStuck(s *api.Status) {
 	if s.StuckTotal == 0 {
 		return
 	}
@@ -22,7 +21,7 @@ func (c *ctl) drawStuck(p *term.Page, s *api.Status) {
 	rows := make([][]string, len(some))
 	for i, one := range some {
 		l := one.Lease
-		rows[i] = []string{term.Word(l.Address), poolmap.StateText(p, l.State), term.Span(c.now().Sub(l.Since)), term.Maybe(l.Sandbox), c.keeper(one)}
+		rows[i] = []string{term.Word(l.Address), p.state(l.State), term.Span(p.now().Sub(l.Since)), term.Maybe(l.Sandbox), p.keeper(one)}
 	}
 	cols := term.Columns("ADDRESS", "STATE", "FOR", "SANDBOX", "WHAT KEEPS IT")
 	cols[3].Yield, cols[4].Wraps = true, true
@@ -32,20 +31,20 @@ func (c *ctl) drawStuck(p *term.Page, s *api.Status) {
 }
 
 // keeper is why a lease is stuck, in a line.
-func (c *ctl) keeper(one api.Stuck) string {
+func (p *page) keeper(one api.Stuck) string {
 	switch {
 	case len(one.Blockers) == 1:
 		return term.Sentence(one.Blockers[0].Detail)
 	case len(one.Blockers) > 1:
 		return fmt.Sprintf("%s, and %s more", term.Sentence(one.Blockers[0].Detail), term.Count(uint64(len(one.Blockers)-1)))
 	case one.Lease.BindBy != nil:
-		return "nobody bound it; its deadline was " + c.ago(*one.Lease.BindBy)
+		return "nobody bound it; its deadline was " + p.ago(*one.Lease.BindBy)
 	}
 	return "-"
 }
 
-// drawAside lists the newest quarantines.
-func (c *ctl) drawAside(p *term.Page, s *api.Status) {
+// drawQuarantined lists the newest quarantines.
+func (p *page) drawQuarantined(s *api.Status) {
 	if len(s.Quarantined) == 0 {
 		return
 	}
@@ -56,6 +55,6 @@ func (c *ctl) drawAside(p *term.Page, s *api.Status) {
 	total = max(total, len(s.Quarantined))
 	p.Heading(fmt.Sprintf("Quarantined: %s", term.Plural(total, "address")))
 	some := s.Quarantined[:min(len(s.Quarantined), drawnLeases)]
-	c.drawQuarantine(p, some)
+	p.drawQuarantine(some)
 	p.More(total-len(some), "ipamctl quarantine ls")
 }

@@ -12,11 +12,11 @@ import (
 )
 
 // ago tells a time by its distance from now.
-func (c *ctl) ago(t time.Time) string {
+func (p *page) ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	switch d := c.now().Sub(t); {
+	switch d := p.now().Sub(t); {
 	case d > -time.Second && d < time.Second:
 		return "just now"
 	case d < 0:
@@ -27,11 +27,11 @@ func (c *ctl) ago(t time.Time) string {
 }
 
 // when tells a time both ways, the absolute one for comparing with logs.
-func (c *ctl) when(t time.Time) string {
+func (p *page) when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return fmt.Sprintf("%s (%s)", c.ago(t), t.In(c.now().Location()).Format(time.RFC3339))
+	return fmt.Sprintf("%s (%s)", p.ago(t), t.In(p.now().Location()).Format(time.RFC3339))
 }
 
 // labels writes labels in the order of their keys.
@@ -46,7 +46,7 @@ func labels(m map[string]string) string {
 func container(c api.Container) string { return term.Word(c.Namespace) + "/" + term.Word(c.ID) }
 
 // seen is what one sighting says, in a line.
-func (c *ctl) seen(s api.Sighting) string {
+func (p *page) seen(s api.Sighting) string {
 	var parts []string
 	add := func(name, value string) {
 		if value != "" {
@@ -67,7 +67,7 @@ func (c *ctl) seen(s api.Sighting) string {
 		parts = append(parts, term.Sentence(s.Note))
 	}
 	if !s.At.IsZero() {
-		parts = append(parts, c.ago(s.At))
+		parts = append(parts, p.ago(s.At))
 	}
 	return strings.Join(parts, ", ")
 }

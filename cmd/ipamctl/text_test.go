@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -141,16 +140,16 @@ func TestYAMLIsTheSameTree(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
-	c := newCtl(streams{getenv: func(string) string { return "" }, now: func() time.Time { return noon }}, nil, build.Info{})
+	p := &page{now: func() time.Time { return noon }}
 	for d, want := range map[time.Duration]string{
 		0: "just now", 900 * time.Millisecond: "just now", 12 * time.Second: "12s ago", 192 * time.Second: "3m12s ago",
 		5*time.Hour + 3*time.Minute: "5h3m ago", 47 * time.Hour: "47h0m ago", 98 * time.Hour: "4d2h ago", -90 * time.Second: "in 1m30s",
 	} {
-		if got := c.ago(before(d)); got != want {
+		if got := p.ago(before(d)); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)
 		}
 	}
-	if got := c.ago(time.Time{}); got != "-" {
+	if got := p.ago(time.Time{}); got != "-" {
 		t.Errorf("no time: %q", got)
 	}
 	for n, want := range map[uint64]string{0: "0", 999: "999", 2560: "2 560", 1_000_000: "1 000 000", 1<<64 - 1: "about 1.8e19"} {

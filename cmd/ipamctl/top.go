@@ -194,7 +194,7 @@ func (c *ctl) askStatus(ctx context.Context, ipamd *client.Client) answer {
 
 // drawTop returns the lines of a screen, no more than rows.
 func (c *ctl) drawTop(v *view, columns, rows int) []string {
-	p := &term.Page{Paint: c.colour(), Width: columns}
+	p := c.page(columns)
 	title := "ipamctl top"
 	if v.status != nil && v.lost == nil {
 		title += fmt.Sprintf(", %.1f changes/s", v.rate)
@@ -205,16 +205,16 @@ func (c *ctl) drawTop(v *view, columns, rows int) []string {
 	case v.lost != nil:
 		p.Text("", p.Bad(fmt.Sprintf("no answer for %s: %s", term.Span(c.now().Sub(v.since)), term.Sentence(v.lost.Error()))))
 		if v.status != nil {
-			p.Text("", p.Warn(fmt.Sprintf("below is what was so %s", c.ago(v.at))))
+			p.Text("", p.Warn(fmt.Sprintf("below is what was so %s", p.ago(v.at))))
 		}
 	case v.status == nil:
 		p.Line("asking %s", term.Word(v.socket))
 	case !v.asked.IsZero() && c.now().Sub(v.asked) > slow:
-		p.Text("", p.Warn(fmt.Sprintf("asked %s, and no answer yet; below is what was so then", c.ago(v.asked))))
+		p.Text("", p.Warn(fmt.Sprintf("asked %s, and no answer yet; below is what was so then", p.ago(v.asked))))
 	}
 	if v.status != nil {
 		p.Line("")
-		c.drawStatus(p, c.statusAnswer(v.status))
+		p.drawStatus(c.statusAnswer(v.status))
 	}
 	lines := strings.Split(strings.TrimRight(p.String(), "\n"), "\n")
 	if len(lines) > rows {

@@ -107,12 +107,12 @@ func TestTopGivesTheTerminalBack(t *testing.T) {
 	})
 }
 
-// Ctrl-Z puts it aside with the terminal as it was, and it comes back.
-func TestTopIsPutAside(t *testing.T) {
+// Ctrl-Z suspends it with the terminal as it was, and it comes back.
+func TestTopIsSuspended(t *testing.T) {
 	rig := servertest.Start(t)
 	p := onTerminal(t, 80, 24, "top", "--every", "100ms", "--socket", rig.Socket)
 	p.shows("is ready")
-	for _, aside := range []func(){
+	for _, suspend := range []func(){
 		func() { p.press("\x1a") },
 		func() {
 			if err := p.cmd.Process.Signal(syscall.SIGTSTP); err != nil {
@@ -120,7 +120,7 @@ func TestTopIsPutAside(t *testing.T) {
 			}
 		},
 	} {
-		aside()
+		suspend()
 		realtest.Eventually(t, soon, "it to be stopped", func() bool {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 			return err == nil && strings.Contains(string(stat), ") T ")

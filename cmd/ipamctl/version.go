@@ -41,7 +41,7 @@ ipamctl's version.`,
 				v.Daemon = daemon
 				v.Skew = differs(c.build, daemon)
 			}
-			if err := c.answer(v, []string{v.Client.Version}, func(p *term.Page) { drawVersions(p, v) }); err != nil {
+			if err := c.answer(v, []string{v.Client.Version}, func(p *page) { p.drawVersions(v) }); err != nil {
 				return err
 			}
 			return unanswered
@@ -49,7 +49,7 @@ ipamctl's version.`,
 	}
 }
 
-func drawVersions(p *term.Page, v versions) {
+func (p *page) drawVersions(v versions) {
 	cols := term.Columns("", "VERSION", "COMMIT", "GO", "SCHEMA")
 	rows := [][]string{{"ipamctl", term.Word(v.Client.Version), term.Maybe(v.Client.Commit), term.Word(v.Client.Go), "-"}}
 	if d := v.Daemon; d != nil {

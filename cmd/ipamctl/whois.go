@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -22,7 +21,7 @@ by address. "Not seen" is worth something only when no witness is silent. -q
 prints the lease id, or nothing when nobody holds the address.`,
 		Example:           "  ipamctl whois 10.8.64.7\n  ipamctl whois fd00:8:64::7 -o json",
 		Args:              exactly("an IP address"),
-		ValidArgsFunction: c.addresses,
+		ValidArgsFunction: c.offer(asAddress),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr, err := anAddress(args[0])
 			if err != nil {
@@ -38,29 +37,29 @@ prints the lease id, or nothing when nobody holds the address.`,
 			if reply.Lease != nil {
 				ids = []string{reply.Lease.ID}
 			}
-			return c.answer(reply, ids, func(p *term.Page) { c.drawWhois(p, reply) })
+			return c.answer(reply, ids, func(p *page) { p.drawWhois(reply) })
 		},
 	}
 }
 
-func (c *ctl) drawWhois(p *term.Page, w *api.WhoisReply) {
-	p.Line("%s %s", p.Bold(term.Word(w.Address)), verdict(p, w))
+func (p *page) drawWhois(w *api.WhoisReply) {
+	p.Line("%s %s", p.Bold(term.Word(w.Address)), p.verdict(w))
 	if warning := contradiction(w); warning != "" {
 		p.Line("%s", p.Bad(warning))
 	}
 	if w.Lease != nil {
-		c.drawLeaseFields(p, w.Lease)
+		p.drawLeaseFields(w.Lease)
 	} else if w.Pool != "" {
 		p.Fields([2]string{"pool", term.Word(w.Pool)})
 	}
 
 	if w.Lease != nil {
-		c.drawConflict(p, w.Lease)
+		p.drawConflict(w.Lease)
 	}
 	p.Heading("Witnesses")
 	var rows [][]string
 	for _, a := range w.Witnesses {
-		rows = append(rows, c.witnessRows(p, a)...)
+		rows = append(rows, p.witnessRows(a)...)
 	}
 	if len(rows) == 0 {
 		p.Line("nobody was asked: the address is none of ipamd's")
@@ -72,7 +71,7 @@ func (c *ctl) drawWhois(p *term.Page, w *api.WhoisReply) {
 		p.Heading("Evidence kept with the lease")
 		rows := make([][]string, len(l.Evidence))
 		for i, s := range l.Evidence {
-			rows[i] = []string{term.Word(s.Witness), c.seen(s)}
+			rows[i] = []string{term.Word(s.Witness), p.seen(s)}
 		}
 		p.Table(term.Wrapping("WITNESS", "SAW"), rows)
 	}
@@ -82,29 +81,29 @@ func (c *ctl) drawWhois(p *term.Page, w *api.WhoisReply) {
 		p.Line("nothing is recorded")
 		return
 	}
-	c.drawChanges(p, w.History, false)
+	p.drawChanges(w.History, false)
 }
 
 // verdict is the answer in one sentence.
-func verdict(p *term.Page, w *api.WhoisReply) string {
+func (p *page) verdict(w *api.WhoisReply) string {
 	switch {
 	case w.Pool == "":
 		return "is in no pool"
 	case w.State == api.Free && !w.Usable:
 		return "is never handed out: " + term.Sentence(w.Note)
 	case w.State == api.Free:
-		return "is " + poolmap.StateText(p, w.State) + ", nobody owns it"
+		return "is " + p.state(w.State) + ", nobody owns it"
 	case w.Owner != "" && disputed(w):
-		return p.Bad("is in conflict") + ": " + poolmap.StateText(p, w.State) + ", it belongs to " + term.Word(w.Owner) + ", and another uses it"
+		return p.Bad("is in conflict") + ": " + p.state(w.State) + ", it belongs to " + term.Word(w.Owner) + ", and another uses it"
 	case w.Owner != "":
-		return "is " + poolmap.StateText(p, w.State) + ", it belongs to " + term.Word(w.Owner)
+		return "is " + p.state(w.State) + ", it belongs to " + term.Word(w.Owner)
 	case w.State == api.Quarantined:
 		if w.Lease != nil && w.Lease.Hold != "" {
-			return "is " + poolmap.StateText(p, w.State) + ", nobody gets it until it is cleared: " + term.Sentence(w.Lease.Hold)
+			return "is " + p.state(w.State) + ", nobody gets it until it is cleared: " + term.Sentence(w.Lease.Hold)
 		}
-		return "is " + poolmap.StateText(p, w.State) + ", nobody gets it while it is seen"
+		return "is " + p.state(w.State) + ", nobody gets it while it is seen"
 	default:
-		return "is " + poolmap.StateText(p, w.State) + ", nobody owns it"
+		return "is " + p.state(w.State) + ", nobody owns it"
 	}
 }
 
@@ -145,7 +144,7 @@ func contradiction(w *api.WhoisReply) string {
 }
 
 // whose marks a sighting of a held address.
-func whose(p *term.Page, s api.Sighting) string {
+func (p *page) whose(s api.Sighting) string {
 	switch s.Belongs {
 	case "":
 		return ""
@@ -156,7 +155,7 @@ func whose(p *term.Page, s api.Sighting) string {
 }
 
 // witnessRows is one row a sighting, or one that says there is none.
-func (c *ctl) witnessRows(p *term.Page, a api.WitnessAnswer) [][]string {
+func (p *page) witnessRows(a api.WitnessAnswer) [][]string {
 	answer := term.Sentence(a.Answer)
 	switch a.Answer {
 	case "seen":
@@ -166,7 +165,7 @@ func (c *ctl) witnessRows(p *term.Page, a api.WitnessAnswer) [][]string {
 	}
 	rows := [][]string{}
 	for _, s := range a.Seen {
-		rows = append(rows, []string{term.Word(a.Witness), answer + whose(p, s), c.seen(s)})
+		rows = append(rows, []string{term.Word(a.Witness), answer + p.whose(s), p.seen(s)})
 	}
 	if len(rows) == 0 {
 		rows = append(rows, []string{term.Word(a.Witness), answer, term.Sentence(a.Reason)})
@@ -183,7 +182,7 @@ func because(ch api.Change) string {
 	return term.Sentence(ch.Reason) + ": " + term.Sentence(ch.Note)
 }
 
-func (c *ctl) drawChanges(p *term.Page, changes []api.Change, withAddress bool) {
+func (p *page) drawChanges(changes []api.Change, withAddress bool) {
 	rows := make([][]string, len(changes))
 	for i, ch := range changes {
 		by := term.Word(ch.Actor)
@@ -191,8 +190,8 @@ func (c *ctl) drawChanges(p *term.Page, changes []api.Change, withAddress bool) 
 			by += " (" + term.Sentence(ch.Peer) + ")"
 		}
 		row := []string{
-			fmt.Sprint(ch.Revision), c.ago(ch.At), term.Maybe(ch.Address),
-			poolmap.StateText(p, ch.From) + " → " + poolmap.StateText(p, ch.To),
+			fmt.Sprint(ch.Revision), p.ago(ch.At), term.Maybe(ch.Address),
+			p.state(ch.From) + " → " + p.state(ch.To),
 			because(ch), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), by, term.Maybe(ch.LeaseID),
 		}
 		if !withAddress {

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// A tenure is one lease's time with an address, read from its changes.
-type tenure struct {
+// A holding is one lease's time with an address, read from its changes.
+type holding struct {
 	lease, address, sandbox string
 
 	from    time.Time // taken; zero: before the changes that are there
@@ -22,11 +21,11 @@ type tenure struct {
 	last    int64     // and of the newest
 }
 
-// tenures reads who held what from changes, which come newest first, and
-// answers in the same order. A quarantine is nobody's tenure; a lease that
+// holdings reads who held what from changes, which come newest first, and
+// answers in the same order. A quarantine is nobody's holding; a lease that
 // was released and adopted again has two.
-func tenures(changes []api.Change) []tenure {
-	var out []tenure
+func holdings(changes []api.Change) []holding {
+	var out []holding
 	latest := map[[2]string]int{} // by lease and address
 	for _, ch := range slices.Backward(changes) {
 		key := [2]string{ch.LeaseID, ch.Address}
@@ -38,7 +37,7 @@ func tenures(changes []api.Change) []tenure {
 		case !known || taken:
 			at = len(out)
 			latest[key] = at
-			out = append(out, tenure{lease: ch.LeaseID, address: ch.Address, sandbox: ch.Sandbox, first: ch.Revision})
+			out = append(out, holding{lease: ch.LeaseID, address: ch.Address, sandbox: ch.Sandbox, first: ch.Revision})
 			if taken {
 				out[at].from = ch.At
 			}
@@ -58,7 +57,7 @@ func held(s api.State) bool {
 	return s == api.Reserved || s == api.Bound || s == api.Paused
 }
 
-func (c *ctl) drawTenures(p *term.Page, all []tenure) {
+func (p *page) drawHoldings(all []holding) {
 	if len(all) == 0 {
 		return
 	}
@@ -66,11 +65,11 @@ func (c *ctl) drawTenures(p *term.Page, all []tenure) {
 	for i, t := range all {
 		from, until, ended := "earlier", "still", "-"
 		if !t.from.IsZero() {
-			from = c.clock(t.from)
+			from = p.clock(t.from)
 		}
 		switch {
 		case !t.until.IsZero():
-			until = c.clock(t.until)
+			until = p.clock(t.until)
 			ended = term.Sentence(t.why) + " by " + term.Word(t.by)
 		case !held(t.now):
 			until = "earlier"
@@ -79,7 +78,7 @@ func (c *ctl) drawTenures(p *term.Page, all []tenure) {
 		if t.last != t.first {
 			revisions = fmt.Sprintf("%d-%d", t.first, t.last)
 		}
-		rows[i] = []string{term.Word(t.address), term.Word(t.sandbox), from, until, ended, poolmap.StateText(p, t.now), revisions, term.Word(t.lease)}
+		rows[i] = []string{term.Word(t.address), term.Word(t.sandbox), from, until, ended, p.state(t.now), revisions, term.Word(t.lease)}
 	}
 	p.Heading("Holders, newest first")
 	cols := term.Columns("ADDRESS", "SANDBOX", "FROM", "UNTIL", "ENDED", "NOW", "REVISIONS", "LEASE")
@@ -88,4 +87,4 @@ func (c *ctl) drawTenures(p *term.Page, all []tenure) {
 }
 
 // clock tells a time as logs do, where the person is.
-func (c *ctl) clock(t time.Time) string { return t.In(c.now().Location()).Format(time.RFC3339) }
+func (p *page) clock(t time.Time) string { return t.In(p.now().Location()).Format(time.RFC3339) }

@@ -11,7 +11,7 @@ import (
 )
 
 // Who held an address, read from changes that may begin in the middle.
-func TestTenures(t *testing.T) {
+func TestHoldings(t *testing.T) {
 	at := func(rev int64) time.Time { return noon.Add(time.Duration(rev) * time.Minute) }
 	change := func(rev int64, lease, sandbox string, from, to api.State, reason, actor string) api.Change {
 		return api.Change{Revision: rev, At: at(rev), Address: "10.8.64.2", LeaseID: lease, Sandbox: sandbox, From: from, To: to, Reason: reason, Actor: actor}
@@ -23,32 +23,32 @@ func TestTenures(t *testing.T) {
 	adopted := change(5, "l1", "a", api.Cooling, api.Bound, "adopted", "reconciler")
 	free := change(5, "l1", "a", api.Cooling, api.Free, "cooldown_over", "reconciler")
 	next := change(6, "l2", "b", api.Free, api.Reserved, "allocated", "allocator")
-	past := func(t tenure) tenure { t.until, t.why, t.by = at(3), "released", "client"; return t }
-	one := tenure{lease: "l1", address: "10.8.64.2", sandbox: "a", from: at(1), first: 1}
-	upTo := func(t tenure, rev int64, now api.State) tenure { t.last, t.now = rev, now; return t }
+	past := func(t holding) holding { t.until, t.why, t.by = at(3), "released", "client"; return t }
+	one := holding{lease: "l1", address: "10.8.64.2", sandbox: "a", from: at(1), first: 1}
+	upTo := func(t holding, rev int64, now api.State) holding { t.last, t.now = rev, now; return t }
 
 	for name, tt := range map[string]struct {
 		changes []api.Change // oldest first, for the eye
-		want    []tenure     // newest first
+		want    []holding     // newest first
 	}{
 		"nothing":               {nil, nil},
-		"held still":            {[]api.Change{given, bound}, []tenure{upTo(one, 2, api.Bound)}},
-		"let go, not confirmed": {[]api.Change{given, bound, let}, []tenure{past(upTo(one, 3, api.Releasing))}},
-		"two after each other": {[]api.Change{given, bound, let, cooled, free, next}, []tenure{
+		"held still":            {[]api.Change{given, bound}, []holding{upTo(one, 2, api.Bound)}},
+		"let go, not confirmed": {[]api.Change{given, bound, let}, []holding{past(upTo(one, 3, api.Releasing))}},
+		"two after each other": {[]api.Change{given, bound, let, cooled, free, next}, []holding{
 			{lease: "l2", address: "10.8.64.2", sandbox: "b", from: at(6), first: 6, last: 6, now: api.Reserved},
 			past(upTo(one, 5, api.Free)),
 		}},
-		"let go and adopted again": {[]api.Change{given, bound, let, cooled, adopted}, []tenure{
+		"let go and adopted again": {[]api.Change{given, bound, let, cooled, adopted}, []holding{
 			{lease: "l1", address: "10.8.64.2", sandbox: "a", from: at(5), first: 5, last: 5, now: api.Bound},
 			past(upTo(one, 4, api.Cooling)),
 		}},
-		"begun before": {[]api.Change{bound, let}, []tenure{
-			past(tenure{lease: "l1", address: "10.8.64.2", sandbox: "a", first: 2, last: 3, now: api.Releasing}),
+		"begun before": {[]api.Change{bound, let}, []holding{
+			past(holding{lease: "l1", address: "10.8.64.2", sandbox: "a", first: 2, last: 3, now: api.Releasing}),
 		}},
-		"ended before": {[]api.Change{cooled, free}, []tenure{
+		"ended before": {[]api.Change{cooled, free}, []holding{
 			{lease: "l1", address: "10.8.64.2", sandbox: "a", first: 4, last: 5, now: api.Free},
 		}},
-		"never bound": {[]api.Change{given, change(2, "l1", "a", api.Reserved, api.Free, "expired", "watchdog")}, []tenure{
+		"never bound": {[]api.Change{given, change(2, "l1", "a", api.Reserved, api.Free, "expired", "watchdog")}, []holding{
 			{lease: "l1", address: "10.8.64.2", sandbox: "a", from: at(1), until: at(2), why: "expired", by: "watchdog", first: 1, last: 2, now: api.Free},
 		}},
 		"set aside, nobody's": {[]api.Change{
@@ -58,12 +58,12 @@ func TestTenures(t *testing.T) {
 		"set aside, then adopted": {[]api.Change{
 			change(1, "q", "", api.Free, api.Quarantined, "seen_on_wire", "allocator"),
 			change(2, "q", "a", api.Quarantined, api.Bound, "adopted", "reconciler"),
-		}, []tenure{{lease: "q", address: "10.8.64.2", sandbox: "a", from: at(2), first: 2, last: 2, now: api.Bound}}},
+		}, []holding{{lease: "q", address: "10.8.64.2", sandbox: "a", from: at(2), first: 2, last: 2, now: api.Bound}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changes := slices.Clone(tt.changes)
 			slices.Reverse(changes)
-			if d := cmp.Diff(tt.want, tenures(changes), cmp.AllowUnexported(tenure{})); d != "" {
+			if d := cmp.Diff(tt.want, holdings(changes), cmp.AllowUnexported(holding{})); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/poolmap"
+	"github.com/ipamd/ipamd/internal/term"
+)
+
+// A page is an answer as a person reads it; its methods draw the parts of one.
+type page struct {
+	term.Page
+	now     func() time.Time
+	wide    bool // all columns, and whole ids
+	unicode bool // the terminal shows more than ASCII
+}
+
+// page starts an answer; width 0 is as wide as it gets.
+func (c *ctl) page(width int) *page {
+	return &page{Page: term.Page{Paint: c.colour(), Width: width}, now: c.now, wide: c.format.value == "wide", unicode: c.unicode()}
+}
+
+// state is a state's word in its own colour.
+func (p *page) state(s api.State) string { return poolmap.StateText(&p.Page, s) }
