@@ -1,5 +1,7 @@
 package api
 
+import "slices"
+
 // A Role is what a peer of the socket may do. Each role may do everything
 // that the ones before it may.
 type Role string
@@ -12,18 +14,9 @@ const (
 
 // Includes reports whether a peer of role r may do what least asks for. The
 // zero Role includes nothing.
-func (r Role) Includes(least Role) bool { return r.rank() >= least.rank() }
-
-func (r Role) rank() int {
-	switch r {
-	case Reader:
-		return 1
-	case Runtime:
-		return 2
-	case Admin:
-		return 3
-	}
-	return 0
+func (r Role) Includes(least Role) bool {
+	order := []Role{"", Reader, Runtime, Admin}
+	return slices.Index(order, r) >= slices.Index(order, least)
 }
 
 // A Verb names one thing that can be asked on the socket.

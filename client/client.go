@@ -76,18 +76,22 @@ func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // client stays usable.
 func (c *Client) CloseIdleConnections() { c.transport().CloseIdleConnections() }
 
-// do asks, and decodes a success into reply. doing is what an error starts
-// with: the verb and what it is about.
-func (c *Client) do(ctx context.Context, doing, method, path string, ask, reply any) error {
+// call asks, and decodes a success. doing is what an error starts with: the verb and
+// what it is about.
+func call[T any](ctx context.Context, c *Client, doing, method, path string, ask any) (*T, error) {
 	resp, err := c.send(ctx, method, path, ask)
 	if err != nil {
-		return c.explain(doing, err)
+		return nil, c.explain(doing, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		return refusal(doing, resp)
+		return nil, refusal(doing, resp)
 	}
-	return read(doing, resp, reply)
+	reply := new(T)
+	if err := read(doing, resp, reply); err != nil {
+		return nil, err
+	}
+	return reply, nil
 }
 
 // read takes the body to its end, without which the connection is not used

@@ -13,8 +13,7 @@ import (
 // for the same (pool, uid, interface, family) it returns the same lease, with
 // Existing set.
 func (c *Client) Allocate(ctx context.Context, ask api.AllocateRequest) (*api.AllocateReply, error) {
-	reply := new(api.AllocateReply)
-	return got(reply, c.do(ctx, "allocate for "+ask.Sandbox, "POST", "/v1/leases", ask, reply))
+	return call[api.AllocateReply](ctx, c, "allocate for "+ask.Sandbox, "POST", "/v1/leases", ask)
 }
 
 // Bind records where the lease is used, beside what is recorded of it. The same
@@ -55,15 +54,13 @@ func (c *Client) ForceRelease(ctx context.Context, id string, ask api.ForceRelea
 }
 
 func (c *Client) onLease(ctx context.Context, verb, id string, ask any) (*api.LeaseReply, error) {
-	reply := new(api.LeaseReply)
-	return got(reply, c.do(ctx, verb+" "+id, "POST", "/v1/leases/"+url.PathEscape(id)+"/"+verb, ask, reply))
+	return call[api.LeaseReply](ctx, c, verb+" "+id, "POST", "/v1/leases/"+url.PathEscape(id)+"/"+verb, ask)
 }
 
 // Cancel refuses attempts of a sandbox up to this one, also those that arrive
 // later, and releases what they hold.
 func (c *Client) Cancel(ctx context.Context, ask api.CancelRequest) (*api.CancelReply, error) {
-	reply := new(api.CancelReply)
-	return got(reply, c.do(ctx, "cancel "+ask.UID, "POST", "/v1/tombstones", ask, reply))
+	return call[api.CancelReply](ctx, c, "cancel "+ask.UID, "POST", "/v1/tombstones", ask)
 }
 
 // A LeaseFilter selects leases; every field that is set must match.
@@ -89,7 +86,10 @@ func (c *Client) Leases(ctx context.Context, f LeaseFilter) (*api.LeaseList, err
 		}
 		all.Leases, all.Next = append(all.Leases, page.Leases...), page.Next
 	}
-	return got(all, err)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // LeasePage lists up to limit leases behind an address, in numeric order of
@@ -97,9 +97,8 @@ func (c *Client) Leases(ctx context.Context, f LeaseFilter) (*api.LeaseList, err
 // is where the next page goes on, and "" on the last. Each page is as the book was
 // at its own revision.
 func (c *Client) LeasePage(ctx context.Context, f LeaseFilter, after string, limit int) (*api.LeaseList, error) {
-	reply := new(api.LeaseList)
-	return got(reply, c.do(ctx, "list leases", "GET", query("/v1/leases", "sandbox", f.Sandbox, "state", f.State, "pool", f.Pool,
-		"after", after, "limit", number(limit)), nil, reply))
+	return call[api.LeaseList](ctx, c, "list leases", "GET", query("/v1/leases", "sandbox", f.Sandbox, "state", f.State, "pool", f.Pool,
+		"after", after, "limit", number(limit)), nil)
 }
 
 // number is "" for 0, which leaves a parameter out.
@@ -112,8 +111,7 @@ func number[T int | int64](n T) string {
 
 // Lease returns one lease: [ErrLeaseGone] when it has ended.
 func (c *Client) Lease(ctx context.Context, id string) (*api.LeaseReply, error) {
-	reply := new(api.LeaseReply)
-	return got(reply, c.do(ctx, "look up lease "+id, "GET", "/v1/leases/"+url.PathEscape(id), nil, reply))
+	return call[api.LeaseReply](ctx, c, "look up lease "+id, "GET", "/v1/leases/"+url.PathEscape(id), nil)
 }
 
 // A HistoryFilter selects changes; every field that is set must match.
@@ -130,15 +128,6 @@ func (c *Client) History(ctx context.Context, f HistoryFilter) (*api.ChangeList,
 	if !f.Since.IsZero() {
 		since = f.Since.UTC().Format(time.RFC3339Nano)
 	}
-	reply := new(api.ChangeList)
-	return got(reply, c.do(ctx, "read the history", "GET", query("/v1/changes", "address", f.Address,
-		"sandbox", f.Sandbox, "lease", f.LeaseID, "since", since, "before", number(f.Before), "limit", number(f.Limit)), nil, reply))
-}
-
-// got drops a reply that did not come.
-func got[T any](reply *T, err error) (*T, error) {
-	if err != nil {
-		return nil, err
-	}
-	return reply, nil
+	return call[api.ChangeList](ctx, c, "read the history", "GET", query("/v1/changes", "address", f.Address,
+		"sandbox", f.Sandbox, "lease", f.LeaseID, "since", since, "before", number(f.Before), "limit", number(f.Limit)), nil)
 }
