@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,14 +31,8 @@ type Prover struct {
 	Explain func(error) string // why a part did not answer; "" when unknown
 	Log     *slog.Logger
 
-	silent silences
-}
-
-// silences remembers which parts were asked for a sign of life and have not
-// given it. The zero value is ready; all methods are safe for concurrent use.
-type silences struct {
-	mu    sync.Mutex
-	parts map[string]silence
+	mu     sync.Mutex
+	silent map[string]silence // by the part's name: asked, and no answer yet
 }
 
 // A silence began with the first question that was not answered.
@@ -46,56 +41,43 @@ type silence struct {
 	why   string // "" when unknown
 }
 
-func (s *silences) asked(part string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, waits := s.parts[part]; waits {
-		return
-	}
-	if s.parts == nil {
-		s.parts = make(map[string]silence)
-	}
-	s.parts[part] = silence{since: time.Now()}
-}
-
-func (s *silences) explain(part, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.parts[part] = silence{s.parts[part].since, why}
-}
-
-func (s *silences) answered(part string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.parts, part)
-}
-
-// of is for how long a part has been silent, 0 when it is not, and why.
-func (s *silences) of(part string) (time.Duration, string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if one, waits := s.parts[part]; waits {
-		return time.Since(one.since), one.why
-	}
-	return 0, ""
-}
-
 // Silent names each part that was asked for a sign of life and gives none: a writer
 // that another process keeps from its book answers no allocate, and nothing else shows
 // it.
 func (p *Prover) Silent() (why []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, part := range p.Parts {
-		silent, cause := p.silent.of(part.Name)
-		if silent <= p.Every {
+		one, waits := p.silent[part.Name]
+		if !waits || time.Since(one.since) <= p.Every {
 			continue
 		}
-		reason := fmt.Sprintf("%s has not answered for %s", part.Name, silent.Round(time.Second))
-		if cause != "" {
-			reason += ": " + cause
+		reason := fmt.Sprintf("%s has not answered for %s", part.Name, time.Since(one.since).Round(time.Second))
+		if one.why != "" {
+			reason += ": " + one.why
 		}
 		why = append(why, reason)
 	}
 	return why
+}
+
+// note records that a part is asked, why it did not answer, or, with over, that it did.
+func (p *Prover) note(part, why string, over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if over {
+		delete(p.silent, part)
+		return
+	}
+	if p.silent == nil {
+		p.silent = make(map[string]silence)
+	}
+	one := p.silent[part]
+	if one.since.IsZero() {
+		one.since = time.Now()
+	}
+	one.why = cmp.Or(why, one.why)
+	p.silent[part] = one
 }
 
 // Prove is a proof and no timer: each part answers within timeout, or the error names
@@ -107,15 +89,13 @@ func (p *Prover) Prove(ctx context.Context, timeout time.Duration) error {
 	var g errgroup.Group
 	for _, part := range p.Parts {
 		g.Go(func() error {
-			p.silent.asked(part.Name)
+			p.note(part.Name, "", false)
 			err := part.Ask(ctx)
 			if !errors.Is(err, context.DeadlineExceeded) {
-				p.silent.answered(part.Name)
+				p.note(part.Name, "", true)
 				return nil
 			}
-			if why := p.Explain(err); why != "" {
-				p.silent.explain(part.Name, why)
-			}
+			p.note(part.Name, p.Explain(err), false)
 			return err
 		})
 	}
