@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"go4.org/netipx"
+
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/term"
 )
@@ -35,6 +37,7 @@ func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 	}
 	f := &Map{pool: pool, All: whole(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
 	f.reserve(prefix)
+	var excluded netipx.IPSetBuilder
 	for _, text := range pool.Exclude {
 		s, err := ParseRange(text)
 		if err != nil {
@@ -44,10 +47,16 @@ func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 			continue
 		}
 		if part, ok := s.Clip(f.All); ok {
-			f.excluded = append(f.excluded, part)
+			excluded.AddRange(netipx.IPRangeFrom(part.From, part.To))
 		}
 	}
-	f.excluded = union(f.excluded)
+	set, err := excluded.IPSet()
+	if err != nil {
+		return nil, fmt.Errorf("draw pool %s: exclude %w", term.Word(pool.Name), err)
+	}
+	for _, r := range set.Ranges() {
+		f.excluded = append(f.excluded, Range{r.From(), r.To()})
+	}
 	for _, l := range leases {
 		if l.PoolUID != pool.UID {
 			continue

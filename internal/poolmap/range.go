@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
-	"slices"
 	"strings"
+
+	"go4.org/netipx"
 )
 
 // A Range is an inclusive range of addresses of one family.
@@ -37,46 +38,20 @@ func (s Range) String() string { return s.From.String() + " - " + s.To.String() 
 func number(a netip.Addr) *big.Int { return new(big.Int).SetBytes(a.AsSlice()) }
 
 // whole is all of a prefix.
-func whole(p netip.Prefix) Range {
-	last := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < len(last)*8; bit++ {
-		last[bit/8] |= 0x80 >> (bit % 8)
-	}
-	to, _ := netip.AddrFromSlice(last)
-	return Range{p.Masked().Addr(), to}
-}
+func whole(p netip.Prefix) Range { return Range{p.Masked().Addr(), netipx.PrefixLastIP(p)} }
 
 // ParseRange reads "10.8.64.200-10.8.64.250", one address, or a prefix.
 func ParseRange(s string) (Range, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return whole(p), nil
 	}
-	from, to, two := strings.Cut(s, "-")
+	from, to, two := strings.Cut(strings.ReplaceAll(s, " ", ""), "-")
 	if !two {
 		to = from
 	}
-	first, err1 := netip.ParseAddr(strings.TrimSpace(from))
-	last, err2 := netip.ParseAddr(strings.TrimSpace(to))
-	if err1 != nil || err2 != nil || first.Is4() != last.Is4() || last.Less(first) {
+	r, err := netipx.ParseIPRange(from + "-" + to)
+	if err != nil {
 		return Range{}, fmt.Errorf("%q is not a range of addresses", s)
 	}
-	return Range{first, last}, nil
-}
-
-// union sorts ranges and joins those that overlap, so that their sizes
-// add up.
-func union(list []Range) []Range {
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b Range) int { return a.From.Compare(b.From) })
-	var out []Range
-	for _, s := range list {
-		if n := len(out); n > 0 && out[n-1].From.BitLen() == s.From.BitLen() && s.From.Compare(out[n-1].To) <= 0 {
-			if out[n-1].To.Less(s.To) {
-				out[n-1].To = s.To
-			}
-			continue
-		}
-		out = append(out, s)
-	}
-	return out
+	return Range{r.From(), r.To()}, nil
 }
