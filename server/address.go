@@ -25,17 +25,12 @@ func (s *Server) whois(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context()
-	defer cancel()
-	leave, err := s.heavy(ctx, c.peer.Holder)
+	leave, err := s.heavy(c.ctx, c.peer.Holder)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer leave()
-	past, err := s.cfg.Book.History(ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
+	past, err := s.cfg.Book.History(c.ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -107,23 +102,10 @@ func witnessAnswers(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
 // quarantine holds an address in the operator's words, with what the witnesses
 // see there.
 func (s *Server) quarantine(c *call) (int, any, error) {
-	addr, err := c.addr()
-	if err != nil {
-		return 0, nil, err
-	}
 	var ask api.QuarantineRequest
-	if err := s.body(c, &ask); err != nil {
-		return 0, nil, err
-	}
-	who := c.who(netdb.ByOperator, "set_aside")
-	who.Note = ask.Reason
-	ctx, cancel := c.context()
-	defer cancel()
-	l, err := s.cfg.Book.Hold(ctx, who, addr, marshal(s.cfg.Witnesses.About(addr).Seen))
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return s.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
+		return s.cfg.Book.Hold(c.ctx, c.operator("set_aside", ask.Reason), addr, marshal(s.cfg.Witnesses.About(addr).Seen))
+	})
 }
 
 // marshal is sightings as the book keeps them; nil for none.
@@ -143,24 +125,22 @@ func marshal(seen []census.Sighting) json.RawMessage {
 // wrong until then. Nor while any witness is silent, the runtime included: a
 // containerd that cannot be read may have the container that owns the address.
 func (s *Server) clear(c *call) (int, any, error) {
-	addr, err := c.addr()
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := s.body(c, &struct{}{}); err != nil {
-		return 0, nil, err
-	}
+	return s.onAddress(c, &struct{}{}, func(addr netip.Addr) (*netdb.Lease, error) {
+		l, err := s.quarantined("clear", addr)
+		if err != nil {
+			return nil, err
+		}
+		return s.cfg.Book.ClearAt(c.ctx, c.who(netdb.ByOperator, "cleared"), l.ID, l.Rev, func() error { return s.unseen(addr) })
+	})
+}
+
+// quarantined is the row of a quarantined address.
+func (s *Server) quarantined(verb string, addr netip.Addr) (*netdb.Lease, error) {
 	l, ok := s.cfg.Book.At(addr)
 	if !ok || l.State != netdb.Quarantined {
-		return 0, nil, fmt.Errorf("clear %s: %w: it is not quarantined", addr, netdb.ErrState)
+		return nil, fmt.Errorf("%s %s: %w: it is not quarantined", verb, addr, netdb.ErrState)
 	}
-	ctx, cancel := c.context()
-	defer cancel()
-	l, err = s.cfg.Book.ClearAt(ctx, c.who(netdb.ByOperator, "cleared"), l.ID, l.Rev, func() error { return s.unseen(addr) })
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return l, nil
 }
 
 // unseen returns nil when every witness answers and none sees the address. It
@@ -168,7 +148,7 @@ func (s *Server) clear(c *call) (int, any, error) {
 func (s *Server) unseen(addr netip.Addr) error {
 	switch a := s.cfg.Witnesses.About(addr); {
 	case len(a.Seen) > 0:
-		return &seenError{a.Seen}
+		return &seenError{"clear", netdb.ErrState, a.Seen}
 	case len(a.Silent) > 0:
 		return &allocator.EvidenceError{Silent: a.Silent}
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
+	"net/netip"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -16,42 +16,30 @@ import (
 // adopt gives a quarantined address to the sandbox that an operator names. What
 // the request leaves out is what the row knows of the lease that a rebuild lost. Nothing that a witness sees may contradict it.
 func (s *Server) adopt(c *call) (int, any, error) {
-	addr, err := c.addr()
-	if err != nil {
-		return 0, nil, err
-	}
 	var ask api.AdoptRequest
-	if err := s.body(c, &ask); err != nil {
-		return 0, nil, err
-	}
-	if ask.Reason == "" || len(ask.Reason) > netdb.MaxNote {
-		return 0, nil, field("reason", "wants 1 to %d bytes: say why, for the history", netdb.MaxNote)
-	}
-	row, ok := s.cfg.Book.At(addr)
-	if !ok || row.State != netdb.Quarantined {
-		return 0, nil, fmt.Errorf("adopt %s: %w: it is not quarantined", addr, netdb.ErrState)
-	}
-	a, err := s.adoption(row, ask)
-	if err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context()
-	defer cancel()
-	seen := s.cfg.Witnesses.About(addr)
-	if err := s.backed(&a, seen); err != nil {
-		return 0, nil, err
-	}
-	a.Evidence = marshal(seen.Seen)
-	who := c.who(netdb.ByOperator, "adopted_by_hand")
-	who.Note = ask.Reason
-	l, err := s.cfg.Book.Adopt(ctx, who, a)
-	if owned := new(netdb.OwnedError); errors.As(err, &owned) {
-		err = fmt.Errorf("adopt %s: %w: sandbox %q holds %s on %s (lease %s)", addr, netdb.ErrState, a.Sandbox, owned.Lease.Addr, a.Interface, owned.Lease.ID)
-	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return s.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
+		if ask.Reason == "" || len(ask.Reason) > netdb.MaxNote {
+			return nil, field("reason", "wants 1 to %d bytes: say why, for the history", netdb.MaxNote)
+		}
+		row, err := s.quarantined("adopt", addr)
+		if err != nil {
+			return nil, err
+		}
+		a, err := s.adoption(row, ask)
+		if err != nil {
+			return nil, err
+		}
+		seen := s.cfg.Witnesses.About(addr)
+		if err := s.backed(&a, seen); err != nil {
+			return nil, err
+		}
+		a.Evidence = marshal(seen.Seen)
+		l, err := s.cfg.Book.Adopt(c.ctx, c.operator("adopted_by_hand", ask.Reason), a)
+		if owned, is := errors.AsType[*netdb.OwnedError](err); is {
+			return nil, fmt.Errorf("adopt %s: %w: sandbox %q holds %s on %s (lease %s)", addr, netdb.ErrState, a.Sandbox, owned.Lease.Addr, a.Interface, owned.Lease.ID)
+		}
+		return l, err
+	})
 }
 
 // adoption is what is asked for, completed from the row. A lease id that is
@@ -103,7 +91,7 @@ func (s *Server) backed(a *netdb.Adoption, answer census.Answer) error {
 		if len(others) == 0 {
 			others = answer.Seen // on several ports
 		}
-		return &contradictedError{others}
+		return &seenError{"adopt", netdb.ErrTaken, others}
 	}
 	if placeless(a.Binding) {
 		for _, w := range answer.Seen {
@@ -119,14 +107,3 @@ func (s *Server) backed(a *netdb.Adoption, answer census.Answer) error {
 func placeless(b netdb.Binding) bool {
 	return len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == ""
 }
-
-// A contradictedError is an adoption that a witness speaks against. seen is not
-// empty.
-type contradictedError struct{ seen []census.Sighting }
-
-func (e *contradictedError) Error() string {
-	w := e.seen[0]
-	return fmt.Sprintf("adopt %s: %v: the %s witness sees it%s", w.Addr, netdb.ErrTaken, w.Witness, w.Where())
-}
-
-func (e *contradictedError) Unwrap() error { return netdb.ErrTaken }

@@ -27,9 +27,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	if want.BindWithin, err = duration("bind_within", ask.BindWithin); err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context()
-	defer cancel()
-	given, err := s.cfg.Allocator.Allocate(ctx, want)
+	given, err := s.cfg.Allocator.Allocate(c.ctx, want)
 	if err != nil {
 		return 0, nil, err
 	}

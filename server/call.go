@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"time"
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
@@ -19,11 +18,13 @@ type call struct {
 	peer *admission.Peer
 	end  *api.Endpoint
 
-	ifMatch bool      // the revision was given as a header
-	unread  bool      // the body, or its end, has not been read
-	release func()    // takes the call off its peer's account; nil before it is on it
-	slot    func()    // gives its slot back; nil while it has none
-	due     time.Time // its deadline
+	ifMatch bool   // the revision was given as a header
+	unread  bool   // the body, or its end, has not been read
+	release func() // takes the call off its peer's account; nil before it is on it
+	slot    func() // gives its slot back; nil while it has none
+
+	ctx    context.Context    // ends with the call's deadline, or when the peer hangs up
+	cancel context.CancelFunc // of ctx
 
 	answering bool     // its answer's head was written
 	cut       api.Code // why the answer ends before its end
@@ -37,17 +38,22 @@ func (c *call) who(actor netdb.Actor, reason string) netdb.Who {
 	return netdb.Who{Actor: actor, Peer: c.peer.Name, Reason: reason}
 }
 
+// operator names the peer of an operator's verb, with its words.
+func (c *call) operator(reason, note string) netdb.Who {
+	who := c.who(netdb.ByOperator, reason)
+	who.Note = note
+	return who
+}
+
 // leave ends the call for the limits.
 func (s *Server) leave(c *call) {
 	c.endSlot()
+	if c.cancel != nil {
+		c.cancel()
+	}
 	if c.release != nil {
 		c.release()
 	}
-}
-
-// context ends with the call's deadline, or when the peer hangs up.
-func (c *call) context() (context.Context, context.CancelFunc) {
-	return context.WithDeadline(c.r.Context(), c.due)
 }
 
 // hungUp reports that the peer closed its side, or all, of the connection.

@@ -143,6 +143,11 @@ func (s *Server) admit(c *call, h handler) (_ int, _ any, err error) {
 	if !c.peer.Role.Includes(c.end.Least) {
 		return 0, nil, &deniedError{c.peer, c.end}
 	}
+	if c.end.Method == http.MethodGet && len(c.end.Query) == 0 {
+		if err := c.plain(); err != nil {
+			return 0, nil, err
+		}
+	}
 	if !c.unread || c.end.Method == http.MethodGet { // else once it is read
 		if err := s.slot(c); err != nil {
 			return 0, nil, err

@@ -73,16 +73,20 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return errDenied }
 
-// A seenError is an address that cannot be cleared: it is in use. seen
+// A seenError is a verb on an address that a witness speaks against: it is in use. seen
 // is not empty.
-type seenError struct{ seen []census.Sighting }
+type seenError struct {
+	verb  string
+	class error
+	seen  []census.Sighting
+}
 
 func (e *seenError) Error() string {
 	s := e.seen[0]
-	return fmt.Sprintf("clear %s: %v: the %s witness sees it%s", s.Addr, netdb.ErrState, s.Witness, s.Where())
+	return fmt.Sprintf("%s %s: %v: the %s witness sees it%s", e.verb, s.Addr, e.class, s.Witness, s.Where())
 }
 
-func (e *seenError) Unwrap() error { return netdb.ErrState }
+func (e *seenError) Unwrap() error { return e.class }
 
 // errTooLarge travels with 413.
 var errTooLarge = field("body", "is larger than %d bytes", bodyBytes)
@@ -117,7 +121,7 @@ func (s *Server) fail(c *call, err error) (observed api.Code) {
 			"lease", c.lease, "addr", c.address, "sandbox", c.sandbox)
 		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
 	}
-	if busy := new(admission.BusyError); errors.As(err, &busy) {
+	if busy, is := errors.AsType[*admission.BusyError](err); is {
 		busy.RetryAfter(c.w.Header())
 	}
 	if c.unread {
@@ -131,11 +135,11 @@ func (s *Server) fail(c *call, err error) (observed api.Code) {
 }
 
 func statusOf(c *call, err error, code api.Code) int {
-	var method *methodError
+	_, method := errors.AsType[*methodError](err)
 	switch {
 	case errors.Is(err, errTooLarge):
 		return http.StatusRequestEntityTooLarge
-	case errors.As(err, &method):
+	case method:
 		return http.StatusMethodNotAllowed
 	case code == api.StaleRevision && c.ifMatch:
 		return http.StatusPreconditionFailed
@@ -146,51 +150,35 @@ func statusOf(c *call, err error, code api.Code) int {
 // details is what a program needs beside the code. A pool that ran out while
 // addresses in use were skipped has both.
 func details(err error) map[string]any {
-	var (
-		wrong     *netdb.FieldError
-		stale     *netdb.StaleError
-		method    *methodError
-		denied    *deniedError
-		conflict  *allocator.ConflictError
-		evidence  *allocator.EvidenceError
-		exhausted *netdb.ExhaustedError
-		inUse     *seenError
-		against   *contradictedError
-		full      *fullError
-		busy      *admission.BusyError
-	)
 	d := make(map[string]any)
-	if errors.As(err, &wrong) {
+	if wrong, is := errors.AsType[*netdb.FieldError](err); is {
 		d["field"] = wrong.Field
 	}
-	if errors.As(err, &stale) {
+	if stale, is := errors.AsType[*netdb.StaleError](err); is {
 		d["revision"], d["state"] = stale.Lease.Rev, stale.Lease.State
 	}
-	if errors.As(err, &method) {
+	if _, is := errors.AsType[*methodError](err); is {
 		d["field"] = "method"
 	}
-	if errors.As(err, &denied) {
+	if denied, is := errors.AsType[*deniedError](err); is {
 		d["role"] = denied.end.Least
 	}
-	if errors.As(err, &conflict) {
+	if conflict, is := errors.AsType[*allocator.ConflictError](err); is {
 		d["addresses"] = skipped(conflict.Skipped)
 	}
-	if errors.As(err, &evidence) {
+	if evidence, is := errors.AsType[*allocator.EvidenceError](err); is {
 		d["silent"] = silences(evidence.Silent)
 	}
-	if errors.As(err, &inUse) {
+	if inUse, is := errors.AsType[*seenError](err); is {
 		d["address"], d["evidence"] = inUse.seen[0].Addr.String(), sightings(inUse.seen)
 	}
-	if errors.As(err, &against) {
-		d["address"], d["evidence"] = against.seen[0].Addr.String(), sightings(against.seen)
-	}
-	if errors.As(err, &busy) {
+	if busy, is := errors.AsType[*admission.BusyError](err); is {
 		d["limit"], d["most"], d["retry_after"] = busy.Limit, busy.Most, busy.After.String()
 	}
-	if errors.As(err, &full) && full.released != nil {
+	if full, is := errors.AsType[*fullError](err); is && full.released != nil {
 		d["released"] = full.released
 	}
-	if errors.As(err, &exhausted) {
+	if exhausted, is := errors.AsType[*netdb.ExhaustedError](err); is {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)
 		if exhausted.Next > 0 {
 			d["next_in"] = exhausted.Next.String()

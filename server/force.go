@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,30 +14,14 @@ import (
 // cannot be confirmed. What is in the way is recorded as the evidence: of each
 // container that the lease records, and what the witnesses see.
 func (s *Server) forceRelease(c *call) (int, any, error) {
-	id, err := c.id()
-	if err != nil {
-		return 0, nil, err
-	}
 	var ask api.ForceReleaseRequest
-	if err := s.body(c, &ask); err != nil {
-		return 0, nil, err
-	}
-	ifRev, err := c.seenAt(ask.IfRevision)
-	if err != nil {
-		return 0, nil, err
-	}
-	l, err := s.cfg.Book.Lease(id)
-	if err != nil {
-		return 0, nil, err
-	}
-	who := c.who(netdb.ByOperator, "forced")
-	who.Note = ask.Reason
-	ctx, cancel := c.context()
-	defer cancel()
-	if l, err = s.cfg.Book.ForceRelease(ctx, who, id, ifRev, s.unconfirmed(l)); err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		l, err := s.cfg.Book.Lease(id)
+		if err != nil {
+			return nil, err
+		}
+		return s.cfg.Book.ForceRelease(c.ctx, c.operator("forced", ask.Reason), id, ifRev, s.unconfirmed(l))
+	})
 }
 
 // unconfirmed is the evidence of a removal that was forced.

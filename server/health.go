@@ -11,9 +11,6 @@ import (
 )
 
 func (s *Server) pools(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
 	all, rev := s.poolList()
 	return http.StatusOK, &api.PoolList{Pools: all, Revision: rev, Epoch: s.cfg.Book.Epoch()}, nil
 }
@@ -42,25 +39,16 @@ func (s *Server) diagnose(ctx context.Context) (any, error) {
 }
 
 func (s *Server) version(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
 	return http.StatusOK, &s.cfg.Version, nil
 }
 
 // health answers that the daemon answers.
 func (s *Server) health(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
 	return http.StatusOK, &api.Health{Status: "ok"}, nil
 }
 
 // ready answers 503 with every reason why an allocation cannot succeed.
 func (s *Server) ready(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
 	if why := s.NotReady(); len(why) > 0 {
 		return http.StatusServiceUnavailable, &api.Health{Status: "unavailable", Reasons: why}, nil
 	}
@@ -89,12 +77,7 @@ func (s *Server) Exhausted(poolUID string) (is bool, next time.Duration) {
 }
 
 func (s *Server) metrics(c *call) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := c.context()
-	defer cancel()
-	leave, err := s.heavy(ctx, c.peer.Holder)
+	leave, err := s.heavy(c.ctx, c.peer.Holder)
 	if err != nil {
 		return 0, nil, err
 	}

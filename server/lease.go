@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,12 +17,12 @@ import (
 func (s *Server) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
 	var warnings []api.BindWarning
-	status, reply, err := s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
+	status, reply, err := s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
 		b := netdb.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
 			Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
-		l, err := s.cfg.Book.Bind(ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
+		l, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
 		if err == nil {
-			warnings = s.cfg.Compare(ctx, l, b)
+			warnings = s.cfg.Compare(c.ctx, l, b)
 		}
 		return l, err
 	})
@@ -43,21 +42,21 @@ func containers(all []api.Container) []netdb.Container {
 
 func (s *Server) pause(c *call) (int, any, error) {
 	var ask api.PauseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
-		return s.cfg.Book.Pause(ctx, c.who(netdb.ByClient, "paused"), id, ifRev)
+	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		return s.cfg.Book.Pause(c.ctx, c.who(netdb.ByClient, "paused"), id, ifRev)
 	})
 }
 
 func (s *Server) resume(c *call) (int, any, error) {
 	var ask api.PauseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(ctx context.Context, id string, ifRev int64) (*netdb.Lease, error) {
-		return s.cfg.Book.Resume(ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
+	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		return s.cfg.Book.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
 	})
 }
 
 // onLease decodes a verb on one lease, makes it, and answers with the lease.
 // ifRevision is in ask.
-func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(_ context.Context, id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {
+func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
@@ -69,9 +68,24 @@ func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(_ context.
 	if err != nil {
 		return 0, nil, err
 	}
-	ctx, cancel := c.context()
-	defer cancel()
-	l, err := do(ctx, id, ifRev)
+	l, err := do(id, ifRev)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, s.leaseReply(c, l, nil), nil
+}
+
+// onAddress decodes an operator's verb on one address, makes it, and answers with the
+// lease that holds it.
+func (s *Server) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Lease, error)) (int, any, error) {
+	addr, err := c.addr()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := s.body(c, ask); err != nil {
+		return 0, nil, err
+	}
+	l, err := do(addr)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -88,9 +102,6 @@ func (s *Server) leaseReply(c *call, l *netdb.Lease, blockers []api.Blocker) *ap
 func (s *Server) lease(c *call) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
-		return 0, nil, err
-	}
-	if err := c.plain(); err != nil {
 		return 0, nil, err
 	}
 	l, err := s.cfg.Book.Lease(id)
@@ -175,9 +186,7 @@ func (s *Server) cancel(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	c.sandbox = ask.UID
-	ctx, cancel := c.context()
-	defer cancel()
-	ended, err := s.cfg.Book.Cancel(ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	ended, err := s.cfg.Book.Cancel(c.ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	var released []api.Lease
 	for _, l := range ended {
 		released = append(released, lease(l, s.bits(l.Addr)))

@@ -65,9 +65,12 @@ func slots(v api.Verb) int {
 // has been read as a whole: net/http notices that a peer hangs up only from
 // then on.
 func (s *Server) slot(c *call) (err error) {
-	c.due = time.Now().Add(s.cfg.Deadline)
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.ctx, c.cancel = context.WithTimeout(c.r.Context(), s.cfg.Deadline)
 	if n := slots(c.end.Verb); n > 0 {
-		if c.slot, err = s.admission.Slot(c.peer.Holder, n, c.context); err != nil {
+		if c.slot, err = s.admission.Slot(c.ctx, c.peer.Holder, n); err != nil {
 			return fmt.Errorf("%s: wait for other calls of the same peer: %w", c.end.Verb, err)
 		}
 	}
@@ -127,13 +130,8 @@ func (s *Server) flight(read func(context.Context) (any, error)) *admission.Flig
 
 // read answers with the next reading.
 func (s *Server) read(c *call, f *admission.Flight) (int, any, error) {
-	if err := c.plain(); err != nil {
-		return 0, nil, err
-	}
 	c.endSlot() // it waits for what others ask, too
-	ctx, cancel := c.context()
-	defer cancel()
-	body, err := f.Join(ctx)
+	body, err := f.Join(c.ctx)
 	if err != nil {
 		return 0, nil, err
 	}

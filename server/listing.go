@@ -47,9 +47,7 @@ func (s *Server) list(c *call, status int, l *listing) (api.Code, error) {
 	head, _, _ = bytes.Cut(head, []byte("]"))
 	out := &chunks{s: s, c: c, status: status, buf: s.buffer(), left: writeTime}
 	defer s.done(out.buf)
-	ctx, cancel := c.context()
-	defer cancel()
-	if out.leave, err = s.heavy(ctx, c.peer.Holder); err != nil {
+	if out.leave, err = s.heavy(c.ctx, c.peer.Holder); err != nil {
 		return "", err
 	}
 	defer func() { out.leave() }()

@@ -52,9 +52,7 @@ func (s *Server) release(c *call) (int, any, error) {
 }
 
 func (s *Server) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
-	ctx, cancel := c.context()
-	defer cancel()
-	return s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
+	return s.cfg.Releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
 }
 
 // waitConfirmed looks again when the lease is no longer releasing, or the wait is

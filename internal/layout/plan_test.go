@@ -62,7 +62,7 @@ var rooms = []room{
 	{"internal/faultfs", []string{"internal/realtest"}, "a disk knows nothing of what is written on it"},
 	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
 	{"netdb/netdbtest", []string{"netdb", "census"}, "books for tests"},
-	{"server/servertest", []string{"allocator", "api", "census", "netdb", "netdb/netdbtest", "server", "server/admission", "server/socket"}, "servers for tests"},
+	{"server/servertest", []string{"allocator", "api", "census", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket"}, "servers for tests"},
 }
 
 // A tenant is a library that lives in few rooms.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +29,7 @@ type Peer struct {
 type Judge struct {
 	uids, gids []uint32 // that may change leases, beside root
 	userns     string   // our own user namespace, as /proc spells it
-	refused    refusals
+	log        *slog.Logger
 }
 
 // NewJudge makes a judge for whom those users and groups, by number, may change leases.
@@ -39,7 +38,7 @@ func NewJudge(uids, gids []uint32, log *slog.Logger) (*Judge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read our own user namespace: %w", err)
 	}
-	return &Judge{uids: uids, gids: gids, userns: userns, refused: refusals{log: log}}, nil
+	return &Judge{uids: uids, gids: gids, userns: userns, log: log}, nil
 }
 
 // Identify judges the peer of a connection. Root is root only in our own user
@@ -85,9 +84,10 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 // Unidentified is the holder of connections without credentials.
 var Unidentified = Holder{UID: math.MaxUint32}
 
+// stranger logs by the user: lines that differ in the process alone repeat.
 func (j *Judge) stranger(p *Peer, uid uint32, why string) *Peer {
 	p.Why = why
-	j.refused.note(p, uid, why)
+	j.log.Warn("a peer is refused", "uid", uid, "reason", why)
 	return p
 }
 
@@ -148,35 +148,4 @@ func alive(pidfd int) error {
 			return nil
 		}
 	}
-}
-
-// refusals logs each refused (uid, reason) once. It is bounded: a flood of
-// uids fills the map and then one last line says so.
-type refusals struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	seen map[refusal]struct{}
-	full bool
-}
-
-type refusal struct {
-	uid uint32
-	why string
-}
-
-const maxRefusals = 256
-
-func (r *refusals) note(p *Peer, uid uint32, why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := refusal{uid, why}
-	if _, known := r.seen[key]; known || r.full {
-		return
-	}
-	if r.seen == nil {
-		r.seen = make(map[refusal]struct{})
-	}
-	r.seen[key] = struct{}{}
-	r.full = len(r.seen) == maxRefusals
-	r.log.Warn("a peer is refused", "peer", p.Name, "reason", why, "last_to_be_logged", r.full)
 }

@@ -40,7 +40,6 @@ const (
 	ListingCost = 64
 	// answerBytes bounds what all peers have not read yet of large answers.
 	answerBytes = 32 << 20
-	logEvery    = time.Minute // about one peer
 )
 
 // A Holder is who the limits count. Without a pid it is all processes of the
@@ -73,8 +72,6 @@ type account struct {
 	rate    *rate.Limiter // nil: no limit
 	slots   *semaphore.Weighted
 	heavy   *semaphore.Weighted // the holder's next costly step
-	refused int                 // since it was logged
-	logged  time.Time
 }
 
 // New makes a control. Half of the processors are left to calls that are not costly.
@@ -95,8 +92,7 @@ func (c *Control) Enter(p *Peer, cost int) (leave func(), err error) {
 	acc := c.account(p.Holder, now)
 	cost = min(cost, c.limits.InFlight)
 	if acc.running+cost > c.limits.InFlight {
-		c.refuse(p, acc, "in_flight", now)
-		return nil, &BusyError{Limit: "in_flight", Most: c.limits.InFlight, After: time.Second}
+		return nil, c.refuse(p, "in_flight", c.limits.InFlight, time.Second)
 	}
 	most := c.limits.Rate
 	if !p.Role.Includes(api.Runtime) {
@@ -107,8 +103,7 @@ func (c *Control) Enter(p *Peer, cost int) (leave func(), err error) {
 	}
 	if acc.rate != nil && !acc.rate.AllowN(now, 1) {
 		missing := 1 - acc.rate.TokensAt(now)
-		c.refuse(p, acc, "rate", now)
-		return nil, &BusyError{Limit: "rate", Most: most, After: time.Duration(missing * float64(time.Second) / float64(most)).Round(time.Microsecond)}
+		return nil, c.refuse(p, "rate", most, time.Duration(missing*float64(time.Second)/float64(most)).Round(time.Microsecond))
 	}
 	acc.running += cost
 	return func() {
@@ -132,8 +127,7 @@ func (c *Control) Answer(p *Peer, size int, must bool) (done func(), err error) 
 		most += size
 	}
 	if acc.answers+size > most && c.answers > 0 && !must {
-		c.refuse(p, acc, "answers", now)
-		return nil, &BusyError{Limit: "answers", Most: answerBytes, After: time.Second}
+		return nil, c.refuse(p, "answers", answerBytes, time.Second)
 	}
 	acc.answers, c.answers = acc.answers+size, c.answers+size
 	return func() {
@@ -163,17 +157,14 @@ func (c *Control) account(h Holder, now time.Time) *account {
 }
 
 func (a *account) idle(now time.Time) bool {
-	return a.users == 0 && a.running == 0 && a.answers == 0 && now.Sub(a.logged) > logEvery &&
+	return a.users == 0 && a.running == 0 && a.answers == 0 &&
 		(a.rate == nil || a.rate.TokensAt(now) >= float64(a.rate.Burst()))
 }
 
-// refuse logs a refusal, at most once a minute for each holder.
-func (c *Control) refuse(p *Peer, acc *account, limit string, now time.Time) {
-	acc.refused++
-	if now.Sub(acc.logged) > logEvery {
-		c.log.Warn("a peer asks for too much", "peer", p.Name, "limit", limit, "refused", acc.refused)
-		acc.logged, acc.refused = now, 0
-	}
+// refuse logs a refusal; the daemon's log holds back those that repeat.
+func (c *Control) refuse(p *Peer, limit string, most int, after time.Duration) error {
+	c.log.Warn("a peer asks for too much", "peer", p.Name, "limit", limit)
+	return &BusyError{Limit: limit, Most: most, After: after}
 }
 
 // ErrBusy is every refusal of a peer that asks for more than its share.

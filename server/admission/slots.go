@@ -34,10 +34,9 @@ type asked struct {
 }
 
 // Slot waits until a call of the holder that takes n slots may run, first come, first
-// served: no holder waits here for another one's calls. wait gives the context of a
-// call that has to. end gives the slots back, once or more; after Limits.Slot they
-// are given back by themselves.
-func (c *Control) Slot(h Holder, n int, wait func() (context.Context, context.CancelFunc)) (end func(), err error) {
+// served: no holder waits here for another one's calls. end gives the slots back, once or
+// more; after Limits.Slot they are given back by themselves.
+func (c *Control) Slot(ctx context.Context, h Holder, n int) (end func(), err error) {
 	now := c.now()
 	c.mu.Lock()
 	if c.recent[0].by != h {
@@ -52,12 +51,8 @@ func (c *Control) Slot(h Holder, n int, wait func() (context.Context, context.Ca
 	c.mu.Unlock()
 	defer c.unuse(acc)
 	weight := int64(min(n, runAlone))
-	if !acc.slots.TryAcquire(weight) {
-		ctx, cancel := wait()
-		defer cancel()
-		if acc.slots.Acquire(ctx, weight) != nil {
-			return nil, context.Cause(ctx)
-		}
+	if acc.slots.Acquire(ctx, weight) != nil {
+		return nil, context.Cause(ctx)
 	}
 	return c.held(acc.slots, weight), nil
 }

@@ -27,7 +27,7 @@ func newCallers(slot time.Duration) *callers {
 
 func (c *callers) ask(ctx context.Context, h Holder, n int) {
 	c.all.Go(func() {
-		end, err := c.Slot(h, n, func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) })
+		end, err := c.Slot(ctx, h, n)
 		if err != nil {
 			return
 		}

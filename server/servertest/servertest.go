@@ -21,6 +21,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -108,7 +109,7 @@ func Config(r *Rig) server.Config {
 		Version: api.VersionReply{Version: "test", Commit: "none", Go: "go", Schema: 1},
 		Started: time.Now(), Require: "kernel", Policy: netdbtest.Policy,
 		Deadline: time.Minute, MaxConns: 64, Limits: admission.Limits{InFlight: 512},
-		Log: slog.New(slog.NewTextHandler(r.Log, nil)),
+		Log: slog.New(new(logging.Repeats).Handler(slog.NewTextHandler(r.Log, nil))), // as the daemon's
 	}
 }
 
