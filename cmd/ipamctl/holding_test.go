@@ -29,7 +29,7 @@ func TestHoldings(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		changes []api.Change // oldest first, for the eye
-		want    []holding     // newest first
+		want    []holding    // newest first
 	}{
 		"nothing":               {nil, nil},
 		"held still":            {[]api.Change{given, bound}, []holding{upTo(one, 2, api.Bound)}},
