@@ -7,7 +7,7 @@
 // never release, release twice or late, die between two steps, delete the
 // namespace under everything, lose an answer and ask again. Thieves add
 // addresses by hand that nobody gave them, and flooders ask for the gateway from
-// ever new addresses and MACs. Meanwhile ipamd and containerd are killed with -9
+// ever new MACs. Meanwhile ipamd and containerd are killed with -9
 // and started again, and the clock triple is stepped; the book's files are moved away
 // under ipamd and back, and another ipamd is started on the book by a link. Hostile
 // guests have addresses that do not stand still, hundreds of links, 64 KiB of names of

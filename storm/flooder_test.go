@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -17,10 +18,11 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A flooder asks the gateway for its MAC from ever new addresses and MACs, in
-// bursts. None of those addresses is in the pool, but each is a new neighbour
-// of rt0, and each frame news of the bridge's table of MACs: what it costs is
-// what others may notice.
+// A flooder asks the gateway for its MAC from ever new MACs, in bursts. Its addresses
+// are not in the pool, but each frame is news of a neighbour of rt0 and of the bridge's
+// table of MACs: what it costs is what others may notice. The addresses are few, since
+// all namespaces of a machine share a table of 1 024 neighbours: once that is full, the
+// packets of others are lost, those of other tests too.
 type flooder struct {
 	*world
 	r *rand.Rand
@@ -29,8 +31,19 @@ type flooder struct {
 const (
 	burst       = 2000 // frames, at the most
 	betweenNews = 50   // frames that are sent without a pause
-	flooded     = "flood by new neighbours"
+	flooded     = "flood by neighbours"
 )
+
+// everyFrameIsNews has the kernel take each MAC that a neighbour claims, and not the
+// first one in a second alone.
+func (w *world) everyFrameIsNews() {
+	w.t.Helper()
+	var err error
+	w.ns.Do(func() { err = os.WriteFile("/proc/sys/net/ipv4/neigh/rt0/locktime", []byte("0"), 0) })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
 
 func (f *flooder) act() {
 	defer f.left.Add(1)
@@ -74,11 +87,11 @@ func (f *flooder) flood(p *port) (sent int, err error) {
 	return sent, nil
 }
 
-// request is a broadcast ARP request (RFC 826) for the gateway, from an address
-// and a MAC that no frame had before.
+// request is a broadcast ARP request (RFC 826) for the gateway, from a MAC that no
+// frame had before.
 func (f *flooder) request() []byte {
 	mac := nobody(f.r)
-	from := netip.AddrFrom4([4]byte{10, 9, byte(f.r.IntN(256)), byte(2 + f.r.IntN(250))})
+	from := netip.AddrFrom4([4]byte{10, 9, 0, byte(2 + f.r.IntN(100))})
 	return arp{from: mac, op: 1, sender: mac, ip: from, of: netdb.FirstHost(poolPrefix)}.frame()
 }
 

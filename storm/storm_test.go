@@ -28,7 +28,7 @@ const (
 	plain     = 180              // actors with a namespace alone
 	contained = 20               // and with a container in it
 	thieves   = 8                // adding addresses by hand
-	flooders  = 2                // asking for the gateway from ever new addresses and MACs
+	flooders  = 2                // asking for the gateway from ever new MACs
 	settling  = 30 * time.Second // kept back for the end of the storm
 )
 

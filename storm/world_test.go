@@ -140,6 +140,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 		t.Fatal(err)
 	}
 	w.bridge = rt0.Attrs().Index
+	w.everyFrameIsNews()
 	w.spaces = newSpaces(t, w.path("netns"))
 	nstest.Hang(t, w.path("stuck"))
 	w.group = newGroup(t)
