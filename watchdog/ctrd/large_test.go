@@ -2,7 +2,6 @@ package ctrd_test
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -24,8 +23,7 @@ import (
 func TestG9ARecordThatIsTooLargeToSend(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		create(t, d, 3, 1, 10)
-		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), "sandboxes"), soon)
-		defer cancel()
+		ctx := namespaces.WithNamespace(t.Context(), "sandboxes")
 		c, err := containerd.New(d.Address)
 		if err != nil {
 			t.Fatal(err)

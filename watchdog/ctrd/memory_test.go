@@ -1,12 +1,13 @@
 package ctrd_test
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
+	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
@@ -21,29 +22,29 @@ import (
 // record or two of them at a time, however many there are, and finds what it looks for
 // beside them.
 func TestG9ForeignLabelsCostNothing(t *testing.T) {
-	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		const records, labels, size = 60, 128, 4000
 		create(t, d, records, labels, size)
 		x := look(t, d)
 		defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is held, not what is to be collected
-		held := func() uint64 {
-			var m runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&m)
-			return m.HeapAlloc
+		held := func() uint64 {                          // without a stop of the world, which ReadMemStats makes
+			heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+			metrics.Read(heap)
+			return heap[0].Value.Uint64()
 		}
+		runtime.GC()
 		before, most := held(), uint64(0)
 		stop, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
-			var m runtime.MemStats
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
 			for {
 				select {
 				case <-stop:
 					return
-				default:
-					runtime.ReadMemStats(&m)
-					most = max(most, m.HeapAlloc)
+				case <-tick.C:
+					most = max(most, held())
 				}
 			}
 		}()
@@ -70,8 +71,7 @@ func TestG9ForeignLabelsCostNothing(t *testing.T) {
 // create makes records with labels of nobody's beside their own.
 func create(t *testing.T, d *ctrdtest.Daemon, records, labels, size int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), "sandboxes"), soon)
-	defer cancel()
+	ctx := namespaces.WithNamespace(t.Context(), "sandboxes")
 	c, err := containerd.New(d.Address)
 	if err != nil {
 		t.Fatal(err)
