@@ -58,7 +58,7 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 	if err := netdb.ForgetSoon(ctx, b); err != nil {
 		t.Fatal(err)
 	}
-	realtest.Eventually(t, wait/6, "every reader to be in the middle of its reading", func() bool { return readers.Load() == all })
+	realtest.Eventually(t, wait, "every reader to be in the middle of its reading", func() bool { return readers.Load() == all })
 	ended := make(chan error, 1)
 	go func() {
 		for i := range 300 { // far beyond what is kept, and the pruning of it
@@ -78,7 +78,7 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(wait / 6):
+	case <-time.After(wait):
 		t.Error("commits wait for a reader")
 	}
 	paused.Store(false)

@@ -72,7 +72,7 @@ func TestF11ABridgeThatHangsHoldsUpNoRelease(t *testing.T) {
 		if len(got) != 1 || got[0].Kind != KindPort {
 			t.Errorf("it is kept by %+v", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("while the bridge hangs nobody learns what keeps a lease")
 	}
 	close(ports.free)
@@ -109,7 +109,7 @@ func TestF11ADiskThatHangsHoldsUpNoPass(t *testing.T) {
 		if err != nil {
 			t.Errorf("nobody was refused, yet: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("while the disk hangs nobody learns which runtime is believed")
 	}
 	close(book.free)

@@ -21,7 +21,7 @@ import (
 
 // Every wait in this package ends by itself, well after what a loaded machine
 // with two cores needs that stands still now and then.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // A Daemon is a running containerd. Its methods fail the test on error and
 // belong on the test's own goroutine.

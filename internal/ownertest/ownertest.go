@@ -19,7 +19,7 @@ import (
 )
 
 // patience is longer than anything here takes on a loaded machine.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // An Owner is a running oracle. It ends with the test. Its methods fail the
 // test on error and belong on the test's own goroutine.
