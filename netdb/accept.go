@@ -25,73 +25,73 @@ const lookWithin = 10 * time.Minute
 // accept lets SQLite look at the book without writing a byte, reads it into memory,
 // and refuses what is not to be opened. unborn means that there is nothing in it
 // yet: a first start ended early.
-func (b *opening) accept(ctx context.Context) (unborn bool, err error) {
-	log, err := readLog(b.path + "-wal")
+func (o *opening) accept(ctx context.Context) (unborn bool, err error) {
+	log, err := readLog(o.path + "-wal")
 	if err != nil {
-		return false, fmt.Errorf("open %s: read its log: %w", b.path, err)
+		return false, fmt.Errorf("open %s: read its log: %w", o.path, err)
 	}
-	b.foundLog = log
-	if m, err := readMark(b.path); err != nil {
-		return false, fmt.Errorf("open %s: read its mark: %w", b.path, err)
+	o.foundLog = log
+	if m, err := readMark(o.path); err != nil {
+		return false, fmt.Errorf("open %s: read its mark: %w", o.path, err)
 	} else if m != nil {
-		b.mark = *m
+		o.mark.lies = *m
 	}
-	if err := b.openView(ctx); err != nil {
-		return false, b.refuse(err)
+	if err := o.openView(ctx); err != nil {
+		return false, o.refuse(err)
 	}
-	unborn, err = b.readView(ctx, log)
-	if log.broken != "" && b.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
-		err = fmt.Errorf("%w: its log, %s-wal: %s", ErrDamaged, b.path, log.broken)
+	unborn, err = o.readView(ctx, log)
+	if log.broken != "" && o.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
+		err = fmt.Errorf("%w: its log, %s-wal: %s", ErrDamaged, o.path, log.broken)
 	}
 	if err != nil {
-		return false, b.refuse(err)
+		return false, o.refuse(err)
 	}
 	return unborn, nil
 }
 
-func (b *opening) openView(ctx context.Context) (err error) {
-	if b.view, err = newView(b.path, b.file); err != nil {
+func (o *opening) openView(ctx context.Context) (err error) {
+	if o.view, err = newView(o.path, o.file); err != nil {
 		return err
 	}
-	if b.writerDB, err = b.view.open("synchronous("+b.opts.Synchronous+")", "foreign_keys(1)", "query_only(1)"); err != nil {
+	if o.writerDB, err = o.view.open("synchronous("+o.opts.Synchronous+")", "foreign_keys(1)", "query_only(1)"); err != nil {
 		return err
 	}
-	b.writerDB.SetMaxOpenConns(4)
-	b.readers = b.writerDB
-	if b.conn, err = b.writerDB.Conn(ctx); err != nil {
-		return b.classify("connect", err)
+	o.writerDB.SetMaxOpenConns(4)
+	o.readers = o.writerDB
+	if o.conn, err = o.writerDB.Conn(ctx); err != nil {
+		return o.classify("connect", err)
 	}
-	return limit(b.conn)
+	return limit(o.conn)
 }
 
-func (b *opening) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
-	if unborn, err = b.checkWhole(ctx); err != nil || unborn {
+func (o *opening) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
+	if unborn, err = o.checkWhole(ctx); err != nil || unborn {
 		return unborn, err
 	}
-	if err := b.checkSchema(ctx); err != nil {
+	if err := o.checkSchema(ctx); err != nil {
 		return false, err
 	}
 	var rev int64
-	if rev, err = b.readIdentity(ctx); errors.Is(err, sql.ErrNoRows) && !b.opts.ReadOnly {
+	if rev, err = o.readIdentity(ctx); errors.Is(err, sql.ErrNoRows) && !o.opts.ReadOnly {
 		return false, nil // a first start that ended before it had one, and acknowledged nothing
 	} else if err != nil {
-		return false, b.classify("read the identity", err)
+		return false, o.classify("read the identity", err)
 	}
-	if err := b.judge(log, rev); err != nil {
+	if err := o.judge(log, rev); err != nil {
 		return false, err
 	}
-	if b.schema < len(b.opts.schema) {
+	if o.schema < len(o.opts.schema) {
 		return false, nil // it is read behind its migration
 	}
-	if b.opts.ReadOnly {
-		if err := b.wantPragmas(ctx); err != nil {
+	if o.opts.ReadOnly {
+		if err := o.wantPragmas(ctx); err != nil {
 			return false, err
 		}
 	}
-	if err := b.resumeClock(ctx); err != nil {
+	if err := o.resumeClock(ctx); err != nil {
 		return false, err
 	}
-	return false, b.load(ctx)
+	return false, o.load(ctx)
 }
 
 // headerSize is that of SQLite's file header and the header of the schema's
@@ -104,31 +104,31 @@ const sqliteMagic = "SQLite format 3\x00"
 // checkHeader reads the first bytes of the file itself, before SQLite may
 // touch it: another application's file must stay as it is. unborn means that there
 // is no book in it yet.
-func (b *opening) checkHeader() (unborn bool, err error) {
+func (o *opening) checkHeader() (unborn bool, err error) {
 	header := make([]byte, headerSize)
-	switch n, err := b.file.ReadAt(header, 0); {
+	switch n, err := o.file.ReadAt(header, 0); {
 	case err == io.EOF && n == 0:
-		if err := b.checkOrphanLog(); err != nil || !b.opts.ReadOnly {
+		if err := o.checkOrphanLog(); err != nil || !o.opts.ReadOnly {
 			return true, err // without one: made by hand, or a first start that died at once
 		}
-		return false, b.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
-	case err == nil && !b.opts.ReadOnly && b.bornHalf(header):
-		return true, b.checkOrphanLog()
+		return false, o.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
+	case err == nil && !o.opts.ReadOnly && o.bornHalf(header):
+		return true, o.checkOrphanLog()
 	case err != nil && err != io.EOF:
-		return false, fmt.Errorf("open %s: %w", b.path, err)
+		return false, fmt.Errorf("open %s: %w", o.path, err)
 	case err != nil || string(header[:len(sqliteMagic)]) != sqliteMagic:
-		return false, b.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
+		return false, o.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
 	}
-	unborn = b.rollsBack()
-	if unborn && b.opts.ReadOnly {
-		return false, fmt.Errorf("open %s: %s-journal has to be rolled back first: start ipamd once", b.path, b.path)
+	unborn = o.rollsBack()
+	if unborn && o.opts.ReadOnly {
+		return false, fmt.Errorf("open %s: %s-journal has to be rolled back first: start ipamd once", o.path, o.path)
 	}
 	version, app := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
 	if tables := binary.BigEndian.Uint16(header[103:]); app == 0 && version == 0 && tables == 0 {
 		return unborn, nil // a first start that died before its migration; checkWhole looks closer
 	}
-	if err := b.checkStamp(int64(app), int64(version)); err != nil {
-		return false, b.refuse(err)
+	if err := o.checkStamp(int64(app), int64(version)); err != nil {
+		return false, o.refuse(err)
 	}
 	return unborn, nil
 }
@@ -139,14 +139,14 @@ const journalMagic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 // bornHalf reports a first start that lost power while it wrote the header:
 // the file has its size and not yet its first sector, and the journal beside
 // it, which was synced before, lets SQLite start again from nothing.
-func (b *opening) bornHalf(header []byte) bool {
-	return strings.Trim(string(header), "\x00") == "" && b.rollsBack()
+func (o *opening) bornHalf(header []byte) bool {
+	return strings.Trim(string(header), "\x00") == "" && o.rollsBack()
 }
 
 // rollsBack reports a journal that SQLite rolls back when it opens the file. A book
 // has one in its first moments only, before it is given its log.
-func (b *opening) rollsBack() bool {
-	f, err := openRegular(b.path+"-journal", os.O_RDONLY)
+func (o *opening) rollsBack() bool {
+	f, err := openRegular(o.path+"-journal", os.O_RDONLY)
 	if err != nil {
 		return false
 	}
@@ -158,18 +158,18 @@ func (b *opening) rollsBack() bool {
 
 // checkOrphanLog refuses a log without its book. SQLite would delete it, and
 // the changes in it were acknowledged.
-func (b *opening) checkOrphanLog() error {
-	if st, err := os.Stat(b.path + "-wal"); err == nil && st.Size() > 0 {
-		return b.refuse(fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, b.path))
+func (o *opening) checkOrphanLog() error {
+	if st, err := os.Stat(o.path + "-wal"); err == nil && st.Size() > 0 {
+		return o.refuse(fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, o.path))
 	}
 	return nil
 }
 
-func (b *Book) checkStamp(app, version int64) error {
+func (s *store) checkStamp(app, version int64) error {
 	if app != applicationID {
 		return fmt.Errorf("%w: application id %#x is another program's", ErrNotABook, app)
 	}
-	if latest := len(b.opts.schema); version > int64(latest) || version < 0 {
+	if latest := len(s.opts.schema); version > int64(latest) || version < 0 {
 		return fmt.Errorf("%w: its schema is %d, this one knows up to %d; upgrade ipamd",
 			ErrNewerSchema, version, latest)
 	}
@@ -179,26 +179,26 @@ func (b *Book) checkStamp(app, version int64) error {
 // checkWhole lets SQLite look the file over. The stamp is checked again,
 // because the newest header may still be in the log, and the schema before anything
 // that it names is read. unborn means that there is nothing in the file.
-func (b *Book) checkWhole(ctx context.Context) (unborn bool, err error) {
+func (s *store) checkWhole(ctx context.Context) (unborn bool, err error) {
 	var version, app, tables int64
 	for query, into := range map[string]*int64{`PRAGMA user_version`: &version, `PRAGMA application_id`: &app, `SELECT count(*) FROM sqlite_master`: &tables} {
-		if err := b.conn.QueryRowContext(ctx, query).Scan(into); err != nil {
-			return false, b.classify("read the header", err)
+		if err := s.conn.QueryRowContext(ctx, query).Scan(into); err != nil {
+			return false, s.classify("read the header", err)
 		}
 	}
-	if tables == 0 && version == 0 && app == 0 && !b.opts.ReadOnly {
+	if tables == 0 && version == 0 && app == 0 && !s.opts.ReadOnly {
 		return true, nil
 	}
-	if err := b.checkStamp(app, version); err != nil {
+	if err := s.checkStamp(app, version); err != nil {
 		return false, err
 	}
-	if err := b.checkOurs(ctx, version); err != nil {
+	if err := s.checkOurs(ctx, version); err != nil {
 		return false, err
 	}
-	return false, b.withoutChecks(ctx, func() error {
+	return false, s.withoutChecks(ctx, func() error {
 		var verdict string
-		if err := b.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
-			return b.classify("check", err)
+		if err := s.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
+			return s.classify("check", err)
 		}
 		if verdict != "ok" {
 			return fmt.Errorf("%w: %s", ErrDamaged, verdict)
@@ -208,31 +208,31 @@ func (b *Book) checkWhole(ctx context.Context) (unborn bool, err error) {
 }
 
 // checkUnborn looks over what SQLite rolls back first.
-func (b *opening) checkUnborn(ctx context.Context) error {
-	_, err := b.checkWhole(ctx)
+func (o *opening) checkUnborn(ctx context.Context) error {
+	_, err := o.checkWhole(ctx)
 	return err
 }
 
 // withoutChecks runs fn while SQLite overlooks CHECK constraints: a row that
 // breaks one is a bad row, to be reported and skipped, not a broken file.
-func (b *Book) withoutChecks(ctx context.Context, fn func() error) error {
-	if _, err := b.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 1`); err != nil {
-		return b.classify("check", err)
+func (s *store) withoutChecks(ctx context.Context, fn func() error) error {
+	if _, err := s.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 1`); err != nil {
+		return s.classify("check", err)
 	}
 	err := fn()
-	if _, off := b.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 0`); off != nil && err == nil {
-		err = b.classify("check", off)
+	if _, off := s.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 0`); off != nil && err == nil {
+		err = s.classify("check", off)
 	}
 	return err
 }
 
 // checkSchema reads the version of the schema.
-func (b *Book) checkSchema(ctx context.Context) error {
-	if err := b.conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&b.schema); err != nil {
-		return b.classify("read the schema version", err)
+func (o *opening) checkSchema(ctx context.Context) error {
+	if err := o.conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&o.schema); err != nil {
+		return o.classify("read the schema version", err)
 	}
-	if latest := len(b.opts.schema); b.schema < latest && b.opts.ReadOnly {
-		return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", b.schema, latest)
+	if latest := len(o.opts.schema); o.schema < latest && o.opts.ReadOnly {
+		return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", o.schema, latest)
 	}
 	return nil
 }

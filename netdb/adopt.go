@@ -46,15 +46,11 @@ func (b *Book) Adopt(ctx context.Context, who Who, a Adoption) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
 	}
-	var out *Lease
-	err = b.update(ctx, func(t *tx) (err error) {
-		out, err = b.adopt(t, who, a, past)
-		return err
-	})
+	l, err := change(ctx, b.writer, func(t *tx) (*Lease, error) { return t.adopt(who, a, past) })
 	if err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
 	}
-	return out, nil
+	return l, nil
 }
 
 // prepareAdoption checks an adoption and completes it from the last change of
@@ -103,7 +99,7 @@ func (a *Adoption) continues(past *Change) bool {
 		(a.UID == "" || a.UID == past.UID) && (a.Interface == "" || a.Interface == past.Interface)
 }
 
-func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
+func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 	pi, err := t.poolFor(a.Addr)
 	if err != nil {
 		return nil, err
@@ -137,7 +133,7 @@ func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
 		return nil, &OwnedError{held}
 	}
 	if now.ID != "" {
-		if err := b.keepID(t, &now, old); err != nil {
+		if err := t.keepID(&now, old); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +147,7 @@ func (b *Book) adopt(t *tx, who Who, a Adoption, past *Change) (*Lease, error) {
 // the lease has ended: an id is never used again. The row of a lease that was
 // quarantined is that lease's own. The file is asked in the transaction, because
 // the lease may have ended since the history was read.
-func (b *Book) keepID(t *tx, now *Lease, old *Lease) error {
+func (t *tx) keepID(now, old *Lease) error {
 	if row := t.lease(now.ID); row != nil {
 		if row != old || old.State != Quarantined || old.Owner() != now.Owner() {
 			now.ID = ""
@@ -162,10 +158,10 @@ func (b *Book) keepID(t *tx, now *Lease, old *Lease) error {
 	}
 	ended := t.removed(now.ID)
 	if !ended {
-		err := b.conn.QueryRowContext(context.Background(), `SELECT EXISTS (SELECT 1 FROM changes
+		err := t.store.conn.QueryRowContext(context.Background(), `SELECT EXISTS (SELECT 1 FROM changes
 			WHERE lease_id = ?1 AND to_state IN ('cooling', 'free'))`, now.ID).Scan(&ended)
 		if err != nil {
-			return b.classify("look up lease "+now.ID, err)
+			return t.store.classify("look up lease "+now.ID, err)
 		}
 	}
 	if ended {

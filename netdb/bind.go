@@ -89,7 +89,7 @@ func (b *Book) Bind(ctx context.Context, who Who, id string, ifRev int64, n Bind
 	if err := n.Check(); err != nil {
 		return nil, err
 	}
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		now := *l
 		if err := now.record(n); err != nil {
 			return nil, err
@@ -110,16 +110,16 @@ func (b *Book) Bind(ctx context.Context, who Who, id string, ifRev int64, n Bind
 // Pause marks a bound lease as paused: its address stays its own without
 // limit. A paused one stays as it is. ifRev is as of [Book.Bind].
 func (b *Book) Pause(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
-	return b.setState(ctx, who, id, ifRev, Paused)
+	return b.pause(ctx, who, id, ifRev, Paused)
 }
 
 // Resume marks a paused lease as bound again. ifRev is as of [Book.Bind].
 func (b *Book) Resume(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
-	return b.setState(ctx, who, id, ifRev, Bound)
+	return b.pause(ctx, who, id, ifRev, Bound)
 }
 
-func (b *Book) setState(ctx context.Context, who Who, id string, ifRev int64, want State) (*Lease, error) {
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+func (b *Book) pause(ctx context.Context, who Who, id string, ifRev int64, want State) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if l.State != Bound && l.State != Paused {
 			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, want, ErrState, l.State)
 		}

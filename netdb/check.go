@@ -37,50 +37,48 @@ const (
 
 // Check walks every invariant of the book and of what is in memory, and
 // returns what is broken. It holds up changes while it runs.
-func (b *Book) Check(ctx context.Context) (found []Violation, err error) {
-	if b.opts.ReadOnly {
-		select {
-		case <-b.closing:
-			return nil, ErrClosed
-		default:
-			ctx, cancel := context.WithTimeout(ctx, lookWithin)
-			defer cancel()
-			return b.check(ctx)
-		}
+func (b *Book) Check(ctx context.Context) ([]Violation, error) {
+	c := &checker{store: b.store, mem: b.memory}
+	if !b.store.opts.ReadOnly {
+		return change(ctx, b.writer, func(*tx) ([]Violation, error) { return c.all(ctx) })
 	}
-	err = b.update(ctx, func(*tx) error {
-		found, err = b.check(ctx)
-		return err
-	})
-	return found, err
+	select {
+	case <-b.writer.closing:
+		return nil, ErrClosed
+	default:
+		ctx, cancel := context.WithTimeout(ctx, lookWithin)
+		defer cancel()
+		return c.all(ctx)
+	}
 }
 
-func (b *Book) check(ctx context.Context) ([]Violation, error) {
-	c := &checker{b: b}
-	fresh, err := b.readIndex(ctx, b.conn)
+type checker struct {
+	store *store
+	mem   *memory
+	found []Violation
+}
+
+func (c *checker) all(ctx context.Context) ([]Violation, error) {
+	c.found = nil
+	fresh, err := c.store.readIndex(ctx, c.store.conn)
+	if err == nil {
+		err = c.store.withoutChecks(ctx, func() error { return c.file(ctx) })
+	}
+	if err == nil {
+		err = c.history(ctx, fresh)
+	}
 	if err != nil {
-		return nil, b.classify("check", err)
+		return nil, c.store.classify("check", err)
 	}
 	for _, u := range fresh.broken {
 		c.broken(RowsAreReadable, "%q: %s", u.Row, u.Reason)
 	}
-	if err := b.withoutChecks(ctx, func() error { return c.file(ctx) }); err != nil {
-		return nil, b.classify("check", err)
-	}
-	if err := c.history(ctx, fresh); err != nil {
-		return nil, b.classify("check", err)
-	}
 	c.owners(fresh)
 	c.memory(fresh)
-	if b.lost > 0 && b.opts.ReadOnly {
-		c.broken(NothingIsMissing, "%s", b.restored)
+	if c.store.lost > 0 && c.store.opts.ReadOnly {
+		c.broken(NothingIsMissing, "%s", c.store.restored)
 	}
 	return c.found, nil
-}
-
-type checker struct {
-	b     *Book
-	found []Violation
 }
 
 func (c *checker) broken(invariant, format string, args ...any) {
@@ -88,14 +86,14 @@ func (c *checker) broken(invariant, format string, args ...any) {
 }
 
 func (c *checker) file(ctx context.Context) error {
-	for _, pragma := range []string{`PRAGMA integrity_check`, `SELECT "table" || ' row ' || rowid FROM pragma_foreign_key_check`} {
-		if err := each(ctx, c.b.conn, pragma, func(s scanner) error {
-			var line *string
+	for _, pragma := range []string{`PRAGMA integrity_check`, `SELECT "table" || ' row ' || coalesce(rowid, 'without a number') FROM pragma_foreign_key_check`} {
+		if err := each(ctx, c.store.conn, pragma, func(s scanner) error {
+			var line string
 			if err := s.Scan(&line); err != nil {
 				return err
 			}
-			if line == nil || *line != "ok" {
-				c.broken(FileIsWhole, "%s", text(line))
+			if line != "ok" {
+				c.broken(FileIsWhole, "%s", line)
 			}
 			return nil
 		}); err != nil {
@@ -103,13 +101,6 @@ func (c *checker) file(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func text(s *string) string {
-	if s == nil {
-		return "a row without a number breaks a foreign key"
-	}
-	return *s
 }
 
 func (c *checker) owners(x *index) {
@@ -128,7 +119,7 @@ func (c *checker) owners(x *index) {
 }
 
 func (c *checker) memory(fresh *index) {
-	mem := c.b.idx
+	mem := c.mem.idx
 	for l := range fresh.byAddr.all() {
 		if m := mem.byAddr.at(l.Addr); m == nil || !reflect.DeepEqual(m.row(), l.row()) {
 			c.broken(MemoryEqualsTable, "%s: the table has %+v, memory %+v", l.Addr, l, m)
@@ -175,8 +166,8 @@ func (c *checker) memory(fresh *index) {
 // from the history, may have forgotten what was the oldest for a while, and may
 // be offering what the table only has as free.
 func (c *checker) freed(mem, fresh *poolIndex) {
-	c.b.mu.RLock()
-	defer c.b.mu.RUnlock()
+	c.mem.mu.RLock()
+	defer c.mem.mu.RUnlock()
 	oldest, _, _ := mem.freed.byRev.Min()
 	for a, rev := range fresh.freed.revs {
 		held, offered := mem.held[a]
@@ -215,8 +206,8 @@ func valuesOf(pi *poolIndex) func(func(netip.Addr) bool) {
 
 // free holds the lock for reading: holds change without a commit.
 func (c *checker) free(pi *poolIndex, rows []netip.Addr) {
-	c.b.mu.RLock()
-	defer c.b.mu.RUnlock()
+	c.mem.mu.RLock()
+	defer c.mem.mu.RUnlock()
 	taken := make(map[netip.Addr]bool)
 	for _, a := range rows {
 		taken[a] = true
@@ -244,7 +235,7 @@ func (c *checker) free(pi *poolIndex, rows []netip.Addr) {
 func (c *checker) history(ctx context.Context, x *index) error {
 	last, sums := make(map[netip.Addr]Change), make(map[netip.Addr]int64)
 	var oldest, newest int64
-	if err := each(ctx, c.b.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s scanner) error {
+	if err := each(ctx, c.store.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s scanner) error {
 		var sum int64
 		ch, err := scanChange(alsoInto{s, &sum})
 		if err != nil {

@@ -178,26 +178,22 @@ func (c *clock) begin() {
 	c.era, c.seen = c.last.BootID, c.last.Boottime
 }
 
-// Now is the moment as the book dates it: the one to compare the book's own
-// stamps with.
-func (b *Book) Now() Stamp { return b.clock.now() }
-
 // resumeClock reads when the book last recorded something. A book that has
 // nothing yet begins with the boot.
-func (b *opening) resumeClock(ctx context.Context) error {
+func (o *opening) resumeClock(ctx context.Context) error {
 	var l lastChange
 	var wall, uptime, seen int64
-	err := b.conn.QueryRowContext(ctx, `SELECT wall, uptime, boottime, boot_id FROM changes ORDER BY rev DESC LIMIT 1`).
+	err := o.conn.QueryRowContext(ctx, `SELECT wall, uptime, boottime, boot_id FROM changes ORDER BY rev DESC LIMIT 1`).
 		Scan(&wall, &uptime, &seen, &l.at.BootID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
-		return b.classify("read when the book was last changed", err)
+		return o.classify("read when the book was last changed", err)
 	}
 	l.at.Wall, l.at.Boottime, l.uptime = time.Unix(0, wall), time.Duration(seen), time.Duration(uptime)
-	b.clock.mu.Lock()
-	defer b.clock.mu.Unlock()
-	b.clock.resume(l, b.clock.read())
+	o.clock.mu.Lock()
+	defer o.clock.mu.Unlock()
+	o.clock.resume(l, o.clock.read())
 	return nil
 }

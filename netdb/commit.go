@@ -2,16 +2,11 @@ package netdb
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
-
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // maxBatch bounds one commit, so that no caller waits for a queue it does not
@@ -25,6 +20,23 @@ const busyPause = 5 * time.Millisecond
 // lockPatience is how long a request waits for that lock that was in a batch and
 // is tried alone: its caller's deadline no longer counts.
 const lockPatience = 5 * time.Second
+
+// A writer makes commits. Whoever waits for one may make it: the lock holder, of whom
+// there is one at a time, commits for all that wait, and alone uses what writes: the
+// writing connection of the [store], the rows of the [memory], the [upkeep].
+type writer struct {
+	opts   *Options
+	clock  *clock
+	store  *store
+	memory *memory
+	upkeep *upkeep
+
+	queue   queue
+	staged  *overlay              // for the lock holder
+	busy    atomic.Pointer[error] // why the file's lock is waited for
+	locked  chan struct{}         // full while the lock is held; full for good once closed
+	closing chan struct{}
+}
 
 // An op is one request on its way into a commit. It may be run more than
 // once, when another request spoils the batch; it must do nothing but stage.
@@ -45,39 +57,39 @@ const (
 // after that the answer is awaited, so that "deadline exceeded" always means
 // "not done".
 //
-// There is no writer to hand requests to: a caller that waits while writeLock is
+// There is no writer to hand requests to: a caller that waits while the lock is
 // free takes it and commits for all that wait. A goroutine of its own costs a
 // lone caller two switches, each a sleeping processor to wake.
-func (b *Book) update(ctx context.Context, fn func(*tx) error) error {
-	if b.opts.ReadOnly {
+func (w *writer) update(ctx context.Context, fn func(*tx) error) error {
+	if w.opts.ReadOnly {
 		return fmt.Errorf("%w: opened for reading", ErrReadOnly)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	o := &op{run: fn, done: make(chan error, 1)}
-	b.queue.join(o)
+	w.queue.join(o)
 	for {
 		select {
 		case err := <-o.done:
 			return answer(err)
-		case b.writeLock <- struct{}{}:
-			if err := b.lead(ctx, o); err != nil {
-				return b.leave(o, err)
+		case w.locked <- struct{}{}:
+			if err := w.lead(ctx, o); err != nil {
+				return w.leave(o, err)
 			}
 		case <-ctx.Done():
-			return b.leave(o, b.whyWaiting(ctx.Err()))
-		case <-b.closing:
-			return b.leave(o, ErrClosed)
+			return w.leave(o, w.whyWaiting(ctx.Err()))
+		case <-w.closing:
+			return w.leave(o, ErrClosed)
 		}
 	}
 }
 
 // leave walks away because of why, or takes the answer when it is too late
 // for that.
-func (b *Book) leave(o *op, why error) error {
+func (w *writer) leave(o *op, why error) error {
 	if o.state.CompareAndSwap(opWaiting, opLeft) {
-		b.queue.leave(o)
+		w.queue.leave(o)
 		return why
 	}
 	return answer(<-o.done)
@@ -92,29 +104,29 @@ func (o *op) take(t *tx) (err error) {
 }
 
 // whyWaiting says why a caller's deadline passed.
-func (b *Book) whyWaiting(ctxErr error) error {
-	if busy := b.busy.Load(); busy != nil {
+func (w *writer) whyWaiting(ctxErr error) error {
+	if busy := w.busy.Load(); busy != nil {
 		return fmt.Errorf("%w (%w)", *busy, ctxErr)
 	}
 	return ctxErr
 }
 
-// lead gives writeLock back after one commit of all that wait, without waiting
+// lead gives the lock back after one commit of all that wait, without waiting
 // for more: under load that settles at half the callers a batch. An error is
 // mine alone; the others take the lock themselves.
-func (b *Book) lead(ctx context.Context, mine *op) error {
-	defer func() { <-b.writeLock }()
+func (w *writer) lead(ctx context.Context, mine *op) error {
+	defer w.unlock()
 	if len(mine.done) > 0 {
 		return nil // answered just before the lock was taken
 	}
 	began := time.Now()
-	if err := b.begin(ctx); err != nil {
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	if behind := b.commit(began, b.queue.next(maxBatch)); behind != nil {
+	if behind := w.commit(began, w.queue.next(maxBatch)); behind != nil {
 		panic(behind.Error())
 	}
-	b.keep()
+	w.upkeep.keep()
 	return nil
 }
 
@@ -123,22 +135,22 @@ func (b *Book) lead(ctx context.Context, mine *op) error {
 // each request is tried alone, so that it fails by itself. What it returns is a
 // panic behind the commit: every request is answered, and the caller who
 // committed panics, because it has to be seen and no request is to blame.
-func (b *Book) commit(began time.Time, batch []*op) (behind error) {
+func (w *writer) commit(began time.Time, batch []*op) (behind error) {
 	defer func() {
 		if p := recover(); p != nil {
 			answerAll(batch, panicked{p})
 			panic(p)
 		}
 	}()
-	answers, behind, err := b.try(batch)
+	answers, behind, err := w.try(batch)
 	if err != nil && len(batch) > 1 && !fileError(err) {
 		for _, o := range batch {
-			behind = errors.Join(behind, b.alone(o))
+			behind = errors.Join(behind, w.alone(o))
 		}
 		return behind
 	}
-	if err == nil && b.opts.OnCommit != nil {
-		behind = errors.Join(behind, safely(func() error { b.opts.OnCommit(time.Since(began), len(batch)); return nil }))
+	if err == nil && w.opts.OnCommit != nil {
+		behind = errors.Join(behind, safely(func() error { w.opts.OnCommit(time.Since(began), len(batch)); return nil }))
 	}
 	for i, o := range batch {
 		if err != nil {
@@ -152,81 +164,71 @@ func (b *Book) commit(began time.Time, batch []*op) (behind error) {
 
 // alone commits one request that was in a batch. It was taken, so its own
 // caller's patience no longer counts, and the leader's never did.
-func (b *Book) alone(o *op) (behind error) {
+func (w *writer) alone(o *op) (behind error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	began := time.Now()
-	if err := b.begin(ctx); err != nil {
+	if err := w.begin(ctx); err != nil {
 		o.done <- err
 		return nil
 	}
-	return b.commit(began, []*op{o})
+	return w.commit(began, []*op{o})
 }
 
 // try runs one transaction and returns each request's answer, or the error
 // that ended the transaction for all. behind is a panic behind a durable commit.
-func (b *Book) try(batch []*op) (answers []error, behind, err error) {
+func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 	began := time.Now()
-	staged := b.staged
-	staged.reset(b.idx.rev)
-	t := &tx{opts: &b.opts, now: b.clock.now(), idx: b.idx, staged: staged}
+	staged := w.staged
+	staged.reset(w.memory.idx.rev)
+	t := &tx{opts: w.opts, now: w.clock.now(), idx: w.memory.idx, staged: staged, store: w.store, memory: w.memory}
 	answers = make([]error, len(batch))
 	for i, o := range batch {
 		before := len(staged.steps)
 		if answers[i] = o.take(t); answers[i] != nil {
-			staged.rewind(before, b.idx.rev)
+			staged.rewind(before, w.memory.idx.rev)
 		}
 	}
 	if len(staged.steps) == 0 {
-		return answers, nil, b.rollback(nil)
+		return answers, nil, w.rollback(nil)
 	}
-	if err := safely(func() error { return b.write(staged.steps) }); err != nil {
-		return nil, nil, b.rollback(err)
+	if err := safely(func() error { return w.store.write(staged.steps) }); err != nil {
+		return nil, nil, w.rollback(err)
 	}
 	took := time.Since(began)
-	behind = safely(func() error { b.publish(staged, took); return nil })
+	w.store.readonly.Store(nil)
+	w.upkeep.pages += stepPages * (1 + len(staged.steps))
+	behind = safely(func() error { w.memory.publish(staged, took); return nil })
 	if behind != nil {
-		b.readAnew(behind)
+		w.readAnew(behind)
 	}
-	if err := b.settle(); err != nil {
+	if err := w.store.settle(staged.rev); err != nil {
 		return nil, behind, err
 	}
 	return answers, behind, nil
 }
 
-// write makes a batch durable.
-func (b *Book) write(steps []step) error {
-	for _, s := range steps {
-		if err := b.store(s); err != nil {
-			return err
-		}
-		b.meet("store")
-	}
-	_, err := b.sql.commit.Exec()
-	return b.classify("commit", err)
-}
-
 // begin takes the write lock of the file, patiently, until ctx ends.
-func (b *Book) begin(ctx context.Context) error {
-	if err := b.stillAway(); err != nil {
+func (w *writer) begin(ctx context.Context) error {
+	if err := w.store.stillAway(); err != nil {
 		return err
 	}
-	defer b.busy.Store(nil)
+	defer w.busy.Store(nil)
 	for {
-		_, err := b.sql.begin.Exec()
+		_, err := w.store.sql.begin.Exec()
 		if err == nil {
 			return nil
 		}
-		err = b.classify("begin", err)
+		err = w.store.classify("begin", err)
 		if !errors.Is(err, ErrBusy) {
 			return err
 		}
-		b.busy.Store(&err)
+		w.busy.Store(&err)
 		select {
-		case <-b.closing:
+		case <-w.closing:
 			return ErrClosed
 		case <-ctx.Done():
-			return b.whyWaiting(ctx.Err())
+			return w.whyWaiting(ctx.Err())
 		case <-time.After(busyPause):
 		}
 	}
@@ -236,114 +238,24 @@ func (b *Book) begin(ctx context.Context) error {
 // it yet, but is loaded again all the same: a row that is not as it was read
 // was changed behind our back, and behind an error of the file whatever SQLite
 // says is there is the truth.
-func (b *Book) rollback(why error) error {
-	if _, err := b.sql.rollback.Exec(); err != nil && why == nil {
-		why = b.classify("roll back", err)
+func (w *writer) rollback(why error) error {
+	if _, err := w.store.sql.rollback.Exec(); err != nil && why == nil {
+		why = w.store.classify("roll back", err)
 	}
 	if why != nil {
-		b.reload()
+		// When the file cannot even be read, the index stays: it is what was last known
+		// to be durable.
+		if err := safely(func() error { return w.load(context.Background()) }); err != nil {
+			w.store.cannotWrite(err)
+		}
 	}
 	return why
-}
-
-// store writes one step.
-func (b *Book) store(s step) error {
-	var res sql.Result
-	var err error
-	switch {
-	case s.pool != nil:
-		if _, err = b.sql.upsertPool.Exec(s.pool.row()...); err != nil {
-			return b.classify("store pool "+s.pool.Name, err)
-		}
-	case s.tomb != "":
-		_, err = b.sql.upsertTomb.Exec(s.tomb, s.stone.attempt,
-			s.stone.rev, s.stone.at.Wall.UnixNano(), int64(s.stone.at.Boottime), s.stone.at.BootID)
-		if err != nil {
-			return b.classify("store tombstone", err)
-		}
-	case s.runtime != "":
-		if _, err = b.sql.noteRuntime.Exec(s.runtime); err != nil {
-			return b.classify("note runtime "+s.runtime, err)
-		}
-	case s.old == nil:
-		res, err = b.sql.insertLease.Exec(s.now.row()...)
-	case s.now == nil:
-		res, err = b.sql.deleteLease.Exec(s.old.fence()...)
-	case s.now.ID == s.old.ID:
-		res, err = b.sql.updateLease.Exec(append(s.now.other(), s.old.fence()...)...)
-	default:
-		res, err = b.sql.replaceLease.Exec(slices.Concat([]any{s.now.ID}, s.now.other(), s.old.fence())...)
-	}
-	if err != nil {
-		return b.classify("store "+s.change.Addr.String(), err)
-	}
-	if res != nil {
-		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return fmt.Errorf("store %s: %w: the row is not as it was read", s.change.Addr, ErrStale)
-		}
-	}
-	_, err = b.sql.insertChange.Exec(s.change.row(s.now, b.clock.uptime())...)
-	return b.classify("record "+s.change.Addr.String(), err)
-}
-
-// publish makes a durable batch visible to readers.
-func (b *Book) publish(staged *overlay, took time.Duration) {
-	b.readonly.Store(nil)
-	b.upkeep.pages += stepPages * (1 + len(staged.steps))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var touched stateSet
-	for _, s := range staged.steps {
-		b.meet("publish")
-		touched |= s.touched()
-		switch {
-		case s.pool != nil:
-			b.idx.replacePool(s.pool)
-		case s.tomb != "":
-			b.idx.bury(s.tomb, s.stone)
-		case s.runtime != "":
-			b.idx.runtime = s.runtime
-		default:
-			b.idx.apply(s.old, s.now, s.change.Rev)
-		}
-	}
-	b.idx.rev = staged.rev
-	b.commits.add(took)
-	b.signal.send(touched)
 }
 
 // fileError reports that the file, not a request, is the reason.
 func fileError(err error) bool {
 	return errors.Is(err, ErrReadOnly) || errors.Is(err, ErrBusy) ||
 		errors.Is(err, ErrDamaged) || errors.Is(err, ErrClosed)
-}
-
-// cannotWrite remembers that the book cannot be written. The reason may change; that
-// it began is not forgotten before the book can be written again.
-func (b *Book) cannotWrite(why error) { remember(&b.readonly, why, b.clock.now().Wall) }
-
-// classify maps SQLite's result codes to what a caller can do next.
-func (b *Book) classify(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var se *sqlite.Error
-	if !errors.As(err, &se) {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	switch se.Code() & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Errorf("%s: %w: another process writes to %s", doing, ErrBusy, b.path)
-	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
-		err = fmt.Errorf("%s: %w: %w", doing, ErrReadOnly, err)
-		b.cannotWrite(err)
-		return err
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		err = fmt.Errorf("%s: %w: %w; %w", doing, ErrDamaged, err, ErrReadOnly)
-		b.cannotWrite(err)
-		return err
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // A panicked error carries a panic out of a commit: a request's to its own
@@ -379,37 +291,56 @@ func answerAll(batch []*op, err error) {
 	}
 }
 
+// lock waits until no commit is under way, and keeps it so until unlock.
+func (w *writer) lock(ctx context.Context) error {
+	select {
+	case w.locked <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.closing:
+		return ErrClosed
+	}
+}
+
+func (w *writer) unlock() { <-w.locked }
+
+// keepMark makes a mark again that was taken away; while the lock is held it is left
+// for the next look.
+func (w *writer) keepMark() {
+	if w.opts.ReadOnly || w.store.readonly.Load() != nil {
+		return
+	}
+	select {
+	case w.locked <- struct{}{}:
+		defer w.unlock()
+		w.store.mark.keep(w.memory.idx.rev)
+	default:
+	}
+}
+
+// load reads the whole book into a new index.
+func (w *writer) load(ctx context.Context) error {
+	idx, err := w.store.readIndex(ctx, w.store.conn)
+	if err != nil {
+		return w.store.classify("read", err)
+	}
+	w.memory.replace(idx)
+	return nil
+}
+
 // readAnew reads the book into a new index behind a durable commit that could
 // not be published: half of it may be in the old one. Where that is not possible
 // the process ends, by a panic that is not recovered: an address could be given
 // twice by an index that does not know the newest leases.
-func (b *Book) readAnew(why error) {
+func (w *writer) readAnew(why error) {
 	err := safely(func() error {
-		b.meet("read anew")
-		return b.load(context.Background())
+		w.opts.meet("read anew")
+		return w.load(context.Background())
 	})
 	if err != nil {
 		go panic(fmt.Sprintf("the book cannot be read behind a commit: %v\n\n%v", err, why))
 		select {}
 	}
-	b.signal.send(^stateSet(0))
-}
-
-// meet is a point that a test may let a commit fail at.
-func (b *Book) meet(point string) {
-	if b.opts.meet != nil {
-		b.opts.meet(point)
-	}
-}
-
-// Ping goes the way of every change: it waits in the queue, takes the file's
-// write lock, and changes nothing. It returns nil when that was possible
-// before ctx ended. An error that wraps ctx's means that a change would not
-// have come through either; [ErrBusy] beside it, that another process holds
-// the lock. Any other error is an answer of the file. Nothing is synced.
-func (b *Book) Ping(ctx context.Context) error {
-	if err := b.update(ctx, func(*tx) error { return nil }); err != nil {
-		return fmt.Errorf("ping %s: %w", b.path, err)
-	}
-	return nil
+	w.memory.signal.send(^stateSet(0))
 }

@@ -14,6 +14,28 @@
 // It never looks at the wire and never asks a runtime: the caller that moves a lease
 // towards free has done that, and says so by the actor it names.
 //
+// # Parts
+//
+// A [Book] is put together from five parts, and its verbs are functions of a
+// transaction (tx):
+//
+//	store    the file: its lock, SQLite's connections, and whether it can be written
+//	memory   the same rows in memory, and which addresses are offered to callers
+//	writer   commits: whoever waits for one may make it for all that wait
+//	history  what the file has of the past, on connections of its own
+//	upkeep   what follows a commit: fold the log, prune the history; and Retry
+//
+// An opening makes a store and reads the first index; a checker and [Salvage] read.
+//
+// No part has a goroutine of its own. Who commits is a caller that holds the writer's
+// lock, and that alone uses the writing connection, its statements, the mark, the
+// overlay and the fields of upkeep. The memory's index is changed by the lock holder
+// under memory.mu, and read by others under it; that one reads it without.
+//
+// Locks are taken in this order: the writer's lock, memory.mu, and last those of the
+// clock, the queue and the signal, which call nothing. The locks of history (lasts,
+// conflicts) are never taken under the writer's: no commit waits for a reader.
+//
 // Incident behind it: one address on two running sandboxes, because a table
 // keyed by address was released by address.
 package netdb

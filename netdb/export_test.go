@@ -61,10 +61,10 @@ func OwnMark(book string) error {
 // LookUpSlowly looks a lease id up in the history, and LastConflictSlowly the
 // last conflict, as slowly as pause has it: it is called in the middle.
 func LookUpSlowly(b *Book, id string, pause func()) error {
-	m := &b.memory
+	m := &b.lasts
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.readOn(context.Background(), slowly{b.readers, pause})
+	return m.readOn(context.Background(), slowly{b.store.readers, pause})
 }
 
 func LastConflictSlowly(b *Book, pause func()) error {
@@ -76,21 +76,21 @@ func LastConflictSlowly(b *Book, pause func()) error {
 
 // ForgetSoon has the next pruning take back what readers know of the history.
 func ForgetSoon(ctx context.Context, b *Book) error {
-	if err := b.takeWriteLock(ctx); err != nil {
+	if err := b.writer.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-b.writeLock }()
-	b.upkeep.pruned = forgetAfter
+	defer b.writer.unlock()
+	b.pruned = forgetAfter
 	return nil
 }
 
 // Prune takes one look at the old end of the history, and reports whether something
 // is left that could go.
 func Prune(ctx context.Context, b *Book) (left bool, err error) {
-	if err := b.takeWriteLock(ctx); err != nil {
+	if err := b.writer.lock(ctx); err != nil {
 		return false, err
 	}
-	defer func() { <-b.writeLock }()
+	defer b.writer.unlock()
 	return b.prune(), nil
 }
 
@@ -110,24 +110,24 @@ func (s slowly) QueryContext(ctx context.Context, query string, args ...any) (*s
 // knows of the history, and close its idle readers, so that what comes next asks
 // the disk.
 func (b *Book) LetGo(ctx context.Context) error {
-	if err := b.takeWriteLock(ctx); err != nil {
+	if err := b.writer.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-b.writeLock }()
-	b.memory.forget()
-	b.readers.SetMaxIdleConns(0)
-	b.readers.SetMaxIdleConns(2)
-	_, err := b.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
+	defer b.writer.unlock()
+	b.lasts.forget()
+	b.store.readers.SetMaxIdleConns(0)
+	b.store.readers.SetMaxIdleConns(2)
+	_, err := b.store.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
 	return err
 }
 
 // Fold folds the log into the file as a commit does behind a long one.
 func (b *Book) Fold(ctx context.Context) error {
-	if err := b.takeWriteLock(ctx); err != nil {
+	if err := b.writer.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { <-b.writeLock }()
-	log, err := logOf(b.sql.foldLog)
+	defer b.writer.unlock()
+	log, err := logOf(b.store.sql.foldLog)
 	if err == nil && log.folded < log.length {
 		err = errors.New("some of the log is not in the file")
 	}
@@ -135,13 +135,13 @@ func (b *Book) Fold(ctx context.Context) error {
 }
 
 // Committing reports whether somebody has the turn.
-func (b *Book) Committing() bool { return len(b.writeLock) > 0 }
+func (b *Book) Committing() bool { return len(b.writer.locked) > 0 }
 
 // Waiting is how many requests are in the line for the next commit.
 func (b *Book) Waiting() int {
-	b.queue.mu.Lock()
-	defer b.queue.mu.Unlock()
-	return len(b.queue.ops)
+	b.writer.queue.mu.Lock()
+	defer b.writer.queue.mu.Unlock()
+	return len(b.writer.queue.ops)
 }
 
 // WalkLog says why a log is damaged, "" when it is not.
@@ -159,10 +159,10 @@ func Tombstones(b *Book) int {
 
 // LogPages is how many pages the log has.
 func LogPages(ctx context.Context, b *Book) (int, error) {
-	if err := b.takeWriteLock(ctx); err != nil {
+	if err := b.writer.lock(ctx); err != nil {
 		return 0, err
 	}
-	defer func() { <-b.writeLock }()
-	log, err := logOf(b.sql.measureLog)
+	defer b.writer.unlock()
+	log, err := logOf(b.store.sql.measureLog)
 	return log.length, err
 }

@@ -134,37 +134,37 @@ func Exposed(path string) error {
 }
 
 // checkExposed refuses a book that all users may write to before it is written to.
-func (b *opening) checkExposed() error {
-	if b.opts.ReadOnly {
+func (o *opening) checkExposed() error {
+	if o.opts.ReadOnly {
 		return nil
 	}
-	if err := Exposed(b.path); err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
+	if err := Exposed(o.path); err != nil {
+		return fmt.Errorf("open %s: %w", o.path, err)
 	}
 	return nil
 }
 
 // exposed says who else may change an open book, "" for no one. For a book
 // that is only read, what is open to all users or to a group counts.
-func (b *Book) exposed() string {
+func (s *store) exposed() string {
 	var found []string
-	folder, err := folderOf(b.path)
+	folder, err := folderOf(s.path)
 	looks := []exposure{folder}
 	if err != nil {
 		looks = nil // it was taken away, which is reported as that
 	}
-	if st, err := statOf(b.file.File); err == nil {
-		looks = append(looks, exposure{b.path, st})
+	if st, err := statOf(s.file.File); err == nil {
+		looks = append(looks, exposure{s.path, st})
 	}
 	for _, e := range looks {
-		if b.opts.ReadOnly {
+		if s.opts.ReadOnly {
 			e.st.Uid = 0
 		}
 		if who := e.others(); who != "" {
 			found = append(found, who)
 		}
 	}
-	for dir := filepath.Dir(filepath.Dir(b.path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(filepath.Dir(s.path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		// Where the sticky bit is set only its owner can move a folder away.
 		if e, err := lookAt(dir, unix.O_DIRECTORY); err == nil && e.worldWritable() != nil && e.st.Mode&unix.S_ISVTX == 0 {
 			found = append(found, dir+": everybody may put another folder in the place of the book's")
@@ -177,13 +177,13 @@ func (b *Book) exposed() string {
 // to: a link, a pipe, a file with a second name, or one that is neither ours nor of
 // the owner of the book. A journal is rolled back into the book, and may name another
 // file to be deleted, so it has to be our own.
-func (b *opening) checkBeside() error {
-	book, err := statOf(b.file.File)
+func (o *opening) checkBeside() error {
+	book, err := statOf(o.file.File)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
+		return fmt.Errorf("open %s: %w", o.path, err)
 	}
 	for _, part := range []string{"-wal", "-shm", "-mark", "-journal"} {
-		e, err := lookAt(b.path+part, 0)
+		e, err := lookAt(o.path+part, 0)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
@@ -196,7 +196,7 @@ func (b *opening) checkBeside() error {
 			err = fmt.Errorf("it belongs to user %d", e.st.Uid)
 		}
 		if err != nil {
-			return fmt.Errorf("open %s: beside it lies %s, which ipamd did not make: %w", b.path, b.path+part, err)
+			return fmt.Errorf("open %s: beside it lies %s, which ipamd did not make: %w", o.path, o.path+part, err)
 		}
 	}
 	return nil

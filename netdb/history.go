@@ -2,7 +2,7 @@ package netdb
 
 import (
 	"context"
-	"encoding/json"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -25,11 +25,23 @@ type Query struct {
 	Limit   int       // 0: 1 000
 }
 
+// A history reads the file, on connections of its own: no commit waits for it. What it
+// has found it remembers, because an index for it would be paid for by every commit.
+type history struct {
+	store     *store
+	memory    *memory
+	lasts     lasts
+	conflicts conflicts
+}
+
+// errEnded is internal: no row has the id; the history has the rest.
+var errEnded = errors.New("no row has this id")
+
 // History returns the changes of leases and of attempts that a query selects,
 // newest first. It reads
 // the file, not memory, on a connection of its own, and may take as long as a
 // scan of the history.
-func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
+func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
 	where, args := []string{"subject IN ('lease', 'attempt')"}, []any{}
 	add := func(clause string, values ...any) {
 		where, args = append(where, clause), append(args, values...)
@@ -56,7 +68,7 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 		q.Limit = 1000
 	}
 	var out []Change
-	err := each(ctx, b.reader(), `SELECT `+changeColumns+` FROM changes WHERE `+strings.Join(where, " AND ")+
+	err := each(ctx, h.store.reader(), `SELECT `+changeColumns+` FROM changes WHERE `+strings.Join(where, " AND ")+
 		` ORDER BY rev DESC LIMIT ?`, func(s scanner) error {
 		c, err := scanChange(s)
 		if err != nil {
@@ -65,7 +77,7 @@ func (b *Book) History(ctx context.Context, q Query) ([]Change, error) {
 		out = append(out, c)
 		return nil
 	}, append(args, q.Limit)...)
-	return out, b.classify("read the history", err)
+	return out, h.store.classify("read the history", err)
 }
 
 // ErrPruned is wrapped by every [PrunedError].
@@ -95,20 +107,20 @@ func (e *PrunedError) Unwrap() error { return ErrPruned }
 //	}
 //
 // A gap that pruning left is a [PrunedError].
-func (b *Book) Changes(ctx context.Context, since int64, limit int) ([]Change, error) {
-	upTo := b.Rev()
+func (h *history) Changes(ctx context.Context, since int64, limit int) ([]Change, error) {
+	upTo := h.memory.Rev()
 	if since >= upTo {
 		return nil, nil
 	}
 	var out []Change
-	err := each(ctx, b.readers, `SELECT `+changeColumns+` FROM changes WHERE rev > ?1 ORDER BY rev LIMIT ?2`, func(s scanner) error {
+	err := each(ctx, h.store.readers, `SELECT `+changeColumns+` FROM changes WHERE rev > ?1 ORDER BY rev LIMIT ?2`, func(s scanner) error {
 		c, err := scanChange(s)
 		out = append(out, c)
 		return err
 	}, since, limit)
 	switch {
 	case err != nil:
-		return nil, b.classify("read the changes", err)
+		return nil, h.store.classify("read the changes", err)
 	case len(out) == 0:
 		return nil, &PrunedError{since, upTo}
 	case out[0].Rev != since+1:
@@ -117,13 +129,9 @@ func (b *Book) Changes(ctx context.Context, since int64, limit int) ([]Change, e
 	return out, nil
 }
 
-// A memory knows the revision of the last change of every lease id, and of
-// every address, in the history. The table has no index over all its lease ids, which every commit
-// would pay for and only a repair, or a wrong id, would read; so the first one who asks
-// scans, and the next ones read on from there.
-//
-// Readers wait for each other, and no commit waits for one of them.
-type memory struct {
+// lasts has the revision of the last change of every lease id, and of every address, in
+// the history: the first reader who needs one scans, and the next ones read on from there.
+type lasts struct {
 	mu    sync.Mutex  // readers' only
 	stale atomic.Bool // give it all back
 	upTo  int64
@@ -133,34 +141,34 @@ type memory struct {
 
 // forget has the next reader give the memory back, and with it what was pruned
 // from the history. It does not wait.
-func (m *memory) forget() { m.stale.Store(true) }
+func (l *lasts) forget() { l.stale.Store(true) }
 
 // lastOf returns the last change of a lease id, nil when the history has none,
 // and whether it is the last one of its address, too.
-func (b *Book) lastOf(ctx context.Context, id string) (past *Change, newest bool, err error) {
+func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest bool, err error) {
 	of, err := uuid.Parse(id)
 	if err != nil || of.String() != id {
 		return nil, false, nil
 	}
-	m := &b.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.readOn(ctx, b.reader()); err != nil {
-		return nil, false, b.classify("read the history", err)
+	l := &h.lasts
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.readOn(ctx, h.store.reader()); err != nil {
+		return nil, false, h.store.classify("read the history", err)
 	}
-	err = each(ctx, b.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
+	err = each(ctx, h.store.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
 		c, err := scanChange(s)
-		past, newest = &c, m.at[c.Addr.String()] == c.Rev
+		past, newest = &c, l.at[c.Addr.String()] == c.Rev
 		return err
-	}, m.ids[of])
-	return past, newest, b.classify("read the history", err)
+	}, l.ids[of])
+	return past, newest, h.store.classify("read the history", err)
 }
 
 // readOn reads what came since the last time.
-func (m *memory) readOn(ctx context.Context, q querier) error {
-	if m.stale.Swap(false) || m.ids == nil {
-		m.upTo = 0
-		m.ids, m.at = make(map[uuid.UUID]int64), make(map[string]int64)
+func (l *lasts) readOn(ctx context.Context, q querier) error {
+	if l.stale.Swap(false) || l.ids == nil {
+		l.upTo = 0
+		l.ids, l.at = make(map[uuid.UUID]int64), make(map[string]int64)
 	}
 	return each(ctx, q, `SELECT rev, lease_id, address FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,
 		func(s scanner) error {
@@ -170,19 +178,41 @@ func (m *memory) readOn(ctx context.Context, q querier) error {
 				return err
 			}
 			if id, err := uuid.Parse(text); err == nil {
-				m.ids[id] = rev
+				l.ids[id] = rev
 			}
-			m.at[addr], m.upTo = rev, rev
+			l.at[addr], l.upTo = rev, rev
 			return nil
-		}, m.upTo)
+		}, l.upTo)
+}
+
+// ended returns the last change of a lease that has no row any more, with
+// [ErrGone]; or [ErrNotFound]. A lease that was quarantined, and whose address a
+// workload of another lease was then found on, ended without saying so.
+func (h *history) ended(ctx context.Context, id string) (Change, error) {
+	c, err := scanChange(h.store.reader().QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
+		WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		past, newest, err := h.lastOf(ctx, id)
+		if err != nil {
+			return c, err
+		}
+		if past == nil || newest {
+			return c, fmt.Errorf("lease %s: %w", id, ErrNotFound)
+		}
+		c = *past
+	case err != nil:
+		return c, h.store.classify("look up lease "+id, err)
+	}
+	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, c.Addr, ErrGone)
 }
 
 // Given reports whether the history knows a lease id as the last that an address
 // was given under, to this sandbox, and as one that has not ended: a lease whose row
 // was lost, or quarantined. An empty uid is any incarnation. The history that was
 // pruned is not known.
-func (b *Book) Given(ctx context.Context, id string, a netip.Addr, sandbox, uid string) (bool, error) {
-	past, newest, err := b.lastOf(ctx, id)
+func (h *history) Given(ctx context.Context, id string, a netip.Addr, sandbox, uid string) (bool, error) {
+	past, newest, err := h.lastOf(ctx, id)
 	if err != nil || past == nil {
 		return false, err
 	}
@@ -190,47 +220,8 @@ func (b *Book) Given(ctx context.Context, id string, a netip.Addr, sandbox, uid 
 	return newest && past.To != Cooling && past.To != Free && claim.continues(past), nil
 }
 
-// Reasons of the two changes that frame a conflict on an address that is held.
-// Both are moves of its state to itself.
-const (
-	ConflictSeen = "conflict_seen"
-	ConflictOver = "conflict_over"
-)
-
-// ConflictAt notes that an address which is held, or being released, is seen
-// under another than its owner. evidence is a JSON array, may not be empty, and
-// stands in the lease until [Book.ConflictOverAt] or the lease's end. If the
-// row changed since rev, the answer is [ErrStale].
-func (b *Book) ConflictAt(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
-	if err := checkEvidence(evidence); err != nil {
-		return nil, err
-	}
-	who.Reason = ConflictSeen
-	return b.noteConflict(ctx, who, id, rev, evidence, evidence)
-}
-
-// ConflictOverAt notes that the conflict which stood on an address is over.
-// evidence is what is seen of it yet, a JSON array; nil when nothing is.
-func (b *Book) ConflictOverAt(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
-	who.Reason = ConflictOver
-	return b.noteConflict(ctx, who, id, rev, nil, evidence)
-}
-
-func (b *Book) noteConflict(ctx context.Context, who Who, id string, rev int64, stands, evidence json.RawMessage) (*Lease, error) {
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if err := atRev(l, rev, l.State, Reserved, Bound, Paused, Releasing); err != nil {
-			return nil, err
-		}
-		now := *l
-		now.Conflict = stands
-		return t.record(who, l, now, evidence)
-	})
-}
-
-// conflicts remembers up to which revision the history was searched for a
-// conflict, and which was the newest. An index would be paid for by every
-// commit and read by a person's status only; so the first one who asks searches
-// all of it, and the next ones what came since.
+// conflicts has up to which revision the history was searched for a conflict, and which
+// was the newest.
 type conflicts struct {
 	mu         sync.Mutex
 	upTo, last int64 // revisions; 0: none
@@ -240,20 +231,20 @@ type conflicts struct {
 // [SeenOnWire], or noted a conflict on a held one, whatever became of it since;
 // nil when the history has none.
 // It reads the file, not memory, on a connection of its own.
-func (b *Book) LastConflict(ctx context.Context) (*Change, error) {
-	m := &b.conflicts
+func (h *history) LastConflict(ctx context.Context) (*Change, error) {
+	m := &h.conflicts
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	upTo := b.Rev()
+	upTo := h.memory.Rev()
 	var last *Change
-	err := each(ctx, b.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = coalesce((SELECT rev FROM changes
+	err := each(ctx, h.store.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = coalesce((SELECT rev FROM changes
 		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, func(s scanner) error {
 		c, err := scanChange(s)
 		last = &c
 		return err
 	}, m.upTo, SeenOnWire, m.last, ConflictSeen)
 	if err != nil {
-		return nil, b.classify("read the last conflict", err)
+		return nil, h.store.classify("read the last conflict", err)
 	}
 	m.upTo, m.last = upTo, 0
 	if last != nil {

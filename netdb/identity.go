@@ -11,58 +11,68 @@ import (
 	"github.com/google/uuid"
 )
 
+// An identity says whose book it is, and of when. It is set while the book is opened.
+type identity struct {
+	epoch, runnerUID, machineID string
+	bootID                      string // of the present boot
+	rebooted                    bool   // since the book was last opened
+	restored                    string // why it has another epoch since this opening, "" when it has not
+	lost                        int64  // revisions that were acknowledged and are not there
+}
+
 // Identity returns nil when the book may be this runner's, and an error that
 // names both and is [ErrIdentity] when Options.RunnerUID is given and another
 // than the book's, or when the machine's id is known on both sides and differs:
 // the disk was cloned or moved, and the leases say nothing about this host.
 func (b *Book) Identity() error {
-	if want := b.opts.RunnerUID; want != "" && want != b.runnerUID {
-		return fmt.Errorf("%w: it is runner %q's, this is runner %q", ErrIdentity, b.runnerUID, want)
+	s := b.store
+	if want := s.opts.RunnerUID; want != "" && want != s.runnerUID {
+		return fmt.Errorf("%w: it is runner %q's, this is runner %q", ErrIdentity, s.runnerUID, want)
 	}
-	if here := b.opts.MachineID; here != "" && b.machineID != "" && here != b.machineID {
-		return fmt.Errorf("%w: it was made on machine %s, this is machine %s", ErrIdentity, b.machineID, here)
+	if here := s.opts.MachineID; here != "" && s.machineID != "" && here != s.machineID {
+		return fmt.Errorf("%w: it was made on machine %s, this is machine %s", ErrIdentity, s.machineID, here)
 	}
 	return nil
 }
 
 // readIdentity reads whose book this is, and its last revision.
-func (b *Book) readIdentity(ctx context.Context) (rev int64, err error) {
+func (s *store) readIdentity(ctx context.Context) (rev int64, err error) {
 	var booted string
-	err = b.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
-		Scan(&b.epoch, &b.runnerUID, &b.machineID, &booted, &rev)
-	b.rebooted = booted != b.bootID
+	err = s.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
+		Scan(&s.epoch, &s.runnerUID, &s.machineID, &booted, &rev)
+	s.rebooted = booted != s.bootID
 	return rev, err
 }
 
 // identify reads whose book this is, and writes it into a new one. The boot is
 // noted, and that is all that a new one changes here: what is gone with the
 // old one is for the witnesses to say. A book that was restored gets another epoch.
-func (b *opening) identify(ctx context.Context) error {
-	rev, err := b.readIdentity(ctx)
+func (o *opening) identify(ctx context.Context) error {
+	rev, err := o.readIdentity(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
-		now, runner := b.clock.now(), b.opts.RunnerUID
+		now, runner := o.clock.now(), o.opts.RunnerUID
 		if runner == "" {
 			runner = uuid.NewString()
 		}
-		if _, err := b.conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, '', ?)`,
-			uuid.NewString(), runner, b.opts.MachineID, now.BootID, now.Wall.UnixNano()); err != nil {
-			return b.classify("write the identity", err)
+		if _, err := o.conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, '', ?)`,
+			uuid.NewString(), runner, o.opts.MachineID, now.BootID, now.Wall.UnixNano()); err != nil {
+			return o.classify("write the identity", err)
 		}
-		rev, err = b.readIdentity(ctx)
+		rev, err = o.readIdentity(ctx)
 	}
 	if err != nil {
-		return b.classify("read the identity", err)
+		return o.classify("read the identity", err)
 	}
-	if b.restored != "" {
-		if err := b.beginEpoch(ctx, rev+1); err != nil {
-			return b.classify("begin another epoch", err)
+	if o.restored != "" {
+		if err := o.beginEpoch(ctx, rev+1); err != nil {
+			return o.classify("begin another epoch", err)
 		}
 	}
-	if !b.rebooted {
+	if !o.rebooted {
 		return nil
 	}
-	_, err = b.conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, b.bootID)
-	if err = b.classify("note the boot", err); !errors.Is(err, ErrDamaged) &&
+	_, err = o.conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, o.bootID)
+	if err = o.classify("note the boot", err); !errors.Is(err, ErrDamaged) &&
 		(errors.Is(err, ErrBusy) || errors.Is(err, ErrReadOnly)) {
 		return nil // a full disk can still be read; the next opening notes it
 	}
@@ -71,20 +81,20 @@ func (b *opening) identify(ctx context.Context) error {
 
 // beginEpoch gives the book another epoch, in which its revisions count on, and
 // records why.
-func (b *opening) beginEpoch(ctx context.Context, rev int64) error {
+func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 	epoch := uuid.NewString()
-	evidence, err := json.Marshal([]map[string]string{{"was": b.epoch, "is": epoch, "why": b.restored}})
+	evidence, err := json.Marshal([]map[string]string{{"was": o.epoch, "is": epoch, "why": o.restored}})
 	if err != nil {
 		return err
 	}
-	c := Change{Rev: rev, At: b.clock.now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
-	tx, err := b.conn.BeginTx(ctx, nil)
+	c := Change{Rev: rev, At: o.clock.now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	tx, err := o.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, b.clock.uptime())...)
+		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, o.clock.uptime())...)
 	}
 	if err == nil {
 		err = tx.Commit()
@@ -92,21 +102,13 @@ func (b *opening) beginEpoch(ctx context.Context, rev int64) error {
 	if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
-	b.epoch, b.idx = epoch, nil // it was read before
+	o.epoch, o.idx = epoch, nil // it was read before
 	return nil
 }
 
 // ErrOtherRuntime means that the book's containers are in another container
 // runtime than the one that answers now.
 var ErrOtherRuntime = errors.New("it is not the container runtime that the book knows")
-
-// Runtime returns the id of the container runtime that the book knows: the one
-// that its containers are in. It is "" before the first was noted.
-func (b *Book) Runtime() string {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.idx.runtime
-}
 
 // NoteRuntime records which container runtime answers. The first one is noted
 // at once, and another one while no lease that is open or releasing records a
@@ -119,7 +121,7 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 	if id == "" {
 		return invalid("runtime id", "is empty")
 	}
-	return b.update(ctx, func(t *tx) error {
+	return b.writer.update(ctx, func(t *tx) error {
 		was := t.runtime()
 		if was == id {
 			return nil

@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -95,6 +96,9 @@ func (x *index) addPool(p *Pool) *poolIndex {
 		count:   make(map[State]int),
 		walled:  make(map[netip.Addr]struct{}),
 	}
+	for _, s := range States() {
+		pi.count[s] = 0 // a snapshot has every state
+	}
 	pi.free.add(p.hosts())
 	pi.free.remove(p.Gateway)
 	for _, r := range p.Exclude {
@@ -125,6 +129,17 @@ func (x *index) open(o Owner) *Lease {
 		if l.Owner() == o {
 			return l
 		}
+	}
+	return nil
+}
+
+// mayGive says why a pool cannot give an address, whoever has it.
+func (pi *poolIndex) mayGive(a netip.Addr) error {
+	if usable, note := pi.pool.usable(a); !usable {
+		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
+	}
+	if _, walled := pi.walled[a]; walled {
+		return fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
 	}
 	return nil
 }
@@ -221,13 +236,6 @@ func (pi *poolIndex) enter(l *Lease) {
 			pi.own[l.Owner()] = l
 		}
 	}
-}
-
-// unhold ends a hold and, when the address has no row, makes it free.
-func (x *index) unhold(pi *poolIndex, a netip.Addr) {
-	rev := pi.held[a]
-	delete(pi.held, a)
-	x.vacate(pi, a, rev)
 }
 
 // vacate makes an address free that has no row. rev is the revision that made

@@ -137,110 +137,114 @@ func readMark(book string) (*mark, error) {
 // acknowledged ones that are damaged now, and so would what synchronous = "normal"
 // has not synced, once the mark says "full". Before it the mark says what was, and
 // a power loss or a kill in between is judged by that.
-func (b *opening) renewLog(ctx context.Context) error {
-	switched := b.mark.epoch != "" && b.mark.synchronous != b.opts.Synchronous
-	if !b.foundLog.tail && !switched {
+func (o *opening) renewLog(ctx context.Context) error {
+	switched := o.mark.lies.epoch != "" && o.mark.lies.synchronous != o.opts.Synchronous
+	if !o.foundLog.tail && !switched {
 		return nil
 	}
 	var held bool
 	var length, folded int
-	if err := b.conn.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&held, &length, &folded); err != nil {
-		return b.classify("empty the log", err)
+	if err := o.conn.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&held, &length, &folded); err != nil {
+		return o.classify("empty the log", err)
 	}
 	if held {
-		return fmt.Errorf("empty the log: %w: another process reads %s", ErrBusy, b.path)
+		return fmt.Errorf("empty the log: %w: another process reads %s", ErrBusy, o.path)
 	}
 	return nil
 }
 
-// openMark makes the mark durable, so that the next opening finds one however
-// this one ends. Who calls has just opened the book.
-func (b *Book) openMark(context.Context) error {
-	f, err := openRegular(markPath(b.path), os.O_RDWR|os.O_CREATE)
-	if err != nil {
-		return fmt.Errorf("note the last revision: %w", err)
-	}
-	b.markFile = f
-	if b.markBorn, err = bornOf(f); err != nil {
-		return fmt.Errorf("note the last revision: %w", err)
-	}
-	was := b.mark
-	if was == b.marked() {
-		return nil
-	}
-	if err := errors.Join(b.note(), f.Sync(), syncDir(filepath.Dir(b.path))); err != nil && was.epoch != b.epoch {
-		return fmt.Errorf("note the last revision: %w", err)
-	}
-	return nil // with an older one of this epoch nothing is taken for lost, or for a copy
+// A marker writes the mark of an open book. It is the lock holder's.
+type marker struct {
+	path   string
+	lies   mark // what lies there
+	file   *os.File
+	sector [markSize]byte
 }
 
-// keepMark makes the mark again when it was taken away under an open book: the next
-// start would take the book for a copy. While the lock is held it is left for the next look.
-func (b *Book) keepMark() {
-	if b.opts.ReadOnly || b.readonly.Load() != nil {
-		return
+// open makes a mark durable, so that the next opening finds one however this one
+// ends. A mark of this epoch that stays older takes nothing for lost, or for a copy.
+func (m *marker) open(now mark) error {
+	f, err := openRegular(m.path, os.O_RDWR|os.O_CREATE)
+	if err == nil {
+		m.file = f
+		now.file, err = bornOf(f)
 	}
-	select {
-	case b.writeLock <- struct{}{}:
-		defer func() { <-b.writeLock }()
-	default:
-		return
+	if was := m.lies; err == nil && was != now {
+		err = errors.Join(m.write(now), f.Sync(), syncDir(filepath.Dir(m.path)))
+		if was.epoch == now.epoch {
+			return nil
+		}
 	}
-	was := b.markFile
-	st, err := statOf(was)
+	if err != nil {
+		return fmt.Errorf("note the last revision: %w", err)
+	}
+	return nil
+}
+
+func (m *marker) write(now mark) error {
+	m.lies = now
+	now.encode(&m.sector)
+	_, err := m.file.WriteAt(m.sector[:], 0)
+	return err
+}
+
+// note writes the last revision that is acknowledged. Without it a later loss shows less.
+func (m *marker) note(rev int64) {
+	now := m.lies
+	now.rev = rev
+	_ = m.write(now)
+}
+
+// keep makes the mark again when it was taken away under an open book: the next start
+// would take the book for a copy.
+func (m *marker) keep(rev int64) {
+	st, err := statOf(m.file)
 	if err != nil {
 		return
 	}
-	if id, err := identOf(markPath(b.path)); err == nil && id == (ident{uint64(st.Dev), st.Ino}) || err != nil && !errors.Is(err, os.ErrNotExist) {
+	if id, err := identOf(m.path); err == nil && id == (ident{uint64(st.Dev), st.Ino}) || err != nil && !errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	b.mark = mark{}
-	if b.openMark(context.Background()); b.markFile != was {
+	was, now := m.file, m.lies
+	m.lies, now.rev = mark{}, rev
+	if _ = m.open(now); m.file != was {
 		was.Close()
 	}
 }
 
-// marked is what the mark has to say now.
-func (b *Book) marked() mark {
-	return mark{epoch: b.epoch, rev: b.idx.rev, boot: b.bootID, synchronous: b.opts.Synchronous, file: b.markBorn}
-}
-
-// note writes the mark. The caller holds writeLock.
-func (b *Book) note() error {
-	b.mark = b.marked()
-	b.mark.encode(&b.sector)
-	_, err := b.markFile.WriteAt(b.sector[:], 0)
-	return err
+// openMark is the last step of an opening.
+func (o *opening) openMark(context.Context) error {
+	return o.mark.open(mark{epoch: o.epoch, rev: o.idx.rev, boot: o.bootID, synchronous: o.opts.Synchronous})
 }
 
 // judge compares a book that ends at a revision with its mark and its log. The error is
 // [ErrDamaged]; a book that may only not go on in its epoch is noted as restored.
-func (b *opening) judge(log logEnd, rev int64) error {
-	m := b.mark
+func (o *opening) judge(log logEnd, rev int64) error {
+	m := o.mark.lies
 	switch {
-	case rev == 0 && (m.rev == 0 || m.epoch != b.epoch):
+	case rev == 0 && (m.rev == 0 || m.epoch != o.epoch):
 	case m.epoch == "":
-		b.restored = "no note of its last revision lies beside it, so it is a copy that was put here"
-	case m.epoch != b.epoch:
-		b.restored = fmt.Sprintf("what lay here before was epoch %s, up to revision %d", m.epoch, m.rev)
+		o.restored = "no note of its last revision lies beside it, so it is a copy that was put here"
+	case m.epoch != o.epoch:
+		o.restored = fmt.Sprintf("what lay here before was epoch %s, up to revision %d", m.epoch, m.rev)
 	case m.rev <= rev && m.copied:
-		b.restored = "the note of its last revision beside it was written into another file, so its folder is a copy"
+		o.restored = "the note of its last revision beside it was written into another file, so its folder is a copy"
 	case m.rev <= rev:
-	case !log.empty() && b.kept():
+	case !log.empty() && o.kept():
 		return fmt.Errorf("%w: revision %d was acknowledged, and with its log it ends at %d; if an older copy was put in its place, its log has to go: %s",
-			ErrDamaged, m.rev, rev, b.path+"-wal")
+			ErrDamaged, m.rev, rev, o.path+"-wal")
 	default:
-		b.restored = fmt.Sprintf("revision %d was acknowledged, and it ends at %d: it is an older copy, or its log was lost", m.rev, rev)
-		b.lost = m.rev - rev
+		o.restored = fmt.Sprintf("revision %d was acknowledged, and it ends at %d: it is an older copy, or its log was lost", m.rev, rev)
+		o.lost = m.rev - rev
 	}
 	return nil
 }
 
 // kept reports that all that was acknowledged before this start has to be on the
 // disk: with synchronous = "normal" that is so within a boot.
-func (b *Book) kept() bool {
-	if b.mark.epoch == "" {
-		return b.opts.Synchronous == "full"
+func (o *opening) kept() bool {
+	if o.mark.lies.epoch == "" {
+		return o.opts.Synchronous == "full"
 	}
-	return b.mark.synchronous == "full" || b.mark.boot == b.bootID
+	return o.mark.lies.synchronous == "full" || o.mark.lies.boot == o.bootID
 }

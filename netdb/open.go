@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -82,31 +82,72 @@ func readThrough(path string) error {
 	return nil
 }
 
-// An opening is a book on its way: what a start alone does, and what it alone knows.
+// An opening is a store on its way: what a start alone does, and what it alone knows.
 type opening struct {
-	*Book
+	*store
 	foundLog logEnd // as it was before
+	idx      *index // once it is read
 }
 
 func open(path string, opts Options) (*Book, error) {
-	b := &Book{
-		path:      path,
-		opts:      opts,
-		staged:    newOverlay(),
-		upkeep:    upkeep{pages: foldAt}, // unknown
-		writeLock: make(chan struct{}, 1),
-		closing:   make(chan struct{}),
+	s := &store{path: path, opts: &opts, clock: &clock{read: opts.Now}, mark: marker{path: markPath(path)}}
+	o := &opening{store: s}
+	if err := o.open(); err != nil {
+		return nil, errors.Join(err, s.close(false))
 	}
-	b.close = sync.OnceValue(b.shut)
-	if err := (&opening{Book: b}).open(); err != nil {
-		return nil, errors.Join(err, b.closeFiles(false))
-	}
-	return b, nil
+	m := &memory{opts: s.opts, clock: s.clock, idx: o.idx}
+	h := &history{store: s, memory: m}
+	w := &writer{store: s, memory: m, opts: s.opts, clock: s.clock, staged: newOverlay(),
+		locked: make(chan struct{}, 1), closing: make(chan struct{})}
+	u := &upkeep{store: s, memory: m, writer: w, past: h, opts: s.opts, clock: s.clock, pages: foldAt, pruneAt: o.idx.rev + pruneEvery}
+	w.upkeep = u
+	return &Book{memory: m, history: h, upkeep: u, store: s, writer: w, close: sync.OnceValue(func() error {
+		close(w.closing)
+		w.locked <- struct{}{}
+		return s.shut()
+	})}, nil
+}
+
+// Options opens a book. The zero of each is refused unless it says otherwise.
+type Options struct {
+	// Synchronous is "full" (every acknowledged change survives power loss)
+	// or "normal" (it survives kill -9 only).
+	Synchronous string
+	// RunnerUID names the runner that the book belongs to. Empty: a new book
+	// gets a generated one and an old one keeps its own.
+	RunnerUID string
+	// MachineID is recorded beside it. Empty: /etc/machine-id, if there.
+	MachineID string
+	// QuarantineShare is how much of a pool may be quarantined without an
+	// operator, 0 < share <= 1; at least one address and at most 65 536.
+	QuarantineShare float64
+	// Tombstone is how long a cancelled attempt stays refused.
+	Tombstone time.Duration
+	// KeepChanges and KeepFor bound the history: a change leaves when more
+	// than so many are newer, or when it is older.
+	KeepChanges int
+	KeepFor     time.Duration
+	// ReadOnly opens a book to look at it: nothing is migrated or written,
+	// and changes answer ErrReadOnly.
+	ReadOnly bool
+	// Now dates changes. Nil: the machine's clocks.
+	Now func() Stamp
+	// OnCommit is called with each commit's time and number of requests, before they
+	// are answered. The next commit waits for it, so it must not wait. May be nil.
+	OnCommit func(took time.Duration, batch int)
+
+	schema    []migrations.Migration // the steps to this build's; nil: all there are. A test has more
+	mostFreed int                    // what a pool's queue of freed addresses has room for; 0: enough. A test has less
+	mostTombs int                    // how many tombstones the book keeps; 0: enough. A test has fewer
+	meet      func(point string)     // called at the points of a commit that a test fails; nil: nothing
 }
 
 func (o *Options) check() error {
 	if o.Now == nil {
 		o.Now = Now
+	}
+	if o.meet == nil {
+		o.meet = func(string) {}
 	}
 	if o.schema == nil {
 		o.schema = migrations.All()
@@ -128,70 +169,72 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (b *opening) open() error {
+func (o *opening) open() error {
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
-	if b.opts.ReadOnly {
+	if o.opts.ReadOnly {
 		ctx, cancel = context.WithTimeout(ctx, lookWithin)
 	}
 	defer cancel()
-	b.clock.read = b.opts.Now
-	b.clock.begin()
-	b.bootID = b.clock.last.BootID
-	if err := b.checkExposed(); err != nil { // before a new one is made
+	o.clock.begin()
+	o.bootID = o.clock.last.BootID
+	if err := o.checkExposed(); err != nil { // before a new one is made
 		return err
 	}
-	if err := b.takeLock(); err != nil {
+	if err := o.takeLock(); err != nil {
 		return err
 	}
-	unborn, err := b.checkHeader()
+	unborn, err := o.checkHeader()
 	if err == nil && !unborn {
-		unborn, err = b.accept(ctx)
+		unborn, err = o.accept(ctx)
 	}
-	if err != nil || b.opts.ReadOnly {
+	if err != nil || o.opts.ReadOnly {
 		return err
 	}
-	if err := b.closeView(); err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
+	if o.view != nil { // it was looked at
+		if err := errors.Join(o.closeWriter(), o.view.Close()); err != nil {
+			return fmt.Errorf("open %s: %w", o.path, err)
+		}
+		o.view, o.readers = nil, nil
 	}
-	return b.openForWriting(ctx, unborn)
+	return o.openForWriting(ctx, unborn)
 }
 
 // takeLock locks the book's file, or a new one where there is none.
-func (b *opening) takeLock() (err error) {
-	b.file, err = lockFile(b.path, false)
+func (o *opening) takeLock() (err error) {
+	o.file, err = lockFile(o.path, false)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if orphan := b.checkOrphanLog(); orphan != nil || b.opts.ReadOnly {
+	if orphan := o.checkOrphanLog(); orphan != nil || o.opts.ReadOnly {
 		return cmp.Or(orphan, err)
 	}
-	b.file, err = lockFile(b.path, true)
+	o.file, err = lockFile(o.path, true)
 	return err
 }
 
 // openForWriting opens a book that is accepted, or makes a new one.
-func (b *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
-	if err := b.checkBeside(); err != nil {
+func (o *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
+	if err := o.checkBeside(); err != nil {
 		return err
 	}
-	if b.writerDB, err = sql.Open("sqlite", b.dsn("rw", false)); err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
+	if o.writerDB, err = sql.Open("sqlite", o.dsn("rw", false)); err != nil {
+		return fmt.Errorf("open %s: %w", o.path, err)
 	}
-	if b.conn, err = b.writerDB.Conn(ctx); err != nil {
-		return b.refuse(b.classify("connect", err))
+	if o.conn, err = o.writerDB.Conn(ctx); err != nil {
+		return o.refuse(o.classify("connect", err))
 	}
-	if b.readers, err = b.openReaders(); err != nil {
-		return fmt.Errorf("open %s: %w", b.path, err)
+	if o.readers, err = o.openReaders(); err != nil {
+		return fmt.Errorf("open %s: %w", o.path, err)
 	}
 	steps := []func(context.Context) error{
-		b.holdReader, b.setPragmas, b.migrate, b.resumeClock, b.checkWritable, b.identify, b.prepare, b.loadOnce, b.renewLog, b.openMark,
+		o.holdReader, o.setPragmas, o.migrate, o.resumeClock, o.checkWritable, o.identify, o.prepare, o.load, o.renewLog, o.openMark,
 	}
 	if unborn {
-		steps = slices.Insert(steps, 0, b.checkUnborn, b.setPragmas)
+		steps = slices.Insert(steps, 0, o.checkUnborn, o.setPragmas)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return b.refuse(err)
+			return o.refuse(err)
 		}
 	}
 	return nil
@@ -200,80 +243,68 @@ func (b *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
 // refuse names the file, and what to do about one that may be a broken book; who
 // opens it for reading is looking it over already. A statement of ours that SQLite
 // does not understand is about tables that are not there any more.
-func (b *opening) refuse(err error) error {
+func (o *opening) refuse(err error) error {
 	var se *sqlite.Error
 	if errors.As(err, &se) && se.Code() == sqlite3.SQLITE_ERROR && !errors.Is(err, ErrDamaged) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	next := `"ipamd rebuild" moves it aside and builds a new one from what is live`
-	if !b.opts.ReadOnly {
-		next = fmt.Sprintf(`"ipamd check %s" looks it over, %s`, b.path, next)
+	if !o.opts.ReadOnly {
+		next = fmt.Sprintf(`"ipamd check %s" looks it over, %s`, o.path, next)
 	}
 	switch {
 	case errors.Is(err, ErrOldBuild):
-		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it aside and takes its leases over into a new one`, b.path, err)
+		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it aside and takes its leases over into a new one`, o.path, err)
 	case errors.Is(err, ErrDamaged):
-		return fmt.Errorf("open %s: %w; %s", b.path, err, next)
+		return fmt.Errorf("open %s: %w; %s", o.path, err, next)
 	case errors.Is(err, ErrNotABook):
 		return fmt.Errorf("open %s: %w; give another path; or, if it was the book, %s, with --force where nothing of it can be read",
-			b.path, err, next)
+			o.path, err, next)
 	}
-	return fmt.Errorf("open %s: %w", b.path, err)
-}
-
-// dsn names the file to the driver. Every connection gets its PRAGMAs here;
-// setPragmas reads them back, because a driver's default is not a promise.
-func (b *Book) dsn(mode string, reader bool) string {
-	q := url.Values{"mode": {mode}, "_pragma": {
-		"synchronous(" + b.opts.Synchronous + ")", "foreign_keys(1)", "busy_timeout(0)",
-	}}
-	if reader {
-		q["_pragma"] = append(q["_pragma"], "query_only(1)", "busy_timeout(1000)")
-	}
-	return fileURI(b.path, harden(q))
+	return fmt.Errorf("open %s: %w", o.path, err)
 }
 
 // setPragmas sets what belongs to the file and asserts what belongs to the
 // connections. From here on the log is there, and so is its index.
-func (b *opening) setPragmas(ctx context.Context) error {
+func (o *opening) setPragmas(ctx context.Context) error {
 	for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 0`, fmt.Sprintf(`journal_size_limit = %d`, longLog*pageSize)} {
-		if _, err := b.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
-			return b.classify("set "+p, err)
+		if _, err := o.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
+			return o.classify("set "+p, err)
 		}
 	}
-	if err := b.readNothing(ctx, b.conn); err != nil { // the log is made for the first reader
-		return b.classify("open the log", err)
+	if err := o.readNothing(ctx, o.conn); err != nil { // the log is made for the first reader
+		return o.classify("open the log", err)
 	}
 	// The names of file and log must survive power loss, too, not only their
 	// bytes. SQLite syncs the folder with its first sync of a log, and drops
 	// the error of that: on a disk that fails, what it then acknowledged was
 	// in a file without a name.
-	if err := syncDir(filepath.Dir(b.path)); err != nil {
+	if err := syncDir(filepath.Dir(o.path)); err != nil {
 		return err
 	}
-	if err := b.wantPragmas(ctx); err != nil {
+	if err := o.wantPragmas(ctx); err != nil {
 		return err
 	}
-	if err := b.checkBeside(); err != nil { // again, with what SQLite has made or opened
+	if err := o.checkBeside(); err != nil { // again, with what SQLite has made or opened
 		return err
 	}
-	return b.files.remember(b.path, b.file.id)
+	return o.files.remember(o.path, o.file.id)
 }
 
-func (b *opening) readNothing(ctx context.Context, q querier) error {
+func (o *opening) readNothing(ctx context.Context, q querier) error {
 	var tables int
 	return q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables)
 }
 
-func (b *opening) wantPragmas(ctx context.Context) error {
+func (o *opening) wantPragmas(ctx context.Context) error {
 	want := map[string]string{"synchronous": "2", "foreign_keys": "1", "journal_mode": "wal"}
-	if b.opts.Synchronous == "normal" {
+	if o.opts.Synchronous == "normal" {
 		want["synchronous"] = "1"
 	}
 	for pragma, value := range want {
 		var got string
-		if err := b.conn.QueryRowContext(ctx, `PRAGMA `+pragma).Scan(&got); err != nil {
-			return b.classify("read "+pragma, err)
+		if err := o.conn.QueryRowContext(ctx, `PRAGMA `+pragma).Scan(&got); err != nil {
+			return o.classify("read "+pragma, err)
 		}
 		if got != value {
 			return fmt.Errorf("PRAGMA %s is %s, not %s", pragma, got, value)
@@ -283,34 +314,42 @@ func (b *opening) wantPragmas(ctx context.Context) error {
 }
 
 // migrate brings the schema up, each step whole or not at all.
-func (b *opening) migrate(ctx context.Context) error {
-	if err := b.checkSchema(ctx); err != nil {
+func (o *opening) migrate(ctx context.Context) error {
+	if err := o.checkSchema(ctx); err != nil {
 		return err
 	}
-	if b.schema > 0 { // as it was accepted, and is opened now
-		if err := b.checkOurs(ctx, int64(b.schema)); err != nil {
+	if o.schema > 0 { // as it was accepted, and is opened now
+		if err := o.checkOurs(ctx, int64(o.schema)); err != nil {
 			return err
 		}
 	}
-	for _, m := range b.opts.schema[b.schema:] {
+	for _, m := range o.opts.schema[o.schema:] {
 		script := fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;\nCOMMIT;",
 			m.SQL, applicationID, m.Version)
-		if _, err := b.conn.ExecContext(ctx, script); err != nil {
-			b.conn.ExecContext(ctx, `ROLLBACK`)
-			return b.classify("migrate with "+m.Name, err)
+		if _, err := o.conn.ExecContext(ctx, script); err != nil {
+			o.conn.ExecContext(ctx, `ROLLBACK`)
+			return o.classify("migrate with "+m.Name, err)
 		}
-		b.schema = m.Version
+		o.schema = m.Version
 	}
 	return nil
+}
+
+// load reads the book into memory, unless that was done when it was accepted.
+func (o *opening) load(ctx context.Context) (err error) {
+	if o.idx == nil {
+		o.idx, err = o.readIndex(ctx, o.conn)
+	}
+	return o.classify("read", err)
 }
 
 // checkWritable refuses a file that SQLite has open for reading only. It does
 // that by itself, without an error, when the disk refuses to open a file for
 // writing, even once; and then nothing is written until another start, however
 // well the disk is.
-func (b *opening) checkWritable(ctx context.Context) error {
-	_, err := b.conn.ExecContext(ctx, `UPDATE book SET one = one WHERE FALSE`)
-	if err = b.classify("open for writing", err); errors.Is(err, ErrBusy) {
+func (o *opening) checkWritable(ctx context.Context) error {
+	_, err := o.conn.ExecContext(ctx, `UPDATE book SET one = one WHERE FALSE`)
+	if err = o.classify("open for writing", err); errors.Is(err, ErrBusy) {
 		return nil // with the lock that another process has one would write
 	}
 	return err

@@ -3,6 +3,7 @@ package netdb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sort"
 	"time"
@@ -28,63 +29,77 @@ type Candidate struct {
 // The cost does not depend on how many leases there are.
 //
 // Nothing to offer is [ErrExhausted]; an unknown pool is [ErrNotFound].
-func (b *Book) Pick(poolUID string, policy Policy) (Candidate, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	pi := b.idx.pools[poolUID]
+func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pi := m.idx.pools[poolUID]
 	if pi == nil {
 		return Candidate{}, fmt.Errorf("pick from pool %s: %w", poolUID, ErrNotFound)
 	}
-	if a, ok := pi.free.next(pi.cursor); ok {
-		pi.held[a] = pi.take(a)
+	a, found := pi.free.next(pi.cursor)
+	if found {
 		pi.cursor = a.Next()
-		return Candidate{Addr: a, Pool: pi.pool}, nil
+	} else {
+		a, found = pi.freed.first()
 	}
-	if a, ok := pi.freed.first(); ok {
+	if found {
 		pi.held[a] = pi.take(a)
 		return Candidate{Addr: a, Pool: pi.pool}, nil
 	}
-	exhausted := &ExhaustedError{Pool: pi.pool.Name, ByState: pi.byState()}
-	if l := pi.rested(); l != nil {
-		rest := b.clock.now().Since(l.Since)
-		exhausted.Next = policy.least() - rest
-		early := rest < policy.Cooldown
-		if !early || !policy.Strict && rest >= policy.CooldownMin {
-			pi.held[l.Addr] = 0
-			c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: early, rev: l.Rev}
-			if early {
-				c.cut = CutEarly
-			}
-			return c, nil
-		}
+	exhausted := &ExhaustedError{Pool: pi.pool.Name, ByState: maps.Clone(pi.count)}
+	l := pi.rested(func(l *Lease) bool { return !pi.offered(l.Addr) })
+	if l == nil {
+		return Candidate{}, exhausted
 	}
-	return Candidate{}, exhausted
+	rest := m.clock.now().Since(l.Since)
+	if rest < policy.least() {
+		exhausted.Next = policy.least() - rest
+		return Candidate{}, exhausted
+	}
+	c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: rest < policy.Cooldown, rev: l.Rev}
+	if c.Early {
+		c.cut = CutEarly
+	}
+	pi.held[l.Addr] = 0
+	return c, nil
+}
+
+// rested returns the cooling lease that was released longest ago, of those that a
+// function wants and whose addresses can be given again; nil when there is none.
+// Revisions order them, not clocks.
+func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
+	pi.cooling.Scan(func(_ int64, l *Lease) bool {
+		if usable, _ := pi.pool.usable(l.Addr); usable && wanted(l) {
+			found = l
+		}
+		return found == nil
+	})
+	return found
+}
+
+// offered reports whether an address is offered to a caller.
+func (pi *poolIndex) offered(a netip.Addr) bool {
+	_, held := pi.held[a]
+	return held
 }
 
 // Available counts the addresses of a pool that can be given now: those without
 // a row, and those that have cooled for as long as the policy wants at exhaustion.
 // When there is none, next is how long until the one that cools for longest can
 // be given; 0 when none cools. The cost does not depend on how many leases there are.
-func (b *Book) Available(poolUID string, policy Policy) (n uint64, next time.Duration) {
-	now := b.clock.now()
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	pi := b.idx.pools[poolUID]
+func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.Duration) {
+	now := m.clock.now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	pi := m.idx.pools[poolUID]
 	if pi == nil {
 		return 0, 0
 	}
 	n = saturatingAdd(pi.free.count(), uint64(pi.freed.len()))
-	var oldest *Lease
-	pi.cooling.Scan(func(_ int64, l *Lease) bool {
-		if usable, _ := pi.pool.usable(l.Addr); usable {
-			oldest = l
-		}
-		return oldest == nil
-	})
-	switch {
+	switch oldest := pi.rested(func(*Lease) bool { return true }); {
 	case oldest == nil:
 		return n, 0
-	case now.Since(oldest.Since) < policy.least() && n == 0:
+	case n == 0 && now.Since(oldest.Since) < policy.least():
 		return 0, policy.least() - now.Since(oldest.Since)
 	}
 	return saturatingAdd(n, uint64(sort.Search(pi.cooling.Len(), func(at int) bool {
@@ -93,45 +108,18 @@ func (b *Book) Available(poolUID string, policy Policy) (n uint64, next time.Dur
 	}))), 0
 }
 
-// rested returns the cooling lease that was released longest ago and is not
-// offered to anybody. Revisions order it, not clocks.
-func (pi *poolIndex) rested() (found *Lease) {
-	pi.cooling.Scan(func(_ int64, l *Lease) bool {
-		if _, held := pi.held[l.Addr]; held {
-			return true
-		}
-		if usable, _ := pi.pool.usable(l.Addr); !usable {
-			return true
-		}
-		found = l
-		return false
-	})
-	return found
-}
-
-func (pi *poolIndex) byState() map[State]int {
-	out := make(map[State]int)
-	for _, s := range States() {
-		out[s] = pi.count[s]
-	}
-	return out
-}
-
 // PickOwn offers an owner its own last address while that is still cooling:
 // its own stale neighbours cannot hurt it. No other owner is offered it before
 // the cooldown is over.
-func (b *Book) PickOwn(o Owner) (Candidate, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	pi := b.idx.pools[o.PoolUID]
+func (m *memory) PickOwn(o Owner) (Candidate, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pi := m.idx.pools[o.PoolUID]
 	if pi == nil {
 		return Candidate{}, false
 	}
 	l := pi.own[o]
-	if l == nil {
-		return Candidate{}, false
-	}
-	if _, held := pi.held[l.Addr]; held {
+	if l == nil || pi.offered(l.Addr) {
 		return Candidate{}, false
 	}
 	if usable, _ := pi.pool.usable(l.Addr); !usable {
@@ -144,24 +132,21 @@ func (b *Book) PickOwn(o Owner) (Candidate, bool) {
 // PickAddr offers one wished address, if its owner-to-be may have it:
 // [ErrNotInPool], [ErrTaken] (also while another call is offered it, or while
 // it cools after another owner) or [ErrQuarantined].
-func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
-	now := b.clock.now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	pi := b.idx.pools[o.PoolUID]
+func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
+	now := m.clock.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pi := m.idx.pools[o.PoolUID]
 	if pi == nil {
 		return Candidate{}, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
 	}
-	if usable, note := pi.pool.usable(a); !usable {
-		return Candidate{}, fmt.Errorf("address %s: %w %s: it is %s", a, ErrNotInPool, pi.pool.Name, note)
+	if err := pi.mayGive(a); err != nil {
+		return Candidate{}, fmt.Errorf("address %s: %w", a, err)
 	}
-	if _, walled := pi.walled[a]; walled {
-		return Candidate{}, fmt.Errorf("address %s: %w by a row that cannot be read; see doctor", a, ErrTaken)
-	}
-	if _, held := pi.held[a]; held {
+	if pi.offered(a) {
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
-	l := b.idx.byAddr.at(a)
+	l := m.idx.byAddr.at(a)
 	var cut Cut
 	if l != nil {
 		rest := now.Since(l.Since)
@@ -182,48 +167,35 @@ func (b *Book) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error)
 
 // Drop ends the hold on a candidate that was not taken. It may be called
 // after [Book.Reserve] too, and twice.
-func (b *Book) Drop(c Candidate) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if pi := b.idx.pools[c.Pool.UID]; pi != nil {
-		if _, held := pi.held[c.Addr]; held {
-			b.idx.unhold(pi, c.Addr)
-		}
+func (m *memory) Drop(c Candidate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pi := m.idx.pools[c.Pool.UID]; pi != nil && pi.offered(c.Addr) {
+		rev := pi.held[c.Addr]
+		delete(pi.held, c.Addr)
+		m.idx.vacate(pi, c.Addr, rev)
 	}
 }
 
 // Upcoming lists up to n addresses that [Book.Pick] would offer next, for
 // those who look ahead. It holds nothing.
-func (b *Book) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
-	now := b.clock.now()
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	pi := b.idx.pools[poolUID]
+func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
+	now := m.clock.now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	pi := m.idx.pools[poolUID]
 	if pi == nil {
 		return nil
 	}
 	out := pi.free.upcoming(pi.cursor, n)
 	out = append(out, pi.freed.upcoming(n-len(out))...)
-	pi.cooling.Scan(func(_ int64, l *Lease) bool {
-		if len(out) >= n || now.Since(l.Since) < policy.CooldownMin {
-			return false
-		}
-		if usable, _ := pi.pool.usable(l.Addr); usable {
+	pi.rested(func(l *Lease) bool {
+		ends := len(out) >= n || now.Since(l.Since) < policy.CooldownMin
+		if !ends {
 			out = append(out, l.Addr)
 		}
-		return true
+		return ends
 	})
-	return out
-}
-
-// Pools returns the pools as created.
-func (b *Book) Pools() []*Pool {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	out := make([]*Pool, len(b.idx.order))
-	for i, pi := range b.idx.order {
-		out[i] = pi.pool
-	}
 	return out
 }
 
@@ -250,11 +222,11 @@ func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
 // released longest ago first. after is the revision of the last row that the
 // caller has looked at, 0 at first. The cost does not depend on how many leases
 // there are.
-func (b *Book) Rested(poolUID string, cooldown time.Duration, after int64, n int) []*Lease {
-	now := b.clock.now()
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	pi := b.idx.pools[poolUID]
+func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n int) []*Lease {
+	now := m.clock.now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	pi := m.idx.pools[poolUID]
 	if pi == nil {
 		return nil
 	}
@@ -276,32 +248,24 @@ func (b *Book) Rested(poolUID string, cooldown time.Duration, after int64, n int
 // address, and must not wait. Free returns how many rows went.
 //
 // That the cooldown is over is the caller's to know: see [Book.Rested].
-func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(netip.Addr) error) (freed int, err error) {
-	err = b.update(ctx, func(t *tx) error {
-		freed = 0
+func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(netip.Addr) error) (int, error) {
+	return change(ctx, b.writer, func(t *tx) (freed int, err error) {
 		for _, l := range rested {
-			if t.at(l.Addr) != l || b.offered(l) || unseen(l.Addr) != nil {
+			if t.at(l.Addr) != l || t.memory.offered(l) || unseen(l.Addr) != nil {
 				continue
 			}
-			now := *l
-			now.State = Free
-			if _, err := t.move(who, l, now, nil); err != nil {
-				return err
+			if _, err := t.setState(who, l, Free, nil); err != nil {
+				return 0, err
 			}
 			freed++
 		}
-		return nil
+		return freed, nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return freed, nil
 }
 
 // offered reports whether a caller is offered the address of a row.
-func (b *Book) offered(l *Lease) bool {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	_, held := b.idx.pools[l.PoolUID].held[l.Addr]
-	return held
+func (m *memory) offered(l *Lease) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.idx.pools[l.PoolUID].offered(l.Addr)
 }

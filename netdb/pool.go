@@ -177,39 +177,32 @@ func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, e
 		return nil, err
 	}
 	want := Pool{PoolSpec: spec, UID: uuid.Must(uuid.NewV7()).String(), Generation: 1, State: "active"}
-	var out *Pool
-	err := b.update(ctx, func(t *tx) error {
+	return change(ctx, b.writer, func(t *tx) (*Pool, error) {
 		p, reason := want, "pool_created"
 		p.Created = t.now
 		for _, pi := range t.idx.order {
 			other := pi.pool
 			if other.Name != p.Name || other.family() != p.family() {
 				if other.Prefix.Overlaps(p.Prefix) {
-					return fmt.Errorf("pool %s, %s: %w: %s has %s", p.Name, p.Prefix, ErrOverlap, other.Name, other.Prefix)
+					return nil, fmt.Errorf("pool %s, %s: %w: %s has %s", p.Name, p.Prefix, ErrOverlap, other.Name, other.Prefix)
 				}
 				continue
 			}
 			_, was := other.encode()
 			if _, now := p.encode(); now == was {
-				out = other
-				return nil
+				return other, nil
 			}
 			if rows := pi.rows(); other.Prefix != p.Prefix && rows > 0 {
-				return fmt.Errorf("pool %s: %w: %d addresses of %s are in use or rest; it cannot become %s",
+				return nil, fmt.Errorf("pool %s: %w: %d addresses of %s are in use or rest; it cannot become %s",
 					p.Name, ErrPoolNotEmpty, rows, other.Prefix, p.Prefix)
 			}
 			p.UID, p.Created, p.Generation, reason = other.UID, other.Created, other.Generation+1, "pool_changed"
 		}
-		out = &p
 		who := who
 		who.Reason = reason
 		t.staged.stage(step{pool: &p, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfPool, PoolUID: p.UID, Pool: p.Name, Who: who}})
-		return nil
+		return &p, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (pi *poolIndex) rows() (n int) {
@@ -258,26 +251,4 @@ func (s *PoolSpec) usable(a netip.Addr) (bool, string) {
 		}
 	}
 	return true, ""
-}
-
-// A Place says where an address lies.
-type Place struct {
-	Pool   *Pool  // nil: in no pool
-	Usable bool   // could be handed out at all
-	Note   string // why not
-}
-
-// Place returns where an address lies.
-func (b *Book) Place(a netip.Addr) Place {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	pi := b.idx.poolOf(a)
-	if pi == nil {
-		return Place{Note: "in no pool"}
-	}
-	usable, note := pi.pool.usable(a)
-	if _, walled := pi.walled[a]; walled {
-		usable, note = false, "named by a row that cannot be read"
-	}
-	return Place{pi.pool, usable, note}
 }

@@ -15,7 +15,7 @@ import (
 // unseen is asked in the transaction; an error ends the call and nothing
 // changes. It may be nil where the address cannot be in use meanwhile.
 func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, unseen, Quarantined)
+	return b.moveAt(ctx, who, id, rev, Cooling, nil, unseen, Quarantined)
 }
 
 // checkEvidence refuses what is empty: a quarantine that cannot be
@@ -41,7 +41,7 @@ func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, func(*Lease) error { return nil })
+	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, anyRev)
 }
 
 // Hold quarantines an address without a lease, until an operator
@@ -57,7 +57,7 @@ func (b *Book) Hold(ctx context.Context, who Who, a netip.Addr, evidence json.Ra
 			return nil, err
 		}
 	}
-	return b.quarantine(ctx, who, Lease{Addr: a}, who.Note, evidence, func(*Lease) error { return nil })
+	return b.quarantine(ctx, who, Lease{Addr: a}, who.Note, evidence, anyRev)
 }
 
 // checkNote refuses an operator's verb without words: a person who meets what
@@ -76,11 +76,43 @@ func (b *Book) QuarantineAt(ctx context.Context, who Who, a netip.Addr, rev int6
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, func(old *Lease) error {
-		if now := revOf(old); now != rev {
-			return fmt.Errorf("%w: its row is at %d, not %d", ErrStale, now, rev)
+	return b.quarantine(ctx, who, Lease{Addr: a}, "", evidence, rev)
+}
+
+// Reasons of the two changes that frame a conflict on an address that is held.
+// Both are moves of its state to itself.
+const (
+	ConflictSeen = "conflict_seen"
+	ConflictOver = "conflict_over"
+)
+
+// ConflictAt notes that an address which is held, or being released, is seen
+// under another than its owner. evidence is a JSON array, may not be empty, and
+// stands in the lease until [Book.ConflictOverAt] or the lease's end. If the
+// row changed since rev, the answer is [ErrStale].
+func (b *Book) ConflictAt(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
+	if err := checkEvidence(evidence); err != nil {
+		return nil, err
+	}
+	who.Reason = ConflictSeen
+	return b.noteConflict(ctx, who, id, rev, evidence, evidence)
+}
+
+// ConflictOverAt notes that the conflict which stood on an address is over.
+// evidence is what is seen of it yet, a JSON array; nil when nothing is.
+func (b *Book) ConflictOverAt(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
+	who.Reason = ConflictOver
+	return b.noteConflict(ctx, who, id, rev, nil, evidence)
+}
+
+func (b *Book) noteConflict(ctx context.Context, who Who, id string, rev int64, stands, evidence json.RawMessage) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if err := atRev(l, rev, l.State, Reserved, Bound, Paused, Releasing); err != nil {
+			return nil, err
 		}
-		return nil
+		now := *l
+		now.Conflict = stands
+		return t.record(who, l, now, evidence)
 	})
 }
 
@@ -122,47 +154,41 @@ func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence
 	if checkName("sandbox", l.Sandbox) != nil || checkName("uid", l.UID) != nil || checkInterface(l.Interface) != nil {
 		former = Lease{Addr: l.Addr}
 	}
-	return b.quarantine(ctx, who, former, who.Note, evidence, func(*Lease) error { return nil })
+	return b.quarantine(ctx, who, former, who.Note, evidence, anyRev)
 }
 
-func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold string, evidence json.RawMessage, as func(*Lease) error) (*Lease, error) {
-	a := former.Addr
-	var out *Lease
-	err := b.update(ctx, func(t *tx) error {
+const anyRev = -1
+
+func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold string, evidence json.RawMessage, rev int64) (*Lease, error) {
+	return change(ctx, b.writer, func(t *tx) (*Lease, error) {
+		a := former.Addr
 		pi, err := t.poolFor(a)
 		if err != nil {
-			return fmt.Errorf("quarantine %s: %w", a, err)
+			return nil, fmt.Errorf("quarantine %s: %w", a, err)
 		}
 		old := t.at(a)
-		if err := as(old); err != nil {
-			return fmt.Errorf("quarantine %s: %w", a, err)
+		if is := revOf(old); rev != anyRev && is != rev {
+			return nil, fmt.Errorf("quarantine %s: %w: its row is at %d, not %d", a, ErrStale, is, rev)
 		}
 		if old != nil && old.State == Quarantined {
-			out = old
 			if hold == "" || hold == old.Hold {
-				return nil
+				return old, nil
 			}
 			now := *old
 			now.Hold = hold
-			out, err = t.move(who, old, now, evidence)
-			return err
+			return t.move(who, old, now, evidence)
 		}
-		most := b.opts.mostQuarantined(pi)
+		most := t.opts.mostQuarantined(pi)
 		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
-			return fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
+			return nil, fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
 		}
 		now := former
 		now.PoolUID, now.Pool, now.State, now.Hold = pi.pool.UID, pi.pool.Name, Quarantined, hold
 		if now.ID == "" || t.lease(now.ID) != nil || t.removed(now.ID) {
 			now.ID = newID()
 		}
-		out, err = t.move(who, old, now, evidence)
-		return err
+		return t.move(who, old, now, evidence)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // quarantineMost is how many addresses of a pool are quarantined without an

@@ -2,15 +2,11 @@ package netdb
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 )
-
-// errEnded is internal: no row has the id; the history has the rest.
-var errEnded = errors.New("no row has this id")
 
 // Lease returns the row with an id: [ErrGone] when it has ended, [ErrNotFound]
 // when the book never knew it, or has forgotten it.
@@ -25,28 +21,6 @@ func (b *Book) Lease(id string) (*Lease, error) {
 	return nil, err
 }
 
-// ended returns the last change of a lease that has no row any more, with
-// [ErrGone]; or [ErrNotFound]. A lease that was quarantined, and whose address a
-// workload of another lease was then found on, ended without saying so.
-func (b *Book) ended(ctx context.Context, id string) (Change, error) {
-	c, err := scanChange(b.reader().QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
-		WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id))
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		past, newest, err := b.lastOf(ctx, id)
-		if err != nil {
-			return c, err
-		}
-		if past == nil || newest {
-			return c, fmt.Errorf("lease %s: %w", id, ErrNotFound)
-		}
-		c = *past
-	case err != nil:
-		return c, b.classify("look up lease "+id, err)
-	}
-	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, c.Addr, ErrGone)
-}
-
 // Release records that the owner released the lease, or is known to be gone.
 // It names the lease, never the address. uid, when given, must be the
 // lease's own; ifRev is as of [Book.Bind].
@@ -56,30 +30,23 @@ func (b *Book) ended(ctx context.Context, id string) (Change, error) {
 // state [Free]. When another lease has the address by now, the answer is
 // [ErrGone].
 func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64) (*Lease, error) {
-	var out *Lease
-	err := b.update(ctx, func(t *tx) error {
+	l, err := change(ctx, b.writer, func(t *tx) (*Lease, error) {
 		l := t.lease(id)
-		if l == nil {
-			return errEnded
-		}
-		out = l
-		if uid != "" && uid != l.UID {
-			return invalid("uid", "lease %s belongs to incarnation %q, not %q", id, l.UID, uid)
-		}
-		if !l.State.Open() {
-			return nil
+		switch {
+		case l == nil:
+			return nil, errEnded
+		case uid != "" && uid != l.UID:
+			return nil, invalid("uid", "lease %s belongs to incarnation %q, not %q", id, l.UID, uid)
+		case !l.State.Open():
+			return l, nil
 		}
 		if err := asSeen(l, ifRev); err != nil {
-			return err
+			return nil, err
 		}
-		now := *l
-		now.State = Releasing
-		var err error
-		out, err = t.move(who, l, now, nil)
-		return err
+		return t.setState(who, l, Releasing, nil)
 	})
-	if !errors.Is(err, errEnded) {
-		return out, err
+	if err != errEnded {
+		return l, err
 	}
 	last, err := b.ended(ctx, id)
 	if !errors.Is(err, ErrGone) {
@@ -98,7 +65,7 @@ func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64
 // unseen is asked in the transaction; an error ends the call and nothing
 // changes. It may be nil.
 func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Releasing, unseen, Reserved, Bound, Paused)
+	return b.moveAt(ctx, who, id, rev, Releasing, nil, unseen, Reserved, Bound, Paused)
 }
 
 // Confirm makes a releasing lease cool: its removal was confirmed by the
@@ -107,7 +74,16 @@ func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, uns
 // [ErrStale]. unseen is asked in the transaction, once more; an error ends the
 // call and nothing changes.
 func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, unseen, Releasing)
+	return b.moveAt(ctx, who, id, rev, Cooling, nil, unseen, Releasing)
+}
+
+// Expire ends a lease that was never bound and that no witness sees: its
+// address is free at once. unseen is asked in the transaction; an error ends
+// the call and nothing changes. An address that was given while it cooled is
+// [ErrCools]: what its former owner left behind is as old as it was, and a lease
+// that was never used must not shorten its rest.
+func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
+	return b.moveAt(ctx, who, id, rev, Free, nil, unseen, Reserved)
 }
 
 // SetAside quarantines the address of a releasing lease, if its row is still
@@ -118,14 +94,7 @@ func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evid
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if err := atRev(l, rev, Quarantined, Releasing); err != nil {
-			return nil, err
-		}
-		now := *l
-		now.State = Quarantined
-		return t.move(who, l, now, evidence)
-	})
+	return b.moveAt(ctx, who, id, rev, Quarantined, evidence, nil, Releasing)
 }
 
 // ForceRelease quarantines the address of a releasing lease whose removal
@@ -135,60 +104,44 @@ func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evid
 // seen it for long enough. ifRev is as of [Book.Bind]. evidence is what was in the
 // way, a JSON array, and may not be empty.
 func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64, evidence json.RawMessage) (*Lease, error) {
-	if err := checkNote(who.Note); err != nil {
+	if err := errors.Join(checkNote(who.Note), checkEvidence(evidence)); err != nil {
 		return nil, err
 	}
-	if err := checkEvidence(evidence); err != nil {
-		return nil, err
-	}
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if l.State == Quarantined {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		switch l.State {
+		case Quarantined:
 			return l, nil
+		case Releasing:
+			if err := asSeen(l, ifRev); err != nil {
+				return nil, err
+			}
+			return t.setState(who, l, Quarantined, evidence)
 		}
-		if l.State != Releasing {
-			return nil, fmt.Errorf("force the release of %s: %w: it is %s, not %s", l.Addr, ErrState, l.State, Releasing)
-		}
-		if err := asSeen(l, ifRev); err != nil {
-			return nil, err
-		}
-		now := *l
-		now.State = Quarantined
-		return t.move(who, l, now, evidence)
+		return nil, fmt.Errorf("force the release of %s: %w: it is %s, not %s", l.Addr, ErrState, l.State, Releasing)
 	})
 }
 
-// Expire ends a lease that was never bound and that no witness sees: its
-// address is free at once. unseen is asked in the transaction; an error ends
-// the call and nothing changes. An address that was given while it cooled is
-// [ErrCools]: what its former owner left behind is as old as it was, and a lease
-// that was never used must not shorten its rest.
-func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	if l, err := b.Lease(id); err == nil && l.Rev == rev && l.Cut != "" {
-		return nil, fmt.Errorf("move %s to %s: %w", l.Addr, Free, ErrCools)
-	}
-	return b.moveAt(ctx, who, id, rev, Free, unseen, Reserved)
-}
-
-func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, unseen func() error, from ...State) (*Lease, error) {
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+// moveAt moves a lease that is still at a revision, and in a state that the caller's
+// verb is about. The table of moves alone does not do: an operator may let a
+// quarantined address cool, and the reconciler end a cooling one, but neither by the
+// verb that confirms or expires a lease.
+func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, evidence json.RawMessage, unseen func() error, from ...State) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if err := atRev(l, rev, to, from...); err != nil {
 			return nil, err
+		}
+		if to == Free && l.Cut != "" {
+			return nil, fmt.Errorf("move %s to %s: %w", l.Addr, to, ErrCools)
 		}
 		if unseen != nil {
 			if err := unseen(); err != nil {
 				return nil, err
 			}
 		}
-		now := *l
-		now.State = to
-		return t.move(who, l, now, nil)
+		return t.setState(who, l, to, evidence)
 	})
 }
 
-// atRev refuses a lease that is not as the caller saw it, or not in a state
-// that the caller's verb is about. The table of moves alone does not do: an
-// operator may let a quarantined address cool, and the reconciler end a
-// cooling one, but neither by the verb that confirms or expires a lease.
 func atRev(l *Lease, rev int64, to State, from ...State) error {
 	switch {
 	case l.Rev != rev:

@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -103,22 +102,17 @@ func (b *Book) Reserve(ctx context.Context, who Who, rs ...Reservation) ([]*Leas
 			return nil, err
 		}
 	}
-	var out []*Lease
-	err := b.update(ctx, func(t *tx) error {
-		out = out[:0]
-		for _, r := range rs {
+	return change(ctx, b.writer, func(t *tx) ([]*Lease, error) {
+		out := make([]*Lease, len(rs))
+		for i, r := range rs {
 			l, err := t.reserve(who, r)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			out = append(out, l)
+			out[i] = l
 		}
-		return nil
+		return out, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
@@ -153,7 +147,7 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 // nothing to note nothing is written, and the lease comes back as every change
 // before has left it. One that was released is [ErrState].
 func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64, within time.Duration) (*Lease, error) {
-	return b.updateLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
 		if t.cancelled(l.UID, attempt) {
 			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", l.Sandbox, attempt, ErrCancelled)
 		}
@@ -170,27 +164,6 @@ func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64, wit
 		}
 		return t.move(who, l, now, nil)
 	})
-}
-
-// updateLease runs fn on the row with an id.
-func (b *Book) updateLease(ctx context.Context, id string, fn func(*tx, *Lease) (*Lease, error)) (*Lease, error) {
-	var out *Lease
-	err := b.update(ctx, func(t *tx) error {
-		l := t.lease(id)
-		if l == nil {
-			return errEnded
-		}
-		var err error
-		out, err = fn(t, l)
-		return err
-	})
-	if errors.Is(err, errEnded) {
-		_, err = b.ended(ctx, id)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // MaxTombstones bounds the tombstones that the book keeps in its file and in memory,
@@ -213,13 +186,12 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 	if attempt < 1 {
 		return nil, invalid("attempt", "%d is below 1", attempt)
 	}
-	var out []*Lease
 	var full error
-	err := b.update(ctx, func(t *tx) error {
-		out, full = nil, nil
-		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= b.opts.Tombstone {
+	out, err := change(ctx, b.writer, func(t *tx) (out []*Lease, err error) {
+		full = nil
+		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= t.opts.Tombstone {
 			if old.attempt == 0 && t.tombsFull() {
-				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, b.idx.mostTombs)
+				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, t.idx.mostTombs)
 			} else {
 				rev := t.staged.rev + 1
 				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, rev, t.now}, change: &Change{
@@ -230,15 +202,13 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 			if l.Attempt > attempt {
 				continue
 			}
-			now := *l
-			now.State = Releasing
-			freed, err := t.move(who, l, now, nil)
+			freed, err := t.setState(who, l, Releasing, nil)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			out = append(out, freed)
 		}
-		return nil
+		return out, nil
 	})
 	if err != nil {
 		return nil, err
@@ -257,10 +227,10 @@ func (t *tx) tombsFull() bool {
 }
 
 // Cancelled reports whether a tombstone of a sandbox's attempt stands.
-func (b *Book) Cancelled(uid string, attempt int64) bool {
-	now := b.clock.now()
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	stone := b.idx.tombs[uid]
-	return stone.attempt >= attempt && now.Since(stone.at) < b.opts.Tombstone
+func (m *memory) Cancelled(uid string, attempt int64) bool {
+	now := m.clock.now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	stone := m.idx.tombs[uid]
+	return stone.attempt >= attempt && now.Since(stone.at) < m.opts.Tombstone
 }

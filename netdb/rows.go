@@ -200,3 +200,37 @@ func scanChange(s scanner) (Change, error) {
 	}
 	return c, nil
 }
+
+const (
+	poolColumns = `uid, name, family, generation, prefix, gateway, bridge, spec, spec_hash, state,
+		created_wall, created_boot, created_boot_id`
+	upsertPool = `INSERT INTO pools (` + poolColumns + `) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)
+		ON CONFLICT (uid) DO UPDATE SET (` + poolColumns + `) = (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)`
+)
+
+func (p *Pool) row() []any {
+	spec, hash := p.encode()
+	return []any{p.UID, p.Name, p.family(), p.Generation, p.Prefix.String(), addrText(p.Gateway), p.Bridge,
+		spec, hash, p.State, p.Created.Wall.UnixNano(), int64(p.Created.Boottime), p.Created.BootID}
+}
+
+func scanPool(s scanner) (*Pool, error) {
+	var (
+		p                                   Pool
+		name, prefix, gateway, bridge, spec string
+		hash                                string
+		family                              int
+		wall, boot                          int64
+	)
+	if err := s.Scan(&p.UID, &name, &family, &p.Generation, &prefix, &gateway, &bridge, &spec, &hash, &p.State,
+		&wall, &boot, &p.Created.BootID); err != nil {
+		return nil, err
+	}
+	p.Created.Wall, p.Created.Boottime = time.Unix(0, wall), time.Duration(boot)
+	// No index covers these bytes, so SQLite's own check would pass a flipped
+	// one, and addresses of another prefix would be handed out.
+	if sum := specHash(spec); sum != hash {
+		return nil, fmt.Errorf("%s: what describes it has the sum %.12s…, not %.12s…", name, sum, hash)
+	}
+	return &p, json.Unmarshal([]byte(spec), &p.PoolSpec)
+}

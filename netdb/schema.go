@@ -124,14 +124,14 @@ func (s schema) table(name string, want schema) bool {
 }
 
 // checkOurs refuses a file whose schema is not its version's.
-func (b *Book) checkOurs(ctx context.Context, version int64) error {
-	want, err := schemaOf(ctx, b.opts.schema[:version])
+func (s *store) checkOurs(ctx context.Context, version int64) error {
+	want, err := schemaOf(ctx, s.opts.schema[:version])
 	if err != nil {
 		return fmt.Errorf("make the schema: %w", err)
 	}
-	found, err := readSchema(ctx, b.conn)
+	found, err := readSchema(ctx, s.conn)
 	if err != nil {
-		return b.classify("read the schema", err)
+		return s.classify("read the schema", err)
 	}
 	if found.sum() == beforeRelease {
 		return ErrOldBuild

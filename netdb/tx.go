@@ -15,6 +15,8 @@ import (
 // itself.
 type tx struct {
 	opts   *Options
+	store  *store
+	memory *memory
 	now    Stamp
 	idx    *index // read only
 	staged *overlay
@@ -61,13 +63,7 @@ func (t *tx) poolFor(a netip.Addr) (*poolIndex, error) {
 	if pi == nil {
 		return nil, fmt.Errorf("%w: no pool contains it", ErrNotInPool)
 	}
-	if usable, note := pi.pool.usable(a); !usable {
-		return nil, fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
-	}
-	if _, walled := pi.walled[a]; walled {
-		return nil, fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
-	}
-	return pi, nil
+	return pi, pi.mayGive(a)
 }
 
 // revOf returns the revision of a row, 0 for none.
@@ -98,6 +94,13 @@ func (t *tx) move(who Who, old *Lease, now Lease, evidence json.RawMessage) (*Le
 		now.Evidence = evidence
 	}
 	return t.record(who, old, now, evidence)
+}
+
+// setState is move of a lease to another state.
+func (t *tx) setState(who Who, l *Lease, to State, evidence json.RawMessage) (*Lease, error) {
+	now := *l
+	now.State = to
+	return t.move(who, l, now, evidence)
 }
 
 // record is move with evidence that the change keeps, and the lease does not.

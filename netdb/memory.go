@@ -1,0 +1,234 @@
+package netdb
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A memory is what the book has in memory, the same as in its file: one index, which
+// readers ask under mu and callers to be hold addresses in. The lock holder of the
+// [writer] alone replaces or changes rows, and so reads them without mu.
+type memory struct {
+	opts  *Options
+	clock *clock
+
+	mu      sync.RWMutex
+	idx     *index
+	commits durations
+	signal  signal
+}
+
+// publish makes a durable batch visible to readers.
+func (m *memory) publish(staged *overlay, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var touched stateSet
+	for _, s := range staged.steps {
+		m.opts.meet("publish")
+		touched |= s.touched()
+		switch {
+		case s.pool != nil:
+			m.idx.replacePool(s.pool)
+		case s.tomb != "":
+			m.idx.bury(s.tomb, s.stone)
+		case s.runtime != "":
+			m.idx.runtime = s.runtime
+		default:
+			m.idx.apply(s.old, s.now, s.change.Rev)
+		}
+	}
+	m.idx.rev = staged.rev
+	m.commits.add(took)
+	m.signal.send(touched)
+}
+
+// replace puts an index in the place of the one before; what is offered stays so.
+func (m *memory) replace(idx *index) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, was := range m.idx.pools {
+		if pi := idx.pools[uid]; pi != nil {
+			pi.takeHolds(was)
+		}
+	}
+	m.idx = idx
+}
+
+// Now is the moment as the book dates it: the one to compare the book's own
+// stamps with.
+func (m *memory) Now() Stamp { return m.clock.now() }
+
+// Rev is the last committed revision.
+func (m *memory) Rev() int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.idx.rev
+}
+
+// At returns the row of an address.
+func (m *memory) At(a netip.Addr) (*Lease, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	l := m.idx.byAddr.at(a)
+	return l, l != nil
+}
+
+// Held returns the owner's open lease.
+func (m *memory) Held(o Owner) (*Lease, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	l := m.idx.open(o)
+	return l, l != nil
+}
+
+// Leases returns every row in numeric order of the addresses, and the
+// revision at which that was so.
+func (m *memory) Leases() ([]*Lease, int64) {
+	rows, rev := m.snapshot()
+	return slices.AppendSeq(make([]*Lease, 0, rows.len()), rows.all()), rev
+}
+
+// snapshot returns the rows as they are now, to be read without a lock, and the
+// revision of that.
+func (m *memory) snapshot() (rowset, int64) {
+	defer m.opts.meet("scan")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.idx.byAddr.snapshot(), m.idx.rev
+}
+
+// InState returns the rows in one state, in numeric order.
+func (m *memory) InState(s State) []*Lease {
+	rows, _ := m.snapshot()
+	var out []*Lease
+	for l := range rows.all() {
+		if l.State == s {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Usage returns what each pool holds, and the revision at which that was so.
+func (m *memory) Usage() ([]Usage, int64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var out []Usage
+	for _, pi := range m.idx.order {
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), ByState: maps.Clone(pi.count),
+			QuarantineCap: m.opts.mostQuarantined(pi)}
+		for h := range pi.held {
+			if m.idx.byAddr.at(h) == nil {
+				u.Free = saturatingAdd(u.Free, 1)
+			}
+		}
+		out = append(out, u)
+	}
+	return out, m.idx.rev
+}
+
+// Runtime returns the id of the container runtime that the book knows: the one
+// that its containers are in. It is "" before the first was noted.
+func (m *memory) Runtime() string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.idx.runtime
+}
+
+// Pools returns the pools as created.
+func (m *memory) Pools() []*Pool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	out := make([]*Pool, len(m.idx.order))
+	for i, pi := range m.idx.order {
+		out[i] = pi.pool
+	}
+	return out
+}
+
+// A Place says where an address lies.
+type Place struct {
+	Pool   *Pool  // nil: in no pool
+	Usable bool   // could be handed out at all
+	Note   string // why not
+}
+
+// Place returns where an address lies.
+func (m *memory) Place(a netip.Addr) Place {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	pi := m.idx.poolOf(a)
+	if pi == nil {
+		return Place{Note: "in no pool"}
+	}
+	usable, note := pi.pool.usable(a)
+	if _, walled := pi.walled[a]; walled {
+		usable, note = false, "named by a row that cannot be read"
+	}
+	return Place{pi.pool, usable, note}
+}
+
+// A signal is a broadcast without a payload: look again. A subscriber to some states
+// only is not woken by a commit that touches none of them, and a commit without
+// waiters wakes no goroutine: each processor that is woken behind every commit is taken
+// from the next one. Its zero value works.
+type signal struct {
+	mu      sync.Mutex
+	waiting map[stateSet]chan struct{} // closed and dropped by the next that touches one of the states
+}
+
+// A stateSet has a bit for each state, and one that every commit touches.
+type stateSet uint16
+
+const anyCommit stateSet = 1 << 15
+
+var stateBits = append([]State{Free}, States()...)
+
+func setOf(states ...State) (set stateSet) {
+	for _, s := range states {
+		set |= 1 << slices.Index(stateBits, s)
+	}
+	return set
+}
+
+func (s *signal) next(of stateSet) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.waiting = make(map[stateSet]chan struct{})
+	}
+	if s.waiting[of] == nil {
+		s.waiting[of] = make(chan struct{})
+	}
+	return s.waiting[of]
+}
+
+func (s *signal) send(touched stateSet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, ch := range s.waiting {
+		if of&touched != 0 {
+			close(ch)
+			delete(s.waiting, of)
+		}
+	}
+}
+
+// touched is the states that a step leaves and enters.
+func (s step) touched() stateSet {
+	if s.change.Subject != OfLease {
+		return anyCommit
+	}
+	return anyCommit | setOf(s.change.From, s.change.To)
+}
+
+// Changed returns a channel that is closed at the next commit. It carries no
+// payload: look again.
+func (m *memory) Changed() <-chan struct{} { return m.signal.next(anyCommit) }
+
+// Touched returns a channel that is closed at the next commit which moves a lease
+// into one of the states, or out of it. It carries no payload: look again.
+func (m *memory) Touched(states ...State) <-chan struct{} { return m.signal.next(setOf(states...)) }

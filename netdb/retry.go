@@ -1,0 +1,127 @@
+package netdb
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// room is how much must be free before a book that could not be written is
+// tried, in bytes. The try is smaller than a change: without this a disk with
+// room for one but not for the other was called writable, and not at the
+// next change.
+const room = 1 << 20
+
+// Retry writes to a book that could not be written, and changes nothing in it.
+// It returns nil when the book can be written, at once when nothing has said
+// otherwise, and [ErrReadOnly] or another error of the file when it still
+// cannot, or when less than 1 MiB is free beside it. Without it a book that no request changes would be taken for
+// read-only for good, and a caller that waits for readiness would never send one.
+//
+// A book whose files were taken away is written to again once they are back. Until
+// then, where the book itself is in its place and its log is not, what the log has is
+// folded into it.
+//
+// A book that SQLite called damaged is looked over as it is at opening, and is
+// well when nothing is found: SQLite says the same of a page that the disk
+// could not read just then. Damage that is real stays; a look that found it
+// takes up to a twentieth of the time, or one comes a minute after the other, and
+// in between its finding is the answer.
+func (u *upkeep) Retry(ctx context.Context) error {
+	why := u.store.readonly.Load()
+	if why == nil {
+		return nil
+	}
+	if u.opts.ReadOnly {
+		return why.why
+	}
+	if errors.Is(why.why, ErrMoved) && u.store.files.check(allFiles) != nil {
+		if err := u.writer.lock(ctx); err != nil {
+			return fmt.Errorf("write to %s: %w", u.store.path, err)
+		}
+		defer u.writer.unlock()
+		return cmp.Or(u.store.rescue(), u.store.look(allFiles), why.why)
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(u.store.path), &disk); err != nil {
+		return fmt.Errorf("write to %s: look for room: %w", u.store.path, err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < room {
+		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", u.store.path, ErrReadOnly, free, room)
+	}
+	if err := u.writer.lock(ctx); err != nil {
+		return fmt.Errorf("write to %s: %w", u.store.path, err)
+	}
+	defer u.writer.unlock()
+	if errors.Is(why.why, ErrDamaged) {
+		if err := u.lookOver(ctx, why.why); err != nil {
+			return err
+		}
+	}
+	if err := u.writer.begin(ctx); err != nil {
+		return err
+	}
+	// There and back: SQLite writes no page for a row that is set to what it
+	// is, and a disk that took no write at all was called writable. The page takes
+	// the place in the log, too, of a change that was refused because it could
+	// not be synced, and that a start after kill -9 would have found there.
+	err := u.store.finish(func() error {
+		_, err := u.store.sql.touch.Exec()
+		if err == nil {
+			_, err = u.store.sql.untouch.Exec()
+		}
+		return err
+	})
+	if err != nil {
+		return u.store.classify("write to "+u.store.path, err)
+	}
+	if err := u.store.look(allFiles); err != nil {
+		return err
+	}
+	u.store.readonly.Store(nil)
+	return nil
+}
+
+// lookOver returns nil when a book that was called damaged is whole, and reads
+// it anew: until then it is not known what was read wrongly. For the lock holder.
+func (u *upkeep) lookOver(ctx context.Context, why error) error {
+	began := time.Now()
+	if began.Before(u.nextLook) {
+		return why
+	}
+	// Pages that it keeps in memory say nothing about the disk.
+	_, err := u.store.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
+	if err = u.store.classify("release memory", err); err == nil {
+		_, err = u.store.checkWhole(ctx)
+	}
+	if err == nil {
+		err = u.writer.load(ctx)
+	}
+	if err != nil {
+		u.nextLook = time.Now().Add(restAfter(time.Since(began)))
+		return fmt.Errorf("look over %s: %w", u.store.path, err)
+	}
+	return nil
+}
+
+// restAfter is how long to wait after a look that found damage. A disk that gives
+// up a read after half a minute, or a machine that stood still, makes a look long,
+// and is no reason not to find for the next ten that the book is whole.
+func restAfter(look time.Duration) time.Duration { return min(20*look, time.Minute) }
+
+// Ping goes the way of every change: it waits in the queue, takes the file's
+// write lock, and changes nothing. It returns nil when that was possible
+// before ctx ended. An error that wraps ctx's means that a change would not
+// have come through either; [ErrBusy] beside it, that another process holds
+// the lock. Any other error is an answer of the file. Nothing is synced.
+func (u *upkeep) Ping(ctx context.Context) error {
+	if err := u.writer.update(ctx, func(*tx) error { return nil }); err != nil {
+		return fmt.Errorf("ping %s: %w", u.store.path, err)
+	}
+	return nil
+}
