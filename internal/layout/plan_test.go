@@ -27,6 +27,7 @@ var rooms = []room{
 	{"server/admission", []string{"api", "server/socket"}, "it counts what peers use, and reads no request"},
 	{"server", []string{"api", "allocator", "census", "netdb", "server/admission", "watchdog", "reconciler", "workload", "internal/nearest"},
 		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
+	{"routes", []string{"api", "internal/broadcast"}, "a gateway imports it, and must not get the daemon with it"},
 	{"client", []string{"api"}, "a sandbox runtime imports it, and must not get the daemon with it"},
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "netdb", "reconciler", "server", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},

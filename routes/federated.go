@@ -1,0 +1,154 @@
+package routes
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// mostGone bounds the sandboxes without a route of which the attempt is remembered.
+const mostGone = 1 << 16
+
+// A Federated joins the tables of many runners. A sandbox that several of them have is
+// where its owner put it last: the highest attempt decides, not a clock, and not which
+// runner was read last. An attempt that was seen keeps lower ones out, also when it has
+// ended, so that a runner that is cut off cannot bring back what it had. The zero value
+// has no runner. All methods are safe for concurrent use.
+type Federated struct {
+	mu     sync.RWMutex
+	tables map[string]*Table
+	by     map[string]*family
+	gone   []string // without a route, the oldest first; some may have one again
+}
+
+// A family is what is known of one sandbox.
+type family struct {
+	attempt int64   // the highest that was seen
+	claims  []Claim // the best first
+}
+
+// A Claim is one runner's route of a sandbox.
+type Claim struct {
+	Runner string
+	Route
+}
+
+// Join adds a runner's table, in the place of an earlier one of that runner. A table is
+// joined once.
+func (f *Federated) Join(runner string, t *Table) {
+	f.Leave(runner)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.mu.Lock()
+	if f.tables == nil {
+		f.tables, f.by = make(map[string]*Table), make(map[string]*family)
+	}
+	f.tables[runner] = t
+	f.mu.Unlock()
+	t.notify = func(sandbox string) { f.look(runner, sandbox, t.Routes(sandbox)) }
+	for sandbox := range t.index.Load().all() {
+		t.notify(sandbox)
+	}
+}
+
+// Leave takes a runner's table out. What it had is not reachable any more, and the
+// attempts are remembered.
+func (f *Federated) Leave(runner string) {
+	f.mu.RLock()
+	t := f.tables[runner]
+	f.mu.RUnlock()
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.notify = nil
+	for sandbox := range t.index.Load().all() {
+		f.look(runner, sandbox, nil)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.tables, runner)
+}
+
+// look makes routes all that a runner has of a sandbox.
+func (f *Federated) look(runner, sandbox string, routes []Route) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of := f.by[sandbox]
+	if of == nil {
+		of = &family{}
+		f.by[sandbox] = of
+	}
+	had := len(of.claims)
+	claims := slices.DeleteFunc(slices.Clone(of.claims), func(c Claim) bool { return c.Runner == runner })
+	for _, r := range routes {
+		of.attempt = max(of.attempt, r.Attempt)
+		claims = append(claims, Claim{runner, r})
+	}
+	slices.SortFunc(claims, func(a, b Claim) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), boolFirst(a.Served(), b.Served()), cmp.Compare(a.Runner, b.Runner), compare(&a.Route, &b.Route))
+	})
+	of.claims = claims
+	if had == 0 || len(claims) > 0 {
+		return
+	}
+	f.gone = append(f.gone, sandbox)
+	for len(f.gone) > mostGone {
+		if old := f.by[f.gone[0]]; old != nil && len(old.claims) == 0 {
+			delete(f.by, f.gone[0])
+		}
+		f.gone = f.gone[1:]
+	}
+}
+
+// Lookup returns where a sandbox is: the best route of its highest attempt. The error
+// of a table that lags or is cut off is its own to report, see [Table.Status].
+func (f *Federated) Lookup(sandbox string) (Claim, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	of := f.by[sandbox]
+	if of == nil || len(of.claims) == 0 || of.claims[0].Attempt < of.attempt {
+		return Claim{}, false
+	}
+	return of.claims[0], true
+}
+
+// Split returns the claims of a sandbox that two runners serve at the same attempt, which
+// its owner should not have made: all of them, the one that [Federated.Lookup] prefers
+// first. Any gateway prefers the same.
+func (f *Federated) Split(sandbox string) []Claim {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	of := f.by[sandbox]
+	if of == nil {
+		return nil
+	}
+	var split []Claim
+	several := false
+	for _, c := range of.claims {
+		if c.Attempt == of.attempt && c.Served() {
+			several = several || len(split) > 0 && split[0].Runner != c.Runner
+			split = append(split, c)
+		}
+	}
+	if !several {
+		return nil
+	}
+	return split
+}
+
+// Runners returns what each table says of itself.
+func (f *Federated) Runners() map[string]Status {
+	f.mu.RLock()
+	tables := make(map[string]*Table, len(f.tables))
+	for runner, t := range f.tables {
+		tables[runner] = t
+	}
+	f.mu.RUnlock()
+	of := make(map[string]Status, len(tables))
+	for runner, t := range tables {
+		of[runner] = t.Status()
+	}
+	return of
+}

@@ -1,0 +1,134 @@
+package routes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// placed is a sandbox's route of an attempt.
+func placed(sandbox, addr string, attempt int64, s api.State, revision int64) Route {
+	r := route(sandbox, addr, s, revision)
+	r.Attempt = attempt
+	return r
+}
+
+func where(t *testing.T, f *Federated, sandbox, want string) {
+	t.Helper()
+	got := ""
+	if c, ok := f.Lookup(sandbox); ok {
+		got = c.Runner + " " + c.Addr.String()
+	}
+	if got != want {
+		t.Errorf("%s is at %q, and should be at %q", sandbox, got, want)
+	}
+}
+
+// A sandbox moves from one runner to the next, and ends there. The first, which is cut
+// off, still has it: it is not brought back, neither by its list nor by a new table.
+func TestFederatedHighestAttempt(t *testing.T) {
+	one, two := listed(t, 5, placed("a", "10.8.0.5", 1, api.Bound, 3)), listed(t, 900)
+	var f Federated
+	where(t, &f, "a", "")
+	f.Join("two", two)
+	f.Join("one", one)
+	where(t, &f, "a", "one 10.8.0.5")
+	apply(t, two, placed("a", "10.9.0.7", 2, api.Reserved, 901))
+	where(t, &f, "a", "two 10.9.0.7")
+	apply(t, two, placed("a", "10.9.0.7", 2, api.Bound, 902))
+	where(t, &f, "a", "two 10.9.0.7")
+	push(t, two, placed("a", "10.9.0.7", 2, api.Cooling, 905), true)
+	where(t, &f, "a", "")
+	for range 2 {
+		if err := one.Replace(List{epoch, 6, []Route{placed("a", "10.8.0.5", 1, api.Bound, 6)}}); err != nil {
+			t.Fatal(err)
+		}
+		where(t, &f, "a", "")
+		one = &Table{}
+		f.Join("one", one)
+	}
+	if err := one.Replace(List{epoch, 6, []Route{placed("a", "10.8.0.5", 3, api.Bound, 6)}}); err != nil {
+		t.Fatal(err)
+	}
+	where(t, &f, "a", "one 10.8.0.5")
+	f.Leave("one")
+	where(t, &f, "a", "")
+	if of := f.Runners(); len(of) != 1 || of["two"].Revision != 902 {
+		t.Errorf("%+v", of)
+	}
+}
+
+// Two runners serve one attempt: each gateway prefers the same, and says so.
+func TestFederatedSplit(t *testing.T) {
+	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
+		var f Federated
+		for _, runner := range order {
+			f.Join(runner, listed(t, 5, placed("a", "10.8.0.5", 1, api.Bound, 3), placed("b", "10.8.0.6", 1, api.Bound, 3), placed("b", "fd00::6", 1, api.Bound, 4)))
+		}
+		f.Join("three", listed(t, 5, placed("b", "10.8.0.6", 2, api.Bound, 3), placed("b", "fd00::6", 2, api.Bound, 4)))
+		where(t, &f, "a", "one 10.8.0.5")
+		where(t, &f, "b", "three 10.8.0.6")
+		if split := f.Split("a"); len(split) != 2 || split[0].Runner != "one" {
+			t.Errorf("%+v", split)
+		}
+		if split := f.Split("b"); split != nil {
+			t.Errorf("%+v", split)
+		}
+	}
+}
+
+// What is remembered of sandboxes without a route is bounded.
+func TestFederatedForgetsTheOldest(t *testing.T) {
+	var f Federated
+	table := listed(t, 1)
+	f.Join("one", table)
+	for i := range mostGone + 10 {
+		name := fmt.Sprint("s", i)
+		apply(t, table, placed(name, "10.8.0.5", 1, api.Bound, int64(2*i+2)))
+		apply(t, table, placed(name, "10.8.0.5", 1, api.Cooling, int64(2*i+3)))
+	}
+	if len(f.by) != mostGone || len(f.gone) != mostGone {
+		t.Errorf("%d sandboxes are known, %d without a route", len(f.by), len(f.gone))
+	}
+}
+
+// Tables change, join and leave at once; in the end each sandbox is where the highest
+// attempt is.
+func TestFederatedAtOnce(t *testing.T) {
+	var f Federated
+	tables := make([]*Table, 4)
+	var writers sync.WaitGroup
+	for i := range tables {
+		tables[i] = listed(t, 0)
+		writers.Go(func() {
+			name := fmt.Sprint("runner", i)
+			f.Join(name, tables[i])
+			for n := range 3000 {
+				r := placed(fmt.Sprint("s", rand.IntN(20)), fmt.Sprintf("10.8.%d.%d", i, rand.IntN(50)), 1, api.Bound, int64(n+1))
+				if n%3 == 0 {
+					r.State = api.Cooling
+				}
+				apply(t, tables[i], r)
+				if n%1000 == 500 {
+					f.Leave(name)
+					f.Join(name, tables[i])
+				}
+				f.Lookup(r.Sandbox)
+			}
+		})
+	}
+	writers.Wait()
+	for s := range 20 {
+		sandbox, want := fmt.Sprint("s", s), ""
+		for i, table := range tables {
+			if r, ok := table.Lookup(sandbox); ok {
+				want = fmt.Sprintf("runner%d %s", i, r.Addr)
+				break
+			}
+		}
+		where(t, &f, sandbox, want)
+	}
+}
