@@ -42,7 +42,7 @@ type Route struct {
 	Via         string `json:"via"`
 }
 
-// A Skipped address was next, but somebody is using it.
+// A Skipped address was next, but is in use.
 type Skipped struct {
 	Address  string     `json:"address"`
 	Evidence []Sighting `json:"evidence"`

@@ -42,8 +42,8 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// Retryable reports that the same request may succeed later without anybody
-// changing it.
+// Retryable reports that the same request may succeed later without a
+// change of it.
 func (c Code) Retryable() bool {
 	switch c {
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,

@@ -63,7 +63,7 @@ type Container struct {
 	ID        string `json:"id"`
 }
 
-// BindRequest tells where the lease is used. It adds to what is recorded: what
+// BindRequest says where the lease is used. It adds to what is recorded: what
 // it leaves out stays as it was. What is recorded already is a no-op.
 type BindRequest struct {
 	Containers    []Container `json:"containers,omitempty"`

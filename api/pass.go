@@ -22,12 +22,12 @@ type ReconcileReply struct {
 	Epoch    string `json:"epoch"`
 }
 
-// A Report tells what one pass planned and did.
+// A Report is what one pass planned and did.
 type Report struct {
 	Started  time.Time     `json:"started"`
 	Took     time.Duration `json:"took_ns"`
 	Preview  bool          `json:"preview"`
-	Complete bool          `json:"complete"` // every witness answered; else nothing was let go
+	Complete bool          `json:"complete"` // every witness answered; else nothing was released
 	Silent   []Silence     `json:"silent,omitempty"`
 	Leases   int           `json:"leases"`  // rows of the book that were compared
 	Seen     int           `json:"seen"`    // addresses that were seen
@@ -44,11 +44,11 @@ type Action struct {
 	LeaseID string `json:"lease_id,omitempty"`
 	Sandbox string `json:"sandbox,omitempty"`
 	Reason  string `json:"reason"`          // one sentence
-	Result  string `json:"result"`          // planned, done, held, or skipped: it changed meanwhile, or Error tells
+	Result  string `json:"result"`          // planned, done, held, or skipped: it changed meanwhile, or Error says why
 	Error   string `json:"error,omitempty"` // why it failed
 }
 
-// Held tells that a brake kept a pass from releasing anything.
+// Held says that a brake kept a pass from releasing anything.
 type Held struct {
 	Releases int    `json:"releases"` // how many it would have been
 	Most     int    `json:"most"`     // how many a pass may

@@ -1,6 +1,6 @@
 package api
 
-// QuarantineRequest sets an address aside by hand.
+// QuarantineRequest quarantines an address by hand.
 type QuarantineRequest struct {
 	Reason string `json:"reason"`
 }

@@ -63,7 +63,7 @@ type BridgeStatus struct {
 	Gaps []string `json:"gaps,omitempty"`
 }
 
-// MostGaps bounds what a status tells of gaps.
+// MostGaps bounds the gaps in a status.
 const MostGaps = 16
 
 // Health answers /healthz and /readyz.

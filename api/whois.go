@@ -28,7 +28,7 @@ type Belongs string
 const (
 	Owner    Belongs = "owner"    // of the lease's own workload
 	Stranger Belongs = "stranger" // of another
-	Unknown  Belongs = "unknown"  // nothing recorded tells
+	Unknown  Belongs = "unknown"  // nothing recorded says
 )
 
 // A Silence is a witness that could not answer.

@@ -55,8 +55,8 @@ func (c *Client) transport() *http.Client {
 	return c.http
 }
 
-// dial waits while the socket's backlog is full, as connect(2) does unless it
-// is told not to: the daemon is there, and others came first.
+// dial waits while the socket's backlog is full, as connect(2) does on a
+// blocking socket: the daemon is there, and others came first.
 func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	const longest = 50 * time.Millisecond
 	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
@@ -120,7 +120,7 @@ func (c *Client) send(ctx context.Context, method, path string, ask any) (*http.
 		return nil, err
 	}
 	// net/http may not ask again by itself, though every verb may be asked twice:
-	// when the second try finds nobody, its error would say that nothing was done.
+	// when the second try finds no daemon, its error would say that nothing was done.
 	return c.transport().Do(req)
 }
 

@@ -94,7 +94,7 @@ func refusal(doing string, resp *http.Response) error {
 // explain says what a call that never reached a daemon means.
 func (c *Client) explain(doing string, err error) error {
 	if wrapped := new(url.Error); errors.As(err, &wrapped) {
-		err = wrapped.Err // its own text names a URL that nobody dialled
+		err = wrapped.Err // its own text names a URL that was not dialled
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

@@ -9,8 +9,8 @@ import (
 	"github.com/ipamd/ipamd/client"
 )
 
-// What a sandbox runtime does: ask before it plumbs, tell where it plumbed,
-// let go when the sandbox is to end. plumb and remove are the runtime's own.
+// What a sandbox runtime does: ask before it plumbs, bind where it plumbed,
+// release when the sandbox is to end. plumb and remove are the runtime's own.
 func Example() {
 	var ipamd client.Client // on /run/ipamd/ipamd.sock
 	ctx := context.Background()

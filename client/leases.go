@@ -22,7 +22,7 @@ func (c *Client) Allocate(ctx context.Context, ask api.AllocateRequest) (*api.Al
 // where.IfRevision is best the [api.Lease.Revision] of the answer that the
 // caller acts on: a request that was delayed behind a younger one of the same
 // lease is [ErrStaleRevision] then, and does not undo it. Of callers that leave
-// it out, who comes last wins. To ask again after a lost reply is fine.
+// it out, the last one wins. To ask again after a lost reply is fine.
 func (c *Client) Bind(ctx context.Context, id string, where api.BindRequest) (*api.LeaseReply, error) {
 	return c.onLease(ctx, "bind", id, where)
 }
@@ -38,7 +38,7 @@ func (c *Client) Resume(ctx context.Context, id string, ask api.PauseRequest) (*
 	return c.onLease(ctx, "resume", id, ask)
 }
 
-// Release lets a lease go. The reply's lease is releasing, with the blockers,
+// Release releases a lease. The reply's lease is releasing, with the blockers,
 // until the removal of its workload is confirmed; ask.Wait waits for that:
 //
 //	ipamd.Release(ctx, id, api.ReleaseRequest{Wait: api.Lasting(10 * time.Second)})

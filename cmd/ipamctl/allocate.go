@@ -21,7 +21,7 @@ func (c *ctl) allocateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allocate SANDBOX",
 		Short: "Take an address for a sandbox",
-		Long: `Asks for an address that nobody holds and nobody is seen on. Asked again for
+		Long: `Asks for an address that no lease holds and no witness sees. Asked again for
 the same sandbox uid, pool, interface and family it answers with the same
 lease. An address that is not bound in time is given back. -q prints the
 lease ids.`,

@@ -17,8 +17,8 @@ type share struct {
 	words  string
 }
 
-// shares divides a pool into what is in use, on its way back, kept from
-// everybody, and available, in this order. An address that cools and has rested
+// shares divides a pool into what is in use, on its way back, quarantined,
+// and available, in this order. An address that cools and has rested
 // for long enough is available.
 func shares(pool api.Pool) []share {
 	sum := func(states ...api.State) (n uint64) {
@@ -78,7 +78,7 @@ func widest(cells []int) (at int) {
 const (
 	barLeast = 6
 	barMost  = 40
-	barPiped = 24 // where the width is nobody's matter
+	barPiped = 24 // where the width does not matter
 )
 
 // drawBars draws a line for each pool with a bar of its use, what it holds

@@ -63,7 +63,7 @@ addresses, or the lease ids of findings that have no address.`,
 				return err
 			}
 			if len(reply.Findings) > 0 {
-				return told(exitOther)
+				return exitWith(exitOther)
 			}
 			return nil
 		},

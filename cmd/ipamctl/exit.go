@@ -90,11 +90,11 @@ type unconfirmed struct{ message, hint string }
 
 func (e unconfirmed) Error() string { return e.message }
 
-// A told is an exit code whose reason the answer has told already; there is
+// An exitWith is an exit code whose reason the answer has already; there is
 // nothing to add to it.
-type told int
+type exitWith int
 
-func (t told) Error() string { return fmt.Sprintf("the answer ends with %d", int(t)) }
+func (e exitWith) Error() string { return fmt.Sprintf("the answer ends with %d", int(e)) }
 
 // report ends the journey of an error: it writes it for the person, or the program,
 // and returns the exit code.
@@ -103,7 +103,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		return exitOK
 	}
 	var (
-		said told
+		said exitWith
 		code int
 		hint string
 		of   *api.Error

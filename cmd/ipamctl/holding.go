@@ -22,7 +22,7 @@ type holding struct {
 }
 
 // holdings reads who held what from changes, which come newest first, and
-// answers in the same order. A quarantine is nobody's holding; a lease that
+// answers in the same order. A quarantine is no holding; a lease that
 // was released and adopted again has two.
 func holdings(changes []api.Change) []holding {
 	var out []holding

@@ -103,7 +103,7 @@ func withID(leases []api.Lease, part string) (found []api.Lease) {
 	return found
 }
 
-// shortIDs returns the shortest ends of the ids that tell the leases apart, all of
+// shortIDs returns the shortest ends of the ids that differ for each lease, all of
 // one length.
 func shortIDs(leases []api.Lease) []string {
 	short := make([]string, len(leases))

@@ -8,8 +8,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// Nobody watches a line that is gone at once, and nobody needs it to the
-// tenth of a second.
+// A line that is gone at once is not read, nor is a tenth of a second.
 const (
 	progressAfter = 500 * time.Millisecond
 	progressEvery = time.Second

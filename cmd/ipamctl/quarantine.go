@@ -16,10 +16,10 @@ import (
 func (c *ctl) quarantineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "Addresses that are kept from everybody",
+		Short: "Addresses that are not given",
 		Long: `An address is quarantined when it is seen on the wire and no lease explains it,
-or by hand. The first ends by itself once nobody has seen the address for long
-enough; one made by hand stands until quarantine clear.`,
+or by hand. The first ends by itself once no witness has seen the address for
+long enough; one made by hand stands until quarantine clear.`,
 		Example: `  ipamctl quarantine ls
   ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
 		Args: c.knownVerb,
@@ -87,7 +87,7 @@ func (c *ctl) quarantineAdd() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:     "add IP",
-		Short:   "Keep an address from everybody, by hand",
+		Short:   "Quarantine an address by hand",
 		Long:    "Holds a free, cooling or quarantined address until quarantine clear; wants admin\nrights. -q prints the address.",
 		Example: `  ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
 		Args:    exactly("an IP address"),

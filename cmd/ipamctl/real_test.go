@@ -86,7 +86,7 @@ func TestAgainstTheRealServer(t *testing.T) {
 
 	lost := do("allocate web-9 -q", 0)
 	do("release "+lost+" --force", exitUsage, "--reason")
-	do("release "+lost+" --force --reason 'its containerd is lost'", 0, "quarantined", "nobody has seen it")
+	do("release "+lost+" --force --reason 'its containerd is lost'", 0, "quarantined", "no witness has seen it")
 	do("history --lease "+lost, 0, "releasing → quarantined", "forced: its containerd is lost")
 	do("reconcile", 0, "clear")
 

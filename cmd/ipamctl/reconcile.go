@@ -87,9 +87,9 @@ func outcome(r *api.Report) error {
 	left := func(a api.Action) bool { return a.Result == "held" || failed(a) }
 	switch {
 	case r.Held != nil || slices.ContainsFunc(r.Actions, left):
-		return told(exitHeld)
+		return exitWith(exitHeld)
 	case !r.Complete:
-		return told(exitUnavailable)
+		return exitWith(exitUnavailable)
 	}
 	return nil
 }

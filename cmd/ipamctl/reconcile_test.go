@@ -20,11 +20,11 @@ func TestOutcome(t *testing.T) {
 		"all planned":            {api.Report{Complete: true, Preview: true, Actions: did("planned", "")}, nil},
 		"changed meanwhile":      {api.Report{Complete: true, Actions: did("skipped", "")}, nil},
 		"a person has to decide": {api.Report{Complete: true, Reports: []api.Finding{{Kind: "stray"}}}, nil},
-		"held":                   {api.Report{Complete: true, Held: &api.Held{}}, told(exitHeld)},
-		"one held":               {api.Report{Complete: true, Actions: did("held", "")}, told(exitHeld)},
-		"one failed":             {api.Report{Complete: true, Actions: did("skipped", "the book is busy")}, told(exitHeld)},
-		"a witness silent":       {api.Report{Actions: did("done", "")}, told(exitUnavailable)},
-		"silent and held":        {api.Report{Held: &api.Held{}}, told(exitHeld)},
+		"held":                   {api.Report{Complete: true, Held: &api.Held{}}, exitWith(exitHeld)},
+		"one held":               {api.Report{Complete: true, Actions: did("held", "")}, exitWith(exitHeld)},
+		"one failed":             {api.Report{Complete: true, Actions: did("skipped", "the book is busy")}, exitWith(exitHeld)},
+		"a witness silent":       {api.Report{Actions: did("done", "")}, exitWith(exitUnavailable)},
+		"silent and held":        {api.Report{Held: &api.Held{}}, exitWith(exitHeld)},
 	} {
 		if got := outcome(&tt.report); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

@@ -183,7 +183,7 @@ func (p *page) drawRelease(r *api.LeaseReply) {
 	l := &r.Lease
 	is := map[api.State]string{
 		api.Cooling:     ": the removal is confirmed, it waits out its cooldown",
-		api.Quarantined: ": it rests once nobody has seen it for long enough",
+		api.Quarantined: ": it cools once no witness has seen it for long enough",
 	}
 	p.Line("%s is %s%s", p.Bold(term.Word(l.Address)), p.state(l.State), is[l.State])
 	p.drawBlockers(r.Blockers)

@@ -35,9 +35,9 @@ use, what is stuck, what is quarantined, the witnesses that could not answer,
 the addresses that two claim, the last conflict, over or not, the daemon, its
 bridge and its book, and the last pass of the reconciler.
 
-The code is 0 when ipamd is ready and 5 when it is not; 7 when nobody listens on
-its socket. Where systemd listens, a daemon that cannot start gives no sign of
-life: after 3 s, or a --timeout that was given, the code is 5, and "systemctl
+The code is 0 when ipamd is ready and 5 when it is not; 7 when nothing listens
+on its socket. Where systemd listens, a daemon that cannot start gives no sign
+of life: after 3 s, or a --timeout that was given, the code is 5, and "systemctl
 status ipamd" and "journalctl -u ipamd" say why.
 -q prints "ready" or "not ready".`,
 		Example: "  ipamctl status\n  ipamctl status -q || ipamctl doctor\n  ipamctl status -o json | jq .ready",
@@ -59,7 +59,7 @@ func (c *ctl) showStatus(cmd *cobra.Command) error {
 		return err
 	}
 	if !s.Ready {
-		return told(exitUnavailable)
+		return exitWith(exitUnavailable)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (p *page) keeper(one api.Stuck) string {
 	case len(one.Blockers) > 1:
 		return fmt.Sprintf("%s, and %s more", term.Sentence(one.Blockers[0].Detail), term.Count(uint64(len(one.Blockers)-1)))
 	case one.Lease.BindBy != nil:
-		return "nobody bound it; its deadline was " + p.ago(*one.Lease.BindBy)
+		return "it is not bound; its deadline was " + p.ago(*one.Lease.BindBy)
 	}
 	return "-"
 }

@@ -19,7 +19,7 @@ import (
 // everyLeast keeps top from being a load on the daemon that it looks at.
 const everyLeast = 100 * time.Millisecond
 
-// slow is after how long a person is told that a question waits.
+// slow is after how long the page says that a question waits.
 const slow = time.Second
 
 func (c *ctl) topCommand() *cobra.Command {
@@ -140,7 +140,7 @@ func (c *ctl) top(ctx context.Context, st *term.Screen, every time.Duration) err
 	ask()
 	for {
 		if err := st.Draw(c.drawTop(v, st.Columns, st.Rows)); err != nil {
-			return nil // the terminal is gone, and nobody is there to be told
+			return nil // the terminal is gone
 		}
 		select {
 		case <-ctx.Done():

@@ -11,7 +11,7 @@ import (
 
 // firstAnswer is how long a verb waits for the daemon's first sign of life.
 // systemd keeps the socket open while no ipamd can start behind it, so that a call
-// is taken and nobody answers it.
+// is taken and not answered.
 const firstAnswer = 3 * time.Second
 
 // An unanswered is a daemon that gives no sign of life. The verb was not sent: a

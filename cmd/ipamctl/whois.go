@@ -18,7 +18,7 @@ func (c *ctl) whoisCommand() *cobra.Command {
 		Short: "Who holds an address, what every witness says of it, and its history",
 		Long: `Asks the book and every witness about one address. It only reads: no verb frees
 by address. "Not seen" is worth something only when no witness is silent. -q
-prints the lease id, or nothing when nobody holds the address.`,
+prints the lease id, or nothing when no lease holds it.`,
 		Example:           "  ipamctl whois 10.8.64.7\n  ipamctl whois fd00:8:64::7 -o json",
 		Args:              exactly("an IP address"),
 		ValidArgsFunction: c.offer(asAddress),
@@ -62,7 +62,7 @@ func (p *page) drawWhois(w *api.WhoisReply) {
 		rows = append(rows, p.witnessRows(a)...)
 	}
 	if len(rows) == 0 {
-		p.Line("nobody was asked: the address is none of ipamd's")
+		p.Line("no witness was asked: the address is in no pool")
 	} else {
 		p.Table(term.Wrapping("WITNESS", "ANSWER", "DETAIL"), rows)
 	}
@@ -92,18 +92,18 @@ func (p *page) verdict(w *api.WhoisReply) string {
 	case w.State == api.Free && !w.Usable:
 		return "is never handed out: " + term.Sentence(w.Note)
 	case w.State == api.Free:
-		return "is " + p.state(w.State) + ", nobody owns it"
+		return "is " + p.state(w.State) + ", it has no owner"
 	case w.Owner != "" && disputed(w):
 		return p.Bad("is in conflict") + ": " + p.state(w.State) + ", it belongs to " + term.Word(w.Owner) + ", and another uses it"
 	case w.Owner != "":
 		return "is " + p.state(w.State) + ", it belongs to " + term.Word(w.Owner)
 	case w.State == api.Quarantined:
 		if w.Lease != nil && w.Lease.Hold != "" {
-			return "is " + p.state(w.State) + ", nobody gets it until it is cleared: " + term.Sentence(w.Lease.Hold)
+			return "is " + p.state(w.State) + ", and is not given until it is cleared: " + term.Sentence(w.Lease.Hold)
 		}
-		return "is " + p.state(w.State) + ", nobody gets it while it is seen"
+		return "is " + p.state(w.State) + ", and is not given while it is seen"
 	default:
-		return "is " + p.state(w.State) + ", nobody owns it"
+		return "is " + p.state(w.State) + ", it has no owner"
 	}
 }
 
@@ -121,7 +121,7 @@ func disputed(w *api.WhoisReply) bool {
 }
 
 // contradiction says where book and wire disagree, or where they could not
-// be compared: the two things that somebody woken up must not overlook.
+// be compared: the two things that a person on call must not overlook.
 func contradiction(w *api.WhoisReply) string {
 	var seen, silent []string
 	for _, a := range w.Witnesses {
@@ -132,12 +132,12 @@ func contradiction(w *api.WhoisReply) string {
 			silent = append(silent, term.Word(a.Witness))
 		}
 	}
-	nobody := w.Usable && w.Owner == "" && w.State != api.Quarantined
+	unowned := w.Usable && w.Owner == "" && w.State != api.Quarantined
 	switch {
-	case nobody && len(seen) > 0:
-		return "Nobody owns it in the book, yet it is in use: seen by " + strings.Join(seen, ", ")
+	case unowned && len(seen) > 0:
+		return "The book has no owner for it, yet it is in use: seen by " + strings.Join(seen, ", ")
 	case len(silent) > 0 && len(seen) == 0:
-		return "Could not ask " + strings.Join(silent, ", ") + ": that nobody saw it is no proof"
+		return "Could not ask " + strings.Join(silent, ", ") + ": not seen is no proof"
 	default:
 		return ""
 	}

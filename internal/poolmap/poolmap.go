@@ -1,6 +1,6 @@
 // Package poolmap draws the addresses of a pool for a person, a letter and a colour
 // for what each of them is, and counts them. It reads what the socket says of pools
-// and leases, and asks nobody.
+// and leases, and asks no daemon.
 package poolmap
 
 import (

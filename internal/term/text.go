@@ -14,7 +14,7 @@ import (
 // Word returns an untrusted name (a sandbox, a label, a container) as it may
 // stand on a terminal: as it is when every rune of it prints, else quoted and
 // escaped. A sandbox may be called "\x1b[2J"; that must never clear a screen
-// or rewrite a line that somebody decides by. What starts with a quote is
+// or rewrite a line that a person decides by. What starts with a quote is
 // quoted too, so that no name can pose as another one's quoted form.
 func Word(s string) string {
 	if s == "" || s != strings.TrimSpace(s) || strings.HasPrefix(s, `"`) || !Plain(s) {
