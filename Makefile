@@ -16,7 +16,7 @@ TEST     := -count=1 -timeout 30m -parallel 4
 PLAIN    := ./api ./cmd/ipamctl ./config ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
 	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./workload
 # What a change can wait for another test to find: those that boot, or last.
-LONG     := /(bench|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
+LONG     := /(packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Those that have a disk fail at each of its operations, one after the other, do
 # without the race detector, under which SQLite takes ten times as long.
 DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade)
@@ -49,6 +49,7 @@ demo: deps build ## See it work on real containers, the incident included (as ro
 check: formatted ## Build, vet, gofmt, and the quick tests: two minutes, after each change (as root)
 	$(GO) build ./...
 	$(GO) vet ./...
+	$(GO) -C bench vet ./...
 	CGO_ENABLED=0 $(GO) test -short $(TEST) $$($(GO) list ./... | grep -vE '$(LONG)')
 
 .PHONY: formatted
@@ -64,8 +65,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	$(GO) test $(TEST) -run '$(DISK)' ./netdb
 	$(GO) test $(TEST) $(PLAIN)
 	CGO_ENABLED=1 $(GO) test -race $(TEST) -skip '$(DISK)' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN))")
-	cd bench/peers && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
-	cd bench/draw && CGO_ENABLED=1 $(GO) test -race $(TEST) ./...
+	$(GO) -C bench test $(TEST) ./...
 
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
@@ -89,30 +89,27 @@ runtime: ## Build the containerd 2.x of tests and `make bench`, into .cache/cont
 	@scripts/deps
 	@scripts/containerd2
 
-peers: ## Build what `make bench` compares ipamd with, into .cache/peers
+peers: ## Build the plugin that `make bench` compares ipamd with, into .cache/peers
 	@mkdir -p .cache/peers
-	@cd bench/peers && CGO_ENABLED=0 $(GO) build -o ../../.cache/peers/ . tool
+	@CGO_ENABLED=0 $(GO) -C bench build -o ../.cache/peers/ tool
 
 bench: build runtime peers ## Measure ipamd against this machine, and beside its peers (as root)
-	$(GO) run ./bench
+	$(GO) -C bench run .
 
 bench-docs: build runtime peers ## The same, and write the figures into docs/BENCHMARKS.md (as root)
-	$(GO) run ./bench -docs docs/BENCHMARKS.md
+	$(GO) -C bench run . -docs docs/BENCHMARKS.md
 
 growth: build runtime ## Measure how ipamd grows, and draw docs/growth.svg (as root)
-	$(GO) run ./bench -growth docs/growth.csv
-	$(GO) -C bench/draw run . docs/growth.csv docs/growth.svg
+	$(GO) -C bench run . -growth docs/growth
 
 lint: formatted ## gofmt, go vet, staticcheck
 	$(GO) vet ./...
 	$(GO) vet -tags man ./cmd/...
-	cd bench/peers && $(GO) vet ./...
-	cd bench/draw && $(GO) vet ./...
+	$(GO) -C bench vet ./...
 	@mkdir -p .cache
 	@cd tools/lint && CGO_ENABLED=0 $(GO) build -o ../../.cache/lint/ tool
 	.cache/lint/staticcheck ./...
-	cd bench/peers && ../../.cache/lint/staticcheck ./...
-	cd bench/draw && ../../.cache/lint/staticcheck ./...
+	cd bench && ../.cache/lint/staticcheck ./...
 
 run: ## Run a development daemon in the foreground (as root)
 	@$(PROGRAMS) ./cmd/...

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
-	"net/netip"
+	"errors"
+	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,130 +14,190 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// The test binary is the echo's other side too.
+// The test binary is the echo too. Its folder is the checkout's top, as the bench's is.
 func TestMain(m *testing.M) {
-	if asked, err := otherSide(os.Args); asked {
-		exit(err)
+	if len(os.Args) == 3 && os.Args[1] == echoVerb {
+		exit(serveEcho(os.Args[2]))
+	}
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-func TestQuantiles(t *testing.T) {
-	var s sample
-	if s.p50() != 0 || s.p99() != 0 {
-		t.Error("an empty sample took time")
-	}
-	for i := range 100 {
-		s = append(s, time.Duration(100-i))
-	}
-	if s.p50() != 51 || s.p99() != 100 || s.at(0) != 1 || s.at(1) != 100 {
-		t.Errorf("p50 %d, p99 %d, least %d, most %d", s.p50(), s.p99(), s.at(0), s.at(1))
-	}
-}
+// tiny is a plan of which nothing is expected but that it is carried out.
+var tiny = plan{rounds: 2, calls: 20, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 2 * time.Second,
+	ports: 2, sandboxes: 5, boxes: 1, ahead: 20, limit: time.Minute}
 
-func TestVerdicts(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		most, least float64
-		ratios      []float64
-		verdict     string
-	}{
-		{"the median counts, not the worst round", 1.5, 0, []float64{9, 1.4, 1.5}, "met"},
-		{"just above", 1.5, 0, []float64{1.51, 1.51, 0}, "MISSED"},
-		{"two in the middle", 1.5, 0, []float64{1, 1.6, 1.4, 2}, "met"},
-		{"at least", 0, 4, []float64{4, 3, 5}, "met"},
-		{"just below", 0, 4, []float64{3.99, 3, 5}, "MISSED"},
-		{"nothing measured", 1.5, 0, nil, "MISSED"},
-		{"for scale", 0, 0, []float64{7}, "-"},
-	} {
-		r := row{most: c.most, least: c.least}
-		for _, ratio := range c.ratios {
-			r.addRates(ratio, 1)
-		}
-		if r.verdict() != c.verdict {
-			t.Errorf("%s: %s of %v", c.name, r.verdict(), c.ratios)
-		}
-		want := c.verdict
-		if r.broken = true; want != "-" {
-			want = "broken" // is neither met nor missed
-		}
-		if r.verdict() != want {
-			t.Errorf("%s, of a goal that broke: %s of %v", c.name, r.verdict(), c.ratios)
-		}
-	}
-}
-
-// TestEveryGoalRuns takes tiny samples, of which nothing is expected but that
-// they are taken and that nothing stays behind.
-func TestEveryGoalRuns(t *testing.T) {
+// newTiny is a bench of freshly built programs.
+func newTiny(t *testing.T) *bench {
+	t.Helper()
 	realtest.Root(t)
-	program, peers, dir := build(t), t.TempDir(), t.TempDir()
-	made := exec.Command("go", "build", "-C", "peers", "-o", peers+"/", ".", "tool")
-	made.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := made.CombinedOutput(); err != nil {
-		t.Fatalf("build the peers: %v\n%s", err, out)
+	bin := t.TempDir()
+	for _, args := range [][]string{{"build", "-ldflags", "-s -w", "-o", bin + "/", "./cmd/ipamd"}, {"-C", "bench", "build", "-o", bin + "/", "tool"}} {
+		cmd := exec.Command("go", args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %q: %v\n%s", args, err, out)
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	b, err := newBench(tinyPlan(), dir, program, peers)
+	b, err := newBench(tiny, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []row
-	for _, g := range allGoals() {
-		measured, err := g.measure(ctx, b)
-		if err != nil {
-			t.Errorf("goal %s: %v", goalName(g.number), err)
+	b.program, b.plugin = filepath.Join(bin, "ipamd"), filepath.Join(bin, "host-local")
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
 		}
-		rows = append(rows, measured...)
+	})
+	return b
+}
+
+// Each goal is measured with tiny samples, each row has its rounds, and the curves are
+// drawn. Nothing is left behind.
+func TestEveryGoalRuns(t *testing.T) {
+	b := newTiny(t)
+	rows, err := b.measureAll(t.Context(), goals)
+	if err != nil {
+		t.Error(err)
 	}
+	for _, r := range rows {
+		if len(r.ratios) == 0 {
+			t.Errorf("goal %s: %s has no round", r.goal, r.what)
+		}
+	}
+	curves := filepath.Join(t.TempDir(), "growth")
+	if err := b.grow(t.Context(), curves, []int{0, 20}, []int{2, 4}); err != nil {
+		t.Fatal(err)
+	}
+	for name, wants := range map[string][]string{".csv": {"\nwhat,of,", "\nallocate,leases,20,", "\n\"a pass, processor time\",ports,4,"}, ".svg": {"</svg>", "allocate", "ports", "ipamd "}} {
+		text, err := os.ReadFile(curves + name)
+		for _, want := range wants {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q: %v", name, want, err)
+			}
+		}
+	}
+	dir := b.dir
 	if err := b.close(); err != nil {
 		t.Error(err)
 	}
-	var table strings.Builder
-	if err := goalTable(rows).write(&table); err != nil {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left behind: %v", dir, err)
+	}
+}
+
+// A goal that is not reached is red, by the median or by the worst round; a limit that
+// is turned round makes of one that is held one that is missed.
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		wanted  wanted
+		ratios  []float64
+		verdict string
+	}{
+		{"the median counts, not the worst round", wanted{most: 1.5}, []float64{9, 1.4, 1.5}, "held"},
+		{"just above", wanted{most: 1.5}, []float64{1.51, 1.51, 0}, "MISSED"},
+		{"two in the middle", wanted{most: 1.5}, []float64{1, 1.6, 1.4, 2}, "held"},
+		{"at least", wanted{least: 4}, []float64{4, 3, 5}, "held"},
+		{"turned round", wanted{most: 4}, []float64{4.1, 3, 5}, "MISSED"},
+		{"just below", wanted{least: 4}, []float64{3.99, 3, 5}, "MISSED"},
+		{"the worst round counts", wanted{most: 1, worst: true}, []float64{1, 1, 2}, "MISSED"},
+		{"less than nothing", wanted{most: 1}, []float64{-1}, "held"},
+		{"no number", wanted{most: 1}, []float64{math.NaN()}, "MISSED"},
+		{"nothing measured", wanted{most: 1.5}, nil, "MISSED"},
+		{"for scale", wanted{}, []float64{7}, ""},
+	} {
+		r := row{wanted: c.wanted}
+		for _, v := range c.ratios {
+			r.ratios = append(r.ratios, rates(v, 1))
+		}
+		if got := r.verdict(); got != c.verdict {
+			t.Errorf("%s: %q, want %q", c.name, got, c.verdict)
+		}
+	}
+	for _, g := range goals {
+		for _, w := range g.rows {
+			held := row{wanted: w, ratios: []ratio{rates(w.most+w.least, 1)}}
+			turned := row{wanted: wanted{most: w.least / 2, least: 2 * w.most}, ratios: held.ratios}
+			if limited := w.most+w.least > 0; limited && (held.verdict() != "held" || turned.verdict() != "MISSED") {
+				t.Errorf("goal %s: %s is %s at its limit, and %s when that is turned round", g.name, w.what, held.verdict(), turned.verdict())
+			}
+		}
+	}
+}
+
+// A goal that breaks or takes too long takes no other along, and no panic leaves it: it
+// has the rounds that it got to, and a row that says why.
+func TestABrokenGoalIsARow(t *testing.T) {
+	b := &bench{plan: tiny, shared: new(run)}
+	b.limit = 20 * time.Millisecond
+	rows := []wanted{{what: "half of it", most: 2}}
+	round := 0
+	second := func(fn func(*run)) func(*run) func() []ratio {
+		return func(r *run) func() []ratio {
+			round = 0
+			return func() []ratio {
+				if round++; round == 2 {
+					fn(r)
+				}
+				return []ratio{rates(1, 1)}
+			}
+		}
+	}
+	measured, err := b.measureAll(t.Context(), []goal{
+		{name: "breaks", open: second(func(*run) { check(errors.New("one\ncall | of many")) }), rows: rows},
+		{name: "slow", open: second(func(r *run) {
+			crowd(0, func() error { <-r.ctx.Done(); return context.Cause(r.ctx) })
+		}), rows: rows},
+		{name: "panics", open: second(func(r *run) { r.echo.client = nil }), rows: rows},
+		{name: "unclean", open: func(r *run) func() []ratio {
+			r.Cleanup(func() { r.Fatal("it does not end") })
+			return func() []ratio { return []ratio{rates(1, 1)} }
+		}, rows: rows},
+		{name: "whole", open: second(func(*run) {}), rows: rows},
+	})
+	if err == nil {
+		t.Error("a goal broke and the run did not")
+	}
+	docs := filepath.Join(t.TempDir(), "b.md")
+	if err := os.WriteFile(docs, []byte("before "+measuredBegin+"old"+measuredEnd+" after"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rows {
-		if len(r.ratios) == 0 || !strings.Contains(table.String(), r.what) {
-			t.Errorf("%s: %d rounds, table:\n%s", r.what, len(r.ratios), &table)
+	if err := rewrite(docs, "fast", table(measured, true)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(docs)
+	for _, want := range []string{
+		"before " + measuredBegin + "\n\n```\nfast\n```\n",
+		"| breaks | half of it | &lt;= 2 | 1.00 | 1.00 - 1.00 | 1 | held | 1.00 / 1.00 /s |",
+		"| breaks | goal breaks: one call &#124; of many |  |  |  |  | broken |  |",
+		"| slow | goal slow: it took longer than 20ms: it took longer than 20ms |",
+		"| panics | goal panics: panic: runtime error: invalid memory address",
+		"| unclean | goal unclean: it does not end |",
+		"| whole | half of it | &lt;= 2 | 1.00 | 1.00 - 1.00 | 2 | held |",
+		measuredEnd + " after",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %q in\n%s\n%v", want, text, err)
 		}
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	if err := os.WriteFile(docs, []byte(measuredBegin), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := rewrite(docs, "", ""); err == nil {
+		t.Error("a document without an end was written")
 	}
 }
 
-func TestGoalsByNumber(t *testing.T) {
-	if got, err := choose("3, peers"); err != nil || got[0].number != 3 || got[1].number != peersGoal {
+func TestGoalsByName(t *testing.T) {
+	if got, err := choose("3,peers"); err != nil || len(got) != 2 || got[0].name != "3" {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, list := range []string{"", "60", "1,,2", "one", "0"} {
+	for _, list := range []string{"60", "1,,2", "one"} {
 		if _, err := choose(list); err == nil {
 			t.Errorf("goals %q were taken", list)
-		}
-	}
-}
-
-// A silence begins with the first question since an address was given last, in
-// whatever round that was; an answer that nobody asked for had none.
-func TestASilenceBeginsWithAQuestion(t *testing.T) {
-	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
-	one, two := netip.MustParseAddr("10.8.0.2"), netip.MustParseAddr("10.8.0.3")
-	last := make(map[netip.Addr]time.Time)
-	asked := map[netip.Addr][]time.Time{one: {at(10), at(20), at(130)}, two: {at(90)}}
-	for _, round := range []struct {
-		given    []gift
-		least    time.Duration
-		unprobed int
-	}{
-		{[]gift{{one, at(100), false}}, 90 * time.Millisecond, 0},
-		{[]gift{{two, at(120), true}, {one, at(200), false}}, 70 * time.Millisecond, 1},
-		{[]gift{{one, at(300), false}}, 0, 0},
-		{[]gift{{one, at(400), true}}, 0, 1},
-	} {
-		if least, unprobed := silences(round.given, asked, last); least != round.least || unprobed != round.unprobed {
-			t.Errorf("%v: %v, %d unprobed", round.given, least, unprobed)
 		}
 	}
 }

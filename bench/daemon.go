@@ -1,33 +1,32 @@
 package main
 
 import (
-	"context"
-	"errors"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
-	"github.com/vishvananda/netns"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// A daemon is a running ipamd in a network namespace of its own, which goes
-// away with it.
-type daemon struct {
-	client *client.Client
-	cmd    *exec.Cmd
-	ports  *ports
-	calls  int    // names the sandboxes
-	tally  *tally // of all callers
-}
+const (
+	bridgeName = "rt0"
+	largePool  = "10.8.0.0/16"
+	portPrefix = "10.8.240.0/20" // of the ports' own addresses, which are not given
+)
 
-// configuration is the defaults but for where things are, a pool with room, and no
-// rate, since all callers are one process. The ports' own addresses are outside what is given.
+// configuration is the defaults but for where things are, and no rate: all callers
+// are one process.
 const configuration = `
 [book]
 path = '%[1]s/book.db'
@@ -38,150 +37,179 @@ group = ''
 max_rate = 0
 [bridge]
 name = '` + bridgeName + `'
-netns = ['%[1]s-netns']
 manage = true
 [[pool]]
 name = 'default'
-prefix = '%[4]s'
-exclude = [%[5]s]
+prefix = '%[2]s'
+exclude = [%[3]s]
 [runtime]
-kind = '%[2]s'
-address = '%[3]s'
+kind = '%[4]s'
+address = '%[5]s'
 [log]
 level = 'error'
 format = 'text'
 `
 
-const (
-	bridgeName = "rt0"
-	poolPrefix = "10.8.0.0/16"
-	portPrefix = "10.8.255.0/24"
-)
-
-// startDaemon runs ipamd without a runtime, with an empty book below the run's
-// directory, and waits until it gives addresses.
-func (b *bench) startDaemon(ctx context.Context, name string) (*daemon, error) {
-	return b.startDaemonWith(ctx, name, b.ports, "none", "/nowhere")
+// A setup is what a daemon is started with.
+type setup struct {
+	pool    string // "": the large one
+	ports   int    // of its bridge
+	runtime string // containerd's socket; "": there is none
+	book    string // the folder of a stopped daemon to go on with; "": a new one
 }
 
-// startDaemonWith does so with so many ports and a runtime at an address.
-func (b *bench) startDaemonWith(ctx context.Context, name string, ports int, kind, address string) (*daemon, error) {
-	return b.startDaemonIn(ctx, name, netip.MustParsePrefix(poolPrefix), ports, kind, address)
+// A daemon is the built program as users get it, in a network namespace of its own.
+type daemon struct {
+	*run
+	client *client.Client
+	ns     *nstest.NS
+	folder string
+	cmd    *exec.Cmd // nil: it does not run
+	made   int       // callers
 }
 
-// startDaemonIn does so with a pool of another prefix.
-func (b *bench) startDaemonIn(ctx context.Context, name string, prefix netip.Prefix, ports int, kind, address string) (*daemon, error) {
-	var exclude string
-	if prefix.Overlaps(netip.MustParsePrefix(portPrefix)) {
+// start runs a daemon and waits until it gives addresses.
+func (r *run) start(s setup) *daemon {
+	d := &daemon{run: r, ns: nstest.New(r), folder: s.book}
+	s.pool = cmp.Or(s.pool, largePool)
+	kind, exclude, address := "none", "", cmp.Or(s.runtime, "/nowhere")
+	if s.runtime != "" {
+		kind = "containerd"
+	}
+	if netip.MustParsePrefix(s.pool).Overlaps(netip.MustParsePrefix(portPrefix)) {
 		exclude = "'" + portPrefix + "'"
 	}
-	dir := filepath.Join(b.dir, name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
+	if d.folder == "" {
+		d.folder = must(os.MkdirTemp(r.dir, "book-"))
 	}
-	config := filepath.Join(dir, "ipamd.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, kind, address, prefix, exclude), 0o600); err != nil {
-		return nil, err
+	config := fmt.Appendf(nil, configuration, d.folder, s.pool, exclude, kind, address)
+	check(os.WriteFile(filepath.Join(d.folder, "ipamd.toml"), config, 0o600))
+	d.client = &client.Client{Socket: filepath.Join(d.folder, "sock")}
+	r.Cleanup(d.stop)
+	d.launch()
+	addr := netip.MustParsePrefix(portPrefix).Addr()
+	for range s.ports {
+		addr = addr.Next()
+		d.ns.Port(bridgeName, addr.String()+"/16")
 	}
-	return b.resume(ctx, name, ports)
+	d.ready()
+	return d
 }
 
-// resume runs ipamd on what there is below a name, with so many ports, and waits
-// until it gives addresses.
-func (b *bench) resume(ctx context.Context, name string, ports int) (*daemon, error) {
-	d, err := b.launch(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.settle(ctx, ports); err != nil {
-		return nil, errors.Join(err, d.stop())
-	}
-	return d, nil
-}
-
-// settle makes so many ports of the daemon's bridge, and waits until it gives
-// addresses.
-func (d *daemon) settle(ctx context.Context, ports int) error {
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
-	space, err := d.space()
-	if err != nil {
-		return err
-	}
-	defer space.Close()
-	if d.ports, err = plug(space, ports); err != nil {
-		return err
-	}
-	return d.ready(ctx)
-}
-
-// filledBook returns the name below which goals 3 and 7 find the book of a
-// stopped ipamd that has given most of a /16.
-func (b *bench) filledBook(ctx context.Context) (string, error) {
-	const name = "filled"
-	if _, err := os.Stat(filepath.Join(b.dir, name)); err == nil {
-		return name, nil
-	}
-	d, err := b.startDaemon(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(d.fill(ctx, b.leases, b.callers), d.stop()); err != nil {
-		// A book that is half full is nobody's yardstick.
-		return "", errors.Join(fmt.Errorf("fill the book: %w", err), os.RemoveAll(filepath.Join(b.dir, name)))
-	}
-	return name, nil
-}
-
-// launch runs ipamd on the book and the configuration below a name, and waits
-// for nothing.
-func (b *bench) launch(name string, env ...string) (*daemon, error) {
-	dir := filepath.Join(b.dir, name)
-	d := &daemon{client: &client.Client{Socket: filepath.Join(dir, "sock")}, tally: &b.tally,
-		cmd: exec.Command(b.program, "run", "--config", filepath.Join(dir, "ipamd.toml"))}
-	d.cmd.Env = append(os.Environ(), env...)
+// launch runs the program and waits until it gives addresses.
+func (d *daemon) launch() {
+	d.cmd = exec.Command(d.program, "run", "--config", filepath.Join(d.folder, "ipamd.toml"))
 	d.cmd.Stderr = os.Stderr
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
+	var err error
+	d.ns.Do(func() { err = d.cmd.Start() })
+	if err != nil {
+		d.cmd = nil
 	}
-	return d, nil
+	check(err)
+	d.ready()
 }
 
-// space returns the daemon's network namespace, to be closed.
-func (d *daemon) space() (netns.NsHandle, error) { return netns.GetFromPid(d.cmd.Process.Pid) }
+func (d *daemon) pid() int { return d.cmd.Process.Pid }
 
-// ready waits until addresses are given.
-func (d *daemon) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		_, err := d.client.Ready(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for ipamd: %w", err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+func (d *daemon) ready() {
+	realtest.Eventually(d, patience, "ipamd is ready", func() bool {
+		_, err := d.client.Ready(d.ctx)
+		check(d.ctx.Err())
+		return err == nil
+	})
 }
 
-// stop asks it to end, and ends it when it does not.
-func (d *daemon) stop() error {
+// stop asks the program to end, and ends it when it does not. It may be called twice.
+func (d *daemon) stop() {
+	if d.cmd == nil {
+		return
+	}
 	d.client.CloseIdleConnections()
-	if d.ports != nil {
-		d.ports.close()
-	}
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	last := time.AfterFunc(patience, func() { _ = d.cmd.Process.Kill() })
 	defer last.Stop()
-	if err := d.cmd.Wait(); err != nil {
-		return fmt.Errorf("ipamd: %w", err)
+	ended := d.cmd.Wait()
+	d.cmd = nil
+	if ended != nil {
+		d.Fatalf("ipamd: %v", ended)
 	}
-	return nil
+}
+
+// A caller allocates and releases by turns. Its sandboxes have names of their own.
+type caller struct {
+	*daemon
+	name  string
+	calls int
+	held  *api.Lease
+}
+
+func (d *daemon) caller() *caller {
+	d.made++
+	return &caller{daemon: d, name: fmt.Sprintf("%s-%d-", filepath.Base(d.ns.Name()), d.made)}
+}
+
+func (c *caller) allocate() error {
+	c.calls++
+	reply, err := c.client.Allocate(c.ctx, api.AllocateRequest{Sandbox: c.name + strconv.Itoa(c.calls)})
+	if err == nil {
+		c.held = &reply.Leases[0]
+	}
+	return err
+}
+
+// release ends a lease that was never bound: the cheapest of releases. On a machine
+// that stands still the address may cool for that ipamd could not look at all in time.
+func (c *caller) release() error {
+	reply, err := c.client.Release(c.ctx, c.held.ID, api.ReleaseRequest{})
+	c.held = nil
+	if err == nil && reply.Lease.State != api.Free && reply.Lease.State != api.Cooling && reply.Lease.State != api.Releasing {
+		err = fmt.Errorf("address %s is %s after its release: %v", reply.Lease.Address, reply.Lease.State, reply.Blockers)
+	}
+	return err
+}
+
+// either is the next call of the two.
+func (c *caller) either() error {
+	if c.held == nil {
+		return c.allocate()
+	}
+	return c.release()
+}
+
+// call is an allocation, and its release.
+func (c *caller) call() call { return call{c.allocate, c.release} }
+
+// callers are n of a daemon's, each of which makes its next call.
+func (d *daemon) callers(n int) []func() error {
+	all := make([]func() error, n)
+	for i := range all {
+		all[i] = d.caller().either
+	}
+	return all
+}
+
+// fill takes leases with many callers, and keeps them.
+func (d *daemon) fill(leases int) {
+	var all errgroup.Group // waited for below
+	for i := range d.bench.callers {
+		c := d.caller()
+		all.Go(func() (err error) {
+			for n := i; n < leases && err == nil; n += d.bench.callers {
+				err = c.allocate()
+			}
+			return err
+		})
+	}
+	check(all.Wait())
+}
+
+// full is the folder of the book of a stopped daemon that has given most of a /16.
+func (r *run) full() string {
+	if r.filled == "" {
+		d := r.start(setup{})
+		d.fill(r.leases)
+		d.stop()
+		r.filled = d.folder
+	}
+	return r.filled
 }

@@ -2,165 +2,279 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netns"
-
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
-// openBook opens a new book below the run's directory, with the daemon's
-// durability and one pool.
-func (b *bench) openBook(ctx context.Context, name string, change ...func(*netdb.Options)) (*netdb.Book, *netdb.Pool, error) {
-	opts := netdb.Options{
-		Synchronous: "full", QuarantineShare: 0.25, Tombstone: time.Hour, KeepChanges: 100_000, KeepFor: 30 * 24 * time.Hour,
-	}
-	for _, c := range change {
-		c(&opts)
-	}
-	book, err := netdb.Open(filepath.Join(b.dir, name, "book.db"), opts)
-	if err != nil {
-		return nil, nil, err
-	}
-	prefix := netip.MustParsePrefix(poolPrefix)
-	pool, err := book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Reason: "bench"}, netdb.PoolSpec{
-		Name: "default", Prefix: prefix, Gateway: prefix.Addr().Next(), Bridge: bridgeName,
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, book.Close())
-	}
-	return book, pool, nil
-}
-
 // policy is the daemon's.
-func policy() netdb.Policy {
-	return netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
-}
+var policy = netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
 
-// A bookCaller uses a book in this process, without looking at any wire.
+// probeWindow is how long silence lasts that counts as an answer.
+const probeWindow = 50 * time.Millisecond
+
+// A bookCaller uses a new book in this process, without looking at any wire.
 type bookCaller struct {
-	book  *netdb.Book
+	*run
+	*netdb.Book
 	pool  *netdb.Pool
+	path  string
 	name  string // tells its sandboxes from another caller's
 	calls int
 	held  *netdb.Lease
 }
 
-func (c *bookCaller) allocate(ctx context.Context) error {
-	candidate, err := c.book.Pick(c.pool.UID, policy())
+// book opens one with the daemon's durability. onCommit may be nil.
+func (r *run) book(onCommit func(time.Duration, int)) *bookCaller {
+	c := &bookCaller{run: r, path: filepath.Join(must(os.MkdirTemp(r.dir, "book-")), "book.db"), name: "sandbox-"}
+	c.Book = must(netdb.Open(c.path, netdb.Options{Synchronous: "full", QuarantineShare: 0.25, Tombstone: time.Hour,
+		KeepChanges: 100_000, KeepFor: 30 * 24 * time.Hour, OnCommit: onCommit}))
+	r.Cleanup(func() { check(c.Book.Close()) })
+	prefix := netip.MustParsePrefix(largePool)
+	c.pool = must(c.EnsurePool(r.ctx, netdb.Who{Actor: netdb.ByOperator, Reason: "bench"}, netdb.PoolSpec{
+		Name: "default", Prefix: prefix, Gateway: prefix.Addr().Next(), Bridge: bridgeName}))
+	return c
+}
+
+func (c *bookCaller) allocate() error { return c.reserve(time.Minute) }
+
+func (c *bookCaller) reserve(within time.Duration) error {
+	candidate, err := c.Pick(c.pool.UID, policy)
 	if err != nil {
 		return err
 	}
-	return c.reserve(ctx, candidate, time.Minute)
-}
-
-func (c *bookCaller) reserve(ctx context.Context, candidate netdb.Candidate, within time.Duration) error {
 	c.calls++
-	name := "sandbox-" + c.name + strconv.Itoa(c.calls)
-	got, err := c.book.Reserve(ctx, netdb.Who{Actor: netdb.ByAllocator, Reason: "allocated"}, netdb.Reservation{
-		Candidate: candidate, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: within,
-	})
+	name := c.name + strconv.Itoa(c.calls)
+	got, err := c.Reserve(c.ctx, netdb.Who{Actor: netdb.ByAllocator, Reason: "allocated"}, netdb.Reservation{
+		Candidate: candidate, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: within})
 	if err == nil {
 		c.held = got[0]
 	}
 	return err
 }
 
-func (c *bookCaller) release(ctx context.Context) error {
-	_, err := c.book.Expire(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "released"}, c.held.ID, c.held.Rev, nil)
+func (c *bookCaller) release() error {
+	_, err := c.Expire(c.ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "released"}, c.held.ID, c.held.Rev, nil)
 	return err
 }
 
-// A checkedCaller allocates in this process as the daemon does: the wire is
-// settled and every witness asked.
+func (c *bookCaller) call() call { return call{c.allocate, c.release} }
+
+// A checkedCaller has a real bridge beside the book, and asks every witness.
 type checkedCaller struct {
-	bookCaller
+	*bookCaller
 	allocator *allocator.Allocator
 	board     *census.Board
 	bridge    *bridge.Bridge
-	stop      func() error
 }
 
-func (c *checkedCaller) allocate(ctx context.Context) error {
+func (r *run) checked(onCommit func(time.Duration, int)) *checkedCaller {
+	c := &checkedCaller{bookCaller: r.book(onCommit)}
+	ns := nstest.New(r)
+	ns.Bridge(bridgeName, "10.8.0.1/16")
+	addr := netip.MustParsePrefix(portPrefix).Addr()
+	for range r.ports {
+		addr = addr.Next()
+		ns.Port(bridgeName, addr.String()+"/16")
+	}
+	c.bridge, c.board = r.bridge(ns)
+	c.allocator = must(allocator.New(allocator.Config{
+		Book: c.Book, Board: c.board, Prober: c.bridge, Settle: c.bridge.Settle, Gate: func() error { return nil },
+		Pool: c.pool.Name, Policy: policy, BindWithin: time.Minute, MaxConflicts: 32,
+		ProbeWindow: probeWindow, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler)}))
+	r.loop(c.allocator.Run)
+	return c
+}
+
+func (c *checkedCaller) allocate() error {
 	c.calls++
-	got, err := c.allocator.Allocate(ctx, allocator.Request{Sandbox: "sandbox-" + strconv.Itoa(c.calls)})
+	got, err := c.allocator.Allocate(c.ctx, allocator.Request{Sandbox: c.name + strconv.Itoa(c.calls)})
 	if err == nil {
 		c.held = got.Leases[0]
 	}
 	return err
 }
 
-// openChecked opens a book and looks after a real bridge with ports.
-func (b *bench) openChecked(ctx context.Context, name string, change ...func(*netdb.Options)) (c *checkedCaller, err error) {
-	var closers []func() error
-	closeAll := func() error {
-		var errs []error
-		for i := len(closers) - 1; i >= 0; i-- {
-			errs = append(errs, closers[i]())
-		}
-		return errors.Join(errs...)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, closeAll())
-		}
-	}()
-	book, pool, err := b.openBook(ctx, name, change...)
-	if err != nil {
-		return nil, err
-	}
-	closers = append(closers, book.Close)
-	space, err := newSpace()
-	if err != nil {
-		return nil, err
-	}
-	closers = append(closers, space.Close)
+// bridge watches that of a namespace.
+func (r *run) bridge(ns *nstest.NS) (*bridge.Bridge, *census.Board) {
 	board := census.NewBoard(census.Netns, census.Host, census.Neighbour)
-	br, err := openBridge(space, board, pool)
-	if err != nil {
-		return nil, err
-	}
-	closers = append(closers, br.Close)
-	if err := br.Refresh(ctx); err != nil {
-		return nil, err
-	}
-	guests, err := plug(space, b.ports)
-	if err != nil {
-		return nil, err
-	}
-	closers = append(closers, func() error { guests.close(); return nil })
-	c = &checkedCaller{bookCaller: bookCaller{book: book, pool: pool}, board: board, bridge: br}
-	c.allocator, err = allocator.New(allocator.Config{
-		Book: book, Board: board, Prober: br, Settle: br.Settle, Gate: func() error { return nil },
-		Pool: pool.Name, Policy: policy(), BindWithin: time.Minute, MaxConflicts: 32,
-		ProbeWindow: probeWindow, ProbeAhead: probeAhead, Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return nil, err
-	}
-	running, cancel := context.WithCancel(ctx)
-	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context) error{br.Run, c.allocator.Run} {
-		loops.Go(func() { _ = loop(running) }) // a bridge that broke refuses the next allocation
-	}
-	closers = append(closers, func() error { cancel(); loops.Wait(); return nil })
-	c.stop = closeAll
-	return c, nil
+	br := must(bridge.Open(bridge.Config{Name: bridgeName, Netns: ns.Path(), Manage: true, Board: board,
+		Desired: bridge.Desired{Gateways: []netip.Prefix{netip.MustParsePrefix("10.8.0.1/16")}}}))
+	r.Cleanup(func() { check(br.Close()) })
+	check(br.Refresh(r.ctx))
+	r.loop(br.Run)
+	return br, board
 }
 
-func openBridge(space netns.NsHandle, board *census.Board, pool *netdb.Pool) (*bridge.Bridge, error) {
-	return bridge.Open(bridge.Config{
-		Name: bridgeName, Netns: fmt.Sprintf("/proc/self/fd/%d", int(space)), Manage: true, Board: board,
-		Desired: bridge.Desired{Gateways: []netip.Prefix{netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits())}},
+// bookAlone is goal 2: a full record, lease and change. That a batch has one sync is
+// counted by netdb's TestOneSyncPerCommit.
+func bookAlone(r *run) func() []ratio {
+	c := r.book(nil)
+	return func() []ratio {
+		fresh, log := r.book(nil), int64(0)
+		const commits, frame = 100, 4096 + 24 // the log has room for them before it begins anew
+		for range commits {
+			if check(fresh.allocate()); fresh.calls == 1 { // the first finds the book's own pages changed
+				log = must(os.Stat(fresh.path + "-wal")).Size()
+			}
+		}
+		pages := float64(must(os.Stat(fresh.path+"-wal")).Size()-log) / frame / (commits - 1)
+		t := byTurns(r.calls, r.yardF(), c.call())
+		return []ratio{took(t[1].do.p50(), t[0].do.p50()), {pages, 1, "pages"}}
+	}
+}
+
+// liveCheck is goal 5: what it adds that every witness is asked.
+func liveCheck(r *run) func() []ratio {
+	without, with := r.book(nil), r.checked(nil)
+	return func() []ratio {
+		t := byTurns(r.calls, r.yardF(), without.call(), call{with.allocate, with.release})
+		return []ratio{took(t[2].do.p50()-t[1].do.p50(), t[0].do.p50())}
+	}
+}
+
+// fullLoad is goal 6: callers write in this process, where no socket slows them down,
+// beside one who reads the history, which a checkpoint has to wait for. Nothing is
+// written before: the first commits are those of a new book.
+func fullLoad(r *run) func() []ratio {
+	return func() []ratio {
+		var began time.Time // zero: nothing is noted yet
+		seconds := make([]sample, r.load/time.Second)
+		c := r.book(func(took time.Duration, _ int) { // one commit after the other
+			if n := int(time.Since(began) / time.Second); n < len(seconds) {
+				seconds[n] = append(seconds[n], took)
+			}
+		})
+		writers := make([]func() error, r.callers)
+		for i := range writers {
+			w := *c
+			w.name += strconv.Itoa(i) + "-"
+			writers[i] = func() error {
+				if err := w.allocate(); err != nil {
+					return err
+				}
+				return w.release()
+			}
+		}
+		began = time.Now()
+		stop := r.loop(func(ctx context.Context) error {
+			_, err := c.History(ctx, netdb.Query{Limit: 100})
+			time.Sleep(10 * time.Millisecond)
+			return err
+		})
+		var most int64
+		watching := r.loop(func(context.Context) error {
+			st, err := os.Stat(c.path + "-wal")
+			if err == nil {
+				most = max(most, st.Size())
+			}
+			time.Sleep(5 * time.Millisecond)
+			return err
+		})
+		crowd(r.load, writers...)
+		stop()
+		watching()
+		ends := func(n int) ratio {
+			n = min(n, len(seconds)/2)
+			return took(slices.Concat(seconds[len(seconds)-n:]...).p50(), slices.Concat(seconds[:n]...).p50())
+		}
+		return []ratio{sizes(float64(most), 16<<20), ends(1), ends(5)}
+	}
+}
+
+// commitsBefore is the counted half of goal 14: how many commits end after an
+// allocation asked the book and before its own does, beside a pass that finds that all
+// agree and beside one that ends reservations. From the socket it cannot be seen when
+// the book was asked.
+func commitsBefore(r *run) func() []ratio {
+	const steps = 32
+	var mu sync.Mutex
+	var commits []int64 // the revision of each
+	var c *checkedCaller
+	c = r.checked(func(time.Duration, int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if c != nil {
+			commits = append(commits, c.Rev())
+		}
 	})
+	ended := func() []int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return commits
+	}
+	passes := c.reconciler()
+	must(passes.Pass(r.ctx, reconciler.Mode{})) // quarantines what the ports have
+	late := *c.bookCaller
+	late.name = "late-"
+	beside := func(ends int) (met sample) {
+		for len(met) < r.calls/4 {
+			for range ends {
+				check(late.reserve(time.Nanosecond))
+			}
+			var report *reconciler.Report
+			over := make(chan error, 1)
+			go func() { // waited for below
+				var err error
+				report, err = passes.Pass(r.ctx, reconciler.Mode{Confirm: true})
+				over <- err
+			}()
+			for passing := true; passing; {
+				select {
+				case err := <-over:
+					check(err)
+					passing = false
+				default:
+					asked := len(ended())
+					check(c.bookCaller.allocate())
+					own, _ := slices.BinarySearch(ended(), c.held.Rev)
+					check(c.release())
+					met = append(met, time.Duration(own-asked))
+				}
+			}
+			done := 0
+			for _, a := range report.Actions {
+				if a.Kind == "expire" && a.Result == reconciler.Done {
+					done++
+				}
+			}
+			if !report.Complete || done != ends {
+				r.Fatalf("a pass ended %d of %d reservations: %+v", done, ends, report)
+			}
+		}
+		return met
+	}
+	return func() []ratio {
+		quiet, ending := beside(0), beside(steps)
+		var sum float64
+		for _, n := range ending {
+			sum += float64(n)
+		}
+		return []ratio{{float64(quiet.at(1)), 1, "commits"}, {float64(ending.at(1)), 1, "commits"}, {sum / float64(len(ending)), 1, "commits"}}
+	}
+}
+
+// reconciler makes passes over the caller's book and bridge, with the daemon's
+// defaults and no runtime.
+func (c *checkedCaller) reconciler() *reconciler.Reconciler {
+	dog := must(watchdog.New(watchdog.Config{
+		Book: c.Book, Board: c.board, Ports: c.bridge, PortsChanged: c.bridge.Changed, Settle: c.bridge.Settle,
+		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 16, Now: netdb.Now}))
+	return must(reconciler.New(reconciler.Config{
+		Book: c.Book, Board: c.board, Prober: c.bridge, Watchdog: dog, Refresh: c.bridge.Refresh, Settle: c.bridge.Settle,
+		Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
+		Quarantine: 15 * time.Minute, Every: 5 * time.Minute, Window: probeWindow, Now: netdb.Now, Log: slog.New(slog.DiscardHandler)}))
 }

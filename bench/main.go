@@ -1,39 +1,30 @@
 // Command bench measures ipamd against what the machine itself can do, in the
-// same run and the same directory: rounds that take turns, and the median of
-// each round's ratio. Machines drift by a third within an hour; a ratio of
-// two numbers taken a moment apart does not.
+// same run and the same directory: calls of each kind by turns, and the median of
+// the rounds' ratios. Machines drift by a third within an hour; a ratio of two
+// figures taken a moment apart does not. docs/BENCHMARKS.md has the method.
 //
-// The yardsticks: F is the p50 of overwriting 4 KiB in place and fdatasync, in
-// the book's directory. R is the p50 of a JSON echo over HTTP/1.1 on a kept
-// connection of a unix socket, by net/http on both sides, in another process,
-// with bodies as long as those of an allocation. E64 is that echo's rate with
-// 64 callers. F + R is taken hot, and adds up to less than the two in one
-// call: an echo whose server does F before it answers lets both processors
-// and the disk fall asleep in turns. That one is in the table too, for scale.
-//
-// ipamd is the built program as users get it: a process in a network
-// namespace of its own, with a real bridge and real ports, synchronous full,
-// asked through package client. It needs root. Nothing is left behind.
+// It is run in its own folder, needs root, and leaves nothing behind. Paths are
+// those of the checkout's top.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 )
 
 func main() {
-	if asked, err := otherSide(os.Args); asked {
-		exit(err)
+	if len(os.Args) == 3 && os.Args[1] == echoVerb {
+		exit(serveEcho(os.Args[2]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	exit(run(ctx, os.Args[1:]))
+	exit(command(ctx, os.Args[1:]))
 }
 
 func exit(err error) {
@@ -44,46 +35,69 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// run measures the goals that the arguments name and prints the table. A goal
+// command measures the goals that the arguments name and prints the table. A goal
 // that is missed is no error: a busy machine misses goals. One that could not be
 // measured to its end is, once all the others are.
-func run(ctx context.Context, args []string) error {
+func command(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	short := flags.Bool("short", false, "fewer calls, rounds and sandboxes")
-	goals := flags.String("goals", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,peers", "which goals, by number; and the peers")
+	only := flags.String("only", "", "which goals, like 1,4,peers; empty: all")
+	short := flags.Bool("short", false, "fewer calls and rounds")
 	dir := flags.String("dir", "/var/tmp", "where books are written; on the disk that is to be measured")
-	program := flags.String("ipamd", "bin/ipamd", "the program to measure")
-	peers := flags.String("peers", ".cache/peers", "the folder of the peers' programs")
 	docs := flags.String("docs", "", "a Markdown file whose measured part is written anew")
-	curves := flags.String("growth", "", "measure how it grows instead, into a CSV file")
+	growth := flags.String("growth", "", "measure how ipamd grows instead, into this path with .csv and .svg")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen, err := choose(*goals)
+	if os.Geteuid() != 0 {
+		return errors.New("a network namespace and a bridge need root")
+	}
+	p := fullPlan
+	if *short {
+		p = shortPlan
+	}
+	chosen, err := choose(*only)
 	if err != nil {
 		return err
 	}
-	p := fullPlan()
-	if *short {
-		p = shortPlan()
+	if err := os.Chdir(".."); err != nil { // the checkout's top
+		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, p.most, fmt.Errorf("the run took longer than %v", p.most))
-	defer cancel()
-	if *curves != "" {
-		return measureGrowth(ctx, p, *dir, *program, *curves)
+	b, err := newBench(p, *dir)
+	if err != nil {
+		return err
 	}
-	return measure(ctx, p, chosen, *dir, *program, *peers, *docs)
+	defer b.close()
+	if *growth != "" {
+		return b.grow(ctx, *growth, leasesAt, portsAt)
+	}
+	about, err := b.about()
+	if err != nil {
+		return err
+	}
+	fmt.Println(about)
+	rows, broken := b.measureAll(ctx, chosen)
+	fmt.Print(table(rows, false))
+	if *docs == "" || ctx.Err() != nil {
+		return broken
+	}
+	return errors.Join(broken, rewrite(*docs, about, table(rows, true)))
 }
 
-// choose parses a list of goals.
-func choose(list string) ([]goal, error) {
-	var out []goal
-	for _, word := range strings.Split(list, ",") {
-		at := slices.IndexFunc(allGoals(), func(g goal) bool { return goalName(g.number) == strings.TrimSpace(word) })
-		if at < 0 {
-			return nil, fmt.Errorf("goal %q is not measured here", word)
-		}
-		out = append(out, allGoals()[at])
+// choose returns the goals that a list names.
+func choose(list string) (chosen []goal, err error) {
+	if list == "" {
+		return goals, nil
 	}
-	return out, nil
+	for name := range strings.SplitSeq(list, ",") {
+		found := len(chosen)
+		for _, g := range goals {
+			if g.name == name {
+				chosen = append(chosen, g)
+			}
+		}
+		if found == len(chosen) {
+			return nil, fmt.Errorf("goal %q is not measured here", name)
+		}
+	}
+	return chosen, nil
 }

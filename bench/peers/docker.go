@@ -1,58 +1,54 @@
-package main
+package peers
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
+	"testing"
 
 	"github.com/moby/moby/v2/daemon/libnetwork/ipamapi"
 	"github.com/moby/moby/v2/daemon/libnetwork/ipams/defaultipam"
 )
 
-// A docker is the allocator of Docker's networks: a bitmap in memory that
-// Docker fills anew when it starts. It is there to tell what remembering
-// costs, not to be compared with.
+// A docker is the allocator of Docker's networks: a bitmap in memory that is
+// gone with the process, called as a function. It is there for scale: nothing that
+// remembers can beat it.
 type docker struct {
 	allocator *defaultipam.Allocator
 	pool      string
 }
 
-func openDocker(ctx context.Context, _ string, prefix netip.Prefix, taken int) (store, error) {
-	allocator, err := defaultipam.NewAllocator(nil, nil)
-	if err != nil {
-		return nil, err
+// Docker fills an allocator.
+func Docker(t testing.TB, prefix netip.Prefix, taken int) Store {
+	d := new(docker)
+	var err error
+	if d.allocator, err = defaultipam.NewAllocator(nil, nil); err != nil {
+		t.Fatal(err)
 	}
-	space, _, err := allocator.GetDefaultAddressSpaces()
+	space, _, err := d.allocator.GetDefaultAddressSpaces()
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	pool, err := allocator.RequestPool(ipamapi.PoolRequest{AddressSpace: space, Pool: prefix.String()})
+	pool, err := d.allocator.RequestPool(ipamapi.PoolRequest{AddressSpace: space, Pool: prefix.String()})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	d := &docker{allocator: allocator, pool: pool.PoolID}
+	d.pool = pool.PoolID
 	for range taken + 1 { // and the gateway
-		if _, err := d.allocate(ctx, ""); err != nil {
-			return nil, err
+		if _, err := d.Allocate(""); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return d, nil
+	return d
 }
 
-func (d *docker) allocate(context.Context, string) (netip.Addr, error) {
+func (d *docker) Allocate(string) (netip.Addr, error) {
 	got, _, err := d.allocator.RequestAddress(d.pool, nil, nil)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	addr, ok := netip.AddrFromSlice(got.IP)
-	if !ok {
-		return netip.Addr{}, fmt.Errorf("docker gave %v", got.IP)
-	}
-	return addr.Unmap(), nil
+	addr, _ := netip.AddrFromSlice(got.IP.To4())
+	return addr, nil
 }
 
-func (d *docker) release(_ context.Context, _ string, addr netip.Addr) error {
+func (d *docker) Undo(_ string, addr netip.Addr) error {
 	return d.allocator.ReleaseAddress(d.pool, addr.AsSlice())
 }
-
-func (d *docker) close() error { return nil }

@@ -1,12 +1,12 @@
-package main
+package peers
 
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"testing"
 	"time"
 
 	_ "modernc.org/sqlite"
@@ -14,100 +14,81 @@ import (
 
 // A predecessor is how the runner's addresses were given before ipamd: a table
 // of addresses, walked from the first one on, with two queries a candidate:
-// is it leased, is it held back. It commits to a WAL without a sync.
-//
-// Only the algorithm is here. A release holds nothing back, which spares the
-// walk what the cooldown would add.
+// is it leased, is it held back. It commits to a WAL without a sync, and a
+// release holds nothing back, which spares the walk what a cooldown would add.
 type predecessor struct {
 	db     *sql.DB
 	prefix netip.Prefix
 }
 
-const predecessorSchema = `
+const (
+	predecessorSchema = `
 CREATE TABLE leases (id INTEGER PRIMARY KEY, ip TEXT NOT NULL UNIQUE, sandbox TEXT NOT NULL, at INTEGER NOT NULL);
 CREATE TABLE holds (id INTEGER PRIMARY KEY, ip TEXT NOT NULL UNIQUE, until INTEGER NOT NULL);`
+	insertLease = "INSERT INTO leases (ip, sandbox, at) VALUES (?, ?, ?)"
+)
 
-func openPredecessor(ctx context.Context, dir string, prefix netip.Prefix, taken int) (_ store, err error) {
+// Predecessor makes its database below dir.
+func Predecessor(t testing.TB, dir string, prefix netip.Prefix, taken int) Store {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "net.db")+
 		"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_txlock=immediate")
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	db.SetMaxOpenConns(1) // more of them wait for each other in SQLite, and longer
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, db.Close())
-		}
-	}()
-	if _, err := db.ExecContext(ctx, predecessorSchema); err != nil {
-		return nil, err
-	}
-	p := &predecessor{db: db, prefix: prefix}
-	err = p.inTx(ctx, func(tx *sql.Tx) error {
-		insert, err := tx.PrepareContext(ctx, insertLease)
-		if err != nil {
-			return err
-		}
-		defer insert.Close()
-		for _, addr := range takenOf(prefix, taken) {
-			if _, err := insert.ExecContext(ctx, addr.String(), "taken", time.Now().Unix()); err != nil {
-				return err
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1) // several wait for each other in SQLite, and longer
+	p := &predecessor{db, prefix}
+	if _, err = db.Exec(predecessorSchema); err == nil {
+		err = p.inTx(func(tx *sql.Tx) error {
+			for _, addr := range takenOf(prefix, taken) {
+				if _, err := tx.Exec(insertLease, addr.String(), "taken", time.Now().Unix()); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
-	return p, err
+			return nil
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
-const insertLease = "INSERT INTO leases (ip, sandbox, at) VALUES (?, ?, ?)"
-
-func (p *predecessor) inTx(ctx context.Context, fn func(*sql.Tx) error) error {
-	tx, err := p.db.BeginTx(ctx, nil)
+func (p *predecessor) inTx(fn func(*sql.Tx) error) error {
+	tx, err := p.db.BeginTx(context.Background(), nil)
 	if err != nil {
 		return err
 	}
+	defer tx.Rollback() // after a commit it does nothing
 	if err := fn(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
+		return err
 	}
 	return tx.Commit()
 }
 
-func (p *predecessor) allocate(ctx context.Context, sandbox string) (got netip.Addr, err error) {
-	err = p.inTx(ctx, func(tx *sql.Tx) error {
+func (p *predecessor) Allocate(sandbox string) (got netip.Addr, err error) {
+	return got, p.inTx(func(tx *sql.Tx) error {
 		now := time.Now().Unix()
-		for addr := gatewayOf(p.prefix).Next(); p.prefix.Contains(addr.Next()); addr = addr.Next() {
-			free, err := p.free(ctx, tx, addr.String(), now)
-			if err != nil {
+		for got = First(p.prefix); p.prefix.Contains(got.Next()); got = got.Next() {
+			var leased, held int
+			if err := tx.QueryRow("SELECT COUNT(*) FROM leases WHERE ip = ?", got.String()).Scan(&leased); err != nil {
 				return err
 			}
-			if free {
-				got = addr
-				_, err := tx.ExecContext(ctx, insertLease, addr.String(), sandbox, now)
+			if err := tx.QueryRow("SELECT COUNT(*) FROM holds WHERE ip = ? AND until > ?", got.String(), now).Scan(&held); err != nil {
+				return err
+			}
+			if leased+held == 0 {
+				_, err := tx.Exec(insertLease, got.String(), sandbox, now)
 				return err
 			}
 		}
 		return fmt.Errorf("no address of %s is free", p.prefix)
 	})
-	return got, err
 }
 
-// free asks the two questions about a candidate.
-func (p *predecessor) free(ctx context.Context, tx *sql.Tx, ip string, now int64) (bool, error) {
-	var leased, held int
-	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM leases WHERE ip = ?", ip).Scan(&leased); err != nil {
-		return false, err
-	}
-	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM holds WHERE ip = ? AND until > ?", ip, now).Scan(&held); err != nil {
-		return false, err
-	}
-	return leased == 0 && held == 0, nil
-}
-
-func (p *predecessor) release(ctx context.Context, _ string, addr netip.Addr) error {
-	return p.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM leases WHERE ip = ?", addr.String())
+func (p *predecessor) Undo(_ string, addr netip.Addr) error {
+	return p.inTx(func(tx *sql.Tx) error {
+		_, err := tx.Exec("DELETE FROM leases WHERE ip = ?", addr.String())
 		return err
 	})
 }
-
-func (p *predecessor) close() error { return p.db.Close() }

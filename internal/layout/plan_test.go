@@ -38,8 +38,6 @@ var rooms = []room{
 	{"cmd/ipamctl", []string{"api", "client", "docs", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
-	{"bench", []string{"allocator", "api", "bridge", "census", "client", "migrations", "netdb", "reconciler", "server", "watchdog",
-		"watchdog/ctrd", "internal/ctrdtest"}, "it measures every room and is imported by none"},
 	{"packaging", nil, "it is a test and nothing else, of what the Makefile builds"},
 	{"soak", nil, "the same as the storm: a test of the programs"},
 	{"systemd", []string{"api"}, "units are text; its tests speak to what is installed"},
@@ -75,17 +73,17 @@ type tenant struct {
 
 var tenants = []tenant{
 	{"modernc.org/sqlite", []string{"netdb"}, "one package writes the book, through one connection"},
-	{"database/sql", []string{"netdb", "netdb/netdbtest", "examples/...", "bench"}, "whoever has it can open the book behind netdb's back"},
-	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/...", "bench"},
+	{"database/sql", []string{"netdb", "netdb/netdbtest", "examples/..."}, "whoever has it can open the book behind netdb's back"},
+	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/..."},
 		"one package speaks containerd, and the rest is built and tested without it"},
-	{"github.com/vishvananda", []string{"bridge", "internal/nstest", "internal/ctrdtest", "examples/...", "bench"}, "one package asks the kernel about links and addresses"},
+	{"github.com/vishvananda", []string{"bridge", "internal/nstest", "internal/ctrdtest", "examples/..."}, "one package asks the kernel about links and addresses"},
 	{"github.com/mdlayher", []string{"bridge/rtnl"}, "the same, and its raw messages want one pair of eyes"},
 	{"github.com/google/nftables", []string{"bridge", "internal/nstest"}, "rules of rt0 are made where rt0 is"},
 	{"github.com/hanwen/go-fuse", []string{"internal/faultfs"}, "a file system is made to fail in tests, and nowhere else"},
-	{"github.com/prometheus", []string{"metrics", "bench"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
+	{"github.com/prometheus", []string{"metrics"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"config"}, "defaults and options are known in one place"},
 	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/manual"}, "command lines are for programs"},
-	{"os/exec", []string{"internal/doctest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/...", "bench"},
+	{"os/exec", []string{"internal/doctest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/..."},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }
 

@@ -1,0 +1,106 @@
+package main
+
+// A goal is measured in rounds. open makes what it is measured with and returns the
+// round, which returns a ratio for each row.
+type goal struct {
+	name, about string
+	open        func(*run) func() []ratio
+	once        bool // a round is long, or has a spread of its own
+	rows        []wanted
+}
+
+// wanted is what a ratio should be: at most, or at least. Neither: it is there for
+// scale. The limit is for the median of the rounds, or for the worst of them.
+type wanted struct {
+	what        string
+	most, least float64
+	worst       bool
+}
+
+var goals = []goal{
+	{name: "1", about: "one caller", open: oneCaller, rows: []wanted{
+		{what: "allocate, p50 / (F + R)", most: 1.5},
+		{what: "allocate, p99 / (F + R)", most: 3},
+		{what: "release, p50 / (F + R)", most: 1.5},
+		{what: "release, p99 / (F + R)", most: 3},
+		{what: "the yardsticks' own p99 / (F + R)"},
+	}},
+	{name: "2", about: "the book in process", open: bookAlone, rows: []wanted{
+		{what: "reserve in process, p50 / F", most: 1.4},
+		{what: "pages written a commit / 1", most: 4},
+	}},
+	{name: "3", about: "flat", open: flat, rows: []wanted{
+		{what: "allocate from a full book / from an empty one, p50", most: 1.1},
+		{what: "release into a full book / into an empty one, p50", most: 1.1},
+	}},
+	{name: "4", about: "many callers", open: manyCallers, rows: []wanted{
+		{what: "calls/s of many callers / of one", least: 6},
+		{what: "calls/s of many callers / E64", least: 0.5},
+		{what: "p99 of many callers / the echo's own", most: 2},
+		{what: "processor time of one of their calls / 80 µs", most: 1},
+	}},
+	{name: "5", about: "the live check", open: liveCheck, rows: []wanted{
+		{what: "(allocate with the live check - without), p50 / F", most: 0.15},
+	}},
+	{name: "6", about: "a minute of full load", open: fullLoad, once: true, rows: []wanted{
+		{what: "the log at its longest / 16 MiB", most: 1},
+		{what: "a commit in the last second / in the first, p50", most: 1.2},
+		{what: "a commit in the last five seconds / in the first five, p50"},
+	}},
+	{name: "7", about: "the start", open: restart, rows: []wanted{
+		{what: "ready with a full book / a plain scan of all that it holds", most: 1.2},
+	}},
+	{name: "8", about: "at rest", open: atRest, rows: []wanted{
+		{what: "on a full runner at rest, resident / 60 MB", most: 1},
+		{what: "the same, processor time with a pass each 30 s / 0.5 % of a core", most: 1},
+		{what: "the program, static and stripped / 30 MB", most: 1},
+	}},
+	{name: "8/64", about: "a large pool", open: largeMemory, rows: []wanted{
+		{what: "resident after more calls on a /64 / before", most: 1.05},
+	}},
+	{name: "10", about: "an address behind a port", open: newAddress, rows: []wanted{
+		{what: "an address comes behind a port of a full bridge, known, p50 / 5 ms", most: 1},
+		{what: "the same, p99 / 5 ms, or a bare socket's p99 where that is more", most: 1},
+		{what: "the bare socket's p99 / 5 ms"},
+		{what: "goal 9: a whole inventory of a full bridge, a port / 80 µs", most: 1},
+	}},
+	{name: "12", about: "the confirmation of a removal", open: removal, once: true, rows: []wanted{
+		{what: "released before: Delete to cooling, p50 / 20 ms", most: 1},
+		{what: "released before: p99 / (Delete's p99 + 10 F)", most: 2},
+		{what: "never released: Delete to cooling, p50 / 20 ms", most: 1},
+		{what: "never released: p99 / (Delete's p99 + 10 F)", most: 2},
+		{what: "released after, with wait: Delete to cooling, p50 / 20 ms", most: 1},
+		{what: "released after, with wait: p99 / (Delete's p99 + 10 F)", most: 2},
+	}},
+	{name: "14", about: "an allocation beside a pass", open: besidePass, rows: []wanted{
+		{what: "goal 13: a pass over a full runner, processor time / 400 ms", most: 1},
+		{what: "timed: (allocate beside a pass - without) / (an echo that syncs beside it - without), p50", most: 1.5},
+		{what: "timed: (allocate beside a pass that ends leases - without) / (an echo that syncs beside it - without), p50", most: 1.5},
+	}},
+	{name: "14/counted", about: "commits before an allocation's own", open: commitsBefore, rows: []wanted{
+		{what: "beside a pass: commits between asking the book and one's own, the most / 1", most: 1, worst: true},
+		{what: "beside a pass that ends leases: the same", most: 1, worst: true},
+		{what: "the same, mean / 1"},
+	}},
+	{name: "15", about: "an allocation beside a guest's flood", open: besideFlood, rows: []wanted{
+		{what: "ARP requests from ever new addresses and MACs: allocate beside / quiet, p50", most: 3},
+		{what: "ARP answers, likewise", most: 3},
+		{what: "neighbour advertisements, likewise", most: 3},
+		{what: "links that come and go, likewise", most: 3},
+		{what: "the same ARP requests, to a MAC that is not there, likewise"},
+	}},
+	{name: "16", about: "an allocation beside readers that scan", open: besideReaders, rows: []wanted{
+		{what: "history of unknown ids: allocate and release of others, p99 beside / alone", most: 2},
+		{what: "listings of a full book: the same", most: 2},
+		{what: "listings of a full book: an echo that syncs, p99 beside / alone"},
+	}},
+	{name: "peers", about: "what others take", open: besidePeers, rows: []wanted{
+		{what: "host-local, nothing taken / ipamd, p50", least: 6},
+		{what: "host-local, most of a /16 taken / ipamd, p50", least: 1000},
+		{what: "allocations/s of many callers: ipamd / host-local", least: 50},
+		{what: "a table scan in SQLite, most of a /16 taken / ipamd, p50", least: 1000},
+		{what: "(AWS's datastore, nothing taken + R) / ipamd, p50", least: 1},
+		{what: "(AWS's datastore, a sixth of a /16 taken + R) / ipamd, p50", least: 10},
+		{what: "Docker's allocator, in memory and in process, nothing taken / ipamd, p50"},
+	}},
+}
