@@ -299,7 +299,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 			words = " by the operator: " + l.Hold
 		}
 		add("quarantined", whois(l.Addr), "set aside%s", words)
-		out[len(out)-1].source = quarantinedFor(l)
+		out[len(out)-1].source = quarantinedFor(l.Evidence)
 		return out
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))

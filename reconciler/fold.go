@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
 )
 
 const (
@@ -32,21 +31,11 @@ func sourceOf(s census.Sighting) source {
 }
 
 // quarantinedFor is who was seen when an address was quarantined.
-func quarantinedFor(l *netdb.Lease) source {
-	var seen []census.Sighting
-	if json.Unmarshal(l.Evidence, &seen) != nil || len(seen) == 0 {
-		return source{}
+func quarantinedFor(evidence json.RawMessage) source {
+	if seen := census.ParseEvidence(evidence); len(seen) > 0 {
+		return sourceOf(seen[0])
 	}
-	return sourceOf(seen[0])
-}
-
-// source is who was seen on the address of a quarantine that a pass planned.
-func (s *step) source() source {
-	var seen []census.Sighting
-	if json.Unmarshal(s.evidence, &seen) != nil || len(seen) == 0 {
-		return source{}
-	}
-	return sourceOf(seen[0])
+	return source{}
 }
 
 // alike is what findings have in common by which they are made one.

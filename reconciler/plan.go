@@ -92,10 +92,10 @@ func (v *view) plan(m memory, confirm bool) decision {
 	d := decision{memory: memory{contests: make(map[string]contest)}}
 	var overdue map[string]bool
 	d.missed, d.absent, overdue = v.missed(m.missed)
-	clears, dark := quarantined(v.book, v.census, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
-	d.unseen = dark
-	for _, c := range clears {
-		d.add(step{lease: c.lease}, Clear, "no witness has seen it for %v", v.now.Since(dark[c.lease.ID].since).Round(time.Second))
+	clears, unseen := quarantined(v.book, v.census, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
+	d.unseen = unseen
+	for _, l := range clears {
+		d.add(step{lease: l}, Clear, "no witness has seen it for %v", v.now.Since(unseen[l.ID].since).Round(time.Second))
 	}
 	rows := make(map[netip.Addr]bool, len(v.book))
 	for _, l := range v.book {

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,19 +20,14 @@ type unseen struct {
 	censuses int
 }
 
-// A clear has one quarantined address cool.
-type clear struct {
-	lease *netdb.Lease
-}
-
 // quarantined decides which quarantined addresses have been unseen long enough.
 // before is what earlier passes observed; what this one knows comes back. A
 // census that a witness is missing from proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
 // about and was not; one sighting starts all over, and so does a container that
 // the row records. What an operator holds stays so until an operator clears it.
-func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]clear, map[string]unseen) {
-	var actions []clear
+func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]*netdb.Lease, map[string]unseen) {
+	var clears []*netdb.Lease
 	after := make(map[string]unseen)
 	for _, l := range book {
 		if l.State != netdb.Quarantined || heldBack(l) || len(c.Seen[l.Addr]) > 0 || shows(l) {
@@ -52,10 +46,10 @@ func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) 
 		d.censuses = min(d.censuses+1, leastCensuses)
 		after[l.ID] = d
 		if d.censuses >= leastCensuses && now.Since(d.since) >= least {
-			actions = append(actions, clear{l})
+			clears = append(clears, l)
 		}
 	}
-	return actions, after
+	return clears, after
 }
 
 // probesMost bounds the questions of one pass: a broadcast costs its sender
@@ -71,7 +65,7 @@ func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last net
 	for _, l := range book {
 		switch {
 		case l.State != netdb.Quarantined || heldBack(l):
-		case !namedBy(l, census.Probe) && !probed(about(l.Addr).Seen):
+		case !probed(census.ParseEvidence(l.Evidence)) && !probed(about(l.Addr).Seen):
 		case last.Less(l.Addr):
 			ask = append(ask, l.Addr)
 		default:
@@ -86,36 +80,9 @@ func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last net
 // heldBack reports whether only an operator ends a quarantine: one holds it, or
 // its evidence cannot be read, so that it is not known what has to be over.
 func heldBack(l *netdb.Lease) bool {
-	_, err := witnesses(l)
-	return l.Hold != "" || err != nil
-}
-
-// namedBy reports whether the evidence of a quarantine names a witness.
-func namedBy(l *netdb.Lease, w census.Witness) bool {
-	all, err := witnesses(l)
-	return err == nil && slices.Contains(all, w)
-}
-
-// witnesses lists who the evidence of a row is by.
-func witnesses(l *netdb.Lease) (all []census.Witness, err error) {
-	if len(l.Evidence) == 0 {
-		return nil, nil
-	}
-	var seen []struct {
-		Witness census.Witness `json:"witness"`
-	}
-	err = json.Unmarshal(l.Evidence, &seen)
-	for _, s := range seen {
-		all = append(all, s.Witness)
-	}
-	return all, err
+	return l.Hold != "" || len(l.Evidence) > 0 && census.ParseEvidence(l.Evidence) == nil
 }
 
 func probed(seen []census.Sighting) bool {
-	for _, s := range seen {
-		if s.Witness == census.Probe {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Witness == census.Probe })
 }

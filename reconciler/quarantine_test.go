@@ -79,7 +79,7 @@ func TestQuarantineEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var known map[string]unseen
 			for i, p := range tt.passes {
-				var actions []clear
+				var actions []*netdb.Lease
 				actions, known = quarantined([]*netdb.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
 				if (len(actions) == 1) != (i+1 == tt.ends) {
 					t.Fatalf("pass %d, after %v: %d actions, want it to end in pass %d", i+1, p.at, len(actions), tt.ends)
@@ -158,11 +158,11 @@ func TestQuarantineRandomly(t *testing.T) {
 					p.complete++
 				}
 			}
-			var actions []clear
+			var actions []*netdb.Lease
 			actions, known = quarantined(book, c, noContainer, nil, known, enough, after(now))
 			ended := make(map[string]bool)
 			for _, a := range actions {
-				ended[a.lease.ID] = true
+				ended[a.ID] = true
 			}
 			for id, p := range model {
 				should := c.Complete() && p.dark && p.complete >= leastCensuses && now-p.begun >= enough

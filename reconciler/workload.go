@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -129,8 +128,8 @@ func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
 // now, too. Such a quarantine is made while the runtime is silent. Evidence of
 // anybody else is for a person to judge.
 func (c claimant) explains(row *netdb.Lease, seen []census.Sighting) bool {
-	var then []census.Sighting
-	if row.State != netdb.Quarantined || row.Sandbox != "" || json.Unmarshal(row.Evidence, &then) != nil || len(then) == 0 {
+	then := census.ParseEvidence(row.Evidence)
+	if row.State != netdb.Quarantined || row.Sandbox != "" || len(then) == 0 {
 		return false
 	}
 	wired, port := false, ""

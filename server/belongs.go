@@ -1,8 +1,6 @@
 package server
 
 import (
-	"encoding/json"
-
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -40,11 +38,11 @@ func judged(l *netdb.Lease, seen []census.Sighting) []api.Sighting {
 
 // conflict is what the book keeps of a conflict that stands, nil when none does.
 func conflict(l *netdb.Lease) []api.Sighting {
-	var seen []census.Sighting
 	if l.Conflict == nil {
 		return nil
 	}
-	if json.Unmarshal(l.Conflict, &seen) != nil {
+	seen := census.ParseEvidence(l.Conflict)
+	if seen == nil {
 		return evidence(l.Conflict) // says that it cannot be read
 	}
 	return judged(l, seen)
