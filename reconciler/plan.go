@@ -140,7 +140,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	s := step{Action: Action{Addr: addr}, lease: row, evidence: evidence(seen)}
 	if len(claims) > 1 {
 		d.findings = append(d.findings, twoClaimants(addr, "", claims))
-		claims = v.rightful(claims, addr, seen)
+		claims, seen = v.rightful(claims, seen)
 	}
 	switch {
 	case len(claims) > 1:

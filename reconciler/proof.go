@@ -89,19 +89,22 @@ func (v *view) proven(c claimant, addr netip.Addr, seen []census.Sighting) (clai
 	return p, true
 }
 
-// rightful returns the one claimant of several that is proven: what others say by a
-// label alone does not stand against it. When that is not exactly one, all come back.
-func (v *view) rightful(claims []claimant, addr netip.Addr, seen []census.Sighting) []claimant {
-	var out []claimant
-	for _, c := range claims {
-		if _, proven := v.proven(c, addr, seen); proven && c.sandbox != "" {
-			out = append(out, c)
-		}
+// rightful returns the one claimant of several in whose namespace the kernel shows the
+// address, with what is seen of that one and of no other claimant: what others say by a
+// label alone does not stand against it, while a frame, or the label of a lease that has
+// ended, proves nothing against another's claim, for both can be copied. When that is not
+// exactly one, all come back.
+func (v *view) rightful(claims []claimant, seen []census.Sighting) ([]claimant, []census.Sighting) {
+	inside := slices.DeleteFunc(slices.Clone(claims), func(c claimant) bool {
+		live, _ := v.lodged(c.containers, seen)
+		return c.sandbox == "" || !slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Witness == census.Netns && len(v.at(live, s)) > 0 })
+	})
+	if len(inside) != 1 {
+		return claims, seen
 	}
-	if len(out) != 1 {
-		return claims
-	}
-	return out
+	return inside, slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool {
+		return s.Witness == census.Runtime && !slices.Contains(inside[0].containers, s)
+	})
 }
 
 // lodged returns those of some containers whose tasks live in the namespace that has an
