@@ -53,6 +53,12 @@ func (c contest) calm() time.Duration {
 // lease, and reports that there is nothing else to decide about the lease.
 func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) (done bool) {
 	f, seen := v.dispute(l)
+	if seen && v.labelled(l) {
+		seen = false
+		if l.Conflict == nil {
+			d.findings = append(d.findings, f)
+		}
+	}
 	kind := v.contested(d, l, before, seen)
 	s := step{lease: l}
 	if kind != "" {
@@ -73,6 +79,22 @@ func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) 
 	}
 	d.standing++
 	return seen || kind != ""
+}
+
+// labelled reports whether nothing but labels shows another on the address of a reserved
+// lease: a finding, but nothing of the lease's history, and nothing that keeps its own
+// workload from being bound.
+func (v *view) labelled(l *netdb.Lease) bool {
+	seen := v.census.Seen[l.Addr]
+	others := v.others(l)
+	return l.State == netdb.Reserved && !slices.ContainsFunc(v.leases.Strangers(l, seen), func(s census.Sighting) bool { return s.Witness != census.Runtime }) &&
+		!slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Witness != census.Runtime && len(v.at(others, s)) > 0 })
+}
+
+// others returns the containers that claim a lease's address and do not belong to it.
+func (v *view) others(l *netdb.Lease) []census.Sighting {
+	own := v.of(l)
+	return slices.DeleteFunc(slices.Clone(v.census.Seen[l.Addr]), func(s census.Sighting) bool { return s.Witness != census.Runtime || slices.Contains(own, s) })
 }
 
 // contested observes one held lease. before is what was observed earlier and d
@@ -131,8 +153,7 @@ func (v *view) conflictEvidence(l *netdb.Lease) json.RawMessage {
 	}
 	kept := v.leases.Strangers(l, seen)
 	if len(kept) == 0 { // a second claimant that names no sandbox
-		own := v.of(l)
-		kept = slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return s.Witness != census.Runtime || slices.Contains(own, s) })
+		kept = v.others(l)
 	}
 	for _, s := range seen {
 		if !slices.Contains(kept, s) {

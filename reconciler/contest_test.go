@@ -113,3 +113,32 @@ func TestF27NotesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// What a label alone claims of a reserved lease is found and not noted; what lives with
+// the address is noted, and so is a label beside it.
+func TestF27ALabelNotesNothingOnAReservedLease(t *testing.T) {
+	const a2 = "10.8.64.2"
+	reservation := lease(a2, reserved, "A", age(time.Minute))
+	for name, tt := range map[string]struct {
+		more  []line
+		noted bool
+	}{
+		"a record":                       {[]line{container("c2", owner("B"), ip(a2))}, false},
+		"a task in another namespace":    {[]line{container("c2", owner("B"), ip(a2), runs, home("veth9"))}, false},
+		"a record that names no owner":   {[]line{container("c1", owner("A"), ip(a2)), container("c2", ip(a2))}, false},
+		"a task that lives with it":      {[]line{lives("c2", "B", a2)}, true},
+		"one of two namespaces is its":   {[]line{lives("c1", "A", a2), lives("c2", "B", a2)}, true},
+		"a record, and the host has it":  {[]line{container("c2", owner("B"), ip(a2)), seen(host, a2)}, true},
+		"a record, and another lives so": {[]line{container("c2", owner("B"), ip(a2)), lives("c3", "C", a2)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := worldOf(append(tt.more, reservation)...)
+			w.known.contests = map[string]contest{"lease of " + a2: {seen: true, since: after(-time.Second)}}
+			d := w.decide()
+			noted := slices.ContainsFunc(d.steps, func(s step) bool { return s.Kind == ConflictSeen })
+			if noted != tt.noted || len(d.findings) == 0 || (d.standing > 0) != tt.noted {
+				t.Errorf("noted %v, %d stand, found %v", noted, d.standing, d.findings)
+			}
+		})
+	}
+}

@@ -129,6 +129,9 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 	if v.silent(census.Runtime) || len(seen) == 0 || len(v.of(l)) > 0 || !left && !v.pastDeadline(l) {
 		return Finding{}, false
 	}
+	if _, disputed := v.dispute(l); disputed {
+		return Finding{}, false // reported as that
+	}
 	why := "the runtime shows no container of it"
 	if !left {
 		why = fmt.Sprintf("it was not bound within %v", l.BindWithin)

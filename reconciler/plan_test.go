@@ -102,6 +102,8 @@ func TestPlan(t *testing.T) {
 			[]string{"report two_claimants 10.8.64.2"}},
 		"bound, its own and another claim it": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), frozen), container("c2", owner("B"), ip(a2), runs)},
 			[]string{"report two_claimants 10.8.64.2"}},
+		"reserved, its own lives with it and another claims it by a label": {lines{lease(a2, reserved, "A"), lives("c1", "A", a2), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"bind 10.8.64.2 A", "report two_claimants 10.8.64.2"}},
 		"reserved, its own and another claim it": {lines{lease(a2, reserved, "A"), container("c1", owner("A"), ip(a2), runs), container("c2", owner("B"), ip(a2), runs)},
 			[]string{"report two_claimants 10.8.64.2"}},
 

@@ -35,6 +35,9 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 	for _, l := range v.book {
 		held[l.Addr] = l.State != netdb.Cooling && l.State != netdb.Quarantined
 		r.askHomes(ctx, v, v.unsure(l))
+		if l.State == netdb.Reserved {
+			r.askHomes(ctx, v, v.others(l))
+		}
 	}
 	for addr, seen := range v.census.Seen {
 		if held[addr] || seen[0].Witness != census.Runtime || !v.place(addr).Usable {

@@ -57,13 +57,14 @@ func TestClaimThatAPersonHasToJudge(t *testing.T) {
 
 // R2: the book is lost while containerd is down, so all that is seen are
 // addresses on ports, and they are quarantined. When containerd is back, its
-// containers explain them and get their leases.
+// containers explain them and get their leases, whatever a label beside them claims.
 func TestR2BookLostAndContainerdDown(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		a, b := w.box(d, "a"), w.box(d, "b")
 		w.stopDaemon()
+		d.Create(t, ctrdtest.Spec{ID: "label", Labels: labels("other", a.held.Address)})
 		d.Kill9()
 		w.loseBook()
 		w.start()

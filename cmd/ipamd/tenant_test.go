@@ -107,6 +107,7 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 		}
 		home := w.ns.Port("rt0", addr(150)+"/24")
 		for name, l := range reserved {
+			d.Create(t, ctrdtest.Spec{ID: "other-" + name, Labels: labels("other", l.Address)})
 			d.Run(t, ctrdtest.Spec{ID: "thief-" + name, Labels: labels(name, l.Address), Netns: home.NS.Path()})
 			if name != "past" {
 				d.Run(t, ctrdtest.Spec{ID: "lone-" + name, Labels: labels(name, l.Address)})
@@ -151,6 +152,9 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 		d.Restart()
 		realtest.Eventually(t, wait, "containerd to be read again", func() bool { return w.pass().Complete })
 		still("after a restart of containerd")
+		if begun := w.metric(`conflicts_total{witness="runtime"}`); begun != "0" {
+			t.Errorf("%s conflicts are noted, on leases that nothing but labels contest", begun)
+		}
 
 		is := func(name string, ids ...string) *api.Lease {
 			t.Helper()
