@@ -198,6 +198,10 @@ func (b *Bridge) openSockets() error {
 			news.Close()
 			return err
 		}
+		kernel.Redial = func() (k *rtnl.Socket, err error) {
+			err = b.place.do(func() error { k, err = rtnl.Dial(unix.NETLINK_ROUTE); return err })
+			return k, err
+		}
 		b.kernel, b.news, b.probe = kernel, news, probe
 		return nil
 	})

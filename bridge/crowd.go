@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
@@ -139,20 +137,9 @@ func (b *Bridge) listInside(id int, in *inside) (rtnl.AddressList, error) {
 	got, err := b.kernel.AddressesOf(id, most, inlineTries, inlineWithin)
 	in.use(got.Cost)
 	if errors.Is(err, rtnl.ErrCutShort) {
-		b.redial()
 		got.Full, err = most == mostInside, nil
 	}
 	return got, err
-}
-
-// redial replaces the socket on which a list was cut short.
-func (b *Bridge) redial() {
-	err := b.place.do(func() error { return b.kernel.Reopen(unix.NETLINK_ROUTE) })
-	if err != nil {
-		b.trouble = err
-		b.silence(err)
-		b.alarm.ring() // Run opens all sockets again
-	}
 }
 
 // takeInside takes in a list, and posts what is known by it.

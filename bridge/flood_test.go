@@ -257,7 +257,7 @@ func TestNewsThatComesMeanwhile(t *testing.T) {
 	}
 	f.questions(func() {
 		read := 0
-		if err := f.news.Read(f.news.Neighbours, func(int, rtnl.Header, []byte) {
+		if _, err := f.news.Read(f.news.Neighbours, rtnl.MostAtOnce, func(int, rtnl.Header, []byte) {
 			if read++; read > most {
 				t.Fatal("it is read as long as some comes")
 			}

@@ -33,13 +33,13 @@ func (b *Bridge) drain() {
 		b.expireAnswers(now)
 		return
 	}
-	linksErr := b.news.Read(b.news.Links, b.receive)
+	_, linksErr := b.news.Read(b.news.Links, rtnl.MostAtOnce, b.receive)
 	if errors.Is(linksErr, rtnl.ErrOverrun) {
 		b.cfg.Log.Warn("kernel news was lost, reading everything again", "bridge", b.cfg.Name)
 		b.lost = true
 		linksErr = nil
 	}
-	more, err := b.news.ReadNeighbours(neighboursAtOnce, b.receive)
+	more, err := b.news.Read(b.news.Neighbours, neighboursAtOnce, b.receive)
 	if errors.Is(err, rtnl.ErrOverrun) {
 		b.recent.miss() // it may have been of anybody
 		b.loseNeighbours()

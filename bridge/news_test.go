@@ -171,12 +171,12 @@ func TestNewsWithoutAnEnd(t *testing.T) {
 	}
 	for range 2 {
 		made = 0
-		if err := v.news.Read(v.news.Neighbours, endless); !errors.Is(err, rtnl.ErrOverrun) {
+		if _, err := v.news.Read(v.news.Neighbours, rtnl.MostAtOnce, endless); !errors.Is(err, rtnl.ErrOverrun) {
 			t.Errorf("after %d messages: %v", made, err)
 		}
 	}
 	for _, want := range []error{rtnl.ErrOverrun, nil} {
-		if err := v.news.Read(v.news.Neighbours, func(int, rtnl.Header, []byte) {}); !errors.Is(err, want) {
+		if _, err := v.news.Read(v.news.Neighbours, rtnl.MostAtOnce, func(int, rtnl.Header, []byte) {}); !errors.Is(err, want) {
 			t.Errorf("read empty: %v, want %v", err, want)
 		}
 	}

@@ -21,28 +21,21 @@ func ifaddr(family uint8, bits int, flags uint8, index int) []byte {
 	return b
 }
 
+// families are those whose addresses are listed one after the other.
+var families = []uint8{unix.AF_INET, unix.AF_INET6}
+
 // Addresses lists all addresses of both families in the namespace that nsid
 // names (NoNetns: the own one).
-func (r *Socket) Addresses(nsid int) ([]Address, error) {
-	var all []Address
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
-			if nsid != NoNetns {
-				ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
+func (r *Socket) Addresses(nsid int) (all []Address, err error) {
+	for _, family := range families {
 		before := len(all)
 		err = Steady(func() error {
 			all = all[:before]
-			return r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
-				a, err := ParseAddress(body)
-				if err == nil && a.Prefix.IsValid() {
+			return r.eachAddress(nsid, family, func(a Address) error {
+				if a.Prefix.IsValid() {
 					all = append(all, a)
 				}
-				return err
+				return nil
 			})
 		})
 		if err != nil {
@@ -50,6 +43,25 @@ func (r *Socket) Addresses(nsid int) ([]Address, error) {
 		}
 	}
 	return all, nil
+}
+
+// eachAddress makes one list of the addresses of a family.
+func (r *Socket) eachAddress(nsid int, family uint8, each func(Address) error) error {
+	req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
+		if nsid != NoNetns {
+			ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
+		a, err := ParseAddress(body)
+		if err == nil {
+			err = each(a)
+		}
+		return err
+	})
 }
 
 func ParseAddress(body []byte) (Address, error) {
@@ -78,11 +90,11 @@ func ParseAddress(body []byte) (Address, error) {
 // detection an IPv6 gateway would be deaf until the first port had been up for
 // a second.
 func (r *Socket) AddAddress(index int, p netip.Prefix) error {
-	family, flags := uint8(unix.AF_INET), uint8(0)
+	flags := uint8(0)
 	if p.Addr().Is6() {
-		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
+		flags = unix.IFA_F_NODAD
 	}
-	req, err := withAttributes(ifaddr(family, p.Bits(), flags, index), func(ae *netlink.AttributeEncoder) {
+	req, err := withAttributes(ifaddr(familyOf(p.Addr()), p.Bits(), flags, index), func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
 		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
 	})

@@ -16,8 +16,8 @@ var (
 	// ErrInterrupted means that the tables changed while they were listed:
 	// something may be missing from the list. Ask again.
 	ErrInterrupted = errors.New("the kernel's tables changed while they were listed")
-	// ErrCutShort means that a list was given up because it is too long. The
-	// socket is of no use any more: the kernel would go on with that list.
+	// ErrCutShort means that a list was given up because it is too long. Without
+	// [Socket.Redial] nothing more can be asked on the socket.
 	ErrCutShort = errors.New("the list is too long")
 	// ErrOverrun means that the kernel had more news than the socket holds.
 	ErrOverrun = errors.New("kernel news was lost")

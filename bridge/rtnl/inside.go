@@ -2,13 +2,12 @@ package rtnl
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
-
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 )
 
-// A AddressList is a list of the addresses in one namespace that can collide with a
+// An AddressList is a list of the addresses in one namespace that can collide with a
 // lease's.
 type AddressList struct {
 	Addrs []Address // all that any of the tries has shown
@@ -18,34 +17,27 @@ type AddressList struct {
 }
 
 // AddressesOf lists the addresses in a namespace, at most so many of each family. A
-// list that is interrupted is tried again, so many times and for so long. One that
-// is given up because there are more leaves the socket in the middle of an answer:
-// the error is ErrCutShort then, and nothing more can be asked on it.
+// list that is interrupted is tried again, so many times and for so long. The error is
+// [ErrCutShort] when there are more.
 func (r *Socket) AddressesOf(nsid, most, tries int, within time.Duration) (AddressList, error) {
 	got := AddressList{Exact: true}
 	until := time.Now().Add(within)
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
-			ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
-		})
-		if err != nil {
-			return got, err
-		}
+	for _, family := range families {
 		var last []Address
 		union := make(map[Address]bool)
+		var err error
 		for try := 1; ; try++ {
 			listed := 0
 			last = last[:0]
-			err = r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
-				a, err := ParseAddress(body)
+			err = r.eachAddress(nsid, family, func(a Address) error {
 				got.Cost++
 				if listed++; listed > most {
 					return ErrCutShort
 				}
-				if err == nil && Assignable(a.Prefix.Addr()) {
+				if Assignable(a.Prefix.Addr()) {
 					last = append(last, a)
 				}
-				return err
+				return nil
 			})
 			if err == nil {
 				break
@@ -62,14 +54,9 @@ func (r *Socket) AddressesOf(nsid, most, tries int, within time.Duration) (Addre
 			continue
 		}
 		got.Exact = false
-		for a := range union {
-			got.Addrs = append(got.Addrs, a)
-		}
-		switch {
-		case errors.Is(err, ErrCutShort):
-			got.Full = true
-			return got, err
-		case !errors.Is(err, ErrInterrupted):
+		got.Addrs = slices.AppendSeq(got.Addrs, maps.Keys(union))
+		got.Full = errors.Is(err, ErrCutShort)
+		if !errors.Is(err, ErrInterrupted) {
 			return got, err
 		}
 	}
@@ -80,26 +67,19 @@ func (r *Socket) AddressesOf(nsid, most, tries int, within time.Duration) (Addre
 const clockEvery = 512
 
 // Addressed adds the indices of the links in a namespace that have addresses which
-// can collide with a lease's. After ErrCutShort the socket is of no use.
+// can collide with a lease's.
 func (r *Socket) Addressed(nsid int, until time.Time, on map[int]bool) error {
 	var unsure error
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
-			ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
-		})
-		if err != nil {
-			return err
-		}
+	for _, family := range families {
 		listed := 0
-		err = r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
+		err := r.eachAddress(nsid, family, func(a Address) error {
 			if listed++; listed%clockEvery == 0 && time.Now().After(until) {
 				return ErrCutShort
 			}
-			a, err := ParseAddress(body)
-			if err == nil && Assignable(a.Prefix.Addr()) {
+			if Assignable(a.Prefix.Addr()) {
 				on[a.Index] = true
 			}
-			return err
+			return nil
 		})
 		switch {
 		case errors.Is(err, ErrInterrupted):

@@ -8,9 +8,9 @@ import (
 )
 
 // A Kept is a socket for one kind of question that stays open between two of
-// them: opening one for each, with its buffer of 64 KiB, was a tenth of a busy
-// daemon's processor time and four fifths of all that it allocated. Safe for
-// concurrent use; one asks after the other.
+// them: opening one for each, with its buffer, is a tenth of a busy daemon's
+// processor time and four fifths of all that it allocates. Safe for concurrent use;
+// one asks after the other.
 type Kept struct {
 	Dial func(context.Context) (*Socket, error)
 

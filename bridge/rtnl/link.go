@@ -74,7 +74,7 @@ func (r *Socket) LinkByName(name string) (*Link, error) {
 	})
 }
 
-func (r *Socket) oneLink(fixed []byte, fill func(*netlink.AttributeEncoder)) (*Link, error) {
+func (r *Socket) oneLink(fixed []byte, fill func(*netlink.AttributeEncoder)) (l *Link, err error) {
 	req, err := withAttributes(fixed, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
 		fill(ae)
@@ -82,7 +82,6 @@ func (r *Socket) oneLink(fixed []byte, fill func(*netlink.AttributeEncoder)) (*L
 	if err != nil {
 		return nil, err
 	}
-	var l *Link
 	err = r.get(unix.RTM_GETLINK, req, func(body []byte) (err error) {
 		l, err = ParseLink(body)
 		return err
@@ -92,28 +91,25 @@ func (r *Socket) oneLink(fixed []byte, fill func(*netlink.AttributeEncoder)) (*L
 
 // PortsOf lists the ports of a bridge.
 func (r *Socket) PortsOf(bridge int, each func(*Link)) error {
-	req, err := withAttributes(ifinfo(0, 0, 0), func(ae *netlink.AttributeEncoder) {
-		ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
-		ae.Uint32(unix.IFLA_MASTER, uint32(bridge))
-	})
-	if err != nil {
-		return err
-	}
-	return r.dump(unix.RTM_GETLINK, req, func(body []byte) error {
-		l, err := ParseLink(body)
-		if err == nil && l.Master == bridge {
+	return r.eachLink(unix.IFLA_MASTER, bridge, func(l *Link) error {
+		if l.Master == bridge {
 			each(l)
 		}
-		return err
+		return nil
 	})
 }
 
 // Links lists all links of the namespace that nsid names (NoNetns: the own one).
 func (r *Socket) Links(nsid int, each func(*Link) error) error {
+	return r.eachLink(unix.IFLA_TARGET_NETNSID, nsid, each)
+}
+
+// eachLink lists the links that have a value of an attribute; NoNetns is any.
+func (r *Socket) eachLink(attribute uint16, value int, each func(*Link) error) error {
 	req, err := withAttributes(ifinfo(0, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
-		if nsid != NoNetns {
-			ae.Int32(unix.IFLA_TARGET_NETNSID, int32(nsid))
+		if value != NoNetns {
+			ae.Int32(attribute, int32(value))
 		}
 	})
 	if err != nil {

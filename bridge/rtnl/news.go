@@ -84,49 +84,33 @@ func (n *News) Close() {
 	_ = unix.Close(n.Neighbours)
 }
 
-// Read takes in what is there now. ErrOverrun means that some of it was lost.
+// Read takes in what is there now, at most so many messages; more reports that some may
+// be left. ErrOverrun means that some was lost.
 //
 // A socket that overran receives nothing more until all that is in it was read,
 // and does not report it again. A reader that stopped at the error would miss what happened
 // while everything was read anew.
-func (n *News) Read(fd int, take func(nsid int, h Header, body []byte)) error {
-	for there, taken := Queued(fd), 0; taken < MostAtOnce && (taken < there || n.overran[fd]); taken++ {
-		size, oobSize, _, _, err := unix.Recvmsg(fd, n.buf, n.oob, 0)
-		switch {
-		case errors.Is(err, unix.EAGAIN):
-			return n.lost(fd, true)
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.ENOBUFS):
-			n.overran[fd] = true
-			continue
-		case err != nil:
-			return fmt.Errorf("read kernel news: %w", err)
+func (n *News) Read(fd, most int, take func(nsid int, h Header, body []byte)) (more bool, err error) {
+	for there, taken := Queued(fd), 0; taken < most && (taken < there || n.overran[fd]); taken++ {
+		size, oobSize := 0, 0
+		if fd == n.Links {
+			size, oobSize, _, _, err = unix.Recvmsg(fd, n.buf, n.oob, 0)
+		} else {
+			size, err = unix.Read(fd, n.buf)
 		}
-		nsid := Sender(n.oob[:oobSize])
-		EachMessage(n.buf[:size], func(h Header, body []byte) { take(nsid, h, body) })
-	}
-	return n.lost(fd, false)
-}
-
-// ReadNeighbours is read for the news of neighbours, but at most so many
-// messages. more reports that some may be left. A guest that sends from ever new
-// addresses and MACs makes this news as fast as it can be read.
-func (n *News) ReadNeighbours(most int, take func(nsid int, h Header, body []byte)) (more bool, err error) {
-	fd := n.Neighbours
-	for range most {
-		size, err := unix.Read(fd, n.buf)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return false, n.lost(fd, true)
 		case errors.Is(err, unix.EINTR):
+			continue
 		case errors.Is(err, unix.ENOBUFS):
 			n.overran[fd] = true
+			continue
 		case err != nil:
 			return false, fmt.Errorf("read kernel news: %w", err)
-		default:
-			EachMessage(n.buf[:size], func(h Header, body []byte) { take(NoNetns, h, body) })
 		}
+		nsid := Sender(n.oob[:oobSize])
+		EachMessage(n.buf[:size], func(h Header, body []byte) { take(nsid, h, body) })
 	}
 	return true, n.lost(fd, false)
 }

@@ -149,7 +149,7 @@ func TestRecorded(t *testing.T) {
 	p.Close()
 	realtest.Eventually(t, time.Minute, "all kinds of news", func() bool {
 		for _, fd := range []int{n.Links, n.Neighbours} {
-			if err := n.Read(fd, func(nsid int, h Header, body []byte) {
+			if _, err := n.Read(fd, MostAtOnce, func(nsid int, h Header, body []byte) {
 				if name := newsName(nsid, h, body); name != "" && now[name] == nil {
 					now[name] = datagram(h, body)
 				}

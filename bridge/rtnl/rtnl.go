@@ -21,6 +21,11 @@ type Socket struct {
 	fd  int
 	seq uint32
 	buf []byte
+	cut bool // a list was cut short, and the kernel would go on with it
+
+	// Redial, unless nil, opens the socket that takes over after ErrCutShort, when
+	// the next question is asked.
+	Redial func() (*Socket, error)
 }
 
 // ReplyTimeout bounds the wait for a reply. The kernel answers in the
@@ -55,17 +60,6 @@ func Dial(protocol int) (*Socket, error) {
 // Over asks on a descriptor that is open, which is the socket's from then on.
 func Over(fd int) *Socket { return &Socket{fd: fd, buf: make([]byte, mostMessage)} }
 
-// Reopen replaces a socket that is of no use any more, in the thread's namespace.
-func (r *Socket) Reopen(protocol int) error {
-	k, err := Dial(protocol)
-	if err != nil {
-		return err
-	}
-	r.Close()
-	r.fd = k.fd
-	return nil
-}
-
 // Asked is how many questions were asked.
 func (r *Socket) Asked() uint32 { return r.seq }
 
@@ -97,6 +91,14 @@ func (r *Socket) change(typ uint16, flags uint16, body []byte) error {
 }
 
 func (r *Socket) ask(typ uint16, flags uint16, body []byte, each func([]byte) error) error {
+	if r.cut && r.Redial != nil {
+		next, err := r.Redial()
+		if err != nil {
+			return err
+		}
+		r.Close()
+		r.fd, r.cut = next.fd, false
+	}
 	r.seq++
 	msg := make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
 	binary.NativeEndian.PutUint32(msg[0:], uint32(unix.NLMSG_HDRLEN+len(body)))
@@ -119,7 +121,7 @@ func (r *Socket) ask(typ uint16, flags uint16, body []byte, each func([]byte) er
 			return fmt.Errorf("read netlink's answer: %w", io.ErrUnexpectedEOF)
 		}
 		EachMessage(r.buf[:n], a.take)
-		if errors.Is(a.err, ErrCutShort) {
+		if r.cut = errors.Is(a.err, ErrCutShort); r.cut {
 			break
 		}
 	}
