@@ -4,32 +4,29 @@ import (
 	"container/list"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/census"
 )
 
 const (
-	// placeEvery is the least time between two looks for the port that one
+	// locateEvery is the least time between two looks for the port that one
 	// address is answered from.
-	placeEvery = 100 * time.Millisecond
-	// placeWithin is how long one drain may look for ports, everybody waiting,
-	// once it has asked placeLeast times. A question takes some 10 µs, and
+	locateEvery = 100 * time.Millisecond
+	// locateWithin is how long one drain may look for ports, with the lock held,
+	// once it has made locateLeast lookups. One takes some 10 µs, and
 	// twenty times as long beside a flood.
-	placeWithin = 2 * time.Millisecond
-	placeLeast  = 16
+	locateWithin = 2 * time.Millisecond
+	locateLeast  = 16
+	// mostLooksFor bounds how often it is looked for by which port a suspected answer came.
+	mostLooksFor = 5
+	// mostAnswers bounds the answers by one port that are on the board: a guest may
+	// answer for a whole /64. One that gives way to a later one is asked for again
+	// before its address is given.
+	mostAnswers = 1024
 )
-
-// mostLooksFor bounds how often it is looked for by which port a suspected answer came.
-const mostLooksFor = 5
-
-// mostAnswers bounds the answers by one port that are on the board: a guest may
-// answer for a whole /64. One that gives way to a later one is asked for again
-// before its address is given.
-const mostAnswers = 1024
 
 // An origin is where an answer came from, by index: names change.
 type origin struct {
@@ -37,71 +34,97 @@ type origin struct {
 	port   int // 0 when the forwarding table did not say
 }
 
-// An answering is the answer for an address that is on the board.
-type answering struct {
+// An answer is one that is on the board.
+type answer struct {
 	probe.Reply
 	origin
-	placed time.Time // when its port was looked for; zero: not yet
-	looks  int       // how often it was looked for in vain by which port it came
+	located time.Time // when its port was looked for; zero: not yet
+	looks   int       // how often it was looked for in vain by which port it came
 	// proxied: it came by that port, whose namespace does not have the address.
 	proxied bool
 	share   *list.Element // of those by the same port
 }
 
-// answered takes in the last of the answers that came for an address. What it
-// tells anew is posted by placeAnswers. A silence ends with any of them.
-func (b *Bridge) answered(addr netip.Addr, s probe.Reply) {
-	if b.link == nil {
-		return // of a bridge that went meanwhile
-	}
-	delete(b.doubts, addr)
-	if h, old := b.heard[addr]; old && h.Reply == s && h.looks == 0 && time.Since(h.placed) < placeEvery {
-		delete(b.unplaced, addr)
-		return
-	}
-	b.unplaced[addr] = s
+// answers is the probe witness. A silence proves nothing where a question may not
+// have arrived, or an answer got lost.
+type answers struct {
+	*report
+	bridge string        // its name
+	window time.Duration // how long an address that answered may keep silent
+	ask    func(netip.Addr)
+	listen func() (*probe.Ingress, error)
+
+	known     map[netip.Addr]answer
+	byPort    map[int]*list.List         // their addresses, the oldest first; 0 is an unknown port
+	unlocated map[netip.Addr]probe.Reply // answers since, of which the port is to be found
+	doubts    map[netip.Addr]time.Time   // those that were asked again since, and when
+	missed    atomic.Pointer[time.Time]  // when an answer may have been lost last
+	ingress   *probe.Ingress             // nil while no answer is suspected
+	suspected time.Time                  // when one was last
 }
 
-// placeAnswers posts the answers that came, each with the port that it came by: the
+// receive takes in the last of the answers that came for an address. What is new in it
+// is posted by locate. A silence ends with any of them.
+func (a *answers) receive(addr netip.Addr, s probe.Reply) {
+	delete(a.doubts, addr)
+	if h, old := a.known[addr]; old && h.Reply == s && h.looks == 0 && time.Since(h.located) < locateEvery {
+		delete(a.unlocated, addr)
+		return
+	}
+	a.unlocated[addr] = s
+}
+
+// locate posts the answers that came, each with the port that it came by: the
 // one where the bridge last saw the frame's source, which it learned from this
 // very frame or a later one. What an answer says inside is only a claim
-// of its sender: a flooder that spoke of another's MAC had another's port named, or
-// none.
+// of its sender, who can name a MAC behind another port.
 //
-// Every address that was answered for is on the board when it returns.
-// Where to find who did may have to wait for the next drain, once the time is
-// up: a flooder that sent 50 000 answers a second, with one question to the
-// kernel for each, held up the allocations of all pools for up to 2 s. An answer
-// that was placed stands until the next one is.
-func (b *Bridge) placeAnswers(until time.Time) {
-	if b.link == nil || len(b.unplaced) == 0 {
+// Every address that was answered for is on the board when it returns. Where it was
+// answered from may have to wait for the next drain, once the time is up: with one
+// question to the kernel for each, a flood of 50 000 answers a second holds up the
+// allocations of all pools for up to 2 s. An answer that was located stands until the
+// next one is.
+func (a *answers) locate(w wire, until time.Time) {
+	if w.link == nil || len(a.unlocated) == 0 {
 		return
 	}
 	now := time.Now()
-	if b.ingress != nil {
-		b.ingress.Read(b.isPort)
+	if a.ingress != nil {
+		a.ingress.Read(w.isPort)
 	}
-	asks := ingressAsks
-	search := portSearch{until: until, least: placeLeast, found: make(map[probe.MAC]int)}
-	for addr, s := range b.unplaced {
-		h, old := b.heard[addr]
-		if now.Sub(h.placed) < placeEvery {
+	asks, lookups := ingressAsks, locateLeast
+	behind := make(map[probe.MAC]int)
+	lookUp := func(s probe.Reply) bool { // false: there is no time
+		for _, m := range []probe.MAC{s.From, s.Says} {
+			if _, known := behind[m]; known {
+				continue
+			}
+			if lookups <= 0 && !time.Now().Before(until) {
+				return false
+			}
+			lookups--
+			behind[m] = w.behind(m)
+		}
+		return true
+	}
+	for addr, s := range a.unlocated {
+		h, old := a.known[addr]
+		if now.Sub(h.located) < locateEvery {
 			continue
 		}
-		if !b.search(&search, s) {
+		if !lookUp(s) {
 			if !old {
-				b.postUnplaced(addr, s)
+				a.post(w, addr, answer{Reply: s}, 0, "")
 			}
 			continue
 		}
-		at := search.found[s.From]
-		says := search.found[s.Says]
+		port, says := behind[s.From], behind[s.Says]
 		note, looks := "", 0
-		came, checked := b.unmask(addr, s, at, &asks)
-		proxied := checked && came == at
+		came, checked := a.unmask(w, addr, s, port, &asks)
+		proxied := checked && came == port
 		if checked && !proxied {
-			note = forged(b.ports[at].link.Name)
-			if at, says = came, 0; came == 0 {
+			note = forged(w.ports[port].link.Name)
+			if port, says = came, 0; came == 0 {
 				note += "; by which port the answer came is not known"
 				if h.Reply == s {
 					looks = h.looks
@@ -109,122 +132,148 @@ func (b *Bridge) placeAnswers(until time.Time) {
 				looks++
 			}
 		}
-		b.post(addr, answering{Reply: s, origin: origin{b.link.Index, at}, placed: now, looks: looks, proxied: proxied}, says, note)
-		if looks == 0 || looks > mostLooksFor { // else the answer to the question of just now may tell
-			delete(b.unplaced, addr)
+		a.post(w, addr, answer{Reply: s, origin: origin{port: port}, located: now, looks: looks, proxied: proxied}, says, note)
+		if looks == 0 || looks > mostLooksFor { // else the answer to the question of just now may show it
+			delete(a.unlocated, addr)
 		}
 	}
 }
 
-// postUnplaced posts an answer of which is not known yet where it came from.
-func (b *Bridge) postUnplaced(addr netip.Addr, s probe.Reply) {
-	b.post(addr, answering{Reply: s, origin: origin{bridge: b.link.Index}}, 0, "")
-}
-
-// post puts an answer on the board; says is the port of the MAC that it speaks
-// of, 0 when none is known, and note what else there is to say.
-func (b *Bridge) post(addr netip.Addr, h answering, says int, note string) {
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: h.From.String(), Note: note}
+// post puts an answer on the board, of which the oldest by its port gives way; says is
+// the port of the MAC that it speaks of, 0 when none is known, and note what else there
+// is to say.
+func (a *answers) post(w wire, addr netip.Addr, h answer, says int, note string) {
+	h.bridge = w.link.Index
+	s := census.Sighting{Addr: addr, Bridge: a.bridge, MAC: h.From.String(), Note: note}
 	if h.port != 0 {
-		s.Port = b.ports[h.port].link.Name
+		s.Port = w.ports[h.port].link.Name
 	}
 	if h.From != h.Says && note == "" {
 		s.Note = fmt.Sprintf("it says that the address is at %s", h.Says)
 		switch {
 		case says != 0 && says != h.port:
-			s.Note += ", which is behind " + b.ports[says].link.Name
-		case h.placed.IsZero(): // it may be another's
+			s.Note += ", which is behind " + w.ports[says].link.Name
+		case h.located.IsZero(): // it may be another's
 		case says != 0 || addr.Is4(): // as a bond's or a proxy's may be
 			s.Says = h.Says.String()
 		}
 	}
-	b.keepAnswer(addr, h)
-	b.answers.see(addr.String(), []census.Sighting{s})
-}
-
-// keepAnswer remembers an answer among those by its port, of which the oldest
-// gives way.
-func (b *Bridge) keepAnswer(addr netip.Addr, h answering) {
-	b.leaveShare(addr)
-	of := b.shares[h.port]
+	a.unshare(addr)
+	of := a.byPort[h.port]
 	if of == nil {
 		of = list.New()
-		b.shares[h.port] = of
+		a.byPort[h.port] = of
 	}
 	h.share = of.PushBack(addr)
-	b.heard[addr] = h
+	a.known[addr] = h
 	if of.Len() > mostAnswers {
-		b.dropAnswer(of.Front().Value.(netip.Addr))
+		a.remove(of.Front().Value.(netip.Addr))
 	}
+	a.see(addr.String(), []census.Sighting{s})
 }
 
-func (b *Bridge) leaveShare(addr netip.Addr) {
-	h := b.heard[addr]
+// unshare takes an address out of those that its port answered for.
+func (a *answers) unshare(addr netip.Addr) {
+	h := a.known[addr]
 	if h.share == nil {
 		return
 	}
-	of := b.shares[h.port]
+	of := a.byPort[h.port]
 	of.Remove(h.share)
 	if of.Len() == 0 {
-		delete(b.shares, h.port)
+		delete(a.byPort, h.port)
 	}
 }
 
-// A portSearch is what one drain asks the kernel about MACs: once about each,
-// and not for long.
-type portSearch struct {
-	until time.Time
-	least int
-	found map[probe.MAC]int
+func (a *answers) remove(addr netip.Addr) {
+	a.unshare(addr)
+	delete(a.known, addr)
+	delete(a.doubts, addr)
+	delete(a.unlocated, addr)
+	a.drop(addr.String())
 }
 
-// search looks for both MACs of an answer; false is that there is no time.
-func (b *Bridge) search(p *portSearch, s probe.Reply) bool {
-	for _, m := range []probe.MAC{s.From, s.Says} {
-		if _, known := p.found[m]; known {
+// removeFrom takes answers off the board whose origin went: the port, or
+// the whole bridge. Another sender's later answer, which was not located yet, stands in
+// for it.
+func (a *answers) removeFrom(w wire, gone func(origin) bool) {
+	for addr, h := range a.known {
+		if !gone(h.origin) {
 			continue
 		}
-		if p.least <= 0 && !time.Now().Before(p.until) {
-			return false
+		if next, other := a.unlocated[addr]; other && next.From != h.From && h.bridge == w.link.Index {
+			a.post(w, addr, answer{Reply: next}, 0, "")
+		} else {
+			a.remove(addr)
 		}
-		p.least--
-		p.found[m] = b.behind(m)
+	}
+}
+
+// doubt notes that an address which answered before is about to be asked
+// again. Until the question was sent the doubt has no date.
+// It reports whether there is one.
+func (a *answers) doubt(addr netip.Addr) bool {
+	if _, seen := a.known[addr]; !seen {
+		return false
+	}
+	if _, doubted := a.doubts[addr]; !doubted {
+		a.doubts[addr] = time.Time{}
 	}
 	return true
 }
 
-// behind is the port that the bridge last saw a MAC behind, by index; 0 when it
-// knows of none. The MAC of the host's own end of a port is in the table, too,
-// and nobody behind the port has it.
-func (b *Bridge) behind(m probe.MAC) int {
-	f, err := b.kernel.Forwarding(b.link.Index, b.link.VLAN, m[:])
-	if err != nil || f.State&unix.NUD_PERMANENT != 0 || b.ports[f.Index] == nil {
-		return 0
-	}
-	return f.Index
-}
-
-func (b *Bridge) dropAnswer(addr netip.Addr) {
-	b.leaveShare(addr)
-	delete(b.heard, addr)
-	delete(b.doubts, addr)
-	delete(b.unplaced, addr)
-	b.answers.drop(addr.String())
-}
-
-// dropAnswersFrom takes answers off the board whose origin went: the port, or
-// the whole bridge, and who answered with it. Another sender's later answer,
-// which was not placed yet, stands in for it.
-func (b *Bridge) dropAnswersFrom(gone func(origin) bool) {
-	for addr, h := range b.heard {
-		if !gone(h.origin) {
-			continue
-		}
-		next, other := b.unplaced[addr]
-		if other && next.From != h.From && h.bridge == b.link.Index {
-			b.postUnplaced(addr, next)
-			continue
-		}
-		b.dropAnswer(addr)
+// doubtSince dates a doubt by the question that was sent, or ends it when none
+// was. One that has a date already keeps it: the silence began then.
+func (a *answers) doubtSince(addr netip.Addr, sent bool) {
+	switch since, doubted := a.doubts[addr]; {
+	case !doubted || !since.IsZero():
+	case sent:
+		a.doubts[addr] = time.Now()
+	default:
+		delete(a.doubts, addr)
 	}
 }
+
+// expire takes the answers off the board whose address kept silent for the window after
+// a later question, unless the question may not have reached their origin: the kernel's
+// news that a port lost its carrier comes up to a second late, so each port is looked
+// at once. All answers until now have been read.
+func (a *answers) expire(now time.Time, reaches func(origin) bool, look func(port int)) {
+	looked := make(map[int]bool)
+	for addr, since := range a.doubts {
+		from := a.known[addr].origin
+		due := !since.IsZero() && now.Sub(since) >= a.window
+		if due && from.port != 0 && !looked[from.port] && reaches(from) {
+			looked[from.port] = true
+			look(from.port)
+		}
+		switch {
+		case !reaches(from):
+			delete(a.doubts, addr)
+		case due:
+			a.remove(addr)
+		}
+	}
+}
+
+// lose notes that answers may have been lost until now.
+func (a *answers) lose() {
+	now := time.Now()
+	a.missed.Store(&now)
+	clear(a.doubts)
+}
+
+// notice takes in that an address came to a namespace, or went: what answered for it had
+// not the address then, or has it no more.
+func (a *answers) notice(addr netip.Addr) {
+	if h := a.known[addr]; h.proxied {
+		h.proxied = false
+		a.known[addr] = h
+	}
+}
+
+// MissedSince reports whether an answer to a probe may have been lost since a
+// moment, as when a guest answers faster than answers are read: no silence since
+// then proves anything. It is as of the last [Bridge.Settle], reads memory, and is
+// safe for concurrent use.
+func (b *Bridge) MissedSince(t time.Time) bool { return !b.answers.missed.Load().Before(t) }

@@ -42,7 +42,7 @@ func (v *view) later() {
 	v.settle()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.expireAnswers(time.Now().Add(v.cfg.ProbeWindow))
+	v.answers.expire(time.Now().Add(v.cfg.ProbeWindow), v.reaches, func(port int) { v.netns.readPort(v.wire(), port) })
 }
 
 // askAndHear asks and waits until nobody who was seen to answer is asked and
@@ -54,7 +54,7 @@ func (v *view) askAndHear(addr string) {
 		v.settle()
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		return len(v.doubts) == 0
+		return len(v.answers.doubts) == 0
 	})
 }
 
@@ -88,7 +88,7 @@ func TestC2AnswersExpire(t *testing.T) {
 			v.probe(c.addr)
 			v.expect(c.addr, "probe") // the window has not passed
 			v.mu.Lock()
-			v.cfg.ProbeWindow = 20 * time.Millisecond
+			v.answers.window = 20 * time.Millisecond
 			v.mu.Unlock()
 			realtest.Eventually(t, wait, "its end", func() bool { return v.who(c.addr) == "" })
 			inner.AddAddr(c.cidr)
@@ -197,7 +197,7 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 	c := capture(t, liar.NS, "eth0")
 	nobodys, second := net.HardwareAddr{2, 0xbb, 0, 0, 0, 1}, net.HardwareAddr{2, 0xcc, 0, 0, 0, 1}
 	for _, addr := range []string{"10.8.0.99", "fd00:8::99"} {
-		claim := claimFrame(v.link.MAC, addr)
+		claim := claimFrame(v.device.link.MAC, addr)
 		unknown := nobodys.String()
 		if strings.Contains(addr, ":") {
 			unknown = ""
@@ -229,8 +229,8 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 			realtest.Eventually(t, wait, addr+" "+tt.name, func() bool {
 				// Where each MAC is may be forgotten meanwhile, or told otherwise.
 				v.probe("10.8.0.7")
-				c.send(gratuitous(v.link.MAC, second, "10.8.0.98", wireArpReply))
-				c.send(gratuitous(v.link.MAC, liar.MAC, "10.8.0.98", wireArpReply))
+				c.send(gratuitous(v.device.link.MAC, second, "10.8.0.98", wireArpReply))
+				c.send(gratuitous(v.device.link.MAC, liar.MAC, "10.8.0.98", wireArpReply))
 				v.probe(addr)
 				c.send(claim(tt.source, tt.says))
 				v.settle()

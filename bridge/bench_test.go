@@ -33,7 +33,7 @@ func BenchmarkSettleAddress(b *testing.B) {
 	v := open(b, ns)
 	ctx := context.Background()
 	for b.Loop() {
-		v.spacesAgain[0] = true
+		v.netns.again[0] = true
 		if err := v.Settle(ctx); err != nil {
 			b.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ type Config struct {
 	NetnsFolders []string
 	Every        time.Duration // between whole readings, the backstop of Run; 0 is 30 s
 	Board        *census.Board // where the witnesses post
-	// ProbeWindow is how long who answered a probe once may keep silent after
+	// ProbeWindow is how long an address that answered a probe once may keep silent after
 	// a later one; 0 is 1 s.
 	ProbeWindow time.Duration
 	Log         *slog.Logger // nil is silence
@@ -42,14 +41,11 @@ type Config struct {
 // Nothing that it remembers is needed: whatever is in memory is read from the
 // kernel again by [Bridge.Refresh].
 type Bridge struct {
-	cfg   Config
-	place place
-	paths *netnsPaths
-	lock  *lock
-	alarm *alarm
-	ready atomic.Pointer[NotReadyError]
-	shown atomic.Pointer[rtnl.Link] // the bridge's own, as last looked up
-	want  atomic.Pointer[Desired]   // never changed in place
+	cfg    Config
+	paths  *netnsPaths
+	lock   *lock
+	alarm  *alarm
+	recent *recentlySeen
 
 	tables      *rtnl.Kept  // of neighbours
 	outside     *rtnl.Kept  // of crowded namespaces
@@ -57,66 +53,22 @@ type Bridge struct {
 	connections *rtnl.Kept  // that are tracked
 	tracked     *sweeper    // of those
 	tracks      atomic.Bool // the kernel answered about those, or may
-	unread      atomic.Pointer[[]Gap]
-	recent      *recentlySeen
-	missed      atomic.Pointer[time.Time] // when an answer may have been lost last
-	moves       moves
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which releases mu in between
-	crowding   sync.Mutex // held by who lists a crowded namespace, likewise
+	crowding   sync.Mutex // held by readCrowd, likewise
 
-	mu        fairMutex // guards all below, for at most some ms at a time
-	closed    bool
-	opened    bool // the sockets below are open
-	kernel    *rtnl.Socket
-	news      *rtnl.News
-	probe     *probe.Prober
-	ingress   *probe.Ingress // nil while no answer is suspected
-	suspected time.Time      // when one was last
-	trouble   error          // why news cannot be read; the sockets are to be opened again
+	mu     fairMutex // guards all below; see doc.go
+	closed bool
+	lost   bool // everything is to be read anew
+	sockets
+	device  device
+	reports []*report // of the witnesses
 
-	// What is known of the bridge.
-	link          *rtnl.Link // nil when there is none
-	own           prefixes
-	hosts         []rtnl.Address // all the host's, in the kernel's order
-	hostLinks     map[int]bool   // of those that can collide with a lease's
-	broken        error          // why the bridge could not be repaired
-	pinned        int            // index of the bridge whose MAC we set by name
-	ports         map[int]*port
-	spaces        map[int]*space
-	neighbours    map[netip.Addr]*neighbour
-	byMAC         map[string]map[netip.Addr]bool
-	unnamed       bool                       // a namespace came since names were looked up
-	heard         map[netip.Addr]answering   // whose answers to probes are on the board
-	shares        map[int]*list.List         // of those, by port; 0 is an unknown one
-	unplaced      map[netip.Addr]probe.Reply // answers since, of which the port is to be found
-	doubts        map[netip.Addr]time.Time   // of those, who was asked again since, and when
-	moved         bool                       // a port did, which is to be told
-	childrenAgain bool                       // links on the bridge are to be searched for
-	partly        map[int]error              // by nsid, why not all links there were listed
-	strangers     map[int]bool               // by nsid, others that got an address since the last search began
-	nests         map[int]*nest              // by nsid, of those that were found
-	nestsAgain    map[int]bool
-	crowds        map[int]bool       // by nsid, what Run is to list
-	stock         *stock             // of the addresses in all of those
-	listeners     []net.HardwareAddr // on the bridge, for links that were not found
-	hidden        map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
-	gapsMoved     bool               // what cannot be read did
-	spacesMade    int
-
-	// What must be read again before memory is as of now.
-	lost            bool // everything
-	lookAgain       bool // the bridge's own link
-	hostAgain       bool
-	linksAgain      map[int]bool
-	spacesAgain     map[int]bool
-	neighboursAgain map[netip.Addr]bool
-	neighboursLost  bool        // any of them: more is told than is remembered
-	neighboursMore  atomic.Bool // news of them was left unread
-
-	// The witnesses.
-	netns, host, neighbour, answers *report
+	netns     namespaces
+	host      hostAddresses
+	neighbour neighbours
+	answers   answers
 }
 
 // errUnread is the silence before the first whole reading.
@@ -128,39 +80,12 @@ var errUnread = errors.New("the bridge has not been read yet")
 //
 // The witnesses are silent until [Bridge.Refresh] has read everything once.
 func Open(cfg Config) (*Bridge, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Every == 0 {
-		cfg.Every = 30 * time.Second
-	}
-	if cfg.ProbeWindow == 0 {
-		cfg.ProbeWindow = time.Second
-	}
-	memory := &recentlySeen{since: time.Now()}
-	b := &Bridge{
-		cfg:       cfg,
-		paths:     newNetnsPaths(cfg.NetnsFolders),
-		recent:    memory,
-		heard:     make(map[netip.Addr]answering),
-		shares:    make(map[int]*list.List),
-		mu:        newFairMutex(),
-		netns:     newReport(cfg, census.Netns, memory),
-		host:      newReport(cfg, census.Host, memory),
-		neighbour: newReport(cfg, census.Neighbour, memory),
-		answers:   newReport(cfg, census.Probe, memory),
-	}
-	b.tables = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	b.outside = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	b.plugs = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) })
-	b.connections = rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_NETFILTER) })
-	b.tracked = newSweeper(b.forgetConnections)
-	b.want.Store(&cfg.Desired)
-	b.unready(cfg.Name+" has not been looked at yet", nil)
+	b := newBridge(cfg)
 	var err error
 	if b.place, err = openPlace(cfg.Netns); err != nil {
 		return nil, fmt.Errorf("open bridge %s: %w", cfg.Name, err)
 	}
+	b.device.place = b.place
 	err = b.place.do(func() (err error) {
 		b.lock, err = lockBridge(cfg.Name)
 		return err
@@ -179,100 +104,96 @@ func Open(cfg Config) (*Bridge, error) {
 	return b, nil
 }
 
-// openSockets opens everything that listens or asks. What was missed before
-// then is unknown, so all is to be read.
-func (b *Bridge) openSockets() error {
-	err := b.place.do(func() error {
-		kernel, err := rtnl.Dial(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		news, err := rtnl.Subscribe()
-		if err != nil {
-			kernel.Close()
-			return err
-		}
-		probe, err := probe.Open()
-		if err != nil {
-			kernel.Close()
-			news.Close()
-			return err
-		}
-		kernel.Redial = func() (k *rtnl.Socket, err error) {
-			err = b.place.do(func() error { k, err = rtnl.Dial(unix.NETLINK_ROUTE); return err })
-			return k, err
-		}
-		b.kernel, b.news, b.probe = kernel, news, probe
-		return nil
-	})
-	if err != nil {
-		return err
+// newBridge makes a Bridge that knows of nothing, without sockets.
+func newBridge(cfg Config) *Bridge {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	b.opened, b.trouble = true, nil
-	b.missAnswers() // those to the sockets before
-	b.forget()
-	b.silence(errUnread)
-	return nil
-}
-
-func (b *Bridge) closeSockets() {
-	if !b.opened {
-		return
+	if cfg.Every == 0 {
+		cfg.Every = 30 * time.Second
 	}
-	b.opened = false
-	b.kernel.Close()
-	b.news.Close()
-	b.probe.Close()
-	if b.ingress != nil {
-		b.ingress.Close()
-		b.ingress = nil
+	if cfg.ProbeWindow == 0 {
+		cfg.ProbeWindow = time.Second
 	}
+	b := &Bridge{
+		cfg: cfg, paths: newNetnsPaths(cfg.NetnsFolders), mu: newFairMutex(), recent: &recentlySeen{since: time.Now()},
+		device: device{name: cfg.Name, manage: cfg.Manage, log: cfg.Log, want: cfg.Desired},
+	}
+	witness := func(who census.Witness) *report {
+		r := newReport(cfg, who, b.recent)
+		b.reports = append(b.reports, r)
+		return r
+	}
+	wake := func() { b.alarm.ring() }
+	b.netns.report, b.netns.bridge, b.netns.wake = witness(census.Netns), cfg.Name, wake
+	b.netns.notice, b.netns.portGone = b.notice, b.portGone
+	b.netns.shown.Store(new(portList))
+	b.host.report, b.host.bridge = witness(census.Host), cfg.Name
+	b.neighbour.report, b.neighbour.bridge, b.neighbour.wake = witness(census.Neighbour), cfg.Name, wake
+	b.neighbour.portOf = b.answers.portOf
+	b.answers.report, b.answers.bridge, b.answers.window = witness(census.Probe), cfg.Name, cfg.ProbeWindow
+	b.answers.ask, b.answers.listen = b.askNow, b.openIngress
+	b.answers.known, b.answers.byPort = make(map[netip.Addr]answer), make(map[int]*list.List)
+	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
+	b.connections = b.keep(unix.NETLINK_NETFILTER)
+	b.tracked = newSweeper(b.forgetConnections)
+	b.device.unready(cfg.Name+" has not been looked at yet", nil)
+	return b
 }
 
 // forget drops what is remembered of the bridge; the sightings on the board
 // stand until they are replaced.
 func (b *Bridge) forget() {
-	b.setLink(nil)
-	b.own = make(prefixes)
-	b.moved = b.moved || len(b.ports) != 0
-	b.ports = make(map[int]*port)
-	b.gapsMoved = true
-	b.nests, b.hidden, b.listeners, b.partly = make(map[int]*nest), nil, nil, nil
-	b.strangers = make(map[int]bool)
-	b.nestsAgain = make(map[int]bool)
-	b.crowds = make(map[int]bool)
-	b.stock = &stock{most: mostKnown}
-	b.spaces = make(map[int]*space)
-	b.neighbours = make(map[netip.Addr]*neighbour)
-	b.byMAC = make(map[string]map[netip.Addr]bool)
-	b.linksAgain = make(map[int]bool)
-	b.spacesAgain = make(map[int]bool)
-	b.neighboursAgain = make(map[netip.Addr]bool)
-	b.doubts = make(map[netip.Addr]time.Time) // answers that come now are not received
-	b.unplaced = make(map[netip.Addr]probe.Reply)
-	b.neighboursLost = false // of this bridge nothing is known
-	b.neighboursMore.Store(false)
 	b.lost = true
+	b.device.set(nil)
+	b.device.addrs = nil
+	s := &b.netns
+	s.moved = s.moved || len(s.ports) != 0
+	s.ports, s.linksAgain = make(map[int]*port), make(map[int]bool)
+	s.spaces, s.again, s.crowds = make(map[int]*space), make(map[int]bool), make(map[int]bool)
+	s.stacked = stackedLinks{again: s.stacked.again, nests: make(map[int]*nest), strangers: make(map[int]bool)}
+	s.stock = &stock{most: mostKnown}
+	s.gapsMoved = true
+	n := &b.neighbour
+	n.entries, n.byMAC, n.again = make(map[netip.Addr]*neighbour), make(map[string]map[netip.Addr]bool), make(map[netip.Addr]bool)
+	n.lost = false // of this bridge nothing is known
+	n.more.Store(false)
+	b.answers.doubts = make(map[netip.Addr]time.Time) // answers that come now are not received
+	b.answers.unlocated = make(map[netip.Addr]probe.Reply)
 }
 
-// fail makes all witnesses silent because the kernel could not be asked.
-// The next caller reads everything.
-func (b *Bridge) fail(err error) error {
-	b.lost = true
-	b.silence(err)
-	return err
+// notice has the other witnesses look again at an address that came to a namespace, or went.
+func (b *Bridge) notice(addr netip.Addr) {
+	b.neighbour.notice(addr)
+	b.answers.notice(addr)
 }
 
-// silence makes all witnesses of the bridge silent.
-func (b *Bridge) silence(reason error) {
-	for _, r := range b.reports() {
-		r.whole = reason
-		_ = r.tell(false) // it returns the reason
+// portGone has them look again at what was behind a port.
+func (b *Bridge) portGone(index int) {
+	b.neighbour.portGone(index)
+	b.answers.removeFrom(b.wire(), func(o origin) bool { return o.port == index })
+}
+
+// wire is what a witness may see of the others.
+func (b *Bridge) wire() wire { return wire{b.kernel, b.device.link, b.netns.ports} }
+
+// isKnown reports that there is a bridge, and that memory is about it.
+func (b *Bridge) isKnown() bool { return !b.lost && b.device.isThere() }
+
+// locked calls f with the lock held, unless there is nothing to read with, or ctx
+// ends first.
+func (b *Bridge) locked(ctx context.Context, f func() error) error {
+	if err := b.mu.LockContext(ctx); err != nil {
+		return err
 	}
-}
-
-func (b *Bridge) reports() []*report {
-	return []*report{b.netns, b.host, b.neighbour, b.answers}
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return ErrClosed
+	case b.trouble != nil:
+		return b.trouble
+	}
+	return f()
 }
 
 // Close gives the lock and the sockets back and waits for Run to return. The
@@ -286,16 +207,15 @@ func (b *Bridge) Close() error {
 	if was {
 		return nil
 	}
-	b.tables.Close()
-	b.outside.Close()
-	b.plugs.Close()
-	b.connections.Close()
+	for _, k := range []*rtnl.Kept{b.tables, b.outside, b.plugs, b.connections} {
+		k.Close()
+	}
 	b.alarm.ring()
 	b.running.Lock() // Run polls the sockets, so it must end before they do
 	defer b.running.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.unready(b.cfg.Name+" is no longer watched", ErrClosed)
+	b.device.unready(b.cfg.Name+" is no longer watched", ErrClosed)
 	b.silence(ErrClosed)
 	b.release()
 	return nil

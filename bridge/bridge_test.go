@@ -63,23 +63,23 @@ func (b *Bridge) recountStock(t testing.TB) {
 	known, seen := 0, make(map[*inside]bool)
 	count := func(in *inside) {
 		if !seen[in] {
-			known += len(in.addrs) + len(in.more) + len(in.told)
+			known += len(in.addrs) + len(in.more) + len(in.news)
 		}
 		seen[in] = true
 	}
-	for _, s := range b.spaces {
-		count(&s.inside)
+	for _, s := range b.netns.spaces {
+		count(s.inside)
 	}
-	for _, n := range b.nests {
+	for _, n := range b.netns.stacked.nests {
 		count(n.inside)
 	}
-	for _, p := range b.ports {
+	for _, p := range b.netns.ports {
 		if p.space != nil { // of one that is being taken down, too
-			count(&p.space.inside)
+			count(p.space.inside)
 		}
 	}
-	if b.stock.known != known {
-		t.Errorf("%d addresses are known of all namespaces, and counted are %d", known, b.stock.known)
+	if b.netns.stock.known != known {
+		t.Errorf("%d addresses are known of all namespaces, and counted are %d", known, b.netns.stock.known)
 	}
 }
 

@@ -45,12 +45,12 @@ func TestG1AListForgetsNoNewerNews(t *testing.T) {
 			ask(func(asked uint32) { // as another list that Run makes
 				before = asked
 				v.mu.Lock()
-				v.crowds[id] = true
+				v.netns.crowds[id] = true
 				v.mu.Unlock()
 				go func() { done <- v.readCrowd(t.Context(), id) }()
 				for began := false; !began; {
 					v.mu.Lock()
-					began = !v.crowds[id]
+					began = !v.netns.crowds[id]
 					v.mu.Unlock()
 				}
 				v.mu.Lock() // as a call

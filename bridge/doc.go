@@ -16,4 +16,30 @@
 //
 // Kernel news carries no payload here. An event only says which part to read
 // again, so a lost or doubled event costs nothing; see [Bridge.Settle].
+//
+// # Parts
+//
+// [Bridge] takes the lock and asks its parts: the device (what is made), and a type for
+// each witness: namespaces, hostAddresses, neighbours, answers. A part is a plain state
+// machine with what it saw, what it has to read again, and its report on the board. It
+// takes no lock, knows no Bridge, and sees the others through a wire, which it does not
+// change, and through the few functions that it was made with.
+//
+// # Locks
+//
+// In the order in which they are taken; each may be taken without those before it.
+//
+//	running            Run, for as long as it runs; Close waits for it
+//	refreshing         Refresh, as a whole: two whole readings are no better than one
+//	crowding           readCrowd, as a whole: one list of a crowded namespace at a time
+//	rtnl.Kept          one for each kind of question that is asked without mu; held while
+//	                   the kernel answers. A socket of its own is dialled with mu held
+//	mu                 all parts, and the sockets that are open; for some milliseconds at
+//	                   most, in the order of the callers, each of which waits until its
+//	                   context ends. Whatever takes longer is listed without it, by Run
+//	probe.Prober, recentlySeen, alarm, netnsPaths, sweeper
+//	                   their own few fields; nothing is taken inside
+//
+// Ready, MTU, Status, Gaps, PortNames, PortMACs, Changed, SeenWithin and MissedSince do not take
+// mu: they read what was published last.
 package bridge

@@ -26,7 +26,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 	"ARP requests of ever new MACs": func(f *flooded, n int) {
 		from := invented(n)
 		frame := probe.Question(from[:], netip.MustParseAddr("10.9.0.1"))
-		copy(frame, f.link.MAC)
+		copy(frame, f.device.link.MAC)
 		copy(frame[28:], []byte{10, 9, 1, byte(n % floodSenders)})
 		f.tap.send(frame)
 	},
@@ -36,7 +36,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 		gateway := netip.MustParseAddr("fd00:9::1").As16()
 		frame := probe.Question(from[:], netip.AddrFrom16(gateway))
 		const icmp = wireEtherLength + wireIPv6Length
-		copy(frame, f.link.MAC)
+		copy(frame, f.device.link.MAC)
 		copy(frame[wireEtherLength+8:], source[:])
 		copy(frame[wireEtherLength+24:], gateway[:])
 		clear(frame[icmp+2 : icmp+4])
@@ -101,16 +101,18 @@ func TestF2SettleBesideFloods(t *testing.T) {
 				become(unix.NUD_STALE) // a memory of a MAC that the bridge does not know
 				f.expectAbout(candidate, false)
 				f.noneSilent()
-				if again := len(f.neighboursAgain); again > mostNeighboursAgain {
+				if again := len(f.neighbour.again); again > mostNeighboursAgain {
 					t.Errorf("%d neighbours are to be looked up again", again)
 				}
 			}
-			due := timetable{refresh: time.Now().Add(time.Hour), names: time.Now().Add(time.Hour)}
+			due := f.schedule()
+			due.refresh = time.Now().Add(time.Hour)
 			realtest.Eventually(t, wait, "Run to have done the rest", func() bool {
-				if err := f.step(context.Background(), &due); err != nil {
+				if err := f.step(context.Background(), due, false); err != nil {
 					t.Error(err)
 				}
-				return !f.isBehind() && !f.hasLostNeighbours()
+				p := f.pending()
+				return !p.behind && !p.recount
 			})
 		})
 	}
@@ -138,17 +140,17 @@ func TestF2AnswersOfOnePort(t *testing.T) {
 	f.teach(invented(1))
 	realtest.Eventually(t, wait, "the other's MAC to be known", func() bool {
 		from, at := invented(2), 0
-		theirs.send(gratuitous(f.link.MAC, from[:], claimed(0), wireArpReply))
-		f.questions(func() { at = f.behind(from) })
+		theirs.send(gratuitous(f.device.link.MAC, from[:], claimed(0), wireArpReply))
+		f.questions(func() { at = f.wire().behind(from) })
 		return at != 0
 	})
 	addr := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 8, byte(1 + n>>8), byte(n)}) }
 	f.questions(func() {
-		f.answered(addr(0), probe.Reply{From: invented(2), Says: invented(2)})
-		f.placeAnswers(time.Now().Add(time.Hour))
+		f.answers.receive(addr(0), probe.Reply{From: invented(2), Says: invented(2)})
+		f.answers.locate(f.wire(), time.Now().Add(time.Hour))
 		for n := 1; n <= 3*mostAnswers; n++ {
-			f.answered(addr(n), probe.Reply{From: invented(1), Says: invented(1)})
-			f.placeAnswers(time.Now().Add(time.Hour))
+			f.answers.receive(addr(n), probe.Reply{From: invented(1), Says: invented(1)})
+			f.answers.locate(f.wire(), time.Now().Add(time.Hour))
 		}
 	})
 	if n := len(f.board.By(census.Probe)); n != mostAnswers+1 {
@@ -159,9 +161,9 @@ func TestF2AnswersOfOnePort(t *testing.T) {
 			t.Errorf("the answer for address %d is there: %v", n, got)
 		}
 	}
-	f.questions(func() { f.dropAnswersFrom(func(origin) bool { return true }) })
-	if len(f.shares) != 0 || len(f.board.By(census.Probe)) != 0 {
-		t.Errorf("left are %v", f.shares)
+	f.questions(func() { f.answers.removeFrom(f.wire(), func(origin) bool { return true }) })
+	if len(f.answers.byPort) != 0 || len(f.board.By(census.Probe)) != 0 {
+		t.Errorf("left are %v", f.answers.byPort)
 	}
 }
 

@@ -42,7 +42,7 @@ func invented(n int) probe.MAC { return probe.MAC{2, 0xee, 0, 0, byte(n >> 8), b
 // claims sends an answer for one of the claimed addresses.
 func (f *flooded) claims(n int, from probe.MAC) {
 	f.t.Helper()
-	f.tap.send(gratuitous(f.link.MAC, from[:], claimed(n), wireArpReply))
+	f.tap.send(gratuitous(f.device.link.MAC, from[:], claimed(n), wireArpReply))
 }
 
 // teach makes the bridge know that a MAC is behind the port, by an answer to
@@ -52,7 +52,7 @@ func (f *flooded) teach(m probe.MAC) {
 	realtest.Eventually(f.t, wait, "the bridge to know "+m.String(), func() bool {
 		f.claims(0, m)
 		at := 0
-		f.questions(func() { at = f.behind(m) })
+		f.questions(func() { at = f.wire().behind(m) })
 		return at != 0
 	})
 }
@@ -66,18 +66,18 @@ func (f *flooded) questions(do func()) int {
 	return int(f.kernel.Asked() - before)
 }
 
-// unplacedNow takes in answers as if they had just been read, and nothing else.
-func (f *flooded) unplacedNow(addresses, macs int) {
+// unlocatedNow takes in answers as if they had just been read, and nothing else.
+func (f *flooded) unlocatedNow(addresses, macs int) {
 	for n := range addresses {
-		f.answered(netip.MustParseAddr(claimed(n)), probe.Reply{From: invented(macs + n), Says: invented(macs + n)})
+		f.answers.receive(netip.MustParseAddr(claimed(n)), probe.Reply{From: invented(macs + n), Says: invented(macs + n)})
 	}
 }
 
 // rested lets the time pass that lies between two looks for one address's port.
 func (f *flooded) rested() {
-	for addr, h := range f.heard {
-		h.placed = h.placed.Add(-placeEvery)
-		f.heard[addr] = h
+	for addr, h := range f.answers.known {
+		h.located = h.located.Add(-locateEvery)
+		f.answers.known[addr] = h
 	}
 }
 
@@ -134,7 +134,7 @@ func TestFloodIsFewQuestions(t *testing.T) {
 // same, its port is found later, and one that was found stands until then.
 func TestPortsAreFoundByAndBy(t *testing.T) {
 	t.Parallel()
-	const addresses = 3 * placeLeast
+	const addresses = 3 * locateLeast
 	f := newFlooded(t)
 	for n := range 2 * addresses {
 		f.teach(invented(n))
@@ -151,12 +151,12 @@ func TestPortsAreFoundByAndBy(t *testing.T) {
 			t.Errorf("%s: the port of %d is named, want %d", what, got, named)
 		}
 	}
-	noTime := func() { f.placeAnswers(time.Time{}) }
+	noTime := func() { f.answers.locate(f.wire(), time.Time{}) }
 	asked := f.questions(func() {
-		f.unplacedNow(addresses, 0)
+		f.unlocatedNow(addresses, 0)
 		noTime()
 	})
-	settled("without time", placeLeast)
+	settled("without time", locateLeast)
 	asked += f.questions(noTime)
 	asked += f.questions(noTime)
 	settled("then", addresses)
@@ -166,17 +166,17 @@ func TestPortsAreFoundByAndBy(t *testing.T) {
 
 	asked = f.questions(func() {
 		f.rested()
-		f.unplacedNow(addresses, addresses)
+		f.unlocatedNow(addresses, addresses)
 		noTime()
-		for _, h := range f.heard { // as if all had been placed just now
-			if h.placed.IsZero() {
+		for _, h := range f.answers.known { // as if all had been placed just now
+			if h.located.IsZero() {
 				t.Error("an answer whose port was found gave way to one whose port is not")
 			}
 		}
 	})
 	settled("others answer", addresses)
-	if asked != placeLeast {
-		t.Errorf("%d questions, want %d", asked, placeLeast)
+	if asked != locateLeast {
+		t.Errorf("%d questions, want %d", asked, locateLeast)
 	}
 }
 
@@ -187,15 +187,16 @@ func TestRunFindsPorts(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	f.questions(func() {
 		addr := netip.MustParseAddr(claimed(0))
-		f.heard[addr] = answering{origin: origin{bridge: f.link.Index}, placed: later}
-		f.answered(addr, probe.Reply{From: invented(0), Says: invented(0)})
+		f.answers.known[addr] = answer{origin: origin{bridge: f.device.link.Index}, located: later}
+		f.answers.receive(addr, probe.Reply{From: invented(0), Says: invented(0)})
 	})
-	due := timetable{refresh: later, names: later}
-	if err := f.step(context.Background(), &due); err != nil {
+	due := f.schedule()
+	due.refresh = later
+	if err := f.step(context.Background(), due, false); err != nil {
 		t.Fatal(err)
 	}
-	if due.wake.After(time.Now().Add(placeEvery)) {
-		t.Errorf("it looks again at %v", due.wake)
+	if wake := due.wake(f.pending(), nil); wake.After(time.Now().Add(locateEvery)) {
+		t.Errorf("it looks again at %v", wake)
 	}
 }
 
@@ -209,18 +210,18 @@ func TestLaterAnswerStandsIn(t *testing.T) {
 	realtest.Eventually(t, wait, "both ports", func() bool {
 		f.questions(func() {
 			f.rested()
-			f.unplacedNow(2, 0)
-			f.placeAnswers(time.Time{})
+			f.unlocatedNow(2, 0)
+			f.answers.locate(f.wire(), time.Time{})
 		})
 		return f.portOf(0) != "" && f.portOf(1) != ""
 	})
 	f.questions(func() {
 		for n, from := range []probe.MAC{invented(7), invented(1)} {
-			f.unplaced[netip.MustParseAddr(claimed(n))] = probe.Reply{From: from, Says: from}
+			f.answers.unlocated[netip.MustParseAddr(claimed(n))] = probe.Reply{From: from, Says: from}
 		}
-		port := f.heard[netip.MustParseAddr(claimed(0))].port
-		f.dropPort(port)
-		f.linksAgain[port] = true // it is there, after all
+		port := f.answers.known[netip.MustParseAddr(claimed(0))].port
+		f.netns.dropPort(port)
+		f.netns.linksAgain[port] = true // it is there, after all
 	})
 	if port := f.portOf(0); port != "" {
 		t.Errorf("who answered besides is behind %s", port)

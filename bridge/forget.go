@@ -58,18 +58,13 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 // forgetNeighbours goes by the index that was last known. When the bridge is
 // another by now, its table went with the old one.
 func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) error {
-	index, there := 0, false
-	if err := b.locked(ctx, func() error {
-		if there = b.isThere(); there {
-			index = b.link.Index
-		}
+	bridge := b.device.shown.Load()
+	if bridge == nil || bridge.Kind != "bridge" {
 		return nil
-	}); err != nil || !there {
-		return err
 	}
 	return b.tables.Ask(ctx, func(k *rtnl.Socket) error {
 		for addr := range of {
-			if err := k.DeleteNeighbour(index, addr); err != nil && !rtnl.IsGone(err) {
+			if err := k.DeleteNeighbour(bridge.Index, addr); err != nil && !rtnl.IsGone(err) {
 				return fmt.Errorf("delete neighbour %v: %w", addr, err)
 			}
 		}
@@ -96,4 +91,15 @@ func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
 		return nil
 	}
 	return err
+}
+
+// findTracking asks once whether the kernel tracks connections. Any answer but
+// that it does not is taken for one that does.
+func (b *Bridge) findTracking() {
+	err := b.connections.Ask(context.Background(), func(k *rtnl.Socket) error {
+		_, err := k.CountConnections()
+		return err
+	})
+	b.tracks.Store(!rtnl.IsUntracked(err))
+	b.cfg.Log.Debug("connection tracking", "there", b.tracks.Load(), "answer", err)
 }

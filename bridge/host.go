@@ -7,49 +7,45 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// readHost lists the addresses of the namespace that the bridge is in: the
-// gateway, anything added by hand, and those of the host's other links. The
-// kernel delivers traffic for any of them to the host itself, so an address
-// on another link is as unusable for a sandbox as one on the bridge. That
-// covers the far end of a port that was left in this namespace, too.
-func (b *Bridge) readHost() error {
-	b.hostAgain = false
-	all, err := b.kernel.Addresses(rtnl.NoNetns)
+const hostScope = "host"
+
+// hostAddresses is the host witness: the addresses of the namespace that the bridge is
+// in. The kernel delivers traffic for any of them to the host itself, so one on
+// another link is as unusable for a sandbox as the gateway. That covers the far end of
+// a port that was left in this namespace, too.
+type hostAddresses struct {
+	*report
+	bridge string         // its name
+	all    []rtnl.Address // in the kernel's order
+	links  map[int]bool   // of those that can collide with a lease's
+	again  bool           // they are to be read again
+}
+
+func (h *hostAddresses) read(k *rtnl.Socket, bridge *rtnl.Link) error {
+	all, err := k.Addresses(rtnl.NoNetns)
+	h.again = err != nil
 	if err != nil {
-		b.hostAgain = true
 		err = fmt.Errorf("list the host's addresses: %w", err)
-		b.host.fail(hostScope, err)
+		h.fail(hostScope, err)
 		return err
 	}
-	b.hosts = all
-	b.hostLinks = make(map[int]bool)
-	b.own = make(prefixes)
+	h.all, h.links = all, make(map[int]bool)
 	var seen []census.Sighting
 	for _, a := range all {
-		if b.link != nil && a.Index == b.link.Index {
-			b.own[a.Prefix] = true
-		}
 		if !rtnl.Assignable(a.Prefix.Addr()) {
 			continue
 		}
-		b.hostLinks[a.Index] = true
-		name, mac := b.hostLink(a.Index)
-		seen = append(seen, census.Sighting{Addr: a.Prefix.Addr(), Bridge: b.cfg.Name, Port: name, MAC: mac})
-	}
-	b.host.see(hostScope, seen)
-	return nil
-}
-
-const hostScope = "host"
-
-// hostLink names a link of the host, and its MAC, as far as they can be had.
-func (b *Bridge) hostLink(index int) (name, mac string) {
-	l := b.link
-	if l == nil || l.Index != index {
-		var err error
-		if l, err = b.kernel.Link(rtnl.NoNetns, index); err != nil {
-			return "", ""
+		h.links[a.Index] = true
+		s := census.Sighting{Addr: a.Prefix.Addr(), Bridge: h.bridge}
+		l := bridge
+		if l == nil || l.Index != a.Index {
+			l, _ = k.Link(rtnl.NoNetns, a.Index)
 		}
+		if l != nil { // else it went meanwhile
+			s.Port, s.MAC = l.Name, l.MAC.String()
+		}
+		seen = append(seen, s)
 	}
-	return l.Name, l.MAC.String()
+	h.see(hostScope, seen)
+	return nil
 }

@@ -76,7 +76,7 @@ func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
 			if most, list := waits[len(waits)/2], v.listTime(hostile.HostName); most > list {
 				t.Errorf("half of the calls took %v and more, and one list takes %v", most, list)
 			}
-			named := func() (gaps []Gap) { return v.gapsAt(time.Now().Add(gapAfter)) }
+			named := func() (gaps []Gap) { return v.netns.gapsAt(time.Now().Add(gapAfter)) }
 			if full && len(named()) != 1 {
 				t.Errorf("%d addresses behind %s, and told is %v", c.addresses, hostile.HostName, named())
 			}
@@ -148,7 +148,7 @@ func TestG1AddressesOfAllNamespacesAreBounded(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/16")
 	v := open(t, ns)
 	v.mu.Lock()
-	v.stock.most = most
+	v.netns.stock.most = most
 	v.mu.Unlock()
 	v.run(t)
 	known := func() map[string]int {
@@ -171,7 +171,7 @@ func TestG1AddressesOfAllNamespacesAreBounded(t *testing.T) {
 	for i := range few - 1 {
 		quiet.AddAddr(fmt.Sprintf("10.8.0.%d/16", 100+i))
 	}
-	named := func() (gaps []Gap) { return v.gapsAt(time.Now().Add(gapAfter)) }
+	named := func() (gaps []Gap) { return v.netns.gapsAt(time.Now().Add(gapAfter)) }
 	realtest.Eventually(t, wait, "one of them to be known in part", func() bool { return len(named()) > 0 })
 	for i := range 10 {
 		addr := fmt.Sprintf("10.8.1.%d", 1+i)
@@ -335,23 +335,23 @@ func TestG1AHiddenLinkGetsAnAddressDuringASearch(t *testing.T) {
 	guest.Up("m0")
 	v.settle()
 	v.mu.Lock()
-	v.childrenAgain, v.strangers = false, make(map[int]bool)
+	v.netns.stacked.again, v.netns.stacked.strangers = false, make(map[int]bool)
+	found := v.newSearch() // as searchStacked does
 	v.mu.Unlock()
-	found, err := v.findChildren(t.Context(), v.link, map[int]string{v.link.Index: "rt0"}) // as searchChildren does
-	if err != nil {
+	if err := found.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	guest.AddAddr("m0", "10.8.0.7/24")
 	v.settle()
 	v.mu.Lock()
-	v.setChildren(found)
+	v.netns.setStacked(v.wire(), found)
 	v.mu.Unlock()
 	v.settle()
 	v.mu.Lock()
-	again := v.childrenAgain
+	again := v.netns.stacked.again
 	v.mu.Unlock()
 	if again {
-		if err := v.searchChildren(t.Context()); err != nil {
+		if err := v.searchStacked(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -391,7 +391,7 @@ func TestG1AnIDThatIsUsedAgain(t *testing.T) {
 		t.Fatalf("the id is %d, and was %d", id, was)
 	}
 	v.settle()
-	if err := v.searchChildren(t.Context()); err != nil {
+	if err := v.searchStacked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	v.expect("10.8.0.8", "netns")
@@ -426,13 +426,12 @@ func TestG1LostNewsBesideCrowds(t *testing.T) {
 		defer v.mu.Unlock()
 		v.drain()
 		v.lost = true
-		clear(v.nestsAgain)
-		clear(v.spacesAgain)
-		for _, s := range v.spaces {
-			s.told = nil
+		clear(v.netns.again)
+		for _, s := range v.netns.spaces {
+			s.news = nil
 		}
-		for _, n := range v.nests {
-			n.told = nil
+		for _, n := range v.netns.stacked.nests {
+			n.news = nil
 		}
 	}
 	var waits []time.Duration
@@ -441,7 +440,7 @@ func TestG1LostNewsBesideCrowds(t *testing.T) {
 		began := time.Now()
 		v.settle()
 		waits = append(waits, time.Since(began))
-		if len(v.crowdedSpaces(false)) == 0 {
+		if len(v.crowded(false)) == 0 {
 			t.Errorf("all %d namespaces were listed in one call, which took %v", len(hostile), waits[i])
 		}
 		for _, at := range []int{20, 40} {
@@ -469,7 +468,7 @@ func (v *view) listTime(name string) time.Duration {
 	v.t.Helper()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, p := range v.ports {
+	for _, p := range v.netns.ports {
 		if p.link.Name == name {
 			began := time.Now()
 			if _, err := v.kernel.AddressesOf(p.space.id, 1<<20, 1, 0); err != nil {

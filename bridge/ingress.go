@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -20,12 +19,12 @@ const (
 	// ingressIdle is how long answers are received at the ports after the last
 	// suspicion: the kernel shows each frame that comes in to the filter meanwhile.
 	ingressIdle = time.Minute
-	// ingressAsks bounds the questions of one drain, which everybody waits for.
+	// ingressAsks bounds the questions of one drain, which holds the lock.
 	ingressAsks   = 4
 	ingressWithin = 10 * time.Millisecond
 	// ingressFirst is how many questions are asked when the socket is opened, and
-	// ingressWait how long everybody waits for their answers: at most once each
-	// ingressIdle.
+	// ingressWait how long their answers are waited for, with the lock held: at most
+	// once each ingressIdle.
 	ingressFirst = 64
 	ingressWait  = 50 * time.Millisecond
 )
@@ -33,80 +32,61 @@ const (
 // unmask checks the port that the forwarding table names for an answer, where the
 // namespace there has its MAC and not the address. came is the port that the answer
 // came by, 0 when that is not known. asks is how many questions are left.
-func (b *Bridge) unmask(addr netip.Addr, s probe.Reply, named int, asks *int) (came int, checked bool) {
-	p := b.ports[named]
-	if p == nil || p.space == nil {
+func (a *answers) unmask(w wire, addr netip.Addr, s probe.Reply, named int, asks *int) (came int, checked bool) {
+	p := w.ports[named]
+	if p == nil || !p.poses(s.From.String(), addr) {
 		return 0, false
 	}
-	if hasMAC, hasAddr := p.space.holds(s.From.String(), addr); !hasMAC || hasAddr {
-		return 0, false
+	if a.ingress == nil {
+		if a.ingress, _ = a.listen(); a.ingress == nil { // without it the port is not known
+			return 0, true
+		}
+		a.askAtPorts(w, addr)
 	}
-	if b.ingress == nil {
-		_ = b.place.do(func() (err error) { b.ingress, err = probe.OpenIngress(); return err }) // without it the port is not known
-		b.askAtPorts(addr)
-	}
-	if b.ingress == nil {
-		return 0, true
-	}
-	b.suspected = time.Now()
-	if b.ingress.By(addr, s.From) == 0 && *asks > 0 {
+	a.suspected = time.Now()
+	if a.ingress.By(addr, s.From) == 0 && *asks > 0 {
 		*asks--
-		b.askAtPort(addr)
-		b.ingress.Read(b.isPort)
+		a.ask(addr)
+		a.ingress.Read(w.isPort)
 	}
-	if came = b.ingress.By(addr, s.From); !b.isPort(came) {
+	if came = a.ingress.By(addr, s.From); !w.isPort(came) {
 		came = 0
 	}
 	return came, true
 }
 
 // askAtPorts asks again for what was answered before the socket was opened: an
-// address, and others that wait to be placed. Their answers are read when it returns,
-// unless they take longer than everybody waits.
-func (b *Bridge) askAtPorts(first netip.Addr) {
-	if b.ingress == nil {
-		return
-	}
+// address, and others that wait to be located. Their answers are read when it returns,
+// unless they take too long.
+func (a *answers) askAtPorts(w wire, first netip.Addr) {
 	until := time.Now().Add(ingressWait)
-	asked := map[netip.Addr]probe.MAC{first: b.unplaced[first].From}
-	b.askAtPort(first)
-	for addr, s := range b.unplaced {
-		if len(asked) == ingressFirst || time.Now().After(until) {
+	open := map[netip.Addr]probe.MAC{first: a.unlocated[first].From}
+	a.ask(first)
+	for addr, s := range a.unlocated {
+		if len(open) == ingressFirst || time.Now().After(until) {
 			break
 		}
 		if addr != first {
-			asked[addr] = s.From
-			b.askAtPort(addr)
+			open[addr] = s.From
+			a.ask(addr)
 		}
 	}
-	for len(asked) > 0 && time.Now().Before(until) {
-		b.ingress.Await()
-		b.ingress.Read(b.isPort)
-		maps.DeleteFunc(asked, func(addr netip.Addr, from probe.MAC) bool { return b.ingress.By(addr, from) != 0 })
+	for len(open) > 0 && time.Now().Before(until) {
+		a.ingress.Await()
+		a.ingress.Read(w.isPort)
+		maps.DeleteFunc(open, func(addr netip.Addr, from probe.MAC) bool { return a.ingress.By(addr, from) != 0 })
 	}
 }
 
-// askAtPort asks for an address; a question that is not sent has no answer.
-func (b *Bridge) askAtPort(addr netip.Addr) {
-	ctx, cancel := context.WithTimeout(context.Background(), ingressWithin)
-	defer cancel()
-	_ = b.probe.Ask(ctx, addr)
-}
-
-func (b *Bridge) isPort(index int) bool { return b.ports[index] != nil }
-
-// closeIngress closes the socket once nothing is suspected any more: without the
-// lock, for the kernel waits until no frame is on its way to it.
-func (b *Bridge) closeIngress() {
-	b.mu.Lock()
-	idle := b.ingress
-	if idle == nil || time.Since(b.suspected) < ingressIdle {
-		b.mu.Unlock()
-		return
+// idleIngress takes the socket away once nothing is suspected any more; nil before. It is
+// closed without the lock, for the kernel waits until no frame is on its way to it.
+func (a *answers) idleIngress() *probe.Ingress {
+	if a.ingress == nil || time.Since(a.suspected) < ingressIdle {
+		return nil
 	}
-	b.ingress = nil
-	b.mu.Unlock()
-	idle.Close()
+	idle := a.ingress
+	a.ingress = nil
+	return idle
 }
 
 // forged is what is said of an answer with the MAC of a namespace behind a port.
@@ -114,19 +94,16 @@ func forged(port string) string {
 	return fmt.Sprintf("the MAC may be forged: it is that of the namespace behind %s, which does not have the address", port)
 }
 
-// whereHeard returns the port at which an entry of the neighbour table lives, which
+// portOf returns the port at which an entry of the neighbour table lives, which
 // the forwarding table says is p, and what is to be said of it. Where the namespace
-// there does not have the address, the answers to probes tell more.
-func (b *Bridge) whereHeard(addr netip.Addr, from string, p *port) (port, note string) {
-	if p.space == nil {
+// there does not have the address, the answers to probes show more.
+func (a *answers) portOf(w wire, addr netip.Addr, from string, p *port) (port, note string) {
+	if !p.poses(from, addr) {
 		return p.link.Name, ""
 	}
-	if hasMAC, hasAddr := p.space.holds(from, addr); !hasMAC || hasAddr {
-		return p.link.Name, ""
-	}
-	h, answers := b.heard[addr]
-	switch at := b.ports[h.port]; {
-	case !answers || h.From.String() != from || at == nil:
+	h, answered := a.known[addr]
+	switch at := w.ports[h.port]; {
+	case !answered || h.From.String() != from || at == nil:
 		return "", forged(p.link.Name)
 	case at == p && h.proxied:
 		return p.link.Name, "" // a proxy: it answers for what it does not have

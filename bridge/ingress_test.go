@@ -22,11 +22,11 @@ func TestG2AForgedMACNamesThePortThatItCameBy(t *testing.T) {
 	v := open(t, ns)
 	from, lie := capture(t, busy.NS, "eth0"), capture(t, liar.NS, "eth0")
 	for _, addr := range []string{"10.8.0.99", "fd00:8::99"} {
-		claim := claimFrame(v.link.MAC, addr)
+		claim := claimFrame(v.device.link.MAC, addr)
 		realtest.Eventually(t, wait, addr+" to be seen at the liar's port", func() bool {
 			v.probe(addr)
 			lie.send(claim(busy.MAC, busy.MAC))
-			from.send(gratuitous(v.link.MAC, busy.MAC, "10.8.0.98", wireArpRequest))
+			from.send(gratuitous(v.device.link.MAC, busy.MAC, "10.8.0.98", wireArpRequest))
 			v.settle()
 			seen := v.about(addr).Seen
 			if len(seen) == 0 {
@@ -45,7 +45,7 @@ func TestG2AForgedMACNamesThePortThatItCameBy(t *testing.T) {
 
 	// The neighbour table: the host talks to the address, and the liar answers.
 	v.mu.Lock()
-	port, note := v.whereHeard(v.about("10.8.0.99").Addr, busy.MAC.String(), v.portNamed(busy.HostName))
+	port, note := v.answers.portOf(v.wire(), v.about("10.8.0.99").Addr, busy.MAC.String(), v.portNamed(busy.HostName))
 	v.mu.Unlock()
 	if port != liar.HostName || !strings.Contains(note, busy.HostName) {
 		t.Errorf("an entry with the neighbour's MAC is at %q: %q", port, note)
@@ -59,7 +59,7 @@ func TestG2AProxyIsNoForger(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	proxy := ns.Port("rt0", "10.8.0.7/24")
 	v := open(t, ns)
-	answers, claim := capture(t, proxy.NS, "eth0"), claimFrame(v.link.MAC, "10.8.0.99")
+	answers, claim := capture(t, proxy.NS, "eth0"), claimFrame(v.device.link.MAC, "10.8.0.99")
 	realtest.Eventually(t, wait, "10.8.0.99 to be seen behind the proxy", func() bool {
 		v.probe("10.8.0.99")
 		answers.send(claim(proxy.MAC, proxy.MAC))
@@ -69,10 +69,10 @@ func TestG2AProxyIsNoForger(t *testing.T) {
 	})
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if port, note := v.whereHeard(v.about("10.8.0.99").Addr, proxy.MAC.String(), v.portNamed(proxy.HostName)); port != proxy.HostName || note != "" {
+	if port, note := v.answers.portOf(v.wire(), v.about("10.8.0.99").Addr, proxy.MAC.String(), v.portNamed(proxy.HostName)); port != proxy.HostName || note != "" {
 		t.Errorf("an entry with its MAC is at %q: %q", port, note)
 	}
-	if port, note := v.whereHeard(v.about("10.8.0.7").Addr, net.HardwareAddr{2, 0xee, 0, 0, 0, 1}.String(), v.portNamed(proxy.HostName)); port != proxy.HostName || note != "" {
+	if port, note := v.answers.portOf(v.wire(), v.about("10.8.0.7").Addr, net.HardwareAddr{2, 0xee, 0, 0, 0, 1}.String(), v.portNamed(proxy.HostName)); port != proxy.HostName || note != "" {
 		t.Errorf("an entry with a MAC of nobody there is at %q: %q", port, note)
 	}
 }
@@ -88,11 +88,11 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 	busy := capture(t, proxy.NS, "eth0")
 	seenAt := func(addr string, by *nstest.Port, forged bool) {
 		t.Helper()
-		from, claim := capture(t, by.NS, "eth0"), claimFrame(v.link.MAC, addr)
+		from, claim := capture(t, by.NS, "eth0"), claimFrame(v.device.link.MAC, addr)
 		realtest.Eventually(t, wait, addr+" to be seen at "+by.HostName, func() bool {
 			v.probe(addr)
 			from.send(claim(proxy.MAC, proxy.MAC))
-			busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", wireArpRequest))
+			busy.send(gratuitous(v.device.link.MAC, proxy.MAC, "10.8.0.98", wireArpRequest))
 			v.settle()
 			seen := v.about(addr).Seen
 			if len(seen) == 0 {
@@ -113,13 +113,13 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 	noise := capture(t, one.NS, "eth0")
 	crowd := gratuitous(two.MAC, one.MAC, "10.8.0.97", wireArpReply)
 	for _, addr := range []string{"10.8.0.94", "10.8.0.96"} {
-		lie := claimFrame(v.link.MAC, addr)(proxy.MAC, proxy.MAC)
+		lie := claimFrame(v.device.link.MAC, addr)(proxy.MAC, proxy.MAC)
 		v.probe(addr)
 		for range 4 * 64 {
 			noise.send(crowd)
 		}
 		noise.send(lie)
-		busy.send(gratuitous(v.link.MAC, proxy.MAC, "10.8.0.98", wireArpRequest))
+		busy.send(gratuitous(v.device.link.MAC, proxy.MAC, "10.8.0.98", wireArpRequest))
 		v.settle()
 		if seen := v.about(addr).Seen; len(seen) != 1 || seen[0].Port != "" && seen[0].Port != one.HostName || seen[0].Note == "" {
 			t.Errorf("%s, which %s answers for, is %+v", addr, one.HostName, seen)
@@ -135,19 +135,19 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 		v.settle()
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		return v.heard[netip.MustParseAddr("10.8.0.95")].port != 0
+		return v.answers.known[netip.MustParseAddr("10.8.0.95")].port != 0
 	})
 	proxy.DelAddr("10.8.0.95/24")
 	v.settle()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if port, note := v.whereHeard(netip.MustParseAddr("10.8.0.95"), proxy.MAC.String(), v.portNamed(proxy.HostName)); port != "" || note == "" {
+	if port, note := v.answers.portOf(v.wire(), netip.MustParseAddr("10.8.0.95"), proxy.MAC.String(), v.portNamed(proxy.HostName)); port != "" || note == "" {
 		t.Errorf("an entry with the MAC of who had the address before is at %q: %q", port, note)
 	}
 }
 
 func (v *view) portNamed(name string) *port {
-	for _, p := range v.ports {
+	for _, p := range v.netns.ports {
 		if p.link.Name == name {
 			return p
 		}

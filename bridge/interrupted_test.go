@@ -47,7 +47,7 @@ func TestInterruptedListIsNeverShort(t *testing.T) {
 	var interrupted, whole int
 	for interrupted+whole < 3000 && interrupted < 20 {
 		n := 0
-		err := kernel.PortsOf(v.link.Index, func(l *rtnl.Link) {
+		err := kernel.PortsOf(v.device.link.Index, func(l *rtnl.Link) {
 			if l.Kind == "veth" {
 				n++
 			}
@@ -80,7 +80,7 @@ func TestInterruptedListIsNeverShort(t *testing.T) {
 // News of a namespace's end that cannot be read is lost news.
 func TestUnreadableEndIsLostNews(t *testing.T) {
 	var b Bridge
-	b.receiveEnd([]byte{0, 0, 0})
+	b.receive(rtnl.NoNetns, rtnl.Header{Type: unix.RTM_DELNSID}, []byte{0, 0, 0, 0, 2, 0, 0, 0})
 	if !b.lost {
 		t.Error("it was passed over")
 	}

@@ -23,11 +23,11 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 	const nobody = 4711
 	v.mu.Lock()
 	names := make(map[int]string)
-	for index, p := range v.ports {
+	for index, p := range v.netns.ports {
 		names[index] = p.link.Name
 		if len(names) == 1 { // forgotten
-			v.leave(p)
-			delete(v.ports, index)
+			v.netns.leave(p)
+			delete(v.netns.ports, index)
 			v.netns.drop(scope(index))
 			continue
 		}
@@ -35,10 +35,10 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 		wrong.Name = "wrong"
 		p.link = &wrong
 	}
-	v.ports[nobody] = &port{link: &rtnl.Link{Index: nobody, Name: "nobody", Behind: rtnl.NoNetns}}
+	v.netns.ports[nobody] = &port{link: &rtnl.Link{Index: nobody, Name: "nobody", Behind: rtnl.NoNetns}}
 	v.netns.see(scope(nobody), []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.9")}})
 	v.host.see(hostScope, nil)
-	v.hosts = nil
+	v.host.all = nil
 	v.mu.Unlock()
 
 	if err := v.Refresh(context.Background()); err != nil {
@@ -50,13 +50,13 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 	v.expect("10.8.0.9", "")
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for index, p := range v.ports {
+	for index, p := range v.netns.ports {
 		if names[index] != p.link.Name {
 			t.Errorf("port %d is %q, want %q", index, p.link.Name, names[index])
 		}
 	}
-	if len(v.ports) != len(names) {
-		t.Errorf("%d ports, want %d", len(v.ports), len(names))
+	if len(v.netns.ports) != len(names) {
+		t.Errorf("%d ports, want %d", len(v.netns.ports), len(names))
 	}
 }
 
@@ -67,7 +67,7 @@ func TestAnOldListingIsNotBelieved(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	goes := ns.Port("rt0", "10.8.0.7/24")
 	v := open(t, ns)
-	old, err := v.list(context.Background(), v.link.Index)
+	old, err := v.list(context.Background(), v.device.link)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestAnOldListingIsNotBelieved(t *testing.T) {
 	v.mu.Lock()
 	v.compare(old)
 	for index := range old.ports {
-		if v.ports[index] != nil || v.netns.scopes[strconv.Itoa(index)] != nil {
+		if v.netns.ports[index] != nil || v.netns.scopes[strconv.Itoa(index)] != nil {
 			t.Errorf("port %d is there again", index)
 		}
 	}
@@ -94,7 +94,7 @@ func TestAnOldListingIsNotBelieved(t *testing.T) {
 	v.expect("10.8.0.2", "host")
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.ports) != 1 {
-		t.Errorf("%d ports, want 1", len(v.ports))
+	if len(v.netns.ports) != 1 {
+		t.Errorf("%d ports, want 1", len(v.netns.ports))
 	}
 }

@@ -1,9 +1,12 @@
 package bridge
 
 import (
-	"context"
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -11,13 +14,11 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// A neighbour is an entry of the bridge's neighbour table that has a MAC.
-type neighbour struct {
-	mac  string
-	port int // index of the port that the MAC was last seen behind; 0 when never
-}
-
 const (
+	// neighboursAtOnce is how much news of neighbours one Settle reads, some 50 µs of
+	// it. What it does not read costs it a question about each address that it is
+	// called for; see stale.
+	neighboursAtOnce = 64
 	// mostNeighboursAgain bounds the news of neighbours that is remembered, one by one.
 	mostNeighboursAgain = 256
 	// neighboursPerSettle is how many neighbours one Settle looks up beside
@@ -26,151 +27,165 @@ const (
 	neighboursPerSettle = 16
 )
 
-// neighbourAgain notes that an entry is to be looked up again.
-func (b *Bridge) neighbourAgain(addr netip.Addr) {
-	if len(b.neighboursAgain) >= mostNeighboursAgain && !b.neighboursAgain[addr] {
-		b.loseNeighbours()
-		return
-	}
-	b.neighboursAgain[addr] = true
+// A neighbour is an entry of the bridge's neighbour table that has a MAC.
+type neighbour struct {
+	mac  string
+	port int // index of the port that the MAC was last seen behind; 0 when never
 }
 
-// loseNeighbours notes that any entry may be another by now. It makes nobody
-// silent: [Bridge.Settle] asks about the addresses that it is called for, and Run
+// neighbours is the neighbour witness. News of neighbours is as much as guests like, so
+// memory may lag behind it: what matters to a caller is looked up for it.
+type neighbours struct {
+	*report
+	bridge string // its name
+	wake   func() // has Run look again
+	// portOf says at which port an entry lives that the forwarding table says is at p.
+	portOf func(w wire, addr netip.Addr, mac string, p *port) (port, note string)
+
+	entries map[netip.Addr]*neighbour
+	byMAC   map[string]map[netip.Addr]bool
+	again   map[netip.Addr]bool // to be looked up again
+	lost    bool                // as is any of them: more is in the news than is remembered
+	more    atomic.Bool         // news of them was left unread
+}
+
+// lookAgain notes that an entry is to be looked up again.
+func (n *neighbours) lookAgain(addr netip.Addr) {
+	if len(n.again) >= mostNeighboursAgain && !n.again[addr] {
+		n.lose()
+		return
+	}
+	n.again[addr] = true
+}
+
+// lose notes that any entry may be another by now. It makes no witness silent:
+// [Bridge.Settle] asks about the addresses that it is called for, and Run
 // lists the others again.
-func (b *Bridge) loseNeighbours() {
-	if !b.neighboursLost {
-		b.neighboursLost = true
-		b.alarm.ring()
+func (n *neighbours) lose() {
+	if !n.lost {
+		n.lost = true
+		n.wake()
 	}
 }
 
 // stale reports whether memory may be wrong about a neighbour's entry.
-func (b *Bridge) stale(addr netip.Addr) bool {
-	return b.neighboursLost || b.neighboursMore.Load() || b.neighboursAgain[addr]
-}
+func (n *neighbours) stale(addr netip.Addr) bool { return n.lost || n.more.Load() || n.again[addr] }
 
-// settleNeighbours looks up the entries that memory may be wrong about: those of
-// some addresses, and a few of the others. What is left is Run's to do.
-func (b *Bridge) settleNeighbours(about []netip.Addr) {
-	for _, addr := range about {
-		if addr = addr.Unmap().WithZone(""); rtnl.Assignable(addr) && b.stale(addr) {
-			b.readNeighbour(addr)
-		}
-	}
-	if b.neighboursLost {
+// isBehind reports whether a settle has left some news.
+func (n *neighbours) isBehind() bool { return n.more.Load() || !n.lost && len(n.again) > 0 }
+
+// receive notes an entry of the neighbour table, or, by its MAC, one of
+// the FDB that a neighbour's entry leans on.
+func (n *neighbours) receive(bridge int, body []byte) {
+	if len(body) < unix.SizeofNdMsg {
 		return
 	}
+	forwarding := body[0] == unix.AF_BRIDGE
+	reachable := binary.NativeEndian.Uint16(body[8:])&unix.NUD_REACHABLE != 0
+	if n.lost && (forwarding || !reachable) {
+		return // all are looked up again
+	}
+	e, err := rtnl.ParseEntry(body)
+	switch {
+	case err != nil:
+		n.lose() // news that cannot be read is lost news
+		n.recent.miss()
+	case forwarding:
+		for addr := range n.byMAC[e.MAC.String()] {
+			n.lookAgain(addr)
+		}
+	case e.Index == bridge && rtnl.Assignable(e.Addr):
+		n.lookAgain(e.Addr)
+		if reachable { // just now, though it may be gone by the look
+			n.recent.note(e.Addr)
+		}
+	}
+}
+
+// notice takes in that an address came to a namespace, or went: its entry is to be weighed again.
+func (n *neighbours) notice(addr netip.Addr) {
+	if n.entries[addr] != nil {
+		n.lookAgain(addr)
+	}
+}
+
+// portGone has what was last seen behind a port weighed again.
+func (n *neighbours) portGone(index int) {
+	for addr, e := range n.entries {
+		if e.port == index {
+			n.lookAgain(addr)
+		}
+	}
+}
+
+// settle looks up the entries that memory may be wrong about: those of
+// some addresses, and a few of the others. What is left is Run's to do.
+func (n *neighbours) settle(w wire, about []netip.Addr) {
+	for _, addr := range about {
+		if addr = addr.Unmap().WithZone(""); rtnl.Assignable(addr) && n.stale(addr) {
+			n.read(w, addr)
+		}
+	}
 	left := neighboursPerSettle
-	for addr := range b.neighboursAgain {
-		if left == 0 {
+	for addr := range n.again {
+		if n.lost || left == 0 {
 			return
 		}
 		left--
-		b.readNeighbour(addr)
+		n.read(w, addr)
 	}
 }
 
-// recountNeighbours lists the neighbours without the lock and looks each up
-// again, as a whole reading does.
-func (b *Bridge) recountNeighbours(ctx context.Context) error {
-	index := 0
-	err := b.locked(ctx, func() error {
-		if !b.lost && b.isThere() {
-			index, b.neighboursLost = b.link.Index, false
-		}
-		return nil
-	})
-	if err != nil || index == 0 {
-		return err
-	}
+// listNeighbours lists the addresses in a bridge's neighbour table.
+func listNeighbours(k *rtnl.Socket, bridge *rtnl.Link) (map[netip.Addr]bool, error) {
 	all := make(map[netip.Addr]bool)
-	err = b.tables.Ask(ctx, func(k *rtnl.Socket) error {
-		return k.Neighbours(index, func(e rtnl.Entry) {
-			if rtnl.Assignable(e.Addr) {
-				all[e.Addr] = true
-			}
-		})
-	})
-	var addrs []netip.Addr
-	if err := b.locked(ctx, func() error {
-		switch {
-		case err != nil:
-			b.neighboursLost = true
-		case b.isThere() && b.link.Index == index:
-			addrs = b.toRead(all)
-		}
-		return err
-	}); err != nil {
-		return fmt.Errorf("list the neighbours of %s: %w", b.cfg.Name, err)
-	}
-	return b.readEach(ctx, addrs)
-}
-
-// readEach looks neighbours up again, one piece each.
-func (b *Bridge) readEach(ctx context.Context, addrs []netip.Addr) error {
-	for _, addr := range addrs {
-		if err := b.piece(ctx, func() { b.readNeighbour(addr) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// listNeighbours notes every entry of the bridge's neighbour table as one to
-// be read, and those that are known.
-func (b *Bridge) listNeighbours() ([]netip.Addr, error) {
-	all := make(map[netip.Addr]bool)
-	b.neighboursLost = false
-	err := b.kernel.Neighbours(b.link.Index, func(e rtnl.Entry) {
+	err := k.Neighbours(bridge.Index, func(e rtnl.Entry) {
 		if rtnl.Assignable(e.Addr) {
 			all[e.Addr] = true
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the neighbours of %s: %w", b.cfg.Name, err)
+		return nil, fmt.Errorf("list the neighbours of %s: %w", bridge.Name, err)
 	}
-	return b.toRead(all), nil
+	return all, nil
 }
 
-// toRead adds those that are known to listed neighbours, forgets what is told
-// of any other, and returns them all.
-func (b *Bridge) toRead(all map[netip.Addr]bool) []netip.Addr {
-	for addr := range b.neighbours {
+// compare adds those that are known to listed neighbours, forgets what was seen
+// of any other, and returns them all, each to be read.
+func (n *neighbours) compare(all map[netip.Addr]bool) []netip.Addr {
+	for addr := range n.entries {
 		all[addr] = true
 	}
-	for addr := range b.neighboursAgain {
+	for addr := range n.again {
 		all[addr] = true
 	}
-	b.neighbour.keep(func(known string) bool {
+	n.keep(func(known string) bool {
 		addr, err := netip.ParseAddr(known)
 		return err == nil && all[addr]
 	})
-	out := make([]netip.Addr, 0, len(all))
-	for addr := range all {
-		out = append(out, addr)
-	}
-	return out
+	return slices.Collect(maps.Keys(all))
 }
 
-// readNeighbour looks one entry up again and weighs what it proves.
-func (b *Bridge) readNeighbour(addr netip.Addr) {
-	delete(b.neighboursAgain, addr)
-	e, err := b.kernel.Neighbour(b.link.Index, addr)
+// read looks one entry up again and weighs what it proves.
+func (n *neighbours) read(w wire, addr netip.Addr) {
+	delete(n.again, addr)
+	e, err := w.Neighbour(w.link.Index, addr)
 	if err == nil && len(e.MAC) == 0 || rtnl.IsGone(err) {
-		b.forgetNeighbour(addr)
+		n.forgetMAC(addr)
+		delete(n.entries, addr)
+		n.drop(addr.String())
 		return
 	}
 	var seen []census.Sighting
 	if err == nil {
-		seen, err = b.weigh(addr, e)
+		seen, err = n.weigh(w, addr, e)
 	}
 	if err != nil {
-		b.neighboursAgain[addr] = true
-		b.neighbour.fail(addr.String(), fmt.Errorf("look up neighbour %v: %w", addr, err))
+		n.again[addr] = true
+		n.fail(addr.String(), fmt.Errorf("look up neighbour %v: %w", addr, err))
 		return
 	}
-	b.neighbour.see(addr.String(), seen)
+	n.see(addr.String(), seen)
 }
 
 // weigh says whether an entry proves that a guest has the address now.
@@ -181,65 +196,53 @@ func (b *Bridge) readNeighbour(addr netip.Addr) {
 // namespace there owns the MAC and does not have the address. Thus neither
 // the entries of dead containers nor a foreign gratuitous ARP, which can turn
 // a dead entry to a living MAC, are evidence.
-func (b *Bridge) weigh(addr netip.Addr, e rtnl.Entry) ([]census.Sighting, error) {
-	n := b.rememberNeighbour(addr, e.MAC.String())
-	f, err := b.kernel.Forwarding(b.link.Index, b.link.VLAN, e.MAC)
-	heard := err == nil && f.State&unix.NUD_REACHABLE != 0 // learned, not aged, not set by hand
+func (n *neighbours) weigh(w wire, addr netip.Addr, e rtnl.Entry) ([]census.Sighting, error) {
+	known := n.remember(addr, e.MAC.String())
+	f, err := w.Forwarding(w.link.Index, w.link.VLAN, e.MAC)
+	learned := err == nil && f.State&unix.NUD_REACHABLE != 0 // not aged, not set by hand
 	if err != nil && !rtnl.IsGone(err) {
 		return nil, err
 	}
-	if heard {
-		n.port = f.Index
+	if learned {
+		known.port = f.Index
 	}
-	p := b.ports[n.port]
+	p := w.ports[known.port]
 	proof := false
 	switch {
 	case e.State&unix.NUD_REACHABLE != 0:
-		proof = n.port == 0 || p != nil
-	case heard && p != nil && p.link.Carries():
-		proof = true
-		if p.space != nil {
-			hasMAC, hasAddr := p.space.holds(n.mac, addr)
-			proof = hasAddr || !hasMAC
-		}
+		proof = known.port == 0 || p != nil
+	case learned && p != nil && p.link.Carries():
+		proof = !p.poses(known.mac, addr)
 	}
 	if !proof {
 		return nil, nil
 	}
-	s := census.Sighting{Addr: addr, Bridge: b.cfg.Name, MAC: n.mac}
+	s := census.Sighting{Addr: addr, Bridge: n.bridge, MAC: known.mac}
 	if p != nil {
-		s.Port, s.Note = b.whereHeard(addr, n.mac, p)
+		s.Port, s.Note = n.portOf(w, addr, known.mac, p)
 	}
 	return []census.Sighting{s}, nil
 }
 
-func (b *Bridge) rememberNeighbour(addr netip.Addr, mac string) *neighbour {
-	n := b.neighbours[addr]
-	if n != nil && n.mac == mac {
-		return n
+func (n *neighbours) remember(addr netip.Addr, mac string) *neighbour {
+	if known := n.entries[addr]; known != nil && known.mac == mac {
+		return known
 	}
-	b.forgetMAC(addr, n)
-	n = &neighbour{mac: mac}
-	b.neighbours[addr] = n
-	if b.byMAC[mac] == nil {
-		b.byMAC[mac] = make(map[netip.Addr]bool)
+	n.forgetMAC(addr)
+	known := &neighbour{mac: mac}
+	n.entries[addr] = known
+	if n.byMAC[mac] == nil {
+		n.byMAC[mac] = make(map[netip.Addr]bool)
 	}
-	b.byMAC[mac][addr] = true
-	return n
+	n.byMAC[mac][addr] = true
+	return known
 }
 
-func (b *Bridge) forgetNeighbour(addr netip.Addr) {
-	b.forgetMAC(addr, b.neighbours[addr])
-	delete(b.neighbours, addr)
-	b.neighbour.drop(addr.String())
-}
-
-func (b *Bridge) forgetMAC(addr netip.Addr, n *neighbour) {
-	if n == nil {
-		return
-	}
-	delete(b.byMAC[n.mac], addr)
-	if len(b.byMAC[n.mac]) == 0 {
-		delete(b.byMAC, n.mac)
+func (n *neighbours) forgetMAC(addr netip.Addr) {
+	if known := n.entries[addr]; known != nil {
+		delete(n.byMAC[known.mac], addr)
+		if len(n.byMAC[known.mac]) == 0 {
+			delete(n.byMAC, known.mac)
+		}
 	}
 }

@@ -61,7 +61,7 @@ func (v *view) say(p *nstest.Port, mac string) {
 	realtest.Eventually(v.t, wait, "the bridge hears "+mac, func() bool {
 		c.send(probe.Question(from, netip.MustParseAddr("10.8.0.200")))
 		return v.locked(context.Background(), func() error {
-			_, err := v.kernel.Forwarding(v.link.Index, 0, from)
+			_, err := v.kernel.Forwarding(v.device.link.Index, 0, from)
 			return err
 		}) == nil
 	})
@@ -175,7 +175,7 @@ func TestAddressLeavesAndItsStaleEntryStays(t *testing.T) {
 	v.expect("10.8.0.8", "")
 	ns.Exec("ip", "neigh", "del", "10.8.0.8", "dev", "rt0")
 	v.settle()
-	if n := len(v.neighbours) + len(v.byMAC); n != 0 {
+	if n := len(v.neighbour.entries) + len(v.neighbour.byMAC); n != 0 {
 		t.Errorf("%d things are remembered of no entry", n)
 	}
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"bytes"
-	"container/list"
 	"encoding/binary"
 	"log/slog"
 	"net/netip"
@@ -60,14 +59,14 @@ func FuzzNews(f *testing.F) {
 			nsid = recordedSpace
 		}
 		rtnl.EachMessage(said, func(h rtnl.Header, body []byte) {
-			watched := b.spaces[nsid]
+			watched := b.netns.spaces[nsid]
 			began := time.Now()
 			b.receive(nsid, h, body)
 			switch h.Type {
 			case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-				if l, err := rtnl.ParseLink(body); err == nil && nsid == rtnl.NoNetns && !b.linksAgain[l.Index] && !b.lookAgain {
+				if l, err := rtnl.ParseLink(body); err == nil && nsid == rtnl.NoNetns && !b.netns.linksAgain[l.Index] && !b.device.again {
 					t.Fatalf("the news of link %d is passed over", l.Index)
-				} else if err == nil && watched != nil && !b.spacesAgain[nsid] {
+				} else if err == nil && watched != nil && !b.netns.again[nsid] {
 					t.Fatal("the news of a link behind a port is passed over")
 				}
 			case unix.RTM_NEWADDR, unix.RTM_DELADDR:
@@ -79,35 +78,35 @@ func FuzzNews(f *testing.F) {
 					t.Fatalf("%v, %v, was there, and was not seen lately", addr, err)
 				}
 				ours := err != nil || a.Index == recordedBridge || rtnl.Assignable(a.Prefix.Addr())
-				if nsid == rtnl.NoNetns && ours && !b.hostAgain {
+				if nsid == rtnl.NoNetns && ours && !b.host.again {
 					t.Fatalf("the news of the host's %+v, %v, is passed over", a, err)
 				}
-				if watched != nil && !b.spacesAgain[nsid] {
+				if watched != nil && !b.netns.again[nsid] {
 					t.Fatal("the news of an address behind a port is passed over")
 				}
 			case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 				e, err := rtnl.ParseEntry(body)
 				switch {
 				case len(body) < unix.SizeofNdMsg:
-				case err != nil && !b.neighboursLost:
+				case err != nil && !b.neighbour.lost:
 					t.Fatalf("a neighbour that cannot be read (%v) is passed over", err)
-				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) && !b.stale(e.Addr):
+				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) && !b.neighbour.stale(e.Addr):
 					t.Fatalf("the news of neighbour %v is passed over", e.Addr)
 				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) &&
 					e.State&unix.NUD_REACHABLE != 0 && !b.recent.after(e.Addr.Unmap(), began):
 					t.Fatalf("neighbour %v was reachable, and was not seen lately", e.Addr)
-				case err == nil && body[0] == unix.AF_BRIDGE && e.MAC.String() == "02:00:00:00:00:01" && !b.stale(recordedGuest):
+				case err == nil && body[0] == unix.AF_BRIDGE && e.MAC.String() == "02:00:00:00:00:01" && !b.neighbour.stale(recordedGuest):
 					t.Fatal("the news of where a neighbour's MAC is, is passed over")
 				}
 			}
 		})
-		if b.ports[recordedPort] == nil || len(b.ports) != 2 {
-			t.Fatalf("a port is forgotten: %v", b.ports)
+		if b.netns.ports[recordedPort] == nil || len(b.netns.ports) != 2 {
+			t.Fatalf("a port is forgotten: %v", b.netns.ports)
 		}
-		if s := b.spaces[recordedSpace]; s == nil && !b.linksAgain[recordedPort] {
+		if s := b.netns.spaces[recordedSpace]; s == nil && !b.netns.linksAgain[recordedPort] {
 			t.Fatal("the namespace behind a port is let go, and the port is not looked at again")
 		}
-		_ = b.tell(true)
+		_ = b.post(true)
 		after := b.cfg.Board.Census()
 		if len(after.Seen) != len(before.Seen) || len(after.Silent) != 0 {
 			t.Fatalf("seen were %v, and are %v; silent are %v", before.Seen, after.Seen, after.Silent)
@@ -128,26 +127,20 @@ func known(t *testing.T) *Bridge {
 	t.Helper()
 	board := census.NewBoard(census.Netns, census.Host, census.Neighbour)
 	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
-	memory := &recentlySeen{since: time.Now()}
-	b := &Bridge{
-		cfg: cfg, recent: memory, alarm: &alarm{fd: -1}, mu: newFairMutex(),
-		heard: make(map[netip.Addr]answering), shares: make(map[int]*list.List),
-		netns: newReport(cfg, census.Netns, memory), host: newReport(cfg, census.Host, memory),
-		neighbour: newReport(cfg, census.Neighbour, memory), answers: newReport(cfg, census.Probe, memory),
-	}
-	b.want.Store(new(Desired))
+	b := newBridge(cfg)
+	b.alarm = &alarm{fd: -1}
 	b.forget()
-	b.link = &rtnl.Link{Index: recordedBridge, Name: "rt0", Kind: "bridge", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Behind: rtnl.NoNetns}
+	b.device.link = &rtnl.Link{Index: recordedBridge, Name: "rt0", Kind: "bridge", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Behind: rtnl.NoNetns}
 	b.lost = false
-	b.setPort(&rtnl.Link{Index: recordedPort, Name: "veth1", Kind: "veth", Master: recordedBridge, Peer: 2, Behind: recordedSpace})
-	b.setPort(&rtnl.Link{Index: 4, Name: "tap0", Kind: "tun", Master: recordedBridge, Behind: rtnl.NoNetns})
-	b.netns.see(b.ports[recordedPort].space.scope(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}, {Addr: recordedGuest6, Port: "veth1"}})
+	b.netns.setPort(b.wire(), &rtnl.Link{Index: recordedPort, Name: "veth1", Kind: "veth", Master: recordedBridge, Peer: 2, Behind: recordedSpace})
+	b.netns.setPort(b.wire(), &rtnl.Link{Index: 4, Name: "tap0", Kind: "tun", Master: recordedBridge, Behind: rtnl.NoNetns})
+	b.netns.see(b.netns.ports[recordedPort].space.scope, []census.Sighting{{Addr: recordedGuest, Port: "veth1"}, {Addr: recordedGuest6, Port: "veth1"}})
 	b.neighbour.see(recordedGuest.String(), []census.Sighting{{Addr: recordedGuest, Port: "veth1"}})
-	b.rememberNeighbour(recordedGuest, "02:00:00:00:00:01")
+	b.neighbour.remember(recordedGuest, "02:00:00:00:00:01")
 	b.host.see(hostScope, []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.1"), Port: "rt0"}})
-	clear(b.linksAgain)
-	clear(b.spacesAgain)
-	if err := b.tell(true); err != nil {
+	clear(b.netns.linksAgain)
+	clear(b.netns.again)
+	if err := b.post(true); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,21 +82,49 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 	return out, nil
 }
 
+// recall is [Bridge.Plugged] from memory, with the news so far taken in. None
+// says nothing: the memory may be of no use just now.
+func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Time, netns string) (out []string) {
+	fd := -1
+	if netns != "" {
+		var err error
+		if fd, err = b.paths.open(ctx, netns); err != nil {
+			return nil
+		}
+		if fd >= 0 {
+			defer unix.Close(fd)
+		}
+	}
+	_ = b.locked(ctx, func() error {
+		b.drain()
+		if err := b.settle(ctx, nil); err != nil || !b.device.isThere() {
+			return err
+		}
+		id := rtnl.NoNetns
+		if fd >= 0 {
+			if its, err := b.kernel.NetnsID(fd); err == nil {
+				id = its
+			}
+		}
+		for _, index := range slices.Sorted(maps.Keys(b.netns.ports)) {
+			switch p := b.netns.ports[index]; {
+			case hostInterface != "" && p.link.Name == hostInterface:
+				out = append(out, isPort(p.link, b.cfg.Name))
+			case id != rtnl.NoNetns && p.link.Behind == id:
+				out = append(out, leadsInto(p.link, b.cfg.Name, netns))
+			case hostInterface != "" && p.had(hostInterface, since):
+				out = append(out, fmt.Sprintf("%s, which was %s, is a port of %s", p.link.Name, hostInterface, b.cfg.Name))
+			}
+		}
+		return nil
+	})
+	return out
+}
+
 func isPort(l *rtnl.Link, of string) string { return fmt.Sprintf("%s is a port of %s", l.Name, of) }
 
 func leadsInto(l *rtnl.Link, of, netns string) string {
 	return fmt.Sprintf("%s is a port of %s and leads into %s", l.Name, of, netns)
-}
-
-// dial opens a netlink socket of the caller's own in the bridge's namespace.
-func (b *Bridge) dial(ctx context.Context, protocol int) (k *rtnl.Socket, err error) {
-	err = b.locked(ctx, func() error { // Close must not take the place away meanwhile
-		return b.place.do(func() (err error) {
-			k, err = rtnl.Dial(protocol)
-			return err
-		})
-	})
-	return k, err
 }
 
 // portsInto lists the ports of a bridge that lead into the namespace at path.
@@ -131,4 +161,62 @@ func (b *Bridge) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, path
 		}
 	}
 	return out, nil
+}
+
+// plugWithin is how long a bind waits for the link and the namespace that it names: a
+// kernel or a file system that hangs keeps what is there from being told from a later
+// one.
+const plugWithin = 100 * time.Millisecond
+
+// PlugOf looks up what a sandbox's plumbing is to the kernel: the index of the link
+// hostInterface, a port or not, and the inode of the namespace that the path netns
+// leads to. Names are used again; within one boot of the machine these are not.
+// What is "", is not there or cannot be looked up is 0. It is safe for concurrent
+// use.
+func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
+	ctx, cancel := context.WithTimeout(ctx, plugWithin)
+	defer cancel()
+	if hostInterface != "" {
+		index = b.linkIndex(ctx, hostInterface)
+	}
+	if netns == "" {
+		return index, 0
+	}
+	fd, err := b.paths.open(ctx, netns)
+	if err != nil || fd < 0 {
+		return index, 0
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		inode = st.Ino
+	}
+	return index, inode
+}
+
+// linkIndex returns the index of a link, or 0 when ctx ends before the kernel answers.
+// One question that hangs keeps the socket, and who comes meanwhile waits for that
+// until its own ctx ends.
+func (b *Bridge) linkIndex(ctx context.Context, name string) int {
+	found := make(chan int, 1)
+	go func() { // nothing else returns from a system call that hangs
+		index := 0
+		_ = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+			l, err := k.LinkByName(name)
+			if err == nil {
+				index = l.Index
+			}
+			if rtnl.IsGone(err) {
+				return nil
+			}
+			return err
+		})
+		found <- index
+	}()
+	select {
+	case index := <-found:
+		return index
+	case <-ctx.Done():
+		return 0
+	}
 }

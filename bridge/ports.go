@@ -2,11 +2,10 @@ package bridge
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
@@ -22,144 +21,163 @@ type port struct {
 }
 
 // A formerName is a name that a port had, and until when. The name is the next
-// link's to take from then on, so it means this port only to who knew it before.
+// link's to take from then on, so it means this port only to a caller who knew it before.
 type formerName struct {
 	name  string
 	until time.Time
 }
+
+// mostNames bounds how many former names of a port are remembered.
+const mostNames = 8
 
 // had reports whether the port had a name at some time since then.
 func (p *port) had(name string, since time.Time) bool {
 	return slices.ContainsFunc(p.formerly, func(f formerName) bool { return f.name == name && !f.until.Before(since) })
 }
 
-// wholeScope is the scope of the namespace that a scope is of.
-func wholeScope(scope string) string {
-	kind, rest, _ := strings.Cut(scope, " ")
-	id, _, _ := strings.Cut(rest, " ")
-	return kind + " " + id
+// poses reports that the namespace behind the port has the MAC that is seen with an
+// address, and not the address.
+func (p *port) poses(mac string, addr netip.Addr) bool {
+	if p.space == nil || p.space.knows(addr) {
+		return false
+	}
+	for _, m := range p.space.macs {
+		if m == mac {
+			return true
+		}
+	}
+	return false
 }
 
 // scope names what could not be read of a port. An index outlives a change of name.
 func scope(index int) string { return strconv.Itoa(index) }
 
+// A portList is what subscribers see of the ports, by name. It is replaced as a whole.
+type portList struct {
+	names map[string]bool
+	macs  map[string]string
+}
+
 // Changed returns a channel that is closed when a port came or went, got
-// another name or MAC or leads elsewhere, after the board was told what that changed
+// another name or MAC or leads elsewhere, after the board shows what that changed
 // there. It carries no payload: look again. A port behind which no address was
 // seen, such as a virtual machine's tap, changes nothing on the board, and
 // this is how its end is noticed.
 //
 // It is closed when the board is brought up to date: by [Bridge.Run], or by [Bridge.Settle] and
 // [Bridge.Refresh]. It is safe for concurrent use.
-func (b *Bridge) Changed() <-chan struct{} {
-	return b.moves.changed.Next()
+func (b *Bridge) Changed() <-chan struct{} { return b.netns.changed.Next() }
+
+// PortNames returns the names of the bridge's ports, as of the last [Bridge.Changed];
+// the map is not to be changed. It reads memory and never waits.
+func (b *Bridge) PortNames() map[string]bool { return b.netns.shown.Load().names }
+
+// PortMACs returns the MACs of the ports themselves, the host's ends, by their
+// names, otherwise as [Bridge.PortNames] does.
+func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs }
+
+// show wakes those who wait for a port to move, and has [Bridge.Gaps] return what is
+// known now.
+func (s *namespaces) show() {
+	if s.moved {
+		s.moved = false
+		now := &portList{make(map[string]bool), make(map[string]string)}
+		for _, p := range s.ports {
+			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
+		}
+		s.shown.Store(now)
+		s.changed.Send()
+	}
+	s.showGaps()
 }
 
-// tellMoves wakes those who wait for a port to move.
-func (b *Bridge) tellMoves() {
-	if b.moved {
-		b.moved = false
-		b.moves.tell(b.ports)
-	}
-	b.showGaps()
-}
-
-// listPorts lists the bridge's ports anew.
-func (b *Bridge) listPorts() error {
-	found := make(map[int]*rtnl.Link)
-	err := rtnl.Steady(func() error {
-		return b.kernel.PortsOf(b.link.Index, func(l *rtnl.Link) { found[l.Index] = l })
-	})
-	if errors.Is(err, rtnl.ErrInterrupted) && b.netns.whole == nil {
-		// Ports come and go faster than they can be listed. What is known is
-		// complete, for every one of these changes is also news; so the list
-		// may add to it, and what it lacks is looked up one by one.
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("list the ports of %s: %w", b.cfg.Name, err)
-	}
-	for index := range b.ports {
+// replacePorts takes in a list of the ports that is as of now.
+func (s *namespaces) replacePorts(w wire, found map[int]*rtnl.Link) {
+	for index := range s.ports {
 		if found[index] == nil {
-			b.readPort(index)
+			s.readPort(w, index)
 		}
 	}
 	for _, l := range found {
-		b.setPort(l)
+		s.setPort(w, l)
 	}
-	b.forgetOthers()
-	return nil
 }
 
-// forgetOthers drops what is told of ports that are none any more, and, once
-// everything was read, of namespaces that no port leads to: what was seen stands
-// until what is there is known.
-func (b *Bridge) forgetOthers() {
-	led := make(map[string]bool)
-	for _, p := range b.ports {
-		if p.space != nil {
-			led[p.space.scope()] = true
+// comparePorts has all looked up of which memory and a list, which may be old, do not agree.
+func (s *namespaces) comparePorts(found map[int]*rtnl.Link) {
+	for index, p := range s.ports {
+		if l := found[index]; l == nil || !p.link.Same(l) || !p.frozen.IsZero() {
+			s.linksAgain[index] = true
 		}
 	}
-	b.netns.keep(func(known string) bool {
-		if index, err := strconv.Atoi(known); err == nil {
-			return b.ports[index] != nil || b.linksAgain[index]
+	for index := range found {
+		if s.ports[index] == nil {
+			s.linksAgain[index] = true
 		}
-		return led[wholeScope(known)] || b.netns.whole != nil || strings.HasPrefix(known, "nest")
-	})
-	b.dropAnswersFrom(func(o origin) bool { return o.port != 0 && b.ports[o.port] == nil })
+	}
 }
 
 // readPort looks one link up again: it may be a port now, or no longer, or
 // lead elsewhere.
-func (b *Bridge) readPort(index int) {
-	l, err := b.kernel.Link(rtnl.NoNetns, index)
+func (s *namespaces) readPort(w wire, index int) {
+	l, err := w.Link(rtnl.NoNetns, index)
 	switch {
-	case rtnl.IsGone(err):
-		b.dropPort(index)
-	case err != nil:
-		b.linksAgain[index] = true
-		b.netns.fail(scope(index), fmt.Errorf("look up link %d: %w", index, err))
+	case err != nil && !rtnl.IsGone(err):
+		s.linksAgain[index] = true
+		s.fail(scope(index), fmt.Errorf("look up link %d: %w", index, err))
 		return
-	case l.Master != b.link.Index:
-		b.dropPort(index)
+	case err != nil || l.Master != w.link.Index:
+		s.dropPort(index)
 	default:
-		b.netns.drop(scope(index)) // that it could not be looked up
-		b.setPort(l)
+		s.drop(scope(index)) // that it could not be looked up
+		s.setPort(w, l)
 	}
-	delete(b.linksAgain, index)
+	delete(s.linksAgain, index)
 }
 
-func (b *Bridge) setPort(l *rtnl.Link) {
-	p := b.ports[l.Index]
+func (s *namespaces) setPort(w wire, l *rtnl.Link) {
+	p := s.ports[l.Index]
 	if p == nil {
 		p = &port{link: l}
-		b.ports[l.Index] = p
-		b.moved = true
+		s.ports[l.Index] = p
+		s.moved = true
 	}
 	renamed := p.link.Name != l.Name
 	if renamed {
 		p.formerly = append(p.formerly, formerName{p.link.Name, time.Now()})
 		p.formerly = p.formerly[max(0, len(p.formerly)-mostNames):]
 	}
-	b.moved = b.moved || renamed || p.link.Behind != l.Behind || !bytes.Equal(p.link.MAC, l.MAC)
+	s.moved = s.moved || renamed || p.link.Behind != l.Behind || !bytes.Equal(p.link.MAC, l.MAC)
 	p.link = l
 	switch {
 	case l.Behind == rtnl.Unassigned:
-		b.freeze(p)
+		s.freeze(p)
 	case l.Behind == rtnl.NoNetns:
-		b.leave(p)
-		b.thaw(p)
-		b.netns.drop(scope(l.Index))
-	case p.space != nil && p.space.frozen && p.space.id == l.Behind && b.isDead(l.Behind):
+		s.leave(p)
+		s.thaw(p)
+		s.drop(scope(l.Index))
+	case p.space != nil && p.space.frozen && p.space.id == l.Behind && isDead(w.Socket, l.Behind):
 		// It is as it was: what was seen there stands.
 	case p.space == nil || p.space.frozen || p.space.id != l.Behind:
-		b.leave(p)
-		b.enter(p, l.Behind)
+		s.leave(p)
+		s.enter(p, l.Behind)
 	case renamed:
 		p.space.leads = nil
-		b.spacesAgain[l.Behind] = true
+		s.again[l.Behind] = true
 	}
+}
+
+func (s *namespaces) dropPort(index int) {
+	s.drop(scope(index))
+	p := s.ports[index]
+	if p == nil {
+		return
+	}
+	s.leave(p)
+	s.thaw(p)
+	delete(s.ports, index)
+	s.moved = true
+	s.portGone(index)
 }
 
 // freeze keeps what was seen behind a port as it is, for the namespace there is
@@ -168,90 +186,74 @@ func (b *Bridge) setPort(l *rtnl.Link) {
 //
 // It does not silence the witness, also where the port was never read: the
 // kernel may keep such a namespace for as long as a socket of it lives, and a
-// single one kept every pool from giving an address after a restart. No process
+// single one would keep every pool from giving an address after a restart. No process
 // is in there any more, a lease that records the port is not released, and an
 // address that answers from there answers to a probe.
-func (b *Bridge) freeze(p *port) {
+func (s *namespaces) freeze(p *port) {
 	if p.space != nil {
-		b.freezeSpace(p.space)
+		s.freezeSpace(p.space)
 		return
 	}
-	b.netns.unfail(scope(p.link.Index))
+	s.unfail(scope(p.link.Index))
 	if p.frozen.IsZero() {
-		p.frozen, b.gapsMoved = time.Now(), true
+		p.frozen, s.gapsMoved = time.Now(), true
 	}
 }
 
-func (b *Bridge) freezeSpace(s *space) {
-	if b.spaces[s.id] == s {
-		delete(b.spaces, s.id)
-		delete(b.spacesAgain, s.id)
-	}
-	s.frozen = true
-	b.netns.unfail(s.scope()) // the last try to read it
-	for _, p := range s.ports {
+func (s *namespaces) freezeSpace(old *space) {
+	s.forget(old)
+	old.frozen = true
+	s.unfail(old.scope) // the last try to read it
+	for _, p := range old.ports {
 		if p.frozen.IsZero() {
-			p.frozen, b.gapsMoved = time.Now(), true
+			p.frozen, s.gapsMoved = time.Now(), true
 		}
 	}
 }
 
 // thaw notes that what is behind a port was read, or that nothing is.
-func (b *Bridge) thaw(p *port) {
+func (s *namespaces) thaw(p *port) {
 	if !p.frozen.IsZero() {
-		p.frozen, b.gapsMoved = time.Time{}, true
+		p.frozen, s.gapsMoved = time.Time{}, true
 	}
-}
-
-func (b *Bridge) dropPort(index int) {
-	b.netns.drop(scope(index))
-	p := b.ports[index]
-	if p == nil {
-		return
-	}
-	b.leave(p)
-	b.thaw(p)
-	delete(b.ports, index)
-	b.moved = true
-	for addr, n := range b.neighbours {
-		if n.port == index {
-			b.neighbourAgain(addr)
-		}
-	}
-	b.dropAnswersFrom(func(o origin) bool { return o.port == index })
 }
 
 // enter notes that a port leads to a namespace, which is to be read.
-func (b *Bridge) enter(p *port, id int) {
-	s := b.spaces[id]
-	if s == nil {
-		b.spacesMade++
-		s = &space{id: id, serial: b.spacesMade, ports: make(map[int]*port), inside: inside{stock: b.stock}}
-		b.spaces[id] = s
-		b.unnamed = true
+func (s *namespaces) enter(p *port, id int) {
+	to := s.spaces[id]
+	if to == nil {
+		s.made++
+		to = &space{id: id, ports: make(map[int]*port)}
+		to.inside = &inside{stock: s.stock, scope: fmt.Sprintf("netns %d", s.made), sighting: func() sightingOf { return to.sighting(s.bridge) }}
+		s.spaces[id] = to
+		s.unnamed = true
 	}
-	s.ports[p.link.Index] = p
-	s.leads = nil
-	p.space = s
-	b.spacesAgain[id] = true
+	to.ports[p.link.Index] = p
+	to.leads = nil
+	p.space = to
+	s.again[id] = true
 }
 
 // leave forgets where a port led. What was seen there goes with its last port.
-func (b *Bridge) leave(p *port) {
-	s := p.space
-	if s == nil {
+func (s *namespaces) leave(p *port) {
+	from := p.space
+	if from == nil {
 		return
 	}
 	p.space = nil
-	delete(s.ports, p.link.Index)
-	s.leads = nil
-	if len(s.ports) != 0 {
-		return
+	delete(from.ports, p.link.Index)
+	from.leads = nil
+	if len(from.ports) == 0 {
+		s.dropInside(from.inside)
+		s.gapsMoved = s.gapsMoved || !from.unsure.IsZero()
+		s.forget(from)
 	}
-	b.dropInside(interior{inside: &s.inside, scope: s.scope()})
-	b.gapsMoved = b.gapsMoved || !s.unsure.IsZero()
-	if b.spaces[s.id] == s {
-		delete(b.spaces, s.id)
-		delete(b.spacesAgain, s.id)
+}
+
+// forget ends that a namespace is read by its id.
+func (s *namespaces) forget(old *space) {
+	if s.spaces[old.id] == old {
+		delete(s.spaces, old.id)
+		delete(s.again, old.id)
 	}
 }

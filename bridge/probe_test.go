@@ -79,7 +79,7 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 		v.probe(addr)
 		questions[netip.MustParseAddr(addr)] = true
 	}
-	mac := v.link.MAC
+	mac := v.device.link.MAC
 	asked := make(map[netip.Addr]bool)
 	realtest.Eventually(t, wait, "all four questions", func() bool {
 		for _, f := range c.frames() {
@@ -129,16 +129,16 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 		"gratuitous request":           gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpRequest),
 		"gratuitous reply":             gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpReply),
 		"reply to somebody else":       gratuitous([]byte{2, 0, 0, 0, 0xff, 1}, p.MAC, "10.8.0.99", wireArpReply),
-		"reply that was not asked":     gratuitous(v.link.MAC, p.MAC, "10.8.0.50", wireArpReply),
-		"request from it to us":        gratuitous(v.link.MAC, p.MAC, "10.8.0.99", wireArpRequest),
-		"reply that was cut too short": gratuitous(v.link.MAC, p.MAC, "10.8.0.99", wireArpReply)[:30],
+		"reply that was not asked":     gratuitous(v.device.link.MAC, p.MAC, "10.8.0.50", wireArpReply),
+		"request from it to us":        gratuitous(v.device.link.MAC, p.MAC, "10.8.0.99", wireArpRequest),
+		"reply that was cut too short": gratuitous(v.device.link.MAC, p.MAC, "10.8.0.99", wireArpReply)[:30],
 	} {
 		c.send(frame)
 		// An answer behind it that counts: what it was to do is done by then.
 		proper++
 		answer := fmt.Sprint("10.8.0.", proper)
 		v.probe(answer)
-		c.send(gratuitous(v.link.MAC, p.MAC, answer, wireArpReply))
+		c.send(gratuitous(v.device.link.MAC, p.MAC, answer, wireArpReply))
 		v.await(answer, "probe")
 		for _, addr := range []string{"10.8.0.99", "10.8.0.50"} {
 			if seen := v.about(addr).Seen; len(seen) != 0 {
@@ -146,7 +146,7 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 			}
 		}
 	}
-	c.send(gratuitous(v.link.MAC, p.MAC, "10.8.0.99", wireArpReply))
+	c.send(gratuitous(v.device.link.MAC, p.MAC, "10.8.0.99", wireArpReply))
 	v.await("10.8.0.99", "probe") // the test can see an answer
 }
 

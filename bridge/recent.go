@@ -62,5 +62,5 @@ func (l *recentlySeen) after(addr netip.Addr, from time.Time) bool {
 // looked. It says nothing of what they see now; that
 // is on the board. It reads memory, and is safe for concurrent use.
 func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
-	return b.neighboursMore.Load() || b.recent.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
+	return b.neighbour.more.Load() || b.recent.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
 }

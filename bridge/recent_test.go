@@ -137,7 +137,7 @@ func TestF2SeenWithinBesideAFlood(t *testing.T) {
 			if !seen(candidate) || !seen(never) {
 				t.Errorf("seen: %v, and one that never was: %v; neither is known", seen(candidate), seen(never))
 			}
-			for v.isBehind() {
+			for v.pending().behind {
 				v.settle()
 			}
 			lost := buffer == 1

@@ -22,7 +22,7 @@ type report struct {
 	scopes  map[string][]census.Sighting
 	failed  map[string]error // by scope
 	whole   error            // why nothing is complete; nil once everything was read
-	told    string           // the silence that the board was last told of
+	posted  string           // the silence that the board has
 	started bool
 }
 
@@ -92,26 +92,26 @@ func (r *report) keep(listed func(scope string) bool) {
 
 // err is why the witness cannot speak, or nil.
 func (r *report) err() error {
-	if r.whole != nil || len(r.failed) == 0 { // most often: it is asked at each Settle
+	if r.whole != nil || len(r.failed) == 0 { // most often: it is read at each Settle
 		return r.whole
 	}
 	// One is enough to be silent; always the same one, not to seem to change.
 	return r.failed[slices.Min(slices.Collect(maps.Keys(r.failed)))]
 }
 
-// tell brings the board up to date with whether the witness can speak. anew
-// posts the whole report even if nothing seems to have changed.
-func (r *report) tell(anew bool) error {
+// post brings the board up to date with whether the witness can speak. anew
+// puts the whole report there even if nothing seems to have changed.
+func (r *report) post(anew bool) error {
 	err := r.err()
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != r.told {
+	if text != r.posted {
 		r.recent.miss()
 	}
 	switch {
-	case text == r.told && r.started && !anew:
+	case text == r.posted && r.started && !anew:
 		return err
 	case err == nil:
 		r.board.Replace(r.who, r.scopes, nil)
@@ -120,12 +120,12 @@ func (r *report) tell(anew bool) error {
 	}
 	// That nothing is read yet at the start, nor any more at the end, is no news.
 	switch expected := errors.Is(err, errUnread) || errors.Is(err, ErrClosed); {
-	case text == r.told || expected:
+	case text == r.posted || expected:
 	case err != nil:
 		r.log.Warn("witness is silent", "witness", r.who, "reason", err)
-	case r.told != errUnread.Error():
+	case r.posted != errUnread.Error():
 		r.log.Info("witness answers again", "witness", r.who)
 	}
-	r.told, r.started = text, true
+	r.posted, r.started = text, true
 	return err
 }

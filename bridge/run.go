@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ const (
 	retryAfter = time.Second
 	// debounce is the least time between two steps: each frame of a flood wakes
 	// the daemon, and one that looks at once, for each of them, has time for
-	// nothing else. It delays nothing but the board of who does not settle.
+	// nothing else. It delays nothing but the board of a caller that does not settle.
 	debounce = time.Millisecond
 	// recountEvery is the least time between two lists of all neighbours that
 	// a flood asks for.
@@ -26,7 +27,57 @@ const (
 	// be opened again.
 	reopenFirst = 100 * time.Millisecond
 	reopenMost  = 10 * time.Second
+	// guestShare bounds the time that guests can take: what their news asks for rests so
+	// many times as long as it took.
+	guestShare = 9
 )
+
+// A task is something that Run does beside taking in news.
+type task struct {
+	wanted func(pending) bool
+	do     func(context.Context) error
+	every  time.Duration // the least time between two
+	next   time.Time     // not before then
+}
+
+// pending is what there is to do.
+type pending struct {
+	closed, broken           bool
+	behind                   bool // some news of neighbours was left
+	unnamed, search, recount bool
+	crowded, locate          bool
+}
+
+func (b *Bridge) pending() pending {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return pending{
+		closed: b.closed, broken: b.trouble != nil, behind: b.trouble == nil && b.neighbour.isBehind(),
+		unnamed: b.netns.unnamed, search: b.netns.stacked.again, recount: b.neighbour.lost,
+		crowded: len(b.netns.crowded(false)) > 0, locate: len(b.answers.unlocated) > 0,
+	}
+}
+
+// A schedule is what Run keeps from one step to the next.
+type schedule struct {
+	refresh  time.Time     // when all is to be read anew
+	reopenIn time.Duration // back-off
+	tasks    []task
+}
+
+func (b *Bridge) schedule() *schedule {
+	settled := func(do func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error { return errors.Join(do(ctx), b.Settle(ctx)) }
+	}
+	return &schedule{reopenIn: reopenFirst, tasks: []task{
+		{func(p pending) bool { return p.unnamed }, settled(b.nameSpaces), retryAfter, time.Time{}},
+		{func(pending) bool { return true }, b.findListeners, childrenEvery, time.Time{}},
+		{func(p pending) bool { return p.search }, settled(b.searchStacked), childrenPause, time.Time{}},
+		{func(p pending) bool { return p.recount }, b.recountNeighbours, recountEvery, time.Time{}},
+		{func(p pending) bool { return p.crowded }, b.readCrowds, crowdsEvery, time.Time{}},
+		{func(p pending) bool { return p.locate }, func(ctx context.Context) error { return b.Settle(ctx) }, locateEvery, time.Time{}},
+	}}
+}
 
 // Run keeps the board current: it takes in kernel news and answers to probes
 // as they come, reads everything anew every Config.Every as a backstop, and
@@ -38,136 +89,75 @@ func (b *Bridge) Run(ctx context.Context) error {
 	defer b.running.Unlock()
 	stop := context.AfterFunc(ctx, b.alarm.ring)
 	defer stop()
-	t := timetable{reopenIn: reopenFirst}
-	for ctx.Err() == nil && !b.isClosed() {
+	s := b.schedule()
+	for ctx.Err() == nil {
+		p := b.pending()
+		if p.closed {
+			return nil
+		}
 		began := time.Now()
 		// Whatever goes wrong in there has silenced a witness, which is where
-		// it is told and logged.
-		_ = b.step(ctx, &t)
-		if err := b.sleep(began, t.wake); err != nil {
+		// it is logged.
+		err := b.step(ctx, s, p.broken)
+		if err := b.sleep(began, s.wake(b.pending(), err)); err != nil {
 			return fmt.Errorf("wait for kernel news: %w", err)
 		}
 	}
 	return nil
 }
 
-// A timetable is what Run keeps from one step to the next.
-type timetable struct {
-	refresh  time.Time     // when all is to be read anew
-	names    time.Time     // when names may be looked up again
-	children time.Time     // when it is to be looked at who listens on the bridge
-	searched time.Time     // when links on the bridge were searched for
-	recount  time.Time     // when the neighbours may be listed again
-	crowds   time.Time     // when crowded namespaces may be listed again
-	reopenIn time.Duration // back-off
-	wake     time.Time     // when to step again without news
-}
-
 // step does what is due.
-func (b *Bridge) step(ctx context.Context, t *timetable) error {
-	now := time.Now()
-	broken, unnamed := b.condition()
+func (b *Bridge) step(ctx context.Context, s *schedule, broken bool) error {
 	if broken {
 		if err := b.openAgain(); err != nil {
-			t.wake = now.Add(t.reopenIn)
-			t.reopenIn = min(2*t.reopenIn, reopenMost)
 			return err
 		}
-		t.reopenIn = reopenFirst
-		t.refresh = now
+		s.reopenIn, s.refresh = reopenFirst, time.Time{}
 	}
 	var err error
-	switch {
-	case !now.Before(t.refresh):
-		t.refresh, t.names = now.Add(b.cfg.Every), now.Add(retryAfter)
+	if now := time.Now(); now.Before(s.refresh) {
+		err = b.Settle(ctx)
+	} else {
+		s.refresh = now.Add(b.cfg.Every)
 		err = b.Refresh(ctx)
-	case unnamed && !now.Before(t.names):
-		t.names = now.Add(retryAfter)
-		b.nameSpaces(ctx)
-		err = b.Settle(ctx)
-	default:
-		err = b.Settle(ctx)
 	}
-	if b.missesChildren(ctx, now, t) {
-		err = errors.Join(err, b.searchChildren(ctx), b.Settle(ctx))
-		t.searched = now.Add(crowdsShare * time.Since(now)) // news that guests make asks for it
+	// What Settle leaves of the neighbours' news is done in pieces as small.
+	for n := 0; n < rtnl.MostAtOnce/neighboursAtOnce && err == nil && ctx.Err() == nil && b.pending().behind; n++ {
+		err = b.Settle(ctx)
 	}
 	b.closeIngress()
-	err = errors.Join(err, b.catchUp(ctx, t), b.readCrowds(ctx, t))
-	t.wake = t.refresh
-	if len(b.crowdedSpaces(false)) > 0 && t.crowds.Before(t.wake) {
-		t.wake = t.crowds
-	}
-	if again := t.recount; b.hasLostNeighbours() && again.Before(t.wake) {
-		t.wake = again
-	}
-	if _, unnamed = b.condition(); unnamed && t.names.Before(t.wake) {
-		t.wake = t.names
-	}
-	if t.children.Before(t.wake) {
-		t.wake = t.children
-	}
-	if again := now.Add(placeEvery); b.isPlacing() && again.Before(t.wake) {
-		t.wake = again
-	}
-	if retry := now.Add(retryAfter); err != nil && retry.Before(t.wake) {
-		t.wake = retry
+	for i, p := 0, b.pending(); i < len(s.tasks); i++ {
+		if t := &s.tasks[i]; t.wanted(p) && !time.Now().Before(t.next) {
+			began := time.Now()
+			err = errors.Join(err, t.do(ctx))
+			t.next = time.Now().Add(max(t.every, guestShare*time.Since(began)))
+		}
 	}
 	return err
 }
 
-// catchUp does what Settle leaves of the neighbours' news, in pieces as small. Where
-// more is told than is remembered they are listed: a tenth of the time at most.
-func (b *Bridge) catchUp(ctx context.Context, t *timetable) error {
-	for range rtnl.MostAtOnce / neighboursAtOnce {
-		if !b.isBehind() || ctx.Err() != nil {
-			break
-		}
-		if err := b.Settle(ctx); err != nil {
-			return err
+// wake is when to step again without news.
+func (s *schedule) wake(p pending, err error) time.Time {
+	if p.broken {
+		in := s.reopenIn
+		s.reopenIn = min(2*in, reopenMost)
+		return time.Now().Add(in)
+	}
+	next := s.refresh
+	earlier := func(t time.Time) {
+		if t.Before(next) {
+			next = t
 		}
 	}
-	if !b.hasLostNeighbours() || time.Now().Before(t.recount) {
-		return nil
+	for _, t := range s.tasks {
+		if t.wanted(p) {
+			earlier(t.next)
+		}
 	}
-	began := time.Now()
-	err := b.recountNeighbours(ctx)
-	t.recount = time.Now().Add(max(recountEvery, 9*time.Since(began)))
-	return err
-}
-
-// isBehind reports whether a Settle has left some news of neighbours.
-func (b *Bridge) isBehind() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.trouble == nil && (b.neighboursMore.Load() || !b.neighboursLost && len(b.neighboursAgain) > 0)
-}
-
-func (b *Bridge) hasLostNeighbours() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.neighboursLost
-}
-
-// condition reports whether the sockets broke, and whether there are
-// namespaces whose names were not looked up.
-func (b *Bridge) condition() (broken, unnamed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.trouble != nil, b.unnamed
-}
-
-// isPlacing reports whether there are answers whose port is to be found yet.
-func (b *Bridge) isPlacing() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.unplaced) != 0
-}
-
-func (b *Bridge) isClosed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closed
+	if err != nil {
+		earlier(time.Now().Add(retryAfter))
+	}
+	return next
 }
 
 // openAgain replaces the sockets. Only Run does it, for only Run polls them
@@ -183,6 +173,27 @@ func (b *Bridge) openAgain() error {
 	}
 	b.cfg.Log.Info("kernel news is read again", "bridge", b.cfg.Name)
 	return nil
+}
+
+// readCrowds lists the crowded namespaces that wait, in no order, for a while.
+func (b *Bridge) readCrowds(ctx context.Context) error {
+	began := time.Now()
+	for _, id := range b.crowded(false) {
+		if err := b.readCrowd(ctx, id); err != nil || time.Since(began) > outsideWithin {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeIngress closes a socket of the answers that nothing is suspected of any more.
+func (b *Bridge) closeIngress() {
+	b.mu.Lock()
+	idle := b.answers.idleIngress()
+	b.mu.Unlock()
+	if idle != nil {
+		idle.Close()
+	}
 }
 
 // sleep waits for news, answers, the alarm, or the time; after a step that began
@@ -206,4 +217,39 @@ func (b *Bridge) sleep(began, until time.Time) error {
 		b.alarm.quiet()
 	}
 	return nil
+}
+
+// An alarm wakes a poll(2). It carries no payload: look again.
+type alarm struct {
+	mu sync.Mutex
+	fd int
+}
+
+func newAlarm() (*alarm, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("make eventfd: %w", err)
+	}
+	return &alarm{fd: fd}, nil
+}
+
+// ring may come at any time, also after close.
+func (a *alarm) ring() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd >= 0 {
+		_, _ = unix.Write(a.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // full is as good as rung
+	}
+}
+
+// quiet takes a ring back, before the one who was woken looks.
+func (a *alarm) quiet() {
+	_, _ = unix.Read(a.fd, make([]byte, 8)) // not rung is as good
+}
+
+func (a *alarm) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_ = unix.Close(a.fd)
+	a.fd = -1
 }

@@ -1,20 +1,57 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
-// A space is a network namespace behind one or more ports.
+// namespaces is the netns witness: the ports, the namespaces that they lead to, and those
+// that have links stacked on the bridge.
+type namespaces struct {
+	*report
+	bridge   string           // its name
+	wake     func()           // has Run look again
+	notice   func(netip.Addr) // an address came to a namespace, or went
+	portGone func(index int)
+
+	ports      map[int]*port
+	linksAgain map[int]bool // links to be looked up again
+	moved      bool         // a port did, which is to be shown
+	spaces     map[int]*space
+	made       int  // how many there ever were
+	unnamed    bool // one came since names were looked up
+	stacked    stackedLinks
+	again      map[int]bool // ids of namespaces to be listed again
+	crowds     map[int]bool // ids of those that Run is to list
+	stock      *stock       // of the addresses in all of those
+	gapsMoved  bool         // what cannot be read did
+
+	changed broadcast.Signal // of the next move
+	shown   atomic.Pointer[portList]
+	gaps    atomic.Pointer[[]Gap] // what cannot be read, also for less than gapAfter
+}
+
+// A sightingOf makes the sighting of an address in one namespace.
+type sightingOf func(rtnl.Address) census.Sighting
+
+// A space is a network namespace behind one or more ports. What is in it is posted once,
+// however many ports lead there.
 type space struct {
-	id     int // nsid, as the bridge's namespace knows it
-	serial int // of all that were ever met: an id is given again
+	id int // nsid, as the bridge's namespace knows it
 	// frozen: the kernel takes it down, and its id may be another's by now. What
 	// was seen there stands until its ports go.
 	frozen bool
@@ -22,12 +59,8 @@ type space struct {
 	ports  map[int]*port
 	leads  *census.Ports  // names of ports, where there are several; nil is to be made
 	macs   map[int]string // by link index; nil after news about links there
-	inside
+	*inside
 }
-
-// scope names the namespace on the board: what is in it is told once, however many
-// ports lead there.
-func (s *space) scope() string { return fmt.Sprintf("netns %d", s.serial) }
 
 func (s *space) label() string {
 	if s.name.file == "" {
@@ -36,74 +69,18 @@ func (s *space) label() string {
 	return fmt.Sprintf("nsid:%d (%s)", s.id, s.name.file)
 }
 
-// holds reports whether a link of the namespace has the MAC, and whether one
-// has the address.
-func (s *space) holds(mac string, addr netip.Addr) (hasMAC, hasAddr bool) {
-	for _, m := range s.macs {
-		hasMAC = hasMAC || m == mac
-	}
-	return hasMAC, s.knows(addr)
-}
-
-// readSpace lists the addresses in a namespace, on whatever link they are,
-// once for all ports that lead there. One with too many of them, or where they do not
-// stand still, is left to Run.
-func (b *Bridge) readSpace(id int) {
-	s := b.spaces[id]
-	if s == nil {
-		return
-	}
-	if b.leaveCrowd(id) {
-		delete(b.spacesAgain, id)
-		return
-	}
-	got, err := b.listInside(id, &s.inside)
-	if b.isVanishing(id, err) {
-		// The namespace, or the port to it, went while we asked. Looking at
-		// the ports again tells; if one still leads there, ask once more.
-		for index := range s.ports {
-			b.readPort(index)
-		}
-		if b.spaces[id] != s {
-			return
-		}
-		got, err = b.listInside(id, &s.inside)
-	}
-	if b.isVanishing(id, err) {
-		// The last that held the namespace released it, and the kernel has
-		// yet to take it down: the ports still name it, but nobody may look
-		// inside any more.
-		b.freezeSpace(s)
-		return
-	}
-	if err != nil {
-		b.spacesAgain[id] = true
-		b.netns.fail(s.scope(), fmt.Errorf("list the addresses behind %s (%s): %w", s.first().link.Name, s.label(), err))
-		return
-	}
-	delete(b.spacesAgain, id)
-	for index, p := range s.ports {
-		b.thaw(p)
-		b.netns.drop(scope(index))
-	}
-	b.takeInside(id, got)
-}
-
-// sighting makes the sightings of the addresses in a namespace. Each is told once, at
-// the port whose far end has it; one of a link that is no port's far end is told
-// at the first port.
-func (s *space) sighting(bridge string) func(rtnl.Address) census.Sighting {
-	label, first, at := s.label(), s.first(), make(map[int]*port, len(s.ports))
+// sighting makes the sightings of the addresses in a namespace. Each is posted once, at
+// the port whose far end has it; one of a link that is no port's far end at
+// the port of the lowest index.
+func (s *space) sighting(bridge string) sightingOf {
+	label, at := s.label(), make(map[int]*port, len(s.ports))
 	for _, p := range s.ports {
 		at[p.link.Peer] = p
 	}
 	if s.leads == nil && len(s.ports) > 1 {
-		var names []string
-		for _, p := range s.ports {
-			names = append(names, p.link.Name)
-		}
-		s.leads = census.NewPorts(names...)
+		s.leads = s.portNames()
 	}
+	first := s.first()
 	return func(a rtnl.Address) census.Sighting {
 		p := at[a.Index]
 		if p == nil {
@@ -115,19 +92,127 @@ func (s *space) sighting(bridge string) func(rtnl.Address) census.Sighting {
 	}
 }
 
+func (s *space) portNames() *census.Ports {
+	var names []string
+	for _, p := range s.ports {
+		names = append(names, p.link.Name)
+	}
+	return census.NewPorts(names...)
+}
+
 // first is the port of the lowest index.
-func (s *space) first() (p *port) {
-	for _, q := range s.ports {
-		if p == nil || q.link.Index < p.link.Index {
-			p = q
+func (s *space) first() *port { return s.ports[slices.Min(slices.Collect(maps.Keys(s.ports)))] }
+
+// insideOf is what is known of a namespace; nil where it is not looked at.
+func (s *namespaces) insideOf(id int) *inside {
+	if sp := s.spaces[id]; sp != nil {
+		return sp.inside
+	}
+	if n := s.stacked.nests[id]; n != nil && !n.ended && id != rtnl.NoNetns {
+		return n.inside
+	}
+	return nil
+}
+
+// ids are those of the namespaces that are looked at.
+func (s *namespaces) ids() []int {
+	return slices.AppendSeq(slices.Collect(maps.Keys(s.spaces)), maps.Keys(s.stacked.nests))
+}
+
+// lose notes that news was lost: what is known may lack something.
+func (s *namespaces) lose() {
+	for _, sp := range s.spaces {
+		sp.macs = nil
+		sp.lose()
+	}
+	for _, n := range s.stacked.nests {
+		n.lose()
+	}
+}
+
+// forgetOthers drops what was seen of ports that are none any more, and, once
+// everything was read, of namespaces that no port leads to: what was seen stands
+// until what is there is known.
+func (s *namespaces) forgetOthers() {
+	led := make(map[string]bool)
+	for _, p := range s.ports {
+		if p.space != nil {
+			led[p.space.scope] = true
 		}
 	}
-	return p
+	s.keep(func(known string) bool {
+		if index, err := strconv.Atoi(known); err == nil {
+			return s.ports[index] != nil || s.linksAgain[index]
+		}
+		return led[wholeScope(known)] || s.whole != nil || strings.HasPrefix(known, nestPrefix)
+	})
+}
+
+// settle reads again the links and namespaces that the kernel's news was about.
+func (s *namespaces) settle(ctx context.Context, w wire) {
+	for index := range s.linksAgain {
+		if ctx.Err() == nil {
+			s.readPort(w, index)
+		}
+	}
+	for id := range s.again {
+		if ctx.Err() == nil {
+			s.read(w, id)
+		}
+	}
+}
+
+// read lists the addresses in a namespace, on whatever link they are,
+// once for all ports that lead there. One with too many of them, or where they do not
+// stand still, is left to Run.
+func (s *namespaces) read(w wire, id int) {
+	delete(s.again, id)
+	if s.spaces[id] != nil {
+		s.readSpace(w, id)
+	}
+	if n := s.stacked.nests[id]; n != nil && !n.ended && id != rtnl.NoNetns {
+		s.readNest(w, n)
+	}
+}
+
+func (s *namespaces) readSpace(w wire, id int) {
+	sp := s.spaces[id]
+	if s.leaveCrowd(id) {
+		return
+	}
+	got, err := sp.list(w.Socket, id)
+	if isVanishing(w.Socket, id, err) {
+		// The namespace, or the port to it, went in between. Looking at
+		// the ports again tells; if one still leads there, list once more.
+		for index := range sp.ports {
+			s.readPort(w, index)
+		}
+		if s.spaces[id] != sp {
+			return
+		}
+		got, err = sp.list(w.Socket, id)
+	}
+	if isVanishing(w.Socket, id, err) {
+		// The last that held the namespace released it, and the kernel has
+		// yet to take it down: the ports still name it, but it cannot be read any more.
+		s.freezeSpace(sp)
+		return
+	}
+	if err != nil {
+		s.again[id] = true
+		s.fail(sp.scope, fmt.Errorf("list the addresses behind %s (%s): %w", sp.first().link.Name, sp.label(), err))
+		return
+	}
+	for index, p := range sp.ports {
+		s.thaw(p)
+		s.drop(scope(index))
+	}
+	s.take(w, id, got)
 }
 
 // readMACs fills in the MACs that are not known yet: of those links that are the far
-// ends of our ports, and of mostMACs others that have addresses.
-func (b *Bridge) readMACs(s *space) {
+// ends of ports, and of mostMACs others that have addresses.
+func (s *space) readMACs(k *rtnl.Socket) {
 	if s.macs == nil {
 		s.macs = make(map[int]string)
 	}
@@ -135,9 +220,9 @@ func (b *Bridge) readMACs(s *space) {
 		if _, known := s.macs[index]; known {
 			return
 		}
-		// Who has the address matters more than its MAC: a link that cannot
+		// Which address is there matters more than its MAC: a link that cannot
 		// be read has an unknown one.
-		if l, err := b.kernel.Link(s.id, index); err == nil {
+		if l, err := k.Link(s.id, index); err == nil {
 			s.macs[index] = l.MAC.String()
 		}
 	}
@@ -153,24 +238,71 @@ func (b *Bridge) readMACs(s *space) {
 	}
 }
 
-// noteMoves has the neighbour entries of addresses that came or went weighed
-// again.
-func (b *Bridge) noteMoves(before, after []rtnl.Address) {
-	moved := make(map[netip.Addr]bool)
-	for _, a := range before {
-		moved[a.Prefix.Addr()] = true
-	}
-	for _, a := range after {
-		addr := a.Prefix.Addr()
-		moved[addr] = !moved[addr]
-	}
-	for addr, did := range moved {
-		if did && b.neighbours[addr] != nil {
-			b.neighbourAgain(addr)
+// receiveLink notes news of a link: one in another namespace, or a link that may be a port.
+func (s *namespaces) receiveLink(nsid int, gone bool, index int) {
+	if nsid == rtnl.NoNetns {
+		for _, p := range s.ports { // perhaps its far end, which moved to a namespace
+			if gone && p.link.Behind == rtnl.NoNetns && p.link.Peer == index {
+				s.linksAgain[p.link.Index] = true
+			}
 		}
-		if h := b.heard[addr]; did && h.proxied { // by who had not the address then, or has it no more
-			h.proxied = false
-			b.heard[addr] = h
+		s.linksAgain[index] = true
+		return
+	}
+	if sp := s.spaces[nsid]; sp != nil {
+		delete(sp.macs, index)
+		s.again[nsid] = true
+		for port, p := range sp.ports { // perhaps it moved on to another namespace
+			if gone && p.link.Peer == index {
+				s.linksAgain[port] = true
+			}
+		}
+	}
+}
+
+// receiveStacked notes news of a link that may be stacked on the bridge, and is in no
+// port's namespace.
+func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
+	if s.spaces[nsid] != nil {
+		return // its addresses are read, on whatever link
+	}
+	n := s.stacked.nests[nsid]
+	if n != nil {
+		s.again[nsid] = true
+	}
+	l, err := rtnl.ParseLink(body)
+	if err == nil && stackedKinds[l.Kind] || n != nil && slices.ContainsFunc(n.links, func(l stackedLink) bool { return l.Index == index }) {
+		s.searchAgain()
+	}
+}
+
+// receiveAddress notes that a namespace is to be listed again, and that an address was
+// there: when the list is read it may be gone.
+func (s *namespaces) receiveAddress(nsid int, came bool, a rtnl.Address, err error) {
+	switch in := s.insideOf(nsid); {
+	case in != nil || s.stacked.nests[nsid] != nil:
+		s.again[nsid] = true
+		if in != nil && came && err == nil {
+			in.receive(a)
+		}
+	case came && (err != nil || rtnl.Assignable(a.Prefix.Addr())):
+		s.stacked.strangers[nsid] = true
+		if s.stacked.partly[nsid] != nil { // the link that has it may be one of those that were not listed
+			s.searchAgain()
+		}
+	}
+}
+
+// receiveEnd notes that the kernel takes a namespace down and may give its id to
+// another: from here on the id says nothing about the ports that led there.
+func (s *namespaces) receiveEnd(id int) {
+	if n := s.stacked.nests[id]; n != nil {
+		n.ended, s.stacked.again = true, true
+	}
+	if sp := s.spaces[id]; sp != nil {
+		s.freezeSpace(sp)
+		for index := range sp.ports {
+			s.linksAgain[index] = true
 		}
 	}
 }
@@ -178,12 +310,48 @@ func (b *Bridge) noteMoves(before, after []rtnl.Address) {
 // isVanishing reports that a namespace could not be read because it is going
 // away. The kernel says EINVAL of its id then, and also of a question that it
 // does not understand; so it is asked whether the id names any namespace.
-func (b *Bridge) isVanishing(id int, err error) bool {
-	return errors.Is(err, unix.EINVAL) && b.isDead(id)
+func isVanishing(k *rtnl.Socket, id int, err error) bool {
+	return errors.Is(err, unix.EINVAL) && isDead(k, id)
 }
 
 // isDead reports that the kernel knows of no namespace that lives by an id.
-func (b *Bridge) isDead(id int) bool {
-	there, err := b.kernel.HasNetns(id)
+func isDead(k *rtnl.Socket, id int) bool {
+	there, err := k.HasNetns(id)
 	return err == nil && !there
+}
+
+// wholeScope is the scope of the namespace that a scope is of.
+func wholeScope(scope string) string {
+	kind, rest, _ := strings.Cut(scope, " ")
+	id, _, _ := strings.Cut(rest, " ")
+	return kind + " " + id
+}
+
+// readAll lists every namespace after news was lost. The crowded ones come last,
+// for crowdsInline, and Run lists the others: what news was lost of them is not known
+// until then, and only guests in there could be hit by it.
+func (s *namespaces) readAll(ctx context.Context, w wire) error {
+	var crowded []int
+	for _, id := range s.ids() {
+		switch in := s.insideOf(id); {
+		case in == nil || in.tried:
+		case in.crowded:
+			crowded = append(crowded, id)
+		default:
+			s.read(w, id)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	until := time.Now().Add(crowdsInline)
+	for _, id := range crowded {
+		if in := s.insideOf(id); in != nil && time.Now().After(until) {
+			in.tried = true
+		}
+		if s.read(w, id); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
 }

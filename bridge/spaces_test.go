@@ -195,8 +195,8 @@ func TestF11ADyingNamespaceSilencesNobody(t *testing.T) {
 			v.noneSilent()
 			v.expect("10.8.0.8", "netns")
 			v.mu.Lock()
-			there = len(v.ports) > 1
-			for _, q := range v.ports {
+			there = len(v.netns.ports) > 1
+			for _, q := range v.netns.ports {
 				if !q.frozen.IsZero() {
 					met++
 					wantGap(t, v, q)
@@ -217,10 +217,10 @@ func TestF11ADyingNamespaceSilencesNobody(t *testing.T) {
 // stays so.
 func wantGap(t *testing.T, v *view, p *port) {
 	t.Helper()
-	if found := v.gapsAt(p.frozen); len(found) != 0 {
+	if found := v.netns.gapsAt(p.frozen); len(found) != 0 {
 		t.Errorf("at once it is a gap: %+v", found)
 	}
-	found := v.gapsAt(p.frozen.Add(gapAfter))
+	found := v.netns.gapsAt(p.frozen.Add(gapAfter))
 	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.Name || !found[0].Since.Equal(p.frozen) {
 		t.Errorf("the gaps are %+v", found)
 	}
@@ -249,7 +249,7 @@ func TestF11EINVALIsNoEnd(t *testing.T) {
 		err  error
 		want bool
 	}{{nobody, refused, true}, {id, refused, false}, {nobody, unix.EPERM, false}, {nobody, nil, false}} {
-		if got := v.isVanishing(row.id, row.err); got != row.want {
+		if got := isVanishing(v.kernel, row.id, row.err); got != row.want {
 			t.Errorf("id %d, %v: vanishing is %v", row.id, row.err, got)
 		}
 	}

@@ -1,157 +1,178 @@
 package bridge
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"maps"
+	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 )
 
-// A guest decides how many links and addresses are in its namespace, how long they
-// stay, and how long the kernel's answer about one is: mostLinks are listed, and each
-// of the three steps of a search ends after linksWithin.
-const (
-	mostLinks   = 8192
-	linksWithin = 100 * time.Millisecond
-)
+// A stackedLink is a macvlan, macvtap, ipvlan, ipvtap or vlan on the bridge or on a port of
+// it. It is no port, and frames from the bridge do not reach it, so
+// neither the ports nor a probe show who is there; its namespace does.
+type stackedLink struct {
+	*rtnl.Link
+	parent string
+}
 
-// loopback is the index of lo, which every namespace has.
-const loopback = 1
+// stackedKinds are the kinds of links that are on another one, with frames of its own.
+var stackedKinds = map[string]bool{"macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true, "vlan": true}
 
-// childrenIn adds the children in one namespace. One that goes away meanwhile, or
-// that is not ours to read, has none; the latter's still listen on the bridge. What
-// cannot be asked of one namespace says nothing about the others.
-func childrenIn(ctx context.Context, k *rtnl.Kept, id int, self func() int, parents map[int]string, found *brood) error {
-	all, err := linksOn(ctx, k, id, parents)
+func (l stackedLink) where() string {
+	return fmt.Sprintf("%s is a %s on %s, and no port", l.Name, l.Kind, l.parent)
+}
+
+// A nest is a namespace that has stacked links, and that no port may lead to.
+type nest struct {
+	id    int // nsid; rtnl.NoNetns is the bridge's own
+	file  string
+	links []stackedLink // by index
+	// ended: the kernel takes it down, and its id may be another's by now. What was
+	// seen there stands until the next search; nothing new is read or received for it.
+	ended bool
+	*inside
+}
+
+const nestPrefix = "nest "
+
+// sighting makes the sighting of an address, at the stacked link that has it, or at the
+// first.
+func (n *nest) sighting(bridge string) sightingOf {
+	return func(a rtnl.Address) census.Sighting {
+		l := n.links[max(0, slices.IndexFunc(n.links, func(l stackedLink) bool { return l.Index == a.Index }))]
+		s := census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: l.Name, Netns: "nsid:" + strconv.Itoa(n.id), MAC: l.MAC.String(), Note: l.where()}
+		if n.file != "" {
+			s.Netns += " (" + n.file + ")"
+		}
+		return s
+	}
+}
+
+// stackedLinks is what is known of the links on the bridge that are no ports.
+type stackedLinks struct {
+	nests     map[int]*nest      // by nsid, of those that were found
+	again     bool               // they are to be searched for
+	partly    map[int]error      // by nsid, why not all links there were listed
+	strangers map[int]bool       // by nsid, others that got an address since the last search began
+	listeners []net.HardwareAddr // on the bridge, for links that were not found
+	hidden    map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
+}
+
+// macs are those of the stacked links.
+func macs(nests map[int]*nest) map[string]bool {
+	all := make(map[string]bool)
+	for _, n := range nests {
+		for _, l := range n.links {
+			all[l.MAC.String()] = true
+		}
+	}
+	return all
+}
+
+// searchAgain has Run search for stacked links: no caller waits for that.
+func (s *namespaces) searchAgain() {
+	if !s.stacked.again {
+		s.stacked.again = true
+		s.wake()
+	}
+}
+
+// setStacked makes a search's outcome what is known.
+func (s *namespaces) setStacked(w wire, found *search) {
+	for id, n := range s.stacked.nests {
+		next := found.nests[id]
+		if found.partly[id] != nil && !n.ended { // what was found before may be there still
+			next = n.with(next)
+			found.nests[id] = next
+		}
+		if next != nil && !n.ended {
+			next.inside = n.inside
+		} else {
+			s.dropInside(n.inside)
+		}
+	}
+	s.stacked.nests = found.nests
+	for id, n := range found.nests {
+		if n.inside == nil {
+			n.inside = &inside{stock: s.stock, scope: nestPrefix + strconv.Itoa(id)}
+		}
+		n.inside.sighting = func() sightingOf { return n.sighting(s.bridge) }
+		s.read(w, id)
+	}
+	s.setHidden(found)
+}
+
+// with returns the nest with the links that another search found, nil for none.
+func (n *nest) with(found *nest) *nest {
+	if found == nil {
+		return n
+	}
+	for _, l := range n.links {
+		if !slices.ContainsFunc(found.links, func(o stackedLink) bool { return o.Index == l.Index }) {
+			found.links = append(found.links, l)
+		}
+	}
+	return found
+}
+
+// readNest lists the addresses of a namespace that has stacked links. What a port leads
+// to is read as that, and the host's own by the host witness.
+func (s *namespaces) readNest(w wire, n *nest) {
+	if s.spaces[n.id] != nil {
+		s.dropInside(n.inside)
+		n.inside = &inside{stock: s.stock, scope: n.scope, sighting: n.inside.sighting}
+		return
+	}
+	if s.leaveCrowd(n.id) {
+		return
+	}
+	got, err := n.list(w.Socket, n.id)
 	switch {
-	case err == nil:
-	case id == rtnl.NoNetns || ctx.Err() != nil:
-		return err
-	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
-		return nil
-	case errors.Is(err, unix.EINVAL):
-		there := true
-		asked := k.Ask(ctx, func(r *rtnl.Socket) (err error) {
-			there, err = r.HasNetns(id)
-			return err
-		})
-		if asked == nil && !there {
-			return nil
-		}
-		found.partly[id] = err
+	case isVanishing(w.Socket, n.id, err):
+		s.stacked.again = true // what was seen stands until the search shows more
+	case err != nil:
+		s.again[n.id] = true
+		s.fail(n.scope, fmt.Errorf("list the addresses of nsid %d: %w", n.id, err))
 	default:
-		found.partly[id] = err
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	home := rtnl.NoNetns
-	if id != rtnl.NoNetns {
-		home = self()
-	}
-	n := &nest{id: id, inside: new(inside)}
-	for _, l := range all {
-		if l.Behind == home {
-			n.children = append(n.children, child{l, parents[l.Peer]})
-		}
-	}
-	if len(n.children) > 0 && (id == rtnl.NoNetns || id != home) {
-		slices.SortFunc(n.children, func(a, b child) int { return cmp.Compare(a.link.Index, b.link.Index) })
-		found.nests[id] = n
-	}
-	return nil
-}
-
-// linksOn lists the links in a namespace that are stacked on others. Where it may lack
-// some the error says why, and the list has all that could be found.
-//
-// No list of another namespace's links is complete because it ended well: it ends,
-// without an error, before the first link that is longer than the kernel's buffer, and
-// root in there makes any link so long by alternative names. So each link that has an
-// address, of which the list is not cut like this, and that is not among the links is
-// looked up by its index. The addresses come first: a link that is made meanwhile is
-// not missing, and one that goes is not there when it is looked up.
-func linksOn(ctx context.Context, k *rtnl.Kept, id int, parents map[int]string) ([]*rtnl.Link, error) {
-	var unsure error
-	addressed := make(map[int]bool)
-	if id != rtnl.NoNetns {
-		unsure = repeat(ctx, k, id, func(r *rtnl.Socket, until time.Time) error { return r.Addressed(id, until, addressed) })
-		if unsure != nil && !errors.Is(unsure, rtnl.ErrInterrupted) && !errors.Is(unsure, rtnl.ErrCutShort) {
-			return nil, unsure
-		}
-	}
-	listed := make(map[int]bool)
-	var last, found map[int]*rtnl.Link // of the last list, of all lists
-	found = make(map[int]*rtnl.Link)
-	note := func(l *rtnl.Link) {
-		listed[l.Index] = true
-		if stacked[l.Kind] && parents[l.Peer] != "" {
-			last[l.Index], found[l.Index] = l, l
-		}
-	}
-	err := repeat(ctx, k, id, func(r *rtnl.Socket, _ time.Time) error {
-		last = make(map[int]*rtnl.Link)
-		there := 0
-		return r.Links(id, func(l *rtnl.Link) error {
-			note(l)
-			if there++; there > mostLinks && id != rtnl.NoNetns {
-				return rtnl.ErrCutShort
-			}
-			return nil
-		})
-	})
-	if err == nil {
-		found = last
-	}
-	if id != rtnl.NoNetns {
-		for index := range listed {
-			delete(addressed, index)
-		}
-		short := !listed[loopback]
-		err = errors.Join(unsure, err, lookUp(ctx, k, id, slices.Sorted(maps.Keys(addressed)), func(l *rtnl.Link) {
-			short = true
-			note(l)
-		}))
-		if short && err == nil {
-			err = errEndsEarly
-		}
-	}
-	return slices.Collect(maps.Values(found)), err
-}
-
-// repeat makes a list of a namespace, again while it is interrupted: so many times,
-// and of one that guests may be root in for so long.
-func repeat(ctx context.Context, k *rtnl.Kept, id int, list func(r *rtnl.Socket, until time.Time) error) error {
-	until := time.Now().Add(linksWithin)
-	for try := 1; ; try++ {
-		err := k.Ask(ctx, func(r *rtnl.Socket) error { return list(r, until) })
-		if !errors.Is(err, rtnl.ErrInterrupted) || try == rtnl.ListTries || id != rtnl.NoNetns && time.Now().After(until) {
-			return err
-		}
+		s.take(w, n.id, got)
 	}
 }
 
-// lookUp looks links up one by one, and gives each those that are there.
-func lookUp(ctx context.Context, k *rtnl.Kept, id int, indices []int, each func(*rtnl.Link)) error {
-	until := time.Now().Add(linksWithin)
-	return k.Ask(ctx, func(r *rtnl.Socket) (all error) {
-		for _, index := range indices {
-			if time.Now().After(until) {
-				return rtnl.ErrCutShort
-			}
-			switch l, err := r.Link(id, index); {
-			case err == nil:
-				each(l)
-			case !rtnl.IsGone(err):
-				all = err
+// setHidden notes what cannot be read of the stacked links.
+func (s *namespaces) setHidden(found *search) {
+	before := s.stacked.hidden
+	s.stacked.listeners, s.stacked.partly = found.hidden, found.partly
+	s.stacked.hidden = make(map[Gap]time.Time)
+	add := func(link, detail, next string) {
+		g := Gap{Kind: LinkHidden, Link: link, Detail: detail, Next: next}
+		if s.stacked.hidden[g] = before[g]; before[g].IsZero() {
+			s.stacked.hidden[g] = time.Now()
+		}
+	}
+	for _, m := range found.hidden {
+		add(m.String(), fmt.Sprintf("a link with MAC %s is stacked on %s, in a namespace that cannot be found; its addresses are seen by nobody", m, s.bridge),
+			"find it (ip -d link, in each namespace) and remove it, or exclude its addresses from the pool")
+	}
+	for id := range found.partly {
+		if s.spaces[id] == nil { // else its addresses are read, on whatever link
+			add(fmt.Sprintf("nsid:%d", id), fmt.Sprintf("the links in namespace nsid:%d cannot all be listed; one that is stacked on %s may be missing, and its addresses", id, s.bridge),
+				"find what makes so many links, or so fast, in that namespace, and stop it")
+		}
+		if s.stacked.strangers[id] { // a call received the news while this was searched for
+			s.searchAgain()
+		}
+	}
+	for _, n := range found.nests {
+		for _, l := range n.links {
+			if l.Kind == "macvtap" || l.Kind == "ipvtap" { // the addresses behind it are on no link here
+				add(l.Name, fmt.Sprintf("%s; the addresses of the virtual machine behind it are seen by nobody", l.where()),
+					"give it a tap that is a port of "+s.bridge+", or exclude its addresses from the pool")
 			}
 		}
-		return all
-	})
+	}
+	s.gapsMoved = true
 }

@@ -1,0 +1,206 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
+)
+
+// Desired is what the kernel's bridge has to be.
+type Desired struct {
+	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
+	MTU      int            // bytes, where the bridge is managed; 0 leaves it alone
+}
+
+// Set replaces the whole of what the bridge has to be. A managed bridge is made so
+// before it returns, any other is judged by it: [Bridge.Ready] tells. What the bridge had to
+// be before, and has not to be any more, stays on it. The same state again is one
+// system call.
+//
+// An error means that the kernel could not be asked, or that ctx ended. The state is
+// the wanted one nevertheless, unless the Bridge was closed or ctx ended while others had
+// the lock, and the next reading sees to it. It is safe for concurrent use.
+func (b *Bridge) Set(ctx context.Context, want Desired) error {
+	want.Gateways = slices.Clone(want.Gateways)
+	if err := b.mu.LockContext(ctx); err != nil {
+		return err
+	}
+	if old := b.device.want; !b.closed && (want.MTU != old.MTU || !slices.Equal(want.Gateways, old.Gateways)) {
+		b.device.want, b.device.again = want, true
+	}
+	b.mu.Unlock()
+	return b.Settle(ctx)
+}
+
+// A device is the bridge's own link: what it has to be, what it is, and why no address
+// may be handed out on it.
+type device struct {
+	name   string
+	manage bool
+	log    *slog.Logger
+	place  place
+	want   Desired
+	ready  atomic.Pointer[NotReadyError]
+	shown  atomic.Pointer[rtnl.Link] // link, for those without the lock
+
+	link   *rtnl.Link     // nil when there is none
+	addrs  []rtnl.Address // all the host's; none before they were read
+	broken error          // why it could not be repaired
+	pinned int            // index of the bridge whose MAC was set by name
+	again  bool           // it is to be looked at again
+}
+
+// look looks the link up, and repairs it if it is managed; another is true of a link
+// that was not there before. An error means that the kernel could not be asked.
+func (d *device) look(k *rtnl.Socket) (another bool, err error) {
+	d.again = false
+	l, err := k.LinkByName(d.name)
+	if rtnl.IsGone(err) {
+		l, err = nil, nil
+	}
+	if err != nil {
+		d.again = true
+		err = fmt.Errorf("look up bridge %s: %w", d.name, err)
+		d.unready("the kernel could not be asked about "+d.name, err)
+		return false, err
+	}
+	if d.manage {
+		l, d.broken = d.repair(k, l)
+	}
+	another = (l == nil) != (d.link == nil) || l != nil && (l.Index != d.link.Index || l.Kind != d.link.Kind)
+	d.set(l)
+	return another, nil
+}
+
+func (d *device) set(l *rtnl.Link) {
+	d.link = l
+	d.shown.Store(l)
+}
+
+func (d *device) isThere() bool { return d.link != nil && d.link.Kind == "bridge" }
+
+// absent says why there is nothing to see where no bridge is. The witnesses
+// are silent then: what was on it may well be alive.
+func absent(name string, l *rtnl.Link) error {
+	if l == nil {
+		return fmt.Errorf("%s is missing, so nothing is known of what was on it", name)
+	}
+	return fmt.Errorf("%s is not a bridge, so nothing is known of what should be on it", name)
+}
+
+// missing lists the gateways that the bridge is without.
+func (d *device) missing() (out []netip.Prefix) {
+	for _, gw := range d.want.Gateways {
+		if d.link == nil || !slices.Contains(d.addrs, rtnl.Address{Prefix: gw, Index: d.link.Index}) {
+			out = append(out, gw)
+		}
+	}
+	return out
+}
+
+// judge says from memory whether addresses may be handed out, as far as the
+// bridge goes.
+func (d *device) judge() {
+	l, missing := d.link, d.missing()
+	switch {
+	case d.broken != nil:
+		d.unready(fmt.Sprintf("%s could not be made ready (%v)", d.name, d.broken), d.broken)
+	case l == nil:
+		d.unready(d.name+" is missing", nil)
+	case l.Kind == "":
+		d.unready(l.Name+" is not a bridge but a network card", nil)
+	case l.Kind != "bridge":
+		d.unready(fmt.Sprintf("%s is not a bridge but a link of kind %s", l.Name, l.Kind), nil)
+	case !l.Up():
+		d.unready(l.Name+" is down", nil)
+	case len(missing) != 0:
+		var names []string
+		for _, gw := range missing {
+			names = append(names, gw.String())
+		}
+		d.unready(fmt.Sprintf("%s is without the gateway %s", l.Name, strings.Join(names, " and ")), nil)
+	default:
+		if d.ready.Swap(nil) != nil {
+			d.log.Info("bridge is ready", "bridge", l.Name)
+		}
+	}
+}
+
+func (d *device) unready(reason string, cause error) {
+	now := &NotReadyError{Reason: reason, Since: time.Now(), Repair: d.commands(), cause: cause}
+	old := d.ready.Load()
+	if old != nil {
+		now.Since = old.Since
+	}
+	d.ready.Store(now)
+	// That it has not been looked at at the start, nor is at the end, is no news.
+	if old != nil && old.Reason != reason && !errors.Is(cause, ErrClosed) {
+		d.log.Warn("bridge is not ready", "bridge", d.name, "reason", reason)
+	}
+}
+
+// commands make the bridge ready by hand: a link that is there and is no bridge is a
+// person's to remove. A link that goes down loses its IPv6 addresses.
+func (d *device) commands() (out []string) {
+	switch {
+	case d.broken != nil || d.link != nil && !d.isThere():
+		return nil
+	case d.link == nil:
+		out = append(out, "ip link add "+d.name+" type bridge")
+	}
+	for _, gateway := range d.missing() {
+		out = append(out, "ip addr add "+gateway.String()+" dev "+d.name)
+	}
+	if d.link == nil || !d.link.Up() {
+		out = append(out, "ip link set "+d.name+" up")
+	}
+	return out
+}
+
+// Ready returns nil when addresses may be handed out, else a
+// [NotReadyError]: the bridge is missing, not a bridge, down, or without a
+// gateway. It reads memory and never waits; [Bridge.Settle] brings the memory
+// up to date.
+func (b *Bridge) Ready() error {
+	if e := b.device.ready.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// MTU returns the bridge's, in bytes; 0 when there is no bridge. Like
+// [Bridge.Ready] it reads memory and never waits.
+func (b *Bridge) MTU() int { return b.Status().MTU }
+
+// Status describes the bridge for a person.
+type Status struct {
+	Name    string
+	Ready   bool
+	Reason  string // why it is not ready; one sentence
+	Managed bool
+	Ports   int
+	MAC     string // "" when there is no bridge
+	MTU     int    // bytes; 0 when there is no bridge
+	Gaps    []Gap
+}
+
+// Status returns what is known now. It is safe for concurrent use and, like
+// [Bridge.Ready], never waits.
+func (b *Bridge) Status() Status {
+	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.PortNames()), Ready: true, Gaps: b.Gaps()}
+	if e := b.device.ready.Load(); e != nil {
+		s.Ready, s.Reason = false, e.Reason
+	}
+	if l := b.device.shown.Load(); l != nil {
+		s.MAC, s.MTU = l.MAC.String(), l.MTU
+	}
+	return s
+}

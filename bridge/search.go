@@ -1,0 +1,372 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
+)
+
+// A guest decides how many links and addresses are in its namespace, how long they
+// stay, and how long the kernel's answer about one is: mostLinks are listed, and each
+// of the three steps of a search ends after linksWithin.
+const (
+	mostLinks   = 8192
+	linksWithin = 100 * time.Millisecond
+
+	// childrenEvery is the least time between two looks for stacked links in namespaces
+	// that the kernel sends no news of, and childrenPause between two searches that
+	// news asks for.
+	childrenEvery = 2 * time.Second
+	childrenPause = 100 * time.Millisecond
+)
+
+// loopback is the index of lo, which every namespace has.
+const loopback = 1
+
+const nestsScope = "nests"
+
+// A search is for links that are stacked on the bridge, in every namespace that the
+// kernel has an id for. What listens on the bridge and was not
+// found is searched for in the namespaces that have a name or a process. It works on a
+// socket of its own and without the lock.
+type search struct {
+	k       *rtnl.Kept
+	place   place
+	bridge  *rtnl.Link
+	parents map[int]string // the bridge and its ports, by index
+
+	nests  map[int]*nest
+	partly map[int]error      // why not all links of a namespace were listed, by nsid
+	hidden []net.HardwareAddr // that listen on the bridge, at no link that was found
+}
+
+// searchStacked searches for stacked links, and reads what they have. What could not
+// be asked silences the witness at the next report.
+func (b *Bridge) searchStacked(ctx context.Context) error {
+	var s *search
+	err := b.locked(ctx, func() error {
+		b.netns.stacked.again, b.netns.stacked.strangers = false, make(map[int]bool)
+		b.netns.unfail(nestsScope)
+		if b.isKnown() {
+			s = b.newSearch()
+		}
+		return nil
+	})
+	if err != nil || s == nil {
+		return err
+	}
+	err = s.run(ctx)
+	return b.locked(ctx, func() error {
+		if err != nil {
+			b.netns.fail(nestsScope, fmt.Errorf("look for links on %s: %w", b.cfg.Name, err))
+			return nil
+		}
+		if b.device.isThere() && b.device.link.Index == s.bridge.Index {
+			b.netns.setStacked(b.wire(), s)
+		}
+		return nil
+	})
+}
+
+func (b *Bridge) newSearch() *search {
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), place: b.place, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
+		nests: make(map[int]*nest), partly: make(map[int]error)}
+	for index, p := range b.netns.ports {
+		s.parents[index] = p.link.Name
+	}
+	return s
+}
+
+func (s *search) run(ctx context.Context) error {
+	defer s.k.Close()
+	var ids []int
+	err := s.k.Ask(ctx, func(r *rtnl.Socket) (err error) {
+		ids, err = r.NetnsIDs()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list namespaces: %w", err)
+	}
+	if err := s.look(ctx, append(ids, rtnl.NoNetns)); err != nil {
+		return err
+	}
+	if len(s.hidden) > 0 {
+		err := s.k.Ask(ctx, func(r *rtnl.Socket) error {
+			ids = nameOthers(r)
+			return nil
+		})
+		if err := errors.Join(err, s.look(ctx, ids)); err != nil {
+			return err
+		}
+	}
+	return s.k.Ask(ctx, func(r *rtnl.Socket) error {
+		s.name(r)
+		return nil
+	})
+}
+
+// look searches some namespaces, and finds what listens on the bridge and is not found yet.
+func (s *search) look(ctx context.Context, ids []int) error {
+	for _, id := range ids {
+		if err := s.in(ctx, id); err != nil {
+			return fmt.Errorf("list the links of nsid %d: %w", id, err)
+		}
+	}
+	err := s.k.Ask(ctx, func(r *rtnl.Socket) (err error) {
+		s.hidden, err = r.Listeners(s.bridge.Index, macs(s.nests))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list which MACs %s receives: %w", s.bridge.Name, err)
+	}
+	return nil
+}
+
+// findListeners has links on the bridge searched for when it takes frames up for other MACs
+// than before: the kernel sends no news of a link that is made in a namespace without an id.
+func (b *Bridge) findListeners(ctx context.Context) error {
+	var bridge *rtnl.Link
+	var known map[string]bool
+	before := make(map[string]bool)
+	err := b.locked(ctx, func() error {
+		if !b.isKnown() {
+			return nil
+		}
+		known = macs(b.netns.stacked.nests)
+		for _, m := range b.netns.stacked.listeners {
+			before[m.String()] = true
+		}
+		// The kernel counts what takes up more than the bridge's own frames.
+		if l, err := b.kernel.Link(rtnl.NoNetns, b.device.link.Index); err == nil && l.Promiscuity > 0 {
+			bridge = l
+		}
+		return nil
+	})
+	if err != nil || known == nil {
+		return nil
+	}
+	changed := len(before) > 0
+	if bridge != nil {
+		k, err := b.dial(ctx, unix.NETLINK_ROUTE)
+		if err != nil {
+			return nil
+		}
+		defer k.Close()
+		hidden, err := k.Listeners(bridge.Index, known)
+		changed = err != nil || len(hidden) != len(before) || slices.ContainsFunc(hidden, func(m net.HardwareAddr) bool { return !before[m.String()] })
+	}
+	if changed {
+		return b.locked(ctx, func() error {
+			b.netns.searchAgain()
+			return nil
+		})
+	}
+	return nil
+}
+
+// self is the id by which the bridge's namespace knows itself; Unassigned when it
+// has none, and then no link elsewhere was shown as one that leads here.
+func (s *search) self(ctx context.Context) int {
+	id := rtnl.Unassigned
+	_ = s.k.Ask(ctx, func(r *rtnl.Socket) error {
+		return s.place.do(func() error {
+			fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			if has, err := r.NetnsID(fd); err == nil {
+				id = has
+			}
+			return nil
+		})
+	})
+	return id
+}
+
+// nameOthers gives an id to each namespace that has a name or a process and no
+// id yet, and returns those ids: by an id only can it be read from here.
+func nameOthers(k *rtnl.Socket) (ids []int) {
+	named, _ := filepath.Glob(filepath.Join(spaceNames, "*")) // the patterns are right
+	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	seen := make(map[uint64]bool)
+	for _, path := range append(named, processes...) {
+		inode, err := inodeAt(path)
+		if err != nil || seen[inode] {
+			continue // it went, or cannot be looked at
+		}
+		seen[inode] = true
+		fd, _, err := openNetns(path)
+		if err != nil || fd < 0 {
+			continue
+		}
+		if _, err := k.NetnsID(fd); errors.Is(err, ErrNoNetnsID) && k.AssignID(fd) == nil {
+			if id, err := k.NetnsID(fd); err == nil {
+				ids = append(ids, id)
+			}
+		}
+		_ = unix.Close(fd)
+	}
+	return ids
+}
+
+// name finds the names of the namespaces that have stacked links.
+func (s *search) name(k *rtnl.Socket) {
+	if len(s.nests) == 0 {
+		return
+	}
+	files, _ := os.ReadDir(spaceNames) // without names it shows the bare id
+	for _, file := range files {
+		fd, _, err := openNetns(filepath.Join(spaceNames, file.Name()))
+		if err != nil || fd < 0 {
+			continue
+		}
+		if id, err := k.NetnsID(fd); err == nil && s.nests[id] != nil {
+			s.nests[id].file = file.Name()
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// in adds the stacked links in one namespace. One that goes away meanwhile, or
+// that may not be read, has none; the latter's still listen on the bridge. What
+// cannot be asked of one namespace says nothing about the others.
+func (s *search) in(ctx context.Context, id int) error {
+	all, err := s.linksOn(ctx, id)
+	switch {
+	case err == nil:
+	case id == rtnl.NoNetns || ctx.Err() != nil:
+		return err
+	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		return nil
+	default:
+		gone := false
+		if errors.Is(err, unix.EINVAL) {
+			_ = s.k.Ask(ctx, func(r *rtnl.Socket) error {
+				gone = isDead(r, id)
+				return nil
+			})
+		}
+		if gone {
+			return nil
+		}
+		s.partly[id] = err
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	home := rtnl.NoNetns
+	if id != rtnl.NoNetns {
+		home = s.self(ctx)
+	}
+	n := &nest{id: id}
+	for _, l := range all {
+		if l.Behind == home {
+			n.links = append(n.links, stackedLink{l, s.parents[l.Peer]})
+		}
+	}
+	if len(n.links) > 0 && (id == rtnl.NoNetns || id != home) {
+		slices.SortFunc(n.links, func(a, b stackedLink) int { return cmp.Compare(a.Index, b.Index) })
+		s.nests[id] = n
+	}
+	return nil
+}
+
+// linksOn lists the links in a namespace that are stacked on others. Where it may lack
+// some the error says why, and the list has all that could be found.
+//
+// No list of another namespace's links is complete because it ended well: it ends,
+// without an error, before the first link that is longer than the kernel's buffer, and
+// root in there makes any link so long by alternative names. So each link that has an
+// address, of which the list is not cut like this, and that is not among the links is
+// looked up by its index. The addresses come first: a link that is made meanwhile is
+// not missing, and one that goes is not there when it is looked up.
+func (s *search) linksOn(ctx context.Context, id int) ([]*rtnl.Link, error) {
+	var unsure error
+	addressed := make(map[int]bool)
+	if id != rtnl.NoNetns {
+		unsure = s.repeat(ctx, id, func(r *rtnl.Socket, until time.Time) error { return r.Addressed(id, until, addressed) })
+		if unsure != nil && !errors.Is(unsure, rtnl.ErrInterrupted) && !errors.Is(unsure, rtnl.ErrCutShort) {
+			return nil, unsure
+		}
+	}
+	listed := make(map[int]bool)
+	var last, found map[int]*rtnl.Link // of the last list, of all lists
+	found = make(map[int]*rtnl.Link)
+	note := func(l *rtnl.Link) {
+		listed[l.Index] = true
+		if stackedKinds[l.Kind] && s.parents[l.Peer] != "" {
+			last[l.Index], found[l.Index] = l, l
+		}
+	}
+	err := s.repeat(ctx, id, func(r *rtnl.Socket, _ time.Time) error {
+		last = make(map[int]*rtnl.Link)
+		there := 0
+		return r.Links(id, func(l *rtnl.Link) error {
+			note(l)
+			if there++; there > mostLinks && id != rtnl.NoNetns {
+				return rtnl.ErrCutShort
+			}
+			return nil
+		})
+	})
+	if err == nil {
+		found = last
+	}
+	if id != rtnl.NoNetns {
+		for index := range listed {
+			delete(addressed, index)
+		}
+		short := !listed[loopback]
+		err = errors.Join(unsure, err, s.lookUp(ctx, id, slices.Sorted(maps.Keys(addressed)), func(l *rtnl.Link) {
+			short = true
+			note(l)
+		}))
+		if short && err == nil {
+			err = errEndsEarly
+		}
+	}
+	return slices.Collect(maps.Values(found)), err
+}
+
+// repeat makes a list of a namespace, again while it is interrupted: so many times,
+// and of one that guests may be root in for so long.
+func (s *search) repeat(ctx context.Context, id int, list func(r *rtnl.Socket, until time.Time) error) error {
+	until := time.Now().Add(linksWithin)
+	for try := 1; ; try++ {
+		err := s.k.Ask(ctx, func(r *rtnl.Socket) error { return list(r, until) })
+		if !errors.Is(err, rtnl.ErrInterrupted) || try == rtnl.ListTries || id != rtnl.NoNetns && time.Now().After(until) {
+			return err
+		}
+	}
+}
+
+// lookUp looks links up one by one, and gives each those that are there.
+func (s *search) lookUp(ctx context.Context, id int, indices []int, each func(*rtnl.Link)) error {
+	until := time.Now().Add(linksWithin)
+	return s.k.Ask(ctx, func(r *rtnl.Socket) (all error) {
+		for _, index := range indices {
+			if time.Now().After(until) {
+				return rtnl.ErrCutShort
+			}
+			switch l, err := r.Link(id, index); {
+			case err == nil:
+				each(l)
+			case !rtnl.IsGone(err):
+				all = err
+			}
+		}
+		return all
+	})
+}

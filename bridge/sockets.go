@@ -1,0 +1,166 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/probe"
+	"github.com/ipamd/ipamd/bridge/rtnl"
+)
+
+// A place is the network namespace that everything here opens in. Holding it
+// keeps the namespace, so a socket opened again lands in the same one.
+type place struct{ ns netns.NsHandle }
+
+// openPlace finds a namespace by its path; "" is the process's own.
+func openPlace(path string) (place, error) {
+	if path == "" {
+		return place{netns.None()}, nil
+	}
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return place{netns.None()}, fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	return place{ns}, nil
+}
+
+// do calls f on a thread inside the namespace.
+func (p place) do(f func() error) error {
+	if !p.ns.IsOpen() {
+		return f()
+	}
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("find the thread's network namespace: %w", err)
+	}
+	defer home.Close()
+	if err := netns.Set(p.ns); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	err = f()
+	if back := netns.Set(home); back != nil {
+		// The thread stays locked, so that no goroutine ever runs in the wrong
+		// namespace.
+		return fmt.Errorf("leave network namespace: %w", back)
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+func (p place) close() {
+	if p.ns.IsOpen() {
+		_ = p.ns.Close()
+	}
+}
+
+// dial opens a netlink socket inside.
+func (p place) dial(protocol int) (k *rtnl.Socket, err error) {
+	err = p.do(func() (err error) {
+		k, err = rtnl.Dial(protocol)
+		return err
+	})
+	return k, err
+}
+
+// sockets are those by which the witnesses listen and ask.
+type sockets struct {
+	place   place
+	kernel  *rtnl.Socket // nil while they are not open
+	news    *rtnl.News
+	probe   *probe.Prober
+	trouble error // why news cannot be read; they are to be opened again
+}
+
+func (s *sockets) open() (err error) {
+	kernel, err := s.place.dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	kernel.Redial = func() (*rtnl.Socket, error) { return s.place.dial(unix.NETLINK_ROUTE) }
+	err = s.place.do(func() (err error) {
+		if s.news, err = rtnl.Subscribe(); err != nil {
+			return err
+		}
+		if s.probe, err = probe.Open(); err != nil {
+			s.news.Close()
+		}
+		return err
+	})
+	if err != nil {
+		kernel.Close()
+		return err
+	}
+	s.kernel, s.trouble = kernel, nil
+	return nil
+}
+
+// listening are the sockets that can have something to read.
+func (s *sockets) listening() (all []unix.PollFd) {
+	for _, fd := range append(s.probe.Sockets(), s.news.Links, s.news.Neighbours) {
+		all = append(all, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	return all
+}
+
+// openSockets opens everything that listens or asks. What was missed before
+// then is unknown, so all is to be read.
+func (b *Bridge) openSockets() error {
+	if err := b.sockets.open(); err != nil {
+		return err
+	}
+	b.answers.lose() // those to the sockets before
+	b.forget()
+	b.silence(errUnread)
+	return nil
+}
+
+func (b *Bridge) closeSockets() {
+	if b.kernel == nil {
+		return
+	}
+	b.kernel.Close()
+	b.news.Close()
+	b.probe.Close()
+	b.kernel = nil
+	if b.answers.ingress != nil {
+		b.answers.ingress.Close()
+		b.answers.ingress = nil
+	}
+}
+
+func (b *Bridge) openIngress() (i *probe.Ingress, err error) {
+	err = b.place.do(func() (err error) {
+		i, err = probe.OpenIngress()
+		return err
+	})
+	return i, err
+}
+
+// askNow sends a question with the lock held; one that is not sent has no answer.
+func (b *Bridge) askNow(addr netip.Addr) {
+	ctx, cancel := context.WithTimeout(context.Background(), ingressWithin)
+	defer cancel()
+	_ = b.probe.Ask(ctx, addr)
+}
+
+// keep is a socket for questions that are asked without the lock.
+func (b *Bridge) keep(protocol int) *rtnl.Kept {
+	return rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, protocol) })
+}
+
+// dial opens a netlink socket of the caller's own in the bridge's namespace.
+func (b *Bridge) dial(ctx context.Context, protocol int) (k *rtnl.Socket, err error) {
+	err = b.locked(ctx, func() (err error) { // Close must not take the place away meanwhile
+		k, err = b.place.dial(protocol)
+		return err
+	})
+	return k, err
+}

@@ -1,0 +1,29 @@
+package bridge
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/probe"
+	"github.com/ipamd/ipamd/bridge/rtnl"
+)
+
+// A wire is the bridge as a witness may look at it: the socket to ask the kernel on, its
+// link, and its ports by index, which are not to be changed.
+type wire struct {
+	*rtnl.Socket
+	link  *rtnl.Link
+	ports map[int]*port
+}
+
+func (w wire) isPort(index int) bool { return w.ports[index] != nil }
+
+// behind is the port that the bridge last saw a MAC behind, by index; 0 when it
+// knows of none. The MAC of the host's own end of a port is in the table, too,
+// and no guest behind the port has it.
+func (w wire) behind(m probe.MAC) int {
+	f, err := w.Forwarding(w.link.Index, w.link.VLAN, m[:])
+	if err != nil || f.State&unix.NUD_PERMANENT != 0 || !w.isPort(f.Index) {
+		return 0
+	}
+	return f.Index
+}
