@@ -105,3 +105,24 @@ func TestF19LinksThatCannotBeReadAreNamed(t *testing.T) {
 	realtest.Eventually(t, wait, "the hidden one is named", func() bool { return gap("", "in a namespace that cannot be found") })
 	v.noneSilent()
 }
+
+// What was seen on a link goes with the bridge that the link was stacked on, once its
+// successor was searched.
+func TestF19LinksGoWithTheirBridge(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Exec("ip", "link", "add", "m0", "link", "rt0", "type", "macvlan", "mode", "bridge")
+	ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
+	guest.AddAddr("m0", "10.8.0.7/24")
+	v := open(t, ns)
+	v.expect("10.8.0.7", "netns")
+	ns.Exec("ip", "link", "del", "rt0") // and m0 with it
+	v.settle()
+	ns.Bridge("rt0", "10.8.0.1/24")
+	if err := v.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "")
+	v.noneSilent()
+}

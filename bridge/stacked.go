@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
@@ -103,6 +104,11 @@ func (s *namespaces) setStacked(w wire, found *search) {
 		n.inside.sighting = func() sightingOf { return n.sighting(s.bridge) }
 		s.read(w, id)
 	}
+	s.keep(func(known string) bool { // else it is of a bridge that went, and of its links
+		id, is := strings.CutPrefix(wholeScope(known), nestPrefix)
+		nsid, _ := strconv.Atoi(id)
+		return !is || found.nests[nsid] != nil || found.partly[nsid] != nil
+	})
 	s.setHidden(found)
 }
 
