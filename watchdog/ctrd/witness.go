@@ -199,7 +199,7 @@ func (w *Witness) Refresh(ctx context.Context) error {
 		if ctx.Err() == nil {
 			w.silence(err)
 		}
-		return fmt.Errorf("read containerd: %w", err)
+		return fmt.Errorf("read containerd: %w", w.inWords(err))
 	}
 	return nil
 }
