@@ -64,7 +64,7 @@ func removeCgroup(root string) error {
 }
 
 // removeDir tries for a while: a cgroup is busy for a moment after its last
-// process, and nothing tells when that is over.
+// process, and the kernel does not report when that is over.
 func removeDir(dir string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		err := os.Remove(dir)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -37,7 +36,7 @@ disabled_plugins = [
 `
 
 // A pool with five addresses, 10.8.64.2 to .6, so that the walk through it is
-// short to tell.
+// short.
 const ipamdConfig = `[bridge]
 manage = true
 
@@ -49,40 +48,28 @@ prefix = '10.8.64.0/29'
 group = ''
 `
 
-func writeConfig(name, text string) (path string, err error) {
-	path = filepath.Join(demoDir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return "", fmt.Errorf("write the configuration: %w", err)
-	}
-	return path, nil
-}
-
 // startContainerd starts containerd with a root, a state and a socket that
 // only the demo sees.
-func (s *story) startContainerd(ctx context.Context) error {
-	path, err := writeConfig("containerd.toml", containerdConfig)
-	if err != nil {
-		return err
-	}
-	s.containerd, err = start(ctx, "containerd", []string{"--config", path}, func(context.Context) error {
+func (s *story) startContainerd() {
+	s.containerd = s.start("containerd", containerdConfig, nil, func() error {
 		c, err := net.Dial("unix", containerdSocket)
 		if err == nil {
 			err = c.Close()
 		}
 		return err
 	})
-	return err
 }
 
 // startIPAMD starts ipamd and waits until it hands out addresses.
-func (s *story) startIPAMD(ctx context.Context) error {
-	path, err := writeConfig("ipamd.toml", ipamdConfig)
-	if err != nil {
-		return err
-	}
-	s.ipamd, err = start(ctx, "ipamd", []string{"run", "--config", path}, func(ctx context.Context) error {
-		_, err := s.ask.Ready(ctx)
+func (s *story) startIPAMD() {
+	s.ipamd = s.start("ipamd", ipamdConfig, []string{"run"}, func() error {
+		_, err := s.client.Ready(context.Background())
 		return err
 	})
-	return err
+}
+
+func (s *story) start(name, config string, args []string, ready func() error) *daemon {
+	path := filepath.Join(demoDir, name+".toml")
+	s.must(os.WriteFile(path, []byte(config), 0o600))
+	return got[*daemon](s)(start(name, append(args, "--config", path), ready))
 }

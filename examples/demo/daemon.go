@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,33 +22,32 @@ type daemon struct {
 }
 
 // start starts a daemon and waits until it is ready to be used.
-func start(ctx context.Context, name string, args []string, ready func(context.Context) error) (*daemon, error) {
+func start(name string, args []string, ready func() error) (*daemon, error) {
 	d := &daemon{name: name, log: filepath.Join(demoDir, name+".log"), ended: make(chan error, 1)}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	d.cmd = exec.CommandContext(ctx, name, args...)
+	d.cmd = exec.Command(name, args...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() { d.ended <- d.cmd.Wait() }()
 
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for tick := time.NewTicker(10 * time.Millisecond); ; {
-		err := ready(ctx)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := ready()
 		if err == nil {
 			return d, nil
 		}
 		select {
 		case ended := <-d.ended:
 			return nil, fmt.Errorf("start %s: it ended at once: %w", name, ended)
-		case <-ctx.Done():
+		default:
+		}
+		if time.Now().After(end) {
 			return nil, fmt.Errorf("start %s: not ready within %v: %w", name, patience, err)
-		case <-tick.C:
 		}
 	}
 }
@@ -71,19 +68,21 @@ func (d *daemon) stop() error {
 	}
 }
 
-// tellLogs shows the end of the daemons' logs beside a failure.
-func (s *story) tellLogs() {
-	const enough = 3 << 10
-	logs, err := filepath.Glob(filepath.Join(demoDir, "*.log"))
-	for _, path := range logs {
-		text, unread := os.ReadFile(path)
-		err = errors.Join(err, unread)
-		if len(text) > enough {
-			text = text[len(text)-enough:]
-		}
-		s.say("\nThe end of %s:\n%s", filepath.Base(path), bytes.TrimSpace(text))
+// kill ends a daemon as a crash would.
+func (d *daemon) kill() error {
+	if err := d.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill %s: %w", d.name, err)
 	}
-	if err != nil {
-		s.say("The logs cannot be read: %v", err)
+	<-d.ended
+	return nil
+}
+
+// showLogs shows the end of the daemons' logs beside a failure.
+func (o *output) showLogs() {
+	const enough = 3 << 10
+	logs, _ := filepath.Glob(filepath.Join(demoDir, "*.log"))
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		o.say("\nThe end of %s (%v):\n%s", filepath.Base(path), err, bytes.TrimSpace(text[max(0, len(text)-enough):]))
 	}
 }

@@ -35,7 +35,7 @@ func build(t *testing.T) (bin string) {
 func TestDemo(t *testing.T) {
 	bin := build(t)
 	t.Run("ends", func(t *testing.T) { ends(t, bin) })
-	t.Run("notices lies", func(t *testing.T) { noticesLies(t, bin) })
+	t.Run("notices failures", func(t *testing.T) { noticesFailures(t, bin) })
 }
 
 // ends runs the demo to its end, and ends it in several acts by each signal.
@@ -43,11 +43,11 @@ func TestDemo(t *testing.T) {
 func ends(t *testing.T, bin string) {
 	t.Run("by itself", func(t *testing.T) {
 		r := begin(t, bin)
-		told := r.end(t)
-		if r.code != 0 || !strings.Contains(told, "Everything is as it was said") {
-			t.Errorf("exit code %d:\n%s", r.code, told)
+		shown := r.end(t)
+		if r.code != 0 || !strings.Contains(shown, "checks hold") {
+			t.Errorf("exit code %d:\n%s", r.code, shown)
 		}
-		if strings.Contains(told, "\x1b") {
+		if strings.Contains(shown, "\x1b") {
 			t.Error("colour without a terminal")
 		}
 	})
@@ -66,9 +66,9 @@ func ends(t *testing.T, bin string) {
 			if err := r.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
-			told := r.end(t)
-			if r.code != 128+int(signal) || !strings.Contains(told, "demo: interrupted: "+signal.String()) {
-				t.Errorf("exit code %d:\n%s", r.code, told)
+			shown := r.end(t)
+			if r.code != 128+int(signal) || !strings.Contains(shown, "demo: interrupted: "+signal.String()) {
+				t.Errorf("exit code %d:\n%s", r.code, shown)
 			}
 		})
 	}
@@ -78,11 +78,11 @@ func ends(t *testing.T, bin string) {
 		if err := r.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, r.out) // until the last process inside has let go of it
+		_, _ = io.Copy(io.Discard, r.out) // until the last process inside has closed it
 		_ = r.cmd.Wait()
 		r.processesEnd(t)
-		if strings.Contains(r.told.String(), "Everything is as it was said") {
-			t.Error("the story went on to its end")
+		if strings.Contains(r.shown.String(), "checks hold") {
+			t.Error("the demo went on to its end")
 		}
 		if err := sweepCgroups(); err != nil { // as the next demo does
 			t.Error(err)
@@ -91,10 +91,9 @@ func ends(t *testing.T, bin string) {
 	})
 }
 
-// noticesLies breaks a part of the world and sees the demo refuse to call it
-// well.
-func noticesLies(t *testing.T, bin string) {
-	lie := func(t *testing.T, program, script string) {
+// noticesFailures breaks a part of the world and sees the demo fail.
+func noticesFailures(t *testing.T, bin string) {
+	replace := func(t *testing.T, program, script string) {
 		t.Helper()
 		original := filepath.Join(bin, program)
 		if err := os.Rename(original, original+".real"); err != nil {
@@ -110,18 +109,18 @@ func noticesLies(t *testing.T, bin string) {
 		}
 	}
 	for name, c := range map[string]struct{ program, script, want string }{
-		"a sandbox that nobody pings": {"sandbox", `[ "$1" = exec ] || exec "$0.real" "$@"`, "this does not hold: alpha reaches 10.8.64.3"},
-		"a sandbox that does not run": {"sandbox", `[ "$2" = gamma ] || exec "$0.real" "$@"`, "this does not hold: 10.8.64.4 is bound to gamma"},
-		"a failing ipamctl":           {"ipamctl", `[ "$1" != map ] && exec "$0.real" "$@"; exit 1`, "ipamctl map: exit status 1"},
+		"a sandbox that is not pinged": {"sandbox", `[ "$1" = exec ] || exec "$0.real" "$@"`, "this does not hold: alpha reaches 10.8.64.3"},
+		"a sandbox that does not run":  {"sandbox", `[ "$2" = gamma ] || exec "$0.real" "$@"`, "this does not hold: 10.8.64.4 is bound to gamma"},
+		"a failing ipamctl":            {"ipamctl", `[ "$1" != map ] && exec "$0.real" "$@"; exit 1`, "ipamctl map: exit status 1"},
 		"a daemon that does not start": {"ipamd", `echo no such luck >&2; exit 3`,
 			"start ipamd: it ended at once: exit status 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lie(t, c.program, c.script)
+			replace(t, c.program, c.script)
 			r := begin(t, bin)
-			told := r.end(t)
-			if r.code != 1 || !strings.Contains(told, c.want) {
-				t.Errorf("exit code %d, want 1 and %q:\n%s", r.code, c.want, told)
+			shown := r.end(t)
+			if r.code != 1 || !strings.Contains(shown, c.want) {
+				t.Errorf("exit code %d, want 1 and %q:\n%s", r.code, c.want, shown)
 			}
 		})
 	}
@@ -131,7 +130,7 @@ func noticesLies(t *testing.T, bin string) {
 type run struct {
 	cmd    *exec.Cmd
 	out    io.Reader // what is not read yet
-	told   bytes.Buffer
+	shown  bytes.Buffer
 	code   int
 	cgroup string
 	spaces []string // the namespaces inside
@@ -148,7 +147,7 @@ func begin(t *testing.T, bin string) *run {
 		t.Fatal(err)
 	}
 	write.Close()
-	r.out = bufio.NewReaderSize(io.TeeReader(read, &r.told), 64<<10) // room for a packet behind the longest line
+	r.out = bufio.NewReaderSize(io.TeeReader(read, &r.shown), 64<<10) // room for a packet behind the longest line
 	r.cgroup = cgroupOf(r.cmd.Process.Pid)
 	r.until(t, "1. A runner")
 	r.hold(t)
@@ -170,7 +169,7 @@ func narrowPipe(t *testing.T) (read, write *os.File) {
 	return read, write
 }
 
-// until reads what is told up to a line with that text.
+// until reads what is shown up to a line with that text.
 func (r *run) until(t *testing.T, text string) {
 	t.Helper()
 	for {
@@ -181,28 +180,28 @@ func (r *run) until(t *testing.T, text string) {
 		if err != nil {
 			_ = r.cmd.Process.Kill()
 			_ = r.cmd.Wait()
-			t.Fatalf("the demo ended before %q: %v\n%s", text, err, r.told.String())
+			t.Fatalf("the demo ended before %q: %v\n%s", text, err, r.shown.String())
 		}
 	}
 }
 
 // end waits for the end, and looks for what is left.
-func (r *run) end(t *testing.T) (told string) {
+func (r *run) end(t *testing.T) (shown string) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, r.out); err != nil {
 		t.Error(err)
 	}
-	_ = r.cmd.Wait() // the code tells
+	_ = r.cmd.Wait() // the exit code is what counts
 	r.code = r.cmd.ProcessState.ExitCode()
 	r.processesEnd(t)
 	r.nothingLeft(t)
-	return r.told.String()
+	return r.shown.String()
 }
 
 var kinds = []string{"net", "mnt", "pid"}
 
 // hold names the namespaces of the demo's child, and keeps them open: the
-// kernel gives the number of one that is gone to the next that somebody makes.
+// kernel gives the number of one that is gone to the next that is made.
 func (r *run) hold(t *testing.T) {
 	t.Helper()
 	var children []string
@@ -249,7 +248,7 @@ func (r *run) within() (pids []string) {
 	return pids
 }
 
-// nothingLeft looks for mounts, namespaces, cgroups and files. Others work on
+// nothingLeft looks for mounts, namespaces, cgroups and files. Other programs run on
 // this machine too, so it looks for the demo's by name.
 func (r *run) nothingLeft(t *testing.T) {
 	t.Helper()

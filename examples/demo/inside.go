@@ -1,41 +1,33 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/ipamd/ipamd/client"
 )
 
-// insideVerb is how the program tells itself that it is inside by now.
+// insideVerb starts the program inside its namespaces.
 const insideVerb = "inside-its-namespaces"
 
-// demoDir is where the demo's own files are. Everything else has the place
-// that it has by default: /run and /var/lib are ours alone.
+// demoDir has the demo's own files. Everything else is where it is by
+// default: /run and /var/lib are the demo's alone.
 const demoDir = "/run/demo"
 
-// inside is the first process of the new namespaces: it tells the story and
+// inside is the first process of the new namespaces: it plays the story and
 // exits, and everything else ends with it.
 func inside(bin, cgroup string) {
-	t := newTeller(os.Stdout)
-	err := furnish(bin, cgroup)
-	if err == nil {
-		s := newStory(t)
-		if err = s.tell(context.Background()); err != nil {
-			s.tellLogs()
-		}
-	}
-	if err != nil {
-		t.wrong(err)
-		os.Exit(1)
-	}
+	s := &story{output: newOutput(), client: new(client.Client)}
+	s.must(furnish(bin, cgroup))
+	s.play()
 }
 
-// furnish makes the place: folders in memory over the host's, an own /proc, a
-// loopback that is up, and a PATH that finds the programs of this checkout.
+// furnish mounts folders in memory over the host's and an own /proc, sets the
+// loopback up, and sets a PATH that finds the programs of this checkout.
 func furnish(bin, cgroup string) error {
 	// Opened before /run and /var/lib are covered: the checkout may be there.
 	programs, err := os.Open(bin)
@@ -44,7 +36,7 @@ func furnish(bin, cgroup string) error {
 	}
 	defer programs.Close()
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("part from the host's mounts: %w", err)
+		return fmt.Errorf("leave the host's mounts: %w", err)
 	}
 	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
@@ -71,7 +63,7 @@ func furnish(bin, cgroup string) error {
 	for name, value := range map[string]string{
 		"PATH":           here + ":" + os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin",
 		"SANDBOX_CGROUP": "/" + cgroup,
-		"IPAMD_SOCKET":   "", // whoever set it meant the host's
+		"IPAMD_SOCKET":   "", // what is set is the host's
 	} {
 		if err := os.Setenv(name, value); err != nil {
 			return err

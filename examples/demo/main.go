@@ -54,7 +54,7 @@ func outside() int {
 	}()
 
 	if err := sweepCgroups(); err != nil {
-		fmt.Fprintf(os.Stderr, "demo: an earlier one was killed, and left: %v\n", err)
+		fmt.Fprintf(os.Stderr, "demo: an earlier one was killed and left: %v\n", err)
 	}
 	cgroup := cgroupOf(os.Getpid())
 	err := runInside(ctx, cgroup)
@@ -84,8 +84,8 @@ func runInside(ctx context.Context, cgroup string) error {
 	if err != nil {
 		return err
 	}
-	// Should this process be killed before it can clear up, the kernel tells
-	// the other to die; it watches the thread that started it.
+	// Should this process be killed before it can clear up, the kernel kills
+	// the other; it watches the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, self, insideVerb, filepath.Dir(self), cgroup)
@@ -97,7 +97,7 @@ func runInside(ctx context.Context, cgroup string) error {
 	}
 	err = cmd.Run()
 	if ended := new(exec.ExitError); errors.As(err, &ended) && ended.Exited() {
-		return errors.New("not as it should be; see above")
+		return errors.New("a check failed; see above")
 	}
 	return err
 }

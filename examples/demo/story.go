@@ -3,291 +3,222 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 )
 
 // lost is the address whose lease the book loses: alpha's, the first of the
-// pool.
-const lost = "10.8.64.2"
+// pool. kept is beta's, which a removal that fails must keep.
+const (
+	lost = "10.8.64.2"
+	kept = "10.8.64.3"
+)
 
-// A story is told once, act by act, and ends at the first thing that is not as
-// it says.
+// A story is a runner's, step by step.
 type story struct {
-	*teller
-	ask        *client.Client // the daemon's word, for the checks
+	*output
+	client     *client.Client // asks the daemon, for the checks
 	containerd *daemon
 	ipamd      *daemon
 }
 
-func newStory(t *teller) *story { return &story{teller: t, ask: new(client.Client)} }
-
-func (s *story) tell(ctx context.Context) error {
-	for _, act := range []func(context.Context) error{
-		s.begin, s.threeSandboxes, s.ping, s.look, s.goRound, s.loseLease, s.fourth, s.evidence, s.peace,
+func (s *story) play() {
+	for _, step := range []func(){
+		s.begin, s.threeSandboxes, s.ping, s.operator, s.skipAhead, s.loseLease, s.fourth, s.evidence, s.undisturbed,
 		s.failedRemoval, s.keptBack, s.confirmed, s.withoutContainerd,
 	} {
-		if err := act(ctx); err != nil {
-			return err
-		}
+		step()
 	}
 	s.end()
-	return nil
+}
+
+// got is what the daemon answered to a check.
+func got[T any](s *story) func(T, error) T {
+	return func(answer T, err error) T {
+		s.must(err)
+		return answer
+	}
+}
+
+func (s *story) whois(addr string) *api.WhoisReply {
+	return got[*api.WhoisReply](s)(s.client.Whois(context.Background(), addr))
+}
+
+func (s *story) status() *api.Status {
+	return got[*api.Status](s)(s.client.Status(context.Background()))
+}
+
+func (s *story) leases() []api.Lease {
+	return got[*api.LeaseList](s)(s.client.Leases(context.Background(), client.LeaseFilter{})).Leases
 }
 
 // begin starts the daemons.
-func (s *story) begin(ctx context.Context) error {
-	s.title("A runner: containerd and ipamd")
+func (s *story) begin() {
+	s.step("A runner: containerd and ipamd")
 	s.say("In namespaces of their own, which end with this demo. The host is not touched.")
-	if err := s.startContainerd(ctx); err != nil {
-		return err
-	}
-	s.say("containerd runs. ipamd is to make the bridge rt0 and look after five addresses:")
+	s.startContainerd()
+	s.say("containerd runs. ipamd shall make the bridge rt0 and manage five addresses:")
 	for line := range strings.Lines(ipamdConfig) {
 		s.say("    %s", strings.TrimSpace(line))
 	}
-	if err := s.startIPAMD(ctx); err != nil {
-		return err
-	}
-	if err := s.show(ctx, "ipamctl", "status"); err != nil {
-		return err
-	}
-	status, err := s.ask.Status(ctx)
-	if err != nil {
-		return err
-	}
-	return s.holds(status.Ready && len(status.Silent) == 0 && status.Bridge.Ready,
-		"ipamd is ready, and every witness answers")
+	s.startIPAMD()
+	s.show("ipamctl", "status")
+	st := s.status()
+	s.check(st.Ready && len(st.Silent) == 0 && st.Bridge.Ready, "ipamd is ready, and every witness answers")
 }
 
 // threeSandboxes runs three containers.
-func (s *story) threeSandboxes(ctx context.Context) error {
-	s.title("Three sandboxes")
+func (s *story) threeSandboxes() {
+	s.step("Three sandboxes")
 	s.say("The example runtime asks ipamd for an address, sets it on the container's veth, writes it")
 	s.say("to the container's labels, and ipamd records where it went.")
-	first := [][2]string{{"alpha", lost}, {"beta", "10.8.64.3"}, {"gamma", "10.8.64.4"}}
+	first := [][2]string{{"alpha", lost}, {"beta", kept}, {"gamma", "10.8.64.4"}}
 	for _, pair := range first {
-		if _, err := s.run(ctx, "sandbox", "run", pair[0]); err != nil {
-			return err
-		}
+		s.show("sandbox", "run", pair[0])
 	}
 	for _, pair := range first {
-		if err := s.owns(ctx, pair[0], pair[1]); err != nil {
-			return err
-		}
+		s.owns(pair[0], pair[1])
 	}
-	return nil
 }
 
 // owns checks that an address belongs to a sandbox, by the book, the kernel
-// and containerd. The book says so at once; the word of the other two reaches
-// ipamd by events, so it has a moment.
-func (s *story) owns(ctx context.Context, name, addr string) error {
-	ok := false
-	for end := time.Now().Add(patience); !ok && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		who, err := s.ask.Whois(ctx, addr)
-		if err != nil {
-			return err
-		}
-		if who.Owner != name || who.State != api.Bound {
-			break
-		}
-		ok = seenIn(who, "netns", "") && seenIn(who, "runtime", name)
-	}
-	return s.holds(ok, "%s is bound to %s in the book, and kernel and containerd see it there", addr, name)
+// and containerd.
+func (s *story) owns(name, addr string) {
+	who := s.whois(addr)
+	s.check(who.Owner == name && who.State == api.Bound, "%s is bound to %s in the book", addr, name)
+	s.eventually(func() bool {
+		who := s.whois(addr)
+		return seenBy(who, "netns", "") && seenBy(who, "runtime", name)
+	}, "kernel and containerd see it there")
 }
 
-// seenIn reports whether a witness sees the address, in that container if one
+// seenBy reports whether a witness sees the address, in that container if one
 // is named.
-func seenIn(who *api.WhoisReply, witness, container string) bool {
-	for _, w := range who.Witnesses {
-		if w.Witness == witness && w.Answer == "seen" {
-			return has(w.Seen, witness, container)
-		}
-	}
-	return false
+func seenBy(who *api.WhoisReply, witness, container string) bool {
+	return slices.ContainsFunc(who.Witnesses, func(w api.WitnessAnswer) bool {
+		return w.Witness == witness && w.Answer == "seen" && has(w.Seen, witness, container)
+	})
 }
 
 func has(seen []api.Sighting, witness, container string) bool {
-	for _, e := range seen {
-		if e.Witness == witness && (container == "" || e.Container == container) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(seen, func(e api.Sighting) bool {
+		return e.Witness == witness && (container == "" || e.Container == container)
+	})
 }
 
-// ping lets the sandboxes reach each other.
-func (s *story) ping(ctx context.Context) error {
-	s.title("They reach each other")
-	for _, pair := range [][2]string{{"alpha", "10.8.64.3"}, {"beta", "10.8.64.4"}, {"gamma", lost}, {"gamma", "10.8.64.1"}} {
-		if err := s.reaches(ctx, pair[0], pair[1]); err != nil {
-			return err
-		}
+// ping has the sandboxes reach each other.
+func (s *story) ping() {
+	s.step("They reach each other")
+	for _, pair := range [][2]string{{"alpha", kept}, {"beta", "10.8.64.4"}, {"gamma", lost}, {"gamma", "10.8.64.1"}} {
+		s.reaches(pair[0], pair[1])
 	}
-	return nil
 }
 
 // reaches sends another packet where one is lost: all namespaces of a machine share a
-// table of neighbours, and while others fill it nobody new is found.
-func (s *story) reaches(ctx context.Context, name, addr string) (err error) {
-	var out string
+// table of neighbours, and while others fill it no new one is found.
+func (s *story) reaches(name, addr string) {
+	command := []string{"sandbox", "exec", name, "--", "ping", "-q", "-c", "1", "-W", "3", addr}
+	var printed strings.Builder
+	var err error
 	for range 10 {
-		if out, err = s.run(ctx, "sandbox", "exec", name, "--", "ping", "-q", "-c", "1", "-W", "3", addr); err == nil || ctx.Err() != nil {
+		printed.Reset()
+		if err = s.try(io.MultiWriter(os.Stdout, &printed), command); err == nil {
 			break
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return s.holds(strings.Contains(out, " 0% packet loss"), "%s reaches %s", name, addr)
+	s.must(err)
+	s.check(strings.Contains(printed.String(), " 0% packet loss"), "%s reaches %s", name, addr)
 }
 
-// look shows what an operator sees.
-func (s *story) look(ctx context.Context) error {
-	s.title("What an operator sees")
-	for _, verb := range [][]string{{"leases"}, {"map"}, {"whois", lost}} {
-		if err := s.show(ctx, append([]string{"ipamctl"}, verb...)...); err != nil {
-			return err
-		}
-	}
-	all, err := s.ask.Leases(ctx, client.LeaseFilter{})
-	if err != nil {
-		return err
-	}
-	return s.holds(len(all.Leases) == 3, "there are three leases")
+// operator shows what an operator sees.
+func (s *story) operator() {
+	s.step("What an operator sees")
+	s.show("ipamctl", "leases")
+	s.show("ipamctl", "map")
+	s.show("ipamctl", "whois", lost)
+	s.check(len(s.leases()) == 3, "there are three leases")
 }
 
-// goRound moves the book's walk over never-used addresses to its end, so that
-// it comes to the lost one next.
-func (s *story) goRound(ctx context.Context) error {
-	s.title("Time goes by")
+// skipAhead moves the walk over never-used addresses to the pool's end, so that the lost
+// one is next.
+func (s *story) skipAhead() {
+	s.step("Time passes")
 	s.say("ipamd walks through the pool and does not begin again at the low end for every request.")
 	s.say("Two requests that never become a sandbox bring the walk to the pool's last address, so")
 	s.say("the next request gets the lowest free one.")
 	for _, addr := range []string{"10.8.64.5", "10.8.64.6"} {
 		name := "visitor-" + addr[len(addr)-1:]
-		if err := s.show(ctx, "ipamctl", "allocate", name); err != nil {
-			return err
-		}
-		who, err := s.ask.Whois(ctx, addr)
-		if err != nil {
-			return err
-		}
-		if err := s.holds(who.Owner == name, "%s got %s", name, addr); err != nil {
-			return err
-		}
-		if err := s.show(ctx, "ipamctl", "release", who.Lease.ID); err != nil {
-			return err
-		}
-		if who, err = s.ask.Whois(ctx, addr); err != nil {
-			return err
-		}
-		if err := s.holds(who.State == api.Free, "%s, never bound and never seen, is free at once", addr); err != nil {
-			return err
-		}
+		s.show("ipamctl", "allocate", name)
+		who := s.whois(addr)
+		s.check(who.Owner == name, "%s got %s", name, addr)
+		s.show("ipamctl", "release", who.Lease.ID)
+		s.check(s.whois(addr).State == api.Free, "%s, never bound and never seen, is free at once", addr)
 	}
-	return nil
 }
 
-// loseLease replays how book and wire drifted apart.
-func (s *story) loseLease(ctx context.Context) error {
-	s.title("The incident: the book loses the lease of a running sandbox")
+// loseLease makes book and wire differ.
+func (s *story) loseLease() {
+	s.step("The incident: the book loses the lease of a running sandbox")
 	s.say("ipamd is stopped, and the row of alpha's address is deleted from its book.")
-	if err := s.ipamd.stop(); err != nil {
-		return err
-	}
-	out, err := s.run(ctx, "sqlite3", book, "DELETE FROM leases WHERE address = '"+lost+"'; SELECT changes();")
-	if err != nil {
-		return err
-	}
-	if err := s.holds(strings.TrimSpace(out) == "1", "one row is gone"); err != nil {
-		return err
-	}
-	if err := s.reaches(ctx, "beta", lost); err != nil {
-		return err
-	}
+	s.must(s.ipamd.stop())
+	out := s.run("sqlite3", book, "DELETE FROM leases WHERE address = '"+lost+"'; SELECT changes();")
+	s.check(strings.TrimSpace(out) == "1", "one row is gone")
+	s.reaches("beta", lost)
 	s.say("alpha runs on, and needs no ipamd for it. ipamd is started again.")
-	if err := s.startIPAMD(ctx); err != nil {
-		return err
-	}
-	if err := s.show(ctx, "ipamctl", "whois", lost); err != nil {
-		return err
-	}
-	return s.owns(ctx, "alpha", lost)
+	s.startIPAMD()
+	s.show("ipamctl", "whois", lost)
+	s.owns("alpha", lost)
 }
 
-// fourth is where the predecessor gave the address to a second sandbox.
-func (s *story) fourth(ctx context.Context) error {
-	s.title("Another sandbox asks")
+// fourth asks for the address that a lease table alone would give twice.
+func (s *story) fourth() {
+	s.step("Another sandbox asks")
 	s.say("A lease table alone would give it %s, the lowest address without a row. But before ipamd", lost)
-	s.say("answered its first request, it had found alpha there and written the lease anew.")
-	if _, err := s.run(ctx, "sandbox", "run", "delta"); err != nil {
-		return err
-	}
-	if err := s.owns(ctx, "delta", "10.8.64.5"); err != nil {
-		return err
-	}
-	history, err := s.ask.History(ctx, client.HistoryFilter{Limit: 5})
-	if err != nil {
-		return err
-	}
+	s.say("answered its first request, it found alpha there and wrote the lease anew.")
+	s.show("sandbox", "run", "delta")
+	s.owns("delta", "10.8.64.5")
 	var moves []string
+	history := got[*api.ChangeList](s)(s.client.History(context.Background(), client.HistoryFilter{Limit: 5}))
 	for _, c := range slices.Backward(history.Changes) {
 		if c.From == api.Free && (c.Address == lost || c.Sandbox == "delta") {
 			moves = append(moves, fmt.Sprintf("%s %s>%s", c.Address, c.From, c.To))
 		}
 	}
-	return s.holds(strings.Join(moves, ", ") == lost+" free>bound, 10.8.64.5 free>reserved",
-		"the history says the same: %s", strings.Join(moves, ", "))
+	s.check(slices.Equal(moves, []string{lost + " free>bound", "10.8.64.5 free>reserved"}),
+		"the history agrees: %s", strings.Join(moves, ", "))
 }
 
 // evidence shows by what the lease was found again.
-func (s *story) evidence(ctx context.Context) error {
-	s.title("The evidence")
-	for _, verb := range [][]string{{"history", lost}, {"map"}, {"doctor"}} {
-		if err := s.show(ctx, append([]string{"ipamctl"}, verb...)...); err != nil {
-			return err
-		}
-	}
-	who, err := s.ask.Whois(ctx, lost)
-	if err != nil {
-		return err
-	}
-	adopted := who.History[0]
-	if err := s.holds(adopted.Actor == "reconciler" && adopted.From == api.Free && adopted.To == api.Bound,
-		"alpha's lease was adopted, and nobody else had the address in between"); err != nil {
-		return err
-	}
-	return s.holds(has(adopted.Evidence, "netns", "") && has(adopted.Evidence, "runtime", "alpha"),
+func (s *story) evidence() {
+	s.step("The evidence")
+	s.show("ipamctl", "history", lost)
+	s.show("ipamctl", "map")
+	s.show("ipamctl", "doctor")
+	adopted := s.whois(lost).History[0]
+	s.check(adopted.Actor == "reconciler" && adopted.From == api.Free && adopted.To == api.Bound,
+		"alpha's lease was adopted, and no other sandbox had the address in between")
+	s.check(has(adopted.Evidence, "netns", "") && has(adopted.Evidence, "runtime", "alpha"),
 		"the evidence names the network namespace behind a port, and the container alpha")
 }
 
-// peace checks that nobody lost anything.
-func (s *story) peace(ctx context.Context) error {
-	s.title("Nobody noticed")
+// undisturbed checks that all sandboxes have what they had.
+func (s *story) undisturbed() {
+	s.step("No sandbox was disturbed")
 	for _, pair := range [][2]string{{"delta", lost}, {"alpha", "10.8.64.5"}, {"gamma", lost}} {
-		if err := s.reaches(ctx, pair[0], pair[1]); err != nil {
-			return err
-		}
-	}
-	out, err := s.run(ctx, "sandbox", "ps")
-	if err != nil {
-		return err
+		s.reaches(pair[0], pair[1])
 	}
 	holders := make(map[string]int)
-	for line := range strings.Lines(out) {
+	running := 0
+	for line := range strings.Lines(s.run("sandbox", "ps")) {
 		if f := strings.Fields(line); len(f) == 4 && f[2] == "running" {
 			holders[f[1]]++
+			running++
 		}
 	}
-	alone := len(holders) == 4
-	for _, n := range holders {
-		alone = alone && n == 1
-	}
-	return s.holds(alone, "four sandboxes run, each with an address of its own")
+	s.check(running == 4 && len(holders) == 4, "four sandboxes run, each with an address of its own")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// stopTime is how long running answers have when the server is told to stop.
+// stopTime is how long running answers have when the server stops.
 const stopTime = 5 * time.Second
 
 // command is the command line.
@@ -22,14 +22,14 @@ func command() *cobra.Command {
 	var lag time.Duration
 	root := &cobra.Command{
 		Use:   "owner --file FILE [flags]",
-		Short: "Tell ipamd which sandboxes there are",
-		Long: `Tell ipamd which sandboxes there are, on a unix socket:
+		Short: "Answer ipamd which sandboxes there are",
+		Long: `Answer ipamd which sandboxes there are, on a unix socket:
 
   GET /sandboxes        every sandbox with its state; may be as old as --lag
   GET /sandboxes/{id}   one sandbox as it is now; "gone" when FILE has none
 
 FILE has a line for each sandbox: its id, a blank, and "valid" or "gone". It is
-read again for each answer, so a plain editor changes what is told. A file that
+read again for each answer, so a plain editor changes the answers. A file that
 cannot be read is answered with an error, never with an empty list.`,
 		Example: `  # job-17 lives and job-18 is dead
   printf 'job-17 valid\njob-18 gone\n' > sandboxes

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A sandbox is what is told of one. State is "valid" or "gone"; ipamd keeps
+// A sandbox is what an answer says of one. State is "valid" or "gone"; ipamd keeps
 // what has any other.
 type sandbox struct {
 	ID    string `json:"id"`
@@ -48,12 +48,12 @@ func (h *handler) all(w http.ResponseWriter, _ *http.Request) {
 		}
 		h.list, h.read = list, now
 	}
-	tell(w, h.list)
+	answer(w, h.list)
 }
 
 // one answers about one sandbox, and reads the file for it: this answer may
-// not lag. That one is gone is said in so many words, with its id: ipamd keeps
-// what a bare 404 is about, which any server says that is set up wrongly. The
+// not lag. That one is gone is an answer of its own, with the id: a bare 404, which
+// any misconfigured server sends, ends no lease. The
 // router has undone the escaping of the id.
 func (h *handler) one(w http.ResponseWriter, r *http.Request) {
 	list, err := readFile(h.file)
@@ -68,16 +68,16 @@ func (h *handler) one(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, s := range list {
 		if s.ID == id {
-			tell(w, s)
+			answer(w, s)
 			return
 		}
 	}
-	tell(w, sandbox{ID: id, State: "gone"})
+	answer(w, sandbox{ID: id, State: "gone"})
 }
 
-func tell(w http.ResponseWriter, what any) {
+func answer(w http.ResponseWriter, what any) {
 	w.Header().Set("Content-Type", "application/json")
-	// A client that hung up hears nothing, and takes that for no answer.
+	// A client that hung up gets no answer, which ends no lease.
 	_ = json.NewEncoder(w).Encode(what)
 }
 

@@ -1,11 +1,11 @@
-// Command owner is a small owner oracle: it tells ipamd which sandboxes there
-// are, over HTTP on a unix socket. It is the example for whoever teaches an own
-// runtime to answer; handler.go is the part to read.
+// Command owner is a small owner oracle: it answers ipamd which sandboxes
+// there are, over HTTP on a unix socket. It is the example for authors of a runtime
+// that answers; handler.go is the part to read.
 //
 // One rule makes it safe: the answer about one sandbox never lags and never
-// guesses. Whoever cannot tell answers with an error, for "gone" may be a
-// sandbox's death. The list may be old: ipamd asks for each sandbox that it
-// lacks before it believes it gone.
+// guesses. What it does not know it answers with an error, for "gone" may end a
+// sandbox. The list may be old: ipamd asks about each sandbox that is
+// not in it before it takes it for gone.
 package main
 
 import (

@@ -49,7 +49,7 @@ func start(t *testing.T, args ...string) *server {
 		wire.CloseIdleConnections()
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("it ended with %v when asked to stop", err)
+			t.Errorf("it ended with %v at its stop", err)
 		}
 	})
 	return s

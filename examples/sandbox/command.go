@@ -51,7 +51,7 @@ func command() *cobra.Command {
 				return with(cmd, func(r *Runtime) error {
 					given, err := r.Run(cmd.Context(), args[0], args[1:])
 					if err == nil {
-						tellAllocation(cmd.OutOrStdout(), args[0], given)
+						printAllocation(cmd.OutOrStdout(), args[0], given)
 					}
 					return err
 				})
@@ -81,7 +81,7 @@ func command() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return tellSandboxes(cmd.OutOrStdout(), all)
+					return printSandboxes(cmd.OutOrStdout(), all)
 				})
 			},
 		},
@@ -103,7 +103,7 @@ func command() *cobra.Command {
 	return root
 }
 
-func tellAllocation(out io.Writer, name string, given *api.AllocateReply) {
+func printAllocation(out io.Writer, name string, given *api.AllocateReply) {
 	l := given.Leases[0]
 	fmt.Fprintf(out, "%s runs with %s/%d, lease %s\n", name, l.Address, l.PrefixLen, l.ID)
 	for _, s := range given.Skipped {
@@ -122,7 +122,7 @@ func maybe(before, text string) string {
 	return before + text
 }
 
-func tellSandboxes(out io.Writer, all []Sandbox) error {
+func printSandboxes(out io.Writer, all []Sandbox) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tADDRESS\tTASK\tLEASE")
 	for _, s := range all {

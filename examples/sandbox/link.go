@@ -65,7 +65,7 @@ func plug(name string, lease api.Lease, network api.Network) (_ port, err error)
 var errHalf = errors.New("it is there already")
 
 // makeNetns makes a named network namespace. A name that exists is an error:
-// it may be somebody's.
+// it may belong to another program.
 func makeNetns(name string) (ns netns.NsHandle, err error) {
 	runtime.LockOSThread() // a namespace is a property of the thread
 	home, err := netns.Get()
@@ -125,7 +125,7 @@ func configure(inside *netlink.Handle, lease api.Lease, network api.Network) (ne
 	}
 	err = inside.AddrAdd(link, &netlink.Addr{
 		IPNet: ipNet(netip.PrefixFrom(addr, lease.PrefixLen)),
-		// ipamd has asked the wire already. Without this an IPv6 address
+		// ipamd has probed already. Without this an IPv6 address
 		// would be tentative, and useless, for its first second or two.
 		Flags: unix.IFA_F_NODAD,
 	})
@@ -163,8 +163,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // unplug takes the port off the bridge and the namespace away. What is not
 // there is no error: a removal that died half-way is done again.
 func unplug(name, leaseID string) error {
-	// The link first: it goes at once, with both ends. A namespace goes when
-	// the kernel comes round to it, and the port with it.
+	// The link first: it goes at once, with both ends. The kernel removes a
+	// namespace, and the port with it, some time later.
 	link, err := netlink.LinkByName(hostName(leaseID))
 	if err == nil {
 		err = netlink.LinkDel(link)

@@ -47,7 +47,7 @@ func (r *Runtime) Remove(ctx context.Context, name string) ([]api.Lease, error) 
 }
 
 // held lists the leases of a sandbox whose removal is not confirmed yet. One
-// that was let go already is among them: its network may still be there.
+// that was released already is among them: its network may still be there.
 func (r *Runtime) held(ctx context.Context, name string) ([]api.Lease, error) {
 	all, err := r.ipamd.Leases(ctx, client.LeaseFilter{Sandbox: name})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // Run starts a sandbox: an address, a network namespace with that address,
-// a container in it, and the word to ipamd where the address went. When a step
-// fails, what was done before is taken back.
+// a container in it, and a bind, which records where the address is. When a step
+// fails, the earlier ones are undone.
 func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *api.AllocateReply, err error) {
 	ctx, cancel := r.within(ctx)
 	defer cancel()
@@ -63,7 +63,7 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 		_, err := task.Delete(ctx, containerd.WithProcessKill)
 		return err
 	})
-	// Before the start: from then on ipamd sees for itself who lives there, and
+	// Before the start: from then on ipamd sees the container by itself, and
 	// the lease may be at another revision than the one that was given.
 	_, err = r.ipamd.Bind(ctx, lease.ID, api.BindRequest{
 		Containers:    []api.Container{{Namespace: r.cfg.Namespace, ID: name}},
@@ -85,7 +85,7 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 var errExists = errors.New("there is a sandbox of this name")
 
 // vacant refuses a name that is not free before anything was done for it. Two
-// runs of one name at once are told apart by containerd and the kernel, later.
+// runs of one name at once are separated by containerd and the kernel, later.
 func (r *Runtime) vacant(ctx context.Context, name string) error {
 	if err := identifiers.Validate(name); err != nil {
 		return fmt.Errorf("check the name: %w", err)
@@ -112,7 +112,7 @@ func (r *Runtime) allocate(ctx context.Context, name string) (*api.AllocateReply
 	if refused := new(api.Error); errors.As(err, &refused) {
 		return nil, err
 	}
-	// The reply never came: there may be a lease whose id nobody knows, or
+	// The reply never came: there may be a lease of an unknown id, or
 	// the request is still on its way. This ends both.
 	clean, cancel := cleaning(ctx)
 	defer cancel()
@@ -120,7 +120,7 @@ func (r *Runtime) allocate(ctx context.Context, name string) (*api.AllocateReply
 	return nil, errors.Join(err, lost)
 }
 
-// release lets a lease go whose sandbox is gone. Naming the uid too costs
+// release releases a lease whose sandbox is gone. Naming the uid too costs
 // nothing and catches a mix-up.
 func (r *Runtime) release(ctx context.Context, l api.Lease) (api.Lease, error) {
 	reply, err := r.ipamd.Release(ctx, l.ID, api.ReleaseRequest{UID: l.UID})

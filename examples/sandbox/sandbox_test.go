@@ -110,8 +110,8 @@ func livesAndGoes(t *testing.T, w *world) {
 }
 
 func takesBack(t *testing.T, w *world) {
-	nobody := w.cfg
-	nobody.Socket = w.dir + "/nobody"
+	stopped := w.cfg
+	stopped.Socket = w.dir + "/stopped"
 	noBind := w.cfg
 	noBind.Socket = w.cut(t, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/bind") })
 	noReply := w.cfg
@@ -123,7 +123,7 @@ func takesBack(t *testing.T, w *world) {
 		args []string
 		want error
 	}{
-		"ipamd is not running":           {nobody, nil, client.ErrNotRunning},
+		"ipamd is not running":           {stopped, nil, client.ErrNotRunning},
 		"the reply to allocate is lost":  {noReply, nil, some},
 		"the program is not there":       {w.cfg, []string{"/no/such/program"}, some},
 		"the reply to bind is lost":      {noBind, nil, some},
@@ -136,7 +136,7 @@ func takesBack(t *testing.T, w *world) {
 				if err := os.WriteFile(netnsPath(box), nil, 0o444); err != nil {
 					t.Fatal(err)
 				}
-				keep = []string{"netns"} // it is somebody's
+				keep = []string{"netns"} // it is another program's
 			}
 			err := w.run(t, w.open(t, c.cfg), box, c.args...)
 			if err == nil || c.want != some && (!errors.Is(err, c.want) || hint(err) == "") {
@@ -194,7 +194,7 @@ func keepsAddress(t *testing.T, w *world) {
 	cancel()
 	w.ctrd.Thaw()
 	if err == nil {
-		t.Error("rm says that it is gone, which nobody can know")
+		t.Error("rm says that it is gone, which it cannot know")
 	}
 	if found := w.traces(t, name); !slices.Equal(found, []string{"container", "netns", "lease bound"}) {
 		t.Errorf("after a failed rm there is %v", found)
@@ -230,7 +230,7 @@ func TestUndoStops(t *testing.T) {
 }
 
 // reaches pings until a packet comes back: all namespaces of a machine share a table of
-// neighbours, and while another test fills it nobody new is found.
+// neighbours, and while another test fills it no new one is found.
 func reaches(addr string) []string {
 	return []string{"sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do ping -q -c 1 -W 3 " + addr + " && exit; done; exit 1"}
 }

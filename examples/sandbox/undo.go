@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// undo is what takes back the steps done so far.
+// undo has the reverse of each step done so far.
 type undo []func(context.Context) error
 
 func (u *undo) add(step func(context.Context) error) { *u = append(*u, step) }
 
-// run takes the steps back, the last one first, and stops at the first that
-// cannot be: the steps before it, and the lease first of all, are still in
-// use. ipamd gives the address back by itself once the rest is gone.
+// run undoes the steps, the last one first, and stops at the first that it
+// cannot undo: what the earlier steps made, the lease above all, is still in
+// use. ipamd frees the address by itself once the rest is gone.
 func (u undo) run(ctx context.Context) error {
 	ctx, cancel := cleaning(ctx)
 	defer cancel()

@@ -186,7 +186,7 @@ func (w *world) traces(t *testing.T, name string) (found []string) {
 }
 
 // leaves waits until those traces are all that is left of a sandbox: a lease that
-// was let go stays until ipamd has seen that the rest is gone.
+// was released stays until ipamd has seen that the rest is gone.
 func (w *world) leaves(t *testing.T, name string, traces ...string) {
 	t.Helper()
 	realtest.Eventually(t, wait, fmt.Sprintf("no more than %q of %s", traces, name), func() bool {
