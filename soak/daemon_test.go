@@ -71,7 +71,7 @@ func start(t testing.TB, maxConns int) *daemon { return startWith(t, poolPrefix,
 func startWith(t testing.TB, pool netip.Prefix, maxConns int) *daemon {
 	t.Helper()
 	realtest.Root(t)
-	realtest.Need(t, "go", "nsenter")
+	realtest.Need(t, "nsenter")
 	// Not t.TempDir: a socket's path ends at 107 bytes.
 	dir, err := os.MkdirTemp("", "soak-")
 	if err != nil {
@@ -82,11 +82,6 @@ func startWith(t testing.TB, pool netip.Prefix, maxConns int) *daemon {
 			t.Error(err)
 		}
 	})
-	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "ipamd"), "../cmd/ipamd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build ipamd: %v\n%s", err, out)
-	}
 	ns := nstest.New(t)
 	ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(pool), pool.Bits()).String())
 	config := filepath.Join(dir, "ipamd.toml")
@@ -95,7 +90,7 @@ func startWith(t testing.TB, pool netip.Prefix, maxConns int) *daemon {
 	}
 	d := &daemon{t: t, dir: dir, client: &client.Client{Socket: filepath.Join(dir, "sock")}, ended: make(chan struct{})}
 	// nsenter becomes ipamd: the pid is the daemon's.
-	d.cmd = exec.Command("nsenter", "--net="+ns.Path(), filepath.Join(dir, "ipamd"), "run", "--config", config)
+	d.cmd = exec.Command("nsenter", "--net="+ns.Path(), realtest.Program(t, "cmd/ipamd"), "run", "--config", config)
 	var log bytes.Buffer
 	d.cmd.Stdout, d.cmd.Stderr = &log, &log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

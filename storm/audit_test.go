@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -169,7 +168,7 @@ func (w *world) nothingIsLeft() {
 	if left, err := os.ReadDir(string(w.spaces)); err != nil || len(left) != 0 {
 		w.t.Errorf("%d namespaces are left, %v", len(left), err)
 	}
-	doctor := exec.Command(filepath.Join(filepath.Dir(w.daemon.program), "ipamctl"), "--socket", w.client.Socket, "doctor")
+	doctor := exec.Command(w.ipamctl, "--socket", w.client.Socket, "doctor")
 	if out, err := doctor.CombinedOutput(); err != nil {
 		w.t.Errorf("ipamctl doctor: %v\n%s", err, out)
 	}

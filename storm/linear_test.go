@@ -17,6 +17,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -161,7 +162,8 @@ func newTrial(t *testing.T, l *trial) *trial {
 	t.Helper()
 	l.seed = *seed
 	t.Logf("-storm.seed=%d", l.seed)
-	programs := build(t, "ipamd")
+	needs(t)
+	program := realtest.Program(t, "cmd/ipamd")
 	// Not t.TempDir: a socket's path ends at 107 bytes.
 	dir, err := os.MkdirTemp("", "linear-")
 	if err != nil {
@@ -189,7 +191,7 @@ func newTrial(t *testing.T, l *trial) *trial {
 	if err := os.WriteFile(filepath.Join(dir, "ipamd.toml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, book: book, netns: l.ns.Path()}
+	l.daemon = &daemon{program: program, dir: dir, book: book, netns: l.ns.Path()}
 	if err := l.daemon.start(); err != nil {
 		t.Fatal(err)
 	}

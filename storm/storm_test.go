@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 var (
@@ -41,9 +42,10 @@ func TestStorm(t *testing.T) {
 		v = ctrdtest.Version(*which)
 	}
 	t.Logf("-storm.seed=%d -storm.containerd=%s", *seed, v)
-	programs := build(t, "ipamd", "ipamctl")
+	needs(t)
+	ipamd, ipamctl := realtest.Program(t, "cmd/ipamd"), realtest.Program(t, "cmd/ipamctl")
 	began := time.Now()
-	w := newWorld(t, v, programs)
+	w := newWorld(t, v, ipamd, ipamctl)
 	w.populate()
 	relieve := w.besiege(*seed, atOnce(), 500*time.Millisecond, 2*time.Second)
 

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"sync"
@@ -99,6 +98,7 @@ type world struct {
 	runtime *ctrdtest.Daemon
 	ctrd    *containerd.Client // lives through restarts
 	daemon  *daemon
+	ipamctl string // the program
 	client  *client.Client
 	rec     *recorder
 	group   string // the cgroup of those that are hostile
@@ -116,7 +116,7 @@ type world struct {
 	begun []string // containers whose making was given up
 }
 
-func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
+func newWorld(t *testing.T, v ctrdtest.Version, ipamd, ipamctl string) *world {
 	t.Helper()
 	// Not t.TempDir: a socket's path ends at 107 bytes.
 	dir, err := os.MkdirTemp("", "storm-")
@@ -132,7 +132,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 			t.Errorf("remove the storm's folder: %v", err)
 		}
 	})
-	w := &world{t: t, dir: dir, ns: nstest.New(t), hands: make(chan struct{}, 4),
+	w := &world{t: t, dir: dir, ipamctl: ipamctl, ns: nstest.New(t), hands: make(chan struct{}, 4),
 		rec: newRecorder(cooldown, cooldownMin), calm: make(chan struct{}), end: make(chan struct{})}
 	w.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
 	rt0, err := w.ns.Netlink().LinkByName("rt0")
@@ -161,7 +161,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, programs string) *world {
 	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w.daemon = &daemon{program: filepath.Join(programs, "ipamd"), dir: dir, book: filepath.Join(dir, "state", "book.db"), netns: w.ns.Path()}
+	w.daemon = &daemon{program: ipamd, dir: dir, book: filepath.Join(dir, "state", "book.db"), netns: w.ns.Path()}
 	w.client = &client.Client{Socket: filepath.Join(dir, "sock")}
 	t.Cleanup(func() {
 		if !w.daemon.over() {
@@ -202,22 +202,11 @@ func (w *world) eventually(what string, ok func() bool) {
 	})
 }
 
-// build makes programs of cmd as they are shipped, in a folder of their own.
-func build(t *testing.T, names ...string) (dir string) {
+// needs is what a test of this package cannot do without.
+func needs(t *testing.T) {
 	t.Helper()
 	realtest.Root(t)
-	realtest.Need(t, "go", "nsenter", "unshare", "mount", "sh")
-	dir = t.TempDir()
-	args := []string{"build", "-trimpath", "-o", dir + "/"}
-	for _, name := range names {
-		args = append(args, "../cmd/"+name)
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %v: %v\n%s", names, err, out)
-	}
-	return dir
+	realtest.Need(t, "nsenter", "unshare", "mount", "sh")
 }
 
 // tellLog shows the graver lines of the daemon's log, the last ones.

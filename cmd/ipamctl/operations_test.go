@@ -170,10 +170,7 @@ func typed(page string) (lines []string) {
 // and it has as many arguments as it takes.
 func TestNamedCommandsParse(t *testing.T) {
 	realtest.Long(t)
-	daemon := filepath.Join(t.TempDir(), "ipamd")
-	if out, err := exec.Command("go", "build", "-o", daemon, "../ipamd").CombinedOutput(); err != nil {
-		t.Fatalf("build ipamd: %v: %s", err, out)
-	}
+	daemon := realtest.Program(t, "cmd/ipamd")
 	lines := typed(read(t, "docs/OPERATIONS.md"))
 	if len(lines) < 30 {
 		t.Errorf("only %d commands are named: are they still found?", len(lines))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -218,11 +217,7 @@ func TestC6UnreadableLabelFreesNothing(t *testing.T) {
 // its name, and what the program answers.
 func (w *world) operate() func(line string) (code int, said string) {
 	w.t.Helper()
-	realtest.Need(w.t, "go")
-	program := filepath.Join(w.t.TempDir(), "ipamctl")
-	if out, err := exec.Command("go", "build", "-o", program, "../ipamctl").CombinedOutput(); err != nil {
-		w.t.Fatalf("build ipamctl: %v\n%s", err, out)
-	}
+	program := realtest.Program(w.t, "cmd/ipamctl")
 	return func(line string) (int, string) {
 		w.t.Helper()
 		cmd := exec.Command(program, append([]string{"--socket", w.cfg.Socket.Path}, strings.Fields(line)...)...)

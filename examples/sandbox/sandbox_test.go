@@ -15,10 +15,12 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 func TestSandbox(t *testing.T) {
-	program := buildDaemon(t)
+	realtest.Root(t)
+	program := realtest.Program(t, "cmd/ipamd")
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, d, program)
 		t.Run("lives and goes", func(t *testing.T) { livesAndGoes(t, w) })

@@ -37,20 +37,6 @@ type world struct {
 	dir  string
 }
 
-// buildDaemon builds ipamd.
-func buildDaemon(t *testing.T) (program string) {
-	t.Helper()
-	realtest.Root(t)
-	realtest.Need(t, "go")
-	program = filepath.Join(t.TempDir(), "ipamd")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/ipamd")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, so that little is left to do
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build ipamd: %v\n%s", err, out)
-	}
-	return program
-}
-
 func newWorld(t *testing.T, ctrd *ctrdtest.Daemon, program string) *world {
 	t.Helper()
 	// Not t.TempDir: a unix socket's path ends at 107 bytes.

@@ -65,26 +65,7 @@ func (v Version) binary(t testing.TB) (program, path string) {
 		realtest.Need(t, "containerd", "containerd-shim-runc-v2")
 		return "containerd", os.Getenv("PATH")
 	}
-	bin := filepath.Join(checkout(t), ".cache", "containerd-2", "bin")
+	bin := filepath.Join(realtest.Checkout(t), ".cache", "containerd-2", "bin")
 	realtest.Need(t, filepath.Join(bin, "containerd"), filepath.Join(bin, "containerd-shim-runc-v2"))
 	return filepath.Join(bin, "containerd"), bin + ":" + os.Getenv("PATH")
-}
-
-// checkout finds the folder of go.mod above the test's own.
-func checkout(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			t.Fatal("no go.mod above the test's folder")
-		}
-		dir = up
-	}
 }

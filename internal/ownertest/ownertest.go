@@ -36,7 +36,6 @@ type Owner struct {
 // ("--lag", "1h"). At first there is no sandbox.
 func Start(t testing.TB, flags ...string) *Owner {
 	t.Helper()
-	realtest.Need(t, "go")
 	// Not t.TempDir: its names grow with the test's, and a unix socket's path
 	// ends at 107 bytes.
 	dir, err := os.MkdirTemp("", "ownertest-")
@@ -45,14 +44,8 @@ func Start(t testing.TB, flags ...string) *Owner {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	o := &Owner{Socket: filepath.Join(dir, "o.sock"), t: t, dir: dir, is: make(map[string]string)}
-	program := filepath.Join(dir, "owner")
-	build := exec.Command("go", "build", "-o", program, "github.com/ipamd/ipamd/examples/owner")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the owner: %v\n%s", err, out)
-	}
 	o.write()
-	o.run(program, flags)
+	o.run(realtest.Program(t, "examples/owner"), flags)
 	return o
 }
 

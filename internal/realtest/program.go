@@ -1,0 +1,60 @@
+package realtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// Checkout is the root of the source that a test belongs to.
+func Checkout(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			t.Fatal("no go.mod above the test's folder")
+		}
+		dir = up
+	}
+}
+
+// Program builds a command of the module ("cmd/ipamd") as it is shipped, and returns its
+// path. All tests of all packages share the file, which go links again only where the
+// source has changed; one builds at a time. Nobody may write to it.
+func Program(t testing.TB, command string) string {
+	t.Helper()
+	Need(t, "go")
+	root := Checkout(t)
+	dir := filepath.Join(root, ".cache", "programs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	for err = syscall.EINTR; err == syscall.EINTR; {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, filepath.Base(command))
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./"+command)
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "PWD="+root)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", command, err, out)
+	}
+	return program
+}
