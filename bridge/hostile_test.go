@@ -361,7 +361,17 @@ func TestG1AHiddenLinkGetsAnAddressDuringASearch(t *testing.T) {
 // A namespace with many addresses ends, and another that has a link on the bridge gets
 // its id: what was known of the first is not taken for what is in the second.
 func TestG1AnIDThatIsUsedAgain(t *testing.T) {
-	ns := nstest.New(t) // alone: a search gives ids to the namespaces of other tests
+	for range 20 { // a search gives ids to all namespaces of the machine, those of other tests too
+		if idUsedAgain(t) {
+			return
+		}
+	}
+	t.Error("the kernel gave no id again")
+}
+
+// idUsedAgain reports whether the second namespace got the id of the first.
+func idUsedAgain(t *testing.T) bool {
+	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/16")
 	v := open(t, ns)
 	next := func(addr string) (*nstest.NS, int) {
@@ -388,7 +398,8 @@ func TestG1AnIDThatIsUsedAgain(t *testing.T) {
 		return err == nil && !there
 	})
 	if _, id := next("10.8.0.8"); id != was {
-		t.Fatalf("the id is %d, and was %d", id, was)
+		t.Logf("the id is %d, and was %d", id, was)
+		return false
 	}
 	v.settle()
 	if err := v.searchStacked(t.Context()); err != nil {
@@ -398,6 +409,7 @@ func TestG1AnIDThatIsUsedAgain(t *testing.T) {
 	v.expect("10.8.0.7", "")
 	v.expect("10.8.102.1", "")
 	v.noneSilent()
+	return true
 }
 
 // After news was lost all is read again while everybody waits: the quiet guests at
