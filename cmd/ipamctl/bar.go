@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -119,11 +118,7 @@ func (p *page) drawBars(pools []api.Pool) {
 			line += "  " + p.room(pool)
 		}
 		p.Line("%s", line)
-		for _, s := range poolmap.States() {
-			if n := pool.ByState[s]; n > 0 {
-				held = append(held, fmt.Sprintf("%s %s", term.Count(uint64(n)), p.state(api.State(s))))
-			}
-		}
+		held = append(held, p.held(pool)...)
 		if state := pool.State; state != "" && state != "active" {
 			held = append(held, p.Warn("the pool is "+term.Sentence(state)))
 		}

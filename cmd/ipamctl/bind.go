@@ -54,13 +54,7 @@ in the answer, and recorded all the same. -q prints the lease id.`,
 
 // drawWarnings writes what of a bind the kernel shows otherwise.
 func (p *page) drawWarnings(warnings []api.BindWarning) {
-	if len(warnings) == 0 {
-		return
-	}
-	p.Heading("The kernel shows it otherwise")
-	rows := make([][]string, len(warnings))
-	for i, w := range warnings {
-		rows[i] = []string{p.Warn(term.Word(w.Field)), term.Word(w.Given), term.Maybe(w.Seen), term.Sentence(w.Message)}
-	}
-	p.Table(term.Wrapping("FIELD", "GIVEN", "SEEN", "DETAIL"), rows)
+	part(p, "The kernel shows it otherwise", term.Wrapping("FIELD", "GIVEN", "SEEN", "DETAIL"), warnings, func(w api.BindWarning) []string {
+		return []string{p.Warn(term.Word(w.Field)), term.Word(w.Given), term.Maybe(w.Seen), term.Sentence(w.Message)}
+	})
 }

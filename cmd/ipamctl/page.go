@@ -23,3 +23,20 @@ func (c *ctl) page(width int) *page {
 
 // state is a state's word in its own colour.
 func (p *page) state(s api.State) string { return poolmap.StateText(&p.Page, s) }
+
+// part draws a table with a row for each item below a heading, and nothing where there
+// are no items.
+func part[T any](p *page, heading string, cols []term.Column, items []T, row func(T) []string) {
+	if len(items) > 0 {
+		p.Heading(heading)
+		table(p, cols, items, row)
+	}
+}
+
+func table[T any](p *page, cols []term.Column, items []T, row func(T) []string) {
+	rows := make([][]string, len(items))
+	for i, item := range items {
+		rows[i] = row(item)
+	}
+	p.Table(cols, rows)
+}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -41,27 +41,26 @@ func (c *ctl) poolsCommand() *cobra.Command {
 func (p *page) drawPools(pools []api.Pool) {
 	cols := term.Columns("POOL", "PREFIX", "GATEWAY", "BRIDGE", "STATE", "SIZE", "AVAILABLE", "USED")
 	cols[5].Right, cols[6].Right = true, true
-	rows := make([][]string, len(pools))
-	for i, pool := range pools {
-		var used []string
-		for _, s := range poolmap.States() {
-			if n := pool.ByState[s]; n > 0 {
-				used = append(used, fmt.Sprintf("%s %s", term.Count(uint64(n)), p.state(api.State(s))))
-			}
-		}
-		if len(used) == 0 {
-			used = []string{"-"}
-		}
+	table(p, cols, pools, func(pool api.Pool) []string {
 		left := term.Count(available(pool))
 		if available(pool) == 0 {
 			left = p.Bad(left)
 		}
-		rows[i] = []string{
+		return []string{
 			term.Word(pool.Name), term.Word(pool.Prefix), term.Maybe(pool.Gateway), term.Word(pool.Bridge), term.Maybe(pool.State),
-			term.Count(pool.Size), left, strings.Join(used, ", "),
+			term.Count(pool.Size), left, cmp.Or(strings.Join(p.held(pool), ", "), "-"),
+		}
+	})
+}
+
+// held is how many addresses of a pool are in each state.
+func (p *page) held(pool api.Pool) (all []string) {
+	for _, s := range poolmap.States() {
+		if n := pool.ByState[s]; n > 0 {
+			all = append(all, term.Count(uint64(n))+" "+p.state(api.State(s)))
 		}
 	}
-	p.Table(cols, rows)
+	return all
 }
 
 // poolNames names each pool once, in order.

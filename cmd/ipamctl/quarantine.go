@@ -56,18 +56,12 @@ func (c *ctl) quarantineList() *cobra.Command {
 }
 
 func (p *page) drawQuarantine(leases []api.Lease) {
-	rows := make([][]string, len(leases))
-	for i, l := range leases {
-		rows[i] = []string{term.Word(l.Address), term.Word(l.Pool), p.ago(l.Since), term.Sentence(why(l)), witnesses(l.Evidence)}
-	}
 	cols := term.Columns("ADDRESS", "POOL", "SINCE", "REASON", "SEEN BY")
 	cols[3].Yield = true
-	p.Table(cols, rows)
+	table(p, cols, leases, func(l api.Lease) []string {
+		return []string{term.Word(l.Address), term.Word(l.Pool), p.ago(l.Since), term.Sentence(cmp.Or(l.Hold, l.Reason)), witnesses(l.Evidence)}
+	})
 }
-
-// why is the reason of a quarantine: the operator's own words where one holds
-// it.
-func why(l api.Lease) string { return cmp.Or(l.Hold, l.Reason) }
 
 // witnesses names each witness of some evidence once.
 func witnesses(evidence []api.Sighting) string {

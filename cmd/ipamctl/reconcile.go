@@ -98,16 +98,15 @@ func outcome(r *api.Report) error {
 // and what is left for the person to do.
 func (p *page) drawReport(r *api.Report) {
 	if len(r.Actions) > 0 {
-		rows := make([][]string, len(r.Actions))
-		for i, a := range r.Actions {
-			rows[i] = []string{term.Word(a.Kind), term.Word(a.Address), term.Maybe(a.Sandbox), p.result(a), term.Sentence(a.Reason)}
-			if a.Error != "" {
-				rows[i][4] += ": " + term.Sentence(a.Error)
-			}
-		}
 		cols := term.Columns("KIND", "ADDRESS", "SANDBOX", "RESULT", "REASON")
 		cols[2].Yield = true
-		p.Table(cols, rows)
+		table(p, cols, r.Actions, func(a api.Action) []string {
+			reason := term.Sentence(a.Reason)
+			if a.Error != "" {
+				reason += ": " + term.Sentence(a.Error)
+			}
+			return []string{term.Word(a.Kind), term.Word(a.Address), term.Maybe(a.Sandbox), p.result(a), reason}
+		})
 		p.Line("")
 	}
 	p.Line("%s", p.tally(r))

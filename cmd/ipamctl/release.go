@@ -191,13 +191,7 @@ func (p *page) drawRelease(r *api.LeaseReply) {
 
 // drawBlockers writes what keeps a released address from cooling.
 func (p *page) drawBlockers(blockers []api.Blocker) {
-	if len(blockers) == 0 {
-		return
-	}
-	p.Heading("What keeps it")
-	rows := make([][]string, len(blockers))
-	for i, b := range blockers {
-		rows[i] = []string{p.Warn(term.Word(b.Kind)), term.Sentence(b.Detail)}
-	}
-	p.Table(term.Columns("BLOCKER", "DETAIL"), rows)
+	part(p, "What keeps it", term.Columns("BLOCKER", "DETAIL"), blockers, func(b api.Blocker) []string {
+		return []string{p.Warn(term.Word(b.Kind)), term.Sentence(b.Detail)}
+	})
 }

@@ -150,15 +150,9 @@ func (p *page) drawLease(l *api.Lease) {
 // drawConflict writes who is on the address of a lease, as it was noted, while
 // that stands.
 func (p *page) drawConflict(l *api.Lease) {
-	if len(l.Conflict) == 0 {
-		return
-	}
-	p.Heading("In conflict, as it was noted")
-	rows := make([][]string, len(l.Conflict))
-	for i, s := range l.Conflict {
-		rows[i] = []string{term.Word(s.Witness), strings.TrimPrefix(p.whose(s), ", "), p.seen(s)}
-	}
-	p.Table(term.Wrapping("WITNESS", "WHOSE", "SAW"), rows)
+	part(p, "In conflict, as it was noted", term.Wrapping("WITNESS", "WHOSE", "SAW"), l.Conflict, func(s api.Sighting) []string {
+		return []string{term.Word(s.Witness), strings.TrimPrefix(p.whose(s), ", "), p.seen(s)}
+	})
 }
 
 func (p *page) drawLeaseFields(l *api.Lease) {

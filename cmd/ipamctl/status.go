@@ -115,28 +115,14 @@ func (p *page) drawStatus(s statusAnswer) {
 }
 
 func (p *page) drawSilent(silent []api.Silence) {
-	if len(silent) == 0 {
-		return
-	}
-	p.Heading("Silent witnesses")
-	rows := make([][]string, len(silent))
-	for i, w := range silent {
-		rows[i] = []string{p.Warn(term.Word(w.Witness)), p.ago(w.Since), term.Sentence(w.Reason)}
-	}
-	p.Table(term.Wrapping("WITNESS", "SINCE", "REASON"), rows)
+	part(p, "Silent witnesses", term.Wrapping("WITNESS", "SINCE", "REASON"), silent, func(w api.Silence) []string {
+		return []string{p.Warn(term.Word(w.Witness)), p.ago(w.Since), term.Sentence(w.Reason)}
+	})
 }
 
 // drawGaps shows where no witness can look.
 func (p *page) drawGaps(gaps []string) {
-	if len(gaps) == 0 {
-		return
-	}
-	p.Heading("Not visible")
-	rows := make([][]string, len(gaps))
-	for i, g := range gaps {
-		rows[i] = []string{p.Warn(term.Sentence(g))}
-	}
-	p.Table(term.Wrapping("GAP"), rows)
+	part(p, "Not visible", term.Wrapping("GAP"), gaps, func(gap string) []string { return []string{p.Warn(term.Sentence(gap))} })
 }
 
 // drawLastPass is what is to say about the reconciler.

@@ -18,14 +18,12 @@ func (p *page) drawStuck(s *api.Status) {
 	}
 	p.Heading(fmt.Sprintf("Stuck: %s", term.Plural(s.StuckTotal, "lease")))
 	some := s.Stuck[:min(len(s.Stuck), drawnLeases)]
-	rows := make([][]string, len(some))
-	for i, one := range some {
-		l := one.Lease
-		rows[i] = []string{term.Word(l.Address), p.state(l.State), term.Span(p.now().Sub(l.Since)), term.Maybe(l.Sandbox), p.keeper(one)}
-	}
 	cols := term.Columns("ADDRESS", "STATE", "FOR", "SANDBOX", "WHAT KEEPS IT")
 	cols[3].Yield, cols[4].Wraps = true, true
-	p.Table(cols, rows)
+	table(p, cols, some, func(one api.Stuck) []string {
+		l := one.Lease
+		return []string{term.Word(l.Address), p.state(l.State), term.Span(p.now().Sub(l.Since)), term.Maybe(l.Sandbox), p.keeper(one)}
+	})
 	p.More(s.StuckTotal-len(some), "ipamctl leases --state releasing, ipamctl leases --state reserved")
 	p.Text("", "next: ipamctl show "+term.Word(some[0].Lease.ID))
 }

@@ -49,12 +49,9 @@ func (p *page) drawWhois(w *api.WhoisReply) {
 	}
 	if w.Lease != nil {
 		p.drawLeaseFields(w.Lease)
+		p.drawConflict(w.Lease)
 	} else if w.Pool != "" {
 		p.Fields([2]string{"pool", term.Word(w.Pool)})
-	}
-
-	if w.Lease != nil {
-		p.drawConflict(w.Lease)
 	}
 	p.Heading("Witnesses")
 	var rows [][]string
@@ -67,13 +64,10 @@ func (p *page) drawWhois(w *api.WhoisReply) {
 		p.Table(term.Wrapping("WITNESS", "ANSWER", "DETAIL"), rows)
 	}
 
-	if l := w.Lease; l != nil && len(l.Evidence) > 0 {
-		p.Heading("Evidence kept with the lease")
-		rows := make([][]string, len(l.Evidence))
-		for i, s := range l.Evidence {
-			rows[i] = []string{term.Word(s.Witness), p.seen(s)}
-		}
-		p.Table(term.Wrapping("WITNESS", "SAW"), rows)
+	if w.Lease != nil {
+		part(p, "Evidence kept with the lease", term.Wrapping("WITNESS", "SAW"), w.Lease.Evidence, func(s api.Sighting) []string {
+			return []string{term.Word(s.Witness), p.seen(s)}
+		})
 	}
 
 	p.Heading("History, newest first")
@@ -173,7 +167,6 @@ func (p *page) witnessRows(a api.WitnessAnswer) [][]string {
 	return rows
 }
 
-// drawChanges writes part of the history.
 // because is why a change was made, with the words of a person who made it.
 func because(ch api.Change) string {
 	if ch.Note == "" {
@@ -182,27 +175,22 @@ func because(ch api.Change) string {
 	return term.Sentence(ch.Reason) + ": " + term.Sentence(ch.Note)
 }
 
+// drawChanges writes part of the history.
 func (p *page) drawChanges(changes []api.Change, withAddress bool) {
-	rows := make([][]string, len(changes))
-	for i, ch := range changes {
+	columns := func(cells ...string) []string {
+		if !withAddress {
+			return slices.Delete(cells, 2, 3)
+		}
+		return cells
+	}
+	cols := term.Columns(columns("REVISION", "WHEN", "ADDRESS", "MOVE", "REASON", "SANDBOX", "BY", "LEASE")...)
+	cols[0].Right, cols[len(cols)-3].Yield, cols[len(cols)-2].Yield = true, true, true
+	table(p, cols, changes, func(ch api.Change) []string {
 		by := term.Word(ch.Actor)
 		if ch.Peer != "" {
 			by += " (" + term.Sentence(ch.Peer) + ")"
 		}
-		row := []string{
-			fmt.Sprint(ch.Revision), p.ago(ch.At), term.Maybe(ch.Address),
-			p.state(ch.From) + " → " + p.state(ch.To),
-			because(ch), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), by, term.Maybe(ch.LeaseID),
-		}
-		if !withAddress {
-			row = slices.Delete(row, 2, 3)
-		}
-		rows[i] = row
-	}
-	cols := term.Columns("REVISION", "WHEN", "ADDRESS", "MOVE", "REASON", "SANDBOX", "BY", "LEASE")
-	cols[0].Right, cols[5].Yield, cols[6].Yield = true, true, true
-	if !withAddress {
-		cols = slices.Delete(cols, 2, 3)
-	}
-	p.Table(cols, rows)
+		return columns(fmt.Sprint(ch.Revision), p.ago(ch.At), term.Maybe(ch.Address), p.state(ch.From)+" → "+p.state(ch.To),
+			because(ch), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), by, term.Maybe(ch.LeaseID))
+	})
 }
