@@ -29,12 +29,12 @@ var ErrEmptyList = errors.New("the owner's list is empty")
 // An UnclearError says why the last sweep could not judge.
 type UnclearError struct {
 	Since time.Time // the first of the sweeps in a row that could not, whatever kept them
-	cause error
+	Cause error
 }
 
-func (e *UnclearError) Error() string { return e.cause.Error() }
+func (e *UnclearError) Error() string { return e.Cause.Error() }
 
-func (e *UnclearError) Unwrap() error { return e.cause }
+func (e *UnclearError) Unwrap() error { return e.Cause }
 
 // Book is what a [Sweeper] needs of the lease book.
 type Book interface {
@@ -243,7 +243,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Swept, error) {
 		err = fmt.Errorf("look for orphans: %w", err)
 		s.warn("", err.Error(), func() { s.cfg.Log.Warn("orphans are not looked for", "err", err) })
 		s.mu.Lock()
-		unclear := &UnclearError{Since: s.cfg.Now().Wall, cause: err}
+		unclear := &UnclearError{Since: s.cfg.Now().Wall, Cause: err}
 		if s.unclear != nil {
 			unclear.Since = s.unclear.Since
 		}

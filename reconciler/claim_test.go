@@ -69,7 +69,7 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 			}
 			w := worldOf(append(tt.now, lease(a2, quarantine, tt.sandbox, tt.evidence))...)
 			in := w.asWorld()
-			in.Told = expect(t, w, want).findings
+			in.Last = &Report{Findings: expect(t, w, want).findings}
 			held := false
 			for _, f := range Diagnose(in) {
 				held = held || f.Kind == "unleased" && f.Mend != "ipamctl reconcile"

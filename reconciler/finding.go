@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,7 +28,26 @@ type Finding struct {
 	Count int
 	Addrs []netip.Addr
 
-	source source // who is seen there
+	Source Source // who is seen there
+}
+
+// A Source is who is seen on an address: one MAC behind one port. The zero value
+// is an unknown one.
+type Source struct{ Port, MAC string }
+
+func sourceOf(s census.Sighting) Source {
+	if s.Container != "" || s.MAC == "" {
+		return Source{} // a workload of its own, or none that could be recognised
+	}
+	return Source{s.Port, s.MAC}
+}
+
+// quarantinedFor is who was seen when an address was quarantined.
+func quarantinedFor(evidence json.RawMessage) Source {
+	if seen := census.ParseEvidence(evidence); len(seen) > 0 {
+		return sourceOf(seen[0])
+	}
+	return Source{}
 }
 
 func sortFindings(fs []Finding) {
@@ -59,7 +79,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 	if _, own := v.differs(l); own {
 		return Finding{}, false
 	}
-	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr), source: sourceOf(strangers[0]),
+	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr), Source: sourceOf(strangers[0]),
 		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s%s", l.Sandbox, strangers[0].Witness, strangers[0].Where(), contrast(l, strangers[0]))}, true
 }
 
@@ -136,7 +156,7 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 	if !left {
 		why = fmt.Sprintf("it was not bound within %v", l.BindWithin)
 	}
-	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Mend: whois(l.Addr), source: sourceOf(seen[0]),
+	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Mend: whois(l.Addr), Source: sourceOf(seen[0]),
 		Detail: fmt.Sprintf("held by sandbox %q; %s, yet the %s witness sees it%s", l.Sandbox, why, seen[0].Witness, seen[0].Where())}, true
 }
 

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -16,13 +15,13 @@ import (
 // asWorld is what doctor sees of a world of lines.
 func (w *world) asWorld() World {
 	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place,
-		Exhausted: func(string) (bool, time.Duration) { return false, 0 }, Now: w.now}
+		Blockers: func(*netdb.Lease) []string { return nil }, Now: w.now}
 }
 
 // full is a world whose last pass could not set addr aside.
 func full(addr string) func(*World) {
 	return func(w *World) {
-		w.Told = []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not set aside", Since: boot.Wall, Mend: "ipamctl quarantine ls"}}
+		w.Last = &Report{Findings: []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not set aside", Since: boot.Wall, Mend: "ipamctl quarantine ls"}}}
 	}
 }
 
@@ -86,29 +85,17 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"a row that its pool would not give": {lines{lease("10.8.64.200", bound, "A", containers("c1")), container("c1")}, nil, []string{"outside_pool 10.8.64.200"}, "it is excluded", "ipamctl show"},
 		"a row of no pool":                   {lines{lease("192.0.2.1", cooling, "A")}, nil, []string{"outside_pool 192.0.2.1"}, "in no pool", "ipamctl show"},
 
-		"an orphan": {nil, func(w *World) {
-			w.Orphans = []Orphan{{Sandbox: "A", Detail: "its owner says that it is gone, and it has the containers default/c1", Since: boot.Wall}}
-		}, []string{"orphan"}, `sandbox "A" runs: its owner says that it is gone, and it has the containers default/c1`, "ipamctl explain orphan"},
-		"G11: orphans are held": {nil, func(w *World) {
-			w.Orphans = []Orphan{{Sandbox: "A", Detail: "it waits", Since: boot.Wall, Held: true}, {Sandbox: "B", Detail: "it waits", Since: boot.Wall.Add(-time.Hour), Held: true}}
-			w.HeldSet = "2-0a"
-		}, []string{"orphan", "orphan", "orphans_held"}, `sandbox "A" runs: it waits`, "ipamctl reconcile --confirm-orphans 2-0a"},
-		"another runtime": {nil, func(w *World) { w.OtherRuntime = &OtherRuntime{Known: "one", Met: "two", Since: boot.Wall} }, []string{"runtime_changed"},
-			"containerd two answers, but the containers of the book are in containerd one", "ipamctl reconcile --confirm"},
-		"the owner lost its list": {nil, func(w *World) { w.OwnerUnclear = Trouble{errors.New("the owner's list is empty"), boot.Wall} }, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "ipamctl explain owner_unclear"},
 		"a bound one is missed since a while": {lines{lease(a2, bound, "A", containers("c1"))}, func(w *World) {
-			w.Unseen = map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}
+			w.Last = &Report{AbsentSince: map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}}
 		}, []string{"bound_unseen 10.8.64.2"}, `no witness sees sandbox "A"`, "ipamctl show"},
-		"releases are held":                  {nil, func(w *World) { w.Held = &Held{Reason: "6 of 7 open leases", Since: boot.Wall} }, []string{"reap_held"}, "6 of 7", "ipamctl reconcile --confirm"},
-		"one that was not set aside":         {lines{seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
-		"one that cools, not set aside":      {lines{lease(a2, cooling, "B"), seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
-		"one that is not seen any more":      {nil, full(a2), nil, "", ""},
-		"one that was set aside since":       {lines{lease(a2, quarantine, ""), seen(netns, a2)}, full(a2), []string{"quarantined 10.8.64.2"}, "", "whois"},
-		"one that somebody holds since":      {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs)}, full(a2), nil, "", ""},
-		"another finding of the pass before": {lines{lease(a2, bound, "A", containers("c1")), container("c1")}, func(w *World) { w.Told = []Finding{{Kind: "foreign", Addr: netip.MustParseAddr(a2)}} }, nil, "", ""},
-		"the clock was moved":                {nil, func(w *World) { w.ClockStep, w.ClockStepped = -90*time.Minute, boot.Wall }, []string{"clock_stepped"}, "-1h30m0s", "timedatectl"},
-		"the clock was trimmed":              {nil, func(w *World) { w.ClockStep = time.Second }, nil, "", ""},
-		"the clock was moved more":           {nil, func(w *World) { w.ClockStep, w.ClockStepped = time.Second+time.Millisecond, boot.Wall }, []string{"clock_stepped"}, "1.001s", ""},
+		"one that was not set aside":    {lines{seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
+		"one that cools, not set aside": {lines{lease(a2, cooling, "B"), seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
+		"one that is not seen any more": {nil, full(a2), nil, "", ""},
+		"one that was set aside since":  {lines{lease(a2, quarantine, ""), seen(netns, a2)}, full(a2), []string{"quarantined 10.8.64.2"}, "", "whois"},
+		"one that somebody holds since": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), runs)}, full(a2), nil, "", ""},
+		"another finding of the pass before": {lines{lease(a2, bound, "A", containers("c1")), container("c1")}, func(w *World) {
+			w.Last = &Report{Findings: []Finding{{Kind: "foreign", Addr: netip.MustParseAddr(a2)}}}
+		}, nil, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := worldOf(tt.world...).asWorld()

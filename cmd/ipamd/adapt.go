@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
@@ -139,7 +140,7 @@ func (p *program) reconcile(ctx context.Context, preview, confirm bool) (api.Rep
 	if err != nil {
 		return api.Report{}, err
 	}
-	return reportOf(r), nil
+	return doctor.Report(r), nil
 }
 
 func (p *program) lastPass() *api.Report {
@@ -150,37 +151,6 @@ func (p *program) lastPass() *api.Report {
 	if last == nil {
 		return nil
 	}
-	r := reportOf(last)
+	r := doctor.Report(last)
 	return &r
-}
-
-func reportOf(r *reconciler.Report) api.Report {
-	out := api.Report{Started: r.Started, Took: r.Took, Preview: r.Preview, Complete: r.Complete,
-		Leases: r.Leases, Seen: r.Seen, Absent: r.Absent, Actions: []api.Action{}, Reports: findingsOf(reconciler.Fold(r.Findings))}
-	for _, s := range r.Silent {
-		out.Silent = append(out.Silent, api.Silence{Witness: string(s.Witness), Reason: s.Reason, Since: s.Since})
-	}
-	for _, a := range r.Actions {
-		out.Actions = append(out.Actions, api.Action{Kind: a.Kind, Address: a.Addr.String(), LeaseID: a.LeaseID, Sandbox: a.Sandbox,
-			Reason: a.Reason, Result: a.Result, Error: a.Err})
-	}
-	if r.Held != nil {
-		out.Held = &api.Held{Releases: r.Held.Releases, Most: r.Held.Most, Reason: r.Held.Reason}
-	}
-	return out
-}
-
-func findingsOf(found []reconciler.Finding) []api.Finding {
-	out := make([]api.Finding, len(found))
-	for i, f := range found {
-		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend, Because: f.Because}
-		if f.Addr.IsValid() {
-			out[i].Address = f.Addr.String()
-		}
-		out[i].Count = f.Count
-		for _, a := range f.Addrs {
-			out[i].Addresses = append(out[i].Addresses, a.String())
-		}
-	}
-	return out
 }

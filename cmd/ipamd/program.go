@@ -19,6 +19,7 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
@@ -46,7 +47,7 @@ type program struct {
 
 	version      api.VersionReply
 	started      time.Time
-	clock        *reconciler.WallClock
+	clock        *doctor.WallClock
 	netns        string                                             // of the bridge; "" is the process's own. Tests set it.
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
@@ -85,7 +86,7 @@ type program struct {
 func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
 	quiet := new(logging.Repeats)
-	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: reconciler.NewWallClock(netdb.Now()),
+	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: doctor.NewWallClock(netdb.Now()),
 		first: make(chan struct{}), proofEvery: supervisor.ProveEvery}
 }
 
@@ -347,12 +348,15 @@ func (p *program) openServer(context.Context) (err error) {
 		}
 		return ""
 	}}
+	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
+		Instance: p.instance, Sweeper: p.sweeper, Clock: p.clock, Unnamed: p.unnamed, Started: p.started,
+		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	p.server, err = server.New(server.Config{
 		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
 		Compare:  binds{p.bridge, p.board, p.log}.compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
-		Doctor: p.doctor, Findings: p.remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
+		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,

@@ -1,4 +1,4 @@
-package reconciler
+package doctor
 
 import (
 	"sync"
@@ -34,7 +34,7 @@ func (c *WallClock) Look(now netdb.Stamp, rows func() ([]*netdb.Lease, int64)) (
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	away := c.away(now)
-	same := func(d time.Duration) bool { return (d - away).Abs() <= LeastClockStep }
+	same := func(d time.Duration) bool { return (d - away).Abs() <= leastClockStep }
 	if !same(c.moved) {
 		c.moved, c.stepped = away, now.Wall
 		first := now.Boottime

@@ -1,11 +1,10 @@
-package reconciler
+package doctor
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 
-	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/reconciler"
 )
 
 const (
@@ -19,55 +18,36 @@ const (
 	foldShows = 16
 )
 
-// A source is who is seen on an address: one MAC behind one port. The zero value
-// is an unknown one.
-type source struct{ port, mac string }
-
-func sourceOf(s census.Sighting) source {
-	if s.Container != "" || s.MAC == "" {
-		return source{} // a workload of its own, or none that could be recognised
-	}
-	return source{s.Port, s.MAC}
-}
-
-// quarantinedFor is who was seen when an address was quarantined.
-func quarantinedFor(evidence json.RawMessage) source {
-	if seen := census.ParseEvidence(evidence); len(seen) > 0 {
-		return sourceOf(seen[0])
-	}
-	return source{}
-}
-
 // alike is what findings have in common by which they are made one.
 type alike struct {
 	kind string
-	source
+	reconciler.Source
 }
 
 // least is from how many on they are.
 func (a alike) least() int {
-	if a.source == (source{}) {
+	if a.Source == (reconciler.Source{}) {
 		return crowdFrom
 	}
 	return foldFrom
 }
 
-// Fold makes one finding of many that say the same of one stranger, or of none
+// fold makes one finding of many that say the same of one stranger, or of none
 // in particular, in the place of the first. The others stay as they are.
-func Fold(all []Finding) []Finding {
-	groups := make(map[alike][]Finding)
+func fold(all []reconciler.Finding) []reconciler.Finding {
+	groups := make(map[alike][]reconciler.Finding)
 	for _, f := range all {
-		groups[alike{f.Kind, f.source}] = append(groups[alike{f.Kind, f.source}], f)
+		groups[alike{f.Kind, f.Source}] = append(groups[alike{f.Kind, f.Source}], f)
 	}
-	out := make([]Finding, 0, len(groups))
-	told := make(map[alike]bool)
+	out := make([]reconciler.Finding, 0, len(groups))
+	done := make(map[alike]bool)
 	for _, f := range all {
-		a := alike{f.Kind, f.source}
+		a := alike{f.Kind, f.Source}
 		switch same := groups[a]; {
 		case len(same) < a.least():
 			out = append(out, f)
-		case !told[a]:
-			told[a] = true
+		case !done[a]:
+			done[a] = true
 			out = append(out, folded(same))
 		}
 	}
@@ -76,7 +56,7 @@ func Fold(all []Finding) []Finding {
 
 // folded is the first of the findings, with the earliest moment of all, how many
 // they are, and the first addresses in their order.
-func folded(same []Finding) Finding {
+func folded(same []reconciler.Finding) reconciler.Finding {
 	f := same[0]
 	f.LeaseID, f.Count, f.Addrs = "", len(same), nil
 	for _, s := range same {
@@ -88,8 +68,8 @@ func folded(same []Finding) Finding {
 		}
 	}
 	what := fmt.Sprintf("%d like this one", len(same))
-	if f.source != (source{}) {
-		what = fmt.Sprintf("%d addresses show one stranger, %s behind port %s", len(same), f.source.mac, cmp.Or(f.source.port, "unknown"))
+	if f.Source != (reconciler.Source{}) {
+		what = fmt.Sprintf("%d addresses show one stranger, %s behind port %s", len(same), f.Source.MAC, cmp.Or(f.Source.Port, "unknown"))
 	}
 	f.Detail = what + "; the first: " + f.Detail
 	return f

@@ -1,7 +1,6 @@
 package reconciler
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -24,28 +23,13 @@ func TestDiagnose(t *testing.T) {
 		c.Seen[a][0].At = boot.Wall
 		return c
 	}
-	usage := func(most, quarantined int) []netdb.Usage {
-		return []netdb.Usage{{Pool: netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}, QuarantineCap: most,
-			ByState: map[netdb.State]int{netdb.Quarantined: quarantined}}}
-	}
 	for name, tt := range map[string]struct {
 		spoil func(*World)
 		want  []string // "kind address", in order
 		says  string   // in the first one's detail
 	}{
-		"all is well":                   {func(w *World) {}, nil, ""},
-		"the bridge is down":            {func(w *World) { w.Unready = Trouble{errors.New("rt0 is down"), boot.Wall} }, []string{"bridge_not_ready"}, "rt0 is down"},
-		"the disk is full":              {func(w *World) { w.ReadOnly = Trouble{errors.New("disk is full"), boot.Wall} }, []string{"book_readonly"}, "disk is full"},
-		"others may change the book":    {func(w *World) { w.Exposed = "book.db: group 1 may write to it" }, []string{"book_exposed"}, "group 1"},
-		"the book's disk fails":         {func(w *World) { w.Growing = Trouble{errors.New("fold the log: EIO"), boot.Wall} }, []string{"book_grows"}, "fold the log: EIO"},
-		"another runner's book":         {func(w *World) { w.Identity = errors.New("it is runner-2's") }, []string{"identity_mismatch"}, "runner-2"},
-		"a witness is silent":           {func(w *World) { w.Census = blind() }, []string{"witness_silent"}, "runtime"},
-		"a row cannot be read":          {func(w *World) { w.Unreadable = []netdb.Unreadable{{Row: "10.8.64.999", Reason: "no address"}} }, []string{"unreadable_row"}, `"10.8.64.999": no address`},
-		"quarantines near their share":  {func(w *World) { w.Usage = usage(25, 20) }, []string{"quarantine_near_cap"}, "20 of at most 25"},
-		"quarantines below their share": {func(w *World) { w.Usage = usage(25, 19) }, nil, ""},
-		"a pool of one address, well":   {func(w *World) { w.Usage = usage(1, 0) }, nil, ""},
-		"a pool of one, quarantined":    {func(w *World) { w.Usage = usage(1, 1) }, []string{"quarantine_near_cap"}, "1 of at most 1"},
-		"a stranger on a free address":  {func(w *World) { w.Census = sighting(three) }, []string{"foreign 10.8.64.3"}, "netns witness sees on veth1"},
+		"all is well":                  {func(w *World) {}, nil, ""},
+		"a stranger on a free address": {func(w *World) { w.Census = sighting(three) }, []string{"foreign 10.8.64.3"}, "netns witness sees on veth1"},
 		"a stranger on a cooling one": {func(w *World) {
 			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Cooling, 0)}, sighting(two)
 		}, []string{"foreign 10.8.64.2"}, ""},
@@ -70,21 +54,17 @@ func TestDiagnose(t *testing.T) {
 		"bound and unseen":                 {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
 		"paused and unseen":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Paused, 24*time.Hour)} }, nil, ""},
 		"bound and seen":                   {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(two) }, nil, ""},
-		"bound, unseen, a witness silent":  {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, blind() }, []string{"witness_silent"}, ""},
+		"bound, unseen, a witness silent":  {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, blind() }, nil, ""},
 		"bound, and a stranger is on it":   {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under somebody else on veth1"},
 		"releasing, and a stranger":        {strangerOn(lease(netdb.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
 		"cooling is the foreign one's row": {strangerOn(lease(netdb.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
 		"a lease without a sandbox":        {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},
 		"a state of the future":            {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
-		"everything at once, addresses last": {func(w *World) {
-			w.Unready, w.ReadOnly = Trouble{errors.New("x"), boot.Wall}, Trouble{errors.New("y"), boot.Wall}
-			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(three)
-		}, []string{"book_readonly", "bridge_not_ready", "bound_unseen 10.8.64.2", "foreign 10.8.64.3"}, "y"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := World{
-				Place:     func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
-				Exhausted: func(string) (bool, time.Duration) { return false, 0 }, Started: boot.Wall, Now: boot,
+				Place:    func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
+				Blockers: func(*netdb.Lease) []string { return nil }, Started: boot.Wall, Now: boot,
 			}
 			tt.spoil(&w)
 			found := Diagnose(w)
@@ -117,35 +97,6 @@ func strangerOn(l *netdb.Lease, c census.Census) func(*World) {
 	}
 }
 
-// A pool is near its cap since the row that brought it there, whatever was
-// quarantined before and since, and elsewhere.
-func TestNearCapSince(t *testing.T) {
-	row := func(pool string, state netdb.State, age time.Duration) *netdb.Lease {
-		return &netdb.Lease{PoolUID: pool, State: state, Since: after(-age)}
-	}
-	w := World{Started: after(-time.Hour).Wall, Leases: []*netdb.Lease{
-		row("p", netdb.Quarantined, 2*time.Minute), row("p", netdb.Quarantined, 9*time.Minute), row("p", netdb.Quarantined, 5*time.Minute),
-		row("p", netdb.Quarantined, 7*time.Minute), row("p", netdb.Quarantined, 1*time.Minute),
-		row("q", netdb.Quarantined, 8*time.Minute), row("p", netdb.Bound, 6*time.Minute),
-	}}
-	for name, tt := range map[string]struct {
-		pool string
-		most int
-		want time.Duration
-	}{
-		"the fourth of five":        {"p", 5, 2 * time.Minute},
-		"rounded up":                {"p", 3, 5 * time.Minute},
-		"the only one":              {"q", 1, 8 * time.Minute},
-		"more counted than read":    {"q", 9, 8 * time.Minute},
-		"counted, and none is read": {"r", 1, time.Hour},
-	} {
-		u := netdb.Usage{Pool: netdb.Pool{UID: tt.pool}, QuarantineCap: tt.most}
-		if got := w.nearCapSince(u); !got.Equal(after(-tt.want).Wall) {
-			t.Errorf("%s: since %v, want %v", name, got, after(-tt.want).Wall)
-		}
-	}
-}
-
 // A bound lease that no pass has missed yet is unseen since the last pass, or
 // since it was bound.
 func TestUnseenSince(t *testing.T) {
@@ -161,7 +112,10 @@ func TestUnseenSince(t *testing.T) {
 		"bound before the last": {after(-time.Minute).Wall, nil, time.Minute},
 		"missed by passes":      {after(-time.Minute).Wall, map[string]time.Time{"l1": after(-3 * time.Minute).Wall}, 3 * time.Minute},
 	} {
-		w.Passed, w.Unseen = tt.passed, tt.unseen
+		w.Last = nil
+		if !tt.passed.IsZero() {
+			w.Last = &Report{Started: tt.passed, AbsentSince: tt.unseen}
+		}
 		if got := w.unseenSince(l); !got.Equal(after(-tt.want).Wall) {
 			t.Errorf("%s: since %v, want %v", name, got, after(-tt.want).Wall)
 		}

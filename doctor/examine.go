@@ -1,0 +1,191 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/orphans"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// A State is all that Examine looks at.
+type State struct {
+	reconciler.World
+	Book         netdb.Info
+	Identity     error // the book belongs to another runner
+	Usage        []netdb.Usage
+	Unnamed      []*netdb.Pool // in the book, and not in the configuration
+	Unready      error         // the bridge is not ready
+	Gaps         []bridge.Gap
+	OtherRuntime *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
+	Orphans      []orphans.Orphan
+	OwnerUnclear error         // why the last sweep for orphans could not judge
+	ClockStep    time.Duration // how far the wall clock moved against the boot's clock since the start
+	ClockStepped time.Time     // when it last did, by its new time and as far as is known
+
+	// Exhausted says whether the pool has no address to give now, and how long until one has rested; 0 when none rests.
+	Exhausted func(poolUID string) (is bool, next time.Duration)
+}
+
+// Examine lists every finding: the machine's, and then those of addresses in their order.
+// Many that say the same of one stranger are one.
+func Examine(s State) []reconciler.Finding {
+	out := s.machine()
+	slices.SortStableFunc(out, func(a, b reconciler.Finding) int { return cmp.Compare(a.Kind, b.Kind) })
+	return fold(append(out, reconciler.Diagnose(s.World)...))
+}
+
+// confirmOrphans is how a person ends a set of held orphans.
+func confirmOrphans(set string) string {
+	return strings.Replace("ipamctl explain orphans_held; if they are gone: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
+}
+
+// nearCap is the part of the quarantine's share from which it is a finding.
+const nearCap = 0.8
+
+// leastClockStep is the least step of the wall clock that is a finding: a smaller
+// one does not show in a history that people read. No wait is measured by it.
+const leastClockStep = time.Second
+
+// machine finds what is not about one address.
+func (s State) machine() []reconciler.Finding {
+	var out []reconciler.Finding
+	add := func(f reconciler.Finding) { out = append(out, f) }
+	if s.Identity != nil {
+		add(reconciler.Finding{Kind: "identity_mismatch", Since: s.Started, Detail: s.Identity.Error(),
+			Mend: "ipamctl explain identity_mismatch"})
+	}
+	var not *bridge.NotReadyError
+	if errors.As(s.Unready, &not) {
+		repair := "journalctl -u ipamd -p warning"
+		if len(not.Repair) > 0 {
+			repair = strings.Join(not.Repair, " && ")
+		}
+		add(reconciler.Finding{Kind: "bridge_not_ready", Since: not.Since, Detail: s.Unready.Error(), Mend: repair})
+	}
+	if err := s.Book.ReadOnly; err != nil {
+		add(reconciler.Finding{Kind: "book_readonly", Since: s.Book.ReadOnlySince, Detail: err.Error(), Mend: "ipamctl explain book_readonly"})
+	}
+	if err := s.Book.Growing; err != nil {
+		add(reconciler.Finding{Kind: "book_grows", Since: s.Book.GrowingSince, Detail: err.Error(), Mend: "ipamctl explain book_grows"})
+	}
+	if s.Book.Exposed != "" {
+		add(reconciler.Finding{Kind: "book_exposed", Since: s.Started, Detail: s.Book.Exposed, Mend: "ipamctl explain book_exposed"})
+	}
+	if err := s.Book.Clock; err != nil {
+		add(reconciler.Finding{Kind: "clock_unclear", Since: s.Book.ClockSince, Detail: "the machine's clocks say what cannot be: " + err.Error() + "; every wait counts from the start of the daemon",
+			Mend: "ipamctl explain clock_unclear"})
+	}
+	if step := s.ClockStep; step.Abs() > leastClockStep {
+		add(reconciler.Finding{Kind: "clock_stepped", Since: s.ClockStepped, Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
+			Mend: "timedatectl"})
+	}
+	for _, silent := range s.Census.Silent {
+		f := reconciler.Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", silent.Witness, silent.Reason),
+			Since: silent.Since, Mend: "journalctl -u ipamd -p warning"}
+		switch {
+		case silent.Witness == census.Runtime:
+			f.Mend = "systemctl status containerd"
+		case not != nil: // each of them looks at the bridge
+			f.Because, f.Mend = "bridge_not_ready", "ipamctl explain bridge_not_ready"
+		}
+		add(f)
+	}
+	for _, g := range s.Gaps {
+		add(reconciler.Finding{Kind: g.Kind, Detail: g.Detail, Since: g.Since, Mend: g.Next})
+	}
+	if o := s.OtherRuntime; o != nil {
+		add(reconciler.Finding{Kind: "runtime_changed", Since: o.Since,
+			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is let go on its word", o.Met, o.Known),
+			Mend:   "ctr version; if they are gone with the old one: ipamctl reconcile --confirm"})
+	}
+	for _, u := range s.Book.Unreadable {
+		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
+	}
+	for _, u := range s.Usage {
+		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
+			add(reconciler.Finding{Kind: "quarantine_near_cap", Since: s.nearCapSince(u), Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, u.QuarantineCap),
+				Mend: "ipamctl quarantine ls"})
+		}
+	}
+	for _, u := range s.Usage {
+		if exhausted, next := s.Exhausted(u.Pool.UID); exhausted && u.Pool.State == "active" {
+			detail := fmt.Sprintf("pool %s, %s, has no address to give", u.Pool.Name, u.Pool.Prefix)
+			if next > 0 {
+				detail += fmt.Sprintf("; the next one will have rested in %s", max(next.Round(time.Second), time.Second))
+			}
+			add(reconciler.Finding{Kind: "pool_exhausted", Since: s.exhaustedSince(u), Detail: detail, Mend: "ipamctl pools"})
+		}
+	}
+	if s.Last != nil && s.Last.Held != nil {
+		add(reconciler.Finding{Kind: "reap_held", Detail: s.Last.Held.Reason, Since: s.Last.Held.Since,
+			Mend: "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm"})
+	}
+	var unclear *orphans.UnclearError
+	if errors.As(s.OwnerUnclear, &unclear) {
+		add(reconciler.Finding{Kind: "owner_unclear", Since: unclear.Since,
+			Detail: "the owner's list is not to be judged by: " + unclear.Error() + "; no sandbox is taken for an orphan",
+			Mend:   "ipamctl explain owner_unclear"})
+	}
+	for _, c := range s.Census.Unread() {
+		add(reconciler.Finding{Kind: "labels_unreadable", Since: c.At, Detail: c.Unread + ": what else it claims is not known",
+			Mend: fmt.Sprintf("ctr -n %s containers info %s", c.Namespace, c.Container)})
+	}
+	confirm := confirmOrphans(orphans.HeldSet(s.Orphans))
+	held := reconciler.Finding{Kind: "orphans_held", Mend: confirm}
+	for _, o := range s.Orphans {
+		f := reconciler.Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail()),
+			Since: o.Since, Mend: "ipamctl explain orphan"}
+		if o.Held {
+			f.Mend = confirm
+			held.Count++
+			if held.Since.IsZero() || o.Since.Before(held.Since) {
+				held.Since = o.Since
+			}
+		}
+		add(f)
+	}
+	if held.Count > 0 {
+		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than an hour's sweeps end on its word: they are left as they are", held.Count)
+		add(held)
+	}
+	for _, pool := range s.Unnamed {
+		add(reconciler.Finding{Kind: "pool_not_configured", Since: s.Started, Mend: config.RepairUnnamed,
+			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
+	}
+	return out
+}
+
+// nearCapSince is when the row was quarantined that brought a pool to nearCap,
+// of those that are so yet.
+func (s State) nearCapSince(u netdb.Usage) time.Time {
+	since := []time.Time{s.Started} // if usage counted a row that is not among the leases
+	for _, l := range s.Leases {
+		if l.State == netdb.Quarantined && l.PoolUID == u.Pool.UID {
+			since = append(since, l.Since.Wall)
+		}
+	}
+	slices.SortFunc(since[1:], time.Time.Compare)
+	return since[min(int(math.Ceil(nearCap*float64(u.QuarantineCap))), len(since)-1)]
+}
+
+// exhaustedSince is when the newest lease of a pool took its address.
+func (s State) exhaustedSince(u netdb.Usage) time.Time {
+	since := s.Started // when nothing but exclusions fills it
+	for _, l := range s.Leases {
+		if l.PoolUID == u.Pool.UID && l.Created.Wall.After(since) {
+			since = l.Created.Wall
+		}
+	}
+	return since
+}

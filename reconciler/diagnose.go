@@ -1,0 +1,189 @@
+package reconciler
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A World is all that Diagnose looks at.
+type World struct {
+	Leases   []*netdb.Lease // in the order of the addresses, read before the census
+	Census   census.Census
+	Runtime  bool // a runtime witness is expected
+	Place    func(netip.Addr) netdb.Place
+	Blockers func(*netdb.Lease) []string // what keeps a releasing lease
+	Last     *Report                     // of the last pass; nil before the first
+	Started  time.Time                   // the daemon
+	Now      netdb.Stamp
+}
+
+// Diagnose lists what is wrong with addresses, in their order. It decides nothing and
+// changes nothing.
+func Diagnose(w World) []Finding {
+	var out []Finding
+	last := Report{}
+	if w.Last != nil {
+		last = *w.Last
+	}
+	held := make(map[netip.Addr]*netdb.Lease, len(w.Leases))
+	v := &view{policy: policy{place: w.Place, runtime: w.Runtime},
+		book: w.Leases, census: w.Census, now: w.Now}
+	v.index()
+	for _, l := range w.Leases {
+		held[l.Addr] = l
+		out = append(out, w.lease(v, l)...)
+	}
+	reported := make(map[netip.Addr]Finding) // by a pass, which asks the kernel about a claim
+	for _, f := range last.Findings {
+		if f.Kind == "unleased" {
+			reported[f.Addr] = f
+		}
+	}
+	for addr, seen := range w.Census.Seen {
+		row := held[addr]
+		if row != nil && row.State != netdb.Cooling && row.State != netdb.Quarantined {
+			continue
+		}
+		for _, f := range v.unexplained(addr, row, seen) {
+			if p, same := reported[addr]; same && p.Kind == f.Kind && p.Since.Equal(f.Since) {
+				f = p
+			}
+			out = append(out, f)
+		}
+	}
+	// Only a pass meets the cap. What it found holds as long as the address is
+	// seen, and neither set aside nor held.
+	for _, f := range last.Findings {
+		row := held[f.Addr]
+		if f.Kind == quarantineFull && len(w.Census.Seen[f.Addr]) > 0 && w.Place(f.Addr).Usable && (row == nil || row.State == netdb.Cooling) {
+			out = append(out, f)
+		}
+	}
+	sortFindings(out)
+	return out
+}
+
+// unexplained finds what is wrong with an address that is seen and not held.
+func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sighting) []Finding {
+	place, claims := v.place(addr), claimants(seen)
+	switch {
+	case place.Pool == nil && !place.Usable:
+		return nil // no address of ours
+	case !place.Usable:
+		var out []Finding
+		for _, c := range claims {
+			out = append(out, Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: whois(addr),
+				Detail: fmt.Sprintf("the runtime shows %s, which claims it; no pool gives it: it is %s", c.name()+c.containers[0].Where(), place.Note)})
+		}
+		return out
+	case len(claims) > 1:
+		return []Finding{twoClaimants(addr, "", claims)}
+	case len(claims) == 1:
+		return []Finding{unleased(addr, row, claims[0], seen)}
+	case row != nil && row.State == netdb.Quarantined:
+		return nil // reported as that
+	}
+	return []Finding{{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
+		Since: seen[0].At, Mend: whois(addr), Source: sourceOf(seen[0])}}
+}
+
+// unseenSince is when passes began to miss a bound lease. One that no pass has
+// missed yet was there, or was not bound, at the last of them.
+func (w World) unseenSince(l *netdb.Lease) time.Time {
+	moments := []time.Time{w.Started, l.Since.Wall}
+	if w.Last != nil {
+		if since, missed := w.Last.AbsentSince[l.ID]; missed {
+			return since
+		}
+		moments = append(moments, w.Last.Started)
+	}
+	return slices.MaxFunc(moments, time.Time.Compare)
+}
+
+// lease finds what is wrong with one lease.
+func (w World) lease(v *view, l *netdb.Lease) []Finding {
+	var out []Finding
+	add := func(kind, mend, detail string, args ...any) {
+		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Mend: mend})
+	}
+	// What cools in its own pool is not held any more, and will not be given.
+	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != netdb.Cooling) {
+		add("outside_pool", "ipamctl show "+l.ID, "%s, in pool %s; the pool would not give it: it is %s", l.State, l.Pool, place.Note)
+	}
+	switch {
+	case l.State == netdb.Quarantined:
+		words := ": " + l.Reason
+		if l.Hold != "" {
+			words = " by the operator: " + l.Hold
+		}
+		add("quarantined", whois(l.Addr), "set aside%s", words)
+		out[len(out)-1].Source = quarantinedFor(l.Evidence)
+		return out
+	case v.pastDeadline(l):
+		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))
+	case l.State == netdb.Releasing && l.Stuck(w.Now):
+		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
+	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.Complete():
+		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
+		out[len(out)-1].Since = w.unseenSince(l)
+	}
+	if l.State == netdb.Cooling {
+		if f, found := v.ignored(l); found {
+			out = append(out, f)
+		}
+		return out
+	}
+	if f, found := v.dispute(l); found {
+		out = append(out, f)
+	} else if l.Conflict != nil {
+		out = append(out, v.quiet(l))
+	} else if f, found := v.misbound(l); found {
+		out = append(out, f)
+	} else if f, found := v.stray(l); found {
+		out = append(out, f)
+	}
+	return out
+}
+
+// ignored finds records without a task that carry the name of a sandbox whose lease was
+// released beside them: a release does not wait for long for what is a label alone.
+func (v *view) ignored(l *netdb.Lease) (Finding, bool) {
+	if v.leases.Has(l.Sandbox) {
+		return Finding{}, false // they may be of that lease
+	}
+	alone := slices.DeleteFunc(v.of(l), func(s census.Sighting) bool { return s.Task != "" || s.Note != "" || sure(l, s) })
+	if len(alone) == 0 {
+		return Finding{}, false
+	}
+	s, more := alone[0], ""
+	if n := len(alone) - 1; n > 0 {
+		more = fmt.Sprintf(", and %d more,", n)
+	}
+	return Finding{Kind: "record_ignored", Addr: l.Addr, LeaseID: l.ID, Since: s.At,
+		Mend: fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container),
+		Detail: fmt.Sprintf("container %s/%s%s carries the name of sandbox %q and has no task; the sandbox's lease was released beside it, and its address cools",
+			s.Namespace, s.Container, more, l.Sandbox)}, true
+}
+
+// named names a container that keeps a reserved lease by a label of its sandbox.
+func (v *view) named(l *netdb.Lease) string {
+	for _, s := range v.of(l) {
+		if !sure(l, s) {
+			return "; it is kept for what carries its name" + s.Where() + ", which nothing but the label shows to live with it"
+		}
+	}
+	return ""
+}
+
+func (w World) blocked(l *netdb.Lease) string {
+	if by := w.Blockers(l); len(by) > 0 {
+		return ": " + strings.Join(by, "; ")
+	}
+	return ""
+}
