@@ -18,7 +18,7 @@ import (
 	"modernc.org/sqlite/vfs"
 )
 
-// lookWithin bounds a look at a book that is only read: it may be anybody's. A daemon
+// lookWithin bounds a look at a book that is only read: it may be any user's. A daemon
 // waits for its own, however slow the disk is.
 const lookWithin = 10 * time.Minute
 
@@ -26,34 +26,39 @@ const lookWithin = 10 * time.Minute
 // and refuses what is not to be opened. unborn means that there is nothing in it
 // yet: a first start ended early.
 func (o *opening) accept(ctx context.Context) (unborn bool, err error) {
-	log, err := readLog(o.path + "-wal")
-	if err != nil {
-		return false, fmt.Errorf("open %s: read its log: %w", o.path, err)
+	if o.foundLog, err = readLog(o.path + "-wal"); err != nil {
+		return false, fmt.Errorf("read its log: %w", err)
 	}
-	o.foundLog = log
-	if m, err := readMark(o.path); err != nil {
-		return false, fmt.Errorf("open %s: read its mark: %w", o.path, err)
-	} else if m != nil {
+	m, err := readMark(o.path)
+	if err != nil {
+		return false, fmt.Errorf("read its mark: %w", err)
+	}
+	if m != nil {
 		o.mark.lies = *m
 	}
 	if err := o.openView(ctx); err != nil {
-		return false, o.refuse(err)
+		return false, err
 	}
-	unborn, err = o.readView(ctx, log)
-	if log.broken != "" && o.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
-		err = fmt.Errorf("%w: its log, %s-wal: %s", ErrDamaged, o.path, log.broken)
+	unborn, err = o.readView(ctx)
+	if why := o.foundLog.broken; why != "" && o.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
+		err = fmt.Errorf("%w: its log, %s-wal: %s", ErrDamaged, o.path, why)
 	}
-	if err != nil {
-		return false, o.refuse(err)
-	}
-	return unborn, nil
+	return unborn, err
 }
 
 func (o *opening) openView(ctx context.Context) (err error) {
-	if o.view, err = newView(o.path, o.file); err != nil {
+	v := &view{book: o.file, path: o.path}
+	var name string
+	if name, v.fs, err = vfs.New(v); err != nil {
 		return err
 	}
-	if o.writerDB, err = o.view.open("synchronous("+o.opts.Synchronous+")", "foreign_keys(1)", "query_only(1)"); err != nil {
+	o.view = v
+	// Only a connection that holds the file for itself keeps the index in memory; it
+	// locks nothing.
+	q := url.Values{"vfs": {name}, "mode": {"ro"}, "_pragma": {
+		"locking_mode(exclusive)", "synchronous(" + o.opts.Synchronous + ")", "foreign_keys(1)", "query_only(1)",
+	}}
+	if o.writerDB, err = sql.Open("sqlite", fileURI(o.path, harden(q))); err != nil {
 		return err
 	}
 	o.writerDB.SetMaxOpenConns(4)
@@ -64,12 +69,12 @@ func (o *opening) openView(ctx context.Context) (err error) {
 	return limit(o.conn)
 }
 
-func (o *opening) readView(ctx context.Context, log logEnd) (unborn bool, err error) {
-	if unborn, err = o.checkWhole(ctx); err != nil || unborn {
+func (o *opening) readView(ctx context.Context) (unborn bool, err error) {
+	if o.schema, unborn, err = o.checkWhole(ctx); err != nil || unborn {
 		return unborn, err
 	}
-	if err := o.checkSchema(ctx); err != nil {
-		return false, err
+	if latest := len(o.opts.schema); o.schema < latest && o.opts.ReadOnly {
+		return false, fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", o.schema, latest)
 	}
 	var rev int64
 	if rev, err = o.readIdentity(ctx); errors.Is(err, sql.ErrNoRows) && !o.opts.ReadOnly {
@@ -77,7 +82,7 @@ func (o *opening) readView(ctx context.Context, log logEnd) (unborn bool, err er
 	} else if err != nil {
 		return false, o.classify("read the identity", err)
 	}
-	if err := o.judge(log, rev); err != nil {
+	if err := o.judge(rev); err != nil {
 		return false, err
 	}
 	if o.schema < len(o.opts.schema) {
@@ -111,24 +116,24 @@ func (o *opening) checkHeader() (unborn bool, err error) {
 		if err := o.checkOrphanLog(); err != nil || !o.opts.ReadOnly {
 			return true, err // without one: made by hand, or a first start that died at once
 		}
-		return false, o.refuse(fmt.Errorf("%w: it is empty", ErrNotABook))
+		return false, fmt.Errorf("%w: it is empty", ErrNotABook)
 	case err == nil && !o.opts.ReadOnly && o.bornHalf(header):
 		return true, o.checkOrphanLog()
 	case err != nil && err != io.EOF:
-		return false, fmt.Errorf("open %s: %w", o.path, err)
+		return false, err
 	case err != nil || string(header[:len(sqliteMagic)]) != sqliteMagic:
-		return false, o.refuse(fmt.Errorf("%w: it is no SQLite file", ErrNotABook))
+		return false, fmt.Errorf("%w: it is no SQLite file", ErrNotABook)
 	}
 	unborn = o.rollsBack()
 	if unborn && o.opts.ReadOnly {
-		return false, fmt.Errorf("open %s: %s-journal has to be rolled back first: start ipamd once", o.path, o.path)
+		return false, fmt.Errorf("%s-journal has to be rolled back first: start ipamd once", o.path)
 	}
 	version, app := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
 	if tables := binary.BigEndian.Uint16(header[103:]); app == 0 && version == 0 && tables == 0 {
 		return unborn, nil // a first start that died before its migration; checkWhole looks closer
 	}
-	if err := o.checkStamp(int64(app), int64(version)); err != nil {
-		return false, o.refuse(err)
+	if err := o.checkStamp(int(app), int(int32(version))); err != nil {
+		return false, err
 	}
 	return unborn, nil
 }
@@ -160,16 +165,16 @@ func (o *opening) rollsBack() bool {
 // the changes in it were acknowledged.
 func (o *opening) checkOrphanLog() error {
 	if st, err := os.Stat(o.path + "-wal"); err == nil && st.Size() > 0 {
-		return o.refuse(fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, o.path))
+		return fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, o.path)
 	}
 	return nil
 }
 
-func (s *store) checkStamp(app, version int64) error {
+func (s *store) checkStamp(app, version int) error {
 	if app != applicationID {
 		return fmt.Errorf("%w: application id %#x is another program's", ErrNotABook, app)
 	}
-	if latest := len(s.opts.schema); version > int64(latest) || version < 0 {
+	if latest := len(s.opts.schema); version > latest || version < 0 {
 		return fmt.Errorf("%w: its schema is %d, this one knows up to %d; upgrade ipamd",
 			ErrNewerSchema, version, latest)
 	}
@@ -179,23 +184,23 @@ func (s *store) checkStamp(app, version int64) error {
 // checkWhole lets SQLite look the file over. The stamp is checked again,
 // because the newest header may still be in the log, and the schema before anything
 // that it names is read. unborn means that there is nothing in the file.
-func (s *store) checkWhole(ctx context.Context) (unborn bool, err error) {
-	var version, app, tables int64
-	for query, into := range map[string]*int64{`PRAGMA user_version`: &version, `PRAGMA application_id`: &app, `SELECT count(*) FROM sqlite_master`: &tables} {
+func (s *store) checkWhole(ctx context.Context) (version int, unborn bool, err error) {
+	var app, tables int
+	for query, into := range map[string]*int{`PRAGMA user_version`: &version, `PRAGMA application_id`: &app, `SELECT count(*) FROM sqlite_master`: &tables} {
 		if err := s.conn.QueryRowContext(ctx, query).Scan(into); err != nil {
-			return false, s.classify("read the header", err)
+			return 0, false, s.classify("read the header", err)
 		}
 	}
 	if tables == 0 && version == 0 && app == 0 && !s.opts.ReadOnly {
-		return true, nil
+		return 0, true, nil
 	}
 	if err := s.checkStamp(app, version); err != nil {
-		return false, err
+		return 0, false, err
 	}
 	if err := s.checkOurs(ctx, version); err != nil {
-		return false, err
+		return 0, false, err
 	}
-	return false, s.withoutChecks(ctx, func() error {
+	return version, false, s.withoutChecks(ctx, func() error {
 		var verdict string
 		if err := s.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
 			return s.classify("check", err)
@@ -205,12 +210,6 @@ func (s *store) checkWhole(ctx context.Context) (unborn bool, err error) {
 		}
 		return nil
 	})
-}
-
-// checkUnborn looks over what SQLite rolls back first.
-func (o *opening) checkUnborn(ctx context.Context) error {
-	_, err := o.checkWhole(ctx)
-	return err
 }
 
 // withoutChecks runs fn while SQLite overlooks CHECK constraints: a row that
@@ -226,17 +225,6 @@ func (s *store) withoutChecks(ctx context.Context, fn func() error) error {
 	return err
 }
 
-// checkSchema reads the version of the schema.
-func (o *opening) checkSchema(ctx context.Context) error {
-	if err := o.conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&o.schema); err != nil {
-		return o.classify("read the schema version", err)
-	}
-	if latest := len(o.opts.schema); o.schema < latest && o.opts.ReadOnly {
-		return fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", o.schema, latest)
-	}
-	return nil
-}
-
 // A view lets SQLite read a locked book and its log, and cannot write: no byte of
 // the book, its log or the log's index changes, and none of them is made. SQLite
 // keeps the index of the log in memory instead, and at the end folds nothing.
@@ -247,27 +235,11 @@ func (o *opening) checkSchema(ctx context.Context) error {
 type view struct {
 	book *bookFile
 	path string
-	name string // of the file system that SQLite knows
 	fs   *vfs.FS
-}
-
-func newView(path string, book *bookFile) (v *view, err error) {
-	v = &view{book: book, path: path}
-	if v.name, v.fs, err = vfs.New(v); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return v, nil
 }
 
 // Close is for when every connection is closed.
 func (v *view) Close() error { return v.fs.Close() }
-
-// open returns connections that see the book as it is with its log. Only one
-// that holds the file for itself keeps the index in memory; it locks nothing.
-func (v *view) open(pragmas ...string) (*sql.DB, error) {
-	q := url.Values{"vfs": {v.name}, "mode": {"ro"}, "_pragma": append([]string{"locking_mode(exclusive)"}, pragmas...)}
-	return sql.Open("sqlite", fileURI(v.path, harden(q)))
-}
 
 func fileURI(path string, q url.Values) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,16 +57,8 @@ func (b *Book) Adopt(ctx context.Context, who Who, a Adoption) (*Lease, error) {
 // prepareAdoption checks an adoption and completes it from the last change of
 // its lease id, which comes back when it is about the same workload.
 func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (*Change, error) {
-	if err := checkName("sandbox", a.Sandbox); err != nil {
+	if err := cmp.Or(checkName("sandbox", a.Sandbox), a.Binding.Check(), checkSeen(a.Evidence)); err != nil {
 		return nil, err
-	}
-	if err := a.Binding.Check(); err != nil {
-		return nil, err
-	}
-	if len(a.Evidence) > 0 {
-		if err := checkEvidence(a.Evidence); err != nil {
-			return nil, err
-		}
 	}
 	if a.Interface != "" {
 		if err := checkInterface(a.Interface); err != nil {
@@ -119,7 +112,7 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 	if now.Interface == "" && past != nil {
 		now.Interface = past.Interface
 		if t.open(now.Owner()) != nil {
-			now.ID, now.Interface = "", "" // its place was taken since: this is another lease
+			now.ID, now.Interface = "", "" // that interface has a lease since: this is another one
 		}
 	}
 	for n := 0; now.Interface == ""; n++ {
@@ -145,7 +138,7 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 
 // keepID takes an adopted lease's id away when it is another row's, or when
 // the lease has ended: an id is never used again. The row of a lease that was
-// quarantined is that lease's own. The file is asked in the transaction, because
+// quarantined is that lease's own. The file is read in the transaction, because
 // the lease may have ended since the history was read.
 func (t *tx) keepID(now, old *Lease) error {
 	if row := t.lease(now.ID); row != nil {

@@ -58,7 +58,7 @@ func setAside(t *testing.T, b *netdb.Book) *netdb.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := b.SetAside(ctx, watchdog, r.ID, r.Rev, evidence)
+	q, err := b.Withhold(ctx, watchdog, r.ID, r.Rev, evidence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,8 +259,8 @@ func TestRefusedAdoptions(t *testing.T) {
 		"a row came since":                {reconciler, adoption(held.Addr, 0, ""), nil, netdb.ErrStale},
 		"the row went since":              {reconciler, adoption(at("10.8.64.50"), 7, ""), nil, netdb.ErrStale},
 		"the row changed since":           {reconciler, adoption(cooling.Addr, cooling.Rev-1, ""), nil, netdb.ErrStale},
-		"somebody holds it":               {reconciler, adoption(held.Addr, held.Rev, held.ID), func(a *netdb.Adoption) { a.Interface = "eth5" }, netdb.ErrState},
-		"somebody is bound to it":         {reconciler, adoption(bound.Addr, bound.Rev, bound.ID), nil, netdb.ErrState},
+		"it is held":                      {reconciler, adoption(held.Addr, held.Rev, held.ID), func(a *netdb.Adoption) { a.Interface = "eth5" }, netdb.ErrState},
+		"it is bound":                     {reconciler, adoption(bound.Addr, bound.Rev, bound.ID), nil, netdb.ErrState},
 		"it is being released":            {reconciler, adoption(leaving.Addr, leaving.Rev, leaving.ID), nil, netdb.ErrState},
 		"outside every pool":              {reconciler, adoption(at("10.9.0.2"), 0, ""), nil, netdb.ErrNotInPool},
 		"excluded":                        {reconciler, adoption(at("10.8.64.200"), 0, ""), nil, netdb.ErrNotInPool},

@@ -87,7 +87,7 @@ func TestMoveAsideRefuses(t *testing.T) {
 	before := files(t, dir)
 	for _, n := range []string{"link.db", "folder.db"} {
 		_, err := netdb.MoveAside(at(n), noon)
-		if err == nil || !strings.Contains(err.Error(), at(n)+" is no regular file") {
+		if err == nil || !strings.Contains(err.Error(), at(n)+": it is no regular file") {
 			t.Errorf("%s: %v", n, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -14,10 +15,7 @@ func (n *Binding) Check() error {
 	if len(n.Containers) == 0 && len(n.Gone) == 0 && n.Netns == "" && n.HostInterface == "" && n.MAC == "" {
 		return invalid("containers", "nothing to bind to: name a container, a netns, a host interface or a MAC")
 	}
-	if err := checkContainers("containers", n.Containers); err != nil {
-		return err
-	}
-	if err := checkContainers("gone", n.Gone); err != nil {
+	if err := cmp.Or(checkContainers("containers", n.Containers), checkContainers("gone", n.Gone)); err != nil {
 		return err
 	}
 	for i, c := range n.Gone {

@@ -188,8 +188,8 @@ func TestL10RowsThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// L15: a second opener of the same book is refused and told who has it; a
-// lock file left behind blocks nobody.
+// L15: a second opener of the same book is refused and learns which process has it; a
+// lock file left behind blocks no start.
 func TestL15SecondOpenerIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	if err := os.WriteFile(path+".lock", []byte("99999\n"), 0o600); err != nil {
@@ -233,7 +233,7 @@ func TestAForeignLockIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// A reader is refused while somebody has the book open, and told who; it writes
+// A reader is refused while another process has the book open, and learns which; it writes
 // nothing and makes nothing, no index of a log either.
 func TestL15ReaderMakesNoLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
@@ -462,7 +462,7 @@ func TestGroupCommitKeepsNeighboursApart(t *testing.T) {
 	}
 }
 
-// A row that somebody changed behind the daemon's back fails its own request
+// A row that another program changed behind the daemon's back fails its own request
 // only, in the same batch as good ones; memory then follows the table.
 func TestARowChangedOutsideFailsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")

@@ -3,10 +3,12 @@ package netdb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A Violation is one broken invariant.
@@ -136,12 +138,18 @@ func (c *checker) memory(fresh *index) {
 	if mem.runtime != fresh.runtime {
 		c.broken(MemoryEqualsTable, "runtime %q in memory, %q in the table", mem.runtime, fresh.runtime)
 	}
-	if !reflect.DeepEqual(mem.tombs, fresh.tombs) && !c.sameTombs(mem, fresh) {
+	if !maps.EqualFunc(mem.tombs, fresh.tombs, func(a, b tombstone) bool {
+		a.at.Wall, a.at.Mono, b.at.Wall, b.at.Mono = time.Time{}, 0, time.Time{}, 0
+		return a == b
+	}) {
 		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombs, fresh.tombs)
 	}
-	rows := make(map[string][]netip.Addr) // of each pool; a book may have as many pools as rows
+	rows := make(map[string]map[netip.Addr]bool) // of each pool; a book may have as many pools as rows
+	for uid := range mem.pools {
+		rows[uid] = make(map[netip.Addr]bool)
+	}
 	for l := range mem.byAddr.all() {
-		rows[l.PoolUID] = append(rows[l.PoolUID], l.Addr)
+		rows[l.PoolUID][l.Addr] = true
 	}
 	for uid, pi := range fresh.pools {
 		m := mem.pools[uid]
@@ -154,7 +162,7 @@ func (c *checker) memory(fresh *index) {
 				c.broken(CountsEqualRecount, "pool %s counts %d %s, there are %d", pi.pool.Name, m.count[s], s, pi.count[s])
 			}
 		}
-		if got, want := slices.Collect(valuesOf(m)), slices.Collect(valuesOf(pi)); !slices.Equal(got, want) {
+		if got, want := addrsOf(m.cooling.Values()), addrsOf(pi.cooling.Values()); !slices.Equal(got, want) {
 			c.broken(CoolingIsQueued, "pool %s: %v in memory, %v in the table", pi.pool.Name, got, want)
 		}
 		c.free(m, rows[uid])
@@ -184,34 +192,17 @@ func (c *checker) freed(mem, fresh *poolIndex) {
 	}
 }
 
-func (c *checker) sameTombs(mem, fresh *index) bool {
-	if len(mem.tombs) != len(fresh.tombs) {
-		return false
+func addrsOf(ls []*Lease) (out []netip.Addr) {
+	for _, l := range ls {
+		out = append(out, l.Addr)
 	}
-	for uid, t := range mem.tombs {
-		f, ok := fresh.tombs[uid]
-		if !ok || f.attempt != t.attempt || f.rev != t.rev || f.at.Boottime != t.at.Boottime || f.at.BootID != t.at.BootID {
-			return false
-		}
-	}
-	return true
-}
-
-// valuesOf yields the addresses of a pool's cooling queue, oldest first.
-func valuesOf(pi *poolIndex) func(func(netip.Addr) bool) {
-	return func(yield func(netip.Addr) bool) {
-		pi.cooling.Scan(func(_ int64, l *Lease) bool { return yield(l.Addr) })
-	}
+	return out
 }
 
 // free holds the lock for reading: holds change without a commit.
-func (c *checker) free(pi *poolIndex, rows []netip.Addr) {
+func (c *checker) free(pi *poolIndex, taken map[netip.Addr]bool) {
 	c.mem.mu.RLock()
 	defer c.mem.mu.RUnlock()
-	taken := make(map[netip.Addr]bool)
-	for _, a := range rows {
-		taken[a] = true
-	}
 	for a := range pi.held {
 		taken[a] = true
 	}
@@ -248,7 +239,8 @@ func (c *checker) history(ctx context.Context, x *index) error {
 		if !ch.Addr.IsValid() {
 			return nil
 		}
-		if before, ok := last[ch.Addr]; ok && before.To != ch.From && !ch.adopts() {
+		if before, ok := last[ch.Addr]; ok && before.To != ch.From && !(ch.From == Free && ch.To == Bound) {
+			// An adoption repairs a book whose row was lost, and the gap shows it.
 			c.broken(HistoryIsAChain, "%s: revision %d left it %s, %d found it %s", ch.Addr, before.Rev, before.To, ch.Rev, ch.From)
 		}
 		last[ch.Addr], sums[ch.Addr] = ch, sum
@@ -259,7 +251,7 @@ func (c *checker) history(ctx context.Context, x *index) error {
 	for a, ch := range last {
 		l := x.byAddr.at(a)
 		switch {
-		case l == nil && ch.To != Free && !x.isBroken(a):
+		case l == nil && ch.To != Free && !slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) }):
 			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)
 		case l != nil && (l.State != ch.To || l.ID != ch.LeaseID || l.Rev != ch.Rev):
 			c.broken(RowsHaveTheirLast, "%s is %s at %d, revision %d made it %s", a, l.State, l.Rev, ch.Rev, ch.To)
@@ -277,15 +269,6 @@ func (c *checker) history(ctx context.Context, x *index) error {
 	}
 	return nil
 }
-
-func (x *index) isBroken(a netip.Addr) bool {
-	return slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) })
-}
-
-// adopts reports that a workload was found on an address without a row. When
-// the row had been lost, that repairs the book, and the gap in the history
-// shows it.
-func (c *Change) adopts() bool { return c.From == Free && c.To == Bound }
 
 // alsoInto scans one column more.
 type alsoInto struct {

@@ -17,8 +17,7 @@ import (
 // A Stamp is a moment that survives restarts, reboots and clock steps: the
 // wall clock for people, and the time since boot with the boot's id for
 // arithmetic. In a book's own stamps that is the time which has certainly passed;
-// see [Book.Now]. The predecessor measured its cooldown by the wall clock alone;
-// one NTP step freed every cooling address at once.
+// see [Book.Now]. By the wall clock alone one NTP step frees every cooling address.
 type Stamp struct {
 	Wall     time.Time
 	Boottime time.Duration // CLOCK_BOOTTIME: counts suspend, ignores clock steps

@@ -190,7 +190,7 @@ func TestF20ACooldownUnderClocksThatJump(t *testing.T) {
 	open()
 	rests(true, "another boot's id, while the uptime goes on")
 	if why := b.Info().Clock; why == nil {
-		t.Error("what cannot be is not told")
+		t.Error("what cannot be is not reported")
 	}
 	s.Boottime = time.Minute
 	rests(true, "a jump backward")
@@ -198,7 +198,7 @@ func TestF20ACooldownUnderClocksThatJump(t *testing.T) {
 	rests(false, "its full length after the start")
 }
 
-// F20: what cannot be is told, and is treated as a reboot; what can be is not.
+// F20: what cannot be is reported, and is treated as a reboot; what can be is not.
 func TestF20ClocksThatCannotBe(t *testing.T) {
 	was := lastChange{Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: 2 * time.Hour, BootID: "one"}, 5 * time.Hour}
 	for name, tt := range map[string]struct {

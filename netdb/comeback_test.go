@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// P6: a lease that nobody used does not end the rest of its address. A stranger
+// P6: a lease that was never used does not end the rest of its address. A stranger
 // got an address 23 ms after its owner had let it go: the owner's sandbox had
 // come back for it, and had let the second lease go unbound.
 func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {

@@ -21,8 +21,8 @@ const busyPause = 5 * time.Millisecond
 // is tried alone: its caller's deadline no longer counts.
 const lockPatience = 5 * time.Second
 
-// A writer makes commits. Whoever waits for one may make it: the lock holder, of whom
-// there is one at a time, commits for all that wait, and alone uses what writes: the
+// A writer makes commits. A caller that waits for one may make it: the lock holder,
+// one at a time, commits for all that wait, and alone uses what writes: the
 // writing connection of the [store], the rows of the [memory], the [upkeep].
 type writer struct {
 	opts   *Options
@@ -138,7 +138,12 @@ func (w *writer) lead(ctx context.Context, mine *op) error {
 func (w *writer) commit(began time.Time, batch []*op) (behind error) {
 	defer func() {
 		if p := recover(); p != nil {
-			answerAll(batch, panicked{p})
+			for _, o := range batch {
+				select {
+				case o.done <- panicked{p}:
+				default: // it has its answer
+				}
+			}
 			panic(p)
 		}
 	}()
@@ -210,8 +215,12 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 
 // begin takes the write lock of the file, patiently, until ctx ends.
 func (w *writer) begin(ctx context.Context) error {
-	if err := w.store.stillAway(); err != nil {
-		return err
+	// While it is known that the files were taken away no change is begun. Known it is to
+	// the commit that finds out, and to [Book.Info], which a daemon asks each second.
+	if r := w.store.readonly.Load(); r != nil && errors.Is(r.why, ErrMoved) {
+		if err := w.store.look(allFiles); err != nil {
+			return err
+		}
 	}
 	defer w.busy.Store(nil)
 	for {
@@ -279,16 +288,6 @@ func safely(fn func() error) (err error) {
 		}
 	}()
 	return fn()
-}
-
-// answerAll answers the requests of a batch that have no answer yet.
-func answerAll(batch []*op, err error) {
-	for _, o := range batch {
-		select {
-		case o.done <- err:
-		default:
-		}
-	}
 }
 
 // lock waits until no commit is under way, and keeps it so until unlock.

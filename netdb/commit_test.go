@@ -52,7 +52,7 @@ func TestAPanicIsItsCallersOwn(t *testing.T) {
 	}
 }
 
-// Whoever has the turn walks away when its caller does, and the next one in the
+// A lock holder walks away when its caller does, and the next one in the
 // line takes over.
 func TestTheTurnIsHandedOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
@@ -68,7 +68,7 @@ func TestTheTurnIsHandedOn(t *testing.T) {
 		_, err = b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
 		return err
 	}
-	// The hasty come first, so that one of them has the turn.
+	// The hasty come first, so that one of them holds the lock.
 	hasty, goAway := context.WithCancel(ctx)
 	var left, done sync.WaitGroup
 	for range 8 {
@@ -78,7 +78,7 @@ func TestTheTurnIsHandedOn(t *testing.T) {
 			}
 		})
 	}
-	realtest.Eventually(t, wait, "one of eight hasty callers to have the turn", func() bool {
+	realtest.Eventually(t, wait, "one of eight hasty callers to hold the lock", func() bool {
 		return b.Committing() && b.Waiting() == 8
 	})
 	patient := make([]error, 8)

@@ -106,10 +106,10 @@ func (s slowly) QueryContext(ctx context.Context, query string, args ...any) (*s
 	return rows, err
 }
 
-// LetGo makes the book forget the pages that SQLite keeps in memory, and what it
+// DropCaches makes the book forget the pages that SQLite keeps in memory, and what it
 // knows of the history, and close its idle readers, so that what comes next asks
 // the disk.
-func (b *Book) LetGo(ctx context.Context) error {
+func (b *Book) DropCaches(ctx context.Context) error {
 	if err := b.writer.lock(ctx); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (b *Book) Fold(ctx context.Context) error {
 	return err
 }
 
-// Committing reports whether somebody has the turn.
+// Committing reports whether a caller holds the lock.
 func (b *Book) Committing() bool { return len(b.writer.locked) > 0 }
 
 // Waiting is how many requests are in the line for the next commit.

@@ -133,17 +133,6 @@ func Exposed(path string) error {
 	return nil
 }
 
-// checkExposed refuses a book that all users may write to before it is written to.
-func (o *opening) checkExposed() error {
-	if o.opts.ReadOnly {
-		return nil
-	}
-	if err := Exposed(o.path); err != nil {
-		return fmt.Errorf("open %s: %w", o.path, err)
-	}
-	return nil
-}
-
 // exposed says who else may change an open book, "" for no one. For a book
 // that is only read, what is open to all users or to a group counts.
 func (s *store) exposed() string {
@@ -180,7 +169,7 @@ func (s *store) exposed() string {
 func (o *opening) checkBeside() error {
 	book, err := statOf(o.file.File)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", o.path, err)
+		return err
 	}
 	for _, part := range []string{"-wal", "-shm", "-mark", "-journal"} {
 		e, err := lookAt(o.path+part, 0)
@@ -196,7 +185,7 @@ func (o *opening) checkBeside() error {
 			err = fmt.Errorf("it belongs to user %d", e.st.Uid)
 		}
 		if err != nil {
-			return fmt.Errorf("open %s: beside it lies %s, which ipamd did not make: %w", o.path, o.path+part, err)
+			return fmt.Errorf("beside it lies %s, which ipamd did not make: %w", o.path+part, err)
 		}
 	}
 	return nil

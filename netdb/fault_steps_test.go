@@ -42,7 +42,7 @@ func (l *life) fill(t *testing.T) {
 }
 
 // ended are the ids of two leases that have no row any more: the address of one
-// is free, and on that of the other somebody else was found.
+// is free, and on that of the other another workload was found.
 type ended struct{ expired, overrun string }
 
 func (l *life) end(t *testing.T) (e ended) {
@@ -53,7 +53,7 @@ func (l *life) end(t *testing.T) (e ended) {
 	b := Reserve(t, l.book, "overrun")
 	r, err := l.book.Release(ctx, client, b.ID, "", 0)
 	l.done(t, err)
-	q, err := l.book.SetAside(ctx, watchdog, r.ID, r.Rev, evidence)
+	q, err := l.book.Withhold(ctx, watchdog, r.ID, r.Rev, evidence)
 	l.done(t, err)
 	_, err = l.book.Adopt(ctx, Who(netdb.ByReconciler, "repaired"), netdb.Adoption{Addr: q.Addr, Rev: q.Rev, Sandbox: "there",
 		Binding: netdb.Binding{MAC: "02:00:00:00:00:02"}})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,22 +33,35 @@ import (
 func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 	realtest.Long(t)
 	all := maps.Clone(troubles)
-	all[oneRead] = trouble{kinds: []faultfs.Kind{faultfs.Read}, fault: faultfs.Fault{Err: syscall.EIO}, aside: changing}
-	failed := make(map[string]tally)
+	all[oneRead] = trouble{kinds: []faultfs.Kind{faultfs.Read}, fault: faultfs.Fault{Err: syscall.EIO}, meanwhile: changing}
+	type start struct {
+		trouble string
+		cold    bool
+	}
+	lives, images := make(map[start]*life), make(map[start]string)
 	for name, tr := range all {
-		failed[name] = make(tally)
-		for start, cold := range map[string]bool{"warm": false, "cold": true} {
-			if name != once && cold != slices.Contains(tr.kinds, faultfs.Read) {
-				continue // reads are what an empty memory is for
+		reads := slices.Contains(tr.kinds, faultfs.Read) // are what an empty memory is for
+		for _, cold := range []bool{false, true} {
+			if s := (start{name, cold}); name == once || cold == reads {
+				lives[s], images[s] = unborn(t, "full"), memory(t)
 			}
-			t.Run(name+"/"+start, func(t *testing.T) {
-				l := newLife(t, "full")
+		}
+	}
+	t.Parallel()
+	var mu sync.Mutex
+	failed := make(map[string]tally)
+	t.Run("troubles", func(t *testing.T) {
+		for s, l := range lives {
+			name, cold, tr := s.trouble, s.cold, all[s.trouble]
+			t.Run(fmt.Sprintf("%s/cold=%t", name, cold), func(t *testing.T) {
+				t.Parallel()
+				l.open(t)
 				Pool(t, l.book, "default", "10.8.64.0/20")
 				many := cold && !tr.stays
 				if many {
 					l.fill(t)
 				}
-				u := under{life: l, tr: tr, failed: failed[name], ended: l.end(t), cold: cold, image: memory(t)}
+				u := under{life: l, tr: tr, failed: make(tally), ended: l.end(t), cold: cold, image: images[s]}
 				missed := make(map[string]int)
 				for k, struck := 0, true; struck; k++ {
 					struck = false
@@ -69,9 +83,17 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 					t.Error("nothing was refused")
 				}
 				t.Logf("%d refusals, %d power losses", u.refused, u.cut)
+				mu.Lock()
+				defer mu.Unlock()
+				if failed[name] == nil {
+					failed[name] = make(tally)
+				}
+				for operation, n := range u.failed {
+					failed[name][operation] += n
+				}
 			})
 		}
-	}
+	})
 	failed[once].want(t, "read book.db", "write book.db", "stat book.db",
 		"read book.db-wal", "write book.db-wal", "sync book.db-wal", "stat book.db-wal", "open book.db-wal")
 	failed["one sync"].want(t, "sync book.db", "sync book.db-wal")
@@ -95,18 +117,18 @@ type under struct {
 func (u *under) try(t *testing.T, k int, s step) (struck bool) {
 	t.Helper()
 	if u.cold {
-		u.done(t, u.book.LetGo(ctx))
+		u.done(t, u.book.DropCaches(ctx))
 	}
-	before := u.told(u.book)
-	mend := u.tr.strike(u.disk, k, u.failed)
+	before := u.rowsOf(u.book)
+	restore := u.tr.strike(u.disk, k, u.failed)
 	err := s.do()
-	known, why := u.told(u.book), u.book.Info().ReadOnly
-	if err != nil && !s.upkeep && (u.tr.aside != nil || u.tr.stays && !slices.Contains(u.tr.kinds, faultfs.Read)) {
+	known, why := u.rowsOf(u.book), u.book.Info().ReadOnly
+	if err != nil && !s.upkeep && (u.tr.meanwhile != nil || u.tr.stays && !slices.Contains(u.tr.kinds, faultfs.Read)) {
 		if again := u.book.Retry(ctx); again == nil {
 			t.Fatalf("operation %d of %s: tried again, the disk is called well", k, s.name)
 		}
 	}
-	struck = mend()
+	struck = restore()
 	if err == nil {
 		u.note()
 	}
@@ -116,7 +138,7 @@ func (u *under) try(t *testing.T, k int, s step) (struck bool) {
 	if err == nil {
 		return struck
 	}
-	if !struck && u.tr.aside == nil {
+	if !struck && u.tr.meanwhile == nil {
 		t.Fatalf("operation %d of %s: without any trouble: %v", k, s.name, err)
 	}
 	if s.upkeep {
@@ -126,11 +148,11 @@ func (u *under) try(t *testing.T, k int, s step) (struck bool) {
 	} else if !errors.Is(err, netdb.ErrReadOnly) || why == nil {
 		t.Fatalf("operation %d of %s: the refusal is %v, the book %v", k, s.name, err, why)
 	}
-	if now := u.told(u.book); known != before || now != before {
+	if now := u.rowsOf(u.book); known != before || now != before {
 		t.Fatalf("operation %d of %s: refused with %v, and yet there is\n%s\n%s, and was\n%s", k, s.name, err, known, now, before)
 	}
 	u.wantWell(t)
-	if now := u.told(u.book); now != before {
+	if now := u.rowsOf(u.book); now != before {
 		t.Fatalf("operation %d of %s: refused with %v, and well again there is\n%s, and was\n%s", k, s.name, err, now, before)
 	}
 	if u.tr.kinds[0] == faultfs.Sync {
@@ -186,7 +208,7 @@ func (l *life) wantAfterKill(t *testing.T, known string) {
 		}
 	}
 	b := OpenAt(t, filepath.Join(dir, "book.db"), l.opts)
-	if now := l.told(b); now != known {
+	if now := l.rowsOf(b); now != known {
 		t.Fatalf("what was refused came back with a start:\n%s, and was\n%s", now, known)
 	}
 	Close(t, b)
@@ -201,7 +223,7 @@ func (l *life) wantDurable(t *testing.T) {
 // wantDurableIn uses a folder for what is left.
 func (l *life) wantDurableIn(t *testing.T, in string) {
 	t.Helper()
-	if lost, err := l.judge(in, left(l.disk), len(l.memos)); err != nil || lost {
+	if lost, err := l.judge(in, l.disk.Left(), len(l.memos)); err != nil || lost {
 		t.Fatalf("after a power loss: lost %v, %v", lost, err)
 	}
 }
@@ -213,7 +235,7 @@ func TestL13ADiskThatGarblesWhatItReads(t *testing.T) {
 	l := newLife(t, "full")
 	Pool(t, l.book, "default", "10.8.64.0/24")
 	a := Reserve(t, l.book, "a")
-	known := l.told(l.book)
+	known := l.rowsOf(l.book)
 	l.disk.Inject(func(op faultfs.Op) faultfs.Fault { return faultfs.Fault{Garbled: op.Kind == faultfs.Read} })
 	_, err := l.book.History(ctx, netdb.Query{})
 	wantErr(t, err, netdb.ErrDamaged)
@@ -225,7 +247,7 @@ func TestL13ADiskThatGarblesWhatItReads(t *testing.T) {
 	if again := l.book.Info().ReadOnlySince; since.IsZero() || !again.Equal(since) {
 		t.Errorf("the book cannot be written since %v, and was not since %v", again, since)
 	}
-	if now := l.told(l.book); now != known || l.book.Info().ReadOnly == nil {
+	if now := l.rowsOf(l.book); now != known || l.book.Info().ReadOnly == nil {
 		t.Errorf("known is\n%s, and was\n%s", now, known)
 	}
 	l.disk.Inject(nil)

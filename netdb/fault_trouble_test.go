@@ -11,11 +11,11 @@ import (
 
 // A trouble is how a disk fails, from the moment that it starts to.
 type trouble struct {
-	kinds []faultfs.Kind // that can fail
-	fault faultfs.Fault
-	stays bool // until it is mended; else one operation alone fails
-	after faultfs.Fault
-	aside []faultfs.Kind // that fail with EIO all the while, from the start
+	kinds     []faultfs.Kind // that can fail
+	fault     faultfs.Fault
+	stays     bool // until it is restored; else one operation alone fails
+	after     faultfs.Fault
+	meanwhile []faultfs.Kind // that fail with EIO all the while, from the start
 }
 
 var (
@@ -45,6 +45,11 @@ const oneRead = "no write, and one read"
 // that says "each operation" says with it which ones it met.
 type tally map[string]int
 
+// met reports that each operation has failed.
+func (c tally) met(operations []string) bool {
+	return !slices.ContainsFunc(operations, func(o string) bool { return c[o] == 0 })
+}
+
 func (c tally) want(t *testing.T, operations ...string) {
 	t.Helper()
 	t.Logf("failed: %v", c)
@@ -56,9 +61,9 @@ func (c tally) want(t *testing.T, operations ...string) {
 }
 
 // strike makes the disk fail at the k-th operation from now that the trouble
-// can strike, counted from 0, and adds what fails to the tally. mend ends that,
+// can strike, counted from 0, and adds what fails to the tally. restore ends that,
 // and reports whether it came to it.
-func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (mend func() (struck bool)) {
+func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (restore func() (struck bool)) {
 	n := 0
 	d.Inject(func(op faultfs.Op) (f faultfs.Fault) {
 		hits := slices.Contains(tr.kinds, op.Kind)
@@ -66,7 +71,7 @@ func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (mend func() (str
 			n++
 		}
 		switch {
-		case slices.Contains(tr.aside, op.Kind):
+		case slices.Contains(tr.meanwhile, op.Kind):
 			f.Err = syscall.EIO
 		case !hits:
 		case n == k+1 || n > k && tr.stays && tr.after.Err == 0:
@@ -80,7 +85,7 @@ func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (mend func() (str
 		return f
 	})
 	return func() bool {
-		d.Inject(nil) // and so nobody counts any more
+		d.Inject(nil) // and so nothing counts any more
 		return n > k
 	}
 }

@@ -48,7 +48,7 @@ func (f *openFiles) remember(path string, book ident) error {
 }
 
 // check returns an [ErrMoved] that names those of the first n files whose paths lead
-// elsewhere. What cannot be asked (an I/O error) is no sign of that. Safe for
+// elsewhere. What cannot be looked up (an I/O error) is no sign of that. Safe for
 // concurrent use; a stat each.
 func (f *openFiles) check(n int) error {
 	if f.paths[0] == "" {
@@ -74,12 +74,6 @@ const (
 	bookAndLog = 2
 	allFiles   = 3
 )
-
-// bookIsThere reports that the path of the book leads to the file that is open.
-func (f *openFiles) bookIsThere() bool {
-	id, err := identOf(f.paths[0])
-	return err == nil && id == f.ids[0]
-}
 
 // openReaders returns connections that read. A new one may not open other files than
 // the ones that are open: it would answer from another book.
@@ -131,51 +125,55 @@ var parts = [...]string{"", "-wal", "-shm", "-mark"}
 // can be made at path: "book.db" becomes "book.db.broken-20261121T120000Z", or
 // that with "-2", "-3", … behind it. Nothing is deleted, overwritten or looked
 // into, and the new name comes back once it is durable. It holds the book's
-// lock meanwhile: [ErrLocked] names who has it open.
+// lock meanwhile: [ErrLocked] names the process that has it open.
 //
 // When only a part could be moved, the new name comes back with the error; to
 // call it again moves the rest.
 func MoveAside(path string, now time.Time) (to string, err error) {
-	if path, err = filepath.Abs(path); err != nil {
-		return "", fmt.Errorf("move aside: %w", err)
+	if path, err = filepath.Abs(path); err == nil {
+		to, err = moveAside(path, now)
 	}
+	if err != nil {
+		return to, fmt.Errorf("move aside %s: %w", path, err)
+	}
+	return to, nil
+}
+
+func moveAside(path string, now time.Time) (to string, err error) {
 	there, err := partsOf(path)
 	if err != nil {
-		return "", fmt.Errorf("move aside %s: %w", path, err)
+		return "", err
 	}
 	if len(there) == 0 {
-		return "", fmt.Errorf("move aside %s: there is no book: %w", path, fs.ErrNotExist)
+		return "", fmt.Errorf("there is no book: %w", fs.ErrNotExist)
 	}
 	switch lock, err := lockFile(path, false); {
-	case errors.Is(err, fs.ErrNotExist): // without its book nobody can have opened the log
+	case errors.Is(err, fs.ErrNotExist): // without its book no process can have opened the log
 	case err != nil:
 		return "", err
 	default:
 		defer lock.Close()
 	}
 	if there, err = partsOf(path); err != nil { // it may have been moved while the lock was taken
-		return "", fmt.Errorf("move aside %s: %w", path, err)
+		return "", err
 	}
 	to, err = unusedName(path + ".broken-" + now.UTC().Format("20060102T150405Z"))
 	if err != nil {
-		return "", fmt.Errorf("move aside %s: %w", path, err)
+		return "", err
 	}
 	for i, part := range there {
 		if err := os.Rename(path+part, to+part); err != nil {
 			if i == 0 {
 				to = ""
 			}
-			return to, fmt.Errorf("move aside %s: %w", path, err)
+			return to, err
 		}
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return to, fmt.Errorf("move aside %s: %w", path, err)
-	}
-	return to, nil
+	return to, syncDir(filepath.Dir(path))
 }
 
 // partsOf lists the parts of a book that are there. One that is no regular
-// file belongs to somebody else: a link's target would stay where it is.
+// file is not ipamd's: a link's target would stay where it is.
 func partsOf(path string) (there []string, err error) {
 	for _, part := range parts {
 		st, err := os.Lstat(path + part)
@@ -185,7 +183,7 @@ func partsOf(path string) (there []string, err error) {
 		case err != nil:
 			return nil, err
 		case !st.Mode().IsRegular():
-			return nil, fmt.Errorf("%s%s is no regular file", path, part)
+			return nil, fmt.Errorf("%s%s: %w", path, part, errNoFile)
 		}
 		there = append(there, part)
 	}
@@ -195,23 +193,13 @@ func partsOf(path string) (there []string, err error) {
 // unusedName returns the name, or the first numbered one, of which no part is
 // there.
 func unusedName(name string) (string, error) {
-	for n := 1; ; n++ {
-		to := name
-		if n > 1 {
-			to += "-" + strconv.Itoa(n)
+	to := name
+	for n := 2; ; n++ {
+		there, err := partsOf(to)
+		if err == nil && len(there) == 0 || err != nil && !errors.Is(err, errNoFile) {
+			return to, err
 		}
-		used := false
-		for _, part := range parts {
-			switch _, err := os.Lstat(to + part); {
-			case err == nil:
-				used = true
-			case !errors.Is(err, fs.ErrNotExist):
-				return "", err
-			}
-		}
-		if !used {
-			return to, nil
-		}
+		to = name + "-" + strconv.Itoa(n)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		b, err := netdb.Open(path, Options())
 		if err == nil {
 			fmt.Println("opened", b.Info().Path)
-			os.Stdin.Read(make([]byte, 1)) // until it is let go, or killed
+			os.Stdin.Read(make([]byte, 1)) // until it is released, or killed
 			err = b.Close()
 		}
 		if err != nil {
@@ -553,7 +553,7 @@ func TestF16NoAnswerFromAnotherBook(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	Reserve(t, b, "ours")
-	if err := b.LetGo(ctx); err != nil {
+	if err := b.DropCaches(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"", "-wal", "-shm"} {

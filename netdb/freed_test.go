@@ -13,7 +13,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// unseen is a wire on which nobody is, and every witness answers.
+// unseen is a wire on which no workload is, and every witness answers.
 func unseen(netip.Addr) error { return nil }
 
 // free frees every row that has rested, in small batches.
@@ -166,7 +166,7 @@ func TestF1AChurnLeavesNoRows(t *testing.T) {
 	}
 }
 
-// P4: a row stays that somebody is seen on, that changed since it was looked at,
+// P4: a row stays that a workload is seen on, that changed since it was looked at,
 // and whose address is just being offered; its neighbours go.
 func TestF1WhatStaysCooling(t *testing.T) {
 	c := NewClock()
@@ -208,7 +208,7 @@ func TestF1WhatStaysCooling(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", leases[i].Addr, l, want)
 		}
 	}
-	// The offer still stands, and nobody else has it.
+	// The offer still stands, and no other caller has it.
 	ls, err := b.Reserve(ctx, allocator, netdb.Reservation{Candidate: offered, Sandbox: "x", UID: "x", Interface: "eth0", Attempt: 1, BindWithin: 1})
 	if err != nil || ls[0].Addr != leases[0].Addr {
 		t.Error(ls, err)

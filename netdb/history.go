@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -38,9 +37,7 @@ type history struct {
 var errEnded = errors.New("no row has this id")
 
 // History returns the changes of leases and of attempts that a query selects,
-// newest first. It reads
-// the file, not memory, on a connection of its own, and may take as long as a
-// scan of the history.
+// newest first. It may take as long as a scan of the history.
 func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
 	where, args := []string{"subject IN ('lease', 'attempt')"}, []any{}
 	add := func(clause string, values ...any) {
@@ -67,16 +64,16 @@ func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
 	if q.Limit <= 0 {
 		q.Limit = 1000
 	}
-	var out []Change
-	err := each(ctx, h.store.reader(), `SELECT `+changeColumns+` FROM changes WHERE `+strings.Join(where, " AND ")+
-		` ORDER BY rev DESC LIMIT ?`, func(s scanner) error {
+	return h.read(ctx, h.store.reader(), `WHERE `+strings.Join(where, " AND ")+` ORDER BY rev DESC LIMIT ?`, append(args, q.Limit)...)
+}
+
+// read returns the changes that a clause selects, in its order.
+func (h *history) read(ctx context.Context, q querier, clause string, args ...any) (out []Change, err error) {
+	err = each(ctx, q, `SELECT `+changeColumns+` FROM changes `+clause, func(s scanner) error {
 		c, err := scanChange(s)
-		if err != nil {
-			return err
-		}
 		out = append(out, c)
-		return nil
-	}, append(args, q.Limit)...)
+		return err
+	}, args...)
 	return out, h.store.classify("read the history", err)
 }
 
@@ -86,7 +83,7 @@ var ErrPruned = errors.New("the history does not reach back so far")
 // A PrunedError means that changes after a revision are not in the history any
 // more. A subscriber has missed some, and goes on behind Upto.
 type PrunedError struct {
-	Since int64 // the revision that was asked for
+	Since int64 // the revision that the caller named
 	Upto  int64 // the last one that is gone
 }
 
@@ -112,15 +109,10 @@ func (h *history) Changes(ctx context.Context, since int64, limit int) ([]Change
 	if since >= upTo {
 		return nil, nil
 	}
-	var out []Change
-	err := each(ctx, h.store.readers, `SELECT `+changeColumns+` FROM changes WHERE rev > ?1 ORDER BY rev LIMIT ?2`, func(s scanner) error {
-		c, err := scanChange(s)
-		out = append(out, c)
-		return err
-	}, since, limit)
+	out, err := h.read(ctx, h.store.readers, `WHERE rev > ?1 ORDER BY rev LIMIT ?2`, since, limit)
 	switch {
 	case err != nil:
-		return nil, h.store.classify("read the changes", err)
+		return nil, err
 	case len(out) == 0:
 		return nil, &PrunedError{since, upTo}
 	case out[0].Rev != since+1:
@@ -156,12 +148,11 @@ func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest b
 	if err := l.readOn(ctx, h.store.reader()); err != nil {
 		return nil, false, h.store.classify("read the history", err)
 	}
-	err = each(ctx, h.store.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = ?1`, func(s scanner) error {
-		c, err := scanChange(s)
-		past, newest = &c, l.at[c.Addr.String()] == c.Rev
-		return err
-	}, l.ids[of])
-	return past, newest, h.store.classify("read the history", err)
+	found, err := h.read(ctx, h.store.reader(), `WHERE rev = ?1`, l.ids[of])
+	if err != nil || len(found) == 0 {
+		return nil, false, err
+	}
+	return &found[0], l.at[found[0].Addr.String()] == found[0].Rev, nil
 }
 
 // readOn reads what came since the last time.
@@ -189,21 +180,21 @@ func (l *lasts) readOn(ctx context.Context, q querier) error {
 // [ErrGone]; or [ErrNotFound]. A lease that was quarantined, and whose address a
 // workload of another lease was then found on, ended without saying so.
 func (h *history) ended(ctx context.Context, id string) (Change, error) {
-	c, err := scanChange(h.store.reader().QueryRowContext(ctx, `SELECT `+changeColumns+` FROM changes
-		WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id))
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		past, newest, err := h.lastOf(ctx, id)
-		if err != nil {
-			return c, err
+	found, err := h.read(ctx, h.store.reader(), `WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id)
+	if err == nil && len(found) == 0 {
+		var past *Change
+		var newest bool
+		if past, newest, err = h.lastOf(ctx, id); err == nil && (past == nil || newest) {
+			err = fmt.Errorf("lease %s: %w", id, ErrNotFound)
 		}
-		if past == nil || newest {
-			return c, fmt.Errorf("lease %s: %w", id, ErrNotFound)
+		if err == nil {
+			found = []Change{*past}
 		}
-		c = *past
-	case err != nil:
-		return c, h.store.classify("look up lease "+id, err)
 	}
+	if err != nil {
+		return Change{}, err
+	}
+	c := found[0]
 	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, c.Addr, ErrGone)
 }
 
@@ -230,25 +221,20 @@ type conflicts struct {
 // LastConflict returns the newest change that quarantined an address because of
 // [SeenOnWire], or noted a conflict on a held one, whatever became of it since;
 // nil when the history has none.
-// It reads the file, not memory, on a connection of its own.
 func (h *history) LastConflict(ctx context.Context) (*Change, error) {
 	m := &h.conflicts
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	upTo := h.memory.Rev()
-	var last *Change
-	err := each(ctx, h.store.reader(), `SELECT `+changeColumns+` FROM changes WHERE rev = coalesce((SELECT rev FROM changes
-		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, func(s scanner) error {
-		c, err := scanChange(s)
-		last = &c
-		return err
-	}, m.upTo, SeenOnWire, m.last, ConflictSeen)
+	found, err := h.read(ctx, h.store.reader(), `WHERE rev = coalesce((SELECT rev FROM changes
+		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, m.upTo, SeenOnWire, m.last, ConflictSeen)
 	if err != nil {
-		return nil, h.store.classify("read the last conflict", err)
+		return nil, err
 	}
 	m.upTo, m.last = upTo, 0
-	if last != nil {
-		m.last = last.Rev
+	if len(found) == 0 {
+		return nil, nil
 	}
-	return last, nil
+	m.last = found[0].Rev
+	return &found[0], nil
 }

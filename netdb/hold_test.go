@@ -79,10 +79,10 @@ func TestF21AnOperatorHasAWayOutOfEveryState(t *testing.T) {
 		}
 		if l.State == netdb.Releasing {
 			for name, wrong := range map[string]error{
-				"without words":      second(b.ForceRelease(ctx, op, l.ID, 0, evidence)),
-				"without evidence":   second(b.ForceRelease(ctx, noted("lost"), l.ID, 0, nil)),
-				"as it was before":   second(b.ForceRelease(ctx, noted("lost"), l.ID, l.Rev-1, evidence)),
-				"by nobody that may": second(b.ForceRelease(ctx, netdb.Who{Actor: netdb.ByClient, Reason: "x", Note: "x"}, l.ID, 0, evidence)),
+				"without words":            second(b.ForceRelease(ctx, op, l.ID, 0, evidence)),
+				"without evidence":         second(b.ForceRelease(ctx, noted("lost"), l.ID, 0, nil)),
+				"as it was before":         second(b.ForceRelease(ctx, noted("lost"), l.ID, l.Rev-1, evidence)),
+				"by an actor that may not": second(b.ForceRelease(ctx, netdb.Who{Actor: netdb.ByClient, Reason: "x", Note: "x"}, l.ID, 0, evidence)),
 			} {
 				if wrong == nil {
 					t.Errorf("%s: forced %s", from, name)

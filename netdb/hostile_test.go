@@ -171,7 +171,7 @@ var plants = map[string]func(t *testing.T, at, victim string) error{
 	"an endless device": func(_ *testing.T, at, _ string) error {
 		return unix.Mknod(at, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5)))
 	},
-	"a pipe that somebody holds": func(t *testing.T, at, _ string) error {
+	"a pipe that a process holds": func(t *testing.T, at, _ string) error {
 		if err := unix.Mkfifo(at, 0o600); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func shape(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// G15, G16: what somebody planted beside a book, or as one, is followed, read or waited
+// G15, G16: what another user planted beside a book, or as one, is followed, read or waited
 // for by nothing: whatever reads leaves the folder as it is, and a start refuses to
 // write beside it. The file that a link leads to stays as it was.
 func TestG15G16PlantedFiles(t *testing.T) {

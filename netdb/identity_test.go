@@ -9,7 +9,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// R11: another boot is noted once, told, and frees nothing.
+// R11: another boot is noted once, reported, and frees nothing.
 func TestR11AnotherBootIsNotedAndFreesNothing(t *testing.T) {
 	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
 	opts := Options()
@@ -52,7 +52,7 @@ func TestR11AnotherBootIsNotedAndFreesNothing(t *testing.T) {
 	told(b, false, "a restart in the new boot")
 }
 
-// A book whose write lock somebody has opens all the same, and the boot is
+// A book whose write lock another process has opens all the same, and the boot is
 // noted by the next opening.
 func TestABootThatCannotBeNoted(t *testing.T) {
 	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
@@ -66,7 +66,7 @@ func TestABootThatCannotBeNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !b.Info().Rebooted {
-		t.Error("the reboot is not told")
+		t.Error("the reboot is not reported")
 	}
 	unlock()
 	Close(t, b)

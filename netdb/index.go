@@ -133,7 +133,7 @@ func (x *index) open(o Owner) *Lease {
 	return nil
 }
 
-// mayGive says why a pool cannot give an address, whoever has it.
+// mayGive says why a pool can never give an address.
 func (pi *poolIndex) mayGive(a netip.Addr) error {
 	if usable, note := pi.pool.usable(a); !usable {
 		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)

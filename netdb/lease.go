@@ -114,7 +114,7 @@ type Reservation struct {
 	BindWithin time.Duration
 	Labels     map[string]string
 	Evidence   json.RawMessage // what the witnesses reported, when there is something to store
-	// Unseen is asked in the transaction, last of all: an error ends the
+	// Unseen is called in the transaction, last of all: an error ends the
 	// whole request and nothing is written. It runs inside the commit and
 	// must not wait.
 	Unseen func() error

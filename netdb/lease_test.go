@@ -66,7 +66,7 @@ func TestL3ReleaseAgainDoesNotRestartTheCooldown(t *testing.T) {
 		t.Fatalf("release of an expired lease: %+v, %v", l, err)
 	}
 	if _, err := b.Release(ctx, client, "0190e0e0-0000-7000-8000-000000000000", "", 0); !errors.Is(err, netdb.ErrNotFound) {
-		t.Fatalf("release of a lease nobody ever had: %v", err)
+		t.Fatalf("release of a lease that never was: %v", err)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestL7ExhaustedPoolWorksAgainAfterOneRelease(t *testing.T) {
 	}
 	c.Pass(time.Hour)
 	_, err = TryReserve(b, p, "f", Policy)
-	wantErr(t, err, netdb.ErrExhausted) // released, but nobody confirmed the removal
+	wantErr(t, err, netdb.ErrExhausted) // released, and the removal is not confirmed
 	l, _ := b.At(leases[2].Addr)
 	if _, err := b.Confirm(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestL7ExhaustedPoolWorksAgainAfterOneRelease(t *testing.T) {
 	}
 }
 
-// L7: bad pools are refused with the field and, where there is one, the mend.
+// L7: bad pools are refused with the field and, where there is one, the restore.
 func TestL7BadPoolsAreRefused(t *testing.T) {
 	b := Open(t)
 	good := netdb.PoolSpec{Name: "x", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "rt0"}
@@ -359,7 +359,7 @@ func TestL9ListingsSortAsNumbers(t *testing.T) {
 }
 
 // L18: the same sandbox gets its own cooling address back under a new lease;
-// nobody else is offered it meanwhile.
+// no other owner is offered it meanwhile.
 func TestL18OwnAddressComesBack(t *testing.T) {
 	b := Open(t)
 	a := Reserve(t, b, "a")
@@ -390,7 +390,7 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 	}
 }
 
-// P1: a candidate that somebody else took meanwhile is refused, in a batch of
+// P1: a candidate that another request took meanwhile is refused, in a batch of
 // its own and behind the one that took it, and the owner keeps it.
 func TestACandidateIsTakenOnce(t *testing.T) {
 	b := Open(t)
@@ -470,7 +470,7 @@ func TestHoldsOutliveTheIndex(t *testing.T) {
 	}
 }
 
-// A wish for an address that cools after somebody else waits for the whole
+// A wish for an address that cools after another owner waits for the whole
 // cooldown, however early exhaustion would give it; the former owner's does
 // not wait.
 func TestAWishWaitsForTheWholeCooldown(t *testing.T) {
@@ -664,7 +664,7 @@ func TestQuarantineCap(t *testing.T) {
 	}
 }
 
-// Quarantine takes what nobody holds, keeps its evidence, never a held
+// Quarantine takes what is not held, keeps its evidence, never a held
 // address, and no more than its share of the pool.
 func TestQuarantine(t *testing.T) {
 	b := Open(t)

@@ -20,71 +20,74 @@ func (s *store) readIndex(ctx context.Context, q querier) (*index, error) {
 	if err := q.QueryRowContext(ctx, `SELECT runtime_id, `+lastRev+` FROM book`).Scan(&x.runtime, &x.rev); err != nil {
 		return nil, err
 	}
-	if err := each(ctx, q, `SELECT `+poolColumns+` FROM pools ORDER BY uid`, func(s scanner) error {
-		p, err := scanPool(s)
-		if err != nil {
-			return fmt.Errorf("%w: a pool: %w", ErrDamaged, err)
+	for _, read := range []struct {
+		query string
+		row   func(scanner) error
+	}{
+		{`SELECT ` + poolColumns + ` FROM pools ORDER BY uid`, x.readPool},
+		{`SELECT ` + leaseColumns + ` FROM leases`, x.readLease},
+		{`SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, x.readTomb},
+		// The newest come first, so that what is left out became free before all that is queued.
+		{`SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`, x.readFreed},
+	} {
+		if err := each(ctx, q, read.query, read.row); err != nil {
+			return nil, err
 		}
-		x.addPool(p)
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	if err := each(ctx, q, `SELECT `+leaseColumns+` FROM leases`, func(s scanner) error {
-		l, named, err := scanLease(s)
-		if err == nil && x.pools[l.PoolUID] == nil {
-			err = errors.New("its pool " + l.PoolUID + " is unknown")
-		}
-		if err == nil && x.byID[l.ID] != nil {
-			err = fmt.Errorf("its id %s is that of %s", l.ID, x.byID[l.ID].Addr)
-		}
-		if err != nil {
-			x.unreadable(named, err)
-			return nil
-		}
-		l.Pool = x.pools[l.PoolUID].pool.Name
-		x.rev = max(x.rev, l.Rev)
-		x.apply(nil, l, l.Rev)
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	if err := each(ctx, q, `SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, func(s scanner) error {
-		var uid string
-		var t tombstone
-		var wall, boot int64
-		if err := s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID); err != nil {
-			return err
-		}
-		t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
-		x.bury(uid, t)
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	if err := x.readFreed(ctx, q); err != nil {
-		return nil, err
 	}
 	return x, x.readCursors(ctx, q)
 }
 
-// readFreed queues the addresses that became free, as far back as the history
-// goes and the queues have room. The newest come first, so that what is left out
-// became free before all that is queued.
-func (x *index) readFreed(ctx context.Context, q querier) error {
-	return each(ctx, q, `SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`,
-		func(s scanner) error {
-			var rev int64
-			var uid, addr string
-			if err := s.Scan(&rev, &uid, &addr); err != nil {
-				return err
-			}
-			pi := x.pools[uid]
-			if a, err := netip.ParseAddr(addr); err == nil && pi != nil && pi.freed.len() < x.mostFreed && pi.free.remove(a) {
-				pi.freed.add(a, rev)
-			}
-			return nil
-		})
+func (x *index) readPool(s scanner) error {
+	p, err := scanPool(s)
+	if err != nil {
+		return fmt.Errorf("%w: a pool: %w", ErrDamaged, err)
+	}
+	x.addPool(p)
+	return nil
+}
+
+func (x *index) readLease(s scanner) error {
+	l, named, err := scanLease(s)
+	if err == nil && x.pools[l.PoolUID] == nil {
+		err = errors.New("its pool " + l.PoolUID + " is unknown")
+	}
+	if err == nil && x.byID[l.ID] != nil {
+		err = fmt.Errorf("its id %s is that of %s", l.ID, x.byID[l.ID].Addr)
+	}
+	if err != nil {
+		x.unreadable(named, err)
+		return nil
+	}
+	l.Pool = x.pools[l.PoolUID].pool.Name
+	x.rev = max(x.rev, l.Rev)
+	x.apply(nil, l, l.Rev)
+	return nil
+}
+
+func (x *index) readTomb(s scanner) error {
+	var uid string
+	var t tombstone
+	var wall, boot int64
+	if err := s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID); err != nil {
+		return err
+	}
+	t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
+	x.bury(uid, t)
+	return nil
+}
+
+// readFreed queues an address that became free, as far as the queues have room.
+func (x *index) readFreed(s scanner) error {
+	var rev int64
+	var uid, addr string
+	if err := s.Scan(&rev, &uid, &addr); err != nil {
+		return err
+	}
+	pi := x.pools[uid]
+	if a, err := netip.ParseAddr(addr); err == nil && pi != nil && pi.freed.len() < x.mostFreed && pi.free.remove(a) {
+		pi.freed.add(a, rev)
+	}
+	return nil
 }
 
 // cursorDepth bounds how far back the last hand-out of a pool is looked for.

@@ -81,7 +81,7 @@ func lockFile(path string, create bool) (*bookFile, error) {
 		case errors.Is(err, errReplaced) && tries > 1:
 			tries--
 		default:
-			return nil, fmt.Errorf("open %s: %w", path, err)
+			return nil, err
 		}
 	}
 }
@@ -102,11 +102,10 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %w", ErrNotABook, errNoFile) // before a device is opened
 	}
+	lockedBy := func(pid int) error { return fmt.Errorf("%w by process %s", ErrLocked, nameOf(pid)) }
 	id, err := identOf(path)
-	if err == nil {
-		if _, here := opened.Load(id); here {
-			return nil, fmt.Errorf("%w by process %s", ErrLocked, nameOf(os.Getpid()))
-		}
+	if _, here := opened.Load(id); here && err == nil {
+		return nil, lockedBy(os.Getpid())
 	}
 	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC // a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) && create {
@@ -128,8 +127,8 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(raw.Fd()), &st); err != nil {
+	st, err := statOf(raw)
+	if err != nil {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -137,7 +136,7 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 	}
 	f.id = ident{uint64(st.Dev), st.Ino}
 	if _, here := opened.LoadOrStore(f.id, true); here {
-		return nil, fmt.Errorf("%w by process %s", ErrLocked, nameOf(os.Getpid()))
+		return nil, lockedBy(os.Getpid())
 	}
 	locked = true
 	if err := unix.Flock(int(raw.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
@@ -145,7 +144,7 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 		if by == 0 || by == os.Getpid() {
 			return nil, errForked
 		}
-		return nil, fmt.Errorf("%w by process %s", ErrLocked, nameOf(by))
+		return nil, lockedBy(by)
 	} else if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

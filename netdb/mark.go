@@ -219,7 +219,7 @@ func (o *opening) openMark(context.Context) error {
 
 // judge compares a book that ends at a revision with its mark and its log. The error is
 // [ErrDamaged]; a book that may only not go on in its epoch is noted as restored.
-func (o *opening) judge(log logEnd, rev int64) error {
+func (o *opening) judge(rev int64) error {
 	m := o.mark.lies
 	switch {
 	case rev == 0 && (m.rev == 0 || m.epoch != o.epoch):
@@ -230,7 +230,7 @@ func (o *opening) judge(log logEnd, rev int64) error {
 	case m.rev <= rev && m.copied:
 		o.restored = "the note of its last revision beside it was written into another file, so its folder is a copy"
 	case m.rev <= rev:
-	case !log.empty() && o.kept():
+	case !o.foundLog.empty() && o.kept():
 		return fmt.Errorf("%w: revision %d was acknowledged, and with its log it ends at %d; if an older copy was put in its place, its log has to go: %s",
 			ErrDamaged, m.rev, rev, o.path+"-wal")
 	default:

@@ -214,7 +214,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			},
 			"set aside": func(t *rapid.T) {
 				_, e := some(t, netdb.Releasing)
-				l, err := b.SetAside(ctx, watchdog, e.id, e.rev, evidence)
+				l, err := b.Withhold(ctx, watchdog, e.id, e.rev, evidence)
 				move(l, err, e, netdb.Quarantined)
 			},
 			"adopt": func(t *rapid.T) {

@@ -31,19 +31,17 @@ const applicationID = 0x6970616d
 // A refusal leaves the file as it was: it is never deleted or replaced here.
 //
 // A book that another process keeps locked is refused at once. A disk that takes
-// its time is waited for, however long: with a deadline of 5 s over all of it a
-// large book on a slow disk, or any on a machine that stood still meanwhile, was
-// refused at each start, and a migration that takes longer could never end.
+// its time is waited for, however long: with a deadline a large book on a slow disk is
+// refused at each start, and a long migration never ends.
 func Open(path string, opts Options) (*Book, error) {
-	if err := opts.check(); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+	err := opts.check()
+	if err == nil && !opts.ReadOnly {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
-	if !opts.ReadOnly {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
-		}
+	real := path
+	if err == nil {
+		real, err = RealPath(path)
 	}
-	real, err := RealPath(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -63,8 +61,8 @@ func Open(path string, opts Options) (*Book, error) {
 	return b, err
 }
 
-// readThrough reads the book and its log to their ends. No part of this process may have the
-// book open in this process: closing a descriptor drops SQLite's locks.
+// readThrough reads the book and its log to their ends. This process may not have the
+// book open: closing a descriptor drops SQLite's locks.
 func readThrough(path string) error {
 	for _, name := range []string{path, path + "-wal"} {
 		f, err := openRegular(name, os.O_RDONLY)
@@ -93,7 +91,7 @@ func open(path string, opts Options) (*Book, error) {
 	s := &store{path: path, opts: &opts, clock: &clock{read: opts.Now}, mark: marker{path: markPath(path)}}
 	o := &opening{store: s}
 	if err := o.open(); err != nil {
-		return nil, errors.Join(err, s.close(false))
+		return nil, errors.Join(o.refuse(err), s.close(false))
 	}
 	m := &memory{opts: s.opts, clock: s.clock, idx: o.idx}
 	h := &history{store: s, memory: m}
@@ -177,8 +175,10 @@ func (o *opening) open() error {
 	defer cancel()
 	o.clock.begin()
 	o.bootID = o.clock.last.BootID
-	if err := o.checkExposed(); err != nil { // before a new one is made
-		return err
+	if !o.opts.ReadOnly {
+		if err := Exposed(o.path); err != nil { // before a new one is made
+			return err
+		}
 	}
 	if err := o.takeLock(); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (o *opening) open() error {
 	}
 	if o.view != nil { // it was looked at
 		if err := errors.Join(o.closeWriter(), o.view.Close()); err != nil {
-			return fmt.Errorf("open %s: %w", o.path, err)
+			return err
 		}
 		o.view, o.readers = nil, nil
 	}
@@ -218,23 +218,24 @@ func (o *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
 		return err
 	}
 	if o.writerDB, err = sql.Open("sqlite", o.dsn("rw", false)); err != nil {
-		return fmt.Errorf("open %s: %w", o.path, err)
+		return err
 	}
 	if o.conn, err = o.writerDB.Conn(ctx); err != nil {
-		return o.refuse(o.classify("connect", err))
+		return o.classify("connect", err)
 	}
 	if o.readers, err = o.openReaders(); err != nil {
-		return fmt.Errorf("open %s: %w", o.path, err)
+		return err
 	}
 	steps := []func(context.Context) error{
 		o.holdReader, o.setPragmas, o.migrate, o.resumeClock, o.checkWritable, o.identify, o.prepare, o.load, o.renewLog, o.openMark,
 	}
 	if unborn {
-		steps = slices.Insert(steps, 0, o.checkUnborn, o.setPragmas)
+		// What SQLite rolls back first is looked over behind that.
+		steps = slices.Insert(steps, 0, func(ctx context.Context) error { _, _, err := o.checkWhole(ctx); return err }, o.setPragmas)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return o.refuse(err)
+			return err
 		}
 	}
 	return nil
@@ -257,7 +258,7 @@ func (o *opening) refuse(err error) error {
 		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it aside and takes its leases over into a new one`, o.path, err)
 	case errors.Is(err, ErrDamaged):
 		return fmt.Errorf("open %s: %w; %s", o.path, err, next)
-	case errors.Is(err, ErrNotABook):
+	case errors.Is(err, ErrNotABook) && o.file != nil:
 		return fmt.Errorf("open %s: %w; give another path; or, if it was the book, %s, with --force where nothing of it can be read",
 			o.path, err, next)
 	}
@@ -315,11 +316,11 @@ func (o *opening) wantPragmas(ctx context.Context) error {
 
 // migrate brings the schema up, each step whole or not at all.
 func (o *opening) migrate(ctx context.Context) error {
-	if err := o.checkSchema(ctx); err != nil {
-		return err
+	if err := o.conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&o.schema); err != nil {
+		return o.classify("read the schema version", err)
 	}
 	if o.schema > 0 { // as it was accepted, and is opened now
-		if err := o.checkOurs(ctx, int64(o.schema)); err != nil {
+		if err := o.checkOurs(ctx, o.schema); err != nil {
 			return err
 		}
 	}

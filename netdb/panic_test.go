@@ -18,7 +18,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// F6: a panic at any point of a commit leaves no lock taken and nobody without
+// F6: a panic at any point of a commit leaves no lock taken and no caller without
 // an answer, and what memory has is what the file has, restart or not: all that
 // was answered, and nothing that was refused.
 func TestF6APanicInACommit(t *testing.T) {
@@ -84,7 +84,7 @@ func TestF6APanicInACommit(t *testing.T) {
 				t.Errorf("%d of %d are reserved", n, callers)
 			}
 			if point == "prune" && b.Info().Growing == nil {
-				t.Error("nobody is told that the history was not pruned")
+				t.Error("that the history was not pruned is not reported")
 			}
 			if err := b.Tidy(ctx); err != nil {
 				t.Error(err)

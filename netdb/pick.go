@@ -244,7 +244,7 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n i
 // Free ends the rest of cooling rows, in one commit: their addresses are free
 // and keep their place in the order of reuse. A row that changed since it was
 // read stays, one whose address is being offered to a caller, and one of which
-// unseen returns an error; unseen is asked in the transaction, about each
+// unseen returns an error; unseen is called in the transaction, about each
 // address, and must not wait. Free returns how many rows went.
 //
 // That the cooldown is over is the caller's to know: see [Book.Rested].

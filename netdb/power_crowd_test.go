@@ -22,7 +22,7 @@ type crowd struct {
 	shared int // commits with more than one caller in them
 }
 
-// answered is what one caller was told, as it notes it in the disk's record.
+// answered is what one caller was answered, as it notes it in the disk's record.
 type answered struct {
 	Rev   int64
 	Lease string

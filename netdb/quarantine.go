@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
 // answer is [ErrStale]. It becomes free after the cooldown, like any other.
-// unseen is asked in the transaction; an error ends the call and nothing
+// unseen is called in the transaction; an error ends the call and nothing
 // changes. It may be nil where the address cannot be in use meanwhile.
 func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	return b.moveAt(ctx, who, id, rev, Cooling, nil, unseen, Quarantined)
@@ -28,15 +29,23 @@ func checkEvidence(evidence json.RawMessage) error {
 	return nil
 }
 
+// checkSeen is checkEvidence where there may be none.
+func checkSeen(evidence json.RawMessage) error {
+	if len(evidence) == 0 {
+		return nil
+	}
+	return checkEvidence(evidence)
+}
+
 // SeenOnWire is the reason of a quarantine that a conflict made: a witness saw
 // a stranger on the address, or two workloads claimed it. An operator's and a
 // rebuild's have reasons of their own.
 const SeenOnWire = "seen_on_wire"
 
-// Quarantine keeps an address that is not held from being given: it was seen on the wire
-// and no lease explains it. evidence is a JSON array and may not be empty. An address that is quarantined already stays as it
-// is. Beyond the pool's quarantine share, and unless an operator asks, the
-// answer is [ErrQuarantineFull].
+// Quarantine keeps an address that is not held from being given: it was seen on the
+// wire and no lease explains it. evidence is a JSON array and may not be empty. An
+// address that is quarantined already stays as it is. Beyond the pool's quarantine
+// share, and unless it is an operator's, the answer is [ErrQuarantineFull].
 func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
@@ -49,13 +58,8 @@ func (b *Book) Quarantine(ctx context.Context, who Who, a netip.Addr, evidence j
 // already is held from now on. evidence is what the witnesses see, a JSON array;
 // nil where they see none.
 func (b *Book) Hold(ctx context.Context, who Who, a netip.Addr, evidence json.RawMessage) (*Lease, error) {
-	if err := checkNote(who.Note); err != nil {
+	if err := cmp.Or(checkNote(who.Note), checkSeen(evidence)); err != nil {
 		return nil, err
-	}
-	if evidence != nil {
-		if err := checkEvidence(evidence); err != nil {
-			return nil, err
-		}
 	}
 	return b.quarantine(ctx, who, Lease{Addr: a}, who.Note, evidence, anyRev)
 }
@@ -132,15 +136,12 @@ func (l *Lease) Former() bool {
 // and plumbing, as far as they can be stored; an id that this book knows as
 // another's is left out.
 func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence json.RawMessage) (*Lease, error) {
+	err := checkEvidence(evidence)
 	if who.Note != "" {
-		if err := checkNote(who.Note); err != nil {
-			return nil, err
-		}
+		err = cmp.Or(checkNote(who.Note), checkSeen(evidence))
 	}
-	if who.Note == "" || evidence != nil {
-		if err := checkEvidence(evidence); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	former := Lease{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
 		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: l.Plug, Labels: l.Labels}
@@ -151,7 +152,7 @@ func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence
 	if use.Check() != nil {
 		former.Containers, former.Netns, former.HostInterface, former.MAC, former.Plug = nil, "", "", "", Plug{}
 	}
-	if checkName("sandbox", l.Sandbox) != nil || checkName("uid", l.UID) != nil || checkInterface(l.Interface) != nil {
+	if cmp.Or(checkName("sandbox", l.Sandbox), checkName("uid", l.UID), checkInterface(l.Interface)) != nil {
 		former = Lease{Addr: l.Addr}
 	}
 	return b.quarantine(ctx, who, former, who.Note, evidence, anyRev)

@@ -95,7 +95,7 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 }
 
 // F5: the changes are followed without a gap, in their order, behind their
-// commits; who comes too late is told what is missing, and goes on behind it.
+// commits; who comes too late learns what is missing, and goes on behind it.
 func TestF5ChangesAreFollowed(t *testing.T) {
 	opts := Options()
 	opts.KeepChanges = 100
@@ -117,7 +117,7 @@ func TestF5ChangesAreFollowed(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was woken")
+		t.Error("no subscriber was woken")
 	}
 	var got []netdb.State
 	for since < b.Rev() {

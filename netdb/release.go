@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,9 +27,8 @@ func (b *Book) Lease(id string) (*Lease, error) {
 // lease's own; ifRev is as of [Book.Bind].
 //
 // A lease that is being released, was quarantined, cools or has ended stays as
-// it is: success, and the cooldown is not restarted; a lease that left no row comes back with
-// state [Free]. When another lease has the address by now, the answer is
-// [ErrGone].
+// it is: success, and the cooldown is not restarted; a lease that left no row comes
+// back with state [Free], or as [ErrGone] when another has the address by now.
 func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64) (*Lease, error) {
 	l, err := change(ctx, b.writer, func(t *tx) (*Lease, error) {
 		l := t.lease(id)
@@ -62,7 +62,7 @@ func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64
 
 // ReleaseAt is [Book.Release] of an open lease as the caller saw it, for those
 // who are not its owner: if it changed since rev, the answer is [ErrStale].
-// unseen is asked in the transaction; an error ends the call and nothing
+// unseen is called in the transaction; an error ends the call and nothing
 // changes. It may be nil.
 func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	return b.moveAt(ctx, who, id, rev, Releasing, nil, unseen, Reserved, Bound, Paused)
@@ -71,14 +71,14 @@ func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, uns
 // Confirm makes a releasing lease cool: its removal was confirmed by the
 // runtime and by the kernel. The cooldown starts now. rev is the revision at
 // which the lease was confirmed; if it changed since, the answer is
-// [ErrStale]. unseen is asked in the transaction, once more; an error ends the
+// [ErrStale]. unseen is called in the transaction, once more; an error ends the
 // call and nothing changes.
 func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	return b.moveAt(ctx, who, id, rev, Cooling, nil, unseen, Releasing)
 }
 
 // Expire ends a lease that was never bound and that no witness sees: its
-// address is free at once. unseen is asked in the transaction; an error ends
+// address is free at once. unseen is called in the transaction; an error ends
 // the call and nothing changes. An address that was given while it cooled is
 // [ErrCools]: what its former owner left behind is as old as it was, and a lease
 // that was never used must not shorten its rest.
@@ -86,11 +86,11 @@ func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen
 	return b.moveAt(ctx, who, id, rev, Free, nil, unseen, Reserved)
 }
 
-// SetAside quarantines the address of a releasing lease, if its row is still
+// Withhold quarantines the address of a releasing lease, if its row is still
 // at rev: the runtime has removed the workload, and yet the address stays on
 // the wire. evidence is a JSON array and may not be empty. The quarantine's
 // share does not apply: this address could not be given anyway.
-func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
+func (b *Book) Withhold(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
 	if err := checkEvidence(evidence); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (b *Book) SetAside(ctx context.Context, who Who, id string, rev int64, evid
 // seen it for long enough. ifRev is as of [Book.Bind]. evidence is what was in the
 // way, a JSON array, and may not be empty.
 func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64, evidence json.RawMessage) (*Lease, error) {
-	if err := errors.Join(checkNote(who.Note), checkEvidence(evidence)); err != nil {
+	if err := cmp.Or(checkNote(who.Note), checkEvidence(evidence)); err != nil {
 		return nil, err
 	}
 	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {

@@ -35,7 +35,7 @@ func inState(t *testing.T, b *netdb.Book, s netdb.State) *netdb.Lease {
 	case netdb.Cooling:
 		l = step(b.Confirm(ctx, watchdog, l.ID, l.Rev, nil))
 	case netdb.Quarantined:
-		l = step(b.SetAside(ctx, watchdog, l.ID, l.Rev, evidence))
+		l = step(b.Withhold(ctx, watchdog, l.ID, l.Rev, evidence))
 	}
 	return l
 }
@@ -62,8 +62,8 @@ func TestVerbsAtARevision(t *testing.T) {
 		"Expire": {func(b *netdb.Book, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
 			return b.Expire(ctx, who, id, rev, unseen)
 		}, []netdb.State{netdb.Reserved}, []netdb.Actor{netdb.ByWatchdog}, netdb.Free, true},
-		"SetAside": {func(b *netdb.Book, who netdb.Who, id string, rev int64, _ func() error) (*netdb.Lease, error) {
-			return b.SetAside(ctx, who, id, rev, evidence)
+		"Withhold": {func(b *netdb.Book, who netdb.Who, id string, rev int64, _ func() error) (*netdb.Lease, error) {
+			return b.Withhold(ctx, who, id, rev, evidence)
 		}, []netdb.State{netdb.Releasing}, []netdb.Actor{netdb.ByWatchdog, netdb.ByOperator}, netdb.Quarantined, false},
 		"ClearAt": {func(b *netdb.Book, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
 			return b.ClearAt(ctx, who, id, rev, unseen)
@@ -108,7 +108,7 @@ func TestVerbsAtARevision(t *testing.T) {
 						t.Fatalf("%+v, %v", now, err)
 					}
 					if tt.asks && asked == 0 {
-						t.Error("the witnesses were not asked")
+						t.Error("the witnesses were not consulted")
 					}
 					last, err := b.History(ctx, netdb.Query{LeaseID: l.ID, Limit: 1})
 					if err != nil || last[0].From != from || last[0].To != tt.to || last[0].Who.Actor != a {
@@ -129,7 +129,7 @@ func TestNoQuarantineWithoutEvidence(t *testing.T) {
 	b := Open(t)
 	l := inState(t, b, netdb.Releasing)
 	for _, nothing := range []string{"", "seen", "[]", "null", `{"witness":"netns"}`, `"netns"`} {
-		_, err := b.SetAside(ctx, watchdog, l.ID, l.Rev, json.RawMessage(nothing))
+		_, err := b.Withhold(ctx, watchdog, l.ID, l.Rev, json.RawMessage(nothing))
 		wantErr(t, err, netdb.ErrInvalid)
 		_, err = b.Quarantine(ctx, operator, two.Next().Next(), json.RawMessage(nothing))
 		wantErr(t, err, netdb.ErrInvalid)
@@ -139,7 +139,7 @@ func TestNoQuarantineWithoutEvidence(t *testing.T) {
 	}
 }
 
-// A lease that is set aside keeps its sandbox and its id. Once cleared it
+// A lease that is withheld keeps its sandbox and its id. Once cleared it
 // cools for its own sandbox alone, like any other, and the id ends with it.
 func TestSetAsideAndCleared(t *testing.T) {
 	c := NewClock()
@@ -187,7 +187,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 
 func second(_ *netdb.Lease, err error) error { return err }
 
-// A set-aside ignores the quarantine's share of the pool: nobody was going to
+// Withholding ignores the quarantine's share of the pool: nobody was going to
 // get the address anyway.
 func TestSetAsideBeyondTheShare(t *testing.T) {
 	b := OpenAt(t, t.TempDir()+"/book.db", Options())

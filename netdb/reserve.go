@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,19 +22,13 @@ const (
 
 // Check returns a [FieldError] for the first argument that cannot be stored.
 func (r *Reservation) Check() error {
-	if err := checkName("sandbox", r.Sandbox); err != nil {
+	err := cmp.Or(checkName("sandbox", r.Sandbox), checkName("uid", r.UID), checkInterface(r.Interface))
+	switch {
+	case err != nil:
 		return err
-	}
-	if err := checkName("uid", r.UID); err != nil {
-		return err
-	}
-	if err := checkInterface(r.Interface); err != nil {
-		return err
-	}
-	if r.Attempt < 1 {
+	case r.Attempt < 1:
 		return invalid("attempt", "%d is below 1", r.Attempt)
-	}
-	if r.BindWithin <= 0 || r.BindWithin > MaxBindWait {
+	case r.BindWithin <= 0 || r.BindWithin > MaxBindWait:
 		return invalid("bind_within", "%v is not above 0 and up to %v", r.BindWithin, MaxBindWait)
 	}
 	return checkLabels(r.Labels)

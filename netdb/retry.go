@@ -12,16 +12,14 @@ import (
 )
 
 // room is how much must be free before a book that could not be written is
-// tried, in bytes. The try is smaller than a change: without this a disk with
-// room for one but not for the other was called writable, and not at the
-// next change.
+// tried, in bytes: the try is smaller than a change.
 const room = 1 << 20
 
 // Retry writes to a book that could not be written, and changes nothing in it.
 // It returns nil when the book can be written, at once when nothing has said
 // otherwise, and [ErrReadOnly] or another error of the file when it still
-// cannot, or when less than 1 MiB is free beside it. Without it a book that no request changes would be taken for
-// read-only for good, and a caller that waits for readiness would never send one.
+// cannot, or when less than 1 MiB is free beside it. Without it a daemon that is not
+// ready, and so is sent no change, stays read-only for good.
 //
 // A book whose files were taken away is written to again once they are back. Until
 // then, where the book itself is in its place and its log is not, what the log has is
@@ -66,10 +64,9 @@ func (u *upkeep) Retry(ctx context.Context) error {
 	if err := u.writer.begin(ctx); err != nil {
 		return err
 	}
-	// There and back: SQLite writes no page for a row that is set to what it
-	// is, and a disk that took no write at all was called writable. The page takes
-	// the place in the log, too, of a change that was refused because it could
-	// not be synced, and that a start after kill -9 would have found there.
+	// There and back: SQLite writes no page for a row that is set to what it is. The
+	// page also overwrites, in the log, a change that was refused because it could not
+	// be synced, and that a start after kill -9 would find there.
 	err := u.store.finish(func() error {
 		_, err := u.store.sql.touch.Exec()
 		if err == nil {
@@ -97,7 +94,7 @@ func (u *upkeep) lookOver(ctx context.Context, why error) error {
 	// Pages that it keeps in memory say nothing about the disk.
 	_, err := u.store.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
 	if err = u.store.classify("release memory", err); err == nil {
-		_, err = u.store.checkWhole(ctx)
+		_, _, err = u.store.checkWhole(ctx)
 	}
 	if err == nil {
 		err = u.writer.load(ctx)

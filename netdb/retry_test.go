@@ -6,7 +6,7 @@ import (
 )
 
 // A damaged book is looked over for a twentieth of the time, as long as that
-// lets somebody look each minute.
+// is looked over each minute.
 func TestRestAfterALook(t *testing.T) {
 	for look, want := range map[time.Duration]time.Duration{
 		0:                     0,

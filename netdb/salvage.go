@@ -52,54 +52,59 @@ const longestLog = 2 << 30
 // works on a copy in the folder for temporary files, so that not a byte of the
 // original changes. What cannot be read is reported, not fatal: the error is about
 // a file that cannot be copied. Around a broken page the rest is found; behind
-// a lost schema nothing is. A table that is not as ipamd makes it is not asked: it
+// a lost schema nothing is. A table that is not as ipamd makes it is not read: it
 // may be a view without an end.
 //
 // Nothing of it may be written into another book as if it were true. An
 // address that no workload claims is quarantined there by an operator, and
 // then: one that cooled is cleared at once, which starts its cooldown again;
 // one that was open or releasing waits, for its removal is not confirmed.
-func Salvage(path string) (Salvaged, error) {
+func Salvage(path string) (s Salvaged, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
 	defer cancel()
-	path, err := RealPath(path)
-	if err != nil {
-		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
+	real, err := RealPath(path)
+	if err == nil {
+		err = s.salvage(ctx, real)
 	}
+	if err != nil {
+		return s, fmt.Errorf("salvage %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *Salvaged) salvage(ctx context.Context, path string) error {
 	dir, err := os.MkdirTemp("", "ipamd-salvage-")
 	if err != nil {
-		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
+		return err
 	}
 	defer os.RemoveAll(dir)
 	copied := filepath.Join(dir, "book.db")
 	if err := cmp.Or(copyFile(ctx, path, copied), copyFile(ctx, path+"-wal", copied+"-wal")); err != nil {
-		return Salvaged{}, fmt.Errorf("salvage %s: %w", path, err)
+		return err
 	}
-	var s Salvaged
 	repaired, err := repairHeader(copied)
 	if err != nil {
-		return s, fmt.Errorf("salvage %s: %w", path, err)
+		return err
 	}
 	if repaired {
 		s.Problems = append(s.Problems, "the file's header is destroyed; read with the one that a book has")
 	}
 	why, err := brokenLog(ctx, path, copied)
 	if err != nil {
-		return s, fmt.Errorf("salvage %s: %w", path, err)
+		return err
 	}
 	if why != "" {
 		s.Problems = append(s.Problems, "the log: "+why+"; read with all that lies behind")
 		if err := joinLog(copied + "-wal"); err != nil {
-			return s, fmt.Errorf("salvage %s: %w", path, err)
+			return err
 		}
 	}
 	c, err := openCopy(ctx, copied)
 	if err != nil {
-		return s, fmt.Errorf("salvage %s: %w", path, err)
+		return err
 	}
-	defer c.Close()
 	s.read(ctx, c)
-	return s, nil
+	return c.Close()
 }
 
 // A bookCopy is a connection to a copy, and which tables of it are as ipamd makes them.
@@ -199,12 +204,9 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 	if err := c.has(ctx, "book"); err != nil {
 		s.problem("read whose book it is", err)
 	} else {
-		if err := c.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id FROM book`).
-			Scan(&s.Epoch, &s.RunnerUID, &s.MachineID); err != nil {
+		if err := c.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, runtime_id FROM book`).
+			Scan(&s.Epoch, &s.RunnerUID, &s.MachineID, &s.Runtime); err != nil {
 			s.problem("read whose book it is", err)
-		}
-		if err := c.QueryRowContext(ctx, `SELECT runtime_id FROM book`).Scan(&s.Runtime); err != nil {
-			s.problem("read which runtime its containers are in", err)
 		}
 	}
 	leases, changes := c.columns()
@@ -315,9 +317,6 @@ func (r untilDone) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// bookPage is the size of a book's pages in bytes, SQLite's own default.
-const bookPage = 4096
-
 // repairHeader writes the header that every book has (SQLite's file format,
 // section 1.3) over one that is destroyed, in the copy.
 func repairHeader(path string) (repaired bool, err error) {
@@ -331,14 +330,14 @@ func repairHeader(path string) (repaired bool, err error) {
 		return false, err
 	}
 	was := make([]byte, len(sqliteMagic))
-	if _, err := f.ReadAt(was, 0); err != nil || string(was) == sqliteMagic || st.Size() < bookPage {
+	if _, err := f.ReadAt(was, 0); err != nil || string(was) == sqliteMagic || st.Size() < pageSize {
 		return false, nil // whole, or nothing behind it
 	}
 	h := make([]byte, 0, 100)
 	h = append(h, sqliteMagic...)
-	h = binary.BigEndian.AppendUint16(h, bookPage)
+	h = binary.BigEndian.AppendUint16(h, pageSize)
 	h = append(h, 2, 2, 0, 64, 32, 32) // WAL; payload fractions, fixed
-	for _, v := range [...]uint32{1, uint32(st.Size() / bookPage), 0, 0, 1, 4, 0, 0, 1, 0, 0, applicationID} {
+	for _, v := range [...]uint32{1, uint32(st.Size() / pageSize), 0, 0, 1, 4, 0, 0, 1, 0, 0, applicationID} {
 		h = binary.BigEndian.AppendUint32(h, v)
 	}
 	h = append(h[:92], 0, 0, 0, 1, 0, 0, 0, 0)

@@ -190,7 +190,7 @@ func TestSalvageReadsTheLog(t *testing.T) {
 	}
 }
 
-// Rows that cannot be read are told, with the addresses that they name.
+// Rows that cannot be read are reported, with the addresses that they name.
 func TestSalvageNamesUnreadableRows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())

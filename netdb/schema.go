@@ -21,7 +21,7 @@ import (
 )
 
 // A file that another program wrote may hold a view without an end in the place of a
-// table, or triggers that take rows away behind each write. So nothing is asked of a
+// table, or triggers that take rows away behind each write. So nothing is read of a
 // book before its schema is, text for text, what the migrations make.
 
 // A schema is what SQLite keeps of the tables, indices, triggers and views of a
@@ -124,7 +124,7 @@ func (s schema) table(name string, want schema) bool {
 }
 
 // checkOurs refuses a file whose schema is not its version's.
-func (s *store) checkOurs(ctx context.Context, version int64) error {
+func (s *store) checkOurs(ctx context.Context, version int) error {
 	want, err := schemaOf(ctx, s.opts.schema[:version])
 	if err != nil {
 		return fmt.Errorf("make the schema: %w", err)
@@ -142,7 +142,7 @@ func (s *store) checkOurs(ctx context.Context, version int64) error {
 	return nil
 }
 
-// harden completes how a file is opened that may be anybody's: nothing in its schema
+// harden completes how a file is opened that may be any user's: nothing in its schema
 // is run that is not ours, and a page is looked over before its cells are read.
 func harden(q url.Values) url.Values {
 	q["_pragma"] = append(q["_pragma"], "trusted_schema(0)", "cell_size_check(1)")

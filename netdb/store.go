@@ -112,7 +112,7 @@ func (s *store) dsn(mode string, reader bool) string {
 }
 
 // statements are bound to the one connection that writes: BEGIN and COMMIT as
-// unprepared calls added 40-60 µs to each commit.
+// unprepared calls add 40-60 µs to each commit.
 type statements struct {
 	begin, commit, rollback                                      *sql.Stmt
 	insertLease, updateLease, replaceLease, deleteLease          *sql.Stmt
@@ -313,9 +313,9 @@ func (s *store) look(files int) error {
 
 // rescue folds the log into the book where the book lies at its path and its log
 // does not: with that no acknowledged change is lost, whatever becomes of the log.
-// The caller holds writeLock.
+// For the lock holder.
 func (s *store) rescue() error {
-	if !s.files.bookIsThere() {
+	if id, err := identOf(s.path); err != nil || id != s.files.ids[0] {
 		return nil
 	}
 	log, err := logOf(s.sql.foldLog)
@@ -326,16 +326,6 @@ func (s *store) rescue() error {
 		return fmt.Errorf("fold the log into %s: %w", s.path, err)
 	}
 	return nil
-}
-
-// stillAway refuses a change before it is begun, while it is known that the files are
-// not in their place; it looks again. Known it is to the commit that finds out, and to
-// [Book.Info], which a daemon asks each second.
-func (s *store) stillAway() error {
-	if r := s.readonly.Load(); r == nil || !errors.Is(r.why, ErrMoved) {
-		return nil
-	}
-	return s.look(allFiles)
 }
 
 // settle is the last step before a change is acknowledged: it is durable, and lies

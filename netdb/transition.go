@@ -46,7 +46,7 @@ var moves = []move{
 	{Cooling, Bound, []Actor{ByReconciler}}, // adopt
 	{Cooling, Free, []Actor{ByAllocator, ByReconciler}},
 
-	{Quarantined, Bound, []Actor{ByAllocator, ByClient, ByReconciler, ByOperator}}, // adopt: its former owner asked, or a person did
+	{Quarantined, Bound, []Actor{ByAllocator, ByClient, ByReconciler, ByOperator}}, // adopt: its former owner came back, or a person says so
 	{Quarantined, Quarantined, []Actor{ByOperator}},                                // a hold
 	{Quarantined, Cooling, []Actor{ByReconciler, ByOperator}},
 }

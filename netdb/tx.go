@@ -82,8 +82,19 @@ func look[K comparable, V any](k K, staged, committed map[K]V) V {
 	return committed[k]
 }
 
+func (l *Lease) in(pool string, s State) bool { return l != nil && l.PoolUID == pool && l.State == s }
+
 func (t *tx) countOf(pool string, s State) int {
-	return t.idx.pools[pool].count[s] + t.staged.count[poolState{pool, s}]
+	n := t.idx.pools[pool].count[s]
+	for _, step := range t.staged.steps {
+		if step.old.in(pool, s) {
+			n--
+		}
+		if step.now.in(pool, s) {
+			n++
+		}
+	}
+	return n
 }
 
 // move stages the change of one row, if the table of moves allows it. now is
@@ -177,12 +188,6 @@ type overlay struct {
 	ids    map[string]*Lease
 	owners map[Owner]*Lease
 	tombs  map[string]tombstone
-	count  map[poolState]int // difference to the index
-}
-
-type poolState struct {
-	pool  string // its uid
-	state State
 }
 
 // A step is one staged change: the row before and after it, and its record.
@@ -201,7 +206,6 @@ func newOverlay() *overlay {
 		ids:    make(map[string]*Lease),
 		owners: make(map[Owner]*Lease),
 		tombs:  make(map[string]tombstone),
-		count:  make(map[poolState]int),
 	}
 }
 
@@ -218,7 +222,6 @@ func (o *overlay) reset(rev int64) {
 	clear(o.ids)
 	clear(o.owners)
 	clear(o.tombs)
-	clear(o.count)
 }
 
 // rewind drops what a request staged before it failed, and leaves the first n
@@ -251,7 +254,6 @@ func (o *overlay) stage(s step) {
 		if old.State.Open() {
 			o.owners[old.Owner()] = nil
 		}
-		o.count[poolState{old.PoolUID, old.State}]--
 	}
 	if now := s.now; now != nil {
 		o.leases[now.Addr] = now
@@ -259,7 +261,6 @@ func (o *overlay) stage(s step) {
 		if now.State.Open() {
 			o.owners[now.Owner()] = now
 		}
-		o.count[poolState{now.PoolUID, now.State}]++
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 
 const (
 	// foldAt is from how many pages on the log is folded into the file, behind
-	// each commit: SQLite's own number. Later cost each commit more, and a log
-	// that never began anew grew to 1.9 GB and cost twice as much.
+	// each commit: SQLite's own number. A longer log costs each commit more.
 	foldAt = 1000
 	// longLog is a log that should have begun anew long before, in pages.
 	longLog = 4096
@@ -26,7 +25,7 @@ const (
 	// pruneEvery is how many revisions pass between two looks at the old end of
 	// the history, and an eighth of them where the last look left something.
 	pruneEvery = 128
-	// pruneMost bounds what one look removes: a thousand rows at once held up the
+	// pruneMost bounds what one look removes: a thousand rows at once hold up the
 	// commits behind it for ten times as long as one takes.
 	pruneMost = 256
 	// forgetAfter is how many pruned changes may be left in what readers know of
@@ -35,12 +34,9 @@ const (
 )
 
 // An upkeep keeps the files from growing for ever: it folds the log into the
-// file and prunes the history. SQLite would fold by itself, within the commit
-// and without an error: a file that took no write had its log grow
-// by all that was changed, and looked well.
-//
-// The lock holder does it, once the others whose commit it made are answered.
-// What it cannot do loses nothing that was acknowledged, and refuses nothing.
+// file and prunes the history. SQLite folds by itself, too, but hides the error of a
+// file that takes no write. The lock holder does it, once the others whose commit it
+// made are answered. What it cannot do loses nothing and refuses nothing.
 type upkeep struct {
 	opts   *Options
 	clock  *clock
@@ -52,7 +48,7 @@ type upkeep struct {
 	// These are the lock holder's.
 	pruneAt  int64     // the revision of the next look at the history
 	pruned   int       // changes, since readers forgot
-	pages    int       // in the log, at the most: to ask SQLite behind each commit made it some 6 % longer
+	pages    int       // in the log, at the most: to ask SQLite behind each commit makes it some 6 % longer
 	nextLook time.Time // at a damaged book
 
 	log, rows atomic.Pointer[trouble] // why the log grows, and the history
@@ -77,7 +73,7 @@ func (u *upkeep) growing() (all trouble) {
 
 // Tidy tries again what keeps the book's files from growing, and returns nil
 // when nothing of what [Info] has as Growing is left. Commits do not try again
-// what an error of the file ended: a disk that fails is not asked behind each
+// what an error of the file ended: a disk that fails is not tried behind each
 // of them, and the caller of this has seen the error before it is
 // repaired. At once, when nothing fails.
 func (u *upkeep) Tidy(ctx context.Context) error {

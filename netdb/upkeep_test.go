@@ -86,7 +86,7 @@ func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
 			}
 			l.wantDurable(t)
 
-			l.disk.Inject(nil) // and so nobody counts any more
+			l.disk.Inject(nil) // and so nothing counts any more
 			if asked > 50 {
 				t.Errorf("the disk was asked %d times", asked)
 			}
@@ -204,7 +204,7 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 }
 
 // However old and many the changes are, the newest stays: a book that is opened again
-// counts on from it. Without any, as somebody's hand leaves it, it counts on from its
+// counts on from it. Without any, as a person leaves it, it counts on from its
 // rows, in another epoch.
 func TestNoRevisionIsUsedTwice(t *testing.T) {
 	path, c := filepath.Join(t.TempDir(), "book.db"), NewClock()

@@ -155,7 +155,7 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 	if err != nil {
 		return []obstacle{obstruct(KindUnconfirmed, "who is seen there could not be written down: %v", err)}, nil
 	}
-	if _, err := w.cfg.Book.SetAside(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence); err != nil {
+	if _, err := w.cfg.Book.Withhold(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence); err != nil {
 		return w.refused(a, err)
 	}
 	return nil, errOver

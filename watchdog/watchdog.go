@@ -26,7 +26,7 @@ type Book interface {
 	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 	Expire(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 	Confirm(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-	SetAside(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	Withhold(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 }
 
 // Config says whom to ask and how patiently. Every field is needed unless it

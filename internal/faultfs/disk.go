@@ -21,6 +21,7 @@ type Disk struct {
 	mu     sync.Mutex
 	inodes uint64
 	trace  []Op
+	sure   *Replay // as far as Left has gone
 	fault  func(Op) Fault
 }
 
@@ -86,8 +87,27 @@ func (d *Disk) Len() int {
 func (d *Disk) Replay() *Replay {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.replay()
+}
+
+func (d *Disk) replay() *Replay {
 	return &Replay{trace: slices.Clip(d.trace), files: make(map[uint64]*state),
 		names: make(map[string]uint64)}
+}
+
+// Left is what the disk is sure to hold when the power goes now: the [Replay.Cut]
+// behind the last operation, at the cost of the operations since the last call.
+func (d *Disk) Left() Image {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sure == nil {
+		d.sure = d.replay()
+	}
+	d.sure.trace = slices.Clip(d.trace)
+	for more := true; more; {
+		_, more = d.sure.Step()
+	}
+	return d.sure.Cut(nil)
 }
 
 // do asks whether an operation fails, carries it out, and records it. It is

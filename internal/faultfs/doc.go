@@ -1,7 +1,7 @@
 // Package faultfs is a disk for tests that can lose its power and fail at any
 // operation: one folder, kept in memory, behind a real mount (FUSE).
 //
-// A [Disk] behaves like any file system as long as nobody asks it to fail. It
+// A [Disk] behaves like any file system as long as no test makes it fail. It
 // keeps a record of every operation that changes it, so that afterwards a
 // [Replay] can say what a disk would hold if the power had been cut behind any
 // one of them: what fsync or fdatasync of that very file had confirmed, and

@@ -159,8 +159,8 @@ func TestAFailedSyncIsForgotten(t *testing.T) {
 	}
 }
 
-// Each operation fails as it was told to.
-func TestFaultsAnswerAsTold(t *testing.T) {
+// Each operation fails as the fault says.
+func TestFaultsAreAsInjected(t *testing.T) {
 	d := faultfs.Mount(t)
 	f := create(t, d, "a")
 	_, err := f.WriteAt([]byte("abcdef"), 0)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded is what the guard does once nobody is before it any more: it gives
+// guarded is what the guard does once no process is before it any more: it gives
 // up all that waits for an answer of the disk, and takes the mount away.
 const guarded = `cat >/dev/null; echo 1 >&3; umount --lazy "$1"`
 

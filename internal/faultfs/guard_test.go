@@ -31,7 +31,7 @@ func TestAKilledProcessLeavesNothing(t *testing.T) {
 	must(t, err, victim.Start())
 	lines, waits := bufio.NewScanner(out), false
 	for !waits && lines.Scan() {
-		waits = lines.Text() == "the disk was asked to sync"
+		waits = lines.Text() == "the disk is to sync"
 	}
 	mounted := func() bool {
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -59,7 +59,7 @@ func holdASync(t *testing.T) {
 	f := create(t, d, "a")
 	d.Inject(func(op faultfs.Op) (good faultfs.Fault) {
 		if op.Kind == faultfs.Sync {
-			fmt.Println("the disk was asked to sync")
+			fmt.Println("the disk is to sync")
 			select {}
 		}
 		return good
@@ -67,7 +67,7 @@ func holdASync(t *testing.T) {
 	t.Error(f.Sync())
 }
 
-// A mapped file is one for whoever has it open, fails as others do, and is no
+// A mapped file is one for its process, fails as others do, and is no
 // part of what a power loss leaves.
 func TestAMappedFile(t *testing.T) {
 	d := faultfs.Mount(t, "m")

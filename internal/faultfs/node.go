@@ -84,7 +84,7 @@ func (f *folder) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return errno
 }
 
-// Statfs tells of 4 GiB that are all free, or of none with ENOSPC.
+// Statfs reports 4 GiB that are all free, or of none with ENOSPC.
 func (f *folder) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	out.Bsize, out.Frsize, out.NameLen = 4096, 4096, 255
 	out.Blocks = 1 << 20
@@ -96,7 +96,7 @@ func (f *folder) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	return errno
 }
 
-// A file is what everybody but a power loss sees.
+// A file is what every reader but a power loss sees.
 type file struct {
 	fs.Inode
 	disk  *Disk
@@ -107,7 +107,7 @@ type file struct {
 	past *os.File // of a mapped file, instead of data
 }
 
-// A pass lets the kernel read, write and map a file without asking here.
+// A pass lets the kernel read, write and map a file past this server.
 type pass struct{ to *os.File }
 
 func (p pass) PassthroughFd() (int, bool) { return int(p.to.Fd()), true }

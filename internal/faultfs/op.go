@@ -8,7 +8,7 @@ import (
 // A Kind is what an operation does.
 type Kind string
 
-// The operations that a disk may be asked to fail. Stat, Read, Open and Room
+// The operations that a disk can fail. Stat, Read, Open and Room
 // change nothing and are not recorded.
 const (
 	Stat     Kind = "stat" // of a file, and each search for one by name
@@ -24,7 +24,7 @@ const (
 	SyncDir  Kind = "syncdir" // fsync of the folder
 )
 
-// Note is no operation: it stands in the record for what [Disk.Note] was told.
+// Note is no operation: it stands in the record for the text of a [Disk.Note].
 const Note Kind = "note"
 
 // Changes reports whether the operation changes the disk or confirms a change.
