@@ -27,16 +27,22 @@ const mostLooks = 16
 // A netnsPaths opens network namespaces at paths that callers name. It is safe
 // for concurrent use.
 type netnsPaths struct {
-	looks map[string]chan struct{} // by folder, with a place for each look
+	folders map[string]chan struct{} // with a place for each look
 
 	mu    sync.Mutex
-	stuck map[string]bool // paths with a look that was given up and has not ended
+	looks map[*look]bool // that are under way
+}
+
+// A look is at one path; it is given up when its context ends.
+type look struct {
+	ctx  context.Context
+	path string
 }
 
 func newNetnsPaths(folders []string) *netnsPaths {
-	p := &netnsPaths{looks: make(map[string]chan struct{}), stuck: make(map[string]bool)}
+	p := &netnsPaths{folders: make(map[string]chan struct{}), looks: make(map[*look]bool)}
 	for _, f := range append([]string{spaceNames, processes}, folders...) {
-		p.looks[inRun(f)] = make(chan struct{}, mostLooks)
+		p.folders[inRun(f)] = make(chan struct{}, mostLooks)
 	}
 	return p
 }
@@ -77,11 +83,11 @@ func (p *netnsPaths) folder(path string) (clean, folder string, err error) {
 		return clean, processes, nil
 	}
 	folder = filepath.Dir(clean)
-	if _, known := p.looks[folder]; known && folder != processes && filepath.Clean(clean) == clean {
+	if _, known := p.folders[folder]; known && folder != processes && filepath.Clean(clean) == clean {
 		return clean, folder, nil
 	}
 	var known []string
-	for f := range p.looks {
+	for f := range p.folders {
 		if f != processes {
 			known = append(known, f)
 		}
@@ -119,15 +125,12 @@ func (p *netnsPaths) open(ctx context.Context, path string) (int, error) {
 }
 
 // look is [openNetns] within ctx: a look that has not come back when it ends is given
-// up, and until it does come back nobody else looks there.
+// up, and until it does come back no other looks there.
 func (p *netnsPaths) look(ctx context.Context, path, folder string) (fd int, target string, err error) {
-	p.mu.Lock()
-	stuck := p.stuck[path]
-	p.mu.Unlock()
-	if stuck {
+	if p.isStuck(path) {
 		return -1, "", fmt.Errorf("open %s: an earlier look has not come back: its file system hangs", path)
 	}
-	looks := p.looks[folder]
+	looks := p.folders[folder]
 	select {
 	case looks <- struct{}{}:
 	case <-ctx.Done():
@@ -138,37 +141,43 @@ func (p *netnsPaths) look(ctx context.Context, path, folder string) (fd int, tar
 		target string
 		err    error
 	}
-	var given bool // up; under p.mu, as what follows from it
-	back := make(chan opened, 1)
+	back := make(chan opened)
+	mine := &look{ctx, path}
+	p.mu.Lock()
+	p.looks[mine] = true
+	p.mu.Unlock()
 	go func() { // nothing else returns from a system call that hangs; see mostLooks
 		fd, target, err := openNetns(path)
 		<-looks
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !given {
-			back <- opened{fd, target, err}
-			return
-		}
-		delete(p.stuck, path)
-		if fd >= 0 {
-			_ = unix.Close(fd)
+		delete(p.looks, mine)
+		p.mu.Unlock()
+		select {
+		case back <- opened{fd, target, err}:
+		case <-ctx.Done():
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
 		}
 	}()
 	select {
 	case o := <-back:
 		return o.fd, o.target, o.err
 	case <-ctx.Done():
+		return -1, "", fmt.Errorf("open %s: the look has not come back: %w", path, ctx.Err())
 	}
+}
+
+// isStuck reports that a look at a path was given up and has not come back.
+func (p *netnsPaths) isStuck(path string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case o := <-back: // in this moment
-		return o.fd, o.target, o.err
-	default:
+	for l := range p.looks {
+		if l.path == path && l.ctx.Err() != nil {
+			return true
+		}
 	}
-	given = true
-	p.stuck[path] = true
-	return -1, "", fmt.Errorf("open %s: the look has not come back: %w", path, ctx.Err())
+	return false
 }
 
 // openNetns opens the network namespace at a path; -1 when there is none, and with it

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -180,44 +179,42 @@ func (b *Bridge) findListeners(ctx context.Context) error {
 func (s *search) self(ctx context.Context) int {
 	id := rtnl.Unassigned
 	_ = s.k.Ask(ctx, func(r *rtnl.Socket) error {
-		return s.place.do(func() error {
-			fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			defer unix.Close(fd)
-			if has, err := r.NetnsID(fd); err == nil {
-				id = has
-			}
-			return nil
-		})
+		if its, err := r.NetnsID(int(s.place.ns)); err == nil {
+			id = its
+		}
+		return nil
 	})
 	return id
 }
 
-// nameOthers gives an id to each namespace that has a name or a process and no
-// id yet, and returns those ids: by an id only can it be read from here.
-func nameOthers(k *rtnl.Socket) (ids []int) {
-	named, _ := filepath.Glob(filepath.Join(spaceNames, "*")) // the patterns are right
-	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+// eachNetns opens the network namespaces at some paths, each once.
+func eachNetns(paths []string, do func(path string, fd int)) {
 	seen := make(map[uint64]bool)
-	for _, path := range append(named, processes...) {
+	for _, path := range paths {
 		inode, err := inodeAt(path)
 		if err != nil || seen[inode] {
 			continue // it went, or cannot be looked at
 		}
 		seen[inode] = true
-		fd, _, err := openNetns(path)
-		if err != nil || fd < 0 {
-			continue
+		if fd, _, err := openNetns(path); err == nil && fd >= 0 {
+			do(path, fd)
+			_ = unix.Close(fd)
 		}
+	}
+}
+
+// nameOthers gives an id to each namespace that has a name or a process and no
+// id yet, and returns those ids: by an id only can it be read from here.
+func nameOthers(k *rtnl.Socket) (ids []int) {
+	named, _ := filepath.Glob(spaceNames + "/*") // the patterns are right
+	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	eachNetns(append(named, processes...), func(_ string, fd int) {
 		if _, err := k.NetnsID(fd); errors.Is(err, ErrNoNetnsID) && k.AssignID(fd) == nil {
 			if id, err := k.NetnsID(fd); err == nil {
 				ids = append(ids, id)
 			}
 		}
-		_ = unix.Close(fd)
-	}
+	})
 	return ids
 }
 
@@ -226,17 +223,12 @@ func (s *search) name(k *rtnl.Socket) {
 	if len(s.nests) == 0 {
 		return
 	}
-	files, _ := os.ReadDir(spaceNames) // without names it shows the bare id
-	for _, file := range files {
-		fd, _, err := openNetns(filepath.Join(spaceNames, file.Name()))
-		if err != nil || fd < 0 {
-			continue
-		}
+	named, _ := filepath.Glob(spaceNames + "/*") // without names it shows the bare id
+	eachNetns(named, func(path string, fd int) {
 		if id, err := k.NetnsID(fd); err == nil && s.nests[id] != nil {
-			s.nests[id].file = file.Name()
+			s.nests[id].file = filepath.Base(path)
 		}
-		_ = unix.Close(fd)
-	}
+	})
 }
 
 // in adds the stacked links in one namespace. One that goes away meanwhile, or

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -15,23 +16,23 @@ import (
 
 // A place is the network namespace that everything here opens in. Holding it
 // keeps the namespace, so a socket opened again lands in the same one.
-type place struct{ ns netns.NsHandle }
+type place struct {
+	ns  netns.NsHandle
+	own bool // it is the process's
+}
 
 // openPlace finds a namespace by its path; "" is the process's own.
 func openPlace(path string) (place, error) {
-	if path == "" {
-		return place{netns.None()}, nil
-	}
-	ns, err := netns.GetFromPath(path)
+	ns, err := netns.GetFromPath(cmp.Or(path, "/proc/self/ns/net"))
 	if err != nil {
-		return place{netns.None()}, fmt.Errorf("open network namespace %s: %w", path, err)
+		return place{ns: netns.None()}, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	return place{ns}, nil
+	return place{ns, path == ""}, nil
 }
 
 // do calls f on a thread inside the namespace.
 func (p place) do(f func() error) error {
-	if !p.ns.IsOpen() {
+	if p.own {
 		return f()
 	}
 	runtime.LockOSThread()
