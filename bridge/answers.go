@@ -23,7 +23,7 @@ const (
 	// mostLooksFor bounds how often it is looked for by which port a suspected answer came.
 	mostLooksFor = 5
 	// mostAnswers bounds the answers by one port that are on the board: a guest may
-	// answer for a whole /64. One that gives way to a later one is asked for again
+	// answer for a whole /64. One that gives way to a later one is probed again
 	// before its address is given.
 	mostAnswers = 1024
 )
@@ -57,7 +57,7 @@ type answers struct {
 	known     map[netip.Addr]answer
 	byPort    map[int]*list.List         // their addresses, the oldest first; 0 is an unknown port
 	unlocated map[netip.Addr]probe.Reply // answers since, of which the port is to be found
-	doubts    map[netip.Addr]time.Time   // those that were asked again since, and when
+	doubts    map[netip.Addr]time.Time   // those that were probed again since, and when
 	missed    atomic.Pointer[time.Time]  // when an answer may have been lost last
 	ingress   *probe.Ingress             // nil while no answer is suspected
 	suspected time.Time                  // when one was last
@@ -209,7 +209,7 @@ func (a *answers) removeFrom(w wire, gone func(origin) bool) {
 	}
 }
 
-// doubt notes that an address which answered before is about to be asked
+// doubt notes that an address which answered before is about to be probed
 // again. Until the question was sent the doubt has no date.
 // It reports whether there is one.
 func (a *answers) doubt(addr netip.Addr) bool {

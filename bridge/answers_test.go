@@ -45,9 +45,9 @@ func (v *view) later() {
 	v.answers.expire(time.Now().Add(v.cfg.ProbeWindow), v.reaches, func(port int) { v.netns.readPort(v.wire(), port) })
 }
 
-// askAndHear asks and waits until nobody who was seen to answer is asked and
+// askAndAwait asks and waits until no address that was seen to answer is asked and
 // silent any more. A question is not asked twice: the answer to it alone ends it.
-func (v *view) askAndHear(addr string) {
+func (v *view) askAndAwait(addr string) {
 	v.t.Helper()
 	v.probe(addr)
 	realtest.Eventually(v.t, wait, "an answer from "+addr, func() bool {
@@ -58,7 +58,7 @@ func (v *view) askAndHear(addr string) {
 	})
 }
 
-// C2: who is seen by a probe alone is let go when a later probe stays without
+// C2: what is seen by a probe alone is dropped when a later probe stays without
 // an answer for the window, though its port stays; while it answers it is
 // seen throughout.
 func TestC2AnswersExpire(t *testing.T) {
@@ -74,11 +74,11 @@ func TestC2AnswersExpire(t *testing.T) {
 			_, inner := nested(t, ns, c.cidr)
 			v := open(t, ns, func(cfg *Config) { cfg.ProbeWindow = time.Hour }) // no machine is so slow
 			probeUntilSeen(t, v, c.addr, "probe")
-			v.askAndHear(c.addr)
+			v.askAndAwait(c.addr)
 			v.later()
-			v.expect(c.addr, "probe") // nobody asked again
+			v.expect(c.addr, "probe") // it was not asked again
 			for range 3 {
-				v.askAndHear(c.addr)
+				v.askAndAwait(c.addr)
 				v.later()
 				v.expect(c.addr, "probe")
 			}
@@ -165,7 +165,7 @@ func TestAnswersGoWithTheBridge(t *testing.T) {
 }
 
 // The same port on another bridge of the same name, all between two looks: its
-// index tells nothing then, only the bridge's does.
+// index says nothing then, only the bridge's does.
 func TestAnswersGoWithTheBridgeThoughThePortComesBack(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -182,7 +182,7 @@ func TestAnswersGoWithTheBridgeThoughThePortComesBack(t *testing.T) {
 }
 
 // An answer is from behind the port where its frame came from, whatever it says
-// inside. What it says is told, and taken for its own where no other port is
+// inside. What it says is shown, and taken for its own where no other port is
 // known to have that MAC; of NDP's where its own port is.
 func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 	t.Parallel()
@@ -209,7 +209,7 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 			note         string
 		}{
 			{"its own MAC", liar.MAC, liar.MAC, liar.HostName, "", ""},
-			{"a MAC that nobody has", liar.MAC, nobodys, liar.HostName, unknown,
+			{"a MAC that no link has", liar.MAC, nobodys, liar.HostName, unknown,
 				"it says that the address is at " + nobodys.String()},
 			{"its own other MAC", liar.MAC, second, liar.HostName, second.String(),
 				"it says that the address is at " + second.String()},
@@ -227,7 +227,7 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 				}
 			})
 			realtest.Eventually(t, wait, addr+" "+tt.name, func() bool {
-				// Where each MAC is may be forgotten meanwhile, or told otherwise.
+				// Where each MAC is may be forgotten meanwhile, or said otherwise.
 				v.probe("10.8.0.7")
 				c.send(gratuitous(v.device.link.MAC, second, "10.8.0.98", wireArpReply))
 				c.send(gratuitous(v.device.link.MAC, liar.MAC, "10.8.0.98", wireArpReply))

@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// A Config describes a bridge and who wants to know about it.
+// A Config describes a bridge and where its witnesses post.
 type Config struct {
 	Name    string  // of the bridge: "rt0"
 	Netns   string  // path of the network namespace to work in; "" is the process's own
@@ -119,8 +119,8 @@ func newBridge(cfg Config) *Bridge {
 		cfg: cfg, paths: newNetnsPaths(cfg.NetnsFolders), mu: newFairMutex(), recent: &recentlySeen{since: time.Now()},
 		device: device{name: cfg.Name, manage: cfg.Manage, log: cfg.Log, want: cfg.Desired},
 	}
-	witness := func(who census.Witness) *report {
-		r := newReport(cfg, who, b.recent)
+	witness := func(name census.Witness) *report {
+		r := newReport(cfg, name, b.recent)
 		b.reports = append(b.reports, r)
 		return r
 	}

@@ -27,7 +27,7 @@ func TestF19AddressesOfLinksOnTheBridgeAreSeen(t *testing.T) {
 			ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
 			return guest
 		}},
-		{"made in another, of which the kernel tells nothing", "netns", func(ns, guest *nstest.NS) *nstest.NS {
+		{"made in another, of which the kernel reports nothing", "netns", func(ns, guest *nstest.NS) *nstest.NS {
 			ns.Exec("ip", "link", "add", "m0", "link", "rt0", "netns", guest.Name(), "type", "macvlan", "mode", "private")
 			return guest
 		}},
@@ -53,7 +53,7 @@ func TestF19AddressesOfLinksOnTheBridgeAreSeen(t *testing.T) {
 				v.await("10.8.0.7", row.witness)
 				s := v.about("10.8.0.7").Seen[0]
 				if s.Port != "m0" || row.witness == "netns" && (!strings.Contains(s.Note, "m0 is a macvlan on rt0") || !strings.Contains(s.Netns, guest.Name()) || s.MAC == "") {
-					t.Errorf("the sighting tells %+v", s)
+					t.Errorf("the sighting shows %+v", s)
 				}
 				id, _ := v.NetnsID(t.Context(), guest.Path()) // 0 where no link leads there
 				for _, g := range v.Gaps() {

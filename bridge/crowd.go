@@ -151,7 +151,7 @@ func (b *Bridge) readCrowd(ctx context.Context, id int) error {
 		switch {
 		case b.netns.insideOf(id) != in:
 		case err != nil && !errors.Is(err, rtnl.ErrCutShort):
-			in.tried, in.whole = false, false // to be asked what is wrong
+			in.tried, in.whole = false, false // listed once more with the lock held, to see what is wrong
 			b.netns.again[id] = true
 		case later == nil: // a call has listed it since, or news was lost
 			b.netns.crowd(id)

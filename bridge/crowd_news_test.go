@@ -65,7 +65,7 @@ func TestG1AListForgetsNoNewerNews(t *testing.T) {
 					t.Error(err)
 				}
 				if !v.seen(own) {
-					t.Errorf("%s, which a call was told of, is not seen", own)
+					t.Errorf("%s, which a call received the news of, is not seen", own)
 				}
 			}
 			v.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
-// A namespace with many ports and many addresses: each address is told once, at the
+// A namespace with many ports and many addresses: each address is posted once, at the
 // port whose far end has it, and one more address costs as few questions as behind
 // a single port.
 func TestF25ManyPortsIntoOneNamespace(t *testing.T) {

@@ -21,7 +21,7 @@ type Desired struct {
 }
 
 // Set replaces the whole of what the bridge has to be. A managed bridge is made so
-// before it returns, any other is judged by it: [Bridge.Ready] tells. What the bridge had to
+// before it returns, any other is judged by it: see [Bridge.Ready]. What the bridge had to
 // be before, and has not to be any more, stays on it. The same state again is one
 // system call.
 //

@@ -67,7 +67,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 
 // Whatever one guest has the kernel tell, and however much of it: settling an
 // address asks the kernel a bounded number of questions, finds who has just come
-// with that address, silences nobody, and remembers no more than so much. What it
+// with that address, silences no witness, and remembers no more than so much. What it
 // leaves is done by Run.
 func TestF2SettleBesideFloods(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func (f *flooded) expectAbout(addr string, seen bool) {
 	}
 }
 
-// A guest that answers for every address that anybody asks for has so many answers
+// A guest that answers for every address that is asked for has so many answers
 // on the board, its last ones, and takes none of another port's room.
 func TestF2AnswersOfOnePort(t *testing.T) {
 	t.Parallel()

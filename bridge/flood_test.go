@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// A flooded is a bridge with a port behind which somebody answers too much.
+// A flooded is a bridge with a port behind which a guest answers too much.
 type flooded struct {
 	*view
 	ns   *nstest.NS
@@ -46,7 +46,7 @@ func (f *flooded) claims(n int, from probe.MAC) {
 }
 
 // teach makes the bridge know that a MAC is behind the port, by an answer to
-// what nobody asked. A link that was just set up may lose a frame.
+// what was not asked. A link that was just set up may lose a frame.
 func (f *flooded) teach(m probe.MAC) {
 	f.t.Helper()
 	realtest.Eventually(f.t, wait, "the bridge to know "+m.String(), func() bool {
@@ -180,7 +180,7 @@ func TestPortsAreFoundByAndBy(t *testing.T) {
 	}
 }
 
-// Run looks for the ports that nobody had time for, though nothing more comes.
+// Run looks for the ports that there was no time for, though nothing more comes.
 func TestRunFindsPorts(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t)
@@ -235,7 +235,7 @@ func TestLaterAnswerStandsIn(t *testing.T) {
 }
 
 // What comes while news is read waits for the next time: who makes it does not
-// say how long everybody waits.
+// say how long the lock is held.
 func TestNewsThatComesMeanwhile(t *testing.T) {
 	t.Parallel()
 	const before, most = 10, 200

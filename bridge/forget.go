@@ -17,7 +17,7 @@ import (
 // it, nor a kernel without connection tracking. When it returns nil the board
 // no longer has the neighbour entries either; what other witnesses see stands.
 //
-// It is for an address that nobody has any more, before the next one gets it:
+// It is for an address that is in use no more, before the next one gets it:
 // the old owner's entries would send the next one's traffic to a dead MAC, or
 // its replies to a dead connection's. What other sandboxes remember is theirs
 // and stays: only the next owner may announce itself to them (RFC 5227,
@@ -26,7 +26,7 @@ import (
 // Connection tracking has no index by address, so a call walks all of its
 // entries, in both families, once for all the addresses; calls at the same time
 // share a walk. One that began is finished whatever becomes of ctx. Forget is
-// safe for concurrent use and holds up nobody else meanwhile.
+// safe for concurrent use and holds up no other call meanwhile.
 func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	of := make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {

@@ -66,7 +66,7 @@ func (r reuse) scene(t *testing.T) scene {
 	return s
 }
 
-// keepConnections lets what is tracked stay so, which for a datagram that nobody
+// keepConnections lets what is tracked stay so, which for a datagram that no host
 // answered would be 30 s, and 10 s for a connection that was reset.
 func keepConnections(t *testing.T, ns *nstest.NS) {
 	t.Helper()
@@ -82,11 +82,11 @@ func keepConnections(t *testing.T, ns *nstest.NS) {
 }
 
 // wake waits until a port that was just set up lets frames through, and leaves
-// no trace of it in anybody's neighbour table.
+// no trace of it in any neighbour table.
 func (s scene) wake(addr string) {
 	s.t.Helper()
 	a := netip.MustParseAddr(addr)
-	realtest.Eventually(s.t, wait, addr+" hears the bridge", func() bool {
+	realtest.Eventually(s.t, wait, addr+" learns of the bridge", func() bool {
 		if err := s.Probe(context.Background(), a); err != nil {
 			s.t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 			c.AddAddr(r.cidr)
 			err := s.dial(s.b.NS, c, patience(false))
 			if mac := neighbourMAC(t, s.b.NS, "eth0", r.addr); err == nil || mac != s.old.MAC.String() {
-				t.Errorf("nobody told B, yet: %v; its entry is %q", err, mac)
+				t.Errorf("B was not told, yet: %v; its entry is %q", err, mac)
 			}
 		})
 	}
@@ -328,7 +328,7 @@ func (r reuse) announced(t *testing.T) time.Duration {
 	}
 	c.AddAddr(r.cidr)
 	// The kernel announces an address when the link comes up or its MAC is set,
-	// not when one is added that nobody is asked about; and an IPv6 address is
+	// not when one is added that is not asked about; and an IPv6 address is
 	// added before it is routed.
 	nl := c.NS.Netlink()
 	realtest.Eventually(t, wait, "the address is C's own", func() bool {
@@ -343,7 +343,7 @@ func (r reuse) announced(t *testing.T) time.Duration {
 	if err := nl.LinkSetHardwareAddr(eth0, c.MAC); err != nil {
 		t.Fatal(err)
 	}
-	realtest.Eventually(t, wait, "B hears it", func() bool {
+	realtest.Eventually(t, wait, "B learns of it", func() bool {
 		return neighbourMAC(t, s.b.NS, "eth0", r.addr) == c.MAC.String()
 	})
 	err = s.dial(s.b.NS, c, wait)

@@ -84,10 +84,10 @@ func (p *port) gap() (g Gap, is bool) {
 	g = Gap{Kind: PortUnreadable, Link: name, Since: in.unsure, Next: "bridge link show dev " + name}
 	switch known := len(in.addrs) + len(in.more); {
 	case in.full && known < mostInside:
-		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of it, because other namespaces have so many; of the others only a probe and the neighbour table tell", name, known)
+		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of it, because other namespaces have so many; of the others only a probe and the neighbour table show anything", name, known)
 		g.Next = "look at what runs behind the ports with most addresses, and remove what is hostile"
 	case in.full:
-		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table tell", name, mostInside)
+		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table show anything", name, mostInside)
 	case !in.whole:
 		g.Detail = fmt.Sprintf("the addresses in the namespace behind port %s change faster than they can be listed; one of them may have been missed", name)
 	default:

@@ -17,7 +17,7 @@ import (
 )
 
 // A guest with many addresses, or links, that come and go while they are listed
-// costs nobody else an answer: the witnesses speak, what others add or remove is
+// costs no other an answer: the witnesses speak, what others add or remove is
 // seen at once, most calls take less time than one list of that namespace, and the
 // guest's port is named. What may be there counts as there; and once it stands
 // still, what is gone is gone. To add 12 000 addresses takes the kernel six
@@ -78,11 +78,11 @@ func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
 			}
 			named := func() (gaps []Gap) { return v.netns.gapsAt(time.Now().Add(gapAfter)) }
 			if full && len(named()) != 1 {
-				t.Errorf("%d addresses behind %s, and told is %v", c.addresses, hostile.HostName, named())
+				t.Errorf("%d addresses behind %s, and named is %v", c.addresses, hostile.HostName, named())
 			}
 			for _, g := range named() {
 				if g.Kind != PortUnreadable || g.Link != hostile.HostName {
-					t.Errorf("told of %+v", g)
+					t.Errorf("named is %+v", g)
 				}
 			}
 			stop()
@@ -243,7 +243,7 @@ func manyNames(t *testing.T, ns *nstest.NS, name string) {
 // alternative names: the kernel ends its list of the links in there before that link,
 // without an error. The macvlan's addresses are seen all the same, by a daemon that
 // knew it and by one that starts then; a link without an address is not forgotten for
-// it, the namespace is named, and nobody else's answer is missing.
+// it, the namespace is named, and no other's answer is missing.
 func TestG1ALinkOfManyNamesHidesNoOther(t *testing.T) {
 	t.Parallel()
 	for _, long := range []string{"lo", "br0"} {
@@ -412,7 +412,7 @@ func idUsedAgain(t *testing.T) bool {
 	return true
 }
 
-// After news was lost all is read again while everybody waits: the quiet guests at
+// After news was lost all is read again with the lock held: the quiet guests at
 // once, and a link on the bridge that is no port; of many guests with many addresses a
 // part, and Run does the rest.
 func TestG1LostNewsBesideCrowds(t *testing.T) {

@@ -12,8 +12,7 @@ import (
 // The forwarding table says behind which port a MAC was seen last. A guest that
 // answers with a busy neighbour's MAC has that neighbour's port named, for the next
 // frame of the neighbour sets the table right. Where the namespace behind the port
-// that is named has the MAC and not the address, the answer is asked for again and
-// received at the ports themselves.
+// that is named has the MAC and not the address, the address is probed again, and the answer received at the ports themselves.
 
 const (
 	// ingressIdle is how long answers are received at the ports after the last

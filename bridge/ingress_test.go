@@ -73,7 +73,7 @@ func TestG2AProxyIsNoForger(t *testing.T) {
 		t.Errorf("an entry with its MAC is at %q: %q", port, note)
 	}
 	if port, note := v.answers.portOf(v.wire(), v.about("10.8.0.7").Addr, net.HardwareAddr{2, 0xee, 0, 0, 0, 1}.String(), v.portNamed(proxy.HostName)); port != proxy.HostName || note != "" {
-		t.Errorf("an entry with a MAC of nobody there is at %q: %q", port, note)
+		t.Errorf("an entry with a MAC that is not there is at %q: %q", port, note)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestG2AMACDoesNotNameItsLastForger(t *testing.T) {
 	}
 
 	// It had an address, which the other answers for once it is gone: the neighbour
-	// table has the same MAC as before, and nobody asked again.
+	// table has the same MAC as before, and it was not asked again.
 	proxy.AddAddr("10.8.0.95/24")
 	probeUntilSeen(t, v, "10.8.0.95", "netns probe")
 	realtest.Eventually(t, wait, "the port of the answer to be known", func() bool {

@@ -26,7 +26,7 @@ const (
 	// about 400 in one step, some 200 µs, and only between two steps can a list be
 	// interrupted.
 	mostInline = 512
-	// mostMACs is how many links of a namespace are asked for their MACs in one
+	// mostMACs is how many links of a namespace have their MACs looked up in one
 	// reading, beside the far ends of its ports.
 	mostMACs = 64
 
@@ -45,7 +45,7 @@ type stock struct{ known, most int }
 
 // An inside is what is known of the addresses in a namespace that guests may be
 // root in. It is never less than what is there: an exact list, and every address
-// that the kernel's news told of since. Where addresses come and go faster than
+// that the kernel's news was about since. Where addresses come and go faster than
 // they can be listed, it is all that any list and any news had since the last exact
 // list; and where there are more than mostInside, so many of them.
 type inside struct {

@@ -68,7 +68,7 @@ func TestInterruptedListIsNeverShort(t *testing.T) {
 			}
 			for i := range standing {
 				if addr := fmt.Sprintf("10.8.0.%d", 2+i); !v.seen(addr) {
-					t.Fatalf("%s went dark", addr)
+					t.Fatalf("%s is not seen", addr)
 				}
 			}
 			v.noneSilent()

@@ -11,16 +11,16 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
-// A whole reading is the backstop: it mends what memory has wrong though no
+// A whole reading is the backstop: it corrects what memory has wrong though no
 // news ever spoke of it.
-func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
+func TestRefreshCorrectsWhatNoNewsSaid(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	ns.Port("rt0", "10.8.0.7/24")
 	ns.Port("rt0", "10.8.0.8/24")
 	v := open(t, ns)
-	const nobody = 4711
+	const none = 4711
 	v.mu.Lock()
 	names := make(map[int]string)
 	for index, p := range v.netns.ports {
@@ -35,8 +35,8 @@ func TestRefreshMendsWhatNoNewsTold(t *testing.T) {
 		wrong.Name = "wrong"
 		p.link = &wrong
 	}
-	v.netns.ports[nobody] = &port{link: &rtnl.Link{Index: nobody, Name: "nobody", Behind: rtnl.NoNetns}}
-	v.netns.see(scope(nobody), []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.9")}})
+	v.netns.ports[none] = &port{link: &rtnl.Link{Index: none, Name: "none", Behind: rtnl.NoNetns}}
+	v.netns.see(scope(none), []census.Sighting{{Addr: netip.MustParseAddr("10.8.0.9")}})
 	v.host.see(hostScope, nil)
 	v.host.all = nil
 	v.mu.Unlock()

@@ -53,7 +53,7 @@ func holder(fd int, addr unix.Sockaddr) string {
 }
 
 // drain closes the connections that asked for our pid. They stay in the queue until
-// then, and a full one answers nobody.
+// then, and a full one answers no process.
 func (l *lock) drain() {
 	for {
 		fd, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC)

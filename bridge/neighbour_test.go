@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// keepNeighbours lets what a link's neighbour tables have stay as it is: nobody
+// keepNeighbours lets what a link's neighbour tables have stay as it is: no one
 // asks whether it still holds, which else happens 5 to 45 s later.
 func keepNeighbours(t *testing.T, ns *nstest.NS, dev string) {
 	t.Helper()
@@ -49,7 +49,7 @@ func setNeighbour(t *testing.T, ns *nstest.NS, addr, mac string, state int) {
 	realtest.Eventually(t, wait, "room in the neighbour table for "+addr, func() bool { return ns.Netlink().NeighSet(n) == nil })
 }
 
-// say sends frames from a port until the bridge heard the MAC there: a port
+// say sends frames from a port until the bridge learned the MAC there: a port
 // that was just set up drops the first.
 func (v *view) say(p *nstest.Port, mac string) {
 	v.t.Helper()
@@ -58,7 +58,7 @@ func (v *view) say(p *nstest.Port, mac string) {
 		v.t.Fatal(err)
 	}
 	c := capture(v.t, p.NS, "eth0")
-	realtest.Eventually(v.t, wait, "the bridge hears "+mac, func() bool {
+	realtest.Eventually(v.t, wait, "the bridge learns "+mac, func() bool {
 		c.send(probe.Question(from, netip.MustParseAddr("10.8.0.200")))
 		return v.locked(context.Background(), func() error {
 			_, err := v.kernel.Forwarding(v.device.link.Index, 0, from)
@@ -72,14 +72,14 @@ func TestC7Neighbours(t *testing.T) {
 	t.Parallel()
 	const stranger = "02:aa:aa:aa:aa:01" // of no link in any namespace: a nested guest
 	for _, c := range []struct {
-		name  string
-		mac   string // "own": the MAC of eth0 behind the port
-		state int
-		heard bool // the bridge heard the MAC behind the port
-		seen  bool
+		name    string
+		mac     string // "own": the MAC of eth0 behind the port
+		state   int
+		learned bool // the bridge learned the MAC behind the port
+		seen    bool
 	}{
 		{"reachable", stranger, netlink.NUD_REACHABLE, false, true},
-		{"reachable and heard", stranger, netlink.NUD_REACHABLE, true, true},
+		{"reachable and learned", stranger, netlink.NUD_REACHABLE, true, true},
 		{"stale, of a dead container", stranger, netlink.NUD_STALE, false, false},
 		{"delay, of a dead container", stranger, netlink.NUD_DELAY, false, false},
 		{"failed", "", netlink.NUD_FAILED, false, false},
@@ -101,7 +101,7 @@ func TestC7Neighbours(t *testing.T) {
 				if mac == "own" {
 					mac = p.MAC.String()
 				}
-				if c.heard {
+				if c.learned {
 					v.say(p, mac)
 				}
 				setNeighbour(t, ns, addr, mac, c.state)
@@ -133,7 +133,7 @@ func TestC7EntryOutlivesItsContainer(t *testing.T) {
 	setNeighbour(t, ns, "10.8.0.7", p.MAC.String(), netlink.NUD_REACHABLE)
 	v.expect("10.8.0.7", "netns neighbour")
 	if s := v.about("10.8.0.7").Seen[1]; s.Port != p.HostName || s.MAC != p.MAC.String() {
-		t.Errorf("the sighting tells %+v", s)
+		t.Errorf("the sighting shows %+v", s)
 	}
 	p.Close()
 	if out := ns.Exec("ip", "neigh", "show", "10.8.0.7"); !strings.Contains(out, "REACHABLE") {

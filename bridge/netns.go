@@ -41,7 +41,7 @@ func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
 	return id, nil
 }
 
-// A spaceName is a name of a network namespace, with the inode that tells the
+// A spaceName is a name of a network namespace, with the inode that distinguishes the
 // namespace from a later one of the same name.
 type spaceName struct {
 	file  string

@@ -184,7 +184,7 @@ func (p *netnsPaths) isStuck(path string) bool {
 // what a symbolic link there names.
 //
 // What is there is held without opening it, so that a device does nothing, a fifo
-// waits for nobody, and what is opened then is what was looked at. Its device tells
+// is not waited for, and what is opened then is what was looked at. Its device shows
 // whether it is a namespace: the kernel has that without asking the file system,
 // which statfs would do. A link is followed in /proc only, where it is the
 // namespace itself: where another one leads, the caller decides.
@@ -229,7 +229,7 @@ func openNetns(path string) (fd int, target string, err error) {
 	return fd, "", nil
 }
 
-// inodeAt tells namespaces apart. A file system that hangs is not asked.
+// inodeAt distinguishes namespaces. A file system that hangs is not asked.
 func inodeAt(path string) (uint64, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)

@@ -27,10 +27,10 @@ const (
 var recordedGuest, recordedGuest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
 
 // FuzzNews: news is never believed, it only says where to look again. Whatever
-// it is, nothing that was seen is let go, no port is forgotten, and what it is
-// about is marked to be read: the news of a link, of an address of somebody
-// who is looked at, and news that cannot be read. And whatever it was that had
-// an address, one that nobody looks at, too, it was seen: at the next look it
+// it is, nothing that was seen is dropped, no port is forgotten, and what it is
+// about is marked to be read: the news of a link, of an address in a namespace
+// that is looked at, and news that cannot be read. And whatever it was that had
+// an address, one that is not looked at, too, it was seen: at the next look it
 // may be gone.
 func FuzzNews(f *testing.F) {
 	files, err := filepath.Glob("rtnl/testdata/netlink/news-*")
@@ -45,7 +45,7 @@ func FuzzNews(f *testing.F) {
 		f.Add(true, said, []byte(nil))
 		f.Add(false, said, []byte(nil))
 		f.Add(false, said, fromSpace(recordedSpace))
-		f.Add(false, said, fromSpace(recordedSpace+1))     // of which nobody has heard
+		f.Add(false, said, fromSpace(recordedSpace+1))     // that is not known
 		f.Add(false, said, unix.UnixRights(recordedSpace)) // some other control message
 	}
 	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {
@@ -104,7 +104,7 @@ func FuzzNews(f *testing.F) {
 			t.Fatalf("a port is forgotten: %v", b.netns.ports)
 		}
 		if s := b.netns.spaces[recordedSpace]; s == nil && !b.netns.linksAgain[recordedPort] {
-			t.Fatal("the namespace behind a port is let go, and the port is not looked at again")
+			t.Fatal("the namespace behind a port is dropped, and the port is not looked at again")
 		}
 		_ = b.post(true)
 		after := b.cfg.Board.Census()

@@ -35,7 +35,7 @@ func (v *view) run(t *testing.T) {
 	})
 }
 
-// seen reports, without settling, whether somebody sees an address.
+// seen reports, without settling, whether a witness sees an address.
 func (v *view) seen(addr string) bool { return len(v.about(addr).Seen) != 0 }
 
 // C2: Run alone keeps the board current; no reading is due for an hour.
@@ -62,7 +62,7 @@ func TestC2RunHearsNews(t *testing.T) {
 	})
 }
 
-// The backstop finds what no news told.
+// The backstop finds what no news said.
 func TestRunReadsAnew(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -89,8 +89,8 @@ func TestOverrun(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	gone := ns.Port("rt0", "10.8.0.6/24")
 	p := ns.Port("rt0")
-	var told bytes.Buffer
-	v := open(t, ns, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&told, nil)) })
+	var logged bytes.Buffer
+	v := open(t, ns, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&logged, nil)) })
 	v.expect("10.8.0.6", "netns")
 	for _, fd := range []int{v.news.Links, v.news.Neighbours} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
@@ -110,13 +110,13 @@ func TestOverrun(t *testing.T) {
 	v.expect("10.8.0.9", "")
 	v.noneSilent()
 	late.Close()
-	if !strings.Contains(told.String(), "kernel news was lost") {
-		t.Errorf("the flood was no flood:\n%s", &told)
+	if !strings.Contains(logged.String(), "kernel news was lost") {
+		t.Errorf("the flood was no flood:\n%s", &logged)
 	}
 }
 
 // What happens after the overrun was met, while everything is read anew, is not
-// lost: the kernel tells it no second time.
+// lost: the kernel reports it no second time.
 func TestNewsBehindAnOverrun(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -135,7 +135,7 @@ func TestNewsBehindAnOverrun(t *testing.T) {
 	v.expect("10.8.0.7", "netns")
 }
 
-// Who makes news as fast as they are read holds up nobody for ever, and what
+// A guest that makes news as fast as they are read holds up no caller for ever, and what
 // the socket had no room for meanwhile is not forgotten before it was read empty.
 func TestNewsWithoutAnEnd(t *testing.T) {
 	t.Parallel()

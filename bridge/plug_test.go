@@ -61,7 +61,7 @@ func TestG4PlugOfWaitsForNobody(t *testing.T) {
 		select {
 		case index := <-answered:
 			if index != 0 {
-				t.Errorf("nobody answered, and it is %d", index)
+				t.Errorf("no answer came, and it is %d", index)
 			}
 		case <-late:
 			t.Fatal("a bind waits for a kernel that does not answer")

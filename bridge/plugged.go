@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
-// Plugged tells what of a sandbox's plumbing is a port of the bridge now: the
+// Plugged says what of a sandbox's plumbing is a port of the bridge now: the
 // link named hostInterface, and every port that leads into the network
 // namespace at the path netns, under whatever name. Each is one sentence; none
 // means that the kernel was asked and knows of none. "" for either is nothing
@@ -35,7 +35,7 @@ import (
 // that. Without the bound, a port that once had a name would stand for every
 // later link of that name.
 //
-// That something is plugged is told from memory as [Bridge.Settle] makes it, for
+// That something is plugged is read from memory as [Bridge.Settle] makes it, for
 // many ask again and again about what does not move. That nothing is, is asked
 // of the kernel, on a socket of its own. It is safe for concurrent use.
 func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) ([]string, error) {
@@ -164,7 +164,7 @@ func (b *Bridge) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, path
 }
 
 // plugWithin is how long a bind waits for the link and the namespace that it names: a
-// kernel or a file system that hangs keeps what is there from being told from a later
+// kernel or a file system that hangs keeps what is there from being distinguished from a later
 // one.
 const plugWithin = 100 * time.Millisecond
 
@@ -195,7 +195,7 @@ func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index
 }
 
 // linkIndex returns the index of a link, or 0 when ctx ends before the kernel answers.
-// One question that hangs keeps the socket, and who comes meanwhile waits for that
+// One question that hangs keeps the socket, and a caller that comes meanwhile waits for that
 // until its own ctx ends.
 func (b *Bridge) linkIndex(ctx context.Context, name string) int {
 	found := make(chan int, 1)

@@ -55,7 +55,7 @@ func TestPluggedByAFormerName(t *testing.T) {
 	v.wantPlugged("it left", "veth1", "")
 }
 
-// A former name is a port's to who knew it by then, and to nobody who came to know
+// A former name is a port's to that knew it by then, and to no caller that came to know
 // it later: the name is another link's by then.
 func TestF11AFormerNameIsBoundInTime(t *testing.T) {
 	t.Parallel()
@@ -215,8 +215,8 @@ func TestPortsThatMoveAreTold(t *testing.T) {
 	}
 }
 
-// A whole reading that finds the bridge gone tells of its ports, and one that
-// finds nothing new tells nobody.
+// A whole reading that finds the bridge gone reports its ports, and one that
+// finds nothing new reports nothing.
 func TestChangedByARefresh(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -234,7 +234,7 @@ func TestChangedByARefresh(t *testing.T) {
 	refresh()
 	select {
 	case <-changed:
-		t.Error("nothing moved, yet it was told")
+		t.Error("nothing moved, yet it was reported")
 	default:
 	}
 	ns.Exec("ip", "link", "del", "rt0")
@@ -247,6 +247,6 @@ func await(t *testing.T, what string, changed <-chan struct{}) {
 	select {
 	case <-changed:
 	case <-time.After(wait):
-		t.Errorf("%s was not told", what)
+		t.Errorf("%s was not reported", what)
 	}
 }

@@ -76,7 +76,7 @@ func (b *Bridge) PortNames() map[string]bool { return b.netns.shown.Load().names
 // names, otherwise as [Bridge.PortNames] does.
 func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs }
 
-// show wakes those who wait for a port to move, and has [Bridge.Gaps] return what is
+// show wakes the subscribers of [Bridge.Changed], and has [Bridge.Gaps] return what is
 // known now.
 func (s *namespaces) show() {
 	if s.moved {

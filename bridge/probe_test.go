@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// probe asks and takes in the answer of whoever is on this host.
+// probe asks and takes in the answer of a guest on this host.
 func (v *view) probe(addr string) {
 	v.t.Helper()
 	if err := v.Probe(context.Background(), netip.MustParseAddr(addr)); err != nil {
@@ -51,7 +51,7 @@ func TestProbeFindsWhoHasAnAddress(t *testing.T) {
 			probeUntilSeen(t, v, c.addr, "netns probe")
 			s := v.about(c.addr).Seen[1]
 			if s.MAC != p.MAC.String() || s.Port != p.HostName || s.Bridge != "rt0" {
-				t.Errorf("the sighting tells %+v", s)
+				t.Errorf("the sighting shows %+v", s)
 			}
 			v.probe(c.free)
 			v.expect(c.free, "")
@@ -111,7 +111,7 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 	})
 }
 
-// C7: an announcement that nobody asked for is not evidence, nor is an answer
+// C7: an announcement that was not asked for is not evidence, nor is an answer
 // to a question that was not ours.
 func TestC7ForeignAnnouncements(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"gratuitous request":           gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpRequest),
 		"gratuitous reply":             gratuitous(broadcast, p.MAC, "10.8.0.99", wireArpReply),
-		"reply to somebody else":       gratuitous([]byte{2, 0, 0, 0, 0xff, 1}, p.MAC, "10.8.0.99", wireArpReply),
+		"reply to another":             gratuitous([]byte{2, 0, 0, 0, 0xff, 1}, p.MAC, "10.8.0.99", wireArpReply),
 		"reply that was not asked":     gratuitous(v.device.link.MAC, p.MAC, "10.8.0.50", wireArpReply),
 		"request from it to us":        gratuitous(v.device.link.MAC, p.MAC, "10.8.0.99", wireArpRequest),
 		"reply that was cut too short": gratuitous(v.device.link.MAC, p.MAC, "10.8.0.99", wireArpReply)[:30],

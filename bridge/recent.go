@@ -12,7 +12,7 @@ const recentlyMost = 1 << 15
 
 // recentlySeen remembers when the witnesses last saw each address, or had news of it. What
 // was on the wire for a moment leaves tracks in other sandboxes' neighbour tables,
-// which the board, that holds only what is, does not tell; and when it came and
+// which the board, that holds only what is, does not show; and when it came and
 // went between two looks, the board never had it.
 type recentlySeen struct {
 	mu          sync.Mutex
@@ -58,8 +58,8 @@ func (l *recentlySeen) after(addr netip.Addr, from time.Time) bool {
 // SeenWithin reports whether the bridge's witnesses saw an address within the
 // time d before now, or may have: true also when they did not watch all that
 // time, as before they were opened, or while some of the kernel's news waits unread
-// or was lost. What the kernel told of is seen, though it was gone before anybody
-// looked. It says nothing of what they see now; that
+// or was lost. What the news was about is seen, though it was gone before it was
+// looked up. It says nothing of what they see now; that
 // is on the board. It reads memory, and is safe for concurrent use.
 func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
 	return b.neighbour.more.Load() || b.recent.after(addr.Unmap().WithZone(""), time.Now().Add(-d))

@@ -21,7 +21,7 @@ func (v *view) seenSince(addr string, from time.Time) bool {
 }
 
 // An address that was on the wire for a while is remembered when it has left;
-// one that never was is not; and what was before anybody watched is unknown.
+// one that never was is not; and what was before it was watched is unknown.
 func TestSeenWithin(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -51,7 +51,7 @@ func TestSeenWithin(t *testing.T) {
 	}
 }
 
-// What came and went between two looks, for nobody looked for a while, was on
+// What came and went between two looks, with a while between them, was on
 // the wire all the same.
 func TestSeenWithinThoughNobodyLooked(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestLatelyIsBounded(t *testing.T) {
 }
 
 // News of neighbours that a flood made the kernel drop, or that wait behind it
-// unread, may be of anybody: until they are read no address is known as unseen.
+// unread, may be of any address: until they are read no address is known as unseen.
 // An address that was in use would be given to the next without its cooldown.
 func TestF2SeenWithinBesideAFlood(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 // Refresh reads everything anew, repairs the bridge first if it manages it, and
 // posts what it finds. It returns an error when the kernel could not be asked
 // about something; the witness concerned is then silent. A bridge that is
-// missing or wrong is no error: [Bridge.Ready] tells.
+// missing or wrong is no error: see [Bridge.Ready].
 //
 // With a thousand ports it takes tens of milliseconds, but an allocation that
 // settles meanwhile waits for a small part of that only.

@@ -49,7 +49,7 @@ func (d *device) repairLink(k *rtnl.Socket, l *rtnl.Link) error {
 		if err != nil {
 			return fmt.Errorf("set %s of bridge %s: %w", what, l.Name, err)
 		}
-		d.log.Info("mended bridge", "bridge", l.Name, "what", what)
+		d.log.Info("repaired bridge", "bridge", l.Name, "what", what)
 		return nil
 	}
 	if l.STP || l.ForwardDelay != 0 {
@@ -93,7 +93,7 @@ func (d *device) addGateways(k *rtnl.Socket) (added bool) {
 			break
 		}
 		added = true
-		d.log.Info("mended bridge", "bridge", d.name, "what", "gateway", "addr", gw)
+		d.log.Info("repaired bridge", "bridge", d.name, "what", "gateway", "addr", gw)
 	}
 	return added
 }

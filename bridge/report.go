@@ -16,7 +16,7 @@ import (
 type report struct {
 	board  *census.Board
 	log    *slog.Logger
-	who    census.Witness
+	name   census.Witness
 	recent *recentlySeen
 
 	scopes  map[string][]census.Sighting
@@ -26,9 +26,9 @@ type report struct {
 	started bool
 }
 
-func newReport(cfg Config, who census.Witness, l *recentlySeen) *report {
+func newReport(cfg Config, name census.Witness, l *recentlySeen) *report {
 	return &report{
-		board: cfg.Board, log: cfg.Log, who: who, recent: l,
+		board: cfg.Board, log: cfg.Log, name: name, recent: l,
 		scopes: make(map[string][]census.Sighting),
 		failed: make(map[string]error),
 	}
@@ -46,7 +46,7 @@ func (r *report) see(scope string, seen []census.Sighting) {
 	} else {
 		r.scopes[scope] = seen
 	}
-	r.board.ReplaceScope(r.who, scope, seen)
+	r.board.ReplaceScope(r.name, scope, seen)
 }
 
 // noteMoves notes the addresses that came or went: one that ends was seen until
@@ -114,17 +114,17 @@ func (r *report) post(anew bool) error {
 	case text == r.posted && r.started && !anew:
 		return err
 	case err == nil:
-		r.board.Replace(r.who, r.scopes, nil)
+		r.board.Replace(r.name, r.scopes, nil)
 	default:
-		r.board.Silence(r.who, err)
+		r.board.Silence(r.name, err)
 	}
 	// That nothing is read yet at the start, nor any more at the end, is no news.
 	switch expected := errors.Is(err, errUnread) || errors.Is(err, ErrClosed); {
 	case text == r.posted || expected:
 	case err != nil:
-		r.log.Warn("witness is silent", "witness", r.who, "reason", err)
+		r.log.Warn("witness is silent", "witness", r.name, "reason", err)
 	case r.posted != errUnread.Error():
-		r.log.Info("witness answers again", "witness", r.who)
+		r.log.Info("witness answers again", "witness", r.name)
 	}
 	r.posted, r.started = text, true
 	return err

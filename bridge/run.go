@@ -242,7 +242,7 @@ func (a *alarm) ring() {
 	}
 }
 
-// quiet takes a ring back, before the one who was woken looks.
+// quiet takes a ring back, before the woken one looks.
 func (a *alarm) quiet() {
 	_, _ = unix.Read(a.fd, make([]byte, 8)) // not rung is as good
 }

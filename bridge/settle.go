@@ -253,7 +253,7 @@ func (b *Bridge) post(anew bool) error {
 	}
 	b.netns.show()
 	if !b.device.isThere() {
-		return nil // Ready tells
+		return nil // see Ready
 	}
 	return errors.Join(all...)
 }

@@ -183,7 +183,7 @@ func (s *namespaces) readSpace(w wire, id int) {
 	got, err := sp.list(w.Socket, id)
 	if isVanishing(w.Socket, id, err) {
 		// The namespace, or the port to it, went in between. Looking at
-		// the ports again tells; if one still leads there, list once more.
+		// the ports again shows that; if one still leads there, list once more.
 		for index := range sp.ports {
 			s.readPort(w, index)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// C2: what somebody added by hand is seen without a pass, and is forgotten
+// C2: what was added by hand is seen without a pass, and is forgotten
 // when it is gone.
 func TestC2HandAddedAddressIsSeen(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestC2HandAddedAddressIsSeen(t *testing.T) {
 			}
 			if s.Bridge != "rt0" || s.Port != p.HostName || s.MAC != p.MAC.String() ||
 				s.Netns != fmt.Sprintf("nsid:%d (%s)", id, p.NS.Name()) {
-				t.Errorf("the sighting tells %+v", s)
+				t.Errorf("the sighting shows %+v", s)
 			}
 			p.DelAddr(c.cidr)
 			v.expect(addr, "")
@@ -153,8 +153,8 @@ func TestPortGoes(t *testing.T) {
 	}
 }
 
-// A namespace that nobody holds any more cannot be read, though its port still
-// names it for a while. That silences nobody.
+// A namespace that is held no more cannot be read, though its port still
+// names it for a while. That silences no witness.
 func TestDyingNamespaceIsNoSilence(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -209,7 +209,7 @@ func TestF11ADyingNamespaceSilencesNobody(t *testing.T) {
 		}
 	}
 	if met == 0 {
-		t.Error("the kernel took every namespace down before anybody looked")
+		t.Error("the kernel took every namespace down before it was looked at")
 	}
 }
 
@@ -239,8 +239,8 @@ func TestF11EINVALIsNoEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const nobody = 4711
-	_, refused := v.kernel.Addresses(nobody)
+	const noID = 4711
+	_, refused := v.kernel.Addresses(noID)
 	if !errors.Is(refused, unix.EINVAL) {
 		t.Errorf("of no namespace the kernel says %v", refused)
 	}
@@ -248,7 +248,7 @@ func TestF11EINVALIsNoEnd(t *testing.T) {
 		id   int
 		err  error
 		want bool
-	}{{nobody, refused, true}, {id, refused, false}, {nobody, unix.EPERM, false}, {nobody, nil, false}} {
+	}{{noID, refused, true}, {id, refused, false}, {noID, unix.EPERM, false}, {noID, nil, false}} {
 		if got := isVanishing(v.kernel, row.id, row.err); got != row.want {
 			t.Errorf("id %d, %v: vanishing is %v", row.id, row.err, got)
 		}

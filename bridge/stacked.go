@@ -160,7 +160,7 @@ func (s *namespaces) setHidden(found *search) {
 		}
 	}
 	for _, m := range found.hidden {
-		add(m.String(), fmt.Sprintf("a link with MAC %s is stacked on %s, in a namespace that cannot be found; its addresses are seen by nobody", m, s.bridge),
+		add(m.String(), fmt.Sprintf("a link with MAC %s is stacked on %s, in a namespace that cannot be found; no witness sees its addresses", m, s.bridge),
 			"find it (ip -d link, in each namespace) and remove it, or exclude its addresses from the pool")
 	}
 	for id := range found.partly {
@@ -175,7 +175,7 @@ func (s *namespaces) setHidden(found *search) {
 	for _, n := range found.nests {
 		for _, l := range n.links {
 			if l.Kind == "macvtap" || l.Kind == "ipvtap" { // the addresses behind it are on no link here
-				add(l.Name, fmt.Sprintf("%s; the addresses of the virtual machine behind it are seen by nobody", l.where()),
+				add(l.Name, fmt.Sprintf("%s; no witness sees the addresses of the virtual machine behind it", l.where()),
 					"give it a tap that is a port of "+s.bridge+", or exclude its addresses from the pool")
 			}
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// C11: each way for the bridge to be wrong has its reason, heard as news, and
-// ends when it is mended by hand.
+// C11: each way for the bridge to be wrong has its reason, seen as news, and
+// ends when it is repaired by hand.
 func TestC11NotReady(t *testing.T) {
 	t.Parallel()
 	gw := gateways("10.8.0.1/24", "fd00:8::1/64")
@@ -25,7 +25,7 @@ func TestC11NotReady(t *testing.T) {
 		name   string
 		make   func(*nstest.NS)
 		reason string
-		mend   func(*nstest.NS)
+		repair func(*nstest.NS)
 	}{
 		{"missing", func(*nstest.NS) {}, "rt0 is missing",
 			func(ns *nstest.NS) { ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64") }},
@@ -75,9 +75,9 @@ func TestC11NotReady(t *testing.T) {
 				t.Errorf("repaired by %q", not.Repair)
 			}
 			if after := world(ns); after != before {
-				t.Errorf("without being told to, it changed\n%s\nto\n%s", before, after)
+				t.Errorf("without being asked to, it changed\n%s\nto\n%s", before, after)
 			}
-			c.mend(ns)
+			c.repair(ns)
 			realtest.Eventually(t, wait, "ready", func() bool {
 				v.settle()
 				return v.Ready() == nil
@@ -95,7 +95,7 @@ func TestNotReadySince(t *testing.T) {
 	v := open(t, ns, gateways("10.8.0.1/24"))
 	becomes := func(reason string) (since time.Time) {
 		t.Helper()
-		realtest.Eventually(t, wait, "it to be told "+reason, func() bool {
+		realtest.Eventually(t, wait, "it to say "+reason, func() bool {
 			v.settle()
 			var not *NotReadyError
 			now := errors.As(v.Ready(), &not)
@@ -180,7 +180,7 @@ func TestC11ManageMendsWhatIsThere(t *testing.T) {
 	mac := strings.Fields(ns.Exec("ip", "-o", "link", "show", "rt0"))
 	v := open(t, ns, manage, gateways("10.8.0.1/24"))
 	v.wantReady()
-	v.expect("10.8.0.9", "host") // somebody's, and none of ours to remove
+	v.expect("10.8.0.9", "host") // another's, and not to be removed
 	v.expect("10.8.0.7", "netns")
 	out := world(ns)
 	for _, want := range []string{"stp_state 0", "forward_delay 0"} {
@@ -198,7 +198,7 @@ func TestC11ManageMendsWhatIsThere(t *testing.T) {
 		t.Errorf("the bridge's MAC went from %s to %s", kept, now)
 	}
 
-	// Broken by hand, it is mended by the news of it.
+	// Broken by hand, it is repaired by the news of it.
 	ns.DelAddr("rt0", "10.8.0.1/24")
 	v.settle()
 	v.wantReady()

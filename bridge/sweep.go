@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// A sweeper has those who come at the same time share one walk through a table
+// A sweeper has calls at the same time share one walk through a table
 // that can only be walked whole: fifty releases at once, each with a walk of
-// its own, took 17 s where there were 100 000 connections.
+// its own, take 17 s where there are 100 000 connections.
 //
-// Who comes while a walk is under way shares the next one, for the walk may be
+// A call that comes while a walk is under way shares the next one, for the walk may be
 // past the addresses in question. This is the difference to singleflight.
 type sweeper struct {
-	do   func(of map[netip.Addr]bool) error
-	turn chan struct{} // one slot, held by the one who walks
+	do      func(of map[netip.Addr]bool) error
+	walking chan struct{} // one slot, held by the call that walks
 
 	mu   sync.Mutex
-	next *sweep // has not begun; nil when nobody waits for one
+	next *sweep // has not begun; nil when no call waits for one
 }
 
 // A sweep is one walk.
@@ -29,12 +29,12 @@ type sweep struct {
 }
 
 func newSweeper(do func(of map[netip.Addr]bool) error) *sweeper {
-	return &sweeper{do: do, turn: make(chan struct{}, 1)}
+	return &sweeper{do: do, walking: make(chan struct{}, 1)}
 }
 
 // sweep returns when a walk for the addresses that began after the call is
-// done. One of those who wait does it for all, so it goes by nobody's ctx; who
-// gives up waiting holds up nobody. Safe for concurrent use.
+// done. One of those that wait does it for all, so it goes by no caller's ctx; one that
+// gives up waiting holds up no other. Safe for concurrent use.
 func (s *sweeper) sweep(ctx context.Context, of map[netip.Addr]bool) error {
 	mine := s.join(of)
 	select {
@@ -42,9 +42,9 @@ func (s *sweeper) sweep(ctx context.Context, of map[netip.Addr]bool) error {
 		return mine.err
 	case <-ctx.Done():
 		return ctx.Err()
-	case s.turn <- struct{}{}:
+	case s.walking <- struct{}{}:
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.walking }()
 	if !s.begin(mine) {
 		return mine.err // the caller before did it
 	}

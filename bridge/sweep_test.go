@@ -55,8 +55,8 @@ func TestSweepIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &table{end: make(chan error)}
 		s := newSweeper(w.walk)
-		told := make(chan error, 9)
-		sweep := func(last byte) { go func() { told <- s.sweep(t.Context(), one(last)) }() }
+		ended := make(chan error, 9)
+		sweep := func(last byte) { go func() { ended <- s.sweep(t.Context(), one(last)) }() }
 		sweep(1)
 		w.wantWalks(t, []byte{1})
 		for last := range byte(7) {
@@ -66,22 +66,22 @@ func TestSweepIsShared(t *testing.T) {
 		w.wantWalks(t, []byte{1})
 		w.end <- nil
 		w.wantWalks(t, []byte{1}, []byte{1, 2, 3, 4, 5, 6, 7, 8})
-		if n := len(told); n != 1 {
-			t.Errorf("%d were told after the first walk", n)
+		if n := len(ended); n != 1 {
+			t.Errorf("%d ended after the first walk", n)
 		}
-		<-told
+		<-ended
 		broken := errors.New("the table cannot be read")
 		w.end <- broken
 		synctest.Wait()
 		for range 8 {
-			if err := <-told; !errors.Is(err, broken) {
-				t.Errorf("of a walk that failed one was told %v", err)
+			if err := <-ended; !errors.Is(err, broken) {
+				t.Errorf("of a walk that failed one got %v", err)
 			}
 		}
 		sweep(9) // one that failed leaves nothing behind
 		w.wantWalks(t, []byte{1}, []byte{1, 2, 3, 4, 5, 6, 7, 8}, []byte{9})
 		w.end <- nil
-		if err := <-told; err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
@@ -93,23 +93,23 @@ func TestSweepGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &table{end: make(chan error)}
 		s := newSweeper(w.walk)
-		told := make(chan error, 3)
+		ended := make(chan error, 3)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { told <- s.sweep(ctx, one(1)) }()
+		go func() { ended <- s.sweep(ctx, one(1)) }()
 		w.wantWalks(t, []byte{1})
-		go func() { told <- s.sweep(ctx, one(2)) }()
+		go func() { ended <- s.sweep(ctx, one(2)) }()
 		synctest.Wait()
 		cancel()
-		if err := <-told; !errors.Is(err, context.Canceled) {
-			t.Errorf("who gave up was told %v", err)
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("who gave up was ended %v", err)
 		}
-		go func() { told <- s.sweep(t.Context(), one(3)) }()
+		go func() { ended <- s.sweep(t.Context(), one(3)) }()
 		w.end <- nil
 		w.wantWalks(t, []byte{1}, []byte{2, 3})
 		w.end <- nil
 		for range 2 {
-			if err := <-told; err != nil {
-				t.Errorf("of a walk that was done one was told %v", err)
+			if err := <-ended; err != nil {
+				t.Errorf("of a walk that was done one was ended %v", err)
 			}
 		}
 	})

@@ -23,7 +23,7 @@ var arpReplyHeader = [8]byte{0, 1, unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff, 6, 
 // 0.0.0.0, so no receiver of the question learns a wrong owner from it.
 //
 // Only a reply that is addressed to us counts. A gratuitous ARP is a
-// broadcast, and anybody may shout.
+// broadcast, and any guest may send one.
 func arp() protocol {
 	return protocol{
 		name:      "ARP",

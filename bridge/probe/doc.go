@@ -3,5 +3,5 @@
 // answers at the ports where it matters by which port one came.
 //
 // It never sends a frame that claims an address, and takes nothing for an answer that
-// was not asked for within a minute and is not addressed to the one who asked.
+// was not asked for within a minute and is not addressed to us.
 package probe

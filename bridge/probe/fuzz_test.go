@@ -58,8 +58,8 @@ func FuzzFrames(f *testing.F) {
 		if len(frame) > 1<<16 {
 			t.Skip("more than a link carries")
 		}
-		p.asked.note(guest4)
-		p.asked.note(guest6)
+		p.questions.note(guest4)
+		p.questions.note(guest6)
 		given := bytes.Clone(frame)
 		var due []netip.Addr
 		for _, w := range []*wire{p.arp, p.ndp} {

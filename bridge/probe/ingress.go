@@ -30,7 +30,7 @@ type answerKey struct {
 
 const (
 	// ingressMost bounds what is remembered, and ingressReads the answers of one read,
-	// which everybody waits for.
+	// which is made with the bridge's lock held.
 	ingressMost, ingressReads = 1024, 64
 	// cameWithin is how long it says where an answer comes from that one like it came by
 	// a port.
@@ -104,7 +104,7 @@ func (i *Ingress) Read(isPort func(index int) bool) {
 }
 
 // By is the port by which an answer came, by index; 0 when that is not known. Another
-// answer says nothing about it, whatever its MAC is: anybody may send that.
+// answer says nothing about it, whatever its MAC is: any guest may send that.
 func (i *Ingress) By(addr netip.Addr, from MAC) int {
 	if a := i.came[answerKey{addr, from}]; time.Since(a.at) < cameWithin {
 		return a.port

@@ -26,7 +26,7 @@ const (
 // It does not ask from the unspecified address, as duplicate address
 // detection does (RFC 4862, section 5.4.2): a guest that is just taking the
 // address would have to give it up (section 5.4.3), and the answer would go to
-// all nodes, where it looks like anybody's unasked announcement. Asked from a
+// all nodes, where it looks like any unasked announcement. Asked from a
 // real address the owner answers to us alone and sets the solicited flag, and
 // only such an answer counts.
 func ndp() protocol {

@@ -22,8 +22,8 @@ type Prober struct {
 	mac     net.HardwareAddr
 	closed  bool
 
-	asked  questions
-	latest map[netip.Addr]Reply // of what read takes in
+	questions questions
+	latest    map[netip.Addr]Reply // of what read takes in
 }
 
 // Open opens both wires in the thread's namespace. They receive nothing
@@ -74,7 +74,7 @@ func (p *Prober) Aim(l *rtnl.Link) error {
 
 // Ask sends one question.
 func (p *Prober) Ask(ctx context.Context, addr netip.Addr) error {
-	p.asked.note(addr)
+	p.questions.note(addr)
 	if err := p.sending.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func Question(from net.HardwareAddr, addr netip.Addr) []byte {
 }
 
 // Read takes in the answers that are there now; of several for one address the
-// last is told. It costs a read and a look into a map for each: whatever else
+// last counts. It costs a read and a look into a map for each: whatever else
 // is to be done for an answer is done once for each address.
 func (p *Prober) Read(take func(netip.Addr, Reply)) {
 	frame := make([]byte, snapLength)
@@ -109,11 +109,11 @@ func (p *Prober) Read(take func(netip.Addr, Reply)) {
 		for range rtnl.Queued(w.fd) {
 			n, err := unix.Read(w.fd, frame)
 			if err != nil {
-				// Nothing more; or the bridge went (ENETDOWN, told once),
-				// which the link's own news tells, too.
+				// Nothing more; or the bridge went (ENETDOWN, reported once),
+				// which the link's own news says, too.
 				break
 			}
-			if addr, says, ok := w.answer(frame[:n]); ok && p.asked.recent(addr) {
+			if addr, says, ok := w.answer(frame[:n]); ok && p.questions.recent(addr) {
 				p.latest[addr] = Reply{MAC(frame[6:12]), MAC(says)}
 			}
 		}
@@ -125,7 +125,7 @@ func (p *Prober) Read(take func(netip.Addr, Reply)) {
 }
 
 // Missed reports whether answers got lost since the last call because they
-// were not read in time. That it cannot be told counts as a loss.
+// were not read in time. Where it cannot be known that counts as a loss.
 func (p *Prober) Missed() (lost bool) {
 	for _, w := range []*wire{p.arp, p.ndp} {
 		stats, err := unix.GetsockoptTpacketStats(w.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)

@@ -31,7 +31,7 @@ type connection struct {
 	family byte
 	tuple  []byte // of the original direction, as the kernel wrote it
 	zone   []byte // nil for zone 0
-	ID     []byte // tells it from a later one with the same ends
+	ID     []byte // distinguishes it from a later one with the same ends
 	Ends   []netip.Addr
 }
 
@@ -64,7 +64,7 @@ func (r *Socket) Connections(of map[netip.Addr]bool) ([]connection, error) {
 	return found, err
 }
 
-// CountConnections tells how many connections are tracked in the namespace.
+// CountConnections returns how many connections are tracked in the namespace.
 func (r *Socket) CountConnections() (n uint32, err error) {
 	counted := false
 	// The kernel marks the one message of this answer as a part and sends no

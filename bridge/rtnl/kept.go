@@ -14,23 +14,23 @@ import (
 type Kept struct {
 	Dial func(context.Context) (*Socket, error)
 
-	turn   *semaphore.Weighted // of who asks
+	asking *semaphore.Weighted // held while a question is under way
 	socket *Socket             // nil before the first question, and after one that failed
 	closed bool
 }
 
 func NewKept(dial func(context.Context) (*Socket, error)) *Kept {
-	return &Kept{Dial: dial, turn: semaphore.NewWeighted(1)}
+	return &Kept{Dial: dial, asking: semaphore.NewWeighted(1)}
 }
 
 // Ask lends the socket, unless ctx ends while others have it. After an error the next
 // call gets a new one: what still comes on the old one answers nothing. A list that was
 // interrupted was read to its end.
 func (k *Kept) Ask(ctx context.Context, questions func(*Socket) error) (err error) {
-	if err := k.turn.Acquire(ctx, 1); err != nil {
+	if err := k.asking.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer k.turn.Release(1)
+	defer k.asking.Release(1)
 	if k.closed {
 		return ErrClosed
 	}
@@ -54,8 +54,8 @@ func (k *Kept) Drop() {
 
 // Close waits for the question that is under way.
 func (k *Kept) Close() {
-	_ = k.turn.Acquire(context.Background(), 1) // which never ends
-	defer k.turn.Release(1)
+	_ = k.asking.Acquire(context.Background(), 1) // which never ends
+	defer k.asking.Release(1)
 	k.closed = true
 	k.Drop()
 }

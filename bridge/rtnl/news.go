@@ -21,7 +21,7 @@ type News struct {
 // newsBuffer is the wanted receive buffer, in bytes: about 4 000 link events.
 const newsBuffer = 8 << 20
 
-// MostAtOnce bounds what is read from one socket while everybody waits. It is
+// MostAtOnce bounds what is read from one socket with the bridge's lock held. It is
 // more than a buffer holds, so all that was there is read; but a guest that
 // sends from ever new MACs makes news as fast as they can be read.
 const MostAtOnce = 1 << 15
@@ -32,7 +32,7 @@ const leastMemory = 512
 
 // Queued is how many messages there are to be read from a socket now, at
 // most: what comes while they are read is not waited for, by which a flooder
-// would say how long everybody waits.
+// would decide how long the lock is held.
 func Queued(fd int) int {
 	charged, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MEMINFO) // the first of it: SK_MEMINFO_RMEM_ALLOC
 	if err != nil {
@@ -115,7 +115,7 @@ func (n *News) Read(fd, most int, take func(nsid int, h Header, body []byte)) (m
 	return true, n.lost(fd, false)
 }
 
-// lost tells whether something was, since the socket was last read empty.
+// lost reports whether something was, since the socket was last read empty.
 func (n *News) lost(fd int, empty bool) error {
 	if !n.overran[fd] {
 		return nil

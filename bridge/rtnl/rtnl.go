@@ -34,7 +34,7 @@ const ReplyTimeout = 10 // seconds
 
 // mostMessage is more than any message has, in bytes. A guest may
 // give a link alternative names of 64 KiB; a message that is cut off is none,
-// and its reader waits for the answer until ReplyTimeout, everybody else behind it.
+// and its reader waits for the answer until ReplyTimeout, all other callers behind it.
 const mostMessage = 128 << 10
 
 // Dial opens a socket (unix.NETLINK_ROUTE, ...) in the thread's namespace,
@@ -74,12 +74,12 @@ func (r *Socket) dump(typ uint16, body []byte, each func(body []byte) error) err
 // get looks one object up. An answer without one is an error, and not an
 // object that is empty: what could not be asked is not "not there".
 func (r *Socket) get(typ uint16, body []byte, take func(body []byte) error) error {
-	told := false
+	got := false
 	err := r.ask(typ, 0, body, func(body []byte) error {
-		told = true
+		got = true
 		return take(body)
 	})
-	if err == nil && !told {
+	if err == nil && !got {
 		return errors.New("netlink answered without what was asked for")
 	}
 	return err

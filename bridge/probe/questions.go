@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// answerWithin is how long after a question an answer still counts. Nobody
-// waits that long; it only keeps guests from telling us things that we never
-// asked.
+// answerWithin is how long after a question an answer still counts. No caller
+// waits that long; it only keeps out answers to questions that were never asked.
 const answerWithin = time.Minute
 
 // mostQuestions bounds each generation. At the rate that fills it, it lasts for
@@ -17,8 +16,7 @@ const mostQuestions = 1 << 16
 
 // questions remembers what was asked recently, in two generations: one that
 // grows, and the one before it, which is dropped as a whole. To walk over all
-// of them at each question, looking for old ones, took a sixth of a busy
-// daemon's time.
+// of them at each question takes a sixth of a busy daemon's time.
 type questions struct {
 	mu         sync.Mutex
 	young, old map[netip.Addr]time.Time
