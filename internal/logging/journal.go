@@ -1,12 +1,11 @@
 package logging
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"maps"
 	"strings"
-	"sync"
+	"unicode"
 
 	"github.com/coreos/go-systemd/v22/journal"
 )
@@ -21,41 +20,25 @@ type sendJournal func(message string, priority journal.Priority, fields map[stri
 type fieldHandler struct {
 	standIn slog.Handler
 	send    sendJournal
-	attrs   slog.Handler // writes a record's attributes into the shared text
-	text    *sharedText
+	attrs   textHandler       // of a record's attributes
 	fields  map[string]string // of the logger's own attributes
 	prefix  string            // of the logger's groups: "PEER_"
 }
 
-type sharedText struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
 func newFieldHandler(standIn slog.Handler, least slog.Leveler, send sendJournal) slog.Handler {
-	text := new(sharedText)
-	return fieldHandler{standIn: standIn, send: send, text: text, attrs: slog.NewTextHandler(&text.buf, &slog.HandlerOptions{
-		Level: least,
-		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-			if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
-				return slog.Attr{}
-			}
-			return spelled(groups, a)
-		},
-	})}
+	return fieldHandler{standIn: standIn, send: send, fields: map[string]string{},
+		attrs: newTextHandler(least, slog.TimeKey, slog.LevelKey, slog.MessageKey)}
 }
 
 func (h fieldHandler) Enabled(ctx context.Context, l slog.Level) bool { return h.attrs.Enabled(ctx, l) }
 
 func (h fieldHandler) Handle(ctx context.Context, r slog.Record) error {
-	message, err := h.message(ctx, r)
+	text, err := h.attrs.text(ctx, r)
 	if err != nil {
 		return h.standIn.Handle(ctx, r)
 	}
+	message := strings.TrimSpace(r.Message + " " + strings.TrimSpace(text))
 	fields := maps.Clone(h.fields)
-	if fields == nil {
-		fields = make(map[string]string)
-	}
 	r.Attrs(func(a slog.Attr) bool {
 		field(fields, h.prefix, a)
 		return true
@@ -68,23 +51,9 @@ func (h fieldHandler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// message is what a person reads: the message and its attributes.
-func (h fieldHandler) message(ctx context.Context, r slog.Record) (string, error) {
-	h.text.mu.Lock()
-	defer h.text.mu.Unlock()
-	h.text.buf.Reset()
-	if err := h.attrs.Handle(ctx, r); err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(r.Message + " " + strings.TrimSpace(h.text.buf.String())), nil
-}
-
 func (h fieldHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	h.standIn, h.attrs = h.standIn.WithAttrs(attrs), h.attrs.WithAttrs(attrs)
+	h.standIn, h.attrs = h.standIn.WithAttrs(attrs), h.attrs.with(h.attrs.WithAttrs(attrs))
 	h.fields = maps.Clone(h.fields)
-	if h.fields == nil {
-		h.fields = make(map[string]string)
-	}
 	for _, a := range attrs {
 		field(h.fields, h.prefix, a)
 	}
@@ -92,7 +61,7 @@ func (h fieldHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func (h fieldHandler) WithGroup(name string) slog.Handler {
-	h.standIn, h.attrs = h.standIn.WithGroup(name), h.attrs.WithGroup(name)
+	h.standIn, h.attrs = h.standIn.WithGroup(name), h.attrs.with(h.attrs.WithGroup(name))
 	if name != "" {
 		h.prefix += name + "_"
 	}
@@ -120,12 +89,9 @@ func field(fields map[string]string, prefix string, a slog.Attr) {
 }
 
 func fieldRune(r rune) rune {
-	switch {
-	case 'a' <= r && r <= 'z':
-		return r - 'a' + 'A'
-	case 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+	r = unicode.ToUpper(r)
+	if 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
 		return r
-	default:
-		return '_'
 	}
+	return '_'
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -37,17 +38,10 @@ func New(format string, least slog.Leveler, w *os.File, getenv func(string) stri
 	}
 }
 
-func Level(name string) slog.Level {
-	switch name {
-	case "debug":
-		return slog.LevelDebug
-	case "warn":
-		return slog.LevelWarn
-	case "error":
-		return slog.LevelError
-	default:
-		return slog.LevelInfo
-	}
+// Level is the level of a name that was checked: debug, info, warn or error.
+func Level(name string) (l slog.Level) {
+	_ = l.UnmarshalText([]byte(name)) // any other is info
+	return l
 }
 
 // spelled writes a hardware address as people do; slog takes it for text.
@@ -82,25 +76,24 @@ func isJournal(f *os.File, stream string) bool {
 	return stream == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
-// A journalHandler writes a line a record, beginning with its priority as
-// sd-daemon(3) has it. The journal knows the time.
-type journalHandler struct {
+// A textHandler makes one line of text of a record.
+type textHandler struct {
 	slog.Handler // writes into the shared line
-	line         *journalLine
+	line         *textLine
 }
 
-type journalLine struct {
+type textLine struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
-	w   io.Writer
 }
 
-func newJournalHandler(w io.Writer, least slog.Leveler) slog.Handler {
-	line := &journalLine{w: w}
-	return journalHandler{line: line, Handler: slog.NewTextHandler(&line.buf, &slog.HandlerOptions{
+// newTextHandler leaves out the keys of a record's own that are dropped.
+func newTextHandler(least slog.Leveler, dropped ...string) textHandler {
+	line := new(textLine)
+	return textHandler{line: line, Handler: slog.NewTextHandler(&line.buf, &slog.HandlerOptions{
 		Level: least,
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-			if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+			if len(groups) == 0 && slices.Contains(dropped, a.Key) {
 				return slog.Attr{}
 			}
 			return spelled(groups, a)
@@ -108,25 +101,41 @@ func newJournalHandler(w io.Writer, least slog.Leveler) slog.Handler {
 	})}
 }
 
+func (h textHandler) text(ctx context.Context, r slog.Record) (string, error) {
+	h.line.mu.Lock()
+	defer h.line.mu.Unlock()
+	h.line.buf.Reset()
+	err := h.Handler.Handle(ctx, r)
+	return h.line.buf.String(), err
+}
+
+func (h textHandler) with(inner slog.Handler) textHandler { return textHandler{inner, h.line} }
+
+// A journalHandler writes a line a record, beginning with its priority as
+// sd-daemon(3) has it. The journal knows the time.
+type journalHandler struct {
+	textHandler
+	w io.Writer
+}
+
+func newJournalHandler(w io.Writer, least slog.Leveler) slog.Handler {
+	return journalHandler{newTextHandler(least, slog.TimeKey, slog.LevelKey), w}
+}
+
 func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	l := h.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf.Reset()
-	fmt.Fprintf(&l.buf, "<%d>", priority(r.Level))
-	if err := h.Handler.Handle(ctx, r); err != nil {
-		return err
+	line, err := h.text(ctx, r)
+	if err == nil {
+		_, err = fmt.Fprintf(h.w, "<%d>%s", priority(r.Level), line)
 	}
-	_, err := l.w.Write(l.buf.Bytes())
 	return err
 }
 
 func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return journalHandler{h.Handler.WithAttrs(attrs), h.line}
+	return journalHandler{h.with(h.Handler.WithAttrs(attrs)), h.w}
 }
 
 func (h journalHandler) WithGroup(name string) slog.Handler {
-	return journalHandler{h.Handler.WithGroup(name), h.line}
+	return journalHandler{h.with(h.Handler.WithGroup(name)), h.w}
 }
 
 // priority is syslog's (RFC 5424, section 6.2.1).
