@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 )
 
-func (c *ctl) quarantineAdopt() *cobra.Command {
+func quarantineAdopt(c *ctl) *cobra.Command {
 	var (
 		req        api.AdoptRequest
 		containers []string

@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) allocateCommand() *cobra.Command {
+func allocateCommand(c *ctl) *cobra.Command {
 	var (
 		req    api.AllocateRequest
 		within time.Duration

@@ -162,9 +162,9 @@ func (p *page) room(pool api.Pool) string {
 
 // unicode reports whether the terminal's locale can show more than ASCII.
 // The first of the three that is set decides, as in setlocale(3).
-func (c *ctl) unicode() bool {
+func (s streams) unicode() bool {
 	for _, key := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if value := c.getenv(key); value != "" {
+		if value := s.getenv(key); value != "" {
 			value = strings.ToLower(value)
 			return strings.Contains(value, "utf-8") || strings.Contains(value, "utf8")
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) bindCommand() *cobra.Command {
+func bindCommand(c *ctl) *cobra.Command {
 	var (
 		req        api.BindRequest
 		containers []string

@@ -85,10 +85,10 @@ named by its id; no verb frees an address by naming the address.`,
 	c.complete(c.root, "output", c.format.complete)
 
 	c.root.AddCommand(
-		c.statusCommand(), c.topCommand(), c.leasesCommand(), c.showCommand(), c.whoisCommand(),
-		c.historyCommand(), c.mapCommand(), c.allocateCommand(), c.bindCommand(),
-		c.pauseCommand(), c.resumeCommand(), c.cancelCommand(), c.releaseCommand(), c.quarantineCommand(), c.poolsCommand(), c.doctorCommand(), c.explainCommand(),
-		c.reconcileCommand(), c.versionCommand(), exitCodesTopic(),
+		statusCommand(c), topCommand(c), leasesCommand(c), showCommand(c), whoisCommand(c),
+		historyCommand(c), mapCommand(c), allocateCommand(c), bindCommand(c),
+		pauseCommand(c), resumeCommand(c), cancelCommand(c), releaseCommand(c), quarantineCommand(c), poolsCommand(c), doctorCommand(c), explainCommand(c),
+		reconcileCommand(c), versionCommand(c), exitCodesTopic(),
 	)
 	return c
 }
@@ -154,11 +154,11 @@ func (c *ctl) call(cmd *cobra.Command, extra time.Duration) (context.Context, co
 }
 
 // width is how many columns a line may have: COLUMNS, the terminal, or 80.
-func (c *ctl) width() int {
-	if n, err := strconv.Atoi(c.getenv("COLUMNS")); err == nil && n > 0 {
+func (s streams) width() int {
+	if n, err := strconv.Atoi(s.getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if n := c.columns(); n > 0 {
+	if n := s.columns(); n > 0 {
 		return n
 	}
 	return 80

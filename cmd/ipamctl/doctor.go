@@ -32,7 +32,7 @@ func help(reply *api.DoctorReply) diagnosis {
 	return d
 }
 
-func (c *ctl) doctorCommand() *cobra.Command {
+func doctorCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Where book, wire and runtime disagree, and what repairs it",

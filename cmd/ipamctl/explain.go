@@ -54,7 +54,7 @@ func kindsExplained() (kinds []string) {
 // explain is the command that explains a kind.
 func explain(kind string) string { return "ipamctl explain " + term.Word(kind) }
 
-func (c *ctl) explainCommand() *cobra.Command {
+func explainCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [KIND]",
 		Short: "What a finding or an alert means, and what to do",

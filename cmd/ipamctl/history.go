@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) historyCommand() *cobra.Command {
+func historyCommand(c *ctl) *cobra.Command {
 	var (
 		since, lease string
 		limit        int

@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) leasesCommand() *cobra.Command {
+func leasesCommand(c *ctl) *cobra.Command {
 	state := newChoice(append([]string{""}, poolmap.States()...)...)
 	order := newChoice("address", "sandbox", "since", "state")
 	filter := client.LeaseFilter{}

@@ -22,7 +22,7 @@ type mapAnswer struct {
 	Epoch    string      `json:"epoch"`
 }
 
-func (c *ctl) mapCommand() *cobra.Command {
+func mapCommand(c *ctl) *cobra.Command {
 	var within string
 	cmd := &cobra.Command{
 		Use:   "map [POOL]",

@@ -11,18 +11,18 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) pauseCommand() *cobra.Command {
-	return c.pausing("pause", "Say that a sandbox is frozen or hibernated", `Its address stays its own without limit, whatever the witnesses see of it. A
+func pauseCommand(c *ctl) *cobra.Command {
+	return pausing(c, "pause", "Say that a sandbox is frozen or hibernated", `Its address stays its own without limit, whatever the witnesses see of it. A
 lease that is paused already stays so. -q prints the lease id.`, (*client.Client).Pause)
 }
 
-func (c *ctl) resumeCommand() *cobra.Command {
-	return c.pausing("resume", "Say that a paused sandbox runs again", `Ends a pause: the lease counts as used again. One that is not paused stays as
+func resumeCommand(c *ctl) *cobra.Command {
+	return pausing(c, "resume", "Say that a paused sandbox runs again", `Ends a pause: the lease counts as used again. One that is not paused stays as
 it is. -q prints the lease id.`, (*client.Client).Resume)
 }
 
 // pausing is the verb pause or resume, which ask does.
-func (c *ctl) pausing(verb, short, long string, ask func(*client.Client, context.Context, string, api.PauseRequest) (*api.LeaseReply, error)) *cobra.Command {
+func pausing(c *ctl, verb, short, long string, ask func(*client.Client, context.Context, string, api.PauseRequest) (*api.LeaseReply, error)) *cobra.Command {
 	var req api.PauseRequest
 	cmd := &cobra.Command{
 		Use: verb + " LEASE", Short: short, Long: long,
@@ -39,7 +39,7 @@ func (c *ctl) pausing(verb, short, long string, ask func(*client.Client, context
 	return cmd
 }
 
-func (c *ctl) cancelCommand() *cobra.Command {
+func cancelCommand(c *ctl) *cobra.Command {
 	var req api.CancelRequest
 	cmd := &cobra.Command{
 		Use:   "cancel UID --attempt NUMBER",

@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) poolsCommand() *cobra.Command {
+func poolsCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:     "pools",
 		Short:   "The pools, and how full they are",

@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) quarantineCommand() *cobra.Command {
+func quarantineCommand(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
 		Short: "Addresses that are not given",
@@ -25,11 +25,11 @@ long enough; one made by hand stands until quarantine clear.`,
 		Args: c.knownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.quarantineList(), c.quarantineAdd(), c.quarantineAdopt(), c.quarantineClear())
+	cmd.AddCommand(quarantineList(c), quarantineAdd(c), quarantineAdopt(c), quarantineClear(c))
 	return cmd
 }
 
-func (c *ctl) quarantineList() *cobra.Command {
+func quarantineList(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Short:   "List the quarantined addresses with their evidence",
@@ -77,7 +77,7 @@ func witnesses(evidence []api.Sighting) string {
 	return strings.Join(names, ", ")
 }
 
-func (c *ctl) quarantineAdd() *cobra.Command {
+func quarantineAdd(c *ctl) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:     "add IP",
@@ -109,7 +109,7 @@ func wantsReason(reason *string) func(*cobra.Command, []string) error {
 
 func address(l *api.Lease) string { return l.Address }
 
-func (c *ctl) quarantineClear() *cobra.Command {
+func quarantineClear(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "clear IP",
 		Short: "End a quarantine before its time",

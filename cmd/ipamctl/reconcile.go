@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) reconcileCommand() *cobra.Command {
+func reconcileCommand(c *ctl) *cobra.Command {
 	var req api.ReconcileRequest
 	cmd := &cobra.Command{
 		Use:   "reconcile",

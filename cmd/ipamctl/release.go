@@ -29,7 +29,7 @@ type releasedList struct {
 	Leases []*api.LeaseReply `json:"leases"`
 }
 
-func (c *ctl) releaseCommand() *cobra.Command {
+func releaseCommand(c *ctl) *cobra.Command {
 	var r releasing
 	cmd := &cobra.Command{
 		Use:   "release LEASE...",

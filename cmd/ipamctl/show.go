@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) showCommand() *cobra.Command {
+func showCommand(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show LEASE|SANDBOX",
 		Short: "Everything about one lease, or about each lease of a sandbox",

@@ -26,7 +26,7 @@ func (c *ctl) statusAnswer(s *api.Status) statusAnswer {
 	return statusAnswer{s, c.build, differs(c.build, &api.VersionReply{Version: s.Version, Commit: s.Commit})}
 }
 
-func (c *ctl) statusCommand() *cobra.Command {
+func statusCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Is ipamd ready, and if not, what is missing",

@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/internal/term"
 )
 
 // Names come from whoever asked for a sandbox. Whatever they hold, nothing
@@ -90,26 +89,6 @@ func TestNamesCannotInject(t *testing.T) {
 // obeyed reports a rune that a terminal acts on instead of showing it.
 func obeyed(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 
-// A name is shown as it is or quoted, and no two names look the same.
-func TestWord(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		a, b := rapid.String().Draw(rt, "a"), rapid.String().Draw(rt, "b")
-		if a != b && term.Word(a) == term.Word(b) {
-			rt.Fatalf("%q and %q look the same", a, b)
-		}
-		if strings.IndexFunc(term.Word(a), func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
-			rt.Fatalf("%q is shown as %q", a, term.Word(a))
-		}
-	})
-	for in, want := range map[string]string{
-		"web-1": "web-1", "bücher/ö": "bücher/ö", "a b": "a b", "": `""`, `"x"`: `"\"x\""`, "a\nb": `"a\nb"`,
-	} {
-		if got := term.Word(in); got != want {
-			t.Errorf("word(%q) = %s, want %s", in, got, want)
-		}
-	}
-}
-
 // YAML and JSON of one value are the same tree.
 func TestYAMLIsTheSameTree(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -151,10 +130,5 @@ func TestTimes(t *testing.T) {
 	}
 	if got := p.ago(time.Time{}); got != "-" {
 		t.Errorf("no time: %q", got)
-	}
-	for n, want := range map[uint64]string{0: "0", 999: "999", 2560: "2 560", 1_000_000: "1 000 000", 1<<64 - 1: "about 1.8e19"} {
-		if got := term.Count(n); got != want {
-			t.Errorf("count(%d) = %q, want %q", n, got, want)
-		}
 	}
 }

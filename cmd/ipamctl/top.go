@@ -22,7 +22,7 @@ const everyLeast = 100 * time.Millisecond
 // slow is after how long the page says that a question waits.
 const slow = time.Second
 
-func (c *ctl) topCommand() *cobra.Command {
+func topCommand(c *ctl) *cobra.Command {
 	every := 2 * time.Second
 	cmd := &cobra.Command{
 		Use:   "top",

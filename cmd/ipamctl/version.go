@@ -23,7 +23,7 @@ type versions struct {
 	Skew   bool              `json:"skew"`
 }
 
-func (c *ctl) versionCommand() *cobra.Command {
+func versionCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "The versions of ipamctl and of the daemon",

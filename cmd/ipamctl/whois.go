@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-func (c *ctl) whoisCommand() *cobra.Command {
+func whoisCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whois IP",
 		Short: "Who holds an address, what every witness says of it, and its history",
