@@ -32,7 +32,7 @@ type bookCaller struct {
 	*netdb.Book
 	pool  *netdb.Pool
 	path  string
-	name  string // tells its sandboxes from another caller's
+	name  string // keeps its sandboxes apart from another caller's
 	calls int
 	held  *netdb.Lease
 }
@@ -137,7 +137,7 @@ func bookAlone(r *run) func() []ratio {
 	}
 }
 
-// liveCheck is goal 5: what it adds that every witness is asked.
+// liveCheck is goal 5: what the question to every witness adds.
 func liveCheck(r *run) func() []ratio {
 	without, with := r.book(nil), r.checked(nil)
 	return func() []ratio {
@@ -147,7 +147,7 @@ func liveCheck(r *run) func() []ratio {
 }
 
 // fullLoad is goal 6: callers write in this process, where no socket slows them down,
-// beside one who reads the history, which a checkpoint has to wait for. Nothing is
+// beside a reader of the history, which a checkpoint has to wait for. Nothing is
 // written before: the first commits are those of a new book.
 func fullLoad(r *run) func() []ratio {
 	return func() []ratio {
@@ -196,9 +196,9 @@ func fullLoad(r *run) func() []ratio {
 }
 
 // commitsBefore is the counted half of goal 14: how many commits end after an
-// allocation asked the book and before its own does, beside a pass that finds that all
+// allocation calls the book and before its own does, beside a pass that finds that all
 // agree and beside one that ends reservations. From the socket it cannot be seen when
-// the book was asked.
+// the book was called.
 func commitsBefore(r *run) func() []ratio {
 	const steps = 32
 	var mu sync.Mutex
@@ -238,11 +238,11 @@ func commitsBefore(r *run) func() []ratio {
 					check(err)
 					passing = false
 				default:
-					asked := len(ended())
+					begun := len(ended())
 					check(c.bookCaller.allocate())
 					own, _ := slices.BinarySearch(ended(), c.held.Rev)
 					check(c.release())
-					met = append(met, time.Duration(own-asked))
+					met = append(met, time.Duration(own-begun))
 				}
 			}
 			done := 0

@@ -43,7 +43,7 @@ func (o *overwriter) write() error {
 }
 
 // An echo takes the yardsticks R and E64: what a process that answers as ipamd does
-// costs when it does nothing else. It is asked as ipamd is, by package client.
+// costs when it does nothing else. Package client calls it, as it calls ipamd.
 type echo struct {
 	client *client.Client
 	server *exec.Cmd
@@ -53,7 +53,7 @@ type echo struct {
 // echoVerb starts this program over as the echo.
 const echoVerb = "echo"
 
-// Who asks under the second name is answered once a page is durable. Both are as long
+// A call with the second name is answered once a page is durable. Both are as long
 // as a sandbox's name.
 const (
 	plainly = "sandbox-0123456789"
