@@ -25,7 +25,7 @@ type Config struct {
 	Book   *netdb.Book
 	Board  *census.Board
 	Prober Prober
-	// Settle reads what the kernel has told by now, so that the board is
+	// Settle reads the kernel's news so far, so that the board is
 	// current about some addresses. It is called at each allocation and must be cheap.
 	Settle func(ctx context.Context, about ...netip.Addr) error
 	// Gate returns nil when addresses may be given: an error is [ErrNotReady],
@@ -42,8 +42,8 @@ type Config struct {
 	ProbeAhead  int           // candidates of each pool that are probed ahead, at rest
 
 	Log        *slog.Logger
-	OnConflict func(Skipped) // told about each address once. May be nil.
-	// OnAnswer is told of a lease before it is answered, and within which time
+	OnConflict func(Skipped) // called once for each address. May be nil.
+	// OnAnswer gets a lease before it is answered, and within which time
 	// it will be bound. May be nil.
 	OnAnswer func(l *netdb.Lease, within time.Duration)
 }
@@ -51,9 +51,9 @@ type Config struct {
 // An Allocator hands out addresses. It is safe for concurrent use.
 type Allocator struct {
 	Config
-	vet    *vetter
-	aside  aside
-	former map[netdb.Owner]string // lease ids, see formers
+	vet      *vetter
+	reported reported               // in use, beyond the quarantine's share
+	former   map[netdb.Owner]string // lease ids, see formers
 }
 
 // New returns an Allocator, or says what is missing.
@@ -75,7 +75,7 @@ func New(cfg Config) (*Allocator, error) {
 func (a *Allocator) Run(ctx context.Context) error { return a.vet.run(ctx) }
 
 // Allocate gives a sandbox's interface its address: the lease it has, its own
-// last address while that cools, or one that nobody holds. It returns once
+// last address while that cools, or one that is free. It returns once
 // the lease is durable.
 //
 // Errors: [netdb.FieldError]; what Gate says; [EvidenceError];
@@ -146,7 +146,7 @@ func (a *Allocator) missing(answer census.Answer) (missing []census.Silence) {
 	return missing
 }
 
-// seenError ends a candidate: somebody is using it.
+// seenError ends a candidate: it is in use.
 type seenError struct{ Skipped }
 
 func (e *seenError) Error() string {

@@ -16,13 +16,13 @@ import (
 // A call is one allocation under way.
 type call struct {
 	*Allocator
-	req     Request
-	who     netdb.Who
-	parts   []part
-	skipped []Skipped
-	claimed []Skipped         // held, and another claims it
-	unasked []netip.Addr      // given back, and the wire could not be asked
-	beyond  []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
+	req      Request
+	who      netdb.Who
+	parts    []part
+	skipped  []Skipped
+	claimed  []Skipped         // held, and another claims it
+	unprobed []netip.Addr      // given back, and could not be probed
+	beyond   []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
 }
 
 // A part is one address of the answer: a lease that was there, or a candidate.
@@ -67,9 +67,9 @@ func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
 }
 
 // held returns the owner's open lease, unless the wire shows its address
-// under somebody else. A reserved one is then let go, so that a retry gets
+// under another. A reserved one is then released, so that a retry gets
 // another address and not the conflicted one again; a bound one is held and
-// reported: taking it from a sandbox that may be running is nobody's to guess.
+// reported: it is not taken from a sandbox that may be running on a guess.
 func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	l, ok := c.Book.Held(c.owner(p))
 	if !ok {
@@ -95,11 +95,11 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {
 			return nil, err
 		}
-		c.skip(Skipped{l.Addr, strangers})
+		c.skipped = append(c.skipped, Skipped{l.Addr, strangers})
 		return nil, nil
 	}
 	// The answer is taken after every change that is under way, for one of them
-	// may end the lease; whoever comes later has heard that it is asked for.
+	// may end the lease; one that comes later knows that it is held.
 	c.answers(l)
 	addr := l.Addr
 	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
@@ -119,11 +119,7 @@ func (c *call) answers(l *netdb.Lease) {
 	}
 }
 
-func (c *call) skip(s Skipped) {
-	c.skipped = append(c.skipped, s)
-}
-
-// candidate offers addresses of a pool until one is dark.
+// candidate offers addresses of a pool until one is not seen.
 func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (netdb.Candidate, bool, error) {
 	own := true
 	for len(c.skipped) < c.MaxConflicts {
@@ -172,7 +168,7 @@ func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (n
 
 // conflict quarantines a candidate with its evidence.
 func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skipped) error {
-	c.skip(s)
+	c.skipped = append(c.skipped, s)
 	evidence, err := json.Marshal(s.Seen)
 	if err != nil {
 		return fmt.Errorf("write the evidence about %s: %w", s.Addr, err)
@@ -189,7 +185,7 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 		// make all of a pool unusable for as long as a quarantine lasts. It
 		// stays held, so that this call is offered others.
 		c.beyond = append(c.beyond, candidate)
-		if !c.aside.add(s.Addr) {
+		if !c.reported.add(s.Addr) {
 			return nil
 		}
 		c.Log.Warn("address in use on the wire is not quarantined: the share is used up", "addr", s.Addr,
@@ -217,17 +213,19 @@ func (c *call) commit(ctx context.Context) (r *Result, err error) {
 	}()
 	for {
 		var rs []netdb.Reservation
+		var addrs []netip.Addr
 		for i := range c.parts {
-			if c.parts[i].lease == nil {
-				rs = append(rs, c.reservation(&c.parts[i]))
+			if p := &c.parts[i]; p.lease == nil {
+				rs = append(rs, c.reservation(p))
+				addrs = append(addrs, p.candidate.Addr)
 			}
 		}
 		if len(rs) == 0 {
 			return c.result(), nil
 		}
-		// Each candidate was asked for when it was chosen, and what answers at
+		// Each candidate was probed when it was chosen, and what answers at
 		// once has done so by now.
-		if err := c.settle(ctx, chosen(rs)...); err != nil {
+		if err := c.settle(ctx, addrs...); err != nil {
 			return nil, err
 		}
 		taken, err := c.Book.Reserve(ctx, c.who, rs...)
@@ -243,11 +241,11 @@ func (c *call) commit(ctx context.Context) (r *Result, err error) {
 }
 
 // given notes what the book has given, and looks for answers that came while
-// it was committed. An address that somebody answers for is not told to the
+// it was committed. An address that is answered for is not given to the
 // caller: its lease is released, and another is found.
 //
-// Only an answer to a probe counts, for that was asked before the commit: a
-// retry of the same request may have been told of the lease since, and the
+// Only an answer to a probe counts, for that was sent before the commit: a
+// retry of the same request may have been given the lease since, and the
 // sandbox may have the address already.
 func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 	// What the board had was enough to commit; where it cannot be read again
@@ -256,8 +254,8 @@ func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 	for i := range c.parts {
 		p := &c.parts[i]
 		if p.lease == nil {
-			c.Book.Drop(p.candidate)
-			p.lease, taken, p.given, p.candidate = taken[0], taken[1:], true, netdb.Candidate{}
+			c.forgo(p)
+			p.lease, taken, p.given = taken[0], taken[1:], true
 		}
 	}
 	for i := range c.parts {
@@ -271,7 +269,7 @@ func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 			return err
 		}
 		c.Log.Warn("address was answered for while it was given, and is not", "addr", late.Addr, "port", answers[0].Port, "mac", answers[0].MAC)
-		c.skip(late)
+		c.skipped = append(c.skipped, late)
 		if c.OnConflict != nil {
 			c.OnConflict(late)
 		}
@@ -285,7 +283,7 @@ func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 	return nil
 }
 
-// release ends a part's lease, which nobody was told of.
+// release ends a part's lease, which no caller was answered with.
 func (c *call) release(ctx context.Context, p *part) error {
 	l := p.lease
 	p.lease, p.given = nil, false
@@ -306,17 +304,22 @@ func (c *call) takeBack(ctx context.Context) {
 	}
 }
 
-// again mends what made a Reserve fail, if it can be mended.
+// again lets a Reserve that failed be tried once more, if it can be.
 func (c *call) again(ctx context.Context, err error) error {
-	if errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid() {
-		return c.anew(ctx)
-	}
+	// A pass quarantined a candidate, or gave it back to its owner, between the choice
+	// and the commit; a request without a wished address has not been refused by that.
+	taken := errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid()
 	var seen *seenError
 	var owned *netdb.OwnedError
 	for i := range c.parts {
 		p := &c.parts[i]
 		switch {
 		case p.lease != nil:
+		case taken:
+			c.forgo(p)
+			if err := c.choose(ctx, p); err != nil {
+				return err
+			}
 		case errors.As(err, &seen) && seen.Addr == p.candidate.Addr:
 			lost := p.candidate
 			p.candidate = netdb.Candidate{}
@@ -328,10 +331,9 @@ func (c *call) again(ctx context.Context, err error) error {
 			}
 			return c.choose(ctx, p)
 		case errors.As(err, &owned) && owned.Lease.PoolUID == p.pool.UID:
-			// The same owner asked twice at once, and the other call won. What
+			// The same owner called twice at once, and the other call won. What
 			// it got is answered only after all that any held lease must pass.
-			c.Book.Drop(p.candidate)
-			p.candidate = netdb.Candidate{}
+			c.forgo(p)
 			held, err := c.held(ctx, p.pool)
 			if err != nil || held != nil {
 				p.lease = held
@@ -340,25 +342,16 @@ func (c *call) again(ctx context.Context, err error) error {
 			return c.choose(ctx, p)
 		}
 	}
+	if taken {
+		return nil
+	}
 	return err
 }
 
-// anew chooses every candidate again. A pass quarantined one, or gave it back
-// to its owner, between the choice and the commit; a request that wished for no
-// address has not been refused by that.
-func (c *call) anew(ctx context.Context) error {
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.lease != nil {
-			continue
-		}
-		c.Book.Drop(p.candidate)
-		p.candidate = netdb.Candidate{}
-		if err := c.choose(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
+// forgo gives a part's candidate back.
+func (c *call) forgo(p *part) {
+	c.Book.Drop(p.candidate)
+	p.candidate = netdb.Candidate{}
 }
 
 // choose finds a candidate for a part that has neither it nor a lease.
@@ -370,15 +363,7 @@ func (c *call) choose(ctx context.Context, p *part) error {
 	return err
 }
 
-func chosen(rs []netdb.Reservation) []netip.Addr {
-	out := make([]netip.Addr, len(rs))
-	for i, r := range rs {
-		out[i] = r.Candidate.Addr
-	}
-	return out
-}
-
-// settle reads what the kernel has told by now, and what it knows of addresses.
+// settle reads the kernel's news so far, and what it knows of addresses.
 func (c *call) settle(ctx context.Context, about ...netip.Addr) error {
 	if err := c.Settle(ctx, about...); err != nil {
 		return c.refused(ctx, err)
@@ -401,7 +386,7 @@ func (c *call) reservation(p *part) netdb.Reservation {
 }
 
 func (c *call) result() *Result {
-	r := &Result{Existing: true, Skipped: c.skipped, Claimed: c.claimed, Unprobed: c.unasked}
+	r := &Result{Existing: true, Skipped: c.skipped, Claimed: c.claimed, Unprobed: c.unprobed}
 	for _, p := range c.parts {
 		if p.given {
 			r.Existing = false

@@ -12,7 +12,7 @@ import (
 
 // formers finds the leases that were open in the book before a rebuild, by their
 // owners. A rebuild is over before the daemon starts, so none comes later; one
-// that is not in quarantine any more is not asked for in vain.
+// that is not in quarantine any more is not looked up in vain.
 func formers(b *netdb.Book) map[netdb.Owner]string {
 	out := make(map[netdb.Owner]string)
 	for _, l := range b.InState(netdb.Quarantined) {
@@ -26,7 +26,7 @@ func formers(b *netdb.Book) map[netdb.Owner]string {
 // Reclaim gives a quarantined address back to the lease that had it in the book
 // before a rebuild, on the word of its owner: with allocate, or with bind, which
 // names the lease and adds where it is used now. What the lease recorded comes
-// back with it. The wire is asked first, which takes the ProbeWindow. The error is
+// back with it. It is probed first, which takes the ProbeWindow. The error is
 // [netdb.ErrTaken] when a witness sees the address and nothing that the lease
 // records shows that it is its own workload, an [EvidenceError] when one that must
 // answer cannot, and [netdb.ErrState] for every other lease.
@@ -42,7 +42,7 @@ func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where
 	return back, err
 }
 
-// restore also reports whether the wire could be asked.
+// restore also reports whether the address could be probed.
 func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, where netdb.Binding) (back *netdb.Lease, probed bool, err error) {
 	now := *l
 	if where.Netns != "" {
@@ -110,12 +110,12 @@ func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error)
 	switch {
 	case err == nil:
 		if !probed {
-			c.unasked = append(c.unasked, l.Addr)
+			c.unprobed = append(c.unprobed, l.Addr)
 		}
 		c.Log.Info("address given back to its owner of before the rebuild", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
 		return back, nil
 	case errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale):
-		return c.held(ctx, p) // asked twice at once
+		return c.held(ctx, p) // called twice at once
 	case errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid(), errors.Is(err, netdb.ErrInvalid):
 		c.Log.Warn("address of before the rebuild is not given back", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "err", err)
 		return nil, nil

@@ -49,7 +49,7 @@ func newSlow(t *testing.T) (*Allocator, *slowWire) {
 
 func (a *Allocator) vetted(addr netip.Addr) {
 	long := time.Now().Add(-2 * a.ProbeWindow)
-	a.vet.asked[addr] = asking{long, long}
+	a.vet.ahead[addr] = probed{long, long}
 }
 
 // An address that kept silent when it was asked ahead is asked once more. One that
@@ -149,7 +149,7 @@ func TestF2LostAnswersAreNoSilence(t *testing.T) {
 	if !a.vet.due(first) {
 		t.Error("it is not asked for again")
 	}
-	if a.vet.note(first); a.vet.asked[first].silent(a.ProbeWindow) {
+	if a.vet.note(first); a.vet.ahead[first].silent(a.ProbeWindow) {
 		t.Error("the silence of before goes on when it is asked again")
 	}
 	a.vetted(first)

@@ -47,7 +47,7 @@ type Result struct {
 	Unprobed   []netip.Addr // given before a probe had its window
 }
 
-// A Skipped address was next, but somebody is using it.
+// A Skipped address was next, but is in use.
 type Skipped struct {
 	Addr netip.Addr
 	Seen []census.Sighting

@@ -9,15 +9,15 @@ import (
 
 const (
 	// vetFor is how long the silence after a probe counts as that of an answer
-	// that takes its time. What answers at once is asked when an address is
+	// that takes its time. What answers at once is probed when an address is
 	// given. It bounds what the questions cost at rest: with a thousand ports
 	// a sixth of a percent of a processor.
 	vetFor = 15 * time.Second
 	// vetMost bounds the probes that run ahead under load. A broadcast costs
 	// its sender about 1 µs a port.
 	vetMost = 1024
-	// vetBreath is how long the vetter lets demand gather before it looks.
-	vetBreath = 5 * time.Millisecond
+	// vetDebounce is how long the vetter lets demand gather before it looks.
+	vetDebounce = 5 * time.Millisecond
 )
 
 // A vetter probes the next candidates ahead of demand, so that a request
@@ -28,34 +28,34 @@ type vetter struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
-	asked map[netip.Addr]asking
+	ahead map[netip.Addr]probed
 	taken int       // candidates taken since the last round
 	round time.Time // of the last look
 }
 
-// An asking is when a candidate was first probed, and when last. Asking again
+// A probed is when a candidate was first probed, and when last. Probing again
 // does not take back the silence since the first.
-type asking struct{ first, last time.Time }
+type probed struct{ first, last time.Time }
 
-func (k asking) silent(window time.Duration) bool {
+func (k probed) silent(window time.Duration) bool {
 	return !k.first.IsZero() && time.Since(k.first) >= window && time.Since(k.last) < vetFor
 }
 
 func newVetter(cfg Config) *vetter {
-	return &vetter{Config: cfg, wake: make(chan struct{}, 1), asked: make(map[netip.Addr]asking)}
+	return &vetter{Config: cfg, wake: make(chan struct{}, 1), ahead: make(map[netip.Addr]probed)}
 }
 
-// take asks for a candidate, and reports whether it was also asked ahead: long
+// take probes a candidate, and reports whether it was also probed ahead: long
 // enough ago for a slow answer, and not too long.
 //
-// It is asked even then, for a silence says nothing of who came since. Behind a
+// It is probed even then, for a silence says nothing of what came since. Behind a
 // veth, however many bridges away, the answer is there when the question was sent;
 // that of a virtual machine may come while the lease is committed. Both are read
 // before the lease is answered.
 func (v *vetter) take(ctx context.Context, a netip.Addr) bool {
 	v.mu.Lock()
-	asked := v.asked[a]
-	delete(v.asked, a)
+	was := v.ahead[a]
+	delete(v.ahead, a)
 	v.taken++
 	low := v.taken >= max(v.ProbeAhead/2, 1)
 	v.mu.Unlock()
@@ -65,10 +65,10 @@ func (v *vetter) take(ctx context.Context, a netip.Addr) bool {
 		default:
 		}
 	}
-	return v.probe(ctx, a) && asked.silent(v.ProbeWindow) && !v.Prober.MissedSince(asked.first)
+	return v.probe(ctx, a) && was.silent(v.ProbeWindow) && !v.Prober.MissedSince(was.first)
 }
 
-// wait asks for an address that a request wishes for, and gives it the time that
+// wait probes an address that a request wishes for, and gives it the time that
 // a slow answer takes. It reports whether the silence counts.
 func (v *vetter) wait(ctx context.Context, a netip.Addr, answered func() bool) bool {
 	began := time.Now()
@@ -109,7 +109,7 @@ func (v *vetter) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-v.wake:
-			look.Reset(vetBreath)
+			look.Reset(vetDebounce)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -122,13 +122,13 @@ func (v *vetter) run(ctx context.Context) error {
 	}
 }
 
-// look asks for the upcoming candidates that are not asked for yet: those at
+// look probes the upcoming candidates that are not probed yet: those at
 // rest, and twice as many as were taken lately in the time that a question
 // needs.
 func (v *vetter) look(ctx context.Context) {
 	v.mu.Lock()
-	since := max(time.Since(v.round), vetBreath)
-	demand := 2 * float64(v.taken) * float64(v.ProbeWindow+vetBreath) / float64(since)
+	since := max(time.Since(v.round), vetDebounce)
+	demand := 2 * float64(v.taken) * float64(v.ProbeWindow+vetDebounce) / float64(since)
 	ahead := min(v.ProbeAhead+int(demand), vetMost)
 	v.taken, v.round = 0, time.Now()
 	v.mu.Unlock()
@@ -147,12 +147,12 @@ func (v *vetter) look(ctx context.Context) {
 	v.forget()
 }
 
-// due reports whether a candidate is to be asked, or asked again: half of the time
+// due reports whether a candidate is to be probed, or probed again: half of the time
 // that a silence counts is over, or its answer may have been lost.
 func (v *vetter) due(a netip.Addr) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	k := v.asked[a]
+	k := v.ahead[a]
 	age := time.Since(k.last)
 	return age >= vetFor/2 || age >= v.ProbeWindow && v.Prober.MissedSince(k.first)
 }
@@ -160,41 +160,41 @@ func (v *vetter) due(a netip.Addr) bool {
 func (v *vetter) note(a netip.Addr) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	k := asking{time.Now(), time.Now()}
-	if was := v.asked[a]; was.silent(0) && !v.Prober.MissedSince(was.first) {
+	k := probed{time.Now(), time.Now()}
+	if was := v.ahead[a]; was.silent(0) && !v.Prober.MissedSince(was.first) {
 		k.first = was.first
 	}
-	v.asked[a] = k
+	v.ahead[a] = k
 }
 
 func (v *vetter) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for a, k := range v.asked {
+	for a, k := range v.ahead {
 		if time.Since(k.last) >= vetFor {
-			delete(v.asked, a)
+			delete(v.ahead, a)
 		}
 	}
 }
 
-// asideMost bounds what is remembered of addresses in use beyond the
+// reportedMost bounds what is remembered of addresses in use beyond the
 // quarantine's share.
-const asideMost = 4096
+const reportedMost = 4096
 
-// aside remembers which addresses were already told about.
-type aside struct {
+// reported remembers the addresses that were reported already.
+type reported struct {
 	mu   sync.Mutex
 	seen map[netip.Addr]struct{}
 }
 
 // add reports whether the address is new.
-func (s *aside) add(a netip.Addr) bool {
+func (s *reported) add(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, old := s.seen[a]; old {
 		return false
 	}
-	if s.seen == nil || len(s.seen) >= asideMost {
+	if s.seen == nil || len(s.seen) >= reportedMost {
 		s.seen = make(map[netip.Addr]struct{})
 	}
 	s.seen[a] = struct{}{}
