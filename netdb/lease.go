@@ -1,10 +1,12 @@
 package netdb
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -55,6 +57,13 @@ const (
 type Container struct {
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`
+}
+
+func (c Container) String() string { return c.Namespace + "/" + c.ID }
+
+// Compare orders containers by their namespaces, and then by their ids.
+func (c Container) Compare(o Container) int {
+	return cmp.Or(strings.Compare(c.Namespace, o.Namespace), strings.Compare(c.ID, o.ID))
 }
 
 // Owner is the key on which an allocation is idempotent: one open lease per

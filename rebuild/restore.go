@@ -167,9 +167,7 @@ func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding 
 			b.Containers = append(b.Containers, c)
 		}
 	}
-	slices.SortFunc(b.Containers, func(x, y netdb.Container) int {
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.ID, y.ID))
-	})
+	slices.SortFunc(b.Containers, netdb.Container.Compare)
 	return b
 }
 

@@ -187,9 +187,7 @@ func containersOf(seen []census.Sighting) (out []netdb.Container) {
 			out = append(out, c)
 		}
 	}
-	slices.SortFunc(out, func(x, y netdb.Container) int {
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.ID, y.ID))
-	})
+	slices.SortFunc(out, netdb.Container.Compare)
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -157,7 +158,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	if a.slow {
 		w.slow--
 	}
-	defer wake(w.wakeup)
+	defer broadcast.Wake(w.wakeup)
 	w.tracks[a.lease.ID].slow = late
 	if len(found) > 0 {
 		w.fail(a, found)

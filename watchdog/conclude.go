@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -32,7 +33,7 @@ func (w *Watchdog) conclude(ctx context.Context) {
 		}
 		w.mu.Unlock()
 		w.confirm(ctx, batch)
-		wake(w.wakeup)
+		broadcast.Wake(w.wakeup)
 	}
 }
 

@@ -60,7 +60,7 @@ func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
 		}
 		return out
 	}
-	all := recorded(l)
+	all := slices.Clone(l.Containers)
 	for c := range f.looks {
 		if !slices.Contains(all, c) {
 			all = append(all, c)

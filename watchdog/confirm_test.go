@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-var c1, c2 = Container{"default", "c1"}, Container{"default", "c2"}
+var c1, c2 = Container{Namespace: "default", ID: "c1"}, Container{Namespace: "default", ID: "c2"}
 
 // kinds writes obstacles as one line: "container port".
 func kinds(found []obstacle) string {

@@ -102,7 +102,7 @@ func (r *containerIndex) past() int { return r.all.Len() - r.present }
 
 // member returns what is remembered of a container; nil for nothing.
 func (r *containerIndex) member(c Container) *member {
-	if found := r.all.At(netdb.Container(c)); len(found) > 0 {
+	if found := r.all.At(c); len(found) > 0 {
 		return found[0]
 	}
 	return nil
@@ -148,7 +148,7 @@ func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
 	var out []Container
 	for _, c := range of {
 		m := r.member(c)
-		if r.there(c) && !m.ran && m.LeaseID != l.ID && !slices.Contains(l.Containers, netdb.Container(c)) {
+		if r.there(c) && !m.ran && m.LeaseID != l.ID && !slices.Contains(l.Containers, c) {
 			out = append(out, c)
 		}
 	}
@@ -159,7 +159,7 @@ func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
 // belong to another lease by now.
 func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]bool {
 	var out map[Container]bool
-	for _, c := range recorded(l) {
+	for _, c := range l.Containers {
 		if r.there(c) && x.Judge(l, r.member(c).Record()) == workload.Another {
 			if out == nil {
 				out = make(map[Container]bool)
@@ -179,24 +179,10 @@ func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]
 // sandbox has no container.
 func (r *containerIndex) forsaken(l *netdb.Lease, others func() *workload.Leases) bool {
 	u, bound := r.uses[l.ID]
-	if !bound || !r.left(Container(u.last), u.rev) {
+	if !bound || !r.left(u.last, u.rev) {
 		return false
 	}
-	for _, c := range l.Containers {
-		if r.there(Container(c)) {
-			return false
-		}
-	}
-	return len(r.of(l, others(), false)) == 0
-}
-
-// recorded returns the containers that the lease records.
-func recorded(l *netdb.Lease) []Container {
-	out := make([]Container, len(l.Containers))
-	for i, c := range l.Containers {
-		out[i] = Container(c)
-	}
-	return out
+	return !slices.ContainsFunc(l.Containers, r.there) && len(r.of(l, others(), false)) == 0
 }
 
 // onBoard returns the containers that the runtime witness sees.
@@ -204,7 +190,7 @@ func onBoard(seen []census.Sighting) []Workload {
 	out := make([]Workload, 0, len(seen))
 	for _, s := range seen {
 		if s.Container != "" {
-			out = append(out, Workload{Container: Container{s.Namespace, s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Created: s.At,
+			out = append(out, Workload{Container: Container{Namespace: s.Namespace, ID: s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Created: s.At,
 				task: s.Task != "" || s.Note != ""})
 		}
 	}

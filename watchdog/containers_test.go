@@ -40,7 +40,7 @@ func names(all []Container) string {
 }
 
 func work(id, sandbox, lease string) Workload {
-	return Workload{Container: Container{"default", id}, Sandbox: sandbox, LeaseID: lease}
+	return Workload{Container: Container{Namespace: "default", ID: id}, Sandbox: sandbox, LeaseID: lease}
 }
 
 // G7: what blocks no release is a label alone, without a task, and idle or beyond the
@@ -163,7 +163,7 @@ func TestTheIndexRemembers(t *testing.T) {
 		t.Errorf("c1 there %v, left %v; %d of the past, %d present", r.there(c1), r.left(c1, 0), r.past(), r.present)
 	}
 	r.forget(recordedIn([]*netdb.Lease{l}))
-	if got := names(r.of(l, new(workload.Leases), true)); got != "c1" || !r.there(Container{"default", "moved"}) || r.past() != 1 {
+	if got := names(r.of(l, new(workload.Leases), true)); got != "c1" || !r.there(Container{Namespace: "default", ID: "moved"}) || r.past() != 1 {
 		t.Errorf("after forgetting there was %q, of %+v", got, r.all)
 	}
 }

@@ -226,7 +226,7 @@ func inUse(rows []*netdb.Lease) iter.Seq[Container] {
 				continue
 			}
 			for _, c := range l.Containers {
-				if !yield(Container(c)) {
+				if !yield(c) {
 					return
 				}
 			}

@@ -1,11 +1,9 @@
 package watchdog
 
 import (
-	"cmp"
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,11 +14,6 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// Compare orders containers by their namespaces, and then by their ids.
-func (c Container) Compare(o Container) int {
-	return cmp.Or(strings.Compare(c.Namespace, o.Namespace), strings.Compare(c.ID, o.ID))
-}
-
 // look asks the runtime, by id, about the containers that a lease records and
 // about others that were once seen to belong to it, and the kernel about its
 // ports. It does not ask about what is another lease's by now.
@@ -28,7 +21,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 	f := facts{runtime: w.cfg.Runtime != nil, lost: lost}
 	if f.runtime {
 		f.looks = make(map[Container]answer)
-		for _, c := range append(recorded(l), others...) {
+		for _, c := range slices.Concat(l.Containers, others) {
 			if _, asked := f.looks[c]; !asked && !lost[c] {
 				f.looks[c] = w.lookAt(ctx, c)
 			}
@@ -87,9 +80,9 @@ func (w *Watchdog) idle(ctx context.Context, a *attempt) {
 // alone reports whether a sighting is of a record that blocks no release: without a
 // task, with the sandbox's name alone, and idle or beyond the grace.
 func (a *attempt) alone(s census.Sighting) bool {
-	c := Container{s.Namespace, s.Container}
+	c := Container{Namespace: s.Namespace, ID: s.Container}
 	return s.Witness == census.Runtime && s.Task == "" && s.Note == "" && s.LeaseID != a.lease.ID &&
-		!slices.Contains(a.lease.Containers, netdb.Container(c)) && (a.facts.idle[c] || a.over)
+		!slices.Contains(a.lease.Containers, c) && (a.facts.idle[c] || a.over)
 }
 
 func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {

@@ -95,7 +95,7 @@ func recordedIn(rows []*netdb.Lease) func(Container) bool {
 	all := make(map[Container]bool)
 	for _, l := range rows {
 		for _, c := range l.Containers {
-			all[Container(c)] = true
+			all[c] = true
 		}
 	}
 	return func(c Container) bool { return all[c] }

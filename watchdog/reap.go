@@ -26,7 +26,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	for _, c := range recorded(l) {
+	for _, c := range l.Containers {
 		a := w.lookAt(ctx, c)
 		if a.err != nil {
 			return false, fmt.Errorf("look up container %s of %s: %w", c, l.Addr, a.err)

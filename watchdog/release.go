@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -61,7 +62,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 		known := !w.running || t != nil && t.lease.Rev >= l.Rev && lasting(t.found)
 		if !poked && !known {
 			w.poked = append(w.poked, l.ID)
-			wake(w.wakeup)
+			broadcast.Wake(w.wakeup)
 		}
 		w.mu.Unlock()
 		if known {
@@ -126,7 +127,7 @@ func (w *Watchdog) Blocked() map[string]int {
 // onRecord tells what stands in the way before anything was asked: all that a
 // lease records.
 func onRecord(l *netdb.Lease, wire census.Answer) (out []obstacle) {
-	for _, c := range recorded(l) {
+	for _, c := range l.Containers {
 		out = append(out, obstruct(KindContainer, "container %s: its removal is not confirmed", c))
 	}
 	if l.HostInterface != "" {

@@ -11,9 +11,7 @@ import (
 )
 
 // A Container names one container in the runtime.
-type Container struct{ Namespace, ID string }
-
-func (c Container) String() string { return c.Namespace + "/" + c.ID }
+type Container = netdb.Container
 
 // A Workload is a container as its record shows it, running or not.
 type Workload struct {
@@ -28,7 +26,7 @@ type Workload struct {
 
 // Record is what decides to which lease it belongs.
 func (w Workload) Record() workload.Record {
-	return workload.Record{Container: netdb.Container(w.Container), LeaseID: w.LeaseID, Sandbox: w.Sandbox, UID: w.UID, Made: w.Created}
+	return workload.Record{Container: w.Container, LeaseID: w.LeaseID, Sandbox: w.Sandbox, UID: w.UID, Made: w.Created}
 }
 
 // A Tie is by what a container may belong to a lease.

@@ -151,11 +151,3 @@ func plain(found []obstacle) []Blocker {
 	}
 	return out
 }
-
-// ring says "look again" on a one-slot channel.
-func wake(wakeup chan struct{}) {
-	select {
-	case wakeup <- struct{}{}:
-	default:
-	}
-}

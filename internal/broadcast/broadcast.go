@@ -31,3 +31,11 @@ func (s *Signal) Send() {
 		s.ch = nil
 	}
 }
+
+// Wake says "look again" on a one-slot channel: one that waits is as good as several.
+func Wake(slot chan<- struct{}) {
+	select {
+	case slot <- struct{}{}:
+	default:
+	}
+}

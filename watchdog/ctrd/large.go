@@ -51,7 +51,7 @@ func (w *Witness) around(ctx context.Context, conn grpc.ClientConnInterface, ns 
 			return nil, err // for another reason
 		}
 		w.mu.Lock()
-		w.large[container{ns, id}] = spelled{met: time.Now()}
+		w.large[container{Namespace: ns, ID: id}] = spelled{met: time.Now()}
 		w.mu.Unlock()
 	}
 }
@@ -66,7 +66,7 @@ func (w *Witness) withLarge(ctx context.Context, conn grpc.ClientConnInterface, 
 		cancel()
 		if err == nil { // it is smaller now, or gone
 			w.mu.Lock()
-			delete(w.large, container{ns, id})
+			delete(w.large, container{Namespace: ns, ID: id})
 			w.mu.Unlock()
 			if len(small) > 0 && len(filters) > 0 {
 				call, cancel := w.ask(ctx, ns)
@@ -88,7 +88,7 @@ func (w *Witness) withLarge(ctx context.Context, conn grpc.ClientConnInterface, 
 				continue
 			}
 		}
-		one, err := w.readLarge(ctx, conn, container{ns, id})
+		one, err := w.readLarge(ctx, conn, container{Namespace: ns, ID: id})
 		if err != nil {
 			return nil, err
 		}
@@ -131,13 +131,13 @@ func (w *Witness) readLarge(ctx context.Context, conn grpc.ClientConnInterface, 
 }
 
 func (w *Witness) labelOfLarge(ctx context.Context, conn grpc.ClientConnInterface, at container, name string, known map[string]string) (string, bool, error) {
-	field, its := fmt.Sprintf("labels.%q", name), matches("id", at.id)
+	field, its := fmt.Sprintf("labels.%q", name), matches("id", at.ID)
 	if was, has := known[name]; has {
-		if same, err := w.tooLarge(ctx, conn, at.namespace, its+","+matches(field, was)); err != nil || same {
+		if same, err := w.tooLarge(ctx, conn, at.Namespace, its+","+matches(field, was)); err != nil || same {
 			return was, same, err
 		}
 	}
-	return w.spell(ctx, conn, at.namespace, []string{its}, field)
+	return w.spell(ctx, conn, at.Namespace, []string{its}, field)
 }
 
 // spell finds a value of a field among the records that are too large and that all of
@@ -195,8 +195,8 @@ func (w *Witness) largeIn(ns string) (ids []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for at := range w.large {
-		if at.namespace == ns {
-			ids = append(ids, at.id)
+		if at.Namespace == ns {
+			ids = append(ids, at.ID)
 		}
 	}
 	slices.Sort(ids)

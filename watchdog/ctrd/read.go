@@ -49,14 +49,14 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 		for _, one := range list {
 			seen, bad := w.cfg.sightings(ns, one, tasks(one.ID))
 			scopes[scope(ns, one.ID)] = seen
-			at := container{ns, one.ID}
+			at := container{Namespace: ns, ID: one.ID}
 			none.note(at, one.CreatedAt, tasks(one.ID))
 			if w.isLarge(at) {
-				bad = append(bad, fmt.Sprintf("container %s: its record is larger than containerd sends, 16 MiB", at.scope()))
+				bad = append(bad, fmt.Sprintf("container %s: its record is larger than containerd sends, 16 MiB", at.String()))
 				seen[0].Unread = unreadable(bad).Error()
 			}
 			if len(bad) > 0 && w.mayUse(ctx, c, at, tasks(one.ID)) {
-				incomplete[at.scope()] = true
+				incomplete[at.String()] = true
 				blocking = append(blocking, bad...)
 			}
 			unread = append(unread, bad...)
@@ -85,13 +85,13 @@ func (w *Witness) read(ctx context.Context, c *containerd.Client) error {
 func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []container) error {
 	for _, one := range at {
 		seen, blocks, err := w.lookAt(ctx, c, one)
-		if err != nil || blocks || w.incomplete[one.scope()] {
+		if err != nil || blocks || w.incomplete[one.String()] {
 			return w.read(ctx, c)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		w.cfg.Board.ReplaceScope(census.Runtime, one.scope(), seen)
+		w.cfg.Board.ReplaceScope(census.Runtime, one.String(), seen)
 	}
 	w.news.Send()
 	return nil
@@ -121,19 +121,19 @@ func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container
 // nothing, and that is no error. blocks says that it may use an address which no
 // label tells.
 func (w *Witness) lookAt(ctx context.Context, c *containerd.Client, at container) (seen []census.Sighting, blocks bool, err error) {
-	call, cancel := w.ask(ctx, at.namespace)
+	call, cancel := w.ask(ctx, at.Namespace)
 	defer cancel()
-	found, err := c.ContainerService().Get(call, at.id)
+	found, err := c.ContainerService().Get(call, at.ID)
 	if errdefs.IsNotFound(err) {
 		delete(w.taskless, at)
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("look at container %s: %w", at.scope(), err)
+		return nil, false, fmt.Errorf("look at container %s: %w", at.String(), err)
 	}
 	t := w.task(ctx, c, at)
 	w.taskless.note(at, found.CreatedAt, t)
-	seen, unread := w.cfg.sightings(at.namespace, found, t)
+	seen, unread := w.cfg.sightings(at.Namespace, found, t)
 	return seen, len(unread) > 0 && w.mayUse(ctx, c, at, t), nil
 }
 
@@ -176,9 +176,9 @@ func (w *Witness) tasks(ctx context.Context, c *containerd.Client, ns string) fu
 }
 
 func (w *Witness) task(ctx context.Context, c *containerd.Client, at container) task {
-	call, cancel := w.ask(ctx, at.namespace)
+	call, cancel := w.ask(ctx, at.Namespace)
 	defer cancel()
-	got, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: at.id})
+	got, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: at.ID})
 	if err != nil {
 		return unknownTask(err)
 	}

@@ -17,13 +17,14 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/typeurl/v2"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
+	"github.com/ipamd/ipamd/watchdog"
+
 	_ "github.com/containerd/containerd/api/events" // so that typeurl can read them
 )
 
 // A container is the name of one.
-type container struct{ namespace, id string }
-
-func (c container) scope() string { return scope(c.namespace, c.id) }
+type container = watchdog.Container
 
 // A stream is a subscription to containerd's events, boiled down to the names
 // of the containers to look at again. However many events speak of one, it is
@@ -107,15 +108,15 @@ func (s *stream) note(e *events.Envelope) {
 	if number, ok := strings.CutPrefix(e.Topic, s.markTopic); ok {
 		n, _ := strconv.ParseUint(number, 10, 64)
 		s.received = max(s.received, n)
-		wake(s.mark)
+		broadcast.Wake(s.mark)
 		return
 	}
 	if id := containerID(e.Event); id != "" {
-		s.pending[container{e.Namespace, id}] = true
+		s.pending[container{Namespace: e.Namespace, ID: id}] = true
 	} else {
 		s.all = true
 	}
-	wake(s.wakeup)
+	broadcast.Wake(s.wakeup)
 }
 
 // containerID returns of which container an event speaks, "" when it does not

@@ -42,7 +42,7 @@ func (w *Witness) leftOut(ctx context.Context, c *containerd.Client, ns string, 
 	answers := make(map[string]task)
 	for _, one := range list {
 		t, known := listed(one.ID)
-		made, before := w.taskless[container{ns, one.ID}]
+		made, before := w.taskless[container{Namespace: ns, ID: one.ID}]
 		switch {
 		case known:
 			answers[one.ID] = t
@@ -61,7 +61,7 @@ func (w *Witness) leftOut(ctx context.Context, c *containerd.Client, ns string, 
 	g.SetLimit(askAbreast)
 	for i, one := range ask {
 		g.Go(func() error {
-			got[i] = w.task(ctx, c, container{ns, one.ID})
+			got[i] = w.task(ctx, c, container{Namespace: ns, ID: one.ID})
 			return nil
 		})
 	}

@@ -193,7 +193,7 @@ func (w *Witness) Refresh(ctx context.Context) error {
 	if ctx.Err() == nil && (err != nil || !w.following) {
 		// Without a stream behind it the reading ages, and a silence must not
 		// wait for the next minute: let Run look at once.
-		wake(w.again)
+		broadcast.Wake(w.again)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -222,14 +222,6 @@ func (w *Witness) take(ctx context.Context) error {
 }
 
 func (w *Witness) give() { <-w.posting }
-
-// wake says "look again" on a one-slot channel.
-func wake(wakeup chan struct{}) {
-	select {
-	case wakeup <- struct{}{}:
-	default:
-	}
-}
 
 // open makes a client. Every attempt takes a new one: a gRPC connection that
 // failed refuses calls for a back-off of its own, longer than ours. The
