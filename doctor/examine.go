@@ -106,7 +106,7 @@ func (s State) machine() []reconciler.Finding {
 	}
 	if o := s.OtherRuntime; o != nil {
 		add(reconciler.Finding{Kind: "runtime_changed", Since: o.Since,
-			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is let go on its word", o.Met, o.Known),
+			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is released on its word", o.Met, o.Known),
 			Mend:   "ctr version; if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range s.Book.Unreadable {

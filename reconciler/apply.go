@@ -32,7 +32,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		r.beat()
 		if errors.Is(err, netdb.ErrQuarantineFull) {
 			findings = append(findings, Finding{Kind: quarantineFull, Addr: s.Addr, Source: quarantinedFor(s.evidence), Mend: "ipamctl quarantine ls",
-				Detail: s.Reason + "; it is not set aside, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
+				Detail: s.Reason + "; it is not quarantined, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
 		}
 	}
 	var g errgroup.Group // waited for below

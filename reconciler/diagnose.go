@@ -58,7 +58,7 @@ func Diagnose(w World) []Finding {
 		}
 	}
 	// Only a pass meets the cap. What it found holds as long as the address is
-	// seen, and neither set aside nor held.
+	// seen, and neither quarantined nor held.
 	for _, f := range last.Findings {
 		row := held[f.Addr]
 		if f.Kind == quarantineFull && len(w.Census.Seen[f.Addr]) > 0 && w.Place(f.Addr).Usable && (row == nil || row.State == netdb.Cooling) {
@@ -122,7 +122,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		if l.Hold != "" {
 			words = " by the operator: " + l.Hold
 		}
-		add("quarantined", whois(l.Addr), "set aside%s", words)
+		add("quarantined", whois(l.Addr), "quarantined%s", words)
 		out[len(out)-1].Source = quarantinedFor(l.Evidence)
 		return out
 	case v.pastDeadline(l):

@@ -41,7 +41,7 @@ func TestDiagnose(t *testing.T) {
 			l := lease(netdb.Quarantined, 0)
 			l.Reason, l.Hold = "set_aside", "printer of the lab"
 			w.Leases = []*netdb.Lease{l}
-		}, []string{"quarantined 10.8.64.2"}, "set aside by the operator: printer of the lab"},
+		}, []string{"quarantined 10.8.64.2"}, "quarantined by the operator: printer of the lab"},
 		"quarantined, on evidence that cannot be read": {func(w *World) {
 			l := lease(netdb.Quarantined, 0)
 			l.Evidence = []byte(`"odd"`)
@@ -55,7 +55,7 @@ func TestDiagnose(t *testing.T) {
 		"paused and unseen":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Paused, 24*time.Hour)} }, nil, ""},
 		"bound and seen":                   {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(two) }, nil, ""},
 		"bound, unseen, a witness silent":  {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, blind() }, nil, ""},
-		"bound, and a stranger is on it":   {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under somebody else on veth1"},
+		"bound, and a stranger is on it":   {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under another on veth1"},
 		"releasing, and a stranger":        {strangerOn(lease(netdb.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
 		"cooling is the foreign one's row": {strangerOn(lease(netdb.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
 		"a lease without a sandbox":        {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},

@@ -80,7 +80,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr), Source: sourceOf(strangers[0]),
-		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under somebody else%s%s", l.Sandbox, strangers[0].Witness, strangers[0].Where(), contrast(l, strangers[0]))}, true
+		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under another%s%s", l.Sandbox, strangers[0].Witness, strangers[0].Where(), contrast(l, strangers[0]))}, true
 }
 
 // contrast says what of a sighting is not as the lease records it.
@@ -118,7 +118,7 @@ func (v *view) misbound(l *netdb.Lease) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{Kind: "binding_differs", Addr: l.Addr, LeaseID: l.ID, Since: at.At, Mend: fmt.Sprintf("ipamctl bind %s --mac %s", l.ID, at.MAC),
-		Detail: fmt.Sprintf("sandbox %q is bound with MAC %s, and the %s witness sees it with %s%s, its own port: nobody else is seen", l.Sandbox, l.MAC, at.Witness, at.MAC, at.Where())}, true
+		Detail: fmt.Sprintf("sandbox %q is bound with MAC %s, and the %s witness sees it with %s%s, its own port: no other is seen", l.Sandbox, l.MAC, at.Witness, at.MAC, at.Where())}, true
 }
 
 func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {

@@ -55,7 +55,7 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"two claim a held one": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2)), container("c2", owner("B"), ip(a2))}, nil,
 			[]string{"two_claimants 10.8.64.2"}, "a person has to say", "whois"},
 		"another owner": {lines{lease(a2, bound, "A", containers("c1")), container("c2", owner("B"), ip(a2))}, nil, []string{"conflict 10.8.64.2"},
-			`held by sandbox "A", but the runtime witness sees it under somebody else in container default/c2`, "whois"},
+			`held by sandbox "A", but the runtime witness sees it under another in container default/c2`, "whois"},
 
 		"its own port, another MAC": {lines{lease(a2, bound, "A", on("veth1"), mac("fe:01")), seen(netns, a2, port("veth1"), hw("02:01")), seen(neighbour, a2, port("veth1"), hw("02:01"))}, nil, []string{"binding_differs 10.8.64.2"},
 			`sandbox "A" is bound with MAC fe:01, and the netns witness sees it with 02:01 on veth1`, "ipamctl bind lease of 10.8.64.2 --mac 02:01"},

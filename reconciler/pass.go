@@ -81,7 +81,7 @@ func (r *Reconciler) pass(ctx context.Context, m Mode, how reading) (*Report, er
 	if m.Preview {
 		r.asked = before
 	} else {
-		r.known, r.tried, r.aside = d.memory, keys(d.steps), v.aside()
+		r.known, r.tried, r.quarantined = d.memory, keys(d.steps), v.quarantined()
 		r.standing.Store(int64(d.standing))
 		rep.Findings = append(rep.Findings, r.dateFull(rep, r.apply(ctx, d.steps))...)
 		sortFindings(rep.Findings)
@@ -108,7 +108,7 @@ func (r *Reconciler) dateHeld(rep *Report) {
 	}
 }
 
-// dateFull says since when addresses could not be set aside: since the first of
+// dateFull says since when addresses could not be quarantined: since the first of
 // the passes in a row that tried.
 func (r *Reconciler) dateFull(rep *Report, found []Finding) []Finding {
 	first := make(map[netip.Addr]time.Time)
@@ -176,7 +176,7 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 	v := r.view(ctx, book, how.whole)
 	v.unasked = unasked
 	if failed != nil && v.census.Complete() {
-		// Whoever failed should have fallen silent. That it did not is no
+		// A witness that failed should have fallen silent. That none did is no
 		// reason to take the board for whole.
 		v.census.Silent = append(v.census.Silent, census.Silence{Witness: "reading", Reason: failed.Error(), Since: v.now.Wall})
 	}

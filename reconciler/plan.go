@@ -92,7 +92,7 @@ func (v *view) plan(m memory, confirm bool) decision {
 	d := decision{memory: memory{contests: make(map[string]contest)}}
 	var overdue map[string]bool
 	d.missed, d.absent, overdue = v.missed(m.missed)
-	clears, unseen := quarantined(v.book, v.census, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
+	clears, unseen := unseenLong(v.book, v.census, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
 	d.unseen = unseen
 	for _, l := range clears {
 		d.add(step{lease: l}, Clear, "no witness has seen it for %v", v.now.Since(unseen[l.ID].since).Round(time.Second))
@@ -135,7 +135,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	if len(seen) == 0 || !v.place(addr).Usable {
 		return
 	}
-	aside := row != nil && row.State == netdb.Quarantined
+	quarantined := row != nil && row.State == netdb.Quarantined
 	claims := claimants(seen)
 	s := step{Action: Action{Addr: addr}, lease: row, evidence: evidence(seen)}
 	if len(claims) > 1 {
@@ -144,20 +144,20 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	}
 	switch {
 	case len(claims) > 1:
-		if !aside {
+		if !quarantined {
 			d.add(s, Quarantine, "%s and %s both claim it", claims[0].name(), claims[1].name())
 		}
 	case len(claims) == 1 && claims[0].sandbox != "":
 		c, proven := v.proven(claims[0], addr, seen)
-		held := aside && heldBack(row)
+		held := quarantined && heldBack(row)
 		may := !held && c.mayHave(row, seen)
 		switch {
 		case c.unfit() != "":
 			v.unfit(d, s, c, seen)
 			return
-		case !proven && (may || aside && !held):
+		case !proven && (may || quarantined && !held):
 			d.findings = append(d.findings, unproven(addr, row, c))
-			if !aside {
+			if !quarantined {
 				d.add(s, Quarantine, "%s claims it, and nothing but its labels says so", c.name())
 			}
 			return
@@ -178,7 +178,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
 	case len(claims) == 1 && claims[0].unfit() != "":
 		v.unfit(d, s, claims[0], seen)
-	case !aside:
+	case !quarantined:
 		d.add(s, Quarantine, "the %s witness sees it%s, and no lease explains it", seen[0].Witness, seen[0].Where())
 	}
 }

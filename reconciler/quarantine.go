@@ -20,13 +20,13 @@ type unseen struct {
 	censuses int
 }
 
-// quarantined decides which quarantined addresses have been unseen long enough.
+// unseenLong decides which quarantined addresses have been unseen long enough.
 // before is what earlier passes observed; what this one knows comes back. A
 // census that a witness is missing from proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
 // about and was not; one sighting starts all over, and so does a container that
 // the row records. What an operator holds stays so until an operator clears it.
-func quarantined(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]*netdb.Lease, map[string]unseen) {
+func unseenLong(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]*netdb.Lease, map[string]unseen) {
 	var clears []*netdb.Lease
 	after := make(map[string]unseen)
 	for _, l := range book {

@@ -80,7 +80,7 @@ func TestQuarantineEnds(t *testing.T) {
 			var known map[string]unseen
 			for i, p := range tt.passes {
 				var actions []*netdb.Lease
-				actions, known = quarantined([]*netdb.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
+				actions, known = unseenLong([]*netdb.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
 				if (len(actions) == 1) != (i+1 == tt.ends) {
 					t.Fatalf("pass %d, after %v: %d actions, want it to end in pass %d", i+1, p.at, len(actions), tt.ends)
 				}
@@ -95,11 +95,11 @@ func TestQuarantineAcrossAReboot(t *testing.T) {
 	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined}}
 	known := map[string]unseen{"q": {since: boot, censuses: leastCensuses}}
 	soon := netdb.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
-	if actions, _ := quarantined(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 0 {
+	if actions, _ := unseenLong(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 0 {
 		t.Error("a minute after a reboot the quarantine ended by the wall clock")
 	}
 	soon.Boottime = enough
-	if actions, _ := quarantined(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 1 {
+	if actions, _ := unseenLong(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 1 {
 		t.Error("fifteen minutes after a reboot it did not end")
 	}
 }
@@ -111,13 +111,13 @@ func TestDarknessBelongsToTheLease(t *testing.T) {
 	second := &netdb.Lease{ID: "second", Addr: two, State: netdb.Quarantined}
 	var known map[string]unseen
 	for range 3 {
-		_, known = quarantined([]*netdb.Lease{first}, dark(), noContainer, nil, known, enough, after(0))
+		_, known = unseenLong([]*netdb.Lease{first}, dark(), noContainer, nil, known, enough, after(0))
 	}
-	actions, known := quarantined([]*netdb.Lease{second}, dark(), noContainer, nil, known, enough, after(time.Hour))
+	actions, known := unseenLong([]*netdb.Lease{second}, dark(), noContainer, nil, known, enough, after(time.Hour))
 	if len(actions) != 0 || len(known) != 1 || known["second"].censuses != 1 {
 		t.Errorf("the second quarantine began with %+v, %d actions", known, len(actions))
 	}
-	if actions, known = quarantined(nil, dark(), noContainer, nil, known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
+	if actions, known = unseenLong(nil, dark(), noContainer, nil, known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
 		t.Errorf("without quarantines %+v is remembered, %d actions", known, len(actions))
 	}
 }
@@ -159,7 +159,7 @@ func TestQuarantineRandomly(t *testing.T) {
 				}
 			}
 			var actions []*netdb.Lease
-			actions, known = quarantined(book, c, noContainer, nil, known, enough, after(now))
+			actions, known = unseenLong(book, c, noContainer, nil, known, enough, after(now))
 			ended := make(map[string]bool)
 			for _, a := range actions {
 				ended[a.ID] = true

@@ -106,12 +106,12 @@ type Config struct {
 // A Reconciler runs passes, one at a time. It is safe for concurrent use.
 type Reconciler struct {
 	Config
-	passing chan struct{} // one slot, full while a pass is made, which alone touches what follows
-	known   memory
-	tried   map[stepKey]bool    // what the last pass planned
-	aside   map[netip.Addr]bool // quarantined, and whether seen, at the last pass
-	notes   *rate.Limiter       // of conflicts that begin
-	asked   netip.Addr          // the last one probed; the next pass goes on behind it
+	passing     chan struct{} // one slot, full while a pass is made, which alone touches what follows
+	known       memory
+	tried       map[stepKey]bool    // what the last pass planned
+	quarantined map[netip.Addr]bool // whether each is seen, at the last pass
+	notes       *rate.Limiter       // of conflicts that begin
+	asked       netip.Addr          // the last one probed; the next pass goes on behind it
 
 	kick     chan struct{} // one slot: look
 	pulse    chan struct{} // no slot: what waits in Alive

@@ -10,11 +10,11 @@ import (
 
 // Kinds of action.
 const (
-	Adopt        = "adopt"            // bind an address that nobody holds to the one workload that claims it
+	Adopt        = "adopt"            // bind an address that no lease holds to the one workload that claims it
 	Bind         = "bind"             // a reserved lease's workload runs
 	Pause        = "pause"            // the runtime has paused a bound lease's workload
 	Resume       = "resume"           // a paused lease's workload runs
-	Quarantine   = "quarantine"       // set an address aside that is seen, and that no lease explains
+	Quarantine   = "quarantine"       // keep an address from being given that is seen, and that no lease explains
 	Clear        = "clear"            // have a quarantined address cool that was unseen for long enough
 	Expire       = "expire"           // end a reservation past its deadline
 	ConflictSeen = netdb.ConflictSeen // note that another is seen on a held address

@@ -21,7 +21,7 @@ const (
 )
 
 // Run makes a whole pass every Config.Every, and passes on what events have
-// told when a plan on it has something new to do, until ctx ends. Then it
+// reported when a plan on it has something new to do, until ctx ends. Then it
 // returns nil.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.life.Store(&ctx)
@@ -39,7 +39,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		rest := debounce
 		look := r.look(ctx)
 		if look.news {
-			r.try(ctx, reading{probe: look.aside})
+			r.try(ctx, reading{probe: look.quarantined})
 			rest = pause
 		} else {
 			rest = max(rest, share*min(took, look.took))
@@ -118,10 +118,10 @@ func (r *Reconciler) try(ctx context.Context, how reading) {
 
 // A look is what a look at book and board shows.
 type look struct {
-	news  bool
-	aside bool          // about a quarantined address
-	again time.Duration // until time alone may bring news; 0: never
-	took  time.Duration
+	news        bool
+	quarantined bool          // about a quarantined address
+	again       time.Duration // until time alone may bring news; 0: never
+	took        time.Duration
 }
 
 // look plans on what is in memory, asking only for the proof of new claims,
@@ -143,8 +143,8 @@ func (r *Reconciler) look(ctx context.Context) look {
 	d := v.plan(r.known, false)
 	r.known.contests = d.contests // what a look observes of them is as good as a pass
 	r.standing.Store(int64(d.standing))
-	l := look{aside: !maps.Equal(v.aside(), r.aside), again: d.again}
-	l.news = l.aside
+	l := look{quarantined: !maps.Equal(v.quarantined(), r.quarantined), again: d.again}
+	l.news = l.quarantined
 	for k := range keys(d.steps) {
 		l.news = l.news || !r.tried[k]
 	}
@@ -167,8 +167,8 @@ func keys(steps []step) map[stepKey]bool {
 	return out
 }
 
-// aside returns which addresses are quarantined, and whether they are seen.
-func (v *view) aside() map[netip.Addr]bool {
+// quarantined returns which addresses are quarantined, and whether they are seen.
+func (v *view) quarantined() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool)
 	for _, l := range v.book {
 		if l.State == netdb.Quarantined {

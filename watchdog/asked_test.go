@@ -17,10 +17,10 @@ func TestAskedAgain(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d)
 		kept, late, bound, released := s.running("kept", "kept-1"), s.running("late", "late-1"), s.running("bound", "bound-1"), s.running("released", "released-1")
-		s.Asked(kept.lease, time.Hour)
-		s.Asked(late.lease, time.Nanosecond)
-		s.Asked(bound.lease, time.Hour)
-		s.Asked(released.lease, time.Hour)
+		s.Answered(kept.lease, time.Hour)
+		s.Answered(late.lease, time.Nanosecond)
+		s.Answered(bound.lease, time.Hour)
+		s.Answered(released.lease, time.Hour)
 		s.Bound(bound.lease, bound.lease, time.Now())
 		s.release(released)
 		s.noticed()
@@ -37,7 +37,7 @@ func TestAskedAgain(t *testing.T) {
 		if l := s.now(kept); l.State != netdb.Bound || l.Rev != kept.lease.Rev {
 			t.Errorf("%s: %s", kept.name, story(s.changes(kept)))
 		}
-		s.Asked(s.now(kept), time.Nanosecond)
+		s.Answered(s.now(kept), time.Nanosecond)
 		// Unless the watchdog, which tries now and then, comes first.
 		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); err != nil || !let && s.now(kept).State == netdb.Bound {
 			t.Errorf("not reaped when its time was over: %q, %v", why, err)

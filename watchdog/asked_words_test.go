@@ -11,7 +11,7 @@ import (
 // What is remembered of answers is as much as there are leases that wait to be
 // bound, however many were given.
 func TestWordsAreForgotten(t *testing.T) {
-	var a asked
+	var a awaiting
 	now := netdb.Stamp{Boottime: time.Hour, BootID: "one"}
 	for i := range 100_000 {
 		a.note(fmt.Sprint("ended-", i), word{now, time.Hour})

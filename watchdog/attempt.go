@@ -72,12 +72,12 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 	for _, l := range released {
 		w.follow(l)
 	}
-	type turn struct {
+	type candidate struct {
 		*track
 		at    time.Time
 		asked bool
 	}
-	var queue []turn
+	var queue []candidate
 	for _, t := range w.tracks {
 		if t.busy {
 			continue
@@ -89,17 +89,17 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 			about:  func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
 		}))
 		if !at.After(now) {
-			queue = append(queue, turn{t, at, asked})
+			queue = append(queue, candidate{t, at, asked})
 		} else if next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	slices.SortFunc(queue, func(a, b turn) int { return a.at.Compare(b.at) })
+	slices.SortFunc(queue, func(a, b candidate) int { return a.at.Compare(b.at) })
 	for _, t := range queue {
 		if w.slots >= w.cfg.Parallel {
 			break // the end of one wakes Run
 		}
-		// Who ended by the timeout before may not take every place again.
+		// One that ended by its timeout may not take every slot again.
 		if t.slow && w.slow >= max(1, w.cfg.Parallel/2) {
 			continue
 		}
@@ -188,7 +188,7 @@ func (w *Watchdog) fail(a *attempt, found []obstacle) {
 	w.ended.Send()
 }
 
-// end closes a lease's track: it cools, was set aside, or is not what the
+// end closes a lease's track: it cools, is quarantined, or is not what the
 // attempt was about any more; w.mu is held.
 func (w *Watchdog) end(a *attempt) {
 	if t := w.tracks[a.lease.ID]; t.newer == nil || t.newer.Rev <= a.lease.Rev {

@@ -83,7 +83,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	})
 }
 
-// errOver ends a track: the lease cools, was set aside, or is not what the
+// errOver ends a track: the lease cools, is quarantined, or is not what the
 // attempt was about any more.
 var errOver = errors.New("the attempt is over")
 
@@ -121,7 +121,7 @@ func (w *Watchdog) sift(batch []*attempt, step func(*attempt) ([]obstacle, error
 
 // releaseRemoved releases a lease whose containers were removed without a release.
 func (w *Watchdog) releaseRemoved(ctx context.Context, a *attempt) ([]obstacle, error) {
-	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unasked(a.lease, w.unseen(a.lease, belonging(a.lease, a.leases))))
+	l, err := w.cfg.Book.ReleaseAt(ctx, w.who(reasonRemoved), a.lease.ID, a.lease.Rev, w.unawaited(a.lease, w.unseen(a.lease, belonging(a.lease, a.leases))))
 	if err != nil {
 		return w.refused(a, err)
 	}
@@ -168,7 +168,7 @@ func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	case errors.Is(err, errNotDark):
 		return w.seenAgain(a.lease, a.belonging()), nil
 	case errors.Is(err, ErrAwaited):
-		return []obstacle{ofAsked()}, nil
+		return []obstacle{ofAnswer()}, nil
 	case moved(err):
 		return nil, errOver
 	}

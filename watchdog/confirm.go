@@ -17,7 +17,7 @@ type answer struct {
 }
 
 // facts is what an attempt found out about a lease's workload. Its zero value
-// is that nobody was asked, which confirms nothing.
+// is that nothing was asked, which confirms nothing.
 type facts struct {
 	runtime bool // there is one
 
@@ -139,7 +139,7 @@ func ofWire(f facts) []obstacle {
 	return onWire(*f.wire)
 }
 
-// onWire tells who sees an address, and who cannot tell.
+// onWire lists which witnesses see an address, and which cannot answer.
 func onWire(a census.Answer) (out []obstacle) {
 	for _, s := range a.Seen {
 		o := obstruct(KindSighting, "the %s witness sees %s%s", s.Witness, s.Addr, s.Where())
@@ -175,11 +175,11 @@ func ofOwner(sandbox string, v Verdict, err error) []obstacle {
 	return nil
 }
 
-// Reasons of changes that the watchdog makes. Those of a quarantine are told
-// apart from others by who counts what is used by somebody who does not hold it.
+// Reasons of changes that the watchdog makes. Those of a quarantine are
+// exported for metrics, which count addresses that another uses.
 const (
 	reasonConfirmed = "removal_confirmed"
-	reasonRemoved   = "removed"            // nobody called Release
+	reasonRemoved   = "removed"            // without a call of Release
 	ReasonStill     = "still_on_the_wire"  // longer than ReleasingMax
 	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
 )
@@ -187,7 +187,7 @@ const (
 // asideReason tells whether a released address is to be quarantined, "" when
 // not. Its own workload must be gone to the last port; then a container of
 // another that claims it is reason enough, and so is it when claimed: all that is
-// seen of it is what others claim, which nobody's release waits for. Anything else
+// seen of it is what others claim, which no release waits for. Anything else
 // on the wire is one after the longest wait.
 func asideReason(found []obstacle, strangers []census.Sighting, claimed bool, waited, most time.Duration) string {
 	seen := false

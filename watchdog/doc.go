@@ -6,7 +6,7 @@
 // other lease is releasing until the runtime and the kernel both confirm that
 // nothing of its workload is left. "Could not ask" confirms nothing.
 //
-// [Watchdog.Run] confirms. Events only tell it to look again, so one that is
+// [Watchdog.Run] confirms. Events only ask it to look again, so one that is
 // lost, doubled or late changes nothing but the moment. It works under a
 // context of its own: a client that hangs up in the middle of a release takes
 // nothing back.

@@ -60,7 +60,7 @@ func (t *track) due(lifted bool) (at time.Time, asked bool) {
 // failed notes what an attempt found.
 func (t *track) failed(found []obstacle, now time.Time, asked bool) {
 	most := lastWait
-	if t.lease.State != netdb.Releasing || !slices.ContainsFunc(found, obstacle.untold) {
+	if t.lease.State != netdb.Releasing || !slices.ContainsFunc(found, obstacle.unannounced) {
 		most = stuckWait
 	}
 	same := slices.EqualFunc(found, t.found, func(a, b obstacle) bool {
@@ -75,8 +75,8 @@ func (t *track) failed(found []obstacle, now time.Time, asked bool) {
 	t.found, t.ended = found, now
 }
 
-// untold reports that no news of its own may tell of an obstacle's end.
-func (o obstacle) untold() bool {
+// unannounced reports that no news of its own may announce an obstacle's end.
+func (o obstacle) unannounced() bool {
 	switch o.Kind {
 	case KindContainer, KindTask:
 		return false

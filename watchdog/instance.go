@@ -67,7 +67,7 @@ func (o *OtherRuntime) Error() string {
 
 // Meet takes note of the runtime that answers. The first one is written into
 // the book, and another one while no lease records a container; else the error
-// is [OtherRuntime], for as long as that one answers and nobody has confirmed
+// is [OtherRuntime], for as long as that one answers and no operator has confirmed
 // it. Any other error means that the book could not write it down, and that the
 // runtime's word is not to be taken either.
 func (i *Instance) Meet(ctx context.Context, id string) error {
@@ -124,7 +124,7 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 	i.mu.Lock()
 	i.refused = refused
 	i.mu.Unlock()
-	i.log.Warn("another runtime answers: nothing is let go on its word", "known", known, "answers", id,
+	i.log.Warn("another runtime answers: nothing is released on its word", "known", known, "answers", id,
 		"next", "ipamctl doctor")
 	return refused
 }
@@ -136,7 +136,7 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 // book's runtime is then the one from before the loss, and this one is as good as
 // another until [Instance.Shown] or an operator says otherwise.
 //
-// A namespace in which nobody saw a recorded container proves no loss: it may not be
+// A namespace in which no recorded container was seen proves no loss: it may not be
 // made yet, or was removed after its last container. The leases are read ahead of
 // the list, so that one which is bound in between does not count. What this does not
 // see is metadata lost while no ipamd runs, or the namespace made anew before anybody

@@ -19,7 +19,7 @@ type reading struct {
 	took   time.Duration
 
 	ports   map[string]bool // names
-	portsAt uint64          // what had been told of them when they were read
+	portsAt uint64          // the count of their changes when they were read
 }
 
 // A reading walks all leases and all containers. It may take a twentieth of
@@ -34,7 +34,7 @@ const (
 // read reads book and board, and decides which leases are to be confirmed.
 //
 // The book comes first: a container of a lease that is not read yet belongs to
-// nobody, while a lease without its containers would look forsaken.
+// none, while a lease without its containers would look forsaken.
 func (w *Watchdog) read(r *reading, now time.Time) {
 	if rev := w.cfg.Book.Rev(); r.rows == nil || rev != r.rev {
 		r.rows, r.rev = w.cfg.Book.Leases()
@@ -78,10 +78,10 @@ func (r *reading) others() *workload.Leases {
 }
 
 // readPorts reads the names of the bridge's ports, unless they are as they were;
-// told is how often they were told to have changed. It waits for the bridge.
-func (r *reading) readPorts(of Ports, told uint64) {
-	if r.ports == nil || r.portsAt != told {
-		r.ports, r.portsAt = of.PortNames(), told
+// changes is how often they have changed. It waits for the bridge.
+func (r *reading) readPorts(of Ports, changes uint64) {
+	if r.ports == nil || r.portsAt != changes {
+		r.ports, r.portsAt = of.PortNames(), changes
 	}
 }
 

@@ -70,7 +70,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	}
 	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
 	belong := belonging(l, x)
-	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unasked(l, w.unseen(l, belong)))
+	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unawaited(l, w.unseen(l, belong)))
 	return w.let(l, belong, err)
 }
 
@@ -103,7 +103,7 @@ func (w *Watchdog) let(l *netdb.Lease, belong func(*containerIndex) []Container,
 	case errors.Is(err, errNotDark):
 		return false, w.seenAgain(l, belong)[0].Detail, nil
 	case errors.Is(err, ErrAwaited):
-		return false, ofAsked().Detail, nil
+		return false, ofAnswer().Detail, nil
 	case moved(err):
 		return false, "it has changed meanwhile", nil
 	}

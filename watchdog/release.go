@@ -37,7 +37,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, i
 		cancel()
 		switch {
 		case freed != nil:
-			w.asked.end(id)
+			w.answers.end(id)
 			return freed, nil, nil
 		case err != nil && !late && !errors.Is(err, errNotDark) && !errors.Is(err, errWasSeen) && !errors.Is(err, netdb.ErrCools) && !moved(err):
 			return nil, nil, err
@@ -46,7 +46,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, i
 	if l, err = w.cfg.Book.Release(ctx, who, id, uid, ifRev); err != nil {
 		return nil, nil, err
 	}
-	w.asked.end(id)
+	w.answers.end(id)
 	l = w.await(ctx, l)
 	return l, w.Blockers(l), nil
 }
@@ -88,7 +88,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 
 // lasting reports that something stands in the way which more than the next
 // event is needed for. A container's record is gone a moment before its
-// witness has heard of it.
+// witness has read it.
 func lasting(found []obstacle) bool {
 	return slices.ContainsFunc(found, func(o obstacle) bool {
 		return o.Kind == KindSilent || o.witness != census.Runtime

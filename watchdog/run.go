@@ -67,7 +67,7 @@ type subscription struct {
 	news    bool
 }
 
-// The sources by their place in a subscription.
+// The sources by their index in a subscription.
 const (
 	fromBook = iota
 	fromBoard
@@ -116,7 +116,7 @@ func (e *subscription) receive() {
 
 // sleep returns when there is something to do: news, a wake-up, a caller of Alive that asks
 // whether it lives, or the time next
-// (zero: none). While news waits for its turn it is no reason to wake.
+// (zero: none). While news waits for the next reading it is no reason to wake.
 func (e *subscription) sleep(ctx context.Context, wakeup <-chan struct{}, pulse chan<- struct{}, next time.Time) {
 	var timer <-chan time.Time
 	if !next.IsZero() {

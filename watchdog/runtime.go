@@ -82,7 +82,7 @@ type Ports interface {
 	// does not exist any more leads nowhere. It is as of the call.
 	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
-	// told of them.
+	// reported them.
 	PortNames() map[string]bool
 	// Forget deletes the bridge's neighbour entries and the connection tracking
 	// entries of addresses. None there is no error; nor is a kernel without

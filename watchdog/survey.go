@@ -10,10 +10,10 @@ import (
 // runtime's list. Who comes while one is under way shares the next: the
 // container that it must not miss may be on that one only.
 type surveys struct {
-	turn chan struct{} // one slot, held by the one who reads
+	slot chan struct{} // one slot, held by the reader
 
 	mu   sync.Mutex
-	next *waiting // has not begun; nil when nobody waits for one
+	next *waiting // has not begun; nil when none is waited for
 }
 
 // waiting is one reading, and those who wait for it.
@@ -66,16 +66,16 @@ func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 		return mine.in
 	case <-ctx.Done():
 		return inventory{newsErr: ctx.Err(), listErr: ctx.Err(), there: newIndex(nil)}
-	case s.turn <- struct{}{}:
+	case s.slot <- struct{}{}:
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.slot }()
 	s.mu.Lock()
 	over := s.next != mine
 	if !over {
 		s.next = nil
 	}
 	s.mu.Unlock()
-	if !over { // else who had the turn before made it
+	if !over { // else the holder before made it
 		mine.in = w.survey(ctx, mine.ties...)
 		close(mine.done)
 	}

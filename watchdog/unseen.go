@@ -37,7 +37,7 @@ func (g *snapshot) of(b *census.Board) *containerIndex {
 }
 
 // visible tells what the board shows of a lease now: who sees its address and
-// who cannot tell, and the containers that belong to it, with or without an
+// which cannot answer, and the containers that belong to it, with or without an
 // address.
 func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
 	found := onWire(w.cfg.Board.About(l.Addr))

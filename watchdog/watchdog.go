@@ -62,7 +62,7 @@ type Config struct {
 // The order of locks: the holder of mu asks neither the book nor the bridge nor
 // the runtime, each of which may wait for a disk, the kernel or a process: a
 // bridge that hung once held up the answers to all releases. The book asks the
-// board and [asked] inside its transactions, so under their locks nothing else
+// board and [awaiting] inside its transactions, so under their locks nothing else
 // is taken.
 type Watchdog struct {
 	cfg      Config
@@ -70,7 +70,7 @@ type Watchdog struct {
 	snapshot snapshot
 	surveys  surveys
 	rest     OwnerBackoff
-	asked    asked
+	answers  awaiting
 	plumbed  plumbed
 	// pulse has no slot: Run, when it sleeps, wakes what waits in Alive.
 	pulse chan struct{}
@@ -94,7 +94,7 @@ func New(cfg Config) (*Watchdog, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{turn: make(chan struct{}, 1)},
+	return &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{slot: make(chan struct{}, 1)},
 		tracks: make(map[string]*track)}, nil
 }
 
@@ -137,7 +137,7 @@ type obstacle struct {
 	Blocker
 	container Container      // of KindContainer
 	port      string         // of KindPort: its name; "" when the ports could not be read
-	witness   census.Witness // of KindSighting and KindSilent; of KindContainer when nobody but it told
+	witness   census.Witness // of KindSighting and KindSilent; of KindContainer when no other witness has
 }
 
 func obstruct(kind, format string, args ...any) obstacle {

@@ -379,7 +379,7 @@ func notGiven(w *world) {
 	}
 }
 
-// A bound lease whose address the wire shows under somebody else is not
+// A bound lease whose address the wire shows under another is not
 // answered as if all were well, and is not taken from its sandbox either.
 func TestBoundLeaseInConflictIsHeldAndReported(t *testing.T) {
 	t.Parallel()

@@ -292,7 +292,7 @@ func (p *program) openAllocator(context.Context) (err error) {
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
 		ProbeWindow: time.Duration(c.Probe.Window), ProbeAhead: c.Probe.Ahead,
 		Log: p.log, OnConflict: p.metrics.Conflict,
-		OnAnswer: p.watchdog.Asked,
+		OnAnswer: p.watchdog.Answered,
 	})
 	return err
 }

@@ -251,7 +251,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 
 // The book that is rebuilt knows the runtime that the old one knew. Another one
 // that answers, then or later, shows none of the containers, and all of them
-// run: nothing is let go on its word.
+// run: nothing is released on its word.
 func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 	t.Parallel()
 	for _, during := range []bool{false, true} {

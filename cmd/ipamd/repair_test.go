@@ -409,7 +409,7 @@ func TestDoctorsAdviceMends(t *testing.T) {
 			{"quarantine_near_cap", "1 of at most 1", "ipamctl quarantine ls", func() {}},
 			{"two_claimants " + twice, `sandbox "twin-a" in container default/twin-a and sandbox "twin-b" in container default/twin-b`,
 				"ipamctl whois " + twice, func() { d.Delete(t, "default", "twin-b") }},
-			{"conflict " + robbed.Address, "the netns witness sees it under somebody else", "ipamctl whois " + robbed.Address,
+			{"conflict " + robbed.Address, "the netns witness sees it under another", "ipamctl whois " + robbed.Address,
 				func() { robber.Close(); do("release " + robbed.ID) }},
 			{"stray " + stray.held.Address, "the netns witness sees it", "ipamctl whois " + stray.held.Address, stray.port.Close},
 			{"releasing_stuck " + stuck.held.Address, "container default/stuck is there (task running)", "ipamctl show " + stuck.held.ID,

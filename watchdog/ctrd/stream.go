@@ -120,7 +120,7 @@ func (s *stream) note(e *events.Envelope) {
 }
 
 // containerID returns of which container an event speaks, "" when it does not
-// tell.
+// say.
 func containerID(event typeurl.Any) string {
 	if event == nil {
 		return ""

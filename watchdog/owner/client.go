@@ -18,7 +18,7 @@
 // say that it is gone. A time-out, a bare 404, a broken answer, a word of the future are
 // [watchdog.Unknown], and that always comes with an error that tells why.
 //
-// Nobody is believed but root, the daemon's own user and [Config.UIDs], on a socket
+// No user is believed but root, the daemon's own user and [Config.UIDs], on a socket
 // in a folder that no other user may write to.
 //
 // It never tells the runtime anything, and it decides nothing.
