@@ -2,6 +2,7 @@ package routes
 
 import (
 	"cmp"
+	"container/list"
 	"slices"
 	"sync"
 )
@@ -15,16 +16,19 @@ const mostGone = 1 << 16
 // ended, so that a runner that is cut off cannot bring back what it had. The zero value
 // has no runner. All methods are safe for concurrent use.
 type Federated struct {
+	joining sync.Mutex // held by Join and Leave, before a table's and mu
+
 	mu     sync.RWMutex
 	tables map[string]*Table
 	by     map[string]*family
-	gone   []string // without a route, the oldest first; some may have one again
+	gone   list.List // names of those without a route, the one that is so for longest first
 }
 
 // A family is what is known of one sandbox.
 type family struct {
-	attempt int64   // the highest that was seen
-	claims  []Claim // the best first
+	attempt int64         // the highest that was seen
+	claims  []Claim       // the best first
+	gone    *list.Element // nil: it has some
 }
 
 // A Claim is one runner's route of a sandbox.
@@ -36,7 +40,9 @@ type Claim struct {
 // Join adds a runner's table, in the place of an earlier one of that runner. A table is
 // joined once.
 func (f *Federated) Join(runner string, t *Table) {
-	f.Leave(runner)
+	f.joining.Lock()
+	defer f.joining.Unlock()
+	f.leave(runner)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f.mu.Lock()
@@ -54,6 +60,12 @@ func (f *Federated) Join(runner string, t *Table) {
 // Leave takes a runner's table out. What it had is not reachable any more, and the
 // attempts are remembered.
 func (f *Federated) Leave(runner string) {
+	f.joining.Lock()
+	defer f.joining.Unlock()
+	f.leave(runner)
+}
+
+func (f *Federated) leave(runner string) {
 	f.mu.RLock()
 	t := f.tables[runner]
 	f.mu.RUnlock()
@@ -80,7 +92,6 @@ func (f *Federated) look(runner, sandbox string, routes []Route) {
 		of = &family{}
 		f.by[sandbox] = of
 	}
-	had := len(of.claims)
 	claims := slices.DeleteFunc(slices.Clone(of.claims), func(c Claim) bool { return c.Runner == runner })
 	for _, r := range routes {
 		of.attempt = max(of.attempt, r.Attempt)
@@ -90,15 +101,15 @@ func (f *Federated) look(runner, sandbox string, routes []Route) {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), boolFirst(a.Served(), b.Served()), cmp.Compare(a.Runner, b.Runner), compare(&a.Route, &b.Route))
 	})
 	of.claims = claims
-	if had == 0 || len(claims) > 0 {
-		return
+	switch {
+	case len(claims) == 0 && of.gone == nil:
+		of.gone = f.gone.PushBack(sandbox)
+	case len(claims) > 0 && of.gone != nil:
+		f.gone.Remove(of.gone)
+		of.gone = nil
 	}
-	f.gone = append(f.gone, sandbox)
-	for len(f.gone) > mostGone {
-		if old := f.by[f.gone[0]]; old != nil && len(old.claims) == 0 {
-			delete(f.by, f.gone[0])
-		}
-		f.gone = f.gone[1:]
+	for f.gone.Len() > mostGone {
+		delete(f.by, f.gone.Remove(f.gone.Front()).(string))
 	}
 }
 

@@ -90,9 +90,27 @@ func TestFederatedForgetsTheOldest(t *testing.T) {
 		apply(t, table, placed(name, "10.8.0.5", 1, api.Bound, int64(2*i+2)))
 		apply(t, table, placed(name, "10.8.0.5", 1, api.Cooling, int64(2*i+3)))
 	}
-	if len(f.by) != mostGone || len(f.gone) != mostGone {
-		t.Errorf("%d sandboxes are known, %d without a route", len(f.by), len(f.gone))
+	if len(f.by) != mostGone || f.gone.Len() != mostGone {
+		t.Errorf("%d sandboxes are known, %d without a route", len(f.by), f.gone.Len())
 	}
+}
+
+// The attempts of others are remembered beside one sandbox that comes and goes without end.
+func TestFederatedRemembersBesideOneThatComesAndGoes(t *testing.T) {
+	var f Federated
+	one, two := listed(t, 0), listed(t, 0)
+	f.Join("one", one)
+	f.Join("two", two)
+	apply(t, two, placed("a", "10.9.0.5", 2, api.Bound, 1))
+	apply(t, two, placed("a", "10.9.0.5", 2, api.Cooling, 2))
+	for i := range mostGone + 1 {
+		apply(t, one, placed("busy", "10.8.0.5", 1, api.Bound, int64(2*i+1)))
+		apply(t, one, placed("busy", "10.8.0.5", 1, api.Cooling, int64(2*i+2)))
+	}
+	if err := one.Replace(List{epoch, 1 << 30, []Route{placed("a", "10.8.0.5", 1, api.Bound, 1)}}); err != nil {
+		t.Fatal(err)
+	}
+	where(t, &f, "a", "")
 }
 
 // Tables change, join and leave at once; in the end each sandbox is where the highest
@@ -130,5 +148,30 @@ func TestFederatedAtOnce(t *testing.T) {
 			}
 		}
 		where(t, &f, sandbox, want)
+	}
+}
+
+// Of the tables that are joined as one runner at once, one is followed.
+func TestFederatedJoinedAtOnce(t *testing.T) {
+	for range 300 {
+		var f Federated
+		f.Join("one", listed(t, 5, placed("a", "10.8.0.5", 1, api.Bound, 3)))
+		tables := make([]*Table, 3)
+		var all sync.WaitGroup
+		for i := range tables {
+			tables[i] = listed(t, 5, placed("a", "10.8.0.6", 1, api.Bound, 3))
+			all.Go(func() { f.Join("one", tables[i]) })
+		}
+		all.Wait()
+		notified := 0
+		for _, table := range tables {
+			if table.notify != nil {
+				notified++
+			}
+		}
+		where(t, &f, "a", "one 10.8.0.6")
+		if notified != 1 {
+			t.Fatalf("%d tables of one runner are followed", notified)
+		}
 	}
 }

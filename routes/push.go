@@ -81,14 +81,19 @@ func (t *Table) takePush(w http.ResponseWriter, r *http.Request) (*PushReply, er
 	if req.Epoch == "" {
 		return nil, &FieldError{"epoch", "is missing"}
 	}
-	routes := make([]Route, len(req.Changes))
+	routes := make([]Route, 0, len(req.Changes))
 	for i, c := range req.Changes {
-		if routes[i], err = OfChange(c); err != nil {
+		if c.To == api.Cancelled && c.Address == "" {
+			continue // of an attempt, not of an address
+		}
+		route, err := OfChange(c)
+		if err != nil {
 			if bad := new(FieldError); errors.As(err, &bad) {
 				bad.Field = fmt.Sprintf("changes[%d].%s", i, bad.Field)
 			}
 			return nil, err
 		}
+		routes = append(routes, route)
 	}
 	reply := &PushReply{}
 	for _, r := range routes {

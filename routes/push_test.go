@@ -82,3 +82,17 @@ func TestPushOverHTTP(t *testing.T) {
 	at(t, table, "b", "10.8.0.6")
 	at(t, table, "c", "")
 }
+
+// T10: a cancelled attempt is in the stream, and has no address: what comes with it is
+// taken in.
+func TestT10ACancelledAttemptIsInTheStream(t *testing.T) {
+	table := listed(t, 5)
+	w := httptest.NewRecorder()
+	table.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"epoch":"e1","changes":[
+		{"address":"","lease_id":"","sandbox":"","uid":"x","attempt":1,"from":"free","to":"cancelled","revision":8},
+		{"address":"10.8.0.6","lease_id":"l","sandbox":"b","uid":"u","to":"bound","revision":9}]}`)))
+	if w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	at(t, table, "b", "10.8.0.6")
+}

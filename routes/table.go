@@ -46,11 +46,11 @@ type Table struct {
 	latest   int64      // the last that the daemon is known to have
 	word     time.Time  // when the daemon last said something
 	cells    map[netip.Addr]cell
-	ahead    map[netip.Addr]time.Time // cells above the position, and since when
-	notify   func(sandbox string)     // of each whose routes change; nil: of none
-	early    []earlyPush              // of an epoch that is not listed yet
-	kept     int                      // cells with a route
-	sum      uint64                   // of their hashes
+	ahead    map[netip.Addr]lead  // of cells above the position
+	notify   func(sandbox string) // of each whose routes change; nil: of none
+	early    []earlyPush          // of an epoch that is not listed yet
+	kept     int                  // cells with a route
+	sum      uint64               // of their hashes
 }
 
 // A cell is the last that is known of an address. It has no route once the lease ended,
@@ -59,6 +59,12 @@ type cell struct {
 	revision int64
 	route    *Route
 	hash     uint64 // of that
+}
+
+// A lead is how a cell came to be above the position.
+type lead struct {
+	since   time.Time // its revision was pushed
+	doubted bool      // by the daemon's word long after
 }
 
 type earlyPush struct {
@@ -126,12 +132,13 @@ func (t *Table) Bookmark(epoch string, revision int64) error {
 	for addr := range t.ahead {
 		t.settle(addr)
 	}
-	for _, since := range t.ahead {
-		if t.word.Sub(since) > doubtAfter {
-			return ErrList // the daemon has no such revision
+	var err error
+	for addr, l := range t.ahead {
+		if t.word.Sub(l.since) > doubtAfter {
+			t.ahead[addr], err = lead{l.since, true}, ErrList // the daemon has no such revision
 		}
 	}
-	return nil
+	return err
 }
 
 // Push takes in news that a peer brought. It reports whether that was newer than what
@@ -151,14 +158,14 @@ func (t *Table) Push(epoch string, r Route) (newer bool, err error) {
 
 func (t *Table) push(r Route) (newer bool, err error) {
 	c, known := t.cells[r.Addr]
+	_, leads := t.ahead[r.Addr]
 	switch {
 	case r.Revision <= t.position, known && r.Revision <= c.revision:
 		return false, nil // up to the position the table is complete
-	case t.ahead[r.Addr].IsZero() && len(t.ahead) >= mostAhead:
+	case !leads && len(t.ahead) >= mostAhead:
 		return false, ErrFull
-	case t.ahead[r.Addr].IsZero():
-		t.ahead[r.Addr] = t.now()
 	}
+	t.ahead[r.Addr] = lead{since: t.now()}
 	t.latest = max(t.latest, r.Revision)
 	if t.put(r) {
 		t.changed.Send()
@@ -223,21 +230,21 @@ type List struct {
 }
 
 // Replace makes the table what the list says, at once: look-ups see it before or
-// after. Of the same epoch, news above the list's revision stays.
+// after. Of the same epoch, news above the list's revision stays, unless [Table.Bookmark]
+// has asked for a list because of it: a list may be long on its way.
 func (t *Table) Replace(l List) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l.Epoch == t.epoch && l.Revision < t.position {
 		return ErrOldList
 	}
-	now := t.now()
 	old := t.cells
 	if l.Epoch != t.epoch {
 		old = nil
 	}
-	since := t.ahead
-	t.epoch, t.position, t.latest, t.word = l.Epoch, l.Revision, l.Revision, now
-	t.cells, t.ahead = make(map[netip.Addr]cell, len(l.Routes)), make(map[netip.Addr]time.Time)
+	ahead := t.ahead
+	t.epoch, t.position, t.latest, t.word = l.Epoch, l.Revision, l.Revision, t.now()
+	t.cells, t.ahead = make(map[netip.Addr]cell, len(l.Routes)), make(map[netip.Addr]lead)
 	t.kept, t.sum = 0, 0
 	for _, r := range l.Routes {
 		if c := cellOf(&r); c.route != nil {
@@ -245,8 +252,8 @@ func (t *Table) Replace(l List) error {
 		}
 	}
 	for addr, c := range old {
-		if c.revision > l.Revision && now.Sub(since[addr]) <= doubtAfter {
-			t.cells[addr], t.ahead[addr] = c, since[addr]
+		if of := ahead[addr]; c.revision > l.Revision && !of.doubted {
+			t.cells[addr], t.ahead[addr] = c, of
 		}
 	}
 	x := &index{by: make(map[string][]*Route, len(t.cells))}

@@ -188,6 +188,21 @@ func TestT6Relist(t *testing.T) {
 	}
 }
 
+// T6: a list that is long on its way undoes no push that came meanwhile.
+func TestT6ASlowListUndoesNoPush(t *testing.T) {
+	now := time.Unix(0, 0)
+	table := listed(t, 5, route("a", "10.8.0.5", api.Bound, 3))
+	table.Now = func() time.Time { return now }
+	push(t, table, route("a", "10.8.0.5", api.Cooling, 30), true)
+	push(t, table, route("b", "10.8.0.5", api.Bound, 31), true)
+	now = now.Add(2 * doubtAfter)
+	if err := table.Replace(List{epoch, 20, []Route{route("a", "10.8.0.5", api.Bound, 3)}}); err != nil {
+		t.Fatal(err)
+	}
+	at(t, table, "a", "")
+	at(t, table, "b", "10.8.0.5")
+}
+
 // T7: revisions of two epochs are not compared. News of another epoch waits for its
 // list, and that list replaces everything.
 func TestT7NewEpoch(t *testing.T) {
@@ -276,6 +291,21 @@ func TestARevisionThatIsNot(t *testing.T) {
 	at(t, table, "b", "10.8.0.6")
 	if err := table.Bookmark(epoch, 9); err != nil || table.Status().Ahead != 0 {
 		t.Errorf("%v, %+v", err, table.Status())
+	}
+}
+
+// An address of which pushes are always ahead of the stream has no list asked for: each
+// revision comes to be the stream's.
+func TestPushesWithoutEndAreNotDoubted(t *testing.T) {
+	now := time.Unix(0, 0)
+	table := listed(t, 5, route("a", "10.8.0.5", api.Bound, 3))
+	table.Now = func() time.Time { return now }
+	for revision := int64(10); now.Before(time.Unix(0, 0).Add(3 * doubtAfter)); revision++ {
+		push(t, table, route("a", "10.8.0.5", api.Bound, revision), true)
+		if err := table.Bookmark(epoch, revision-1); err != nil {
+			t.Fatalf("after %v: %v", now.Sub(time.Unix(0, 0)), err)
+		}
+		now = now.Add(doubtAfter / 2)
 	}
 }
 
