@@ -117,13 +117,16 @@ func TestG1CallsDoNotListARestlessGuest(t *testing.T) {
 		}
 		hostile.DelAddr(own + "/32")
 	}
+	began := time.Now()
 	asked := v.asks(func() {
 		for range calls {
 			add()
 		}
 	})
-	if asked > calls {
-		t.Errorf("%d calls were %d questions to the kernel", calls, asked)
+	took := time.Since(began)
+	// A list is two questions, and more are due in the time that a slow machine takes.
+	if most := calls + 2*uint32(took.Seconds()*inlineRate/mostInline); asked > most {
+		t.Errorf("%d calls in %v were %d questions to the kernel, want %d at most", calls, took, asked, most)
 	}
 	for range 20 {
 		quiet.AddAddr("10.8.3.1/16")

@@ -134,7 +134,8 @@ func TestG12UnreadAnswersAreBounded(t *testing.T) {
 	if got := runPeer(t, s.Socket, other, getStatus); got != "200" {
 		t.Errorf("another peer, beside %d unread answers: %s", len(unread), got)
 	}
-	if _, err := io.Copy(io.Discard, unread[0].Body); err != nil {
+	// On a slow machine it may have been cut by now, as one that is not read.
+	if _, err := io.Copy(io.Discard, unread[0].Body); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("one that is read at last: %v", err)
 	}
 	realtest.Eventually(t, soon, "there is room again", func() bool { return s.ask(t, "GET", "/v1/status", "").status == 200 })

@@ -2,9 +2,7 @@ package ctrd_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -111,14 +109,10 @@ func TestFrozen(t *testing.T) {
 func TestFrozenShim(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d)
-		pid := d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "stuck", Labels: map[string]string{ipLabel: "10.8.64.2"}})
+		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "stuck", Labels: map[string]string{ipLabel: "10.8.64.2"}})
 		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "well", Labels: map[string]string{ipLabel: "10.8.64.3"}})
 		x.container("record", "10.8.64.4")
-		shim := parent(t, pid)
-		if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		defer syscall.Kill(shim, syscall.SIGCONT)
+		d.FreezeShim(t, "sandboxes", "stuck")
 
 		// containerd gives each shim two seconds, and the well one may not have
 		// answered by then on a machine that stands still.
@@ -139,17 +133,4 @@ func TestFrozenShim(t *testing.T) {
 			return well[0].Task == "running" && len(record) == 1 && record[0].Task == "" && record[0].Note == ""
 		})
 	})
-}
-
-func parent(t *testing.T, pid int) (ppid int) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(text), "\nPPid:")
-	if _, err := fmt.Sscan(after, &ppid); err != nil {
-		t.Fatal(err)
-	}
-	return ppid
 }
