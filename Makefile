@@ -3,10 +3,14 @@
 GO       ?= go
 # Debian keeps what root needs in sbin, which a plain user's PATH lacks.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
+# All but the race detector's is compiled in one way, that of the programs, and so once:
+# each further way costs a minute and a half of two cores.
+export CGO_ENABLED := 0
+export GOFLAGS := $(GOFLAGS) -trimpath
 # Static programs. Version and commit are what Go records of the checkout, if
 # this is one, and whatever GOFLAGS say of it.
 STAMP    := $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo -buildvcs=true)
-PROGRAMS := CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
+PROGRAMS := $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 # Tests share two cores at the least, and most of them wait: more of a package run at
 # once than there are cores. No result is kept: the programs that tests build are none
 # of what Go looks at.
@@ -50,7 +54,7 @@ check: formatted ## Build, vet, gofmt, and the quick tests: two minutes, after e
 	$(GO) build ./...
 	$(GO) vet ./...
 	$(GO) -C bench vet ./...
-	CGO_ENABLED=0 $(GO) test -short $(TEST) $$($(GO) list ./... | grep -vE '$(LONG)')
+	$(GO) test -short $(TEST) $$($(GO) list ./... | grep -vE '$(LONG)')
 
 .PHONY: formatted
 formatted:
@@ -62,10 +66,17 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/containerd2
 	@scripts/promtool
 	@[ -n "$(SHORT)" ] || scripts/rootfs
-	$(GO) test $(TEST) -run '$(DISK)' ./netdb
-	$(GO) test $(TEST) $(PLAIN)
-	CGO_ENABLED=1 $(GO) test -race $(TEST) -skip '$(DISK)' $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN))")
+	@$(MAKE) --no-print-directory -j3 test-disk test-plain test-race
 	$(GO) -C bench test $(TEST) ./...
+
+# Side by side, as each of them waits a lot. The longest package begins first.
+.PHONY: test-disk test-plain test-race
+test-disk:
+	$(GO) test $(TEST) -run '$(DISK)' ./netdb
+test-plain:
+	$(GO) test $(TEST) -p 1 $(PLAIN)
+test-race:
+	CGO_ENABLED=1 $(GO) test -race $(TEST) -skip '$(DISK)' ./cmd/ipamd $$($(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN))")
 
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
@@ -91,7 +102,7 @@ runtime: ## Build the containerd 2.x of tests and `make bench`, into .cache/cont
 
 peers: ## Build the plugin that `make bench` compares ipamd with, into .cache/peers
 	@mkdir -p .cache/peers
-	@CGO_ENABLED=0 $(GO) -C bench build -o ../.cache/peers/ tool
+	@$(GO) -C bench build -o ../.cache/peers/ tool
 
 bench: build runtime peers ## Measure ipamd against this machine, and beside its peers (as root)
 	$(GO) -C bench run .
@@ -107,7 +118,7 @@ lint: formatted ## gofmt, go vet, staticcheck
 	$(GO) vet -tags man ./cmd/...
 	$(GO) -C bench vet ./...
 	@mkdir -p .cache
-	@cd tools/lint && CGO_ENABLED=0 $(GO) build -o ../../.cache/lint/ tool
+	@cd tools/lint && $(GO) build -o ../../.cache/lint/ tool
 	.cache/lint/staticcheck ./...
 	cd bench && ../.cache/lint/staticcheck ./...
 
