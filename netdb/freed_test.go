@@ -124,6 +124,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 // goes on above them, also after restarts and when the history is gone.
 func TestF1AChurnLeavesNoRows(t *testing.T) {
 	realtest.Long(t)
+	t.Parallel()
 	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
 	opts := netdb.Forgetful(Options(), 100)
 	opts.Now, opts.KeepChanges = c.Now, 50

@@ -26,6 +26,7 @@ func FuzzChanges(f *testing.F) {
 // TestF5FollowersOfAPrunedHistory is [FuzzChanges] with what chance gives it.
 func TestF5FollowersOfAPrunedHistory(t *testing.T) {
 	realtest.Long(t)
+	t.Parallel()
 	rapid.Check(t, changesAreFollowed(t))
 }
 

@@ -41,6 +41,7 @@ type tenure struct {
 // between two openings (F15, F16, F20).
 func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 	realtest.Long(t)
+	t.Parallel()
 	base := t.TempDir()
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
