@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -100,11 +101,7 @@ func (e exposure) others() string {
 // ours reports that a file of this owner is one that this process, or root, made.
 func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// folderOf looks at the folder of a book by its descriptor.
-func folderOf(path string) (exposure, error) {
-	return lookAt(filepath.Dir(path), unix.O_DIRECTORY)
-}
-
+// lookAt looks at a file or a folder by its descriptor, without opening it.
 func lookAt(path string, flags int) (exposure, error) {
 	f, err := os.OpenFile(path, flags|unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -122,22 +119,16 @@ func Exposed(path string) error {
 	if err != nil {
 		return nil // opening it reports that
 	}
-	for _, look := range []func() (exposure, error){
-		func() (exposure, error) { return folderOf(path) },
-		func() (exposure, error) { return lookAt(path, 0) },
-	} {
-		if e, err := look(); err == nil && e.worldWritable() != nil {
-			return e.worldWritable()
-		}
-	}
-	return nil
+	folder, _ := lookAt(filepath.Dir(path), unix.O_DIRECTORY)
+	book, _ := lookAt(path, 0) // one that is not there has no mode
+	return cmp.Or(folder.worldWritable(), book.worldWritable())
 }
 
 // exposed says who else may change an open book, "" for no one. For a book
 // that is only read, what is open to all users or to a group counts.
 func (s *store) exposed() string {
 	var found []string
-	folder, err := folderOf(s.path)
+	folder, err := lookAt(filepath.Dir(s.path), unix.O_DIRECTORY)
 	looks := []exposure{folder}
 	if err != nil {
 		looks = nil // it was taken away, which is reported as that
