@@ -199,7 +199,7 @@ func TestNamedCommandsParse(t *testing.T) {
 func TestCommandsInMessagesParse(t *testing.T) {
 	named := regexp.MustCompile(`\bipamctl [a-z-]+(?: --[a-z-]+(?: [a-zA-Z]+)?)*`)
 	found := 0
-	for _, file := range []string{"deploy/prometheus/alerts.yaml", "reconciler/doctor.go", "reconciler/finding.go", "cmd/ipamctl/hint.go", "cmd/ipamctl/stuck.go"} {
+	for _, file := range []string{"deploy/prometheus/alerts.yaml", "doctor/examine.go", "reconciler/diagnose.go", "reconciler/finding.go", "reconciler/pass.go", "orphans/sweep.go", "cmd/ipamctl/hint.go", "cmd/ipamctl/stuck.go"} {
 		text := strings.Join(strings.Fields(read(t, file)), " ") // a line may end in the middle of a command
 		for _, line := range named.FindAllString(text, -1) {
 			found++
