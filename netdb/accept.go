@@ -34,7 +34,7 @@ func (o *opening) accept(ctx context.Context) (unborn bool, err error) {
 		return false, fmt.Errorf("read its mark: %w", err)
 	}
 	if m != nil {
-		o.mark.lies = *m
+		o.mark.stored = *m
 	}
 	if err := o.openView(ctx); err != nil {
 		return false, err

@@ -23,8 +23,8 @@ type Book struct {
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log
-// into the file and unlocks it. Where the file or its log was taken away, nothing is
-// folded that cannot be found again, and nothing is deleted. Calling it again is fine.
+// into the file and unlocks it. Where its files were taken away, nothing is deleted, and
+// the log is folded only into a book that is still in its place. It may be called again.
 func (b *Book) Close() error { return b.close() }
 
 // Epoch is new whenever earlier revisions can no longer be compared.

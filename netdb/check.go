@@ -178,7 +178,7 @@ func (c *checker) freed(mem, fresh *poolIndex) {
 	defer c.mem.mu.RUnlock()
 	oldest, _, _ := mem.freed.byRev.Min()
 	for a, rev := range fresh.freed.revs {
-		held, offered := mem.held[a]
+		held, offered := mem.offers[a]
 		forgotten := mem.free.has(a) && (rev < oldest || mem.freed.len() == 0)
 		if mem.freed.revs[a] != rev && !forgotten && !(offered && (held == rev || held == 0)) {
 			c.broken(FreedIsQueued, "%s became free at %d, in memory at %d", a, rev, mem.freed.revs[a])
@@ -203,10 +203,10 @@ func addrsOf(ls []*Lease) (out []netip.Addr) {
 func (c *checker) free(pi *poolIndex, taken map[netip.Addr]bool) {
 	c.mem.mu.RLock()
 	defer c.mem.mu.RUnlock()
-	for a := range pi.held {
+	for a := range pi.offers {
 		taken[a] = true
 	}
-	for a := range pi.walled {
+	for a := range pi.blocked {
 		taken[a] = true
 	}
 	rest := saturatingAdd(pi.free.count(), uint64(pi.freed.len()))

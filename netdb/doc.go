@@ -27,10 +27,10 @@
 //
 // An opening makes a store and reads the first index; a checker and [Salvage] read.
 //
-// No part has a goroutine of its own. Who commits is a caller that holds the writer's
-// lock, and that alone uses the writing connection, its statements, the mark, the
-// overlay and the fields of upkeep. The memory's index is changed by the lock holder
-// under memory.mu, and read by others under it; that one reads it without.
+// No part has a goroutine of its own. The caller that holds the writer's lock commits.
+// Only the lock holder uses the writing connection, its statements, the mark, the
+// overlay and the fields of upkeep, and only it changes the memory's index, under
+// memory.mu. So it reads the index without memory.mu, and all others with it.
 //
 // Locks are taken in this order: the writer's lock, memory.mu, and last those of the
 // clock, the queue and the signal, which call nothing. The locks of history (lasts,

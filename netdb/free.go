@@ -12,8 +12,8 @@ import (
 	"go4.org/netipx"
 )
 
-// A freeset holds the addresses of a pool that are neither held nor
-// offered, as disjoint ranges. Every operation is O(log ranges), and there
+// A freeset is the addresses of a pool that have no row and are not offered,
+// as disjoint ranges. Every operation is O(log ranges), and there
 // are never more ranges than leases plus exclusions plus one, whether the
 // pool is a /30 or an IPv6 /64.
 type freeset struct {

@@ -34,14 +34,14 @@ type index struct {
 type poolIndex struct {
 	pool    *Pool
 	size    uint64
-	free    freeset                   // no row, not held, usable; never given, or forgotten
+	free    freeset                   // no row, not offered, usable; never given, or so long ago that it is forgotten
 	freed   freedQueue                // the same of those that were given before
 	cursor  netip.Addr                // where the walk over the never-used goes on
 	cooling *btree.Map[int64, *Lease] // by the revision that made them cool: oldest first
 	own     map[Owner]*Lease          // an owner's last cooling address
-	held    map[netip.Addr]int64      // offered to a caller, not committed yet: the revision that made it free, 0 as in free
+	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
 	count   map[State]int             // rows by state
-	walled  map[netip.Addr]struct{}   // occupied by a row that cannot be read
+	blocked map[netip.Addr]struct{}   // occupied by a row that cannot be read
 }
 
 // An Unreadable row is reported and skipped, never dropped. The addresses that
@@ -92,9 +92,9 @@ func (x *index) addPool(p *Pool) *poolIndex {
 		freed:   newFreedQueue(),
 		cooling: new(btree.Map[int64, *Lease]),
 		own:     make(map[Owner]*Lease),
-		held:    make(map[netip.Addr]int64),
+		offers:  make(map[netip.Addr]int64),
 		count:   make(map[State]int),
-		walled:  make(map[netip.Addr]struct{}),
+		blocked: make(map[netip.Addr]struct{}),
 	}
 	for _, s := range States() {
 		pi.count[s] = 0 // a snapshot has every state
@@ -138,7 +138,7 @@ func (pi *poolIndex) mayGive(a netip.Addr) error {
 	if usable, note := pi.pool.usable(a); !usable {
 		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
 	}
-	if _, walled := pi.walled[a]; walled {
+	if _, blocked := pi.blocked[a]; blocked {
 		return fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
 	}
 	return nil
@@ -163,17 +163,17 @@ func (x *index) replacePool(p *Pool) {
 		}
 		return true
 	})
-	for a := range was.walled {
-		x.wall(a)
+	for a := range was.blocked {
+		x.block(a)
 	}
-	pi.takeHolds(was)
+	pi.takeOffers(was)
 }
 
-// takeHolds carries over what is offered to callers, and where the walk is.
-func (pi *poolIndex) takeHolds(was *poolIndex) {
+// takeOffers carries over what is offered to callers, and where the walk is.
+func (pi *poolIndex) takeOffers(was *poolIndex) {
 	pi.cursor = was.cursor
-	for a, rev := range was.held {
-		pi.held[a] = max(pi.take(a), rev)
+	for a, rev := range was.offers {
+		pi.offers[a] = max(pi.take(a), rev)
 	}
 }
 
@@ -207,7 +207,7 @@ func (x *index) apply(old, now *Lease, rev int64) {
 		return
 	}
 	pi := x.pools[old.PoolUID]
-	delete(pi.held, old.Addr)
+	delete(pi.offers, old.Addr)
 	x.vacate(pi, old.Addr, rev)
 }
 
@@ -229,8 +229,8 @@ func (pi *poolIndex) unqueue(l *Lease) {
 func (pi *poolIndex) enter(l *Lease) {
 	pi.count[l.State]++
 	pi.take(l.Addr)
-	delete(pi.held, l.Addr)
-	if _, walled := pi.walled[l.Addr]; l.State == Cooling && !walled {
+	delete(pi.offers, l.Addr)
+	if _, blocked := pi.blocked[l.Addr]; l.State == Cooling && !blocked {
 		pi.cooling.Set(l.Rev, l)
 		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.Rev < l.Rev) {
 			pi.own[l.Owner()] = l
@@ -241,7 +241,7 @@ func (pi *poolIndex) enter(l *Lease) {
 // vacate makes an address free that has no row. rev is the revision that made
 // it so, 0 when it was never given.
 func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
-	if _, walled := pi.walled[a]; walled || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) {
+	if _, blocked := pi.blocked[a]; blocked || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) {
 		return
 	}
 	if usable, _ := pi.pool.usable(a); !usable {
@@ -259,14 +259,14 @@ func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
 	}
 }
 
-// wall keeps an address from being handed out because a row that cannot be
+// block keeps an address from being handed out because a row that cannot be
 // read names it, even if another one, which cools, names it too.
-func (x *index) wall(a netip.Addr) {
+func (x *index) block(a netip.Addr) {
 	pi := x.poolOf(a)
 	if pi == nil {
 		return
 	}
-	pi.walled[a] = struct{}{}
+	pi.blocked[a] = struct{}{}
 	pi.take(a)
 	if l := x.byAddr.at(a); l != nil {
 		x.pools[l.PoolUID].unqueue(l)

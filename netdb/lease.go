@@ -145,12 +145,12 @@ type State string
 
 const (
 	Free        State = "free"        // no row
-	Reserved    State = "reserved"    // handed out, not yet seen on the wire; has a bind deadline
-	Bound       State = "bound"       // the runtime named its containers, netns, host interface and MAC
+	Reserved    State = "reserved"    // handed out, not bound yet; has a bind deadline
+	Bound       State = "bound"       // the runtime named its containers, netns, host interface or MAC, or a pass found them
 	Paused      State = "paused"      // frozen or hibernated; the address stays its own, without limit
 	Releasing   State = "releasing"   // the owner released it or is known to be gone; removal is not confirmed
 	Cooling     State = "cooling"     // removal confirmed; waits out the cooldown
-	Quarantined State = "quarantined" // seen on the wire without a matching owner
+	Quarantined State = "quarantined" // not given: seen in use without a matching owner, or withheld by an operator or a rebuild
 )
 
 // Cancelled is what becomes of an attempt; no address is ever in this state. It

@@ -132,7 +132,7 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 func (x *index) unreadable(n naming, why error) {
 	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs()}
 	for _, a := range u.addrs {
-		x.wall(a)
+		x.block(a)
 	}
 	x.broken = append(x.broken, u)
 }

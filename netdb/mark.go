@@ -138,7 +138,7 @@ func readMark(book string) (*mark, error) {
 // has not synced, once the mark says "full". Before it the mark says what was, and
 // a power loss or a kill in between is judged by that.
 func (o *opening) renewLog(ctx context.Context) error {
-	switched := o.mark.lies.epoch != "" && o.mark.lies.synchronous != o.opts.Synchronous
+	switched := o.mark.stored.epoch != "" && o.mark.stored.synchronous != o.opts.Synchronous
 	if !o.foundLog.tail && !switched {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (o *opening) renewLog(ctx context.Context) error {
 // A marker writes the mark of an open book. It is the lock holder's.
 type marker struct {
 	path   string
-	lies   mark // what lies there
+	stored mark // as it is in the file
 	file   *os.File
 	sector [markSize]byte
 }
@@ -169,7 +169,7 @@ func (m *marker) open(now mark) error {
 		m.file = f
 		now.file, err = bornOf(f)
 	}
-	if was := m.lies; err == nil && was != now {
+	if was := m.stored; err == nil && was != now {
 		err = errors.Join(m.write(now), f.Sync(), syncDir(filepath.Dir(m.path)))
 		if was.epoch == now.epoch {
 			return nil
@@ -182,7 +182,7 @@ func (m *marker) open(now mark) error {
 }
 
 func (m *marker) write(now mark) error {
-	m.lies = now
+	m.stored = now
 	now.encode(&m.sector)
 	_, err := m.file.WriteAt(m.sector[:], 0)
 	return err
@@ -190,7 +190,7 @@ func (m *marker) write(now mark) error {
 
 // note writes the last revision that is acknowledged. Without it a later loss shows less.
 func (m *marker) note(rev int64) {
-	now := m.lies
+	now := m.stored
 	now.rev = rev
 	_ = m.write(now)
 }
@@ -205,8 +205,8 @@ func (m *marker) keep(rev int64) {
 	if id, err := identOf(m.path); err == nil && id == (ident{uint64(st.Dev), st.Ino}) || err != nil && !errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	was, now := m.file, m.lies
-	m.lies, now.rev = mark{}, rev
+	was, now := m.file, m.stored
+	m.stored, now.rev = mark{}, rev
 	if _ = m.open(now); m.file != was {
 		was.Close()
 	}
@@ -220,7 +220,7 @@ func (o *opening) openMark(context.Context) error {
 // judge compares a book that ends at a revision with its mark and its log. The error is
 // [ErrDamaged]; a book that may only not go on in its epoch is noted as restored.
 func (o *opening) judge(rev int64) error {
-	m := o.mark.lies
+	m := o.mark.stored
 	switch {
 	case rev == 0 && (m.rev == 0 || m.epoch != o.epoch):
 	case m.epoch == "":
@@ -243,8 +243,8 @@ func (o *opening) judge(rev int64) error {
 // kept reports that all that was acknowledged before this start has to be on the
 // disk: with synchronous = "normal" that is so within a boot.
 func (o *opening) kept() bool {
-	if o.mark.lies.epoch == "" {
+	if o.mark.stored.epoch == "" {
 		return o.opts.Synchronous == "full"
 	}
-	return o.mark.lies.synchronous == "full" || o.mark.lies.boot == o.bootID
+	return o.mark.stored.synchronous == "full" || o.mark.stored.boot == o.bootID
 }

@@ -51,7 +51,7 @@ func (m *memory) replace(idx *index) {
 	defer m.mu.Unlock()
 	for uid, was := range m.idx.pools {
 		if pi := idx.pools[uid]; pi != nil {
-			pi.takeHolds(was)
+			pi.takeOffers(was)
 		}
 	}
 	m.idx = idx
@@ -120,7 +120,7 @@ func (m *memory) Usage() ([]Usage, int64) {
 	for _, pi := range m.idx.order {
 		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), ByState: maps.Clone(pi.count),
 			QuarantineCap: m.opts.mostQuarantined(pi)}
-		for h := range pi.held {
+		for h := range pi.offers {
 			if m.idx.byAddr.at(h) == nil {
 				u.Free = saturatingAdd(u.Free, 1)
 			}
@@ -165,7 +165,7 @@ func (m *memory) Place(a netip.Addr) Place {
 		return Place{Note: "in no pool"}
 	}
 	usable, note := pi.pool.usable(a)
-	if _, walled := pi.walled[a]; walled {
+	if _, blocked := pi.blocked[a]; blocked {
 		usable, note = false, "named by a row that cannot be read"
 	}
 	return Place{pi.pool, usable, note}

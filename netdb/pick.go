@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Candidate is an address that the book would give next. While it is held
-// no other caller is offered it. A hold lives in memory only: it ends with
-// [Book.Reserve], [Book.Quarantine] or [Book.Drop].
+// A Candidate is an address that is offered to one caller, and to no other
+// meanwhile. An offer is in memory only: it ends with [Book.Reserve],
+// [Book.Quarantine] or [Book.Drop].
 type Candidate struct {
 	Addr  netip.Addr
 	Pool  *Pool
@@ -21,7 +21,7 @@ type Candidate struct {
 	rev int64 // of the cooling row that was found rested; 0: there was none
 }
 
-// Pick offers the address that the pool would give next, and holds it: never
+// Pick offers the address that the pool gives next: never
 // used first, in address order, walking on from the last one given; then the
 // one that became free longest ago; then the one released longest ago whose
 // cooldown is over and whose row is still there; at exhaustion, unless the
@@ -43,7 +43,7 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 		a, found = pi.freed.first()
 	}
 	if found {
-		pi.held[a] = pi.take(a)
+		pi.offers[a] = pi.take(a)
 		return Candidate{Addr: a, Pool: pi.pool}, nil
 	}
 	exhausted := &ExhaustedError{Pool: pi.pool.Name, ByState: maps.Clone(pi.count)}
@@ -60,7 +60,7 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 	if c.Early {
 		c.cut = CutEarly
 	}
-	pi.held[l.Addr] = 0
+	pi.offers[l.Addr] = 0
 	return c, nil
 }
 
@@ -79,8 +79,8 @@ func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
 
 // offered reports whether an address is offered to a caller.
 func (pi *poolIndex) offered(a netip.Addr) bool {
-	_, held := pi.held[a]
-	return held
+	_, offered := pi.offers[a]
+	return offered
 }
 
 // Available counts the addresses of a pool that can be given now: those without
@@ -125,7 +125,7 @@ func (m *memory) PickOwn(o Owner) (Candidate, bool) {
 	if usable, _ := pi.pool.usable(l.Addr); !usable {
 		return Candidate{}, false
 	}
-	pi.held[l.Addr] = 0
+	pi.offers[l.Addr] = 0
 	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: CutOwn, rev: l.Rev}, true
 }
 
@@ -161,24 +161,24 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 			cut = CutOwn
 		}
 	}
-	pi.held[a] = pi.take(a)
+	pi.offers[a] = pi.take(a)
 	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, nil
 }
 
-// Drop ends the hold on a candidate that was not taken. It may be called
+// Drop ends the offer of a candidate that was not taken. It may be called
 // after [Book.Reserve] too, and twice.
 func (m *memory) Drop(c Candidate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if pi := m.idx.pools[c.Pool.UID]; pi != nil && pi.offered(c.Addr) {
-		rev := pi.held[c.Addr]
-		delete(pi.held, c.Addr)
+		rev := pi.offers[c.Addr]
+		delete(pi.offers, c.Addr)
 		m.idx.vacate(pi, c.Addr, rev)
 	}
 }
 
 // Upcoming lists up to n addresses that [Book.Pick] would offer next, for
-// those who look ahead. It holds nothing.
+// those who look ahead. It offers none of them.
 func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 	now := m.clock.now()
 	m.mu.RLock()
