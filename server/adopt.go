@@ -13,8 +13,9 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// adopt gives a quarantined address to the sandbox that an operator names. What
-// the request leaves out is what the row knows of the lease that a rebuild lost. Nothing that a witness sees may contradict it.
+// adopt gives a quarantined address to the sandbox that an operator names. What the
+// request leaves out is taken from the row, where a rebuild keeps a lease of before.
+// Nothing that a witness sees may contradict it.
 func (s *Server) adopt(c *call) (int, any, error) {
 	var ask api.AdoptRequest
 	return s.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {

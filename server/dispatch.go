@@ -19,7 +19,7 @@ import (
 // its HTTP status. The status 0 means that it has answered by itself.
 type handler func(s *Server, c *call) (status int, reply any, err error)
 
-// handlers is the second half of the table of routes.
+// handlers has the function of each verb; its method and path are in [api.Endpoints].
 func handlers() map[api.Verb]handler {
 	return map[api.Verb]handler{
 		api.VerbAllocate:   (*Server).allocate,

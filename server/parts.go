@@ -12,8 +12,10 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// Book is what the socket asks of the lease book; *netdb.Book is one. What
-// it returns is shared and not changed here.
+// Book is what the socket asks of the lease book; *netdb.Book is one. The daemon puts
+// a book between (cmd/ipamd/adapt.go): its Bind, Adopt, Cancel and ClearAt also ask
+// or inform the bridge, the watchdog and the allocator. What is returned is shared and
+// not changed here.
 type Book interface {
 	Now() netdb.Stamp
 	Epoch() string

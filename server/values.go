@@ -14,9 +14,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// field is the error of one argument that is wrong. A wrong shape is found here; what is
-// wrong about a name or a limit, in netdb and the
-// allocator.
+// field is the error of one argument that is wrong. This package finds a wrong shape;
+// netdb and the allocator find a wrong name or number.
 func field(name, format string, args ...any) error {
 	return &netdb.FieldError{Field: name, Reason: fmt.Sprintf(format, args...)}
 }

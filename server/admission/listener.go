@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// A Listener keeps at most so many connections open. One too many closes one on which
-// no call has begun: of the peer that has the most, the one that has been so longest.
+// A Listener keeps at most so many connections open. A connection is spare while no call
+// runs on it. For one too many a spare one is closed: of the holder that has the most
+// connections, the one that is spare for longest.
 // So a client which opens ten thousand, and sends nothing or half a request on each,
-// shuts out itself only. When a call runs on each connection of that peer, the next one
+// shuts out itself only. When a call runs on each connection of that holder, the new one
 // waits in the kernel's backlog.
 //
 // A call on a connection that the listener closed is not begun, so that none is
@@ -101,10 +102,10 @@ func (l *Listener) Watch(c net.Conn, state http.ConnState) {
 	}
 }
 
-// evictable returns the connection to close for another one, or nil: of the holder that
-// has the most when the newcomer is in, the one that is spare for longest. While each
-// of its connections has a call, the newcomer waits; an idle one of another holder is
-// none of theirs. It looks at each connection.
+// evictable returns the connection to close for a new one: of the holder that has the
+// most, the new one counted, the connection that is spare for longest. It is nil when
+// each of those has a call: no connection of a holder with fewer is closed then. It looks
+// at each connection.
 func (l *Listener) evictable(newcomer Holder) (longest *Conn) {
 	count, most := map[Holder]int{newcomer: 1}, 0
 	for c := range l.open {

@@ -48,15 +48,15 @@ func NewJudge(uids, gids []uint32, log *slog.Logger) (*Judge, error) {
 func (j *Judge) Identify(c net.Conn) *Peer {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return j.stranger(&Peer{Name: "not on a unix socket", Holder: Unidentified}, 0, "is not on a unix socket")
+		return j.refuse(&Peer{Name: "not on a unix socket", Holder: Unidentified}, 0, "is not on a unix socket")
 	}
 	cred, err := socket.Credentials(uc)
 	if err != nil {
-		return j.stranger(&Peer{Name: "unknown", Holder: Unidentified}, 0, err.Error())
+		return j.refuse(&Peer{Name: "unknown", Holder: Unidentified}, 0, err.Error())
 	}
 	p := &Peer{Name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), Holder: Holder{UID: cred.Uid}}
 	if err := j.sameUsers(uc, cred.Pid); err != nil {
-		return j.stranger(p, cred.Uid, err.Error())
+		return j.refuse(p, cred.Uid, err.Error())
 	}
 	switch {
 	case cred.Uid == 0:
@@ -66,7 +66,7 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 	default:
 		groups, err := socket.Groups(uc)
 		if err != nil {
-			return j.stranger(p, cred.Uid, err.Error())
+			return j.refuse(p, cred.Uid, err.Error())
 		}
 		p.Role = api.Reader
 		for _, gid := range groups {
@@ -84,8 +84,9 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 // Unidentified is the holder of connections without credentials.
 var Unidentified = Holder{UID: math.MaxUint32}
 
-// stranger logs by the user: lines that differ in the process alone repeat.
-func (j *Judge) stranger(p *Peer, uid uint32, why string) *Peer {
+// refuse leaves a peer without a role. The line names the user only, so that the log
+// can hold back those that repeat.
+func (j *Judge) refuse(p *Peer, uid uint32, why string) *Peer {
 	p.Why = why
 	j.log.Warn("a peer is refused", "uid", uid, "reason", why)
 	return p

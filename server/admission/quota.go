@@ -59,9 +59,9 @@ type Control struct {
 
 	mu      sync.Mutex
 	of      map[Holder]*account
-	clean   int // forget when there are so many
-	answers int // bytes of large answers that are under way to all
-	recent  [2]asked
+	clean   int         // forget when there are so many
+	answers int         // bytes of large answers that are under way to all
+	recent  [2]lastCall // of two holders
 }
 
 // An account is one holder's.
@@ -170,9 +170,9 @@ func (c *Control) refuse(p *Peer, limit string, most int, after time.Duration) e
 // ErrBusy is every refusal of a peer that asks for more than its share.
 var ErrBusy = errors.New("too many requests")
 
-// A BusyError is one.
+// A BusyError is [ErrBusy] with the limit that was met, and when to ask again.
 type BusyError struct {
-	Limit string // in_flight, rate or answers; who adds another one gives it a text
+	Limit string // in_flight, rate or answers; any other one needs Text
 	Most  int
 	After time.Duration // when to ask again
 	Text  string        // "": by the limit

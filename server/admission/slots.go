@@ -15,8 +15,8 @@ import (
 const (
 	runAlone  = 64
 	runBeside = 8
-	// ListingSlots is how many slots a listing takes: of those beside each other
-	// one is enough.
+	// ListingSlots is how many slots a listing takes: a holder by itself runs eight
+	// listings at once, and one beside another holder runs one.
 	ListingSlots = runBeside
 	// slotTime is how long a slot is held at the most. A call that needs longer
 	// waits for a disk, for the book's lock or for containerd, and takes no processor
@@ -27,8 +27,8 @@ const (
 	besideFor = 100 * time.Millisecond
 )
 
-// asked is the last call of a holder.
-type asked struct {
+// A lastCall is when a holder began its last call.
+type lastCall struct {
 	by Holder
 	at time.Time
 }
@@ -42,7 +42,7 @@ func (c *Control) Slot(ctx context.Context, h Holder, n int) (end func(), err er
 	if c.recent[0].by != h {
 		c.recent[1] = c.recent[0]
 	}
-	c.recent[0] = asked{h, now}
+	c.recent[0] = lastCall{h, now}
 	if now.Sub(c.recent[1].at) < besideFor {
 		n *= runAlone / runBeside
 	}
