@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,9 +49,7 @@ type Bridge struct {
 	tables      *rtnl.Kept  // of neighbours
 	outside     *rtnl.Kept  // of crowded namespaces
 	plugs       *rtnl.Kept  // of single links
-	connections *rtnl.Kept  // that are tracked
-	tracked     *sweeper    // of those
-	tracks      atomic.Bool // the kernel answered about those, or may
+	connections connections // that are tracked
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which releases mu in between
@@ -100,7 +97,8 @@ func Open(cfg Config) (*Bridge, error) {
 		b.release()
 		return nil, fmt.Errorf("open bridge %s: %w", cfg.Name, err)
 	}
-	b.findTracking()
+	err = b.connections.find()
+	b.cfg.Log.Debug("connection tracking", "there", b.connections.answer.Load(), "answer", err)
 	return b, nil
 }
 
@@ -135,8 +133,8 @@ func newBridge(cfg Config) *Bridge {
 	b.answers.ask, b.answers.listen = b.askNow, b.openIngress
 	b.answers.known, b.answers.byPort = make(map[netip.Addr]answer), make(map[int]*list.List)
 	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
-	b.connections = b.keep(unix.NETLINK_NETFILTER)
-	b.tracked = newSweeper(b.forgetConnections)
+	b.connections.Kept = b.keep(unix.NETLINK_NETFILTER)
+	b.connections.walks = newSweeper(b.connections.walk)
 	b.device.unready(cfg.Name+" has not been looked at yet", nil)
 	return b
 }
@@ -207,7 +205,7 @@ func (b *Bridge) Close() error {
 	if was {
 		return nil
 	}
-	for _, k := range []*rtnl.Kept{b.tables, b.outside, b.plugs, b.connections} {
+	for _, k := range []*rtnl.Kept{b.tables, b.outside, b.plugs, b.connections.Kept} {
 		k.Close()
 	}
 	b.alarm.ring()

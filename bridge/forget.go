@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
@@ -49,7 +50,7 @@ func (b *Bridge) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	if err := b.Settle(ctx, slices.Collect(maps.Keys(of))...); err != nil { // the kernel's news of it is there already
 		return err
 	}
-	if err := b.tracked.sweep(ctx, of); err != nil {
+	if err := b.connections.walks.sweep(ctx, of); err != nil {
 		return fmt.Errorf("forget tracked connections: %w", err)
 	}
 	return nil
@@ -72,34 +73,41 @@ func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) e
 	})
 }
 
-// forgetConnections does one walk.
-func (b *Bridge) forgetConnections(of map[netip.Addr]bool) error {
-	err := b.connections.Ask(context.Background(), func(k *rtnl.Socket) error {
+// connections are the tracked ones. They are asked about without the Bridge's lock.
+type connections struct {
+	*rtnl.Kept
+	walks  *sweeper
+	answer atomic.Bool // the kernel answered about them, or may
+}
+
+// find asks once whether the kernel tracks connections. Any answer but
+// that it does not is taken for one that does.
+func (c *connections) find() error {
+	err := c.Ask(context.Background(), func(k *rtnl.Socket) error {
+		_, err := k.CountConnections()
+		return err
+	})
+	c.answer.Store(!rtnl.IsUntracked(err))
+	return err
+}
+
+// walk deletes those of some addresses.
+func (c *connections) walk(of map[netip.Addr]bool) error {
+	err := c.Ask(context.Background(), func(k *rtnl.Socket) error {
 		found, err := k.Connections(of)
 		if err != nil {
 			return fmt.Errorf("list: %w", err)
 		}
-		b.tracks.Store(true) // its module may have come since
-		for _, c := range found {
-			if err := k.DeleteConnection(c); err != nil && !rtnl.IsGone(err) {
-				return fmt.Errorf("delete %v to %v: %w", c.Ends[0], c.Ends[1], err)
+		c.answer.Store(true) // its module may have come since
+		for _, one := range found {
+			if err := k.DeleteConnection(one); err != nil && !rtnl.IsGone(err) {
+				return fmt.Errorf("delete %v to %v: %w", one.Ends[0], one.Ends[1], err)
 			}
 		}
 		return nil
 	})
-	if rtnl.IsUntracked(err) && !b.tracks.Load() {
+	if rtnl.IsUntracked(err) && !c.answer.Load() {
 		return nil
 	}
 	return err
-}
-
-// findTracking asks once whether the kernel tracks connections. Any answer but
-// that it does not is taken for one that does.
-func (b *Bridge) findTracking() {
-	err := b.connections.Ask(context.Background(), func(k *rtnl.Socket) error {
-		_, err := k.CountConnections()
-		return err
-	})
-	b.tracks.Store(!rtnl.IsUntracked(err))
-	b.cfg.Log.Debug("connection tracking", "there", b.tracks.Load(), "answer", err)
 }

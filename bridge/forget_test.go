@@ -398,7 +398,7 @@ func TestF11EINVALIsNotWithoutConnectionTracking(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	v := open(t, ns)
-	if !v.tracks.Load() {
+	if !v.connections.answer.Load() {
 		t.Error("this kernel tracks connections, and was taken for one that does not")
 	}
 	dial, asked := v.connections.Dial, netip.MustParseAddr("10.8.0.7")
@@ -407,13 +407,13 @@ func TestF11EINVALIsNotWithoutConnectionTracking(t *testing.T) {
 	if err := v.Forget(context.Background(), asked); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("one that answered before and refuses: %v", err)
 	}
-	v.findTracking() // as Open would on such a kernel
-	if err := v.Forget(context.Background(), asked); v.tracks.Load() || err != nil {
-		t.Errorf("one that never answered: %v, %v", v.tracks.Load(), err)
+	_ = v.connections.find() // as Open would on such a kernel
+	if err := v.Forget(context.Background(), asked); v.connections.answer.Load() || err != nil {
+		t.Errorf("one that never answered: %v, %v", v.connections.answer.Load(), err)
 	}
 	v.connections.Drop()
 	v.connections.Dial = dial // its module was loaded
-	if err := v.Forget(context.Background(), asked); !v.tracks.Load() || err != nil {
-		t.Errorf("one that answers by now: %v, %v", v.tracks.Load(), err)
+	if err := v.Forget(context.Background(), asked); !v.connections.answer.Load() || err != nil {
+		t.Errorf("one that answers by now: %v, %v", v.connections.answer.Load(), err)
 	}
 }

@@ -108,7 +108,7 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 	if err != nil {
 		return census.Home{}, fmt.Errorf("look for the network namespace of process %d: %w", pid, err)
 	}
-	if own, err := b.isOwn(pid); err != nil || own {
+	if own, err := isIn(cmp.Or(b.cfg.Netns, "/proc/self/ns/net"), pid); err != nil || own {
 		return census.Home{Host: own}, err
 	}
 	if id == rtnl.Unassigned {
@@ -124,10 +124,10 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 	return home, err
 }
 
-// isOwn reports whether a process is in the network namespace that has the bridge. One
-// that has ended is in none.
-func (b *Bridge) isOwn(pid uint32) (bool, error) {
-	own, err := inodeAt(cmp.Or(b.cfg.Netns, "/proc/self/ns/net"))
+// isIn reports whether a process is in the network namespace at a path, which is the
+// bridge's. One that has ended is in none.
+func isIn(netns string, pid uint32) (bool, error) {
+	own, err := inodeAt(netns)
 	if err != nil {
 		return false, fmt.Errorf("look for the network namespace of the bridge: %w", err)
 	}
