@@ -65,26 +65,32 @@ func TestACutForgetsWhatWasNotSynced(t *testing.T) {
 		_, err := f.WriteAt([]byte(text), 0)
 		must(t, err)
 	}
+	var left []faultfs.Image // at the moments below
+	now := func() int {
+		left = append(left, d.Left())
+		return d.Len()
+	}
 	write("one")
 	must(t, f.Sync())
-	unnamed := d.Len()
+	unnamed := now()
 	syncDir(t, d)
-	synced := d.Len()
+	synced := now()
 	write("two")
 	must(t, f.Truncate(2))
 	if got, err := os.ReadFile(filepath.Join(d.Dir(), "a")); err != nil || string(got) != "tw" {
 		t.Errorf("with power: %q, %v", got, err)
 	}
-	unsynced := d.Len()
+	unsynced := now()
 	must(t, f.Sync())
 	must(t, os.Rename(filepath.Join(d.Dir(), "a"), filepath.Join(d.Dir(), "b")))
-	renamed := d.Len()
+	renamed := now()
 	syncDir(t, d)
 	must(t, os.Remove(filepath.Join(d.Dir(), "b")))
-	removed := d.Len()
+	removed := now()
 	syncDir(t, d)
+	end := now()
 
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		when string
 		at   int
 		want faultfs.Image
@@ -94,10 +100,13 @@ func TestACutForgetsWhatWasNotSynced(t *testing.T) {
 		{"written and not synced", unsynced, faultfs.Image{"a": []byte("one")}},
 		{"synced, renamed", renamed, faultfs.Image{"a": []byte("tw")}},
 		{"removed", removed, faultfs.Image{"b": []byte("tw")}},
-		{"the folder synced", d.Len(), faultfs.Image{}},
+		{"the folder synced", end, faultfs.Image{}},
 	} {
 		if got := at(d, tt.at, nil); got.Sum() != tt.want.Sum() {
 			t.Errorf("%s: %q, want %q", tt.when, got, tt.want)
+		}
+		if left[i].Sum() != tt.want.Sum() {
+			t.Errorf("%s there was sure to be left %q, want %q", tt.when, left[i], tt.want)
 		}
 	}
 }
