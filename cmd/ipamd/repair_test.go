@@ -405,7 +405,7 @@ func TestDoctorsAdviceMends(t *testing.T) {
 			{"unleased " + aside, `sandbox "guest" in container default/guest`, "remove it in its runtime, and then: ipamctl quarantine clear " + aside,
 				func() { d.Delete(t, "default", "guest") }},
 			{"quarantined " + aside, "by the operator: printer", "ipamctl whois " + aside, func() {}},
-			{"quarantine_full " + foreign, "it is not set aside", "ipamctl quarantine ls", func() {}},
+			{"quarantine_full " + foreign, "it is not quarantined", "ipamctl quarantine ls", func() {}},
 			{"quarantine_near_cap", "1 of at most 1", "ipamctl quarantine ls", func() {}},
 			{"two_claimants " + twice, `sandbox "twin-a" in container default/twin-a and sandbox "twin-b" in container default/twin-b`,
 				"ipamctl whois " + twice, func() { d.Delete(t, "default", "twin-b") }},
