@@ -36,7 +36,8 @@ func TestF19AnAddressOfAMacvlanIsNotGiven(t *testing.T) {
 	hidden.Hide()
 	hidden.Up("m1")
 	realtest.Eventually(t, wait, "the hidden link to be found", func() bool { return slices.Contains(w.findings(), "link_hidden") })
-	if s, err := w.client.Status(ctx); err != nil || len(s.Bridge.Gaps) != 1 || !strings.Contains(s.Bridge.Gaps[0], "cannot be found") {
+	// A namespace of another test may be a gap of its own.
+	if s, err := w.client.Status(ctx); err != nil || !slices.ContainsFunc(s.Bridge.Gaps, func(g string) bool { return strings.Contains(g, "cannot be found") }) {
 		t.Errorf("status tells %+v, %v", s, err)
 	}
 }
