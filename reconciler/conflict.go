@@ -53,7 +53,8 @@ func (c contest) calm() time.Duration {
 // lease, and reports that there is nothing else to decide about the lease.
 func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) (done bool) {
 	f, seen := v.dispute(l)
-	if seen && v.labelled(l) {
+	claims := seen && v.claimed(l)
+	if claims && l.State == netdb.Reserved {
 		seen = false
 		if l.Conflict == nil {
 			d.findings = append(d.findings, f)
@@ -78,17 +79,19 @@ func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) 
 		d.findings = append(d.findings, v.quiet(l))
 	}
 	d.standing++
-	return seen || kind != ""
+	return seen && !claims || kind != ""
 }
 
-// labelled reports whether nothing but labels shows another on the address of a reserved
-// lease: a finding, but nothing of the lease's history, and nothing that keeps its own
-// workload from being bound.
-func (v *view) labelled(l *netdb.Lease) bool {
-	seen := v.census.Seen[l.Addr]
-	others := v.others(l)
-	return l.State == netdb.Reserved && !slices.ContainsFunc(v.leases.Strangers(l, seen), func(s census.Sighting) bool { return s.Witness != census.Runtime }) &&
-		!slices.ContainsFunc(seen, func(s census.Sighting) bool { return s.Witness != census.Runtime && len(v.at(others, s)) > 0 })
+// claimed reports whether nothing but claims shows another on the address of a lease:
+// they keep its own workload from nothing. Those on a reserved one are labels, a finding
+// and nothing of its history; on one that is bound or paused, frames are no more.
+func (v *view) claimed(l *netdb.Lease) bool {
+	seen, others := v.census.Seen[l.Addr], v.others(l)
+	shows := func(s census.Sighting) bool {
+		return s.Witness == census.Netns || s.Witness == census.Host || l.State == netdb.Reserved && s.Witness != census.Runtime
+	}
+	return !slices.ContainsFunc(v.leases.Strangers(l, seen), shows) &&
+		!slices.ContainsFunc(seen, func(s census.Sighting) bool { return shows(s) && len(v.at(others, s)) > 0 })
 }
 
 // others returns the containers that claim a lease's address and do not belong to it.

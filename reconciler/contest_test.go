@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -140,5 +141,40 @@ func TestF27ALabelNotesNothingOnAReservedLease(t *testing.T) {
 				t.Errorf("noted %v, %d stand, found %v", noted, d.standing, d.findings)
 			}
 		})
+	}
+}
+
+// G3, G6: what another claims by labels and frames alone is noted on a bound or paused
+// lease, and holds up none of its own changes.
+func TestG3G6ClaimsHoldUpNoPause(t *testing.T) {
+	const a2 = "10.8.64.2"
+	noted := func(l *netdb.Lease) { l.Conflict = []byte(`[{"witness":"probe"}]`) }
+	for name, tt := range map[string]struct {
+		more []line
+		held bool
+	}{
+		"a record":                      {[]line{container("c2", owner("B"), ip(a2))}, false},
+		"a task in another namespace":   {[]line{container("c2", owner("B"), ip(a2), runs, home("veth9"))}, false},
+		"frames":                        {[]line{seen(neighbour, a2, port("veth9")), seen(census.Probe, a2, port("veth9"))}, false},
+		"a record and frames":           {[]line{container("c2", owner("B"), ip(a2)), seen(census.Probe, a2, port("veth9"))}, false},
+		"a task that lives with it":     {[]line{lives("c2", "B", a2)}, true},
+		"another namespace has it":      {[]line{seen(netns, a2, port("veth9"))}, true},
+		"a record, and the host has it": {[]line{container("c2", owner("B"), ip(a2)), seen(host, a2)}, true},
+	} {
+		for _, own := range []struct {
+			state netdb.State
+			task  string
+			kind  string
+		}{{bound, taskPaused, Pause}, {paused, taskRunning, Resume}} {
+			t.Run(name+", "+own.kind, func(t *testing.T) {
+				w := worldOf(append(tt.more, container("c1", owner("A"), ip(a2), task(own.task)),
+					lease(a2, own.state, "A", age(time.Hour), containers("c1"), on("veth1"), noted))...)
+				d := w.decide()
+				held := !slices.ContainsFunc(d.steps, func(s step) bool { return s.Kind == own.kind })
+				if held != tt.held || d.standing != 1 || len(d.findings) == 0 {
+					t.Errorf("held %v, %d stand, found %v, does %q", held, d.standing, d.findings, d.said())
+				}
+			})
+		}
 	}
 }

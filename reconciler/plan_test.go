@@ -101,6 +101,8 @@ func TestPlan(t *testing.T) {
 		"quarantined, two claim it": {lines{lease(a2, quarantine, ""), container("c1", owner("A"), ip(a2), runs), container("c2", owner("B"), ip(a2), runs)},
 			[]string{"report two_claimants 10.8.64.2"}},
 		"bound, its own and another claim it": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), frozen), container("c2", owner("B"), ip(a2), runs)},
+			[]string{"pause 10.8.64.2 A", "report two_claimants 10.8.64.2"}},
+		"bound, its own claims it and another lives with it": {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), frozen), lives("c2", "B", a2)},
 			[]string{"report two_claimants 10.8.64.2"}},
 		"reserved, its own lives with it and another claims it by a label": {lines{lease(a2, reserved, "A"), lives("c1", "A", a2), container("c2", owner("B"), ip(a2), runs)},
 			[]string{"bind 10.8.64.2 A", "report two_claimants 10.8.64.2"}},

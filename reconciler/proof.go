@@ -35,7 +35,7 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 	for _, l := range v.book {
 		held[l.Addr] = l.State != netdb.Cooling && l.State != netdb.Quarantined
 		r.askHomes(ctx, v, v.unsure(l))
-		if l.State == netdb.Reserved {
+		if held[l.Addr] {
 			r.askHomes(ctx, v, v.others(l))
 		}
 	}

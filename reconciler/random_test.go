@@ -359,3 +359,29 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 		}
 	})
 }
+
+// G6: records that nothing but their labels ties to a lease, whatever they claim, change
+// no bind, pause and resume of any.
+func TestG6LabelsChangeNothingHeld(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		said := func() (out []string) {
+			for _, s := range w.decide().steps {
+				if s.Kind == Bind || s.Kind == Pause || s.Kind == Resume {
+					out = append(out, fmt.Sprint(s.Kind, s.Addr, s.bind))
+				}
+			}
+			return out
+		}
+		before := said()
+		for i := range rapid.IntRange(1, 3).Draw(t, "records") {
+			container(fmt.Sprint("label", i), task(rapid.SampledFrom(someTasks).Draw(t, "its task")), home("veth9"),
+				owner(rapid.SampledFrom([]string{"", "A", "B", "C", "D"}).Draw(t, "its owner")),
+				as(rapid.SampledFrom([]string{"", "u1", "u2", "A", "u9"}).Draw(t, "its uid")),
+				ip(rapid.SampledFrom(someAddrs).Draw(t, "it claims")))(w)
+		}
+		if after := said(); !slices.Equal(before, after) {
+			t.Fatalf("%q, and with labels %q", before, after)
+		}
+	})
+}
