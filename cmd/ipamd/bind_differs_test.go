@@ -22,17 +22,24 @@ func TestF29ABindIsComparedWithTheKernel(t *testing.T) {
 	w := newWorld(t, func(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) })
 	const at = "10.8.64.2"
 	l := w.give("a", at).Leases[0]
-	bind := func(where api.BindRequest) []api.BindWarning {
+	bindTo := func(id string, where api.BindRequest) []api.BindWarning {
 		t.Helper()
-		r, err := w.client.Bind(ctx, l.ID, where)
+		r, err := w.client.Bind(ctx, id, where)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r.Warnings
 	}
-	if got := bind(api.BindRequest{HostInterface: "veth1", MAC: "02:00:00:00:00:77", Netns: "/run/netns/later"}); len(got) != 0 {
+	bind := func(where api.BindRequest) []api.BindWarning { t.Helper(); return bindTo(l.ID, where) }
+	// Another lease: a pass on news of the port would find a stranger beside this bind.
+	later := w.give("b", "10.8.64.3").Leases[0]
+	if got := bindTo(later.ID, api.BindRequest{HostInterface: "veth9", MAC: "02:00:00:00:00:77", Netns: "/run/netns/later"}); len(got) != 0 {
 		t.Errorf("nothing is plugged yet, and the bind warns: %+v", got)
 	}
+	if _, err := w.client.Release(ctx, later.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(later)
 	port := w.ns.Port("rt0", at+"/24")
 	host, err := w.ns.Netlink().LinkByName(port.HostName)
 	if err != nil {

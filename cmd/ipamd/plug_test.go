@@ -24,10 +24,13 @@ func TestG4AnAddressDoesNotCoolBehindTheSameTap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := w.client.Bind(ctx, r.Leases[0].ID, api.BindRequest{HostInterface: "tap0"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		var l *api.LeaseReply
+		realtest.Eventually(t, wait, "the bind to find its tap", func() bool { // which a busy kernel may leave out
+			if l, err = w.client.Bind(ctx, r.Leases[0].ID, api.BindRequest{HostInterface: "tap0"}); err != nil {
+				t.Fatal(err)
+			}
+			return l.Lease.HostIndex != 0
+		})
 		return l.Lease
 	}
 	kept := func(l api.Lease) {
