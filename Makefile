@@ -86,7 +86,7 @@ test-systemd: ## The service's life in a Debian that is booted for it (as root)
 storm: build ## Four minutes of kill -9, stepped clocks and strangers, as long a check of histories, and a flood (as root)
 	@scripts/deps test
 	@scripts/containerd2
-	$(GO) test -v $(TEST) ./storm -storm.for=3m -storm.linear=3m
+	$(GO) test -v $(TEST) ./storm -storm.alone -storm.for=3m -storm.linear=3m
 	$(GO) test -v $(TEST) ./cmd/ipamd -run 'TestFloodAtFullRate|TestF2NewsAtFullRate'
 
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool; what is left of it (as root)

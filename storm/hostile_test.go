@@ -122,12 +122,16 @@ func (w *world) besiege(seed uint64, actors [][]attack, least, most time.Duratio
 // siege has hostile ones act while the rest stands still and a few come and go: one
 // after the other, and then all at once until stop is called. Who lives stays where it
 // is, no process ends, and no innocent one is named. Beside each attack who comes waits
-// no longer than ten times as long as without one: what commits as they do makes them
-// wait two or three times as long. A machine that others use spoils a round now and
-// then, so each attack has a few, with a quiet one before.
+// no longer than three times as long as without one, or ten times where the machine is
+// shared. Something else spoils a round now and then, so each attack has a few, with a
+// quiet one before.
 func (w *world) siege(r *rand.Rand) (stop func()) {
 	w.t.Helper()
-	const times, rounds, enough = 10, 4, 60
+	const rounds, enough = 4, 60
+	times := time.Duration(10)
+	if *alone {
+		times = 3
+	}
 	said := len(w.log())
 	middle := func(what string) time.Duration {
 		all := w.served(r, what, enough)
@@ -259,7 +263,10 @@ func (w *world) processesLive() {
 // have it, and then for the end of their releases.
 func (w *world) releasesEnd(of []life) {
 	w.t.Helper()
-	const most = time.Minute // half of what a label alone delays a release that nothing proves
+	most := time.Minute // half of what a label alone would delay a release that nothing proves
+	if *alone {
+		most = 10 * time.Second
+	}
 	lived, leases := make(map[string]bool), make(map[string]bool)
 	for _, l := range of {
 		lived["port"+filepath.Base(l.netns)], leases[l.lease] = true, true
