@@ -79,7 +79,7 @@ func fill(t *testing.T, room, many int) {
 
 	idlers.leave()
 	d.client.CloseIdleConnections()
-	realtest.Eventually(t, patience, "ipamd has let go of the crowd", func() bool { return d.sample().files <= before.files+own })
+	realtest.Eventually(t, patience, "ipamd to have closed the connections of the crowd", func() bool { return d.sample().files <= before.files+own })
 	without = max(without, others(t, d, "after the crowd"))
 	if most := slower*without + slack; with > most {
 		t.Errorf("a call takes %v in the crowd, and %v without it: want at most %v", with, without, most)

@@ -74,7 +74,7 @@ type tenant struct {
 
 var tenants = []tenant{
 	{"modernc.org/sqlite", []string{"netdb"}, "one package writes the book, through one connection"},
-	{"database/sql", []string{"netdb", "netdb/netdbtest", "examples/..."}, "whoever has it can open the book behind netdb's back"},
+	{"database/sql", []string{"netdb", "netdb/netdbtest", "examples/..."}, "a room that has it can open the book without netdb"},
 	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/..."},
 		"one package speaks containerd, and the rest is built and tested without it"},
 	{"github.com/vishvananda", []string{"bridge", "internal/nstest", "internal/ctrdtest", "examples/..."}, "one package asks the kernel about links and addresses"},
