@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
 func (s *Server) bind(c *call) (int, any, error) {
@@ -22,7 +23,9 @@ func (s *Server) bind(c *call) (int, any, error) {
 			Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
 		l, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
 		if err == nil {
-			warnings = s.cfg.Compare(c.ctx, l, b)
+			for _, d := range s.cfg.Compare(c.ctx, l, b) {
+				warnings = append(warnings, api.BindWarning(d))
+			}
 		}
 		return l, err
 	})
@@ -92,10 +95,17 @@ func (s *Server) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Le
 	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) leaseReply(c *call, l *netdb.Lease, blockers []api.Blocker) *api.LeaseReply {
+func (s *Server) leaseReply(c *call, l *netdb.Lease, blockers []watchdog.Blocker) *api.LeaseReply {
 	c.w.Header().Set("ETag", etag(l))
-	return &api.LeaseReply{Lease: lease(l, s.bits(l.Addr)), Blockers: blockers,
+	return &api.LeaseReply{Lease: lease(l, s.bits(l.Addr)), Blockers: blockersOf(blockers),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+}
+
+func blockersOf(blockers []watchdog.Blocker) (out []api.Blocker) {
+	for _, b := range blockers {
+		out = append(out, api.Blocker(b))
+	}
+	return out
 }
 
 // lease answers GET /v1/leases/{id}; of a releasing lease with what keeps it.
@@ -108,7 +118,7 @@ func (s *Server) lease(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var blockers []api.Blocker
+	var blockers []watchdog.Blocker
 	if l.State == netdb.Releasing {
 		blockers = s.cfg.Releaser.Blockers(l)
 	}

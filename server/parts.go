@@ -10,10 +10,11 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
 // Book is what the socket asks of the lease book; *netdb.Book is one. The daemon puts
-// a book between (cmd/ipamd/adapt.go): its Bind, Adopt, Cancel and ClearAt also ask
+// a book between (package binding): its Bind, Adopt, Cancel and ClearAt also ask
 // or inform the bridge, the watchdog and the allocator. What is returned is shared and
 // not changed here.
 type Book interface {
@@ -50,10 +51,10 @@ type Allocator interface {
 // reused. A lease that is free at once comes back in state netdb.Free. Asked
 // again it answers the present blockers.
 type Releaser interface {
-	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error)
+	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error)
 	// Blockers answers from memory what keeps the address of a releasing lease
 	// from being reused.
-	Blockers(l *netdb.Lease) []api.Blocker
+	Blockers(l *netdb.Lease) []watchdog.Blocker
 }
 
 // Reconcile makes a pass and reports what it planned and did. A preview does

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/watchdog"
 )
 
 // longestWait is how long a release may wait for its confirmation.
@@ -51,20 +52,20 @@ func (s *Server) release(c *call) (int, any, error) {
 	return http.StatusOK, s.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
+func (s *Server) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error) {
 	return s.cfg.Releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
 }
 
 // waitConfirmed looks again when the lease is no longer releasing, or the wait is
 // over, or the daemon stops.
-func (s *Server) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []api.Blocker, error) {
+func (s *Server) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []watchdog.Blocker, error) {
 	c.endSlot()
 	err := s.confirmed(c, l.ID, wait)
 	if err == nil {
 		err = s.slot(c)
 	}
 	var now *netdb.Lease
-	var blockers []api.Blocker
+	var blockers []watchdog.Blocker
 	if err == nil {
 		now, blockers, err = s.beginRelease(c, l.ID, uid, l.Rev)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // Config is what a server is made of. Every field is needed unless it says
@@ -25,7 +26,7 @@ type Config struct {
 
 	// Compare says what a bind, which is recorded by then, names and the kernel
 	// shows otherwise.
-	Compare func(context.Context, *netdb.Lease, netdb.Binding) []api.BindWarning
+	Compare func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridge    func() api.BridgeStatus             //

@@ -81,7 +81,7 @@ func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
 	for _, l := range waiting[:min(len(waiting), statusLeases)] {
 		one := api.Stuck{Lease: lease(l, s.bits(l.Addr))}
 		if l.State == netdb.Releasing {
-			one.Blockers = s.cfg.Releaser.Blockers(l)
+			one.Blockers = blockersOf(s.cfg.Releaser.Blockers(l))
 		}
 		list = append(list, one)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/binding"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
@@ -308,8 +309,8 @@ func (p *program) openReconciler(context.Context) error {
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
-		Book: pluggedBook{book, p.bridge}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
-		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: unplugged(p.bridge),
+		Book: binding.Plugging{Book: book, Kernel: p.bridge}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: binding.Unplugged(p.bridge),
 		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
 		Window: time.Duration(p.cfg.Probe.Window), Now: p.book.Now, Log: p.log, OnPass: p.passed,
@@ -351,9 +352,9 @@ func (p *program) openServer(context.Context) (err error) {
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Instance: p.instance, Sweeper: p.sweeper, Clock: p.clock, Unnamed: p.unnamed, Started: p.started,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
+	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Log: p.log}
 	p.server, err = server.New(server.Config{
-		Book: boundBook{p.book, p.runtime != nil, p.watchdog, p.bridge.Settle, p.allocator, p.bridge}, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: releaser{p.watchdog}, Witnesses: p.board,
-		Compare:  binds{p.bridge, p.board, p.log}.compare,
+		Book: book, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
 		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,

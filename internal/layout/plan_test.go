@@ -22,6 +22,7 @@ var rooms = []room{
 	{"orphans", []string{"netdb", "census", "workload", "watchdog"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "workload"}, "it compares readings, it does not take them"},
+	{"binding", []string{"bridge", "census", "netdb", "reconciler", "workload"}, "it adds to the book's verbs what the kernel knows of names; what follows from that is decided elsewhere"},
 	{"doctor", []string{"api", "bridge", "census", "config", "netdb", "orphans", "reconciler", "watchdog"}, "it reads what rooms know and says what is wrong: no room depends on being examined"},
 	{"api", nil, "what is said on the socket belongs to both ends"},
 	{"server/socket", nil, "it brings callers, and reads nothing that they send"},
@@ -33,7 +34,7 @@ var rooms = []room{
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "netdb", "reconciler", "server", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
 	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
-	{"cmd/ipamd", []string{"allocator", "api", "bridge", "census", "config", "doctor", "metrics", "migrations", "netdb", "orphans", "rebuild", "reconciler", "server", "server/admission", "server/socket", "watchdog",
+	{"cmd/ipamd", []string{"allocator", "api", "binding", "bridge", "census", "config", "doctor", "metrics", "migrations", "netdb", "orphans", "rebuild", "reconciler", "server", "server/admission", "server/socket", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "workload", "internal/build", "internal/changelog", "internal/logging", "internal/supervisor"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
 	{"cmd/ipamctl", []string{"api", "client", "docs", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
@@ -62,7 +63,7 @@ var rooms = []room{
 	{"internal/faultfs", []string{"internal/realtest"}, "a disk knows nothing of what is written on it"},
 	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
 	{"netdb/netdbtest", []string{"netdb", "census"}, "books for tests"},
-	{"server/servertest", []string{"allocator", "api", "census", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket"}, "servers for tests"},
+	{"server/servertest", []string{"allocator", "api", "census", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket", "watchdog", "workload"}, "servers for tests"},
 }
 
 // A tenant is a library that lives in few rooms.

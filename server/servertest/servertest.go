@@ -27,6 +27,8 @@ import (
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/server/socket"
+	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A Rig is a running server and what it stands on.
@@ -95,7 +97,7 @@ func Socket(t testing.TB) string {
 func Config(r *Rig) server.Config {
 	return server.Config{
 		Book: r.Book, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
-		Compare:   func(context.Context, *netdb.Lease, netdb.Binding) []api.BindWarning { return nil },
+		Compare:   func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference { return nil },
 		NotReady:  func() []string { return nil },
 		Bridge:    func() api.BridgeStatus { return api.BridgeStatus{Name: "rt0", Ready: true} },
 		MTU:       func() int { return 1500 },
@@ -154,7 +156,7 @@ func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 // releaser confirms nothing: that is the test's to do, with [Rig.Confirm].
 type releaser struct{ book *netdb.Book }
 
-func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []api.Blocker, error) {
+func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error) {
 	l, err := r.book.Release(ctx, who, id, uid, ifRev)
 	if err != nil || l.State != netdb.Releasing {
 		return l, nil, err
@@ -162,8 +164,8 @@ func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, if
 	return l, r.Blockers(l), nil
 }
 
-func (r releaser) Blockers(*netdb.Lease) []api.Blocker {
-	return []api.Blocker{{Kind: "unconfirmed", Detail: "nobody has looked yet"}}
+func (r releaser) Blockers(*netdb.Lease) []watchdog.Blocker {
+	return []watchdog.Blocker{{Kind: "unconfirmed", Detail: "nobody has looked yet"}}
 }
 
 // pass compares the book with the board and ends quarantines that nobody is

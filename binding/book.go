@@ -1,0 +1,113 @@
+package binding
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Kernel is what is asked about names of links and namespaces; *bridge.Bridge is one.
+type Kernel interface {
+	Settle(ctx context.Context, about ...netip.Addr) error
+	CheckNetns(ctx context.Context, path string) error
+	NetnsID(ctx context.Context, path string) (int, error)
+	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
+	PortNames() map[string]bool
+	PortMACs() map[string]string
+}
+
+// Watchdog waits for the binds of leases that were answered; *watchdog.Watchdog is one.
+type Watchdog interface {
+	Bound(before, l *netdb.Lease, began time.Time)
+	Ended(lease string)
+}
+
+// Allocator gives leases of before a rebuild back; *allocator.Allocator is one.
+type Allocator interface {
+	Reclaim(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error)
+}
+
+// A Book is the lease book as callers on the socket change it. All fields are needed.
+// It is safe for concurrent use.
+type Book struct {
+	*netdb.Book
+	Runtime   bool // there is one, which containers can be in
+	Kernel    Kernel
+	Board     *census.Board
+	Watchdog  Watchdog
+	Allocator Allocator
+	Log       *slog.Logger
+}
+
+// Bind refuses containers where no runtime could ever confirm that they are gone, and a
+// namespace that the kernel does not know. See [netdb.Book.Bind].
+func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
+	if !b.Runtime && len(where.Containers) > 0 {
+		return nil, &netdb.FieldError{Field: "containers[0].namespace",
+			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
+	}
+	if err := b.checkNetns(ctx, where); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	before, err := b.Book.Lease(id) // an error is Bind's to return
+	if err == nil && before.Former() && (ifRev == 0 || ifRev == before.Rev) {
+		by := who
+		by.Reason = "reclaimed"
+		if _, err := b.Allocator.Reclaim(ctx, by, id, where); err != nil {
+			return nil, err
+		}
+		ifRev = 0
+	}
+	l, err := b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.Kernel, where))
+	if err == nil {
+		b.Watchdog.Bound(before, l, began)
+	}
+	return l, err
+}
+
+// Adopt refuses on an operator's word what Bind does.
+func (b *Book) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
+	if err := b.checkNetns(ctx, a.Binding); err != nil {
+		return nil, err
+	}
+	a.Binding = plugged(ctx, b.Kernel, a.Binding)
+	return b.Book.Adopt(ctx, who, a)
+}
+
+func (b *Book) checkNetns(ctx context.Context, where netdb.Binding) error {
+	if where.Netns == "" {
+		return nil
+	}
+	if err := b.Kernel.CheckNetns(ctx, where.Netns); err != nil {
+		return &netdb.FieldError{Field: "netns", Reason: err.Error()}
+	}
+	return nil
+}
+
+// Cancel also ends the watchdog's wait for a bind of the leases that it ends.
+func (b *Book) Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error) {
+	ended, err := b.Book.Cancel(ctx, who, uid, attempt)
+	for _, l := range ended {
+		b.Watchdog.Ended(l.ID)
+	}
+	return ended, err
+}
+
+// ClearAt takes in the kernel's news before unseen reads the board.
+func (b *Book) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+	var about []netip.Addr
+	if l, err := b.Book.Lease(id); err == nil && l != nil {
+		about = append(about, l.Addr)
+	}
+	// What could not be read silences its witness, which unseen asks; what a
+	// deadline left unread does not.
+	if err := b.Kernel.Settle(ctx, about...); err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	return b.Book.ClearAt(ctx, who, id, rev, unseen)
+}

@@ -1,0 +1,48 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// compareWithin is how long the answer to a bind, which is durable by then, waits
+// for the kernel.
+const compareWithin = 250 * time.Millisecond
+
+// Compare returns and logs what a bind, after which the lease is l, names otherwise than
+// the kernel shows it. What the kernel does not answer in time is not compared.
+func (b *Book) Compare(ctx context.Context, l *netdb.Lease, asked netdb.Binding) []workload.BindDifference {
+	if asked.HostInterface == "" && asked.MAC == "" && asked.Netns == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, compareWithin)
+	defer cancel()
+	if err := b.Kernel.Settle(ctx, l.Addr); err != nil {
+		return nil
+	}
+	k := workload.KernelView{Seen: b.Board.About(l.Addr).Seen, Ports: b.Kernel.PortMACs()}
+	if asked.Netns != "" && len(k.Seen) > 0 {
+		id, err := b.Kernel.NetnsID(ctx, l.Netns)
+		switch {
+		case err == nil:
+			k.Netns = workload.Namespace{Known: true, ID: id}
+		case errors.Is(err, bridge.ErrNoNetnsID):
+			k.Netns = workload.Namespace{Known: true, ID: -1}
+		}
+	}
+	differences := workload.BindDiffers(l, asked, k)
+	if len(differences) > 0 {
+		sentences := make([]string, len(differences))
+		for i, d := range differences {
+			sentences[i] = d.Message
+		}
+		b.Log.Warn("a bind differs from what the kernel shows", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "differs", strings.Join(sentences, "; "))
+	}
+	return differences
+}
