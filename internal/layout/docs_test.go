@@ -138,6 +138,35 @@ func TestArchitectureHasEveryRoom(t *testing.T) {
 	}
 }
 
+// The map's column of imports is the plan.
+func TestArchitectureHasThePlan(t *testing.T) {
+	_, table, _ := strings.Cut(text(t, "docs/ARCHITECTURE.md"), "| imports of ours |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")
+	if len(rows) < 20 {
+		t.Fatalf("only %d rooms are found on the map", len(rows))
+	}
+	for _, row := range rows {
+		cells := strings.Split(row, "|")
+		name := strings.Trim(cells[1], " `")
+		i := slices.IndexFunc(rooms, func(r room) bool { return r.path == name })
+		if i < 0 || len(cells) != 5 {
+			t.Errorf("the plan has no room %s, or its row is not whole", name)
+			continue
+		}
+		may := "none"
+		if len(rooms[i].may) > 0 {
+			may = "`" + strings.Join(rooms[i].may, "`, `") + "`"
+		}
+		if name == "cmd/ipamd" {
+			may = "every room" // in so many words: it is the one that joins them
+		}
+		if got := strings.TrimSpace(cells[3]); got != may {
+			t.Errorf("docs/ARCHITECTURE.md says that %s imports %s; the plan says %s", name, got, may)
+		}
+	}
+}
+
 // The page about the socket has every route and every code.
 func TestTheSocketIsDocumented(t *testing.T) {
 	body := text(t, "docs/API.md")

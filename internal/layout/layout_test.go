@@ -131,6 +131,12 @@ func TestThePlan(t *testing.T) {
 	for _, r := range rooms {
 		if above, all := strings.CutSuffix(r.path, "/..."); !all && h[module+"/"+above].ImportPath == "" {
 			t.Errorf("the plan has a room %s that the house has not", r.path)
+		} else if !all {
+			for _, may := range r.may {
+				if !slices.Contains(h[module+"/"+r.path].Imports, module+"/"+may) {
+					t.Errorf("the plan lets %s import %s, which it does not", r.path, may)
+				}
+			}
 		}
 	}
 }
