@@ -8,32 +8,22 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/doctor"
+	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/metrics"
+	"github.com/ipamd/ipamd/readiness"
 	"github.com/ipamd/ipamd/reconciler"
 )
 
-// startTimeout is how long an allocate waits for the first census. That is
-// there within a tenth of a second, and later when containerd does not answer.
-const startTimeout = 5 * time.Second
-
-// measured counts what the allocator answers.
+// measured counts what the allocator answers, from the first census on.
 type measured struct {
 	*allocator.Allocator
 	metrics *metrics.Metrics
-	first   <-chan struct{} // closed when the first census is done
+	ready   *readiness.Readiness
 }
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
-	// A caller that waited on the socket while ipamd restarted is not refused for
-	// coming first.
-	timeout := time.NewTimer(startTimeout)
-	defer timeout.Stop()
-	select {
-	case <-m.first:
-	case <-timeout.C: // the allocator's error names what is not ready
-	case <-ctx.Done():
-	}
+	m.ready.Await(ctx)
 	result, err := m.Allocator.Allocate(ctx, r)
 	if !errors.Is(err, context.Canceled) { // one that its caller gave up is neither given nor refused
 		m.metrics.Allocated(result, err, time.Since(began))
@@ -51,7 +41,7 @@ func (p *program) reconcile(ctx context.Context, preview, confirm bool) (api.Rep
 }
 
 func (p *program) lastPass() *api.Report {
-	if !p.counted.Load() {
+	if !p.ready.Counted() {
 		return nil
 	}
 	last := p.reconciler.Last()
@@ -60,4 +50,38 @@ func (p *program) lastPass() *api.Report {
 	}
 	r := doctor.Report(last)
 	return &r
+}
+
+// notReady is what socket and parts add to the reasons why addresses cannot be given.
+func (p *program) notReady() (why []string) {
+	if err := p.socket.Err(); err != nil {
+		why = append(why, err.Error())
+	}
+	return append(why, p.prover.Silent()...)
+}
+
+func (p *program) bridgeStatus() api.BridgeStatus {
+	s := p.bridge.Status()
+	out := api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
+	for _, g := range s.Gaps[:min(len(s.Gaps), api.MostGaps)] {
+		out.Gaps = append(out.Gaps, g.Detail)
+	}
+	return out
+}
+
+func (p *program) confirmOrphans(set string) error {
+	if p.sweeper == nil {
+		return errors.New("no owner is configured, so there are no orphans")
+	}
+	return p.sweeper.Confirm(set)
+}
+
+// status keeps systemd's status line current. It starts after the first pass.
+func (p *program) status(ctx context.Context) error {
+	return supervisor.Status(ctx, p.log, p.statusLine, p.stopping.Load)
+}
+
+func (p *program) statusLine() string {
+	usage, _ := p.book.Usage()
+	return readiness.Line(p.server.NotReady(), usage)
 }

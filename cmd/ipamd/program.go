@@ -24,10 +24,12 @@ import (
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
+	"github.com/ipamd/ipamd/internal/upkeep"
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
+	"github.com/ipamd/ipamd/readiness"
 	"github.com/ipamd/ipamd/rebuild"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
@@ -75,9 +77,8 @@ type program struct {
 	socketConfig socket.Config
 	reload       *reload // nil when the configuration stays as it is
 
-	counted  atomic.Bool   // the first census is done
-	first    chan struct{} // closed then
-	stopping atomic.Bool   // systemd knows
+	ready    *readiness.Readiness
+	stopping atomic.Bool // systemd knows
 	closers  []func() error
 
 	proofEvery time.Duration // between proofs that it is alive; tests shorten it
@@ -88,7 +89,7 @@ func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *
 	version.Schema = migrations.Latest()
 	quiet := new(logging.Repeats)
 	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: doctor.NewWallClock(netdb.Now()),
-		first: make(chan struct{}), proofEvery: supervisor.ProveEvery}
+		proofEvery: supervisor.ProveEvery}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by
@@ -287,8 +288,9 @@ func (p *program) openWatchdog(context.Context) (err error) {
 
 func (p *program) openAllocator(context.Context) (err error) {
 	c := p.cfg
+	p.ready = readiness.New(readiness.Config{Book: p.book, Bridge: p.bridge, Board: p.board, RequireAll: c.Allocation.Require == "all", Also: p.notReady})
 	p.allocator, err = allocator.New(allocator.Config{
-		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.gate,
+		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.ready.Gate,
 		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
 		ProbeWindow: time.Duration(c.Probe.Window), ProbeAhead: c.Probe.Ahead,
@@ -354,8 +356,8 @@ func (p *program) openServer(context.Context) (err error) {
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Log: p.log}
 	p.server, err = server.New(server.Config{
-		Book: book, Allocator: measured{p.allocator, p.metrics, p.first}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
-		NotReady: p.notReady, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
+		Book: book, Allocator: measured{p.allocator, p.metrics, p.ready}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
+		NotReady: p.ready.Reasons, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
@@ -406,8 +408,8 @@ func (p *program) run(ctx context.Context) error {
 		p.bridge.Run,
 		p.repeats.Run,
 		p.changes.Run,
-		p.retryBook,
-		p.tidyBook,
+		func(ctx context.Context) error { return upkeep.Retry(ctx, p.book, p.cfg.Book.Path, p.log) },
+		func(ctx context.Context) error { return upkeep.Tidy(ctx, p.book, p.cfg.Book.Path, p.log) },
 		p.socket.Run,
 		func(ctx context.Context) error {
 			if !p.count(ctx) {
@@ -456,8 +458,7 @@ func (p *program) count(ctx context.Context) bool {
 	if err != nil {
 		p.log.Error("first pass", "err", err)
 	}
-	p.counted.Store(true)
-	close(p.first)
+	p.ready.SetCounted()
 	seen, actions := 0, 0
 	if report != nil {
 		seen, actions = report.Seen, len(report.Actions)

@@ -162,7 +162,7 @@ func (w *world) start() {
 			w.t.Errorf("close: %v", err)
 		}
 	})
-	realtest.Eventually(w.t, wait, "the first census", program.counted.Load)
+	realtest.Eventually(w.t, wait, "the first census", program.ready.Counted)
 }
 
 func (w *world) stopDaemon() {
