@@ -10,6 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/devnet"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/spf13/cobra"
 )
@@ -38,7 +39,7 @@ anything else waits for a restart.`,
 			case c.dev && c.inside:
 				return c.runDev(cmd.Context())
 			case c.dev:
-				return enterOwnNamespace()
+				return devnet.Enter(devNetns, []string{"run", "--dev", "--inside"}, "--again")
 			}
 			cfg, path, err := c.load(cmd.Context(), cmd)
 			if err != nil {
