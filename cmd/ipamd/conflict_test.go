@@ -388,6 +388,7 @@ func TestBoundLeaseInConflictIsHeldAndReported(t *testing.T) {
 	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: "veth-a", MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)
 	}
+	w.holdPasses() // one on the news notes the conflict, at its own time
 	w.ns.Port("rt0", "10.8.64.2/24")
 	rev := w.program.book.Rev()
 	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a"}); !errors.Is(err, client.ErrAddressTaken) {
