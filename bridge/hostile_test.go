@@ -22,7 +22,7 @@ import (
 // guest's port is named. What may be there counts as there; and once it stands
 // still, what is gone is gone. To add 12 000 addresses takes the kernel six
 // seconds, and 6 000 are past the bound as well.
-func TestG1ARestlessGuestSilencesNobody(t *testing.T) {
+func TestG1ARestlessGuestSilencesNoOther(t *testing.T) {
 	realtest.Long(t)
 	t.Parallel()
 	for _, c := range []struct {

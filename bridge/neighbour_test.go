@@ -144,7 +144,7 @@ func TestC7EntryOutlivesItsContainer(t *testing.T) {
 
 // C7: a gratuitous ARP can turn a dead entry to the MAC of a living container,
 // which makes it no owner.
-func TestC7GratuitousARPTurnsDeadEntry(t *testing.T) {
+func TestC7GratuitousARPRevivesDeadEntry(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")

@@ -16,7 +16,7 @@ import (
 
 // A kernel that does not answer keeps no bind: which link a name is, is then not
 // known, and is again once it answers.
-func TestG4PlugOfWaitsForNobody(t *testing.T) {
+func TestG4PlugOfWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")

@@ -182,7 +182,7 @@ func TestPluggedWithoutTheBridge(t *testing.T) {
 
 // A port that leaves changes the board, and wakes also those who wait for one
 // behind which nothing was seen.
-func TestPortsThatMoveAreTold(t *testing.T) {
+func TestPortsThatMoveAreReported(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")

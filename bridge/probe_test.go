@@ -150,7 +150,7 @@ func TestC7ForeignAnnouncements(t *testing.T) {
 	v.await("10.8.0.99", "probe") // the test can see an answer
 }
 
-func TestProbeRefusesWhatNobodyCanHave(t *testing.T) {
+func TestProbeRefusesWhatNoHostCanHave(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	v := open(t, ns)

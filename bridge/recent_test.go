@@ -53,7 +53,7 @@ func TestSeenWithin(t *testing.T) {
 
 // What came and went between two looks, with a while between them, was on
 // the wire all the same.
-func TestSeenWithinThoughNobodyLooked(t *testing.T) {
+func TestSeenWithinWithoutALook(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24", "fd00:8::1/64")

@@ -176,7 +176,7 @@ func TestDyingNamespaceIsNoSilence(t *testing.T) {
 
 // Nor does it silence a daemon that comes when its port names it still. Of the
 // others all is known, and the one that stays is named.
-func TestF11ADyingNamespaceSilencesNobody(t *testing.T) {
+func TestF11ADyingNamespaceSilencesNoOther(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")

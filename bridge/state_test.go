@@ -171,7 +171,7 @@ func TestC11ManageMakes(t *testing.T) {
 	}
 }
 
-func TestC11ManageMendsWhatIsThere(t *testing.T) {
+func TestC11ManageRepairsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Exec("ip", "link", "add", "rt0", "type", "bridge", "stp_state", "1", "forward_delay", "1500")

@@ -44,7 +44,7 @@ func want(t *testing.T, got []string, want ...string) {
 }
 
 // A witness that has not reported yet is silent, and a silence is not dark.
-func TestNothingIsDarkBeforeEveryWitnessAnswered(t *testing.T) {
+func TestNothingIsUnseenBeforeEveryWitnessAnswered(t *testing.T) {
 	b := census.NewBoard(census.Netns, census.Runtime)
 	for _, step := range []struct {
 		report func()

@@ -58,8 +58,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryWaitsAsToldTo: the daemon's Retry-After is longer than the first pauses.
-func TestRetryWaitsAsToldTo(t *testing.T) {
+// TestRetryWaitsAsTheReplySays: the daemon's Retry-After is longer than the first pauses.
+func TestRetryWaitsAsTheReplySays(t *testing.T) {
 	_, c := start(t, func(cfg *server.Config) { cfg.Limits.Rate = 1 })
 	realtest.Eventually(t, time.Minute, "the rate is used up", func() bool {
 		return errors.Is(second(c.Version(t.Context())), client.ErrTooManyRequests)

@@ -54,7 +54,7 @@ func TestAPanicIsItsCallersOwn(t *testing.T) {
 
 // A lock holder walks away when its caller does, and the next one in the
 // line takes over.
-func TestTheTurnIsHandedOn(t *testing.T) {
+func TestTheWriterLockIsHandedOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
 	p := Pool(t, b, "default", "10.8.64.0/24")

@@ -170,7 +170,7 @@ func TestSuspects(t *testing.T) {
 }
 
 // What must not have changed between the judgement and the removal.
-func TestHouseholdsThatChanged(t *testing.T) {
+func TestGroupsThatChanged(t *testing.T) {
 	base := []part{con("c", "a", "", old), con("d", "a", "", old), lea("L", "a", "a", netdb.Bound, old, "c")}
 	read := func(more ...part) *group {
 		y := made(append(slices.Clone(base), more...)...)

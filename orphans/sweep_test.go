@@ -178,7 +178,7 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 
 // Without Remove an orphan is warned, with what it has and since when, and
 // nothing moves.
-func TestOrphansAreOnlyTold(t *testing.T) {
+func TestOrphansAreOnlyReported(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
 	b := newScene(t, d, o, func(c *orphans.Config) { c.Remove = false })

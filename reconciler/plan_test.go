@@ -224,15 +224,15 @@ func TestPlan(t *testing.T) {
 // was added, does not wake its lease, which would be reaped once that container is gone.
 func TestG6AnAddressThatIsTakenWakesNoLease(t *testing.T) {
 	const a2 = "10.8.64.2"
-	thief := lives("c9", "A", a2)
+	impostor := lives("c9", "A", a2)
 	for name, tt := range map[string]struct {
 		world []line
 		want  []string
 	}{
-		"paused, of no container":         {[]line{lease(a2, paused, "A"), thief}, nil},
-		"paused, its container has ended": {[]line{lease(a2, paused, "A", containers("c1")), container("c1"), thief}, nil},
-		"paused, its container is frozen": {[]line{lease(a2, paused, "A", containers("c1")), lives("c1", "A", a2, frozen), thief}, nil},
-		"paused, its container runs":      {[]line{lease(a2, paused, "A", containers("c1")), lives("c1", "A", a2), thief}, []string{"resume 10.8.64.2 A"}},
+		"paused, of no container":         {[]line{lease(a2, paused, "A"), impostor}, nil},
+		"paused, its container has ended": {[]line{lease(a2, paused, "A", containers("c1")), container("c1"), impostor}, nil},
+		"paused, its container is frozen": {[]line{lease(a2, paused, "A", containers("c1")), lives("c1", "A", a2, frozen), impostor}, nil},
+		"paused, its container runs":      {[]line{lease(a2, paused, "A", containers("c1")), lives("c1", "A", a2), impostor}, []string{"resume 10.8.64.2 A"}},
 		"paused, runs behind its port":    {[]line{lease(a2, paused, "A", on("veth-c1")), lives("c1", "A", a2)}, []string{"resume 10.8.64.2 A"}},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, worldOf(tt.world...), tt.want...) })

@@ -55,7 +55,7 @@ func TestWhoIsAskedAbout(t *testing.T) {
 
 // The questions of a pass are bounded, and every address has its turn before
 // one has its second.
-func TestTurnsGoAround(t *testing.T) {
+func TestProbesGoRound(t *testing.T) {
 	const n = 2*probesMost + 10
 	var book []*netdb.Lease
 	for i, a := 0, two; i < n; i, a = i+1, a.Next() {
@@ -82,7 +82,7 @@ func TestTurnsGoAround(t *testing.T) {
 
 // A pass that could not ask about an address counts for nothing, and takes
 // nothing back.
-func TestAnUnaskedAddressIsNotDark(t *testing.T) {
+func TestAnAddressThatWasNotProbedIsNotUnseen(t *testing.T) {
 	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: evidenceOf(census.Probe)}}
 	unasked := map[netip.Addr]bool{two: true}
 	var known map[string]unseen

@@ -106,7 +106,7 @@ func TestQuarantineAcrossAReboot(t *testing.T) {
 
 // What is remembered belongs to a lease, and is forgotten with it: another
 // quarantine of the same address starts again.
-func TestDarknessBelongsToTheLease(t *testing.T) {
+func TestTheTimeUnseenBelongsToTheLease(t *testing.T) {
 	first := &netdb.Lease{ID: "first", Addr: two, State: netdb.Quarantined}
 	second := &netdb.Lease{ID: "second", Addr: two, State: netdb.Quarantined}
 	var known map[string]unseen

@@ -5,7 +5,7 @@
 // the program that is shipped, in a process of its own. Two hundred actors
 // allocate, plug, bind, live and let go, and most of them err at times: they
 // never release, release twice or late, die between two steps, delete the
-// namespace under everything, lose an answer and ask again. Thieves add
+// namespace under everything, lose an answer and ask again. Strangers add
 // addresses by hand that nobody gave them, and flooders ask for the gateway from
 // ever new MACs. Meanwhile ipamd and containerd are killed with -9
 // and started again, and the clock triple is stepped; the book's files are moved away

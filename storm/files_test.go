@@ -45,7 +45,7 @@ func (w *world) hasItsBook() {
 
 // filesAway takes files away and puts them back, and at times kills ipamd in
 // between. What is answered meanwhile is judged as everything is.
-func (b *weather) filesAway() {
+func (b *faults) filesAway() {
 	b.t.Helper()
 	putBack, _ := b.takeAway(b.r)
 	b.rest(b.r, time.Millisecond, 2*time.Second)

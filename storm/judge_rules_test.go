@@ -56,14 +56,14 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		"the same lease answered twice": {func(h *history) { h.holds = append(h.holds, h.holds[1]) }, ""},
 		"two live at an instant":        {func(h *history) { h.lives[0].to = 4e9 + 3 }, "two live"},
 		"two live, one without a right": {func(h *history) { h.lives[0].from, h.lives[0].to = 4e9+1, 4e9+3 }, ""},
-		"a thief beside the owner": {func(h *history) {
+		"a stranger beside the owner": {func(h *history) {
 			h.lives[0].lease, h.lives[0].bound, h.lives[0].from, h.lives[0].to = "", false, 4e9+1, never
 		}, ""},
-		"given while a thief was there": {func(h *history) { h.lives[0].lease, h.lives[0].bound, h.lives[0].to = "", false, never }, "given while live"},
-		"a thief came during the call": {func(h *history) {
+		"given while a stranger was there": {func(h *history) { h.lives[0].lease, h.lives[0].bound, h.lives[0].to = "", false, never }, "given while live"},
+		"a stranger came during the call": {func(h *history) {
 			h.lives[0].lease, h.lives[0].bound, h.lives[0].from, h.lives[0].to = "", false, 4e9+1, never
 		}, ""},
-		"a thief left during the call":         {func(h *history) { h.lives[0].lease, h.lives[0].bound, h.lives[0].to = "", false, 4e9 }, ""},
+		"a stranger left during the call":      {func(h *history) { h.lives[0].lease, h.lives[0].bound, h.lives[0].to = "", false, 4e9 }, ""},
 		"given before the old one was removed": {func(h *history) { h.lives[0].to = 4e9 + 1 }, "given while live"},
 		"given again to its own":               {func(h *history) { h.grants[1].lease, h.grants[1].existing, h.lives[0].to = "A", true, never }, "two live"},
 		"reused inside the cooldown":           {func(h *history) { h.lives[0].to = 2e9 }, "reused too soon"},

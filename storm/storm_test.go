@@ -29,7 +29,7 @@ func draw() {
 const (
 	plain     = 180              // actors with a namespace alone
 	contained = 20               // and with a container in it
-	thieves   = 8                // adding addresses by hand
+	strangers = 8                // adding addresses by hand
 	flooders  = 2                // asking for the gateway from ever new MACs
 	settling  = 30 * time.Second // kept back for the end of the storm
 )
@@ -52,13 +52,13 @@ func TestStorm(t *testing.T) {
 
 	phase := func(what string) { t.Logf("%6v %s", time.Since(began).Round(time.Millisecond), what) }
 	phase("the storm begins")
-	b := &weather{world: w, r: r}
-	b.blow(max(*storms-time.Since(began)-settling, time.Second))
+	b := &faults{world: w, r: r}
+	b.inject(max(*storms-time.Since(began)-settling, time.Second))
 	phase("it gets calm")
 	close(w.calm)
 	relieve()
 	w.eventually("every actor is still or done", func() bool {
-		return w.parked.Load()+w.left.Load() == plain+contained+thieves+flooders
+		return w.parked.Load()+w.left.Load() == plain+contained+strangers+flooders
 	})
 	phase("all stand still")
 	w.settle(api.Bound, api.Cooling)
@@ -120,8 +120,8 @@ func (w *world) populate() {
 			(&actor{world: w, r: r, name: fmt.Sprint("s", i), contained: i >= plain}).act()
 		})
 	}
-	for range thieves {
-		begin(func(r *rand.Rand) { (&thief{world: w, r: r}).act() })
+	for range strangers {
+		begin(func(r *rand.Rand) { (&stranger{world: w, r: r}).act() })
 	}
 	for range flooders {
 		begin(func(r *rand.Rand) { (&flooder{world: w, r: r}).act() })

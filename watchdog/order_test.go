@@ -81,7 +81,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 // A record is gone while its task lives, and the task's shim is frozen: that
 // release waits, by the task, and holds up no other lease's even with hardly any
 // room.
-func TestAStuckShimHoldsUpNobody(t *testing.T) {
+func TestAStuckShimHoldsUpNoOther(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		s := newScene(t, d, func(c *watchdog.Config) { c.Parallel, c.Timeout = 2, 2*time.Second })
 		stuck := s.plugged("stuck", "c0")
@@ -118,10 +118,10 @@ func TestReleasedAddressStaysOnTheWire(t *testing.T) {
 			s.ns.Port("rt0", b.lease.Addr.String()+"/24")
 		}, "still_on_the_wire"},
 		"another container claims it": {time.Hour, func(s *scene, b *sandbox) {
-			d.Create(s, ctrdtest.Spec{Namespace: space, ID: "thief", Labels: map[string]string{
-				"runtime.computer/entity-id": "thief", "runtime.computer/ip": b.lease.Addr.String()}})
-			s.Cleanup(func() { d.Delete(s, space, "thief") })
-			s.eventually("the claim is on the board", func() bool { return s.onBoard("thief") })
+			d.Create(s, ctrdtest.Spec{Namespace: space, ID: "impostor", Labels: map[string]string{
+				"runtime.computer/entity-id": "impostor", "runtime.computer/ip": b.lease.Addr.String()}})
+			s.Cleanup(func() { d.Delete(s, space, "impostor") })
+			s.eventually("the claim is on the board", func() bool { return s.onBoard("impostor") })
 		}, "claimed_by_another"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (s *scene) leased(pool *netdb.Pool, name, uid, iface string, n netdb.Bindin
 // whoever else records it later: another sandbox, or the same one for another
 // interface or another family. Only a successor, which is known to have another link
 // of the name, takes it over.
-func TestARecordedPortKeepsTheAddressWhoeverElseHasIt(t *testing.T) {
+func TestARecordedPortKeepsTheAddressThoughAnotherHasIt(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	s := newScene(t, d)
 	four, six := s.book.Pools()[0], netdbtest.Pool(t, s.book, "six", "fd00:8::/64")

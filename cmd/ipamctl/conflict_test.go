@@ -48,7 +48,7 @@ func TestStatusNamesAddressesInConflict(t *testing.T) {
 }
 
 // The last conflict is told with who was seen, and whether it is over.
-func TestStatusTellsTheLastConflict(t *testing.T) {
+func TestStatusShowsTheLastConflict(t *testing.T) {
 	w := runner()
 	w.status.LastConflict = &api.Change{Address: "10.8.64.7", At: before(2 * time.Minute), From: api.Free, To: api.Quarantined, Reason: "seen_on_wire",
 		Evidence: []api.Sighting{{Address: "10.8.64.7", Witness: "netns", Port: "veth9", MAC: "02:00:00:00:00:09", At: before(2 * time.Minute)}}}

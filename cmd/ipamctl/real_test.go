@@ -112,7 +112,7 @@ func TestAgainstTheRealServer(t *testing.T) {
 }
 
 // A reader is told who may, in words that are not said twice.
-func TestAReaderIsToldWhoMay(t *testing.T) {
+func TestARefusalNamesTheRoleThatMay(t *testing.T) {
 	rig := servertest.Start(t)
 	if err := os.Chmod(filepath.Dir(rig.Socket), 0o755); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // A writer that another process keeps from the book is told wherever readiness
 // is asked for, with systemd and without: readyz, the status, the metric and
 // systemd's status line. Once the book can be written again, so is that.
-func TestStalledWriterIsTold(t *testing.T) {
+func TestStalledWriterIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.stopDaemon()

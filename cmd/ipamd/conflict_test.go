@@ -541,7 +541,7 @@ func TestNothingIsGivenBeforeTheFirstCensus(t *testing.T) {
 
 // Many allocate at once while strangers hold every other address: nobody gets
 // one of theirs, nobody gets another's.
-func TestNobodyGetsAStrangersAddressUnderLoad(t *testing.T) {
+func TestAStrangersAddressIsNotGivenUnderLoad(t *testing.T) {
 	w := newWorld(t, func(c *config.Config) { c.Allocation.QuarantineShare = 1 })
 	port := w.ns.Port("rt0")
 	for i := 2; i < 130; i += 2 {

@@ -35,7 +35,7 @@ func typical(t *testing.T, w *world, calls int) time.Duration {
 // G14: peers that ask without a pause for all that costs much, sixty-four for a
 // diagnosis and as many for a status and the rest, leave the others their part of
 // the machine. Without bounds an allocation takes hundreds of times as long.
-func TestG14CostlyReadersSlowNobody(t *testing.T) {
+func TestG14CostlyReadersSlowNoOther(t *testing.T) {
 	w := newWorld(t, pool("10.8.64.0/20"))
 	var fill errgroup.Group
 	fill.SetLimit(32)

@@ -68,7 +68,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 // quarantined, thousands of lines are due, and every call is answered. Once the
 // pipe is read the lines come, with the number of those that were lost, and a
 // pipe that is full again does not keep the daemon from ending in order.
-func TestF5AFullPipeBlocksNobody(t *testing.T) {
+func TestF5AFullPipeBlocksNoCall(t *testing.T) {
 	realtest.Root(t)
 	realtest.Need(t, "ip")
 	ns := nstest.New(t)

@@ -92,7 +92,7 @@ func TestAlive(t *testing.T) {
 // Whether addresses can be given is one fact, told in four places: /readyz, the
 // status, the metric and systemd's status line. So it is of pools that are
 // full, of all of them and of one.
-func TestFullPoolsAreToldAlike(t *testing.T) {
+func TestFullPoolsAreReportedAlike(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) {
 		c.Allocation.Exhausted = "strict"

@@ -110,7 +110,7 @@ func TestL7FullPoolAndReadiness(t *testing.T) {
 // L8 over the socket: at exhaustion "oldest" gives the address released
 // longest ago after cooldown_min, says early_reuse and moves a counter;
 // "strict" refuses until the cooldown is over.
-func TestL8EarlyReuseIsTold(t *testing.T) {
+func TestL8EarlyReuseIsReported(t *testing.T) {
 	t.Parallel()
 	slow := func(c *config.Config) {
 		c.Allocation.Cooldown = config.Duration(time.Hour)
@@ -143,7 +143,7 @@ func TestL8EarlyReuseIsTold(t *testing.T) {
 
 // L10 over the socket: a row that cannot be read is in the log, the metric
 // and doctor, and blocks nothing.
-func TestL10UnreadableRowIsTold(t *testing.T) {
+func TestL10UnreadableRowIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.give("a", "10.8.64.2")

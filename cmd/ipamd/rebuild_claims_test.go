@@ -48,7 +48,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 		again["ipamd.dev/lease-id"] = rested.held.ID
 		d.Create(t, ctrdtest.Spec{ID: "rested", Labels: again})
 		d.Create(t, ctrdtest.Spec{ID: "other", Labels: labels("other", asleep.held.Address)})
-		d.Create(t, ctrdtest.Spec{ID: "thief", Labels: labels("thief", bare.held.Address)})
+		d.Create(t, ctrdtest.Spec{ID: "impostor", Labels: labels("impostor", bare.held.Address)})
 		w.spoil("changes")
 		r, err := w.rebuild()
 		if err != nil {

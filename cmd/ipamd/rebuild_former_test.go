@@ -60,7 +60,7 @@ func comesBack(t *testing.T, table string) {
 			t.Errorf("%s had %+v, and has %+v, %v", name, was, now, err)
 		}
 	}
-	_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "thief", Address: held["wishes"].Address})
+	_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "impostor", Address: held["wishes"].Address})
 	if !errors.Is(err, client.ErrAddressQuarantined) {
 		t.Errorf("somebody else's wish: %v", err)
 	}

@@ -129,7 +129,7 @@ const unread = 30 * time.Second
 // W6 and W9: nobody calls Release. While the namespace lives the lease stays;
 // when container and namespace are gone, events end it, once, with its reason,
 // and no pass runs.
-func TestW6W9RemovalThatNobodyTold(t *testing.T) {
+func TestW6W9RemovalWithoutARelease(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		b := w.box(d, "b")

@@ -333,7 +333,7 @@ type cure struct {
 // A runner with as much wrong as fits on one: doctor tells each trouble on a
 // line with its kind, since when, which witnesses, and the verb that mends it.
 // Every verb is taken at its word, and in the end there is nothing to tell.
-func TestDoctorsAdviceMends(t *testing.T) {
+func TestDoctorsAdviceRepairs(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty, func(c *config.Config) {

@@ -37,18 +37,18 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 		}
 		// By labels alone.
 		stranger(50)
-		d.Create(t, ctrdtest.Spec{ID: "thief-50", Labels: labels("owner-50", at(50))})
-		d.Create(t, ctrdtest.Spec{ID: "thief-51", Labels: labels("owner-51", at(51))})
+		d.Create(t, ctrdtest.Spec{ID: "impostor-50", Labels: labels("owner-50", at(50))})
+		d.Create(t, ctrdtest.Spec{ID: "impostor-51", Labels: labels("owner-51", at(51))})
 		stranger(52)
-		behind(152, "thief-52", "owner-52", at(52))
-		behind(153, "thief-53", "owner-53", at(53))
+		behind(152, "impostor-52", "owner-52", at(52))
+		behind(153, "impostor-53", "owner-53", at(53))
 		unknown := labels("owner-54", at(54))
 		unknown["ipamd.dev/lease-id"] = "01a2037d-8699-7e55-826a-e21d7061d121"
-		d.Create(t, ctrdtest.Spec{ID: "thief-54", Labels: unknown})
+		d.Create(t, ctrdtest.Spec{ID: "impostor-54", Labels: unknown})
 		anothers := labels("owner-55", at(55))
 		anothers["ipamd.dev/lease-id"] = copied.ID
-		d.Create(t, ctrdtest.Spec{ID: "thief-55", Labels: anothers})
-		d.Run(t, ctrdtest.Spec{ID: "thief-56", Labels: labels("owner-56", at(56))})
+		d.Create(t, ctrdtest.Spec{ID: "impostor-55", Labels: anothers})
+		d.Run(t, ctrdtest.Spec{ID: "impostor-56", Labels: labels("owner-56", at(56))})
 		// What lives.
 		behind(60, "owner-60", "owner-60", at(60))
 		late := w.ns.Port("rt0")
@@ -62,7 +62,7 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 				t.Errorf("%s asks, and is answered with what a label says: %+v", owner, r)
 			}
 			f := w.finding("unleased " + at(n))
-			if !strings.Contains(f.Detail, "default/thief-"+fmt.Sprint(n)) || !strings.Contains(f.Mend, "ipamctl quarantine adopt") || f.Since.IsZero() {
+			if !strings.Contains(f.Detail, "default/impostor-"+fmt.Sprint(n)) || !strings.Contains(f.Mend, "ipamctl quarantine adopt") || f.Since.IsZero() {
 				t.Errorf("doctor says of %s: %+v", at(n), f)
 			}
 		}
@@ -79,7 +79,7 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 			t.Errorf("what came alive later gets %+v", r)
 		}
 		// Nothing of it is there for longer than its container.
-		d.Delete(t, "default", "thief-51")
+		d.Delete(t, "default", "impostor-51")
 		w.becomes(at(51), api.Cooling)
 		if got := w.findings(); slices.Contains(got, "unleased "+at(51)) || slices.Contains(got, "unleased "+at(61)) {
 			t.Errorf("doctor says %v", got)
@@ -108,7 +108,7 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 		home := w.ns.Port("rt0", addr(150)+"/24")
 		for name, l := range reserved {
 			d.Create(t, ctrdtest.Spec{ID: "other-" + name, Labels: labels("other", l.Address)})
-			d.Run(t, ctrdtest.Spec{ID: "thief-" + name, Labels: labels(name, l.Address), Netns: home.NS.Path()})
+			d.Run(t, ctrdtest.Spec{ID: "impostor-" + name, Labels: labels(name, l.Address), Netns: home.NS.Path()})
 			if name != "past" {
 				d.Run(t, ctrdtest.Spec{ID: "lone-" + name, Labels: labels(name, l.Address)})
 			}
@@ -118,11 +118,11 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		tapped := w.allocate("tapped").Leases[0]
-		d.Run(t, ctrdtest.Spec{ID: "thief-tapped", Labels: labels("tapped", tapped.Address), Netns: home.NS.Path()})
-		d.Run(t, ctrdtest.Spec{ID: "thief-ported", Labels: labels("ported", ported.held.Address), Netns: home.NS.Path()})
-		d.Pause(t, "default", "thief-tapped")
+		d.Run(t, ctrdtest.Spec{ID: "impostor-tapped", Labels: labels("tapped", tapped.Address), Netns: home.NS.Path()})
+		d.Run(t, ctrdtest.Spec{ID: "impostor-ported", Labels: labels("ported", ported.held.Address), Netns: home.NS.Path()})
+		d.Pause(t, "default", "impostor-tapped")
 		d.Pause(t, "default", "ported")
-		w.becomes(ported.held.Address, api.Paused) // though thief-ported runs
+		w.becomes(ported.held.Address, api.Paused) // though impostor-ported runs
 
 		still := func(when string) {
 			t.Helper()

@@ -34,7 +34,7 @@ var (
 	// P7". The scenarios of pools and identity share their letter with the
 	// promises, so those say what they are: "scenario P1".
 	number = regexp.MustCompile(`\b([Ss]cenario )?([FGLCWRSTP])([1-9]\d?)(?:(?:-| to )([FGLCWRSTP])([1-9]\d?))?\b`)
-	// numbers are what a test's name begins with: "TestW6W9RemovalThatNobodyTold".
+	// numbers are what a test's name begins with: "TestW6W9RemovalWithoutARelease".
 	numbers = regexp.MustCompile(`^(?:Test|Fuzz)((?:[FGLCWRSTP][1-9]\d?)+)(?:$|[A-Z])`)
 	single  = regexp.MustCompile(`[FGLCWRSTP]\d+`)
 	row     = regexp.MustCompile(`(?m)^\| ((?:scenario )?[FLCWRSTP]\d+(?:, [FLCWRSTP]\d+)*|the incident) \|.*$`)

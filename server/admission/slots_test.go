@@ -138,7 +138,7 @@ func TestSlotsThatHang(t *testing.T) {
 
 // G14: of what reads much one step runs at a time where there is one place, and
 // the holders alternate however many calls one of them has.
-func TestG14CostlyCallsTakeTurns(t *testing.T) {
+func TestG14CostlyCallsAlternate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Limits{InFlight: 1}, slog.New(slog.DiscardHandler))
 		c.heavy = semaphore.NewWeighted(1)

@@ -99,7 +99,7 @@ func TestLookFindsATaskWithoutRecord(t *testing.T) {
 
 // A frozen shim holds up its own container only, and what cannot be removed
 // keeps its record.
-func TestFrozenShimHoldsUpNobodyElse(t *testing.T) {
+func TestFrozenShimHoldsUpNoOther(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d, func(c *ctrd.Config) { c.Timeout = time.Hour })
 		x.runs("stuck", "well")

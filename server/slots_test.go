@@ -157,11 +157,11 @@ func held(t *testing.T, turn time.Duration, asked chan<- struct{}) (s *speaker, 
 	return speak(t, rig), ended, release
 }
 
-// TestTurns is S2: while the book cannot be written one process asks four
+// TestAnotherPeerIsAnsweredFirst is S2: while the book cannot be written one process asks four
 // hundred times, then another one once. When it can be, that one is among the
 // first to be answered, and it had its answers about the daemon's health in
 // between.
-func TestTurns(t *testing.T) {
+func TestAnotherPeerIsAnsweredFirst(t *testing.T) {
 	const most = 100 // 64 run before the other one asks, and 8 beside it
 	var before []int
 	for range 3 { // between being asked for and being in line the lone call may be held up
@@ -173,7 +173,7 @@ func TestTurns(t *testing.T) {
 	t.Errorf("%d of %d calls were answered before the other's, want at most %d", before, manyCalls, most)
 }
 
-// answeredBefore plays the scene of TestTurns and returns how many of the many
+// answeredBefore plays the scene of TestAnotherPeerIsAnsweredFirst and returns how many of the many
 // calls were answered before the other's.
 func answeredBefore(t *testing.T) (before int) {
 	asked := make(chan struct{}, 1)
@@ -204,9 +204,9 @@ func answeredBefore(t *testing.T) (before int) {
 	return before
 }
 
-// TestTurnsLeft: who hangs up while its calls wait for their turn leaves at
+// TestCallsThatAreGivenUp: who hangs up while its calls wait for their turn leaves at
 // once, and nothing of it is done afterwards.
-func TestTurnsLeft(t *testing.T) {
+func TestCallsThatAreGivenUp(t *testing.T) {
 	s, ended, release := held(t, time.Hour, nil)
 	startGreedy(t, s.Rig, manyCalls)()
 	realtest.Eventually(t, soon, "every call has ended", func() bool {
@@ -220,9 +220,9 @@ func TestTurnsLeft(t *testing.T) {
 	}
 }
 
-// TestHealthTakesNoTurn: nor does a process wait for its own calls when it asks
+// TestHealthTakesNoSlot: nor does a process wait for its own calls when it asks
 // how the daemon is.
-func TestHealthTakesNoTurn(t *testing.T) {
+func TestHealthTakesNoSlot(t *testing.T) {
 	const many = 100
 	asked := make(chan struct{}, many)
 	s, _, release := held(t, time.Hour, asked)

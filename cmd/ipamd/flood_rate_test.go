@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	turnsOfTorrent = 6                      // of a flood and its control
-	turnOfTorrent  = 400 * time.Millisecond // as long as one allocates
-	mostOfTorrent  = 50                     // allocations for each turn: the pool has room for all
-	pauseOfTorrent = 2 * time.Millisecond   // between two of them
+	floodRounds = 6                      // of a flood and its control
+	floodRound  = 400 * time.Millisecond // as long as one allocates
+	floodMost   = 50                     // allocations for each turn: the pool has room for all
+	floodPause  = 2 * time.Millisecond   // between two of them
 )
 
 // Somebody behind a port sends answers for every address of a pool as fast as
@@ -47,8 +47,8 @@ func TestFloodAtFullRate(t *testing.T) {
 				t.Fatal(err)
 			}
 			nobody := net.HardwareAddr{0x02, 0xdd, 0, 0, 0, 1}
-			flood := newTorrent(t, port, rt0.Attrs().HardwareAddr, netip.MustParsePrefix(prefixes[0]), tt.fill)
-			control := newTorrent(t, port, nobody, netip.MustParsePrefix(prefixes[0]), tt.fill)
+			flood := newFlood(t, port, rt0.Attrs().HardwareAddr, netip.MustParsePrefix(prefixes[0]), tt.fill)
+			control := newFlood(t, port, nobody, netip.MustParsePrefix(prefixes[0]), tt.fill)
 
 			stop := flood.start()
 			w.allClaimed(before)
@@ -62,7 +62,7 @@ func TestFloodAtFullRate(t *testing.T) {
 			w.namesThePort(port)
 
 			var without, with pace
-			for range turnsOfTorrent {
+			for range floodRounds {
 				w.beside(control, &without)
 				w.beside(flood, &with)
 			}
@@ -97,19 +97,19 @@ func (p *pace) String() string {
 }
 
 // beside allocates for a turn from the pool that nobody claims.
-func (w *world) beside(f *torrent, p *pace) {
+func (w *world) beside(f *flood, p *pace) {
 	w.t.Helper()
 	stop := f.start()
 	defer stop()
 	sent, began := f.sent.Load(), time.Now()
-	for n := 0; n < 2 || n < mostOfTorrent && time.Since(began) < turnOfTorrent; n++ {
+	for n := 0; n < 2 || n < floodMost && time.Since(began) < floodRound; n++ {
 		asked := time.Now()
 		r, err := w.ask("beside", "beside "+asked.String())
 		if err != nil || len(r.Skipped) != 0 {
 			w.t.Fatalf("the pool beside: %+v, %v", r, err)
 		}
 		p.took = append(p.took, time.Since(asked))
-		<-time.After(pauseOfTorrent)
+		<-time.After(floodPause)
 	}
 	p.sent += f.sent.Load() - sent
 	p.lasts += time.Since(began)
@@ -143,9 +143,9 @@ func (w *world) namesThePort(port *nstest.Port) {
 	}
 }
 
-// A torrent sends ARP replies for every address of a prefix to one MAC, as fast
+// A flood sends ARP replies for every address of a prefix to one MAC, as fast
 // as they go, from behind a port.
-type torrent struct {
+type flood struct {
 	t     *testing.T
 	fd    int
 	batch []mmsg
@@ -164,15 +164,15 @@ type mmsg struct {
 	_    [4]byte
 }
 
-const torrentBatch = 256 // frames for each system call
+const floodBatch = 256 // frames for each system call
 
-func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix netip.Prefix, fill func([]byte, uint64)) *torrent {
+func newFlood(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix netip.Prefix, fill func([]byte, uint64)) *flood {
 	t.Helper()
 	eth0, err := port.NS.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &torrent{t: t, fill: fill, batch: make([]mmsg, torrentBatch), parts: make([]unix.Iovec, torrentBatch)}
+	f := &flood{t: t, fill: fill, batch: make([]mmsg, floodBatch), parts: make([]unix.Iovec, floodBatch)}
 	port.NS.Do(func() { f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) })
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func newTorrent(t *testing.T, port *nstest.Port, to net.HardwareAddr, prefix net
 }
 
 // frames has it send others.
-func (f *torrent) frames(next func() []byte) {
+func (f *flood) frames(next func() []byte) {
 	f.bytes = nil
 	for i := range f.batch {
 		frame := next()
@@ -209,7 +209,7 @@ func (f *torrent) frames(next func() []byte) {
 }
 
 // start sends until it is stopped, which may be twice.
-func (f *torrent) start() (stop func()) {
+func (f *flood) start() (stop func()) {
 	var running sync.WaitGroup
 	end := make(chan struct{})
 	running.Go(func() {
@@ -228,19 +228,19 @@ func (f *torrent) start() (stop func()) {
 	})
 	f.t.Cleanup(stop)
 	begun := f.sent.Load()
-	realtest.Eventually(f.t, wait, "the flood", func() bool { return f.sent.Load() > begun+4*torrentBatch })
+	realtest.Eventually(f.t, wait, "the flood", func() bool { return f.sent.Load() > begun+4*floodBatch })
 	return stop
 }
 
 // send sends one batch. What cannot be sent is so many claims less.
-func (f *torrent) send() {
+func (f *flood) send() {
 	if f.fill != nil {
 		for _, frame := range f.bytes {
 			f.last++
 			f.fill(frame, f.last)
 		}
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(f.fd), uintptr(unsafe.Pointer(&f.batch[0])), torrentBatch, 0, 0, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(f.fd), uintptr(unsafe.Pointer(&f.batch[0])), floodBatch, 0, 0, 0)
 	if errno == 0 {
 		f.sent.Add(int64(n))
 	}

@@ -44,8 +44,8 @@ func TestF2NewsAtFullRate(t *testing.T) {
 				t.Fatal(err)
 			}
 			prefix := netip.MustParsePrefix(tt.prefixes[0])
-			to := func(mac net.HardwareAddr) *torrent {
-				f := newTorrent(t, port, mac, prefix, tt.fill)
+			to := func(mac net.HardwareAddr) *flood {
+				f := newFlood(t, port, mac, prefix, tt.fill)
 				f.frames(func() []byte { return tt.frame(mac, port.MAC, prefix.Addr().Next()) })
 				return f
 			}
@@ -75,7 +75,7 @@ func TestF2NewsAtFullRate(t *testing.T) {
 func (w *world) besideNews(control, flood func() (stop func())) {
 	w.t.Helper()
 	var quiet, without, with pace
-	turns := turnsOfTorrent
+	turns := floodRounds
 	if underRace { // nothing is judged
 		turns = 1
 	}
@@ -97,13 +97,13 @@ func (w *world) besideIt(flood func() (stop func()), p *pace) {
 	w.t.Helper()
 	defer flood()()
 	began := time.Now()
-	for n := 0; n < 2 || n < mostOfTorrent && time.Since(began) < turnOfTorrent; n++ {
+	for n := 0; n < 2 || n < floodMost && time.Since(began) < floodRound; n++ {
 		asked := time.Now()
 		if _, err := w.ask("beside", "beside "+asked.String()); err != nil {
 			w.t.Fatal(err)
 		}
 		p.took = append(p.took, time.Since(asked))
-		<-time.After(pauseOfTorrent)
+		<-time.After(floodPause)
 	}
 	p.lasts += time.Since(began)
 }

@@ -7,7 +7,7 @@ import (
 
 // The weather kills and starts daemons again and steps clocks in between, on
 // the test's goroutine.
-type weather struct {
+type faults struct {
 	*world
 	r     *rand.Rand
 	boots int
@@ -15,7 +15,7 @@ type weather struct {
 
 // blow sees to it that something happens every few seconds, for so long. Each
 // kind comes once before chance decides alone, however short the storm.
-func (b *weather) blow(d time.Duration) {
+func (b *faults) inject(d time.Duration) {
 	b.t.Helper()
 	kinds := []func(){b.containerd, b.both, b.filesAway, func() { b.secondDaemon(b.r) }, func() { b.ipamd(b.r.IntN(clocks)) }}
 	b.r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
@@ -53,7 +53,7 @@ const clocks = 4
 
 // ipamd kills ipamd and starts it again. What is below clocks says what happens
 // to its time in between; nothing does at clocks and above.
-func (b *weather) ipamd(what int) {
+func (b *faults) ipamd(what int) {
 	b.t.Helper()
 	from := b.rec.now()
 	b.killIpamd()
@@ -90,7 +90,7 @@ func (b *weather) ipamd(what int) {
 	b.rec.add(func(*history) { l.to = to })
 }
 
-func (b *weather) killIpamd() {
+func (b *faults) killIpamd() {
 	b.t.Helper()
 	if err := b.daemon.kill(); err != nil {
 		b.rec.strange("%v", err)
@@ -98,7 +98,7 @@ func (b *weather) killIpamd() {
 	b.rec.counted("kill -9 of ipamd")
 }
 
-func (b *weather) startIpamd() {
+func (b *faults) startIpamd() {
 	b.t.Helper()
 	if err := b.daemon.start(); err != nil {
 		b.t.Fatal(err)
@@ -106,7 +106,7 @@ func (b *weather) startIpamd() {
 }
 
 // containerd kills containerd and starts it again after a while.
-func (b *weather) containerd() {
+func (b *faults) containerd() {
 	b.t.Helper()
 	b.runtime.Kill9()
 	b.rec.counted("kill -9 of containerd")
@@ -115,7 +115,7 @@ func (b *weather) containerd() {
 }
 
 // both takes both away at once; ipamd comes back to a dead containerd.
-func (b *weather) both() {
+func (b *faults) both() {
 	b.t.Helper()
 	b.runtime.Kill9()
 	b.killIpamd()

@@ -8,19 +8,19 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A thief adds addresses of the pool by hand, one at a time, whoever has them.
-type thief struct {
+// A stranger adds addresses of the pool by hand, one at a time, whoever has them.
+type stranger struct {
 	*world
 	r *rand.Rand
 }
 
-func (f *thief) act() {
+func (f *stranger) act() {
 	defer f.left.Add(1)
 	for !closed(f.calm) && f.ctx.Err() == nil {
 		addr := anyHost(f.r)
 		p, err := f.plug(addr)
 		if err != nil {
-			f.rec.strange("a thief: %v", err)
+			f.rec.strange("a stranger: %v", err)
 			return
 		}
 		f.rec.counted("address added by hand")
@@ -28,7 +28,7 @@ func (f *thief) act() {
 		f.rest(f.r, 200*time.Millisecond, 2*time.Second)
 		f.rec.dies(l)
 		if err := p.dropSpace(); err != nil {
-			f.rec.strange("a thief: %v", err)
+			f.rec.strange("a stranger: %v", err)
 		}
 		f.rest(f.r, time.Millisecond, time.Second)
 	}
