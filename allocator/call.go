@@ -31,6 +31,7 @@ type part struct {
 	lease     *netdb.Lease
 	given     bool // by this call
 	candidate netdb.Candidate
+	only      bool // this candidate or an error: it is wished for, or kept for the sandbox
 	probed    bool
 }
 
@@ -119,51 +120,65 @@ func (c *call) answers(l *netdb.Lease) {
 	}
 }
 
-// candidate offers addresses of a pool until one is not seen.
-func (c *call) candidate(ctx context.Context, p *netdb.Pool, wish netip.Addr) (netdb.Candidate, bool, error) {
+// choose offers addresses to a part that has neither a candidate nor a lease, until
+// one is not seen.
+func (c *call) choose(ctx context.Context, p *part) error {
 	own := true
 	for len(c.skipped) < c.MaxConflicts {
-		candidate, ok := netdb.Candidate{}, false
-		var err error
-		if wish.IsValid() {
-			candidate, err = c.Book.PickAddr(c.owner(p), wish, c.Policy)
-		} else {
-			if own {
-				candidate, ok = c.Book.PickOwn(c.owner(p))
-				own = false
-			}
-			if !ok {
-				candidate, err = c.Book.Pick(p.UID, c.Policy)
-			}
-		}
+		candidate, only, err := c.pick(p.pool, own)
+		own = false
 		if err != nil {
 			if errors.Is(err, netdb.ErrExhausted) && len(c.skipped) > 0 {
-				return candidate, false, fmt.Errorf("%w; and %w", err, &ConflictError{c.skipped})
+				return fmt.Errorf("%w; and %w", err, &ConflictError{c.skipped})
 			}
-			return candidate, false, err
+			return err
 		}
 		var probed bool
-		if wish.IsValid() {
-			probed = c.vet.wait(ctx, wish, func() bool { return len(c.Board.About(wish).Seen) > 0 })
+		if addr := candidate.Addr; only {
+			probed = c.vet.wait(ctx, addr, func() bool { return len(c.Board.About(addr).Seen) > 0 })
 		} else {
-			probed = c.vet.take(ctx, candidate.Addr)
+			probed = c.vet.take(ctx, addr)
 		}
 		err = c.ask(candidate.Addr)
 		var seen *seenError
-		if !errors.As(err, &seen) {
-			if err != nil {
-				c.Book.Drop(candidate)
-			}
-			return candidate, probed, err
+		switch {
+		case err == nil:
+			p.candidate, p.only, p.probed = candidate, only, probed
+			return nil
+		case !errors.As(err, &seen):
+			c.Book.Drop(candidate)
+			return err
 		}
 		if err := c.conflict(ctx, candidate, seen.Skipped); err != nil {
-			return candidate, false, err
+			return err
 		}
-		if wish.IsValid() {
-			return candidate, false, wishSeen(seen.Skipped)
+		if only {
+			return onlySeen(seen.Skipped)
 		}
 	}
-	return netdb.Candidate{}, false, &ConflictError{c.skipped}
+	return &ConflictError{c.skipped}
+}
+
+// pick offers the address of a pool that the caller wishes for, that is kept for its
+// sandbox, that it had last (if own), or that is next. only says that it is this one or
+// an error.
+func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bool, err error) {
+	wish := c.req.Address
+	candidate, only, err = c.Book.PickKept(c.owner(p), c.req.Sandbox, c.Policy)
+	if wish.IsValid() && !(only && p.KeptFor(wish) == c.req.Sandbox) {
+		candidate, err = c.Book.PickAddr(c.owner(p), wish, c.Policy)
+		return candidate, true, err
+	}
+	if only || err != nil {
+		return candidate, only, err
+	}
+	if own {
+		if candidate, own = c.Book.PickOwn(c.owner(p)); own {
+			return candidate, false, nil
+		}
+	}
+	candidate, err = c.Book.Pick(p.UID, c.Policy)
+	return candidate, false, err
 }
 
 // conflict quarantines a candidate with its evidence.
@@ -273,8 +288,8 @@ func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 		if c.OnConflict != nil {
 			c.OnConflict(late)
 		}
-		if c.req.Address.IsValid() {
-			return wishSeen(late)
+		if p.only {
+			return onlySeen(late)
 		}
 		if err := c.choose(ctx, p); err != nil {
 			return err
@@ -326,8 +341,8 @@ func (c *call) again(ctx context.Context, err error) error {
 			if err := c.conflict(ctx, lost, seen.Skipped); err != nil {
 				return err
 			}
-			if c.req.Address.IsValid() {
-				return wishSeen(seen.Skipped)
+			if p.only {
+				return onlySeen(seen.Skipped)
 			}
 			return c.choose(ctx, p)
 		case errors.As(err, &owned) && owned.Lease.PoolUID == p.pool.UID:
@@ -354,15 +369,6 @@ func (c *call) forgo(p *part) {
 	p.candidate = netdb.Candidate{}
 }
 
-// choose finds a candidate for a part that has neither it nor a lease.
-func (c *call) choose(ctx context.Context, p *part) error {
-	candidate, probed, err := c.candidate(ctx, p.pool, c.req.Address)
-	if err == nil {
-		p.candidate, p.probed = candidate, probed
-	}
-	return err
-}
-
 // settle reads the kernel's news so far, and what it knows of addresses.
 func (c *call) settle(ctx context.Context, about ...netip.Addr) error {
 	if err := c.Settle(ctx, about...); err != nil {
@@ -371,8 +377,8 @@ func (c *call) settle(ctx context.Context, about ...netip.Addr) error {
 	return nil
 }
 
-// wishSeen refuses a wished address that is in use.
-func wishSeen(s Skipped) error {
+// onlySeen refuses a wished or kept address that is in use.
+func onlySeen(s Skipped) error {
 	return fmt.Errorf("address %s: %w: the %s witness sees it", s.Addr, netdb.ErrTaken, s.Seen[0].Witness)
 }
 

@@ -43,9 +43,10 @@ type WhoisReply struct {
 	Address   string          `json:"address"`
 	Pool      string          `json:"pool,omitempty"` // "" when it is in no pool
 	State     State           `json:"state"`
-	Owner     string          `json:"owner,omitempty"` // the sandbox that holds it now; never a former one
-	Usable    bool            `json:"usable"`          // could be handed out by its pool at all
-	Note      string          `json:"note,omitempty"`  // why not usable: "network address", "gateway", "excluded", ...
+	Owner     string          `json:"owner,omitempty"`    // the sandbox that holds it now; never a former one
+	Usable    bool            `json:"usable"`             // could be handed out by its pool at all
+	Note      string          `json:"note,omitempty"`     // why not usable: "network address", "gateway", "excluded", ...
+	KeptFor   string          `json:"kept_for,omitempty"` // the only sandbox that its pool gives it to
 	Lease     *Lease          `json:"lease,omitempty"`
 	Witnesses []WitnessAnswer `json:"witnesses"`
 	History   []Change        `json:"history"` // newest first

@@ -67,6 +67,12 @@ type Pool struct {
 	Exclude []string `toml:"exclude" comment:"Addresses that are never given: '10.8.64.5', '10.8.64.200-10.8.64.250', '10.8.64.16/28'."`
 	Routes  []Route  `toml:"routes,inline" comment:"Routes for the sandbox beside the one to its gateway:\n{destination = '192.0.2.0/24', via = '10.8.64.9'}."`
 	DNS     []string `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`
+	Kept    []Kept   `toml:"reservation,inline" comment:"Fixed addresses, by the sandbox's name: kept for it while it is away, and given to it\nwithout a wish. {sandbox = 'db', address = '10.8.64.9'}, or a [[pool.reservation]] each."`
+}
+
+type Kept struct {
+	Sandbox string `toml:"sandbox"`
+	Address string `toml:"address"`
 }
 
 type Route struct {
@@ -164,6 +170,7 @@ func Default() Config {
 			Exclude: []string{},
 			Routes:  []Route{},
 			DNS:     []string{},
+			Kept:    []Kept{},
 		}},
 		Allocation: Allocation{
 			Cooldown:        Duration(30 * time.Minute),

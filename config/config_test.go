@@ -61,8 +61,9 @@ func other() Config {
 		Bridge: Bridge{Name: "br9", Manage: true, MTU: 9000, Refresh: Duration(time.Hour + time.Second), Netns: []string{"/run/docker/netns"}},
 		Pools: []Pool{
 			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
-				Routes: []Route{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"}},
-			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []Route{}, DNS: []string{}},
+				Routes: []Route{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"},
+				Kept: []Kept{{Sandbox: "db", Address: "10.9.0.77"}}},
+			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []Route{}, DNS: []string{}, Kept: []Kept{}},
 		},
 		Allocation: Allocation{Cooldown: Duration(time.Minute), CooldownMin: Duration(time.Second), Exhausted: "strict",
 			BindWithin: Duration(time.Hour), MaxConflicts: 3, Require: "all", Quarantine: Duration(time.Minute),

@@ -115,6 +115,9 @@ func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 	for _, text := range p.DNS {
 		s.DNS = append(s.DNS, ps.address(key+".dns", text))
 	}
+	for _, k := range p.Kept {
+		s.Kept = append(s.Kept, netdb.Kept{Sandbox: k.Sandbox, Address: ps.address(key+".reservation", k.Address)})
+	}
 	return s, len(*ps) == before
 }
 

@@ -37,7 +37,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descAddresses  = describe("addresses", "Addresses of a pool by state; free is the rest.", "pool", "family", "state")
+	descAddresses  = describe("addresses", "Addresses of a pool by state; kept are free, and each for its sandbox only; free is the rest.", "pool", "family", "state")
 	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
 	descExhausted  = describe("pool_exhausted", "1 when a pool has no address to give now.", "pool", "family")
 	descCap        = describe("quarantine_cap", "Addresses of a pool that may be quarantined without an operator.", "pool", "family")
@@ -115,6 +115,7 @@ func (s scrape) pools(gauge gauger) {
 		gauge(descExhausted, one(exhausted), u.Pool.Name, family)
 		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
 		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
+		gauge(descAddresses, float64(u.Kept), u.Pool.Name, family, "kept")
 		for state, n := range u.ByState {
 			gauge(descAddresses, float64(n), u.Pool.Name, family, string(state))
 		}

@@ -27,7 +27,7 @@ const (
 	AddressInPool      = "address-in-pool"      // a row's address lies in its pool's prefix
 	MemoryEqualsTable  = "memory-equals-table"  // the index is what loading anew would give
 	CountsEqualRecount = "counts-equal-recount" // per pool and state
-	FreeIsTheRest      = "free-is-the-rest"     // usable = free + rows + offered + unreadable
+	FreeIsTheRest      = "free-is-the-rest"     // usable = free + kept + rows + offered + unreadable
 	CoolingIsQueued    = "cooling-is-queued"    // every cooling row that may be given again is in the queue, in revision order
 	FreedIsQueued      = "freed-is-queued"      // what became free is queued as the history has it
 	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
@@ -209,13 +209,18 @@ func (c *checker) free(pi *poolIndex, taken map[netip.Addr]bool) {
 	for a := range pi.blocked {
 		taken[a] = true
 	}
-	rest := saturatingAdd(pi.free.count(), uint64(pi.freed.len()))
+	rest := saturatingAdd(pi.free.count(), uint64(pi.freed.len()+len(pi.kept)))
 	for a := range taken {
-		if pi.free.has(a) || pi.freed.has(a) {
+		if _, kept := pi.kept[a]; kept || pi.free.has(a) || pi.freed.has(a) {
 			c.broken(FreeIsTheRest, "%s is free and taken", a)
 		}
 		if usable, _ := pi.pool.usable(a); usable {
 			rest = saturatingAdd(rest, 1)
+		}
+	}
+	for a := range pi.keptFor {
+		if pi.free.has(a) || pi.freed.has(a) {
+			c.broken(FreeIsTheRest, "%s is kept for %q and free for others", a, pi.keptFor[a])
 		}
 	}
 	if rest != pi.size {

@@ -36,6 +36,9 @@ type poolIndex struct {
 	size    uint64
 	free    freeset                   // no row, not offered, usable; never given, or so long ago that it is forgotten
 	freed   freedQueue                // the same of those that were given before
+	kept    map[netip.Addr]int64      // the same of those that are kept for a sandbox: the revision that made it free, 0 when it was never given
+	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
+	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
 	cursor  netip.Addr                // where the walk over the never-used goes on
 	cooling *btree.Map[int64, *Lease] // by the revision that made them cool: oldest first
 	own     map[Owner]*Lease          // an owner's last cooling address
@@ -90,6 +93,9 @@ func (x *index) addPool(p *Pool) *poolIndex {
 		pool:    p,
 		free:    newFreeset(),
 		freed:   newFreedQueue(),
+		kept:    make(map[netip.Addr]int64),
+		keptFor: make(map[netip.Addr]string),
+		keptOf:  make(map[string]netip.Addr),
 		cooling: new(btree.Map[int64, *Lease]),
 		own:     make(map[Owner]*Lease),
 		offers:  make(map[netip.Addr]int64),
@@ -105,6 +111,7 @@ func (x *index) addPool(p *Pool) *poolIndex {
 		pi.free.removeRange(r)
 	}
 	pi.size = pi.free.count()
+	pi.keep()
 	x.pools[p.UID] = pi
 	x.order = append(x.order, pi)
 	slices.SortStableFunc(x.order, func(a, b *poolIndex) int {
@@ -158,11 +165,12 @@ func (x *index) replacePool(p *Pool) {
 		}
 	}
 	was.freed.byRev.Scan(func(rev int64, a netip.Addr) bool {
-		if pi.free.remove(a) {
-			pi.freed.add(a, rev)
-		}
+		pi.queue(a, rev)
 		return true
 	})
+	for a, rev := range was.kept {
+		pi.queue(a, rev)
+	}
 	for a := range was.blocked {
 		x.block(a)
 	}
@@ -181,7 +189,23 @@ func (pi *poolIndex) takeOffers(was *poolIndex) {
 // that made it so, 0 when it was never given.
 func (pi *poolIndex) take(a netip.Addr) int64 {
 	pi.free.remove(a)
-	return pi.freed.remove(a)
+	rev := max(pi.freed.remove(a), pi.kept[a])
+	delete(pi.kept, a)
+	return rev
+}
+
+// queue notes of an address that is free, and counts as never given, which revision
+// made it free. It reports whether it is.
+func (pi *poolIndex) queue(a netip.Addr, rev int64) bool {
+	if was, kept := pi.kept[a]; kept && was == 0 {
+		pi.kept[a] = rev
+		return true
+	}
+	if rev == 0 || !pi.free.remove(a) {
+		return false
+	}
+	pi.freed.add(a, rev)
+	return true
 }
 
 // apply replaces the row of one address: old is what was there, now what is;
@@ -245,6 +269,10 @@ func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
 		return
 	}
 	if usable, _ := pi.pool.usable(a); !usable {
+		return
+	}
+	if _, kept := pi.keptFor[a]; kept {
+		pi.kept[a] = max(rev, pi.kept[a])
 		return
 	}
 	if rev == 0 {

@@ -84,8 +84,8 @@ func (x *index) readFreed(s scanner) error {
 		return err
 	}
 	pi := x.pools[uid]
-	if a, err := netip.ParseAddr(addr); err == nil && pi != nil && pi.freed.len() < x.mostFreed && pi.free.remove(a) {
-		pi.freed.add(a, rev)
+	if a, err := netip.ParseAddr(addr); err == nil && pi != nil && pi.freed.len() < x.mostFreed {
+		pi.queue(a, rev)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (m *memory) Usage() ([]Usage, int64) {
 	defer m.mu.RUnlock()
 	var out []Usage
 	for _, pi := range m.idx.order {
-		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), ByState: maps.Clone(pi.count),
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
 			QuarantineCap: m.opts.mostQuarantined(pi)}
 		for h := range pi.offers {
 			if m.idx.byAddr.at(h) == nil {
@@ -154,6 +154,7 @@ type Place struct {
 	Pool   *Pool  // nil: in no pool
 	Usable bool   // could be handed out at all
 	Note   string // why not
+	Kept   string // the sandbox that the address is kept for; "" for none
 }
 
 // Place returns where an address lies.
@@ -168,7 +169,7 @@ func (m *memory) Place(a netip.Addr) Place {
 	if _, blocked := pi.blocked[a]; blocked {
 		usable, note = false, "named by a row that cannot be read"
 	}
-	return Place{pi.pool, usable, note}
+	return Place{pi.pool, usable, note, pi.keptFor[a]}
 }
 
 // A signal is a broadcast without a payload: look again. A subscriber to some states

@@ -76,9 +76,10 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		}
 		model := make(map[netip.Addr]*entry)
 		ended := make(map[string]bool)
-		known := make(map[string]tenure)    // every lease id there ever was
-		last := make(map[netip.Addr]string) // an address's last lease id
-		freed := make(map[netip.Addr]int64) // the revision that made it free, of one that was given before
+		known := make(map[string]tenure)     // every lease id there ever was
+		last := make(map[netip.Addr]string)  // an address's last lease id
+		freed := make(map[netip.Addr]int64)  // the revision that made it free, of one that was given before
+		keeps := make(map[netip.Addr]string) // the sandbox that an address is kept for
 		steps := 0
 
 		passed := newPassing(clock)
@@ -132,7 +133,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				case errors.Is(err, netdb.ErrExhausted):
 					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
 						e := model[a]
-						if e == nil || e.state == netdb.Cooling && passed.since(e.since) >= Policy.CooldownMin {
+						if keeps[a] == "" && (e == nil || e.state == netdb.Cooling && passed.since(e.since) >= Policy.CooldownMin) {
 							t.Fatalf("exhausted, but %s could be given: %+v", a, e)
 						}
 					}
@@ -140,18 +141,18 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					t.Fatal(err)
 				default:
 					e := model[l.Addr]
-					if e != nil && (e.state != netdb.Cooling || passed.since(e.since) < Policy.CooldownMin) {
-						t.Fatalf("%s was given while %+v", l.Addr, e)
+					if keeps[l.Addr] != "" || e != nil && (e.state != netdb.Cooling || passed.since(e.since) < Policy.CooldownMin) {
+						t.Fatalf("%s was given while %+v, kept for %q", l.Addr, e, keeps[l.Addr])
 					}
 					for a, other := range model {
-						if e != nil && other.state == netdb.Cooling && other.rev < e.rev {
+						if e != nil && other.state == netdb.Cooling && other.rev < e.rev && keeps[a] == "" {
 							t.Fatalf("%s was given, %s has rested longer", l.Addr, a)
 						}
 					}
 					since, used := freed[l.Addr]
 					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
 						switch other, again := freed[a]; {
-						case model[a] != nil || a == l.Addr:
+						case model[a] != nil || a == l.Addr || keeps[a] != "":
 						case e != nil:
 							t.Fatalf("%s was given, which cools, and %s is free", l.Addr, a)
 						case used && !again, used && other < since:
@@ -164,6 +165,64 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, passed.now()}
 					known[l.ID], last[l.Addr] = tenure{l.Addr, s}, l.ID
+				}
+			},
+			"keep": func(t *rapid.T) {
+				spec := pool.PoolSpec
+				spec.Kept, keeps = nil, make(map[netip.Addr]string)
+				for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
+					if s := string(rune('a' + a.As4()[3] - 2)); rapid.Bool().Draw(t, "kept for "+s) {
+						spec.Kept = append(spec.Kept, netdb.Kept{Sandbox: s, Address: a})
+						keeps[a] = s
+					}
+				}
+				var err error
+				if pool, err = b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"reserve what is kept": func(t *rapid.T) {
+				s := name.Draw(t, "sandbox")
+				var a, had netip.Addr
+				for at, of := range keeps {
+					if of == s {
+						a = at
+					}
+				}
+				for at, e := range model {
+					if e.sandbox == s && e.state.Open() {
+						had = at
+					}
+				}
+				e := model[a]
+				l, err := takeKept(b, pool, s, s, "eth0")
+				var owned *netdb.OwnedError
+				switch {
+				case !a.IsValid() || had == a:
+					if l != nil || err != nil {
+						t.Fatalf("%s, for which %s is kept and which has %s, got %v, %v", s, a, had, l, err)
+					}
+				case e != nil && e.state == netdb.Quarantined:
+					if !errors.Is(err, netdb.ErrQuarantined) {
+						t.Fatal(l, err)
+					}
+				case e != nil && (e.state != netdb.Cooling || e.sandbox != s && passed.since(e.since) < Policy.Cooldown):
+					if !errors.Is(err, netdb.ErrTaken) {
+						t.Fatal(l, err)
+					}
+				case had.IsValid():
+					if !errors.As(err, &owned) {
+						t.Fatal(l, err)
+					}
+				case err != nil || l.Addr != a:
+					t.Fatal(l, err)
+				default:
+					delete(freed, a)
+					if e != nil {
+						ended[e.id] = true
+					}
+					model[a] = &entry{l.ID, s, netdb.Reserved, l.Rev, passed.now()}
+					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
 			},
 			"bind": func(t *rapid.T) {
@@ -425,6 +484,15 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if u[0].ByState[s] != count[s] {
 						t.Fatalf("%d %s are counted, there are %d", u[0].ByState[s], s, count[s])
 					}
+				}
+				kept := uint64(0)
+				for a := range keeps {
+					if model[a] == nil {
+						kept++
+					}
+				}
+				if u[0].Kept != kept || u[0].Free != uint64(5-len(model))-kept {
+					t.Fatalf("%d kept, %d free; want %d of %d", u[0].Kept, u[0].Free, kept, 5-len(model))
 				}
 				// Every invariant costs a walk over the file; now and then, and at the end.
 				if steps++; steps%8 != 0 {

@@ -69,7 +69,8 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 // Revisions order them, not clocks.
 func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
 	pi.cooling.Scan(func(_ int64, l *Lease) bool {
-		if usable, _ := pi.pool.usable(l.Addr); usable && wanted(l) {
+		usable, _ := pi.pool.usable(l.Addr)
+		if _, kept := pi.keptFor[l.Addr]; usable && !kept && wanted(l) {
 			found = l
 		}
 		return found == nil
@@ -86,7 +87,8 @@ func (pi *poolIndex) offered(a netip.Addr) bool {
 // Available counts the addresses of a pool that can be given now: those without
 // a row, and those that have cooled for as long as the policy wants at exhaustion.
 // When there is none, next is how long until the one that cools for longest can
-// be given; 0 when none cools. The cost does not depend on how many leases there are.
+// be given; 0 when none cools. What is kept for a sandbox does not count. The cost does
+// not depend on how many leases there are.
 func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.Duration) {
 	now := m.clock.now()
 	m.mu.RLock()
@@ -102,10 +104,16 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 	case n == 0 && now.Since(oldest.Since) < policy.least():
 		return 0, policy.least() - now.Since(oldest.Since)
 	}
-	return saturatingAdd(n, uint64(sort.Search(pi.cooling.Len(), func(at int) bool {
+	rested := sort.Search(pi.cooling.Len(), func(at int) bool {
 		_, l, _ := pi.cooling.GetAt(at)
 		return now.Since(l.Since) < policy.least()
-	}))), 0
+	})
+	for a := range pi.keptFor {
+		if l := m.idx.byAddr.at(a); l != nil && l.State == Cooling && now.Since(l.Since) >= policy.least() {
+			rested--
+		}
+	}
+	return saturatingAdd(n, uint64(max(rested, 0))), 0
 }
 
 // PickOwn offers an owner its own last address while that is still cooling:
@@ -125,13 +133,17 @@ func (m *memory) PickOwn(o Owner) (Candidate, bool) {
 	if usable, _ := pi.pool.usable(l.Addr); !usable {
 		return Candidate{}, false
 	}
+	if _, kept := pi.keptFor[l.Addr]; kept {
+		return Candidate{}, false
+	}
 	pi.offers[l.Addr] = 0
 	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: CutOwn, rev: l.Rev}, true
 }
 
 // PickAddr offers one wished address, if its owner-to-be may have it:
 // [ErrNotInPool], [ErrTaken] (also while another call is offered it, or while
-// it cools after another owner) or [ErrQuarantined].
+// it cools after another owner, and [KeptError] for one that is kept: see
+// [Book.PickKept]) or [ErrQuarantined].
 func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
 	now := m.clock.now()
 	m.mu.Lock()
@@ -147,19 +159,12 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
 	l := m.idx.byAddr.at(a)
-	var cut Cut
-	if l != nil {
-		rest := now.Since(l.Since)
-		switch {
-		case l.State == Quarantined:
-			return Candidate{}, fmt.Errorf("address %s: %w", a, ErrQuarantined)
-		case l.State != Cooling:
-			return Candidate{}, fmt.Errorf("address %s: %w: %s by sandbox %q", a, ErrTaken, l.State, l.Sandbox)
-		case l.Owner() != o && rest < policy.Cooldown:
-			return Candidate{}, fmt.Errorf("address %s: %w: it cools for another %v", a, ErrTaken, policy.Cooldown-rest)
-		case rest < policy.Cooldown:
-			cut = CutOwn
-		}
+	cut, err := l.rests(a, l != nil && l.Owner() == o, now, policy)
+	if err != nil {
+		return Candidate{}, err
+	}
+	if owner, kept := pi.keptFor[a]; kept {
+		return Candidate{}, &KeptError{a, pi.pool.Name, owner}
 	}
 	pi.offers[a] = pi.take(a)
 	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, nil

@@ -40,6 +40,7 @@ type PoolSpec struct {
 	Exclude []Range      `json:"exclude,omitempty"`
 	Routes  []Route      `json:"routes,omitempty"`
 	DNS     []netip.Addr `json:"dns,omitempty"`
+	Kept    []Kept       `json:"reservation,omitempty"`
 }
 
 // A Pool is a pool of the book.
@@ -71,6 +72,7 @@ type Usage struct {
 	Pool    Pool
 	Size    uint64 // addresses that can be given at all; saturates at 2^64-1
 	Free    uint64 // addresses without a row; saturates likewise
+	Kept    uint64 // addresses without a row that are kept for their sandboxes, not among Free
 	ByState map[State]int
 	// QuarantineCap is how many may be quarantined without an operator.
 	QuarantineCap int
@@ -131,6 +133,9 @@ func (s *PoolSpec) Check() error {
 		if !a.IsValid() {
 			return invalid("pool.dns", "has an address that is none")
 		}
+	}
+	if err := s.checkKept(); err != nil {
+		return err
 	}
 	if newIndex().addPool(&Pool{PoolSpec: *s}).size == 0 {
 		return invalid("pool.prefix", "%s has no address to give: its gateway and exclusions take all", p)

@@ -127,6 +127,9 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 	if revOf(old) != r.Candidate.rev { // it was free or rested as it was picked, and that alone
 		return nil, fmt.Errorf("address %s: %w", now.Addr, ErrTaken)
 	}
+	if err := t.refuses(now.PoolUID, now.Addr, r.Sandbox); err != nil {
+		return nil, err
+	}
 	if r.Unseen != nil {
 		if err := r.Unseen(); err != nil {
 			return nil, err

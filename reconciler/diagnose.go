@@ -116,6 +116,9 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != netdb.Cooling) {
 		add("outside_pool", "ipamctl show "+l.ID, "%s, in pool %s; the pool would not give it: it is %s", l.State, l.Pool, place.Note)
 	}
+	if place := w.Place(l.Addr); place.Kept != "" && place.Kept != l.Sandbox && (l.State.Open() || l.State == netdb.Releasing) {
+		add("kept_for_another", "ipamctl show "+l.ID, "%s by sandbox %q; pool %s keeps it for sandbox %q, which gets it after that", l.State, l.Sandbox, l.Pool, place.Kept)
+	}
 	switch {
 	case l.State == netdb.Quarantined:
 		words := ": " + l.Reason

@@ -82,8 +82,10 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"a record of a released sandbox, its task is not known":      {lines{lease(a2, cooling, "A"), container("c1", owner("A"), func(b *body) { b.Note = "containerd could not tell" })}, nil, nil, "", ""},
 		"a record of a released sandbox that carries its lease's id": {lines{lease(a2, cooling, "A"), container("c1", leased("lease of "+a2))}, nil, nil, "", ""},
 
-		"a row that its pool would not give": {lines{lease("10.8.64.200", bound, "A", containers("c1")), container("c1")}, nil, []string{"outside_pool 10.8.64.200"}, "it is excluded", "ipamctl show"},
-		"a row of no pool":                   {lines{lease("192.0.2.1", cooling, "A")}, nil, []string{"outside_pool 192.0.2.1"}, "in no pool", "ipamctl show"},
+		"a row that its pool would not give":    {lines{lease("10.8.64.200", bound, "A", containers("c1")), container("c1")}, nil, []string{"outside_pool 10.8.64.200"}, "it is excluded", "ipamctl show"},
+		"a row that its pool keeps for another": {lines{lease("10.8.64.77", bound, "A", containers("c1")), container("c1")}, nil, []string{"kept_for_another 10.8.64.77"}, `keeps it for sandbox "db"`, "ipamctl show"},
+		"a row that its pool keeps for it":      {lines{lease("10.8.64.77", bound, "db", containers("c1")), container("c1")}, nil, nil, "", ""},
+		"a row of no pool":                      {lines{lease("192.0.2.1", cooling, "A")}, nil, []string{"outside_pool 192.0.2.1"}, "in no pool", "ipamctl show"},
 
 		"a bound one is missed since a while": {lines{lease(a2, bound, "A", containers("c1"))}, func(w *World) {
 			w.Last = &Report{AbsentSince: map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}}

@@ -64,6 +64,8 @@ func place(a netip.Addr) netdb.Place {
 		return netdb.Place{Pool: pool, Note: "the gateway"}
 	case a.As4()[3] == 200:
 		return netdb.Place{Pool: pool, Note: "excluded (10.8.64.200-10.8.64.200)"}
+	case a.As4()[3] == 77:
+		return netdb.Place{Pool: pool, Usable: true, Kept: "db"}
 	}
 	return netdb.Place{Pool: pool, Usable: true}
 }

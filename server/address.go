@@ -39,7 +39,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 		row = l
 	}
 	reply := &api.WhoisReply{
-		Address: addr.String(), State: api.Free, Usable: place.Usable, Note: place.Note,
+		Address: addr.String(), State: api.Free, Usable: place.Usable, Note: place.Note, KeptFor: place.Kept,
 		Witnesses: witnessAnswers(row, s.cfg.Witnesses.About(addr)), History: changes(past),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
 	}

@@ -157,6 +157,9 @@ func details(err error) map[string]any {
 	if stale, is := errors.AsType[*netdb.StaleError](err); is {
 		d["revision"], d["state"] = stale.Lease.Rev, stale.Lease.State
 	}
+	if kept, is := errors.AsType[*netdb.KeptError](err); is {
+		d["field"], d["address"], d["kept_for"] = "address", kept.Addr.String(), kept.Sandbox
+	}
 	if _, is := errors.AsType[*methodError](err); is {
 		d["field"] = "method"
 	}

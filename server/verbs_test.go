@@ -322,6 +322,7 @@ func TestAllocatorRefuses(t *testing.T) {
 		{"exhausted after conflicts", fmt.Errorf("%w; and %w", &netdb.ExhaustedError{Pool: "default"},
 			&allocator.ConflictError{Skipped: []allocator.Skipped{{Addr: addr, Seen: seen}}}), 503, api.PoolExhausted, "addresses"},
 		{"evidence", &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: "r"}}}, 503, api.EvidenceUnavailable, "silent"},
+		{"kept for another", &netdb.KeptError{Addr: addr, Pool: "default", Sandbox: "db"}, 409, api.AddressTaken, "kept_for"},
 		{"bridge", fmt.Errorf("rt0 is down: %w", allocator.ErrBridge), 503, api.BridgeNotReady, ""},
 		{"not ready", allocator.ErrNotReady, 503, api.NotReady, ""},
 		{"identity", netdb.ErrIdentity, 503, api.IdentityMismatch, ""},

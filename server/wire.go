@@ -107,10 +107,13 @@ func pool(u netdb.Usage) api.Pool {
 	p := api.Pool{
 		Name: u.Pool.Name, UID: u.Pool.UID, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
 		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: u.Pool.State,
-		Size: u.Size, Free: u.Free, ByState: byState(u.ByState),
+		Size: u.Size, Free: u.Free, Kept: u.Kept, ByState: byState(u.ByState),
 	}
 	if u.Pool.Gateway.IsValid() {
 		p.Gateway = u.Pool.Gateway.String()
+	}
+	for _, k := range u.Pool.Kept {
+		p.Reservation = append(p.Reservation, api.PoolReservation{Sandbox: k.Sandbox, Address: k.Address.String()})
 	}
 	for _, r := range u.Pool.Exclude {
 		if r.From == r.To {

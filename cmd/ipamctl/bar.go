@@ -16,8 +16,8 @@ type share struct {
 	words  string
 }
 
-// shares divides a pool into what is in use, on its way back, quarantined,
-// and available, in this order. An address that cools and has rested
+// shares divides a pool into what is in use, on its way back, quarantined, kept for
+// sandboxes that are away, and available, in this order. An address that cools and has rested
 // for long enough is available.
 func shares(pool api.Pool) []share {
 	sum := func(states ...api.State) (n uint64) {
@@ -31,6 +31,7 @@ func shares(pool api.Pool) []share {
 		{sum(api.Reserved, api.Bound, api.Paused), "32", [2]string{"#", "█"}, "in use"},
 		{back - min(back, available(pool)-pool.Free), "36", [2]string{"=", "▒"}, "on its way back"},
 		{sum(api.Quarantined), "1;31", [2]string{"!", "╳"}, "quarantined"},
+		{pool.Kept, "34", [2]string{"k", "k"}, "kept"},
 		{available(pool), "2", [2]string{".", "·"}, "available"},
 	}
 }

@@ -60,6 +60,9 @@ func (p *page) held(pool api.Pool) (all []string) {
 			all = append(all, term.Count(uint64(n))+" "+p.state(api.State(s)))
 		}
 	}
+	if pool.Kept > 0 {
+		all = append(all, term.Count(pool.Kept)+" kept")
+	}
 	return all
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,10 @@ func TestSessions(t *testing.T) {
 		Held:    &api.Held{Releases: 12, Most: 5, Reason: "12 of 40 open leases would be released at once, and a pass may release 5"},
 		Reports: []api.Finding{{Kind: "two_claimants", Address: "10.8.64.6", Detail: "sandbox/a and sandbox/b claim it", Since: before(time.Minute), Mend: "ipamctl whois 10.8.64.6"}},
 	}
+	keeping := runner()
+	keeping.pools = slices.Clone(keeping.pools)
+	keeping.pools[0].Kept, keeping.pools[0].Reservation = 1, []api.PoolReservation{{Sandbox: "db", Address: "10.8.64.9"}}
+	keeping.status.Pools = keeping.pools
 	kept := runner()
 	kept.pass = held.pass
 	kept.pass.Preview, kept.pass.Reports = false, nil
@@ -161,7 +166,7 @@ func TestSessions(t *testing.T) {
 			"show nobody", "show " + id(99),
 		}},
 		{"whois", runner(), []string{
-			"whois 10.8.64.2", "whois 10.8.64.7", "whois 10.8.64.6", "whois 10.8.64.99", "whois 10.8.64.98", "whois 10.8.64.1", "whois 192.0.2.1",
+			"whois 10.8.64.2", "whois 10.8.64.7", "whois 10.8.64.6", "whois 10.8.64.99", "whois 10.8.64.98", "whois 10.8.64.97", "whois 10.8.64.96", "whois 10.8.64.1", "whois 192.0.2.1",
 			"whois 10.8.64.6 -o json", "whois 10.8.64.99 -o yaml", "whois 10.8.64.2 -q", "whois 10.8.64.6 -q", "whois web-1",
 		}},
 		{"history", runner(), []string{
@@ -184,6 +189,7 @@ func TestSessions(t *testing.T) {
 			"quarantine add 10.8.64.9 --reason x -q", "quarantine add 10.8.64.9",
 			"quarantine clear 10.8.64.7", "quarantine clear 10.8.64.7 -o json", "quarantine clear 10.8.64.7 -o yaml", "quarantine clear 10.8.64.7 -q", "quarantine free 10.8.64.7",
 		}},
+		{"pools-kept", keeping, []string{"pools", "status", "map --within 10.8.64.0/28"}},
 		{"pools", runner(), []string{"pools", "pools -o json", "pools -o yaml", "pools -q"}},
 		{"reconcile", runner(), []string{"reconcile", "reconcile -o json", "reconcile -o yaml", "reconcile -q", "reconcile --preview --confirm"}},
 		{"reconcile-held", held, []string{"reconcile --preview", "reconcile -q"}},

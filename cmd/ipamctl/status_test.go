@@ -124,7 +124,7 @@ func TestRestedAddressesAreAvailable(t *testing.T) {
 	if got := percent(idle); got != "20%" {
 		t.Errorf("%s of an idle pool cannot be given", got)
 	}
-	if got := fmt.Sprint(cells(shares(idle), 10)); got != "[1 1 0 8]" {
+	if got := fmt.Sprint(cells(shares(idle), 10)); got != "[1 1 0 0 8]" {
 		t.Errorf("the bar of an idle pool is %s", got)
 	}
 }

@@ -53,6 +53,9 @@ func (p *page) drawWhois(w *api.WhoisReply) {
 	} else if w.Pool != "" {
 		p.Fields([2]string{"pool", term.Word(w.Pool)})
 	}
+	if w.KeptFor != "" && w.KeptFor != w.Owner && w.State != api.Free {
+		p.Line("%s", p.Warn("Its pool keeps it for "+term.Word(w.KeptFor)))
+	}
 	p.Heading("Witnesses")
 	var rows [][]string
 	for _, a := range w.Witnesses {
@@ -85,6 +88,8 @@ func (p *page) verdict(w *api.WhoisReply) string {
 		return "is in no pool"
 	case w.State == api.Free && !w.Usable:
 		return "is never handed out: " + term.Sentence(w.Note)
+	case w.State == api.Free && w.KeptFor != "":
+		return "is " + p.state(w.State) + ", and kept for " + term.Word(w.KeptFor)
 	case w.State == api.Free:
 		return "is " + p.state(w.State) + ", it has no owner"
 	case w.Owner != "" && disputed(w):

@@ -33,6 +33,7 @@ func kinds() []kind {
 		{'x', string(api.Releasing), "35"},
 		{'c', string(api.Cooling), "36"},
 		{'Q', string(api.Quarantined), "1;31"},
+		{kept, "kept", "34"},
 		{gateway, "gateway", "2"},
 		{unusable, "not usable", "2"},
 		{excluded, "excluded", "2"},
@@ -44,6 +45,7 @@ func kinds() []kind {
 // newer than this program.
 const (
 	free     = '.'
+	kept     = 'k' // for its sandbox, which has no lease of it
 	gateway  = 'G'
 	unusable = '#'
 	excluded = '-'

@@ -75,7 +75,8 @@ func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 
 // reserve marks what a prefix keeps for itself: IPv4's network and broadcast
 // address, except on a /31 (RFC 3021) and a /32; IPv6's subnet-router
-// anycast address (RFC 4291, 2.6.1), except on a /127 (RFC 6164) and a /128.
+// anycast address (RFC 4291, 2.6.1), except on a /127 (RFC 6164) and a /128. And what is
+// kept for a sandbox.
 func (f *Map) reserve(prefix netip.Prefix) {
 	if f.All.From.BitLen()-prefix.Bits() > 1 {
 		f.reserved[f.All.From] = unusable
@@ -85,6 +86,11 @@ func (f *Map) reserve(prefix netip.Prefix) {
 	}
 	if gw, err := netip.ParseAddr(f.pool.Gateway); err == nil && f.All.Contains(gw) {
 		f.reserved[gw] = gateway
+	}
+	for _, r := range f.pool.Reservation {
+		if a, err := netip.ParseAddr(r.Address); err == nil && f.All.Contains(a) {
+			f.reserved[a] = kept
+		}
 	}
 }
 
