@@ -166,3 +166,12 @@ func LogPages(ctx context.Context, b *Book) (int, error) {
 	log, err := logOf(b.store.sql.measureLog)
 	return log.length, err
 }
+
+// Cancelled reports whether a tombstone of a sandbox's attempt stands.
+func (m *memory) Cancelled(uid string, attempt int64) bool {
+	now := m.clock.now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	stone := m.idx.tombs[uid]
+	return stone.attempt >= attempt && now.Since(stone.at) < m.opts.Tombstone
+}

@@ -1,7 +1,6 @@
 package netdb
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -222,55 +221,3 @@ func (e *ExhaustedError) Error() string {
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
-
-// Rested returns up to n cooling rows of a pool whose cooldown is over, the one
-// released longest ago first. after is the revision of the last row that the
-// caller has looked at, 0 at first. The cost does not depend on how many leases
-// there are.
-func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n int) []*Lease {
-	now := m.clock.now()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	pi := m.idx.pools[poolUID]
-	if pi == nil {
-		return nil
-	}
-	var out []*Lease
-	pi.cooling.Ascend(after+1, func(_ int64, l *Lease) bool {
-		if len(out) == n || now.Since(l.Since) < cooldown {
-			return false
-		}
-		out = append(out, l)
-		return true
-	})
-	return out
-}
-
-// Free ends the rest of cooling rows, in one commit: their addresses are free
-// and keep their place in the order of reuse. A row that changed since it was
-// read stays, one whose address is being offered to a caller, and one of which
-// unseen returns an error; unseen is called in the transaction, about each
-// address, and must not wait. Free returns how many rows went.
-//
-// That the cooldown is over is the caller's to know: see [Book.Rested].
-func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(netip.Addr) error) (int, error) {
-	return change(ctx, b.writer, func(t *tx) (freed int, err error) {
-		for _, l := range rested {
-			if t.at(l.Addr) != l || t.memory.offered(l) || unseen(l.Addr) != nil {
-				continue
-			}
-			if _, err := t.setState(who, l, Free, nil); err != nil {
-				return 0, err
-			}
-			freed++
-		}
-		return freed, nil
-	})
-}
-
-// offered reports whether a caller is offered the address of a row.
-func (m *memory) offered(l *Lease) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.idx.pools[l.PoolUID].offered(l.Addr)
-}

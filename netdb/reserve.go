@@ -223,12 +223,3 @@ func (t *tx) tombsFull() bool {
 	_, oldest, ok := t.idx.stones.Min()
 	return !ok || t.now.Since(t.idx.tombs[oldest].at) < t.opts.Tombstone
 }
-
-// Cancelled reports whether a tombstone of a sandbox's attempt stands.
-func (m *memory) Cancelled(uid string, attempt int64) bool {
-	now := m.clock.now()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	stone := m.idx.tombs[uid]
-	return stone.attempt >= attempt && now.Since(stone.at) < m.opts.Tombstone
-}
