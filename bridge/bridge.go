@@ -15,6 +15,7 @@ import (
 	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/share"
 )
 
 // A Config describes a bridge and where its witnesses post.
@@ -134,7 +135,7 @@ func newBridge(cfg Config) *Bridge {
 	b.answers.known, b.answers.byPort = make(map[netip.Addr]answer), make(map[int]*list.List)
 	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
 	b.connections.Kept = b.keep(unix.NETLINK_NETFILTER)
-	b.connections.walks = newSweeper(b.connections.walk)
+	b.connections.walks = share.New(b.connections.walk)
 	b.device.unready(cfg.Name+" has not been looked at yet", nil)
 	return b
 }

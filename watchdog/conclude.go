@@ -50,7 +50,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	for i, a := range batch {
 		ties[i] = workload.TieOf(a.lease)
 	}
-	in := w.survey(ctx, ties...)
+	in := w.survey(ctx, ties)
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := w.cfg.Board.About(a.lease.Addr)
 		a.facts.add(a.lease, a.leases, in, wire)
@@ -148,7 +148,7 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 	strangers := a.leases.Strangers(a.lease, wire.Seen)
 	others := slices.DeleteFunc(slices.Clone(wire.Seen), a.alone)
 	claimed := len(wire.Seen) > 0 && (len(others) == 0 || a.leases.Claimed(a.lease, others))
-	reason := asideReason(found, strangers, claimed, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
+	reason := withholdReason(found, strangers, claimed, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
 	if reason == "" {
 		return found, nil
 	}
@@ -165,7 +165,7 @@ func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, w
 // refused turns the book's refusal into what comes next.
 func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
-	case errors.Is(err, errNotDark):
+	case errors.Is(err, errNotUnseen):
 		return w.seenAgain(a.lease, a.belonging()), nil
 	case errors.Is(err, ErrAwaited):
 		return []obstacle{ofAnswer()}, nil

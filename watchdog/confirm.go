@@ -38,7 +38,7 @@ type facts struct {
 	seen    []census.Sighting
 }
 
-// obstacles tells what of a lease's workload is left, and what could not be
+// obstacles says what of a lease's workload is left, and what could not be
 // asked; nothing when its removal is confirmed. Without deep, the list and
 // the wire are left out: what comes first must be gone first.
 func obstacles(l *netdb.Lease, f facts, deep bool) []obstacle {
@@ -184,12 +184,12 @@ const (
 	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
 )
 
-// asideReason tells whether a released address is to be quarantined, "" when
+// withholdReason says whether a released address is to be quarantined, "" when
 // not. Its own workload must be gone to the last port; then a container of
 // another that claims it is reason enough, and so is it when claimed: all that is
 // seen of it is what others claim, which no release waits for. Anything else
 // on the wire is one after the longest wait.
-func asideReason(found []obstacle, strangers []census.Sighting, claimed bool, waited, most time.Duration) string {
+func withholdReason(found []obstacle, strangers []census.Sighting, claimed bool, waited, most time.Duration) string {
 	seen := false
 	for _, o := range found {
 		if o.Kind != KindSighting && o.Kind != KindSilent {

@@ -101,7 +101,7 @@ func (t *track) renew() {
 	t.newer = nil
 }
 
-// A view is what tells whether an obstacle may have gone.
+// A view is what shows whether an obstacle may have gone.
 type view struct {
 	counts newsCounts
 	there  func(Container) bool
@@ -140,7 +140,7 @@ func (t *track) lifted(v view) bool {
 			if v.counts.runtime == t.began.runtime || stands(obstacle{Blocker: Blocker{Kind: KindSilent}, witness: census.Runtime}, v.about()) {
 				return false
 			}
-		default: // only time mends it
+		default: // only time ends it
 			return false
 		}
 	}

@@ -139,7 +139,7 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 // A namespace in which no recorded container was seen proves no loss: it may not be
 // made yet, or was removed after its last container. The leases are read ahead of
 // the list, so that one which is bound in between does not count. What this does not
-// see is metadata lost while no ipamd runs, or the namespace made anew before anybody
+// see is metadata lost while no ipamd runs, or the namespace made anew before any client
 // asked. An error means that the list could not be read or the loss not be written
 // down, and that what the runtime shows is not to be taken.
 func (i *Instance) Has(ctx context.Context, id string, list func(context.Context) ([]string, error)) error {

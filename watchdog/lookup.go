@@ -101,7 +101,7 @@ func (f *facts) add(l *netdb.Lease, x *workload.Leases, in inventory, wire censu
 	f.wire = &wire
 }
 
-// askOwner tells whether the owner keeps the sandbox; nothing when there is no
+// askOwner asks whether the owner keeps the sandbox; nothing when there is no
 // owner to ask.
 func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
 	if w.cfg.Owner == nil {

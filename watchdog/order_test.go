@@ -151,7 +151,7 @@ func TestNoBridgeConfirmsNothing(t *testing.T) {
 	l, err := s.ns.Netlink().LinkByName("rt0")
 	s.check(err)
 	s.check(s.ns.Netlink().LinkDel(l))
-	s.eventually("a kernel witness is silent", func() bool { return !s.board.About(b.lease.Addr).Dark() && len(s.board.Silent()) > 0 })
+	s.eventually("a kernel witness is silent", func() bool { return !s.board.About(b.lease.Addr).Unseen() && len(s.board.Silent()) > 0 })
 	s.release(b)
 	s.d.Delete(t, space, "c1")
 	s.eventually("an attempt met the silence", func() bool {

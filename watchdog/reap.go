@@ -61,7 +61,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 		found = w.askOwner(ctx, l.Sandbox)
 	}
 	if len(found) == 0 {
-		in := w.survey(ctx, workload.TieOf(l))
+		in := w.survey(ctx, []Tie{workload.TieOf(l)})
 		f.add(l, x, in, w.cfg.Board.About(l.Addr))
 		found = obstacles(l, f, true)
 	}
@@ -100,7 +100,7 @@ func (w *Watchdog) let(l *netdb.Lease, belong func(*containerIndex) []Container,
 	switch {
 	case err == nil:
 		return true, "", nil
-	case errors.Is(err, errNotDark):
+	case errors.Is(err, errNotUnseen):
 		return false, w.seenAgain(l, belong)[0].Detail, nil
 	case errors.Is(err, ErrAwaited):
 		return false, ofAnswer().Detail, nil

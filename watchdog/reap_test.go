@@ -60,7 +60,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		keeps(p, "is a port of rt0")
 		p.port.DelAddr(p.lease.Addr.String() + "/24")
 		p.port.Close()
-		s.eventually("the port's leaving is known", func() bool { return s.board.About(p.lease.Addr).Dark() })
+		s.eventually("the port's leaving is known", func() bool { return s.board.About(p.lease.Addr).Unseen() })
 		old := *s.now(p)
 		if old.Rev--; true {
 			let, why, err := s.Reap(ctx, &old, "reaped")

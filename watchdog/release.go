@@ -18,7 +18,7 @@ const releaseLook = 250 * time.Millisecond
 // Release records that the owner releases the lease. A lease that was never
 // bound, that every witness answers not to see, and that none has seen since it
 // was handed out, ends at once and comes back free; the probe is asked again
-// before anybody gets the address. Every other lease is releasing; it comes
+// before any other gets the address. Every other lease is releasing; it comes
 // back cooling when nothing of its workload was left, else with what stands in
 // the way, by a look that was taken now or, if that takes too long, by the
 // records. A runtime or a kernel that hangs makes it releasing, and holds up the
@@ -39,7 +39,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, i
 		case freed != nil:
 			w.answers.end(id)
 			return freed, nil, nil
-		case err != nil && !late && !errors.Is(err, errNotDark) && !errors.Is(err, errWasSeen) && !errors.Is(err, netdb.ErrCools) && !moved(err):
+		case err != nil && !late && !errors.Is(err, errNotUnseen) && !errors.Is(err, errWasSeen) && !errors.Is(err, netdb.ErrCools) && !moved(err):
 			return nil, nil, err
 		}
 	}
@@ -95,7 +95,7 @@ func lasting(found []obstacle) bool {
 	})
 }
 
-// Blockers tells what keeps a lease's address from being reusable: what the
+// Blockers says what keeps a lease's address from being reusable: what the
 // last attempt to confirm found or, before the first, what the records and the
 // board say. There is nothing for one that cools or is free.
 func (w *Watchdog) Blockers(l *netdb.Lease) []Blocker {
@@ -124,7 +124,7 @@ func (w *Watchdog) Blocked() map[string]int {
 	return out
 }
 
-// onRecord tells what stands in the way before anything was asked: all that a
+// onRecord says what stands in the way before anything was asked: all that a
 // lease records.
 func onRecord(l *netdb.Lease, wire census.Answer) (out []obstacle) {
 	for _, c := range l.Containers {

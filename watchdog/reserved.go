@@ -18,7 +18,7 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 // it was handed out, and the runtime lists no container that may be about to use
 // it. found is what stands in the way of that.
 //
-// Two errors are not the book's: errWasSeen and errNotDark. With errWasSeen, and
+// Two errors are not the book's: errWasSeen and errNotUnseen. With errWasSeen, and
 // with netdb.ErrCools, nothing is in the way but what was.
 func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
 	in := w.sharedSurvey(ctx, workload.TieOf(l))

@@ -20,9 +20,11 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	if !w.start() {
 		return errors.New("run the watchdog: it runs already")
 	}
-	defer w.stop()
 	var works sync.WaitGroup
-	defer works.Wait()
+	defer func() {
+		works.Wait() // attempts use their tracks, which stop clears
+		w.stop()
+	}()
 	e := w.listen()
 	r := reading{index: newIndex(nil)}
 	for ctx.Err() == nil {

@@ -74,7 +74,7 @@ type Runtime interface {
 
 // Ports is what the watchdog asks of the kernel; *bridge.Bridge is one.
 type Ports interface {
-	// Plugged tells what of a lease's recorded plumbing is still a port of the
+	// Plugged says what of a lease's recorded plumbing is still a port of the
 	// bridge: the host interface by its name, or by one that it had since it
 	// was recorded (zero: not known), and every port that leads into
 	// the network namespace at a path. Each is one sentence that begins with
@@ -88,7 +88,7 @@ type Ports interface {
 	// entries of addresses. None there is no error; nor is a kernel without
 	// connection tracking.
 	Forget(ctx context.Context, addrs ...netip.Addr) error
-	// SeenWithin reports whether anybody was seen on the wire with an address
+	// SeenWithin reports whether any interface was seen on the wire with an address
 	// within the time d before now, or may have been.
 	SeenWithin(addr netip.Addr, d time.Duration) bool
 }

@@ -90,7 +90,7 @@ func (r *reading) stands(l *netdb.Lease, c Container) bool {
 	return r.index.there(c) && r.others().Judge(l, r.index.member(c).Record()) != workload.Another
 }
 
-// recordedIn tells which containers any lease records.
+// recordedIn says which containers any lease records.
 func recordedIn(rows []*netdb.Lease) func(Container) bool {
 	all := make(map[Container]bool)
 	for _, l := range rows {

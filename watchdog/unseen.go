@@ -10,8 +10,8 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// errNotDark keeps a lease from ending.
-var errNotDark = errors.New("not dark")
+// errNotUnseen keeps a lease from ending.
+var errNotUnseen = errors.New("not unseen")
 
 // A snapshot is the board's containers at one moment, kept until the board has
 // news: many are asked about in one commit.
@@ -36,7 +36,7 @@ func (g *snapshot) of(b *census.Board) *containerIndex {
 	return g.there
 }
 
-// visible tells what the board shows of a lease now: who sees its address and
+// visible is what the board shows of a lease now: who sees its address and
 // which cannot answer, and the containers that belong to it, with or without an
 // address.
 func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
@@ -58,13 +58,13 @@ func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Contai
 func (w *Watchdog) unseen(l *netdb.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {
 		if len(w.visible(l, belong)) > 0 {
-			return errNotDark
+			return errNotUnseen
 		}
 		return nil
 	}
 }
 
-// seenAgain words errNotDark for a person.
+// seenAgain words errNotUnseen for a person.
 func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
 	if found := w.visible(l, belong); len(found) > 0 {
 		return found
@@ -85,7 +85,7 @@ func (a *attempt) belonging() func(*containerIndex) []Container {
 	}
 }
 
-// passed tells which of the containers in r block no release, with which attempt and
+// passed says which of the containers in r block no release, with which attempt and
 // board show them: claims by a label alone that were found idle, or of which the grace is
 // over. After it the next one that is made just then is not asked about by its id.
 func (a *attempt) passed(r, board *containerIndex) func(Container) bool {

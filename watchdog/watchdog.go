@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
+	"github.com/ipamd/ipamd/internal/share"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -68,7 +69,7 @@ type Watchdog struct {
 	cfg      Config
 	wakeup   chan struct{} // one slot: Run shall look at what is due
 	snapshot snapshot
-	surveys  surveys
+	surveys  *share.Run[Tie, inventory]
 	rest     OwnerBackoff
 	answers  awaiting
 	plumbed  plumbed
@@ -94,8 +95,9 @@ func New(cfg Config) (*Watchdog, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(chan struct{}), surveys: surveys{slot: make(chan struct{}, 1)},
-		tracks: make(map[string]*track)}, nil
+	w := &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(chan struct{}), tracks: make(map[string]*track)}
+	w.surveys = share.New(w.survey)
+	return w, nil
 }
 
 func (c *Config) check() error {

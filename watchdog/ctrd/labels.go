@@ -35,7 +35,7 @@ type task struct {
 //
 // A claim is as old as the record or, if that was changed since, as the change:
 // containerd dates what is done to labels there, and nothing that a task does.
-// So a claim is the same before and after a restart of anybody. A change of
+// So a claim is the same before and after a restart of either. A change of
 // other labels makes it look younger to a witness that starts later.
 func (c Config) sightings(namespace string, of containers.Container, t task) (seen []census.Sighting, unread []string) {
 	there := census.Sighting{

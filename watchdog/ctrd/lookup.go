@@ -140,7 +140,7 @@ func (w *Witness) record(ctx context.Context, c *containerd.Client, at watchdog.
 	return c.ContainerService().Get(call, at.ID)
 }
 
-// taskAlone tells whether containerd has a task under an id that has no
+// taskAlone says whether containerd has a task under an id that has no
 // record.
 //
 // Asking for such a task by its id does not help: containerd looks for the

@@ -101,7 +101,7 @@ func (w *Witness) lookAgain(ctx context.Context, c *containerd.Client, at []cont
 // address that no witness sees: its task lives, or may, and its network namespace cannot
 // be told, or is the host's own, where no witness sees into a virtual machine. Without a task
 // it uses none, and what is behind a port the kernel's witnesses see, while what is in
-// another namespace is not on the bridge; so a record of anybody's is no reason to distrust
+// another namespace is not on the bridge; so a record of any tenant is no reason to distrust
 // the whole reading.
 func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container, t task) bool {
 	if t.note != "" {
@@ -119,7 +119,7 @@ func (w *Witness) mayUse(ctx context.Context, c *containerd.Client, at container
 
 // lookAt asks for one container by its id. One that is not there claims
 // nothing, and that is no error. blocks says that it may use an address which no
-// label tells.
+// label says.
 func (w *Witness) lookAt(ctx context.Context, c *containerd.Client, at container) (seen []census.Sighting, blocks bool, err error) {
 	call, cancel := w.ask(ctx, at.Namespace)
 	defer cancel()

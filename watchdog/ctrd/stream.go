@@ -155,7 +155,7 @@ func (s *stream) take() (at []container, all bool) {
 // prove returns when a mark that it publishes comes back, which shows that
 // the stream is alive and that every event before has been noted. An event
 // from before containerd has taken up a subscription is lost, and nothing
-// else tells when it has: hence also the publishing again.
+// else reports when it has: hence also the publishing again.
 func (s *stream) prove(ctx context.Context, c *containerd.Client) error {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()

@@ -29,7 +29,7 @@ func (e *unansweredError) Error() string {
 func (e *unansweredError) Unwrap() error { return e.below }
 
 // inWords replaces the error of a containerd that cannot be reached. Why it cannot
-// is what its socket answers: the library tells it in a sentence only.
+// is what its socket answers: the library says it in a sentence only.
 func (w *Witness) inWords(err error) error {
 	if err == nil || !errdefs.IsUnavailable(err) && !errdefs.IsUnavailable(errgrpc.ToNative(err)) {
 		return err

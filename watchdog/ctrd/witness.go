@@ -65,7 +65,7 @@ type Config struct {
 	Every time.Duration // between whole readings without a reason, against lost events; 0 is a minute
 	Log   *slog.Logger  // nil discards
 
-	// Home tells in which network namespace a process is; an error means that
+	// Home says in which network namespace a process is; an error means that
 	// it is not known. nil: it is never known. It is asked about tasks of containers of which a
 	// label cannot be read.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)

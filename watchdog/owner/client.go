@@ -16,12 +16,12 @@
 //
 // What it guarantees: only an answer that arrived whole and names the sandbox can
 // say that it is gone. A time-out, a bare 404, a broken answer, a word of the future are
-// [watchdog.Unknown], and that always comes with an error that tells why.
+// [watchdog.Unknown], and that always comes with an error that says why.
 //
 // No user is believed but root, the daemon's own user and [Config.UIDs], on a socket
 // in a folder that no other user may write to.
 //
-// It never tells the runtime anything, and it decides nothing.
+// It never reports to the runtime, and it decides nothing.
 package owner
 
 import (

@@ -1,0 +1,72 @@
+// Package share has calls at the same time share one run of what is costly. A call that
+// comes while a run is under way shares the next one: what it asks about may be behind
+// that run already. This is the difference to x/sync's singleflight.
+package share
+
+import (
+	"context"
+	"sync"
+)
+
+// A Run is made by one of the calls that share it. It is safe for concurrent use.
+type Run[T, R any] struct {
+	do   func(ctx context.Context, of []T) R
+	slot chan struct{} // one slot, held by the call that makes the run
+
+	mu   sync.Mutex
+	next *round[T, R] // has not begun; nil when no call waits for one
+}
+
+// A round is one run, and what its calls ask about.
+type round[T, R any] struct {
+	of     []T
+	done   chan struct{} // closed when result is final
+	result R
+}
+
+// New returns a Run that makes do. One of its calls makes it for all, with its own ctx.
+func New[T, R any](do func(ctx context.Context, of []T) R) *Run[T, R] {
+	return &Run[T, R]{do: do, slot: make(chan struct{}, 1)}
+}
+
+// Do returns the result of a run about of that began after the call. A call that gives up
+// waiting, with ctx's error, holds up no other; what it asks about is done by the others.
+func (r *Run[T, R]) Do(ctx context.Context, of T) (result R, err error) {
+	mine := r.join(of)
+	select {
+	case <-mine.done:
+		return mine.result, nil
+	case <-ctx.Done():
+		return result, ctx.Err()
+	case r.slot <- struct{}{}:
+	}
+	defer func() { <-r.slot }()
+	if !r.begin(mine) {
+		return mine.result, nil // the call that held the slot before made it
+	}
+	defer close(mine.done)
+	mine.result = r.do(ctx, mine.of)
+	return mine.result, nil
+}
+
+func (r *Run[T, R]) join(of T) *round[T, R] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil {
+		r.next = &round[T, R]{done: make(chan struct{})}
+	}
+	r.next.of = append(r.next.of, of)
+	return r.next
+}
+
+// begin closes a round to the calls that come from now on; false when it was made
+// already. The caller holds the slot.
+func (r *Run[T, R]) begin(mine *round[T, R]) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next != mine {
+		return false
+	}
+	r.next = nil
+	return true
+}
