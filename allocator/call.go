@@ -206,8 +206,8 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 		c.Log.Warn("address in use on the wire is not quarantined: the share is used up", "addr", s.Addr,
 			"witness", s.Seen[0].Witness, "port", s.Seen[0].Port, "mac", s.Seen[0].MAC)
 	case errors.Is(err, netdb.ErrState):
-		// A pass gave it back to its owner between the choice and now. Whoever
-		// holds it, it is not this call's.
+		// A pass gave it back to its owner between the choice and now: it is not
+		// this call's.
 		return nil
 	case err != nil:
 		return err

@@ -7,7 +7,7 @@ import "slices"
 type Role string
 
 const (
-	Reader  Role = "reader"  // anybody who can open the socket
+	Reader  Role = "reader"  // any peer that can open the socket
 	Runtime Role = "runtime" // configured uids and gids: may change leases
 	Admin   Role = "admin"   // root: also the operator's verbs
 )

@@ -188,7 +188,7 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	return s
 }
 
-// index keeps the sightings of an address in the order of what they tell: a
+// index keeps the sightings of an address in the order of what they show: a
 // container first, a mere answer on the wire last.
 func (b *Board) index(e entry) {
 	of := b.byAddr[e.seen.Addr]

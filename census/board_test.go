@@ -43,7 +43,7 @@ func want(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// A witness that has not reported yet is silent, and a silence is not dark.
+// A witness that has not reported yet is silent, and a silence is not "unseen".
 func TestNothingIsUnseenBeforeEveryWitnessAnswered(t *testing.T) {
 	b := census.NewBoard(census.Netns, census.Runtime)
 	for _, step := range []struct {
@@ -63,8 +63,8 @@ func TestNothingIsUnseenBeforeEveryWitnessAnswered(t *testing.T) {
 		for _, s := range a.Silent {
 			silent = append(silent, s.Witness)
 		}
-		if !slices.Equal(silent, step.silent) || a.Dark() != (len(silent) == 0) || b.Census().Complete() != (len(silent) == 0) {
-			t.Errorf("silent are %v, want %v; dark %v", silent, step.silent, a.Dark())
+		if !slices.Equal(silent, step.silent) || a.Unseen() != (len(silent) == 0) || b.Census().Complete() != (len(silent) == 0) {
+			t.Errorf("silent are %v, want %v; unseen %v", silent, step.silent, a.Unseen())
 		}
 	}
 	if answered := b.About(two).Answered; !slices.Equal(answered, []census.Witness{census.Netns, census.Runtime}) {
@@ -96,8 +96,8 @@ func TestSilenceKeepsWhatWasSeen(t *testing.T) {
 	}
 	b.Replace(census.Netns, nil, nil)
 	want(t, seen(b, two))
-	if !b.About(two).Dark() || !b.About(three).Dark() {
-		t.Error("not dark after a whole report of nothing")
+	if !b.About(two).Unseen() || !b.About(three).Unseen() {
+		t.Error("not unseen after a whole report of nothing")
 	}
 }
 
@@ -107,8 +107,8 @@ func TestIncompleteReport(t *testing.T) {
 	b := census.NewBoard(census.Runtime)
 	b.Replace(census.Runtime, scopes{"default/c1": {at(two, "")}}, errCause)
 	want(t, seen(b, two), "runtime ")
-	if b.About(three).Dark() {
-		t.Error("an address that the report may have missed is dark")
+	if b.About(three).Unseen() {
+		t.Error("an address that the report may have missed is unseen")
 	}
 	if _, silent := b.About(three).KernelSilent(); silent {
 		t.Error("the runtime is no kernel witness")
@@ -148,7 +148,7 @@ func TestBy(t *testing.T) {
 	}
 	b.ReplaceScope(census.Netns, "ns1", nil)
 	if got := b.By(census.Netns); len(got) != 1 || got[0].Port != "veth2" {
-		t.Errorf("after a scope went dark: %+v", got)
+		t.Errorf("after a scope went out of sight: %+v", got)
 	}
 }
 

@@ -7,7 +7,7 @@ type Home struct {
 	Netns string // "nsid:7", as sightings show it, without a name
 	Ports *Ports // of the bridge that lead there; nil is none
 	// Host is the namespace that has the bridge itself. Behind it may be virtual
-	// machines, into which nobody sees.
+	// machines, into which no witness sees.
 	Host bool
 }
 

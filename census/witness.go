@@ -1,7 +1,7 @@
 // Package census says who was seen where, by which witness, and which
 // witnesses could not answer.
 //
-// It owns no socket and asks nobody: the rooms that can see (bridge for the
+// It owns no socket and asks nothing: the rooms that can see (bridge for the
 // kernel, watchdog/ctrd for the runtime) post what they see on a [Board], and
 // the rooms that decide read an [Answer] about one address or a whole
 // [Census].
@@ -37,8 +37,8 @@ const (
 	// neighbour solicitation (RFC 4862, section 5.4). It never stands alone:
 	// a paused microVM does not answer.
 	Probe Witness = "probe"
-	// Book stands in evidence that only a lease book tells: what it had recorded
-	// of a lease when nobody could be asked. No board has it.
+	// Book stands in evidence that only a lease book has: what it had recorded
+	// of a lease when no witness could be asked. No board has it.
 	Book Witness = "book"
 )
 
@@ -73,7 +73,7 @@ type Sighting struct {
 
 	// Says is the MAC that such an answer speaks of inside, where that is not
 	// MAC and is not known to be behind another port: a bond or a proxy may
-	// answer so for its own address. Note tells a person of any.
+	// answer so for its own address. Note names them for a person.
 	Says string `json:"-"`
 
 	Namespace string `json:"namespace,omitempty"` // containerd namespace
@@ -83,7 +83,7 @@ type Sighting struct {
 	LeaseID   string `json:"lease_id,omitempty"`  // the lease label
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
 
-	TaskAt time.Time `json:"-"` // when the board was first told of this task state
+	TaskAt time.Time `json:"-"` // when the board first learned of this task state
 	PID    uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 
 	// Unread says which of a container's labels cannot be read, so that what it
@@ -93,7 +93,7 @@ type Sighting struct {
 	Note string `json:"note,omitempty"` // one sentence for a person
 }
 
-// Where tells a person where it was seen, to follow a sentence: " in container
+// Where says for a person where it was seen, to follow a sentence: " in container
 // default/c1". It is empty when only the address is known.
 func (s Sighting) Where() string {
 	switch {
@@ -124,9 +124,9 @@ type Answer struct {
 	Answered []Witness
 }
 
-// Dark reports that every expected witness answered and none sees the
+// Unseen reports that every expected witness answered and none sees the
 // address.
-func (a Answer) Dark() bool { return len(a.Seen) == 0 && len(a.Silent) == 0 }
+func (a Answer) Unseen() bool { return len(a.Seen) == 0 && len(a.Silent) == 0 }
 
 // KernelSilent returns the first kernel witness that could not answer.
 func (a Answer) KernelSilent() (Silence, bool) {

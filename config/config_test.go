@@ -232,7 +232,7 @@ func FuzzConfig(f *testing.F) {
 func TestMetricsAddress(t *testing.T) {
 	for listen, want := range map[string]string{
 		"":               "invalid AddrPort",
-		":9713":          "127.0.0.1:9713", // loopback unless told
+		":9713":          "127.0.0.1:9713", // loopback unless it says otherwise
 		":0":             "127.0.0.1:0",
 		"127.0.0.1:9713": "127.0.0.1:9713",
 		"0.0.0.0:9713":   "0.0.0.0:9713",

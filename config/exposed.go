@@ -14,10 +14,10 @@ import (
 // may call. A file that is writable for all is refused; other writers are logged at the
 // start.
 
-// errExposed means that everybody may write to a configuration, or put another there.
+// errExposed means that every user may write to a configuration, or put another there.
 var errExposed = errors.New("everybody may write to it")
 
-// notEverybodys refuses an open configuration that everybody may write to.
+// notEverybodys refuses an open configuration that every user may write to.
 func notEverybodys(path string, is fs.FileInfo) error {
 	if is.Mode().Perm()&0o002 != 0 {
 		return fmt.Errorf("%w (mode %04o); chmod o-w", errExposed, is.Mode().Perm())

@@ -7,7 +7,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A WallClock tells how far the wall clock was moved against the boot's clock since
+// A WallClock measures how far the wall clock was moved against the boot's clock since
 // the start, and when it last was. It is safe for concurrent use.
 type WallClock struct {
 	start netdb.Stamp
@@ -26,10 +26,10 @@ func (c *WallClock) away(at netdb.Stamp) time.Duration {
 	return at.Wall.Round(0).Sub(c.start.Wall.Round(0)) - at.Since(c.start) // without the monotonic reading
 }
 
-// Look tells how far the wall clock was moved, forward or back, and when it
+// Look measures how far the wall clock was moved, forward or back, and when it
 // last was, by its new time: of what was done since the look before, the first
-// row with that time tells, or else it is now. What a time service does little
-// by little counts, from when it was worth telling.
+// row with that time says, or else it is now. What a time service does little
+// by little counts, from when it was worth reporting.
 func (c *WallClock) Look(now netdb.Stamp, rows func() ([]*netdb.Lease, int64)) (step time.Duration, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

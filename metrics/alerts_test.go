@@ -201,7 +201,7 @@ func TestAlertsAndDashboardAskForWhatIsExposed(t *testing.T) {
 				}
 			}
 			if known[name].name == "" {
-				t.Errorf("nobody exposes %s, which is asked for: %s", m[1], expr)
+				t.Errorf("no collector exposes %s, which is asked for: %s", m[1], expr)
 				continue
 			}
 			asked[name] = true

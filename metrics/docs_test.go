@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metricsPage tells people what there is to measure and to read.
+// metricsPage is the page of what there is to measure and to read.
 const metricsPage = "docs/METRICS.md"
 
 // A described metric is one that a daemon exposes.

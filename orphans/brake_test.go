@@ -99,6 +99,6 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	}
 	shown = swept(0, 15)
 	goneNow(2)
-	b.check(b.Confirm(shown)) // nobody has looked at the last two: they are no orphans yet
+	b.check(b.Confirm(shown)) // the last two were not looked at: they are no orphans yet
 	swept(15+2, 0)            // but few enough for the owner's word
 }

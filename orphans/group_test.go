@@ -97,7 +97,7 @@ func TestSuspects(t *testing.T) {
 		want   string
 		missed string // whose grace runs
 	}{
-		"nobody is there":                  {made(other), "", ""},
+		"none is there":                    {made(other), "", ""},
 		"listed as valid":                  {made(con("c", "a", "", old), owned(watchdog.Valid, "a")), "", ""},
 		"listed as something":              {made(con("c", "a", "", old), owned(watchdog.Unknown, "a"), missed(old, "a")), "", ""},
 		"not listed, for the first time":   {made(con("c", "a", "", old), other), "", "a"},

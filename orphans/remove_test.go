@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/orphans"
 )
 
-// G10: a runtime's client binds a lease of its own to the containers of somebody
+// G10: a runtime's client binds a lease of its own to the containers of another
 // else, who never had a sandbox, and its owner says that the sandbox is gone. What
 // carries the sandbox's name or the lease's id is ended, and nothing else is, though
 // the lease records it; the lease is not confirmed while that is there.
@@ -37,7 +37,7 @@ func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
 		}
 		b.wantNotes("task c1", "task c2", "record c1", "record c2", "lease of a (watchdog, orphaned)")
 		if got := signals(); got != "" {
-			t.Errorf("the container of somebody else got the signals %q", got)
+			t.Errorf("the container of another sandbox got the signals %q", got)
 		}
 		if got := b.containers(); fmt.Sprint(got) != "[infra-db infra-etcd infra-log]" || b.state(l) != netdb.Releasing {
 			t.Errorf("there are containers %v, the lease is %s", got, b.state(l))
@@ -258,7 +258,7 @@ func TestInterference(t *testing.T) {
 			t.Errorf("swept %+v, %v, after %v", swept, err, took)
 		}
 		if _, err := b.Sweep(ended); !errors.Is(err, context.Canceled) {
-			t.Errorf("swept for nobody: %v", err)
+			t.Errorf("swept without an orphan: %v", err)
 		}
 		if b.state(l) != netdb.Bound || len(b.containers()) != 1 || b.log.count("could not be removed") != 0 {
 			t.Errorf("its lease is %s, containers %v", b.state(l), b.containers())

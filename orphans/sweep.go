@@ -44,14 +44,14 @@ type Book interface {
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
 }
 
-// Config says whom to ask and what to do. Only Remove and Log may be left
+// Config says what to ask and what to do. Only Remove and Log may be left
 // out.
 type Config struct {
 	Owner   watchdog.Owner
 	Runtime watchdog.Runtime
 	Book    Book
-	Board   *census.Board // tells when a task has ended
-	// Awaited reports that a lease was answered to its owner, who has yet to
+	Board   *census.Board // shows when a task has ended
+	// Awaited reports that a lease was answered to its owner, which has yet to
 	// bind it; [watchdog.Watchdog.Awaited] is one. Such a lease is not released, and its
 	// containers are left as they are.
 	Awaited func(lease string) bool
@@ -95,7 +95,7 @@ type Orphan struct {
 	Err        error     // why it is not, when it should be
 }
 
-// Detail tells of it in one sentence without the sandbox's name.
+// Detail describes it in one sentence without the sandbox's name.
 func (o Orphan) Detail() string {
 	names := make([]string, 0, 4)
 	for _, c := range o.Containers[:min(len(o.Containers), 3)] {
@@ -339,7 +339,7 @@ func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]watchdog.Verdict,
 // sweepHeld stands for the brake among the troubles in the log; no label has a zero byte.
 const sweepHeld = "\x00held"
 
-// handle removes orphans, or tells of them.
+// handle removes orphans, or logs them.
 func (s *Sweeper) handle(ctx context.Context, found []suspect, sandboxes int) []Orphan {
 	may := make(map[string]bool)
 	if s.cfg.Remove {

@@ -122,15 +122,15 @@ func TestW5UnknownKeeps(t *testing.T) {
 	}
 }
 
-// An owner that lists nobody at all has lost its memory; one that cannot list
-// is not asked about anybody.
+// An owner that lists no sandbox at all has lost its memory; one that cannot list
+// is not asked about any.
 func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
 	b := newScene(t, d, o)
 	o.Forget("somebody")
 	if swept, err := b.Sweep(ctx); err != nil || len(swept.Orphans) != 0 {
-		t.Fatalf("nobody lists nobody: %+v, %v", swept, err)
+		t.Fatalf("an empty list, and none asked for: %+v, %v", swept, err)
 	}
 	b.record("a", "c1")
 	o.Set("gone", "a")
@@ -205,6 +205,6 @@ func TestOrphansAreOnlyReported(t *testing.T) {
 	o.Set("valid", "a")
 	b.sweep()
 	if left, err := b.Orphans(); len(left) != 0 || err != nil {
-		t.Errorf("after a mistake was mended: %+v, %v", left, err)
+		t.Errorf("after a mistake was corrected: %+v, %v", left, err)
 	}
 }

@@ -260,7 +260,7 @@ func (b *scene) run(sandbox, id string, args []string) (pid int, signals func() 
 	}
 }
 
-// sweep sweeps twice: the first time everybody is missed for no time yet.
+// sweep sweeps twice: the first time all are missed for no time yet.
 func (b *scene) sweep() *orphans.Swept {
 	b.Helper()
 	b.sweepOnce()

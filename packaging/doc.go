@@ -4,5 +4,5 @@
 //
 // What the package is made of: nfpm.yaml, the maintainer scripts beside it,
 // and scripts/install, which lists the files. The same story under a running
-// systemd is told by the tests of the units.
+// systemd is in the tests of the units.
 package packaging

@@ -17,11 +17,11 @@ import (
 )
 
 // A Swap puts a new book in the place of the one at its path. A crash leaves
-// one of three things, and the names there tell them apart:
+// one of three things, and the names there set them apart:
 //
 //   - the old book: whatever lies beside it is thrown away and begun anew;
 //   - no book, but a whole new one beside its place: the old one was moved
-//     aside already. The daemon refuses to begin an empty one, and the next
+//     away already. The daemon refuses to begin an empty one, and the next
 //     rebuild moves the new one in;
 //   - the new book.
 type Swap struct{ Path string }
@@ -31,7 +31,7 @@ type Swap struct{ Path string }
 func (s Swap) Rebuilding() string { return s.Path + ".rebuilding" }
 func (s Swap) Sealed() string     { return s.Path + ".rebuilt" }
 
-// Cut reports whether a rebuild ended after it had moved the old book aside.
+// Cut reports whether a rebuild ended after it had moved the old book away.
 func (s Swap) Cut() (bool, error) {
 	old, err := exists(s.Path)
 	if err != nil || old {
@@ -97,7 +97,7 @@ func (s Swap) discard() error {
 }
 
 // finish moves a closed book that is whole into place, and the old one, if
-// there is any, aside. It returns the old one's new name.
+// there is any, away. It returns the old one's new name.
 func (s Swap) finish(now time.Time) (aside string, err error) {
 	if there, err := exists(s.Rebuilding()); err != nil {
 		return "", err
@@ -129,7 +129,7 @@ func (s Swap) finish(now time.Time) (aside string, err error) {
 }
 
 // markIsIn reports a run that was cut between the last two moves: all of the old book
-// is aside, and the mark at its place is the new one's.
+// is moved away, and the mark at its place is the new one's.
 func (s Swap) markIsIn() (bool, error) {
 	there := make(map[string]bool)
 	for _, name := range []string{s.Path, s.Path + "-wal", s.Path + "-mark", s.Sealed() + "-mark"} {
@@ -168,7 +168,7 @@ func moveMark(from, to string) error {
 	return nil // an earlier run has moved it
 }
 
-// movedAside names the last book that was moved aside here; "" when there is
+// movedAside names the last book that was moved away here; "" when there is
 // none.
 func (s Swap) movedAside() string {
 	names, err := os.ReadDir(filepath.Dir(s.Path))

@@ -74,7 +74,7 @@ type Config struct {
 	// Settle reads what the kernel has reported by now; it is cheap.
 	Settle  func(ctx context.Context, about ...netip.Addr) error
 	Runtime bool // a runtime witness is expected
-	// Home tells in which network namespace a process is, and which ports lead
+	// Home says in which network namespace a process is, and which ports lead
 	// there. nil: no claim is backed by a task.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)
 	// Unplugged returns what of a lease's plumbing the book does not know to be the

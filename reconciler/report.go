@@ -27,7 +27,7 @@ const (
 	Planned = "planned" // by a preview, which does nothing
 	Done    = "done"
 	Kept    = "held"    // by a brake
-	Skipped = "skipped" // it changed meanwhile, or Err tells
+	Skipped = "skipped" // it changed meanwhile, or Err says why
 )
 
 // A Report is what one pass planned and did. It does not change once it is

@@ -126,7 +126,7 @@ func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
 // claimant alone: the address was not held, and its evidence is this workload,
 // or one port on which it may be that is the only one that shows the address
 // now, too. Such a quarantine is made while the runtime is silent. Evidence of
-// anybody else is for a person to judge.
+// any other is for a person to judge.
 func (c claimant) explains(row *netdb.Lease, seen []census.Sighting) bool {
 	then := census.ParseEvidence(row.Evidence)
 	if row.State != netdb.Quarantined || row.Sandbox != "" || len(then) == 0 {

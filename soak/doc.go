@@ -18,6 +18,6 @@
 // for a tenth of them and with room for all, and a greedy process among them.
 //
 // `go test ./soak` takes a minute and `make soak` ten; -soak.for is the time.
-// Latencies are told, since what a shared machine does to a p99 is no fault of
+// Latencies are printed and not judged, since what a shared machine does to a p99 is no fault of
 // ipamd's. One is asserted: the middle one in the crowd, by that without it.
 package soak

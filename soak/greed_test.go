@@ -27,7 +27,7 @@ const asGreedy = "IPAMD_SOAK_AS_GREEDY"
 
 // grab has so many callers allocate and release, as fast as they are answered,
 // until its standard input ends. It says so when each was answered once, and
-// tells each life on a file of its own, as a byte.
+// writes each life to a file of its own, as a byte.
 func grab(socket, size string) error {
 	n, err := strconv.Atoi(size)
 	if err != nil {
@@ -68,7 +68,7 @@ func grab(socket, size string) error {
 	return err
 }
 
-// live allocates and releases, and tells how long the first took.
+// live allocates and releases, and returns how long the first took.
 func live(c *client.Client, name string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -82,7 +82,7 @@ func live(c *client.Client, name string) (time.Duration, error) {
 	return took, err
 }
 
-// A turn is one allocation, beside somebody who lives many lives at once.
+// A turn is one allocation, beside a holder that lives many lives at once.
 type turn struct {
 	took   time.Duration
 	before int // how many of those ended from its question to its answer
@@ -165,9 +165,9 @@ func beside(t *testing.T, d *daemon, callers int) int {
 }
 
 // greedy is how many callers a process has that takes all it can get. At most
-// fair of their lives end during a life of somebody else's, of which beside takes
-// the quarter: eight run beside him, and of his two calls each waits for their
-// commit. It was 3 to 11, and 29 to 85 with sixty-four beside him.
+// fair of their lives end during a life of another's, of which beside takes
+// the quarter: eight run beside it, and of its two calls each waits for their
+// commit. It was 3 to 11, and 29 to 85 with sixty-four beside it.
 const (
 	greedy = 400
 	fair   = 20

@@ -14,7 +14,7 @@ const (
 	// they may take of the heap, in bytes. A row takes 2.2 KB.
 	remembered     = 1 << 16
 	rememberedMost = 16 << 20
-	// largeLeast is of how many sandboxes this tells anything: rows for all of them
+	// largeLeast is from how many sandboxes on this shows anything: rows for all of them
 	// are beyond all that is allowed.
 	largeLeast = 2000
 )

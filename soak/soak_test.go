@@ -21,7 +21,7 @@ const (
 	workers = 64
 	idle    = 1000
 	rest    = 20 * time.Millisecond // of a worker between two sandboxes
-	// refusals is the largest share of calls that may be told to come again.
+	// refusals is the largest share of calls that may be refused for now.
 	refusals = 0.001
 )
 
@@ -66,7 +66,7 @@ func TestSoak(t *testing.T) {
 	idlers.leave()
 	d.client.CloseIdleConnections()
 	var after sample
-	realtest.Eventually(t, patience, "ipamd has let go of what the clients used", func() bool {
+	realtest.Eventually(t, patience, "ipamd has released what the clients used", func() bool {
 		after = d.sample()
 		return after.files <= before.files && after.goroutines <= before.goroutines
 	})
@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 }
 
 // watch samples each second for so long, or until the sandboxes are many enough
-// to tell a leak by, and tells how it goes. It ends after eight times as long.
+// to tell a leak by, and prints how it goes. It ends after eight times as long.
 func watch(t *testing.T, d *daemon, w *work, long time.Duration) (samples []sample) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -158,7 +158,7 @@ func kept(t *testing.T, samples []sample) {
 	h := heapsOf(samples)
 	made, grew := h.made(), h.last.heap-h.first.heap
 	if made < keptTells {
-		t.Fatalf("%d sandboxes in %d s are too few to tell a leak by, of which %d are needed", made, len(samples), keptTells)
+		t.Fatalf("%d sandboxes in %d s are too few to see a leak by, of which %d are needed", made, len(samples), keptTells)
 	}
 	t.Logf("heap after a collection: %v, %d sandboxes later: %.1f bytes each",
 		mebibytes([]int{h.first.heap, h.last.heap}), made, float64(grew)/float64(made))
@@ -178,7 +178,7 @@ func (s sample) String() string {
 	return fmt.Sprintf("%.1f MiB (heap %.1f), %d files, %d goroutines", float64(s.resident)/(1<<20), float64(s.heap)/(1<<20), s.files, s.goroutines)
 }
 
-// atRest is the most that a daemon holds while nobody asks it for anything: its
+// atRest is the most that a daemon holds while it is asked for nothing: its
 // own loops come and go.
 func (d *daemon) atRest() (most sample) {
 	d.t.Helper()
@@ -220,7 +220,7 @@ func (w *work) work(ctx context.Context, t *testing.T, worker int) {
 }
 
 // sandbox lives one life. One in four is bound, paused, resumed, and released
-// with its removal confirmed; the others are let go before they began.
+// with its removal confirmed; the others are released before they began.
 func (w *work) sandbox(t *testing.T, worker, n int) {
 	name := fmt.Sprintf("s%d-%d", worker, n)
 	var id string

@@ -15,7 +15,7 @@ const idleTime = 2 * time.Minute
 // perConn is what an idle connection may cost, in bytes of resident memory.
 const perConn = 64 << 10
 
-// A call of somebody else may take slower times as long in the crowd as without
+// Another peer's call may take slower times as long in the crowd as without
 // it, and slack more: the middle one of many, in the better of two turns.
 const (
 	slower = 5
@@ -24,7 +24,7 @@ const (
 )
 
 // TestTenThousand is S2: ten thousand connections cost what there is room for,
-// and nobody else his answer, his time, or his place beside a greedy process.
+// and no other peer its answer, its time, or its place beside a greedy process.
 func TestTenThousand(t *testing.T) {
 	const many = 10_000
 	var files syscall.Rlimit

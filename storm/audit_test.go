@@ -30,7 +30,7 @@ func (w *world) listen(r *rand.Rand) {
 			for _, l := range reply.Leases {
 				addr := netip.MustParseAddr(l.Address)
 				list.states[addr] = l.State
-				if holding(l) {
+				if isHeld(l) {
 					list.open[l.ID] = addr
 				}
 			}
@@ -41,8 +41,8 @@ func (w *world) listen(r *rand.Rand) {
 	}
 }
 
-// holding reports that a lease is its owner's.
-func holding(l api.Lease) bool {
+// isHeld reports that a lease is its owner's.
+func isHeld(l api.Lease) bool {
 	return l.State == api.Reserved || l.State == api.Bound || l.State == api.Paused
 }
 

@@ -43,7 +43,7 @@ type order struct {
 	Socket    string // ipamd's
 	Netns     string
 	MAC       net.HardwareAddr // of its own port
-	Victim    netip.Addr       // of one that lives; zero: nobody does
+	Victim    netip.Addr       // of one that lives; zero: none does
 	VictimMAC net.HardwareAddr
 }
 

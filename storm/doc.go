@@ -1,12 +1,12 @@
-// Package storm is a test: one runner in bad weather, everything real.
+// Package storm is a test: one runner with faults of every kind, everything real.
 //
 // A network namespace holds rt0 with about 200 more namespaces as its ports,
 // twenty of them with a container of a real containerd inside. ipamd runs as
 // the program that is shipped, in a process of its own. Two hundred actors
-// allocate, plug, bind, live and let go, and most of them err at times: they
+// allocate, plug, bind, live and release, and most of them err at times: they
 // never release, release twice or late, die between two steps, delete the
 // namespace under everything, lose an answer and ask again. Strangers add
-// addresses by hand that nobody gave them, and flooders ask for the gateway from
+// addresses by hand that no lease gives them, and flooders ask for the gateway from
 // ever new MACs. Meanwhile ipamd and containerd are killed with -9
 // and started again, and the clock triple is stepped; the book's files are moved away
 // under ipamd and back, and another ipamd is started on the book by a link. Hostile
@@ -23,7 +23,7 @@
 // Every request and reply is written down with its times, and so is every
 // address from when it is surely set to when its removal begins. A pure
 // function, judge, then looks for faults: two owners of an address at an
-// instant, an address given while somebody lives on it, an acknowledged lease
+// instant, an address given while a sandbox lives on it, an acknowledged lease
 // that the book has lost, a reuse before its cooldown. The book's own history
 // is judged by the same rules on its own stamps. Each rule has a test that
 // shows what it finds.
@@ -31,7 +31,7 @@
 // At the end the population is counted three times, by the book, by the kernel
 // and by containerd. While it stands still the attacks come one by one, and beside each
 // an allocation takes no more than three times as long as without it; then all come at
-// once: nobody who lives is moved, no process ends, and nothing that ipamd says names
+// once: no sandbox that lives is moved, no process ends, and nothing that ipamd says names
 // an innocent port. Then all go, and beside the attacks each release ends within ten
 // seconds of the removal, and nothing may be left: no lease, no port, no container, and
 // the doctor has nothing to say. At no time had ipamd more memory than its unit allows.
@@ -48,7 +48,7 @@
 //
 // # One order that explains every answer
 //
-// TestL1Linearizable is the same in small: no containers, nobody on the wire,
+// TestL1Linearizable is the same in small: no containers, nothing on the wire,
 // one pool that is smaller than what 64 callers ask for, and ipamd killed
 // every second or two, every other time by the caller that it has just
 // answered. Its files are moved away and back meanwhile, other ipamds are started
@@ -58,13 +58,13 @@
 // without the book or its log nothing is acknowledged. Every try is written down, also those that were refused and those
 // whose answer was lost, and so is every list of the book. Each address and
 // each sandbox is given to a linearizability checker (porcupine) with the
-// rules of the book: one owner, a rest after it, the same lease for who asks
-// again. A lease that no answer made was made by a call without one, before
+// rules of the book: one owner, a rest after it, the same lease for an owner that
+// asks again. A lease that no answer made was made by a call without one, before
 // the first answer that shows it. Another judge says in words what is wrong,
-// and the book's own history is judged as above. Who is told that the pool is
-// exhausted is told wrong when fewer addresses than it has can have been taken
+// and the book's own history is judged as above. A refusal of an
+// exhausted pool is wrong when fewer addresses than it has can have been taken
 // or resting at the time, each for as long as nothing shows the contrary; that
-// this can be told, the trial counts the addresses given when there surely was
+// this can be judged, the trial counts the addresses given when there surely was
 // room. What the judges refuse is left in a folder, the calls, a drawing and the
 // book, named with the seed. At the end the pool is filled to its last
 // address. A trial with too few kills, lost answers, lists or reuses goes on,
@@ -74,14 +74,14 @@
 // with a thousand pairs until the time is over. Both run at the same time,
 // each with an ipamd, a folder and a namespace of its own. The book of
 // TestL1AnswersWaitForASlowDisk is on a disk that takes 20 ms to begin a
-// commit: an ipamd that answers before it commits is killed in between by whom
-// it has answered. On a quick disk it has written before the kill arrives.
+// commit: an ipamd that answers before it commits is killed in between by the
+// caller that it has answered. On a quick disk it has written before the kill arrives.
 //
 // # Running it
 //
 // TestStorm takes a minute, half of it for the attacks one by one, and by `make storm`
 // four; then TestL1Linearizable and TestL6Linearizable kill for as long as -storm.for,
 // or for -storm.linear. -storm.for is the time, -storm.seed
-// draws the same weather again (not the same interleaving: the kernel has a
+// draws the same faults again (not the same interleaving: the kernel has a
 // say), and -storm.containerd chooses debian or v2; without it the seed does.
 package storm

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The weather kills and starts daemons again and steps clocks in between, on
+// The faults: daemons are killed and started again, and clocks stepped in between, on
 // the test's goroutine.
 type faults struct {
 	*world
@@ -13,7 +13,7 @@ type faults struct {
 	boots int
 }
 
-// blow sees to it that something happens every few seconds, for so long. Each
+// inject sees to it that something happens every few seconds, for so long. Each
 // kind comes once before chance decides alone, however short the storm.
 func (b *faults) inject(d time.Duration) {
 	b.t.Helper()

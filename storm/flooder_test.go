@@ -102,7 +102,7 @@ func nobody(r *rand.Rand) net.HardwareAddr {
 
 // An arp is an ARP packet (RFC 826) in a frame.
 type arp struct {
-	from, to net.HardwareAddr // of the frame; no to: everybody
+	from, to net.HardwareAddr // of the frame; no to: all
 	op       uint16           // 1 asks, 2 answers
 	sender   net.HardwareAddr
 	ip       netip.Addr // the sender's

@@ -181,7 +181,7 @@ func (c *confined) frame() error {
 	}
 }
 
-// claim announces addresses that others have, with MACs that nobody has.
+// claim announces addresses that others have, with MACs that no port has.
 func (c *confined) claim() error {
 	if !c.Victim.IsValid() {
 		return forever()

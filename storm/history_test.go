@@ -13,7 +13,7 @@ import (
 )
 
 // A moment is the time since the storm began, by the test's own monotonic
-// clock, which nobody steps.
+// clock, which is never stepped.
 type moment = time.Duration
 
 // never is the end of what has not ended.
@@ -120,7 +120,7 @@ func (r *recorder) didAny(kind string) (n int) {
 	return n
 }
 
-// last keeps an error that the weather explains, to be shown beside a failure.
+// last keeps an error that a fault explains, to be shown beside a failure.
 func (r *recorder) last(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,7 +189,7 @@ func (r *recorder) missed(kinds ...string) []string {
 	})
 }
 
-// counts tells what was done, in the order of the names.
+// counts names what was done, in the order of the names.
 func (r *recorder) counts() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

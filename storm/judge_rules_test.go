@@ -38,10 +38,10 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		spoil func(*history)
 		want  string // "" for no fault
 	}{
-		"quiet":                      {func(*history) {}, ""},
-		"two owners at an instant":   {func(h *history) { h.holds[0].to = 4e9 + 2 }, "two owners"},
-		"an owner that never let go": {func(h *history) { h.holds[0].to = never }, "two owners"},
-		"an owner that never bound":  {func(h *history) { h.holds[0].to, h.holds[0].bindBy = never, 35e8 }, ""},
+		"quiet":                        {func(*history) {}, ""},
+		"two owners at an instant":     {func(h *history) { h.holds[0].to = 4e9 + 2 }, "two owners"},
+		"an owner that never released": {func(h *history) { h.holds[0].to = never }, "two owners"},
+		"an owner that never bound":    {func(h *history) { h.holds[0].to, h.holds[0].bindBy = never, 35e8 }, ""},
 		"its deadline came early": {func(h *history) {
 			h.holds[0].to, h.holds[0].bindBy, h.leaps = never, 5e9, []*leap{{from: 1e9, to: 11e8, by: 3 * time.Second}}
 		}, ""},
@@ -82,22 +82,22 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 		"the clock leapt before": {func(h *history) {
 			h.lives[0].to, h.leaps = 2e9, []*leap{{from: 1e9, to: 11e8, by: 2 * time.Second}}
 		}, "reused too soon"},
-		"never bound, so never cooled":  {func(h *history) { h.lives[0].to, h.lives[0].bound = 35e8, false }, ""},
-		"an acknowledged lease is lost": {func(h *history) { h.listings[0].open = nil }, "lost"},
-		"it is there, elsewhere":        {func(h *history) { h.listings[0].open["B"] = netip.MustParseAddr("10.8.0.3") }, "lost"},
-		"it was let go during the list": {func(h *history) { h.listings[0].open, h.holds[1].to = nil, 5e9 }, ""},
+		"never bound, so never cooled":    {func(h *history) { h.lives[0].to, h.lives[0].bound = 35e8, false }, ""},
+		"an acknowledged lease is lost":   {func(h *history) { h.listings[0].open = nil }, "lost"},
+		"it is there, elsewhere":          {func(h *history) { h.listings[0].open["B"] = netip.MustParseAddr("10.8.0.3") }, "lost"},
+		"it was released during the list": {func(h *history) { h.listings[0].open, h.holds[1].to = nil, 5e9 }, ""},
 		"live and free": {func(h *history) {
 			h.listings[0].states = nil
 			h.holds[1].to = 55e8
 			h.listings[0].asked = 56e8
 			h.listings[0].answered = 57e8
 		}, "live and free"},
-		"live and cooling":      {func(h *history) { h.listings[0].states[h.holds[1].addr] = api.Cooling }, "live and free"},
-		"live and being let go": {func(h *history) { h.listings[0].states[h.holds[1].addr] = api.Releasing }, ""},
+		"live and cooling":        {func(h *history) { h.listings[0].states[h.holds[1].addr] = api.Cooling }, "live and free"},
+		"live and being released": {func(h *history) { h.listings[0].states[h.holds[1].addr] = api.Releasing }, ""},
 		"set when its time was over": {func(h *history) {
 			h.listings, h.holds[1].to = append(h.listings, listing{asked: 6e9, answered: 7e9}), 45e8
 		}, ""},
-		"an answer that nobody explains": {func(h *history) { h.odd = []string{"internal"} }, "odd: internal"},
+		"an answer that nothing explains": {func(h *history) { h.odd = []string{"internal"} }, "odd: internal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := quiet()
@@ -126,9 +126,9 @@ func TestJudgeReadsTheBook(t *testing.T) {
 		"another lease moves it":     {func(_ *history, c []netdb.Change) { c[2].LeaseID = "B" }, "taken over"},
 		"before the cooldown":        {func(_ *history, c []netdb.Change) { c[4].At = stamp(5e9) }, "reused too soon"},
 		"and said so":                {func(h *history, c []netdb.Change) { c[4].At, h.grants[1].early = stamp(5e9), true }, ""},
-		"and nobody was told":        {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(5e9), h.grants[:1] }, ""},
+		"and no answer says so":      {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(5e9), h.grants[:1] }, ""},
 		"before the least cooldown":  {func(h *history, c []netdb.Change) { c[4].At, h.grants[1].early = stamp(35e8), true }, "reused too soon"},
-		"least of all, nobody told":  {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(35e8), h.grants[:1] }, "reused too soon"},
+		"least of all, not answered": {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(35e8), h.grants[:1] }, "reused too soon"},
 		"its own sandbox may":        {func(_ *history, c []netdb.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
 		"a reboot proves nothing":    {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
 		"long enough after a reboot": {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 3e9, BootID: "two"} }, ""},

@@ -38,7 +38,7 @@ func judge(h *history) (faults []string) {
 	for _, g := range h.grants {
 		for _, l := range lives[g.addr] {
 			// The lease of an earlier turn that is returned again may well be in
-			// use: by its own sandbox, which only its name tells from a stranger.
+			// use: by its own sandbox, which only its name sets apart from a stranger.
 			if !g.existing && l.lease != g.lease && l.from <= g.asked && g.answered <= l.to {
 				found("given while live: %s went to %s (asked at %v, answered at %v) and is set in %s from %v to %s",
 					g.addr, g.uid, g.asked, g.answered, l.netns, l.from, until(l.to))
@@ -111,7 +111,7 @@ func until(m moment) string {
 }
 
 // had reports that a grant's sandbox was given the address before, after the
-// moment when somebody else's removal began: then that was the reuse, and told
+// moment when another's removal began: then that was the reuse, and told
 // its kind, and this is only a sandbox that comes back to its own.
 func (h *history) had(g grant, since moment) bool {
 	return slices.ContainsFunc(h.grants, func(o grant) bool {
@@ -141,7 +141,7 @@ func (h *history) leapt(from, to moment) (sum time.Duration) {
 // an address that changes hands without having been free, one that is free or used
 // again before its rest is over on the stamps' own clock, and a grant that the book never
 // made. The rest is the cooldown for a lease that was answered and not called an
-// early reuse, and else cooldownMin: the book's history tells no kind.
+// early reuse, and else cooldownMin: the book's history names no kind.
 func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	last := make(map[netip.Addr]netdb.Change)
@@ -191,8 +191,8 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 	return faults
 }
 
-// adopted lists the leases that the book took over for somebody who never lived with
-// the address: a label alone makes nobody its owner.
+// adopted lists the leases that the book took over for a sandbox that never lived with
+// the address: a label alone makes no owner.
 func adopted(h *history, changes []netdb.Change) (faults []string) {
 	type living struct {
 		addr netip.Addr

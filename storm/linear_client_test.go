@@ -90,7 +90,7 @@ func (t *trial) give(ctx context.Context, got *call) error {
 }
 
 // bind names a namespace and a port that are not there: to ipamd the sandbox is
-// one that has ended, once its lease is let go.
+// one that has ended, once its lease is released.
 func (c *caller) bind(l call) {
 	b := call{Client: c.id, Verb: binding, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
 	err := c.try(&b, func(ctx context.Context) error {
@@ -106,7 +106,7 @@ func (c *caller) release(l call) {
 	r := call{Client: c.id, Verb: releasing, UID: l.UID, Lease: l.Lease, Addr: l.Addr}
 	err := c.try(&r, func(ctx context.Context) error {
 		reply, err := c.client.Release(ctx, l.Lease, api.ReleaseRequest{})
-		if err == nil { // a bind that nobody was told of shows here
+		if err == nil { // a bind without an answer shows here
 			r.Bound = reply.Lease.HostInterface != ""
 		}
 		return r.gone(err)
@@ -150,19 +150,19 @@ func (t *trial) once(what *call, ask func() error) error {
 	what.Asked = t.rec.now()
 	err := ask()
 	what.Answered = t.rec.now()
-	told := *what
+	done := *what
 	switch refused := new(api.Error); {
 	case err == nil:
 	case errors.Is(err, client.ErrNotRunning):
-		return err // nobody was asked
+		return err // nothing was asked
 	case errors.As(err, &refused) && refused.Code != api.Internal:
-		if told.Refused = refused.Code; told.Refused == api.BookReadonly {
+		if done.Refused = refused.Code; done.Refused == api.BookReadonly {
 			t.rec.counted(notWritten)
 		}
 	default:
-		told.Left, told.Answered = told.Answered, never
+		done.Left, done.Answered = done.Answered, never
 	}
-	t.write(told)
+	t.write(done)
 	return err
 }
 
@@ -189,7 +189,7 @@ func (t *trial) listOnce(r *rand.Rand) (call, error) {
 			for _, l := range reply.Leases {
 				addr := netip.MustParseAddr(l.Address)
 				switch {
-				case holding(l):
+				case isHeld(l):
 					all.Open[addr] = ownership{l.ID, l.UID, l.State == api.Bound}
 				case l.State != api.Cooling:
 					all.Ending = append(all.Ending, addr)

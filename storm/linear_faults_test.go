@@ -9,8 +9,8 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// A tenure is all that is known of one lease.
-type tenure struct {
+// A holding is all that is known of one lease.
+type holding struct {
 	*origin
 	asked moment // from when on it can have been made
 	from  moment // the first answer that shows it
@@ -18,12 +18,12 @@ type tenure struct {
 	bound bool
 }
 
-// tenures are the leases that any answer shows, in the order in which they were
+// holdings are the leases that any answer shows, in the order in which they were
 // shown.
-func tenures(calls []call) (out []*tenure) {
-	all := make(map[string]*tenure)
+func holdings(calls []call) (out []*holding) {
+	all := make(map[string]*holding)
 	for _, o := range origins(calls) {
-		t := &tenure{origin: o, asked: o.shown, from: o.shown, to: never}
+		t := &holding{origin: o, asked: o.shown, from: o.shown, to: never}
 		if o.maker != nil {
 			t.asked = o.maker.Asked
 		}
@@ -51,8 +51,8 @@ func tenures(calls []call) (out []*tenure) {
 // What porcupine refuses and blame does not name is wrong all the same.
 func blame(calls []call, r rest) (faults []string) {
 	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	all := tenures(calls)
-	at, of := make(map[netip.Addr][]*tenure), make(map[string][]*tenure)
+	all := holdings(calls)
+	at, of := make(map[netip.Addr][]*holding), make(map[string][]*holding)
 	for _, t := range all {
 		at[t.addr] = append(at[t.addr], t)
 		of[t.uid] = append(of[t.uid], t)
@@ -60,7 +60,7 @@ func blame(calls []call, r rest) (faults []string) {
 	for addr, ts := range at {
 		before, let := "", moment(0) // whose rest is due, and since when
 		for i, t := range ts {
-			least := r.of(t.early || !t.told)
+			least := r.of(t.early || !t.kindKnown)
 			rested := t.from - let
 			if before != "" && before != t.uid && rested < least {
 				found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
@@ -89,7 +89,7 @@ func blame(calls []call, r rest) (faults []string) {
 			}
 		}
 	}
-	byLease := make(map[string]*tenure)
+	byLease := make(map[string]*holding)
 	for _, t := range all {
 		byLease[t.lease] = t
 	}
@@ -101,7 +101,7 @@ func blame(calls []call, r rest) (faults []string) {
 		case c.Refused == api.PoolExhausted:
 			for _, t := range of[c.UID] {
 				if t.from <= c.Asked && c.Answered <= t.to {
-					found("refused: %s holds %s by lease %s from %v to %s, asks again at %v and is told %s",
+					found("refused: %s holds %s by lease %s from %v to %s, asks again at %v and gets %s",
 						t.uid, t.addr, t.lease, t.from, until(t.to), c.Asked, c.Refused)
 				}
 			}

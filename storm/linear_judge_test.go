@@ -19,7 +19,7 @@ import (
 const judging = time.Minute
 
 // judge ends the trial, takes what the pool has left, kills once more, lists
-// what the book has then, lets go of what was taken, and looks for faults.
+// what the book has then, releases what was taken, and looks for faults.
 func (t *trial) judge() {
 	t.t.Helper()
 	close(t.calm)
@@ -86,7 +86,7 @@ func (t *trial) judge() {
 		len(t.calls), did, took.Round(time.Millisecond), book.Round(time.Millisecond), t.rec.counts())
 }
 
-// fill takes every address that is left, now that all is calm: whoever was
+// fill takes every address that is left, now that all is calm: each that was
 // refused was refused for something that passes. Who comes when the pool is
 // empty is refused for something that stays. It returns who was given what.
 func (t *trial) fill(r *rand.Rand) map[*caller]call {
@@ -212,8 +212,8 @@ func (t *trial) tally() tally {
 			out.early++
 		}
 	}
-	was := make(map[netip.Addr]*tenure)
-	for _, o := range tenures(calls) {
+	was := make(map[netip.Addr]*holding)
+	for _, o := range holdings(calls) {
 		if w := was[o.addr]; w != nil && w.bound && w.uid != o.uid && o.fresh != nil && !o.early {
 			out.rested++
 		}

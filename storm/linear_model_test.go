@@ -25,9 +25,9 @@ type call struct {
 	Client          int
 	Verb            verb
 	UID             string
-	Asked, Answered moment   // answered never: nobody knows what became of it
+	Asked, Answered moment   // answered never: what became of it is not known
 	Left            moment   `json:",omitempty"` // of one without an answer: when its caller gave up
-	Over            moment   `json:",omitempty"` // and when whoever may have heard it was dead; 0 for never
+	Over            moment   `json:",omitempty"` // and when all that may have read it were dead; 0 for never
 	Refused         api.Code `json:",omitempty"` // nothing was done, and this is why
 	Lease           string
 	Addr            netip.Addr
@@ -35,7 +35,7 @@ type call struct {
 	Bound           bool                     `json:",omitempty"` // the answer shows a lease that has been bound
 	Gone            bool                     `json:",omitempty"` // a bind or a release: the lease is not its owner's any more
 	Open            map[netip.Addr]ownership `json:",omitempty"` // a list: who has what
-	Ending          []netip.Addr             `json:",omitempty"` // a list: where nobody has anything, and no rest has begun
+	Ending          []netip.Addr             `json:",omitempty"` // a list: where no owner is left, and no rest has begun
 
 	made  bool // it stands for the call without an answer that made this lease
 	twice bool // a list, of which it has one sandbox: that has two leases
@@ -53,7 +53,7 @@ func (c call) lost() bool { return c.Answered == never }
 func (c call) done() bool { return !c.lost() && c.Refused == "" }
 
 // lists says that the call shows all of the book: a list that was refused, or
-// that nobody answered, shows nothing of it.
+// that was never answered, shows nothing of it.
 func (c call) lists() bool { return c.Verb == listingAll && c.done() }
 
 // A rest is how long an address that was bound, or that was given before it had
@@ -76,8 +76,8 @@ type slot struct {
 	uid, lease  string
 	addr        netip.Addr
 	held, bound bool
-	cut         bool   // it was given before it had rested; false where nobody knows
-	before      string // while nobody holds it: whose lease was the last; "" when no rest is due
+	cut         bool   // it was given before it had rested; false where that is not known
+	before      string // while no lease holds it: whose lease was the last; "" when no rest is due
 	let         moment // when the call that did so was asked
 }
 
@@ -89,7 +89,7 @@ func (r rest) step(s slot, c call) (bool, slot) {
 	switch c.Verb {
 	case allocating:
 		switch {
-		case c.Refused != "": // who has a lease is told so, whatever the pool has left
+		case c.Refused != "": // an owner of a lease is answered with it, whatever the pool has left
 			return !s.held, s
 		case c.Existing:
 			return mine && (s.bound || !c.Bound), s

@@ -32,7 +32,7 @@ func parts(calls []call) map[string][]porcupine.Operation {
 		case c.Verb == listingAll, c.Verb == allocating && c.lost(): // see sights, origins
 		case c.Refused == api.PoolExhausted:
 			add(c.UID, c)
-		case c.Refused != "": // anybody may be told so at any time
+		case c.Refused != "": // any call may be refused so at any time
 		case c.lost():
 			// Once its lease has one after it, it does nothing: so it need not be
 			// thought of as pending any longer.
@@ -58,8 +58,8 @@ type origin struct {
 	addr       netip.Addr
 	shown      moment // the first answer that shows it, a list's or its owner's
 	fresh      *call  // the answer that made it; nil for none
-	maker      *call  // it, or what stands for the call without an answer; nil: nobody can have made it
-	told       bool   // an answer to its owner says whether it was an early reuse
+	maker      *call  // it, or what stands for the call without an answer; nil: none can have made it
+	kindKnown  bool   // an answer to its owner says whether it was an early reuse
 	early      bool
 }
 
@@ -93,7 +93,7 @@ func origins(calls []call) []*origin {
 		case c.Refused == "":
 			other[c.UID] = append(other[c.UID], c)
 			o := show(c.Lease, c.UID, c.Addr, c.Answered)
-			o.told, o.early = true, o.early || c.Early
+			o.kindKnown, o.early = true, o.early || c.Early
 			if !c.Existing {
 				o.fresh, o.maker = &c, &c
 			}
@@ -114,7 +114,7 @@ func origins(calls []call) []*origin {
 			able := func(c call) bool { return c.Asked < o.shown && c.over() > since }
 			if i := slices.IndexFunc(lost[o.uid], able); i >= 0 {
 				o.maker = &call{Client: lost[o.uid][i].Client, Verb: allocating, UID: o.uid, Asked: o.shown, Answered: o.shown,
-					Lease: o.lease, Addr: o.addr, Early: !o.told || o.early, made: true}
+					Lease: o.lease, Addr: o.addr, Early: !o.kindKnown || o.early, made: true}
 				for _, c := range lost[o.uid] {
 					if able(c) {
 						o.maker.Asked = min(o.maker.Asked, max(c.Asked, since))
@@ -157,7 +157,7 @@ func successors(all []*origin) following {
 // sights adds what the lists say of each address and of each sandbox. Left out
 // is a list that says what the one before it said, while nothing of the part
 // began or ended from that one's beginning to this one's end: both can be put at
-// one moment. Before the first, nobody has anything.
+// one moment. Before the first, all is free.
 func sights(calls []call, out map[string][]porcupine.Operation, add func(string, call)) {
 	var lists []call
 	keys := make(map[string]netip.Addr) // no address: it is a sandbox

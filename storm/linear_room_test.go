@@ -12,7 +12,7 @@ import (
 )
 
 // A room says how many addresses can have been taken at a time, at the most:
-// what nobody knows counts as taken.
+// what is not known counts as taken.
 type room struct {
 	taken        map[netip.Addr][]span // in the order in which they begin; none ends before an earlier one
 	begun, ended []moment              // of the calls that may have had an address besides; each sorted
@@ -31,7 +31,7 @@ func newRoom(calls []call, r rest) *room {
 	out := &room{taken: make(map[netip.Addr][]span)}
 	lists := slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return !c.lists() })
 	slices.SortFunc(lists, func(a, b call) int { return cmp.Compare(a.Asked, b.Asked) })
-	for _, t := range tenures(calls) {
+	for _, t := range holdings(calls) {
 		s := span{t.asked, never}
 		first, _ := slices.BinarySearchFunc(lists, t.from, func(l call, at moment) int { return cmp.Compare(l.Asked, at) })
 		for _, l := range lists[first:] {
@@ -94,7 +94,7 @@ func (o *room) most(c call) int {
 	return n
 }
 
-// cramped names those who were told that a pool of that size is exhausted while
+// cramped names the calls that were refused because a pool of that size is exhausted while
 // it had room for them, and counts the answers that would have been a fault, had
 // they been that one. It judges none while every address may rest anew.
 func cramped(calls []call, r rest, anew []span, size int) (faults []string, checked int) {
@@ -107,7 +107,7 @@ func cramped(calls []call, r rest, anew []span, size int) (faults []string, chec
 		case c.Verb != allocating || c.lost() || rests:
 		case c.Refused == api.PoolExhausted:
 			if n := o.most(c); n < size {
-				faults = append(faults, fmt.Sprintf("no room: %s asks at %v and is told %s, and %d of %d addresses can have been taken",
+				faults = append(faults, fmt.Sprintf("no room: %s asks at %v and gets %s, and %d of %d addresses can have been taken",
 					c.UID, c.Asked, c.Refused, n, size))
 			}
 		case c.Refused == "" && !c.Existing && o.most(c) < size:
@@ -135,7 +135,7 @@ func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 		"a start behind it":                                {func(h []call) []call { return h }, "no room", []span{{411 * ms, 500 * ms}}},
 		"at its least rest":                                {func(h []call) []call { h[4].Asked = 215 * ms; return h }, "", nil},
 		"after its least rest":                             {func(h []call) []call { h[4].Asked = 216 * ms; return h }, "no room", nil},
-		"nobody saw the end of the removal":                {func(h []call) []call { return slices.Delete(h, 3, 4) }, "", nil},
+		"no call saw the end of the removal":               {func(h []call) []call { return slices.Delete(h, 3, 4) }, "", nil},
 		"a list that was asked before the lease was shown": {func(h []call) []call { h[3].Asked, h[3].Answered = 2*ms, 3*ms; return h }, "", nil},
 		"a list that still has it":                         {func(h []call) []call { h[3].Open = map[netip.Addr]ownership{two: {"A", "a", true}}; return h }, "", nil},
 		"a list that has another's lease there": {func(h []call) []call {
@@ -146,11 +146,11 @@ func TestLinearKnowsWhenThereIsRoom(t *testing.T) {
 			h[3].Open = map[netip.Addr]ownership{two: {"B", "b", false}}
 			return append(h, call{Verb: listingAll, Asked: 16 * ms, Answered: 17 * ms})
 		}, "no room", nil},
-		"a list that has it on its way":          {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, "", nil},
-		"a list that was lost":                   {func(h []call) []call { h[3].Answered = never; return h }, "", nil},
-		"a list that was refused":                {func(h []call) []call { h[3].Refused = api.NotReady; return h }, "", nil},
-		"never let go, and the list has lost it": {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room", nil},
-		"nobody ever had it":                     {func(h []call) []call { return h[4:] }, "no room", nil},
+		"a list that has it on its way":            {func(h []call) []call { h[3].Ending = []netip.Addr{two}; return h }, "", nil},
+		"a list that was lost":                     {func(h []call) []call { h[3].Answered = never; return h }, "", nil},
+		"a list that was refused":                  {func(h []call) []call { h[3].Refused = api.NotReady; return h }, "", nil},
+		"never released, and the list has lost it": {func(h []call) []call { return slices.Delete(h, 2, 3) }, "no room", nil},
+		"no sandbox ever had it":                   {func(h []call) []call { return h[4:] }, "no room", nil},
 		"another call was given it": {func(h []call) []call {
 			return append(h, call{Verb: allocating, UID: "b", Asked: 405 * ms, Answered: 500 * ms, Lease: "B", Addr: two})
 		}, "", nil},

@@ -91,7 +91,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			h[4].Existing = true
 			return append(h, call{Verb: allocating, UID: "b", Asked: 1990 * ms, Answered: never, Client: 2})
 		}, "", false},
-		"a lease that nobody made": {func(h []call) []call { h[4].Existing = true; return h }, "", true},
+		"a lease that no call made": {func(h []call) []call { h[4].Existing = true; return h }, "", true},
 		"a lost call that came too late to have made it": {func(h []call) []call {
 			h[4].Existing = true
 			return append(h, call{Verb: allocating, UID: "b", Asked: 2015 * ms, Answered: never, Client: 2})
@@ -113,7 +113,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			h[6] = call{Verb: listingAll, Asked: 2012 * ms, Answered: 2015 * ms, Open: map[netip.Addr]ownership{two: {"B", "b", false}}}
 			return h[:7]
 		}, "another lease", true},
-		"two lost calls made two leases, and neither was let go": {func(h []call) []call {
+		"two lost calls made two leases, and neither was released": {func(h []call) []call {
 			lost := call{Verb: allocating, UID: "b", Asked: 2000 * ms, Answered: never}
 			return append(h[:4], lost, lost, call{Verb: listingAll, Asked: 2040 * ms, Answered: 2050 * ms,
 				Open: map[netip.Addr]ownership{two: {"B", "b", false}, three: {"C", "b", false}}})
@@ -165,10 +165,10 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			h[1].Answered, h[2], h[3].Asked, h[3].Answered = never, call{Verb: listingAll}, 1998*ms, 1999*ms
 			return h
 		}, "", false},
-		"bound, and nobody bound it":            {func(h []call) []call { h[6].Open[two] = ownership{"B", "b", true}; return h }, "", true},
+		"bound, and no call bound it":           {func(h []call) []call { h[6].Open[two] = ownership{"B", "b", true}; return h }, "", true},
 		"bound, and a list does not show it":    {func(h []call) []call { h[2].Open[two] = ownership{"A", "a", false}; return h }, "", true},
 		"refused, though it has a lease":        {func(h []call) []call { h[5] = refused(h[5]); return h }, "refused", true},
-		"refused, while it was let go":          {func(h []call) []call { h[5] = refused(h[5]); h[7].Asked = 2025 * ms; h[6].Open = nil; return h }, "", false},
+		"refused, while it was released":        {func(h []call) []call { h[5] = refused(h[5]); h[7].Asked = 2025 * ms; h[6].Open = nil; return h }, "", false},
 		"refused, before it was given anything": {func(h []call) []call { h[4].Asked, h[5] = 1990*ms, refused(h[4]); return h }, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestLinearWithoutTheBook(t *testing.T) {
 		"answered as they came back":        {whole, []call{refused(110, 120), refused(121, 201)}, []bool{false, false}},
 		"the index alone":                   {index, []call{refused(110, 120)}, []bool{true}},
 		"the index alone, and it came back": {index, []call{refused(110, 201)}, []bool{false}},
-		"nobody knows why":                  {nil, []call{refused(110, 120)}, []bool{false}},
+		"for no known reason":               {nil, []call{refused(110, 120)}, []bool{false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unsure(c.calls, c.aways)
@@ -268,7 +268,7 @@ func TestLinearWithoutTheBook(t *testing.T) {
 	}
 }
 
-// TestLinearLeavesEvidence: whoever meets a fault can see it.
+// TestLinearLeavesEvidence: a fault that is found can be looked at.
 func TestLinearLeavesEvidence(t *testing.T) {
 	calls := sound()
 	calls[6].Open = nil

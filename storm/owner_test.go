@@ -34,7 +34,7 @@ func newOwner(t *testing.T, socket string) *owner {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // an impostor may have the name
 	s := &http.Server{Handler: o}
-	s.SetKeepAlivesEnabled(false) // each question is a connection, to whom has the name
+	s.SetKeepAlivesEnabled(false) // each question is a connection, to the process that has the name
 	t.Cleanup(func() { s.Close() })
 	go s.Serve(l) // ends with it
 	return o
@@ -81,7 +81,7 @@ func (o *owner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // strayOwner has the owner say what is not true of all, or nothing in time. That
-// somebody is gone it says of nobody who lives: that is what it is believed in.
+// a sandbox is gone it says of none that lives: that is what it is believed in.
 func (h *hostile) strayOwner(ctx context.Context) error {
 	list := func(r *http.Request) bool { return r.URL.Path == "/sandboxes" }
 	lies := []func(w http.ResponseWriter, r *http.Request) bool{
@@ -134,7 +134,7 @@ func (h *hostile) strayOwner(ctx context.Context) error {
 const impostor = "impostor of the owner met"
 
 // impostor listens in place of the owner as another user, to say that all are gone, as
-// slowly as it may. Nobody asks it anything.
+// slowly as it may. It is asked nothing.
 func (h *hostile) impostor(ctx context.Context) (err error) {
 	h.owners.Lock() // one at a time
 	defer h.owners.Unlock()

@@ -42,7 +42,7 @@ func newSpaces(t *testing.T, dir string) spaces {
 }
 
 // A port is a namespace whose eth0 is the far end of a port of rt0. Nothing
-// but its mount keeps the namespace, and whoever runs in it.
+// but its mount keeps the namespace, and what runs in it.
 type port struct {
 	path, host string
 	mac        net.HardwareAddr

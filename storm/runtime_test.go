@@ -38,7 +38,7 @@ func (h *hostile) lease(sandbox, uid string) (grant, error) {
 	return g, err
 }
 
-// bindTo binds a lease, or is told why not: it may have ended since, and what is named
+// bindTo binds a lease, or says why not: it may have ended since, and what is named
 // may be nothing that a lease can be bound to.
 func (h *hostile) bindTo(g grant, where api.BindRequest) error {
 	return h.persist(h.r, "bind: hostile", func(ctx context.Context) error {

@@ -89,7 +89,7 @@ func (a *actor) turn(uid string, first bool) {
 	case errs < 50:
 		a.unplug(s)
 		a.release(s)
-		a.rest(a.r, time.Millisecond, 6*time.Second) // somebody else may have the address by then
+		a.rest(a.r, time.Millisecond, 6*time.Second) // another may have the address by then
 		a.rec.counted("actor released twice")
 		a.release(s)
 	default:
@@ -141,7 +141,7 @@ func (a *actor) allocate(uid string, first bool) (*sandbox, bool) {
 		}
 		return nil
 	})
-	// A bound lease of an earlier turn is held, and its owner told, when a
+	// A bound lease of an earlier turn is held, and its owner learns it, when a
 	// stranger lives on it by now.
 	disputed := !first && errors.Is(err, client.ErrAddressTaken)
 	if err != nil && !disputed && !errors.Is(err, errCalm) && a.ctx.Err() == nil {
@@ -165,7 +165,7 @@ func (a *actor) plugIn(s *sandbox) bool {
 	return true
 }
 
-// bind tells where the lease is used. A lease may have ended meanwhile, if the
+// bind says where the lease is used. A lease may have ended meanwhile, if the
 // actor took too long.
 func (a *actor) bind(s *sandbox) bool {
 	where := api.BindRequest{Netns: s.port.path, HostInterface: s.port.host, MAC: s.port.mac.String()}
@@ -245,7 +245,7 @@ func (a *actor) unplug(s *sandbox) {
 	}
 	if s.container != "" && !byLink {
 		// A process that runc has begun for a containerd that died keeps the
-		// namespace, and nobody knows it any more.
+		// namespace, and nothing leads to it any more.
 		if err := s.port.dropLink(); err != nil {
 			a.rec.strange("take %s off the bridge: %v", s.port.host, err)
 		}

@@ -14,7 +14,7 @@ import (
 
 var (
 	storms = flag.Duration("storm.for", 30*time.Second, "how long the storm lasts, set-up and clean-up included, building apart")
-	seed   = flag.Uint64("storm.seed", 0, "draws the weather; 0: a new one")
+	seed   = flag.Uint64("storm.seed", 0, "draws the faults; 0: a new one")
 	alone  = flag.Bool("storm.alone", false, "nothing else runs on the machine: waits beside hostile ones are judged as promised, not as what a shared machine keeps")
 	which  = flag.String("storm.containerd", "", "debian or v2; empty: the seed decides")
 )
@@ -34,7 +34,7 @@ const (
 	settling  = 30 * time.Second // kept back for the end of the storm
 )
 
-// TestStorm: P1 to P7 at once, in bad weather.
+// TestStorm: P1 to P7 at once, beside every fault.
 func TestStorm(t *testing.T) {
 	draw()
 	r := rand.New(rand.NewPCG(*seed, 1))

@@ -8,7 +8,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A stranger adds addresses of the pool by hand, one at a time, whoever has them.
+// A stranger adds addresses of the pool by hand, one at a time, whether a lease has them or not.
 type stranger struct {
 	*world
 	r *rand.Rand

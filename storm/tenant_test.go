@@ -42,7 +42,7 @@ func (h *hostile) recorded(ctx context.Context, labels map[string]string, more .
 }
 
 // anothersLabels names an owner that has nothing to do with it, which may be a sandbox
-// that lives, and an address that another has, or nobody.
+// that lives, and an address that another has, or none.
 func (h *hostile) anothersLabels(ctx context.Context) error {
 	labels := map[string]string{ownerLabel: "db-primary", addressLabel: anyHost(h.r).String()}
 	if l, _, ok := h.victim(); ok && h.r.IntN(2) == 0 {

@@ -86,7 +86,7 @@ age = '3s'
 format = 'text'
 `
 
-// A world is the runner and everybody on it.
+// A world is the runner and all that runs on it.
 type world struct {
 	t       *testing.T
 	dir     string
@@ -103,10 +103,10 @@ type world struct {
 	rec     *recorder
 	group   string // the cgroup of those that are hostile
 	owner   *owner
-	owners  sync.Mutex // held by who has the owner's socket
+	owners  sync.Mutex // held by the actor that has the owner's socket
 
 	ctx    context.Context // ends with the test, or when all is lost
-	calm   chan struct{}   // closed: whoever lives goes on living, nobody begins
+	calm   chan struct{}   // closed: actors that live go on living, and none begins
 	end    chan struct{}   // closed: all go
 	actors sync.WaitGroup
 	parked atomic.Int64 // actors that live and wait for the end

@@ -47,7 +47,7 @@ func TestG3Claims(t *testing.T) {
 		"a record alone":                        {seen{record}, 0, 1, true},
 		"a record whose task is not known":      {seen{unknown}, 1, 0, true},
 		"the owner, and such a record":          {seen{own, unknown}, 0, 1, false},
-		"a record of nobody":                    {seen{nobodys, frame}, 1, 0, true},
+		"a record of no one":                    {seen{nobodys, frame}, 1, 0, true},
 		"its own container, and a frame":        {seen{ours, frame}, 1, 0, false},
 		"another namespace alone":               {seen{elsewhere}, 1, 0, false},
 		"another MAC behind its own port":       {seen{{Witness: census.Netns, Port: "veth1", MAC: other}, frame}, 2, 0, false},

@@ -37,7 +37,7 @@ func (x *Leases) Strangers(l *netdb.Lease, seen []census.Sighting) []census.Sigh
 	return slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return x.JudgeSighting(l, s) != Another })
 }
 
-// A claim is what anybody can make: a frame that is sent, a label that is written. It
+// A claim is what any guest or tenant can make: a frame that is sent, a label that is written. It
 // is never the kernel's word on who has an address, as an address of the host or
 // inside a namespace is.
 func claim(s census.Sighting) bool {
@@ -57,9 +57,9 @@ func Shown(l *netdb.Lease, seen []census.Sighting) bool {
 
 // Contradicted splits the strangers on the address of a lease whose owner asks for it
 // again. Those against it are what the kernel shows. Those beside it are claims: what
-// anybody can make while the kernel shows the lease's workload in its place, and at
+// any guest or tenant can make while the kernel shows the lease's workload in its place, and at
 // any time the record of a container without a task. One of which the runtime could
-// not say that, which its note tells, may have a task.
+// not say that, which its note says, may have a task.
 func (x *Leases) Contradicted(l *netdb.Lease, seen []census.Sighting) (against, beside []census.Sighting) {
 	shown := Shown(l, seen)
 	for _, s := range x.Strangers(l, seen) {
@@ -107,7 +107,7 @@ func (x *Leases) Backed(l *netdb.Lease, seen []census.Sighting) bool {
 // Recognized reports whether an address is seen under none but a lease's own
 // workload: it is not seen at all, or it is [Leases.Backed] and one sighting shows a
 // place or a container that the lease records. A lease that records neither the
-// MAC, nor the port, nor the namespace that is seen may be of anybody.
+// MAC, nor the port, nor the namespace that is seen may be another's.
 func (x *Leases) Recognized(l *netdb.Lease, seen []census.Sighting) bool {
 	like := func(s census.Sighting) bool { return x.JudgeSighting(l, s) == Ours || inside(l, s) }
 	return len(seen) == 0 || x.Backed(l, seen) && slices.ContainsFunc(seen, like)

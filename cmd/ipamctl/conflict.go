@@ -22,7 +22,7 @@ func conflicts(s *api.Status) int {
 }
 
 // drawConflicts names the addresses in conflict, each with who is on it. They
-// have an owner, so no quarantine tells of them.
+// have an owner, so no quarantine shows them.
 func (p *page) drawConflicts(s *api.Status) {
 	if len(s.Conflicts) == 0 {
 		return

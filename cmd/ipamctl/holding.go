@@ -14,7 +14,7 @@ type holding struct {
 	lease, address, sandbox string
 
 	from    time.Time // taken; zero: before the changes that are there
-	until   time.Time // released; zero: held still, as far as the changes tell
+	until   time.Time // released; zero: held still, as far as the changes show
 	why, by string    // it ended
 	now     api.State // after the newest change
 	first   int64     // revision of the oldest change that is there
@@ -86,5 +86,5 @@ func (p *page) drawHoldings(all []holding) {
 	p.Table(cols, rows)
 }
 
-// clock tells a time as logs do, where the person is.
+// clock writes a time as logs do, where the person is.
 func (p *page) clock(t time.Time) string { return t.In(p.now().Location()).Format(time.RFC3339) }

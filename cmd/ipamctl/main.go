@@ -1,7 +1,7 @@
 //go:build !man
 
 // Command ipamctl is a person's hand on ipamd: it asks the daemon over its
-// unix socket, shows the answer, and ends with a code that tells a script
+// unix socket, shows the answer, and ends with a code that says to a script
 // what kind of answer it was. It holds no state, opens no book, and never
 // retries a change by itself.
 package main

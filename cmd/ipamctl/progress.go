@@ -14,7 +14,7 @@ const (
 	progressEvery = time.Second
 )
 
-// progress tells a person on a terminal what takes so long, and for how long,
+// progress shows a person on a terminal what takes so long, and for how long,
 // until the returned function is called; that wipes the line. A pipe, -q and
 // a terminal that cannot go back to the start of its line get nothing.
 func (c *ctl) progress(doing string) (stop func()) {

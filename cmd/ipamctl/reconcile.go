@@ -81,7 +81,7 @@ func actedOn(actions []api.Action) []string {
 	return addrs
 }
 
-// outcome is what a script hears of a pass. A step that was skipped is none
+// outcome is what a script gets of a pass. A step that was skipped is none
 // that failed: its lease changed meanwhile, and the next pass looks again.
 func outcome(r *api.Report) error {
 	left := func(a api.Action) bool { return a.Result == "held" || failed(a) }

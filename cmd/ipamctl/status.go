@@ -192,7 +192,7 @@ func drawCommits(s *api.Status) []string {
 	return parts
 }
 
-// buildName is how a person tells one build from another.
+// buildName is how a person knows one build from another.
 func buildName(b build.Info) string {
 	return strings.TrimSpace(term.Sentence(b.Version) + " " + term.Sentence(b.Commit))
 }

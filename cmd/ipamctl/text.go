@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// ago tells a time by its distance from now.
+// ago writes a time by its distance from now.
 func (p *page) ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -26,7 +26,7 @@ func (p *page) ago(t time.Time) string {
 	}
 }
 
-// when tells a time both ways, the absolute one for comparing with logs.
+// when writes a time both ways, the absolute one for comparing with logs.
 func (p *page) when(t time.Time) string {
 	if t.IsZero() {
 		return "-"

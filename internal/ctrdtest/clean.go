@@ -50,7 +50,7 @@ func (d *Daemon) tellLog() {
 
 // shimSockets returns the sockets of the shims. They live outside of the
 // daemon's folders, in /run/containerd/s, and a killed shim leaves its own
-// behind. The bundle tells where: 1.6 in a file address, 2.x in bootstrap.json.
+// behind. The bundle says where: 1.6 in a file address, 2.x in bootstrap.json.
 func (d *Daemon) shimSockets() (paths []string) {
 	for _, name := range []string{"address", "bootstrap.json"} {
 		files, _ := filepath.Glob(filepath.Join(d.dir, "state", "*", "*", "*", name))
@@ -122,7 +122,7 @@ func (d *Daemon) endCgroup(dir string) {
 			d.t.Errorf("remove cgroup: %v", err)
 			return
 		}
-		time.Sleep(time.Millisecond) // nothing tells when a cgroup of v1 has become empty
+		time.Sleep(time.Millisecond) // nothing reports when a cgroup of v1 has become empty
 	}
 }
 
@@ -135,7 +135,7 @@ func (d *Daemon) kill(pid int) {
 	}
 }
 
-// unmount lets go of mounts below the daemon's folder: a test may have added
+// unmount releases mounts below the daemon's folder: a test may have added
 // a snapshotter's.
 func (d *Daemon) unmount() {
 	text, _ := os.ReadFile("/proc/self/mountinfo")

@@ -146,7 +146,7 @@ func (d *Daemon) Delete(t testing.TB, namespace, id string) {
 }
 
 // DeleteRecord deletes the record alone, and leaves a running task without
-// one. containerd lets anybody do that.
+// one. containerd lets any client do that.
 func (d *Daemon) DeleteRecord(t testing.TB, namespace, id string) {
 	t.Helper()
 	ctx, cancel := ask(namespace)

@@ -190,7 +190,7 @@ func (d *Daemon) Restart() {
 }
 
 // Freeze stops the daemon in its tracks (SIGSTOP): the socket still accepts,
-// nobody answers. It returns once that is so. Thaw lets it go on.
+// nothing answers. It returns once that is so. Thaw lets it go on.
 func (d *Daemon) Freeze() {
 	d.t.Helper()
 	d.signal(syscall.SIGSTOP)

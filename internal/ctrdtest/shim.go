@@ -89,7 +89,7 @@ func follows(args []string, flag, value string) bool {
 }
 
 // processes returns those that have this daemon's socket in their arguments,
-// which are its shims and nobody else.
+// which are its shims and no other.
 func (d *Daemon) processes() map[int][]string {
 	found := make(map[int][]string)
 	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")

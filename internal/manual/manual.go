@@ -17,7 +17,7 @@ import (
 
 // A Volume is what the pages of a program have in common.
 type Volume struct {
-	Section string    // of the manual: "1" for what anybody runs, "8" for a daemon
+	Section string    // of the manual: "1" for what any user runs, "8" for a daemon
 	Source  string    // program and version
 	Date    time.Time // of the source, in UTC
 	Also    []string  // what to read beside the program's own page, like "ipamctl(1)"

@@ -29,7 +29,7 @@ func Checkout(t testing.TB) string {
 
 // Program builds a command of the module ("cmd/ipamd") as it is shipped, and returns its
 // path. All tests of all packages share the file, which go links again only where the
-// source has changed; one builds at a time. Nobody may write to it.
+// source has changed; one builds at a time. It is not to be written to.
 func Program(t testing.TB, command string) string {
 	t.Helper()
 	Need(t, "go")

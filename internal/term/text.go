@@ -74,7 +74,7 @@ func Span(d time.Duration) string {
 }
 
 // Count writes a number with its thousands set apart. A pool of IPv6 holds
-// More than anybody counts; there the magnitude is what is wanted.
+// More than a person counts; there the magnitude is what is wanted.
 func Count(n uint64) string {
 	if n >= 1e12 {
 		return Magnitude(float64(n))

@@ -168,7 +168,7 @@ func (r releaser) Blockers(*netdb.Lease) []watchdog.Blocker {
 	return []watchdog.Blocker{{Kind: "unconfirmed", Detail: "nobody has looked yet"}}
 }
 
-// pass compares the book with the board and ends quarantines that nobody is
+// pass compares the book with the board and ends quarantines that nothing is
 // seen behind, however young, but for those made by hand. That is all it
 // knows to do.
 func (r *Rig) pass(ctx context.Context, preview, _ bool) (api.Report, error) {
