@@ -17,12 +17,16 @@ import (
 )
 
 // onADiskThatTakesTheLogOnly starts a daemon on one that takes no write of the
-// book's own file. change makes the next change, which has to be answered.
+// book's own file. change gives the next lease, which has to be answered: its labels
+// are as large as they can be, so that fewer than two hundred fill a log.
 func onADiskThatTakesTheLogOnly(t *testing.T) (w *world, disk *faultfs.Disk, change func()) {
 	disk = faultfs.Mount(t, "book.db-shm")
 	w = newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
 	t.Cleanup(func() { disk.Inject(nil) }) // before the daemon stops
-	lease, n := w.allocate("a").Leases[0], 0
+	labels, n := make(map[string]string), 0
+	for i := range 4 {
+		labels[fmt.Sprint(i)] = strings.Repeat("\x01", 4090) // six bytes each in the book
+	}
 	disk.Inject(func(op faultfs.Op) (f faultfs.Fault) {
 		if op.Kind == faultfs.Write && op.Name == "book.db" {
 			f.Err = syscall.EIO
@@ -32,7 +36,7 @@ func onADiskThatTakesTheLogOnly(t *testing.T) (w *world, disk *faultfs.Disk, cha
 	return w, disk, func() {
 		t.Helper()
 		n++
-		if _, err := w.client.Bind(ctx, lease.ID, api.BindRequest{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", n>>8, n&0xff)}); err != nil || n > 4000 {
+		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("s", n), Labels: labels}); err != nil {
 			t.Fatalf("change %d: %v", n, err)
 		}
 	}
