@@ -16,19 +16,19 @@ import (
 // A group is all that is there under one owner label.
 type group struct {
 	sandbox    string
-	containers []watchdog.Workload // labelled so, or with one of its leases
-	others     []watchdog.Workload // that its leases record, and that no label gives to it; they are never ended
-	leases     []*netdb.Lease      // open ones and those that are being released
-	dispute    string              // why it cannot be distinguished from another one; "" when it can
+	containers []workload.Record // labelled so, or with one of its leases
+	others     []workload.Record // that its leases record, and that no label gives to it; they are never ended
+	leases     []*netdb.Lease    // open ones and those that are being released
+	dispute    string            // why it cannot be distinguished from another one; "" when it can
 }
 
 // groups gathers containers and leases by the containers' owner label, in
 // the order of the labels. A lease that belongs to two of them, or to one and
 // to a sandbox of another name, makes them disputed: what cannot be distinguished
 // cannot be removed apart.
-func groups(leases []*netdb.Lease, list []watchdog.Workload) []*group {
+func groups(leases []*netdb.Lease, list []workload.Record) []*group {
 	byName := make(map[string]*group)
-	all, x := workload.NewContainers(watchdog.Workload.Record, list), workload.NewLeases(leases)
+	all, x := workload.NewContainers(func(r workload.Record) workload.Record { return r }, list), workload.NewLeases(leases)
 	for _, w := range list {
 		if w.Sandbox == "" {
 			continue
@@ -47,8 +47,8 @@ func groups(leases []*netdb.Lease, list []watchdog.Workload) []*group {
 	out := slices.Collect(maps.Values(byName))
 	slices.SortFunc(out, func(a, b *group) int { return strings.Compare(a.sandbox, b.sandbox) })
 	for _, h := range out {
-		for _, of := range [][]watchdog.Workload{h.containers, h.others} {
-			slices.SortFunc(of, func(a, b watchdog.Workload) int { return a.Container.Compare(b.Container) })
+		for _, of := range [][]workload.Record{h.containers, h.others} {
+			slices.SortFunc(of, func(a, b workload.Record) int { return a.Container.Compare(b.Container) })
 		}
 	}
 	return out
@@ -57,7 +57,7 @@ func groups(leases []*netdb.Lease, list []watchdog.Workload) []*group {
 // join gives a lease, and those of its own containers that are labelled with it, to
 // its group. A container without a label that a lease records is not taken: a
 // client records what it likes, and what is in a group is ended with it.
-func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*group) {
+func join(l *netdb.Lease, own []workload.Record, byName map[string]*group) {
 	names := []string{l.Sandbox, l.UID}
 	strange := false
 	for _, w := range own {
@@ -95,10 +95,10 @@ func join(l *netdb.Lease, own []watchdog.Workload, byName map[string]*group) {
 func (h *group) age(now netdb.Stamp) time.Duration {
 	age := time.Duration(math.MaxInt64)
 	for _, w := range slices.Concat(h.containers, h.others) {
-		if w.Created.IsZero() {
+		if w.Made.IsZero() {
 			return 0
 		}
-		age = min(age, now.Wall.Sub(w.Created))
+		age = min(age, now.Wall.Sub(w.Made))
 	}
 	for _, l := range h.leases {
 		age = min(age, now.Since(l.Created))

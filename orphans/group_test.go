@@ -17,7 +17,7 @@ import (
 // A yard is what a row of a table says is there.
 type yard struct {
 	leases []*netdb.Lease
-	list   []watchdog.Workload
+	list   []watchdog.Record
 	owned  []watchdog.Owned
 	before map[string]netdb.Stamp
 }
@@ -41,9 +41,9 @@ type part func(*yard)
 // con is a container: its labels, and its age.
 func con(id, owner, lease string, age time.Duration) part {
 	return func(y *yard) {
-		w := watchdog.Workload{Container: watchdog.Container{Namespace: "ns", ID: id}, Sandbox: owner, LeaseID: lease}
+		w := watchdog.Record{Container: watchdog.Container{Namespace: "ns", ID: id}, Sandbox: owner, LeaseID: lease}
 		if age >= 0 {
-			w.Created = ago(age).Wall
+			w.Made = ago(age).Wall
 		}
 		y.list = append(y.list, w)
 	}
@@ -112,7 +112,7 @@ func TestSuspects(t *testing.T) {
 		"three times, once not gone":       {made(con("c", "a", "", old), owned(watchdog.Gone, "a"), owned(watchdog.Unknown, "a"), owned(watchdog.Gone, "a"), missed(old, "a")), "", ""},
 		"a container is young":             {made(con("c", "a", "", old), con("d", "a", "", grace-1), other, missed(old, "a")), "", "a"},
 		"a container without a date":       {made(con("c", "a", "", noAge), other, missed(old, "a")), "", "a"},
-		"a container of the future":        {made(func(y *yard) { con("c", "a", "", 0)(y); y.list[0].Created = clock.Wall.Add(old) }, other, missed(old, "a")), "", "a"},
+		"a container of the future":        {made(func(y *yard) { con("c", "a", "", 0)(y); y.list[0].Made = clock.Wall.Add(old) }, other, missed(old, "a")), "", "a"},
 		"its lease is young":               {made(con("c", "a", "", old), lea("L", "a", "a", bound, grace-1, "c"), other, missed(old, "a")), "", "a"},
 		"made anew under its name":         {made(con("c", "a", "", old), lea("L", "a", "u1", bound, old, "c"), lea("M", "a", "u2", netdb.Reserved, 0), other, missed(old, "a")), "", "a"},
 		"its lease is old":                 {made(con("c", "a", "", old), lea("L", "a", "u", bound, old, "c"), other, missed(old, "a")), "a[c L]", "a"},
@@ -183,7 +183,7 @@ func TestGroupsThatChanged(t *testing.T) {
 		"a container more":           con("e", "a", "", old),
 		"a container without labels": con("e", "", "L", old),
 		"a container less":           func(y *yard) { y.list = y.list[1:] },
-		"one made anew":              func(y *yard) { y.list[0].Created = clock.Wall },
+		"one made anew":              func(y *yard) { y.list[0].Made = clock.Wall },
 		"a lease more":               lea("M", "a", "a", netdb.Reserved, 0),
 		"its lease moved":            func(y *yard) { y.leases[0].Rev = 2 },
 		"its lease ended":            func(y *yard) { y.leases[0].State = netdb.Cooling },

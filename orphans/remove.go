@@ -163,7 +163,7 @@ func (s *Sweeper) ended(of *group) bool {
 			}
 		}
 	}
-	return !slices.ContainsFunc(of.containers, func(w watchdog.Workload) bool { return !over[w.Container] })
+	return !slices.ContainsFunc(of.containers, func(w watchdog.Record) bool { return !over[w.Container] })
 }
 
 // release releases leases at the revisions at which they were judged. All their

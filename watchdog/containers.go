@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
@@ -27,7 +28,7 @@ type use struct {
 
 // A member was there at the reading with a number, when the book was at rev.
 type member struct {
-	Workload
+	Record
 	seen int
 	rev  int64
 	ran  bool // has a task, or had one
@@ -37,19 +38,19 @@ type member struct {
 // many as one lease may record.
 const mostPast = 256
 
-func newIndex(all []Workload) *containerIndex {
+func newIndex(all []Record) *containerIndex {
 	r := &containerIndex{all: noMembers(), uses: make(map[string]use)}
 	r.read(all, 0)
 	return r
 }
 
 func noMembers() *workload.Containers[*member] {
-	return workload.NewContainers(func(m *member) workload.Record { return m.Record() }, nil)
+	return workload.NewContainers(func(m *member) Record { return m.Record }, nil)
 }
 
 // read notes who is there now, rev being that of the book as it was read
 // before. One with several addresses is in all several times.
-func (r *containerIndex) read(all []Workload, rev int64) {
+func (r *containerIndex) read(all []Record, rev int64) {
 	r.readings++
 	r.present = 0
 	for _, w := range all {
@@ -59,13 +60,13 @@ func (r *containerIndex) read(all []Workload, rev int64) {
 			if m != nil {
 				r.all.Drop(m)
 			}
-			m = &member{Workload: w, ran: ran}
+			m = &member{Record: w, ran: ran}
 			r.all.Add(m)
 		}
 		if m.seen != r.readings {
 			r.present++
 		}
-		m.Created, m.seen, m.rev, m.ran = w.Created, r.readings, rev, m.ran || w.task
+		m.Made, m.seen, m.rev, m.ran = w.Made, r.readings, rev, m.ran || w.Task
 	}
 }
 
@@ -135,7 +136,7 @@ func (r *containerIndex) of(l *netdb.Lease, x *workload.Leases, past bool) []Con
 // awaited returns the containers that may be about to use a lease which is not
 // bound yet.
 func (r *containerIndex) awaited(l *netdb.Lease, x *workload.Leases) []Container {
-	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).Record()) })
+	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).Record) })
 }
 
 // claims returns those of a released lease's containers that only their owner label
@@ -160,7 +161,7 @@ func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
 func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]bool {
 	var out map[Container]bool
 	for _, c := range l.Containers {
-		if r.there(c) && x.Judge(l, r.member(c).Record()) == workload.Another {
+		if r.there(c) && x.Judge(l, r.member(c).Record) == workload.Another {
 			if out == nil {
 				out = make(map[Container]bool)
 			}
@@ -185,13 +186,14 @@ func (r *containerIndex) forsaken(l *netdb.Lease, others func() *workload.Leases
 	return !slices.ContainsFunc(l.Containers, r.there) && len(r.of(l, others(), false)) == 0
 }
 
-// onBoard returns the containers that the runtime witness sees.
-func onBoard(seen []census.Sighting) []Workload {
-	out := make([]Workload, 0, len(seen))
+// onBoard returns the containers that the runtime witness sees, whatever addresses they
+// claim.
+func onBoard(seen []census.Sighting) []Record {
+	out := make([]Record, 0, len(seen))
 	for _, s := range seen {
 		if s.Container != "" {
-			out = append(out, Workload{Container: Container{Namespace: s.Namespace, ID: s.Container}, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Created: s.At,
-				task: s.Task != "" || s.Note != ""})
+			s.Addr = netip.Addr{}
+			out = append(out, workload.Seen(s))
 		}
 	}
 	return out

@@ -39,8 +39,8 @@ func names(all []Container) string {
 	return strings.Join(out, " ")
 }
 
-func work(id, sandbox, lease string) Workload {
-	return Workload{Container: Container{Namespace: "default", ID: id}, Sandbox: sandbox, LeaseID: lease}
+func work(id, sandbox, lease string) Record {
+	return Record{Container: Container{Namespace: "default", ID: id}, Sandbox: sandbox, LeaseID: lease}
 }
 
 // G7: what blocks no release is a label alone, without a task, and idle or beyond the
@@ -49,24 +49,24 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 	l := born("L", "a", 1, records("recorded"), func(l *netdb.Lease) { l.State = netdb.Releasing })
 	alone, named := work("c", "a", ""), work("c", "a", "L")
 	tasked, recorded := alone, work("recorded", "a", "")
-	tasked.task = true
+	tasked.Task = true
 	c := alone.Container
 	found := map[Container]answer{c: {Look: Look{Found: true}}}
 	for name, tt := range map[string]struct {
 		a           attempt
-		list, board []Workload
+		list, board []Record
 		want        bool
 	}{
-		"idle":                                    {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Workload{alone}, []Workload{alone}, true},
-		"young":                                   {attempt{facts: facts{looks: found}}, []Workload{alone}, []Workload{alone}, false},
-		"with a task when it was asked":           {attempt{over: true, facts: facts{looks: found}}, []Workload{alone}, []Workload{alone}, false},
-		"made since it was asked":                 {attempt{}, []Workload{alone}, []Workload{alone}, false},
-		"made since, beyond the grace":            {attempt{over: true}, []Workload{alone}, []Workload{alone}, true},
-		"made since, not on the board yet":        {attempt{over: true}, []Workload{alone}, nil, true},
-		"made since, the board shows a task":      {attempt{over: true}, []Workload{alone}, []Workload{tasked}, false},
-		"idle, and the board shows a task":        {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Workload{alone}, []Workload{tasked}, false},
-		"with the lease's id, beyond the grace":   {attempt{over: true}, []Workload{named}, []Workload{named}, false},
-		"recorded by the lease, beyond the grace": {attempt{over: true}, []Workload{recorded}, []Workload{recorded}, false},
+		"idle":                                    {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Record{alone}, []Record{alone}, true},
+		"young":                                   {attempt{facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
+		"with a task when it was asked":           {attempt{over: true, facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
+		"made since it was asked":                 {attempt{}, []Record{alone}, []Record{alone}, false},
+		"made since, beyond the grace":            {attempt{over: true}, []Record{alone}, []Record{alone}, true},
+		"made since, not on the board yet":        {attempt{over: true}, []Record{alone}, nil, true},
+		"made since, the board shows a task":      {attempt{over: true}, []Record{alone}, []Record{tasked}, false},
+		"idle, and the board shows a task":        {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Record{alone}, []Record{tasked}, false},
+		"with the lease's id, beyond the grace":   {attempt{over: true}, []Record{named}, []Record{named}, false},
+		"recorded by the lease, beyond the grace": {attempt{over: true}, []Record{recorded}, []Record{recorded}, false},
 	} {
 		tt.a.lease, tt.a.leases = l, workload.NewLeases([]*netdb.Lease{l})
 		if got := tt.a.passed(newIndex(tt.list), newIndex(tt.board))(tt.list[0].Container); got != tt.want {
@@ -81,21 +81,21 @@ func TestForsaken(t *testing.T) {
 	next := born("M", "a", 9, records("c2"), func(l *netdb.Lease) { l.UID = "a2" })
 	for name, tt := range map[string]struct {
 		lease      *netdb.Lease
-		was, there []Workload
+		was, there []Record
 		others     []*netdb.Lease
 		want       bool
 		seenAt     int64
 	}{
-		"all were there, none is":     {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", ""), work("c2", "", "")}, nil, nil, true, 7},
-		"the last was never seen":     {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, nil, nil, false, 7},
-		"only the last was seen":      {born("L", "a", 1, records("c1", "c2")), []Workload{work("c2", "", "")}, nil, nil, true, 7},
-		"one is there":                {born("L", "a", 1, records("c1", "c2")), []Workload{work("c1", "", "")}, []Workload{work("c2", "", "")}, nil, false, 7},
-		"one that is not recorded is": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, []Workload{work("c3", "a", "")}, nil, false, 7},
-		"only the next incarnation's": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, []Workload{work("c2", "a", "")}, []*netdb.Lease{next}, true, 7},
-		"it records none":             {born("L", "a", 1), []Workload{work("c1", "a", "")}, nil, nil, false, 7},
-		"it is paused":                {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Paused }), []Workload{work("c1", "", "")}, nil, nil, false, 7},
-		"it is reserved":              {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Reserved }), []Workload{work("c1", "", "")}, nil, nil, false, 7},
-		"it was there for an earlier lease, or before a resume": {born("L", "a", 1, records("c1")), []Workload{work("c1", "a", "")}, nil, nil, false, 6},
+		"all were there, none is":     {born("L", "a", 1, records("c1", "c2")), []Record{work("c1", "", ""), work("c2", "", "")}, nil, nil, true, 7},
+		"the last was never seen":     {born("L", "a", 1, records("c1", "c2")), []Record{work("c1", "", "")}, nil, nil, false, 7},
+		"only the last was seen":      {born("L", "a", 1, records("c1", "c2")), []Record{work("c2", "", "")}, nil, nil, true, 7},
+		"one is there":                {born("L", "a", 1, records("c1", "c2")), []Record{work("c1", "", "")}, []Record{work("c2", "", "")}, nil, false, 7},
+		"one that is not recorded is": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, []Record{work("c3", "a", "")}, nil, false, 7},
+		"only the next incarnation's": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, []Record{work("c2", "a", "")}, []*netdb.Lease{next}, true, 7},
+		"it records none":             {born("L", "a", 1), []Record{work("c1", "a", "")}, nil, nil, false, 7},
+		"it is paused":                {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Paused }), []Record{work("c1", "", "")}, nil, nil, false, 7},
+		"it is reserved":              {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Reserved }), []Record{work("c1", "", "")}, nil, nil, false, 7},
+		"it was there for an earlier lease, or before a resume": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, nil, nil, false, 6},
 	} {
 		r := newIndex(nil)
 		r.use([]*netdb.Lease{tt.lease})
@@ -134,9 +134,9 @@ func TestW9ForsakenThroughChanges(t *testing.T) {
 	} {
 		r := newIndex(nil)
 		for _, s := range tt.steps {
-			var there []Workload
+			var there []Record
 			if s.there != "" {
-				there = []Workload{work(s.there, "a", "")}
+				there = []Record{work(s.there, "a", "")}
 			}
 			r.use([]*netdb.Lease{s.lease})
 			r.read(there, s.lease.Rev)
@@ -151,8 +151,8 @@ func TestW9ForsakenThroughChanges(t *testing.T) {
 // Who left is remembered, by the labels it had last, until too many have.
 func TestTheIndexRemembers(t *testing.T) {
 	l := born("L", "a", 1, records("c1"))
-	r := newIndex([]Workload{work("c1", "", ""), work("app", "a", ""), work("moved", "a", "")})
-	r.read([]Workload{work("moved", "b", "")}, 9)
+	r := newIndex([]Record{work("c1", "", ""), work("app", "a", ""), work("moved", "a", "")})
+	r.read([]Record{work("moved", "b", "")}, 9)
 	if got := names(r.of(l, new(workload.Leases), false)); got != "" {
 		t.Errorf("there is %q", got)
 	}

@@ -203,7 +203,7 @@ func (i *Instance) Shown(ctx context.Context, id string) error {
 	rows, _ := i.book.Leases()
 	seen := newIndex(onBoard(i.board.By(census.Runtime)))
 	for c := range inUse(rows) {
-		if !seen.there(c) || !seen.member(c).Created.Before(whole) {
+		if !seen.there(c) || !seen.member(c).Made.Before(whole) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, noteWithin)

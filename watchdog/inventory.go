@@ -26,7 +26,7 @@ func (w *Watchdog) survey(ctx context.Context, of []Tie) (in inventory) {
 	if w.cfg.Runtime == nil {
 		return in
 	}
-	var all []Workload
+	var all []Record
 	all, in.listErr = w.cfg.Runtime.Tied(ctx, of)
 	in.listed, in.there = in.listErr == nil, newIndex(all)
 	return in

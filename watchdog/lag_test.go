@@ -19,7 +19,7 @@ type hurried struct {
 	before atomic.Pointer[func()]
 }
 
-func (h *hurried) Tied(ctx context.Context, ties []watchdog.Tie) ([]watchdog.Workload, error) {
+func (h *hurried) Tied(ctx context.Context, ties []watchdog.Tie) ([]watchdog.Record, error) {
 	if do := h.before.Swap(nil); do != nil {
 		(*do)()
 	}

@@ -13,21 +13,8 @@ import (
 // A Container names one container in the runtime.
 type Container = netdb.Container
 
-// A Workload is a container as its record shows it, running or not.
-type Workload struct {
-	Container
-	Sandbox string // the owner label; "" when it has none
-	UID     string // the uid label; "" when it has none, or none is configured
-	LeaseID string // the lease label; "" when it has none
-	Created time.Time
-
-	task bool // the board shows one, or that it is not known
-}
-
-// Record is what decides to which lease it belongs.
-func (w Workload) Record() workload.Record {
-	return workload.Record{Container: w.Container, LeaseID: w.LeaseID, Sandbox: w.Sandbox, UID: w.UID, Made: w.Created}
-}
+// A Record is a container as the runtime's record shows it, running or not.
+type Record = workload.Record
 
 // A Tie is by what a container may belong to a lease.
 type Tie = workload.Tie
@@ -44,11 +31,11 @@ type Look struct {
 type Runtime interface {
 	// List reads the record of every container, in every namespace that is
 	// followed. It asks no shim, so a frozen one does not hold it up.
-	List(ctx context.Context) ([]Workload, error)
+	List(ctx context.Context) ([]Record, error)
 	// Tied reads the record of every container that a tie holds, as of the call,
 	// and may return others. Where List costs tens of milliseconds with a
 	// thousand containers, this costs a few.
-	Tied(ctx context.Context, ties []Tie) ([]Workload, error)
+	Tied(ctx context.Context, ties []Tie) ([]Record, error)
 	// Look asks for one container by its id. The task is asked for only when
 	// the record is gone: a record that stands is answer enough, and its shim
 	// may be the frozen one.

@@ -87,7 +87,7 @@ func (r *reading) readPorts(of Ports, changes uint64) {
 
 // stands reports that a container is there and is not another lease's.
 func (r *reading) stands(l *netdb.Lease, c Container) bool {
-	return r.index.there(c) && r.others().Judge(l, r.index.member(c).Record()) != workload.Another
+	return r.index.there(c) && r.others().Judge(l, r.index.member(c).Record) != workload.Another
 }
 
 // recordedIn says which containers any lease records.

@@ -19,10 +19,11 @@ type Record struct {
 	// Made is the latest time at which the container can have been made, or the
 	// zero time where that is not known.
 	Made time.Time
+	Task bool // the board shows one, or cannot say; false of a record that was listed
 }
 
 // Seen is the record behind a sighting of the runtime witness.
 func Seen(s census.Sighting) Record {
 	return Record{Container: netdb.Container{Namespace: s.Namespace, ID: s.Container},
-		LeaseID: s.LeaseID, Sandbox: s.Sandbox, UID: s.UID, Addr: s.Addr, Made: s.At}
+		LeaseID: s.LeaseID, Sandbox: s.Sandbox, UID: s.UID, Addr: s.Addr, Made: s.At, Task: s.Task != "" || s.Note != ""}
 }

@@ -51,7 +51,7 @@ func TestG9ARecordThatIsTooLargeToSend(t *testing.T) {
 			if s := x.silence(); s != "" || x.by("10.8.64.2") != "sandboxes/c0" || x.by("10.8.64.4") != "sandboxes/c2" || x.by("10.8.64.99") != "sandboxes/"+id {
 				t.Errorf("%s: silent %q; seen %q, %q, %q", when, s, x.by("10.8.64.2"), x.by("10.8.64.4"), x.by("10.8.64.99"))
 			}
-			is := func(w watchdog.Workload) bool { return w.ID == id && w.Sandbox == "big one" && w.LeaseID == "of-big" }
+			is := func(w watchdog.Record) bool { return w.ID == id && w.Sandbox == "big one" && w.LeaseID == "of-big" }
 			if list, err := x.w.List(t.Context()); err != nil || len(list) != 4 || !slices.ContainsFunc(list, is) {
 				t.Errorf("%s: %+v, %v", when, list, err)
 			}

@@ -12,12 +12,12 @@ import (
 )
 
 // List reads the record of every container. No shim is asked.
-func (w *Witness) List(ctx context.Context) ([]watchdog.Workload, error) { return w.list(ctx, nil) }
+func (w *Witness) List(ctx context.Context) ([]watchdog.Record, error) { return w.list(ctx, nil) }
 
 // Tied reads the record of every container that a tie holds. containerd picks
 // them, and looks at every record for that: what is saved is the sending of a
 // thousand specs. No shim is asked.
-func (w *Witness) Tied(ctx context.Context, ties []watchdog.Tie) ([]watchdog.Workload, error) {
+func (w *Witness) Tied(ctx context.Context, ties []watchdog.Tie) ([]watchdog.Record, error) {
 	filters, ok := w.cfg.tied(ties)
 	if !ok {
 		return w.List(ctx)
@@ -69,7 +69,7 @@ func plain(value string) bool {
 }
 
 // list reads the records that any of the filters picks; all without a filter.
-func (w *Witness) list(ctx context.Context, filters []string) (all []watchdog.Workload, err error) {
+func (w *Witness) list(ctx context.Context, filters []string) (all []watchdog.Record, err error) {
 	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		names, err := w.namespaces(ctx, c)
 		if err != nil {
@@ -81,9 +81,9 @@ func (w *Witness) list(ctx context.Context, filters []string) (all []watchdog.Wo
 				return err
 			}
 			for _, one := range list {
-				found := watchdog.Workload{
+				found := watchdog.Record{
 					Container: watchdog.Container{Namespace: ns, ID: one.ID},
-					Sandbox:   one.Labels[w.cfg.OwnerLabel], LeaseID: one.Labels[w.cfg.LeaseLabel], Created: one.CreatedAt,
+					Sandbox:   one.Labels[w.cfg.OwnerLabel], LeaseID: one.Labels[w.cfg.LeaseLabel], Made: one.CreatedAt,
 				}
 				if w.cfg.UIDLabel != "" {
 					found.UID = one.Labels[w.cfg.UIDLabel]

@@ -55,8 +55,8 @@ func TestLook(t *testing.T) {
 		}
 		got := make(map[string]string)
 		for _, w := range list {
-			if w.Created.IsZero() || time.Since(w.Created) > time.Hour {
-				t.Errorf("%s was created at %v", w.Container, w.Created)
+			if w.Made.IsZero() || time.Since(w.Made) > time.Hour {
+				t.Errorf("%s was created at %v", w.Container, w.Made)
 			}
 			got[w.String()] = w.Sandbox + " " + w.LeaseID
 		}
