@@ -203,16 +203,19 @@ func TestG1AddressesOfAllNamespacesAreBounded(t *testing.T) {
 		if hostile[g.Link] == nil || !strings.Contains(g.Detail, "because other namespaces have so many") {
 			t.Errorf("named is %+v", g)
 		}
-		delete(hostile, g.Link)
 	}
-	if len(gaps) == 0 || len(hostile) == 0 {
-		t.Fatalf("named are %+v, others are %v", gaps, hostile)
+	if len(gaps) == 0 {
+		t.Fatal("none is named")
 	}
 	v.noneSilent()
-	for _, p := range hostile {
-		p.Close()
+	// Who is read again, as after news that was lost, gets what the others have left by
+	// then: each of the three may lack some.
+	for link, p := range hostile {
+		if link != gaps[0].Link {
+			p.Close()
+		}
 	}
-	realtest.Eventually(t, wait, "the others to be known whole", func() bool { return len(named()) == 0 && known()[gaps[0].Link] == many })
+	realtest.Eventually(t, wait, "the last of them to be known whole", func() bool { return len(named()) == 0 && known()[gaps[0].Link] == many })
 }
 
 // A guest gives a link 64 KiB of alternative names. The kernel's answer about it is
