@@ -175,3 +175,8 @@ func (m *memory) Cancelled(uid string, attempt int64) bool {
 	stone := m.idx.tombs[uid]
 	return stone.attempt >= attempt && now.Since(stone.at) < m.opts.Tombstone
 }
+
+// Actors lists every actor.
+func Actors() []Actor {
+	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
+}

@@ -177,11 +177,6 @@ const (
 	ByOperator   Actor = "operator"
 )
 
-// Actors lists every actor.
-func Actors() []Actor {
-	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
-}
-
 // A Plug distinguishes the plumbing that a lease records from later plumbing of the same
 // names: names are used again, and within one boot of the machine these are not.
 type Plug struct {

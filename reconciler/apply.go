@@ -29,7 +29,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		}
 		err := r.keep(ctx, s)
 		s.end(err)
-		r.beat()
+		r.pulse.Beat()
 		if errors.Is(err, netdb.ErrQuarantineFull) {
 			findings = append(findings, Finding{Kind: quarantineFull, Addr: s.Addr, Source: quarantinedFor(s.evidence), Mend: "ipamctl quarantine ls",
 				Detail: s.Reason + "; it is not quarantined, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
@@ -42,7 +42,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		switch s.Kind {
 		case Clear, Expire, Reap:
 			if s.Result != Kept {
-				g.Go(func() error { s.end(r.release(ctx, s)); r.beat(); return nil })
+				g.Go(func() error { s.end(r.release(ctx, s)); r.pulse.Beat(); return nil })
 			}
 		}
 	}

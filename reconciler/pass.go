@@ -216,7 +216,7 @@ func (r *Reconciler) lookUp(ctx context.Context, v *view) {
 				v.gone[l.ID] = true
 				mu.Unlock()
 			}
-			r.beat() // a hundred frozen shims take minutes
+			r.pulse.Beat() // a hundred frozen shims take minutes
 			return nil
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -114,7 +115,7 @@ type Reconciler struct {
 	asked       netip.Addr          // the last one probed; the next pass goes on behind it
 
 	kick     chan struct{} // one slot: look
-	pulse    chan struct{} // no slot: what waits in Alive
+	pulse    broadcast.Pulse
 	life     atomic.Pointer[context.Context]
 	last     atomic.Pointer[Report]
 	standing atomic.Int64
@@ -131,7 +132,7 @@ func New(cfg Config) (*Reconciler, error) {
 	case !(cfg.MaxReleases > 0 && cfg.MaxReleases <= 1):
 		return nil, errors.New("reconciler: MaxReleases is no share above 0 and up to 1")
 	}
-	return &Reconciler{Config: cfg, notes: rate.NewLimiter(rate.Every(noteEvery), notesMost), passing: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(chan struct{})}, nil
+	return &Reconciler{Config: cfg, notes: rate.NewLimiter(rate.Every(noteEvery), notesMost), passing: make(chan struct{}, 1), kick: make(chan struct{}, 1), pulse: make(broadcast.Pulse)}, nil
 }
 
 // Last returns the report of the last pass that was no preview; nil before
@@ -144,10 +145,7 @@ func (r *Reconciler) Conflicts() int { return int(r.standing.Load()) }
 
 // Kick asks for a look soon. Kicks coalesce.
 func (r *Reconciler) Kick() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
+	broadcast.Wake(r.kick)
 }
 
 func (r *Reconciler) policy() policy {

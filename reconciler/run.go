@@ -177,3 +177,8 @@ func (v *view) quarantined() map[netip.Addr]bool {
 	}
 	return out
 }
+
+// Alive returns nil as soon as Run shows that it goes on: it is between two
+// passes, or has ended a step of one. Otherwise it returns an error that wraps
+// ctx's. A pass may be long, but each of its steps has a deadline.
+func (r *Reconciler) Alive(ctx context.Context) error { return r.pulse.Wait(ctx, "the passes") }

@@ -142,3 +142,10 @@ func (e *subscription) sleep(ctx context.Context, wakeup <-chan struct{}, pulse 
 	}
 	e.receive()
 }
+
+// Alive returns nil as soon as Run shows that it goes on, which is when it has
+// begun what was due and waits for more. Otherwise it returns an error that
+// wraps ctx's. Attempts under way are not waited for: each has its deadline.
+func (w *Watchdog) Alive(ctx context.Context) error {
+	return w.pulse.Wait(ctx, "the confirmation of releases")
+}

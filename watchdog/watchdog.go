@@ -73,8 +73,7 @@ type Watchdog struct {
 	rest     OwnerBackoff
 	answers  awaiting
 	plumbed  plumbed
-	// pulse has no slot: Run, when it sleeps, wakes what waits in Alive.
-	pulse chan struct{}
+	pulse    broadcast.Pulse // of Run, when it sleeps
 
 	mu      sync.Mutex
 	running bool
@@ -95,7 +94,7 @@ func New(cfg Config) (*Watchdog, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(chan struct{}), tracks: make(map[string]*track)}
+	w := &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(broadcast.Pulse), tracks: make(map[string]*track)}
 	w.surveys = share.New(w.survey)
 	return w, nil
 }

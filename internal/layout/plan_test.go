@@ -21,7 +21,7 @@ var rooms = []room{
 	{"watchdog/owner", []string{"watchdog"}, "it brings the owner's word, and decides nothing by it"},
 	{"orphans", []string{"netdb", "census", "workload", "watchdog"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload"}, "it hands out by book and board; who fills the board is not its business"},
-	{"reconciler", []string{"netdb", "census", "workload"}, "it compares readings, it does not take them"},
+	{"reconciler", []string{"netdb", "census", "workload", "internal/broadcast"}, "it compares readings, it does not take them"},
 	{"binding", []string{"bridge", "census", "netdb", "reconciler", "workload"}, "it adds to the book's verbs what the kernel knows of names; what follows from that is decided elsewhere"},
 	{"readiness", []string{"allocator", "bridge", "census", "netdb"}, "it asks what has to be there before an address is given, and gives none"},
 	{"doctor", []string{"api", "bridge", "census", "config", "netdb", "orphans", "reconciler", "watchdog"}, "it reads what rooms know and says what is wrong: no room depends on being examined"},
