@@ -93,8 +93,8 @@ func (e *PrunedError) Error() string {
 
 func (e *PrunedError) Unwrap() error { return ErrPruned }
 
-// Changes returns up to limit durable changes behind a revision, in their order;
-// none when there are none yet. It reads the file, on a connection of its own,
+// Changes returns up to limit durable changes behind a revision, in their order, and none
+// above [Book.Rev]: none when there are none yet. It reads the file, on a connection of its own,
 // and no commit waits for it: with [Book.Changed] it is how changes are followed.
 //
 //	for since := book.Rev(); ; {
@@ -109,7 +109,7 @@ func (h *history) Changes(ctx context.Context, since int64, limit int) ([]Change
 	if since >= upTo {
 		return nil, nil
 	}
-	out, err := h.read(ctx, h.store.readers, `WHERE rev > ?1 ORDER BY rev LIMIT ?2`, since, limit)
+	out, err := h.read(ctx, h.store.readers, `WHERE rev > ?1 AND rev <= ?2 ORDER BY rev LIMIT ?3`, since, upTo, limit)
 	switch {
 	case err != nil:
 		return nil, err
