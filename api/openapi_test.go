@@ -31,7 +31,7 @@ var types = map[string]any{
 	"ReleaseRequest": api.ReleaseRequest{}, "LeaseReply": api.LeaseReply{}, "Blocker": api.Blocker{}, "BindWarning": api.BindWarning{},
 	"CancelRequest": api.CancelRequest{}, "CancelReply": api.CancelReply{}, "LeaseList": api.LeaseList{},
 	"WhoisReply": api.WhoisReply{}, "WitnessAnswer": api.WitnessAnswer{}, "Change": api.Change{},
-	"ChangeList": api.ChangeList{}, "QuarantineRequest": api.QuarantineRequest{}, "AdoptRequest": api.AdoptRequest{}, "Pool": api.Pool{},
+	"ChangeList": api.ChangeList{}, "Event": api.Event{}, "QuarantineRequest": api.QuarantineRequest{}, "AdoptRequest": api.AdoptRequest{}, "Pool": api.Pool{},
 	"PoolList": api.PoolList{}, "PoolReservation": api.PoolReservation{}, "Status": api.Status{}, "Stuck": api.Stuck{}, "BookStatus": api.BookStatus{},
 	"BridgeStatus": api.BridgeStatus{}, "Finding": api.Finding{}, "DoctorReply": api.DoctorReply{},
 	"ReconcileRequest": api.ReconcileRequest{}, "ReconcileReply": api.ReconcileReply{}, "Report": api.Report{},

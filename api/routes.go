@@ -37,6 +37,7 @@ const (
 	VerbClear      Verb = "clear"
 	VerbAdopt      Verb = "adopt"
 	VerbChanges    Verb = "changes"
+	VerbWatch      Verb = "watch"
 	VerbPools      Verb = "pools"
 	VerbReconcile  Verb = "reconcile"
 	VerbStatus     Verb = "status"
@@ -85,6 +86,7 @@ func Endpoints() []Endpoint {
 			LeaseGone, StaleRevision, NotInPool, StateNotAllowed, AddressTaken, EvidenceUnavailable)},
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
 			[]string{"address", "sandbox", "lease", "since", "before", "limit"}, reading()},
+		{VerbWatch, "GET", "/v1/watch", Reader, false, []string{"epoch", "since", "kinds"}, reading(Compacted)},
 		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation(IdentityMismatch)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},

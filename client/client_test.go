@@ -127,6 +127,17 @@ func TestEveryVerb(t *testing.T) {
 	if len(past.Changes) != 3 || past.Changes[0].To != api.Cooling {
 		t.Errorf("history: %+v", past)
 	}
+	for u := range c.Watch(ctx, client.WatchFilter{Epoch: past.Epoch, Since: past.Changes[0].Revision - 1}) {
+		if u.Err != nil || u.Event == nil {
+			t.Fatalf("watch: %+v", u)
+		}
+		if u.Event.Type == api.EventChange {
+			if u.Event.Revision != past.Changes[0].Revision || u.Event.Change.LeaseID != past.Changes[0].LeaseID {
+				t.Errorf("watch: %+v", u.Event)
+			}
+			break
+		}
+	}
 	_, err = c.Quarantine(ctx, "10.8.64.9", "a printer")
 	ok("quarantine", err)
 	_, err = c.Clear(ctx, "10.8.64.9")

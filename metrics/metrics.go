@@ -66,7 +66,7 @@ func New() *Metrics {
 		releases:        counters("releases_total", "Leases released, at the moment when that was decided.", "reason"),
 		changes:         counters("changes_total", "Durable changes of leases.", "from", "to"),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ipamd", Name: "request_seconds",
-			Help: "Time of a call on the socket; code is empty on success.", Buckets: fine}, []string{"verb", "code"}),
+			Help: "Time of a call on the socket; of a watch, until its stream begins. Code is empty on success.", Buckets: fine}, []string{"verb", "code"}),
 		commitSeconds: histogram("book_commit_seconds", "Time of a commit of the book.", fine),
 		batchSize:     histogram("book_batch_size", "Requests that shared a commit.", prometheus.ExponentialBuckets(1, 2, 9)),
 

@@ -56,13 +56,14 @@ var (
 	descHeld       = describe("reap_held_releases", "Releases that the last pass held back, until an operator confirms.")
 	descFindings   = describe("findings", "Disagreements that the last pass reported and left to a person.", "kind")
 	descConflicts  = describe("conflicts", "Held addresses on which a conflict stands: another is seen there, or was a moment ago.")
+	descWatching   = describe("watch_clients", "Callers that follow the stream of changes.")
 	descBuild      = describe("build_info", "1, with what the daemon was built from.", "version", "commit", "go")
 )
 
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descBuild} {
+		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild} {
 		ch <- d
 	}
 }
@@ -89,6 +90,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	for _, silent := range witnesses.Silent {
 		gauge(descSilent, 1, string(silent.Witness))
 	}
+	gauge(descWatching, float64(s.Server.Watching()))
 	gauge(descPorts, float64(s.Bridge.Status().Ports))
 	gauge(descBuild, 1, s.Version.Version, s.Version.Commit, s.Version.Go)
 }

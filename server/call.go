@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
@@ -26,8 +27,9 @@ type call struct {
 	ctx    context.Context    // ends with the call's deadline, or when the peer hangs up
 	cancel context.CancelFunc // of ctx
 
-	answering bool     // its answer's head was written
-	cut       api.Code // why the answer ends before its end
+	answering bool      // its answer's head was written
+	cut       api.Code  // why the answer ends before its end
+	streaming time.Time // of an answer without an end: when it began
 
 	// What it is about, once known: for the log of an internal error.
 	lease, address, sandbox string
@@ -66,11 +68,16 @@ func (c *call) hungUp() bool {
 	}
 }
 
-// draining is closed when the server was asked to stop.
-func (c *call) draining() <-chan struct{} {
-	ch, _ := c.r.Context().Value(drainingKey).(<-chan struct{})
-	return ch
+// stopping ends when the server was asked to stop.
+func (c *call) stopping() context.Context {
+	if ctx, ok := c.r.Context().Value(stoppingKey).(context.Context); ok {
+		return ctx
+	}
+	return context.Background()
 }
+
+// draining is closed when the server was asked to stop.
+func (c *call) draining() <-chan struct{} { return c.stopping().Done() }
 
 // id is the lease that the path names.
 func (c *call) id() (string, error) {

@@ -36,6 +36,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbClear:      (*Server).clear,
 		api.VerbAdopt:      (*Server).adopt,
 		api.VerbChanges:    (*Server).changes,
+		api.VerbWatch:      (*Server).watch,
 		api.VerbPools:      (*Server).pools,
 		api.VerbReconcile:  (*Server).reconcile,
 		api.VerbStatus:     (*Server).status,
@@ -117,7 +118,11 @@ func (s *Server) serve(c *call, h handler) {
 				p = nil
 			}
 		}
-		s.cfg.Observe(string(c.end.Verb), cmp.Or(c.cut, code), time.Since(begun))
+		took := time.Since(begun)
+		if !c.streaming.IsZero() {
+			took = c.streaming.Sub(begun)
+		}
+		s.cfg.Observe(string(c.end.Verb), cmp.Or(c.cut, code), took)
 		if p != nil {
 			panic(http.ErrAbortHandler) // half an answer must not read as a whole one
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/feed"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
 )
@@ -34,6 +35,7 @@ func codeOf(err error) api.Code {
 		{netdb.ErrNotInPool, api.NotInPool},
 		{netdb.ErrExhausted, api.PoolExhausted},
 		{netdb.ErrOverlap, api.PoolOverlap},
+		{feed.ErrCompacted, api.Compacted},
 		{netdb.ErrPoolNotEmpty, api.PoolNotEmpty},
 		{netdb.ErrTombstones, api.TooManyRequests},
 		{netdb.ErrQuarantineFull, api.StateNotAllowed},
@@ -107,19 +109,13 @@ const cancelled api.Code = "cancelled"
 // fail answers with the error, and ends its journey: an internal one is
 // logged here, and its text stays here.
 func (s *Server) fail(c *call, err error) (observed api.Code) {
-	code := codeOf(err)
-	reply := &api.Error{Code: code, Message: err.Error(), Retryable: code.Retryable(),
-		Details: details(err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	reply := s.errorReply(c, err)
+	code := reply.Code
 	if c.hungUp() && errors.Is(err, context.Canceled) {
 		// It is answered all the same: one that closed its sending side only may read.
 		s.cfg.Log.Debug("a caller hung up", "verb", c.end.Verb, "peer", c.peer.Name, "err", err)
 		reply.Message = fmt.Sprintf("%s: the caller hung up, or closed its sending side, before it was answered", c.end.Verb)
 		defer func() { observed = cancelled }()
-	}
-	if code == api.Internal {
-		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "err", err, "peer", c.peer.Name,
-			"lease", c.lease, "addr", c.address, "sandbox", c.sandbox)
-		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
 	}
 	if busy, is := errors.AsType[*admission.BusyError](err); is {
 		busy.RetryAfter(c.w.Header())
@@ -132,6 +128,20 @@ func (s *Server) fail(c *call, err error) (observed api.Code) {
 		s.hangUp(c)
 	}
 	return code
+}
+
+// errorReply is an error as it is said on the socket. One that has no code is logged,
+// and not shown.
+func (s *Server) errorReply(c *call, err error) *api.Error {
+	code := codeOf(err)
+	reply := &api.Error{Code: code, Message: err.Error(), Retryable: code.Retryable(),
+		Details: details(err), Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	if code == api.Internal {
+		s.cfg.Log.Error("a call failed", "verb", c.end.Verb, "err", err, "peer", c.peer.Name,
+			"lease", c.lease, "addr", c.address, "sandbox", c.sandbox)
+		reply.Message = fmt.Sprintf("%s: internal error; ipamd's log has it", c.end.Verb)
+	}
+	return reply
 }
 
 func statusOf(c *call, err error, code api.Code) int {

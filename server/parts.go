@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/feed"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -28,6 +29,7 @@ type Book interface {
 	Usage() ([]netdb.Usage, int64)
 	Available(poolUID string, policy netdb.Policy) (n uint64, next time.Duration)
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
+	feed.Book
 	LastConflict(ctx context.Context) (*netdb.Change, error)
 	Info() netdb.Info
 	Touched(states ...netdb.State) <-chan struct{}

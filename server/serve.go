@@ -27,7 +27,7 @@ type contextKey int
 
 const (
 	connKey     contextKey = iota // of a connection: its *admission.Conn
-	drainingKey                   // of a listener: <-chan struct{}, closed when Serve is asked to stop
+	stoppingKey                   // of a listener: the context of Serve, which ends when it is asked to stop
 )
 
 // Serve answers on ln until ctx ends. Then it takes no more connections,
@@ -45,7 +45,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 		ConnState:                    g.Watch,
 		BaseContext: func(net.Listener) context.Context {
-			return context.WithValue(apart, drainingKey, ctx.Done())
+			return context.WithValue(apart, stoppingKey, ctx)
 		},
 		ConnContext: func(cctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(cctx, connKey, c)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/feed"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/workload"
@@ -66,6 +67,7 @@ type Server struct {
 	mux       *http.ServeMux
 	peers     *admission.Judge
 	admission *admission.Control
+	feed      *feed.Feed
 	doctors   *admission.Flight
 	statuses  *admission.Flight
 	buffers   sync.Pool // of *bytes.Buffer
@@ -93,7 +95,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log)}
+	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log),
+		feed: feed.New(cfg.Book, eventOf(cfg.Book.Epoch()))}
 	s.doctors, s.statuses = s.flight(s.diagnose), s.flight(s.summarize)
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {

@@ -1,0 +1,190 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/feed"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// bookmarkEvery is how long a stream is silent at the most, also while all changes are of
+// kinds that it does not have: a client that receives nothing for longer knows that the
+// connection is gone, and one that resumes is not sent back over all of them.
+const bookmarkEvery = 10 * time.Second
+
+// usualKinds are those of a stream that asks for none.
+const usualKinds = "lease,attempt"
+
+// eventOf is the line of a change, as all streams have it.
+func eventOf(epoch string) func(netdb.Change) ([]byte, error) {
+	return func(c netdb.Change) ([]byte, error) {
+		change := changeOf(c)
+		var line bytes.Buffer
+		err := encodeInto(&line, api.Event{Type: api.EventChange, Kind: api.Kind(c.Subject), Change: &change, Revision: c.Rev, Epoch: epoch})
+		return bytes.Clone(line.Bytes()), err // kept for long, and without what the buffer has beyond
+	}
+}
+
+// watch answers with the changes behind a revision, as they come, until the peer hangs
+// up, does not read for writeTime, or the daemon stops. A stream that ended goes on
+// behind the last line that was read, so its connection is as spare as an idle one: those
+// that only watch keep nobody from calling.
+func (s *Server) watch(c *call) (int, any, error) {
+	q, err := c.query()
+	if err != nil {
+		return 0, nil, err
+	}
+	since, err := s.position(q)
+	if err != nil {
+		return 0, nil, err
+	}
+	want, err := subjects(cmp.Or(q.Get("kinds"), usualKinds))
+	if err != nil {
+		return 0, nil, err
+	}
+	changes, err := s.feed.Read(c.ctx, since, func(ctx context.Context) (func(), error) { return s.heavy(ctx, c.peer.Holder) })
+	if err != nil {
+		return 0, nil, err
+	}
+	defer changes.Close()
+	c.endSlot()
+	c.streaming = time.Now()
+	c.w.Header().Set("Content-Type", "application/x-ndjson")
+	c.answering = true
+	c.w.WriteHeader(http.StatusOK)
+	if c.r.Method == http.MethodHead {
+		return 0, nil, nil
+	}
+	if conn := connOf(c.r); conn != nil {
+		conn.End()
+	}
+	ctx, cancel := context.WithCancel(c.r.Context())
+	defer cancel()
+	defer context.AfterFunc(c.stopping(), cancel)()
+	out := &stream{s: s, c: c, want: want}
+	err = out.event(api.Event{Type: api.EventBookmark, Revision: since})
+	for err == nil {
+		err = out.next(ctx, changes)
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.cfg.Log.Debug("a stream was cut: its peer does not read", "peer", c.peer.Name, "revision", changes.At())
+		c.cut = api.DeadlineExceeded
+	case errors.Is(err, errUnread), ctx.Err() != nil: // the peer hung up, or the daemon stops: as a stream ends
+	default:
+		e := s.errorReply(c, err)
+		c.cut = e.Code
+		_ = out.event(api.Event{Type: api.EventError, Error: e, Revision: changes.At()}) // the stream ends in any case
+	}
+	return 0, nil, nil
+}
+
+// Watching is how many callers follow the stream of changes.
+func (s *Server) Watching() int { return s.feed.Readers() }
+
+// position is the revision that a stream begins behind.
+func (s *Server) position(q url.Values) (since int64, err error) {
+	epoch := s.cfg.Book.Epoch()
+	if !q.Has("since") {
+		since = s.cfg.Book.Rev()
+	} else if since, err = strconv.ParseInt(q.Get("since"), 10, 64); err != nil || since < 0 {
+		return 0, field("since", "%.40q is not a revision", q.Get("since"))
+	}
+	switch of := q.Get("epoch"); {
+	case of == "" && q.Has("epoch"):
+		return 0, field("epoch", "is empty")
+	case of == "" && q.Has("since") && since > 0:
+		return 0, field("epoch", "is missing: a revision is of one epoch")
+	case of != "" && of != epoch:
+		return 0, fmt.Errorf("%w: the epoch is %s, and no longer %.60q", feed.ErrCompacted, epoch, of)
+	}
+	return since, nil
+}
+
+// subjects reads a list of kinds.
+func subjects(list string) (map[netdb.Subject]bool, error) {
+	want := make(map[netdb.Subject]bool)
+	for kind := range strings.SplitSeq(list, ",") {
+		switch k := netdb.Subject(kind); k {
+		case netdb.OfLease, netdb.OfAttempt, netdb.OfPool, netdb.OfBook:
+			want[k] = true
+		default:
+			return nil, field("kinds", "%.40q is no kind; known are lease, attempt, pool and book", kind)
+		}
+	}
+	return want, nil
+}
+
+// A stream writes lines. What is not read within writeTime ends it: the reader may
+// resume, and nothing is kept for it.
+type stream struct {
+	s    *Server
+	c    *call
+	want map[netdb.Subject]bool
+	sent time.Time // the last line
+}
+
+// next sends what comes next, or a bookmark once the stream was silent for long enough.
+func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
+	wait, cancel := context.WithDeadline(ctx, o.sent.Add(bookmarkEvery))
+	defer cancel()
+	lines, err := changes.Next(wait)
+	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+		return err
+	}
+	buf := o.s.buffer()
+	defer o.s.done(buf)
+	for _, l := range lines {
+		if o.want[l.Subject] {
+			buf.Write(l.JSON)
+		}
+	}
+	if buf.Len() == 0 {
+		if wait.Err() == nil {
+			return nil
+		}
+		return o.event(api.Event{Type: api.EventBookmark, Revision: changes.At()})
+	}
+	return o.write(buf.Bytes())
+}
+
+func (o *stream) event(e api.Event) error {
+	e.Epoch = o.s.cfg.Book.Epoch()
+	buf := o.s.buffer()
+	defer o.s.done(buf)
+	if err := encodeInto(buf, e); err != nil {
+		return err
+	}
+	return o.write(buf.Bytes())
+}
+
+func (o *stream) write(lines []byte) error {
+	if len(lines) > smallAnswer { // one line: a batch is smaller
+		give, err := o.s.admission.Answer(o.c.peer, len(lines), false)
+		if err != nil {
+			return err
+		}
+		defer give()
+	}
+	o.s.setWriteDeadline(o.c, writeTime)
+	_, err := o.c.w.Write(lines)
+	if err == nil {
+		err = http.NewResponseController(o.c.w).Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnread, err)
+	}
+	o.sent = time.Now()
+	return nil
+}

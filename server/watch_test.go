@@ -1,0 +1,377 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/routes"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/server/servertest"
+	"github.com/ipamd/ipamd/server/socket"
+)
+
+// browser is a client of HTTP, with a connection for each call.
+func browser(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+}
+
+// stream opens a watch by hand.
+func stream(t *testing.T, socket, query string) *http.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://ipamd/v1/watch?"+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := browser(socket).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// line reads one event.
+func line(t *testing.T, from *bufio.Reader) api.Event {
+	t.Helper()
+	text, err := from.ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e api.Event
+	if err := json.Unmarshal(text, &e); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return e
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t)
+	b := rig.Book
+	l := netdbtest.Reserve(t, b, "a")
+	resp := stream(t, rig.Socket, fmt.Sprintf("epoch=%s&since=%d", b.Epoch(), l.Rev-1))
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+		t.Fatal(resp.Status, resp.Header)
+	}
+	lines := bufio.NewReader(resp.Body)
+	if e := line(t, lines); e.Type != api.EventBookmark || e.Revision != l.Rev-1 || e.Epoch != b.Epoch() {
+		t.Errorf("%+v", e)
+	}
+	if e := line(t, lines); e.Type != api.EventChange || e.Kind != api.KindLease || e.Revision != l.Rev || e.Change.LeaseID != l.ID || e.Change.To != api.Reserved {
+		t.Errorf("%+v", e)
+	}
+	if _, err := b.Cancel(t.Context(), netdbtest.Who(netdb.ByClient, "cancelled"), "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []api.Kind{api.KindLease, api.KindAttempt} {
+		if e := line(t, lines); e.Kind != want && e.Kind != api.KindLease && e.Kind != api.KindAttempt {
+			t.Errorf("%+v", e)
+		}
+	}
+	// Only pools; the history of the test's begins with one.
+	resp = stream(t, rig.Socket, "since=0&kinds=pool")
+	lines = bufio.NewReader(resp.Body)
+	line(t, lines)
+	if e := line(t, lines); e.Kind != api.KindPool {
+		t.Errorf("%+v", e)
+	}
+	for query, want := range map[string]api.Code{
+		"since=x": api.InvalidArgument, "since=-1": api.InvalidArgument, "kinds=lease,": api.InvalidArgument, "kinds=LEASE": api.InvalidArgument,
+		"from=1": api.InvalidArgument, "since=1": api.InvalidArgument, "epoch=": api.InvalidArgument, "since=1&since=2": api.InvalidArgument,
+		"epoch=" + b.Epoch() + "&since=999999": api.Compacted, "epoch=other&since=1": api.Compacted, "epoch=other": api.Compacted,
+	} {
+		resp := stream(t, rig.Socket, query)
+		var e api.Error
+		if err := json.NewDecoder(resp.Body).Decode(&e); err != nil || e.Code != want || resp.StatusCode != want.Status() {
+			t.Errorf("%s: %s, %+v, %v", query, resp.Status, e, err)
+		}
+	}
+	// The daemon stops: the stream ends, and its end does not hold that up.
+	began := time.Now()
+	if err := rig.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.Copy(io.Discard, lines); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	t.Log("stopped after", time.Since(began))
+}
+
+// A question for the head alone is answered, and ends.
+func TestWatchHead(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t)
+	one := browser(rig.Socket)
+	one.Timeout = time.Minute
+	one.Transport.(*http.Transport).DisableKeepAlives = false
+	defer one.CloseIdleConnections()
+	for range 2 { // on one connection
+		if resp, err := one.Head("http://ipamd/v1/watch"); err != nil || resp.StatusCode != 200 {
+			t.Error(resp, err)
+		}
+	}
+}
+
+// A stream whose kinds do not change is not silent: its bookmarks follow the book, so
+// that one that resumes does not read everything again.
+func TestWatchOfKindsThatRest(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t)
+	lines := bufio.NewReader(stream(t, rig.Socket, "kinds=pool").Body)
+	first := line(t, lines)
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer cancel()
+	busy.Go(func() {
+		for l := netdbtest.Reserve(t, rig.Book, "a"); ctx.Err() == nil; {
+			var err error
+			if l, err = rig.Book.ConflictAt(context.Background(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	if e := line(t, lines); e.Type != api.EventBookmark || e.Revision <= first.Revision {
+		t.Errorf("%+v follows %+v", e, first)
+	}
+}
+
+// Those that only watch keep nobody from calling: their connections are closed first.
+func TestWatchersMakeRoom(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t, func(c *server.Config) { c.MaxConns = 4 })
+	for range 4 {
+		line(t, bufio.NewReader(stream(t, rig.Socket, "").Body))
+	}
+	caller := browser(rig.Socket)
+	caller.Timeout = time.Minute
+	resp, err := caller.Get("http://ipamd/v1/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+}
+
+// T9: a reader that is stuck is cut; the daemon goes on for others, and the reader
+// resumes behind the last line that it has read.
+func TestT9StuckWatcher(t *testing.T) {
+	t.Parallel()
+	ended := make(chan api.Code, 8)
+	rig := servertest.Start(t, func(c *server.Config) {
+		c.Observe = func(verb string, code api.Code, _ time.Duration) {
+			if verb == string(api.VerbWatch) {
+				ended <- code
+			}
+		}
+	})
+	b := rig.Book
+	// Each change fills a good part of a socket's buffer.
+	long := json.RawMessage(`[{"witness":"probe","detail":"` + strings.Repeat("x", 8<<10) + `"}]`)
+	stuck := stream(t, rig.Socket, "since=0")
+	for i := range 200 {
+		l := netdbtest.Reserve(t, b, fmt.Sprint("s", i))
+		if _, err := b.ConflictAt(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := b.Rev()
+	quick := bufio.NewReader(stream(t, rig.Socket, "since=0").Body)
+	for e := line(t, quick); e.Revision < end; {
+		e = line(t, quick)
+	}
+	if code := <-ended; code != api.DeadlineExceeded { // the stuck one's, for the other one goes on
+		t.Errorf("the stuck one ends with %q", code)
+	}
+	lines := bufio.NewReader(stuck.Body)
+	last := int64(0)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var e api.Event
+		if err := json.Unmarshal(text, &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == api.EventChange && e.Revision != last+1 && last > 0 {
+			t.Fatalf("revision %d follows %d", e.Revision, last)
+		}
+		last = max(last, e.Revision)
+	}
+	if last >= end {
+		t.Fatal("the socket's buffers took everything")
+	}
+	rest := bufio.NewReader(stream(t, rig.Socket, fmt.Sprintf("epoch=%s&since=%d", b.Epoch(), last)).Body)
+	line(t, rest)
+	for want := last + 1; want <= end; want++ {
+		if e := line(t, rest); e.Revision != want {
+			t.Fatalf("revision %d, and should be %d", e.Revision, want)
+		}
+	}
+}
+
+// A table that follows a daemon ends as the listing is: through changes by many callers,
+// restarts of the daemon, a history that is compacted meanwhile, and peers' pushes of
+// what has happened, late and in any order.
+func TestTableFollowsTheBook(t *testing.T) {
+	t.Parallel()
+	opts := netdbtest.Options()
+	opts.KeepChanges = 200
+	b := netdbtest.OpenAt(t, t.TempDir()+"/book.db", opts)
+	netdbtest.Pool(t, b, "default", "10.8.0.0/16")
+	f := follow(t, b)
+	c := &client.Client{Socket: f.socket}
+	table := &routes.Table{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { table.Follow(ctx, c, nil) })
+	defer following.Wait()
+	defer cancel()
+	var changes []netdb.Change
+	for round := range 4 {
+		from := b.Rev()
+		var callers sync.WaitGroup
+		for w := range 4 {
+			callers.Go(func() { live(t, b, fmt.Sprint(round, "-", w), 60) })
+		}
+		if round%2 == 1 {
+			f.restart()
+		}
+		callers.Wait()
+		if got, err := b.Changes(t.Context(), from, 10_000); err == nil {
+			changes = append(changes, got...)
+		}
+		for _, i := range rand.Perm(len(changes)) {
+			if ch := changes[i]; ch.Subject == netdb.OfLease {
+				if r, err := routes.OfChange(api.Change{Revision: ch.Rev, Address: ch.Addr.String(), LeaseID: ch.LeaseID, Sandbox: ch.Sandbox,
+					UID: ch.UID, Interface: ch.Interface, Attempt: ch.Attempt, To: api.State(ch.To)}); err != nil {
+					t.Error(err)
+				} else if _, err := table.Push(b.Epoch(), r); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if round == 2 { // what was missed while nobody served is not kept
+			f.stop()
+			for {
+				live(t, b, fmt.Sprint(b.Rev()), 400)
+				if err := b.Tidy(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := b.Changes(t.Context(), from, 1); errors.Is(err, netdb.ErrPruned) {
+					break
+				}
+			}
+			f.start()
+		}
+		want := listOf(t, c)
+		realtest.Eventually(t, time.Minute, "the table to be as the listing is", func() bool {
+			return table.Status().String() == want.Status().String()
+		})
+	}
+}
+
+// listOf is a table that was only listed.
+func listOf(t *testing.T, c *client.Client) *routes.Table {
+	t.Helper()
+	all, err := c.Leases(t.Context(), client.LeaseFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := routes.List{Epoch: all.Epoch, Revision: all.Revision}
+	for _, lease := range all.Leases {
+		if r, err := routes.OfLease(lease); err == nil && routes.Kept(lease.State) {
+			l.Routes = append(l.Routes, r)
+		}
+	}
+	table := &routes.Table{}
+	if err := table.Replace(l); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// live has sandboxes live and end: some stay.
+func live(t *testing.T, b *netdb.Book, prefix string, n int) {
+	who := netdbtest.Who(netdb.ByClient, "test")
+	for i := range n {
+		l, err := netdbtest.TryReserve(b, b.Pools()[0], fmt.Sprint(prefix, "-", i), netdbtest.Policy)
+		if err == nil && i%4 > 0 {
+			l, err = b.Bind(t.Context(), who, l.ID, 0, netdb.Binding{HostInterface: "veth" + prefix})
+		}
+		if err == nil && i%4 == 2 {
+			_, err = b.Pause(t.Context(), who, l.ID, 0)
+		}
+		if err == nil && i%4 == 3 {
+			if l, err = b.Release(t.Context(), who, l.ID, "", 0); err == nil && i%8 == 3 {
+				_, err = b.Confirm(t.Context(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), l.ID, l.Rev, nil)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// A daemon is a server that is started again on the same socket and book.
+type daemon struct {
+	t      *testing.T
+	book   *netdb.Book
+	socket string
+	stop   func()
+}
+
+func follow(t *testing.T, b *netdb.Book) *daemon {
+	t.Helper()
+	d := &daemon{t: t, book: b, socket: servertest.Socket(t)}
+	d.start()
+	t.Cleanup(func() { d.stop() })
+	return d
+}
+
+func (d *daemon) restart() { d.stop(); d.start() }
+
+func (d *daemon) start() {
+	d.t.Helper()
+	rig := &servertest.Rig{Book: d.book, Log: new(servertest.Log), Board: census.NewBoard()}
+	s, err := server.New(servertest.Config(rig))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ln, err := socket.Listen(d.socket, 0o666, -1)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, ln) }()
+	d.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-served; err != nil {
+			d.t.Error(err)
+		}
+	})
+}
