@@ -323,7 +323,9 @@ func (c *call) takeBack(ctx context.Context) {
 func (c *call) again(ctx context.Context, err error) error {
 	// A pass quarantined a candidate, or gave it back to its owner, between the choice
 	// and the commit; a request without a wished address has not been refused by that.
-	taken := errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid()
+	// Nor has one been refused by a pool that cannot give the candidate any more: what
+	// the pool gives now is asked again.
+	taken := errors.Is(err, netdb.ErrPoolChanged) || errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid()
 	var seen *seenError
 	var owned *netdb.OwnedError
 	for i := range c.parts {

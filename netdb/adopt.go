@@ -93,7 +93,7 @@ func (a *Adoption) continues(past *Change) bool {
 }
 
 func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
-	pi, err := t.poolFor(a.Addr)
+	pool, err := t.poolFor(a.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 		return nil, fmt.Errorf("%w: it is %s by sandbox %q", ErrState, old.State, old.Sandbox)
 	}
 	now := Lease{
-		Addr: a.Addr, ID: a.ID, PoolUID: pi.pool.UID, Pool: pi.pool.Name, State: Bound,
+		Addr: a.Addr, ID: a.ID, PoolUID: pool.UID, Pool: pool.Name, State: Bound,
 		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: 1,
 		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC, Plug: a.Plug,
 	}

@@ -24,7 +24,9 @@ const (
 	FileIsWhole        = "file-is-whole"        // SQLite's integrity and foreign key checks
 	RowsAreReadable    = "rows-are-readable"    // every row means something to this build
 	OneLeasePerOwner   = "one-lease-per-owner"  // one open lease per (pool, uid, interface)
-	AddressInPool      = "address-in-pool"      // a row's address lies in its pool's prefix
+	AddressInPool      = "address-in-pool"      // a row's address lies in its own pool's prefix, or in none
+	WithheldHasNoRow   = "withheld-has-no-row"  // what a removed pool left withheld has no row, and no pool would give it
+	PoolsAreApart      = "pools-are-apart"      // no two pools' prefixes overlap
 	MemoryEqualsTable  = "memory-equals-table"  // the index is what loading anew would give
 	CountsEqualRecount = "counts-equal-recount" // per pool and state
 	FreeIsTheRest      = "free-is-the-rest"     // usable = free + kept + rows + offered + unreadable
@@ -106,6 +108,13 @@ func (c *checker) file(ctx context.Context) error {
 }
 
 func (c *checker) owners(x *index) {
+	for i, pi := range x.order {
+		for _, other := range x.order[:i] {
+			if pi.pool.Prefix.Overlaps(other.pool.Prefix) {
+				c.broken(PoolsAreApart, "%s of pool %s and %s of pool %s", pi.pool.Prefix, pi.pool.UID, other.pool.Prefix, other.pool.UID)
+			}
+		}
+	}
 	seen := make(map[Owner]netip.Addr)
 	for l := range x.byAddr.all() {
 		if l.State.Open() {
@@ -114,8 +123,16 @@ func (c *checker) owners(x *index) {
 			}
 			seen[l.Owner()] = l.Addr
 		}
-		if p := x.pools[l.PoolUID].pool; !p.Prefix.Contains(l.Addr) {
-			c.broken(AddressInPool, "%s is not in %s", l.Addr, p.Prefix)
+		// Outside its own pool a row may be: the pool shrank or moved with it.
+		if in := x.poolOf(l.Addr); in != nil && in.pool.UID != l.PoolUID {
+			c.broken(AddressInPool, "%s is of pool %s, and in %s of pool %s", l.Addr, l.PoolUID, in.pool.Prefix, in.pool.UID)
+		}
+	}
+	for a, w := range x.withheld {
+		if l := x.byAddr.at(a); l != nil {
+			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and is %s in pool %s", a, w.PoolUID, l.State, l.PoolUID)
+		} else if in := x.poolOf(a); in != nil && in.pool.outside(a) == "" {
+			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and in pool %s, which would give it", a, w.PoolUID, in.pool.UID)
 		}
 	}
 }
@@ -134,6 +151,17 @@ func (c *checker) memory(fresh *index) {
 	}
 	if mem.rev != fresh.rev {
 		c.broken(MemoryEqualsTable, "revision %d in memory, %d in the table", mem.rev, fresh.rev)
+	}
+	if !maps.Equal(mem.names, fresh.names) {
+		c.broken(MemoryEqualsTable, "names of pools: %v in memory, %v in the table", mem.names, fresh.names)
+	}
+	if !maps.EqualFunc(mem.withheld, fresh.withheld, func(a, b Withheld) bool { return reflect.DeepEqual(a.row(), b.row()) }) {
+		c.broken(MemoryEqualsTable, "withheld: %v in memory, %v in the table", mem.withheld, fresh.withheld)
+	}
+	for _, pi := range mem.order {
+		if fresh.pools[pi.pool.UID] == nil {
+			c.broken(MemoryEqualsTable, "pool %s is in memory only", pi.pool.Name)
+		}
 	}
 	if mem.runtime != fresh.runtime {
 		c.broken(MemoryEqualsTable, "runtime %q in memory, %q in the table", mem.runtime, fresh.runtime)
@@ -157,6 +185,12 @@ func (c *checker) memory(fresh *index) {
 			c.broken(MemoryEqualsTable, "pool %s is not in memory", pi.pool.Name)
 			continue
 		}
+		if !reflect.DeepEqual(m.pool.row(), pi.pool.row()) {
+			c.broken(MemoryEqualsTable, "pool %s: the table has %+v, memory %+v", pi.pool.Name, pi.pool, m.pool)
+		}
+		if m.outside != pi.outside {
+			c.broken(CountsEqualRecount, "pool %s counts %d outside, there are %d", pi.pool.Name, m.outside, pi.outside)
+		}
 		for _, s := range States() {
 			if m.count[s] != pi.count[s] {
 				c.broken(CountsEqualRecount, "pool %s counts %d %s, there are %d", pi.pool.Name, m.count[s], s, pi.count[s])
@@ -164,6 +198,9 @@ func (c *checker) memory(fresh *index) {
 		}
 		if got, want := addrsOf(m.cooling.Values()), addrsOf(pi.cooling.Values()); !slices.Equal(got, want) {
 			c.broken(CoolingIsQueued, "pool %s: %v in memory, %v in the table", pi.pool.Name, got, want)
+		}
+		if got, want := addrsOf(m.spent.Values()), addrsOf(pi.spent.Values()); !slices.Equal(got, want) {
+			c.broken(CoolingIsQueued, "pool %s, outside: %v in memory, %v in the table", pi.pool.Name, got, want)
 		}
 		c.free(m, rows[uid])
 		c.freed(m, pi)

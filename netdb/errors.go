@@ -3,6 +3,8 @@ package netdb
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"strings"
 )
 
 // Errors of Open, but for ErrIdentity. Each refusal leaves the file untouched.
@@ -63,6 +65,14 @@ var (
 	ErrOverlap = errors.New("pool overlaps another")
 	// ErrPoolNotEmpty means that the pool still has leases.
 	ErrPoolNotEmpty = errors.New("pool is not empty")
+	// ErrStaleGeneration means that a pool has gone on since what the caller sends: it
+	// is in a later generation, or another pool has its name.
+	ErrStaleGeneration = errors.New("generation is stale")
+	// ErrDraining means that the pool gives no address any more.
+	ErrDraining = errors.New("pool drains")
+	// ErrPoolChanged means that the pool cannot give an address any more that was
+	// picked before. Pick again.
+	ErrPoolChanged = fmt.Errorf("%w: its pool changed since it was picked", ErrTaken)
 	// ErrQuarantineFull means that the pool's share of quarantined addresses
 	// is used up; the address stays unlisted and is not handed out while it
 	// is seen.
@@ -101,6 +111,85 @@ func (e *StaleError) Error() string {
 }
 
 func (e *StaleError) Unwrap() error { return ErrStale }
+
+// A StalePoolError is [ErrStaleGeneration] with the pool as it is now, nil when it was
+// removed.
+type StalePoolError struct {
+	Pool  *Pool
+	Name  string
+	Asked int64  // the caller's generation, 0 when it named none
+	Last  int64  // the present one, or the last of a pool that was removed
+	UID   string // the caller's, "" when it named none
+}
+
+func (e *StalePoolError) Error() string {
+	switch {
+	case e.Pool == nil && e.UID != "":
+		return fmt.Sprintf("pool %s: %v: there is none of uid %s", e.Name, ErrStaleGeneration, e.UID)
+	case e.UID != "" && e.UID != e.Pool.UID:
+		return fmt.Sprintf("pool %s: %v: its uid is %s, not %s", e.Name, ErrStaleGeneration, e.Pool.UID, e.UID)
+	case e.Pool == nil:
+		return fmt.Sprintf("pool %s: %v: it was removed in generation %d, this is %d", e.Name, ErrStaleGeneration, e.Last, e.Asked)
+	case e.Asked == e.Last:
+		return fmt.Sprintf("pool %s: %v: generation %d is another", e.Name, ErrStaleGeneration, e.Last)
+	}
+	return fmt.Sprintf("pool %s: %v: it is in generation %d, not %d", e.Name, ErrStaleGeneration, e.Last, e.Asked)
+}
+
+func (e *StalePoolError) Unwrap() error { return ErrStaleGeneration }
+
+// A PoolNotEmptyError is [ErrPoolNotEmpty] with the leases in the way, in the order of
+// their addresses.
+type PoolNotEmptyError struct {
+	Pool    *Pool
+	Effects []LeaseEffect
+}
+
+// namedMost is how many leases the text of an error names.
+const namedMost = 5
+
+func (e *PoolNotEmptyError) Error() string {
+	var named []string
+	for _, f := range e.Effects[:min(len(e.Effects), namedMost)] {
+		named = append(named, fmt.Sprintf("%s (%s, sandbox %q: %s)", f.Lease.Addr, f.Lease.State, f.Lease.Sandbox, f.Note))
+	}
+	if more := len(e.Effects) - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("pool %s, %s: %v: %s", e.Pool.Name, e.Pool.Prefix, ErrPoolNotEmpty, strings.Join(named, ", "))
+}
+
+func (e *PoolNotEmptyError) Unwrap() error { return ErrPoolNotEmpty }
+
+// An OverlapError is [ErrOverlap] with the other pool.
+type OverlapError struct {
+	Spec  PoolSpec
+	Other *Pool
+}
+
+func (e *OverlapError) Error() string {
+	gateway := ""
+	if e.Spec.Prefix.Contains(e.Other.Gateway) {
+		gateway = fmt.Sprintf(", and the gateway %s", e.Other.Gateway)
+	}
+	return fmt.Sprintf("pool %s, %s: %v: %s has %s%s", e.Spec.Name, e.Spec.Prefix, ErrOverlap, e.Other.Name, e.Other.Prefix, gateway)
+}
+
+func (e *OverlapError) Unwrap() error { return ErrOverlap }
+
+// An OtherPoolsRowError is [ErrOverlap] with a row that another pool has, or had, of an
+// address that a pool is to get: nothing of it becomes the new pool's.
+type OtherPoolsRowError struct {
+	Addr           netip.Addr
+	OldUID, NewUID string // of the pools
+	Why            string // what keeps the address
+}
+
+func (e *OtherPoolsRowError) Error() string {
+	return fmt.Sprintf("address %s: %v: %s; it is of pool %s, and the pool that is to get it is %s", e.Addr, ErrOverlap, e.Why, e.OldUID, e.NewUID)
+}
+
+func (e *OtherPoolsRowError) Unwrap() error { return ErrOverlap }
 
 // A FieldError names the argument that is wrong and why. It is [ErrInvalid].
 type FieldError struct {

@@ -180,3 +180,10 @@ func (m *memory) Cancelled(uid string, attempt int64) bool {
 func Actors() []Actor {
 	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
 }
+
+// Entries is how much memory has of a pool beside its rows: ranges, queues and counts.
+func Entries(b *Book, uid string) int {
+	pi := b.memory.idx.pools[uid]
+	return b.memory.idx.byAddr.len() + pi.free.ranges.Len() + pi.freed.len() + pi.away.len() + pi.cooling.Len() + pi.spent.Len() +
+		len(pi.own) + len(pi.offers) + len(pi.blocked)
+}

@@ -1,13 +1,18 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 	"time"
+
+	"github.com/tidwall/btree"
 )
 
 // Rested returns up to n cooling rows of a pool whose cooldown is over, the one
-// released longest ago first. after is the revision of the last row that the
+// released longest ago first, also those outside. The pool's own cooldown goes before
+// the daemon's. after is the revision of the last row that the
 // caller has looked at, 0 at first. The cost does not depend on how many leases
 // there are.
 func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n int) []*Lease {
@@ -18,15 +23,20 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n i
 	if pi == nil {
 		return nil
 	}
+	cooldown = pi.pool.Policy(Policy{Cooldown: cooldown}).Cooldown
 	var out []*Lease
-	pi.cooling.Ascend(after+1, func(_ int64, l *Lease) bool {
-		if len(out) == n || now.Since(l.Since) < cooldown {
-			return false
-		}
-		out = append(out, l)
-		return true
-	})
-	return out
+	for _, queue := range []*btree.Map[int64, *Lease]{pi.cooling, pi.spent} {
+		most := len(out) + n
+		queue.Ascend(after+1, func(_ int64, l *Lease) bool {
+			if len(out) == most || now.Since(l.Since) < cooldown {
+				return false
+			}
+			out = append(out, l)
+			return true
+		})
+	}
+	slices.SortFunc(out, func(x, y *Lease) int { return cmp.Compare(x.Rev, y.Rev) })
+	return out[:min(n, len(out))]
 }
 
 // Free ends the rest of cooling rows, in one commit: their addresses are free
@@ -55,5 +65,6 @@ func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(n
 func (m *memory) offered(l *Lease) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.idx.pools[l.PoolUID].offered(l.Addr)
+	pi := m.idx.pools[l.PoolUID]
+	return pi != nil && pi.offered(l.Addr)
 }

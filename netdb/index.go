@@ -25,6 +25,9 @@ type index struct {
 	stones *btree.Map[int64, string] // the same uids by revision: oldest first
 	broken []Unreadable
 
+	names    map[nameKey]nameMemory
+	withheld map[netip.Addr]Withheld
+
 	runtime   string // the container runtime that the book knows
 	mostFreed int    // of a pool
 	mostTombs int    // of the book
@@ -40,7 +43,10 @@ type poolIndex struct {
 	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
 	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
 	cursor  netip.Addr                // where the walk over the never-used goes on
-	cooling *btree.Map[int64, *Lease] // by the revision that made them cool: oldest first
+	cooling *btree.Map[int64, *Lease] // inside the pool, by the revision that made them cool: oldest first
+	spent   *btree.Map[int64, *Lease] // the same of those outside, which are not given again
+	away    freedQueue                // what became free and is outside: it has its place when it comes back inside
+	outside int                       // rows outside
 	own     map[Owner]*Lease          // an owner's last cooling address
 	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
 	count   map[State]int             // rows by state
@@ -53,6 +59,7 @@ type Unreadable struct {
 	Row    string // the row's address as stored
 	Reason string
 	addrs  []netip.Addr
+	pool   string // uid, "" where it cannot be read
 }
 
 type tombstone struct {
@@ -82,6 +89,9 @@ func newIndex() *index {
 		tombs:  make(map[string]tombstone),
 		stones: new(btree.Map[int64, string]),
 
+		names:    make(map[nameKey]nameMemory),
+		withheld: make(map[netip.Addr]Withheld),
+
 		mostFreed: mostFreed,
 		mostTombs: MaxTombstones,
 	}
@@ -97,6 +107,8 @@ func (x *index) addPool(p *Pool) *poolIndex {
 		keptFor: make(map[netip.Addr]string),
 		keptOf:  make(map[string]netip.Addr),
 		cooling: new(btree.Map[int64, *Lease]),
+		spent:   new(btree.Map[int64, *Lease]),
+		away:    newFreedQueue(),
 		own:     make(map[Owner]*Lease),
 		offers:  make(map[netip.Addr]int64),
 		count:   make(map[State]int),
@@ -156,25 +168,64 @@ func (x *index) replacePool(p *Pool) {
 	was := x.pools[p.UID]
 	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
 	pi := x.addPool(p)
-	if was == nil {
-		return
+	if was != nil {
+		for l := range x.byAddr.all() {
+			if l.PoolUID == p.UID {
+				pi.enter(l)
+			}
+		}
+		for _, queue := range []freedQueue{was.freed, was.away} {
+			queue.byRev.Scan(func(rev int64, a netip.Addr) bool {
+				pi.requeue(a, rev)
+				return true
+			})
+		}
+		for a, rev := range was.kept {
+			if rev > 0 {
+				pi.requeue(a, rev)
+			}
+		}
+		pi.forget(x.mostFreed)
 	}
-	for l := range x.byAddr.all() {
-		if l.PoolUID == p.UID {
-			pi.enter(l)
+	for _, u := range x.broken {
+		for _, a := range u.addrs {
+			x.block(a)
 		}
 	}
-	was.freed.byRev.Scan(func(rev int64, a netip.Addr) bool {
-		pi.queue(a, rev)
-		return true
-	})
-	for a, rev := range was.kept {
+	if was != nil {
+		pi.takeOffers(was)
+	}
+}
+
+// removePool makes a pool unknown whose rows are gone.
+func (x *index) removePool(p *Pool) {
+	was := x.pools[p.UID]
+	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
+	delete(x.pools, p.UID)
+}
+
+// requeue queues an address that became free at a revision: where it is given from, or
+// where it waits to come back inside.
+func (pi *poolIndex) requeue(a netip.Addr, rev int64) {
+	if pi.pool.outside(a) != "" {
+		pi.away.add(a, rev)
+	} else {
 		pi.queue(a, rev)
 	}
-	for a := range was.blocked {
-		x.block(a)
+}
+
+// forget makes those of too many freed addresses count as never given that have been
+// free for longest.
+func (pi *poolIndex) forget(most int) {
+	for pi.freed.len() > most {
+		oldest, _ := pi.freed.first()
+		pi.freed.remove(oldest)
+		pi.free.add(Range{oldest, oldest})
 	}
-	pi.takeOffers(was)
+	for pi.away.len() > most {
+		oldest, _ := pi.away.first()
+		pi.away.remove(oldest)
+	}
 }
 
 // takeOffers carries over what is offered to callers, and where the walk is.
@@ -189,6 +240,7 @@ func (pi *poolIndex) takeOffers(was *poolIndex) {
 // that made it so, 0 when it was never given.
 func (pi *poolIndex) take(a netip.Addr) int64 {
 	pi.free.remove(a)
+	pi.away.remove(a)
 	rev := max(pi.freed.remove(a), pi.kept[a])
 	delete(pi.kept, a)
 	return rev
@@ -237,6 +289,9 @@ func (x *index) apply(old, now *Lease, rev int64) {
 
 func (pi *poolIndex) leave(l *Lease) {
 	pi.count[l.State]--
+	if pi.pool.outside(l.Addr) != "" {
+		pi.outside--
+	}
 	pi.unqueue(l)
 }
 
@@ -244,6 +299,7 @@ func (pi *poolIndex) leave(l *Lease) {
 func (pi *poolIndex) unqueue(l *Lease) {
 	if l.State == Cooling {
 		pi.cooling.Delete(l.Rev)
+		pi.spent.Delete(l.Rev)
 		if pi.own[l.Owner()] == l {
 			delete(pi.own, l.Owner())
 		}
@@ -254,7 +310,15 @@ func (pi *poolIndex) enter(l *Lease) {
 	pi.count[l.State]++
 	pi.take(l.Addr)
 	delete(pi.offers, l.Addr)
+	outside := pi.pool.outside(l.Addr) != ""
+	if outside {
+		pi.outside++
+	}
 	if _, blocked := pi.blocked[l.Addr]; l.State == Cooling && !blocked {
+		if outside {
+			pi.spent.Set(l.Rev, l)
+			return
+		}
 		pi.cooling.Set(l.Rev, l)
 		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.Rev < l.Rev) {
 			pi.own[l.Owner()] = l
@@ -268,23 +332,18 @@ func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
 	if _, blocked := pi.blocked[a]; blocked || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) {
 		return
 	}
-	if usable, _ := pi.pool.usable(a); !usable {
-		return
-	}
-	if _, kept := pi.keptFor[a]; kept {
+	_, kept := pi.keptFor[a]
+	switch inside := pi.pool.outside(a) == ""; {
+	case kept && inside:
 		pi.kept[a] = max(rev, pi.kept[a])
-		return
-	}
-	if rev == 0 {
+	case rev > 0 && inside:
+		pi.freed.add(a, rev)
+	case rev > 0:
+		pi.away.add(a, rev)
+	case inside:
 		pi.free.add(Range{a, a})
-		return
 	}
-	pi.freed.add(a, rev)
-	if pi.freed.len() > x.mostFreed {
-		oldest, _ := pi.freed.first()
-		pi.freed.remove(oldest)
-		pi.free.add(Range{oldest, oldest})
-	}
+	pi.forget(x.mostFreed)
 }
 
 // block keeps an address from being handed out because a row that cannot be

@@ -102,9 +102,10 @@ func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, 
 		return Candidate{}, false, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
 	}
 	a, kept := pi.keptOf[sandbox]
-	if !kept {
+	if !kept || pi.pool.State == PoolDraining {
 		return Candidate{}, false, nil
 	}
+	policy = pi.pool.Policy(policy)
 	l := m.idx.byAddr.at(a)
 	if l != nil && l.State.Open() && l.Sandbox == sandbox && l.UID == o.UID {
 		return Candidate{}, false, nil

@@ -3,6 +3,7 @@ package netdb
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -26,6 +27,8 @@ func (s *store) readIndex(ctx context.Context, q querier) (*index, error) {
 	}{
 		{`SELECT ` + poolColumns + ` FROM pools ORDER BY uid`, x.readPool},
 		{`SELECT ` + leaseColumns + ` FROM leases`, x.readLease},
+		{`SELECT ` + withheldColumns + ` FROM withheld`, x.readWithheld},
+		{`SELECT name, family, generation, configured FROM pool_names`, x.readName},
 		{`SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, x.readTomb},
 		// The newest come first, so that what is left out became free before all that is queued.
 		{`SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`, x.readFreed},
@@ -55,7 +58,11 @@ func (x *index) readLease(s scanner) error {
 		err = fmt.Errorf("its id %s is that of %s", l.ID, x.byID[l.ID].Addr)
 	}
 	if err != nil {
-		x.unreadable(named, err)
+		pool := ""
+		if l != nil {
+			pool = l.PoolUID
+		}
+		x.unreadable(named, pool, err)
 		return nil
 	}
 	l.Pool = x.pools[l.PoolUID].pool.Name
@@ -84,9 +91,49 @@ func (x *index) readFreed(s scanner) error {
 		return err
 	}
 	pi := x.pools[uid]
-	if a, err := netip.ParseAddr(addr); err == nil && pi != nil && pi.freed.len() < x.mostFreed {
-		pi.queue(a, rev)
+	a, err := netip.ParseAddr(addr)
+	if err != nil || pi == nil || x.byAddr.at(a) != nil {
+		return nil
 	}
+	queue := pi.freed
+	if pi.pool.outside(a) != "" {
+		queue = pi.away
+	}
+	if _, blocked := pi.blocked[a]; !blocked && !queue.has(a) && queue.len() < x.mostFreed {
+		pi.requeue(a, rev)
+	}
+	return nil
+}
+
+func (x *index) readWithheld(s scanner) error {
+	var w Withheld
+	var ip []byte
+	var addr, evidence string
+	var wall, boot int64
+	if err := s.Scan(&ip, &addr, &w.PoolUID, &w.Pool, &w.LeaseID, (*string)(&w.State), &w.Sandbox, &w.UID, &w.Interface,
+		&w.Rev, &wall, &boot, &w.Since.BootID, &evidence, &w.Hold); err != nil {
+		return err
+	}
+	w.Since.Wall, w.Since.Boottime = time.Unix(0, wall), time.Duration(boot)
+	if evidence != "" {
+		w.Evidence = json.RawMessage(evidence)
+	}
+	named := naming{ip, addr}.addrs()
+	if len(named) != 1 {
+		x.unreadable(naming{ip, addr}, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, addr, ip))
+		return nil
+	}
+	w.Addr = named[0]
+	x.withheld[w.Addr] = w
+	return nil
+}
+
+func (x *index) readName(s scanner) error {
+	var n namedPool
+	if err := s.Scan(&n.key.name, &n.key.family, &n.generation, &n.configured); err != nil {
+		return err
+	}
+	x.names[n.key] = n.nameMemory
 	return nil
 }
 
@@ -129,8 +176,8 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 
 // unreadable reports a row and keeps every address that it may mean from
 // being handed out.
-func (x *index) unreadable(n naming, why error) {
-	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs()}
+func (x *index) unreadable(n naming, pool string, why error) {
+	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs(), pool: pool}
 	for _, a := range u.addrs {
 		x.block(a)
 	}

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -30,14 +31,24 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 		m.opts.meet("publish")
 		touched |= s.touched()
 		switch {
+		case s.removed:
+			m.idx.removePool(s.pool)
 		case s.pool != nil:
 			m.idx.replacePool(s.pool)
 		case s.tomb != "":
 			m.idx.bury(s.tomb, s.stone)
 		case s.runtime != "":
 			m.idx.runtime = s.runtime
-		default:
+		case s.old != nil || s.now != nil:
 			m.idx.apply(s.old, s.now, s.change.Rev)
+		}
+		if s.name != nil {
+			m.idx.names[s.name.key] = s.name.nameMemory
+		}
+		if w := s.withheld; w != nil {
+			if delete(m.idx.withheld, w.Addr); s.now == nil {
+				m.idx.withheld[w.Addr] = *w
+			}
 		}
 	}
 	m.idx.rev = staged.rev
@@ -119,7 +130,7 @@ func (m *memory) Usage() ([]Usage, int64) {
 	var out []Usage
 	for _, pi := range m.idx.order {
 		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
-			QuarantineCap: m.opts.mostQuarantined(pi)}
+			Outside: pi.outside, QuarantineCap: m.opts.mostQuarantined(pi.size)}
 		for h := range pi.offers {
 			if m.idx.byAddr.at(h) == nil {
 				u.Free = saturatingAdd(u.Free, 1)
@@ -162,6 +173,12 @@ func (m *memory) Place(a netip.Addr) Place {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.poolOf(a)
+	if l := m.idx.byAddr.at(a); l != nil {
+		pi = m.idx.pools[l.PoolUID] // also of a row outside it
+	}
+	if w, ok := m.idx.withheld[a]; ok && pi == nil {
+		return Place{Note: fmt.Sprintf("withheld since pool %s was removed", w.Pool)}
+	}
 	if pi == nil {
 		return Place{Note: "in no pool"}
 	}

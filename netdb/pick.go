@@ -35,6 +35,10 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 	if pi == nil {
 		return Candidate{}, fmt.Errorf("pick from pool %s: %w", poolUID, ErrNotFound)
 	}
+	if pi.pool.State == PoolDraining {
+		return Candidate{}, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	}
+	policy = pi.pool.Policy(policy)
 	a, found := pi.free.next(pi.cursor)
 	if found {
 		pi.cursor = a.Next()
@@ -68,8 +72,7 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 // Revisions order them, not clocks.
 func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
 	pi.cooling.Scan(func(_ int64, l *Lease) bool {
-		usable, _ := pi.pool.usable(l.Addr)
-		if _, kept := pi.keptFor[l.Addr]; usable && !kept && wanted(l) {
+		if _, kept := pi.keptFor[l.Addr]; !kept && wanted(l) {
 			found = l
 		}
 		return found == nil
@@ -93,9 +96,10 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]
-	if pi == nil {
+	if pi == nil || pi.pool.State == PoolDraining {
 		return 0, 0
 	}
+	policy = pi.pool.Policy(policy)
 	n = saturatingAdd(pi.free.count(), uint64(pi.freed.len()))
 	switch oldest := pi.rested(func(*Lease) bool { return true }); {
 	case oldest == nil:
@@ -122,14 +126,11 @@ func (m *memory) PickOwn(o Owner) (Candidate, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi := m.idx.pools[o.PoolUID]
-	if pi == nil {
+	if pi == nil || pi.pool.State == PoolDraining {
 		return Candidate{}, false
 	}
 	l := pi.own[o]
 	if l == nil || pi.offered(l.Addr) {
-		return Candidate{}, false
-	}
-	if usable, _ := pi.pool.usable(l.Addr); !usable {
 		return Candidate{}, false
 	}
 	if _, kept := pi.keptFor[l.Addr]; kept {
@@ -151,6 +152,10 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 	if pi == nil {
 		return Candidate{}, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
 	}
+	if pi.pool.State == PoolDraining {
+		return Candidate{}, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	}
+	policy = pi.pool.Policy(policy)
 	if err := pi.mayGive(a); err != nil {
 		return Candidate{}, fmt.Errorf("address %s: %w", a, err)
 	}
@@ -188,9 +193,10 @@ func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]
-	if pi == nil {
+	if pi == nil || pi.pool.State == PoolDraining {
 		return nil
 	}
+	policy = pi.pool.Policy(policy)
 	out := pi.free.upcoming(pi.cursor, n)
 	out = append(out, pi.freed.upcoming(n-len(out))...)
 	pi.rested(func(l *Lease) bool {

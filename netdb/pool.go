@@ -1,16 +1,14 @@
 package netdb
 
 import (
-	"context"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/netip"
 	"regexp"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // A Range is an inclusive range of addresses of one family.
@@ -41,6 +39,14 @@ type PoolSpec struct {
 	Routes  []Route      `json:"routes,omitempty"`
 	DNS     []netip.Addr `json:"dns,omitempty"`
 	Kept    []Kept       `json:"reservation,omitempty"`
+
+	// What is zero is as the daemon has it.
+	Cooldown    time.Duration `json:"cooldown,omitempty"`
+	CooldownMin time.Duration `json:"cooldown_min,omitempty"`
+	Exhausted   string        `json:"exhausted,omitempty"` // "oldest" or "strict"
+	MTU         int           `json:"mtu,omitempty"`       // bytes, of the sandbox's interface
+
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // A Pool is a pool of the book.
@@ -48,15 +54,32 @@ type Pool struct {
 	PoolSpec
 	UID        string
 	Generation int64
-	State      string // "active"
+	State      string // PoolActive or PoolDraining
 	Created    Stamp
 }
+
+// What a pool's state may be. One that drains gives no address; the leases that it has
+// stay as they are.
+const (
+	PoolActive   = "active"
+	PoolDraining = "draining"
+)
 
 // A Policy says which cooling addresses may be given again, and when.
 type Policy struct {
 	Cooldown    time.Duration // full wait after confirmed removal
 	CooldownMin time.Duration // at exhaustion, never before this
 	Strict      bool          // refuse rather than reuse before Cooldown
+}
+
+// Policy is the pool's own policy, and the daemon's where the pool has none.
+func (s *PoolSpec) Policy(daemon Policy) Policy {
+	p := Policy{cmp.Or(s.Cooldown, daemon.Cooldown), cmp.Or(s.CooldownMin, daemon.CooldownMin), daemon.Strict}
+	if s.Exhausted != "" {
+		p.Strict = s.Exhausted == "strict"
+	}
+	p.CooldownMin = min(p.CooldownMin, p.Cooldown) // where one of them is the daemon's
+	return p
 }
 
 // least is how long an address cools at least before another owner gets it.
@@ -74,6 +97,7 @@ type Usage struct {
 	Free    uint64 // addresses without a row; saturates likewise
 	Kept    uint64 // addresses without a row that are kept for their sandboxes, not among Free
 	ByState map[State]int
+	Outside int // rows that the pool could not give any more, see [Book.Outside]
 	// QuarantineCap is how many may be quarantined without an operator.
 	QuarantineCap int
 }
@@ -134,11 +158,40 @@ func (s *PoolSpec) Check() error {
 			return invalid("pool.dns", "has an address that is none")
 		}
 	}
-	if err := s.checkKept(); err != nil {
+	if err := cmp.Or(s.checkSettings(), s.checkKept()); err != nil {
 		return err
 	}
 	if newIndex().addPool(&Pool{PoolSpec: *s}).size == 0 {
 		return invalid("pool.prefix", "%s has no address to give: its gateway and exclusions take all", p)
+	}
+	return nil
+}
+
+// maxCooldown bounds a pool's cooldown: a longer one is a unit that was mistaken.
+const maxCooldown = 365 * 24 * time.Hour
+
+// checkSettings is Check of what the daemon has a value for, too.
+func (s *PoolSpec) checkSettings() error {
+	least := 68 // RFC 791
+	if s.family() == 6 {
+		least = 1280 // RFC 8200, section 5
+	}
+	switch {
+	case s.Cooldown < 0 || s.Cooldown > maxCooldown:
+		return invalid("pool.cooldown", "%v is not up to %v", s.Cooldown, maxCooldown)
+	case s.CooldownMin < 0 || s.CooldownMin > maxCooldown:
+		return invalid("pool.cooldown_min", "%v is not up to %v", s.CooldownMin, maxCooldown)
+	case s.Cooldown > 0 && s.CooldownMin > s.Cooldown:
+		return invalid("pool.cooldown_min", "%v is longer than the cooldown, which is %v", s.CooldownMin, s.Cooldown)
+	case s.Exhausted != "" && s.Exhausted != "oldest" && s.Exhausted != "strict":
+		return invalid("pool.exhausted", "%.40q is neither oldest nor strict", s.Exhausted)
+	case s.MTU != 0 && (s.MTU < least || s.MTU > 65535):
+		return invalid("pool.mtu", "%d is not %d to 65535", s.MTU, least)
+	}
+	if err := checkLabels(s.Labels); err != nil {
+		var fe *FieldError
+		errors.As(err, &fe)
+		return invalid("pool.labels", "%s", fe.Reason)
 	}
 	return nil
 }
@@ -169,52 +222,6 @@ func addrText(a netip.Addr) string {
 		return ""
 	}
 	return a.String()
-}
-
-// EnsurePool makes the pool with this name and family be as spec says, and
-// returns it. The same spec again changes nothing; another one raises the
-// generation. A prefix can be changed only while no lease is in it
-// ([ErrPoolNotEmpty]), and never into another pool's ([ErrOverlap]). An
-// exclusion over a lease leaves the lease alone: the address is not given
-// again.
-func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, error) {
-	if err := spec.Check(); err != nil {
-		return nil, err
-	}
-	want := Pool{PoolSpec: spec, UID: uuid.Must(uuid.NewV7()).String(), Generation: 1, State: "active"}
-	return change(ctx, b.writer, func(t *tx) (*Pool, error) {
-		p, reason := want, "pool_created"
-		p.Created = t.now
-		for _, pi := range t.idx.order {
-			other := pi.pool
-			if other.Name != p.Name || other.family() != p.family() {
-				if other.Prefix.Overlaps(p.Prefix) {
-					return nil, fmt.Errorf("pool %s, %s: %w: %s has %s", p.Name, p.Prefix, ErrOverlap, other.Name, other.Prefix)
-				}
-				continue
-			}
-			_, was := other.encode()
-			if _, now := p.encode(); now == was {
-				return other, nil
-			}
-			if rows := pi.rows(); other.Prefix != p.Prefix && rows > 0 {
-				return nil, fmt.Errorf("pool %s: %w: %d addresses of %s are in use or rest; it cannot become %s",
-					p.Name, ErrPoolNotEmpty, rows, other.Prefix, p.Prefix)
-			}
-			p.UID, p.Created, p.Generation, reason = other.UID, other.Created, other.Generation+1, "pool_changed"
-		}
-		who := who
-		who.Reason = reason
-		t.staged.stage(step{pool: &p, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfPool, PoolUID: p.UID, Pool: p.Name, Who: who}})
-		return &p, nil
-	})
-}
-
-func (pi *poolIndex) rows() (n int) {
-	for _, c := range pi.count {
-		n += c
-	}
-	return n
 }
 
 // hosts returns the addresses that a host may have by the family's rules:
@@ -256,4 +263,10 @@ func (s *PoolSpec) usable(a netip.Addr) (bool, string) {
 		}
 	}
 	return true, ""
+}
+
+// outside says why the pool could not give an address, "" when it could.
+func (s *PoolSpec) outside(a netip.Addr) string {
+	_, note := s.usable(a)
+	return note
 }

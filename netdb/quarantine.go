@@ -163,7 +163,7 @@ const anyRev = -1
 func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold string, evidence json.RawMessage, rev int64) (*Lease, error) {
 	return change(ctx, b.writer, func(t *tx) (*Lease, error) {
 		a := former.Addr
-		pi, err := t.poolFor(a)
+		pool, err := t.poolFor(a)
 		if err != nil {
 			return nil, fmt.Errorf("quarantine %s: %w", a, err)
 		}
@@ -179,12 +179,12 @@ func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold strin
 			now.Hold = hold
 			return t.move(who, old, now, evidence)
 		}
-		most := t.opts.mostQuarantined(pi)
-		if who.Actor != ByOperator && t.countOf(pi.pool.UID, Quarantined) >= most {
-			return nil, fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pi.pool.Name)
+		most := t.opts.mostQuarantined(t.sizeOf(pool))
+		if who.Actor != ByOperator && t.countOf(pool.UID, Quarantined) >= most {
+			return nil, fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ErrQuarantineFull, most, pool.Name)
 		}
 		now := former
-		now.PoolUID, now.Pool, now.State, now.Hold = pi.pool.UID, pi.pool.Name, Quarantined, hold
+		now.PoolUID, now.Pool, now.State, now.Hold = pool.UID, pool.Name, Quarantined, hold
 		if now.ID == "" || t.lease(now.ID) != nil || t.removed(now.ID) {
 			now.ID = newID()
 		}
@@ -199,8 +199,8 @@ const quarantineMost = 1 << 16
 
 // mostQuarantined is how many addresses of a pool may be quarantined without
 // an operator.
-func (o *Options) mostQuarantined(pi *poolIndex) int {
-	return int(max(1, min(float64(pi.size)*o.QuarantineShare, quarantineMost)))
+func (o *Options) mostQuarantined(size uint64) int {
+	return int(max(1, min(float64(size)*o.QuarantineShare, quarantineMost)))
 }
 
 // hold is the operator's words that a change left on a row.

@@ -120,6 +120,9 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 	if t.cancelled(r.UID, r.Attempt) {
 		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ErrCancelled)
 	}
+	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.outside(now.Addr) != "" {
+		return nil, fmt.Errorf("address %s: %w", now.Addr, ErrPoolChanged)
+	}
 	if held := t.open(now.Owner()); held != nil {
 		return nil, &OwnedError{held}
 	}

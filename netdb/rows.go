@@ -234,3 +234,14 @@ func scanPool(s scanner) (*Pool, error) {
 	}
 	return &p, json.Unmarshal([]byte(spec), &p.PoolSpec)
 }
+
+const (
+	withheldColumns = `ip, address, pool_uid, pool, lease_id, state, sandbox, uid, interface, rev,
+		since_wall, since_boot, since_boot_id, evidence, hold`
+	insertWithheld = `INSERT INTO withheld (` + withheldColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+)
+
+func (w *Withheld) row() []any {
+	return []any{key(w.Addr), w.Addr.String(), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
+		w.Since.Wall.UnixNano(), int64(w.Since.Boottime), w.Since.BootID, string(w.Evidence), w.Hold}
+}

@@ -117,6 +117,7 @@ type statements struct {
 	begin, commit, rollback                                      *sql.Stmt
 	insertLease, updateLease, replaceLease, deleteLease          *sql.Stmt
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs  *sql.Stmt
+	removePool, upsertName, withhold, unwithhold                 *sql.Stmt
 	noteRuntime, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
 
 	all []*sql.Stmt
@@ -138,6 +139,11 @@ func (o *opening) prepare(ctx context.Context) error {
 		&o.sql.upsertPool:   upsertPool,
 		&o.sql.upsertTomb: `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 			ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`,
+		&o.sql.removePool: `DELETE FROM pools WHERE uid = ?1`,
+		&o.sql.upsertName: `INSERT INTO pool_names (name, family, generation, configured) VALUES (?1, ?2, ?3, ?4)
+			ON CONFLICT (name, family) DO UPDATE SET (generation, configured) = (?3, ?4)`,
+		&o.sql.withhold:    insertWithheld,
+		&o.sql.unwithhold:  `DELETE FROM withheld WHERE ip = ?1`,
 		&o.sql.pruneRows:   `DELETE FROM changes WHERE rev <= ?1`,
 		&o.sql.pruneTombs:  `DELETE FROM tombstones WHERE uid = ?1`,
 		&o.sql.noteRuntime: `UPDATE book SET runtime_id = ?1`,
@@ -181,9 +187,15 @@ func (s *store) writeStep(st step) error {
 	var res sql.Result
 	var err error
 	switch {
+	case st.removed:
+		what = "the end of pool " + st.pool.Name
+		res, err = s.sql.removePool.Exec(st.pool.UID)
 	case st.pool != nil:
 		what = "pool " + st.pool.Name
 		res, err = s.sql.upsertPool.Exec(st.pool.row()...)
+	case st.name != nil:
+		what = "the name of pool " + st.name.key.name
+		res, err = s.sql.upsertName.Exec(st.name.row()...)
 	case st.tomb != "":
 		what = "tombstone"
 		res, err = s.sql.upsertTomb.Exec(st.tomb, st.stone.attempt,
@@ -205,6 +217,21 @@ func (s *store) writeStep(st step) error {
 	}
 	if n, err := res.RowsAffected(); err != nil || n != 1 {
 		return fmt.Errorf("store %s: %w: the row is not as it was read", what, ErrStale)
+	}
+	if st.pool != nil && st.name != nil {
+		if _, err := s.sql.upsertName.Exec(st.name.row()...); err != nil {
+			return s.classify("store the name of "+what, err)
+		}
+	}
+	if w := st.withheld; w != nil {
+		if st.now == nil {
+			_, err = s.sql.withhold.Exec(w.row()...)
+		} else {
+			_, err = s.sql.unwithhold.Exec(key(w.Addr))
+		}
+		if err != nil {
+			return s.classify("store that "+what+" is withheld", err)
+		}
 	}
 	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.uptime())...)
 	return s.classify("record "+what, err)

@@ -57,13 +57,39 @@ func (t *tx) removed(id string) bool {
 	return ok && l == nil
 }
 
-// poolFor returns the pool of an address that could be handed out.
-func (t *tx) poolFor(a netip.Addr) (*poolIndex, error) {
-	pi := t.idx.poolOf(a)
-	if pi == nil {
-		return nil, fmt.Errorf("%w: no pool contains it", ErrNotInPool)
+// poolFor returns the pool of an address that could be handed out, as the batch leaves
+// it. A row outside its pool stays that pool's.
+func (t *tx) poolFor(a netip.Addr) (*Pool, error) {
+	if l := t.at(a); l != nil {
+		if p := t.pool(l.PoolUID); p.outside(a) != "" {
+			return p, nil
+		}
 	}
-	return pi, pi.mayGive(a)
+	for _, p := range t.pools() {
+		if p.Prefix.Contains(a) {
+			return p, t.mayGive(p, a)
+		}
+	}
+	return nil, fmt.Errorf("%w: no pool contains it", ErrNotInPool)
+}
+
+// sizeOf returns how many addresses a pool could give at all.
+func (t *tx) sizeOf(p *Pool) uint64 {
+	if pi := t.idx.pools[p.UID]; pi != nil && pi.pool == p {
+		return pi.size
+	}
+	return newIndex().addPool(p).size
+}
+
+// mayGive says why a pool can never give an address.
+func (t *tx) mayGive(p *Pool, a netip.Addr) error {
+	if note := p.outside(a); note != "" {
+		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, p.Name, note)
+	}
+	if pi := t.idx.pools[p.UID]; pi != nil {
+		return pi.mayGive(a)
+	}
+	return nil
 }
 
 // revOf returns the revision of a row, 0 for none.
@@ -85,7 +111,10 @@ func look[K comparable, V any](k K, staged, committed map[K]V) V {
 func (l *Lease) in(pool string, s State) bool { return l != nil && l.PoolUID == pool && l.State == s }
 
 func (t *tx) countOf(pool string, s State) int {
-	n := t.idx.pools[pool].count[s]
+	n := 0
+	if pi := t.idx.pools[pool]; pi != nil { // it may be made in this batch
+		n = pi.count[s]
+	}
 	for _, step := range t.staged.steps {
 		if step.old.in(pool, s) {
 			n--
@@ -116,6 +145,12 @@ func (t *tx) setState(who Who, l *Lease, to State, evidence json.RawMessage) (*L
 
 // record is move with evidence that the change keeps, and the lease does not.
 func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*Lease, error) {
+	return t.recordWith(who, old, now, evidence, nil)
+}
+
+// recordWith is record of a row that goes and leaves its address withheld, or that takes
+// a withheld one over.
+func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage, w *Withheld) (*Lease, error) {
 	from := Free
 	if old != nil {
 		from = old.State
@@ -148,7 +183,7 @@ func (t *tx) record(who Who, old *Lease, now Lease, evidence json.RawMessage) (*
 	if now.State != Quarantined {
 		now.Hold = ""
 	}
-	s := step{old: old, now: &now, change: &Change{
+	s := step{old: old, now: &now, withheld: w, change: &Change{
 		Rev: now.Rev, At: t.now, Subject: OfLease, Addr: now.Addr, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,
 		Sandbox: now.Sandbox, UID: now.UID, Interface: now.Interface, Attempt: now.Attempt,
 		From: from, To: now.State, Who: who, Evidence: evidence,
@@ -188,14 +223,21 @@ type overlay struct {
 	ids    map[string]*Lease
 	owners map[Owner]*Lease
 	tombs  map[string]tombstone
+
+	pools    map[string]*Pool // by uid; nil: removed
+	names    map[nameKey]nameMemory
+	withheld map[netip.Addr]*Withheld // nil: no more
 }
 
 // A step is one staged change: the row before and after it, and its record.
 type step struct {
 	old, now *Lease
 	change   *Change
-	pool     *Pool  // a pool made or changed
-	tomb     string // a tombstone set for this uid
+	pool     *Pool // a pool made or changed, or removed
+	removed  bool
+	name     *namedPool // what is remembered of a pool's name from now on
+	withheld *Withheld  // of a row that goes: from now on; of one that comes: no more
+	tomb     string     // a tombstone set for this uid
 	stone    tombstone
 	runtime  string // the runtime that was noted
 }
@@ -206,6 +248,10 @@ func newOverlay() *overlay {
 		ids:    make(map[string]*Lease),
 		owners: make(map[Owner]*Lease),
 		tombs:  make(map[string]tombstone),
+
+		pools:    make(map[string]*Pool),
+		names:    make(map[nameKey]nameMemory),
+		withheld: make(map[netip.Addr]*Withheld),
 	}
 }
 
@@ -222,6 +268,9 @@ func (o *overlay) reset(rev int64) {
 	clear(o.ids)
 	clear(o.owners)
 	clear(o.tombs)
+	clear(o.pools)
+	clear(o.names)
+	clear(o.withheld)
 }
 
 // rewind drops what a request staged before it failed, and leaves the first n
@@ -247,6 +296,20 @@ func (o *overlay) stage(s step) {
 	}
 	if s.runtime != "" {
 		o.runtime = s.runtime
+	}
+	switch {
+	case s.removed:
+		o.pools[s.pool.UID] = nil
+	case s.pool != nil:
+		o.pools[s.pool.UID] = s.pool
+	}
+	if s.name != nil {
+		o.names[s.name.key] = s.name.nameMemory
+	}
+	if w := s.withheld; w != nil {
+		if o.withheld[w.Addr] = nil; s.now == nil {
+			o.withheld[w.Addr] = w
+		}
 	}
 	if old := s.old; old != nil {
 		o.leases[old.Addr] = nil

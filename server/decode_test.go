@@ -77,6 +77,7 @@ func TestEverySentinel(t *testing.T) {
 		"netdb.ErrTaken": netdb.ErrTaken, "netdb.ErrQuarantined": netdb.ErrQuarantined,
 		"netdb.ErrNotInPool": netdb.ErrNotInPool, "netdb.ErrExhausted": netdb.ErrExhausted,
 		"netdb.ErrOverlap": netdb.ErrOverlap, "netdb.ErrPoolNotEmpty": netdb.ErrPoolNotEmpty,
+		"netdb.ErrStaleGeneration": netdb.ErrStaleGeneration, "netdb.ErrDraining": netdb.ErrDraining, "netdb.ErrPoolChanged": netdb.ErrPoolChanged,
 		"netdb.ErrQuarantineFull": netdb.ErrQuarantineFull, "netdb.ErrBusy": netdb.ErrBusy,
 		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrMoved": netdb.ErrMoved, "netdb.ErrClosed": netdb.ErrClosed,
 		"allocator.ErrConflictLimit": allocator.ErrConflictLimit, "allocator.ErrEvidence": allocator.ErrEvidence,

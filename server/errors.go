@@ -37,6 +37,8 @@ func codeOf(err error) api.Code {
 		{netdb.ErrOverlap, api.PoolOverlap},
 		{feed.ErrCompacted, api.Compacted},
 		{netdb.ErrPoolNotEmpty, api.PoolNotEmpty},
+		{netdb.ErrStaleGeneration, api.StaleGeneration},
+		{netdb.ErrDraining, api.StateNotAllowed},
 		{netdb.ErrTombstones, api.TooManyRequests},
 		{netdb.ErrQuarantineFull, api.StateNotAllowed},
 		{allocator.ErrConflictLimit, api.ConflictLimit},

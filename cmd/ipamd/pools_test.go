@@ -59,8 +59,8 @@ func TestPrefixOfAPoolInUse(t *testing.T) {
 		}
 		wants(t, "error", err.Error(), says...)
 	}
-	for _, prefix := range []string{"10.8.64.0/23", "10.9.0.0/24"} {
-		refused(pool(prefix), netdb.ErrPoolNotEmpty, "pool default", "10.8.64.0/24", prefix, "set its prefix back", "does not overlap", "another name")
+	for _, prefix := range []string{"10.8.64.0/31", "10.9.0.0/24"} {
+		refused(pool(prefix), netdb.ErrPoolNotEmpty, "pool default", "10.8.64.0/24", prefix, "10.8.64.2", "gone", "set its prefix back", "does not overlap", "another name")
 	}
 	wider := func(c *config.Config) { c.Pools[0].Name, c.Pools[0].Prefix = "wider", "10.8.64.0/23" }
 	refused(wider, netdb.ErrOverlap, "pool wider", "default has 10.8.64.0/24")

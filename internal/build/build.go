@@ -8,7 +8,7 @@ import (
 
 // Version is that of the tree: of its release, or with "-dev" at its end that of the
 // release to come. A package is named after it (scripts/version).
-const Version = "0.1.0"
+const Version = "0.2.0-dev"
 
 // An Info is what a program knows of how it was built.
 type Info struct {

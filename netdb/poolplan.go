@@ -1,0 +1,258 @@
+package netdb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// A PoolChange is what a caller wants of a pool. Which one it is about, its name and the
+// family of its prefix say.
+type PoolChange struct {
+	Spec PoolSpec
+	// UID, when given, is that of the pool that the caller has seen.
+	UID string
+	// Generation orders what is wanted of a name. Below the pool's it is
+	// [ErrStaleGeneration], and so it is where the pool's own has another spec; the
+	// pool's own with the same spec changes nothing. 0 is the next one, unless the pool
+	// is active and has this spec already.
+	Generation int64
+	// Drain lets leases stay that the spec leaves outside the pool: they are valid, and
+	// their addresses are not given again. Without it such a spec is [ErrPoolNotEmpty].
+	Drain bool
+
+	exclusions bool // Drain, where an exclusion is what leaves a lease outside
+}
+
+// An Effect is what a change of its pool does to a lease.
+type Effect string
+
+const (
+	LeaseStays    Effect = "stays"    // as it is
+	LeaseOutside  Effect = "outside"  // it is valid, and its address is not given again
+	LeaseInside   Effect = "inside"   // it was outside, and is no more
+	LeaseEnds     Effect = "ends"     // it cooled: the row goes, and the rest goes on
+	LeaseWithheld Effect = "withheld" // the row goes, and its address is withheld as quarantined
+)
+
+// A LeaseEffect is an effect on one lease, and why.
+type LeaseEffect struct {
+	Lease  *Lease // as it was before
+	Effect Effect
+	Note   string // for a person: "outside 10.8.64.0/25"
+}
+
+// A PoolOutcome is what a change of a pool did, or would do.
+type PoolOutcome struct {
+	Pool    *Pool // afterwards; nil when it was removed
+	Was     *Pool // before; nil when there was none
+	Changed bool
+	Stay    int           // leases that stay as they are
+	Effects []LeaseEffect // on the others, in the order of their addresses
+	Rev     int64         // of the change; 0 when there is none
+}
+
+// A poolPlan is an outcome, and what else its change stages.
+type poolPlan struct {
+	PoolOutcome
+	taken []Withheld // what the pool takes over, in the order of their release
+}
+
+// poolNamed returns the pool of a name and family, nil for none.
+func (t *tx) poolNamed(s *PoolSpec) *Pool {
+	for _, p := range t.pools() {
+		if p.Name == s.Name && p.family() == s.family() {
+			return p
+		}
+	}
+	return nil
+}
+
+// planPool decides about a change, and stages nothing.
+func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
+	if err := c.Spec.Check(); err != nil {
+		return nil, err
+	}
+	was := t.poolNamed(&c.Spec)
+	plan := &poolPlan{PoolOutcome: PoolOutcome{Was: was}}
+	next, same, err := t.generation(was, c)
+	if err != nil {
+		return nil, err
+	}
+	if same {
+		plan.Pool = was
+		for l := range t.rows() {
+			if l.PoolUID == was.UID {
+				plan.Stay++
+			}
+		}
+		return plan, nil
+	}
+	pool := &Pool{PoolSpec: c.Spec, Generation: next, State: PoolActive, Created: t.now}
+	if was != nil {
+		pool.UID, pool.Created = was.UID, was.Created
+	} else {
+		pool.UID = uuid.Must(uuid.NewV7()).String()
+	}
+	plan.Pool, plan.Changed = pool, true
+	if err := t.checkRoom(pool); err != nil {
+		return nil, err
+	}
+	if err := t.planRows(plan, c); err != nil {
+		return nil, err
+	}
+	return plan, t.planTaken(plan)
+}
+
+// generation is the one that a change brings a pool to, or same where it has nothing to
+// change.
+func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err error) {
+	stale := &StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: t.name(&c.Spec).generation}
+	if was != nil {
+		stale.Last = was.Generation
+	}
+	switch {
+	case c.Generation < 0:
+		return 0, false, invalid("generation", "%d is below 0", c.Generation)
+	case c.UID != "" && (was == nil || was.UID != c.UID):
+		return 0, false, stale
+	case was == nil && c.Generation == 0:
+		return stale.Last + 1, false, nil
+	case was == nil && c.Generation <= stale.Last:
+		return 0, false, stale
+	case was == nil:
+		return c.Generation, false, nil
+	}
+	_, is := was.encode()
+	_, wanted := c.Spec.encode()
+	switch {
+	case c.Generation == 0 && is == wanted && was.State == PoolActive,
+		c.Generation == was.Generation && is == wanted:
+		return was.Generation, true, nil
+	case c.Generation == 0:
+		return was.Generation + 1, false, nil
+	case c.Generation <= was.Generation:
+		return 0, false, stale
+	}
+	return c.Generation, false, nil
+}
+
+// checkRoom refuses a pool that would contain what is another's: compared by ranges, not
+// by text. A row counts that another pool has left outside, and one of a pool that is
+// not there any more.
+func (t *tx) checkRoom(pool *Pool) error {
+	for _, other := range t.pools() {
+		if other.UID != pool.UID && other.Prefix.Overlaps(pool.Prefix) {
+			return &OverlapError{Spec: pool.PoolSpec, Other: other}
+		}
+	}
+	for l := range t.rows() {
+		if l.PoolUID != pool.UID && pool.Prefix.Contains(l.Addr) {
+			return &OtherPoolsRowError{l.Addr, l.PoolUID, pool.UID, fmt.Sprintf("it is %s by sandbox %q", l.State, l.Sandbox)}
+		}
+	}
+	for _, u := range t.idx.broken {
+		for _, a := range u.addrs {
+			if u.pool != "" && u.pool != pool.UID && pool.Prefix.Contains(a) {
+				return &OtherPoolsRowError{a, u.pool, pool.UID, "its row cannot be read: " + u.Reason}
+			}
+		}
+	}
+	return nil
+}
+
+// planRows says what becomes of the pool's own rows, and refuses what may not become of
+// them.
+func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
+	was, pool := plan.Was, plan.Pool
+	if was == nil {
+		return nil
+	}
+	var blocking []LeaseEffect
+	for l := range t.rows() {
+		if l.PoolUID != pool.UID {
+			continue
+		}
+		before, after := was.outside(l.Addr), pool.outside(l.Addr)
+		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
+		switch {
+		case l.State != Cooling && was.Bridge != pool.Bridge:
+			e.Note = "it is on bridge " + was.Bridge
+			blocking = append(blocking, e)
+		case l.State != Cooling && l.Addr == pool.Gateway && pool.Gateway != was.Gateway:
+			blocking = append(blocking, e) // the host and the sandbox would both use it
+		case before == "" && after != "":
+			e.Effect = LeaseOutside
+			if excluded := pool.Prefix.Contains(l.Addr); !c.Drain && !(c.exclusions && excluded) {
+				blocking = append(blocking, e)
+			}
+		case before != "" && after == "":
+			e.Effect = LeaseInside
+		}
+		if e.Effect == LeaseStays {
+			plan.Stay++
+			continue
+		}
+		plan.Effects = append(plan.Effects, e)
+	}
+	slices.SortFunc(plan.Effects, byAddr)
+	if len(blocking) > 0 {
+		slices.SortFunc(blocking, byAddr)
+		return &PoolNotEmptyError{Pool: was, Effects: blocking}
+	}
+	return nil
+}
+
+func byAddr(x, y LeaseEffect) int { return x.Lease.Addr.Compare(y.Lease.Addr) }
+
+// planTaken finds the addresses of removed pools that the pool takes over. The gateway
+// cannot be one that may still be on the wire.
+func (t *tx) planTaken(plan *poolPlan) error {
+	for _, w := range t.withheld() {
+		switch {
+		case w.State == Quarantined && w.Addr == plan.Pool.Gateway:
+			return &OtherPoolsRowError{w.Addr, w.PoolUID, plan.Pool.UID, fmt.Sprintf("it is withheld since pool %s was removed, and would be the gateway", w.Pool)}
+		case plan.Pool.outside(w.Addr) == "":
+			plan.taken = append(plan.taken, w)
+		}
+	}
+	slices.SortFunc(plan.taken, func(x, y Withheld) int { return int(x.Rev - y.Rev) })
+	return nil
+}
+
+// planRemoval decides about the end of a pool, and stages nothing.
+func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
+	pool := t.pool(uid)
+	if pool == nil {
+		return nil, fmt.Errorf("remove pool %.80q: %w", uid, ErrNotFound)
+	}
+	plan := &poolPlan{PoolOutcome: PoolOutcome{Was: pool, Changed: true}}
+	var blocking []LeaseEffect
+	for l := range t.rows() {
+		if l.PoolUID != uid {
+			continue
+		}
+		e := LeaseEffect{Lease: l, Effect: LeaseWithheld}
+		switch {
+		case l.State == Cooling:
+			e.Effect = LeaseEnds
+		case l.State != Quarantined:
+			e.Note = "it has not ended"
+			blocking = append(blocking, e)
+		}
+		plan.Effects = append(plan.Effects, e)
+	}
+	slices.SortFunc(plan.Effects, byAddr)
+	if len(blocking) > 0 && !force {
+		slices.SortFunc(blocking, byAddr)
+		return nil, &PoolNotEmptyError{Pool: pool, Effects: blocking}
+	}
+	for _, u := range t.idx.broken {
+		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 {
+			return nil, fmt.Errorf("remove pool %s: %w: its row %q cannot be read: %s", pool.Name, ErrPoolNotEmpty, u.Row, u.Reason)
+		}
+	}
+	return plan, nil
+}

@@ -1,0 +1,181 @@
+package netdb
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+)
+
+// Reasons of the changes of a pool.
+const (
+	PoolCreated  = "pool_created"
+	PoolChanged  = "pool_changed"
+	PoolDrains   = "pool_draining"
+	PoolRemoved  = "pool_removed" // also of each row that goes with it
+	TakenOver    = "taken_over"   // of an address of a removed pool, by the one that contains it
+	poolWithheld = "withheld"     // of a lease that had not ended
+)
+
+// SetPool makes a pool, or makes it as the caller wants it, in one commit. It grows in
+// place; what would leave leases outside is refused unless the change says Drain.
+//
+// Errors: [FieldError], [StalePoolError], [OverlapError], [OtherPoolsRowError],
+// [PoolNotEmptyError], and those of the file.
+func (b *Book) SetPool(ctx context.Context, who Who, c PoolChange) (*PoolOutcome, error) {
+	if err := c.Spec.Check(); err != nil {
+		return nil, err
+	}
+	return change(ctx, b.writer, func(t *tx) (*PoolOutcome, error) { return t.setPool(who, c) })
+}
+
+// PreviewSetPool says what [Book.SetPool] would do now, and what it would refuse. A new
+// pool's uid is not the one that it would get.
+func (m *memory) PreviewSetPool(c PoolChange) (out *PoolOutcome, err error) {
+	return m.preview(func(t *tx) (*poolPlan, error) { return t.planPool(c) })
+}
+
+// preview runs a plan on what is committed.
+func (m *memory) preview(plan func(*tx) (*poolPlan, error)) (*PoolOutcome, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	p, err := plan(&tx{opts: m.opts, memory: m, now: m.clock.now(), idx: m.idx, staged: newOverlay()})
+	if err != nil {
+		return nil, err
+	}
+	return &p.PoolOutcome, nil
+}
+
+// EnsurePool is [Book.SetPool] of the next generation, in which an exclusion over a lease
+// leaves the lease outside.
+func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, error) {
+	out, err := b.SetPool(ctx, who, PoolChange{Spec: spec, exclusions: true})
+	if err != nil {
+		return nil, err
+	}
+	return out.Pool, nil
+}
+
+func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
+	plan, err := t.planPool(c)
+	if err != nil || !plan.Changed {
+		return outcomeOf(plan), err
+	}
+	who.Reason = PoolChanged
+	if plan.Was == nil {
+		who.Reason = PoolCreated
+	}
+	plan.Rev = t.stagePool(who, plan.Pool)
+	for _, w := range plan.taken {
+		if err := t.takeOver(who, plan.Pool, w); err != nil {
+			return nil, err
+		}
+	}
+	return outcomeOf(plan), nil
+}
+
+func outcomeOf(plan *poolPlan) *PoolOutcome {
+	if plan == nil {
+		return nil
+	}
+	return &plan.PoolOutcome
+}
+
+// stagePool stages a pool as it is from now on, and returns the revision.
+func (t *tx) stagePool(who Who, p *Pool) int64 {
+	t.staged.stage(step{pool: p, change: t.poolChange(who, p)})
+	return t.staged.rev
+}
+
+func (t *tx) poolChange(who Who, p *Pool) *Change {
+	evidence, err := json.Marshal([]map[string]any{{"generation": p.Generation, "state": p.State, "prefix": p.Prefix}})
+	if err != nil {
+		panic(err) // numbers and texts always marshal
+	}
+	return &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfPool, PoolUID: p.UID, Pool: p.Name, Who: who, Evidence: evidence}
+}
+
+// DrainPool ends the giving of a pool's addresses; its leases stay as they are. A pool
+// that drains already stays as it is. generation is the pool's, 0 for whichever it is.
+// The pool's generation rises, so that no older [Book.SetPool] undoes it; one of a later
+// generation, or of the next one, does.
+func (b *Book) DrainPool(ctx context.Context, who Who, uid string, generation int64) (*PoolOutcome, error) {
+	who.Reason = PoolDrains
+	return change(ctx, b.writer, func(t *tx) (*PoolOutcome, error) {
+		was := t.pool(uid)
+		if was == nil {
+			return nil, fmt.Errorf("drain pool %.80q: %w", uid, ErrNotFound)
+		}
+		out := &PoolOutcome{Pool: was, Was: was}
+		for l := range t.rows() {
+			if l.PoolUID == uid {
+				out.Stay++
+			}
+		}
+		switch {
+		case was.State == PoolDraining:
+			return out, nil
+		case generation != 0 && generation != was.Generation:
+			return nil, &StalePoolError{Pool: was, Name: was.Name, Asked: generation, Last: was.Generation}
+		}
+		p := *was
+		p.State, p.Generation = PoolDraining, was.Generation+1
+		out.Pool, out.Changed, out.Rev = &p, true, t.stagePool(who, &p)
+		return out, nil
+	})
+}
+
+// Outside says why a lease's pool could not give its address any more: its prefix or its
+// exclusions changed since. It is "" of a lease inside its pool. A lease outside is as
+// valid as any, and its address is not given again.
+func (m *memory) Outside(l *Lease) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if pi := m.idx.pools[l.PoolUID]; pi != nil {
+		return pi.pool.outside(l.Addr)
+	}
+	return ""
+}
+
+// pools yields every pool as the batch leaves it.
+func (t *tx) pools() []*Pool {
+	var out []*Pool
+	for _, pi := range t.idx.order {
+		if _, staged := t.staged.pools[pi.pool.UID]; !staged {
+			out = append(out, pi.pool)
+		}
+	}
+	for _, p := range t.staged.pools {
+		if p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// pool returns the pool of a uid as the batch leaves it, nil for none.
+func (t *tx) pool(uid string) *Pool {
+	if p, staged := t.staged.pools[uid]; staged {
+		return p
+	}
+	if pi := t.idx.pools[uid]; pi != nil {
+		return pi.pool
+	}
+	return nil
+}
+
+// rows yields every row as the batch leaves it, in no order.
+func (t *tx) rows() iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		for l := range t.idx.byAddr.all() {
+			if _, staged := t.staged.leases[l.Addr]; !staged && !yield(l) {
+				return
+			}
+		}
+		for _, l := range t.staged.leases {
+			if l != nil && !yield(l) {
+				return
+			}
+		}
+	}
+}

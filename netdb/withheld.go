@@ -1,0 +1,181 @@
+package netdb
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// A Withheld address outlives the pool that had it. What a removed pool's row knew is not
+// lost with the row: an address that cooled has to rest until its time is over, and one
+// that was quarantined, or held when its pool was removed by force, may be on the wire
+// for as long as its sandbox lives. No row can say that, because a row belongs to a pool;
+// a pool of the same prefix that is made a moment later would give the address at once.
+// The pool that comes to contain one takes it over as a row of its own.
+type Withheld struct {
+	Addr      netip.Addr
+	PoolUID   string // of the pool that was removed
+	Pool      string
+	LeaseID   string // of the row that went
+	State     State  // Cooling or Quarantined
+	Sandbox   string
+	UID       string
+	Interface string
+	Rev       int64 // of the change that took the row
+	Since     Stamp // when it entered its state
+	Evidence  json.RawMessage
+	Hold      string // an operator's words
+}
+
+// A nameMemory is what is remembered of a name beyond its pool.
+type nameMemory struct {
+	generation int64  // the last one of a pool that was removed
+	configured string // the hash of the spec that the configuration gave last
+}
+
+type nameKey struct {
+	name   string
+	family int
+}
+
+type namedPool struct {
+	key nameKey
+	nameMemory
+}
+
+func (n *namedPool) row() []any { return []any{n.key.name, n.key.family, n.generation, n.configured} }
+
+func (s *PoolSpec) key() nameKey { return nameKey{s.Name, s.family()} }
+
+// name returns what is remembered of a pool's name.
+func (t *tx) name(s *PoolSpec) nameMemory { return look(s.key(), t.staged.names, t.idx.names) }
+
+// withheld lists the withheld addresses as the batch leaves them.
+func (t *tx) withheld() []Withheld {
+	all := t.idx.withheld
+	if len(t.staged.withheld) > 0 {
+		all = maps.Clone(all)
+		for a, w := range t.staged.withheld {
+			if w == nil {
+				delete(all, a)
+			} else {
+				all[a] = *w
+			}
+		}
+	}
+	return slices.Collect(maps.Values(all))
+}
+
+// Withheld lists the addresses of removed pools that no pool has taken over, in their
+// order.
+func (m *memory) Withheld() []Withheld {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(m.idx.withheld), func(x, y Withheld) int { return x.Addr.Compare(y.Addr) })
+}
+
+// RemovePool ends a pool, in one commit: each of its rows goes, and the history stays.
+// While a lease has not ended the answer is [PoolNotEmptyError]; with force, which takes
+// the operator's words as who.Note, such leases are released and quarantined first, and
+// their addresses are withheld. So are those that cool or are quarantined: see
+// [Withheld]. No address is free by the end of its pool.
+//
+// A pool of the same name that is made later has another uid, and its generations go on
+// behind those of this one.
+func (b *Book) RemovePool(ctx context.Context, who Who, uid string, force bool) (*PoolOutcome, error) {
+	if force {
+		if err := checkNote(who.Note); err != nil {
+			return nil, err
+		}
+	}
+	return change(ctx, b.writer, func(t *tx) (*PoolOutcome, error) {
+		plan, err := t.planRemoval(uid, force)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range plan.Effects {
+			if err := t.purge(who, e); err != nil {
+				return nil, err
+			}
+		}
+		who.Actor, who.Reason = ByOperator, PoolRemoved
+		pool := plan.Was
+		kept := &namedPool{pool.key(), t.name(&pool.PoolSpec)}
+		kept.generation = pool.Generation
+		t.staged.stage(step{pool: pool, removed: true, name: kept, change: t.poolChange(who, pool)})
+		plan.Rev = t.staged.rev
+		return outcomeOf(plan), nil
+	})
+}
+
+// PreviewRemovePool says what [Book.RemovePool] would do now, and what it would refuse.
+func (m *memory) PreviewRemovePool(uid string, force bool) (*PoolOutcome, error) {
+	return m.preview(func(t *tx) (*poolPlan, error) { return t.planRemoval(uid, force) })
+}
+
+// purge takes a row away, by the moves that any row makes on its way, and withholds its
+// address. The last of them is the sweep's: it is what ends a rest.
+func (t *tx) purge(who Who, e LeaseEffect) (err error) {
+	l := e.Lease
+	w := &Withheld{Addr: l.Addr, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: Quarantined, Sandbox: l.Sandbox,
+		UID: l.UID, Interface: l.Interface, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold}
+	who.Actor, who.Reason = ByOperator, PoolRemoved
+	if l.State.Open() {
+		if l, err = t.setState(who, l, Releasing, nil); err != nil {
+			return err
+		}
+	}
+	if l.State == Releasing {
+		was := e.Lease
+		w.Since = t.now
+		w.Evidence = w.testimony("pool %s (%s) was removed by force while this was %s", l.Pool, l.PoolUID, was.State)
+		if l, err = t.setState(who, l, Quarantined, w.Evidence); err != nil {
+			return err
+		}
+	}
+	if l.State == Cooling {
+		w.State = Cooling
+	} else if l, err = t.setState(who, l, Cooling, nil); err != nil {
+		return err
+	}
+	who.Actor = ByReconciler
+	gone := *l
+	gone.State = Free
+	w.Rev = t.staged.rev + 1
+	_, err = t.recordWith(who, l, gone, nil, w)
+	return err
+}
+
+// testimony is the book's own evidence about the address.
+func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
+	b, err := json.Marshal([]map[string]any{{"witness": "book", "address": w.Addr, "at": w.Since.Wall.UTC(), "sandbox": w.Sandbox,
+		"uid": w.UID, "lease_id": w.LeaseID, "note": fmt.Sprintf(format, args...)}})
+	if err != nil {
+		panic(err) // texts and times always marshal
+	}
+	return b
+}
+
+// takeOver makes a withheld address a row of the pool that contains it now: quarantined,
+// until no witness sees it any more, or cooling for what is left of its rest.
+func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
+	who.Actor, who.Reason = ByOperator, TakenOver
+	evidence := w.Evidence
+	if w.State == Cooling || len(evidence) == 0 {
+		evidence = w.testimony("it was %s in pool %s (%s), which was removed", w.State, w.Pool, w.PoolUID)
+	}
+	now := Lease{Addr: w.Addr, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: w.Hold,
+		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence}
+	l, err := t.recordWith(who, nil, now, evidence, &w)
+	if err != nil || w.State != Cooling {
+		return err
+	}
+	if l, err = t.setState(who, l, Cooling, nil); err != nil {
+		return err
+	}
+	l.Since = w.Since // it is what is staged, and its rest goes on
+	return nil
+}
