@@ -40,6 +40,7 @@ const (
 	VerbWatch      Verb = "watch"
 	VerbPools      Verb = "pools"
 	VerbReconcile  Verb = "reconcile"
+	VerbAdoptBook  Verb = "adopt_book"
 	VerbStatus     Verb = "status"
 	VerbDoctor     Verb = "doctor"
 	VerbVersion    Verb = "version"
@@ -68,7 +69,7 @@ func Endpoints() []Endpoint {
 	return []Endpoint{
 		{VerbAllocate, "POST", "/v1/leases", Runtime, true, nil, mutation(
 			NotFound, AttemptCancelled, AddressTaken, AddressQuarantined, NotInPool, StateNotAllowed,
-			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady, IdentityMismatch)},
+			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady)},
 		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, EvidenceUnavailable)},
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
@@ -87,7 +88,8 @@ func Endpoints() []Endpoint {
 		{VerbChanges, "GET", "/v1/changes", Reader, false,
 			[]string{"address", "sandbox", "lease", "since", "before", "limit"}, reading()},
 		{VerbWatch, "GET", "/v1/watch", Reader, false, []string{"epoch", "since", "kinds"}, reading(Compacted)},
-		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation(IdentityMismatch)},
+		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation()},
+		{VerbAdoptBook, "POST", "/v1/book/adopt", Admin, true, nil, mutation(StaleRevision, StateNotAllowed, PoolOverlap, PoolNotEmpty)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
 		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},
@@ -103,7 +105,7 @@ func reading(more ...Code) []Code {
 }
 
 func mutation(more ...Code) []Code {
-	return append(reading(BookReadonly, BookBusy), more...)
+	return append(reading(BookReadonly, BookBusy, IdentityMismatch), more...)
 }
 
 func onLease(more ...Code) []Code {

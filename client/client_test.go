@@ -154,6 +154,11 @@ func TestEveryVerb(t *testing.T) {
 	if !pass.Report.Preview || !pass.Report.Complete || pass.Report.Leases != 4 {
 		t.Errorf("reconcile: %+v", pass)
 	}
+	look, err := c.AdoptBook(ctx, api.AdoptBookRequest{})
+	ok("look at the book", err)
+	if look.Adopted || look.Book.Epoch == "" || look.Plan == nil {
+		t.Errorf("look at the book: %+v", look)
+	}
 	_, err = c.Pools(ctx)
 	ok("pools", err)
 	_, err = c.Status(ctx)

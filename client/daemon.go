@@ -54,6 +54,13 @@ func (c *Client) Reconcile(ctx context.Context, ask api.ReconcileRequest) (*api.
 	return call[api.ReconcileReply](ctx, c, "reconcile", "POST", "/v1/reconcile", ask)
 }
 
+// AdoptBook takes over a book that is another runner's, where the request names its
+// epoch; without one it says what that would do, and does nothing. It needs the role
+// admin.
+func (c *Client) AdoptBook(ctx context.Context, ask api.AdoptBookRequest) (*api.AdoptBookReply, error) {
+	return call[api.AdoptBookReply](ctx, c, "adopt the book", "POST", "/v1/book/adopt", ask)
+}
+
 // Version returns the daemon's version, not the client's.
 func (c *Client) Version(ctx context.Context) (*api.VersionReply, error) {
 	return call[api.VersionReply](ctx, c, "read the version", "GET", "/v1/version", nil)

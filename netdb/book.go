@@ -28,7 +28,7 @@ type Book struct {
 func (b *Book) Close() error { return b.close() }
 
 // Epoch is new whenever earlier revisions can no longer be compared.
-func (b *Book) Epoch() string { return b.store.epoch }
+func (b *Book) Epoch() string { return b.store.whose().Epoch }
 
 // change runs fn in a transaction and returns what it returned, once that is durable.
 func change[T any](ctx context.Context, w *writer, fn func(*tx) (T, error)) (out T, err error) {
@@ -84,9 +84,9 @@ type Info struct {
 // Info describes the file as it is now, and looks whether it lies where it was opened;
 // a mark that was taken away is made again.
 func (b *Book) Info() Info {
-	s := b.store
-	i := Info{Path: s.path, Synchronous: s.opts.Synchronous, RunnerUID: s.runnerUID,
-		MachineID: s.machineID, BootID: s.bootID, Rebooted: s.rebooted, Schema: s.schema, Restored: s.restored}
+	s, whose := b.store, b.store.whose()
+	i := Info{Path: s.path, Synchronous: s.opts.Synchronous, RunnerUID: whose.RunnerUID,
+		MachineID: whose.MachineID, BootID: s.bootID, Rebooted: s.rebooted, Schema: s.schema, Restored: s.restored}
 	_ = s.look(allFiles) // it is in ReadOnly
 	b.writer.keepMark()
 	i.Exposed = s.exposed()

@@ -190,7 +190,10 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 	answers = make([]error, len(batch))
 	for i, o := range batch {
 		before := len(staged.steps)
-		if answers[i] = o.take(t); answers[i] != nil {
+		if answers[i] = o.take(t); answers[i] == nil {
+			answers[i] = t.refuse(before)
+		}
+		if answers[i] != nil {
 			staged.rewind(before, w.memory.idx.rev)
 		}
 	}
@@ -202,6 +205,9 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 	}
 	took := time.Since(began)
 	w.store.readonly.Store(nil)
+	if h := staged.steps[0].holding; h != nil {
+		w.store.holding.Store(h)
+	}
 	w.upkeep.pages += stepPages * (1 + len(staged.steps))
 	behind = safely(func() error { w.memory.publish(staged, took); return nil })
 	if behind != nil {
@@ -211,6 +217,15 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 		return nil, behind, err
 	}
 	return answers, behind, nil
+}
+
+// refuse is why what was staged from a step on is not committed: the book is another
+// runner's, and these steps do not make it this one's.
+func (t *tx) refuse(from int) error {
+	if len(t.staged.steps) == from || t.staged.steps[from].holding != nil {
+		return nil
+	}
+	return t.store.foreign()
 }
 
 // begin takes the write lock of the file, patiently, until ctx ends.

@@ -11,35 +11,96 @@ import (
 	"github.com/google/uuid"
 )
 
-// An identity says whose book it is, and of when. It is set while the book is opened.
+// An identity says of when a book is. It is set while the book is opened.
 type identity struct {
-	epoch, runnerUID, machineID string
-	bootID                      string // of the present boot
-	rebooted                    bool   // since the book was last opened
-	restored                    string // why it has another epoch since this opening, "" when it has not
-	lost                        int64  // revisions that were acknowledged and are not there
+	bootID   string // of the present boot
+	rebooted bool   // since the book was last opened
+	restored string // why it has another epoch since this opening, "" when it has not
+	lost     int64  // revisions that were acknowledged and are not there
+}
+
+// A Holding says whose a book is. A life of it has one; it never changes within an epoch.
+type Holding struct{ Epoch, RunnerUID, MachineID string }
+
+// Holding says whose the book is now.
+func (b *Book) Holding() Holding { return b.store.whose() }
+
+// whose is the holding as it was read, or committed last.
+func (s *store) whose() Holding {
+	if h := s.holding.Load(); h != nil {
+		return *h
+	}
+	return Holding{}
 }
 
 // Identity returns nil when the book may be this runner's, and an error that
 // names both and is [ErrIdentity] when Options.RunnerUID is given and another
 // than the book's, or when the machine's id is known on both sides and differs:
-// the disk was cloned or moved, and the leases say nothing about this host.
-func (b *Book) Identity() error {
-	s := b.store
-	if want := s.opts.RunnerUID; want != "" && want != s.runnerUID {
-		return fmt.Errorf("%w: it is runner %q's, this is runner %q", ErrIdentity, s.runnerUID, want)
+// the disk was cloned or moved, and the leases say nothing about this host. No
+// change of such a book is committed but [Book.TakeOver].
+func (b *Book) Identity() error { return b.store.foreign() }
+
+func (s *store) foreign() error {
+	is := s.whose()
+	if want := s.opts.RunnerUID; want != "" && want != is.RunnerUID {
+		return fmt.Errorf("%w: it is runner %q's, this is runner %q", ErrIdentity, is.RunnerUID, want)
 	}
-	if here := s.opts.MachineID; here != "" && s.machineID != "" && here != s.machineID {
-		return fmt.Errorf("%w: it was made on machine %s, this is machine %s", ErrIdentity, s.machineID, here)
+	if here := s.opts.MachineID; here != "" && is.MachineID != "" && here != is.MachineID {
+		return fmt.Errorf("%w: it was made on machine %s, this is machine %s", ErrIdentity, is.MachineID, here)
 	}
 	return nil
+}
+
+// Successor says whose the book would be after a [Book.TakeOver], but for the epoch.
+// Without Options.RunnerUID its runner gets a new uid: the book may be a copy, and
+// the runner that it was copied from may live on.
+func (b *Book) Successor() Holding {
+	o := b.store.opts
+	return Holding{RunnerUID: o.RunnerUID, MachineID: cmp.Or(o.MachineID, b.store.whose().MachineID)}
+}
+
+// TakeOver makes the book this runner's, in another epoch, and records whose it was: one
+// transaction. epoch is that of the book that the caller looked at; in another one the
+// answer is [ErrStale], so that a repeated request takes no other book. A book that
+// is this runner's already is [ErrState].
+//
+// No address moves: what the former runner's leases say is compared with what lives
+// here by the passes that follow, and an address becomes free in no other way than
+// each lease's does.
+func (b *Book) TakeOver(ctx context.Context, who Who, epoch string) error {
+	return b.writer.update(ctx, func(t *tx) error {
+		was := t.store.whose()
+		switch {
+		case epoch != was.Epoch:
+			return fmt.Errorf("adopt the book: %w: its epoch is %s, not %s", ErrStale, was.Epoch, epoch)
+		case t.store.foreign() == nil:
+			return fmt.Errorf("adopt the book: %w: it is this runner's already", ErrState)
+		case len(t.staged.steps) > 0:
+			return fmt.Errorf("adopt the book: %w: it is being adopted", ErrState)
+		}
+		is := b.Successor()
+		is.Epoch, is.RunnerUID = uuid.NewString(), cmp.Or(is.RunnerUID, uuid.NewString())
+		evidence, err := json.Marshal([]map[string]string{
+			{"was": was.Epoch, "is": is.Epoch, "why": "it was adopted"},
+			{"was": was.RunnerUID, "is": is.RunnerUID, "why": "its runner"},
+			{"was": was.MachineID, "is": is.MachineID, "why": "its machine"}})
+		if err != nil {
+			panic(err) // strings always marshal
+		}
+		who := who
+		who.Reason = "adopted"
+		t.staged.stage(step{holding: &is, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfBook, Who: who, Evidence: evidence}})
+		return nil
+	})
 }
 
 // readIdentity reads whose book this is, and its last revision.
 func (s *store) readIdentity(ctx context.Context) (rev int64, err error) {
 	var booted string
+	var h Holding
 	err = s.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
-		Scan(&s.epoch, &s.runnerUID, &s.machineID, &booted, &rev)
+		Scan(&h.Epoch, &h.RunnerUID, &h.MachineID, &booted, &rev)
+	s.holding.Store(&h)
 	s.rebooted = booted != s.bootID
 	return rev, err
 }
@@ -82,8 +143,9 @@ func (o *opening) identify(ctx context.Context) error {
 // beginEpoch gives the book another epoch, in which its revisions count on, and
 // records why.
 func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
-	epoch := uuid.NewString()
-	evidence, err := json.Marshal([]map[string]string{{"was": o.epoch, "is": epoch, "why": o.restored}})
+	is := o.whose()
+	was, epoch := is.Epoch, uuid.NewString()
+	evidence, err := json.Marshal([]map[string]string{{"was": was, "is": epoch, "why": o.restored}})
 	if err != nil {
 		return err
 	}
@@ -102,7 +164,9 @@ func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 	if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
-	o.epoch, o.idx = epoch, nil // it was read before
+	is.Epoch = epoch
+	o.holding.Store(&is)
+	o.idx = nil // it was read before
 	return nil
 }
 

@@ -189,10 +189,13 @@ func (m *marker) write(now mark) error {
 }
 
 // note writes the last revision that is acknowledged. Without it a later loss shows less.
-func (m *marker) note(rev int64) {
-	now := m.stored
-	now.rev = rev
-	_ = m.write(now)
+// Another epoch is synced: a mark of the one before begins a third at the next start.
+func (m *marker) note(epoch string, rev int64) {
+	now, began := m.stored, m.stored.epoch != epoch
+	now.epoch, now.rev = epoch, rev
+	if err := m.write(now); err == nil && began {
+		_ = m.file.Sync()
+	}
 }
 
 // keep makes the mark again when it was taken away under an open book: the next start
@@ -214,7 +217,7 @@ func (m *marker) keep(rev int64) {
 
 // openMark is the last step of an opening.
 func (o *opening) openMark(context.Context) error {
-	return o.mark.open(mark{epoch: o.epoch, rev: o.idx.rev, boot: o.bootID, synchronous: o.opts.Synchronous})
+	return o.mark.open(mark{epoch: o.whose().Epoch, rev: o.idx.rev, boot: o.bootID, synchronous: o.opts.Synchronous})
 }
 
 // judge compares a book that ends at a revision with its mark and its log. The error is
@@ -222,10 +225,10 @@ func (o *opening) openMark(context.Context) error {
 func (o *opening) judge(rev int64) error {
 	m := o.mark.stored
 	switch {
-	case rev == 0 && (m.rev == 0 || m.epoch != o.epoch):
+	case rev == 0 && (m.rev == 0 || m.epoch != o.whose().Epoch):
 	case m.epoch == "":
 		o.restored = "no note of its last revision lies beside it, so it is a copy that was put here"
-	case m.epoch != o.epoch:
+	case m.epoch != o.whose().Epoch:
 		o.restored = fmt.Sprintf("what lay here before was epoch %s, up to revision %d", m.epoch, m.rev)
 	case m.rev <= rev && m.copied:
 		o.restored = "the note of its last revision beside it was written into another file, so its folder is a copy"

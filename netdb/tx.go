@@ -239,7 +239,8 @@ type step struct {
 	withheld *Withheld  // of a row that goes: from now on; of one that comes: no more
 	tomb     string     // a tombstone set for this uid
 	stone    tombstone
-	runtime  string // the runtime that was noted
+	runtime  string   // the runtime that was noted
+	holding  *Holding // whose the book is from here on
 }
 
 func newOverlay() *overlay {

@@ -58,7 +58,12 @@ func (r *Readiness) Counted() bool { return r.counted.Load() }
 // Await waits for the first census for a short time: a caller that waited on the
 // socket while ipamd restarted is not refused for coming first. After that the gate's
 // error names what is not ready.
+//
+// Another runner's book is not waited for: a person adopts it.
 func (r *Readiness) Await(ctx context.Context) {
+	if r.Book.Identity() != nil {
+		return
+	}
 	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
 	select {

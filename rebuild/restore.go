@@ -93,32 +93,9 @@ func (r *restorer) before(ctx context.Context) error {
 	return nil
 }
 
-// own returns what shows that the owner of a lease lives. Only a positive
-// likeness counts: that nothing speaks against it is no proof.
+// own returns what shows that the owner of a lease lives.
 func (r *restorer) own(l *netdb.Lease) []census.Sighting {
-	if l.State == netdb.Cooling || l.State == netdb.Quarantined || l.Sandbox == "" {
-		return nil
-	}
-	out := r.containers(l)
-	for _, s := range r.census.Seen[l.Addr] {
-		if workload.Plugged(l, s) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// containers returns what the runtime shows of a lease's containers. Only one
-// that the lease records may claim another address.
-func (r *restorer) containers(l *netdb.Lease) (out []census.Sighting) {
-	for _, s := range r.running {
-		recorded := slices.Contains(l.Containers, netdb.Container{Namespace: s.Namespace, ID: s.Container})
-		elsewhere := s.Addr.IsValid() && s.Addr != l.Addr
-		if (recorded || !elsewhere) && r.leases.Judge(l, workload.Seen(s)) == workload.Ours {
-			out = append(out, s)
-		}
-	}
-	return out
+	return r.leases.Live(l, r.census.Seen[l.Addr], r.running)
 }
 
 // restore gives a lease back to its owner, in the state that it had, unless

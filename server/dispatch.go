@@ -39,6 +39,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbWatch:      (*Server).watch,
 		api.VerbPools:      (*Server).pools,
 		api.VerbReconcile:  (*Server).reconcile,
+		api.VerbAdoptBook:  (*Server).adoptBook,
 		api.VerbStatus:     (*Server).status,
 		api.VerbDoctor:     (*Server).doctor,
 		api.VerbVersion:    (*Server).version,

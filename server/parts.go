@@ -21,6 +21,7 @@ import (
 type Book interface {
 	Now() netdb.Stamp
 	Epoch() string
+	Identity() error
 	Rev() int64
 	Leases() ([]*netdb.Lease, int64)
 	Lease(id string) (*netdb.Lease, error)

@@ -22,6 +22,9 @@ func (s *Server) reconcile(c *call) (int, any, error) {
 	if ask.Preview && ask.ConfirmOrphans != "" {
 		return 0, nil, field("confirm_orphans", "excludes preview: look first, then confirm")
 	}
+	if err := s.cfg.Book.Identity(); err != nil {
+		return 0, nil, fmt.Errorf("reconcile: %w", err)
+	}
 	if s.cfg.LastPass() == nil {
 		return 0, nil, fmt.Errorf("%w: the first pass is not done", allocator.ErrNotReady)
 	}

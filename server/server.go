@@ -23,6 +23,7 @@ type Config struct {
 	Book      Book
 	Allocator Allocator
 	Releaser  Releaser
+	Adoption  Adoption
 	Witnesses Witnesses
 
 	// Compare says what a bind, which is recorded by then, names and the kernel
@@ -96,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log),
-		feed: feed.New(cfg.Book, eventOf(cfg.Book.Epoch()))}
+		feed: feed.New(cfg.Book, eventOf(cfg.Book.Epoch))}
 	s.doctors, s.statuses = s.flight(s.diagnose), s.flight(s.summarize)
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {

@@ -26,12 +26,13 @@ const bookmarkEvery = 10 * time.Second
 // usualKinds are those of a stream that asks for none.
 const usualKinds = "lease,attempt"
 
-// eventOf is the line of a change, as all streams have it.
-func eventOf(epoch string) func(netdb.Change) ([]byte, error) {
+// eventOf is the line of a change, as all streams have it. epoch is that of now: a line is
+// made for those who read in it.
+func eventOf(epoch func() string) func(netdb.Change) ([]byte, error) {
 	return func(c netdb.Change) ([]byte, error) {
 		change := changeOf(c)
 		var line bytes.Buffer
-		err := encodeInto(&line, api.Event{Type: api.EventChange, Kind: api.Kind(c.Subject), Change: &change, Revision: c.Rev, Epoch: epoch})
+		err := encodeInto(&line, api.Event{Type: api.EventChange, Kind: api.Kind(c.Subject), Change: &change, Revision: c.Rev, Epoch: epoch()})
 		return bytes.Clone(line.Bytes()), err // kept for long, and without what the buffer has beyond
 	}
 }
@@ -45,7 +46,8 @@ func (s *Server) watch(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	since, err := s.position(q)
+	epoch := s.cfg.Book.Epoch()
+	since, err := s.position(q, epoch)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -72,7 +74,7 @@ func (s *Server) watch(c *call) (int, any, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.stopping(), cancel)()
-	out := &stream{s: s, c: c, want: want}
+	out := &stream{s: s, c: c, want: want, epoch: epoch}
 	err = out.event(api.Event{Type: api.EventBookmark, Revision: since})
 	for err == nil {
 		err = out.next(ctx, changes)
@@ -94,8 +96,7 @@ func (s *Server) watch(c *call) (int, any, error) {
 func (s *Server) Watching() int { return s.feed.Readers() }
 
 // position is the revision that a stream begins behind.
-func (s *Server) position(q url.Values) (since int64, err error) {
-	epoch := s.cfg.Book.Epoch()
+func (s *Server) position(q url.Values, epoch string) (since int64, err error) {
 	if !q.Has("since") {
 		since = s.cfg.Book.Rev()
 	} else if since, err = strconv.ParseInt(q.Get("since"), 10, 64); err != nil || since < 0 {
@@ -133,6 +134,8 @@ type stream struct {
 	c    *call
 	want map[netdb.Subject]bool
 	sent time.Time // the last line
+
+	epoch string // that it began in; it ends where the book goes on in another
 }
 
 // next sends what comes next, or a bookmark once the stream was silent for long enough.
@@ -142,6 +145,9 @@ func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 	lines, err := changes.Next(wait)
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return err
+	}
+	if is := o.s.cfg.Book.Epoch(); is != o.epoch {
+		return fmt.Errorf("%w: the epoch is %s, and no longer %s", feed.ErrCompacted, is, o.epoch)
 	}
 	buf := o.s.buffer()
 	defer o.s.done(buf)

@@ -88,7 +88,7 @@ named by its id; no verb frees an address by naming the address.`,
 		statusCommand(c), topCommand(c), leasesCommand(c), showCommand(c), whoisCommand(c),
 		historyCommand(c), watchCommand(c), mapCommand(c), allocateCommand(c), bindCommand(c),
 		pauseCommand(c), resumeCommand(c), cancelCommand(c), releaseCommand(c), quarantineCommand(c), poolsCommand(c), doctorCommand(c), explainCommand(c),
-		reconcileCommand(c), versionCommand(c), exitCodesTopic(),
+		reconcileCommand(c), bookCommand(c), versionCommand(c), exitCodesTopic(),
 	)
 	return c
 }

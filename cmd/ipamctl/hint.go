@@ -44,7 +44,7 @@ func hintFor(e *api.Error) string {
 	case api.PoolOverlap, api.PoolNotEmpty, api.StaleGeneration:
 		return "the pools as they are: ipamctl pools"
 	case api.IdentityMismatch:
-		return "the book belongs to another runner: ipamctl status names both"
+		return "the book belongs to another runner; what it holds, and how to take it over: ipamctl book adopt"
 	case api.PoolExhausted:
 		return "what fills the pool: ipamctl map"
 	case api.ConflictLimit:

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -275,45 +274,4 @@ func TestProbesRunAhead(t *testing.T) {
 	if !outran.Load() {
 		t.Error("100 requests at once never outran 4 probes")
 	}
-}
-
-// Scenario P1: the book of another runner, or of another machine under the same name,
-// gives nothing; what is there can be read.
-func TestAnotherRunnersBookGivesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
-	w.give("a", "10.8.64.2")
-	for name, spoil := range map[string]func(){
-		"another runner": func() { w.cfg.Book.RunnerUID = "runner-two" },
-		"another machine": func() {
-			w.cfg.Book.RunnerUID = "runner-one"
-			w.edit(`UPDATE book SET machine_id = 'ffffffffffffffffffffffffffffffff'`)
-		},
-	} {
-		w.stopDaemon()
-		spoil()
-		w.start()
-		if info := w.program.book.Info(); name == "another machine" && !machineIsKnown() {
-			t.Logf("this machine has no id; book has %q", info.MachineID)
-			continue
-		}
-		rev := w.program.book.Rev()
-		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrIdentityMismatch) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := w.client.Ready(ctx); !errors.Is(err, client.ErrNotReady) {
-			t.Errorf("%s: readyz says %v", name, err)
-		}
-		if w.program.book.Rev() != rev || w.state("10.8.64.2") != api.Reserved {
-			t.Errorf("%s: the book changed", name)
-		}
-		if got := w.findings(); !slices.Contains(got, "identity_mismatch") {
-			t.Errorf("%s: doctor says %v", name, got)
-		}
-	}
-}
-
-func machineIsKnown() bool {
-	id, err := os.ReadFile("/etc/machine-id")
-	return err == nil && strings.TrimSpace(string(id)) != ""
 }

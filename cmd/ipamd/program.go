@@ -14,6 +14,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ipamd/ipamd/adoption"
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/binding"
@@ -60,6 +61,7 @@ type program struct {
 	board      *census.Board
 	metrics    *metrics.Metrics
 	book       *netdb.Book
+	adoption   *adoption.Adoption
 	changes    *changelog.Follower
 	bridge     *bridge.Bridge
 	runtime    *ctrd.Witness      // nil when there is none
@@ -182,12 +184,9 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, spec := range specs {
-		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); errors.Is(err, netdb.ErrPoolNotEmpty) {
-			return fmt.Errorf("configuration: %w; set its prefix back, and give a prefix that does not overlap it a pool of another name", err)
-		} else if err != nil {
-			return fmt.Errorf("configuration: %w", err)
-		}
+	// Another runner's book is read as it is: what is in the way says so to who adopts it.
+	if err := p.ensurePools(ctx); err != nil && p.book.Identity() == nil {
+		return err
 	}
 	p.unnamed = config.Unnamed(p.book.Pools(), specs)
 	for _, pool := range p.unnamed {
@@ -200,17 +199,51 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	return nil
 }
 
+// ensurePools makes the configuration's pools in the book.
+func (p *program) ensurePools(ctx context.Context) error {
+	specs, err := p.cfg.PoolSpecs()
+	if err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); errors.Is(err, netdb.ErrPoolNotEmpty) {
+			return fmt.Errorf("configuration: %w; set its prefix back, and give a prefix that does not overlap it a pool of another name", err)
+		} else if err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// gateways are the addresses that rt0 has: those of the book's pools, and beside another
+// runner's book those of the configuration, as that one says nothing of this bridge.
+func (p *program) gateways() (out []netip.Prefix, err error) {
+	var specs []netdb.PoolSpec
+	for _, pool := range p.book.Pools() {
+		specs = append(specs, pool.PoolSpec)
+	}
+	if p.book.Identity() != nil {
+		if specs, err = p.cfg.PoolSpecs(); err != nil {
+			return nil, err
+		}
+	}
+	for _, pool := range specs {
+		if pool.Gateway.IsValid() {
+			out = append(out, netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits()))
+		}
+	}
+	return out, nil
+}
+
 func (p *program) openBridge(context.Context) (err error) {
 	expected := []census.Witness{census.Netns, census.Host, census.Neighbour}
 	if p.cfg.Runtime.Kind != "none" {
 		expected = append(expected, census.Runtime)
 	}
 	p.board = census.NewBoard(expected...)
-	var gateways []netip.Prefix
-	for _, pool := range p.book.Pools() {
-		if pool.Gateway.IsValid() {
-			gateways = append(gateways, netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits()))
-		}
+	gateways, err := p.gateways()
+	if err != nil {
+		return err
 	}
 	p.bridge, err = bridge.Open(bridge.Config{
 		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, Desired: bridge.Desired{Gateways: gateways, MTU: p.cfg.Bridge.MTU},
@@ -339,12 +372,24 @@ func (p *program) refresh(ctx context.Context) error {
 	return err
 }
 
+// onceCounted asks a part whose loop begins behind the first pass.
+func (p *program) onceCounted(ask func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !p.ready.Counted() {
+			return nil
+		}
+		return ask(ctx)
+	}
+}
+
 func (p *program) openServer(context.Context) (err error) {
+	p.adoption = adoption.New(adoption.Config{Book: p.book, Board: p.board, Pools: p.ensurePools, Log: p.log,
+		Plan: func(ctx context.Context) (api.Report, error) { return p.reconcile(ctx, true, false) }})
 	c := p.cfg.Socket
 	p.prover = &supervisor.Prover{Every: p.proofEvery, Log: p.log, Parts: []supervisor.Part{
 		{Name: "the book's writer", Ask: p.book.Ping},
-		{Name: "the loop of passes", Ask: p.reconciler.Alive},
-		{Name: "the loop that confirms releases", Ask: p.watchdog.Alive},
+		{Name: "the loop of passes", Ask: p.onceCounted(p.reconciler.Alive)},
+		{Name: "the loop that confirms releases", Ask: p.onceCounted(p.watchdog.Alive)},
 	}, Explain: func(err error) string {
 		if errors.Is(err, netdb.ErrBusy) {
 			return "another process holds the book's lock"
@@ -357,6 +402,7 @@ func (p *program) openServer(context.Context) (err error) {
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Log: p.log}
 	p.server, err = server.New(server.Config{
 		Book: book, Allocator: measured{p.allocator, p.metrics, p.ready}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
+		Adoption: p.adoption,
 		NotReady: p.ready.Reasons, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
@@ -412,10 +458,22 @@ func (p *program) run(ctx context.Context) error {
 		func(ctx context.Context) error { return upkeep.Tidy(ctx, p.book, p.cfg.Book.Path, p.log) },
 		p.socket.Run,
 		func(ctx context.Context) error {
+			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run}
+			shown := []func(context.Context) error{p.prover.Run, p.status} // to systemd, which waits for them
+			if err := p.book.Identity(); err != nil {
+				for _, loop := range shown {
+					g.Go(func() error { return loop(ctx) })
+				}
+				shown = nil
+				p.log.Error("the book is another runner's: it is read, and nothing is done until it is adopted", "err", err, "next", "ipamctl book adopt")
+				if p.adoption.Await(ctx) != nil {
+					return nil
+				}
+			}
 			if !p.count(ctx) {
 				return nil
 			}
-			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.prover.Run, p.status}
+			later = append(later, shown...)
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)
 			}

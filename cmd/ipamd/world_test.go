@@ -162,7 +162,7 @@ func (w *world) start() {
 			w.t.Errorf("close: %v", err)
 		}
 	})
-	realtest.Eventually(w.t, wait, "the first census", program.ready.Counted)
+	realtest.Eventually(w.t, wait, "the first census", func() bool { return program.ready.Counted() || program.book.Identity() != nil })
 }
 
 func (w *world) stopDaemon() {

@@ -103,6 +103,7 @@ func Config(r *Rig) server.Config {
 		MTU:       func() int { return 1500 },
 		Doctor:    func(context.Context) []api.Finding { return nil },
 		Findings:  func() []api.Finding { return nil },
+		Adoption:  adopter{r.Book},
 		Reconcile: r.pass, ConfirmOrphans: func(string) error { return errors.New("there are no orphans") }, LastPass: r.last.Load,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, "ipamd_ready 1")
@@ -113,6 +114,24 @@ func Config(r *Rig) server.Config {
 		Deadline: time.Minute, MaxConns: 64, Limits: admission.Limits{InFlight: 512},
 		Log: slog.New(new(logging.Repeats).Handler(slog.NewTextHandler(r.Log, nil))), // as the daemon's
 	}
+}
+
+// adopter adopts a book that is another runner's, whatever lives.
+type adopter struct{ book *netdb.Book }
+
+func (a adopter) Look(context.Context) (api.AdoptBookReply, error) {
+	is := a.book.Holding()
+	return api.AdoptBookReply{Book: api.BookHolding{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
+		Leases: []api.BookLease{}, Plan: &api.Report{Actions: []api.Action{}}, Revision: a.book.Rev(), Epoch: is.Epoch}, nil
+}
+
+func (a adopter) Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error) {
+	if err := a.book.TakeOver(ctx, who, epoch); err != nil {
+		return api.AdoptBookReply{}, err
+	}
+	out, err := a.Look(ctx)
+	out.Adopted, out.Plan = true, nil
+	return out, err
 }
 
 // giver gives the book's next address.

@@ -1,0 +1,147 @@
+// Package adoption takes over a book that was made for another runner or on another
+// machine: it shows what its leases are worth here, makes it this runner's when an
+// operator confirms that very book, and has the daemon wait until then.
+//
+// It moves no address. A lease of the former runner whose workload is not here stays
+// what it is, and ends in the way of every lease: absent for long enough, released by
+// the reconciler with its brakes, confirmed by the runtime and by the kernel. The book
+// alone cannot say whether its workload died with the former machine or is merely not
+// seen yet, and an address that is freed on that guess is the incident over again.
+package adoption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// Config says what is adopted. Every field is needed.
+type Config struct {
+	Book  *netdb.Book
+	Board *census.Board
+	Plan  func(context.Context) (api.Report, error) // what a pass would do now
+	// Pools makes the configuration's pools in the book. While the book is another
+	// runner's it changes nothing, and says why it could not.
+	Pools func(context.Context) error
+	Log   *slog.Logger
+}
+
+// An Adoption is safe for concurrent use.
+type Adoption struct {
+	Config
+	once sync.Once
+	done chan struct{} // closed when the book was adopted
+}
+
+// New returns one of a book that is open.
+func New(c Config) *Adoption { return &Adoption{Config: c, done: make(chan struct{})} }
+
+// Await waits until the book is this runner's, or ctx ends, which is its error.
+func (a *Adoption) Await(ctx context.Context) error {
+	if a.Book.Identity() == nil {
+		return nil
+	}
+	select {
+	case <-a.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Look shows whose the book is, and what its leases are worth here. It changes nothing.
+func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
+	plan, err := a.Plan(ctx) // it reads every witness anew
+	if err != nil {
+		return api.AdoptBookReply{}, fmt.Errorf("look at what lives here: %w", err)
+	}
+	out := a.reply()
+	out.Plan = &plan
+	if err := a.Book.Identity(); err != nil {
+		out.Mismatch = err.Error()
+	}
+	rows, _ := a.Book.Leases()
+	leases, seen, running := workload.NewLeases(rows), a.Board.Census(), a.Board.By(census.Runtime)
+	for _, l := range rows {
+		if !l.State.Open() && l.State != netdb.Releasing {
+			out.Withheld++
+			continue
+		}
+		row := api.BookLease{Address: l.Addr.String(), State: api.State(l.State), Sandbox: l.Sandbox, LeaseID: l.ID, Standing: "not_seen"}
+		live, others := leases.Live(l, seen.Seen[l.Addr], running), leases.Strangers(l, seen.Seen[l.Addr])
+		switch {
+		case len(others) > 0:
+			row.Standing, row.Detail = "disputed", fmt.Sprintf("the %s witness sees another with it%s", others[0].Witness, others[0].Where())
+			out.Disputed++
+		case len(live) > 0:
+			row.Standing = "live"
+			out.Live++
+		default:
+			out.NotSeen++
+		}
+		if len(out.Leases) < api.MostBookLeases {
+			out.Leases = append(out.Leases, row)
+		}
+	}
+	return out, nil
+}
+
+// Confirm makes the book this runner's, if it is of the epoch that was looked at. A
+// pool of the configuration that the book's do not leave room for refuses it before
+// anything is written: its address would be in two pools.
+func (a *Adoption) Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error) {
+	was := a.Book.Holding()
+	if a.Book.Identity() != nil && epoch == was.Epoch {
+		if err := a.Pools(ctx); err != nil && !errors.Is(err, netdb.ErrIdentity) {
+			return api.AdoptBookReply{}, fmt.Errorf("adopt the book: %w", a.inTheWay(err))
+		}
+	}
+	if err := a.Book.TakeOver(ctx, who, epoch); err != nil {
+		return api.AdoptBookReply{}, err
+	}
+	is := a.Book.Holding()
+	a.Log.Warn("the book was adopted", "was_runner", was.RunnerUID, "was_machine", was.MachineID, "was_epoch", was.Epoch,
+		"runner", is.RunnerUID, "machine", is.MachineID, "epoch", is.Epoch, "peer", who.Peer)
+	if err := a.Pools(ctx); err != nil {
+		a.Log.Error("the configuration's pools are not all in the adopted book", "err", err, "next", "systemctl restart ipamd")
+	}
+	a.once.Do(func() { close(a.done) })
+	out := a.reply()
+	out.Adopted = true
+	return out, nil
+}
+
+// inTheWay names the first address that the book has in another pool than the one that
+// the configuration would make.
+func (a *Adoption) inTheWay(err error) error {
+	for _, pool := range a.Book.Pools() {
+		for _, row := range a.rows() {
+			if row.PoolUID == pool.UID {
+				return fmt.Errorf("%w; %s is in the book's pool %s, uid %s, and would be in one with a new uid: have the configuration name that pool as the book does",
+					err, row.Addr, pool.Name, pool.UID)
+			}
+		}
+	}
+	return fmt.Errorf("%w; have the configuration name its pools as the book does", err)
+}
+
+func (a *Adoption) rows() []*netdb.Lease {
+	rows, _ := a.Book.Leases()
+	return rows
+}
+
+func (a *Adoption) reply() api.AdoptBookReply {
+	is, next := a.Book.Holding(), a.Book.Successor()
+	return api.AdoptBookReply{
+		Book:   api.BookHolding{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
+		Host:   api.BookHolding{RunnerUID: next.RunnerUID, MachineID: next.MachineID},
+		Leases: []api.BookLease{}, Revision: a.Book.Rev(), Epoch: is.Epoch,
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
+)
+
+func bookCommand(c *ctl) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "book",
+		Short: "The daemon's lease book as a whole",
+		Long: `What is done to the whole book of a running daemon. What is done to a file of a
+stopped one is ipamd's: ipamd check, ipamd rebuild.`,
+		Example: "  ipamctl book adopt",
+		Args:    c.knownVerb,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(bookAdopt(c))
+	return cmd
+}
+
+func bookAdopt(c *ctl) *cobra.Command {
+	var req api.AdoptBookRequest
+	var preview bool
+	cmd := &cobra.Command{
+		Use:   "adopt",
+		Short: "Take over a book that was made for another runner or on another machine",
+		Long: `Shows whose the book is, which of its leases live here, and what the first pass
+would do; it changes nothing. With --confirm EPOCH, the epoch that it showed,
+the book becomes this runner's, in another epoch, and the daemon goes on without
+a restart. In a book of another epoch it is refused.
+
+No address moves by it. A lease whose workload is not here stays held, and ends
+as every lease does: released by its owner or after a long absence, and
+confirmed. If the former machine still runs with a copy of the book, its runner
+keeps that copy. Wants admin rights. -q prints the epoch.`,
+		Example: `  ipamctl book adopt
+  ipamctl book adopt --confirm 7a3f1f0e-3b0b-4f0e-9a55-0c8f2a4b1d6e`,
+		Args: nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if preview && req.Epoch != "" {
+				return usageError{message: "--preview and --confirm exclude each other",
+					hint: "first look: ipamctl book adopt; then: ipamctl book adopt --confirm EPOCH"}
+			}
+			extra := api.LongestPass
+			if cmd.Flags().Changed("timeout") {
+				extra = 0
+			}
+			ctx, cancel, ipamd := c.call(cmd, extra)
+			defer cancel()
+			stop := c.progress("comparing the book with what lives here")
+			reply, err := ipamd.AdoptBook(ctx, req)
+			stop()
+			if err != nil {
+				return err
+			}
+			return c.answer(reply, []string{reply.Epoch}, func(p *page) { p.drawAdoption(reply) })
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&preview, "preview", false, "only look, as without --confirm")
+	f.StringVar(&req.Epoch, "confirm", "", "adopt the book of this `epoch`, which a look showed")
+	f.StringVar(&req.Reason, "reason", "", "`why`, for the history")
+	c.complete(cmd, "confirm", cobra.NoFileCompletions)
+	return cmd
+}
+
+func (p *page) drawAdoption(r *api.AdoptBookReply) {
+	whose := func(h api.BookHolding) string {
+		return fmt.Sprintf("runner %s, machine %s", term.Maybe(h.RunnerUID), term.Maybe(h.MachineID))
+	}
+	if r.Adopted {
+		p.Line("%s", p.Good("the book is adopted"))
+		p.Line("it is of %s, epoch %s, revision %d", whose(r.Book), term.Word(r.Book.Epoch), r.Revision)
+		p.Line("\nnext: ipamctl status, ipamctl doctor")
+		return
+	}
+	p.Line("the book is of %s, epoch %s", whose(r.Book), term.Word(r.Book.Epoch))
+	if r.Mismatch == "" {
+		p.Line("%s", p.Good("it is this runner's: there is nothing to adopt"))
+		return
+	}
+	p.Line("it would be of %s, in another epoch", whose(r.Host))
+	p.Line("%s held: %d live here, %d not seen, %d disputed; %s stay withheld", term.Plural(r.Live+r.NotSeen+r.Disputed, "lease"),
+		r.Live, r.NotSeen, r.Disputed, term.Plural(r.Withheld, "address"))
+	if len(r.Leases) > 0 {
+		p.Line("")
+		cols := term.Columns("ADDRESS", "STATE", "SANDBOX", "HERE", "LEASE")
+		cols[2].Yield = true
+		table(p, cols, r.Leases, func(l api.BookLease) []string {
+			here := term.Sentence(l.Standing)
+			if l.Detail != "" {
+				here += ": " + term.Sentence(l.Detail)
+			}
+			return []string{term.Word(l.Address), p.state(l.State), term.Maybe(l.Sandbox), here, term.Word(l.LeaseID)}
+		})
+	}
+	if r.Plan != nil {
+		p.Heading("What the first pass would do")
+		p.drawReport(&api.Report{Complete: r.Plan.Complete, Silent: r.Plan.Silent, Leases: r.Plan.Leases, Seen: r.Plan.Seen, Absent: r.Plan.Absent,
+			Took: r.Plan.Took, Actions: r.Plan.Actions, Reports: r.Plan.Reports})
+	}
+	p.Line("\nnext: ipamctl book adopt --confirm %s", term.Word(r.Book.Epoch))
+}

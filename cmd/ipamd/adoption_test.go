@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
+)
+
+// Scenario P1: the book of another runner, or of another machine under the same name, is
+// read and nothing else: no address is given, bound, released, quarantined or freed by
+// who asks or by a pass. An operator who has looked adopts that very book, and then the
+// daemon goes on as from a start.
+func TestAnotherRunnersBookGivesNothing(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*world){
+		"another runner": func(w *world) { w.cfg.Book.RunnerUID = "runner-two" },
+		"another machine": func(w *world) {
+			w.edit(`UPDATE book SET machine_id = 'ffffffffffffffffffffffffffffffff'`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "another machine" && !machineIsKnown() {
+				t.Log("this machine has no id, so no book is another's")
+				return
+			}
+			w := newWorld(t, quick, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
+			here := w.give("here", "10.8.64.2").Leases[0]
+			port := w.ns.Port("rt0", "10.8.64.2/24")
+			if _, err := w.client.Bind(ctx, here.ID, api.BindRequest{HostInterface: port.HostName, MAC: port.MAC.String()}); err != nil {
+				t.Fatal(err)
+			}
+			there := w.give("there", "10.8.64.3").Leases[0]
+			if _, err := w.client.Bind(ctx, there.ID, api.BindRequest{HostInterface: "veth-there", MAC: "02:00:00:00:00:03"}); err != nil {
+				t.Fatal(err)
+			}
+			waits := w.give("waits", "10.8.64.4").Leases[0]
+			w.stopDaemon()
+			spoil(w)
+			w.ns.Port("rt0", "10.8.64.9/24") // a stranger, whom a pass quarantines
+			w.start()
+
+			rev, rows := w.program.book.Rev(), w.rows()
+			for verb, err := range map[string]error{
+				"allocate": func() error {
+					_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
+					return err
+				}(),
+				"the same again": func() error {
+					_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "here"})
+					return err
+				}(),
+				"release":    func() error { _, err := w.client.Release(ctx, here.ID, api.ReleaseRequest{}); return err }(),
+				"quarantine": func() error { _, err := w.client.Quarantine(ctx, "10.8.64.20", "by hand"); return err }(),
+				"cancel": func() error {
+					_, err := w.client.Cancel(ctx, api.CancelRequest{UID: "x", Attempt: 1})
+					return err
+				}(),
+				"reconcile": func() error { _, err := w.client.Reconcile(ctx, api.ReconcileRequest{}); return err }(),
+			} {
+				if !errors.Is(err, client.ErrIdentityMismatch) {
+					t.Errorf("%s: %v", verb, err)
+				}
+			}
+			if _, err := w.client.Ready(ctx); !errors.Is(err, client.ErrNotReady) {
+				t.Errorf("readyz says %v", err)
+			}
+			if got := w.findings(); !slices.Contains(got, "identity_mismatch") {
+				t.Errorf("doctor says %v", got)
+			}
+			if err := w.program.prover.Prove(ctx, wait); err != nil {
+				t.Errorf("it cannot prove that it is alive: %v", err)
+			}
+
+			look, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{})
+			if err != nil || look.Adopted || look.Mismatch == "" || look.Plan == nil {
+				t.Fatalf("look: %+v, %v", look, err)
+			}
+			standing := make(map[string]string)
+			for _, l := range look.Leases {
+				standing[l.Sandbox] = l.Standing
+			}
+			if want := map[string]string{"here": "live", "there": "not_seen", "waits": "not_seen"}; !maps.Equal(standing, want) {
+				t.Errorf("its leases are %v, want %v", standing, want)
+			}
+			if !slices.ContainsFunc(look.Plan.Actions, func(a api.Action) bool { return a.Kind == "quarantine" && a.Address == "10.8.64.9" }) {
+				t.Errorf("the plan is %+v", look.Plan)
+			}
+			if _, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: "another"}); !errors.Is(err, client.ErrStaleRevision) {
+				t.Errorf("another book was confirmed: %v", err)
+			}
+			if s, err := w.client.Status(ctx); err != nil || s.LastPass != nil {
+				t.Errorf("a pass was made: %+v, %v", s, err)
+			}
+			if w.program.book.Rev() != rev || !slices.Equal(w.rows(), rows) {
+				t.Fatalf("the book is at %d with %v, was at %d with %v", w.program.book.Rev(), w.rows(), rev, rows)
+			}
+
+			done, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: look.Book.Epoch, Reason: "it moved"})
+			if err != nil || !done.Adopted || done.Book.Epoch == look.Book.Epoch || done.Epoch != done.Book.Epoch {
+				t.Fatalf("adopt: %+v, %v", done, err)
+			}
+			if _, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: look.Book.Epoch}); !errors.Is(err, client.ErrStaleRevision) {
+				t.Errorf("adopted twice: %v", err)
+			}
+			w.becomes("10.8.64.9", api.Quarantined)
+			w.give("new", "10.8.64.5")
+			if w.state("10.8.64.2") != api.Bound || w.state("10.8.64.3") != api.Bound {
+				t.Errorf("its leases are %s and %s", w.state("10.8.64.2"), w.state("10.8.64.3"))
+			}
+			if _, err := w.client.Release(ctx, waits.ID, api.ReleaseRequest{}); err != nil {
+				t.Error(err)
+			}
+			w.becomes("10.8.64.4", api.Free) // the loops run
+			w.stopDaemon()
+			w.start()
+			if _, err := w.client.Ready(ctx); err != nil || w.program.book.Epoch() != done.Epoch {
+				t.Errorf("behind a restart: %v, epoch %s, was %s", err, w.program.book.Epoch(), done.Epoch)
+			}
+		})
+	}
+}
+
+// A configuration whose pool takes the prefix of another runner's pool adopts nothing:
+// the error names an address, its pool's uid and what is to be done.
+func TestAnAdoptionThatAPoolIsInTheWayOf(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
+	w.give("a", "10.8.64.2")
+	w.stopDaemon()
+	w.cfg.Book.RunnerUID, w.cfg.Pools[0].Name = "runner-two", "other"
+	w.start()
+	book := w.program.book
+	was, rev := book.Holding(), book.Rev()
+	_, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: was.Epoch})
+	if !errors.Is(err, client.ErrPoolOverlap) {
+		t.Fatalf("adopt: %v", err)
+	}
+	wants(t, "the refusal", err.Error(), "10.8.64.2", book.Pools()[0].UID, "pool other")
+	if book.Holding() != was || book.Rev() != rev {
+		t.Errorf("it is %+v at %d, was %+v at %d", book.Holding(), book.Rev(), was, rev)
+	}
+}
+
+// rows is every row of the book, as text.
+func (w *world) rows() (out []string) {
+	leases, _ := w.program.book.Leases()
+	for _, l := range leases {
+		out = append(out, strings.Join([]string{l.Addr.String(), string(l.State), l.ID}, " "))
+	}
+	return out
+}
+
+func machineIsKnown() bool {
+	id, err := os.ReadFile("/etc/machine-id")
+	return err == nil && strings.TrimSpace(string(id)) != ""
+}
