@@ -51,9 +51,10 @@ func scanBook(ctx context.Context, path string) error {
 	return nil
 }
 
-// atRest is goal 8: what the daemon of a full runner takes while nothing happens. What
-// the clock brings is too rare to be waited for, and is added: each 30 s a refresh of
-// the bridge, which is taken for as much as a whole pass.
+// atRest is goal 8: what the daemon of a full runner takes while nothing happens. A round
+// lasts as long as it is from one whole reading of the bridge to the next. A pass, each
+// five minutes, is too rare to be waited for: one is made, and its tenth is added, with
+// what follows it, which a round of rest must not begin with.
 func atRest(r *run) func() []ratio {
 	n := r.fullRunner()
 	rest := func(long time.Duration) {
@@ -64,9 +65,11 @@ func atRest(r *run) func() []ratio {
 	}
 	rest(r.settle) // for seconds there is news of many new ports
 	return func() []ratio {
-		busy := onProcessor(n.pid(), func() { rest(time.Second) })
+		const round, after, passes = 30 * time.Second, 3 * time.Second, 10
+		busy := onProcessor(n.pid(), func() { rest(round) })
 		size := resident(n.pid())
-		busy += onProcessor(n.pid(), func() { check(n.pass(0)) }) / 30
+		pass := onProcessor(n.pid(), func() { check(n.pass(0)); rest(after) }) - busy*after/round
+		busy = (busy + pass/passes) * time.Second / round
 		return []ratio{sizes(size, 60e6), took(busy, 5*time.Millisecond), sizes(r.programSize(), 30e6)}
 	}
 }

@@ -55,6 +55,7 @@ type Bridge struct {
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which releases mu in between
 	crowding   sync.Mutex // held by readCrowd, likewise
+	searching  sync.Mutex // held by searchStacked, likewise
 
 	mu     fairMutex // guards all below; see doc.go
 	closed bool

@@ -115,8 +115,11 @@ func (s *namespaces) crowded(all bool) (ids []int) {
 		}
 		ids = append(ids, id)
 	}
+	if !all {
+		return ids
+	}
 	for _, id := range s.ids() {
-		if in := s.insideOf(id); all && in != nil && in.crowded && !s.crowds[id] {
+		if in := s.insideOf(id); in != nil && in.crowded && !s.crowds[id] {
 			ids = append(ids, id)
 		}
 	}

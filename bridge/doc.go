@@ -32,6 +32,7 @@
 //	running            Run, for as long as it runs; Close waits for it
 //	refreshing         Refresh, as a whole: two whole readings are no better than one
 //	crowding           readCrowd, as a whole: one list of a crowded namespace at a time
+//	searching          searchStacked, as a whole: a search goes by what the one before found
 //	rtnl.Kept          one for each kind of question that is asked without mu; held while
 //	                   the kernel answers. A socket of its own is dialled with mu held
 //	mu                 all parts, and the sockets that are open; for some milliseconds at

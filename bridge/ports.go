@@ -247,6 +247,9 @@ func (s *namespaces) leave(p *port) {
 		s.dropInside(from.inside)
 		s.gapsMoved = s.gapsMoved || !from.unsure.IsZero()
 		s.forget(from)
+		if s.stacked.nests[from.id] != nil { // what is stacked on the bridge in there is still on it
+			s.again[from.id] = true
+		}
 	}
 }
 

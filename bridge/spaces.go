@@ -59,6 +59,8 @@ type space struct {
 	ports  map[int]*port
 	leads  *census.Ports  // names of ports, where there are several; nil is to be made
 	macs   map[int]string // by link index; nil after news about links there
+	// searched: what is stacked on the bridge in there was found, and no news of such a link came since.
+	searched bool
 	*inside
 }
 
@@ -263,17 +265,20 @@ func (s *namespaces) receiveLink(nsid int, gone bool, index int) {
 // receiveStacked notes news of a link that may be stacked on the bridge, and is in no
 // port's namespace.
 func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
-	if s.spaces[nsid] != nil {
-		return // its addresses are read, on whatever link
-	}
-	n := s.stacked.nests[nsid]
+	sp, n := s.spaces[nsid], s.stacked.nests[nsid]
 	if n != nil {
 		s.again[nsid] = true
 	}
 	l, err := rtnl.ParseLink(body)
-	if err == nil && stackedKinds[l.Kind] || n != nil && slices.ContainsFunc(n.links, func(l stackedLink) bool { return l.Index == index }) {
-		s.searchAgain()
+	// What a guest stacks on a link of its own is no matter here: the bridge is in another namespace.
+	stacked := err == nil && stackedKinds[l.Kind] && (sp == nil || l.Behind != rtnl.NoNetns)
+	if !stacked && !(n != nil && slices.ContainsFunc(n.links, func(l stackedLink) bool { return l.Index == index })) {
+		return
 	}
+	if sp != nil {
+		sp.searched = false
+	}
+	s.searchAgain()
 }
 
 // receiveAddress notes that a namespace is to be listed again, and that an address was

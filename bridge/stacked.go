@@ -61,6 +61,7 @@ type stackedLinks struct {
 	strangers map[int]bool       // by nsid, others that got an address since the last search began
 	listeners []net.HardwareAddr // on the bridge, for links that were not found
 	hidden    map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
+	searched  time.Time          // when all namespaces were searched last, or began to be
 }
 
 // macs are those of the stacked links.
@@ -85,6 +86,10 @@ func (s *namespaces) searchAgain() {
 // setStacked makes a search's outcome what is known.
 func (s *namespaces) setStacked(w wire, found *search) {
 	for id, n := range s.stacked.nests {
+		if found.skipped[id] {
+			found.nests[id] = n
+			continue
+		}
 		next := found.nests[id]
 		if found.partly[id] != nil && !n.ended { // what was found before may be there still
 			next = n.with(next)
@@ -97,6 +102,11 @@ func (s *namespaces) setStacked(w wire, found *search) {
 		}
 	}
 	s.stacked.nests = found.nests
+	for id := range found.partly {
+		if sp := s.spaces[id]; sp != nil {
+			sp.searched = false
+		}
+	}
 	for id, n := range found.nests {
 		if n.inside == nil {
 			n.inside = &inside{stock: s.stock, scope: nestPrefix + strconv.Itoa(id)}
