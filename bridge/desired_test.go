@@ -26,8 +26,8 @@ func has(ns *nstest.NS, words ...string) bool {
 }
 
 // What a managed bridge has to be changes while it runs: it is so when Set returns, the
-// same again asks the kernel nothing, what is wanted no more stays, and what others take
-// away comes again. Wanted while there is no bridge to make it of, it is so once there is.
+// same again asks the kernel nothing, a gateway that is wanted no more goes, and what others
+// take away comes again. Wanted while there is no bridge to make it of, it is so once there is.
 func TestSetManaged(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -60,8 +60,8 @@ func TestSetManaged(t *testing.T) {
 	if err := v.Set(t.Context(), desired(0, "10.8.0.1/24")); err != nil {
 		t.Fatal(err)
 	}
-	if v.wantReady(); !has(ns, "10.9.0.1/24", "mtu 1400") {
-		t.Errorf("what is wanted no more is gone: %s", ns.Exec("ip", "addr", "show", "dev", "rt0"))
+	if v.wantReady(); !has(ns, "10.8.0.1/24", "mtu 1400") || has(ns, "10.9.0.1/24") || has(ns, "fd00:9::1/64") {
+		t.Errorf("rt0 is %s", ns.Exec("ip", "addr", "show", "dev", "rt0"))
 	}
 
 	v.mu.Lock()
@@ -90,10 +90,20 @@ func TestSetUnmanaged(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	v := open(t, ns, gateways("10.8.0.1/24"))
 	v.wantReady()
+	ours := netip.MustParsePrefix("10.7.0.1/24") // of when ipamd managed it
+	v.mu.Lock()
+	err := v.kernel.AddAddress(v.device.link.Index, ours)
+	v.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := v.Set(t.Context(), desired(1400, "10.8.0.1/24", "10.9.0.1/24")); err != nil {
 		t.Fatal(err)
 	}
 	v.wantUnready("rt0 is without the gateway 10.9.0.1/24")
+	if !has(ns, ours.String()) {
+		t.Errorf("a bridge of others lost an address: %s", ns.Exec("ip", "addr", "show", "dev", "rt0"))
+	}
 	if has(ns, "10.9.0.1/24") || has(ns, "mtu 1400") {
 		t.Errorf("rt0 is %s", ns.Exec("ip", "addr", "show", "dev", "rt0"))
 	}

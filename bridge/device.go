@@ -14,16 +14,17 @@ import (
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
-// Desired is what the kernel's bridge has to be.
+// Desired is the whole of what the kernel's bridge has to be, from [Open] on.
 type Desired struct {
 	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
 	MTU      int            // bytes, where the bridge is managed; 0 leaves it alone
 }
 
 // Set replaces the whole of what the bridge has to be. A managed bridge is made so
-// before it returns, any other is judged by it: see [Bridge.Ready]. What the bridge had to
-// be before, and has not to be any more, stays on it. The same state again is one
-// system call.
+// before it returns, any other is judged by it: see [Bridge.Ready]. A gateway that is wanted
+// no more goes if ipamd put it there, in this process or an earlier one; what a person
+// added stays, and so does an MTU that is wanted no more. A gateway whose prefix length
+// changes is on the bridge all the while. The same state again is one system call.
 //
 // An error means that the kernel could not be asked, or that ctx ended. The state is
 // the wanted one nevertheless, unless the Bridge was closed or ctx ended while others had
@@ -157,6 +158,11 @@ func (d *device) commands() (out []string) {
 		out = append(out, "ip link add "+d.name+" type bridge")
 	}
 	for _, gateway := range d.missing() {
+		for _, a := range d.addrs { // IPv6 has an address once on a link, whatever its prefix length
+			if d.link != nil && a.Index == d.link.Index && gateway.Addr().Is6() && a.Prefix.Addr() == gateway.Addr() {
+				out = append(out, "ip addr del "+a.Prefix.String()+" dev "+d.name)
+			}
+		}
 		out = append(out, "ip addr add "+gateway.String()+" dev "+d.name)
 	}
 	if d.link == nil || !d.link.Up() {

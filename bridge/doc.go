@@ -9,10 +9,11 @@
 //
 // It guarantees that what it cannot read is silent and never "not seen": a missing
 // bridge, an interrupted dump, a lost event or a closed socket leave the
-// earlier sightings standing and say why. It never removes a link or an
-// address, never changes anything unless it manages the bridge or is asked to
-// by [Bridge.Forget], and never sends a frame that claims an address: neither
-// one that it asks about nor one that another is to get.
+// earlier sightings standing and say why. It never removes a link, nor an
+// address but a gateway that it put on the bridge itself, never changes anything
+// unless it manages the bridge or is asked to by [Bridge.Forget], and never sends a
+// frame that claims an address: neither one that it asks about nor one that another
+// is to get.
 //
 // Kernel news carries no payload here. An event only says which part to read
 // again, so a lost or doubled event costs nothing; see [Bridge.Settle].

@@ -62,7 +62,7 @@ func (b *Bridge) overview(ctx context.Context) (addrs []netip.Addr, spaces []int
 		b.lock.drain()
 		b.drain()
 		if !b.lost && b.lookLink() == nil && b.isKnown() {
-			b.host.again = b.device.addGateways(b.kernel) || b.host.again
+			b.host.again = b.device.setGateways(b.kernel) || b.host.again
 			b.device.judge()
 			bridge, b.neighbour.lost = b.device.link, false
 		}

@@ -82,20 +82,78 @@ func (d *device) repairLink(k *rtnl.Socket, l *rtnl.Link) error {
 	return nil
 }
 
-// addGateways adds those that a managed bridge is without, and reports whether it did.
-func (d *device) addGateways(k *rtnl.Socket) (added bool) {
+// setGateways adds the gateways that a managed bridge is without, and then takes those off
+// it that are wanted no more and that ipamd put there: the kernel keeps with an address who
+// made it, so an earlier daemon's are known too, and what a person added stays. It reports
+// whether it changed any.
+//
+// The old one goes last, so that a gateway whose prefix length changes is there all the
+// while, and its connected route. IPv6 has an address once on a link, whatever
+// its prefix length: there the new one follows the old one at once.
+func (d *device) setGateways(k *rtnl.Socket) (changed bool) {
 	if !d.manage || d.broken != nil || !d.isThere() {
 		return false
 	}
+	over := d.leftOver(k)
 	for _, gw := range d.missing() {
-		if err := k.AddAddress(d.link.Index, gw); err != nil {
-			d.broken = fmt.Errorf("add gateway %v to bridge %s: %w", gw, d.name, err)
-			break
+		if i := slices.IndexFunc(over, func(o netip.Prefix) bool { return o.Addr() == gw.Addr() && gw.Addr().Is6() }); i >= 0 {
+			changed = d.removeGateway(k, over[i]) || changed
+			over = slices.Delete(over, i, i+1)
 		}
-		added = true
-		d.log.Info("repaired bridge", "bridge", d.name, "what", "gateway", "addr", gw)
+		switch err := k.AddAddress(d.link.Index, gw); {
+		case err == nil:
+			d.log.Info("repaired bridge", "bridge", d.name, "what", "gateway", "addr", gw)
+		case !errors.Is(err, unix.EEXIST):
+			d.broken = fmt.Errorf("add gateway %v to bridge %s: %w", gw, d.name, err)
+			return changed
+		}
+		changed = true // or by another, meanwhile
 	}
-	return added
+	for _, gw := range over {
+		changed = d.removeGateway(k, gw) || changed
+	}
+	return changed
+}
+
+// leftOver lists the addresses that ipamd put on the bridge and that are wanted no more.
+func (d *device) leftOver(k *rtnl.Socket) []netip.Prefix {
+	unwanted := func(p netip.Prefix) bool { return rtnl.Assignable(p.Addr()) && !slices.Contains(d.want.Gateways, p) }
+	if !slices.ContainsFunc(d.addrs, func(a rtnl.Address) bool { return a.Index == d.link.Index && unwanted(a.Prefix) }) {
+		return nil
+	}
+	ours, err := k.OursOn(d.link.Index)
+	if err != nil {
+		d.log.Warn("former gateways stay on the bridge", "bridge", d.name, "err", err)
+	}
+	return slices.DeleteFunc(ours, func(p netip.Prefix) bool { return !unwanted(p) })
+}
+
+// removeGateway takes an address off the bridge. One that cannot be taken off is too many, and in
+// nobody's way: the next look tries again.
+func (d *device) removeGateway(k *rtnl.Socket, gw netip.Prefix) (removed bool) {
+	err := d.place.do(func() error { return d.keepOthers(gw) })
+	if err == nil {
+		err = k.RemoveAddress(d.link.Index, gw)
+	}
+	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		d.log.Warn("former gateway stays on the bridge", "bridge", d.name, "addr", gw, "err", err)
+		return false
+	}
+	d.log.Info("repaired bridge", "bridge", d.name, "what", "former gateway", "addr", gw)
+	return true
+}
+
+// keepOthers has those addresses stay that the kernel counts as secondary to this one, for
+// they are in its subnet and came later: without being told so it removes them with it. Call
+// it on a thread inside.
+func (d *device) keepOthers(gw netip.Prefix) error {
+	secondary := func(a rtnl.Address) bool {
+		return a.Index == d.link.Index && a.Prefix != gw && a.Prefix.Masked() == gw.Masked()
+	}
+	if !gw.Addr().Is4() || !slices.ContainsFunc(d.addrs, secondary) && !slices.ContainsFunc(d.want.Gateways, func(p netip.Prefix) bool { return p.Masked() == gw.Masked() }) {
+		return nil
+	}
+	return setSysctl("net/ipv4/conf/"+d.name+"/promote_secondaries", "1")
 }
 
 // forward lets the namespace route between the bridge and the world. Call it

@@ -82,7 +82,7 @@ func (b *Bridge) look() error {
 		return err
 	}
 	err := b.readHost()
-	if err == nil && b.device.addGateways(b.kernel) {
+	if err == nil && b.device.setGateways(b.kernel) {
 		err = b.readHost()
 	}
 	if err != nil {

@@ -47,7 +47,18 @@ func (r *Socket) Addresses(nsid int) (all []Address, err error) {
 
 // eachAddress makes one list of the addresses of a family.
 func (r *Socket) eachAddress(nsid int, family uint8, each func(Address) error) error {
-	req, err := withAttributes(ifaddr(family, 0, 0, 0), func(ae *netlink.AttributeEncoder) {
+	return r.listAddresses(nsid, family, 0, func(body []byte) error {
+		a, err := ParseAddress(body)
+		if err == nil {
+			err = each(a)
+		}
+		return err
+	})
+}
+
+// listAddresses lists those of a family on the link of an index; 0 is any.
+func (r *Socket) listAddresses(nsid int, family uint8, index int, each func(body []byte) error) error {
+	req, err := withAttributes(ifaddr(family, 0, 0, index), func(ae *netlink.AttributeEncoder) {
 		if nsid != NoNetns {
 			ae.Int32(unix.IFA_TARGET_NETNSID, int32(nsid))
 		}
@@ -55,13 +66,43 @@ func (r *Socket) eachAddress(nsid int, family uint8, each func(Address) error) e
 	if err != nil {
 		return err
 	}
-	return r.dump(unix.RTM_GETADDR, req, func(body []byte) error {
-		a, err := ParseAddress(body)
-		if err == nil {
-			err = each(a)
+	return r.dump(unix.RTM_GETADDR, req, each)
+}
+
+// The kernel keeps with each address, since Linux 5.18, who made it (IFA_PROTO, not in
+// x/sys/unix); below 4 is the kernel itself, and 0 what `ip addr add` says.
+const (
+	ifaProto = 11
+	madeByUs = 'i'
+)
+
+// OursOn lists the addresses that AddAddress put on a link, in this life of the process or
+// an earlier one, and that no other has put there anew. An older kernel knows of none.
+func (r *Socket) OursOn(index int) (all []netip.Prefix, err error) {
+	for _, family := range families {
+		before := len(all)
+		err = Steady(func() error {
+			all = all[:before]
+			return r.listAddresses(NoNetns, family, index, func(body []byte) error {
+				ours := false
+				err := attributes(body, unix.SizeofIfAddrmsg, func(ad *netlink.AttributeDecoder) {
+					ours = ours || ad.Type() == ifaProto && ad.Uint8() == madeByUs
+				})
+				if err != nil || !ours {
+					return err
+				}
+				a, err := ParseAddress(body)
+				if err == nil && a.Index == index {
+					all = append(all, a.Prefix)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
+	}
+	return all, nil
 }
 
 func ParseAddress(body []byte) (Address, error) {
@@ -88,7 +129,8 @@ func ParseAddress(body []byte) (Address, error) {
 
 // AddAddress puts an address on a link, ready at once: with duplicate address
 // detection an IPv6 gateway would be deaf until the first port had been up for
-// a second.
+// a second. One that is there is EEXIST and stays as it is; of IPv6 also one of another prefix
+// length.
 func (r *Socket) AddAddress(index int, p netip.Prefix) error {
 	flags := uint8(0)
 	if p.Addr().Is6() {
@@ -97,11 +139,25 @@ func (r *Socket) AddAddress(index int, p netip.Prefix) error {
 	req, err := withAttributes(ifaddr(familyOf(p.Addr()), p.Bits(), flags, index), func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
 		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
+		ae.Uint8(ifaProto, madeByUs)
 	})
 	if err != nil {
 		return err
 	}
-	return r.change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, req)
+	return r.change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, req)
+}
+
+// RemoveAddress takes an address of this prefix length off a link; one that is not there is
+// EADDRNOTAVAIL.
+func (r *Socket) RemoveAddress(index int, p netip.Prefix) error {
+	req, err := withAttributes(ifaddr(familyOf(p.Addr()), p.Bits(), 0, index), func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
+		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
+	})
+	if err != nil {
+		return err
+	}
+	return r.change(unix.RTM_DELADDR, 0, req)
 }
 
 // Assignable reports whether an address can collide with one of a pool: loopback
