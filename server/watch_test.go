@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
@@ -232,9 +234,63 @@ func TestT9StuckWatcher(t *testing.T) {
 	}
 }
 
-// A table that follows a daemon ends as the listing is: through changes by many callers,
-// restarts of the daemon, a history that is compacted meanwhile, and peers' pushes of
-// what has happened, late and in any order.
+// A copied is what a reader makes of the stream alone: of each address its last change.
+type copied struct {
+	mu    sync.Mutex
+	of    map[string]api.Lease
+	lists int
+	err   error
+}
+
+// follow replays the stream from its beginning, and again from a list where it must.
+func (c *copied) follow(ctx context.Context, ipamd *client.Client, epoch string) {
+	at := int64(0)
+	for u := range ipamd.Watch(ctx, client.WatchFilter{Epoch: epoch}) {
+		c.mu.Lock()
+		switch {
+		case u.List != nil:
+			c.of, at = byAddress(u.List.Leases), u.List.Revision
+			c.lists++
+		case u.Event != nil && u.Event.Type == api.EventChange:
+			if ch := u.Event.Change; ch.Revision <= at {
+				c.err = fmt.Errorf("revision %d behind %d", ch.Revision, at)
+			} else if at = ch.Revision; ch.To == api.Free {
+				delete(c.of, ch.Address)
+			} else if u.Event.Kind == api.KindLease {
+				c.of[ch.Address] = essence(api.Lease{Address: ch.Address, ID: ch.LeaseID, Sandbox: ch.Sandbox, UID: ch.UID, Interface: ch.Interface,
+					Attempt: ch.Attempt, State: ch.To, Revision: ch.Revision})
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *copied) differs(want []api.Lease) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if diff := cmp.Diff(byAddress(want), c.of); c.err == nil && diff != "" {
+		return errors.New(diff)
+	}
+	return c.err
+}
+
+func byAddress(leases []api.Lease) map[string]api.Lease {
+	of := make(map[string]api.Lease, len(leases))
+	for _, l := range leases {
+		of[l.Address] = essence(l)
+	}
+	return of
+}
+
+// essence is what a listing and a change both say of an address.
+func essence(l api.Lease) api.Lease {
+	return api.Lease{Address: l.Address, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt, State: l.State, Revision: l.Revision}
+}
+
+// A table that follows a daemon ends as the listing is, and so does a copy that is made of
+// the stream from its first revision on: through changes by many callers, restarts of the
+// daemon, a history that is compacted meanwhile, and peers' pushes of what has happened,
+// late and in any order.
 func TestTableFollowsTheBook(t *testing.T) {
 	t.Parallel()
 	opts := netdbtest.Options()
@@ -245,8 +301,10 @@ func TestTableFollowsTheBook(t *testing.T) {
 	c := &client.Client{Socket: f.socket}
 	table := &routes.Table{}
 	ctx, cancel := context.WithCancel(t.Context())
+	replayed := &copied{of: make(map[string]api.Lease)}
 	var following sync.WaitGroup
 	following.Go(func() { table.Follow(ctx, c, nil) })
+	following.Go(func() { replayed.follow(ctx, c, b.Epoch()) })
 	defer following.Wait()
 	defer cancel()
 	var changes []netdb.Change
@@ -286,20 +344,81 @@ func TestTableFollowsTheBook(t *testing.T) {
 			}
 			f.start()
 		}
-		want := listOf(t, c)
-		realtest.Eventually(t, time.Minute, "the table to be as the listing is", func() bool {
-			return table.Status().String() == want.Status().String()
+		all, err := c.Leases(t.Context(), client.LeaseFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, fault := tableOf(t, all), error(nil)
+		realtest.Eventually(t, 2*time.Minute, "table and copy to be as the listing is", func() bool {
+			fault = replayed.differs(all.Leases)
+			return table.Status().String() == want.Status().String() && fault == nil
 		})
+		if fault != nil {
+			t.Error(fault)
+		}
+	}
+	replayed.mu.Lock()
+	defer replayed.mu.Unlock()
+	if replayed.lists == 0 {
+		t.Error("the copy never had to begin with a list")
 	}
 }
 
-// listOf is a table that was only listed.
-func listOf(t *testing.T, c *client.Client) *routes.Table {
-	t.Helper()
-	all, err := c.Leases(t.Context(), client.LeaseFilter{})
+// T11: while an address cools, neither whois nor a gateway's table names its last owner,
+// whatever comes late of it.
+func TestT11NoOwnerWhileItCools(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t)
+	c := &client.Client{Socket: rig.Socket}
+	table := &routes.Table{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { table.Follow(ctx, c, nil) })
+	defer following.Wait()
+	defer cancel()
+	given, err := c.Allocate(ctx, api.AllocateRequest{Sandbox: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := given.Leases[0]
+	bound, err := c.Bind(ctx, l.ID, api.BindRequest{HostInterface: "vetha"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, time.Minute, "the table to have the route", func() bool {
+		r, ok := table.Lookup("a")
+		return ok && r.Served()
+	})
+	if who, err := c.Whois(ctx, l.Address); err != nil || who.Owner != "a" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	if _, err := c.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil && !errors.Is(err, client.ErrNotReady) {
+		t.Fatal(err)
+	}
+	rig.Confirm(t, l.ID)
+	realtest.Eventually(t, time.Minute, "the table to drop the route", func() bool {
+		_, ok := table.Lookup("a")
+		return !ok
+	})
+	late, err := routes.OfLease(bound.Lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newer, err := table.Push(rig.Book.Epoch(), late); newer || err != nil {
+		t.Errorf("a late push: newer %v, %v", newer, err)
+	}
+	if r, ok := table.Lookup("a"); ok {
+		t.Errorf("the table has %+v", r)
+	}
+	who, err := c.Whois(ctx, l.Address)
+	if err != nil || who.State != api.Cooling || who.Owner != "" || who.Lease != nil {
+		t.Errorf("%+v, %v", who, err)
+	}
+}
+
+// tableOf is a table that was only listed.
+func tableOf(t *testing.T, all *api.LeaseList) *routes.Table {
+	t.Helper()
 	l := routes.List{Epoch: all.Epoch, Revision: all.Revision}
 	for _, lease := range all.Leases {
 		if r, err := routes.OfLease(lease); err == nil && routes.Kept(lease.State) {
