@@ -31,6 +31,21 @@ func (x *index) all() iter.Seq[string] {
 	return maps.Keys(x.by)
 }
 
+// routes returns a copy of all, in no order.
+func (x *index) routes() (all []Route) {
+	if x == nil {
+		return nil
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, of := range x.by {
+		for _, r := range of {
+			all = append(all, *r)
+		}
+	}
+	return all
+}
+
 // replace puts a route in the place of another; nil is none.
 func (x *index) replace(old, now *Route) {
 	x.mu.Lock()

@@ -1,8 +1,10 @@
 package routes
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,6 +95,13 @@ func (t *Table) Routes(sandbox string) []Route {
 		routes[i] = *r
 	}
 	return routes
+}
+
+// All returns every route, by sandbox, the best of each first. It copies them all.
+func (t *Table) All() []Route {
+	all := t.index.Load().routes()
+	slices.SortFunc(all, func(a, b Route) int { return cmp.Or(cmp.Compare(a.Sandbox, b.Sandbox), compare(&a, &b)) })
+	return all
 }
 
 // Changed returns a channel that is closed by the next change of a route. Ask for it

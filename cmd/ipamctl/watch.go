@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,11 +73,7 @@ func (c *ctl) follow(u client.Update) error {
 		c.note("what came before revision %d is not kept, or the book is another one; from there on:", u.List.Revision+1)
 		return nil
 	case !c.forPeople():
-		line, err := json.Marshal(u.Event)
-		if err != nil {
-			return fmt.Errorf("encode the answer: %w", err)
-		}
-		return c.line(escape(string(line), func(r rune) string { return fmt.Sprintf(`\u%04x`, r) }))
+		return c.json(u.Event)
 	case u.Event.Change == nil:
 		return nil
 	case c.quiet:

@@ -40,7 +40,7 @@ var rooms = []room{
 	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "config", "doctor", "metrics", "migrations", "netdb", "orphans", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
-	{"cmd/ipamctl", []string{"api", "client", "docs", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
+	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"packaging", nil, "it is a test and nothing else, of what the Makefile builds"},
