@@ -91,7 +91,7 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, change func()) (*Resu
 	if err != nil {
 		t.Fatal(err)
 	}
-	// first holds up the commit until it is told to go on.
+	// first holds up the commit until it is asked to go on.
 	waits, goOn := make(chan struct{}), make(chan struct{})
 	wave := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(wave) // or the book could not be closed

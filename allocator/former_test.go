@@ -14,7 +14,7 @@ import (
 
 // A lease of before a rebuild is given back after the wire was asked, and where its
 // address is seen only when something that it records shows that its own workload
-// is there. One that recorded containers only was given back while somebody else
+// is there. One that recorded containers only was given back while another
 // lived with its address.
 func TestF30FormerLeaseIsRecognized(t *testing.T) {
 	const mac = "02:00:00:00:00:01"

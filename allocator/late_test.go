@@ -53,7 +53,7 @@ func (a *Allocator) vetted(addr netip.Addr) {
 }
 
 // An address that kept silent when it was asked ahead is asked once more. One that
-// answers before the commit, or while it is made, is not given; it is told, and
+// answers before the commit, or while it is made, is not given; it is reported, and
 // the call has no lease of it any more.
 func TestF18SilenceOfBefore(t *testing.T) {
 	first, second := netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.3")

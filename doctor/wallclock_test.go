@@ -7,7 +7,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A wall clock that was moved since the start is told by how far and which way;
+// A wall clock that was moved since the start is reported by how far and which way;
 // time that passes is no step.
 func TestClockStep(t *testing.T) {
 	for _, tt := range []struct {

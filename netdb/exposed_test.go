@@ -15,9 +15,9 @@ import (
 )
 
 // G17: a book that everybody may write to, or beside which everybody may make files, is
-// refused by a start and left as it is; who looks it over is told. What a group or
-// another user may do is told while the daemon runs; what machines are like that are
-// set up well is neither. F15: a second name that is made meanwhile is told, too.
+// refused by a start and left as it is; the one who looks it over reads why. What a group or
+// another user may do is reported while the daemon runs; what machines are like that are
+// set up well is neither. F15: a second name that is made meanwhile is reported, too.
 func TestG17WhoElseMayWrite(t *testing.T) {
 	realtest.Root(t)
 	chmod := func(part string, mode os.FileMode) func(string) error {
@@ -42,7 +42,7 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do      func(path string) error
 		refused bool
-		told    string // while it is open; "" when there is nothing to tell
+		told    string // while it is open; "" when there is nothing to report
 	}{
 		"a book of everybody's":          {chmod("book.db", 0o606), true, "everybody"},
 		"a folder of everybody's":        {chmod("", 0o777), true, "everybody"},
@@ -133,7 +133,7 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 }
 
 // G17: a daemon with a user of its own opens the book that it made, again and again,
-// and root looks it over; and so does a daemon of root's, once it is told of.
+// and root looks it over; and so does a daemon of root's, which reports it.
 func TestG17ADaemonWithAUserOfItsOwn(t *testing.T) {
 	realtest.Root(t)
 	root := t.TempDir()

@@ -130,7 +130,7 @@ func (u *under) cycle(sandbox string) []step {
 // eager waits for no cooldown, so that a pool lasts for any number of lives.
 var eager = netdb.Policy{}
 
-// remembered wants the history to tell all that was told as it happened.
+// remembered wants the history to tell all that was reported as it happened.
 func (l *life) remembered() error {
 	told, err := l.book.History(ctx, netdb.Query{Limit: 1 << 20})
 	if err != nil {

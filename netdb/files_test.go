@@ -422,7 +422,7 @@ func takings() map[string]taking {
 }
 
 // F16: files of the book are taken away while it is open. From then on nothing is
-// acknowledged, and it is told why; reads go on. Once they are back so do changes,
+// acknowledged, and the refusal says why; reads go on. Once they are back so do changes,
 // by themselves. Where only the log or its index went, what was acknowledged is in the
 // book nevertheless; and whatever lies at the paths of what went stays as it is.
 func TestF16FilesTakenAway(t *testing.T) {

@@ -42,7 +42,7 @@ func (l *life) lengthen(t *testing.T, id string, size int64) (changes int) {
 }
 
 // wantShort wants the log to begin anew with the next change, and nothing to
-// be told.
+// be reported.
 func (l *life) wantShort(t *testing.T, id string) {
 	t.Helper()
 	l.change(t, id, 1)
@@ -100,7 +100,7 @@ func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
 }
 
 // A reader that does not end holds the log, and that is another trouble than a
-// disk's: it is told once the log is longer than it should be, and goes with the
+// disk's: it is reported once the log is longer than it should be, and goes with the
 // reader. One that came later holds a log that is all in the file, too.
 func TestAReaderHoldsTheLog(t *testing.T) {
 	realtest.Long(t)

@@ -30,7 +30,7 @@ func (b *slow) QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, re
 	return b.Book.QuarantineAt(ctx, who, a, rev, evidence)
 }
 
-// A quarantine that was dark in the plan ends only if the board says so at the
+// A quarantine that was out of sight in the plan ends only if the board says so at the
 // commit too.
 func TestClearAsksOnceMore(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -458,7 +458,7 @@ func TestAFailedReading(t *testing.T) {
 	y.holds("10.8.64.2 bound A", "10.8.64.17 bound D")
 }
 
-// R6: a release that fails is tried in each pass, is told as an error, and
+// R6: a release that fails is tried in each pass, is reported as an error, and
 // ends once it works.
 func TestAReleaseThatFails(t *testing.T) {
 	y := plain(t)
@@ -485,7 +485,7 @@ func TestAReleaseThatFails(t *testing.T) {
 }
 
 // Beyond the quarantine's share of a pool nothing is set aside, and a person
-// is told.
+// is reported.
 func TestQuarantineIsFull(t *testing.T) {
 	y := newYard(t, netdbtest.Options(), "10.8.64.0/29") // five addresses, of which one
 	y.show(seen(netns, "10.8.64.3", port("veth1")), seen(netns, "10.8.64.4", port("veth2")))

@@ -268,8 +268,8 @@ func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
 	}
 }
 
-// R3: whichever witness is silent, nothing of what a complete census lets go
-// is let go; what keeps addresses goes on.
+// R3: whichever witness is silent, nothing of what a complete census releases
+// is released; what keeps addresses goes on.
 func TestNothingIsFreedWhileAWitnessIsSilent(t *testing.T) {
 	lines := []line{
 		lease("10.8.64.2", bound, "A", containers("c1")), overdue("10.8.64.2"), lookedUp("10.8.64.2"),

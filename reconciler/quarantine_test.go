@@ -38,7 +38,7 @@ func blind() census.Census {
 	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there", Since: boot.Wall}}}
 }
 
-// When a quarantine ends: dark for long enough, over at least three complete
+// When a quarantine ends: not seen for long enough, over at least three complete
 // censuses, without one sighting in between.
 func TestQuarantineEnds(t *testing.T) {
 	type pass struct {
@@ -123,7 +123,7 @@ func TestTheTimeUnseenBelongsToTheLease(t *testing.T) {
 }
 
 // Random passes over a few addresses: nothing ends that was seen, or that
-// could not be asked about, within the time; what ends was dark in at least
+// could not be asked about, within the time; what ends was not seen in at least
 // three complete censuses; what is remembered is bounded.
 func TestQuarantineRandomly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

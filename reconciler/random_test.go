@@ -340,7 +340,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 			t.Fatalf("%d and %d are remembered of %d rows", len(d.missed), len(d.unseen), len(w.book))
 		}
 		// A lease that is adopted or ends decides which of its sandbox's leases a
-		// container belongs to that nothing else tells apart, and so does the book
+		// container belongs to that nothing else distinguishes, and so does the book
 		// of two workloads that carry the label of one lost lease. What follows from
 		// that is the next look's, and ends soon.
 		last, next := d, w

@@ -170,7 +170,7 @@ func TestRunDoesNotHammer(t *testing.T) {
 
 // A pass that was asked for hangs on Run and not on who asked: a client that
 // hangs up must not look like a witness that went silent. It waits for its
-// turn, and gives up waiting when it is told to.
+// turn, and gives up waiting when it is asked to.
 func TestAnAskedPassOutlivesItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := runShift(t, nil)
@@ -210,7 +210,7 @@ func TestAnAskedPassOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-// Run that is told to stop in the middle of a reading ends, and leaves no
+// Run that is asked to stop in the middle of a reading ends, and leaves no
 // report of half a pass.
 func TestRunEndsInTheMiddleOfAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

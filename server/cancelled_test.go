@@ -29,7 +29,7 @@ func (w waiting) Allocate(ctx context.Context, _ allocator.Request) (*allocator.
 }
 
 // A caller that hangs up is nobody's failure: it is counted as cancelled, and one
-// that closed its sending side alone is told so, and not of a witness.
+// that closed its sending side alone is answered so, and not of a witness.
 func TestF24HangingUpIsNoFailure(t *testing.T) {
 	var mu sync.Mutex
 	var observed []api.Code

@@ -95,7 +95,7 @@ func startCrowd(t *testing.T, rig *servertest.Rig, as *syscall.SysProcAttr, says
 }
 
 // TestGreedyPeer is S2: whatever a crowd does on more connections than there
-// are, and goes on doing, a connection of somebody else is served, and kept.
+// are, and goes on doing, a connection of another is served, and kept.
 func TestGreedyPeer(t *testing.T) {
 	realtest.Root(t)
 	other := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -175,7 +175,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// TestRate: a peer that asks too often is told when to come again.
+// TestRate: a peer that asks too often is answered when to come again.
 func TestRate(t *testing.T) {
 	realtest.Long(t)
 	realtest.Root(t)

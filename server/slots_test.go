@@ -55,7 +55,7 @@ func greedy(socket string, most int) error {
 	return err
 }
 
-// startGreedy returns once as many calls are in as one process may have. It ends when it is told to,
+// startGreedy returns once as many calls are in as one process may have. It ends when it is asked to,
 // or with the test.
 func startGreedy(t *testing.T, rig *servertest.Rig, most int) (leave func()) {
 	t.Helper()
@@ -114,7 +114,7 @@ func (o *observed) count(verb api.Verb) (n int) {
 	return n
 }
 
-// An announced tells when an allocation is asked for.
+// An announced says when an allocation is asked for.
 type announced struct {
 	server.Allocator
 	asked chan<- struct{}

@@ -105,7 +105,7 @@ func TestStatusIsBounded(t *testing.T) {
 }
 
 // The last conflict is the newest that a witness or a second claim made, and it
-// is told also once it is over. What an operator or a rebuild sets aside later is
+// is reported also once it is over. What an operator or a rebuild sets aside later is
 // none.
 func TestStatusShowsTheLastConflict(t *testing.T) {
 	s, book, _ := speakOfThePast(t)

@@ -9,7 +9,7 @@ import (
 )
 
 // reaches tries, inside the service's sandbox and with its capabilities, what a
-// daemon that somebody else controls would try on other processes and on its own
+// daemon that another controls would try on other processes and on its own
 // configuration, and writes a line for each that works.
 var reaches = fmt.Sprintf(`use strict;
 open(my $out, ">", "/run/ipamd/reached") or die;
@@ -30,7 +30,7 @@ print $out "/proc/1/ns/net: ", open(my $f, "<", "/proc/1/ns/net") ? "opened" : "
 `, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_USERFAULTFD, unix.SYS_PIDFD_GETFD,
 	unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_PTRACE)
 
-// tellMemory is G18: a daemon that somebody else controls has CAP_SYS_PTRACE, and
+// tellMemory is G18: a daemon that another controls has CAP_SYS_PTRACE, and
 // neither writes nor reads the memory of another process with it, takes none of its
 // files, and does not change its own configuration. What the capability is for works.
 func tellMemory(t *testing.T, m *machine) {

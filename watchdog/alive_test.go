@@ -12,7 +12,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// A leash holds whoever reads all leases of a book, once it is taut.
+// A leash holds the caller that reads all leases of a book, once it is taut.
 type leash struct {
 	*netdb.Book
 	taut atomic.Bool

@@ -26,7 +26,7 @@ func (h *hurried) Tied(ctx context.Context, ties []watchdog.Tie) ([]watchdog.Rec
 	return h.Runtime.Tied(ctx, ties)
 }
 
-// The board knows of no container. Then the runtime's list alone tells of what
+// The board knows of no container. Then the runtime's list alone shows what
 // belongs to a lease and has not been looked up: by its lease label, by its
 // owner label, or by the id of one that was gone and is made anew.
 func TestTheListSpeaksWhereTheBoardLags(t *testing.T) {

@@ -106,7 +106,7 @@ func TestAStuckShimHoldsUpNoOther(t *testing.T) {
 
 // A released address that stays on the wire after its workload was removed is
 // quarantined, with the evidence: after the longest wait or, when a container
-// of somebody else claims it, at once.
+// of another claims it, at once.
 func TestReleasedAddressStaysOnTheWire(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.Debian)
 	for name, tt := range map[string]struct {

@@ -138,7 +138,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// W1. With an owner to ask, a workload that vanished is let go only when the
+// W1. With an owner to ask, a workload that vanished is released only when the
 // owner calls it gone.
 func TestOwnerKeepsTheForsaken(t *testing.T) {
 	owner := &says{}

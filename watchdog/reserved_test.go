@@ -46,7 +46,7 @@ func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 }
 
 // A reservation is released while its container was made just now, and the
-// runtime's witness may not have heard: it is never free. Nor is it with a
+// runtime's witness may not have learned of it: it is never free. Nor is it with a
 // runtime that hangs, which does not hang the caller.
 func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -92,7 +92,7 @@ func (h *hookedPorts) Forget(ctx context.Context, addrs ...netip.Addr) error {
 }
 
 // P3. A container without an address is made after the runtime's list was read,
-// and its witness tells before the commit: the commit sees it, by its id, its
+// and its witness reports before the commit: the commit sees it, by its id, its
 // lease label or its owner label, of a release and of a reservation.
 func TestAContainerBetweenListAndCommit(t *testing.T) {
 	h := &hookedPorts{}

@@ -32,7 +32,7 @@ func (s *scene) leased(pool *netdb.Pool, name, uid, iface string, n netdb.Bindin
 }
 
 // A port that a lease records keeps its address for as long as it is a port,
-// whoever else records it later: another sandbox, or the same one for another
+// another lease records it later: another sandbox, or the same one for another
 // interface or another family. Only a successor, which is known to have another link
 // of the name, takes it over.
 func TestARecordedPortKeepsTheAddressThoughAnotherHasIt(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAContainerIDIsUsedAgain(t *testing.T) {
 	})
 }
 
-// Two incarnations of a sandbox live side by side, and no lease label tells
+// Two incarnations of a sandbox live side by side, and no lease label says
 // their containers apart: each one's release waits for its own, and for what
 // names no incarnation.
 func TestR8IncarnationsByTheirUIDLabel(t *testing.T) {

@@ -179,7 +179,7 @@ func waiting(t *testing.T, fd int) int {
 }
 
 // passes is how many bytes of a frame a filter lets in, if the kernel says of
-// the frame that it is of that type: for us, for all, for somebody else.
+// the frame that it is of that type: for us, for all, for another.
 func passes(t *testing.T, filter []bpf.Instruction, kind uint32, frame []byte) int {
 	t.Helper()
 	program := slices.Clone(filter)

@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// A writer that another process keeps from the book is told wherever readiness
+// A writer that another process keeps from the book is reported wherever readiness
 // is asked for, with systemd and without: readyz, the status, the metric and
 // systemd's status line. Once the book can be written again, so is that.
 func TestStalledWriterIsReported(t *testing.T) {

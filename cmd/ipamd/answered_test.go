@@ -14,7 +14,7 @@ import (
 )
 
 // A sandbox begins anew while the end of its first life is noticed. Whatever
-// the runtime is answered, it can bind: a lease that it was told to have does
+// the runtime is answered, it can bind: a lease that it was answered with does
 // not cool a moment later.
 func TestAskedAgainWhileTheFirstLifeEnds(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ import (
 // bind and release. While it is gone nothing is given, for that reason and no
 // other, and nothing cools, though passes run with a person's word; health
 // tells. When it is back, under another index, and its ports are, everything
-// goes on without a restart. Nobody ever gets what somebody else holds, and who
+// goes on without a restart. Nobody ever gets what another holds, and who
 // was bound before stays so.
 func TestBridgeLostUnderLoad(t *testing.T) {
 	w := newWorld(t, quick, func(c *config.Config) {
@@ -177,7 +177,7 @@ func (w *world) makeAgain(ports []*nstest.Port, former int) int {
 	return index
 }
 
-// holders know who holds which address, as told by those who hold it.
+// holders know who holds which address, as their holders were answered.
 type holders struct {
 	mu    sync.Mutex
 	of    map[string]string

@@ -28,7 +28,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// hasty makes a pass let go what the pass before it missed, and makes none by
+// hasty makes a pass release what the pass before it missed, and makes none by
 // itself.
 func hasty(c *config.Config) {
 	slow(c)
@@ -60,7 +60,7 @@ func (w *world) bind(l api.Lease, ids ...string) api.Lease {
 }
 
 // stays fails the test when a lease is not bound any more, or was not all the
-// time: no lease that is let go comes back.
+// time: no lease that is released comes back.
 func (w *world) stays(l api.Lease) {
 	w.t.Helper()
 	now, err := w.client.Lease(ctx, l.ID)
@@ -201,7 +201,7 @@ func TestR4ComesAliveBeforeTheReap(t *testing.T) {
 				owner.armed.Store(true)
 				report := make(chan *api.ReconcileReply, 1)
 				go func() {
-					r, _ := w.client.Reconcile(ctx, api.ReconcileRequest{}) // nil is told below
+					r, _ := w.client.Reconcile(ctx, api.ReconcileRequest{}) // nil is reported below
 					report <- r
 				}()
 				answer := <-owner.asked
@@ -538,7 +538,7 @@ func (w *world) handOver(d *ctrdtest.Daemon, b, a *box, name string) (c *box, to
 	if mac := macOf(t, b.port.NS, "eth0", addr); mac != a.port.MAC.String() {
 		t.Errorf("b remembers %q: nothing to announce", mac)
 	}
-	// B asks nobody meanwhile, so nothing but the announcement tells it.
+	// B asks nobody meanwhile, so only the announcement shows it.
 	began := time.Now()
 	c.announce(t)
 	realtest.Eventually(t, wait, "the announcement to reach b", func() bool { return macOf(t, b.port.NS, "eth0", addr) == c.port.MAC.String() })

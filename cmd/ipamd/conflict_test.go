@@ -261,7 +261,7 @@ func TestC5SilentWitnesses(t *testing.T) {
 	})
 }
 
-// C6: a living container's label cannot be read, and nobody can tell where it lives.
+// C6: a living container's label cannot be read, and it is not known where it lives.
 // The census is incomplete: nothing is freed, and allocation leans on the kernel.
 func TestC6UnreadableLabel(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -427,7 +427,7 @@ func TestC10RetryAfterAConflictGetsAnotherAddress(t *testing.T) {
 	})
 }
 
-// C11: without a usable bridge nothing is reserved and the reason is told;
+// C11: without a usable bridge nothing is reserved and the reason is reported;
 // with bridge.manage it is made.
 func TestC11BridgeNotReady(t *testing.T) {
 	for name, tt := range map[string]struct {

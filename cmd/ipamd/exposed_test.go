@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/rebuild"
 )
 
-// G15: check and rebuild, run by root on a book beside which somebody has planted
+// G15: check and rebuild, run by root on a book beside which another user has planted
 // links and pipes, write to nothing outside, and do not wait.
 func TestG15NothingIsWrittenThroughALink(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestG15NothingIsWrittenThroughALink(t *testing.T) {
 	}
 	spared("rebuild")
 
-	// One that somebody seems to have cut is not finished with what is no file.
+	// One that another seems to have cut is not finished with what is no file.
 	must(t, os.Rename(s.Path, s.Path+".away"))
 	for kind, plant := range map[string]func(string) error{
 		"a link": func(at string) error { return os.Symlink(victim, at) },
@@ -119,7 +119,7 @@ func TestG17TheConfiguration(t *testing.T) {
 			}
 		})
 	}
-	// a check tells of its book
+	// a check reports its book
 	at := book(t)
 	must(t, os.Chmod(filepath.Dir(at), 0o777))
 	code, out, stderr := ipamd(t, "check", at)
@@ -156,7 +156,7 @@ func TestG16NoWordOfABookSteersTheTerminal(t *testing.T) {
 	}
 }
 
-// G16: rebuild ends, and finds what can be trusted, where somebody has put a view
+// G16: rebuild ends, and finds what can be trusted, where another user has put a view
 // without an end in the place of a table, or a trigger that takes leases away.
 func TestG16ARebuildOfAHostileBook(t *testing.T) {
 	t.Parallel()

@@ -148,7 +148,7 @@ func TestL12ADiskThatFails(t *testing.T) {
 }
 
 // L13: a book that the disk cannot read at the start is refused for the disk,
-// and nobody is told to rebuild it. With a disk that is well it opens.
+// and no message says to rebuild it. With a disk that is well it opens.
 func TestL13ADiskThatCannotReadTheBook(t *testing.T) {
 	t.Parallel()
 	disk := faultfs.Mount(t, "book.db-shm")

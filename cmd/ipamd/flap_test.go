@@ -15,7 +15,7 @@ import (
 // A port goes down and up, and leaves rt0 and comes back, two hundred times,
 // and a pass is made of each. In each tenth round the kernel's news alone tells
 // that the port left, and that it came back. The lease stays bound at its
-// revision, its owner is answered at the end, and whoever else asks gets another
+// revision, its owner is answered at the end, and any other that asks gets another
 // address, of which there are enough. What is remembered does not grow, nor
 // does the log.
 func TestFlappingPort(t *testing.T) {
@@ -61,7 +61,7 @@ func TestFlappingPort(t *testing.T) {
 			w.stays(r.Lease)
 		}
 	}
-	// Not before: no pass lets go a lease that was answered just now.
+	// Not before: no pass releases a lease that was answered just now.
 	if err := w.ns.Netlink().LinkSetNoMaster(near); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestFlappingPort(t *testing.T) {
 	if seen := w.program.board.Census().Seen; len(seen) != 2 { // the gateway's, too
 		t.Errorf("the board has %d addresses", len(seen))
 	}
-	// What repeats is told once, and counted once in each minute.
+	// What repeats is reported once, and counted once in each minute.
 	most := 20 * (1 + int(time.Since(began)/time.Minute))
 	if lines := strings.Count(w.log.String()[said:], "\n"); lines > most {
 		t.Errorf("800 flaps were told in %d lines", lines)

@@ -27,7 +27,7 @@ const (
 	floodPause  = 2 * time.Millisecond   // between two of them
 )
 
-// Somebody behind a port sends answers for every address of a pool as fast as
+// A guest behind a port sends answers for every address of a pool as fast as
 // the machine takes them, from one MAC or from ever new ones: the quarantine's
 // share holds, its port is named, and a pool beside it on the bridge gives; in a
 // build without the race detector, which cannot follow 300 000 frames a second, as

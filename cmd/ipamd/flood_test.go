@@ -21,7 +21,7 @@ import (
 // floodShare is what may be set aside of a pool of 62 hosts: a quarter.
 const floodShare = 15
 
-// floods are two pools on one bridge that somebody floods, by protocol.
+// floods are two pools on one bridge that a guest floods, by protocol.
 var floods = []struct {
 	name     string
 	prefixes [2]string
@@ -30,7 +30,7 @@ var floods = []struct {
 	{"ndp", [2]string{"fd00:8:0:1::/122", "fd00:8:0:2::/122"}},
 }
 
-// Somebody behind a port answers every question for any address of a pool, and
+// A guest behind a port answers every question for any address of a pool, and
 // claims them all unasked, too: for itself, for MACs that nobody has, or for
 // the MAC of who has a lease there. Nobody is given a claimed address; no more
 // than the quarantine's share is set aside; the flooder's own port and MAC are
@@ -138,7 +138,7 @@ func newFlooded(t *testing.T, prefixes [2]string) *world {
 	return w
 }
 
-// knownPort is a port of which the daemon has heard: what comes by it is told
+// knownPort is a port that the daemon knows: what comes by it is reported
 // with its name.
 func (w *world) knownPort() *nstest.Port {
 	w.t.Helper()
@@ -207,7 +207,7 @@ func (w *world) holds(pool int, want map[api.State]int) {
 
 // namesTheFlooder fails unless evidence, doctor and log name its port and the
 // MAC that its frames come from, for what is set aside and for what there is no
-// room to, and the evidence tells which other MAC it spoke of.
+// room to, and the evidence says which other MAC it spoke of.
 func (w *world) namesTheFlooder(port *nstest.Port, says claim) {
 	w.t.Helper()
 	named := func(words string) bool {

@@ -131,7 +131,7 @@ func TestF5AFullPipeBlocksNoCall(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Somebody reads, until the daemon has said what it lost.
+	// A reader comes, until the daemon has said what it lost.
 	realtest.Eventually(t, within, "the log to tell of lost lines", func() bool {
 		log.WriteString(drain(t, r))
 		return strings.Contains(log.String(), "lines are lost")

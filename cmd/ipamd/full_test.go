@@ -60,7 +60,7 @@ func smallDisk(t *testing.T) (dir string, fill, empty func()) {
 
 // L12: the disk of the book is full. What would change it is refused at once,
 // with a code of its own; a release, too, so that its caller knows to ask
-// again. Reads go on, readiness and doctor tell why. With room again the
+// again. Reads go on, readiness and doctor say why. With room again the
 // daemon goes on by itself, and nothing of what was refused comes back.
 func TestL12DiskFull(t *testing.T) {
 	dir, fill, empty := smallDisk(t)

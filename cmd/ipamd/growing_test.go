@@ -42,7 +42,7 @@ func onADiskThatTakesTheLogOnly(t *testing.T) (w *world, disk *faultfs.Disk, cha
 	}
 }
 
-// aLogThatGrows is what the metrics tell of one.
+// aLogThatGrows is what the metrics show of one.
 func aLogThatGrows(t *testing.T, moved map[string]bool) {
 	w, _, change := onADiskThatTakesTheLogOnly(t)
 	for w.program.book.Info().Growing == nil {

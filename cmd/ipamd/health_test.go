@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// Each of the three that systemd's watchdog is told about can be stuck alone,
+// Each of the three that systemd's watchdog is notified of can be stuck alone,
 // and is named then.
 func TestAlive(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func TestAlive(t *testing.T) {
 	goesOn("the writer writes again")
 }
 
-// Whether addresses can be given is one fact, told in four places: /readyz, the
+// Whether addresses can be given is one fact, reported in four places: /readyz, the
 // status, the metric and systemd's status line. So it is of pools that are
 // full, of all of them and of one.
 func TestFullPoolsAreReportedAlike(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // nil: open
-	met  bool          // somebody waits before it
+	met  bool          // a call waits before it
 }
 
 func (g *gate) pass() {

@@ -14,7 +14,7 @@ import (
 )
 
 // Another containerd answers on the same socket, before ipamd starts or while
-// it runs, and knows none of the containers; all of them run. Nothing is let go
+// it runs, and knows none of the containers; all of them run. Nothing is released
 // on its word, what it shows is believed, and an operator's word ends it.
 func TestAnotherContainerd(t *testing.T) {
 	for _, running := range []bool{false, true} {

@@ -86,7 +86,7 @@ func TestL4LateReleaseOverTheSocket(t *testing.T) {
 }
 
 // L7 over the socket: a full pool says so, with what it is full of, and
-// readyz turns red; a lease that was never bound and is dark goes free at
+// readyz turns red; a lease that was never bound and is not seen goes free at
 // once.
 func TestL7FullPoolAndReadiness(t *testing.T) {
 	t.Parallel()
@@ -171,7 +171,7 @@ func TestL10UnreadableRowIsReported(t *testing.T) {
 }
 
 // L18 over the socket: a sandbox made again within the cooldown gets its
-// address back while it is dark, under a new lease; not while somebody is on
+// address back while it is not seen, under a new lease; not while another is on
 // it.
 func TestL18OwnAddressComesBack(t *testing.T) {
 	t.Parallel()
@@ -207,7 +207,7 @@ func TestDualStackIsAllOrNothing(t *testing.T) {
 	}
 	goOn := w.holdPasses()
 	port := w.ns.Port("rt0", "fd00:8::3/126")
-	// The kernel tells of a new IPv6 address a moment after it is there.
+	// The kernel reports a new IPv6 address a moment after it is there.
 	realtest.Eventually(t, wait, "the stranger to be seen", func() bool { return seenBy(w, "fd00:8::3", "netns") })
 	rev := w.program.book.Rev()
 	_, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Family: api.Dual})

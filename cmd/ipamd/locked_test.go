@@ -38,7 +38,7 @@ func (w *world) lockBook() (unlock func()) {
 	}
 }
 
-// L11: somebody holds the write lock of the book. What would change it is
+// L11: another process holds the write lock of the book. What would change it is
 // refused at the call's deadline with a code of its own, to be tried again, and
 // nothing of it is done; reads and health answer meanwhile. Without the lock the
 // same calls succeed.

@@ -29,7 +29,7 @@ func rooms(t *testing.T) []string {
 	return strings.Fields(string(out))
 }
 
-// notKeys are other spellings of keys: whoever searches for an address does
+// notKeys are other spellings of keys: a person who searches for an address does
 // not search twice.
 var notKeys = map[string]string{"address": "addr", "ip": "addr", "error": "err", "lease_id": "lease", "revision": "rev", "why": "reason"}
 

@@ -49,7 +49,7 @@ func (w *world) copyBook() (putBack func()) {
 	}
 }
 
-// R2: an earlier copy of the book is put back. Who came after it has his lease
+// R2: an earlier copy of the book is put back. A sandbox that came after it has its lease
 // back before the first request is answered. What the copy has and nobody lives
 // with is nobody else's while it is seen, and ends as any other.
 func TestR2OlderBook(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // The address of a macvlan on the bridge is not given, but quarantined with who
-// has it, until it goes; and a link that hides is told (P5).
+// has it, until it goes; and a link that hides is reported (P5).
 func TestF19AnAddressOfAMacvlanIsNotGiven(t *testing.T) {
 	w := newWorld(t, slow)
 	guest, hidden := nstest.New(t), nstest.New(t)

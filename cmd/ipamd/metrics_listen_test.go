@@ -98,7 +98,7 @@ func TestIdleScrapersDoNotBlock(t *testing.T) {
 	t.Logf("a scrape behind %d idle connections took %v", 2*8, time.Since(began).Round(time.Millisecond))
 }
 
-// A port that somebody has is told by its name, and nothing of the daemon is
+// A port that another process has is reported by its name, and nothing of the daemon is
 // left: not its book's lock.
 func TestMetricsAddressThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

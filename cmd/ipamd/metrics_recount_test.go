@@ -56,7 +56,7 @@ func TestMetricsEqualARecount(t *testing.T) {
 	}
 }
 
-// A teller keeps account of what a client was told.
+// A teller keeps account of what a client was answered.
 type teller struct {
 	*world
 	calls tally
@@ -152,7 +152,7 @@ func (s *teller) byFile() tally {
 	return out
 }
 
-// stepOf tells by which step of a pass a change came, if by one.
+// stepOf says by which step of a pass a change came, if by one.
 func stepOf(c bookRow) string {
 	switch {
 	case c.actor == netdb.ByWatchdog && c.from == netdb.Reserved && c.reason == "expired":
@@ -279,7 +279,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	}
 	s.recounted(moved)
 
-	// One that runs is let go while it does.
+	// One that runs is released while it does.
 	o.Set("gone", "s0", "s1", "s2", "s3", "s4", "live", "late")
 	live := &box{name: "live", held: s.allocate(api.AllocateRequest{Sandbox: "live"}).Leases[0]}
 	live.port = w.ns.Port("rt0", live.held.Address+"/27")
@@ -343,7 +343,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	d.Delete(t, "default", "odd")
 	realtest.Eventually(t, wait, "the runtime to answer", func() bool { return w.scrapeOf()[`witness_silent{witness="runtime"}`] == 0 })
 
-	// Three that nobody shows are more than a pass may let go; one by one they
+	// Three that nobody shows are more than a pass may release; one by one they
 	// would go, as the brake allows.
 	goOn = w.holdPasses()
 	for i := range 3 {

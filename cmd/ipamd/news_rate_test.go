@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
-// Somebody behind a port makes news for the kernel to tell, as fast as the machine
+// A guest behind a port makes news for the kernel to report, as fast as the machine
 // takes it: it asks for the gateway from ever new addresses and MACs, or changes
 // its own links and addresses. Allocations of others wait little longer than beside
 // the same work that the daemon has no news of, by turns; the log has how much
@@ -152,7 +152,7 @@ func arpRequest(to, from net.HardwareAddr, gateway netip.Addr) []byte {
 }
 
 // newSenders is how many addresses a flood of requests comes from. The kernel
-// keeps an entry for each of so many, and tells of each that gets another MAC. All
+// keeps an entry for each of so many, and reports each that gets another MAC. All
 // namespaces share a table of 1 024 entries, of which other tests need some.
 const newSenders = 400
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// A pool that the configuration no longer names is told at the start and by
+// A pool that the configuration no longer names is reported at the start and by
 // doctor, by its name, and its leases stay.
 func TestPoolThatTheConfigurationDoesNotName(t *testing.T) {
 	t.Parallel()

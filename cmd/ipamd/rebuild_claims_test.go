@@ -28,7 +28,7 @@ func explains(b *rebuild.Report, words ...string) bool {
 }
 
 // Where the old book and a record without a task contradict each other, nobody gets
-// the address; it is told; and a lease id that ended in the old book stays ended.
+// the address; it is reported; and a lease id that ended in the old book stays ended.
 func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -165,7 +165,7 @@ func TestRebuildMakesTheBridgeItManages(t *testing.T) {
 	w.give("b", addr(3))
 }
 
-// An address that the configuration's pools do not have is told, and does not
+// An address that the configuration's pools do not have is reported, and does not
 // stand in the way. A row of which only the address can be read is an
 // operator's to clear: it may be anybody's.
 func TestRebuildOfOddRows(t *testing.T) {

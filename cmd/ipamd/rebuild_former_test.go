@@ -14,7 +14,7 @@ import (
 
 // F30: after a rebuild, live sandboxes that no label names ask for what was theirs: by allocate, by a wish, by a bind that
 // names the lease and its port, by a person's hand. Nobody else gets it, nor does
-// the owner while the wire shows somebody there whom nothing shows to be the owner.
+// the owner while the wire shows another there whom nothing shows to be the owner.
 // Where the leases' rows were lost, nothing says which port was whose.
 func TestF30WhatARebuildLostComesBackToItsOwner(t *testing.T) {
 	for _, table := range []string{"changes", "leases"} {

@@ -100,7 +100,7 @@ func (w *world) refuses(what string, err error, parts ...string) {
 	wants(w.t, what, err.Error(), parts...)
 }
 
-// rows tells of a report's rows as "address state" by their lists.
+// rows lists a report's rows as "address state" by their lists.
 func rowsOf(b *rebuild.Report) (lists [3][]string) {
 	for i, rows := range [][]rebuild.Row{b.Leases, b.Foreign, b.SetAside} {
 		for _, r := range rows {
@@ -125,7 +125,7 @@ func (w *world) plug(d *ctrdtest.Daemon, name string, named map[string]string) *
 
 // L13: a page of the book is broken. The daemon refuses and names the verb.
 // The verb gives everybody who lives his own lease back, keeps back what the
-// book kept back, and leaves the old file as it was under the name it tells.
+// book kept back, and leaves the old file as it was under the name that it says.
 // No address of any of them is given; what rested rests.
 func TestL13Rebuild(t *testing.T) {
 	t.Parallel()
@@ -220,7 +220,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	for i := range 5 {
 		w.give("new"+string(rune('a'+i)), addr(11+i))
 	}
-	// Nobody clears who sleeps, however dark his address is; what only waited
+	// Nobody clears who sleeps, however long its address is not seen; what only waited
 	// is cleared, and what rested has its time.
 	for at, byHand := range map[string]bool{asleep.held.Address: true, addr(9): true, addr(8): false} {
 		l, _ := w.program.book.At(netip.MustParseAddr(at))

@@ -19,7 +19,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// Each mistake of a file is told, also the second within a minute; a pipe in the
+// Each mistake of a file is reported, also the second within a minute; a pipe in the
 // place of the file is one more, and a file system that does not answer keeps
 // the daemon neither from the next signal nor from its end.
 func TestF24ReloadsAnswerAndEnd(t *testing.T) {

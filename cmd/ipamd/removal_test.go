@@ -123,7 +123,7 @@ func TestW4SurvivorIsNamed(t *testing.T) {
 }
 
 // unread is a time behind the start of a daemon in which it does not read all that
-// containerd has once more: what it hears of by then, events have told.
+// containerd has once more: what it learns of by then, events have reported.
 const unread = 30 * time.Second
 
 // W6 and W9: nobody calls Release. While the namespace lives the lease stays;
@@ -158,7 +158,7 @@ func TestW6W9RemovalWithoutARelease(t *testing.T) {
 	})
 }
 
-// ends tells by which reasons a box's lease was let go and confirmed.
+// ends says by which reasons a box's lease was released and confirmed.
 func ends(w *world, b *box) string {
 	var reasons []string
 	for _, c := range w.whois(b.held.Address).History {
@@ -270,7 +270,7 @@ func TestR3ContainerdKilled(t *testing.T) {
 	})
 }
 
-// R7: two containers claim one address. Both are told of, neither is touched,
+// R7: two containers claim one address. Both are reported, neither is touched,
 // and no third sandbox gets it.
 func TestR7TwoClaimants(t *testing.T) {
 	t.Parallel()
@@ -307,7 +307,7 @@ func TestR9Brake(t *testing.T) {
 		}
 	}
 	// All three come of age at once, however long it took to make them: one by
-	// one they would be let go, as the brake allows.
+	// one they would be released, as the brake allows.
 	w.stopDaemon()
 	w.cfg.Reconcile.Age = config.Duration(time.Millisecond)
 	w.start()
@@ -337,7 +337,7 @@ func TestR9Brake(t *testing.T) {
 
 // W8: the clients hang up in the middle of their releases. What they asked for
 // ends all the same. Every second one hangs up at any time, the others when the
-// daemon has heard them.
+// daemon has learned of them.
 func TestW8ClientsHangUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow)

@@ -19,8 +19,8 @@ import (
 )
 
 // R6: a lease's container has lost its record, and its shim is frozen, so
-// nobody can tell whether its task runs. Every pass tries to reap the lease
-// and keeps it, doctor tells of it, and it ends once the runtime can answer.
+// it is not known whether its task runs. Every pass tries to reap the lease
+// and keeps it, doctor reports it, and it ends once the runtime can answer.
 func TestR6ReapThatFails(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -58,7 +58,7 @@ func TestR6ReapThatFails(t *testing.T) {
 }
 
 // R11: the machine boots again. rt0 is empty, containerd has its records and
-// no task. Nothing is let go for that. Records that were deleted while the
+// no task. Nothing is released for that. Records that were deleted while the
 // daemon was down, and those that are deleted later, end their leases one by
 // one, far beyond the brake; what they held can be given after its cooldown.
 func TestR11Reboot(t *testing.T) {
@@ -330,9 +330,9 @@ type cure struct {
 	then    func()
 }
 
-// A runner with as much wrong as fits on one: doctor tells each trouble on a
-// line with its kind, since when, which witnesses, and the verb that mends it.
-// Every verb is taken at its word, and in the end there is nothing to tell.
+// A runner with as much wrong as fits on one: doctor reports each trouble on a
+// line with its kind, since when, which witnesses, and the verb that repairs it.
+// Every verb is taken at its word, and in the end there is nothing to report.
 func TestDoctorsAdviceRepairs(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {

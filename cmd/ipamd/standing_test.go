@@ -63,7 +63,7 @@ func (w *world) noted(addr string) []string {
 // stays its owner's.
 func TestF27F28StrangerOnAHeldAddressIsNoted(t *testing.T) {
 	t.Parallel()
-	// Whole passes are an hour apart: only the news can tell.
+	// Whole passes are an hour apart: only the news can show it.
 	w := newWorld(t, func(c *config.Config) {
 		c.Reconcile.Every, c.Bridge.Refresh = config.Duration(time.Hour), config.Duration(time.Hour)
 	})

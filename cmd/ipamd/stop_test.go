@@ -21,7 +21,7 @@ import (
 // (TimeoutStopSec).
 const stopTime = 20 * time.Second
 
-// A told lease is what a client was last told of one sandbox.
+// A told lease is what a client was last answered of one sandbox.
 type told struct {
 	sandbox string
 	lease   api.Lease
@@ -107,7 +107,7 @@ func TestStopUnderLoad(t *testing.T) {
 				leases[one.sandbox] = one
 			}
 		}
-		// The next one finds what was told.
+		// The next one finds what was answered.
 		next := run()
 		ready(next)
 		compare(t, socket, leases)
@@ -153,7 +153,7 @@ func mutate(socket, name string, answered *atomic.Int64) (all []told) {
 	}
 }
 
-// compare holds what clients were told against what the daemon knows.
+// compare holds what clients were answered against what the daemon knows.
 func compare(t *testing.T, socket string, all map[string]told) {
 	t.Helper()
 	c := &client.Client{Socket: socket}
@@ -169,7 +169,7 @@ func compare(t *testing.T, socket string, all map[string]told) {
 	wrong := 0
 	for name, one := range all {
 		l, there := now[name]
-		was := one.lease.State // as it was last told; what a call without an answer would have made of it counts as done
+		was := one.lease.State // as it was last answered; what a call without an answer would have made of it counts as done
 		ended := was == api.Releasing || was == api.Cooling
 		switch {
 		case ended && (!there || l.State == api.Releasing || l.State == api.Cooling):

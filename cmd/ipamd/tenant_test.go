@@ -14,7 +14,7 @@ import (
 
 // G6: a label is a claim of who wrote it. No address moves by it: not to the owner
 // that a record without a task names, not to a task that lives behind another port,
-// not by the id of a lease that the book has not given. Each is set aside and told,
+// not by the id of a lease that the book has not given. Each is quarantined and reported,
 // and the sandbox that is named gets another address. What the kernel shows to live
 // with its address is adopted, also when it comes alive later; and so is what
 // names a lease of the book whose row was lost.
@@ -287,10 +287,10 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 	})
 }
 
-// loseHomes has nobody tell where a process lives, from the next whole reading on.
+// loseHomes leaves it unknown where a process lives, from the next whole reading on.
 func (w *world) loseHomes() { w.homeless.Store(true) }
 
-// finding waits for doctor to tell of a trouble, by its kind and address.
+// finding waits for doctor to report a trouble, by its kind and address.
 func (w *world) finding(kind string) (found api.Finding) {
 	w.t.Helper()
 	realtest.Eventually(w.t, wait, kind+" to be told", func() bool {

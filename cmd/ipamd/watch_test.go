@@ -160,7 +160,7 @@ func started(t *testing.T, pid int) string {
 // W3: no change that makes an address reusable precedes the removal of any
 // container of its sandbox. Removals go one after another, each after one that
 // fails; some sandboxes are released first, of others only the containers go.
-// What is known of a container: all that labels can tell, its owner alone, or
+// What is known of a container: all that labels can say, its owner alone, or
 // nothing but the lease's record.
 func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 	t.Parallel()
@@ -234,7 +234,7 @@ func (w *world) removalFails(d *ctrdtest.Daemon, id string) {
 	}
 }
 
-// listed tells whether the daemon knows of a container.
+// listed says whether the daemon knows of a container.
 func (w *world) listed(id string) bool {
 	for _, s := range w.program.board.By(census.Runtime) {
 		if s.Container == id {
@@ -314,7 +314,7 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 				_, _ = io.WriteString(w, `{"id":"ended","state":"gone"}`)
 			},
 		}
-		var lists, kept, gone atomic.Int64 // that were told
+		var lists, kept, gone atomic.Int64 // that were answered
 		owner := http.NewServeMux()
 		owner.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
 			lists.Add(1)
@@ -349,7 +349,7 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 		w.start()
 		for name := range let {
 			w.becomes(of[name].held.Address, api.Cooling)
-			// Its container is deleted before its lease is let go, and whoever
+			// Its container is deleted before its lease is released, and whoever
 			// sees that first does so.
 			if got := ends(w, of[name]); got != "orphaned, removal_confirmed" && got != "removed, removal_confirmed" {
 				t.Errorf("%s ended by: %s", name, got)
@@ -546,7 +546,7 @@ func (w *world) failedCreate(d *ctrdtest.Daemon, name string, n int) {
 		return err == nil
 	})
 	switch {
-	case n%5 == 1: // nothing more is heard of it
+	case n%5 == 1: // nothing more comes of it
 	case n%5 == 2: // its bind is wrong, and it gives up
 		if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: "none"}); err == nil {
 			w.t.Fatal("a wrong bind is taken")

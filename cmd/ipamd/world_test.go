@@ -51,7 +51,7 @@ type world struct {
 	proofEvery time.Duration   // of the next daemon; 0: as by itself
 	given      func() *os.File // systemd's socket, for each daemon; nil: it makes its own
 	gate       gate            // of the reconciler's passes
-	homeless   atomic.Bool     // nobody can tell in which network namespace a process is
+	homeless   atomic.Bool     // it is not known in which network namespace a process is
 
 	program *program
 	stop    func() // stops the daemon; twice is fine

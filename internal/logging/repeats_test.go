@@ -23,7 +23,7 @@ func newRepeats(r *Repeats) (*slog.Logger, *buffer) {
 	}}))), out
 }
 
-// What repeats is told once, then counted, and the count is told when the
+// What repeats is reported once, then counted, and the count is reported when the
 // minute is over; a minute without it ends it.
 func TestRepeatedErrorsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

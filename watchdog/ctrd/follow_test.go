@@ -18,7 +18,7 @@ import (
 )
 
 // C4, the seeing part: a stopped container counts, one without a task too;
-// when the record goes, the address goes dark by the event of that.
+// when the record goes, the address goes out of sight by the event of that.
 func TestC4StoppedCountsUntilDeleted(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d)
@@ -98,7 +98,7 @@ func TestEventsAreNotBelieved(t *testing.T) {
 
 // A whole reading that began before a look-up must not bring back what the
 // look-up found gone: readings run here without pause while containers come
-// and go, and an address that went dark stays dark.
+// and go, and an address that went out of sight stays there.
 func TestOldNewsNeverWins(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d)

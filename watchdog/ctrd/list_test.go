@@ -12,7 +12,7 @@ import (
 )
 
 // Whatever holds a container to a lease, Tied finds it, and leaves the others
-// where they are as long as containerd can be told which.
+// where they are as long as containerd can be asked for them by name.
 func TestTied(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d, func(c *ctrd.Config) { c.Namespaces = []string{"sandboxes", "others"} })

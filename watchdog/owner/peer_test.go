@@ -78,7 +78,7 @@ func TestG11OnlyTheOwnerIsBelieved(t *testing.T) {
 	}
 }
 
-// listenAs listens as another user: SO_PEERCRED tells of the moment of listen.
+// listenAs listens as another user: SO_PEERCRED is of the moment of listen.
 func listenAs(t *testing.T, uid int, socket string) net.Listener {
 	t.Helper()
 	runtime.LockOSThread()
