@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
 const (
@@ -60,10 +62,7 @@ func (v *vetter) take(ctx context.Context, a netip.Addr) bool {
 	low := v.taken >= max(v.ProbeAhead/2, 1)
 	v.mu.Unlock()
 	if low { // half of what is probed ahead at rest is used up
-		select {
-		case v.wake <- struct{}{}:
-		default:
-		}
+		broadcast.Wake(v.wake)
 	}
 	return v.probe(ctx, a) && was.silent(v.ProbeWindow) && !v.Prober.MissedSince(was.first)
 }

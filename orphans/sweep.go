@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -189,10 +190,7 @@ func (s *Sweeper) Confirm(set string) error {
 			s.confirmed = append(s.confirmed, o.Sandbox)
 		}
 	}
-	select {
-	case s.again <- struct{}{}:
-	default:
-	}
+	broadcast.Wake(s.again)
 	return nil
 }
 
