@@ -29,7 +29,6 @@ type Doctor struct {
 	Sweeper    *orphans.Sweeper   // nil without an owner
 	Clock      *WallClock
 	Exhausted  func(poolUID string) (is bool, next time.Duration)
-	Unnamed    []*netdb.Pool // in the book, and not in the configuration
 	Started    time.Time
 }
 
@@ -50,7 +49,7 @@ func (d *Doctor) examine(settle func()) []api.Finding {
 	s := State{
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
 			Blockers: d.blockers, Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
-		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Unnamed, Exhausted: d.Exhausted,
+		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
 		Unready: d.Bridge.Ready(), Gaps: d.Bridge.Status().Gaps,
 	}
 	s.ClockStep, s.ClockStepped = d.Clock.Look(netdb.Now(), d.Book.Leases)

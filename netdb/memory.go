@@ -201,7 +201,10 @@ type signal struct {
 // A stateSet has a bit for each state, and one that every commit touches.
 type stateSet uint16
 
-const anyCommit stateSet = 1 << 15
+const (
+	anyCommit  stateSet = 1 << 15
+	poolCommit stateSet = 1 << 14
+)
 
 var stateBits = append([]State{Free}, States()...)
 
@@ -237,7 +240,10 @@ func (s *signal) send(touched stateSet) {
 
 // touched is the states that a step leaves and enters.
 func (s step) touched() stateSet {
-	if s.change.Subject != OfLease {
+	switch s.change.Subject {
+	case OfPool, OfBook:
+		return anyCommit | poolCommit
+	case OfAttempt:
 		return anyCommit
 	}
 	return anyCommit | setOf(s.change.From, s.change.To)

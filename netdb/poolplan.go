@@ -23,7 +23,8 @@ type PoolChange struct {
 	// their addresses are not given again. Without it such a spec is [ErrPoolNotEmpty].
 	Drain bool
 
-	exclusions bool // Drain, where an exclusion is what leaves a lease outside
+	ensure bool       // see [Book.EnsurePool]
+	name   *namedPool // what is remembered of the name from now on; nil: what is
 }
 
 // An Effect is what a change of its pool does to a lease.
@@ -178,14 +179,14 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		before, after := was.outside(l.Addr), pool.outside(l.Addr)
 		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
 		switch {
-		case l.State != Cooling && was.Bridge != pool.Bridge:
+		case l.State != Cooling && was.Bridge != pool.Bridge && !c.ensure:
 			e.Note = "it is on bridge " + was.Bridge
 			blocking = append(blocking, e)
 		case l.State != Cooling && l.Addr == pool.Gateway && pool.Gateway != was.Gateway:
 			blocking = append(blocking, e) // the host and the sandbox would both use it
 		case before == "" && after != "":
 			e.Effect = LeaseOutside
-			if excluded := pool.Prefix.Contains(l.Addr); !c.Drain && !(c.exclusions && excluded) {
+			if excluded := pool.Prefix.Contains(l.Addr); !c.Drain && !(c.ensure && excluded) {
 				blocking = append(blocking, e)
 			}
 		case before != "" && after == "":

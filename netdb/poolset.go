@@ -46,10 +46,11 @@ func (m *memory) preview(plan func(*tx) (*poolPlan, error)) (*PoolOutcome, error
 	return &p.PoolOutcome, nil
 }
 
-// EnsurePool is [Book.SetPool] of the next generation, in which an exclusion over a lease
-// leaves the lease outside.
+// EnsurePool is [Book.SetPool] of the next generation as a configuration has it: an
+// exclusion over a lease leaves the lease outside, and a bridge may have another name
+// than before.
 func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, error) {
-	out, err := b.SetPool(ctx, who, PoolChange{Spec: spec, exclusions: true})
+	out, err := b.SetPool(ctx, who, PoolChange{Spec: spec, ensure: true})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,8 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 	if plan.Was == nil {
 		who.Reason = PoolCreated
 	}
-	plan.Rev = t.stagePool(who, plan.Pool)
+	t.staged.stage(step{pool: plan.Pool, name: c.name, change: t.poolChange(who, plan.Pool)})
+	plan.Rev = t.staged.rev
 	for _, w := range plan.taken {
 		if err := t.takeOver(who, plan.Pool, w); err != nil {
 			return nil, err
@@ -79,12 +81,6 @@ func outcomeOf(plan *poolPlan) *PoolOutcome {
 		return nil
 	}
 	return &plan.PoolOutcome
-}
-
-// stagePool stages a pool as it is from now on, and returns the revision.
-func (t *tx) stagePool(who Who, p *Pool) int64 {
-	t.staged.stage(step{pool: p, change: t.poolChange(who, p)})
-	return t.staged.rev
 }
 
 func (t *tx) poolChange(who Who, p *Pool) *Change {
@@ -120,7 +116,8 @@ func (b *Book) DrainPool(ctx context.Context, who Who, uid string, generation in
 		}
 		p := *was
 		p.State, p.Generation = PoolDraining, was.Generation+1
-		out.Pool, out.Changed, out.Rev = &p, true, t.stagePool(who, &p)
+		t.staged.stage(step{pool: &p, change: t.poolChange(who, &p)})
+		out.Pool, out.Changed, out.Rev = &p, true, t.staged.rev
 		return out, nil
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -56,7 +55,7 @@ type program struct {
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
 
-	unnamed []*netdb.Pool // in the book, but not in the configuration
+	configured atomic.Pointer[config.Config] // whose pools the book has taken over last
 
 	board      *census.Board
 	metrics    *metrics.Metrics
@@ -180,59 +179,17 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	}
 	p.changes = changelog.Follow(p.book, p.metrics.Change, p.log)
 	p.onClose(func() error { p.changes.CatchUp(context.Background()); return nil })
-	specs, err := p.cfg.PoolSpecs()
-	if err != nil {
-		return err
-	}
+	cfg := p.cfg
+	p.configured.Store(&cfg)
 	// Another runner's book is read as it is: what is in the way says so to who adopts it.
 	if err := p.ensurePools(ctx); err != nil && p.book.Identity() == nil {
 		return err
 	}
-	p.unnamed = config.Unnamed(p.book.Pools(), specs)
-	for _, pool := range p.unnamed {
-		p.log.Warn("the configuration does not name a pool of the book; it is kept as it was",
-			"pool", pool.Name, "prefix", pool.Prefix, "next", config.RepairUnnamed)
-	}
+	p.reportPools(p.book.Unconfigured())
 	for _, u := range p.book.Info().Unreadable {
 		p.log.Error("row of the book cannot be read; its address is not given", "row", u.Row, "reason", u.Reason)
 	}
 	return nil
-}
-
-// ensurePools makes the configuration's pools in the book.
-func (p *program) ensurePools(ctx context.Context) error {
-	specs, err := p.cfg.PoolSpecs()
-	if err != nil {
-		return err
-	}
-	for _, spec := range specs {
-		if _, err := p.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, spec); errors.Is(err, netdb.ErrPoolNotEmpty) {
-			return fmt.Errorf("configuration: %w; set its prefix back, and give a prefix that does not overlap it a pool of another name", err)
-		} else if err != nil {
-			return fmt.Errorf("configuration: %w", err)
-		}
-	}
-	return nil
-}
-
-// gateways are the addresses that rt0 has: those of the book's pools, and beside another
-// runner's book those of the configuration, as that one says nothing of this bridge.
-func (p *program) gateways() (out []netip.Prefix, err error) {
-	var specs []netdb.PoolSpec
-	for _, pool := range p.book.Pools() {
-		specs = append(specs, pool.PoolSpec)
-	}
-	if p.book.Identity() != nil {
-		if specs, err = p.cfg.PoolSpecs(); err != nil {
-			return nil, err
-		}
-	}
-	for _, pool := range specs {
-		if pool.Gateway.IsValid() {
-			out = append(out, netip.PrefixFrom(pool.Gateway, pool.Prefix.Bits()))
-		}
-	}
-	return out, nil
 }
 
 func (p *program) openBridge(context.Context) (err error) {
@@ -241,12 +198,12 @@ func (p *program) openBridge(context.Context) (err error) {
 		expected = append(expected, census.Runtime)
 	}
 	p.board = census.NewBoard(expected...)
-	gateways, err := p.gateways()
+	want, err := p.desired()
 	if err != nil {
 		return err
 	}
 	p.bridge, err = bridge.Open(bridge.Config{
-		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, Desired: bridge.Desired{Gateways: gateways, MTU: p.cfg.Bridge.MTU},
+		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, Desired: want,
 		Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Board: p.board, Log: p.log,
 	})
 	if err != nil {
@@ -397,7 +354,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return ""
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Instance: p.instance, Sweeper: p.sweeper, Clock: p.clock, Unnamed: p.unnamed, Started: p.started,
+		Instance: p.instance, Sweeper: p.sweeper, Clock: p.clock, Started: p.started,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Log: p.log}
 	p.server, err = server.New(server.Config{
@@ -452,6 +409,7 @@ func (p *program) run(ctx context.Context) error {
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
+		p.followPools,
 		p.repeats.Run,
 		p.changes.Run,
 		func(ctx context.Context) error { return upkeep.Retry(ctx, p.book, p.cfg.Book.Path, p.log) },

@@ -21,9 +21,9 @@ type reload struct {
 }
 
 // reloads reads the configuration again whenever it is asked to, until ctx
-// ends. log.level is taken over. Everything else needs a restart and stays as
-// it was, and so does all of it when the file is wrong: half a reload leaves a
-// daemon that no file describes.
+// ends. log.level and the pools are taken over. Everything else needs a restart and stays
+// as it was, and so does all of it when the file is wrong, or one of its pools is refused:
+// half a reload leaves a daemon that no file describes.
 func (p *program) reloads(ctx context.Context) error {
 	for {
 		select {
@@ -48,12 +48,24 @@ func (p *program) reloadOnce(ctx context.Context) {
 		return
 	}
 	changed := p.cfg.Differences(cfg)
-	if later := slices.DeleteFunc(changed, func(key string) bool { return key == "log.level" }); len(later) > 0 {
+	live := []string{"log.level"}
+	if cfg.Pools[0].Name == p.cfg.Pools[0].Name { // the one that serves requests which name none
+		live = append(live, "pool")
+	}
+	if later := slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return slices.Contains(live, key) }); len(later) > 0 {
 		log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
 			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
 		return
 	}
-	p.cfg.Log.Level = cfg.Log.Level
+	if slices.Contains(changed, "pool") {
+		if err := p.configurePools(ctx, cfg); err != nil {
+			log.Error("the configuration is not reloaded; the old one stays", "err", err)
+			return
+		}
+		p.configured.Store(&cfg)
+		p.reportPools(p.book.Unconfigured())
+	}
+	p.cfg.Pools, p.cfg.Log.Level = cfg.Pools, cfg.Log.Level
 	p.reload.level.Set(logging.Level(cfg.Log.Level))
 	p.log.Info("configuration reloaded", "level", cfg.Log.Level)
 }

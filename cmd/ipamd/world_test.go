@@ -49,6 +49,7 @@ type world struct {
 
 	edited     []string        // invariants that an edit of the book past ipamd breaks
 	proofEvery time.Duration   // of the next daemon; 0: as by itself
+	reload     *reload         // of the next daemon; nil: its configuration stays
 	given      func() *os.File // systemd's socket, for each daemon; nil: it makes its own
 	gate       gate            // of the reconciler's passes
 	homeless   atomic.Bool     // it is not known in which network namespace a process is
@@ -133,6 +134,7 @@ func (w *world) newProgram() *program {
 		}
 		return p.bridge.Home(ctx, pid)
 	}
+	p.reload = w.reload
 	if w.proofEvery > 0 {
 		p.proofEvery = w.proofEvery
 	}
