@@ -23,7 +23,7 @@ PLAIN    := ./api ./cmd/ipamctl ./config ./examples/... ./internal/apidoc ./inte
 LONG     := /(packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Those that have a disk fail at each of its operations, one after the other, do
 # without the race detector, under which SQLite takes ten times as long.
-DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade)
+DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build man install deb demo check test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
