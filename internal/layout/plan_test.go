@@ -42,6 +42,7 @@ var rooms = []room{
 	{"docs", nil, "it is text"},
 	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
+	{"examples/gateway", []string{"client", "routes"}, "it is what a gateway imports, shown"},
 	{"examples/...", []string{"api", "client"}, "an example may use what an integrator may"},
 	{"packaging", nil, "it is a test and nothing else, of what the Makefile builds"},
 	{"soak", nil, "the same as the storm: a test of the programs"},
