@@ -25,7 +25,7 @@ const (
 	portPrefix = "10.8.240.0/20" // of the ports' own addresses, which are not given
 )
 
-// configuration is the defaults but for where things are, and no rate: all callers
+// configuration is the defaults but for where things are, and limits: all callers
 // are one process.
 const configuration = `
 [book]
@@ -35,6 +35,8 @@ synchronous = 'full'
 path = '%[1]s/sock'
 group = ''
 max_rate = 0
+max_connections = 4096
+max_in_flight = 2048
 [bridge]
 name = '` + bridgeName + `'
 manage = true

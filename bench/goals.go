@@ -94,6 +94,14 @@ var goals = []goal{
 		{what: "listings of a full book: the same", most: 2},
 		{what: "listings of a full book: an echo that syncs, p99 beside / alone"},
 	}},
+	{name: "17", about: "the stream of changes", open: stream, rows: []wanted{
+		{what: "a change reaches a watcher after the answer to its caller, p50 / R", most: 1},
+		{what: "calls/s of many callers beside 1 000 watchers, ten of them stuck / alone", least: 0.9},
+		{what: "a replay of the history, changes/s / 200 000", least: 1},
+		{what: "the same, processor time of a change / 5 µs"},
+		{what: "routes.Table of 100 000: an update / 1 µs", most: 1},
+		{what: "the same: a look-up / 100 ns", most: 1},
+	}},
 	{name: "peers", about: "what others take", open: besidePeers, rows: []wanted{
 		{what: "host-local, nothing taken / ipamd, p50", least: 6},
 		{what: "host-local, most of a /16 taken / ipamd, p50", least: 1000},

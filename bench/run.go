@@ -26,15 +26,16 @@ type plan struct {
 	sandboxes int           // on a full runner, and ports of its bridge
 	settle    time.Duration // before a full runner is at rest
 	boxes     int           // sandboxes whose removal is confirmed, a way and round
+	watchers  int           // of the stream, at once
 	ahead     int           // addresses of a /64 that are given before its memory is measured
 	limit     time.Duration // of a goal
 }
 
 var (
 	fullPlan = plan{rounds: 7, calls: 400, leases: 60_000, callers: 64, crowd: time.Second, load: time.Minute,
-		ports: 32, sandboxes: 1000, settle: 8 * time.Second, boxes: 12, ahead: 70_000, limit: 10 * time.Minute}
+		ports: 32, sandboxes: 1000, settle: 8 * time.Second, boxes: 12, watchers: 1000, ahead: 70_000, limit: 10 * time.Minute}
 	shortPlan = plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: time.Second / 2, load: 20 * time.Second,
-		ports: 8, sandboxes: 250, settle: 3 * time.Second, boxes: 4, ahead: 70_000, limit: 10 * time.Minute}
+		ports: 8, sandboxes: 250, settle: 3 * time.Second, boxes: 4, watchers: 1000, ahead: 70_000, limit: 10 * time.Minute}
 )
 
 // A bench is what the goals share: the yardsticks, and worlds that take long to make.
