@@ -3,6 +3,20 @@ package api
 // MostBookLeases bounds how many leases the preview of an adoption lists.
 const MostBookLeases = 1000
 
+// BackupRequest has the daemon copy its book to a file of its machine.
+type BackupRequest struct {
+	Path    string `json:"path"`              // absolute; its folder is there
+	Replace bool   `json:"replace,omitempty"` // it may be there already
+}
+
+// BackupReply names a copy that is whole, checked and durable.
+type BackupReply struct {
+	Path     string `json:"path"`
+	Bytes    int64  `json:"bytes"`
+	Revision int64  `json:"revision"` // the last one that the copy has
+	Epoch    string `json:"epoch"`
+}
+
 // AdoptBookRequest takes a book over that was made for another runner or machine.
 type AdoptBookRequest struct {
 	Epoch  string `json:"epoch,omitempty"`  // of the book that a person has looked at; left out: look, and do nothing

@@ -41,6 +41,7 @@ const (
 	VerbPools      Verb = "pools"
 	VerbReconcile  Verb = "reconcile"
 	VerbAdoptBook  Verb = "adopt_book"
+	VerbBackup     Verb = "backup"
 	VerbStatus     Verb = "status"
 	VerbDoctor     Verb = "doctor"
 	VerbVersion    Verb = "version"
@@ -90,6 +91,7 @@ func Endpoints() []Endpoint {
 		{VerbWatch, "GET", "/v1/watch", Reader, false, []string{"epoch", "since", "kinds"}, reading(Compacted)},
 		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation()},
 		{VerbAdoptBook, "POST", "/v1/book/adopt", Admin, true, nil, mutation(StaleRevision, StateNotAllowed, PoolOverlap, PoolNotEmpty)},
+		{VerbBackup, "POST", "/v1/book/backup", Admin, true, nil, mutation(StateNotAllowed)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
 		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},

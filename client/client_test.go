@@ -159,6 +159,11 @@ func TestEveryVerb(t *testing.T) {
 	if look.Adopted || look.Book.Epoch == "" || look.Plan == nil {
 		t.Errorf("look at the book: %+v", look)
 	}
+	copied, err := c.Backup(ctx, api.BackupRequest{Path: filepath.Join(t.TempDir(), "backup.db")})
+	ok("back up the book", err)
+	if copied.Bytes == 0 || copied.Revision == 0 || copied.Epoch != look.Book.Epoch {
+		t.Errorf("backup: %+v", copied)
+	}
 	_, err = c.Pools(ctx)
 	ok("pools", err)
 	_, err = c.Status(ctx)

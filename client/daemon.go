@@ -61,6 +61,12 @@ func (c *Client) AdoptBook(ctx context.Context, ask api.AdoptBookRequest) (*api.
 	return call[api.AdoptBookReply](ctx, c, "adopt the book", "POST", "/v1/book/adopt", ask)
 }
 
+// Backup has the daemon copy its book to a file of its machine, and returns when that is
+// durable; it may take as long as [api.LongestPass]. It needs the role admin.
+func (c *Client) Backup(ctx context.Context, ask api.BackupRequest) (*api.BackupReply, error) {
+	return call[api.BackupReply](ctx, c, "back up the book", "POST", "/v1/book/backup", ask)
+}
+
 // Version returns the daemon's version, not the client's.
 func (c *Client) Version(ctx context.Context) (*api.VersionReply, error) {
 	return call[api.VersionReply](ctx, c, "read the version", "GET", "/v1/version", nil)

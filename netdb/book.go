@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type Book struct {
 	store  *store
 	writer *writer
 	close  func() error
+
+	backing sync.Mutex // held while a backup is made
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log

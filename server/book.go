@@ -33,3 +33,18 @@ func (s *Server) adoptBook(c *call) (int, any, error) {
 	out, err := s.cfg.Adoption.Confirm(c.ctx, c.operator("adopted", ask.Reason), ask.Epoch)
 	return http.StatusOK, &out, err
 }
+
+// backup copies the book to a file of this machine.
+func (s *Server) backup(c *call) (int, any, error) {
+	var ask api.BackupRequest
+	if err := s.body(c, &ask); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := passContext(c, true)
+	defer cancel()
+	made, err := s.cfg.Book.Backup(ctx, ask.Path, ask.Replace)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, &api.BackupReply{Path: made.Path, Bytes: made.Bytes, Revision: made.Rev, Epoch: made.Epoch}, nil
+}

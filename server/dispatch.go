@@ -40,6 +40,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbPools:      (*Server).pools,
 		api.VerbReconcile:  (*Server).reconcile,
 		api.VerbAdoptBook:  (*Server).adoptBook,
+		api.VerbBackup:     (*Server).backup,
 		api.VerbStatus:     (*Server).status,
 		api.VerbDoctor:     (*Server).doctor,
 		api.VerbVersion:    (*Server).version,

@@ -22,6 +22,7 @@ type Book interface {
 	Now() netdb.Stamp
 	Epoch() string
 	Identity() error
+	Backup(ctx context.Context, path string, replace bool) (netdb.Backup, error)
 	Rev() int64
 	Leases() ([]*netdb.Lease, int64)
 	Lease(id string) (*netdb.Lease, error)

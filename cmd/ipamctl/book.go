@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -15,11 +16,49 @@ func bookCommand(c *ctl) *cobra.Command {
 		Short: "The daemon's lease book as a whole",
 		Long: `What is done to the whole book of a running daemon. What is done to a file of a
 stopped one is ipamd's: ipamd check, ipamd rebuild.`,
-		Example: "  ipamctl book adopt",
+		Example: "  ipamctl book backup /var/lib/ipamd/backup.db\n  ipamctl book adopt",
 		Args:    c.knownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(bookAdopt(c))
+	cmd.AddCommand(bookAdopt(c), bookBackup(c))
+	return cmd
+}
+
+func bookBackup(c *ctl) *cobra.Command {
+	var req api.BackupRequest
+	cmd := &cobra.Command{
+		Use:   "backup PATH",
+		Short: "Copy the book to a file, while changes go on",
+		Long: `Has the daemon copy its book, as it is at one revision, to a file of its
+machine. The copy is checked and synced, and comes to PATH whole or not at all;
+it is readable by root only. The service can write below /var/lib/ipamd only.
+Look an old copy over with ipamd check PATH. Wants admin rights. -q prints the
+path.`,
+		Example: `  ipamctl book backup /var/lib/ipamd/backup.db
+  ipamctl book backup /var/lib/ipamd/backup.db --replace -o json`,
+		Args: exactly("a path"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if req.Path, err = filepath.Abs(args[0]); err != nil {
+				return err
+			}
+			extra := api.LongestPass
+			if cmd.Flags().Changed("timeout") {
+				extra = 0
+			}
+			ctx, cancel, ipamd := c.call(cmd, extra)
+			defer cancel()
+			stop := c.progress("copying the book")
+			reply, err := ipamd.Backup(ctx, req)
+			stop()
+			if err != nil {
+				return err
+			}
+			return c.answer(reply, []string{reply.Path}, func(p *page) {
+				p.Line("%s: whole: %s bytes, revision %d, epoch %s", term.Word(reply.Path), term.Count(uint64(reply.Bytes)), reply.Revision, term.Word(reply.Epoch))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&req.Replace, "replace", false, "it may be there already")
 	return cmd
 }
 
