@@ -85,14 +85,14 @@ func (p *program) desired() (bridge.Desired, error) {
 	return want, nil
 }
 
-// followPools has the bridge follow the pools, whoever changes them, until ctx ends. What
+// followPools has the bridge follow the pools, however they are changed, until ctx ends. What
 // it could not do the bridge's own readings see to.
 func (p *program) followPools(ctx context.Context) error {
-	for {
+	for is := p.opened; ; {
 		changed := p.book.PoolsChanged()
 		want, err := p.desired()
-		if err == nil {
-			err = p.bridge.Set(ctx, want)
+		if err == nil && !slices.Equal(want.Gateways, is.Gateways) {
+			is, err = want, p.bridge.Set(ctx, want)
 		}
 		if err != nil && ctx.Err() == nil {
 			p.log.Warn("the bridge does not follow the pools yet", "bridge", p.cfg.Bridge.Name, "err", err)

@@ -56,6 +56,7 @@ type program struct {
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
 
 	configured atomic.Pointer[config.Config] // whose pools the book has taken over last
+	opened     bridge.Desired                // what the bridge was opened with
 
 	board      *census.Board
 	metrics    *metrics.Metrics
@@ -202,6 +203,7 @@ func (p *program) openBridge(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	p.opened = want
 	p.bridge, err = bridge.Open(bridge.Config{
 		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, Desired: want,
 		Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Board: p.board, Log: p.log,
