@@ -28,6 +28,9 @@ type Config struct {
 	// Settle reads the kernel's news so far, so that the board is
 	// current about some addresses. It is called at each allocation and must be cheap.
 	Settle func(ctx context.Context, about ...netip.Addr) error
+	// HasLink reports whether the host has a link of a name. It is called for requests
+	// that want one.
+	HasLink func(ctx context.Context, name string) (bool, error)
 	// Gate returns nil when addresses may be given: an error is [ErrNotReady],
 	// [ErrBridge] or [netdb.ErrIdentity].
 	Gate func() error
@@ -59,7 +62,7 @@ type Allocator struct {
 // New returns an Allocator, or says what is missing.
 func New(cfg Config) (*Allocator, error) {
 	switch {
-	case cfg.Book == nil || cfg.Board == nil || cfg.Prober == nil || cfg.Settle == nil || cfg.Gate == nil || cfg.Log == nil:
+	case cfg.Book == nil || cfg.Board == nil || cfg.Prober == nil || cfg.Settle == nil || cfg.HasLink == nil || cfg.Gate == nil || cfg.Log == nil:
 		return nil, errors.New("allocator: a part is missing")
 	case cfg.Pool == "":
 		return nil, errors.New("allocator: no default pool")
@@ -80,7 +83,8 @@ func (a *Allocator) Run(ctx context.Context) error { return a.vet.run(ctx) }
 //
 // Errors: [netdb.FieldError]; what Gate says; [EvidenceError];
 // [ConflictError]; [netdb.ErrExhausted]; [netdb.ErrCancelled]; for a wish
-// [netdb.ErrTaken], [netdb.ErrQuarantined], [netdb.ErrNotInPool]; and those
+// [netdb.ErrTaken], [netdb.ErrQuarantined], [netdb.ErrNotInPool]; for a name of a link
+// [netdb.ErrNameTaken], [netdb.ErrState] (its interface has another); and those
 // of the book's file. Nothing is reserved by a call that fails.
 func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) {
 	if err := req.complete(a); err != nil {

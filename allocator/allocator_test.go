@@ -22,6 +22,7 @@ func TestNewRefuses(t *testing.T) {
 		"no board":                    func(c *Config) { c.Board = nil },
 		"no prober":                   func(c *Config) { c.Prober = nil },
 		"no settle":                   func(c *Config) { c.Settle = nil },
+		"no links":                    func(c *Config) { c.HasLink = nil },
 		"no gate":                     func(c *Config) { c.Gate = nil },
 		"no log":                      func(c *Config) { c.Log = nil },
 		"no default pool":             func(c *Config) { c.Pool = "" },

@@ -20,8 +20,9 @@ type call struct {
 	who      netdb.Who
 	parts    []part
 	skipped  []Skipped
-	claimed  []Skipped         // held, and another claims it
-	unprobed []netip.Addr      // given back, and could not be probed
+	claimed  []Skipped    // held, and another claims it
+	unprobed []netip.Addr // given back, and could not be probed
+	naming   netdb.Naming
 	beyond   []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
 }
 
@@ -60,8 +61,9 @@ func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
 		return err
 	}
 	if held != nil {
+		held, err = c.nameOf(ctx, held)
 		c.parts = append(c.parts, part{pool: p, lease: held})
-		return nil
+		return err
 	}
 	c.parts = append(c.parts, part{pool: p})
 	return c.choose(ctx, &c.parts[len(c.parts)-1])
@@ -243,6 +245,12 @@ func (c *call) commit(ctx context.Context) (r *Result, err error) {
 		if err := c.settle(ctx, addrs...); err != nil {
 			return nil, err
 		}
+		if err := c.findName(ctx); err != nil {
+			return nil, err
+		}
+		for i := range rs {
+			rs[i].Naming = c.naming
+		}
 		taken, err := c.Book.Reserve(ctx, c.who, rs...)
 		if err == nil {
 			err = c.given(ctx, taken)
@@ -326,6 +334,9 @@ func (c *call) again(ctx context.Context, err error) error {
 	// Nor has one been refused by a pool that cannot give the candidate any more: what
 	// the pool gives now is asked again.
 	taken := errors.Is(err, netdb.ErrPoolChanged) || errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid()
+	if c.otherName(err) {
+		return nil
+	}
 	var seen *seenError
 	var owned *netdb.OwnedError
 	for i := range c.parts {
@@ -352,6 +363,9 @@ func (c *call) again(ctx context.Context, err error) error {
 			// it got is answered only after all that any held lease must pass.
 			c.forgo(p)
 			held, err := c.held(ctx, p.pool)
+			if held != nil && err == nil {
+				held, err = c.nameOf(ctx, held)
+			}
 			if err != nil || held != nil {
 				p.lease = held
 				return err

@@ -33,7 +33,7 @@ func (r *Request) complete(a *Allocator) error {
 		return &netdb.FieldError{Field: "address", Reason: "a wish is for one address; ask for v4 and v6 apart"}
 	}
 	stored := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
-		BindWithin: r.BindWithin, Labels: r.Labels}
+		BindWithin: r.BindWithin, Labels: r.Labels, Naming: netdb.Naming{Want: r.HostName}}
 	return stored.Check()
 }
 

@@ -29,7 +29,8 @@ func newAllocator(t *testing.T, change ...func(*Config)) *Allocator {
 	cfg := Config{
 		Book: Open(t), Board: census.NewBoard(census.Netns, census.Host, census.Neighbour), Prober: quiet{},
 		Settle: func(context.Context, ...netip.Addr) error { return nil }, Gate: func() error { return nil },
-		Pool: "default", Policy: Policy, BindWithin: 10 * time.Minute, MaxConflicts: 32,
+		HasLink: func(context.Context, string) (bool, error) { return false, nil },
+		Pool:    "default", Policy: Policy, BindWithin: 10 * time.Minute, MaxConflicts: 32,
 		ProbeWindow: 50 * time.Millisecond, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, w := range []census.Witness{census.Netns, census.Host, census.Neighbour} {

@@ -3,15 +3,18 @@ package api
 // AllocateRequest asks for an address. The same (pool, uid, interface,
 // family) asked again gets the same lease.
 type AllocateRequest struct {
-	Sandbox    string            `json:"sandbox"`               // opaque, 1-253 bytes of UTF-8
-	UID        string            `json:"uid,omitempty"`         // the sandbox's incarnation; defaults to sandbox
-	Attempt    int64             `json:"attempt,omitempty"`     // from 1; defaults to 1
-	Pool       string            `json:"pool,omitempty"`        // defaults to the only, or the first, pool
-	Family     Family            `json:"family,omitempty"`      // defaults to v4 when the pool has it, else v6
-	Interface  string            `json:"interface,omitempty"`   // defaults to "eth0"
-	Address    string            `json:"address,omitempty"`     // a wish: this one or an error
-	BindWithin Duration          `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
-	Labels     map[string]string `json:"labels,omitempty"`
+	Sandbox   string `json:"sandbox"`             // opaque, 1-253 bytes of UTF-8
+	UID       string `json:"uid,omitempty"`       // the sandbox's incarnation; defaults to sandbox
+	Attempt   int64  `json:"attempt,omitempty"`   // from 1; defaults to 1
+	Pool      string `json:"pool,omitempty"`      // defaults to the only, or the first, pool
+	Family    Family `json:"family,omitempty"`    // defaults to v4 when the pool has it, else v6
+	Interface string `json:"interface,omitempty"` // defaults to "eth0"
+	Address   string `json:"address,omitempty"`   // a wish: this one or an error
+	// The name of the link on the host, leased beside the address: a name, or a pattern
+	// like "veth%d". "" leases none.
+	HostInterfaceName string            `json:"host_interface_name,omitempty"`
+	BindWithin        Duration          `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
+	Labels            map[string]string `json:"labels,omitempty"`
 }
 
 // AllocateReply is one lease, or two for family "dual", v4 first.

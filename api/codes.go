@@ -6,7 +6,7 @@ import "net/http"
 func Codes() []Code {
 	return []Code{
 		InvalidArgument, PermissionDenied, NotFound, LeaseGone, StaleRevision,
-		AttemptCancelled, AddressTaken, AddressQuarantined, NotInPool,
+		AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken, NotInPool,
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed,
 		PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
 		NotReady, IdentityMismatch, BookReadonly, BookBusy,
@@ -28,7 +28,7 @@ func (c Code) Status() int {
 		return http.StatusNotFound
 	case LeaseGone, Compacted:
 		return http.StatusGone
-	case StaleRevision, AttemptCancelled, AddressTaken, AddressQuarantined,
+	case StaleRevision, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken,
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed:
 		return http.StatusConflict
 	case TooManyRequests:

@@ -15,6 +15,7 @@ const (
 	AttemptCancelled    Code = "attempt_cancelled"    // 409: try a higher attempt
 	AddressTaken        Code = "address_taken"        // 409
 	AddressQuarantined  Code = "address_quarantined"  // 409
+	NameTaken           Code = "name_taken"           // 409
 	NotInPool           Code = "not_in_pool"          // 400
 	PoolOverlap         Code = "pool_overlap"         // 409
 	PoolNotEmpty        Code = "pool_not_empty"       // 409

@@ -30,31 +30,32 @@ const (
 
 // A Lease is one address and who holds it.
 type Lease struct {
-	ID            string            `json:"id"`
-	Address       string            `json:"address"` // without a prefix length: "10.8.64.2"
-	PrefixLen     int               `json:"prefix_len"`
-	Pool          string            `json:"pool"`
-	PoolUID       string            `json:"pool_uid"`
-	State         State             `json:"state"`
-	Sandbox       string            `json:"sandbox"`
-	UID           string            `json:"uid"`
-	Interface     string            `json:"interface"`
-	Attempt       int64             `json:"attempt"`
-	Revision      int64             `json:"revision"` // of the change that made it so
-	Created       time.Time         `json:"created"`
-	Since         time.Time         `json:"since"` // entered its state
-	BindBy        *time.Time        `json:"bind_by,omitempty"`
-	Containers    []Container       `json:"containers,omitempty"`
-	Netns         string            `json:"netns,omitempty"`
-	HostInterface string            `json:"host_interface,omitempty"`
-	MAC           string            `json:"mac,omitempty"`
-	HostIndex     int               `json:"host_index,omitempty"`  // of the link that host_interface named when it was recorded
-	NetnsInode    uint64            `json:"netns_inode,omitempty"` // of the namespace that netns led to then
-	Labels        map[string]string `json:"labels,omitempty"`
-	Reason        string            `json:"reason,omitempty"` // of the last change
-	Evidence      []Sighting        `json:"evidence,omitempty"`
-	Conflict      []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
-	Hold          string            `json:"hold,omitempty"`     // an operator's words: the quarantine stands until it is cleared
+	ID                string            `json:"id"`
+	Address           string            `json:"address"` // without a prefix length: "10.8.64.2"
+	PrefixLen         int               `json:"prefix_len"`
+	Pool              string            `json:"pool"`
+	PoolUID           string            `json:"pool_uid"`
+	State             State             `json:"state"`
+	Sandbox           string            `json:"sandbox"`
+	UID               string            `json:"uid"`
+	Interface         string            `json:"interface"`
+	Attempt           int64             `json:"attempt"`
+	Revision          int64             `json:"revision"` // of the change that made it so
+	Created           time.Time         `json:"created"`
+	Since             time.Time         `json:"since"` // entered its state
+	BindBy            *time.Time        `json:"bind_by,omitempty"`
+	Containers        []Container       `json:"containers,omitempty"`
+	Netns             string            `json:"netns,omitempty"`
+	HostInterface     string            `json:"host_interface,omitempty"`
+	HostInterfaceName string            `json:"host_interface_name,omitempty"` // leased to its interface: no other lease has it
+	MAC               string            `json:"mac,omitempty"`
+	HostIndex         int               `json:"host_index,omitempty"`  // of the link that host_interface named when it was recorded
+	NetnsInode        uint64            `json:"netns_inode,omitempty"` // of the namespace that netns led to then
+	Labels            map[string]string `json:"labels,omitempty"`
+	Reason            string            `json:"reason,omitempty"` // of the last change
+	Evidence          []Sighting        `json:"evidence,omitempty"`
+	Conflict          []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
+	Hold              string            `json:"hold,omitempty"`     // an operator's words: the quarantine stands until it is cleared
 }
 
 // A Container names one container in the runtime.

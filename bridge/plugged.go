@@ -198,25 +198,45 @@ func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index
 // One question that hangs keeps the socket, and a caller that comes meanwhile waits for that
 // until its own ctx ends.
 func (b *Bridge) linkIndex(ctx context.Context, name string) int {
-	found := make(chan int, 1)
+	index, _ := b.findLink(ctx, name)
+	return index
+}
+
+// HasLink reports whether the host has a link of a name, a port or not. It is safe for
+// concurrent use.
+func (b *Bridge) HasLink(ctx context.Context, name string) (bool, error) {
+	index, err := b.findLink(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("look up link %s: %w", name, err)
+	}
+	return index != 0, nil
+}
+
+// findLink returns the index of a link, 0 when there is none of the name.
+func (b *Bridge) findLink(ctx context.Context, name string) (int, error) {
+	type answer struct {
+		index int
+		err   error
+	}
+	found := make(chan answer, 1)
 	go func() { // nothing else returns from a system call that hangs
-		index := 0
-		_ = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+		var a answer
+		a.err = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
 			l, err := k.LinkByName(name)
 			if err == nil {
-				index = l.Index
+				a.index = l.Index
 			}
 			if rtnl.IsGone(err) {
 				return nil
 			}
 			return err
 		})
-		found <- index
+		found <- a
 	}()
 	select {
-	case index := <-found:
-		return index
+	case a := <-found:
+		return a.index, a.err
 	case <-ctx.Done():
-		return 0
+		return 0, ctx.Err()
 	}
 }

@@ -30,6 +30,7 @@ const (
 	ErrAttemptCancelled    = class(api.AttemptCancelled)
 	ErrAddressTaken        = class(api.AddressTaken)
 	ErrAddressQuarantined  = class(api.AddressQuarantined)
+	ErrNameTaken           = class(api.NameTaken)
 	ErrNotInPool           = class(api.NotInPool)
 	ErrPoolOverlap         = class(api.PoolOverlap)
 	ErrPoolNotEmpty        = class(api.PoolNotEmpty)

@@ -36,6 +36,7 @@ const (
 	RowsAreAsRecorded  = "rows-are-as-recorded" // and every column of it is as that change recorded it
 	NothingIsMissing   = "nothing-is-missing"   // the book reaches the last revision that was acknowledged
 	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
+	NamesHaveLeases    = "names-have-leases"    // a host interface name that is leased is that of an interface with a row
 	RevisionsCount     = "revisions-count"      // no row is newer than the newest change
 )
 
@@ -171,6 +172,14 @@ func (c *checker) memory(fresh *index) {
 		return a == b
 	}) {
 		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombs, fresh.tombs)
+	}
+	if a, b := c.mem.HostNames(), (&memory{idx: fresh}).HostNames(); !slices.Equal(a, b) {
+		c.broken(MemoryEqualsTable, "interface names: %v in memory, %v in the table", a, b)
+	}
+	for _, n := range fresh.hostNames {
+		if !slices.ContainsFunc(fresh.byUID[n.UID], func(l *Lease) bool { return l.Interface == n.Interface }) && len(fresh.broken) == 0 {
+			c.broken(NamesHaveLeases, "%s is leased to %q for %s, which has no lease", n.Name, n.UID, n.Interface)
+		}
 	}
 	rows := make(map[string]map[netip.Addr]bool) // of each pool; a book may have as many pools as rows
 	for uid := range mem.pools {

@@ -15,15 +15,17 @@ import (
 // again; choosing an address and finding an owner read only this and never
 // scan.
 type index struct {
-	rev    int64
-	pools  map[string]*poolIndex // by uid
-	order  []*poolIndex          // as created
-	byAddr rowset
-	byID   map[string]*Lease
-	byUID  map[string][]*Lease       // open leases of a sandbox uid: one an interface
-	tombs  map[string]tombstone      // by sandbox uid
-	stones *btree.Map[int64, string] // the same uids by revision: oldest first
-	broken []Unreadable
+	rev        int64
+	pools      map[string]*poolIndex // by uid
+	order      []*poolIndex          // as created
+	byAddr     rowset
+	byID       map[string]*Lease
+	byUID      map[string][]*Lease       // rows of a sandbox uid that do not cool: of a pool and an interface one is open
+	hostNames  map[string]*HostName      // host interface names that are leased
+	hostNameOf map[link]*HostName        // the same by their holders
+	tombs      map[string]tombstone      // by sandbox uid
+	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
+	broken     []Unreadable
 
 	names    map[nameKey]nameMemory
 	withheld map[netip.Addr]Withheld
@@ -82,12 +84,14 @@ func (x *index) unbury(uid string) {
 
 func newIndex() *index {
 	return &index{
-		pools:  make(map[string]*poolIndex),
-		byAddr: newRowset(),
-		byID:   make(map[string]*Lease),
-		byUID:  make(map[string][]*Lease),
-		tombs:  make(map[string]tombstone),
-		stones: new(btree.Map[int64, string]),
+		pools:      make(map[string]*poolIndex),
+		byAddr:     newRowset(),
+		byID:       make(map[string]*Lease),
+		byUID:      make(map[string][]*Lease),
+		hostNames:  make(map[string]*HostName),
+		hostNameOf: make(map[link]*HostName),
+		tombs:      make(map[string]tombstone),
+		stones:     new(btree.Map[int64, string]),
 
 		names:    make(map[nameKey]nameMemory),
 		withheld: make(map[netip.Addr]Withheld),
@@ -145,7 +149,7 @@ func (x *index) poolOf(a netip.Addr) *poolIndex {
 // open returns an owner's open lease, or nil.
 func (x *index) open(o Owner) *Lease {
 	for _, l := range x.byUID[o.UID] {
-		if l.Owner() == o {
+		if l.State.Open() && l.Owner() == o {
 			return l
 		}
 	}
@@ -276,7 +280,7 @@ func (x *index) apply(old, now *Lease, rev int64) {
 	if now != nil {
 		x.byAddr.set(now)
 		x.byID[now.ID] = now
-		if now.State.Open() {
+		if now.holds() {
 			x.byUID[now.UID] = append(x.byUID[now.UID], now)
 		}
 		x.pools[now.PoolUID].enter(now)

@@ -127,6 +127,7 @@ type Reservation struct {
 	// whole request and nothing is written. It runs inside the commit and
 	// must not wait.
 	Unseen func() error
+	Naming Naming // of the link on the host
 }
 
 // A Binding is what a caller knows of how a lease is used. It adds: what is left empty

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type memory struct {
 	idx     *index
 	commits durations
 	signal  signal
+
+	nameCount atomic.Int64 // of names of patterns
 }
 
 // publish makes a durable batch visible to readers.
@@ -41,6 +44,7 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 			m.idx.runtime = s.runtime
 		case s.old != nil || s.now != nil:
 			m.idx.apply(s.old, s.now, s.change.Rev)
+			m.idx.setNames(s)
 		}
 		if s.name != nil {
 			m.idx.names[s.name.key] = s.name.nameMemory

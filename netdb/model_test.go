@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		last := make(map[netip.Addr]string)  // an address's last lease id
 		freed := make(map[netip.Addr]int64)  // the revision that made it free, of one that was given before
 		keeps := make(map[netip.Addr]string) // the sandbox that an address is kept for
+		names := make(map[string]string)     // the sandbox that has a host interface name
 		steps := 0
 
 		passed := newPassing(clock)
@@ -229,6 +231,39 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				_, e := some(t, netdb.Reserved)
 				l, err := b.Bind(ctx, client, e.id, 0, netdb.Binding{HostInterface: "veth"})
 				move(l, err, e, netdb.Bound)
+			},
+			"name": func(t *rapid.T) {
+				_, e := some(t, open1...)
+				want := rapid.SampledFrom([]string{"n1", "n2", "veth%d"}).Draw(t, "name")
+				n, has := netdb.Naming{Want: want, Name: want}, ""
+				for name := range b.Names(e.sandbox, "eth0", want) {
+					n.Name = name
+					break
+				}
+				for name, of := range names {
+					if of == e.sandbox {
+						has = name
+					}
+				}
+				l, err := b.Name(ctx, allocator, e.id, n)
+				fits := has == want || want == "veth%d" && strings.HasPrefix(has, "veth")
+				switch _, other := names[want]; {
+				case has != "" && !fits:
+					if !errors.Is(err, netdb.ErrState) {
+						t.Fatal(l, err)
+					}
+				case has == "" && other:
+					if !errors.Is(err, netdb.ErrNameTaken) {
+						t.Fatal(l, err)
+					}
+				case err != nil || has != "" && l.Rev != e.rev:
+					t.Fatal(l, err)
+				case has == "":
+					if _, twice := names[n.Name]; twice {
+						t.Fatalf("%s has %s, and %s gets it", names[n.Name], n.Name, e.sandbox)
+					}
+					names[n.Name], e.rev = e.sandbox, l.Rev
+				}
 			},
 			"pause": func(t *rapid.T) {
 				_, e := some(t, netdb.Bound)
@@ -484,6 +519,18 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if u[0].ByState[s] != count[s] {
 						t.Fatalf("%d %s are counted, there are %d", u[0].ByState[s], s, count[s])
 					}
+				}
+				for name, of := range names {
+					if !slices.ContainsFunc(slices.Collect(maps.Values(model)), func(e *entry) bool { return e.sandbox == of && e.state != netdb.Cooling }) {
+						delete(names, name)
+					}
+				}
+				leased := make(map[string]string)
+				for _, n := range b.HostNames() {
+					leased[n.Name] = n.UID
+				}
+				if !maps.Equal(leased, names) {
+					t.Fatalf("names %v, want %v", leased, names)
 				}
 				kept := uint64(0)
 				for a := range keeps {

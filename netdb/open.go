@@ -94,6 +94,7 @@ func open(path string, opts Options) (*Book, error) {
 		return nil, errors.Join(o.refuse(err), s.close(false))
 	}
 	m := &memory{opts: s.opts, clock: s.clock, idx: o.idx}
+	m.nameCount.Store(o.idx.rev)
 	h := &history{store: s, memory: m}
 	w := &writer{store: s, memory: m, opts: s.opts, clock: s.clock, staged: newOverlay(),
 		locked: make(chan struct{}, 1), closing: make(chan struct{})}

@@ -31,6 +31,11 @@ func (r *Reservation) Check() error {
 	case r.BindWithin <= 0 || r.BindWithin > MaxBindWait:
 		return invalid("bind_within", "%v is not above 0 and up to %v", r.BindWithin, MaxBindWait)
 	}
+	if r.Naming.Want != "" {
+		if err := checkHostName(r.Naming.Want); err != nil {
+			return err
+		}
+	}
 	return checkLabels(r.Labels)
 }
 
@@ -138,7 +143,38 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 			return nil, err
 		}
 	}
-	return t.move(who, old, now, r.Evidence)
+	given, err := t.nameLink(&now, r.Naming)
+	if err != nil {
+		return nil, err
+	}
+	l, err := t.move(who, old, now, r.Evidence)
+	if err == nil && given != nil {
+		t.staged.rename(given, nil)
+	}
+	return l, err
+}
+
+// Name leases a host interface name beside an open lease that has none. Where it has one
+// that fits, nothing is written. Errors: [ErrState] (it has another one, or was released),
+// [ErrNameTaken], [FieldError].
+func (b *Book) Name(ctx context.Context, who Who, id string, n Naming) (*Lease, error) {
+	if err := checkHostName(n.Want); err != nil {
+		return nil, err
+	}
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if !l.State.Open() {
+			return nil, fmt.Errorf("name a link of %s: %w: it is %s", l.Addr, ErrState, l.State)
+		}
+		given, err := t.nameLink(l, n)
+		if given == nil || err != nil {
+			return l, err
+		}
+		now, err := t.move(who, l, *l, nil)
+		if err == nil {
+			t.staged.rename(given, nil)
+		}
+		return now, err
+	})
 }
 
 // Renew notes that a sandbox asks for its lease again, and will bind it within

@@ -120,6 +120,7 @@ type statements struct {
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs            *sql.Stmt
 	removePool, upsertName, withhold, unwithhold                           *sql.Stmt
 	noteRuntime, takeOver, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
+	insertHostName, endHostName, pruneHostNames                            *sql.Stmt
 
 	all []*sql.Stmt
 }
@@ -143,17 +144,20 @@ func (o *opening) prepare(ctx context.Context) error {
 		&o.sql.removePool: `DELETE FROM pools WHERE uid = ?1`,
 		&o.sql.upsertName: `INSERT INTO pool_names (name, family, generation, configured) VALUES (?1, ?2, ?3, ?4)
 			ON CONFLICT (name, family) DO UPDATE SET (generation, configured) = (?3, ?4)`,
-		&o.sql.withhold:    insertWithheld,
-		&o.sql.unwithhold:  `DELETE FROM withheld WHERE ip = ?1`,
-		&o.sql.pruneRows:   `DELETE FROM changes WHERE rev <= ?1`,
-		&o.sql.pruneTombs:  `DELETE FROM tombstones WHERE uid = ?1`,
-		&o.sql.noteRuntime: `UPDATE book SET runtime_id = ?1`,
-		&o.sql.takeOver:    `UPDATE book SET (epoch, runner_uid, machine_id, boot_id) = (?1, ?2, ?3, ?4)`,
-		&o.sql.touch:       `UPDATE book SET boot_id = boot_id || ' '`,
-		&o.sql.untouch:     `UPDATE book SET boot_id = rtrim(boot_id)`,
-		&o.sql.measureLog:  `PRAGMA wal_checkpoint(NOOP)`,
-		&o.sql.foldLog:     `PRAGMA wal_checkpoint(PASSIVE)`,
-		&o.sql.restartLog:  `PRAGMA wal_checkpoint(RESTART)`,
+		&o.sql.withhold:       insertWithheld,
+		&o.sql.unwithhold:     `DELETE FROM withheld WHERE ip = ?1`,
+		&o.sql.pruneRows:      `DELETE FROM changes WHERE rev <= ?1`,
+		&o.sql.pruneTombs:     `DELETE FROM tombstones WHERE uid = ?1`,
+		&o.sql.noteRuntime:    `UPDATE book SET runtime_id = ?1`,
+		&o.sql.takeOver:       `UPDATE book SET (epoch, runner_uid, machine_id, boot_id) = (?1, ?2, ?3, ?4)`,
+		&o.sql.touch:          `UPDATE book SET boot_id = boot_id || ' '`,
+		&o.sql.untouch:        `UPDATE book SET boot_id = rtrim(boot_id)`,
+		&o.sql.measureLog:     `PRAGMA wal_checkpoint(NOOP)`,
+		&o.sql.foldLog:        `PRAGMA wal_checkpoint(PASSIVE)`,
+		&o.sql.restartLog:     `PRAGMA wal_checkpoint(RESTART)`,
+		&o.sql.insertHostName: insertHostName,
+		&o.sql.endHostName:    endHostName,
+		&o.sql.pruneHostNames: pruneHostNames,
 	} {
 		prepared, err := o.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -237,6 +241,9 @@ func (s *store) writeStep(st step) error {
 		if err != nil {
 			return s.classify("store that "+what+" is withheld", err)
 		}
+	}
+	if err := s.writeNames(st); err != nil {
+		return err
 	}
 	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.uptime())...)
 	return s.classify("record "+what, err)

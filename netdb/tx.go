@@ -192,6 +192,7 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 		s.now = nil
 	}
 	t.staged.stage(s)
+	t.unname(old)
 	return &now, nil
 }
 
@@ -201,10 +202,15 @@ func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // openOf returns every open lease of a sandbox uid, in address order.
 func (t *tx) openOf(uid string) []*Lease {
+	return slices.DeleteFunc(t.heldBy(uid), func(l *Lease) bool { return !l.State.Open() })
+}
+
+// heldBy returns every row of a sandbox uid that does not cool, in address order.
+func (t *tx) heldBy(uid string) []*Lease {
 	found := slices.Clone(t.idx.byUID[uid])
 	for a, l := range t.staged.leases {
 		found = slices.DeleteFunc(found, func(f *Lease) bool { return f.Addr == a })
-		if l != nil && l.UID == uid && l.State.Open() {
+		if l != nil && l.UID == uid && l.holds() {
 			found = append(found, l)
 		}
 	}
@@ -224,9 +230,11 @@ type overlay struct {
 	owners map[Owner]*Lease
 	tombs  map[string]tombstone
 
-	pools    map[string]*Pool // by uid; nil: removed
-	names    map[nameKey]nameMemory
-	withheld map[netip.Addr]*Withheld // nil: no more
+	pools      map[string]*Pool // by uid; nil: removed
+	names      map[nameKey]nameMemory
+	withheld   map[netip.Addr]*Withheld // nil: no more
+	hostNames  map[string]*HostName     // nil: it has ended
+	hostNameOf map[link]*HostName
 }
 
 // A step is one staged change: the row before and after it, and its record.
@@ -241,6 +249,8 @@ type step struct {
 	stone    tombstone
 	runtime  string   // the runtime that was noted
 	holding  *Holding // whose the book is from here on
+
+	named, unnamed *HostName // given with the change of a lease, and ended by it
 }
 
 func newOverlay() *overlay {
@@ -250,9 +260,11 @@ func newOverlay() *overlay {
 		owners: make(map[Owner]*Lease),
 		tombs:  make(map[string]tombstone),
 
-		pools:    make(map[string]*Pool),
-		names:    make(map[nameKey]nameMemory),
-		withheld: make(map[netip.Addr]*Withheld),
+		pools:      make(map[string]*Pool),
+		names:      make(map[nameKey]nameMemory),
+		withheld:   make(map[netip.Addr]*Withheld),
+		hostNames:  make(map[string]*HostName),
+		hostNameOf: make(map[link]*HostName),
 	}
 }
 
@@ -272,6 +284,8 @@ func (o *overlay) reset(rev int64) {
 	clear(o.pools)
 	clear(o.names)
 	clear(o.withheld)
+	clear(o.hostNames)
+	clear(o.hostNameOf)
 }
 
 // rewind drops what a request staged before it failed, and leaves the first n
@@ -326,6 +340,7 @@ func (o *overlay) stage(s step) {
 			o.owners[now.Owner()] = now
 		}
 	}
+	o.noteNames(s)
 }
 
 // A queue holds the requests that wait for a commit, first come, first served.

@@ -231,7 +231,9 @@ func (u *upkeep) pruneChanges(now Stamp) (n int, err error) {
 	}
 	upTo = min(upTo, u.memory.idx.rev-1) // by the last one a later start knows how long ago it was
 	if err == nil && n > 0 {
-		_, err = u.store.sql.pruneRows.Exec(upTo)
+		if _, err = u.store.sql.pruneRows.Exec(upTo); err == nil {
+			_, err = u.store.sql.pruneHostNames.Exec(upTo)
+		}
 	}
 	return n, err
 }

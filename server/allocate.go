@@ -16,7 +16,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	c.sandbox, c.address = ask.Sandbox, ask.Address
 	want := allocator.Request{
 		Sandbox: ask.Sandbox, UID: ask.UID, Attempt: ask.Attempt, Pool: ask.Pool,
-		Family: allocator.Family(ask.Family), Interface: ask.Interface, Labels: ask.Labels, Peer: c.peer.Name,
+		Family: allocator.Family(ask.Family), Interface: ask.Interface, HostName: ask.HostInterfaceName, Labels: ask.Labels, Peer: c.peer.Name,
 	}
 	var err error
 	if ask.Address != "" {
@@ -39,7 +39,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
 	}
 	for i, l := range given.Leases {
-		reply.Leases[i] = lease(l, given.Pools[i].Prefix.Bits())
+		reply.Leases[i] = s.wire(l, given.Pools[i].Prefix.Bits())
 		reply.Networks[i] = s.network(given.Pools[i])
 	}
 	if given.Existing {

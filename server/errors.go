@@ -32,6 +32,7 @@ func codeOf(err error) api.Code {
 		{netdb.ErrCancelled, api.AttemptCancelled},
 		{netdb.ErrTaken, api.AddressTaken},
 		{netdb.ErrQuarantined, api.AddressQuarantined},
+		{netdb.ErrNameTaken, api.NameTaken},
 		{netdb.ErrNotInPool, api.NotInPool},
 		{netdb.ErrExhausted, api.PoolExhausted},
 		{netdb.ErrOverlap, api.PoolOverlap},

@@ -28,6 +28,7 @@ type Book interface {
 	Lease(id string) (*netdb.Lease, error)
 	At(addr netip.Addr) (*netdb.Lease, bool)
 	Place(addr netip.Addr) netdb.Place
+	HostName(uid, iface string) string
 	Usage() ([]netdb.Usage, int64)
 	Available(poolUID string, policy netdb.Policy) (n uint64, next time.Duration)
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)

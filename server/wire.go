@@ -13,7 +13,9 @@ import (
 // This file spells the rooms' values as the socket does. A list that the wire
 // requires is never null.
 
-func lease(l *netdb.Lease, bits int) api.Lease {
+// wire is a lease as the socket has it, with the name of a link that is leased to its
+// interface; one that cools has none.
+func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
 	w := api.Lease{
 		ID: l.ID, Address: l.Addr.String(), PrefixLen: bits, Pool: l.Pool, PoolUID: l.PoolUID,
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
@@ -21,6 +23,9 @@ func lease(l *netdb.Lease, bits int) api.Lease {
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
 		HostIndex: l.Plug.Index, NetnsInode: l.Plug.Inode,
 		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l),
+	}
+	if l.UID != "" && l.State != netdb.Cooling && l.State != netdb.Free {
+		w.HostInterfaceName = s.cfg.Book.HostName(l.UID, l.Interface)
 	}
 	if l.State == netdb.Reserved && l.BindWithin > 0 {
 		by := w.Since.Add(l.BindWithin)

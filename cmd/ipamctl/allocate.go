@@ -27,7 +27,8 @@ lease. An address that is not bound in time is given back. -q prints the
 lease ids.`,
 		Example: `  ipamctl allocate web-1
   ipamctl allocate web-1 --family dual --bind-within 15m
-  ipamctl allocate web-1 --address 10.8.64.7 --label tier=front`,
+  ipamctl allocate web-1 --address 10.8.64.7 --label tier=front
+  ipamctl allocate web-1 --host-interface-name veth%d`,
 		Args:              exactly("the sandbox's name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,6 +62,7 @@ lease ids.`,
 	f.Var(&family, "family", "`family`: "+family.want())
 	f.StringVar(&req.Interface, "interface", "", "the sandbox's `interface`; eth0 when left out")
 	f.StringVar(&req.Address, "address", "", "this `address` or an error")
+	f.StringVar(&req.HostInterfaceName, "host-interface-name", "", "lease this `name` of a link on the host too; veth%d: one with a number")
 	f.DurationVar(&within, "bind-within", 0, "give it back unless it is bound within this `duration`")
 	f.StringArrayVar(&pairs, "label", nil, "`key=value` to keep with the lease; may be repeated")
 	c.complete(cmd, "pool", c.pools)
@@ -76,6 +78,9 @@ func (p *page) drawAllocation(r *api.AllocateReply) {
 			deadline = p.when(*l.BindBy)
 		}
 		fields := [][2]string{{"lease", term.Word(l.ID)}, {"bind by", deadline}}
+		if l.HostInterfaceName != "" {
+			fields = append(fields, [2]string{"host interface", term.Word(l.HostInterfaceName)})
+		}
 		if i < len(r.Networks) {
 			fields = append(fields, networkFields(r.Networks[i])...)
 		}

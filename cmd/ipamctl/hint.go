@@ -34,6 +34,8 @@ func hintFor(e *api.Error) string {
 		return "this attempt was cancelled; ask with a higher --attempt"
 	case api.AddressTaken:
 		return "who holds it: ipamctl whois " + address
+	case api.NameTaken:
+		return "who has it: ipamctl leases -o wide, ip link"
 	case api.AddressQuarantined:
 		return "who was seen there: ipamctl whois " + address
 	case api.StateNotAllowed:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -101,7 +102,7 @@ func (p *page) drawLeases(leases []api.Lease) {
 	for i, l := range leases {
 		rows[i] = []string{
 			term.Word(l.Address), p.state(l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
-			p.ago(l.Since), term.Word(l.Pool), term.Maybe(l.HostInterface), term.Word(ids[i]),
+			p.ago(l.Since), term.Word(l.Pool), term.Maybe(cmp.Or(l.HostInterface, l.HostInterfaceName)), term.Word(ids[i]),
 		}
 	}
 	if !wide {

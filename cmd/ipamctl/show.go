@@ -185,6 +185,7 @@ func (p *page) drawLeaseFields(l *api.Lease) {
 		[2]string{"containers", strings.Join(containers, ", ")},
 		[2]string{"netns", optional(l.Netns)},
 		[2]string{"host interface", optional(l.HostInterface)},
+		[2]string{"leased name", optional(l.HostInterfaceName)},
 		[2]string{"mac", optional(l.MAC)},
 		[2]string{"labels", labels(l.Labels)},
 		[2]string{"reason", term.Sentence(l.Reason)},

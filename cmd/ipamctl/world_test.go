@@ -401,6 +401,7 @@ func runner() *world {
 		Revision: 813, Epoch: epoch,
 	}
 	w.allocate.Leases[0].BindBy = &bindBy
+	w.allocate.Leases[0].HostInterfaceName, w.leases[2].HostInterfaceName = "veth813", "veth9"
 	return w
 }
 

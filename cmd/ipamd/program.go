@@ -282,7 +282,7 @@ func (p *program) openAllocator(context.Context) (err error) {
 	c := p.cfg
 	p.ready = readiness.New(readiness.Config{Book: p.book, Bridge: p.bridge, Board: p.board, RequireAll: c.Allocation.Require == "all", Also: p.notReady})
 	p.allocator, err = allocator.New(allocator.Config{
-		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, Gate: p.ready.Gate,
+		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, HasLink: p.bridge.HasLink, Gate: p.ready.Gate,
 		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
 		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
 		ProbeWindow: time.Duration(c.Probe.Window), ProbeAhead: c.Probe.Ahead,

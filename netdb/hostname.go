@@ -1,0 +1,246 @@
+package netdb
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A HostName is the name of a link on the host, leased to one interface of one sandbox:
+// no other has it while that interface has a lease, of any pool. It ends in the commit
+// that ends the last of them, with the removal confirmed; and while a link of the name is
+// there, no other gets it.
+type HostName struct {
+	Name      string
+	UID       string // of the sandbox
+	Interface string
+	Rev       int64 // of the change of a lease with which it was given
+}
+
+// A link is what a name is leased to. An interface has one link, whatever pools its
+// addresses are of.
+type link struct{ uid, iface string }
+
+func (n *HostName) link() link { return link{n.UID, n.Interface} }
+
+// ErrNameTaken means that a host interface name is leased to another, or that a link of the
+// host has it which is not known to be the caller's own.
+var ErrNameTaken = errors.New("interface name is taken")
+
+// numbered is the mark in a pattern of names where a number goes, as the kernel has it.
+const numbered = "%d"
+
+// leastDigits is how much room a pattern leaves for the number, in bytes.
+const leastDigits = 4
+
+// checkHostName checks a name, or a pattern like veth%d.
+func checkHostName(want string) error {
+	if !strings.Contains(want, "%") {
+		if checkInterface(want) != nil {
+			return invalid("host_interface_name", "%.40q is no interface name of 1 to %d bytes", want, MaxInterface)
+		}
+		return nil
+	}
+	prefix, found := strings.CutSuffix(want, numbered)
+	if !found || strings.Contains(prefix, "%") || checkInterface(prefix) != nil || len(prefix) > MaxInterface-leastDigits {
+		return invalid("host_interface_name", "%.40q is no pattern: up to %d bytes of a name, and %s at its end", want, MaxInterface-leastDigits, numbered)
+	}
+	return nil
+}
+
+// fits reports whether a name is what a request wants: it, or one of its pattern.
+func fits(want, name string) bool {
+	prefix, pattern := strings.CutSuffix(want, numbered)
+	if !pattern {
+		return want == name
+	}
+	digits, found := strings.CutPrefix(name, prefix)
+	if !found {
+		return false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return err == nil && strconv.FormatUint(n, 10) == digits
+}
+
+// nameTries bounds how many names of a pattern are proposed for one request.
+const nameTries = 100
+
+// A Naming asks for a host interface name beside a lease. The zero value asks for none.
+type Naming struct {
+	Want string // a name, or a pattern like veth%d; "" for none
+	Name string // the one to take, of those that [Book.Names] yields for it
+}
+
+// Names yields the names that an interface of a sandbox may have for what it wants, a name
+// or a pattern like veth%d: the one that it has; those of links that its leases record;
+// else what is leased to no other. own says of a name that its link is known to be the
+// interface's own; no other name may be given while a link of the host has it. Those of a
+// pattern are other ones each time, so that a name is used again late, and the cost does not
+// depend on how many there are.
+func (m *memory) Names(uid, iface, want string) iter.Seq2[string, bool] {
+	return func(yield func(name string, own bool) bool) {
+		m.mu.RLock()
+		var own []string
+		if has := m.idx.hostNameOf[link{uid, iface}]; has != nil {
+			own = append(own, has.Name)
+		}
+		for _, l := range m.idx.byUID[uid] {
+			if l.Interface == iface && fits(want, l.HostInterface) && m.idx.hostNames[l.HostInterface] == nil {
+				own = append(own, l.HostInterface)
+			}
+		}
+		m.mu.RUnlock()
+		for _, name := range own {
+			if !yield(name, true) {
+				return
+			}
+		}
+		prefix, pattern := strings.CutSuffix(want, numbered)
+		room := int64(math.Pow10(min(MaxInterface-len(prefix), 9)))
+		for range nameTries {
+			name := want
+			if pattern {
+				name = prefix + strconv.FormatInt(m.nameCount.Add(1)%room, 10)
+			}
+			m.mu.RLock()
+			held := m.idx.hostNames[name] != nil
+			m.mu.RUnlock()
+			if !held && !yield(name, false) || !pattern {
+				return
+			}
+		}
+	}
+}
+
+// nameLink returns what to stage with the next change of a lease: the name that is given, nil
+// where its interface has one already.
+func (t *tx) nameLink(l *Lease, n Naming) (*HostName, error) {
+	if n.Want == "" {
+		return nil, nil
+	}
+	if has := t.hostNameOf(link{l.UID, l.Interface}); has != nil {
+		if !fits(n.Want, has.Name) {
+			return nil, fmt.Errorf("host interface name %s: %w: sandbox %q has %s for %s", n.Want, ErrState, l.Sandbox, has.Name, l.Interface)
+		}
+		return nil, nil
+	}
+	if !fits(n.Want, n.Name) {
+		return nil, invalid("host_interface_name", "%.40q is not %s", n.Name, n.Want)
+	}
+	if has := t.named(n.Name); has != nil {
+		return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has it for %s", n.Name, ErrNameTaken, has.UID, has.Interface)
+	}
+	return &HostName{Name: n.Name, UID: l.UID, Interface: l.Interface, Rev: t.staged.rev + 1}, nil
+}
+
+// hostNameOf returns the name of a link, or nil.
+func (t *tx) hostNameOf(of link) *HostName { return look(of, t.staged.hostNameOf, t.idx.hostNameOf) }
+
+// named returns who has a name, or nil.
+func (t *tx) named(name string) *HostName { return look(name, t.staged.hostNames, t.idx.hostNames) }
+
+// holds reports whether a row keeps its interface's name: every one but that of a
+// removal that is confirmed.
+func (l *Lease) holds() bool { return l.UID != "" && l.State != Cooling }
+
+// rowsOf returns the rows by which a link keeps its name.
+func (t *tx) rowsOf(of link) []*Lease {
+	return slices.DeleteFunc(t.heldBy(of.uid), func(l *Lease) bool { return l.Interface != of.iface })
+}
+
+// unname ends the name of a row that was the last of its link.
+func (t *tx) unname(old *Lease) {
+	if old == nil || !old.holds() {
+		return
+	}
+	of := link{old.UID, old.Interface}
+	if has := t.hostNameOf(of); has != nil && len(t.rowsOf(of)) == 0 {
+		t.staged.rename(nil, has)
+	}
+}
+
+// rename adds to the last step which name is given with it, or ends.
+func (o *overlay) rename(given, ended *HostName) {
+	s := &o.steps[len(o.steps)-1]
+	s.named, s.unnamed = cmp.Or(given, s.named), cmp.Or(ended, s.unnamed)
+	o.noteNames(*s)
+}
+
+func (o *overlay) noteNames(s step) {
+	if n := s.unnamed; n != nil {
+		o.hostNames[n.Name], o.hostNameOf[n.link()] = nil, nil
+	}
+	if n := s.named; n != nil {
+		o.hostNames[n.Name], o.hostNameOf[n.link()] = n, n
+	}
+}
+
+// setNames makes the index agree with a step.
+func (x *index) setNames(s step) {
+	if n := s.unnamed; n != nil {
+		delete(x.hostNames, n.Name)
+		delete(x.hostNameOf, n.link())
+	}
+	if n := s.named; n != nil {
+		x.hostNames[n.Name], x.hostNameOf[n.link()] = n, n
+	}
+}
+
+const (
+	insertHostName = `INSERT INTO interface_names (rev, name, uid, interface, ended) VALUES (?,?,?,?,0)`
+	endHostName    = `UPDATE interface_names SET ended = ? WHERE name = ? AND rev = ? AND ended = 0`
+	pruneHostNames = `DELETE FROM interface_names WHERE rev <= ?1 AND ended > 0 AND ended <= ?1`
+	readHostNames  = `SELECT rev, name, uid, interface FROM interface_names WHERE ended = 0`
+)
+
+// writeNames stores what a step does to names.
+func (s *store) writeNames(st step) error {
+	if n := st.unnamed; n != nil {
+		if _, err := s.sql.endHostName.Exec(st.change.Rev, n.Name, n.Rev); err != nil {
+			return s.classify("end interface name "+n.Name, err)
+		}
+	}
+	if n := st.named; n != nil {
+		if _, err := s.sql.insertHostName.Exec(n.Rev, n.Name, n.UID, n.Interface); err != nil {
+			return s.classify("store interface name "+n.Name, err)
+		}
+	}
+	return nil
+}
+
+func (x *index) readHostName(s scanner) error {
+	n := new(HostName)
+	if err := s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface); err != nil {
+		return err
+	}
+	x.hostNames[n.Name], x.hostNameOf[n.link()] = n, n
+	return nil
+}
+
+// HostName returns the host interface name that is leased to an interface of a sandbox,
+// "" for none.
+func (m *memory) HostName(uid, iface string) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if n := m.idx.hostNameOf[link{uid, iface}]; n != nil {
+		return n.Name
+	}
+	return ""
+}
+
+// HostNames returns every name that is leased.
+func (m *memory) HostNames() []HostName {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	out := make([]HostName, 0, len(m.idx.hostNames))
+	for _, n := range m.idx.hostNames {
+		out = append(out, *n)
+	}
+	slices.SortFunc(out, func(a, b HostName) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
