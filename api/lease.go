@@ -56,6 +56,7 @@ type Lease struct {
 	Evidence          []Sighting        `json:"evidence,omitempty"`
 	Conflict          []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
 	Hold              string            `json:"hold,omitempty"`     // an operator's words: the quarantine stands until it is cleared
+	Outside           string            `json:"outside,omitempty"`  // why its pool does not give the address any more
 }
 
 // A Container names one container in the runtime.

@@ -1,10 +1,21 @@
 package api
 
-// A Pool is a prefix that addresses are given from.
+// PoolState is the state of a pool.
+type PoolState string
+
+const (
+	PoolActive   PoolState = "active"
+	PoolDraining PoolState = "draining" // it gives nothing; its leases stay until they end
+	PoolRemoved  PoolState = "removed"  // in the answer to a removal only
+)
+
+// A Pool is a prefix that addresses are given from. Two pools of one name, one of each
+// family, serve dual-stack requests; each has its own uid and generation.
 type Pool struct {
 	Name        string            `json:"name"`
-	UID         string            `json:"uid"`
-	Generation  int64             `json:"generation"`
+	UID         string            `json:"uid"`        // of this incarnation: a pool made again has another
+	Family      Family            `json:"family"`     // of the prefix: v4 or v6
+	Generation  int64             `json:"generation"` // rises with each change of its description
 	Prefix      string            `json:"prefix"`
 	Gateway     string            `json:"gateway,omitempty"`
 	Bridge      string            `json:"bridge"`
@@ -12,11 +23,17 @@ type Pool struct {
 	Routes      []Route           `json:"routes,omitempty"`
 	DNS         []string          `json:"dns,omitempty"`
 	Reservation []PoolReservation `json:"reservation,omitempty"`
-	State       string            `json:"state"`
+	MTU         int               `json:"mtu,omitempty"`          // bytes; 0: the bridge's
+	Cooldown    Duration          `json:"cooldown,omitempty"`     // its own; "": the daemon's
+	CooldownMin Duration          `json:"cooldown_min,omitempty"` // its own; "": the daemon's
+	Exhausted   string            `json:"exhausted,omitempty"`    // oldest or strict; "": the daemon's
+	Labels      map[string]string `json:"labels,omitempty"`
+	State       PoolState         `json:"state"`
 	Size        uint64            `json:"size"`      // addresses that can be given at all
 	Free        uint64            `json:"free"`      // addresses without a lease
 	Kept        uint64            `json:"kept"`      // addresses without a lease that only their sandboxes get, not among free
 	Available   uint64            `json:"available"` // addresses that can be given now: free, or rested for long enough
+	Outside     int               `json:"outside"`   // leases on addresses that it does not give any more
 	ByState     map[string]int    `json:"by_state"`
 }
 
@@ -32,3 +49,98 @@ type PoolList struct {
 	Revision int64  `json:"revision"`
 	Epoch    string `json:"epoch"`
 }
+
+// PoolRequest describes a pool as a whole, as it shall be: what is left out is as for a
+// new pool. The family is the prefix's.
+type PoolRequest struct {
+	Prefix      string            `json:"prefix"`
+	Gateway     string            `json:"gateway,omitempty"` // "": the prefix's first host; "none"
+	Bridge      string            `json:"bridge,omitempty"`  // "": the daemon's
+	Exclude     []string          `json:"exclude,omitempty"` // an address, a range or a prefix
+	Routes      []Route           `json:"routes,omitempty"`
+	DNS         []string          `json:"dns,omitempty"`
+	Reservation []PoolReservation `json:"reservation,omitempty"`
+	MTU         int64             `json:"mtu,omitempty"`
+	Cooldown    Duration          `json:"cooldown,omitempty"`
+	CooldownMin Duration          `json:"cooldown_min,omitempty"`
+	Exhausted   string            `json:"exhausted,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	// UID is the pool that the caller means; "" is the one of this name and family,
+	// or a new one.
+	UID string `json:"uid,omitempty"`
+	// Generation is what the pool's shall be: one at or below the present is
+	// stale_generation unless the pool is as described. 0 is the next one.
+	Generation int64 `json:"generation,omitempty"`
+	// Drain lets leases stand outside of what the pool gives from then on; without
+	// it such a change is pool_not_empty.
+	Drain   bool `json:"drain,omitempty"`
+	Preview bool `json:"preview,omitempty"` // says what would happen, and does nothing
+}
+
+// DrainRequest has a pool give nothing from now on, or give again.
+type DrainRequest struct {
+	UID        string `json:"uid"`
+	Generation int64  `json:"generation,omitempty"` // as the caller saw it: if it is another by now, stale_generation. 0 does not ask
+	Preview    bool   `json:"preview,omitempty"`
+}
+
+// A RemoveMode says what becomes of the leases of a pool that is removed.
+type RemoveMode string
+
+const (
+	RemoveEmpty RemoveMode = "empty" // there may be none that holds an address: else pool_not_empty
+	RemoveDrain RemoveMode = "drain" // the pool drains; asked again once its leases have ended, it goes
+	RemoveForce RemoveMode = "force" // leases end, and their addresses are withheld, never free; wants a reason
+)
+
+// PoolReply answers a change of a pool, or its preview.
+type PoolReply struct {
+	Pool      Pool         `json:"pool"`      // as it is then
+	Change    PoolChange   `json:"change"`    // what was done, or would be
+	Preview   bool         `json:"preview"`   // nothing was done
+	Unchanged int          `json:"unchanged"` // leases that stay as they are
+	Effects   []PoolEffect `json:"effects"`   // on the others, in order of their addresses; at most [MostEffects]
+	Total     int          `json:"total"`     // of the effects, also those that the list has no room for
+
+	Revision int64  `json:"revision"`
+	Epoch    string `json:"epoch"`
+}
+
+// MostEffects bounds the effects in a reply, and MostHolders the leases in the details of
+// a refusal.
+const (
+	MostEffects = 10_000
+	MostHolders = 16
+)
+
+// A PoolChange is what a verb makes of a pool.
+type PoolChange string
+
+const (
+	PoolCreate  PoolChange = "create"
+	PoolUpdate  PoolChange = "update"
+	PoolDrain   PoolChange = "drain"
+	PoolUndrain PoolChange = "undrain"
+	PoolRemove  PoolChange = "remove"
+	PoolSame    PoolChange = "none"
+)
+
+// A PoolEffect is what a change of a pool does to one of its leases.
+type PoolEffect struct {
+	LeaseID string `json:"lease_id"`
+	Address string `json:"address"`
+	Sandbox string `json:"sandbox,omitempty"`
+	State   State  `json:"state"` // before
+	Effect  Effect `json:"effect"`
+	Note    string `json:"note,omitempty"` // why, for a person: "outside 10.8.64.0/25"
+}
+
+// An Effect is what becomes of a lease.
+type Effect string
+
+const (
+	EffectOutside  Effect = "outside"  // it stays valid; its address is never given again
+	EffectInside   Effect = "inside"   // it was outside, and its address can be given again
+	EffectEnds     Effect = "ends"     // nobody holds the address: its row goes, and what is left of its rest is kept
+	EffectWithheld Effect = "withheld" // quarantined, or ended by force: its address is given by no pool while it may be in use
+)

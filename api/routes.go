@@ -39,6 +39,11 @@ const (
 	VerbChanges    Verb = "changes"
 	VerbWatch      Verb = "watch"
 	VerbPools      Verb = "pools"
+	VerbPool       Verb = "pool"
+	VerbApply      Verb = "apply_pool"
+	VerbDrain      Verb = "drain_pool"
+	VerbUndrain    Verb = "undrain_pool"
+	VerbRemove     Verb = "remove_pool"
 	VerbReconcile  Verb = "reconcile"
 	VerbAdoptBook  Verb = "adopt_book"
 	VerbBackup     Verb = "backup"
@@ -93,6 +98,11 @@ func Endpoints() []Endpoint {
 		{VerbAdoptBook, "POST", "/v1/book/adopt", Admin, true, nil, mutation(StaleRevision, StateNotAllowed, PoolOverlap, PoolNotEmpty)},
 		{VerbBackup, "POST", "/v1/book/backup", Admin, true, nil, mutation(StateNotAllowed)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
+		{VerbPool, "GET", "/v1/pools/{name}", Reader, false, []string{"family"}, reading(NotFound)},
+		{VerbApply, "PUT", "/v1/pools/{name}", Admin, true, nil, mutation(NotFound, StaleGeneration, PoolOverlap, PoolNotEmpty, StateNotAllowed)},
+		{VerbDrain, "POST", "/v1/pools/{name}/drain", Admin, true, nil, onPool(StaleGeneration)},
+		{VerbUndrain, "POST", "/v1/pools/{name}/undrain", Admin, true, nil, onPool(StaleGeneration)},
+		{VerbRemove, "DELETE", "/v1/pools/{name}", Admin, true, []string{"uid", "mode", "reason", "preview"}, onPool(PoolNotEmpty)},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
 		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},
 		{VerbVersion, "GET", "/v1/version", Reader, false, nil, reading()},
@@ -108,6 +118,10 @@ func reading(more ...Code) []Code {
 
 func mutation(more ...Code) []Code {
 	return append(reading(BookReadonly, BookBusy, IdentityMismatch), more...)
+}
+
+func onPool(more ...Code) []Code {
+	return append(mutation(NotFound, StateNotAllowed), more...)
 }
 
 func onLease(more ...Code) []Code {

@@ -166,6 +166,34 @@ func TestEveryVerb(t *testing.T) {
 	}
 	_, err = c.Pools(ctx)
 	ok("pools", err)
+	pools, err := c.Pool(ctx, "default")
+	ok("pool", err)
+	uid := pools.Pools[0].UID
+	grown, err := c.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/23", Generation: 2})
+	ok("apply pool", err)
+	if grown.Change != api.PoolUpdate || grown.Pool.Generation != 2 {
+		t.Errorf("grown: %+v", grown)
+	}
+	if _, err = c.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Generation: 2}); !errors.Is(err, client.ErrStaleGeneration) {
+		t.Errorf("an old generation: %v", err)
+	}
+	if _, err = c.ApplyPool(ctx, "second", api.PoolRequest{Prefix: "10.8.65.0/24"}); !errors.Is(err, client.ErrPoolOverlap) {
+		t.Errorf("an overlap: %v", err)
+	}
+	if _, err = c.RemovePool(ctx, "default", client.Removal{UID: uid}); !errors.Is(err, client.ErrPoolNotEmpty) {
+		t.Errorf("a pool in use: %v", err)
+	}
+	_, err = c.ApplyPool(ctx, "second", api.PoolRequest{Prefix: "fd00:8::/64"})
+	ok("apply pool", err)
+	_, err = c.DrainPool(ctx, "default", api.DrainRequest{UID: uid})
+	ok("drain pool", err)
+	_, err = c.UndrainPool(ctx, "default", api.DrainRequest{UID: uid})
+	ok("undrain pool", err)
+	gone, err := c.RemovePool(ctx, "default", client.Removal{UID: uid, Mode: api.RemoveForce, Reason: "moved"})
+	ok("remove pool", err)
+	if gone.Pool.State != api.PoolRemoved {
+		t.Errorf("removed: %+v", gone)
+	}
 	_, err = c.Status(ctx)
 	ok("status", err)
 	_, err = c.Doctor(ctx)

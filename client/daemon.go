@@ -32,11 +32,6 @@ func (c *Client) Adopt(ctx context.Context, addr string, ask api.AdoptRequest) (
 	return call[api.LeaseReply](ctx, c, "adopt "+addr, "POST", "/v1/addresses/"+url.PathEscape(addr)+"/adopt", ask)
 }
 
-// Pools lists the pools and what they hold.
-func (c *Client) Pools(ctx context.Context) (*api.PoolList, error) {
-	return call[api.PoolList](ctx, c, "list pools", "GET", "/v1/pools", nil)
-}
-
 // Status returns what a person wants first.
 func (c *Client) Status(ctx context.Context) (*api.Status, error) {
 	return call[api.Status](ctx, c, "read the status", "GET", "/v1/status", nil)

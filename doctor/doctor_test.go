@@ -28,6 +28,10 @@ func TestExamine(t *testing.T) {
 		return []netdb.Usage{{Pool: netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}, QuarantineCap: most,
 			ByState: map[netdb.State]int{netdb.Quarantined: quarantined}}}
 	}
+	draining := func(state netdb.State) []netdb.Usage {
+		return []netdb.Usage{{Pool: netdb.Pool{UID: "p", State: netdb.PoolDraining, PoolSpec: netdb.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("fd00::/64")}},
+			QuarantineCap: 1, ByState: map[netdb.State]int{state: 1}}}
+	}
 	waits := errors.New("it waits")
 	for name, tt := range map[string]struct {
 		spoil func(*State)
@@ -71,6 +75,12 @@ func TestExamine(t *testing.T) {
 		"the clock was moved":      {func(s *State) { s.ClockStep, s.ClockStepped = -90*time.Minute, at }, []string{"clock_stepped"}, "-1h30m0s", "timedatectl"},
 		"the clock was trimmed":    {func(s *State) { s.ClockStep = time.Second }, nil, "", ""},
 		"the clock was moved more": {func(s *State) { s.ClockStep, s.ClockStepped = time.Second+time.Millisecond, at }, []string{"clock_stepped"}, "1.001s", ""},
+		"a pool drains and its leases do not end": {func(s *State) {
+			s.Usage = draining(netdb.Paused)
+			s.Leases = []*netdb.Lease{{PoolUID: "p", Addr: netip.MustParseAddr("fd00::2"), State: netdb.Paused, Sandbox: "nb", Rev: 7, Since: after(0)}}
+			s.Census = census.Census{}
+		}, []string{"pool_cannot_drain"}, `1 of its leases do not end by themselves; the first is fd00::2, paused by sandbox "nb"`, "ipamctl explain pool_cannot_drain"},
+		"a pool drains": {func(s *State) { s.Usage = draining(netdb.Bound) }, nil, "", ""},
 		"a pool is not configured": {func(s *State) {
 			s.Unnamed = []*netdb.Pool{{PoolSpec: netdb.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}
 		}, []string{"pool_not_configured"}, "pool old, 10.9.0.0/24", "[[pool]]"},

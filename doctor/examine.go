@@ -127,6 +127,11 @@ func (s State) machine() []reconciler.Finding {
 			add(reconciler.Finding{Kind: "pool_exhausted", Since: s.exhaustedSince(u), Detail: detail, Mend: "ipamctl pools"})
 		}
 	}
+	for _, u := range s.Usage {
+		if f, ok := s.cannotDrain(u.Pool); ok {
+			add(f)
+		}
+	}
 	if s.Last != nil && s.Last.Held != nil {
 		add(reconciler.Finding{Kind: "reap_held", Detail: s.Last.Held.Reason, Since: s.Last.Held.Since,
 			Mend: "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm"})
@@ -188,4 +193,27 @@ func (s State) exhaustedSince(u netdb.Usage) time.Time {
 		}
 	}
 	return since
+}
+
+// cannotDrain is a pool that drains, and has leases that do not end by themselves: paused
+// ones last without limit, and stuck ones ought to have moved on.
+func (s State) cannotDrain(p netdb.Pool) (f reconciler.Finding, is bool) {
+	if p.State != netdb.PoolDraining {
+		return f, false
+	}
+	var first *netdb.Lease
+	n := 0
+	for _, l := range s.Leases {
+		if l.PoolUID != p.UID || l.State != netdb.Paused && !l.Stuck(s.Now) {
+			continue
+		}
+		if n++; first == nil || l.Rev < first.Rev {
+			first = l
+		}
+	}
+	if first == nil {
+		return f, false
+	}
+	return reconciler.Finding{Kind: "pool_cannot_drain", Since: first.Since.Wall, Mend: "ipamctl explain pool_cannot_drain",
+		Detail: fmt.Sprintf("pool %s, %s, drains, and %d of its leases do not end by themselves; the first is %s, %s by sandbox %q", p.Name, p.Prefix, n, first.Addr, first.State, first.Sandbox)}, true
 }

@@ -39,7 +39,10 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descAddresses  = describe("addresses", "Addresses of a pool by state; kept are free, and each for its sandbox only; free is the rest.", "pool", "family", "state")
 	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
-	descExhausted  = describe("pool_exhausted", "1 when a pool has no address to give now.", "pool", "family")
+	descExhausted  = describe("pool_exhausted", "1 when a pool that does not drain has no address to give now.", "pool", "family")
+	descGeneration = describe("pool_generation", "Generation of a pool's description; it rises with each change.", "pool", "family")
+	descDraining   = describe("pool_draining", "1 when a pool gives nothing because it drains.", "pool", "family")
+	descOutside    = describe("pool_outside", "Leases on addresses that their pool does not give any more.", "pool", "family")
 	descCap        = describe("quarantine_cap", "Addresses of a pool that may be quarantined without an operator.", "pool", "family")
 	descReady      = describe("ready", "1 when addresses can be given.")
 	descIdentity   = describe("identity_state", "1 for what the book is: own, or foreign, which gives nothing.", "state")
@@ -62,7 +65,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
 		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild} {
 		ch <- d
 	}
@@ -114,7 +117,11 @@ func (s scrape) pools(gauge gauger) {
 		}
 		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
 		exhausted, _ := s.Server.Exhausted(u.Pool.UID)
-		gauge(descExhausted, one(exhausted), u.Pool.Name, family)
+		drains := u.Pool.State == netdb.PoolDraining
+		gauge(descExhausted, one(exhausted && !drains), u.Pool.Name, family)
+		gauge(descGeneration, float64(u.Pool.Generation), u.Pool.Name, family)
+		gauge(descDraining, one(drains), u.Pool.Name, family)
+		gauge(descOutside, float64(u.Outside), u.Pool.Name, family)
 		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
 		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
 		gauge(descAddresses, float64(u.Kept), u.Pool.Name, family, "kept")

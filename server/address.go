@@ -54,7 +54,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 			reply.Owner = l.Sandbox
 		}
 		if l.State != netdb.Cooling {
-			shown := s.wire(l, s.bits(addr))
+			shown := s.shown(l)
 			reply.Lease = &shown
 		}
 	}

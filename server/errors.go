@@ -173,6 +173,7 @@ func details(err error) map[string]any {
 	if kept, is := errors.AsType[*netdb.KeptError](err); is {
 		d["field"], d["address"], d["kept_for"] = "address", kept.Addr.String(), kept.Sandbox
 	}
+	poolDetails(err, d)
 	if _, is := errors.AsType[*methodError](err); is {
 		d["field"] = "method"
 	}

@@ -55,7 +55,9 @@ func FuzzRequest(f *testing.F) {
 		if int(verb) < len(ends) {
 			e := ends[verb]
 			ask.method, ask.path = e.Method, strings.NewReplacer("{id}", pick(w.ids, subject, given),
-				"{ip}", pick(w.addrs, subject, given)).Replace(e.Path)
+				"{ip}", pick(w.addrs, subject, given), "{name}", pick([]string{"default"}, subject, given)).Replace(e.Path)
+			ask.query = strings.ReplaceAll(query, poolUID, w.Book.Pools()[0].UID)
+			ask.body = bytes.ReplaceAll(body, []byte(poolUID), []byte(w.Book.Pools()[0].UID))
 		} else {
 			ask.method, ask.path = others[(int(verb)-len(ends))%len(others)], "/"+strings.TrimPrefix(given, "/")
 		}
@@ -81,6 +83,9 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+// poolUID stands for the uid of the world's pool in a query or a body.
+const poolUID = "POOL-UID"
 
 // A requestSeed is asked of the first so many subjects; what is no verb of
 // ours is a method, and given the path.
@@ -125,6 +130,19 @@ func requestSeeds() []requestSeed {
 		requestSeed{api.VerbChanges, 1, "", "since=2026-01-31T14:05:00Z&limit=10&address=10.8.64.2&sandbox=bound&lease=x", ""},
 		requestSeed{api.VerbWatch, 1, "", "since=1&kinds=lease,book", ""},
 		requestSeed{api.VerbWatch, 1, "", "epoch=x&since=9999", ""},
+		requestSeed{api.VerbApply, 2, "second", "", `{"prefix":"10.9.0.0/24","gateway":"none","bridge":"br1","exclude":["10.9.0.9","10.9.0.16/28"],"mtu":1400}`},
+		requestSeed{api.VerbApply, 2, "six", "", `{"prefix":"fd00:8::/64","routes":[{"destination":"fd00:9::/64","via":"fd00:8::9"}],"dns":["fd00::53"],"labels":{"k":"v"}}`},
+		requestSeed{api.VerbApply, 1, "", "", `{"prefix":"10.8.64.0/23","generation":7,"cooldown":"1h","cooldown_min":"1m","exhausted":"strict"}`},
+		requestSeed{api.VerbApply, 1, "", "", `{"prefix":"10.8.64.0/30","drain":true,"uid":"` + poolUID + `"}`},
+		requestSeed{api.VerbApply, 1, "", "", `{"prefix":"10.8.64.0/30","preview":true,"generation":-1}`},
+		requestSeed{api.VerbApply, 1, "", "preview=true", `{"prefix":"10.8.64.0/24","exclude":["10.8.64.0/24"]}`},
+		requestSeed{api.VerbDrain, 2, "other", "", `{"uid":"` + poolUID + `","generation":1}`},
+		requestSeed{api.VerbDrain, 1, "", "", `{"uid":"` + poolUID + `","preview":true}`},
+		requestSeed{api.VerbUndrain, 2, "other", "", `{"uid":"` + poolUID + `"}`},
+		requestSeed{api.VerbRemove, 2, "other", "uid=" + poolUID + "&mode=drain", ""},
+		requestSeed{api.VerbRemove, 1, "", "uid=" + poolUID + "&mode=force&reason=r", ""},
+		requestSeed{api.VerbRemove, 1, "", "uid=" + poolUID + "&mode=force&reason=r&preview=true", ""},
+		requestSeed{api.VerbRemove, 1, "", "uid=" + poolUID + "&preview=1", ""},
 		requestSeed{"GET", 1, "/v1/../leases", ";", "{"},
 		requestSeed{"GET", 1, "/v1/leases/\xff", "", ""},
 		requestSeed{"HEAD", 1, "/v1/status", "", ""},

@@ -10,21 +10,6 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-func (s *Server) pools(c *call) (int, any, error) {
-	all, rev := s.poolList()
-	return http.StatusOK, &api.PoolList{Pools: all, Revision: rev, Epoch: s.cfg.Book.Epoch()}, nil
-}
-
-func (s *Server) poolList() ([]api.Pool, int64) {
-	usage, rev := s.cfg.Book.Usage()
-	out := make([]api.Pool, len(usage))
-	for i, u := range usage {
-		out[i] = pool(u)
-		out[i].Available, _ = s.cfg.Book.Available(u.Pool.UID, s.cfg.Policy)
-	}
-	return out, rev
-}
-
 func (s *Server) doctor(c *call) (int, any, error) { return s.read(c, s.doctors) }
 
 func (s *Server) diagnose(ctx context.Context) (any, error) {
@@ -72,7 +57,7 @@ func (s *Server) NotReady() []string {
 // given, and none that has rested for long enough. next is how long until one has
 // rested, 0 when none rests.
 func (s *Server) Exhausted(poolUID string) (is bool, next time.Duration) {
-	n, next := s.cfg.Book.Available(poolUID, s.cfg.Policy)
+	n, next := s.available(poolUID)
 	return n == 0, next
 }
 

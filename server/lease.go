@@ -97,7 +97,7 @@ func (s *Server) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Le
 
 func (s *Server) leaseReply(c *call, l *netdb.Lease, blockers []watchdog.Blocker) *api.LeaseReply {
 	c.w.Header().Set("ETag", etag(l))
-	return &api.LeaseReply{Lease: s.wire(l, s.bits(l.Addr)), Blockers: blockersOf(blockers),
+	return &api.LeaseReply{Lease: s.shown(l), Blockers: blockersOf(blockers),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 }
 
@@ -199,7 +199,7 @@ func (s *Server) cancel(c *call) (int, any, error) {
 	ended, err := s.cfg.Book.Cancel(c.ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	var released []api.Lease
 	for _, l := range ended {
-		released = append(released, s.wire(l, s.bits(l.Addr)))
+		released = append(released, s.shown(l))
 	}
 	if errors.Is(err, netdb.ErrTombstones) {
 		err = &fullError{released: released, BusyError: &admission.BusyError{Limit: "tombstones", Most: netdb.MaxTombstones, After: time.Minute,

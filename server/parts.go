@@ -29,6 +29,8 @@ type Book interface {
 	At(addr netip.Addr) (*netdb.Lease, bool)
 	Place(addr netip.Addr) netdb.Place
 	HostName(uid, iface string) string
+	Pools() []*netdb.Pool
+	Outside(l *netdb.Lease) string
 	Usage() ([]netdb.Usage, int64)
 	Available(poolUID string, policy netdb.Policy) (n uint64, next time.Duration)
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
@@ -44,6 +46,11 @@ type Book interface {
 	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
 	Hold(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
 	Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error)
+	SetPool(ctx context.Context, who netdb.Who, c netdb.PoolChange) (*netdb.PoolOutcome, error)
+	PreviewSetPool(c netdb.PoolChange) (*netdb.PoolOutcome, error)
+	DrainPool(ctx context.Context, who netdb.Who, uid string, generation int64) (*netdb.PoolOutcome, error)
+	RemovePool(ctx context.Context, who netdb.Who, uid string, force bool) (*netdb.PoolOutcome, error)
+	PreviewRemovePool(uid string, force bool) (*netdb.PoolOutcome, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
 }
 

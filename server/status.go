@@ -79,7 +79,7 @@ func (s *Server) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
 	// The revision of a lease's last move orders the moves across reboots.
 	slices.SortFunc(waiting, func(a, b *netdb.Lease) int { return int(a.Rev - b.Rev) })
 	for _, l := range waiting[:min(len(waiting), statusLeases)] {
-		one := api.Stuck{Lease: s.wire(l, s.bits(l.Addr))}
+		one := api.Stuck{Lease: s.shown(l)}
 		if l.State == netdb.Releasing {
 			one.Blockers = blockersOf(s.cfg.Releaser.Blockers(l))
 		}
@@ -98,7 +98,7 @@ func (s *Server) quarantinedLeases(all []*netdb.Lease) (list []api.Lease) {
 	}
 	slices.SortFunc(found, func(a, b *netdb.Lease) int { return int(b.Rev - a.Rev) })
 	for _, l := range found[:min(len(found), statusLeases)] {
-		list = append(list, s.wire(l, s.bits(l.Addr)))
+		list = append(list, s.shown(l))
 	}
 	return list
 }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
+	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -13,6 +15,16 @@ import (
 // This file spells the rooms' values as the socket does. A list that the wire
 // requires is never null.
 
+// shown is a lease with the prefix length that its interface needs: its pool's.
+func (s *Server) shown(l *netdb.Lease) api.Lease {
+	for _, p := range s.cfg.Book.Pools() {
+		if p.UID == l.PoolUID {
+			return s.wire(l, p.Prefix.Bits())
+		}
+	}
+	return s.wire(l, l.Addr.BitLen())
+}
+
 // wire is a lease as the socket has it, with the name of a link that is leased to its
 // interface; one that cools has none.
 func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
@@ -22,7 +34,7 @@ func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
 		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
 		HostIndex: l.Plug.Index, NetnsInode: l.Plug.Inode,
-		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l),
+		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l), Outside: s.cfg.Book.Outside(l),
 	}
 	if l.UID != "" && l.State != netdb.Cooling && l.State != netdb.Free {
 		w.HostInterfaceName = s.cfg.Book.HostName(l.UID, l.Interface)
@@ -35,14 +47,6 @@ func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
 		w.Containers = append(w.Containers, api.Container(c))
 	}
 	return w
-}
-
-// bits is the prefix length that the sandbox's interface needs: the pool's.
-func (s *Server) bits(addr netip.Addr) int {
-	if p := s.cfg.Book.Place(addr).Pool; p != nil {
-		return p.Prefix.Bits()
-	}
-	return addr.BitLen()
 }
 
 // evidence reads what the book keeps: census sightings as JSON. What cannot
@@ -108,11 +112,16 @@ func addrText(a netip.Addr) string {
 	return a.String()
 }
 
-func pool(u netdb.Usage) api.Pool {
+func (s *Server) pool(u netdb.Usage) api.Pool {
 	p := api.Pool{
-		Name: u.Pool.Name, UID: u.Pool.UID, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
-		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: u.Pool.State,
-		Size: u.Size, Free: u.Free, Kept: u.Kept, ByState: byState(u.ByState),
+		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.V6, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
+		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
+		MTU: u.Pool.MTU, Cooldown: lasting(u.Pool.Cooldown), CooldownMin: lasting(u.Pool.CooldownMin), Exhausted: u.Pool.Exhausted, Labels: u.Pool.Labels,
+		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
+	}
+	p.Available, _ = s.available(u.Pool.UID)
+	if u.Pool.Prefix.Addr().Is4() {
+		p.Family = api.V4
 	}
 	if u.Pool.Gateway.IsValid() {
 		p.Gateway = u.Pool.Gateway.String()
@@ -130,6 +139,14 @@ func pool(u netdb.Usage) api.Pool {
 	return p
 }
 
+// lasting leaves out a duration that is 0.
+func lasting(d time.Duration) api.Duration {
+	if d == 0 {
+		return ""
+	}
+	return api.Lasting(d)
+}
+
 func byState(counts map[netdb.State]int) map[string]int {
 	out := make(map[string]int, len(counts))
 	for state, n := range counts {
@@ -140,7 +157,7 @@ func byState(counts map[netdb.State]int) map[string]int {
 
 // network is what the interface needs beside its address.
 func (s *Server) network(p *netdb.Pool) api.Network {
-	n := api.Network{Bridge: p.Bridge, MTU: s.cfg.MTU(), DNS: texts(p.DNS)}
+	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, s.cfg.MTU()), DNS: texts(p.DNS)}
 	if p.Gateway.IsValid() {
 		n.Gateway = p.Gateway.String()
 		all := "0.0.0.0/0"

@@ -29,7 +29,7 @@ func shares(pool api.Pool) []share {
 	back := sum(api.Releasing, api.Cooling)
 	return []share{
 		{sum(api.Reserved, api.Bound, api.Paused), "32", [2]string{"#", "█"}, "in use"},
-		{back - min(back, available(pool)-pool.Free), "36", [2]string{"=", "▒"}, "on its way back"},
+		{back - min(back, max(available(pool), pool.Free)-pool.Free), "36", [2]string{"=", "▒"}, "on its way back"},
 		{sum(api.Quarantined), "1;31", [2]string{"!", "╳"}, "quarantined"},
 		{pool.Kept, "34", [2]string{"k", "k"}, "kept"},
 		{available(pool), "2", [2]string{".", "·"}, "available"},
@@ -37,8 +37,13 @@ func shares(pool api.Pool) []share {
 }
 
 // available is how many addresses can be given now; a daemon that does not say so
-// says how many are free.
-func available(pool api.Pool) uint64 { return max(pool.Available, pool.Free) }
+// says how many are free. A pool that drains gives none.
+func available(pool api.Pool) uint64 {
+	if pool.State != "" && pool.State != api.PoolActive {
+		return 0
+	}
+	return max(pool.Available, pool.Free)
+}
 
 // cells gives each share its part of a bar: in proportion, but none that is
 // there less than one cell, so that a single quarantined address of a /64
@@ -120,8 +125,11 @@ func (p *page) drawBars(pools []api.Pool) {
 		}
 		p.Line("%s", line)
 		held = append(held, p.held(pool)...)
-		if state := pool.State; state != "" && state != "active" {
-			held = append(held, p.Warn("the pool is "+term.Sentence(state)))
+		if state := pool.State; state != "" && state != api.PoolActive {
+			held = append(held, p.Warn("the pool is "+term.Sentence(string(state))))
+		}
+		if pool.Outside > 0 {
+			held = append(held, p.Warn(term.Plural(pool.Outside, "lease")+" outside"))
 		}
 		p.Pieces("    ", held, ", ")
 	}

@@ -43,8 +43,12 @@ func hintFor(e *api.Error) string {
 			return "who is seen there: ipamctl whois " + address
 		}
 		return "its state and how it came to it: ipamctl show LEASE, ipamctl history"
-	case api.PoolOverlap, api.PoolNotEmpty, api.StaleGeneration:
+	case api.PoolOverlap:
 		return "the pools as they are: ipamctl pools"
+	case api.StaleGeneration:
+		return "the pool has changed since; as it is: ipamctl pool show POOL"
+	case api.PoolNotEmpty:
+		return "what would become of each lease: --preview; to let them end in their time: --drain, or --mode drain"
 	case api.IdentityMismatch:
 		return "the book belongs to another runner; what it holds, and how to take it over: ipamctl book adopt"
 	case api.PoolExhausted:

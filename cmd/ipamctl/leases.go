@@ -101,7 +101,7 @@ func (p *page) drawLeases(leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
-			term.Word(l.Address), p.state(l.State), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
+			term.Word(l.Address), p.state(l.State) + p.outside(&l), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
 			p.ago(l.Since), term.Word(l.Pool), term.Maybe(cmp.Or(l.HostInterface, l.HostInterfaceName)), term.Word(ids[i]),
 		}
 	}
@@ -122,6 +122,14 @@ func (p *page) drawLeases(leases []api.Lease) {
 		}
 	}
 	p.Table(cols, rows)
+}
+
+// outside marks a lease that stands outside of its pool.
+func (p *page) outside(l *api.Lease) string {
+	if l.Outside == "" {
+		return ""
+	}
+	return ", " + p.Warn("outside")
 }
 
 func leaseID(l *api.Lease) string { return l.ID }

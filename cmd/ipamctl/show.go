@@ -179,6 +179,7 @@ func (p *page) drawLeaseFields(l *api.Lease) {
 		[2]string{"sandbox", owner},
 		[2]string{"interface", optional(l.Interface)},
 		[2]string{"pool", fmt.Sprintf("%s (uid %s)", term.Word(l.Pool), term.Maybe(l.PoolUID))},
+		[2]string{"outside", term.Sentence(l.Outside)},
 		[2]string{"created", p.when(l.Created)},
 		[2]string{"since", p.when(l.Since)},
 		[2]string{"bind by", deadline},

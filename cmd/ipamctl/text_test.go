@@ -30,7 +30,7 @@ func TestNamesCannotInject(t *testing.T) {
 		l.Containers = []api.Container{{Namespace: name, ID: name}}
 		l.Evidence = []api.Sighting{{Witness: name, Port: name, Netns: name, Sandbox: name, Container: name, Namespace: name, Note: name, Task: name}}
 		l.Pool = name
-		w.pools[0].Name, w.pools[0].Bridge, w.pools[0].State = name, name, name
+		w.pools[0].Name, w.pools[0].Bridge, w.pools[0].State = name, name, api.PoolState(name)
 		who := w.whois["10.8.64.2"]
 		who.Lease, who.Owner, who.Pool = l, name, "default"
 		who.Witnesses = append(who.Witnesses, api.WitnessAnswer{Witness: name, Answer: name, Reason: name, Seen: l.Evidence})

@@ -44,8 +44,10 @@ type world struct {
 	warnings []api.BindWarning // of every bind
 	blockers []api.Blocker     // of every release, and of every releasing lease
 	pass     api.Report
-	refuse   *api.Error    // every verb answers this
-	stall    chan struct{} // every verb waits for this, or for the client to give up
+	effects  []api.PoolEffect // of every change of a pool
+	preview  bool             // and it was one
+	refuse   *api.Error       // every verb answers this
+	stall    chan struct{}    // every verb waits for this, or for the client to give up
 
 	socket string
 	mu     sync.Mutex
@@ -156,6 +158,22 @@ func (w *world) routes() http.Handler {
 		},
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
+		api.VerbPool: func(r *http.Request) any {
+			var found []api.Pool
+			for _, p := range w.pools {
+				if p.Name == r.PathValue("name") {
+					found = append(found, p)
+				}
+			}
+			if found == nil {
+				return &api.Error{Code: api.NotFound, Message: "pool: not found: there is default", Revision: rev, Epoch: epoch}
+			}
+			return api.PoolList{Pools: found, Revision: rev, Epoch: epoch}
+		},
+		api.VerbApply:   func(r *http.Request) any { return w.changePool(r, api.PoolUpdate) },
+		api.VerbDrain:   func(r *http.Request) any { return w.changePool(r, api.PoolDrain) },
+		api.VerbUndrain: func(r *http.Request) any { return w.changePool(r, api.PoolUndrain) },
+		api.VerbRemove:  func(r *http.Request) any { return w.changePool(r, api.PoolRemove) },
 		api.VerbStatus: func(*http.Request) any {
 			s := w.status // which counts what doctor finds
 			s.Findings = make(map[string]int)
@@ -201,6 +219,13 @@ func (w *world) routes() http.Handler {
 		})
 	}
 	return mux
+}
+
+// changePool is the reply to a change of a pool; it changes none.
+func (w *world) changePool(r *http.Request, change api.PoolChange) any {
+	reply := api.PoolReply{Pool: w.pools[0], Change: change, Preview: w.preview, Unchanged: 5, Effects: w.effects, Total: len(w.effects), Revision: 813, Epoch: epoch}
+	reply.Pool.Generation++
+	return reply
 }
 
 // one is the reply about one lease, or the daemon's error.
@@ -299,11 +324,11 @@ func runner() *world {
 	v6.PrefixLen, v6.PoolUID = 64, "p6"
 
 	pools := []api.Pool{{
-		Name: "default", UID: "p4", Generation: 1, Prefix: "10.8.64.0/24", Gateway: "10.8.64.1", Bridge: "rt0",
+		Name: "default", UID: "p4", Family: api.V4, Generation: 1, Prefix: "10.8.64.0/24", Gateway: "10.8.64.1", Bridge: "rt0",
 		Exclude: []string{"10.8.64.200-10.8.64.250"}, State: "active", Size: 202, Free: 195, Available: 195,
 		ByState: map[string]int{"bound": 2, "reserved": 1, "paused": 1, "releasing": 1, "cooling": 1, "quarantined": 1},
 	}, {
-		Name: "default", UID: "p6", Generation: 1, Prefix: "fd00:8:64::/64", Gateway: "fd00:8:64::1", Bridge: "rt0",
+		Name: "default", UID: "p6", Family: api.V6, Generation: 1, Prefix: "fd00:8:64::/64", Gateway: "fd00:8:64::1", Bridge: "rt0",
 		State: "active", Size: 1<<64 - 2, Free: 1<<64 - 3, Available: 1<<64 - 3, ByState: map[string]int{"bound": 1},
 	}}
 

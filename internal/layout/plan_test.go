@@ -90,7 +90,7 @@ var tenants = []tenant{
 	{"github.com/google/nftables", []string{"bridge", "internal/nstest"}, "rules of rt0 are made where rt0 is"},
 	{"github.com/hanwen/go-fuse", []string{"internal/faultfs"}, "a file system is made to fail in tests, and nowhere else"},
 	{"github.com/prometheus", []string{"metrics"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
-	{"github.com/pelletier/go-toml", []string{"config"}, "defaults and options are known in one place"},
+	{"github.com/pelletier/go-toml", []string{"config", "cmd/ipamctl"}, "defaults and options are known in one place; ipamctl reads files of pools, which it sends"},
 	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/manual"}, "command lines are for programs"},
 	{"os/exec", []string{"internal/doctest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/..."},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
