@@ -44,8 +44,9 @@ const nestsScope = "nests"
 // found is searched for in the namespaces that have a name or a process. It works on a
 // socket of its own and without the lock.
 //
-// To list the links behind a thousand ports takes 65 ms, so a namespace that a port leads
-// to is searched once, and then left out until there is news of a stacked link in it, as long as
+// To list the links behind a thousand ports takes 65 ms, and the thousand themselves 20 to 35, so
+// a namespace that a port leads to, and the bridge's own, are searched once, and then left
+// out until there is news of a stacked link in them, or news was lost, as long as
 // each MAC that listens on the bridge is one that is known, for searchAllEvery at most.
 // No address is missed for that: of such a namespace all addresses are read, on whatever
 // link. Where the kernel's news of a stacked link is lost without a notice, that link's
@@ -86,6 +87,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 	return b.locked(ctx, func() error {
 		if err != nil {
 			s.unmark()
+			b.netns.stacked.home = false
 			b.netns.fail(nestsScope, fmt.Errorf("look for links on %s: %w", b.cfg.Name, err))
 			return nil
 		}
@@ -109,16 +111,23 @@ func (b *Bridge) newSearch() *search {
 	if all {
 		st.searched = now
 	}
+	skip := func(id int) {
+		s.skipped[id] = true
+		if n := st.nests[id]; n != nil {
+			maps.Copy(s.known, macs(map[int]*nest{id: n}))
+		}
+	}
 	for id, sp := range b.netns.spaces {
 		if sp.searched && !all {
-			s.skipped[id] = true
-			if n := st.nests[id]; n != nil {
-				maps.Copy(s.known, macs(map[int]*nest{id: n}))
-			}
+			skip(id)
 			continue
 		}
 		s.spaces, sp.searched = append(s.spaces, sp), true
 	}
+	if st.home && !all {
+		skip(rtnl.NoNetns)
+	}
+	st.home = true
 	return s
 }
 
@@ -139,8 +148,8 @@ func (s *search) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list namespaces: %w", err)
 	}
-	ids = slices.DeleteFunc(ids, func(id int) bool { return s.skipped[id] })
-	if err := s.look(ctx, append(ids, rtnl.NoNetns)); err != nil {
+	ids = slices.DeleteFunc(append(ids, rtnl.NoNetns), func(id int) bool { return s.skipped[id] })
+	if err := s.look(ctx, ids); err != nil {
 		return err
 	}
 	if len(s.hidden) > 0 && len(s.skipped) > 0 { // perhaps it is in one of these

@@ -76,6 +76,21 @@ func TestF19PortsAreSearchedWhenThereIsNews(t *testing.T) {
 	if v.named("tap0") {
 		t.Error("the macvtap is gone, and named")
 	}
+
+	// The same in the bridge's own namespace.
+	ns.Exec("ip", "link", "add", "tap1", "link", "rt0", "type", "macvtap", "mode", "bridge")
+	v.settle()
+	refresh()
+	refresh()
+	if !v.named("tap1") {
+		t.Errorf("the macvtap in the bridge's namespace is not named: %+v", v.Gaps())
+	}
+	ns.Exec("ip", "link", "del", "tap1")
+	v.settle()
+	refresh()
+	if v.named("tap1") {
+		t.Error("the macvtap in the bridge's namespace is gone, and named")
+	}
 	v.noneSilent()
 }
 
@@ -131,6 +146,15 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 	v.mu.Unlock()
 	if !find() || !v.named("tap0") {
 		t.Errorf("when the time is over the macvtap is not named: %+v", v.Gaps())
+	}
+
+	made("tap2")
+	lost()
+	v.mu.Lock()
+	v.lost = true // the kernel says so
+	v.mu.Unlock()
+	if find(); !v.named("tap2") {
+		t.Errorf("news was lost, and the macvtap is not named: %+v", v.Gaps())
 	}
 }
 

@@ -123,8 +123,9 @@ func (s *namespaces) ids() []int {
 
 // lose notes that news was lost: what is known may lack something.
 func (s *namespaces) lose() {
+	s.stacked.home = false
 	for _, sp := range s.spaces {
-		sp.macs = nil
+		sp.macs, sp.searched = nil, false
 		sp.lose()
 	}
 	for _, n := range s.stacked.nests {
@@ -275,8 +276,11 @@ func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
 	if !stacked && !(n != nil && slices.ContainsFunc(n.links, func(l stackedLink) bool { return l.Index == index })) {
 		return
 	}
-	if sp != nil {
+	switch {
+	case sp != nil:
 		sp.searched = false
+	case nsid == rtnl.NoNetns:
+		s.stacked.home = false
 	}
 	s.searchAgain()
 }

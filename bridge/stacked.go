@@ -62,6 +62,7 @@ type stackedLinks struct {
 	listeners []net.HardwareAddr // on the bridge, for links that were not found
 	hidden    map[Gap]time.Time  // what cannot be read of those, and since when; the gaps without a date
 	searched  time.Time          // when all namespaces were searched last, or began to be
+	home      bool               // the bridge's own was, and no news of such a link came since
 }
 
 // macs are those of the stacked links.
