@@ -18,6 +18,7 @@ import (
 type Desired struct {
 	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
 	MTU      int            // bytes, where the bridge is managed; 0 leaves it alone
+	Keep     bool           // nothing is taken off: it is not certain that these are all gateways
 }
 
 // Set replaces the whole of what the bridge has to be. A managed bridge is made so
@@ -34,7 +35,7 @@ func (b *Bridge) Set(ctx context.Context, want Desired) error {
 	if err := b.mu.LockContext(ctx); err != nil {
 		return err
 	}
-	if old := b.device.want; !b.closed && (want.MTU != old.MTU || !slices.Equal(want.Gateways, old.Gateways)) {
+	if old := b.device.want; !b.closed && (want.MTU != old.MTU || want.Keep != old.Keep || !slices.Equal(want.Gateways, old.Gateways)) {
 		b.device.want, b.device.again = want, true
 	}
 	b.mu.Unlock()

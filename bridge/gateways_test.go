@@ -84,6 +84,13 @@ func TestSetTakesAwayWhatIsOursOnly(t *testing.T) {
 	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.4.0.1/24")...)
 	later.set()
 	wantOnBridge(t, ns, append(others, "10.7.0.1/24")...)
+	later.set("10.3.0.1/24")
+	if err := later.Set(t.Context(), Desired{Gateways: []netip.Prefix{netip.MustParsePrefix("10.2.0.1/24")}, Keep: true}); err != nil {
+		t.Fatal(err)
+	}
+	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.3.0.1/24", "10.2.0.1/24")...) // which may not be all
+	later.set()
+	wantOnBridge(t, ns, append(others, "10.7.0.1/24")...)
 	later.settle() // its own news
 	if n := later.asks(func() { later.set() }); n != 0 {
 		t.Errorf("the same again is %d questions", n)

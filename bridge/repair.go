@@ -94,7 +94,10 @@ func (d *device) setGateways(k *rtnl.Socket) (changed bool) {
 	if !d.manage || d.broken != nil || !d.isThere() {
 		return false
 	}
-	over := d.leftOver(k)
+	var over []netip.Prefix
+	if !d.want.Keep {
+		over = d.leftOver(k)
+	}
 	for _, gw := range d.missing() {
 		if i := slices.IndexFunc(over, func(o netip.Prefix) bool { return o.Addr() == gw.Addr() && gw.Addr().Is6() }); i >= 0 {
 			changed = d.removeGateway(k, over[i]) || changed

@@ -64,7 +64,8 @@ func outside(o *netdb.PoolOutcome) (n int) {
 }
 
 // desired is what the bridge has to be for the pools of the book, and beside another
-// runner's book for those of the configuration, as that one says nothing of this bridge.
+// runner's book for those of the configuration, as that one says nothing of this bridge:
+// sandboxes may live with a pool that is in neither, so no gateway is taken from them.
 func (p *program) desired() (bridge.Desired, error) {
 	want := bridge.Desired{MTU: p.cfg.Bridge.MTU}
 	var specs []netdb.PoolSpec
@@ -76,6 +77,7 @@ func (p *program) desired() (bridge.Desired, error) {
 		if specs, err = p.configured.Load().PoolSpecs(); err != nil {
 			return want, err
 		}
+		want.Keep = true
 	}
 	for _, s := range specs {
 		if s.Gateway.IsValid() && s.Bridge == p.cfg.Bridge.Name {
