@@ -220,7 +220,8 @@ func (w *world) operate() func(line string) (code int, said string) {
 	program := realtest.Program(w.t, "cmd/ipamctl")
 	return func(line string) (int, string) {
 		w.t.Helper()
-		cmd := exec.Command(program, append([]string{"--socket", w.cfg.Socket.Path}, strings.Fields(line)...)...)
+		// A daemon of the test's own process stands still when that does.
+		cmd := exec.Command(program, append([]string{"--socket", w.cfg.Socket.Path, "--timeout", "10m"}, strings.Fields(line)...)...)
 		cmd.Env = append(os.Environ(), "COLUMNS=400")
 		out, err := cmd.CombinedOutput()
 		if err != nil && cmd.ProcessState == nil {
