@@ -300,7 +300,7 @@ func essence(l api.Lease) api.Lease {
 	return api.Lease{Address: l.Address, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt, State: l.State, Revision: l.Revision}
 }
 
-// A table that follows a daemon ends as the listing is, and so does a copy that is made of
+// T2, T6: a table that follows a daemon ends as the listing is, and so does a copy that is made of
 // the stream from its first revision on: through changes by many callers, restarts of the
 // daemon, a history that is compacted meanwhile, and peers' pushes of what has happened,
 // late and in any order.
@@ -376,6 +376,39 @@ func TestTableFollowsTheBook(t *testing.T) {
 	if replayed.lists == 0 {
 		t.Error("the copy never had to begin with a list")
 	}
+}
+
+// T7: another book behind the same socket is another epoch: what the first one had goes,
+// and its revisions are not compared with the new ones.
+func TestT7AnotherBook(t *testing.T) {
+	t.Parallel()
+	var books [2]*netdb.Book
+	for i := range books {
+		books[i] = netdbtest.OpenAt(t, fmt.Sprintf("%s/%d.db", t.TempDir(), i), netdbtest.Options())
+		netdbtest.Pool(t, books[i], "default", "10.8.0.0/16")
+	}
+	netdbtest.Reserve(t, books[0], "old")
+	for i := range 20 {
+		netdbtest.Reserve(t, books[1], fmt.Sprint("new", i))
+	}
+	d := follow(t, books[0])
+	table := &routes.Table{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { table.Follow(ctx, &client.Client{Socket: d.socket}, nil) })
+	defer following.Wait()
+	defer cancel()
+	has := func(sandbox string) bool { _, ok := table.Lookup(sandbox); return ok }
+	realtest.Eventually(t, 2*time.Minute, "the table to have the first book", func() bool { return has("old") })
+	d.stop()
+	d.book = books[1]
+	d.start()
+	realtest.Eventually(t, 2*time.Minute, "the table to have the second book", func() bool { return has("new19") })
+	if s := table.Status(); has("old") || !has("new0") || s.Epoch != books[1].Epoch() || s.Routes != 20 {
+		t.Errorf("%s, of the first book: %v", s, has("old"))
+	}
+	netdbtest.Reserve(t, books[1], "newer") // and it goes on there
+	realtest.Eventually(t, 2*time.Minute, "the table to follow the second book", func() bool { return has("newer") })
 }
 
 // T11: while an address cools, neither whois nor a gateway's table names its last owner,
