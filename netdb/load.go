@@ -3,7 +3,6 @@ package netdb
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -107,26 +106,15 @@ func (x *index) readFreed(s scanner) error {
 }
 
 func (x *index) readWithheld(s scanner) error {
-	var w Withheld
-	var ip []byte
-	var addr, evidence string
-	var wall, boot int64
-	if err := s.Scan(&ip, &addr, &w.PoolUID, &w.Pool, &w.LeaseID, (*string)(&w.State), &w.Sandbox, &w.UID, &w.Interface,
-		&w.Rev, &wall, &boot, &w.Since.BootID, &evidence, &w.Hold); err != nil {
-		return err
-	}
-	w.Since.Wall, w.Since.Boottime = time.Unix(0, wall), time.Duration(boot)
-	if evidence != "" {
-		w.Evidence = json.RawMessage(evidence)
-	}
-	named := naming{ip, addr}.addrs()
-	if len(named) != 1 {
-		x.unreadable(naming{ip, addr}, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, addr, ip))
+	w, named, err := scanWithheld(s)
+	if err == nil && !w.Addr.IsValid() {
+		x.unreadable(named, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, named.text, named.ip))
 		return nil
 	}
-	w.Addr = named[0]
-	x.withheld[w.Addr] = w
-	return nil
+	if err == nil {
+		x.withheld[w.Addr] = w
+	}
+	return err
 }
 
 func (x *index) readName(s scanner) error {

@@ -188,6 +188,17 @@ func TestAForcedRemovalFreesNothing(t *testing.T) {
 	Close(t, b)
 	b = OpenAt(t, path, Options())
 
+	// A rebuild has them, too.
+	salvaged, err := netdb.Salvage(path)
+	if err != nil || len(salvaged.Problems) > 0 || len(salvaged.Leases) != len(want)+1 {
+		t.Fatalf("%+v, %v", salvaged, err)
+	}
+	for _, l := range salvaged.Leases {
+		if state, withheld := want[l.Addr]; withheld && l.State != state {
+			t.Errorf("salvaged: %+v", l)
+		}
+	}
+
 	// The gateway of a new one cannot be on an address that may be in use.
 	onIt := spec("again", "10.8.64.0/24")
 	onIt.Gateway = bound.Addr

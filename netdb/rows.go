@@ -245,3 +245,21 @@ func (w *Withheld) row() []any {
 	return []any{key(w.Addr), w.Addr.String(), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
 		w.Since.Wall.UnixNano(), int64(w.Since.Boottime), w.Since.BootID, string(w.Evidence), w.Hold}
 }
+
+// scanWithheld reads one row. Its address is zero when the row contradicts itself.
+func scanWithheld(s scanner) (w Withheld, n naming, err error) {
+	var evidence string
+	var wall, boot int64
+	if err := s.Scan(&n.ip, &n.text, &w.PoolUID, &w.Pool, &w.LeaseID, (*string)(&w.State), &w.Sandbox, &w.UID, &w.Interface,
+		&w.Rev, &wall, &boot, &w.Since.BootID, &evidence, &w.Hold); err != nil {
+		return w, n, err
+	}
+	w.Since.Wall, w.Since.Boottime = time.Unix(0, wall), time.Duration(boot)
+	if evidence != "" {
+		w.Evidence = json.RawMessage(evidence)
+	}
+	if named := n.addrs(); len(named) == 1 {
+		w.Addr = named[0]
+	}
+	return w, n, nil
+}

@@ -238,6 +238,20 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 				Interface: c.Interface, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason, Hold: c.hold()}
 		}
 	}
+	if !c.old && c.has(ctx, "withheld") == nil { // a book of 0.1.0 has none either
+		s.bothWays(ctx, c, "withheld", `SELECT `+withheldColumns+` FROM withheld ORDER BY ip`, func(sc scanner) error {
+			w, n, err := scanWithheld(sc)
+			if err != nil || !w.Addr.IsValid() {
+				for _, a := range n.addrs() {
+					named[a] = true
+				}
+			} else if rows[w.Addr] == nil {
+				rows[w.Addr] = &Lease{Addr: w.Addr, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
+					Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: PoolRemoved, Hold: w.Hold}
+			}
+			return nil
+		})
+	}
 	for a, l := range rows {
 		s.Leases = append(s.Leases, l)
 		delete(named, a)
