@@ -4,18 +4,20 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
 )
 
 // The name of a link is leased beside the address: no other lease has it, over a restart,
 // until the removal is confirmed; and none that a link of the host has is given.
 func TestHostInterfaceNames(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, quick)
+	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(time.Hour) }) // what cools is asked about
 	link := func(name string) netlink.Link {
 		t.Helper()
 		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "p"}
