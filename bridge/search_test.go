@@ -142,6 +142,19 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 		t.Error("a search looked where there was no news")
 	}
 	v.mu.Lock()
+	v.lost = true // the kernel has said that news is missing
+	v.mu.Unlock()
+	if !find() {
+		t.Errorf("after news was lost the macvtap is not named: %+v", v.Gaps())
+	}
+	p.NS.Exec("ip", "link", "del", "tap1")
+	v.settle()
+	if find() {
+		t.Error("the macvtap is gone, and named")
+	}
+	made("tap1")
+	lost()
+	v.mu.Lock()
 	v.netns.stacked.searched = time.Now().Add(-searchAllEvery)
 	v.mu.Unlock()
 	if !find() || !v.named("tap0") {
