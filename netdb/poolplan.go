@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -219,7 +220,9 @@ func (t *tx) planTaken(plan *poolPlan) error {
 			plan.taken = append(plan.taken, w)
 		}
 	}
-	slices.SortFunc(plan.taken, func(x, y Withheld) int { return int(x.Rev - y.Rev) })
+	slices.SortFunc(plan.taken, func(x, y Withheld) int { // the one of several pools that rests for longest first
+		return cmp.Or(cmp.Compare(t.now.Since(y.Since), t.now.Since(x.Since)), cmp.Compare(x.Rev, y.Rev))
+	})
 	return nil
 }
 

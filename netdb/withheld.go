@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -96,7 +97,8 @@ func (b *Book) RemovePool(ctx context.Context, who Who, uid string, force bool) 
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range plan.Effects {
+		// In the order of their release: so what cooled is given again.
+		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y LeaseEffect) int { return cmp.Compare(x.Lease.Rev, y.Lease.Rev) }) {
 			if err := t.purge(who, e); err != nil {
 				return nil, err
 			}
@@ -130,6 +132,9 @@ func (t *tx) purge(who Who, e LeaseEffect) (err error) {
 	}
 	if l.State == Releasing {
 		was := e.Lease
+		if was.State == Paused {
+			w.Hold = "nothing would show its sandbox, which was paused"
+		}
 		w.Since = t.now
 		w.Evidence = w.testimony("pool %s (%s) was removed by force while this was %s", l.Pool, l.PoolUID, was.State)
 		if l, err = t.setState(who, l, Quarantined, w.Evidence); err != nil {

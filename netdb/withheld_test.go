@@ -1,0 +1,98 @@
+package netdb_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// What cooled in removed pools is given again in the order in which it was released, and
+// not in that of its addresses, nor in that in which the pools were removed.
+func TestWithheldRestInTheirOrder(t *testing.T) {
+	clock := NewClock()
+	opts := Options()
+	opts.Now = clock.Now
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, opts)
+	first, second := Pool(t, b, "first", "10.8.64.0/30"), Pool(t, b, "second", "10.8.64.4/30")
+	reserve := func(p *netdb.Pool, sandbox string) *netdb.Lease {
+		t.Helper()
+		l, err := TryReserve(b, p, sandbox, Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	late, early := reserve(first, "late"), reserve(second, "early")
+	Cool(t, b, early)
+	clock.Pass(Policy.Cooldown / 2)
+	Cool(t, b, late)
+	remove(t, b, first.UID, false)
+	remove(t, b, second.UID, false)
+
+	wide := Pool(t, b, "wide", "10.8.64.0/29")
+	for _, sandbox := range []string{"a", "b", "c"} { // what was never given
+		reserve(wide, sandbox)
+	}
+	strict := Policy
+	strict.Strict = true
+	clock.Pass(Policy.Cooldown / 2)
+	if l, err := TryReserve(b, wide, "d", strict); err != nil || l.Addr != early.Addr {
+		t.Fatalf("%v, %v, and %s has rested", l, err, early.Addr)
+	}
+	_, err := TryReserve(b, wide, "e", strict)
+	wantErr(t, err, netdb.ErrExhausted)
+	clock.Pass(Policy.Cooldown / 2)
+	if l, err := TryReserve(b, wide, "e", strict); err != nil || l.Addr != late.Addr {
+		t.Fatal(l, err)
+	}
+}
+
+// Of one pool, too, and where all cooled within one tick of the clock.
+func TestWithheldRestInTheOrderOfTheirRelease(t *testing.T) {
+	clock := NewClock()
+	opts := Options()
+	opts.Now = clock.Now
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	old := Pool(t, b, "default", "10.8.64.0/29")
+	held := []*netdb.Lease{Reserve(t, b, "a"), Reserve(t, b, "b"), Reserve(t, b, "c"), Reserve(t, b, "d"), Reserve(t, b, "e")}
+	released := []int{3, 0, 4, 2, 1}
+	for _, i := range released {
+		Cool(t, b, held[i])
+	}
+	remove(t, b, old.UID, false)
+	made := Pool(t, b, "default", "10.8.64.0/29")
+	clock.Pass(time.Hour)
+	for n, i := range released {
+		if l, err := TryReserve(b, made, string(rune('p'+n)), Policy); err != nil || l.Addr != held[i].Addr {
+			t.Fatalf("%v, %v; %s was released before", l, err, held[i].Addr)
+		}
+	}
+}
+
+// A paused sandbox has nothing that a witness sees: what its pool's forced removal left
+// withheld only an operator clears, and that it is unseen is no reason.
+func TestAForcedRemovalHoldsWhatIsPaused(t *testing.T) {
+	b := Open(t)
+	old := Pool(t, b, "default", "10.8.64.0/28")
+	l := bind(t, b, "paused")
+	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	running := bind(t, b, "running")
+	remove(t, b, old.UID, true)
+	Pool(t, b, "default", "10.8.64.0/28")
+	for a, held := range map[*netdb.Lease]bool{l: true, running: false} {
+		row, ok := b.At(a.Addr)
+		if !ok || row.State != netdb.Quarantined || row.Hold != "" != held {
+			t.Fatalf("%+v", row)
+		}
+		_, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), row.ID, row.Rev, nil)
+		if (err != nil) != held {
+			t.Errorf("%s: %v", row.Sandbox, err)
+		}
+	}
+}
