@@ -17,25 +17,26 @@ import (
 // Desired is the whole of what the kernel's bridge has to be, from [Open] on.
 type Desired struct {
 	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
+	Former   []netip.Prefix // gateways that nobody needs any more: they go, if ipamd put them there
 	MTU      int            // bytes, where the bridge is managed; 0 leaves it alone
-	Keep     bool           // nothing is taken off: it is not certain that these are all gateways
 }
 
 // Set replaces the whole of what the bridge has to be. A managed bridge is made so
-// before it returns, any other is judged by it: see [Bridge.Ready]. A gateway that is wanted
-// no more goes if ipamd put it there, in this process or an earlier one; what a person
-// added stays, and so does an MTU that is wanted no more. A gateway whose prefix length
-// changes is on the bridge all the while. The same state again is one system call.
+// before it returns, any other is judged by it: see [Bridge.Ready]. A former gateway goes
+// if ipamd put it there, in this process or an earlier one. What a person added stays, and
+// so does what is neither wanted nor former: a book that was lost may have had a pool with
+// it, whose sandboxes run. A gateway whose prefix length changes is on the bridge all the
+// while. The same state again is one system call.
 //
 // An error means that the kernel could not be asked, or that ctx ended. The state is
 // the wanted one nevertheless, unless the Bridge was closed or ctx ended while others had
 // the lock, and the next reading sees to it. It is safe for concurrent use.
 func (b *Bridge) Set(ctx context.Context, want Desired) error {
-	want.Gateways = slices.Clone(want.Gateways)
+	want.Gateways, want.Former = slices.Clone(want.Gateways), slices.Clone(want.Former)
 	if err := b.mu.LockContext(ctx); err != nil {
 		return err
 	}
-	if old := b.device.want; !b.closed && (want.MTU != old.MTU || want.Keep != old.Keep || !slices.Equal(want.Gateways, old.Gateways)) {
+	if old := b.device.want; !b.closed && (want.MTU != old.MTU || !slices.Equal(want.Gateways, old.Gateways) || !slices.Equal(want.Former, old.Former)) {
 		b.device.want, b.device.again = want, true
 	}
 	b.mu.Unlock()

@@ -18,10 +18,23 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
+// after is d, with all gateways as former ones that were wanted before.
+func (v *view) after(d Desired) Desired {
+	v.mu.Lock()
+	was := v.device.want
+	v.mu.Unlock()
+	for _, gw := range slices.Concat(was.Gateways, was.Former) {
+		if !slices.Contains(d.Gateways, gw) {
+			d.Former = append(d.Former, gw)
+		}
+	}
+	return d
+}
+
 // set has the bridge wanted so, and fails the test on an error.
 func (v *view) set(cidrs ...string) {
 	v.t.Helper()
-	if err := v.Set(v.t.Context(), desired(0, cidrs...)); err != nil {
+	if err := v.Set(v.t.Context(), v.after(desired(0, cidrs...))); err != nil {
 		v.t.Fatal(err)
 	}
 	v.wantReady()
@@ -46,8 +59,8 @@ func wantOnBridge(t *testing.T, ns *nstest.NS, cidrs ...string) {
 	}
 }
 
-// A gateway that ipamd put on the bridge goes when it is wanted no more, also when an earlier
-// daemon did. What a person added stays: beside it, in the subnet of one that goes, instead of one
+// A former gateway that ipamd put on the bridge goes, also when an earlier daemon did. What
+// is neither wanted nor former stays, and so does what a person added: beside it, in the subnet of one that goes, instead of one
 // that was taken away, and as a gateway that is wanted for a while.
 func TestSetTakesAwayWhatIsOursOnly(t *testing.T) {
 	t.Parallel()
@@ -81,14 +94,17 @@ func TestSetTakesAwayWhatIsOursOnly(t *testing.T) {
 	ns.AddAddr("rt0", "10.7.0.1/24") // by hand now
 	later := open(t, ns, manage, gateways("10.4.0.1/24"))
 	later.wantReady()
-	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.4.0.1/24")...)
-	later.set()
-	wantOnBridge(t, ns, append(others, "10.7.0.1/24")...)
-	later.set("10.3.0.1/24")
-	if err := later.Set(t.Context(), Desired{Gateways: []netip.Prefix{netip.MustParsePrefix("10.2.0.1/24")}, Keep: true}); err != nil {
+	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.9.0.1/24", "10.4.0.1/24")...)
+	if err := later.Set(t.Context(), desired(0, "10.3.0.1/24")); err != nil {
 		t.Fatal(err)
 	}
-	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.3.0.1/24", "10.2.0.1/24")...) // which may not be all
+	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.9.0.1/24", "10.4.0.1/24", "10.3.0.1/24")...) // a lost book's, perhaps
+	want := desired(0, "10.3.0.1/24")
+	want.Former = desired(0, "10.4.0.1/24", "10.7.0.1/24", "10.9.0.1/24").Gateways
+	if err := later.Set(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	wantOnBridge(t, ns, append(others, "10.7.0.1/24", "10.3.0.1/24")...)
 	later.set()
 	wantOnBridge(t, ns, append(others, "10.7.0.1/24")...)
 	later.settle() // its own news
@@ -192,9 +208,11 @@ func TestSetBesideRepairs(t *testing.T) {
 	}
 	all.Wait()
 	// One that could not read all of a bridge that was made just now says so.
-	realtest.Eventually(t, wait, "it to be wanted", func() bool {
-		return v.Set(t.Context(), desired(0, "10.8.0.1/24", "10.9.0.1/24")) == nil
-	})
+	want := desired(0, "10.8.0.1/24", "10.9.0.1/24")
+	for i := range 4 {
+		want.Former = append(want.Former, desired(0, fmt.Sprintf("10.%d.0.1/16", 10+i), fmt.Sprintf("10.%d.0.1/24", 10+i), "fd00:8::1/64").Gateways...)
+	}
+	realtest.Eventually(t, wait, "it to be wanted", func() bool { return v.Set(t.Context(), want) == nil })
 	realtest.Eventually(t, wait, "it to be as it is wanted", func() bool {
 		v.settle()
 		return v.Ready() == nil && slices.Equal(onBridge(ns), []string{"10.8.0.1/24", "10.9.0.1/24"})

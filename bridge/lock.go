@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,9 +14,21 @@ import (
 // and vanishes with its process, so there is no stale file to remove.
 type lock struct{ fd int }
 
+// forkMost is how long a child that is being started may keep the lock of a Bridge that
+// was closed already: it has a copy of each descriptor until it executes its program.
+const forkMost = time.Second
+
 // lockBridge takes the lock. The error names the process that has it and
 // wraps ErrLocked. Call it inside the bridge's namespace.
-func lockBridge(bridge string) (*lock, error) {
+func lockBridge(bridge string) (l *lock, err error) {
+	for until := time.Now().Add(forkMost); ; time.Sleep(10 * time.Millisecond) {
+		if l, err = tryLock(bridge); !errors.Is(err, ErrLocked) || time.Now().After(until) {
+			return l, err
+		}
+	}
+}
+
+func tryLock(bridge string) (*lock, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("lock bridge %s: %w", bridge, err)

@@ -83,7 +83,7 @@ func (d *device) repairLink(k *rtnl.Socket, l *rtnl.Link) error {
 }
 
 // setGateways adds the gateways that a managed bridge is without, and then takes those off
-// it that are wanted no more and that ipamd put there: the kernel keeps with an address who
+// it that are former ones and that ipamd put there: the kernel keeps with an address who
 // made it, so an earlier daemon's are known too, and what a person added stays. It reports
 // whether it changed any.
 //
@@ -94,10 +94,7 @@ func (d *device) setGateways(k *rtnl.Socket) (changed bool) {
 	if !d.manage || d.broken != nil || !d.isThere() {
 		return false
 	}
-	var over []netip.Prefix
-	if !d.want.Keep {
-		over = d.leftOver(k)
-	}
+	over := d.leftOver(k)
 	for _, gw := range d.missing() {
 		if i := slices.IndexFunc(over, func(o netip.Prefix) bool { return o.Addr() == gw.Addr() && gw.Addr().Is6() }); i >= 0 {
 			changed = d.removeGateway(k, over[i]) || changed
@@ -113,7 +110,9 @@ func (d *device) setGateways(k *rtnl.Socket) (changed bool) {
 		changed = true // or by another, meanwhile
 	}
 	for _, gw := range over {
-		changed = d.removeGateway(k, gw) || changed
+		if slices.Contains(d.want.Former, gw) {
+			changed = d.removeGateway(k, gw) || changed
+		}
 	}
 	return changed
 }

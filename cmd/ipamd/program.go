@@ -199,7 +199,7 @@ func (p *program) openBridge(context.Context) (err error) {
 		expected = append(expected, census.Runtime)
 	}
 	p.board = census.NewBoard(expected...)
-	want, err := p.desired()
+	want, err := p.desired(nil)
 	if err != nil {
 		return err
 	}
