@@ -187,7 +187,8 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 			blocking = append(blocking, e) // the host and the sandbox would both use it
 		case before == "" && after != "":
 			e.Effect = LeaseOutside
-			if excluded := pool.Prefix.Contains(l.Addr); !c.Drain && !(c.ensure && excluded) {
+			again := l.Addr == pool.Gateway && l.Reason == GatewayMoved // it was the gateway before
+			if excluded := pool.Prefix.Contains(l.Addr); !c.Drain && !again && !(c.ensure && excluded) {
 				blocking = append(blocking, e)
 			}
 		case before != "" && after == "":

@@ -12,9 +12,10 @@ const (
 	PoolCreated  = "pool_created"
 	PoolChanged  = "pool_changed"
 	PoolDrains   = "pool_draining"
-	PoolRemoved  = "pool_removed" // also of each row that goes with it
-	TakenOver    = "taken_over"   // of an address of a removed pool, by the one that contains it
-	poolWithheld = "withheld"     // of a lease that had not ended
+	PoolRemoved  = "pool_removed"  // also of each row that goes with it
+	TakenOver    = "taken_over"    // of an address of a removed pool, by the one that contains it
+	GatewayMoved = "gateway_moved" // of the address that was a pool's gateway
+	poolWithheld = "withheld"      // of a lease that had not ended
 )
 
 // SetPool makes a pool, or makes it as the caller wants it, in one commit. It grows in
@@ -73,7 +74,27 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 			return nil, err
 		}
 	}
-	return outcomeOf(plan), nil
+	return outcomeOf(plan), t.restGateway(who, plan)
+}
+
+// restGateway has the gateway that a pool had before cool like an address that was given:
+// the routes and neighbours of its sandboxes still lead there, and who got the address at
+// once would get their packets.
+func (t *tx) restGateway(who Who, plan *poolPlan) error {
+	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
+		return nil // nobody has a route by it
+	}
+	a, pool := plan.Was.Gateway, plan.Pool
+	if a == pool.Gateway || pool.outside(a) != "" || t.at(a) != nil {
+		return nil
+	}
+	evidence := (&Withheld{Addr: a, Since: t.now}).testimony("it was the gateway of pool %s (%s)", pool.Name, pool.UID)
+	who.Actor, who.Reason = ByOperator, GatewayMoved
+	l, err := t.move(who, nil, Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Quarantined}, evidence)
+	if err == nil {
+		_, err = t.setState(who, l, Cooling, nil)
+	}
+	return err
 }
 
 func outcomeOf(plan *poolPlan) *PoolOutcome {

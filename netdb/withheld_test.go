@@ -96,3 +96,35 @@ func TestAForcedRemovalHoldsWhatIsPaused(t *testing.T) {
 		}
 	}
 }
+
+// The address that was the gateway of a pool with leases rests like one that was given:
+// their routes still lead there. It can be the gateway again at once.
+func TestAFormerGatewayRests(t *testing.T) {
+	clock := NewClock()
+	opts := Options()
+	opts.Now = clock.Now
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+	p := Pool(t, b, "default", "10.8.65.0/29")
+	Reserve(t, b, "a")
+	was := p.PoolSpec
+	wide := spec("default", "10.8.64.0/23") // with another first host
+	p = set(t, b, netdb.PoolChange{Spec: wide}).Pool
+	owner := netdb.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
+	_, err := b.PickAddr(owner, was.Gateway, Policy)
+	wantErr(t, err, netdb.ErrTaken)
+
+	back := wide
+	back.Gateway = was.Gateway
+	set(t, b, netdb.PoolChange{Spec: back})
+	_, err = b.PickAddr(owner, was.Gateway, Policy)
+	wantErr(t, err, netdb.ErrNotInPool)
+	_, err = b.PickAddr(owner, wide.Gateway, Policy)
+	wantErr(t, err, netdb.ErrTaken)
+	set(t, b, netdb.PoolChange{Spec: wide})
+	clock.Pass(Policy.Cooldown)
+	if c, err := b.PickAddr(owner, was.Gateway, Policy); err != nil {
+		t.Error(err)
+	} else {
+		b.Drop(c)
+	}
+}
