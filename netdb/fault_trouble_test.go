@@ -45,11 +45,6 @@ const oneRead = "no write, and one read"
 // that says "each operation" says with it which ones it met.
 type tally map[string]int
 
-// met reports that each operation has failed.
-func (c tally) met(operations []string) bool {
-	return !slices.ContainsFunc(operations, func(o string) bool { return c[o] == 0 })
-}
-
 func (c tally) want(t *testing.T, operations ...string) {
 	t.Helper()
 	t.Logf("failed: %v", c)
@@ -80,7 +75,7 @@ func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (restore func() (
 			f = tr.after
 		}
 		if f != (faultfs.Fault{}) {
-			failed[strings.TrimSpace(string(op.Kind)+" "+op.Name)]++
+			failed[nameOf(op)]++
 		}
 		return f
 	})
@@ -89,3 +84,21 @@ func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (restore func() (
 		return n > k
 	}
 }
+
+// strikeFirst is strike at the first operation of a name.
+func (tr trouble) strikeFirst(d *faultfs.Disk, name string, failed tally) (restore func() (struck bool)) {
+	struck := false
+	d.Inject(func(op faultfs.Op) (f faultfs.Fault) {
+		if !struck && nameOf(op) == name {
+			struck, f = true, tr.fault
+			failed[name]++
+		}
+		return f
+	})
+	return func() bool {
+		d.Inject(nil)
+		return struck
+	}
+}
+
+func nameOf(op faultfs.Op) string { return strings.TrimSpace(string(op.Kind) + " " + op.Name) }

@@ -10,7 +10,8 @@ import (
 // gatewaysOf says which gateways the bridge has to have for pools, and which of those that
 // it had to have before are former ones now. held are the addresses of sandboxes, and of
 // former pools, that may be in use: while one of them is in the subnet of a gateway of before,
-// and no wanted gateway has it in its own, that gateway stays, for it is the sandbox's route.
+// that gateway stays, for it is the sandbox's route; unless the same address is its gateway
+// with another prefix length.
 //
 // IPv6 has an address once on a link, whatever its prefix length. Where a pool is made
 // smaller over such a sandbox, its gateway keeps the former length meanwhile.
@@ -20,13 +21,13 @@ func gatewaysOf(pools []netdb.PoolSpec, before []netip.Prefix, held []netip.Addr
 			want = append(want, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
 		}
 	}
-	reached := slices.Clone(want)
+	now := slices.Clone(want)
 	for _, old := range before {
 		if slices.Contains(want, old) {
 			continue
 		}
 		needed := slices.ContainsFunc(held, func(a netip.Addr) bool {
-			return old.Contains(a) && !slices.ContainsFunc(reached, func(p netip.Prefix) bool { return p.Contains(a) })
+			return old.Contains(a) && !slices.ContainsFunc(now, func(p netip.Prefix) bool { return p.Addr() == old.Addr() && p.Contains(a) })
 		})
 		same := func(p netip.Prefix) bool { return p.Addr() == old.Addr() && p.Addr().Is6() }
 		switch i := slices.IndexFunc(want, same); {
