@@ -120,6 +120,11 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 	}
 	made("tap0")
 	p.NS.Up("tap0")
+	// The kernel sends the news of its carrier up to a second later, which must not come
+	// after all is taken for searched.
+	realtest.Eventually(t, wait, "tap0's carrier", func() bool {
+		return strings.Contains(p.NS.Exec("ip", "-o", "link", "show", "tap0"), "state UP")
+	})
 	lost()
 	if err := v.searchStacked(t.Context()); err != nil {
 		t.Fatal(err)
