@@ -238,7 +238,11 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 				Interface: c.Interface, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason, Hold: c.hold()}
 		}
 	}
-	if !c.old && c.has(ctx, "withheld") == nil { // a book of 0.1.0 has none either
+	var schema int
+	if err := c.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&schema); err != nil {
+		s.problem("read its schema", err)
+	}
+	if !c.old && schema != 1 { // a book of 0.1.0 has no such table
 		s.bothWays(ctx, c, "withheld", `SELECT `+withheldColumns+` FROM withheld ORDER BY ip`, func(sc scanner) error {
 			w, n, err := scanWithheld(sc)
 			if err != nil || !w.Addr.IsValid() {

@@ -77,7 +77,8 @@ asked. -q prints the kinds.`,
 			}
 			at := slices.IndexFunc(all, func(e explanation) bool { return strings.EqualFold(e.Kind, args[0]) })
 			if at < 0 {
-				return fmt.Errorf("explain %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound, Message: "there is no such finding and no such alert"})
+				return fmt.Errorf("explain %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound,
+					Message: "there is no such finding and no such alert", Details: map[string]any{"kind": args[0]}})
 			}
 			return c.answer(all[at], []string{all[at].Kind}, func(p *page) { p.drawExplanation(all[at]) })
 		},

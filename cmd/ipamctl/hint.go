@@ -25,6 +25,9 @@ func hintFor(e *api.Error) string {
 	case api.NotInPool:
 		return "the pools and their prefixes: ipamctl pools"
 	case api.NotFound:
+		if e.Details["kind"] != nil {
+			return "what there is: ipamctl explain"
+		}
 		return "what there is: ipamctl leases, ipamctl pools"
 	case api.LeaseGone:
 		return "nothing is left to do; how it ended: ipamctl history --lease ID"
@@ -48,7 +51,7 @@ func hintFor(e *api.Error) string {
 	case api.StaleGeneration:
 		return "the pool has changed since; as it is: ipamctl pool show POOL"
 	case api.PoolNotEmpty:
-		return "what would become of each lease: --preview; to let them end in their time: --drain, or --mode drain"
+		return "which they are: ipamctl leases; to have them end in their time: ipamctl pool apply NAME --drain, ipamctl pool rm NAME --mode drain"
 	case api.IdentityMismatch:
 		return "the book belongs to another runner; what it holds, and how to take it over: ipamctl book adopt"
 	case api.PoolExhausted:
