@@ -68,6 +68,12 @@ type Pool struct {
 	Routes  []Route  `toml:"routes,inline" comment:"Routes for the sandbox beside the one to its gateway:\n{destination = '192.0.2.0/24', via = '10.8.64.9'}."`
 	DNS     []string `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`
 	Kept    []Kept   `toml:"reservation,inline" comment:"Fixed addresses, by the sandbox's name: kept for it while it is away, and given to it\nwithout a wish. {sandbox = 'db', address = '10.8.64.9'}, or a [[pool.reservation]] each."`
+
+	Cooldown    Duration `toml:"cooldown" comment:"As in [allocation], of this pool alone. 0s: what is there."`
+	CooldownMin Duration `toml:"cooldown_min" comment:"Likewise."`
+	Exhausted   string   `toml:"exhausted" comment:"Likewise; empty: what is there."`
+	MTU         int      `toml:"mtu" comment:"In bytes, of the sandboxes' interfaces. 0: the bridge's."`
+	Labels      []string `toml:"labels" comment:"Labels of the pool, like 'zone=a'. Empty: none."`
 }
 
 type Kept struct {
@@ -171,6 +177,7 @@ func Default() Config {
 			Routes:  []Route{},
 			DNS:     []string{},
 			Kept:    []Kept{},
+			Labels:  []string{},
 		}},
 		Allocation: Allocation{
 			Cooldown:        Duration(30 * time.Minute),

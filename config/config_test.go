@@ -62,8 +62,9 @@ func other() Config {
 		Pools: []Pool{
 			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
 				Routes: []Route{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"},
-				Kept: []Kept{{Sandbox: "db", Address: "10.9.0.77"}}},
-			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []Route{}, DNS: []string{}, Kept: []Kept{}},
+				Kept: []Kept{{Sandbox: "db", Address: "10.9.0.77"}}, Cooldown: Duration(time.Hour), CooldownMin: Duration(time.Minute),
+				Exhausted: "strict", MTU: 1400, Labels: []string{"zone=a"}},
+			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []Route{}, DNS: []string{}, Kept: []Kept{}, Labels: []string{}},
 		},
 		Allocation: Allocation{Cooldown: Duration(time.Minute), CooldownMin: Duration(time.Second), Exhausted: "strict",
 			BindWithin: Duration(time.Hour), MaxConflicts: 3, Require: "all", Quarantine: Duration(time.Minute),
@@ -158,6 +159,11 @@ prefix = "10.9.0.0/24"
 gateway = "10.9.0.254"
 exclude = ["10.9.0.7", "10.9.0.100-10.9.0.110", "10.9.0.16/28"]
 dns = ["10.9.0.53", "fd00::53"]
+cooldown = "1h"
+cooldown_min = "1m"
+exhausted = "strict"
+mtu = 1400
+labels = ["zone=a=b", "empty="]
 [[pool.routes]]
 destination = "192.0.2.0/24"
 via = "10.9.0.9"
@@ -168,7 +174,8 @@ via = "10.9.0.9"
 	}
 	s := specs[0]
 	if s.Bridge != "br7" || s.Gateway.String() != "10.9.0.254" || len(s.Exclude) != 3 || s.Exclude[2].String() != "10.9.0.16-10.9.0.31" ||
-		len(s.DNS) != 2 || len(s.Routes) != 1 || s.Routes[0].Via.String() != "10.9.0.9" {
+		len(s.DNS) != 2 || len(s.Routes) != 1 || s.Routes[0].Via.String() != "10.9.0.9" || s.Cooldown != time.Hour || s.CooldownMin != time.Minute ||
+		s.Exhausted != "strict" || s.MTU != 1400 || len(s.Labels) != 2 || s.Labels["zone"] != "a=b" {
 		t.Errorf("got %+v", s)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -91,7 +92,8 @@ const RepairUnnamed = "put its [[pool]] back into ipamd's configuration"
 // to check.
 func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 	before := len(*ps)
-	s := netdb.PoolSpec{Name: p.Name, Bridge: bridge, Prefix: ps.prefix(key+".prefix", p.Prefix)}
+	s := netdb.PoolSpec{Name: p.Name, Bridge: bridge, Prefix: ps.prefix(key+".prefix", p.Prefix),
+		Cooldown: time.Duration(p.Cooldown), CooldownMin: time.Duration(p.CooldownMin), Exhausted: p.Exhausted, MTU: p.MTU}
 	switch p.Gateway {
 	case "":
 		s.Gateway = netdb.FirstHost(s.Prefix)
@@ -114,6 +116,16 @@ func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 	}
 	for _, text := range p.DNS {
 		s.DNS = append(s.DNS, ps.address(key+".dns", text))
+	}
+	for _, text := range p.Labels {
+		name, value, ok := strings.Cut(text, "=")
+		if _, twice := s.Labels[name]; !ok || twice {
+			ps.add(key+".labels", "%.60q is no label, like 'zone=a', or is there twice", text)
+		}
+		if s.Labels == nil {
+			s.Labels = make(map[string]string)
+		}
+		s.Labels[name] = value
 	}
 	for _, k := range p.Kept {
 		s.Kept = append(s.Kept, netdb.Kept{Sandbox: k.Sandbox, Address: ps.address(key+".reservation", k.Address)})
