@@ -81,7 +81,7 @@ func (s *Server) watch(c *call) (int, any, error) {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		s.cfg.Log.Debug("a stream was cut: its peer does not read", "peer", c.peer.Name, "revision", changes.At())
+		s.cfg.Log.Debug("a stream was cut: its peer does not read", "peer", c.peer.Name, "rev", changes.At())
 		c.cut = api.DeadlineExceeded
 	case errors.Is(err, errUnread), ctx.Err() != nil: // the peer hung up, or the daemon stops: as a stream ends
 	default:

@@ -29,6 +29,7 @@ func TestAlive(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	p.ready.SetCounted() // before it the loops do not run, and nobody asks for them
 	// run runs a loop until it is asked to stop.
 	run := func(loop func(context.Context) error) (stop func()) {
 		ctx, cancel := context.WithCancel(ctx)

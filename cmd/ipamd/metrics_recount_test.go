@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,7 @@ func TestMetricsEqualARecount(t *testing.T) {
 		trouble = true
 		aLifeInTrouble(t, moved)
 		aLogThatGrows(t, moved)
+		aPoolThatChanges(t, moved)
 	})
 	if t.Failed() || !life || !trouble {
 		return
@@ -415,4 +417,30 @@ func aLifeInTrouble(t *testing.T, moved map[string]bool) {
 			foreign["unreadable_rows"], foreign[`identity_state{state="foreign"}`], foreign["ready"])
 	}
 	w.stopDaemon() // while its row may be what it is
+}
+
+// A pool that is watched leaves a lease outside, and drains.
+func aPoolThatChanges(t *testing.T, moved map[string]bool) {
+	w := newWorld(t, slow)
+	w.give("outside", "10.8.64.2")
+	watching, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range w.client.Watch(watching, client.WatchFilter{}) {
+		}
+	}()
+	defer func() { stop(); <-done }()
+	made, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Exclude: []string{"10.8.64.2"}, Drain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.DrainPool(ctx, "default", api.DrainRequest{UID: made.Pool.UID}); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, wait, "the metrics to say so", func() bool {
+		got := w.scrapeOf()
+		got.note(moved)
+		return got.sum("pool_outside") == 1 && got.sum("pool_draining") == 1 && got.sum("pool_generation") == 3 && got["watch_clients"] == 1
+	})
 }
