@@ -89,3 +89,25 @@ func TestF1RestedAddressesAreFreedByALoop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Scenario P9: a sandbox that is made again a thousand times has one address all the while,
+// and the book one row.
+func TestACrashLoopHasOneAddress(t *testing.T) {
+	t.Parallel()
+	a := newAllocator(t)
+	var first netip.Addr
+	for n := range 1000 {
+		r, err := a.Allocate(ctx, Request{Sandbox: "loops"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := r.Leases[0]
+		if n == 0 {
+			first = l.Addr
+		}
+		if rows, _ := a.Book.Leases(); l.Addr != first || len(rows) != 1 {
+			t.Fatalf("made again %d times it has %v, not %v, and the book %d rows", n, l.Addr, first, len(rows))
+		}
+		Cool(t, a.Book, l)
+	}
+}
