@@ -126,7 +126,7 @@ func (p *program) followPools(ctx context.Context) error {
 			p.log.Warn("the bridge does not follow the pools yet", "bridge", p.cfg.Bridge.Name, "err", err)
 		}
 		var again <-chan time.Time
-		if len(want.Gateways) != len(p.book.Pools()) || len(want.Former) > 0 {
+		if own, err := p.desired(nil); err != nil || !slices.Equal(own.Gateways, want.Gateways) {
 			again = time.After(time.Duration(p.cfg.Bridge.Refresh))
 		}
 		select {
