@@ -69,9 +69,9 @@ type Pool struct {
 	DNS     []string `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`
 	Kept    []Kept   `toml:"reservation,inline" comment:"Fixed addresses, by the sandbox's name: kept for it while it is away, and given to it\nwithout a wish. {sandbox = 'db', address = '10.8.64.9'}, or a [[pool.reservation]] each."`
 
-	Cooldown    Duration `toml:"cooldown" comment:"As in [allocation], of this pool alone. 0s: what is there."`
+	Cooldown    Duration `toml:"cooldown" comment:"As allocation.cooldown, of this pool alone. 0s: that one."`
 	CooldownMin Duration `toml:"cooldown_min" comment:"Likewise."`
-	Exhausted   string   `toml:"exhausted" comment:"Likewise; empty: what is there."`
+	Exhausted   string   `toml:"exhausted" comment:"Likewise. Empty: that one."`
 	MTU         int      `toml:"mtu" comment:"In bytes, of the sandboxes' interfaces. 0: the bridge's."`
 	Labels      []string `toml:"labels" comment:"Labels of the pool, like 'zone=a'. Empty: none."`
 }
