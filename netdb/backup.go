@@ -39,8 +39,11 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 		return out, invalid("path", "%v", err)
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(partial))
+		if err == nil {
+			return
+		}
+		if bad := os.Remove(partial); !errors.Is(bad, fs.ErrNotExist) {
+			err = errors.Join(err, bad)
 		}
 	}()
 	if out, err = b.store.copyInto(ctx, partial); err != nil {
@@ -54,8 +57,12 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 		return out, invalid("path", "name it %s: %v", path, err)
 	}
 	out.Path = path
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return out, errors.Join(invalid("path", "%v", err), os.Rename(path, partial)) // it may not outlast a power loss
+	if err := syncDir(filepath.Dir(path)); err != nil { // its name may not outlast a power loss
+		err = invalid("path", "%v", err)
+		if !replace { // else it is the only copy by now
+			err = errors.Join(err, os.Rename(path, partial))
+		}
+		return out, err
 	}
 	return out, nil
 }
