@@ -47,7 +47,7 @@ func boot(t testing.TB) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(lower, ".made-of")); err != nil {
+	if _, err := os.Stat(filepath.Join(lower, "usr")); err != nil {
 		realtest.Lack(t, "needs .cache/rootfs, which scripts/rootfs makes")
 	}
 	dir, err := os.MkdirTemp("", "ipamd-machine-")
