@@ -1,0 +1,91 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/nftables/expr"
+)
+
+// A Field is something of a packet that can be compared and looked up.
+type Field struct {
+	name string // in nft's language
+	typ  Type
+	load func(register uint32) expr.Any
+}
+
+func payload(name string, t Type, base expr.PayloadBase, offset uint32) Field {
+	return Field{name, t, func(r uint32) expr.Any {
+		return &expr.Payload{OperationType: expr.PayloadLoad, DestRegister: r, Base: base, Offset: offset, Len: t.kind.Bytes}
+	}}
+}
+
+func meta(name string, t Type, k expr.MetaKey) Field {
+	return Field{name, t, func(r uint32) expr.Any { return &expr.Meta{Key: k, Register: r} }}
+}
+
+// Fields of the frame. Those of IPv4, ARP and ICMPv6 mean nothing before a rule has
+// compared [EtherType], and [L4Proto].
+var (
+	InLink     = meta("iif", Link, expr.MetaKeyIIF)
+	OutLink    = meta("oif", Link, expr.MetaKeyOIF)
+	PacketMark = meta("meta mark", Mark, expr.MetaKeyMARK)
+	L4Proto    = meta("meta l4proto", Proto, expr.MetaKeyL4PROTO)
+
+	EtherDest   = payload("ether daddr", MAC, expr.PayloadBaseLLHeader, 0)
+	EtherSource = payload("ether saddr", MAC, expr.PayloadBaseLLHeader, 6)
+	EtherType   = payload("ether type", etherType, expr.PayloadBaseLLHeader, 12)
+
+	ARPSourceMAC = payload("arp saddr ether", MAC, expr.PayloadBaseNetworkHeader, 8)
+	ARPSource    = payload("arp saddr ip", IPv4, expr.PayloadBaseNetworkHeader, 14)
+	ARPTarget    = payload("arp daddr ip", IPv4, expr.PayloadBaseNetworkHeader, 24)
+
+	IPv4Source = payload("ip saddr", IPv4, expr.PayloadBaseNetworkHeader, 12)
+	IPv4Dest   = payload("ip daddr", IPv4, expr.PayloadBaseNetworkHeader, 16)
+	IPv6Source = payload("ip6 saddr", IPv6, expr.PayloadBaseNetworkHeader, 8)
+	IPv6Dest   = payload("ip6 daddr", IPv6, expr.PayloadBaseNetworkHeader, 24)
+
+	ICMPType   = payload("icmp type", Proto, expr.PayloadBaseTransportHeader, 0)
+	ICMPv6Type = payload("icmpv6 type", Proto, expr.PayloadBaseTransportHeader, 0)
+	NDTarget   = payload("icmpv6 taddr", IPv6, expr.PayloadBaseTransportHeader, 8)
+	SourcePort = payload("th sport", Service, expr.PayloadBaseTransportHeader, 0)
+	DestPort   = payload("th dport", Service, expr.PayloadBaseTransportHeader, 2)
+)
+
+// Ethernet types, as EtherType's values.
+const (
+	TypeIPv4 uint16 = 0x0800
+	TypeARP  uint16 = 0x0806
+	TypeIPv6 uint16 = 0x86dd
+)
+
+func names(fields []Field) string {
+	s := make([]string, len(fields))
+	for i, f := range fields {
+		s[i] = f.name
+	}
+	return strings.Join(s, " . ")
+}
+
+// loadAll loads fields one behind another, each at the begin of a register of four bytes.
+// Registers are numbered as the kernel reports them: every fourth by the number of the
+// sixteen bytes that it begins.
+func loadAll(fields []Field) []expr.Any {
+	var out []expr.Any
+	word := uint32(0)
+	for _, f := range fields {
+		out = append(out, f.load(register(word)))
+		word += (f.typ.kind.Bytes + 3) / 4
+	}
+	if word > 16 {
+		panic(fmt.Sprintf("nft: %s fill more than all registers", names(fields)))
+	}
+	return out
+}
+
+func register(word uint32) uint32 {
+	if word%4 == 0 {
+		return 1 + word/4
+	}
+	return 8 + word
+}

@@ -1,0 +1,210 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Generation is a number that every transaction of anybody changes.
+func (c *Conn) Generation() (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.generation()
+}
+
+func (c *Conn) generation() (uint32, error) {
+	m := netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: netlink.Request},
+		Data:   []byte{0, unix.NFNETLINK_V0, 0, 0},
+	}
+	answer, err := c.sock.Execute(m)
+	if err != nil {
+		return 0, fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	for _, a := range answer {
+		if g, ok := attribute(a.Data, unix.NFTA_GEN_ID); ok && len(g) == 4 {
+			return binary.BigEndian.Uint32(g), nil
+		}
+	}
+	return 0, errors.New("read the generation of nftables: an answer without one")
+}
+
+// attribute finds one attribute in the body of a message.
+func attribute(body []byte, typ uint16) ([]byte, bool) {
+	if len(body) < 4 {
+		return nil, false
+	}
+	d, err := netlink.NewAttributeDecoder(body[4:])
+	if err != nil {
+		return nil, false
+	}
+	for d.Next() {
+		if d.Type() == typ {
+			return d.Bytes(), true
+		}
+	}
+	return nil, false
+}
+
+// mostReads bounds how often a table is read anew because it changed meanwhile.
+const mostReads = 20
+
+// Read reads a table back, by the description of the one that should be there: its sets'
+// types are taken from it. It is nil where there is none. While the kernel enlarges a set,
+// its list may lack elements that are there: to add them once more changes nothing. What
+// changes all the time is read at most mostReads times, then the last reading is returned.
+func (c *Conn) Read(ctx context.Context, like *Table) (*Table, error) {
+	for try := 1; ; try++ {
+		before, err := c.Generation()
+		if err != nil {
+			return nil, err
+		}
+		t, err := c.readOnce(like)
+		if e := ctx.Err(); e != nil {
+			return nil, e
+		}
+		after, e := c.Generation()
+		if e != nil {
+			return nil, e
+		}
+		if before == after || try == mostReads {
+			return t, err
+		}
+	}
+}
+
+func (c *Conn) readOnce(like *Table) (*Table, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	where := &nftables.Table{Family: like.Family, Name: like.Name}
+	fail := func(what string, err error) (*Table, error) {
+		return nil, fmt.Errorf("read %s of table %s %s: %w", what, familyName(like.Family), like.Name, err)
+	}
+	tables, err := c.nl.ListTablesOfFamily(like.Family)
+	if err != nil {
+		return fail("the name", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == like.Name }) {
+		return nil, nil
+	}
+	out := &Table{Family: like.Family, Name: like.Name}
+	sets, err := c.nl.GetSets(where)
+	if err != nil {
+		return fail("sets", err)
+	}
+	for _, s := range sets {
+		if s.Anonymous {
+			continue // it goes with its rule
+		}
+		r, err := c.readSet(s, like.Set(s.Name))
+		if err != nil {
+			return fail("set "+s.Name, err)
+		}
+		out.Sets = append(out.Sets, r)
+	}
+	chains, err := c.nl.ListChainsOfTableFamily(like.Family)
+	if err != nil {
+		return fail("chains", err)
+	}
+	for _, ch := range chains {
+		if ch.Table.Name != like.Name {
+			continue
+		}
+		r := &Chain{Name: ch.Name}
+		if ch.Hooknum != nil {
+			r.Base = &Base{Hook: *ch.Hooknum, Priority: int32(*ch.Priority)}
+		}
+		rules, err := c.nl.GetRules(where, ch)
+		if err != nil {
+			return fail("chain "+ch.Name, err)
+		}
+		for _, rule := range rules {
+			why, _ := userdata.GetString(rule.UserData, userdata.TypeComment)
+			r.Rules = append(r.Rules, Rule{Why: why, Do: []Statement{{do: rule.Exprs}}})
+		}
+		out.Chains = append(out.Chains, r)
+	}
+	return out, nil
+}
+
+func (c *Conn) readSet(s *nftables.Set, like *Set) (*Set, error) {
+	// The library gives a map to verdicts the verdicts' type for its keys'.
+	out := &Set{Name: s.Name, Verdicts: s.IsMap, Interval: s.Interval, Dynamic: s.Dynamic, Timeout: s.Timeout, Size: s.Size}
+	if like == nil {
+		out.Key = []Type{{kind: s.KeyType}}
+		return out, nil
+	}
+	out.Key = like.Key
+	if wants := keyType(like.Key); !s.IsMap && s.KeyType.GetNFTMagic() != wants.GetNFTMagic() {
+		out.Key = []Type{{kind: nftables.SetDatatype{Name: "other"}}}
+		return out, nil
+	}
+	if s.Dynamic {
+		return out, nil
+	}
+	list, err := c.nl.GetSetElements(s)
+	if err != nil {
+		return nil, err
+	}
+	out.Elements = make([]Element, 0, len(list))
+	for _, e := range list {
+		out.Elements = append(out.Elements, elementOf(e, s.IsMap))
+	}
+	return out, nil
+}
+
+func elementOf(e nftables.SetElement, verdict bool) Element {
+	out := Element{Key: string(appendPadded(nil, e.Key)), Comment: e.Comment}
+	if len(e.KeyEnd) > 0 {
+		out.End = string(appendPadded(nil, e.KeyEnd))
+	}
+	if verdict { // the library leaves it encoded
+		d, err := netlink.NewAttributeDecoder(e.Val)
+		for err == nil && d.Next() {
+			switch d.Type() {
+			case unix.NFTA_VERDICT_CODE:
+				out.Verdict.Kind = expr.VerdictKind(int32(binary.BigEndian.Uint32(d.Bytes())))
+			case unix.NFTA_VERDICT_CHAIN:
+				out.Verdict.Chain = d.String()
+			}
+		}
+	}
+	return out
+}
+
+// A Counter is what an element of a dynamic set counted.
+type Counter struct {
+	Key            string
+	Packets, Bytes uint64
+}
+
+// Counters reads what a dynamic set counted, of each element. A set that is not there has
+// counted nothing.
+func (c *Conn) Counters(t *Table, set *Set) ([]Counter, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &batch{c: c.nl, table: &nftables.Table{Family: t.Family, Name: t.Name}}
+	list, err := c.nl.GetSetElements(b.set(set))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read counters of set %s: %w", set.Name, err)
+	}
+	var out []Counter
+	for _, e := range list {
+		if e.Counter != nil {
+			out = append(out, Counter{Key: string(appendPadded(nil, e.Key)), Packets: e.Counter.Packets, Bytes: e.Counter.Bytes})
+		}
+	}
+	return out, nil
+}
