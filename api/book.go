@@ -17,6 +17,25 @@ type BackupReply struct {
 	Epoch    string `json:"epoch"`
 }
 
+// MostBookFindings bounds how many findings a check of the book lists.
+const MostBookFindings = 1000
+
+// CheckBookReply is what a check of the book found at one revision.
+type CheckBookReply struct {
+	Whole     bool          `json:"whole"`               // nothing is broken
+	Findings  []BookFinding `json:"findings"`            // what is, the first 1000
+	Truncated bool          `json:"truncated,omitempty"` // there are more
+	Addresses int           `json:"addresses"`           // in use or resting
+	Revision  int64         `json:"revision"`            // that was looked at
+	Epoch     string        `json:"epoch"`
+}
+
+// A BookFinding is one broken invariant.
+type BookFinding struct {
+	Invariant string `json:"invariant"` // its name, as ipamd check has it
+	Detail    string `json:"detail"`    // what breaks it
+}
+
 // AdoptBookRequest takes a book over that was made for another runner or machine.
 type AdoptBookRequest struct {
 	Epoch  string `json:"epoch,omitempty"`  // of the book that a person has looked at; left out: look, and do nothing

@@ -47,6 +47,7 @@ const (
 	VerbReconcile  Verb = "reconcile"
 	VerbAdoptBook  Verb = "adopt_book"
 	VerbBackup     Verb = "backup"
+	VerbCheckBook  Verb = "check_book"
 	VerbStatus     Verb = "status"
 	VerbDoctor     Verb = "doctor"
 	VerbVersion    Verb = "version"
@@ -97,6 +98,7 @@ func Endpoints() []Endpoint {
 		{VerbReconcile, "POST", "/v1/reconcile", Admin, true, nil, mutation()},
 		{VerbAdoptBook, "POST", "/v1/book/adopt", Admin, true, nil, mutation(StaleRevision, StateNotAllowed, PoolOverlap, PoolNotEmpty)},
 		{VerbBackup, "POST", "/v1/book/backup", Admin, true, nil, mutation(StateNotAllowed)},
+		{VerbCheckBook, "GET", "/v1/book/check", Admin, false, nil, reading(BookReadonly, StateNotAllowed)},
 		{VerbPools, "GET", "/v1/pools", Reader, false, nil, reading()},
 		{VerbPool, "GET", "/v1/pools/{name}", Reader, false, []string{"family"}, reading(NotFound)},
 		{VerbApply, "PUT", "/v1/pools/{name}", Admin, true, nil, mutation(NotFound, StaleGeneration, PoolOverlap, PoolNotEmpty, StateNotAllowed)},

@@ -164,6 +164,11 @@ func TestEveryVerb(t *testing.T) {
 	if copied.Bytes == 0 || copied.Revision == 0 || copied.Epoch != look.Book.Epoch {
 		t.Errorf("backup: %+v", copied)
 	}
+	checked, err := c.CheckBook(ctx)
+	ok("check the book", err)
+	if !checked.Whole || checked.Findings == nil || checked.Addresses == 0 || checked.Revision < copied.Revision || checked.Epoch != copied.Epoch {
+		t.Errorf("check of the book: %+v", checked)
+	}
 	_, err = c.Pools(ctx)
 	ok("pools", err)
 	pools, err := c.Pool(ctx, "default")

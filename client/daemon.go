@@ -62,6 +62,13 @@ func (c *Client) Backup(ctx context.Context, ask api.BackupRequest) (*api.Backup
 	return call[api.BackupReply](ctx, c, "back up the book", "POST", "/v1/book/backup", ask)
 }
 
+// CheckBook has the daemon walk every invariant of its book while changes go on; what is
+// broken is no error: it is in the reply. It may take as long as [api.LongestPass]. It
+// needs the role admin.
+func (c *Client) CheckBook(ctx context.Context) (*api.CheckBookReply, error) {
+	return call[api.CheckBookReply](ctx, c, "check the book", "GET", "/v1/book/check", nil)
+}
+
 // Version returns the daemon's version, not the client's.
 func (c *Client) Version(ctx context.Context) (*api.VersionReply, error) {
 	return call[api.VersionReply](ctx, c, "read the version", "GET", "/v1/version", nil)

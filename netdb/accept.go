@@ -200,7 +200,7 @@ func (s *store) checkWhole(ctx context.Context) (version int, unborn bool, err e
 	if err := s.checkOurs(ctx, version); err != nil {
 		return 0, false, err
 	}
-	return version, false, s.withoutChecks(ctx, func() error {
+	return version, false, s.withoutChecks(ctx, s.conn, func() error {
 		var verdict string
 		if err := s.conn.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
 			return s.classify("check", err)
@@ -214,12 +214,12 @@ func (s *store) checkWhole(ctx context.Context) (version int, unborn bool, err e
 
 // withoutChecks runs fn while SQLite overlooks CHECK constraints: a row that
 // breaks one is a bad row, to be reported and skipped, not a broken file.
-func (s *store) withoutChecks(ctx context.Context, fn func() error) error {
-	if _, err := s.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 1`); err != nil {
+func (s *store) withoutChecks(ctx context.Context, conn *sql.Conn, fn func() error) error {
+	if _, err := conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 1`); err != nil {
 		return s.classify("check", err)
 	}
 	err := fn()
-	if _, off := s.conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 0`); off != nil && err == nil {
+	if _, off := conn.ExecContext(ctx, `PRAGMA ignore_check_constraints = 0`); off != nil && err == nil {
 		err = s.classify("check", off)
 	}
 	return err

@@ -22,7 +22,8 @@ type Book struct {
 	writer *writer
 	close  func() error
 
-	backing sync.Mutex // held while a backup is made
+	backing  sync.Mutex // held while a backup is made
+	checking sync.Mutex // held while a running book is checked
 }
 
 // Close waits for the commit that is under way, refuses what waits, folds the log

@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -43,7 +44,7 @@ const (
 // Check walks every invariant of the book and of what is in memory, and
 // returns what is broken. It holds up changes while it runs.
 func (b *Book) Check(ctx context.Context) ([]Violation, error) {
-	c := &checker{store: b.store, mem: b.memory}
+	c := &checker{store: b.store, mem: b.memory, conn: b.store.conn}
 	if !b.store.opts.ReadOnly {
 		return change(ctx, b.writer, func(*tx) ([]Violation, error) { return c.all(ctx) })
 	}
@@ -60,14 +61,15 @@ func (b *Book) Check(ctx context.Context) ([]Violation, error) {
 type checker struct {
 	store *store
 	mem   *memory
+	conn  *sql.Conn // reads the file as mem has it
 	found []Violation
 }
 
 func (c *checker) all(ctx context.Context) ([]Violation, error) {
 	c.found = nil
-	fresh, err := c.store.readIndex(ctx, c.store.conn)
+	fresh, err := c.store.readIndex(ctx, c.conn)
 	if err == nil {
-		err = c.store.withoutChecks(ctx, func() error { return c.file(ctx) })
+		err = c.store.withoutChecks(ctx, c.conn, func() error { return c.file(ctx) })
 	}
 	if err == nil {
 		err = c.history(ctx, fresh)
@@ -92,7 +94,7 @@ func (c *checker) broken(invariant, format string, args ...any) {
 
 func (c *checker) file(ctx context.Context) error {
 	for _, pragma := range []string{`PRAGMA integrity_check`, `SELECT "table" || ' row ' || coalesce(rowid, 'without a number') FROM pragma_foreign_key_check`} {
-		if err := each(ctx, c.store.conn, pragma, func(s scanner) error {
+		if err := each(ctx, c.conn, pragma, func(s scanner) error {
 			var line string
 			if err := s.Scan(&line); err != nil {
 				return err
@@ -277,7 +279,7 @@ func (c *checker) free(pi *poolIndex, taken map[netip.Addr]bool) {
 func (c *checker) history(ctx context.Context, x *index) error {
 	last, sums := make(map[netip.Addr]Change), make(map[netip.Addr]int64)
 	var oldest, newest int64
-	if err := each(ctx, c.store.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s scanner) error {
+	if err := each(ctx, c.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s scanner) error {
 		var sum int64
 		ch, err := scanChange(alsoInto{s, &sum})
 		if err != nil {

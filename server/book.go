@@ -34,6 +34,27 @@ func (s *Server) adoptBook(c *call) (int, any, error) {
 	return http.StatusOK, &out, err
 }
 
+// checkBook walks the invariants of the book. That some are broken is an answer.
+func (s *Server) checkBook(c *call) (int, any, error) {
+	if _, err := c.query(); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := passContext(c, true)
+	defer cancel()
+	found, err := s.cfg.Book.CheckNow(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.CheckBookReply{Whole: len(found.Found) == 0, Findings: []api.BookFinding{}, Addresses: found.Rows, Revision: found.Rev, Epoch: found.Epoch}
+	for _, v := range found.Found {
+		if out.Truncated = len(out.Findings) == api.MostBookFindings; out.Truncated {
+			break
+		}
+		out.Findings = append(out.Findings, api.BookFinding{Invariant: v.Invariant, Detail: v.Detail})
+	}
+	return http.StatusOK, out, nil
+}
+
 // backup copies the book to a file of this machine.
 func (s *Server) backup(c *call) (int, any, error) {
 	var ask api.BackupRequest

@@ -46,6 +46,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbReconcile:  (*Server).reconcile,
 		api.VerbAdoptBook:  (*Server).adoptBook,
 		api.VerbBackup:     (*Server).backup,
+		api.VerbCheckBook:  (*Server).checkBook,
 		api.VerbStatus:     (*Server).status,
 		api.VerbDoctor:     (*Server).doctor,
 		api.VerbVersion:    (*Server).version,

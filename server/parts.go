@@ -23,6 +23,7 @@ type Book interface {
 	Epoch() string
 	Identity() error
 	Backup(ctx context.Context, path string, replace bool) (netdb.Backup, error)
+	CheckNow(ctx context.Context) (netdb.Checked, error)
 	Rev() int64
 	Leases() ([]*netdb.Lease, int64)
 	Lease(id string) (*netdb.Lease, error)

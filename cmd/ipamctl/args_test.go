@@ -75,6 +75,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"release " + id(2) + " --wait x", "wait"},
 		{"release " + id(2) + " --force", "--force"},
 		{"quarantine free 10.8.64.7", `"free"`},
+		{"book check /var/lib/ipamd/book.db", `"/var/lib/ipamd/book.db"`},
 		{"quarantine ls 10.8.64.7", `"10.8.64.7"`},
 		{"quarantine add", "IP address"},
 		{"quarantine add 10.8.64.9", "--reason"},

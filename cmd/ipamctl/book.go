@@ -16,11 +16,11 @@ func bookCommand(c *ctl) *cobra.Command {
 		Short: "The daemon's lease book as a whole",
 		Long: `What is done to the whole book of a running daemon. What is done to a file of a
 stopped one is ipamd's: ipamd check, ipamd rebuild.`,
-		Example: "  ipamctl book backup /var/lib/ipamd/backup.db\n  ipamctl book adopt",
+		Example: "  ipamctl book check\n  ipamctl book backup /var/lib/ipamd/backup.db\n  ipamctl book adopt",
 		Args:    c.knownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(bookAdopt(c), bookBackup(c))
+	cmd.AddCommand(bookCheck(c), bookBackup(c), bookAdopt(c))
 	return cmd
 }
 

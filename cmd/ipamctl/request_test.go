@@ -74,6 +74,7 @@ func TestRequests(t *testing.T) {
 		{"quarantine adopt 10.8.64.7 --sandbox a --uid u --interface eth1 --lease " + id(2) + " --container n/c --netns /n --host-interface veth1 --mac 02:42:0a:08:40:02 --reason why",
 			api.VerbAdopt, "/v1/addresses/10.8.64.7/adopt", api.AdoptRequest{Sandbox: "a", UID: "u", Interface: "eth1", LeaseID: id(2),
 				Containers: []api.Container{{Namespace: "n", ID: "c"}}, Netns: "/n", HostInterface: "veth1", MAC: "02:42:0a:08:40:02", Reason: "why"}},
+		{"book check", api.VerbCheckBook, "/v1/book/check", nil},
 		{"quarantine ls", api.VerbLeases, "/v1/leases?limit=4096&state=quarantined", nil},
 		{"show web-1", api.VerbLeases, "/v1/leases?limit=4096&sandbox=web-1", nil},
 		{"show " + id(2), api.VerbLease, "/v1/leases/" + id(2), nil},

@@ -148,6 +148,9 @@ func TestSessions(t *testing.T) {
 	unready := runner()
 	unready.refuse = &api.Error{Code: api.NotReady, Message: "reconcile: not ready: the first pass is not done", Retryable: true}
 
+	spoilt := runner()
+	spoilt.broken = []api.BookFinding{{Invariant: "rows-are-readable", Detail: `"10.8.64.999": no address`}, {Invariant: "rows-have-their-last", Detail: "10.8.64.2 has no row, revision 7 made it bound"}}
+
 	empty := &world{status: runner().status}
 
 	for _, play := range []struct {
@@ -200,6 +203,8 @@ func TestSessions(t *testing.T) {
 		{"reconcile-unready", unready, []string{"reconcile"}},
 		{"doctor", sick, []string{"doctor", "doctor -o json", "doctor -o yaml", "doctor -q"}},
 		{"doctor-well", runner(), []string{"doctor", "doctor -q", "doctor -o json"}},
+		{"book-check", spoilt, []string{"book check", "book check -o json", "book check -q"}},
+		{"book-whole", runner(), []string{"book check", "book check -q", "book check -o yaml", "book --help"}},
 		{"version", runner(), []string{"version", "version -o json", "version -o yaml", "version -q"}},
 		{"map", runner(), []string{"map", "map default -o json --within fd00:8:64::/120", "map -o yaml --within 10.8.64.7", "map -q", "map nowhere", "map --within 192.0.2.0/24"}},
 		{"empty", empty, []string{"leases", "leases -o json", "leases -q", "history", "pools", "map", "quarantine ls", "doctor"}},

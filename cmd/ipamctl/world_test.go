@@ -44,10 +44,11 @@ type world struct {
 	warnings []api.BindWarning // of every bind
 	blockers []api.Blocker     // of every release, and of every releasing lease
 	pass     api.Report
-	effects  []api.PoolEffect // of every change of a pool
-	preview  bool             // and it was one
-	refuse   *api.Error       // every verb answers this
-	stall    chan struct{}    // every verb waits for this, or for the client to give up
+	broken   []api.BookFinding // of the book
+	effects  []api.PoolEffect  // of every change of a pool
+	preview  bool              // and it was one
+	refuse   *api.Error        // every verb answers this
+	stall    chan struct{}     // every verb waits for this, or for the client to give up
 
 	socket string
 	mu     sync.Mutex
@@ -155,6 +156,9 @@ func (w *world) routes() http.Handler {
 				}
 			}
 			return api.ChangeList{Changes: changes, Revision: rev, Epoch: epoch}
+		},
+		api.VerbCheckBook: func(*http.Request) any {
+			return api.CheckBookReply{Whole: len(w.broken) == 0, Findings: append([]api.BookFinding{}, w.broken...), Addresses: len(w.leases), Revision: rev, Epoch: epoch}
 		},
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
