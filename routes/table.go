@@ -34,7 +34,8 @@ var (
 )
 
 // A Table maps sandbox ids to their addresses. Its zero value is empty and not ready.
-// All methods are safe for concurrent use; a look-up waits for no list.
+// All methods are safe for concurrent use. A look-up takes no lock and allocates nothing: it
+// waits for no list, and neither for other look-ups nor for a writer.
 type Table struct {
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -47,7 +48,7 @@ type Table struct {
 	position int64      // the table is complete up to this revision
 	latest   int64      // the last that the daemon is known to have
 	word     time.Time  // when the daemon last said something
-	cells    map[netip.Addr]cell
+	cells    map[netip.Addr]*cell
 	ahead    map[netip.Addr]lead  // of cells above the position
 	notify   func(sandbox string) // of each whose routes change; nil: of none
 	early    []earlyPush          // of an epoch that is not listed yet
@@ -59,8 +60,9 @@ type Table struct {
 // and is kept while the stream has not passed its revision.
 type cell struct {
 	revision int64
-	route    *Route
-	hash     uint64 // of that
+	kept     bool   // it has a route
+	sandbox  string // whose that is
+	hash     uint64 // of the route
 }
 
 // A lead is how a cell came to be above the position.
@@ -77,10 +79,8 @@ type earlyPush struct {
 // Lookup returns the best route of a sandbox: one that is served, if it has one. A
 // sandbox without a route has ended, or the table is not ready.
 func (t *Table) Lookup(sandbox string) (Route, bool) {
-	if of := t.index.Load().of(sandbox); of != nil {
-		return *of[0], true
-	}
-	return Route{}, false
+	of, ok := t.index.Load().of(sandbox)
+	return of.best, ok
 }
 
 // Ready reports whether there was a complete list. Before, a sandbox without a route
@@ -89,17 +89,19 @@ func (t *Table) Ready() bool { return t.index.Load() != nil }
 
 // Routes returns all routes of a sandbox, the best first.
 func (t *Table) Routes(sandbox string) []Route {
-	of := t.index.Load().of(sandbox)
-	routes := make([]Route, len(of))
-	for i, r := range of {
-		routes[i] = *r
+	of, ok := t.index.Load().of(sandbox)
+	if !ok {
+		return nil
 	}
-	return routes
+	return append([]Route{of.best}, of.more...)
 }
 
-// All returns every route, by sandbox, the best of each first. It copies them all.
+// All returns every route, by sandbox, the best of each first. It copies them all, and
+// writers wait for that.
 func (t *Table) All() []Route {
+	t.mu.Lock()
 	all := t.index.Load().routes()
+	t.mu.Unlock()
 	slices.SortFunc(all, func(a, b Route) int { return cmp.Or(cmp.Compare(a.Sandbox, b.Sandbox), compare(&a, &b)) })
 	return all
 }
@@ -121,7 +123,7 @@ func (t *Table) Apply(epoch string, r Route) error {
 		return nil
 	}
 	t.position, t.latest = r.Revision, max(t.latest, r.Revision)
-	if t.put(r) {
+	if t.put(&r) {
 		t.changed.Send()
 	}
 	t.settle(r.Addr)
@@ -166,17 +168,17 @@ func (t *Table) Push(epoch string, r Route) (newer bool, err error) {
 }
 
 func (t *Table) push(r Route) (newer bool, err error) {
-	c, known := t.cells[r.Addr]
+	c := t.cells[r.Addr]
 	_, leads := t.ahead[r.Addr]
 	switch {
-	case r.Revision <= t.position, known && r.Revision <= c.revision:
+	case r.Revision <= t.position, c != nil && r.Revision <= c.revision:
 		return false, nil // up to the position the table is complete
 	case !leads && len(t.ahead) >= mostAhead:
 		return false, ErrFull
 	}
 	t.ahead[r.Addr] = lead{since: t.now()}
 	t.latest = max(t.latest, r.Revision)
-	if t.put(r) {
+	if t.put(&r) {
 		t.changed.Send()
 	}
 	return true, nil
@@ -184,23 +186,37 @@ func (t *Table) push(r Route) (newer bool, err error) {
 
 // put makes r what is known of its address, unless something newer is, and reports
 // whether a route changed by it. A route that stays as it was has the new revision.
-func (t *Table) put(r Route) (changed bool) {
-	old, known := t.cells[r.Addr]
-	if known && old.revision > r.Revision {
+//
+// The route that was there goes first: between the two steps nobody resolves to the
+// address.
+func (t *Table) put(r *Route) (changed bool) {
+	c := t.cells[r.Addr]
+	if c == nil {
+		c = &cell{}
+		t.cells[r.Addr] = c
+	} else if c.revision > r.Revision {
 		return false
 	}
-	c := cellOf(&r)
-	t.cells[r.Addr] = c
-	t.index.Load().replace(old.route, c.route)
-	t.count(c, 1)
-	t.count(old, -1)
-	if t.notify != nil && old.route != nil && (c.route == nil || c.route.Sandbox != old.route.Sandbox) {
-		t.notify(old.route.Sandbox)
+	before, x := *c, t.index.Load()
+	*c = cellOf(r)
+	t.count(before, -1)
+	t.count(*c, 1)
+	if before.kept && !(c.kept && c.sandbox == before.sandbox) {
+		x.drop(before.sandbox, r)
+		t.tell(before.sandbox)
 	}
-	if t.notify != nil && c.route != nil {
-		t.notify(c.route.Sandbox)
+	if c.kept {
+		x.put(r)
+		t.tell(c.sandbox)
 	}
-	return old.route != nil || c.route != nil
+	return before.kept || c.kept
+}
+
+// tell says that a sandbox's routes changed.
+func (t *Table) tell(sandbox string) {
+	if t.notify != nil {
+		t.notify(sandbox)
+	}
 }
 
 // cellOf is what r says of its address.
@@ -208,12 +224,12 @@ func cellOf(r *Route) cell {
 	if !Kept(r.State) {
 		return cell{revision: r.Revision}
 	}
-	return cell{r.Revision, r, r.hash()}
+	return cell{r.Revision, true, r.Sandbox, r.hash()}
 }
 
 // count takes a cell into what the status says, or out of it.
 func (t *Table) count(c cell, by int) {
-	if c.route != nil {
+	if c.kept {
 		t.kept += by
 		t.sum += uint64(by) * c.hash
 	}
@@ -221,12 +237,14 @@ func (t *Table) count(c cell, by int) {
 
 // settle forgets of an address what the position says as well.
 func (t *Table) settle(addr netip.Addr) {
-	c, known := t.cells[addr]
-	if c.revision > t.position {
+	c := t.cells[addr]
+	if c == nil || c.revision > t.position {
 		return
 	}
-	delete(t.ahead, addr)
-	if known && c.route == nil {
+	if len(t.ahead) > 0 {
+		delete(t.ahead, addr)
+	}
+	if !c.kept {
 		delete(t.cells, addr)
 	}
 }
@@ -253,33 +271,45 @@ func (t *Table) Replace(l List) error {
 	}
 	ahead := t.ahead
 	t.epoch, t.position, t.latest, t.word = l.Epoch, l.Revision, l.Revision, t.now()
-	t.cells, t.ahead = make(map[netip.Addr]cell, len(l.Routes)), make(map[netip.Addr]lead)
+	t.cells, t.ahead = make(map[netip.Addr]*cell, len(l.Routes)), make(map[netip.Addr]lead)
 	t.kept, t.sum = 0, 0
-	for _, r := range l.Routes {
-		if c := cellOf(&r); c.route != nil {
-			t.cells[r.Addr] = c
-		}
+	x := newIndex(len(l.Routes))
+	newer := func(addr netip.Addr) bool {
+		c := old[addr]
+		return c != nil && c.revision > l.Revision && !ahead[addr].doubted
 	}
-	for addr, c := range old {
-		if of := ahead[addr]; c.revision > l.Revision && !of.doubted {
-			t.cells[addr], t.ahead[addr] = c, of
-		}
-	}
-	x := &index{by: make(map[string][]*Route, len(t.cells))}
-	for _, c := range t.cells {
-		x.replace(nil, c.route)
-		t.count(c, 1)
-	}
-	before := t.index.Swap(x)
-	if t.notify != nil {
-		for sandbox := range before.all() {
-			if x.of(sandbox) == nil {
-				t.notify(sandbox)
+	for i := range l.Routes {
+		r := &l.Routes[i]
+		if c := cellOf(r); c.kept && !newer(r.Addr) {
+			if twice := t.cells[r.Addr]; twice != nil {
+				x.drop(twice.sandbox, r)
+				t.count(*twice, -1)
 			}
+			t.cells[r.Addr] = &c
+			x.put(r)
+			t.count(c, 1)
 		}
-		for sandbox := range x.all() {
-			t.notify(sandbox)
+	}
+	before := t.index.Load()
+	for addr, c := range old {
+		if !newer(addr) {
+			continue
 		}
+		t.cells[addr], t.ahead[addr] = c, ahead[addr]
+		if c.kept {
+			r, _ := before.at(c.sandbox, addr)
+			x.put(&r)
+			t.count(*c, 1)
+		}
+	}
+	t.index.Store(x)
+	for sandbox := range before.all() {
+		if _, still := x.of(sandbox); !still {
+			t.tell(sandbox)
+		}
+	}
+	for sandbox := range x.all() {
+		t.tell(sandbox)
 	}
 	early := t.early
 	t.early = nil

@@ -469,14 +469,14 @@ func TestTableIsTheHighestRevisions(t *testing.T) {
 				if r.Revision > position {
 					push(t, fresh, r, true)
 				} else if Kept(r.State) {
-					fresh.put(r)
+					fresh.put(&r)
 				}
 			}
 			if a, b := fresh.Status(), table.Status(); a.String() != b.String() {
 				rt.Fatalf("the table is\n%s, one made anew\n%s", b, a)
 			}
 			for addr, c := range table.cells {
-				if c.route == nil && c.revision <= position {
+				if !c.kept && c.revision <= position {
 					rt.Fatalf("the end of %s at %d is remembered at %d", addr, c.revision, position)
 				}
 			}
