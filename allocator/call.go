@@ -175,7 +175,7 @@ func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bo
 		return candidate, only, err
 	}
 	if own {
-		if candidate, own = c.Book.PickOwn(c.owner(p)); own {
+		if candidate, own = c.Book.PickOwn(c.owner(p), 0); own {
 			return candidate, false, nil
 		}
 	}

@@ -56,7 +56,7 @@ func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
 		if silent := a.Board.Silent(); len(silent) > 0 {
 			return &EvidenceError{silent}
 		}
-		if _, err := a.Book.Free(ctx, who, rested, a.unseen); err != nil {
+		if _, err := a.Book.Free(ctx, who, rested, func(l *netdb.Lease) error { return a.unseen(l.Addr) }); err != nil {
 			return err
 		}
 	}

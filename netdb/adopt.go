@@ -15,6 +15,9 @@ import (
 // lives with it: the repair of a book that lost the lease.
 type Adoption struct {
 	Addr netip.Addr
+	// PrefixLen is as of a [Lease]. 0 takes what the address's row is of, or what this book
+	// last knew of the lease ID.
+	PrefixLen int
 	// Rev is that of the address's row (cooling or quarantined) on which it
 	// was decided; 0 when there was none.
 	Rev int64
@@ -76,6 +79,7 @@ func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (*Change, error
 		a.ID, past = "", nil
 	case past != nil:
 		a.UID = past.UID
+		a.PrefixLen = cmp.Or(a.PrefixLen, past.PrefixLen)
 		if !newest {
 			a.ID = "" // another lease has had the address since
 		}
@@ -104,8 +108,11 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 	if old != nil && old.State != Cooling && old.State != Quarantined {
 		return nil, fmt.Errorf("%w: it is %s by sandbox %q", ErrState, old.State, old.Sandbox)
 	}
+	if err := t.adoptsPrefix(pool, &a, old); err != nil {
+		return nil, err
+	}
 	now := Lease{
-		Addr: a.Addr, ID: a.ID, PoolUID: pool.UID, Pool: pool.Name, State: Bound,
+		Addr: a.Addr, PrefixLen: a.PrefixLen, ID: a.ID, PoolUID: pool.UID, Pool: pool.Name, State: Bound,
 		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: 1,
 		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC, Plug: a.Plug,
 	}
@@ -134,6 +141,22 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 		now.ID = newID()
 	}
 	return t.move(who, old, now, a.Evidence)
+}
+
+// adoptsPrefix completes an adoption by the delegated prefix that it is of. What an address
+// in one shows is not that its workload has the prefix, unless it is the row's own.
+func (t *tx) adoptsPrefix(p *Pool, a *Adoption, old *Lease) error {
+	if old != nil && old.PrefixLen != 0 {
+		if old.ID != a.ID && (old.UID != a.UID || a.Addr != old.Addr) {
+			return fmt.Errorf("%w: it is in the delegated prefix %s, which is %s", ErrState, old.Text(), old.State)
+		}
+		a.Addr, a.PrefixLen = old.Addr, old.PrefixLen
+		return nil
+	}
+	if a.PrefixLen == 0 {
+		return nil
+	}
+	return t.checkFormer(p, &Lease{Addr: a.Addr, PrefixLen: a.PrefixLen})
 }
 
 // keepID takes an adopted lease's id away when it is another row's, or when

@@ -38,6 +38,7 @@ const (
 	NothingIsMissing   = "nothing-is-missing"   // the book reaches the last revision that was acknowledged
 	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
 	NamesHaveLeases    = "names-have-leases"    // a host interface name that is leased is that of an interface with a row
+	PrefixesAreApart   = "prefixes-are-apart"   // no row leases an address that another one leases, too
 	RevisionsCount     = "revisions-count"      // no row is newer than the newest change
 )
 
@@ -119,7 +120,12 @@ func (c *checker) owners(x *index) {
 		}
 	}
 	seen := make(map[Owner]netip.Addr)
+	var before *Lease
 	for l := range x.byAddr.all() {
+		if before != nil && before.Range().overlaps(l.Range()) {
+			c.broken(PrefixesAreApart, "%s is leased, and %s, too", before.Text(), l.Text())
+		}
+		before = l
 		if l.State.Open() {
 			if other, ok := seen[l.Owner()]; ok {
 				c.broken(OneLeasePerOwner, "%s and %s both belong to %q", other, l.Addr, l.UID)
@@ -127,14 +133,17 @@ func (c *checker) owners(x *index) {
 			seen[l.Owner()] = l.Addr
 		}
 		// Outside its own pool a row may be: the pool shrank or moved with it.
-		if in := x.poolOf(l.Addr); in != nil && in.pool.UID != l.PoolUID {
-			c.broken(AddressInPool, "%s is of pool %s, and in %s of pool %s", l.Addr, l.PoolUID, in.pool.Prefix, in.pool.UID)
+		for _, in := range x.order {
+			if in.pool.UID != l.PoolUID && in.pool.Prefix.Overlaps(l.Prefix()) {
+				c.broken(AddressInPool, "%s is of pool %s, and in %s of pool %s", l.Text(), l.PoolUID, in.pool.Prefix, in.pool.UID)
+			}
 		}
 	}
 	for a, w := range x.withheld {
-		if l := x.byAddr.at(a); l != nil {
+		if rows := x.byAddr.overlapping(rangeOf(a, w.PrefixLen)); len(rows) > 0 {
+			l := rows[0]
 			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and is %s in pool %s", a, w.PoolUID, l.State, l.PoolUID)
-		} else if in := x.poolOf(a); in != nil && in.pool.outside(a) == "" {
+		} else if in := x.poolOf(a); in != nil && in.pool.gives(rangeOf(a, w.PrefixLen)) {
 			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and in pool %s, which would give it", a, w.PoolUID, in.pool.UID)
 		}
 	}
@@ -183,12 +192,9 @@ func (c *checker) memory(fresh *index) {
 			c.broken(NamesHaveLeases, "%s is leased to %q for %s, which has no lease", n.Name, n.UID, n.Interface)
 		}
 	}
-	rows := make(map[string]map[netip.Addr]bool) // of each pool; a book may have as many pools as rows
-	for uid := range mem.pools {
-		rows[uid] = make(map[netip.Addr]bool)
-	}
+	rows := make(map[string][]Range) // of each pool; a book may have as many pools as rows
 	for l := range mem.byAddr.all() {
-		rows[l.PoolUID][l.Addr] = true
+		rows[l.PoolUID] = append(rows[l.PoolUID], l.Range())
 	}
 	for uid, pi := range fresh.pools {
 		m := mem.pools[uid]
@@ -218,62 +224,11 @@ func (c *checker) memory(fresh *index) {
 	}
 }
 
-// freed compares the queues of freed addresses. Memory may know what was pruned
-// from the history, may have forgotten what was the oldest for a while, and may
-// be offering what the table only has as free.
-func (c *checker) freed(mem, fresh *poolIndex) {
-	c.mem.mu.RLock()
-	defer c.mem.mu.RUnlock()
-	oldest, _, _ := mem.freed.byRev.Min()
-	for a, rev := range fresh.freed.revs {
-		held, offered := mem.offers[a]
-		forgotten := mem.free.has(a) && (rev < oldest || mem.freed.len() == 0)
-		if mem.freed.revs[a] != rev && !forgotten && !(offered && (held == rev || held == 0)) {
-			c.broken(FreedIsQueued, "%s became free at %d, in memory at %d", a, rev, mem.freed.revs[a])
-		}
-	}
-	oldest, _, _ = fresh.freed.byRev.Min()
-	for a, rev := range mem.freed.revs {
-		if fresh.freed.revs[a] != rev && (rev >= oldest && oldest > 0) {
-			c.broken(FreedIsQueued, "%s became free at %d in memory, and at %d by the history", a, rev, fresh.freed.revs[a])
-		}
-	}
-}
-
 func addrsOf(ls []*Lease) (out []netip.Addr) {
 	for _, l := range ls {
 		out = append(out, l.Addr)
 	}
 	return out
-}
-
-// free holds the lock for reading: holds change without a commit.
-func (c *checker) free(pi *poolIndex, taken map[netip.Addr]bool) {
-	c.mem.mu.RLock()
-	defer c.mem.mu.RUnlock()
-	for a := range pi.offers {
-		taken[a] = true
-	}
-	for a := range pi.blocked {
-		taken[a] = true
-	}
-	rest := saturatingAdd(pi.free.count(), uint64(pi.freed.len()+len(pi.kept)))
-	for a := range taken {
-		if _, kept := pi.kept[a]; kept || pi.free.has(a) || pi.freed.has(a) {
-			c.broken(FreeIsTheRest, "%s is free and taken", a)
-		}
-		if usable, _ := pi.pool.usable(a); usable {
-			rest = saturatingAdd(rest, 1)
-		}
-	}
-	for a := range pi.keptFor {
-		if pi.free.has(a) || pi.freed.has(a) {
-			c.broken(FreeIsTheRest, "%s is kept for %q and free for others", a, pi.keptFor[a])
-		}
-	}
-	if rest != pi.size {
-		c.broken(FreeIsTheRest, "pool %s has %d usable addresses, %d accounted for", pi.pool.Name, pi.size, rest)
-	}
 }
 
 func (c *checker) history(ctx context.Context, x *index) error {
@@ -303,6 +258,9 @@ func (c *checker) history(ctx context.Context, x *index) error {
 	}
 	for a, ch := range last {
 		l := x.byAddr.at(a)
+		if l != nil && l.Addr != a {
+			l = nil // a delegated prefix that it lies in has changes of its own
+		}
 		switch {
 		case l == nil && ch.To != Free && !slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) }):
 			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)

@@ -15,7 +15,7 @@ import (
 func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 	for name, take := range map[string]func(b *netdb.Book, pool *netdb.Pool, a *netdb.Lease) (netdb.Candidate, netdb.Cut, error){
 		"its own sandbox comes back": func(b *netdb.Book, _ *netdb.Pool, a *netdb.Lease) (netdb.Candidate, netdb.Cut, error) {
-			c, ok := b.PickOwn(a.Owner())
+			c, ok := b.PickOwn(a.Owner(), 0)
 			if !ok {
 				return c, netdb.CutOwn, netdb.ErrTaken
 			}

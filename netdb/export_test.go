@@ -185,5 +185,5 @@ func Actors() []Actor {
 func Entries(b *Book, uid string) int {
 	pi := b.memory.idx.pools[uid]
 	return b.memory.idx.byAddr.len() + pi.free.ranges.Len() + pi.freed.len() + pi.away.len() + pi.cooling.Len() + pi.spent.Len() +
-		len(pi.own) + len(pi.offers) + len(pi.blocked)
+		len(pi.own) + len(pi.offers) + len(pi.blocked) + len(pi.prefixes) + len(pi.offeredPrefixes)
 }

@@ -3,7 +3,6 @@ package netdb
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -43,13 +42,13 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n i
 // and keep their place in the order of reuse. A row that changed since it was
 // read stays, one whose address is being offered to a caller, and one of which
 // unseen returns an error; unseen is called in the transaction, about each
-// address, and must not wait. Free returns how many rows went.
+// row, and must not wait. Free returns how many rows went.
 //
 // That the cooldown is over is the caller's to know: see [Book.Rested].
-func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(netip.Addr) error) (int, error) {
+func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(*Lease) error) (int, error) {
 	return change(ctx, b.writer, func(t *tx) (freed int, err error) {
 		for _, l := range rested {
-			if t.at(l.Addr) != l || t.memory.offered(l) || unseen(l.Addr) != nil {
+			if t.at(l.Addr) != l || t.memory.offered(l) || unseen(l) != nil {
 				continue
 			}
 			if _, err := t.setState(who, l, Free, nil); err != nil {
@@ -66,5 +65,5 @@ func (m *memory) offered(l *Lease) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[l.PoolUID]
-	return pi != nil && pi.offered(l.Addr)
+	return pi != nil && pi.offeredRange(l.Range())
 }

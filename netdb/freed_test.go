@@ -14,7 +14,7 @@ import (
 )
 
 // unseen is a wire on which no workload is, and every witness answers.
-func unseen(netip.Addr) error { return nil }
+func unseen(*netdb.Lease) error { return nil }
 
 // free frees every row that has rested, in small batches.
 func free(t *testing.T, b *netdb.Book, p *netdb.Pool) (freed int) {
@@ -105,7 +105,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 				t.Errorf("a late release of a lease whose address is free: %+v, %v", l, err)
 			}
 			// Its owner is one like any other by now, and a wish is for a free address.
-			if _, own := b.PickOwn(leases[0].Owner()); own {
+			if _, own := b.PickOwn(leases[0].Owner(), 0); own {
 				t.Error("an address that has rested is kept for its last owner")
 			}
 			if w, err := b.PickAddr(netdb.Owner{PoolUID: p.UID, UID: "z", Interface: "eth0"}, want[2], Policy); err != nil {
@@ -194,8 +194,8 @@ func TestF1WhatStaysCooling(t *testing.T) {
 	if _, err := b.Quarantine(ctx, Who(netdb.ByReconciler, netdb.SeenOnWire), leases[1].Addr, evidence); err != nil {
 		t.Fatal(err)
 	}
-	n, err := b.Free(ctx, allocator, rested, func(a netip.Addr) error {
-		if a == leases[2].Addr {
+	n, err := b.Free(ctx, allocator, rested, func(l *netdb.Lease) error {
+		if l.Addr == leases[2].Addr {
 			return errors.New("it is seen")
 		}
 		return nil

@@ -79,30 +79,63 @@ func (s freeset) remove(a netip.Addr) bool {
 }
 
 // removeRange takes out whatever of a range is free.
-func (s freeset) removeRange(gone Range) {
-	for {
-		r, ok := s.holding(gone.From)
-		if !ok {
-			r, ok = s.following(gone.From)
-		}
-		if !ok || gone.To.Less(r.From) {
-			return
-		}
-		s.cut(r, gone)
-	}
-}
+func (s freeset) removeRange(gone Range) { s.takeRange(gone) }
 
 // cut takes gone out of r, which is one of the ranges and overlaps it.
 func (s freeset) cut(r, gone Range) {
 	s.ranges.Delete(r)
 	s.total.Sub(s.total, r.size())
-	for _, rest := range []Range{{r.From, gone.From.Prev()}, {gone.To.Next(), r.To}} {
-		if rest.From.IsValid() && rest.To.IsValid() && !rest.To.Less(rest.From) {
-			s.ranges.Set(rest)
-			s.total.Add(s.total, rest.size())
-		}
+	for _, rest := range r.without(gone) {
+		s.ranges.Set(rest)
+		s.total.Add(s.total, rest.size())
 	}
 }
+
+// without returns what is left of a range before and behind another one.
+func (r Range) without(gone Range) (out []Range) {
+	for _, rest := range [...]Range{{r.From, gone.From.Prev()}, {gone.To.Next(), r.To}} {
+		if rest.From.IsValid() && rest.To.IsValid() && !rest.To.Less(rest.From) {
+			out = append(out, rest)
+		}
+	}
+	return out
+}
+
+// takeRange takes out whatever of a range is free, and returns that.
+func (s freeset) takeRange(gone Range) (out []Range) {
+	r, ok := s.holding(gone.From)
+	if !ok {
+		r, ok = s.following(gone.From)
+	}
+	for ok && !gone.To.Less(r.From) {
+		s.cut(r, gone)
+		out = append(out, Range{later(r.From, gone.From), earlier(r.To, gone.To)})
+		r, ok = s.following(gone.From)
+	}
+	return out
+}
+
+// within returns the ranges that overlap one, whole.
+func (s freeset) within(r Range) (out []Range) {
+	begin := r.From
+	if f, ok := s.holding(begin); ok {
+		begin = f.From
+	}
+	s.ranges.Ascend(from(begin), func(f Range) bool {
+		if r.To.Less(f.From) {
+			return false
+		}
+		out = append(out, f)
+		return true
+	})
+	return out
+}
+
+// all returns every range, in order.
+func (s freeset) all() []Range { return s.ranges.Items() }
+
+// copy returns a set that is changed apart from this one. It costs nothing until then.
+func (s freeset) copy() freeset { return freeset{s.ranges.IsoCopy(), new(big.Int).Set(s.total)} }
 
 // next returns the first free address at or after a, wrapping around once.
 // An invalid a means from the start.

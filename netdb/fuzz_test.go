@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"context"
+	"database/sql"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -68,6 +69,13 @@ func FuzzRow(f *testing.F) {
 		func(r *rawRow) { r.key = []byte{10, 8, 64, 2} },
 		func(r *rawRow) { r.pool = "another" },
 		func(r *rawRow) { r.cut = "short" },
+		func(r *rawRow) { // a delegated prefix
+			r.ip, r.key, r.length, r.last = "10.8.64.16/28", key(netip.MustParseAddr("10.8.64.16")), 28, key(netip.MustParseAddr("10.8.64.31"))
+		},
+		func(r *rawRow) { r.ip, r.length, r.last = "10.8.64.2/31", 30, key(netip.MustParseAddr("10.8.64.3")) },
+		func(r *rawRow) { r.length, r.last = 28, key(netip.MustParseAddr("10.8.64.15")) },
+		func(r *rawRow) { r.ip = "10.8.64.2/31" },
+		func(r *rawRow) { r.ip, r.length, r.last = "10.8.64.2/99", 99, []byte{1} },
 		func(r *rawRow) { r.containers = `{"a":1}` },
 		func(r *rawRow) { r.labels = `[1]` },
 		func(r *rawRow) { r.evidence = `"` },
@@ -77,23 +85,31 @@ func FuzzRow(f *testing.F) {
 		r := good
 		wrong(&r)
 		f.Add(r.ip, r.key, r.pool, r.id, r.state, r.sandbox, r.uid, r.iface, r.containers, r.netns, r.host, r.mac, r.labels, r.evidence,
-			r.reason, r.attempt, r.rev, r.wall, r.boot, r.within, r.cut)
+			r.reason, r.attempt, r.rev, r.wall, r.boot, r.within, r.cut, r.length, r.last)
 	}
 	f.Fuzz(func(t *testing.T, ip string, key []byte, poolUID, id, state, sandbox, uid, iface, containers, netns, host, mac, labels, evidence, reason string,
-		attempt, rev, wall, boot, within int64, cut string) {
+		attempt, rev, wall, boot, within int64, cut string, length int64, lastIP []byte) {
 		if poolUID == "" {
 			poolUID = pool.UID
 		}
 		if key == nil {
 			key = []byte{}
 		}
+		var bits any
+		if length != 0 {
+			bits = length
+		}
 		text := func(s string) any { return append([]byte{}, s...) } // a Go string would have to be UTF-8
 		const row = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,CAST(? AS TEXT),CAST(? AS TEXT),
-			CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),?,?,?,?,CAST(? AS TEXT),?,?,CAST(? AS TEXT),
+			CAST(? AS TEXT),?,?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),?,?,?,?,CAST(? AS TEXT),?,?,CAST(? AS TEXT),
 			?,CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT),CAST(? AS TEXT))`
 		exec(t, `BEGIN IMMEDIATE`)
 		defer exec(t, `ROLLBACK`)
-		exec(t, row, key, text(ip), text(poolUID), text(id), text(state), text(sandbox), text(uid), text(iface), attempt, rev,
+		var last any
+		if bits != nil {
+			last = lastIP
+		}
+		exec(t, row, key, text(ip), text(poolUID), text(id), bits, last, text(state), text(sandbox), text(uid), text(iface), attempt, rev,
 			wall, boot, text(reason), wall, boot, text(reason), within, text(containers), text(netns), text(host), text(mac),
 			text(labels), text(labels), text(evidence), text(reason), text(cut), text(reason), text(labels))
 
@@ -103,6 +119,11 @@ func FuzzRow(f *testing.F) {
 		}
 		if x.byAddr.len()+len(x.broken) != 1 {
 			t.Fatalf("one row became %d leases and %d reports", x.byAddr.len(), len(x.broken))
+		}
+		for _, r := range (naming{ip: key, text: ip, bits: sql.NullInt64{Int64: length, Valid: length != 0}, last: lastIP}).ranges() {
+			if pi := x.poolOf(r.From); pi != nil && (len(pi.free.within(r)) > 0) {
+				t.Fatalf("an address of %v is free, and a row names it by %q, %x, %d, %x", r, ip, key, length, lastIP)
+			}
 		}
 		for _, a := range (naming{ip: key, text: ip}).addrs() {
 			if pi := x.poolOf(a); pi != nil && pi.free.has(a) {
@@ -137,6 +158,7 @@ type rawRow struct {
 	key                                                    []byte
 	pool, id, state, sandbox, uid, iface                   string
 	containers, netns, host, mac, labels, evidence, reason string
-	attempt, rev, wall, boot, within                       int64
+	attempt, rev, wall, boot, within, length               int64
+	last                                                   []byte
 	cut                                                    string
 }

@@ -15,8 +15,8 @@ import (
 
 // A Query selects changes; every field that is set must match.
 type Query struct {
-	Addr    netip.Addr
-	Sandbox string // a sandbox's name or uid
+	Addr    netip.Addr // also in a delegated prefix
+	Sandbox string     // a sandbox's name or uid
 	LeaseID string
 	Reason  string
 	Since   time.Time // wall clock
@@ -44,7 +44,12 @@ func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
 		where, args = append(where, clause), append(args, values...)
 	}
 	if q.Addr.IsValid() {
-		add("address = ?", q.Addr.String())
+		var texts []any
+		for bits := range q.Addr.BitLen() {
+			p, _ := q.Addr.Prefix(bits)
+			texts = append(texts, p.String())
+		}
+		add("(address = ? OR address IN (?"+strings.Repeat(",?", len(texts)-1)+"))", append([]any{q.Addr.String()}, texts...)...)
 	}
 	if q.Sandbox != "" {
 		add("(sandbox = ? OR uid = ?)", q.Sandbox, q.Sandbox)
@@ -152,7 +157,7 @@ func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest b
 	if err != nil || len(found) == 0 {
 		return nil, false, err
 	}
-	return &found[0], l.at[found[0].Addr.String()] == found[0].Rev, nil
+	return &found[0], l.at[placeText(found[0].Addr, found[0].PrefixLen)] == found[0].Rev, nil
 }
 
 // readOn reads what came since the last time.
@@ -195,7 +200,7 @@ func (h *history) ended(ctx context.Context, id string) (Change, error) {
 		return Change{}, err
 	}
 	c := found[0]
-	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, c.Addr, ErrGone)
+	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, placeText(c.Addr, c.PrefixLen), ErrGone)
 }
 
 // Given reports whether the history knows a lease id as the last that an address

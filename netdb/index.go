@@ -3,7 +3,6 @@ package netdb
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -53,6 +52,10 @@ type poolIndex struct {
 	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
 	count   map[State]int             // rows by state
 	blocked map[netip.Addr]struct{}   // occupied by a row that cannot be read
+
+	prefixes        map[netip.Addr]*Lease         // rows of delegated prefixes
+	offeredPrefixes map[netip.Prefix][]freedRange // the same as offers: what was free of each
+	blockedPrefixes []Range
 }
 
 // An Unreadable row is reported and skipped, never dropped. The addresses that
@@ -61,7 +64,8 @@ type Unreadable struct {
 	Row    string // the row's address as stored
 	Reason string
 	addrs  []netip.Addr
-	pool   string // uid, "" where it cannot be read
+	ranges []Range // of delegated prefixes
+	pool   string  // uid, "" where it cannot be read
 }
 
 type tombstone struct {
@@ -117,6 +121,9 @@ func (x *index) addPool(p *Pool) *poolIndex {
 		offers:  make(map[netip.Addr]int64),
 		count:   make(map[State]int),
 		blocked: make(map[netip.Addr]struct{}),
+
+		prefixes:        make(map[netip.Addr]*Lease),
+		offeredPrefixes: make(map[netip.Prefix][]freedRange),
 	}
 	for _, s := range States() {
 		pi.count[s] = 0 // a snapshot has every state
@@ -161,10 +168,18 @@ func (pi *poolIndex) mayGive(a netip.Addr) error {
 	if usable, note := pi.pool.usable(a); !usable {
 		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
 	}
-	if _, blocked := pi.blocked[a]; blocked {
+	if pi.isBlocked(a) {
 		return fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
 	}
 	return nil
+}
+
+// isBlocked reports whether a row that cannot be read may be of an address.
+func (pi *poolIndex) isBlocked(a netip.Addr) bool {
+	if _, blocked := pi.blocked[a]; blocked {
+		return true
+	}
+	return slices.ContainsFunc(pi.blockedPrefixes, func(r Range) bool { return r.Contains(a) })
 }
 
 // replacePool makes a pool known, or known anew with its leases.
@@ -179,22 +194,20 @@ func (x *index) replacePool(p *Pool) {
 			}
 		}
 		for _, queue := range []freedQueue{was.freed, was.away} {
-			queue.byRev.Scan(func(rev int64, a netip.Addr) bool {
-				pi.requeue(a, rev)
+			queue.byRev.Scan(func(f freedRange) bool {
+				pi.requeue(f.Range, f.rev)
 				return true
 			})
 		}
 		for a, rev := range was.kept {
 			if rev > 0 {
-				pi.requeue(a, rev)
+				pi.requeue(Range{a, a}, rev)
 			}
 		}
 		pi.forget(x.mostFreed)
 	}
 	for _, u := range x.broken {
-		for _, a := range u.addrs {
-			x.block(a)
-		}
+		x.blockAll(u)
 	}
 	if was != nil {
 		pi.takeOffers(was)
@@ -208,13 +221,15 @@ func (x *index) removePool(p *Pool) {
 	delete(x.pools, p.UID)
 }
 
-// requeue queues an address that became free at a revision: where it is given from, or
-// where it waits to come back inside.
-func (pi *poolIndex) requeue(a netip.Addr, rev int64) {
-	if pi.pool.outside(a) != "" {
-		pi.away.add(a, rev)
-	} else {
-		pi.queue(a, rev)
+// requeue queues addresses that became free at a revision: where they are given from, or
+// where they wait to come back inside. What is queued already stays as it is.
+func (pi *poolIndex) requeue(r Range, rev int64) {
+	inside, outside := pi.pool.split(r)
+	for _, in := range inside {
+		pi.queue(in, rev)
+	}
+	for _, out := range outside {
+		pi.sendAway(out, rev)
 	}
 }
 
@@ -222,13 +237,13 @@ func (pi *poolIndex) requeue(a netip.Addr, rev int64) {
 // free for longest.
 func (pi *poolIndex) forget(most int) {
 	for pi.freed.len() > most {
-		oldest, _ := pi.freed.first()
-		pi.freed.remove(oldest)
-		pi.free.add(Range{oldest, oldest})
+		oldest, _ := pi.freed.byRev.Min()
+		pi.freed.drop(oldest)
+		pi.free.add(oldest.Range)
 	}
 	for pi.away.len() > most {
-		oldest, _ := pi.away.first()
-		pi.away.remove(oldest)
+		oldest, _ := pi.away.byRev.Min()
+		pi.away.drop(oldest)
 	}
 }
 
@@ -237,6 +252,10 @@ func (pi *poolIndex) takeOffers(was *poolIndex) {
 	pi.cursor = was.cursor
 	for a, rev := range was.offers {
 		pi.offers[a] = max(pi.take(a), rev)
+	}
+	for p, pieces := range was.offeredPrefixes {
+		pi.takeRange(prefixRange(p))
+		pi.offeredPrefixes[p] = pieces
 	}
 }
 
@@ -250,18 +269,29 @@ func (pi *poolIndex) take(a netip.Addr) int64 {
 	return rev
 }
 
-// queue notes of an address that is free, and counts as never given, which revision
-// made it free. It reports whether it is.
-func (pi *poolIndex) queue(a netip.Addr, rev int64) bool {
-	if was, kept := pi.kept[a]; kept && was == 0 {
-		pi.kept[a] = rev
-		return true
+// queue notes of addresses, as far as they are free and count as never given, which revision
+// made them free.
+func (pi *poolIndex) queue(r Range, rev int64) {
+	if rev == 0 {
+		return
 	}
-	if rev == 0 || !pi.free.remove(a) {
-		return false
+	if r.From == r.To {
+		if was, kept := pi.kept[r.From]; kept && was == 0 {
+			pi.kept[r.From] = rev
+		}
+		if pi.free.remove(r.From) {
+			pi.freed.add(r, rev)
+		}
+		return
 	}
-	pi.freed.add(a, rev)
-	return true
+	for a, was := range pi.kept {
+		if was == 0 && r.Contains(a) {
+			pi.kept[a] = rev
+		}
+	}
+	for _, free := range pi.free.takeRange(r) {
+		pi.freed.add(free, rev)
+	}
 }
 
 // apply replaces the row of one address: old is what was there, now what is;
@@ -287,14 +317,26 @@ func (x *index) apply(old, now *Lease, rev int64) {
 		return
 	}
 	pi := x.pools[old.PoolUID]
-	delete(pi.offers, old.Addr)
-	x.vacate(pi, old.Addr, rev)
+	pi.unoffer(old)
+	x.vacate(pi, old.Range(), rev)
+}
+
+// unoffer ends the offer of what a row leases.
+func (pi *poolIndex) unoffer(l *Lease) {
+	if l.PrefixLen == 0 {
+		delete(pi.offers, l.Addr)
+	} else {
+		delete(pi.offeredPrefixes, l.Prefix())
+	}
 }
 
 func (pi *poolIndex) leave(l *Lease) {
 	pi.count[l.State]--
-	if pi.pool.outside(l.Addr) != "" {
+	if pi.pool.outsideOf(l) != "" {
 		pi.outside--
+	}
+	if l.PrefixLen != 0 {
+		delete(pi.prefixes, l.Addr)
 	}
 	pi.unqueue(l)
 }
@@ -312,13 +354,16 @@ func (pi *poolIndex) unqueue(l *Lease) {
 
 func (pi *poolIndex) enter(l *Lease) {
 	pi.count[l.State]++
-	pi.take(l.Addr)
-	delete(pi.offers, l.Addr)
-	outside := pi.pool.outside(l.Addr) != ""
+	pi.takeRange(l.Range())
+	pi.unoffer(l)
+	if l.PrefixLen != 0 {
+		pi.prefixes[l.Addr] = l
+	}
+	outside := pi.pool.outsideOf(l) != ""
 	if outside {
 		pi.outside++
 	}
-	if _, blocked := pi.blocked[l.Addr]; l.State == Cooling && !blocked {
+	if l.State == Cooling && !pi.blocks(l.Range()) {
 		if outside {
 			pi.spent.Set(l.Rev, l)
 			return
@@ -330,10 +375,15 @@ func (pi *poolIndex) enter(l *Lease) {
 	}
 }
 
-// vacate makes an address free that has no row. rev is the revision that made
-// it so, 0 when it was never given.
-func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
-	if _, blocked := pi.blocked[a]; blocked || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) {
+// vacate makes addresses free, as far as they have no row and are offered to nobody. rev is
+// the revision that made them so, 0 when they were never given.
+func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
+	if r.From != r.To {
+		x.vacateRange(pi, r, rev)
+		return
+	}
+	a := r.From
+	if pi.isBlocked(a) || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) || pi.offered(a) {
 		return
 	}
 	_, kept := pi.keptFor[a]
@@ -341,11 +391,11 @@ func (x *index) vacate(pi *poolIndex, a netip.Addr, rev int64) {
 	case kept && inside:
 		pi.kept[a] = max(rev, pi.kept[a])
 	case rev > 0 && inside:
-		pi.freed.add(a, rev)
+		pi.freed.add(r, rev)
 	case rev > 0:
-		pi.away.add(a, rev)
+		pi.sendAway(r, rev)
 	case inside:
-		pi.free.add(Range{a, a})
+		pi.free.add(r)
 	}
 	pi.forget(x.mostFreed)
 }
@@ -363,44 +413,3 @@ func (x *index) block(a netip.Addr) {
 		x.pools[l.PoolUID].unqueue(l)
 	}
 }
-
-// A rowset is the rows of a book by their addresses, in numeric order. A
-// snapshot costs the same for one row and for 60 000, because it shares all that
-// does not change afterwards: a reader of all rows holds no lock meanwhile,
-// and no commit waits for it.
-type rowset struct{ rows *btree.BTreeG[addressed] }
-
-type addressed struct {
-	addr  netip.Addr
-	lease *Lease
-}
-
-func newRowset() rowset {
-	return rowset{btree.NewBTreeGOptions(
-		func(a, b addressed) bool { return a.addr.Less(b.addr) },
-		btree.Options{NoLocks: true})}
-}
-
-// at returns the row of an address, or nil.
-func (s rowset) at(a netip.Addr) *Lease {
-	row, _ := s.rows.Get(addressed{addr: a})
-	return row.lease
-}
-
-func (s rowset) set(l *Lease) { s.rows.Set(addressed{l.Addr, l}) }
-
-func (s rowset) remove(a netip.Addr) { s.rows.Delete(addressed{addr: a}) }
-
-func (s rowset) len() int { return s.rows.Len() }
-
-// all yields every row. A set that another goroutine changes meanwhile is read
-// by a snapshot.
-func (s rowset) all() iter.Seq[*Lease] {
-	return func(yield func(*Lease) bool) {
-		s.rows.Scan(func(row addressed) bool { return yield(row.lease) })
-	}
-}
-
-// snapshot returns the rows as they are now. It changes the set that it is
-// taken from, as a writer does.
-func (s rowset) snapshot() rowset { return rowset{s.rows.IsoCopy()} }

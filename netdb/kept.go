@@ -66,21 +66,23 @@ func (pi *poolIndex) keep() {
 	}
 }
 
-// refuses returns a [KeptError] when a pool, as this batch leaves it, keeps an address
-// for another than a sandbox.
-func (t *tx) refuses(poolUID string, a netip.Addr, sandbox string) error {
+// refuses returns a [KeptError] when a pool, as this batch leaves it, keeps an address of
+// a range for another than a sandbox, or one of a delegated prefix for any.
+func (t *tx) refuses(poolUID string, r Range, sandbox string) error {
 	pi := t.idx.pools[poolUID]
 	if pi == nil {
 		return nil
 	}
-	owner := pi.keptFor[a]
+	spec := &pi.pool.PoolSpec
 	for _, s := range t.staged.steps {
 		if s.pool != nil && s.pool.UID == poolUID {
-			owner = s.pool.KeptFor(a)
+			spec = &s.pool.PoolSpec
 		}
 	}
-	if owner != "" && owner != sandbox {
-		return &KeptError{a, pi.pool.Name, owner}
+	for _, k := range spec.Kept {
+		if r.Contains(k.Address) && (k.Sandbox != sandbox || r.From != r.To) {
+			return &KeptError{k.Address, spec.Name, k.Sandbox}
+		}
 	}
 	return nil
 }

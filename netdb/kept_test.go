@@ -132,7 +132,7 @@ func TestAKeptAddressIsForItsSandboxOnly(t *testing.T) {
 	}
 	cools := Cool(t, b, l)
 	c.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(netdb.ByAllocator, "rested"), []*netdb.Lease{cools}, func(netip.Addr) error { return nil }); n != 1 || err != nil {
+	if n, err := b.Free(ctx, Who(netdb.ByAllocator, "rested"), []*netdb.Lease{cools}, func(*netdb.Lease) error { return nil }); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	usage(0, 2, 0)
@@ -187,7 +187,7 @@ func TestAReservationOverALiveLeaseTakesNothing(t *testing.T) {
 		t.Errorf("its holder has %v", l)
 	}
 	cools := Cool(t, b, other)
-	if own, ok := b.PickOwn(cools.Owner()); ok {
+	if own, ok := b.PickOwn(cools.Owner(), 0); ok {
 		t.Errorf("its former holder is offered %v", own)
 	}
 	_, err = takeKept(b, p, "db", "db", "eth0")

@@ -13,7 +13,10 @@ import (
 // A Lease is one row of the book: the present truth about one address. A
 // *Lease that netdb returns is shared and immutable.
 type Lease struct {
-	Addr    netip.Addr
+	Addr netip.Addr // of a delegated prefix the first one
+	// PrefixLen is the length of the delegated prefix that begins at Addr; 0 for one address.
+	PrefixLen int
+
 	ID      string // UUIDv7; the fence that every change names; never reused
 	PoolUID string // never changes
 	Pool    string // the pool's name
@@ -101,6 +104,7 @@ type Change struct {
 	At        Stamp
 	Subject   Subject
 	Addr      netip.Addr
+	PrefixLen int // as of a [Lease]
 	LeaseID   string
 	PoolUID   string
 	Pool      string

@@ -373,15 +373,15 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 		{PoolUID: a.PoolUID},
 		{},
 	} {
-		if c, ok := b.PickOwn(stranger); ok {
+		if c, ok := b.PickOwn(stranger, 0); ok {
 			t.Errorf("%+v was offered %s, which cools after a", stranger, c.Addr)
 		}
 	}
-	c, ok := b.PickOwn(a.Owner())
+	c, ok := b.PickOwn(a.Owner(), 0)
 	if !ok || c.Addr != a.Addr {
 		t.Fatalf("offered %+v, %v", c, ok)
 	}
-	if _, again := b.PickOwn(a.Owner()); again {
+	if _, again := b.PickOwn(a.Owner(), 0); again {
 		t.Error("offered twice at once")
 	}
 	ls, err := b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
@@ -447,7 +447,7 @@ func TestHoldsOutliveTheIndex(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			own, ok := b.PickOwn(cools.Owner())
+			own, ok := b.PickOwn(cools.Owner(), 0)
 			if !ok {
 				t.Fatal("its own address is not offered")
 			}
@@ -456,7 +456,7 @@ func TestHoldsOutliveTheIndex(t *testing.T) {
 				_, err := b.PickAddr(cools.Owner(), c.Addr, Policy)
 				wantErr(t, err, netdb.ErrTaken)
 			}
-			if again, ok := b.PickOwn(cools.Owner()); ok {
+			if again, ok := b.PickOwn(cools.Owner(), 0); ok {
 				t.Errorf("%s is offered twice at once", again.Addr)
 			}
 			next, err := b.Pick(p.UID, Policy)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 )
 
@@ -51,6 +50,9 @@ func (x *index) readPool(s scanner) error {
 
 func (x *index) readLease(s scanner) error {
 	l, named, err := scanLease(s)
+	if err == nil && len(x.byAddr.overlapping(l.Range())) > 0 {
+		err = fmt.Errorf("another row leases an address of %s", l.Text())
+	}
 	if err == nil && x.pools[l.PoolUID] == nil {
 		err = errors.New("its pool " + l.PoolUID + " is unknown")
 	}
@@ -91,16 +93,20 @@ func (x *index) readFreed(s scanner) error {
 		return err
 	}
 	pi := x.pools[uid]
-	a, err := netip.ParseAddr(addr)
-	if err != nil || pi == nil || x.byAddr.at(a) != nil {
+	a, bits, err := parsePlace(addr)
+	if err != nil || pi == nil {
 		return nil
 	}
-	queue := pi.freed
-	if pi.pool.outside(a) != "" {
-		queue = pi.away
+	inside, outside := pi.pool.split(rangeOf(a, bits))
+	for _, in := range inside {
+		if pi.freed.len() < x.mostFreed {
+			pi.queue(in, rev) // what has a row, or became free later, is not free
+		}
 	}
-	if _, blocked := pi.blocked[a]; !blocked && !queue.has(a) && queue.len() < x.mostFreed {
-		pi.requeue(a, rev)
+	for _, out := range outside {
+		if pi.away.len() < x.mostFreed && len(x.byAddr.overlapping(out)) == 0 && !pi.blocks(out) {
+			pi.sendAway(out, rev)
+		}
 	}
 	return nil
 }
@@ -144,8 +150,8 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 	for _, pi := range x.order {
 		if l := youngest[pi]; l != nil {
 			pi.cursor = l.Addr.Next()
-		} else if _, a, ok := pi.freed.byRev.Max(); ok {
-			pi.cursor = a.Next()
+		} else if f, ok := pi.freed.byRev.Max(); ok {
+			pi.cursor = f.To.Next()
 		}
 	}
 	return each(ctx, q, `SELECT pool_uid, address, max(rev) FROM changes
@@ -156,7 +162,7 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 			if err := s.Scan(&uid, &addr, &rev); err != nil {
 				return err
 			}
-			if a, err := netip.ParseAddr(addr); err == nil && x.pools[uid] != nil {
+			if a, _, err := parsePlace(addr); err == nil && x.pools[uid] != nil {
 				x.pools[uid].cursor = a.Next()
 			}
 			return nil
@@ -166,9 +172,7 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 // unreadable reports a row and keeps every address that it may mean from
 // being handed out.
 func (x *index) unreadable(n naming, pool string, why error) {
-	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs(), pool: pool}
-	for _, a := range u.addrs {
-		x.block(a)
-	}
+	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs(), ranges: n.ranges(), pool: pool}
+	x.blockAll(u)
 	x.broken = append(x.broken, u)
 }

@@ -83,7 +83,8 @@ func (m *memory) Rev() int64 {
 	return m.idx.rev
 }
 
-// At returns the row of an address.
+// At returns the row that leases an address: its own, or that of the delegated prefix which
+// contains it.
 func (m *memory) At(a netip.Addr) (*Lease, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -133,11 +134,16 @@ func (m *memory) Usage() ([]Usage, int64) {
 	defer m.mu.RUnlock()
 	var out []Usage
 	for _, pi := range m.idx.order {
-		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), uint64(pi.freed.len())), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), pi.freed.count()), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
 			Outside: pi.outside, QuarantineCap: m.opts.mostQuarantined(pi.size)}
 		for h := range pi.offers {
 			if m.idx.byAddr.at(h) == nil {
 				u.Free = saturatingAdd(u.Free, 1)
+			}
+		}
+		for _, pieces := range pi.offeredPrefixes {
+			for _, f := range pieces {
+				u.Free = saturatingAdd(u.Free, saturated(f.size()))
 			}
 		}
 		out = append(out, u)
@@ -187,7 +193,7 @@ func (m *memory) Place(a netip.Addr) Place {
 		return Place{Note: "in no pool"}
 	}
 	usable, note := pi.pool.usable(a)
-	if _, blocked := pi.blocked[a]; blocked {
+	if pi.isBlocked(a) {
 		usable, note = false, "named by a row that cannot be read"
 	}
 	return Place{pi.pool, usable, note, pi.keptFor[a]}

@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"sort"
 	"time"
@@ -12,13 +11,21 @@ import (
 // meanwhile. An offer is in memory only: it ends with [Book.Reserve],
 // [Book.Quarantine] or [Book.Drop].
 type Candidate struct {
-	Addr  netip.Addr
-	Pool  *Pool
-	Early bool // its cooldown was cut short, because nothing else is left
+	Addr      netip.Addr
+	PrefixLen int // as of a [Lease]
+	Pool      *Pool
+	Early     bool // its cooldown was cut short, because nothing else is left
 
-	cut Cut
-	rev int64 // of the cooling row that was found rested; 0: there was none
+	cut   Cut
+	rev   int64    // of the cooling row that was found rested; 0: there was none
+	rests []*Lease // the same of a delegated prefix, which may be in the place of many
 }
+
+// Text is the address or the delegated prefix.
+func (c *Candidate) Text() string { return placeText(c.Addr, c.PrefixLen) }
+
+// Range returns the first and the last address that are offered.
+func (c *Candidate) Range() Range { return rangeOf(c.Addr, c.PrefixLen) }
 
 // Pick offers the address that the pool gives next: never
 // used first, in address order, walking on from the last one given; then the
@@ -49,12 +56,14 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 		pi.offers[a] = pi.take(a)
 		return Candidate{Addr: a, Pool: pi.pool}, nil
 	}
-	exhausted := &ExhaustedError{Pool: pi.pool.Name, ByState: maps.Clone(pi.count)}
-	l := pi.rested(func(l *Lease) bool { return !pi.offered(l.Addr) })
+	exhausted := pi.exhausted(0, 0)
+	now := m.clock.now()
+	l := pi.rested(func(l *Lease) bool { return l.PrefixLen == 0 && !pi.offered(l.Addr) })
 	if l == nil {
+		exhausted.Next = pi.nextOfPrefixes(now, policy)
 		return Candidate{}, exhausted
 	}
-	rest := m.clock.now().Since(l.Since)
+	rest := now.Since(l.Since)
 	if rest < policy.least() {
 		exhausted.Next = policy.least() - rest
 		return Candidate{}, exhausted
@@ -80,9 +89,23 @@ func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
 	return found
 }
 
-// offered reports whether an address is offered to a caller.
+// nextOfPrefixes is how long until the addresses of a delegated prefix have rested: it
+// becomes free as a whole, when its cooldown is over. It is 0 when none cools, and at least
+// a moment when one does.
+func (pi *poolIndex) nextOfPrefixes(now Stamp, policy Policy) time.Duration {
+	l := pi.rested(func(l *Lease) bool { return l.PrefixLen != 0 })
+	if l == nil {
+		return 0
+	}
+	return max(policy.Cooldown-now.Since(l.Since), time.Second)
+}
+
+// offered reports whether an address is offered to a caller, alone or in a prefix.
 func (pi *poolIndex) offered(a netip.Addr) bool {
 	_, offered := pi.offers[a]
+	for p := range pi.offeredPrefixes {
+		offered = offered || p.Contains(a)
+	}
 	return offered
 }
 
@@ -100,8 +123,10 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 		return 0, 0
 	}
 	policy = pi.pool.Policy(policy)
-	n = saturatingAdd(pi.free.count(), uint64(pi.freed.len()))
-	switch oldest := pi.rested(func(*Lease) bool { return true }); {
+	n = saturatingAdd(pi.free.count(), pi.freed.count())
+	switch oldest := pi.rested(func(l *Lease) bool { return l.PrefixLen == 0 }); {
+	case oldest == nil && n == 0:
+		return 0, pi.nextOfPrefixes(now, policy)
 	case oldest == nil:
 		return n, 0
 	case n == 0 && now.Since(oldest.Since) < policy.least():
@@ -112,7 +137,12 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 		return now.Since(l.Since) < policy.least()
 	})
 	for a := range pi.keptFor {
-		if l := m.idx.byAddr.at(a); l != nil && l.State == Cooling && now.Since(l.Since) >= policy.least() {
+		if l := m.idx.byAddr.at(a); l != nil && l.PrefixLen == 0 && l.State == Cooling && now.Since(l.Since) >= policy.least() {
+			rested--
+		}
+	}
+	for _, l := range pi.prefixes {
+		if l.State == Cooling && now.Since(l.Since) >= policy.least() {
 			rested--
 		}
 	}
@@ -121,8 +151,9 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 
 // PickOwn offers an owner its own last address while that is still cooling:
 // its own stale neighbours cannot hurt it. No other owner is offered it before
-// the cooldown is over.
-func (m *memory) PickOwn(o Owner) (Candidate, bool) {
+// the cooldown is over. bits is the length of the delegated prefix that is wanted, 0 for an
+// address.
+func (m *memory) PickOwn(o Owner, bits int) (Candidate, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi := m.idx.pools[o.PoolUID]
@@ -130,11 +161,12 @@ func (m *memory) PickOwn(o Owner) (Candidate, bool) {
 		return Candidate{}, false
 	}
 	l := pi.own[o]
-	if l == nil || pi.offered(l.Addr) {
+	if l == nil || l.PrefixLen != bits || pi.offeredRange(l.Range()) || pi.keepsOf(l.Range()) {
 		return Candidate{}, false
 	}
-	if _, kept := pi.keptFor[l.Addr]; kept {
-		return Candidate{}, false
+	if bits != 0 {
+		pi.offerPrefix(l.Prefix())
+		return Candidate{Addr: l.Addr, PrefixLen: bits, Pool: pi.pool, cut: CutOwn, rests: []*Lease{l}}, true
 	}
 	pi.offers[l.Addr] = 0
 	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: CutOwn, rev: l.Rev}, true
@@ -163,6 +195,9 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
 	l := m.idx.byAddr.at(a)
+	if l != nil && l.PrefixLen != 0 && l.State == Cooling {
+		return Candidate{}, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ErrTaken, l.Text())
+	}
 	cut, err := l.rests(a, l != nil && l.Owner() == o, now, policy)
 	if err != nil {
 		return Candidate{}, err
@@ -179,10 +214,22 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 func (m *memory) Drop(c Candidate) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if pi := m.idx.pools[c.Pool.UID]; pi != nil && pi.offered(c.Addr) {
-		rev := pi.offers[c.Addr]
+	pi := m.idx.pools[c.Pool.UID]
+	if pi == nil {
+		return
+	}
+	if c.PrefixLen != 0 {
+		p := netip.PrefixFrom(c.Addr, c.PrefixLen)
+		pieces := pi.offeredPrefixes[p]
+		delete(pi.offeredPrefixes, p)
+		for _, f := range pieces {
+			m.idx.vacate(pi, f.Range, f.rev)
+		}
+		return
+	}
+	if rev, offered := pi.offers[c.Addr]; offered {
 		delete(pi.offers, c.Addr)
-		m.idx.vacate(pi, c.Addr, rev)
+		m.idx.vacate(pi, Range{c.Addr, c.Addr}, rev)
 	}
 }
 
@@ -201,7 +248,7 @@ func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 	out = append(out, pi.freed.upcoming(n-len(out))...)
 	pi.rested(func(l *Lease) bool {
 		ends := len(out) >= n || now.Since(l.Since) < policy.CooldownMin
-		if !ends {
+		if !ends && l.PrefixLen == 0 {
 			out = append(out, l.Addr)
 		}
 		return ends
@@ -211,17 +258,23 @@ func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 
 // An ExhaustedError says what the pool is full of. It is [ErrExhausted].
 type ExhaustedError struct {
-	Pool    string
-	ByState map[State]int
-	Next    time.Duration // until the next address has rested for long enough; 0 when none rests
+	Pool      string
+	PrefixLen int // of the delegated prefix that was wanted; 0 for an address
+	ByState   map[State]int
+	Next      time.Duration // until the next one has rested for long enough; 0 when none rests
 }
 
 func (e *ExhaustedError) Error() string {
 	s := fmt.Sprintf("%v: %s holds %d reserved, %d bound, %d paused, %d releasing, %d cooling, %d quarantined",
 		ErrExhausted, e.Pool, e.ByState[Reserved], e.ByState[Bound], e.ByState[Paused],
 		e.ByState[Releasing], e.ByState[Cooling], e.ByState[Quarantined])
+	what := "address"
+	if e.PrefixLen != 0 {
+		what = fmt.Sprintf("/%d", e.PrefixLen)
+		s += fmt.Sprintf("; no /%d of it is whole", e.PrefixLen)
+	}
 	if e.Next > 0 {
-		s += fmt.Sprintf("; the next address will have rested in %s", max(e.Next.Round(time.Second), time.Second))
+		s += fmt.Sprintf("; the next %s will have rested in %s", what, max(e.Next.Round(time.Second), time.Second))
 	}
 	return s
 }

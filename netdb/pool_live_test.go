@@ -184,7 +184,7 @@ func TestGrowAndShrink(t *testing.T) {
 		if c, err := b.PickAddr(netdb.Owner{PoolUID: bound.PoolUID, UID: "next", Interface: "eth0"}, seven.Addr, Policy); !errors.Is(err, netdb.ErrNotInPool) {
 			t.Fatalf("%s: %+v, %v", when, c, err)
 		}
-		if _, ok := b.PickOwn(bound.Owner()); ok {
+		if _, ok := b.PickOwn(bound.Owner(), 0); ok {
 			t.Fatalf("%s: its owner gets it back", when)
 		}
 		Check(t, b)
@@ -200,7 +200,7 @@ func TestGrowAndShrink(t *testing.T) {
 	if len(rested) != 1 || rested[0].ID != cooling.ID {
 		t.Fatalf("%v", rested)
 	}
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), rested, func(netip.Addr) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), rested, func(*netdb.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	notGiven("its row is gone")
@@ -270,7 +270,7 @@ func TestAPoolThatDrains(t *testing.T) {
 	wantErr(t, err, netdb.ErrDraining)
 	_, err = b.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "c", Interface: "eth0"}, addr("10.8.64.9"), Policy)
 	wantErr(t, err, netdb.ErrDraining)
-	if c, ok := b.PickOwn(cools.Owner()); ok {
+	if c, ok := b.PickOwn(cools.Owner(), 0); ok {
 		t.Errorf("%+v", c)
 	}
 	if n, _ := b.Available(pool.UID, Policy); n != 0 || b.Upcoming(pool.UID, 3, Policy) != nil {

@@ -44,7 +44,7 @@ func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 	old := Pool(t, b, "default", "10.8.64.0/29")
 	two := Cool(t, b, Reserve(t, b, "a"))
 	clock.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, 0, 9), func(netip.Addr) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, 0, 9), func(*netdb.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	three, four := Cool(t, b, Reserve(t, b, "b")), Cool(t, b, Reserve(t, b, "c"))
@@ -260,7 +260,7 @@ func TestASweepOfARemovedPool(t *testing.T) {
 	if len(before) != 2 {
 		t.Fatal(before)
 	}
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), planned, func(netip.Addr) error { return nil }); err != nil || n != 0 {
+	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), planned, func(*netdb.Lease) error { return nil }); err != nil || n != 0 {
 		t.Errorf("%d freed, %v", n, err)
 	}
 	if l, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), quarantined.ID, quarantined.Rev, nil); !errors.Is(err, netdb.ErrGone) {

@@ -151,7 +151,7 @@ func (t *tx) checkRoom(pool *Pool) error {
 		}
 	}
 	for l := range t.rows() {
-		if l.PoolUID != pool.UID && pool.Prefix.Contains(l.Addr) {
+		if l.PoolUID != pool.UID && pool.Prefix.Overlaps(l.Prefix()) {
 			return &OtherPoolsRowError{l.Addr, l.PoolUID, pool.UID, fmt.Sprintf("it is %s by sandbox %q", l.State, l.Sandbox)}
 		}
 	}
@@ -159,6 +159,11 @@ func (t *tx) checkRoom(pool *Pool) error {
 		for _, a := range u.addrs {
 			if u.pool != "" && u.pool != pool.UID && pool.Prefix.Contains(a) {
 				return &OtherPoolsRowError{a, u.pool, pool.UID, "its row cannot be read: " + u.Reason}
+			}
+		}
+		for _, r := range u.ranges {
+			if u.pool != "" && u.pool != pool.UID && prefixRange(pool.Prefix).overlaps(r) {
+				return &OtherPoolsRowError{r.From, u.pool, pool.UID, "its row cannot be read: " + u.Reason}
 			}
 		}
 	}
@@ -177,18 +182,18 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		if l.PoolUID != pool.UID {
 			continue
 		}
-		before, after := was.outside(l.Addr), pool.outside(l.Addr)
+		before, after := was.outsideOf(l), pool.outsideOf(l)
 		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
 		switch {
 		case l.State != Cooling && was.Bridge != pool.Bridge && !c.ensure:
 			e.Note = "it is on bridge " + was.Bridge
 			blocking = append(blocking, e)
-		case l.State != Cooling && l.Addr == pool.Gateway && pool.Gateway != was.Gateway:
+		case l.State != Cooling && l.Covers(pool.Gateway) && pool.Gateway != was.Gateway:
 			blocking = append(blocking, e) // the host and the sandbox would both use it
 		case before == "" && after != "":
 			e.Effect = LeaseOutside
-			again := l.Addr == pool.Gateway && l.Reason == GatewayMoved // it was the gateway before
-			if excluded := pool.Prefix.Contains(l.Addr); !c.Drain && !again && !(c.ensure && excluded) {
+			again := l.PrefixLen == 0 && l.Addr == pool.Gateway && l.Reason == GatewayMoved // it was the gateway before
+			if excluded := pool.Prefix.Contains(l.Addr) && pool.Prefix.Contains(l.Range().To); !c.Drain && !again && !(c.ensure && excluded) {
 				blocking = append(blocking, e)
 			}
 		case before != "" && after == "":
@@ -215,10 +220,14 @@ func byAddr(x, y LeaseEffect) int { return x.Lease.Addr.Compare(y.Lease.Addr) }
 func (t *tx) planTaken(plan *poolPlan) error {
 	for _, w := range t.withheld() {
 		switch {
-		case w.State == Quarantined && w.Addr == plan.Pool.Gateway:
+		case w.State == Quarantined && w.covers(plan.Pool.Gateway):
 			return &OtherPoolsRowError{w.Addr, w.PoolUID, plan.Pool.UID, fmt.Sprintf("it is withheld since pool %s was removed, and would be the gateway", w.Pool)}
-		case plan.Pool.outside(w.Addr) == "":
+		case plan.Pool.outsideRange(rangeOf(w.Addr, w.PrefixLen)) == "":
 			plan.taken = append(plan.taken, w)
+		case w.PrefixLen != 0 && plan.Pool.gives(rangeOf(w.Addr, w.PrefixLen)):
+			return &OtherPoolsRowError{w.Addr, w.PoolUID, plan.Pool.UID, fmt.Sprintf(
+				"the delegated prefix %s is withheld since pool %s was removed, and only a part of it would be in this one: contain all of it, or none, or exclude it",
+				placeText(w.Addr, w.PrefixLen), w.Pool)}
 		}
 	}
 	slices.SortFunc(plan.taken, func(x, y Withheld) int { // the one of several pools that rests for longest first
@@ -255,7 +264,7 @@ func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
 		return nil, &PoolNotEmptyError{Pool: pool, Effects: blocking}
 	}
 	for _, u := range t.idx.broken {
-		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 {
+		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 || u.pool == "" && slices.ContainsFunc(u.ranges, prefixRange(pool.Prefix).overlaps) {
 			return nil, fmt.Errorf("remove pool %s: %w: its row %q cannot be read: %s", pool.Name, ErrPoolNotEmpty, u.Row, u.Reason)
 		}
 	}

@@ -150,7 +150,7 @@ func (m *memory) Outside(l *Lease) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if pi := m.idx.pools[l.PoolUID]; pi != nil {
-		return pi.pool.outside(l.Addr)
+		return pi.pool.outsideOf(l)
 	}
 	return ""
 }

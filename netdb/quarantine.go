@@ -42,7 +42,8 @@ func checkSeen(evidence json.RawMessage) error {
 // rebuild's have reasons of their own.
 const SeenOnWire = "seen_on_wire"
 
-// Quarantine keeps an address that is not held from being given: it was seen on the
+// Quarantine keeps an address that is not held from being given, and all of a delegated
+// prefix that cools with it: it was seen on the
 // wire and no lease explains it. evidence is a JSON array and may not be empty. An
 // address that is quarantined already stays as it is. Beyond the pool's quarantine
 // share, and unless it is an operator's, the answer is [ErrQuarantineFull].
@@ -143,7 +144,7 @@ func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence
 	if err != nil {
 		return nil, err
 	}
-	former := Lease{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
+	former := Lease{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
 		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: l.Plug, Labels: l.Labels}
 	if id, err := uuid.Parse(l.ID); err != nil || id.String() != l.ID {
 		former.ID = ""
@@ -153,9 +154,25 @@ func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence
 		former.Containers, former.Netns, former.HostInterface, former.MAC, former.Plug = nil, "", "", "", Plug{}
 	}
 	if cmp.Or(checkName("sandbox", l.Sandbox), checkName("uid", l.UID), checkInterface(l.Interface)) != nil {
-		former = Lease{Addr: l.Addr}
+		former = Lease{Addr: l.Addr, PrefixLen: l.PrefixLen}
 	}
 	return b.quarantine(ctx, who, former, who.Note, evidence, anyRev)
+}
+
+// checkFormer refuses a delegated prefix that this book cannot have as one.
+func (t *tx) checkFormer(p *Pool, l *Lease) error {
+	if _, err := p.CheckPrefixLength(l.PrefixLen); err != nil {
+		return err
+	}
+	if note := p.outsideOf(l); note != "" {
+		return fmt.Errorf("%w %s: it, or an address of it, is %s", ErrNotInPool, p.Name, note)
+	}
+	for _, other := range t.overlapping(l.Range()) {
+		if other.Addr != l.Addr || other.PrefixLen != l.PrefixLen {
+			return fmt.Errorf("%w: %s of it is %s by sandbox %q", ErrTaken, other.Text(), other.State, other.Sandbox)
+		}
+	}
+	return nil
 }
 
 const anyRev = -1
@@ -168,6 +185,13 @@ func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold strin
 			return nil, fmt.Errorf("quarantine %s: %w", a, err)
 		}
 		old := t.at(a)
+		if old != nil && old.PrefixLen != 0 { // all of it, with the evidence about one address
+			former.Addr, former.PrefixLen = old.Addr, old.PrefixLen
+		} else if former.PrefixLen != 0 {
+			if err := t.checkFormer(pool, &former); err != nil {
+				return nil, fmt.Errorf("quarantine %s: %w", former.Text(), err)
+			}
+		}
 		if is := revOf(old); rev != anyRev && is != rev {
 			return nil, fmt.Errorf("quarantine %s: %w: its row is at %d, not %d", a, ErrStale, is, rev)
 		}

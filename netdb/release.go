@@ -55,7 +55,7 @@ func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64
 	if _, taken := b.At(last.Addr); taken {
 		return nil, err
 	}
-	return &Lease{Addr: last.Addr, ID: id, PoolUID: last.PoolUID, Pool: last.Pool, State: Free,
+	return &Lease{Addr: last.Addr, PrefixLen: last.PrefixLen, ID: id, PoolUID: last.PoolUID, Pool: last.Pool, State: Free,
 		Sandbox: last.Sandbox, UID: last.UID, Interface: last.Interface, Rev: last.Rev,
 		Since: last.At, Reason: last.Who.Reason}, nil
 }

@@ -161,7 +161,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 	}
 	_, err = TryReserve(b, p, "b", Policy)
 	wantErr(t, err, netdb.ErrExhausted)
-	own, ok := b.PickOwn(cool.Owner())
+	own, ok := b.PickOwn(cool.Owner(), 0)
 	if !ok {
 		t.Fatal("its own sandbox is not offered it")
 	}

@@ -88,7 +88,7 @@ func checkLabels(labels map[string]string) error {
 type OwnedError struct{ Lease *Lease }
 
 func (e *OwnedError) Error() string {
-	return fmt.Sprintf("sandbox %q already holds %s", e.Lease.Sandbox, e.Lease.Addr)
+	return fmt.Sprintf("sandbox %q already holds %s", e.Lease.Sandbox, e.Lease.Text())
 }
 
 // Reserve takes every candidate for its sandbox, or none. It returns once
@@ -118,24 +118,29 @@ func (b *Book) Reserve(ctx context.Context, who Who, rs ...Reservation) ([]*Leas
 func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 	pool := r.Candidate.Pool
 	now := Lease{
-		Addr: r.Candidate.Addr, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Reserved,
+		Addr: r.Candidate.Addr, PrefixLen: r.Candidate.PrefixLen, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Reserved,
 		Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
 		BindWithin: r.BindWithin, Labels: r.Labels, Evidence: r.Evidence, Cut: r.Candidate.cut,
 	}
 	if t.cancelled(r.UID, r.Attempt) {
 		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ErrCancelled)
 	}
-	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.outside(now.Addr) != "" {
-		return nil, fmt.Errorf("address %s: %w", now.Addr, ErrPoolChanged)
+	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.outsideOf(&now) != "" {
+		return nil, fmt.Errorf("address %s: %w", now.Text(), ErrPoolChanged)
 	}
 	if held := t.open(now.Owner()); held != nil {
 		return nil, &OwnedError{held}
 	}
 	old := t.at(now.Addr)
-	if revOf(old) != r.Candidate.rev { // it was free or rested as it was picked, and that alone
+	if now.PrefixLen != 0 {
+		var err error
+		if old, err = t.reservePrefix(who, r.Candidate); err != nil {
+			return nil, err
+		}
+	} else if revOf(old) != r.Candidate.rev { // it was free or rested as it was picked, and that alone
 		return nil, fmt.Errorf("address %s: %w", now.Addr, ErrTaken)
 	}
-	if err := t.refuses(now.PoolUID, now.Addr, r.Sandbox); err != nil {
+	if err := t.refuses(now.PoolUID, now.Range(), r.Sandbox); err != nil {
 		return nil, err
 	}
 	if r.Unseen != nil {

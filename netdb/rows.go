@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -20,7 +21,7 @@ func key(a netip.Addr) []byte {
 // What a lease is, and what may change of it: never its address or its pool, and
 // its id only when the address is given again.
 const (
-	fixedColumns = `ip, address, pool_uid, id`
+	fixedColumns = `ip, address, pool_uid, id, prefix_length, last_ip`
 	otherColumns = `state, sandbox, uid, interface, attempt, rev,
 	created_wall, created_boot, created_boot_id, since_wall, since_boot, since_boot_id,
 	bind_within, containers, netns, host_interface, mac, plug, labels, evidence, reason, cut, hold, conflict`
@@ -30,7 +31,7 @@ const (
 // The parameters have no numbers, which SQLite would keep as names and the
 // driver look up, each at every call.
 const (
-	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	insertLease = `INSERT INTO leases (` + leaseColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	// Not to set what stays the same spares the pages of its index.
 	updateLease  = `UPDATE leases SET (` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
 	replaceLease = `UPDATE leases SET (id, ` + otherColumns + `) = (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)` + asItWasSeen
@@ -46,7 +47,11 @@ const (
 )
 
 func (l *Lease) row() []any {
-	return append([]any{key(l.Addr), l.Addr.String(), l.PoolUID, l.ID}, l.other()...)
+	var bits, last any
+	if l.PrefixLen != 0 {
+		bits, last = int64(l.PrefixLen), key(l.Range().To)
+	}
+	return append([]any{key(l.Addr), l.Text(), l.PoolUID, l.ID, bits, last}, l.other()...)
 }
 
 // other is the values of otherColumns.
@@ -59,7 +64,8 @@ func (l *Lease) other() []any {
 }
 
 // sum is a checksum of the whole row, which the change that made it records: what
-// is edited or broken in any column shows. It is 0 for no row.
+// is edited or broken in any column shows. What is NULL does not count: the columns of a
+// delegated prefix came later. It is 0 for no row.
 func (l *Lease) sum() int64 {
 	if l == nil {
 		return 0
@@ -68,6 +74,8 @@ func (l *Lease) sum() int64 {
 	var buf []byte
 	for _, v := range l.row() {
 		switch v := v.(type) {
+		case nil:
+			continue
 		case string:
 			buf = append(append(buf[:0], v...), 0)
 		case []byte:
@@ -99,17 +107,38 @@ func (l *Lease) fence() []any { return []any{key(l.Addr), l.ID, l.Rev} }
 
 type scanner interface{ Scan(dest ...any) error }
 
+// ranges returns each delegated prefix that the row may mean.
+func (n naming) ranges() (out []Range) {
+	if a, bits, err := parsePlace(n.text); err == nil && bits != 0 {
+		out = append(out, rangeOf(a, bits))
+	}
+	for _, a := range n.addrs() {
+		if p, err := a.Prefix(int(n.bits.Int64)); n.bits.Int64 > 0 && err == nil {
+			out = append(out, prefixRange(p))
+		}
+		if len(n.last) == 16 {
+			last := netip.AddrFrom16([16]byte(n.last)).Unmap()
+			if last.BitLen() == a.BitLen() && a.Less(last) {
+				out = append(out, Range{a, last})
+			}
+		}
+	}
+	return out
+}
+
 // A naming is the two ways in which a row says its address.
 type naming struct {
 	ip   []byte
 	text string
+	bits sql.NullInt64
+	last []byte
 }
 
 // addrs returns each address that the row may mean. A row that contradicts
 // itself means two.
 func (n naming) addrs() []netip.Addr {
 	var out []netip.Addr
-	if a, err := netip.ParseAddr(n.text); err == nil {
+	if a, _, err := parsePlace(n.text); err == nil {
 		out = append(out, a.Unmap().WithZone(""))
 	}
 	if len(n.ip) == 16 {
@@ -130,7 +159,7 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 		containers, labels, evidence, conflict string
 		plug                                   string
 	)
-	err = s.Scan(&n.ip, &n.text, &l.PoolUID, &l.ID, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
+	err = s.Scan(&n.ip, &n.text, &l.PoolUID, &l.ID, &n.bits, &n.last, (*string)(&l.State), &l.Sandbox, &l.UID, &l.Interface, &l.Attempt, &l.Rev,
 		&createdWall, &createdBoot, &l.Created.BootID, &sinceWall, &sinceBoot, &l.Since.BootID,
 		&bindWithin, &containers, &l.Netns, &l.HostInterface, &l.MAC, &plug, &labels, &evidence, &l.Reason, (*string)(&l.Cut), &l.Hold, &conflict)
 	if err != nil {
@@ -139,14 +168,17 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 	l.Created.Wall, l.Created.Boottime = time.Unix(0, createdWall), time.Duration(createdBoot)
 	l.Since.Wall, l.Since.Boottime = time.Unix(0, sinceWall), time.Duration(sinceBoot)
 	l.BindWithin = time.Duration(bindWithin)
-	if l.Addr, err = netip.ParseAddr(n.text); err != nil {
+	if l.Addr, l.PrefixLen, err = parsePlace(n.text); err != nil {
 		return nil, n, fmt.Errorf("%q is no address", n.text)
 	}
-	if plain := l.Addr.Unmap().WithZone(""); plain.String() != n.text {
+	if plain := placeText(l.Addr.Unmap().WithZone(""), l.PrefixLen); plain != n.text {
 		return nil, n, fmt.Errorf("address %q is not spelled %s", n.text, plain)
 	}
 	if string(n.ip) != string(key(l.Addr)) {
 		return nil, n, fmt.Errorf("ip %x is not %s", n.ip, n.text)
+	}
+	if int(n.bits.Int64) != l.PrefixLen || (l.PrefixLen != 0) != (n.last != nil) || n.last != nil && string(n.last) != string(key(l.Range().To)) {
+		return nil, n, fmt.Errorf("prefix length %d and last address %x are not those of %s", n.bits.Int64, n.last, n.text)
 	}
 	if !known(l.State) {
 		return nil, n, fmt.Errorf("state %q is unknown", l.State)
@@ -176,7 +208,7 @@ func known(s State) bool { return slices.Contains(States(), s) }
 // row is the values of insertChange. made is the lease's row behind the change, nil
 // when there is none.
 func (c *Change) row(made *Lease, uptime time.Duration) []any {
-	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), addrText(c.Addr), c.LeaseID,
+	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), placeText(c.Addr, c.PrefixLen), c.LeaseID,
 		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, c.Attempt, string(c.From), string(c.To),
 		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum(), int64(uptime)}
 }
@@ -194,7 +226,7 @@ func scanChange(s scanner) (Change, error) {
 		return c, err
 	}
 	c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boottime)
-	c.Addr, _ = netip.ParseAddr(addr) // "" unless it is a lease's; a broken one is shown as unknown
+	c.Addr, c.PrefixLen, _ = parsePlace(addr) // "" unless it is a lease's; a broken one is shown as unknown
 	if evidence != "" {
 		c.Evidence = json.RawMessage(evidence)
 	}
@@ -242,7 +274,7 @@ const (
 )
 
 func (w *Withheld) row() []any {
-	return []any{key(w.Addr), w.Addr.String(), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
+	return []any{key(w.Addr), placeText(w.Addr, w.PrefixLen), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
 		w.Since.Wall.UnixNano(), int64(w.Since.Boottime), w.Since.BootID, string(w.Evidence), w.Hold}
 }
 
@@ -260,6 +292,7 @@ func scanWithheld(s scanner) (w Withheld, n naming, err error) {
 	}
 	if named := n.addrs(); len(named) == 1 {
 		w.Addr = named[0]
+		_, w.PrefixLen, _ = parsePlace(n.text)
 	}
 	return w, n, nil
 }

@@ -118,10 +118,14 @@ type bookCopy struct {
 
 // columns are those of the leases and of the changes, as this build names them.
 func (c *bookCopy) columns() (leases, changes string) {
-	if !c.old {
-		return leaseColumns, changeColumns
+	leases = leaseColumns
+	if !c.schema.has("leases", "prefix_length") {
+		leases = strings.Replace(leases, "prefix_length, last_ip", "NULL, NULL", 1)
 	}
-	return strings.Replace(leaseColumns, "ip, address", "key, ip", 1), strings.Replace(changeColumns, "address", "ip", 1)
+	if !c.old {
+		return leases, changeColumns
+	}
+	return strings.Replace(leases, "ip, address", "key, ip", 1), strings.Replace(changeColumns, "address", "ip", 1)
 }
 
 func openCopy(ctx context.Context, path string) (*bookCopy, error) {
@@ -234,7 +238,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 	})
 	for a, c := range last {
 		if rows[a] == nil && c.To != Free && known(c.To) {
-			rows[a] = &Lease{Addr: a, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
+			rows[a] = &Lease{Addr: a, PrefixLen: c.PrefixLen, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
 				Interface: c.Interface, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason, Hold: c.hold()}
 		}
 	}
@@ -250,7 +254,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 					named[a] = true
 				}
 			} else if rows[w.Addr] == nil {
-				rows[w.Addr] = &Lease{Addr: w.Addr, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
+				rows[w.Addr] = &Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
 					Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: PoolRemoved, Hold: w.Hold}
 			}
 			return nil

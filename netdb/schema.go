@@ -123,6 +123,16 @@ func (s schema) table(name string, want schema) bool {
 	return false
 }
 
+// has reports that a table has a column, by its name in the text.
+func (s schema) has(table, column string) bool {
+	for o := range s {
+		if o.kind == "table" && o.name == table {
+			return strings.Contains(o.sql, column)
+		}
+	}
+	return false
+}
+
 // checkOurs refuses a file whose schema is not its version's.
 func (s *store) checkOurs(ctx context.Context, version int) error {
 	want, err := schemaOf(ctx, s.opts.schema[:version])

@@ -23,11 +23,38 @@ type tx struct {
 }
 
 // at returns the row of an address, or nil.
+// [rowset.at] has which.
 func (t *tx) at(a netip.Addr) *Lease {
-	if l, ok := t.staged.leases[a]; ok {
+	if l := t.staged.leases[a]; l != nil {
 		return l
 	}
-	return t.idx.byAddr.at(a)
+	for _, l := range t.staged.prefixes {
+		if l.Covers(a) && t.staged.leases[l.Addr] == l {
+			return l
+		}
+	}
+	l := t.idx.byAddr.at(a)
+	if l != nil {
+		if _, staged := t.staged.leases[l.Addr]; staged {
+			return nil // as it is now, it was looked for above
+		}
+	}
+	return l
+}
+
+// overlapping returns the rows that lease an address of a range, in order.
+func (t *tx) overlapping(r Range) []*Lease {
+	found := slices.DeleteFunc(t.idx.byAddr.overlapping(r), func(l *Lease) bool {
+		_, staged := t.staged.leases[l.Addr]
+		return staged
+	})
+	for _, l := range t.staged.leases {
+		if l != nil && l.Range().overlaps(r) {
+			found = append(found, l)
+		}
+	}
+	slices.SortFunc(found, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
+	return found
 }
 
 // lease returns the row with an id, or nil.
@@ -61,7 +88,7 @@ func (t *tx) removed(id string) bool {
 // it. A row outside its pool stays that pool's.
 func (t *tx) poolFor(a netip.Addr) (*Pool, error) {
 	if l := t.at(a); l != nil {
-		if p := t.pool(l.PoolUID); p.outside(a) != "" {
+		if p := t.pool(l.PoolUID); p.outsideOf(l) != "" {
 			return p, nil
 		}
 	}
@@ -184,7 +211,7 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 		now.Hold = ""
 	}
 	s := step{old: old, now: &now, withheld: w, change: &Change{
-		Rev: now.Rev, At: t.now, Subject: OfLease, Addr: now.Addr, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,
+		Rev: now.Rev, At: t.now, Subject: OfLease, Addr: now.Addr, PrefixLen: now.PrefixLen, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,
 		Sandbox: now.Sandbox, UID: now.UID, Interface: now.Interface, Attempt: now.Attempt,
 		From: from, To: now.State, Who: who, Evidence: evidence,
 	}}
@@ -225,10 +252,11 @@ type overlay struct {
 	rev     int64 // of the last step
 	runtime string
 
-	leases map[netip.Addr]*Lease
-	ids    map[string]*Lease
-	owners map[Owner]*Lease
-	tombs  map[string]tombstone
+	leases   map[netip.Addr]*Lease
+	prefixes []*Lease // rows of delegated prefixes, also as they were in between
+	ids      map[string]*Lease
+	owners   map[Owner]*Lease
+	tombs    map[string]tombstone
 
 	pools      map[string]*Pool // by uid; nil: removed
 	names      map[nameKey]nameMemory
@@ -278,6 +306,7 @@ func (o *overlay) reset(rev int64) {
 	clear(o.steps)
 	o.steps, o.rev, o.runtime = o.steps[:0], rev, ""
 	clear(o.leases)
+	o.prefixes = o.prefixes[:0]
 	clear(o.ids)
 	clear(o.owners)
 	clear(o.tombs)
@@ -335,6 +364,9 @@ func (o *overlay) stage(s step) {
 	}
 	if now := s.now; now != nil {
 		o.leases[now.Addr] = now
+		if now.PrefixLen != 0 {
+			o.prefixes = append(o.prefixes, now)
+		}
 		o.ids[now.ID] = now
 		if now.State.Open() {
 			o.owners[now.Owner()] = now

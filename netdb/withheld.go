@@ -18,6 +18,7 @@ import (
 // The pool that comes to contain one takes it over as a row of its own.
 type Withheld struct {
 	Addr      netip.Addr
+	PrefixLen int    // as of a [Lease]
 	PoolUID   string // of the pool that was removed
 	Pool      string
 	LeaseID   string // of the row that went
@@ -30,6 +31,8 @@ type Withheld struct {
 	Evidence  json.RawMessage
 	Hold      string // an operator's words
 }
+
+func (w *Withheld) covers(a netip.Addr) bool { return rangeOf(w.Addr, w.PrefixLen).Contains(a) }
 
 // A nameMemory is what is remembered of a name beyond its pool.
 type nameMemory struct {
@@ -122,7 +125,7 @@ func (m *memory) PreviewRemovePool(uid string, force bool) (*PoolOutcome, error)
 // address. The last of them is the sweep's: it is what ends a rest.
 func (t *tx) purge(who Who, e LeaseEffect) (err error) {
 	l := e.Lease
-	w := &Withheld{Addr: l.Addr, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: Quarantined, Sandbox: l.Sandbox,
+	w := &Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: Quarantined, Sandbox: l.Sandbox,
 		UID: l.UID, Interface: l.Interface, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold}
 	who.Actor, who.Reason = ByOperator, PoolRemoved
 	if l.State.Open() {
@@ -172,7 +175,7 @@ func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
 	if w.State == Cooling || len(evidence) == 0 {
 		evidence = w.testimony("it was %s in pool %s (%s), which was removed", w.State, w.Pool, w.PoolUID)
 	}
-	now := Lease{Addr: w.Addr, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: w.Hold,
+	now := Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: w.Hold,
 		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence}
 	l, err := t.recordWith(who, nil, now, evidence, &w)
 	if err != nil || w.State != Cooling {

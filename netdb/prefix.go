@@ -1,0 +1,157 @@
+package netdb
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// A delegated prefix is leased as one address is: its row's address is the first one, and
+// no other row lies in it, in whatever state.
+
+// Prefix returns what is leased: the delegated prefix, or the address as a prefix of one.
+func (l *Lease) Prefix() netip.Prefix {
+	bits := l.PrefixLen
+	if bits == 0 {
+		bits = l.Addr.BitLen()
+	}
+	return netip.PrefixFrom(l.Addr, bits)
+}
+
+// Range returns the first and the last address that are leased.
+func (l *Lease) Range() Range { return rangeOf(l.Addr, l.PrefixLen) }
+
+// Covers reports whether an address is leased with this row.
+func (l *Lease) Covers(a netip.Addr) bool {
+	return l.Addr == a || l.PrefixLen != 0 && l.Prefix().Contains(a)
+}
+
+// Text is the address, or the delegated prefix as in 10.8.64.16/28.
+func (l *Lease) Text() string { return placeText(l.Addr, l.PrefixLen) }
+
+func rangeOf(a netip.Addr, bits int) Range {
+	if bits == 0 {
+		return Range{a, a}
+	}
+	return prefixRange(netip.PrefixFrom(a, bits))
+}
+
+// placeText writes an address, or with bits above 0 the prefix that begins there.
+func placeText(a netip.Addr, bits int) string {
+	if !a.IsValid() || bits == 0 {
+		return addrText(a)
+	}
+	return netip.PrefixFrom(a, bits).String()
+}
+
+// parsePlace reads what placeText writes.
+func parsePlace(s string) (a netip.Addr, bits int, err error) {
+	if !strings.Contains(s, "/") {
+		a, err = netip.ParseAddr(s)
+		return a, 0, err
+	}
+	p, err := netip.ParsePrefix(s)
+	if err == nil && (p != p.Masked() || p.IsSingleIP() || p.Bits() == 0) {
+		err = fmt.Errorf("%q is no delegated prefix", s)
+	}
+	return p.Addr(), p.Bits(), err
+}
+
+// CheckPrefixLength returns a [FieldError] for a length that a prefix of the pool cannot
+// have, and 0 for that of one address.
+func (s *PoolSpec) CheckPrefixLength(bits int) (int, error) {
+	most := s.Prefix.Addr().BitLen()
+	switch least := s.Prefix.Bits() + 1; {
+	case bits == 0 || bits == most:
+		return 0, nil
+	case least >= most:
+		return 0, invalid("prefix_length", "%d: pool %s (%s) has no room for a prefix: leave it out for an address", bits, s.Name, s.Prefix)
+	case bits < least || bits > most:
+		return 0, invalid("prefix_length", "%d is not %d to %d, as pool %s (%s) could give", bits, least, most-1, s.Name, s.Prefix)
+	}
+	return bits, nil
+}
+
+// outsideOf says why the pool could not give what a row leases, "" when it could.
+func (s *PoolSpec) outsideOf(l *Lease) string { return s.outsideRange(l.Range()) }
+
+func (s *PoolSpec) outsideRange(r Range) string {
+	if r.From == r.To {
+		return s.outside(r.From)
+	}
+	for _, end := range []netip.Addr{r.From, r.To} {
+		if note := s.outside(end); note != "" {
+			return note
+		}
+	}
+	if r.Contains(s.Gateway) {
+		return "the gateway"
+	}
+	for _, e := range s.Exclude {
+		if e.overlaps(r) {
+			return "excluded (" + e.String() + ")"
+		}
+	}
+	return ""
+}
+
+func (r Range) overlaps(o Range) bool { return !r.To.Less(o.From) && !o.To.Less(r.From) }
+
+// split divides a range into what the pool could give and what it could not.
+func (s *PoolSpec) split(r Range) (inside, outside []Range) {
+	if r.From == r.To {
+		if s.outside(r.From) == "" {
+			return []Range{r}, nil
+		}
+		return nil, []Range{r}
+	}
+	could, not := newFreeset(), newFreeset()
+	if hosts := s.hosts(); hosts.overlaps(r) {
+		could.add(Range{later(hosts.From, r.From), earlier(hosts.To, r.To)})
+	}
+	could.remove(s.Gateway)
+	for _, e := range s.Exclude {
+		could.removeRange(e)
+	}
+	not.add(r)
+	for _, in := range could.all() {
+		not.removeRange(in)
+	}
+	return could.all(), not.all()
+}
+
+// gives reports whether the pool could give an address of a range.
+func (s *PoolSpec) gives(r Range) bool {
+	inside, _ := s.split(r)
+	return len(inside) > 0
+}
+
+func later(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return b
+	}
+	return a
+}
+
+func earlier(a, b netip.Addr) netip.Addr {
+	if b.Less(a) {
+		return b
+	}
+	return a
+}
+
+// firstAligned returns the first prefix of a length that lies in a range and does not
+// begin before an address.
+func firstAligned(in Range, bits int, notBefore netip.Addr) (Range, bool) {
+	start := later(in.From, notBefore)
+	p := netip.PrefixFrom(start, bits).Masked()
+	if p.Addr().Less(start) {
+		next := prefixRange(p).To.Next()
+		if !next.IsValid() {
+			return Range{}, false
+		}
+		p = netip.PrefixFrom(next, bits)
+	}
+	r := prefixRange(p)
+	return r, !in.To.Less(r.To)
+}
