@@ -89,13 +89,16 @@ func (m *memory) copied() *memory {
 
 func (pi *poolIndex) copied() *poolIndex {
 	p := *pi
-	p.free = freeset{p.free.ranges.IsoCopy(), new(big.Int).Set(p.free.total)}
+	p.free = p.free.copy()
 	p.freed, p.away = p.freed.copied(), p.away.copied()
 	p.kept, p.keptFor, p.keptOf = maps.Clone(p.kept), maps.Clone(p.keptFor), maps.Clone(p.keptOf)
 	p.cooling, p.spent = p.cooling.IsoCopy(), p.spent.IsoCopy()
 	p.offers, p.count, p.blocked = maps.Clone(p.offers), maps.Clone(p.count), maps.Clone(p.blocked)
+	p.prefixes, p.offeredPrefixes, p.blockedPrefixes = nil, maps.Clone(p.offeredPrefixes), slices.Clone(p.blockedPrefixes)
 	p.own = nil
 	return &p
 }
 
-func (q freedQueue) copied() freedQueue { return freedQueue{q.byRev.IsoCopy(), maps.Clone(q.revs)} }
+func (q freedQueue) copied() freedQueue {
+	return freedQueue{q.byRev.IsoCopy(), q.byAddr.IsoCopy(), new(big.Int).Set(q.total)}
+}

@@ -72,9 +72,7 @@ func (x *index) takenIn(pi *poolIndex, r Range) (out []Range) {
 	for _, l := range x.byAddr.overlapping(r) {
 		out = append(out, l.Range())
 	}
-	for _, free := range pi.free.within(r) {
-		out = append(out, free)
-	}
+	out = append(out, pi.free.within(r)...)
 	for _, f := range pi.freed.within(r) {
 		out = append(out, f.Range)
 	}
