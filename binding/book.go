@@ -31,7 +31,13 @@ type Allocator interface {
 	Reclaim(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error)
 }
 
-// A Book is the lease book as callers on the socket change it. All fields are needed.
+// Rules of the kernel follow the book; *enforce.Keeper keeps them.
+type Rules interface {
+	// Hold returns when the rules of a lease are as the book has it.
+	Hold(ctx context.Context, id string) error
+}
+
+// A Book is the lease book as callers on the socket change it. All fields but Rules are needed.
 // It is safe for concurrent use.
 type Book struct {
 	*netdb.Book
@@ -40,6 +46,7 @@ type Book struct {
 	Board     *census.Board
 	Watchdog  Watchdog
 	Allocator Allocator
+	Rules     Rules // nil: none are kept
 	Log       *slog.Logger
 }
 
@@ -66,8 +73,21 @@ func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, 
 	l, err := b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.Kernel, where))
 	if err == nil {
 		b.Watchdog.Bound(before, l, began)
+		err = hold(ctx, b.Rules, l)
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// hold waits for the rules of a lease that the book has bound. After an error the same
+// bind is asked for again: it changes nothing in the book, and waits again.
+func hold(ctx context.Context, r Rules, l *netdb.Lease) error {
+	if r == nil {
+		return nil
+	}
+	return r.Hold(ctx, l.ID)
 }
 
 // Adopt refuses on an operator's word what Bind does.
@@ -76,7 +96,14 @@ func (b *Book) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*net
 		return nil, err
 	}
 	a.Binding = plugged(ctx, b.Kernel, a.Binding)
-	return b.Book.Adopt(ctx, who, a)
+	l, err := b.Book.Adopt(ctx, who, a)
+	if err == nil {
+		err = hold(ctx, b.Rules, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func (b *Book) checkNetns(ctx context.Context, where netdb.Binding) error {

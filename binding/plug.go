@@ -40,15 +40,28 @@ func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 type Plugging struct {
 	reconciler.Book
 	Kernel Kernel
+	Rules  Rules // nil: none are kept
 }
 
 // Adopt is [netdb.Book.Adopt].
 func (b Plugging) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
 	a.Binding = plugged(ctx, b.Kernel, a.Binding)
-	return b.Book.Adopt(ctx, who, a)
+	l, err := b.Book.Adopt(ctx, who, a)
+	b.hold(ctx, l, err)
+	return l, err
 }
 
 // Bind is [netdb.Book.Bind].
 func (b Plugging) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, n netdb.Binding) (*netdb.Lease, error) {
-	return b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.Kernel, n))
+	l, err := b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.Kernel, n))
+	b.hold(ctx, l, err)
+	return l, err
+}
+
+// hold waits for the rules of what was bound. That they do not hold does not undo it: who
+// keeps them reports it, and tries again.
+func (b Plugging) hold(ctx context.Context, l *netdb.Lease, err error) {
+	if err == nil {
+		_ = hold(ctx, b.Rules, l)
+	}
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -56,6 +57,7 @@ func scope(index int) string { return strconv.Itoa(index) }
 type portList struct {
 	names map[string]bool
 	macs  map[string]string
+	index map[string]int
 }
 
 // Changed returns a channel that is closed when a port came or went, got
@@ -76,14 +78,50 @@ func (b *Bridge) PortNames() map[string]bool { return b.netns.shown.Load().names
 // names, otherwise as [Bridge.PortNames] does.
 func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs }
 
+// PortIndexes returns the indexes of the ports' links by their names, otherwise as
+// [Bridge.PortNames] does: a name is used again, an index is not.
+func (b *Bridge) PortIndexes() map[string]int { return b.netns.shown.Load().index }
+
+// PortsInto returns the indexes of the ports that lead into the namespace at a path, where
+// it is still the one with that inode. What cannot be looked up in [plugWithin] is none. It
+// is safe for concurrent use.
+func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) (at []int) {
+	ctx, cancel := context.WithTimeout(ctx, plugWithin)
+	defer cancel()
+	if _, now := b.PlugOf(ctx, "", path); now != inode {
+		return nil
+	}
+	found := make(chan []int, 1)
+	go func() { // nothing else returns from a system call that hangs
+		var at []int
+		_ = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+			bridge, err := k.LinkByName(b.cfg.Name)
+			if err != nil {
+				return err
+			}
+			links, err := b.portsInto(ctx, k, bridge.Index, path)
+			for _, l := range links {
+				at = append(at, l.Index)
+			}
+			return err
+		})
+		found <- at
+	}()
+	select {
+	case at = <-found:
+	case <-ctx.Done():
+	}
+	return at
+}
+
 // show wakes the subscribers of [Bridge.Changed], and has [Bridge.Gaps] return what is
 // known now.
 func (s *namespaces) show() {
 	if s.moved {
 		s.moved = false
-		now := &portList{make(map[string]bool), make(map[string]string)}
+		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]int)}
 		for _, p := range s.ports {
-			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
+			now.names[p.link.Name], now.macs[p.link.Name], now.index[p.link.Name] = true, p.link.MAC.String(), p.link.Index
 		}
 		s.shown.Store(now)
 		s.changed.Send()

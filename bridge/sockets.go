@@ -30,6 +30,9 @@ func openPlace(path string) (place, error) {
 	return place{ns, path == ""}, nil
 }
 
+// Inside calls f on a thread in the bridge's network namespace.
+func (b *Bridge) Inside(f func() error) error { return b.place.do(f) }
+
 // do calls f on a thread inside the namespace.
 func (p place) do(f func() error) error {
 	if p.own {

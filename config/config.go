@@ -27,6 +27,7 @@ type Config struct {
 	Watchdog   Watchdog   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
 	Owner      Owner      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself answers about its sandboxes. Only with\none can a running container be called an orphan."`
 	Reconcile  Reconcile  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
+	Enforce    Enforce    `toml:"enforce" comment:"Rules of nftables, made from the book: a port may use the addresses of its leases, and no\nothers. OPERATIONS says how to go from off to enforce."`
 	Metrics    Metrics    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
 	Log        Log        `toml:"log" comment:"What ipamd writes to its standard error."`
 }
@@ -138,6 +139,11 @@ type Reconcile struct {
 	LeastReleases int      `toml:"least_releases" comment:"So many are fine however few the leases are."`
 }
 
+type Enforce struct {
+	Mode     string `toml:"mode" comment:"off: the kernel has no table of ours. observe: packets that enforce would drop are counted.\nenforce: they are dropped."`
+	Unleased string `toml:"unleased" comment:"Ports of the bridge without a lease. allow: they may use what is no lease's and no gateway's.\ndrop: nothing, so a sandbox can send from its bind on, and an uplink of the bridge never."`
+}
+
 type Log struct {
 	Level  string `toml:"level" comment:"debug, info, warn or error: this and what is graver."`
 	Format string `toml:"format" comment:"auto: coloured on a terminal, journal under systemd, else text. text: key=value lines with\nthe time. json: an object a line. journal: lines with systemd's priorities, without the time."`
@@ -222,6 +228,10 @@ func Default() Config {
 			Age:           Duration(15 * time.Minute),
 			MaxReleases:   0.10,
 			LeastReleases: 5,
+		},
+		Enforce: Enforce{
+			Mode:     "off",
+			Unleased: "allow",
 		},
 		Log: Log{
 			Level:  "info",

@@ -78,6 +78,7 @@ func other() Config {
 		Reconcile: Reconcile{Every: Duration(time.Second), Misses: 4, Age: Duration(time.Minute),
 			MaxReleases: 0.5, LeastReleases: 1},
 		Metrics: Metrics{Listen: "[::1]:9713"},
+		Enforce: Enforce{Mode: "observe", Unleased: "drop"},
 		Log:     Log{Level: "debug", Format: "json"},
 	}
 }

@@ -39,6 +39,8 @@ func (c Config) Check() error {
 		ps.add("owner.socket", "its answers are about containers, and runtime.kind is none")
 	}
 	c.Reconcile.check(&ps)
+	ps.oneOf("enforce.mode", c.Enforce.Mode, "off", "observe", "enforce")
+	ps.oneOf("enforce.unleased", c.Enforce.Unleased, "allow", "drop")
 	c.Metrics.check(&ps)
 	ps.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ps.oneOf("log.format", c.Log.Format, "auto", "text", "json", "journal")

@@ -21,6 +21,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/doctor"
+	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
@@ -64,6 +65,7 @@ type program struct {
 	adoption   *adoption.Adoption
 	changes    *changelog.Follower
 	bridge     *bridge.Bridge
+	keeper     *enforce.Keeper    // nil while enforce.mode is off
 	runtime    *ctrd.Witness      // nil when there is none
 	instance   *watchdog.Instance // nil without a runtime
 	allocator  *allocator.Allocator
@@ -98,7 +100,7 @@ func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *
 // a daemon that does not have its book. What this machine lacks for the
 // socket is found before there is a book, and so is a rebuild that was cut.
 func (p *program) open(ctx context.Context) error {
-	return p.inOrder(ctx, p.socketAccess, p.listenForScrapes, p.openOwnBook, p.openBridge, p.openRuntime, p.openOwner, p.openWatchdog,
+	return p.inOrder(ctx, p.socketAccess, p.listenForScrapes, p.openOwnBook, p.openBridge, p.openEnforce, p.openRuntime, p.openOwner, p.openWatchdog,
 		p.openAllocator, p.openReconciler, p.openServer)
 }
 
@@ -264,7 +266,7 @@ func (p *program) openOwner(context.Context) (err error) {
 func (p *program) openWatchdog(context.Context) (err error) {
 	c := p.cfg.Watchdog
 	cfg := watchdog.Config{
-		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
+		Book: p.cooling(), Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
 		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
 	}
@@ -303,7 +305,7 @@ func (p *program) openReconciler(context.Context) error {
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
-		Book: binding.Plugging{Book: book, Kernel: p.bridge}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Book: binding.Plugging{Book: book, Kernel: p.bridge, Rules: p.rules()}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: binding.Unplugged(p.bridge),
 		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
@@ -358,7 +360,7 @@ func (p *program) openServer(context.Context) (err error) {
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Instance: p.instance, Sweeper: p.sweeper, Clock: p.clock, Started: p.started,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
-	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Log: p.log}
+	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
 		Book: book, Allocator: measured{p.allocator, p.metrics, p.ready}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
 		Adoption: p.adoption,
@@ -449,6 +451,9 @@ func (p *program) run(ctx context.Context) error {
 	if p.runtime != nil {
 		loops = append(loops, p.runtime.Run)
 	}
+	if p.keeper != nil {
+		loops = append(loops, p.keeper.Run, p.keeper.Listen)
+	}
 	if p.scrapes != nil {
 		loops = append(loops, func(ctx context.Context) error {
 			return p.scrapes.Serve(ctx, p.changes.Before(p.metrics.Handler()))
@@ -469,6 +474,7 @@ func (p *program) count(ctx context.Context) bool {
 	if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 		p.log.Warn("first census", "err", err)
 	}
+	p.startRules(ctx)
 	report, err := p.reconciler.Pass(ctx, reconciler.Mode{})
 	if ctx.Err() != nil {
 		return false

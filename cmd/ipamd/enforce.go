@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/binding"
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// openEnforce opens the part that keeps the rules, where they are asked for. Else the table
+// of an earlier configuration is taken away, and nothing else in the kernel is changed.
+func (p *program) openEnforce(ctx context.Context) (err error) {
+	c := p.cfg.Enforce
+	if c.Mode == string(enforce.Off) {
+		var removed bool
+		err := p.bridge.Inside(func() (err error) { removed, err = enforce.Remove(ctx); return err })
+		if err != nil {
+			p.log.Warn("cannot see whether there are rules to be taken away", "err", err, "next", "nft list table bridge "+enforce.TableName)
+		}
+		if removed {
+			p.log.Info("the rules are taken away: enforce.mode is off")
+		}
+		return nil
+	}
+	err = p.bridge.Inside(func() (err error) {
+		p.keeper, err = enforce.Open(ctx, enforce.Config{
+			Policy: enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop"},
+			Book:   p.book, Kernel: ports{p.bridge, p.cfg.Bridge.Name}, Boot: netdb.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("enforce.mode is %q: %w; load the kernel's nf_tables for bridges, or set it to \"off\"", c.Mode, err)
+	}
+	p.onClose(p.keeper.Close)
+	return nil
+}
+
+// rules is what a bind waits for; nil where no rules are kept.
+func (p *program) rules() binding.Rules {
+	if p.keeper == nil {
+		return nil
+	}
+	return kept{p.keeper}
+}
+
+// kept says of rules that do not hold what it says of a bridge that is not ready: the
+// caller asks again.
+type kept struct{ *enforce.Keeper }
+
+func (k kept) Hold(ctx context.Context, id string) error {
+	if err := k.Keeper.Hold(ctx, id); err != nil {
+		return fmt.Errorf("the lease is bound, and %w; bind it again: %w", err, allocator.ErrBridge)
+	}
+	return nil
+}
+
+// cooling is the book as the watchdog writes it: an address cools once no rule allows it.
+func (p *program) cooling() watchdog.Book {
+	if p.keeper == nil {
+		return p.book
+	}
+	return coolingBook{p.book, p.keeper}
+}
+
+type coolingBook struct {
+	*netdb.Book
+	rules *enforce.Keeper
+}
+
+// Confirm is [netdb.Book.Confirm], behind the end of the lease's rules.
+func (b coolingBook) Confirm(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+	if err := b.rules.Withdraw(ctx, id, rev); err != nil {
+		b.rules.Restore(id)
+		return nil, err
+	}
+	l, err := b.Book.Confirm(ctx, who, id, rev, unseen)
+	if err != nil {
+		b.rules.Restore(id)
+	}
+	return l, err
+}
+
+// ports is the bridge as the rules see it.
+type ports struct {
+	*bridge.Bridge
+	name string
+}
+
+func (p ports) Ports() []enforce.Port {
+	known := p.PortIndexes()
+	out := make([]enforce.Port, 0, len(known))
+	for name, index := range known {
+		out = append(out, enforce.Port{Index: index, Name: name, Bridge: p.name})
+	}
+	return out
+}
+
+func (p ports) Own() []netip.Addr {
+	mac, err := net.ParseMAC(p.Status().MAC)
+	if own := enforce.LinkLocal(mac); err == nil && own.IsValid() {
+		return []netip.Addr{own}
+	}
+	return nil
+}
+
+// startRules makes the rules once the ports are known, before the first pass. What fails
+// is tried again, and keeps binds waiting, not the daemon.
+func (p *program) startRules(ctx context.Context) {
+	if p.keeper == nil {
+		return
+	}
+	if err := p.keeper.Start(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		p.log.Warn("the rules do not hold yet", "err", err)
+	}
+}

@@ -1,0 +1,162 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/nft"
+)
+
+// mostTries bounds how often a table that others change meanwhile is repaired at once.
+const mostTries = 5
+
+// table names our table, for what needs no more of it.
+var table = &nft.Table{Family: nft.Bridge, Name: TableName}
+
+// change changes memory by fn, and then the kernel by what follows from it. Where the
+// kernel's table is not known to be ours, all of it is compared. After an error memory has
+// what should be, and Run makes it so.
+func (k *Keeper) change(ctx context.Context, fn func()) error {
+	clear(k.before)
+	fn()
+	err := k.write(ctx)
+	if err != nil {
+		k.held = false
+		k.Again()
+		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
+	}
+	k.note(err)
+	return err
+}
+
+func (k *Keeper) write(ctx context.Context) error {
+	if !k.held || k.touched.Load() {
+		return k.mend(ctx)
+	}
+	edits := k.edits()
+	if len(edits) == 0 {
+		return nil
+	}
+	next := mark(k.cfg.Book.Epoch(), k.cfg.Book.Rev())
+	edits = append(edits, nft.Edit{Set: sets[setBook], Del: []nft.Element{k.mark}, Add: []nft.Element{next}})
+	err := k.conn.Edit(ctx, table, edits...)
+	if errors.Is(err, nft.ErrChanged) { // another program was faster
+		return k.mend(ctx)
+	}
+	if err == nil {
+		k.mark = next
+	}
+	return err
+}
+
+// edits are what the change that is being made does to each set.
+func (k *Keeper) edits() []nft.Edit {
+	by := map[string]*nft.Edit{}
+	for m, was := range k.before {
+		if is := k.want[m]; (was > 0) != (is > 0) {
+			e := by[m.set]
+			if e == nil {
+				e = &nft.Edit{Set: sets[m.set]}
+				by[m.set] = e
+			}
+			if is > 0 {
+				e.Add = append(e.Add, m.Element)
+			} else {
+				e.Del = append(e.Del, m.Element)
+			}
+		}
+	}
+	out := make([]nft.Edit, 0, len(by)+1)
+	for _, e := range by {
+		out = append(out, *e)
+	}
+	return out
+}
+
+// sets are those of our table, by name and without elements.
+var sets = func() map[string]*nft.Set {
+	out := map[string]*nft.Set{}
+	for _, s := range frame(Policy{Mode: Enforce}).Sets {
+		out[s.Name] = s
+	}
+	return out
+}()
+
+// mend reads the table and makes it what memory says.
+func (k *Keeper) mend(ctx context.Context) error {
+	k.held = false
+	for try := 1; ; try++ {
+		touched := k.touched.Swap(false)
+		want := Ruleset(k.cfg.Policy, k.world())
+		have, err := k.conn.Read(ctx, want)
+		if err != nil {
+			k.touched.Store(k.touched.Load() || touched)
+			return err
+		}
+		k.keepCounts(have)
+		if have != nil && k.made && sameMark(have) == k.mark.Comment {
+			// A mark that is behind the book alone is no difference.
+			want.Set(setBook).Elements = []nft.Element{k.mark}
+		}
+		same := nft.Same(have, want)
+		if !same {
+			err = k.conn.Apply(ctx, have, want)
+		}
+		switch {
+		case err == nil:
+			k.mark, k.held = want.Set(setBook).Elements[0], true
+			if !same && k.made {
+				k.repaired(have)
+			}
+			k.made = true
+			return nil
+		case !errors.Is(err, nft.ErrChanged) || try == mostTries:
+			return err
+		}
+	}
+}
+
+func sameMark(t *nft.Table) string {
+	if s := t.Set(setBook); s != nil && len(s.Elements) == 1 {
+		return s.Elements[0].Comment
+	}
+	return ""
+}
+
+// follow makes the table what book and ports say now.
+func (k *Keeper) follow(ctx context.Context) error {
+	leases, rev := k.cfg.Book.Leases()
+	at := make(map[string][]int, len(leases))
+	find := k.finder(ctx)
+	for _, l := range leases {
+		if granted(l.State) {
+			at[l.ID] = find(l)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.change(ctx, func() { k.compare(leases, rev, at) })
+}
+
+// finder finds the ports of many leases.
+func (k *Keeper) finder(ctx context.Context) func(*netdb.Lease) []int {
+	byIndex, byName := map[int]Port{}, map[string]Port{}
+	for _, p := range k.cfg.Kernel.Ports() {
+		byIndex[p.Index], byName[p.Name] = p, p
+	}
+	return func(l *netdb.Lease) []int {
+		var few []Port // those that the lease may mean
+		if p, ok := byIndex[l.Plug.Index]; ok {
+			few = append(few, p)
+		}
+		if p, ok := byName[l.HostInterface]; ok && (len(few) == 0 || few[0] != p) {
+			few = append(few, p)
+		}
+		if l.HostInterface == "" {
+			few = k.cfg.Kernel.Ports()
+		}
+		return k.whereAmong(ctx, l, few)
+	}
+}

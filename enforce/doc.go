@@ -1,0 +1,15 @@
+// Package enforce has the kernel refuse what the book does not allow.
+//
+// [Ruleset] is what nftables has to be: a pure function of who may use which address on
+// which port. Everything is an element of a set, keyed by port, MAC and address; no rule is
+// made for a lease, so a packet's way is as long with one lease as with fifty thousand. A
+// port is known by its link's index: a name is used again, an index is not.
+//
+// A [Keeper] makes it so: before a bind is answered its elements are there, and they are
+// gone before an address cools. It reads the table back, and repairs it when another program
+// changed it. No other table is looked at.
+//
+// A port without a lease may use no address that a lease or a gateway has, or nothing at
+// all. A packet that is refused is counted for its port and reason; with [Observe] that is
+// all that becomes of it.
+package enforce

@@ -1,0 +1,104 @@
+package enforce
+
+import (
+	"net"
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/ipamd/ipamd/nft"
+)
+
+// Names of sets.
+const (
+	setBook     = "book"     // epoch and revision that the table was made from
+	setLeased   = "leased"   // ports with a lease
+	setUnleased = "unleased" // ports without
+	setMACs     = "macs"     // port and its lease's MAC
+	setAnyMAC   = "anymac"   // ports of leases that record no MAC
+	setIPv4     = "ipv4"     // port, MAC and address
+	setIPv6     = "ipv6"
+	setAny4     = "ipv4_anymac" // port and address of leases that record no MAC
+	setAny6     = "ipv6_anymac"
+	setPrefixes = "prefixes" // port and range of addresses
+	setTaken4   = "taken4"   // addresses that are a lease's or a gateway's
+	setTaken6   = "taken6"
+)
+
+// A member is one element of one set.
+type member struct {
+	set string
+	nft.Element
+}
+
+// members are the elements that a grant needs.
+func (p Policy) members(g Grant) []member {
+	out := []member{{setLeased, nft.Element{Key: nft.Key(g.Port)}}}
+	add := func(set string, parts ...any) { out = append(out, member{set, nft.Element{Key: nft.Key(parts...)}}) }
+	addr, v4 := g.Addr.Addr(), g.Addr.Addr().Is4()
+	mac, err := net.ParseMAC(g.MAC)
+	if known := err == nil && len(mac) == 6; known {
+		own := LinkLocal(mac)
+		add(setMACs, g.Port, mac)
+		add(setIPv6, g.Port, mac, own)
+		add(setTaken6, own)
+		if v4 {
+			add(setIPv4, g.Port, mac, addr)
+		} else {
+			add(setIPv6, g.Port, mac, addr)
+		}
+	} else {
+		add(setAnyMAC, g.Port)
+		if v4 {
+			add(setAny4, g.Port, addr)
+		} else {
+			add(setAny6, g.Port, addr)
+		}
+	}
+	if !g.Addr.IsSingleIP() && !v4 {
+		r := netipx.RangeOfPrefix(g.Addr)
+		out = append(out, member{setPrefixes, nft.Element{Key: nft.Key(g.Port, r.From()), End: nft.Key(g.Port, r.To())}})
+	}
+	if !p.DropUnleased { // else a port without a lease may use nothing anyway
+		if v4 {
+			add(setTaken4, addr)
+		} else {
+			add(setTaken6, addr)
+		}
+	}
+	return out
+}
+
+// gateway is the element that keeps an address from every port.
+func gateway(a netip.Addr) member {
+	if a.Is4() {
+		return member{setTaken4, nft.Element{Key: nft.Key(a)}}
+	}
+	return member{setTaken6, nft.Element{Key: nft.Key(a)}}
+}
+
+func unleased(port int) member { return member{setUnleased, nft.Element{Key: nft.Key(port)}} }
+
+// A tally counts how many want each element.
+type tally map[member]int
+
+// all are the members that a world needs.
+func (p Policy) all(w World) tally {
+	t := tally{}
+	leased := map[int]bool{}
+	for _, g := range w.Grants {
+		leased[g.Port] = true
+		for _, m := range p.members(g) {
+			t[m]++
+		}
+	}
+	for _, port := range w.Ports {
+		if !leased[port.Index] {
+			t[unleased(port.Index)]++
+		}
+	}
+	for _, a := range w.Gateways {
+		t[gateway(a)]++
+	}
+	return t
+}

@@ -1,0 +1,100 @@
+package enforce
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A Mode is what becomes of a packet that the book does not allow.
+type Mode string
+
+const (
+	Off     Mode = "off"     // no table of ours is in the kernel
+	Observe Mode = "observe" // it is counted, and goes on
+	Enforce Mode = "enforce" // it is counted and dropped
+)
+
+// Policy is what an operator decides.
+type Policy struct {
+	Mode         Mode
+	DropUnleased bool // ports without a lease may send nothing
+}
+
+// A Port is a link that is a port of a bridge of ours.
+type Port struct {
+	Index  int
+	Name   string
+	Bridge string
+}
+
+// A Grant is one address that one port may use.
+type Grant struct {
+	Lease string
+	Port  int
+	MAC   string // "" where the lease records none: any MAC may use it
+	Addr  netip.Prefix
+}
+
+// granted reports whether a lease in this state may be used on a port. What is released
+// may be used until its end is confirmed.
+func granted(s netdb.State) bool {
+	return s == netdb.Bound || s == netdb.Paused || s == netdb.Releasing
+}
+
+// Where finds the ports of a lease among those that are there: by the link that the lease
+// records, where that is of this boot, and else by its name. inside answers for a lease that
+// names no link, which ports lead into its namespace.
+func Where(l *netdb.Lease, ports []Port, boot string, inside func(*netdb.Lease) []int) (at []int) {
+	if !granted(l.State) {
+		return nil
+	}
+	if l.HostInterface == "" {
+		if l.Netns == "" || inside == nil {
+			return nil
+		}
+		for _, i := range inside(l) {
+			if slices.ContainsFunc(ports, func(p Port) bool { return p.Index == i }) {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	known := l.Plug.Index != 0 && l.Plug.Boot == boot
+	for _, p := range ports {
+		if known && p.Index == l.Plug.Index || !known && p.Name == l.HostInterface {
+			at = append(at, p.Index)
+		}
+	}
+	return at
+}
+
+// Grants are what a lease allows on those ports.
+func Grants(l *netdb.Lease, at []int) []Grant {
+	out := make([]Grant, len(at))
+	for i, port := range at {
+		out[i] = Grant{Lease: l.ID, Port: port, MAC: l.MAC, Addr: holding(l)}
+	}
+	return out
+}
+
+// holding is what addresses a lease has.
+func holding(l *netdb.Lease) netip.Prefix { return netip.PrefixFrom(l.Addr, l.Addr.BitLen()) }
+
+// LinkLocal is the address that an interface with that MAC gives itself (RFC 4291,
+// appendix A).
+func LinkLocal(mac net.HardwareAddr) netip.Addr {
+	if len(mac) != 6 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+}
+
+func sortGrants(g []Grant) {
+	slices.SortFunc(g, func(a, b Grant) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), a.Addr.Addr().Compare(b.Addr.Addr()), cmp.Compare(a.Lease, b.Lease))
+	})
+}

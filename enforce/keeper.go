@@ -1,0 +1,343 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/nft"
+)
+
+// ErrNotHeld means that the kernel does not have the rules that the book asks for. The book
+// has what was asked of it; ask again.
+var ErrNotHeld = errors.New("the rules of nftables do not hold")
+
+// A Book is what the rules are made from; *netdb.Book is one.
+type Book interface {
+	Epoch() string
+	Rev() int64
+	Leases() ([]*netdb.Lease, int64)
+	Lease(id string) (*netdb.Lease, error)
+	Pools() []*netdb.Pool
+	Changed() <-chan struct{}
+}
+
+// A Kernel knows the ports.
+type Kernel interface {
+	// Ports are those of our bridges, as of the last Changed.
+	Ports() []Port
+	Changed() <-chan struct{}
+	// Settle takes in what the kernel has reported up to now.
+	Settle(ctx context.Context, about ...netip.Addr) error
+	// PortsInto are the ports that lead into the namespace at a path, with that inode.
+	PortsInto(ctx context.Context, path string, inode uint64) []int
+	// Own are the bridges' own addresses that no pool knows: their link-local ones.
+	Own() []netip.Addr
+}
+
+// Config of a [Keeper]. All fields but OnForeign and OnRepair are needed.
+type Config struct {
+	Policy Policy // its mode is not Off
+	Book   Book
+	Kernel Kernel
+	Boot   string        // the kernel's id of this boot
+	Every  time.Duration // between readings of the whole table, beside those on news
+	Log    *slog.Logger
+
+	OnForeign func() // another program changed the table
+	OnRepair  func() // what it changed was repaired
+}
+
+// A Keeper keeps our table as the book has it. All methods are safe for concurrent use.
+type Keeper struct {
+	cfg     Config
+	conn    *nft.Conn
+	watch   *nft.Watch
+	started chan struct{} // closed by Start
+	kick    chan struct{}
+
+	touched atomic.Bool // by another program, since the table was read
+
+	mu        sync.Mutex
+	grants    map[string][]Grant // by lease
+	revs      map[string]int64   // of the leases that grants were made from
+	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
+	ports     map[int]Port
+	users     map[int]int // grants of each port
+	gateways  []netip.Addr
+	want      tally          // of all of these
+	before    map[member]int // what want had of each, before the change that is being made
+	held      bool           // the kernel's table is as want says, as far as is known
+	mark      nft.Element
+	made      bool // by this process, once
+	counts    counts
+
+	told    sync.Mutex // of what follows
+	foreign uint64
+	repairs uint64
+	err     error
+}
+
+// Open checks that the kernel has what our table needs, and subscribes to its news in the
+// network namespace of the calling thread. Our table is as it was.
+func Open(ctx context.Context, cfg Config) (*Keeper, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	if err := try(ctx, conn, cfg.Policy); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	watch, err := nft.OpenWatch()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &Keeper{cfg: cfg, conn: conn, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1),
+		grants: map[string][]Grant{}, revs: map[string]int64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, users: map[int]int{},
+		want: tally{}, before: map[member]int{}, counts: counts{}}, nil
+}
+
+// try makes a table like ours that no packet sees, and takes it away again: a kernel may
+// have nftables and lack a part of what we need.
+func try(ctx context.Context, conn *nft.Conn, p Policy) error {
+	like := frame(p)
+	like.Name += "-try"
+	for _, c := range like.Chains {
+		c.Base = nil
+	}
+	if err := conn.Remove(ctx, like.Family, like.Name); err != nil {
+		return err
+	}
+	if err := conn.Apply(ctx, nil, like); err != nil {
+		return err
+	}
+	return conn.Remove(ctx, like.Family, like.Name)
+}
+
+// Close ends the subscription. The table stays: what is refused does not depend on us.
+func (k *Keeper) Close() error { return errors.Join(k.watch.Close(), k.conn.Close()) }
+
+// Remove takes our table away, where there is one. It is what the mode off asks for.
+func Remove(ctx context.Context) (removed bool, err error) {
+	conn, err := nft.Open()
+	if errors.Is(err, nft.ErrUnsupported) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	there, err := conn.Read(ctx, &nft.Table{Family: nft.Bridge, Name: TableName})
+	if err != nil || there == nil {
+		return false, err
+	}
+	return true, conn.Remove(ctx, nft.Bridge, TableName)
+}
+
+// Start makes the kernel's table what book and ports say; the ports must have been read. A
+// table that an earlier process left is changed where it differs, in one transaction: no
+// port is without its rules meanwhile. After an error Run tries again.
+func (k *Keeper) Start(ctx context.Context) error {
+	err := k.follow(ctx)
+	select {
+	case <-k.started:
+	default:
+		close(k.started)
+	}
+	return err
+}
+
+// Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
+// without a port has none.
+func (k *Keeper) Hold(ctx context.Context, id string) error {
+	select {
+	case <-k.started:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: they are not made yet: %w", ErrNotHeld, ctx.Err())
+	}
+	l, err := k.cfg.Book.Lease(id)
+	if err != nil {
+		return fmt.Errorf("hold the rules of lease %s: %w", id, err)
+	}
+	// A port that was plugged a moment ago may not be known yet.
+	if err := k.cfg.Kernel.Settle(ctx, l.Addr); err != nil && ctx.Err() != nil {
+		return err
+	}
+	at := k.where(ctx, l)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.change(ctx, func() {
+		k.takePorts()
+		k.set(l, at)
+	})
+}
+
+// Withdraw returns when the kernel has no rule of a lease any more, which is still at that
+// revision. Until [Keeper.Restore], or until the lease changes, it gets none.
+func (k *Keeper) Withdraw(ctx context.Context, id string, revision int64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.withdrawn[id] = revision
+	return k.change(ctx, func() { k.drop(id) })
+}
+
+// Restore gives a lease its rules back whose end was not recorded.
+func (k *Keeper) Restore(id string) {
+	k.mu.Lock()
+	delete(k.withdrawn, id)
+	k.mu.Unlock()
+	k.Again()
+}
+
+// Again has Run compare book, ports and rules.
+func (k *Keeper) Again() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// where finds a lease's ports. It may ask the kernel, and is called without the lock.
+func (k *Keeper) where(ctx context.Context, l *netdb.Lease) []int {
+	return k.whereAmong(ctx, l, k.cfg.Kernel.Ports())
+}
+
+func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port) []int {
+	return Where(l, ports, k.cfg.Boot, func(l *netdb.Lease) []int {
+		if l.Plug.Inode == 0 || l.Plug.Boot != k.cfg.Boot {
+			return nil
+		}
+		return k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
+	})
+}
+
+// set takes in what a lease is; one that memory has from later stays.
+func (k *Keeper) set(l *netdb.Lease, at []int) {
+	if k.revs[l.ID] > l.Rev {
+		return
+	}
+	if rev, off := k.withdrawn[l.ID]; off {
+		if rev >= l.Rev {
+			return
+		}
+		delete(k.withdrawn, l.ID)
+	}
+	next := Grants(l, at)
+	if !slices.Equal(next, k.grants[l.ID]) {
+		k.drop(l.ID)
+		for _, g := range next {
+			k.count(g, 1)
+		}
+	}
+	if len(next) > 0 {
+		k.grants[l.ID], k.revs[l.ID] = next, l.Rev
+	}
+}
+
+func (k *Keeper) drop(id string) {
+	for _, g := range k.grants[id] {
+		k.count(g, -1)
+	}
+	delete(k.grants, id)
+	delete(k.revs, id)
+}
+
+// count adds a grant, or takes it away.
+func (k *Keeper) count(g Grant, n int) {
+	for _, m := range k.cfg.Policy.members(g) {
+		k.add(m, n)
+	}
+	before := k.users[g.Port]
+	k.users[g.Port] += n
+	if _, is := k.ports[g.Port]; is && (before == 0) != (k.users[g.Port] == 0) {
+		k.add(unleased(g.Port), -n)
+	}
+	if k.users[g.Port] == 0 {
+		delete(k.users, g.Port)
+	}
+}
+
+func (k *Keeper) add(m member, n int) {
+	if _, known := k.before[m]; !known {
+		k.before[m] = k.want[m]
+	}
+	if k.want[m] += n; k.want[m] == 0 {
+		delete(k.want, m)
+	}
+}
+
+func (k *Keeper) takePorts() {
+	now := make(map[int]Port, len(k.ports))
+	for _, p := range k.cfg.Kernel.Ports() {
+		now[p.Index] = p
+		if _, known := k.ports[p.Index]; !known && k.users[p.Index] == 0 {
+			k.add(unleased(p.Index), 1)
+		}
+	}
+	for i := range k.ports {
+		if _, still := now[i]; !still && k.users[i] == 0 {
+			k.add(unleased(i), -1)
+		}
+	}
+	k.ports = now
+	// Whether a port that has grants counts as unleased without them follows from ports:
+	// it is looked at when the last one goes.
+}
+
+// world is what the rules are made from, as memory has it.
+func (k *Keeper) world() World {
+	w := World{Epoch: k.cfg.Book.Epoch(), Revision: k.cfg.Book.Rev(), Ports: slices.Collect(maps.Values(k.ports)), Gateways: k.gateways}
+	for _, g := range k.grants {
+		w.Grants = append(w.Grants, g...)
+	}
+	sortGrants(w.Grants)
+	return w
+}
+
+// compare takes in book and ports as they are now; rev is the revision of leases.
+func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int) {
+	k.takePorts()
+	k.takeGateways()
+	there := make(map[string]bool, len(leases))
+	for _, l := range leases {
+		if l.ID != "" && granted(l.State) {
+			there[l.ID] = true
+			k.set(l, at[l.ID])
+		}
+	}
+	for id := range k.grants {
+		if !there[id] && k.revs[id] <= rev {
+			k.drop(id)
+		}
+	}
+	for id, was := range k.withdrawn {
+		if !there[id] && was <= rev {
+			delete(k.withdrawn, id)
+		}
+	}
+}
+
+func (k *Keeper) takeGateways() {
+	var now []netip.Addr
+	for _, p := range k.cfg.Book.Pools() {
+		if p.Gateway.IsValid() {
+			now = append(now, p.Gateway)
+		}
+	}
+	now = append(now, k.cfg.Kernel.Own()...)
+	for _, a := range now {
+		k.add(gateway(a), 1)
+	}
+	for _, a := range k.gateways {
+		k.add(gateway(a), -1)
+	}
+	k.gateways = now
+}

@@ -1,0 +1,281 @@
+package enforce_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/nft"
+)
+
+const wait = 60 * time.Second
+
+// A scene is a bridge with ports: a has a lease of each family and a delegated prefix, b
+// one, c one that records no MAC, d none; whoever listens is on e.
+type scene struct {
+	t          *testing.T
+	ns         *nstest.NS
+	conn       *nft.Conn
+	a, b, c, d *nstest.Port
+	wires      map[*nstest.Port]*nstest.Wire
+	ear        *nstest.Wire
+	grants     []enforce.Grant
+	ports      []enforce.Port
+	marks      int
+}
+
+var (
+	gateway  = netip.MustParseAddr("10.8.0.1")
+	gateway6 = netip.MustParseAddr("fd00:8::1")
+	a4, b4   = netip.MustParseAddr("10.8.0.2"), netip.MustParseAddr("10.8.0.3")
+	c4, x4   = netip.MustParseAddr("10.8.0.4"), netip.MustParseAddr("10.8.0.99")
+	a6, b6   = netip.MustParseAddr("fd00:8::2"), netip.MustParseAddr("fd00:8::3")
+	p6, x6   = netip.MustParseAddr("fd00:9::77"), netip.MustParseAddr("fd00:8::99")
+	private  = netip.MustParseAddr("fe80::1234")
+)
+
+func newScene(t *testing.T) *scene {
+	s := &scene{t: t, ns: nstest.New(t), wires: map[*nstest.Port]*nstest.Wire{}}
+	s.ns.Bridge("rt0", "10.8.0.1/24")
+	s.a, s.b, s.c, s.d = s.ns.Port("rt0"), s.ns.Port("rt0"), s.ns.Port("rt0"), s.ns.Port("rt0")
+	e := s.ns.Port("rt0")
+	s.ear = e.NS.Wire("eth0")
+	for _, p := range []*nstest.Port{s.a, s.b, s.c, s.d, e} {
+		s.ports = append(s.ports, enforce.Port{Index: s.index(p), Name: p.HostName, Bridge: "rt0"})
+		s.wires[p] = p.NS.Wire("eth0")
+	}
+	grant := func(lease string, p *nstest.Port, mac net.HardwareAddr, cidr string) {
+		g := enforce.Grant{Lease: lease, Port: s.index(p), Addr: netip.MustParsePrefix(cidr)}
+		if mac != nil {
+			g.MAC = mac.String()
+		}
+		s.grants = append(s.grants, g)
+	}
+	grant("a", s.a, s.a.MAC, "10.8.0.2/32")
+	grant("a6", s.a, s.a.MAC, "fd00:8::2/128")
+	grant("ap", s.a, s.a.MAC, "fd00:9::/64")
+	grant("b", s.b, s.b.MAC, "10.8.0.3/32")
+	grant("b6", s.b, s.b.MAC, "fd00:8::3/128")
+	grant("c", s.c, nil, "10.8.0.4/32")
+	s.ns.Do(func() {
+		var err error
+		if s.conn, err = nft.Open(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = s.conn.Close() })
+	return s
+}
+
+func (s *scene) index(p *nstest.Port) int {
+	s.t.Helper()
+	l, err := s.ns.Netlink().LinkByName(p.HostName)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return l.Attrs().Index
+}
+
+func (s *scene) world() enforce.World {
+	return enforce.World{Epoch: "e", Revision: 7, Grants: s.grants, Ports: s.ports, Gateways: []netip.Addr{gateway, gateway6}}
+}
+
+func (s *scene) apply(p enforce.Policy) *nft.Table {
+	s.t.Helper()
+	want := enforce.Ruleset(p, s.world())
+	have, err := s.conn.Read(s.t.Context(), want)
+	if err == nil {
+		err = s.conn.Apply(s.t.Context(), have, want)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return want
+}
+
+// passes sends a frame and, behind it, one that anybody on that port may send, and reports
+// whether the first was received before the second.
+func (s *scene) passes(p *nstest.Port, frame []byte) bool {
+	s.t.Helper()
+	s.marks++
+	own := map[*nstest.Port]netip.Addr{s.a: a4, s.b: b4, s.c: c4, s.d: x4}[p]
+	frame = longer(frame, fmt.Sprintf("frame %d", s.marks))
+	last := longer(ip4(p.MAC, own, gateway), fmt.Sprintf("behind it %d", s.marks))
+	s.wires[p].Send(frame, last)
+	heard := false
+	for {
+		got, ok := s.ear.Receive(wait)
+		if !ok {
+			s.t.Fatal("the frame behind it was not received")
+		}
+		heard = heard || bytes.Equal(got, frame) || bytes.Equal(got, untagged(frame))
+		if bytes.Equal(got, last) {
+			return heard
+		}
+	}
+}
+
+func (s *scene) counted(of *nft.Table, p *nstest.Port, r enforce.Reason) (n uint64) {
+	s.t.Helper()
+	list, err := s.conn.Counters(of, of.Set("refused_"+string(r)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.Key == nft.Key(s.index(p)) {
+			n += c.Packets
+		}
+	}
+	return n
+}
+
+// A packet is one that a port sends; reason is why it is refused, "" if it passes.
+type packet struct {
+	what   string
+	from   *nstest.Port
+	frame  []byte
+	reason enforce.Reason
+}
+
+func (s *scene) packets() []packet {
+	am, bm, cm := s.a.MAC, s.b.MAC, s.c.MAC
+	strange := net.HardwareAddr{2, 0, 0, 0, 0xee, 1}
+	ownLL, otherLL := enforce.LinkLocal(am), enforce.LinkLocal(bm)
+	any4 := netip.MustParseAddr("10.8.0.255")
+	ff := netip.MustParseAddr("ff02::1")
+	return []packet{
+		{"its IPv4", s.a, ip4(am, a4, any4), ""},
+		{"its ARP request", s.a, arp(1, am, am, a4, b4), ""},
+		{"its ARP reply", s.a, arp(2, am, am, a4, gateway), ""},
+		{"its gratuitous ARP", s.a, arp(1, am, am, a4, a4), ""},
+		{"its ARP probe", s.a, arp(1, am, am, zero, a4), ""},
+		{"its IPv6", s.a, udp6(am, a6, ff), ""},
+		{"IPv6 in its prefix", s.a, udp6(am, p6, ff), ""},
+		{"its link-local address", s.a, udp6(am, ownLL, ff), ""},
+		{"a link-local address that is nobody's", s.a, udp6(am, private, ff), ""},
+		{"its DAD", s.a, nd(am, 135, zero6, a6, false), ""},
+		{"its link-local DAD", s.a, nd(am, 135, zero6, ownLL, false), ""},
+		{"DAD in its prefix", s.a, nd(am, 135, zero6, p6, false), ""},
+		{"the groups that go with it", s.a, mld(am), ""},
+		{"its question for a neighbour", s.a, nd(am, 135, a6, b6, false), ""},
+		{"its advertisement", s.a, nd(am, 136, a6, a6, false), ""},
+		{"its link-local advertisement", s.a, nd(am, 136, ownLL, ownLL, false), ""},
+		{"IPv4 of a lease without a MAC", s.c, ip4(cm, c4, any4), ""},
+		{"ARP of a lease without a MAC, by any", s.c, arp(1, strange, strange, c4, b4), ""},
+		{"what is nobody's, without a lease", s.d, ip4(s.d.MAC, x4, any4), ""},
+		{"IPv6 that is nobody's, without a lease", s.d, udp6(s.d.MAC, x6, ff), ""},
+
+		{"a neighbour's IPv4", s.a, ip4(am, b4, any4), enforce.NotItsIPv4},
+		{"IPv4 that is nobody's", s.a, ip4(am, x4, any4), enforce.NotItsIPv4},
+		{"the gateway's IPv4", s.a, ip4(am, gateway, any4), enforce.NotItsIPv4},
+		{"0.0.0.0, as DHCP", s.a, ip4(am, zero, any4), enforce.NotItsIPv4},
+		{"0.0.0.0 by a neighbour's MAC", s.a, ip4(bm, zero, any4), enforce.NotItsMAC},
+		{"its IPv4 by a neighbour's MAC", s.a, ip4(bm, a4, any4), enforce.NotItsMAC},
+		{"its IPv4 by a strange MAC", s.a, ip4(strange, a4, any4), enforce.NotItsMAC},
+		{"a neighbour's IPv4 by its MAC", s.a, ip4(bm, b4, any4), enforce.NotItsMAC},
+		{"ARP for a neighbour", s.a, arp(2, am, am, b4, gateway), enforce.NotItsARP},
+		{"ARP for the gateway", s.a, arp(2, am, am, gateway, b4), enforce.NotItsARP},
+		{"ARP that names a neighbour's MAC", s.a, arp(2, am, bm, a4, gateway), enforce.NotItsARP},
+		{"an ARP probe for a neighbour's", s.a, arp(1, am, am, zero, b4), enforce.NotItsARP},
+		{"ARP of another length", s.a, nstest.Frame(everyone, am, 0x0806, make([]byte, 46)...), enforce.NotItsARP},
+		{"a neighbour's IPv6", s.a, udp6(am, b6, ff), enforce.NotItsIPv6},
+		{"the gateway's IPv6", s.a, udp6(am, gateway6, ff), enforce.NotItsIPv6},
+		{"IPv6 beside its prefix", s.a, udp6(am, netip.MustParseAddr("fd00:9:0:1::1"), ff), enforce.NotItsIPv6},
+		{"a neighbour's link-local address", s.a, udp6(am, otherLL, ff), enforce.NotItsIPv6},
+		{":: with data", s.a, udp6(am, zero6, ff), enforce.NotItsIPv6},
+		{"an advertisement for a neighbour", s.a, nd(am, 136, a6, b6, false), enforce.NotItsND},
+		{"the same behind a hop-by-hop header", s.a, nd(am, 136, a6, b6, true), enforce.NotItsND},
+		{"an advertisement for the gateway", s.a, nd(am, 136, ownLL, gateway6, false), enforce.NotItsND},
+		{"one for a neighbour's link-local address", s.a, nd(am, 136, ownLL, otherLL, false), enforce.NotItsND},
+		{"DAD for a neighbour's", s.a, nd(am, 135, zero6, b6, false), enforce.NotItsND},
+		{"a router's advertisement", s.a, nd(am, 134, ownLL, a6, false), enforce.NotItsND},
+		{"a redirect", s.a, nd(am, 137, ownLL, a6, false), enforce.NotItsND},
+		{"its IPv4 with a VLAN tag", s.a, tagged(ip4(am, a4, any4)), enforce.OtherType},
+		{"ARP for a neighbour with a VLAN tag", s.a, tagged(arp(2, am, am, b4, gateway)), enforce.OtherType},
+		{"a neighbour's IPv4, without a MAC", s.c, ip4(cm, b4, any4), enforce.NotItsIPv4},
+		{"ARP for a neighbour, without a MAC", s.c, arp(2, cm, cm, b4, gateway), enforce.NotItsARP},
+		{"a lease's IPv4, without a lease", s.d, ip4(s.d.MAC, b4, any4), enforce.NotItsIPv4},
+		{"the gateway's, without a lease", s.d, arp(2, s.d.MAC, s.d.MAC, gateway, b4), enforce.NotItsARP},
+		{"a lease's ARP, without a lease", s.d, arp(2, s.d.MAC, s.d.MAC, b4, gateway), enforce.NotItsARP},
+		{"a lease's IPv6, without a lease", s.d, udp6(s.d.MAC, b6, ff), enforce.NotItsIPv6},
+		{"an advertisement for a lease, without one", s.d, nd(s.d.MAC, 136, x6, b6, false), enforce.NotItsND},
+		{"DAD for a lease, without one", s.d, nd(s.d.MAC, 135, zero6, b6, false), enforce.NotItsND},
+	}
+}
+
+// TestE1APortSendsWhatItsLeasesAllow: every kind of packet, received or not on another port,
+// and counted for the port and the reason.
+func TestE1APortSendsWhatItsLeasesAllow(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	table := s.apply(enforce.Policy{Mode: enforce.Enforce})
+	s.each(table, func(p packet) bool { return p.reason == "" })
+}
+
+// TestE7ObserveCountsAndDropsNothing: the same packets, the same counters, and all of them
+// are received.
+func TestE7ObserveCountsAndDropsNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	table := s.apply(enforce.Policy{Mode: enforce.Observe})
+	s.each(table, func(packet) bool { return true })
+}
+
+func (s *scene) each(table *nft.Table, passes func(packet) bool) {
+	s.t.Helper()
+	for _, p := range s.packets() {
+		before := map[enforce.Reason]uint64{}
+		for _, r := range enforce.Reasons() {
+			before[r] = s.counted(table, p.from, r)
+		}
+		if got := s.passes(p.from, p.frame); got != passes(p) {
+			s.t.Errorf("%s: received is %v", p.what, got)
+		}
+		for _, r := range enforce.Reasons() {
+			want := before[r]
+			if r == p.reason {
+				want++
+			}
+			// A port's own kernel sends too, and may be refused: never less.
+			if got := s.counted(table, p.from, r); got < want || r != p.reason && p.reason != "" && got > want+8 {
+				s.t.Errorf("%s: %d are refused as %s, and were %d", p.what, got, r, before[r])
+			}
+		}
+	}
+}
+
+// TestE8PortsWithoutALeaseDropAll: with unleased = drop such a port sends nothing at all.
+func TestE8PortsWithoutALeaseDropAll(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	table := s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true})
+	for _, f := range [][]byte{ip4(s.d.MAC, x4, gateway), arp(1, s.d.MAC, s.d.MAC, x4, gateway), udp6(s.d.MAC, x6, gateway6), tagged(ip4(s.d.MAC, x4, gateway))} {
+		before := s.counted(table, s.d, enforce.NoLease)
+		f := longer(f, "without a lease")
+		s.wires[s.d].Send(f)
+		last := longer(ip4(s.a.MAC, a4, gateway), fmt.Sprintf("behind it %d", before))
+		for end := time.Now().Add(wait); s.counted(table, s.d, enforce.NoLease) == before; {
+			if time.Now().After(end) {
+				t.Fatal("it is not counted")
+			}
+		}
+		s.wires[s.a].Send(last)
+		for {
+			got, ok := s.ear.Receive(wait)
+			if !ok {
+				t.Fatal("the frame behind it was not received")
+			}
+			if bytes.Equal(got, f) {
+				t.Errorf("%x was received", f)
+			}
+			if bytes.Equal(got, last) {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package enforce
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ipamd/ipamd/nft"
+)
+
+// TableName is the name of our table, of the bridge family.
+const TableName = "ipamd"
+
+// priority is before every chain that filters, tracks or rewrites: what is refused has no
+// effect on others' rules.
+const priority = -310
+
+// mostPorts bounds the counters of one reason.
+const mostPorts = 65536
+
+// A World is what the rules are made from.
+type World struct {
+	Epoch    string // of the book
+	Revision int64
+	Grants   []Grant
+	Ports    []Port
+	Gateways []netip.Addr // of the pools, and the bridge's own link-local address
+}
+
+// A Reason is why a packet is refused.
+type Reason string
+
+const (
+	NotItsMAC  Reason = "mac"      // the frame's source is not the lease's MAC
+	NotItsARP  Reason = "arp"      // ARP with another's sender, or a probe for another's address
+	NotItsIPv4 Reason = "ipv4"     // an IPv4 source that is not the lease's
+	NotItsIPv6 Reason = "ipv6"     // an IPv6 source that is not the lease's
+	NotItsND   Reason = "nd"       // a neighbour advertisement or probe for another's address, a router's advertisement, a redirect
+	OtherType  Reason = "type"     // neither ARP nor IP: a VLAN tag, for example
+	NoLease    Reason = "unleased" // a port without a lease
+)
+
+// Reasons are all reasons.
+func Reasons() []Reason {
+	return []Reason{NotItsMAC, NotItsARP, NotItsIPv4, NotItsIPv6, NotItsND, OtherType, NoLease}
+}
+
+func (r Reason) set() string   { return "refused_" + string(r) }
+func (r Reason) chain() string { return "refuse_" + string(r) }
+
+// Ruleset is the table that a policy makes of a world.
+func Ruleset(p Policy, w World) *nft.Table {
+	t := frame(p)
+	by := map[string]*nft.Set{}
+	for _, s := range t.Sets {
+		by[s.Name] = s
+	}
+	for m := range p.all(w) {
+		by[m.set].Elements = append(by[m.set].Elements, m.Element)
+	}
+	for _, s := range t.Sets {
+		slices.SortFunc(s.Elements, func(a, b nft.Element) int { return compareStrings(a.Key, b.Key) })
+	}
+	by[setBook].Elements = []nft.Element{mark(w.Epoch, w.Revision)}
+	return t
+}
+
+func compareStrings(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// mark says what book the table was made from.
+func mark(epoch string, revision int64) nft.Element {
+	return nft.Element{Key: nft.Key(uint32(1)), Comment: fmt.Sprintf("epoch %s revision %d", epoch, revision)}
+}
+
+var (
+	nowhere    = netip.IPv4Unspecified()
+	nowhere6   = netip.IPv6Unspecified()
+	linkLocal6 = netip.MustParsePrefix("fe80::/10")
+)
+
+// Types of ICMPv6 messages, and its protocol number.
+const (
+	icmpv6       uint8 = 58
+	mldReport    uint8 = 131
+	mldDone      uint8 = 132
+	routerAdvert uint8 = 134
+	solicitation uint8 = 135
+	advert       uint8 = 136
+	redirect     uint8 = 137
+	mld2Report   uint8 = 143
+)
+
+func rule(why string, do ...nft.Statement) nft.Rule { return nft.Rule{Why: why, Do: do} }
+
+// frame is the table without elements.
+func frame(p Policy) *nft.Table {
+	link := []nft.Type{nft.Link}
+	with := func(more ...nft.Type) []nft.Type { return append(slices.Clone(link), more...) }
+	t := &nft.Table{Family: nft.Bridge, Name: TableName, Sets: []*nft.Set{
+		{Name: setBook, Key: []nft.Type{nft.Mark}},
+		{Name: setLeased, Key: link}, {Name: setUnleased, Key: link},
+		{Name: setMACs, Key: with(nft.MAC)}, {Name: setAnyMAC, Key: link},
+		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
+		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
+		{Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
+		{Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
+	}}
+	for _, r := range Reasons() {
+		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
+	}
+	t.Chains = append(t.Chains, ports(), leased(), arp(), ipv6(), neighbours(), source6(), without(p), without6())
+	for _, r := range Reasons() {
+		end := rule("counted only: mode is observe", nft.Accept())
+		if p.Mode == Enforce {
+			end = rule("", nft.Drop())
+		}
+		t.Chains = append(t.Chains, &nft.Chain{Name: r.chain(), Rules: []nft.Rule{rule("", nft.Count(r.set(), nft.InLink)), end}})
+	}
+	return t
+}
+
+func refuse(r Reason) nft.Statement { return nft.Goto(r.chain()) }
+
+// ports is where a frame comes in. What a lease sends most takes one look-up.
+func ports() *nft.Chain {
+	return &nft.Chain{Name: "ports", Base: &nft.Base{Hook: nft.Prerouting, Priority: priority}, Rules: []nft.Rule{
+		rule("the lease's own", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setIPv4, nft.InLink, nft.EtherSource, nft.IPv4Source), nft.Accept()),
+		rule("", nft.In(setLeased, nft.InLink), nft.Goto("leased")),
+		rule("", nft.In(setUnleased, nft.InLink), nft.Goto("without")),
+	}}
+}
+
+func leased() *nft.Chain {
+	return &nft.Chain{Name: "leased", Rules: []nft.Rule{
+		rule("", nft.NotIn(setMACs, nft.InLink, nft.EtherSource), nft.NotIn(setAnyMAC, nft.InLink), refuse(NotItsMAC)),
+		rule("of Ethernet and IPv4", nft.Is(nft.EtherType, nft.TypeARP), nft.Bytes(0, 0, 1, 8, 0, 6, 4), nft.Goto("arp")),
+		rule("of something else", nft.Is(nft.EtherType, nft.TypeARP), refuse(NotItsARP)),
+		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("ipv6")),
+		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setAny4, nft.InLink, nft.IPv4Source), nft.Accept()),
+		rule("0.0.0.0 too: no lease needs DHCP", nft.Is(nft.EtherType, nft.TypeIPv4), refuse(NotItsIPv4)),
+		rule("a VLAN tag, for example", refuse(OtherType)),
+	}}
+}
+
+func arp() *nft.Chain {
+	is := nft.Is(nft.EtherType, nft.TypeARP)
+	return &nft.Chain{Name: "arp", Rules: []nft.Rule{
+		rule("the sender is the lease", is, nft.In(setIPv4, nft.InLink, nft.ARPSourceMAC, nft.ARPSource), nft.Accept()),
+		rule("", is, nft.In(setAny4, nft.InLink, nft.ARPSource), nft.Accept()),
+		rule("a probe (RFC 5227) for its own address", is, nft.Is(nft.ARPSource, nowhere), nft.In(setIPv4, nft.InLink, nft.ARPSourceMAC, nft.ARPTarget), nft.Accept()),
+		rule("", is, nft.Is(nft.ARPSource, nowhere), nft.In(setAny4, nft.InLink, nft.ARPTarget), nft.Accept()),
+		rule("", refuse(NotItsARP)),
+	}}
+}
+
+func is6(do ...nft.Statement) []nft.Statement {
+	return append([]nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv6)}, do...)
+}
+
+func icmp(typ uint8, do ...nft.Statement) []nft.Statement {
+	return append([]nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv6), nft.Is(nft.L4Proto, icmpv6), nft.Is(nft.ICMPv6Type, typ)}, do...)
+}
+
+func rule6(why string, do []nft.Statement) nft.Rule { return nft.Rule{Why: why, Do: do} }
+
+// own6 are the rules that let an address pass which is the lease's own: its own, in its
+// prefix, or a link-local one that is nobody's.
+func own6(f nft.Field, then nft.Statement, before ...nft.Statement) []nft.Rule {
+	with := func(s ...nft.Statement) []nft.Statement { return append(append(slices.Clone(before), s...), then) }
+	return []nft.Rule{
+		rule6("", with(nft.In(setIPv6, nft.InLink, nft.EtherSource, f))),
+		rule6("", with(nft.In(setAny6, nft.InLink, f))),
+		rule6("in its delegated prefix", with(nft.In(setPrefixes, nft.InLink, f))),
+		rule6("link-local, and no lease's or gateway's", with(nft.Within(f, linkLocal6), nft.NotIn(setTaken6, f))),
+	}
+}
+
+func ipv6() *nft.Chain {
+	return &nft.Chain{Name: "ipv6", Rules: []nft.Rule{
+		rule6("", is6(nft.Is(nft.L4Proto, icmpv6), nft.Goto("neighbours"))),
+		rule("", nft.Goto("source6")),
+	}}
+}
+
+// neighbours judges ICMPv6. A message in fragments is none to a kernel (RFC 6980), so what
+// stands in a later fragment is not looked for.
+func neighbours() *nft.Chain {
+	c := &nft.Chain{Name: "neighbours", Rules: []nft.Rule{
+		rule6("the gateway alone is a router", icmp(routerAdvert, refuse(NotItsND))),
+		rule6("the same", icmp(redirect, refuse(NotItsND))),
+		rule6("a question with an address", icmp(solicitation, nft.IsNot(nft.IPv6Source, nowhere6), nft.Goto("source6"))),
+	}}
+	c.Rules = append(c.Rules, own6(nft.NDTarget, nft.Goto("source6"), icmp(advert)...)...)
+	c.Rules = append(c.Rules, rule6("an answer for another", icmp(advert, refuse(NotItsND))))
+	c.Rules = append(c.Rules, own6(nft.NDTarget, nft.Accept(), icmp(solicitation)...)...)
+	c.Rules = append(c.Rules,
+		rule6("a probe (RFC 4862) for another's", icmp(solicitation, refuse(NotItsND))),
+		rule6("multicast groups (RFC 3590)", icmp(mldReport, nft.Is(nft.IPv6Source, nowhere6), nft.Accept())),
+		rule6("", icmp(mldDone, nft.Is(nft.IPv6Source, nowhere6), nft.Accept())),
+		rule6("", icmp(mld2Report, nft.Is(nft.IPv6Source, nowhere6), nft.Accept())),
+		rule("", nft.Goto("source6")))
+	return c
+}
+
+func source6() *nft.Chain {
+	return &nft.Chain{Name: "source6", Rules: append(own6(nft.IPv6Source, nft.Accept(), is6()...), rule("", refuse(NotItsIPv6)))}
+}
+
+// without judges ports that no lease has.
+func without(p Policy) *nft.Chain {
+	c := &nft.Chain{Name: "without"}
+	if p.DropUnleased {
+		c.Rules = []nft.Rule{rule("unleased = drop", refuse(NoLease))}
+		return c
+	}
+	c.Rules = []nft.Rule{
+		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
+		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
+		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("without6")),
+	}
+	return c
+}
+
+func without6() *nft.Chain {
+	return &nft.Chain{Name: "without6", Rules: []nft.Rule{
+		rule6("", icmp(advert, nft.In(setTaken6, nft.NDTarget), refuse(NotItsND))),
+		rule6("a probe for a lease's address", icmp(solicitation, nft.Is(nft.IPv6Source, nowhere6), nft.In(setTaken6, nft.NDTarget), refuse(NotItsND))),
+		rule6("", is6(nft.In(setTaken6, nft.IPv6Source), refuse(NotItsIPv6))),
+	}}
+}

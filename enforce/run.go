@@ -1,0 +1,135 @@
+package enforce
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ipamd/ipamd/nft"
+)
+
+// retryAfter is how long Run waits after an error.
+const retryAfter = time.Second
+
+// Run follows book and ports, and repairs what others changed, until ctx ends. It begins
+// after Start.
+func (k *Keeper) Run(ctx context.Context) error {
+	select {
+	case <-k.started:
+	case <-ctx.Done():
+		return nil
+	}
+	again := time.NewTicker(k.cfg.Every)
+	defer again.Stop()
+	for {
+		book, ports := k.cfg.Book.Changed(), k.cfg.Kernel.Changed()
+		began := time.Now()
+		err := k.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		// A comparison reads every lease: nine tenths of the time are others'.
+		pause := 9 * time.Since(began)
+		if err != nil {
+			pause = retryAfter
+		}
+		if !wait(ctx, pause) {
+			return nil
+		}
+		if err != nil {
+			continue
+		}
+		select {
+		case <-book:
+		case <-ports:
+		case <-k.kick:
+		case <-again.C:
+			k.touched.Store(true)
+			if _, err := k.Refusals(); err != nil {
+				k.note(err)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Listen takes in the kernel's news of our table until ctx ends: what another program does
+// to it is counted, each time, and has Run repair it.
+func (k *Keeper) Listen(ctx context.Context) error {
+	ours := nft.TableID(nft.Bridge, TableName)
+	return k.watch.Run(ctx, func(n nft.News) {
+		switch {
+		case n.Lost:
+			k.touched.Store(true)
+			k.Again()
+		case n.Tables[ours] && !k.conn.Ours(n.Port):
+			k.told.Lock()
+			k.foreign++
+			k.told.Unlock()
+			if k.cfg.OnForeign != nil {
+				k.cfg.OnForeign()
+			}
+			k.cfg.Log.Warn("another program changed the rules", "table", ours, "program", n.Program, "thread", n.Process, "gone", n.Gone)
+			k.touched.Store(true)
+			k.Again()
+		}
+	})
+}
+
+// repaired notes that the table was not as it should be.
+func (k *Keeper) repaired(have *nft.Table) {
+	k.told.Lock()
+	k.repairs++
+	k.told.Unlock()
+	if k.cfg.OnRepair != nil {
+		k.cfg.OnRepair()
+	}
+	k.cfg.Log.Warn("the rules were not as the book has them: they are again", "table", nft.TableID(nft.Bridge, TableName), "gone", have == nil)
+}
+
+// note keeps why the rules do not hold, and logs it once.
+func (k *Keeper) note(err error) {
+	k.told.Lock()
+	defer k.told.Unlock()
+	if err != nil && (k.err == nil || k.err.Error() != err.Error()) {
+		k.cfg.Log.Error("the rules of nftables cannot be made", "err", err, "next", "ipamctl doctor")
+	}
+	k.err = err
+}
+
+// Status is what a person should know of the rules.
+type Status struct {
+	Policy   Policy
+	Held     bool  // the kernel has them, as far as is known
+	Err      error // why not
+	Foreign  uint64
+	Repairs  uint64
+	Elements int
+	Mark     string // the book that the kernel's table is made from
+}
+
+// Status reads memory.
+func (k *Keeper) Status() Status {
+	k.mu.Lock()
+	s := Status{Policy: k.cfg.Policy, Held: k.held && !k.touched.Load(), Elements: len(k.want), Mark: k.mark.Comment}
+	k.mu.Unlock()
+	k.told.Lock()
+	defer k.told.Unlock()
+	s.Err, s.Foreign, s.Repairs = k.err, k.foreign, k.repairs
+	if s.Err == nil && !s.Held {
+		s.Err = fmt.Errorf("%w: they are being made", ErrNotHeld)
+	}
+	return s
+}
