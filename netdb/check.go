@@ -39,6 +39,7 @@ const (
 	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
 	NamesHaveLeases    = "names-have-leases"    // a host interface name that is leased is that of an interface with a row
 	PrefixesAreApart   = "prefixes-are-apart"   // no row leases an address that another one leases, too
+	SleepsHaveLeases   = "sleeps-have-leases"   // what is recorded of a sleep is of an open lease
 	RevisionsCount     = "revisions-count"      // no row is newer than the newest change
 )
 
@@ -190,6 +191,16 @@ func (c *checker) memory(fresh *index) {
 	for _, n := range fresh.hostNames {
 		if !slices.ContainsFunc(fresh.byUID[n.UID], func(l *Lease) bool { return l.Interface == n.Interface }) && len(fresh.broken) == 0 {
 			c.broken(NamesHaveLeases, "%s is leased to %q for %s, which has no lease", n.Name, n.UID, n.Interface)
+		}
+	}
+	if a, b := c.mem.Sleeps(), (&memory{idx: fresh}).Sleeps(); !slices.EqualFunc(a, b, func(a, b *Sleep) bool {
+		return a.LeaseID == b.LeaseID && a.Rev == b.Rev && a.sameAs(b) && a.flight() == b.flight()
+	}) {
+		c.broken(MemoryEqualsTable, "sleeps: %v in memory, %v in the table", a, b)
+	}
+	for id := range fresh.sleeps {
+		if l := fresh.byID[id]; (l == nil || !l.State.Open()) && len(fresh.broken) == 0 {
+			c.broken(SleepsHaveLeases, "a sleep is recorded of lease %s, which is not open", id)
 		}
 	}
 	rows := make(map[string][]Range) // of each pool; a book may have as many pools as rows

@@ -22,6 +22,7 @@ type index struct {
 	byUID      map[string][]*Lease       // rows of a sandbox uid that do not cool: of a pool and an interface one is open
 	hostNames  map[string]*HostName      // host interface names that are leased
 	hostNameOf map[link]*HostName        // the same by their holders
+	sleeps     map[string]*Sleep         // by lease
 	tombs      map[string]tombstone      // by sandbox uid
 	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
 	broken     []Unreadable
@@ -94,6 +95,7 @@ func newIndex() *index {
 		byUID:      make(map[string][]*Lease),
 		hostNames:  make(map[string]*HostName),
 		hostNameOf: make(map[link]*HostName),
+		sleeps:     make(map[string]*Sleep),
 		tombs:      make(map[string]tombstone),
 		stones:     new(btree.Map[int64, string]),
 

@@ -45,6 +45,7 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 		case s.old != nil || s.now != nil:
 			m.idx.apply(s.old, s.now, s.change.Rev)
 			m.idx.setNames(s)
+			m.idx.setSleeps(s)
 		}
 		if s.name != nil {
 			m.idx.names[s.name.key] = s.name.nameMemory

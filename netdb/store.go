@@ -120,7 +120,7 @@ type statements struct {
 	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs            *sql.Stmt
 	removePool, upsertName, withhold, unwithhold                           *sql.Stmt
 	noteRuntime, takeOver, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
-	insertHostName, endHostName, pruneHostNames                            *sql.Stmt
+	insertHostName, endHostName, pruneHostNames, upsertSleep, deleteSleep  *sql.Stmt
 
 	all []*sql.Stmt
 }
@@ -158,6 +158,8 @@ func (o *opening) prepare(ctx context.Context) error {
 		&o.sql.insertHostName: insertHostName,
 		&o.sql.endHostName:    endHostName,
 		&o.sql.pruneHostNames: pruneHostNames,
+		&o.sql.upsertSleep:    upsertSleep,
+		&o.sql.deleteSleep:    deleteSleep,
 	} {
 		prepared, err := o.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -243,6 +245,9 @@ func (s *store) writeStep(st step) error {
 		}
 	}
 	if err := s.writeNames(st); err != nil {
+		return err
+	}
+	if err := s.writeSleep(st); err != nil {
 		return err
 	}
 	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.uptime())...)

@@ -220,6 +220,7 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 	}
 	t.staged.stage(s)
 	t.unname(old)
+	t.followSleep(old, &now)
 	return &now, nil
 }
 
@@ -263,6 +264,7 @@ type overlay struct {
 	withheld   map[netip.Addr]*Withheld // nil: no more
 	hostNames  map[string]*HostName     // nil: it has ended
 	hostNameOf map[link]*HostName
+	sleeps     map[string]*Sleep // by lease; nil: it has ended
 }
 
 // A step is one staged change: the row before and after it, and its record.
@@ -279,6 +281,8 @@ type step struct {
 	holding  *Holding // whose the book is from here on
 
 	named, unnamed *HostName // given with the change of a lease, and ended by it
+	sleep          *Sleep    // recorded with the change of its lease
+	awake          string    // the lease whose sleep ends with it
 }
 
 func newOverlay() *overlay {
@@ -293,6 +297,7 @@ func newOverlay() *overlay {
 		withheld:   make(map[netip.Addr]*Withheld),
 		hostNames:  make(map[string]*HostName),
 		hostNameOf: make(map[link]*HostName),
+		sleeps:     make(map[string]*Sleep),
 	}
 }
 
@@ -315,6 +320,7 @@ func (o *overlay) reset(rev int64) {
 	clear(o.withheld)
 	clear(o.hostNames)
 	clear(o.hostNameOf)
+	clear(o.sleeps)
 }
 
 // rewind drops what a request staged before it failed, and leaves the first n
@@ -373,6 +379,7 @@ func (o *overlay) stage(s step) {
 		}
 	}
 	o.noteNames(s)
+	o.noteSleep(s)
 }
 
 // A queue holds the requests that wait for a commit, first come, first served.

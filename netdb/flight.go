@@ -1,0 +1,255 @@
+package netdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A FlightPhase is how far a wake is.
+type FlightPhase string
+
+const (
+	Requested FlightPhase = "requested" // nobody has answered for it yet
+	Waking    FlightPhase = "waking"    // the resumer is at work
+	Ended     FlightPhase = "ended"
+)
+
+// A FlightResult is how a wake ended.
+type FlightResult string
+
+const (
+	Woken     FlightResult = "woken"      // its lease is bound: the network can pass
+	TimedOut  FlightResult = "timeout"    // its deadline passed
+	Refused   FlightResult = "refused"    // the resumer cannot: another attempt would not help
+	CalledOff FlightResult = "called_off" // by a pause that came later
+)
+
+// A Cause is why a wake began.
+type Cause struct {
+	By       string     `json:"by"` // traffic, api
+	Source   netip.Addr `json:"source,omitzero"`
+	Port     uint16     `json:"port,omitempty"` // the destination's
+	Protocol Protocol   `json:"protocol,omitempty"`
+	Rule     string     `json:"rule,omitempty"` // the policy that it met, in words
+}
+
+// A Flight is one wake of a lease. There is one at a time: what wants to wake the lease
+// meanwhile joins it. It is in the book, so that it survives a restart.
+type Flight struct {
+	ID       string        `json:"id"`
+	Cause    Cause         `json:"cause"`
+	Phase    FlightPhase   `json:"phase"`
+	Begun    Stamp         `json:"begun"`
+	Within   time.Duration `json:"within"`             // from Begun, or from Waking on, until it is given up
+	Working  Stamp         `json:"working,omitzero"`   // when the resumer took it on
+	Attempts int           `json:"attempts,omitempty"` // of the resumer
+	End      Stamp         `json:"end,omitzero"`
+	Result   FlightResult  `json:"result,omitempty"`
+	Detail   string        `json:"detail,omitempty"` // one sentence on why it ended so
+	Failed   int           `json:"failed,omitempty"` // how many in a row did not wake the lease, with this one
+}
+
+// Open reports that the flight is under way.
+func (f *Flight) Open() bool { return f != nil && f.Phase != Ended }
+
+// Took is how long it lasted.
+func (f *Flight) Took() time.Duration { return f.End.Wall.Sub(f.Begun.Wall) }
+
+// The pause before traffic may begin another flight after one that failed.
+const (
+	firstBackOff = time.Second
+	mostBackOff  = 30 * time.Second
+)
+
+// BackOff is how long after the end of a flight traffic begins no other. A call is not held up.
+func (f *Flight) BackOff() time.Duration {
+	if f == nil || f.Open() || f.Failed == 0 {
+		return 0
+	}
+	return min(firstBackOff<<min(f.Failed-1, 10), mostBackOff)
+}
+
+func (f *Flight) ended(r FlightResult, detail string, now Stamp) *Flight {
+	next := *f
+	next.Phase, next.Result, next.Detail, next.End = Ended, r, detail, now
+	if r == Woken || r == CalledOff {
+		next.Failed = 0
+	} else {
+		next.Failed++
+	}
+	return &next
+}
+
+var (
+	// ErrFlightUnknown means that the lease has no flight of that id: nothing was changed.
+	ErrFlightUnknown = fmt.Errorf("%w: no such flight", ErrNotFound)
+	// ErrFlightEnded means that the flight has ended: nothing was changed.
+	ErrFlightEnded = fmt.Errorf("%w: the flight has ended", ErrState)
+	// ErrBackOff means that the last flight failed a moment ago, and that traffic begins
+	// no other yet.
+	ErrBackOff = errors.New("the last wake failed a moment ago")
+	// ErrWakeTimeout means that the sandbox was not woken in the time that its policy, or the
+	// caller, gives it. Ask again.
+	ErrWakeTimeout = errors.New("not woken in time")
+	// ErrWakeRefused means that the resumer says that it cannot wake the sandbox.
+	ErrWakeRefused = errors.New("cannot be woken")
+)
+
+// PauseAs is [Book.Pause] that also records how the sandbox is paused, and what wakes it.
+// What is recorded of a flight stays; the same again is no change.
+func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how Sleep) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if err := how.Check(l.Addr); err != nil {
+			return nil, err
+		}
+		if l.State != Bound && l.State != Paused {
+			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, Paused, ErrState, l.State)
+		}
+		was := t.sleep(id)
+		if l.State == Paused && was.sameAs(&how) {
+			return l, nil
+		}
+		if err := asSeen(l, ifRev); err != nil {
+			return nil, err
+		}
+		now := *l
+		now.State = Paused
+		moved, err := t.record(who, l, now, nil)
+		if err != nil {
+			return nil, err
+		}
+		how.LeaseID, how.Flight = id, nil
+		if was != nil {
+			how.Flight = was.Flight
+		}
+		t.setSleep(how)
+		return moved, nil
+	})
+}
+
+// Wake begins the flight of a paused lease, or joins the one that is under way. A lease
+// that is bound has none to wait for: the flight is nil. evidence is kept with the change.
+func (b *Book) Wake(ctx context.Context, who Who, id string, within time.Duration, cause Cause, evidence json.RawMessage) (l *Lease, f *Flight, begun bool, err error) {
+	l, err = b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		f, begun = nil, false
+		switch l.State {
+		case Bound:
+			return l, nil
+		case Paused:
+		default:
+			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, ErrState, l.State)
+		}
+		s := t.sleep(id)
+		if s == nil {
+			s = &Sleep{LeaseID: id, Mode: Freeze}
+		}
+		if s.Flight.Open() {
+			f = s.Flight
+			return l, nil
+		}
+		if cause.By == ByTraffic && s.Flight.BackOff() > 0 && t.now.Since(s.Flight.End) < s.Flight.BackOff() {
+			return nil, fmt.Errorf("wake %s: %w: %s", l.Addr, ErrBackOff, s.Flight.Result)
+		}
+		if s.Wake != nil && s.Wake.Wait > 0 {
+			within = s.Wake.Wait
+		}
+		next := *s
+		next.Flight = &Flight{ID: uuid.Must(uuid.NewV7()).String(), Cause: cause, Phase: Requested, Begun: t.now, Within: within}
+		if s.Flight != nil {
+			next.Flight.Failed = s.Flight.Failed
+		}
+		moved, err := t.record(who, l, *l, evidence)
+		if err != nil {
+			return nil, err
+		}
+		t.setSleep(next)
+		f, begun = next.Flight, true
+		return moved, nil
+	})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	return l, f, begun, nil
+}
+
+// What begins a flight.
+const (
+	ByTraffic = "traffic"
+	ByCall    = "api"
+)
+
+// onFlight changes the open flight of a lease that has this id.
+func (b *Book) onFlight(ctx context.Context, id, flight string, fn func(*tx, *Lease, *Sleep) (*Lease, error)) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		s := t.sleep(id)
+		if s == nil || s.Flight == nil || s.Flight.ID != flight {
+			return nil, fmt.Errorf("lease %s has no flight %.40q: %w", id, flight, ErrFlightUnknown)
+		}
+		if !s.Flight.Open() {
+			return nil, fmt.Errorf("flight %s of lease %s: %w: %s", flight, id, ErrFlightEnded, s.Flight.Result)
+		}
+		return fn(t, l, s)
+	})
+}
+
+// TakeOn notes that the resumer is at work on a flight: from now on its deadline runs. Again is no
+// change.
+func (b *Book) TakeOn(ctx context.Context, who Who, id, flight string) (*Lease, error) {
+	return b.onFlight(ctx, id, flight, func(t *tx, l *Lease, s *Sleep) (*Lease, error) {
+		if s.Flight.Phase == Waking {
+			return l, nil
+		}
+		next, f := *s, *s.Flight
+		f.Phase, f.Working = Waking, t.now
+		f.Attempts++
+		next.Flight = &f
+		moved, err := t.record(who, l, *l, nil)
+		if err == nil {
+			t.setSleep(next)
+		}
+		return moved, err
+	})
+}
+
+// Land ends a flight. One that woke its sandbox leaves the lease bound, any other leaves it
+// paused.
+func (b *Book) Land(ctx context.Context, who Who, id, flight string, r FlightResult, detail string) (*Lease, error) {
+	return b.onFlight(ctx, id, flight, func(t *tx, l *Lease, s *Sleep) (*Lease, error) {
+		now := *l
+		if r == Woken {
+			now.State = Bound
+			return t.record(who, l, now, nil) // its flight follows
+		}
+		next := *s
+		next.Flight = s.Flight.ended(r, detail, t.now)
+		moved, err := t.record(who, l, now, nil)
+		if err == nil {
+			t.setSleep(next)
+		}
+		return moved, err
+	})
+}
+
+// Retell records once more that an open flight waits for its resumer, so that who follows
+// the changes sees it again.
+func (b *Book) Retell(ctx context.Context, who Who, id, flight string) (*Lease, error) {
+	return b.onFlight(ctx, id, flight, func(t *tx, l *Lease, s *Sleep) (*Lease, error) {
+		if s.Flight.Phase != Requested {
+			return l, nil
+		}
+		next, f := *s, *s.Flight
+		f.Attempts++
+		next.Flight = &f
+		moved, err := t.record(who, l, *l, nil)
+		if err == nil {
+			t.setSleep(next)
+		}
+		return moved, err
+	})
+}

@@ -1,0 +1,290 @@
+package netdb
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A SleepMode is what becomes of a sandbox that is paused.
+type SleepMode string
+
+const (
+	// Freeze: its tasks stand still. The kernel answers for them and keeps what arrives.
+	Freeze SleepMode = "freeze"
+	// Hibernate: its tasks are gone, and made anew to wake it. Nothing listens.
+	Hibernate SleepMode = "hibernate"
+)
+
+// A Protocol is one that may wake a sandbox.
+type Protocol string
+
+const (
+	TCP  Protocol = "tcp"
+	UDP  Protocol = "udp"
+	ICMP Protocol = "icmp" // an echo request, of IPv4 or IPv6
+)
+
+// A PortRange is some destination ports, both ends included.
+type PortRange struct {
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+}
+
+func (r PortRange) String() string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// A WakePolicy says which traffic wakes a paused sandbox, and for how long.
+type WakePolicy struct {
+	Sources   []netip.Prefix `json:"sources,omitempty"`   // empty: all
+	Ports     []PortRange    `json:"ports,omitempty"`     // of TCP and UDP; empty: all
+	Protocols []Protocol     `json:"protocols,omitempty"` // empty: TCP
+	// Wait is how long an attempt to wake it may last; 0 stands for the daemon's own.
+	Wait time.Duration `json:"wait,omitempty"`
+	// RepauseAfter is how long a sandbox that was woken goes without traffic until it is
+	// paused again; 0: it is not.
+	RepauseAfter time.Duration `json:"repause_after,omitempty"`
+}
+
+// A Sleep is how a lease's sandbox is paused and woken. It stays while the lease is open,
+// so that a sandbox that was woken can be paused again as it was. A *Sleep that netdb
+// returns is shared and immutable.
+type Sleep struct {
+	LeaseID string
+	Rev     int64 // of the change of the lease with which it was recorded last
+	Mode    SleepMode
+	Do      bool        // ipamd pauses and resumes the tasks itself
+	Wake    *WakePolicy // nil: traffic does not wake it
+	Flight  *Flight     // the wake that is under way, or the last one that ended; nil before the first
+}
+
+// Bounds of a policy.
+const (
+	LeastWait = 100 * time.Millisecond
+	MostWait  = 10 * time.Minute
+
+	mostSources = 64
+	mostPorts   = 64
+	mostRepause = 30 * 24 * time.Hour
+	leastIdle   = time.Second
+)
+
+// Check returns a [FieldError] for the first part that cannot be, on a lease of addr.
+func (s *Sleep) Check(addr netip.Addr) error {
+	if s.Mode != Freeze && s.Mode != Hibernate {
+		return invalid("mode", "%.40q is neither freeze nor hibernate", s.Mode)
+	}
+	if s.Do && s.Mode == Hibernate {
+		return invalid("do", "ipamd can freeze a sandbox, not hibernate it: end its tasks, and pause its lease without do")
+	}
+	w := s.Wake
+	if w == nil {
+		return nil
+	}
+	if len(w.Sources) > mostSources {
+		return invalid("wake.sources", "%d are more than %d", len(w.Sources), mostSources)
+	}
+	for i, p := range w.Sources {
+		field := fmt.Sprintf("wake.sources[%d]", i)
+		switch {
+		case !p.IsValid():
+			return invalid(field, "is no address or prefix")
+		case p != p.Masked():
+			return invalid(field, "%s has bits beyond its length: write %s", p, p.Masked())
+		case p.Addr().Is4() != addr.Is4():
+			return invalid(field, "%s is of another family than %s: no packet from there reaches it", p, addr)
+		}
+	}
+	if len(w.Ports) > mostPorts {
+		return invalid("wake.ports", "%d are more than %d", len(w.Ports), mostPorts)
+	}
+	for i, r := range w.Ports {
+		field := fmt.Sprintf("wake.ports[%d]", i)
+		if r.First == 0 || r.Last == 0 {
+			return invalid(field, "there is no port 0")
+		}
+		if r.Last < r.First {
+			return invalid(field, "%s ends before it begins", r)
+		}
+	}
+	for i, p := range w.Protocols {
+		if p != TCP && p != UDP && p != ICMP {
+			return invalid(fmt.Sprintf("wake.protocols[%d]", i), "%.40q is none of tcp, udp, icmp", p)
+		}
+	}
+	if len(w.Ports) > 0 && len(w.Protocols) > 0 && !slices.Contains(w.Protocols, TCP) && !slices.Contains(w.Protocols, UDP) {
+		return invalid("wake.ports", "none of wake.protocols has ports: add tcp or udp")
+	}
+	if w.Wait != 0 && (w.Wait < LeastWait || w.Wait > MostWait) {
+		return invalid("wake.wait", "%v is not from %v to %v", w.Wait, LeastWait, MostWait)
+	}
+	if w.RepauseAfter != 0 && (w.RepauseAfter < leastIdle || w.RepauseAfter > mostRepause) {
+		return invalid("wake.repause_after", "%v is not from %v to %v", w.RepauseAfter, leastIdle, mostRepause)
+	}
+	return nil
+}
+
+// Wakes returns the protocols of a policy.
+func (w *WakePolicy) Wakes() []Protocol {
+	if len(w.Protocols) == 0 {
+		return []Protocol{TCP}
+	}
+	return w.Protocols
+}
+
+func (w *WakePolicy) String() string {
+	var parts []string
+	for _, p := range w.Wakes() {
+		parts = append(parts, string(p))
+	}
+	text := strings.Join(parts, ",")
+	list := func(what string, n int, at func(int) string) {
+		for i := range n {
+			if i > 0 {
+				what = ","
+			}
+			text += what + at(i)
+		}
+	}
+	list(" to ", len(w.Ports), func(i int) string { return w.Ports[i].String() })
+	list(" from ", len(w.Sources), func(i int) string { return w.Sources[i].String() })
+	return text
+}
+
+// sameAs reports whether two say the same of how a sandbox is paused and woken.
+func (s *Sleep) sameAs(o *Sleep) bool {
+	return s != nil && o != nil && s.Mode == o.Mode && s.Do == o.Do && s.policy() == o.policy()
+}
+
+func (s *Sleep) policy() string {
+	if s.Wake == nil {
+		return ""
+	}
+	return encode(s.Wake, 1)
+}
+
+func (s *Sleep) flight() string {
+	if s.Flight == nil {
+		return ""
+	}
+	return encode(s.Flight, 1)
+}
+
+// Sleep returns how a lease's sandbox is paused and woken, nil when nothing is recorded.
+func (m *memory) Sleep(leaseID string) *Sleep {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.idx.sleeps[leaseID]
+}
+
+// Sleeps returns every sleep, in the order of the leases' ids.
+func (m *memory) Sleeps() []*Sleep {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(m.idx.sleeps), func(a, b *Sleep) int { return strings.Compare(a.LeaseID, b.LeaseID) })
+}
+
+// sleep returns the sleep of a lease, or nil.
+func (t *tx) sleep(id string) *Sleep { return look(id, t.staged.sleeps, t.idx.sleeps) }
+
+// setSleep adds a sleep to the last step, which changed its lease.
+func (t *tx) setSleep(s Sleep) {
+	last := &t.staged.steps[len(t.staged.steps)-1]
+	s.Rev = last.change.Rev
+	last.sleep = &s
+	t.staged.noteSleep(*last)
+}
+
+// followSleep makes a sleep follow the change of its lease that was just staged: it ends
+// with the lease, and a flight ends once the lease is bound, whoever resumed its sandbox.
+func (t *tx) followSleep(old, now *Lease) {
+	if old == nil {
+		return
+	}
+	s := t.sleep(old.ID)
+	switch {
+	case s == nil:
+	case now.ID != old.ID || !now.State.Open():
+		last := &t.staged.steps[len(t.staged.steps)-1]
+		last.awake = old.ID
+		t.staged.noteSleep(*last)
+	case old.State == Paused && now.State == Bound && s.Flight.Open():
+		next := *s
+		next.Flight = s.Flight.ended(Woken, "", t.now)
+		t.setSleep(next)
+	}
+}
+
+func (o *overlay) noteSleep(s step) {
+	if s.awake != "" {
+		o.sleeps[s.awake] = nil
+	}
+	if s.sleep != nil {
+		o.sleeps[s.sleep.LeaseID] = s.sleep
+	}
+}
+
+// setSleeps makes the index agree with a step.
+func (x *index) setSleeps(s step) {
+	if s.awake != "" {
+		delete(x.sleeps, s.awake)
+	}
+	if s.sleep != nil {
+		x.sleeps[s.sleep.LeaseID] = s.sleep
+	}
+}
+
+const (
+	sleepColumns = `lease_id, rev, mode, do_pause, policy, flight`
+	upsertSleep  = `INSERT INTO sleeps (` + sleepColumns + `) VALUES (?1,?2,?3,?4,?5,?6)
+		ON CONFLICT (lease_id) DO UPDATE SET (` + sleepColumns + `) = (?1,?2,?3,?4,?5,?6)`
+	deleteSleep = `DELETE FROM sleeps WHERE lease_id = ?1`
+	readSleeps  = `SELECT ` + sleepColumns + ` FROM sleeps`
+)
+
+// writeSleep stores what a step does to a sleep.
+func (s *store) writeSleep(st step) error {
+	if st.awake != "" {
+		if _, err := s.sql.deleteSleep.Exec(st.awake); err != nil {
+			return s.classify("end the sleep of "+st.awake, err)
+		}
+	}
+	if sl := st.sleep; sl != nil {
+		if _, err := s.sql.upsertSleep.Exec(sl.LeaseID, sl.Rev, string(sl.Mode), sl.Do, sl.policy(), sl.flight()); err != nil {
+			return s.classify("store the sleep of "+sl.LeaseID, err)
+		}
+	}
+	return nil
+}
+
+// readSleep reads a row. One that means nothing to this build is reported and skipped: its
+// lease is then paused without a policy.
+func (x *index) readSleep(r scanner) error {
+	s := new(Sleep)
+	var policy, flight string
+	if err := r.Scan(&s.LeaseID, &s.Rev, (*string)(&s.Mode), &s.Do, &policy, &flight); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		column, text string
+		into         any
+	}{{"policy", policy, &s.Wake}, {"flight", flight, &s.Flight}} {
+		if part.text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(part.text), part.into); err != nil {
+			x.unreadable(naming{text: "sleep of " + s.LeaseID}, "", fmt.Errorf("%s: %w", part.column, err))
+			return nil
+		}
+	}
+	x.sleeps[s.LeaseID] = s
+	return nil
+}

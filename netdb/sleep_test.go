@@ -1,0 +1,284 @@
+package netdb_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+var reconciling = Who(netdb.ByReconciler, "wake_requested")
+
+// frozen is a sleep that a SYN to port 80 of the sandbox's own network ends.
+func frozen() netdb.Sleep {
+	return netdb.Sleep{Mode: netdb.Freeze, Wake: &netdb.WakePolicy{Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.0/24")}, Ports: []netdb.PortRange{{First: 80, Last: 80}}}}
+}
+
+// asleep is a lease that is paused as how says.
+func asleep(t *testing.T, b *netdb.Book, sandbox string, how netdb.Sleep) *netdb.Lease {
+	t.Helper()
+	l := Reserve(t, b, sandbox)
+	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-" + sandbox}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.PauseAs(ctx, client, l.ID, 0, how)
+	if err != nil || l.State != netdb.Paused {
+		t.Fatal(l, err)
+	}
+	return l
+}
+
+// A policy that cannot be is refused with its field, and nothing is recorded.
+func TestBadWakePoliciesAreRefused(t *testing.T) {
+	b := Open(t)
+	l := Reserve(t, b, "a")
+	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+		t.Fatal(err)
+	}
+	rev := b.Rev()
+	with := func(w netdb.WakePolicy) netdb.Sleep { return netdb.Sleep{Mode: netdb.Freeze, Wake: &w} }
+	sources := func(all ...string) (out []netip.Prefix) {
+		for _, s := range all {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	for name, row := range map[string]struct {
+		how   netdb.Sleep
+		field string
+	}{
+		"no mode":                        {netdb.Sleep{}, "mode"},
+		"an unknown mode":                {netdb.Sleep{Mode: "doze"}, "mode"},
+		"to hibernate it itself":         {netdb.Sleep{Mode: netdb.Hibernate, Do: true}, "do"},
+		"port 0":                         {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}, {}}}), "wake.ports[1]"},
+		"a range from 0":                 {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 0, Last: 80}}}), "wake.ports[0]"},
+		"a range backwards":              {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 90, Last: 80}}}), "wake.ports[0]"},
+		"a source of another family":     {with(netdb.WakePolicy{Sources: sources("10.0.0.0/8", "fd00::/8")}), "wake.sources[1]"},
+		"an unmasked source":             {with(netdb.WakePolicy{Sources: sources("10.8.64.1/24")}), "wake.sources[0]"},
+		"no source":                      {with(netdb.WakePolicy{Sources: []netip.Prefix{{}}}), "wake.sources[0]"},
+		"an unknown protocol":            {with(netdb.WakePolicy{Protocols: []netdb.Protocol{"tcp", "sctp"}}), "wake.protocols[1]"},
+		"ports of echo requests":         {with(netdb.WakePolicy{Protocols: []netdb.Protocol{"icmp"}, Ports: []netdb.PortRange{{First: 80, Last: 80}}}), "wake.ports"},
+		"a wait that is too short":       {with(netdb.WakePolicy{Wait: time.Millisecond}), "wake.wait"},
+		"a wait that is too long":        {with(netdb.WakePolicy{Wait: time.Hour}), "wake.wait"},
+		"paused again at once":           {with(netdb.WakePolicy{RepauseAfter: time.Millisecond}), "wake.repause_after"},
+		"paused again next year":         {with(netdb.WakePolicy{RepauseAfter: 365 * 24 * time.Hour}), "wake.repause_after"},
+		"more sources than a policy has": {with(netdb.WakePolicy{Sources: slices.Repeat(sources("10.0.0.0/8"), 65)}), "wake.sources"},
+		"more ports than a policy has":   {with(netdb.WakePolicy{Ports: slices.Repeat([]netdb.PortRange{{First: 80, Last: 80}}, 65)}), "wake.ports"},
+	} {
+		_, err := b.PauseAs(ctx, client, l.ID, 0, row.how)
+		if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != row.field {
+			t.Errorf("%s: %v, want the field %s", name, err, row.field)
+		}
+	}
+	if b.Rev() != rev || b.Sleep(l.ID) != nil {
+		t.Errorf("revision went from %d to %d, and %+v is recorded", rev, b.Rev(), b.Sleep(l.ID))
+	}
+}
+
+// What is recorded of a pause survives a restart and the resume, is no change when it is said
+// again, and ends with the lease. A pause that says nothing of it leaves it.
+func TestASleepStaysWithItsLease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b, err := netdb.Open(path, Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	if again, err := b.PauseAs(ctx, client, l.ID, 0, frozen()); err != nil || again.Rev != l.Rev {
+		t.Errorf("said again: %+v, %v", again, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b = OpenAt(t, path, Options())
+	kept := b.Sleep(l.ID)
+	if kept == nil || kept.Mode != netdb.Freeze || kept.Wake.String() != "tcp to 80 from 10.8.64.0/24" || kept.Rev != l.Rev {
+		t.Fatalf("after a restart: %+v", kept)
+	}
+	for _, do := range []func() (*netdb.Lease, error){
+		func() (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
+		func() (*netdb.Lease, error) { return b.Pause(ctx, client, l.ID, 0) },
+	} {
+		if _, err := do(); err != nil || b.Sleep(l.ID) == nil || b.Sleep(l.ID).Wake == nil {
+			t.Errorf("%v: %+v", err, b.Sleep(l.ID))
+		}
+	}
+	if _, err := b.PauseAs(ctx, client, l.ID, 0, netdb.Sleep{Mode: netdb.Hibernate}); err != nil || b.Sleep(l.ID).Wake != nil {
+		t.Errorf("paused in another way: %v, %+v", err, b.Sleep(l.ID))
+	}
+	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil || b.Sleep(l.ID) != nil || len(b.Sleeps()) != 0 {
+		t.Errorf("released: %v, %+v", err, b.Sleep(l.ID))
+	}
+}
+
+// Z4: however many ask at once, by traffic and by call, there is one flight, and one change;
+// its key is the lease.
+func TestZ4OneFlightALease(t *testing.T) {
+	b := Open(t)
+	l, other := asleep(t, b, "a", frozen()), asleep(t, b, "b", frozen())
+	rev := b.Rev()
+	flights := make(chan string, 100)
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			by := netdb.Cause{By: netdb.ByCall}
+			if i%2 == 0 {
+				by = netdb.Cause{By: netdb.ByTraffic, Protocol: netdb.TCP, Port: 80, Source: netip.MustParseAddr("10.8.64.9")}
+			}
+			_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, by, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			flights <- f.ID
+		})
+	}
+	all.Wait()
+	close(flights)
+	ids := make(map[string]int)
+	for id := range flights {
+		ids[id]++
+	}
+	if len(ids) != 1 || b.Rev() != rev+1 {
+		t.Errorf("flights %v, and %d changes", ids, b.Rev()-rev)
+	}
+	_, f, begun, err := b.Wake(ctx, reconciling, other.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil || !begun || ids[f.ID] != 0 {
+		t.Errorf("another lease: %+v, %v, %v", f, begun, err)
+	}
+}
+
+// A flight goes from requested over waking to its end, survives a restart in each of these,
+// and whoever resumes the sandbox ends it.
+func TestAFlightSurvivesARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	cause := netdb.Cause{By: netdb.ByTraffic, Source: netip.MustParseAddr("10.8.64.9"), Port: 80, Protocol: netdb.TCP, Rule: "tcp to 80"}
+	_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, cause, evidence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func(phase netdb.FlightPhase) {
+		t.Helper()
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b = OpenAt(t, path, Options())
+		if is := b.Sleep(l.ID).Flight; is.ID != f.ID || is.Phase != phase || is.Cause != cause || is.Within != time.Minute {
+			t.Errorf("after a restart: %+v", is)
+		}
+	}
+	again(netdb.Requested)
+	if _, err := b.TakeOn(ctx, Who(netdb.ByClient, "waking"), l.ID, f.ID); err != nil {
+		t.Fatal(err)
+	}
+	again(netdb.Waking)
+	if _, err := b.Resume(ctx, Who(netdb.ByReconciler, "runtime_resumed"), l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	again(netdb.Ended)
+	if is := b.Sleep(l.ID).Flight; is.Result != netdb.Woken || is.Attempts != 1 {
+		t.Errorf("resumed by others: %+v", is)
+	}
+	if now, none, begun, err := b.Wake(ctx, reconciling, l.ID, time.Minute, cause, nil); err != nil || none != nil || begun || now.State != netdb.Bound {
+		t.Errorf("woken while it is bound: %+v, %+v, %v", now, none, err)
+	}
+}
+
+// A late acknowledgement, and one of a flight that is unknown, change nothing and say so. Z10: nor
+// does one for a lease that was released while it was woken, whose flight ended with it.
+func TestZ10LateAcknowledgementsChangeNothing(t *testing.T) {
+	b := Open(t)
+	l := asleep(t, b, "a", frozen())
+	_, first, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := func(flight string, want error) {
+		t.Helper()
+		rev := b.Rev()
+		for what, err := range map[string]error{
+			"taken on": second(b.TakeOn(ctx, reconciling, l.ID, flight)), "told again": second(b.Retell(ctx, reconciling, l.ID, flight)),
+			"woken": second(b.Land(ctx, reconciling, l.ID, flight, netdb.Woken, "")), "refused": second(b.Land(ctx, reconciling, l.ID, flight, netdb.Refused, "no")),
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		}
+		if b.Rev() != rev {
+			t.Errorf("revision went from %d to %d", rev, b.Rev())
+		}
+	}
+	late("0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d", netdb.ErrFlightUnknown)
+	if _, err := b.Land(ctx, reconciling, l.ID, first.ID, netdb.Refused, "it is gone"); err != nil {
+		t.Fatal(err)
+	}
+	late(first.ID, netdb.ErrFlightEnded)
+	_, next, begun, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil || !begun {
+		t.Fatal(next, err)
+	}
+	late(first.ID, netdb.ErrFlightUnknown)
+	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	late(next.ID, netdb.ErrFlightUnknown)
+	Cool(t, b, l)
+	late(next.ID, netdb.ErrFlightUnknown)
+}
+
+// Z6: after a flight that failed traffic begins the next one no sooner than the back-off, from 1 s
+// to 30 s; a call is not held up, and one that succeeds ends it.
+func TestZ6TrafficBacksOff(t *testing.T) {
+	c := NewClock()
+	b, _ := openWith(t, c, "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	traffic := netdb.Cause{By: netdb.ByTraffic}
+	wake := func(by netdb.Cause) (*netdb.Flight, error) {
+		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, by, nil)
+		return f, err
+	}
+	for i, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		f, err := wake(traffic)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.TimedOut, fmt.Sprint("attempt ", i)); err != nil {
+			t.Fatal(err)
+		}
+		c.Pass(pause*time.Second - time.Millisecond)
+		if f, err := wake(traffic); !errors.Is(err, netdb.ErrBackOff) {
+			t.Errorf("%v after failure %d: %+v, %v", pause*time.Second, i+1, f, err)
+		}
+		c.Pass(time.Millisecond)
+	}
+	f, err := wake(traffic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.Refused, "no"); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = wake(netdb.Cause{By: netdb.ByCall}); err != nil {
+		t.Fatal("a call is held up:", err)
+	}
+	if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.Woken, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := wake(traffic); err != nil {
+		t.Error("held up after one that succeeded:", err)
+	}
+}
