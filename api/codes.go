@@ -10,6 +10,7 @@ func Codes() []Code {
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed,
 		PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
 		NotReady, IdentityMismatch, BookReadonly, BookBusy,
+		WakeTimeout, WakeRefused,
 		TooManyRequests, Compacted, DeadlineExceeded, Internal,
 	}
 }
@@ -29,14 +30,14 @@ func (c Code) Status() int {
 	case LeaseGone, Compacted:
 		return http.StatusGone
 	case StaleRevision, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken,
-		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed:
+		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed, WakeRefused:
 		return http.StatusConflict
 	case TooManyRequests:
 		return http.StatusTooManyRequests
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
 		NotReady, IdentityMismatch, BookReadonly, BookBusy:
 		return http.StatusServiceUnavailable
-	case DeadlineExceeded:
+	case DeadlineExceeded, WakeTimeout:
 		return http.StatusGatewayTimeout
 	}
 	return http.StatusInternalServerError
@@ -47,7 +48,7 @@ func (c Code) Status() int {
 func (c Code) Retryable() bool {
 	switch c {
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
-		NotReady, BookReadonly, BookBusy, TooManyRequests, DeadlineExceeded:
+		NotReady, BookReadonly, BookBusy, TooManyRequests, DeadlineExceeded, WakeTimeout:
 		return true
 	}
 	return false

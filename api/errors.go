@@ -21,6 +21,8 @@ const (
 	PoolNotEmpty        Code = "pool_not_empty"       // 409
 	StaleGeneration     Code = "stale_generation"     // 409
 	StateNotAllowed     Code = "state_not_allowed"    // 409
+	WakeTimeout         Code = "wake_timeout"         // 504, retryable
+	WakeRefused         Code = "wake_refused"         // 409
 	PoolExhausted       Code = "pool_exhausted"       // 503, retryable
 	ConflictLimit       Code = "conflict_limit"       // 503, retryable
 	EvidenceUnavailable Code = "evidence_unavailable" // 503, retryable

@@ -57,6 +57,7 @@ type Lease struct {
 	Conflict          []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
 	Hold              string            `json:"hold,omitempty"`     // an operator's words: the quarantine stands until it is cleared
 	Outside           string            `json:"outside,omitempty"`  // why its pool does not give the address any more
+	Sleep             *Sleep            `json:"sleep,omitempty"`    // how it is paused and woken, where that was said
 }
 
 // A Container names one container in the runtime.
@@ -78,9 +79,14 @@ type BindRequest struct {
 	IfRevision int64 `json:"if_revision,omitempty"`
 }
 
-// PauseRequest pauses or resumes a lease.
+// PauseRequest pauses or resumes a lease. A resume has only if_revision.
 type PauseRequest struct {
 	IfRevision int64 `json:"if_revision,omitempty"` // as of BindRequest
+	// Mode says what becomes of the sandbox, and that what wakes it is recorded anew.
+	// Without it what is recorded stays.
+	Mode SleepMode   `json:"mode,omitempty"`
+	Do   bool        `json:"do,omitempty"`   // ipamd freezes the tasks itself, and resumes them
+	Wake *WakePolicy `json:"wake,omitempty"` // traffic that wakes it; without it none does
 }
 
 // ReleaseRequest releases a lease.

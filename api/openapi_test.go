@@ -27,7 +27,7 @@ var types = map[string]any{
 	"Lease": api.Lease{}, "Container": api.Container{}, "Sighting": api.Sighting{}, "Silence": api.Silence{},
 	"AllocateRequest": api.AllocateRequest{}, "AllocateReply": api.AllocateReply{}, "Network": api.Network{},
 	"Route": api.Route{}, "Skipped": api.Skipped{}, "BindRequest": api.BindRequest{},
-	"PauseRequest": api.PauseRequest{}, "ForceReleaseRequest": api.ForceReleaseRequest{},
+	"PauseRequest": api.PauseRequest{}, "WakePolicy": api.WakePolicy{}, "Sleep": api.Sleep{}, "Flight": api.Flight{}, "Cause": api.Cause{}, "WakeRequest": api.WakeRequest{}, "AckRequest": api.AckRequest{}, "ForceReleaseRequest": api.ForceReleaseRequest{},
 	"ReleaseRequest": api.ReleaseRequest{}, "LeaseReply": api.LeaseReply{}, "Blocker": api.Blocker{}, "BindWarning": api.BindWarning{},
 	"PoolRequest": api.PoolRequest{}, "DrainRequest": api.DrainRequest{}, "PoolReply": api.PoolReply{}, "PoolEffect": api.PoolEffect{},
 	"CancelRequest": api.CancelRequest{}, "CancelReply": api.CancelReply{}, "LeaseList": api.LeaseList{},

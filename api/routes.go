@@ -27,6 +27,8 @@ const (
 	VerbBind       Verb = "bind"
 	VerbPause      Verb = "pause"
 	VerbResume     Verb = "resume"
+	VerbWake       Verb = "wake"
+	VerbWakeAck    Verb = "wake_ack"
 	VerbRelease    Verb = "release"
 	VerbForce      Verb = "force_release"
 	VerbCancel     Verb = "cancel"
@@ -80,6 +82,8 @@ func Endpoints() []Endpoint {
 		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, EvidenceUnavailable)},
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
+		{VerbWake, "POST", "/v1/leases/{id}/wake", Runtime, true, nil, onLease(WakeTimeout, WakeRefused)},
+		{VerbWakeAck, "POST", "/v1/leases/{id}/wake/ack", Runtime, true, nil, onLease()},
 		{VerbRelease, "POST", "/v1/leases/{id}/release", Runtime, true, nil, onLease()},
 		{VerbForce, "POST", "/v1/leases/{id}/force-release", Admin, true, nil, onLease()},
 		{VerbCancel, "POST", "/v1/tombstones", Runtime, true, nil, mutation(StateNotAllowed)},

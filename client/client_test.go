@@ -87,6 +87,10 @@ func TestEveryVerb(t *testing.T) {
 	}
 	_, err = c.Pause(ctx, l.ID, api.PauseRequest{IfRevision: bound.Lease.Revision})
 	ok("pause", err)
+	woken, err := c.Wake(ctx, l.ID, api.WakeRequest{})
+	ok("wake", err)
+	_, err = c.AckWake(ctx, l.ID, api.AckRequest{Flight: woken.Lease.Sleep.Flight.ID, Outcome: "waking"})
+	ok("wake", err)
 	_, err = c.Resume(ctx, l.ID, api.PauseRequest{})
 	ok("resume", err)
 	list, err := c.Leases(ctx, client.LeaseFilter{Sandbox: "team/x--y", State: "bound", Pool: "default"})

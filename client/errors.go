@@ -44,6 +44,8 @@ const (
 	ErrIdentityMismatch    = class(api.IdentityMismatch)
 	ErrBookReadonly        = class(api.BookReadonly)
 	ErrBookBusy            = class(api.BookBusy)
+	ErrWakeTimeout         = class(api.WakeTimeout) // ask again
+	ErrWakeRefused         = class(api.WakeRefused)
 	ErrTooManyRequests     = class(api.TooManyRequests)
 	ErrCompacted           = class(api.Compacted)
 	ErrDeadlineExceeded    = class(api.DeadlineExceeded) // the daemon's; the caller's own is context.DeadlineExceeded

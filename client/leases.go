@@ -38,6 +38,18 @@ func (c *Client) Resume(ctx context.Context, id string, ask api.PauseRequest) (*
 	return c.onLease(ctx, "resume", id, ask)
 }
 
+// Wake has a paused sandbox woken, or joins the wake that is under way. The reply's lease is
+// paused, with its flight, until the sandbox is resumed; ask.Wait waits for that.
+func (c *Client) Wake(ctx context.Context, id string, ask api.WakeRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "wake", id, ask)
+}
+
+// AckWake says how far a flight is that the runtime was told of. A flight that is unknown or
+// has ended is an error, and nothing is changed.
+func (c *Client) AckWake(ctx context.Context, id string, ask api.AckRequest) (*api.LeaseReply, error) {
+	return call[api.LeaseReply](ctx, c, "wake "+id, "POST", "/v1/leases/"+url.PathEscape(id)+"/wake/ack", ask)
+}
+
 // Release releases a lease. The reply's lease is releasing, with the blockers,
 // until the removal of its workload is confirmed; ask.Wait waits for that:
 //

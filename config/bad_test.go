@@ -142,6 +142,7 @@ var badConfigs = []struct{ name, doc, want string }{
 	{"releases more than all", "[reconcile]\nmax_releases = 2\n", "FILE:2:1: reconcile.max_releases: 2 is not above 0 and up to 1"},
 	{"releases a share that is none", "[reconcile]\nmax_releases = nan\n", "FILE:2:1: reconcile.max_releases: NaN is not above 0 and up to 1"},
 	{"releases none", "[reconcile]\nleast_releases = 0\n", "FILE:2:1: reconcile.least_releases: 0 is not from 1 to 65536"},
+	{"no time to wake", "[wake]\nwait = '0s'\n", "FILE:2:1: wake.wait: 0s is not from 100ms to 10m0s"},
 	{"never reconciled", "[reconcile]\nevery = '0s'\n", "FILE:2:1: reconcile.every: 0s is not above 0"},
 	{"rules by halves", "[enforce]\nmode = 'on'\n", `FILE:2:1: enforce.mode: "on" is none of: off, observe, enforce`},
 	{"a port that may do what", "[enforce]\nunleased = 'deny'\n", `FILE:2:1: enforce.unleased: "deny" is none of: allow, drop`},

@@ -26,6 +26,7 @@ type Config struct {
 	Runtime    Runtime    `toml:"runtime" comment:"The container runtime, a witness of which sandboxes there are."`
 	Watchdog   Watchdog   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
 	Owner      Owner      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself answers about its sandboxes. Only with\none can a running container be called an orphan."`
+	Wake       Wake       `toml:"wake" comment:"Waking paused sandboxes."`
 	Reconcile  Reconcile  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
 	Enforce    Enforce    `toml:"enforce" comment:"Rules of nftables, made from the book: a port may use the addresses of its leases, and no\nothers. OPERATIONS says how to go from off to enforce."`
 	Metrics    Metrics    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
@@ -131,6 +132,10 @@ type Owner struct {
 	Grace   Duration `toml:"grace" comment:"How old a sandbox must be, and how long missing from the list, before it is asked for."`
 }
 
+type Wake struct {
+	Wait Duration `toml:"wait" comment:"How long a wake may last, unless the lease's own policy says otherwise. From 100ms to 10m."`
+}
+
 type Reconcile struct {
 	Every         Duration `toml:"every" comment:"Time between passes that nothing else asked for."`
 	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is released."`
@@ -221,6 +226,9 @@ func Default() Config {
 			Timeout: Duration(2 * time.Second),
 			Every:   Duration(30 * time.Second),
 			Grace:   Duration(3 * time.Minute),
+		},
+		Wake: Wake{
+			Wait: Duration(30 * time.Second),
 		},
 		Reconcile: Reconcile{
 			Every:         Duration(5 * time.Minute),

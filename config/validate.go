@@ -1,6 +1,8 @@
 package config
 
 import (
+	"time"
+
 	"math"
 	"path/filepath"
 	"regexp"
@@ -38,6 +40,7 @@ func (c Config) Check() error {
 	if c.Owner.Socket != "" && c.Runtime.Kind == "none" {
 		ps.add("owner.socket", "its answers are about containers, and runtime.kind is none")
 	}
+	c.Wake.check(&ps)
 	c.Reconcile.check(&ps)
 	ps.oneOf("enforce.mode", c.Enforce.Mode, "off", "observe", "enforce")
 	ps.oneOf("enforce.unleased", c.Enforce.Unleased, "allow", "drop")
@@ -165,6 +168,12 @@ func (r Runtime) check(ps *Problems) {
 				ps.add(l.key, "%.80q is %s already", l.name, other.key)
 			}
 		}
+	}
+}
+
+func (w Wake) check(ps *Problems) {
+	if d := time.Duration(w.Wait); d < netdb.LeastWait || d > netdb.MostWait {
+		ps.add("wake.wait", "%v is not from %v to %v", w.Wait, netdb.LeastWait, netdb.MostWait)
 	}
 }
 

@@ -26,6 +26,8 @@ func handlers() map[api.Verb]handler {
 		api.VerbBind:       (*Server).bind,
 		api.VerbPause:      (*Server).pause,
 		api.VerbResume:     (*Server).resume,
+		api.VerbWake:       (*Server).wake,
+		api.VerbWakeAck:    (*Server).wakeAck,
 		api.VerbRelease:    (*Server).release,
 		api.VerbForce:      (*Server).forceRelease,
 		api.VerbCancel:     (*Server).cancel,

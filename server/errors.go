@@ -25,6 +25,8 @@ func codeOf(err error) api.Code {
 		{errDenied, api.PermissionDenied},
 		{admission.ErrBusy, api.TooManyRequests},
 		{netdb.ErrInvalid, api.InvalidArgument},
+		{netdb.ErrWakeTimeout, api.WakeTimeout},
+		{netdb.ErrWakeRefused, api.WakeRefused},
 		{netdb.ErrNotFound, api.NotFound},
 		{netdb.ErrGone, api.LeaseGone},
 		{netdb.ErrStale, api.StaleRevision},

@@ -43,20 +43,6 @@ func containers(all []api.Container) []netdb.Container {
 	return out
 }
 
-func (s *Server) pause(c *call) (int, any, error) {
-	var ask api.PauseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		return s.cfg.Book.Pause(c.ctx, c.who(netdb.ByClient, "paused"), id, ifRev)
-	})
-}
-
-func (s *Server) resume(c *call) (int, any, error) {
-	var ask api.PauseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		return s.cfg.Book.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
-	})
-}
-
 // onLease decodes a verb on one lease, makes it, and answers with the lease.
 // ifRevision is in ask.
 func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {

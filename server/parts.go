@@ -30,6 +30,7 @@ type Book interface {
 	At(addr netip.Addr) (*netdb.Lease, bool)
 	Place(addr netip.Addr) netdb.Place
 	HostName(uid, iface string) string
+	Sleep(leaseID string) *netdb.Sleep
 	Pools() []*netdb.Pool
 	Outside(l *netdb.Lease) string
 	Usage() ([]netdb.Usage, int64)

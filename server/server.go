@@ -22,6 +22,7 @@ import (
 type Config struct {
 	Book      Book
 	Allocator Allocator
+	Sleeper   Sleeper
 	Releaser  Releaser
 	Adoption  Adoption
 	Witnesses Witnesses

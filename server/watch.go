@@ -74,6 +74,7 @@ func (s *Server) watch(c *call) (int, any, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.stopping(), cancel)()
+	s.cfg.Sleeper.Subscribed()
 	out := &stream{s: s, c: c, want: want, epoch: epoch}
 	err = out.event(api.Event{Type: api.EventBookmark, Revision: since})
 	for err == nil {

@@ -43,6 +43,9 @@ func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
 		by := w.Since.Add(l.BindWithin)
 		w.BindBy = &by
 	}
+	if l.State.Open() {
+		w.Sleep = sleepOf(s.cfg.Book.Sleep(l.ID))
+	}
 	for _, c := range l.Containers {
 		w.Containers = append(w.Containers, api.Container(c))
 	}

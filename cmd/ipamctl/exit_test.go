@@ -23,7 +23,7 @@ func TestExitCodes(t *testing.T) {
 		api.InvalidArgument: 2, api.NotInPool: 2,
 		api.NotFound: 3, api.LeaseGone: 3, api.Compacted: 3,
 		api.StaleRevision: 4, api.AttemptCancelled: 4, api.AddressTaken: 4, api.AddressQuarantined: 4, api.NameTaken: 4,
-		api.PoolOverlap: 4, api.PoolNotEmpty: 4, api.StaleGeneration: 4, api.StateNotAllowed: 4, api.IdentityMismatch: 4,
+		api.PoolOverlap: 4, api.PoolNotEmpty: 4, api.StaleGeneration: 4, api.StateNotAllowed: 4, api.IdentityMismatch: 4, api.WakeRefused: 4, api.WakeTimeout: 5,
 		api.PoolExhausted: 5, api.ConflictLimit: 5, api.EvidenceUnavailable: 5, api.BridgeNotReady: 5,
 		api.NotReady: 5, api.BookReadonly: 5, api.BookBusy: 5, api.TooManyRequests: 5, api.DeadlineExceeded: 5,
 		api.PermissionDenied: 6,
@@ -138,7 +138,7 @@ func TestNoDaemon(t *testing.T) {
 func everyVerb() []string {
 	return []string{
 		"status", "leases", "show web-1", "show " + id(2), "whois 10.8.64.2", "history web-1", "map", "allocate web-3",
-		"bind " + id(2), "release " + id(2), "release --sandbox web-1", "pause 00000002", "resume " + id(2), "cancel web-1 --attempt 1", "quarantine ls", "quarantine add 10.8.64.9 --reason x",
+		"bind " + id(2), "release " + id(2), "release --sandbox web-1", "pause 00000002", "resume " + id(2), "wake " + id(2), "cancel web-1 --attempt 1", "quarantine ls", "quarantine add 10.8.64.9 --reason x",
 		"quarantine clear 10.8.64.7", "pools", "doctor", "reconcile", "reconcile --preview", "version",
 	}
 }

@@ -46,6 +46,8 @@ func hintFor(e *api.Error) string {
 			return "who is seen there: ipamctl whois " + address
 		}
 		return "its state and how it came to it: ipamctl show LEASE, ipamctl history"
+	case api.WakeTimeout, api.WakeRefused:
+		return "its flight, and how it ended: ipamctl show LEASE -o yaml"
 	case api.PoolOverlap:
 		return "the pools as they are: ipamctl pools"
 	case api.StaleGeneration:

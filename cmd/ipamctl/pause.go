@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,17 +13,83 @@ import (
 )
 
 func pauseCommand(c *ctl) *cobra.Command {
-	return pausing(c, "pause", "Say that a sandbox is frozen or hibernated", `Its address stays its own without limit, whatever the witnesses see of it. A
-lease that is paused already stays so. -q prints the lease id.`, (*client.Client).Pause)
+	cmd, req := pausing(c, "pause", "Say that a sandbox is frozen or hibernated", `Its address stays its own without limit, whatever the witnesses see of it. A
+lease that is paused already stays so. With --mode what wakes it is recorded:
+no traffic by default, and ipamctl wake always. -q prints the lease id.`, (*client.Client).Pause)
+	cmd.Example += "\n  ipamctl pause 0a1b2c3d --mode freeze --wake-port 80 --wake-from 10.8.64.0/24"
+	var wake api.WakePolicy
+	var any bool
+	var wait, repause time.Duration
+	f := cmd.Flags()
+	f.StringVar((*string)(&req.Mode), "mode", "", "`freeze`: its tasks stand still; hibernate: they are gone")
+	f.BoolVar(&req.Do, "do", false, "have ipamd freeze the tasks")
+	f.BoolVar(&any, "wake", false, "traffic wakes it: TCP, unless --wake-protocol says otherwise")
+	f.StringArrayVar(&wake.Ports, "wake-port", nil, "traffic to this `port`, or range like 8000-8100, wakes it; may be repeated")
+	f.StringArrayVar(&wake.Sources, "wake-from", nil, "traffic from this `address` or prefix wakes it; may be repeated")
+	f.StringArrayVar(&wake.Protocols, "wake-protocol", nil, "traffic of this `protocol` wakes it: tcp, udp or icmp; may be repeated")
+	f.DurationVar(&wait, "wake-wait", 0, "how long a wake may last, a `duration`")
+	f.DurationVar(&repause, "repause-after", 0, "without traffic for this `duration` it is paused again after a wake")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if any || f.Changed("wake-port") || f.Changed("wake-from") || f.Changed("wake-protocol") || wait != 0 || repause != 0 {
+			req.Wake = &wake
+			if wait != 0 {
+				wake.Wait = api.Lasting(wait)
+			}
+			if repause != 0 {
+				wake.RepauseAfter = api.Lasting(repause)
+			}
+		}
+		if req.Mode == "" && (req.Do || req.Wake != nil) {
+			return usageError{message: "what wakes a sandbox, and who pauses it, wants --mode freeze or hibernate"}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func wakeCommand(c *ctl) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use: "wake LEASE", Short: "Have a paused sandbox woken",
+		Long: `Joins the wake that is under way, or begins one. One that is not paused stays
+as it is. That it is bound means that the network can pass, not that the
+application is ready. -q prints the lease id.`,
+		Example:           "  ipamctl wake 0a1b2c3d --wait 10s",
+		Args:              exactly("a lease id"),
+		ValidArgsFunction: c.offer(asLease),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if wait < 0 || wait > time.Minute {
+				return usageError{message: "--wait is from 0s to 60s"}
+			}
+			var req api.WakeRequest
+			if wait > 0 {
+				req.Wait = api.Lasting(wait)
+			}
+			ctx, cancel, ipamd := c.call(cmd, wait)
+			defer cancel()
+			id, err := leaseNamed(ctx, ipamd, args[0], "ipamctl wake ")
+			if err != nil {
+				return err
+			}
+			reply, err := ipamd.Wake(ctx, id, req)
+			if err != nil {
+				return err
+			}
+			return c.answer(reply, []string{reply.Lease.ID}, func(p *page) { p.drawLease(&reply.Lease) })
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for this `duration`, at most 60s, until it is bound")
+	return cmd
 }
 
 func resumeCommand(c *ctl) *cobra.Command {
-	return pausing(c, "resume", "Say that a paused sandbox runs again", `Ends a pause: the lease counts as used again. One that is not paused stays as
+	cmd, _ := pausing(c, "resume", "Say that a paused sandbox runs again", `Ends a pause: the lease counts as used again. One that is not paused stays as
 it is. -q prints the lease id.`, (*client.Client).Resume)
+	return cmd
 }
 
 // pausing is the verb pause or resume, which ask does.
-func pausing(c *ctl, verb, short, long string, ask func(*client.Client, context.Context, string, api.PauseRequest) (*api.LeaseReply, error)) *cobra.Command {
+func pausing(c *ctl, verb, short, long string, ask func(*client.Client, context.Context, string, api.PauseRequest) (*api.LeaseReply, error)) (*cobra.Command, *api.PauseRequest) {
 	var req api.PauseRequest
 	cmd := &cobra.Command{
 		Use: verb + " LEASE", Short: short, Long: long,
@@ -36,7 +103,7 @@ func pausing(c *ctl, verb, short, long string, ask func(*client.Client, context.
 		},
 	}
 	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
-	return cmd
+	return cmd, &req
 }
 
 func cancelCommand(c *ctl) *cobra.Command {

@@ -106,6 +106,7 @@ func (w *world) routes() http.Handler {
 			return reply
 		},
 		api.VerbPause:  func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbWake:   func(r *http.Request) any { return w.one(r.PathValue("id")) },
 		api.VerbResume: func(r *http.Request) any { return w.one(r.PathValue("id")) },
 		api.VerbCancel: func(*http.Request) any {
 			return api.CancelReply{Released: w.leases[1:2], Revision: rev, Epoch: epoch}

@@ -36,6 +36,7 @@ import (
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/server/socket"
+	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -72,6 +73,7 @@ type program struct {
 	owner      *owner.Client    // nil when there is none
 	sweeper    *orphans.Sweeper // nil without an owner
 	watchdog   *watchdog.Watchdog
+	flights    *wake.Flights
 	reconciler *reconciler.Reconciler
 	server     *server.Server
 	socket     *socket.Socket
@@ -101,7 +103,7 @@ func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *
 // socket is found before there is a book, and so is a rebuild that was cut.
 func (p *program) open(ctx context.Context) error {
 	return p.inOrder(ctx, p.socketAccess, p.listenForScrapes, p.openOwnBook, p.openBridge, p.openEnforce, p.openRuntime, p.openOwner, p.openWatchdog,
-		p.openAllocator, p.openReconciler, p.openServer)
+		p.openAllocator, p.openReconciler, p.openFlights, p.openServer)
 }
 
 // inOrder takes steps one after the other. What was opened before an error is
@@ -362,7 +364,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
-		Book: book, Allocator: measured{p.allocator, p.metrics, p.ready}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
+		Book: book, Sleeper: p.flights, Allocator: measured{p.allocator, p.metrics, p.ready}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
 		Adoption: p.adoption,
 		NotReady: p.ready.Reasons, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
@@ -420,7 +422,7 @@ func (p *program) run(ctx context.Context) error {
 		func(ctx context.Context) error { return upkeep.Tidy(ctx, p.book, p.cfg.Book.Path, p.log) },
 		p.socket.Run,
 		func(ctx context.Context) error {
-			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run}
+			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.flights.Run}
 			shown := []func(context.Context) error{p.prover.Run, p.status} // to systemd, which waits for them
 			if err := p.book.Identity(); err != nil {
 				for _, loop := range shown {

@@ -21,6 +21,7 @@ var rooms = []room{
 	{"watchdog", []string{"netdb", "census", "workload", "internal/broadcast", "internal/share"}, "it decides by what witnesses said, and speaks to no kernel and no runtime itself"},
 	{"watchdog/ctrd", []string{"watchdog", "census", "internal/broadcast"}, "a witness has no hand on the book: the predecessor's cleanup had, and freed what it misread"},
 	{"watchdog/owner", []string{"watchdog"}, "it brings the owner's word, and decides nothing by it"},
+	{"wake", []string{"netdb", "internal/broadcast"}, "it orders wakes by the book: who resumes, and what is seen of traffic, is given to it"},
 	{"orphans", []string{"netdb", "census", "workload", "watchdog", "internal/broadcast"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload", "internal/broadcast"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "workload", "internal/broadcast"}, "it compares readings, it does not take them"},
@@ -39,7 +40,7 @@ var rooms = []room{
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "netdb", "reconciler", "server", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
 	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
-	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "config", "doctor", "enforce", "metrics", "migrations", "netdb", "orphans", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "watchdog",
+	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "config", "doctor", "enforce", "metrics", "migrations", "netdb", "orphans", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
 	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
@@ -72,7 +73,7 @@ var rooms = []room{
 	{"internal/faultfs", []string{"internal/realtest"}, "a disk knows nothing of what is written on it"},
 	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
 	{"netdb/netdbtest", []string{"netdb"}, "books for tests"},
-	{"server/servertest", []string{"allocator", "api", "census", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket", "watchdog", "workload"}, "servers for tests"},
+	{"server/servertest", []string{"allocator", "api", "census", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket", "wake", "watchdog", "workload"}, "servers for tests"},
 }
 
 // A tenant is a library that lives in few rooms.

@@ -27,6 +27,7 @@ import (
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/server/socket"
+	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -96,7 +97,7 @@ func Socket(t testing.TB) string {
 // Config returns what Start begins with.
 func Config(r *Rig) server.Config {
 	return server.Config{
-		Book: r.Book, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
+		Book: r.Book, Sleeper: sleeper(r.Book), Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
 		Compare:   func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference { return nil },
 		NotReady:  func() []string { return nil },
 		Bridge:    func() api.BridgeStatus { return api.BridgeStatus{Name: "rt0", Ready: true} },
@@ -114,6 +115,15 @@ func Config(r *Rig) server.Config {
 		Deadline: time.Minute, MaxConns: 64, Limits: admission.Limits{InFlight: 512},
 		Log: slog.New(new(logging.Repeats).Handler(slog.NewTextHandler(r.Log, nil))), // as the daemon's
 	}
+}
+
+// sleeper has wakes requested, and acknowledged on the socket; nothing drives its flights.
+func sleeper(book *netdb.Book) *wake.Flights {
+	f, err := wake.New(wake.Config{Book: book, Wait: 30 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	return f
 }
 
 // adopter adopts a book that is another runner's, whatever lives.

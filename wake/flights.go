@@ -1,0 +1,287 @@
+package wake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Book is what is asked of the lease book; *netdb.Book is one.
+type Book interface {
+	Now() netdb.Stamp
+	Lease(id string) (*netdb.Lease, error)
+	Sleep(leaseID string) *netdb.Sleep
+	Sleeps() []*netdb.Sleep
+	Touched(states ...netdb.State) <-chan struct{}
+
+	PauseAs(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error)
+	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+	Wake(ctx context.Context, who netdb.Who, id string, within time.Duration, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, bool, error)
+	TakeOn(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
+	Retell(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
+	Land(ctx context.Context, who netdb.Who, id, flight string, r netdb.FlightResult, detail string) (*netdb.Lease, error)
+}
+
+// ErrRefused is wrapped by a [Resumer]'s error when another attempt would not help: the
+// sandbox is gone, or it is not allowed. Any other error is tried again until the deadline.
+var ErrRefused = errors.New("refused")
+
+// A Resumer resumes the sandbox of a lease. It returns nil once the sandbox runs, also where
+// it ran already.
+type Resumer interface {
+	Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
+}
+
+// A Config has what a [Flights] needs.
+type Config struct {
+	Book    Book
+	Resumer Resumer       // nil: requests are told on the stream of changes, and acknowledged there
+	Wait    time.Duration // how long an attempt to wake may last where the policy does not say
+	Log     *slog.Logger
+	OnEnd   func(f *netdb.Flight) // called for each flight that ends; may be nil
+}
+
+// Flights has sandboxes woken. All methods are safe for concurrent use.
+type Flights struct {
+	cfg  Config
+	kick broadcast.Signal
+
+	mu     sync.Mutex
+	told   map[string]telling // flights that wait for an acknowledgement
+	flying map[string]bool    // flights that the resumer is at work on
+	again  bool               // somebody has subscribed: tell all
+}
+
+// A telling is when a flight was told last, and how often.
+type telling struct {
+	at    time.Time
+	times int
+}
+
+// New returns flights that [Flights.Run] drives.
+func New(cfg Config) (*Flights, error) {
+	if cfg.Book == nil || cfg.Log == nil || cfg.Wait <= 0 {
+		return nil, errors.New("wake: Book, Log and a Wait above 0 are needed")
+	}
+	return &Flights{cfg: cfg, told: make(map[string]telling), flying: make(map[string]bool)}, nil
+}
+
+// The reasons of the changes that a wake makes.
+const (
+	reasonRequested = "wake_requested"
+	reasonWaking    = "waking"
+	reasonWoken     = "woken"
+	reasonTimeout   = "wake_timeout"
+	reasonRefused   = "wake_refused"
+)
+
+func itself(reason string) netdb.Who { return netdb.Who{Actor: netdb.ByReconciler, Reason: reason} }
+
+// Wake begins the flight of a lease, or joins the one that is under way. The flight is nil
+// for a lease that is bound.
+func (f *Flights) Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error) {
+	who.Reason = reasonRequested
+	l, flight, _, err := f.cfg.Book.Wake(ctx, who, id, f.cfg.Wait, cause, evidence)
+	return l, flight, err
+}
+
+// Await waits until a flight has ended, or ctx has, and returns the lease as it is then: an
+// error unless it is bound. That ctx ends is [netdb.ErrWakeTimeout], and the flight goes on.
+func (f *Flights) Await(ctx context.Context, id, flight string) (*netdb.Lease, error) {
+	for {
+		changed := f.cfg.Book.Touched(netdb.Paused)
+		l, err := f.cfg.Book.Lease(id)
+		if err != nil {
+			return nil, err // the lease is gone, and its flight with it
+		}
+		s := f.cfg.Book.Sleep(id)
+		switch {
+		case l.State == netdb.Bound:
+			return l, nil
+		case l.State != netdb.Paused:
+			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, netdb.ErrGone, l.State)
+		case s == nil || s.Flight == nil || s.Flight.ID != flight:
+			return nil, fmt.Errorf("wake %s: %w: it was paused again", l.Addr, netdb.ErrWakeTimeout)
+		case !s.Flight.Open():
+			return nil, fmt.Errorf("wake %s: %w", l.Addr, failure(s.Flight))
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if s.Flight.Phase == netdb.Requested && f.cfg.Resumer == nil {
+				return nil, fmt.Errorf("wake %s: %w: the runtime has not acknowledged flight %s", l.Addr, netdb.ErrWakeTimeout, flight)
+			}
+			return nil, fmt.Errorf("wake %s: %w: flight %s goes on", l.Addr, netdb.ErrWakeTimeout, flight)
+		}
+	}
+}
+
+func failure(f *netdb.Flight) error {
+	why := netdb.ErrWakeTimeout
+	if f.Result == netdb.Refused {
+		why = netdb.ErrWakeRefused
+	}
+	if f.Detail == "" {
+		return why
+	}
+	return fmt.Errorf("%w: %s", why, f.Detail)
+}
+
+// Acknowledge takes in what the runtime says of a flight that it was told of: that it is at
+// work on it ([netdb.Waking]), or how it ended. A flight that is unknown or has ended is an
+// error, and nothing is changed.
+func (f *Flights) Acknowledge(ctx context.Context, who netdb.Who, id, flight string, working bool, r netdb.FlightResult, detail string) (*netdb.Lease, error) {
+	if working {
+		who.Reason = reasonWaking
+		return f.cfg.Book.TakeOn(ctx, who, id, flight)
+	}
+	who.Reason = map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused}[r]
+	return f.cfg.Book.Land(ctx, who, id, flight, r, detail)
+}
+
+// Subscribed has every flight that nobody has acknowledged told again: somebody follows the
+// changes who may not have seen it.
+func (f *Flights) Subscribed() {
+	if f.cfg.Resumer != nil {
+		return
+	}
+	f.mu.Lock()
+	f.again = true
+	f.mu.Unlock()
+	f.kick.Send()
+}
+
+// Unacknowledged is how many flights wait for the runtime's word.
+func (f *Flights) Unacknowledged() (n int) {
+	if f.cfg.Resumer != nil {
+		return 0
+	}
+	for _, s := range f.cfg.Book.Sleeps() {
+		if s.Flight.Open() && s.Flight.Phase == netdb.Requested {
+			n++
+		}
+	}
+	return n
+}
+
+// mostAtWork bounds how many sandboxes are resumed at once.
+const mostAtWork = 32
+
+// Run drives flights until ctx ends. Those that are under way then are gone on with at the
+// next start.
+func (f *Flights) Run(ctx context.Context) error {
+	work, flying := errgroup.WithContext(ctx) // one slow resume must not hold up the others
+	work.SetLimit(mostAtWork)
+	for {
+		changed, kicked := f.cfg.Book.Touched(netdb.Paused), f.kick.Next()
+		next := f.look(flying, work)
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return work.Wait()
+		case <-changed:
+		case <-kicked:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// lookEvery is how long nothing is looked at when nothing changes.
+const lookEvery = time.Minute
+
+// look does what is due, and returns how long until something else is.
+func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration {
+	next := lookEvery
+	now := f.cfg.Book.Now()
+	f.mu.Lock()
+	again := f.again
+	f.again = false
+	f.mu.Unlock()
+	waits := make(map[string]bool)
+	for _, s := range f.cfg.Book.Sleeps() {
+		if !s.Flight.Open() {
+			continue
+		}
+		waits[s.Flight.ID] = true
+		switch {
+		case f.cfg.Resumer != nil:
+			f.fly(ctx, work, s)
+		case s.Flight.Phase == netdb.Requested:
+			next = min(next, f.tell(ctx, s, again))
+		default:
+			left := s.Flight.Within - now.Since(s.Flight.Working)
+			if left <= 0 {
+				f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("the runtime took it on, and did not finish within %v", s.Flight.Within))
+			} else {
+				next = min(next, left)
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.told {
+		if !waits[id] {
+			delete(f.told, id)
+		}
+	}
+	return max(next, time.Millisecond)
+}
+
+// The pause before a flight is told again that nobody acknowledged: it doubles.
+const (
+	firstTelling = time.Second
+	lastTelling  = 10 * time.Minute
+)
+
+// tell tells of a flight again when that is due, and returns how long until it is.
+func (f *Flights) tell(ctx context.Context, s *netdb.Sleep, again bool) time.Duration {
+	f.mu.Lock()
+	t, known := f.told[s.Flight.ID]
+	f.mu.Unlock()
+	pause := min(firstTelling<<min(t.times, 20), lastTelling)
+	if !known {
+		t, pause = telling{at: time.Now()}, firstTelling // Wake told it, or a daemon before this one
+	} else if rest := pause - time.Since(t.at); rest <= 0 || again {
+		if _, err := f.cfg.Book.Retell(ctx, itself(reasonRequested), s.LeaseID, s.Flight.ID); err != nil {
+			f.complain(ctx, "tell again", s, err)
+		}
+		t.at, t.times = time.Now(), t.times+1
+		pause = min(firstTelling<<min(t.times, 20), lastTelling)
+	} else {
+		return rest
+	}
+	f.mu.Lock()
+	f.told[s.Flight.ID] = t
+	f.mu.Unlock()
+	return pause
+}
+
+// complain logs an error of the book, unless the flight ended in between.
+func (f *Flights) complain(ctx context.Context, step string, s *netdb.Sleep, err error) {
+	for _, over := range []error{netdb.ErrGone, netdb.ErrFlightEnded, netdb.ErrFlightUnknown, netdb.ErrClosed} {
+		if errors.Is(err, over) {
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		f.cfg.Log.Warn("a step of a wake could not be recorded", "step", step, "lease", s.LeaseID, "flight", s.Flight.ID, "err", err)
+	}
+}
+
+func (f *Flights) land(ctx context.Context, s *netdb.Sleep, r netdb.FlightResult, detail string) {
+	reason := map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused, netdb.TimedOut: reasonTimeout}[r]
+	if _, err := f.cfg.Book.Land(ctx, itself(reason), s.LeaseID, s.Flight.ID, r, detail); err != nil {
+		f.complain(ctx, "end", s, err)
+	}
+}

@@ -1,0 +1,299 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+var runtime = netdbtest.Who(netdb.ByClient, "paused")
+
+// A world is a book with a sandbox that sleeps, and flights that run.
+type world struct {
+	*Flights
+	book *netdb.Book
+	l    *netdb.Lease
+}
+
+func start(t *testing.T, resumer Resumer, wait time.Duration) *world {
+	t.Helper()
+	w := &world{book: netdbtest.Open(t)}
+	w.l = w.asleep(t, "a")
+	var err error
+	if w.Flights, err = New(Config{Book: w.book, Resumer: resumer, Wait: wait, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}); err != nil {
+		t.Fatal(err)
+	}
+	w.run(t)
+	return w
+}
+
+// run drives the flights until the test, or stop, ends it.
+func (w *world) run(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) asleep(t *testing.T, sandbox string) *netdb.Lease {
+	t.Helper()
+	l := netdbtest.Reserve(t, w.book, sandbox)
+	if _, err := w.book.Bind(t.Context(), runtime, l.ID, 0, netdb.Binding{HostInterface: "veth-" + sandbox}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := w.book.PauseAs(t.Context(), runtime, l.ID, 0, netdb.Sleep{Mode: netdb.Freeze})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (w *world) call(ctx context.Context, l *netdb.Lease) (*netdb.Lease, error) {
+	_, f, err := w.Wake(ctx, runtime, l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	return w.Await(ctx, l.ID, f.ID)
+}
+
+// told counts the changes of a lease with a reason.
+func (w *world) told(t *testing.T, l *netdb.Lease, reason string) (n int) {
+	t.Helper()
+	all, err := w.book.Changes(context.Background(), 0, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.LeaseID == l.ID && c.Who.Reason == reason {
+			n++
+		}
+	}
+	return n
+}
+
+// by is a resumer that is a function.
+type by func(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
+
+func (b by) Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error { return b(ctx, l, s) }
+
+// Z4: 50 that ask at once get the result of one resume. Z5: that one of them hangs up is nothing
+// to the others, nor to the flight.
+func TestZ4Z5AllThatAskShareOneFlight(t *testing.T) {
+	t.Parallel()
+	var resumes atomic.Int32
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	w := start(t, by(func(ctx context.Context, l *netdb.Lease, _ *netdb.Sleep) error {
+		if l.Sandbox == "other" {
+			return nil
+		}
+		if resumes.Add(1) == 1 {
+			close(begun)
+		}
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}), time.Minute)
+	hasty, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	results := make(chan error, 51)
+	for range 50 {
+		go func() { _, err := w.call(t.Context(), w.l); results <- err }()
+	}
+	gone := make(chan error, 1)
+	go func() { _, err := w.call(hasty, w.l); gone <- err }()
+	<-begun
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Error("the one that hung up was answered")
+	}
+	// Meanwhile all flights are looked at again and again.
+	for range 5 {
+		other := w.asleep(t, "other")
+		if _, err := w.call(t.Context(), other); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.book.Release(t.Context(), runtime, other.ID, "", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(goOn)
+	for range 50 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := resumes.Load(); n != 1 {
+		t.Errorf("%d resumes", n)
+	}
+	if n := w.told(t, w.l, reasonRequested); n != 1 {
+		t.Errorf("%d requests are recorded", n)
+	}
+}
+
+// Z6: a resumer that hangs ends as a timeout that can be tried again, and the lease says so.
+func TestZ6AResumerThatHangs(t *testing.T) {
+	t.Parallel()
+	w := start(t, by(func(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error { <-ctx.Done(); return ctx.Err() }), netdb.LeastWait)
+	if _, err := w.call(t.Context(), w.l); !errors.Is(err, netdb.ErrWakeTimeout) {
+		t.Errorf("answered %v", err)
+	}
+	if f := w.book.Sleep(w.l.ID).Flight; f.Result != netdb.TimedOut || f.Failed != 1 || !strings.Contains(f.Detail, "not within 100ms") {
+		t.Errorf("the lease says %+v", f)
+	}
+}
+
+// Z7: what may pass is tried again until the deadline; what will not is tried once, and answered
+// at once. The class decides, never the text.
+func TestZ7ClassesOfErrors(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int32
+	w := start(t, by(func(_ context.Context, l *netdb.Lease, _ *netdb.Sleep) error {
+		switch n := tries.Add(1); {
+		case l.Sandbox == "gone":
+			return fmt.Errorf("still pausing: %w", ErrRefused)
+		case n < 4:
+			return errors.New("gone, terminating, not allowed")
+		}
+		return nil
+	}), time.Minute)
+	if l, err := w.call(t.Context(), w.l); err != nil || l.State != netdb.Bound || tries.Load() != 4 {
+		t.Errorf("still pausing: %+v, %v after %d", l, err, tries.Load())
+	}
+	tries.Store(0)
+	if _, err := w.call(t.Context(), w.asleep(t, "gone")); !errors.Is(err, netdb.ErrWakeRefused) || tries.Load() != 1 {
+		t.Errorf("gone: %v after %d", err, tries.Load())
+	}
+}
+
+// Z10: a sandbox that is released while it is woken ends the wait of those that asked.
+func TestZ10ReleasedWhileWaking(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 100)
+	w := start(t, by(func(context.Context, *netdb.Lease, *netdb.Sleep) error {
+		begun <- struct{}{}
+		return errors.New("not yet")
+	}), time.Minute)
+	result := make(chan error, 1)
+	go func() { _, err := w.call(t.Context(), w.l); result <- err }()
+	<-begun
+	if _, err := w.book.Release(t.Context(), runtime, w.l.ID, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; !errors.Is(err, netdb.ErrGone) {
+		t.Errorf("answered %v", err)
+	}
+	if w.book.Sleep(w.l.ID) != nil {
+		t.Error("the flight did not end with its lease")
+	}
+}
+
+// Z15: with nobody to resume, the request stays, across restarts too, is told again to who
+// subscribes, and is counted, until it is acknowledged.
+func TestZ15ARequestWaitsForTheRuntime(t *testing.T) {
+	t.Parallel()
+	w := start(t, nil, time.Minute)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByTraffic}, nil)
+	if err != nil || w.Unacknowledged() != 1 {
+		t.Fatal(f, err, w.Unacknowledged())
+	}
+	// A daemon that starts on this book tells it, too.
+	next, err := New(w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&world{Flights: next}).run(t)
+	realtest.Eventually(t, time.Minute, "it is told again", func() bool { return w.told(t, w.l, reasonRequested) >= 2 })
+	before := w.told(t, w.l, reasonRequested)
+	w.Subscribed()
+	realtest.Eventually(t, time.Minute, "a subscriber is told", func() bool { return w.told(t, w.l, reasonRequested) > before })
+	patience, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.Await(patience, w.l.ID, f.ID); !errors.Is(err, netdb.ErrWakeTimeout) || !strings.Contains(err.Error(), "not acknowledged") {
+		t.Errorf("one that does not wait longer: %v", err)
+	}
+	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, true, "", ""); err != nil || w.Unacknowledged() != 0 {
+		t.Errorf("acknowledged: %v, %d", err, w.Unacknowledged())
+	}
+	l, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, netdb.Woken, "")
+	if err != nil || l.State != netdb.Bound {
+		t.Errorf("woken: %+v, %v", l, err)
+	}
+	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, netdb.Woken, ""); !errors.Is(err, netdb.ErrFlightEnded) {
+		t.Errorf("acknowledged late: %v", err)
+	}
+}
+
+// A flight that was under way when the daemon ended goes on at the next start, with the rest
+// of its time.
+func TestAFlightGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := &world{book: netdbtest.Open(t)}
+	w.l = w.asleep(t, "a")
+	begun := make(chan struct{}, 100)
+	hangs := by(func(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	cfg := Config{Book: w.book, Resumer: hangs, Wait: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	var err error
+	if w.Flights, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	stop := w.run(t)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	stop()
+	if is := w.book.Sleep(w.l.ID).Flight; is.Phase != netdb.Waking || is.ID != f.ID {
+		t.Errorf("when the daemon ended: %+v", is)
+	}
+	cfg.Resumer = by(func(context.Context, *netdb.Lease, *netdb.Sleep) error { return nil })
+	if w.Flights, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.run(t)
+	if l, err := w.Await(t.Context(), w.l.ID, f.ID); err != nil || l.State != netdb.Bound {
+		t.Errorf("after the start: %+v, %v", l, err)
+	}
+}
+
+// A runtime that takes a flight on and does not finish it ends it by its deadline.
+func TestZ6TheRuntimeHangs(t *testing.T) {
+	t.Parallel()
+	w := start(t, nil, netdb.LeastWait)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, true, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Await(t.Context(), w.l.ID, f.ID); !errors.Is(err, netdb.ErrWakeTimeout) {
+		t.Errorf("answered %v", err)
+	}
+	if is := w.book.Sleep(w.l.ID).Flight; is.Result != netdb.TimedOut {
+		t.Errorf("the lease says %+v", is)
+	}
+}
