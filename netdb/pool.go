@@ -22,6 +22,12 @@ func (r Range) Contains(a netip.Addr) bool {
 	return r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 
+// Covers reports whether every address of a prefix is in the range.
+func (r Range) Covers(p netip.Prefix) bool {
+	all := prefixRange(p)
+	return r.Contains(all.From) && r.Contains(all.To)
+}
+
 // A Route is handed to the sandbox with its address.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`

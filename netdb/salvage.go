@@ -35,6 +35,14 @@ type Salvaged struct {
 	// addresses; and for an address whose row is lost what its newest readable
 	// change says: state, owner and id, but no plumbing. Pool is empty.
 	Leases []*Lease
+	// Pools are those that could be read; HostNames the interface names that are leased.
+	Pools     []*Pool
+	HostNames []HostName
+	// Ended has the ids of leases that the history knows to have ended.
+	Ended map[string]bool
+	// Subnets are the prefixes that the predecessor had given away, by what it had called
+	// the holder.
+	Subnets map[netip.Prefix]string
 	// Named are addresses of rows of which nothing else can be read.
 	Named []netip.Addr
 	// Problems says what could not be read, in words for a person.
@@ -214,6 +222,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 		}
 	}
 	leases, changes := c.columns()
+	s.Ended = make(map[string]bool)
 	rows := make(map[netip.Addr]*Lease)
 	named := make(map[netip.Addr]bool)
 	s.bothWays(ctx, c, "leases", `SELECT `+leases+` FROM leases ORDER BY ip`, func(sc scanner) error {
@@ -233,6 +242,9 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 		c, err := scanChange(sc)
 		if err == nil && c.Addr.IsValid() && c.Rev > last[c.Addr].Rev {
 			last[c.Addr] = c
+		}
+		if err == nil && (c.To == Cooling || c.To == Free) {
+			s.Ended[c.LeaseID] = true
 		}
 		return nil
 	})
@@ -260,6 +272,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 			return nil
 		})
 	}
+	s.readPools(ctx, c, schema)
 	for a, l := range rows {
 		s.Leases = append(s.Leases, l)
 		delete(named, a)

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -34,8 +36,8 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	if err := sameRunner(old, p.Book.Info()); err != nil {
 		return nil, err
 	}
-	back := &restorer{Book: p.Book, old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, held: make(map[netip.Addr]bool)}
-	if err := r.fill(ctx, p, back); err != nil {
+	back := &restorer{Book: p.Book, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, held: make(map[netip.Addr]bool)}
+	if err := r.fill(ctx, p, back, cfg); err != nil {
 		return nil, err
 	}
 	found, err := p.Book.Check(ctx)
@@ -45,7 +47,11 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	if len(found) > 0 {
 		return nil, fmt.Errorf("the new book is not whole: %s", found[0])
 	}
-	return back.report(), nil
+	report = back.report()
+	if r.done != nil {
+		r.done(p.Book, report)
+	}
+	return report, nil
 }
 
 // sameRunner refuses the book of another runner or machine: what it
@@ -63,14 +69,14 @@ func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 
 // fill takes a whole census and makes the first pass, as a daemon does; but
 // half a census is none here.
-func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
+func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer, cfg config.Config) error {
 	failed := p.Refresh(ctx)
 	back.census, back.running = p.Board.Census(), p.Board.By(census.Runtime)
 	back.compareRuntime(p.Book.Runtime())
 	if err := unanswered(failed, back.census.Silent); err != nil {
 		return err
 	}
-	if err := back.before(ctx); err != nil {
+	if err := cmp.Or(back.makePools(ctx, cfg.Bridge.Name), back.checkSubnets(), back.before(ctx)); err != nil {
 		return err
 	}
 	report, err := p.Pass(ctx, back)
@@ -81,7 +87,7 @@ func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
 		return err
 	}
 	back.passed(report)
-	return errors.Join(back.after(ctx), back.recordRuntime(ctx))
+	return errors.Join(back.after(ctx), back.nameLinks(ctx), back.drainPools(ctx), back.recordRuntime(ctx))
 }
 
 // unanswered refuses half a census. A reading that failed without a witness

@@ -21,6 +21,9 @@ type Rebuild struct {
 	Open    func(context.Context, config.Config) (*Parts, error) // on a new book, at the configuration's path
 	Preview bool                                                 // report what would be done, and change nothing
 	Force   bool                                                 // also where the book is whole, or nothing of a lease book can be read in it
+
+	verb string // of ipamd, that it is a part of; "" for rebuild
+	done func(*netdb.Book, *Report)
 }
 
 // Parts are what a rebuild needs of a daemon.

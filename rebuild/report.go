@@ -18,7 +18,9 @@ import (
 type Report struct {
 	Book     string `json:"book"`
 	Preview  bool   `json:"preview"`
-	Finished bool   `json:"finished"` // one that was cut short
+	Finished bool   `json:"finished"`       // one that was cut short
+	Verb     string `json:"verb,omitempty"` // restore or import; "" for rebuild
+	File     string `json:"file,omitempty"` // that was taken in
 	Broken   string `json:"broken,omitempty"`
 	Aside    string `json:"aside,omitempty"` // where the old book is
 	WasEpoch string `json:"was_epoch,omitempty"`
@@ -29,6 +31,8 @@ type Report struct {
 	Foreign     []Row    `json:"foreign"`   // seen, and no lease's
 	SetAside    []Row    `json:"set_aside"` // withheld, as only the old book has it
 	Unexplained []string `json:"unexplained"`
+
+	Became []Outcome `json:"became,omitempty"` // what became of each lease of the file and of the present book
 }
 
 // A Row is one address of the new book.
@@ -112,6 +116,10 @@ func (b *Report) Json(w io.Writer) error {
 func (b *Report) Text(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	switch {
+	case b.Verb != "" && b.Preview:
+		fmt.Fprintf(w, "%s would be made anew, with what is in %s; nothing was changed\n", b.Book, b.File)
+	case b.Verb != "":
+		fmt.Fprintf(w, "%s is made anew, with what is in %s\n", b.Book, b.File)
 	case b.Preview:
 		fmt.Fprintf(w, "%s would be rebuilt; nothing was changed\n", b.Book)
 	case b.Finished:
@@ -131,6 +139,7 @@ func (b *Report) Text(out io.Writer) error {
 		line("epoch", b.Epoch)
 	}
 	line("runner", b.Runner)
+	b.became(w)
 	b.tables(w)
 	if len(b.Unexplained) > 0 {
 		fmt.Fprintf(w, "\nNot explained\n")
@@ -139,11 +148,28 @@ func (b *Report) Text(out io.Writer) error {
 		}
 	}
 	next := "ipamd run"
-	if b.Preview {
+	switch {
+	case b.Preview && b.Verb != "":
+		next = "ipamd " + b.Verb + " " + b.File + " --confirm"
+	case b.Preview:
 		next = "ipamd rebuild"
 	}
 	fmt.Fprintf(w, "\nnext: %s\n", next)
 	return w.Flush()
+}
+
+// became lists what becomes of each lease, where a file is taken in.
+func (b *Report) became(w io.Writer) {
+	if b.Verb == "" {
+		return
+	}
+	fmt.Fprintf(w, "\nWhat becomes of each lease: %d\n", len(b.Became))
+	if len(b.Became) > 0 {
+		fmt.Fprintln(w, "ADDRESS\tSANDBOX\tIN\tWAS\tBECOMES\tWHY")
+	}
+	for _, o := range b.Became {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", o.Address, shown(o.Sandbox), o.From, o.Was, strings.ReplaceAll(o.Outcome, "_", " "), o.Why)
+	}
 }
 
 func (b *Report) tables(w io.Writer) {

@@ -15,8 +15,8 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-func rebuiltBy(actor netdb.Actor) netdb.Who {
-	return netdb.Who{Actor: actor, Peer: "ipamd rebuild", Reason: netdb.Rebuilt}
+func (r *restorer) who(actor netdb.Actor) netdb.Who {
+	return netdb.Who{Actor: actor, Peer: "ipamd " + r.verb, Reason: netdb.Rebuilt}
 }
 
 // A restorer fills a new book: from the witnesses, and from what could be read
@@ -24,6 +24,7 @@ func rebuiltBy(actor netdb.Actor) netdb.Who {
 // or withholds an address.
 type restorer struct {
 	*netdb.Book
+	verb    string // that makes the book
 	old     netdb.Salvaged
 	leases  *workload.Leases // of the old book
 	census  census.Census
@@ -63,7 +64,7 @@ func (r *restorer) recordRuntime(ctx context.Context) error {
 	if r.old.Runtime == "" {
 		return nil
 	}
-	return r.NoteRuntime(ctx, rebuiltBy(netdb.ByOperator), r.old.Runtime, true)
+	return r.NoteRuntime(ctx, r.who(netdb.ByOperator), r.old.Runtime, true)
 }
 
 // before is what comes ahead of the first pass: what the old book had quarantined is
@@ -115,7 +116,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	}
 	a := netdb.Adoption{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
 		Binding: r.binding(l, own), Evidence: evidenceOf(own)}
-	back, err := r.Book.Adopt(ctx, rebuiltBy(netdb.ByReconciler), a)
+	back, err := r.Book.Adopt(ctx, r.who(netdb.ByReconciler), a)
 	switch {
 	case refused(err):
 		r.explain("%s: the old book gave it to sandbox %q, who lives; but: %v", l.Addr, l.Sandbox, err)
@@ -125,9 +126,9 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	}
 	switch l.State {
 	case netdb.Paused:
-		_, err = r.Pause(ctx, rebuiltBy(netdb.ByReconciler), back.ID, back.Rev)
+		_, err = r.Pause(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev)
 	case netdb.Releasing: // never bound again: its removal is to be confirmed
-		_, err = r.ReleaseAt(ctx, rebuiltBy(netdb.ByOperator), back.ID, back.Rev, nil)
+		_, err = r.ReleaseAt(ctx, r.who(netdb.ByOperator), back.ID, back.Rev, nil)
 	}
 	return err
 }
@@ -158,7 +159,7 @@ func (r *restorer) after(ctx context.Context) error {
 		row, there := r.At(l.Addr)
 		switch {
 		case there && row.State != netdb.Quarantined:
-			if row.ID != l.ID && l.State != netdb.Cooling && row.Sandbox != l.Sandbox {
+			if row.ID != l.ID && l.State != netdb.Cooling && row.Sandbox != l.Sandbox && l.Sandbox != "" {
 				r.explain("%s: the old book had it as %s by sandbox %q (lease %s); sandbox %q lives with it",
 					l.Addr, l.State, l.Sandbox, l.ID, row.Sandbox)
 			}
@@ -210,7 +211,7 @@ func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
 	if !there {
 		return nil // no pool has it
 	}
-	_, err := r.ClearAt(ctx, rebuiltBy(netdb.ByOperator), row.ID, row.Rev, nil)
+	_, err := r.ClearAt(ctx, r.who(netdb.ByOperator), row.ID, row.Rev, nil)
 	return err
 }
 
@@ -223,7 +224,7 @@ func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.Raw
 	if err != nil {
 		said.hold = cmp.Or(said.hold, "the evidence that the book had cannot be read")
 	}
-	who := rebuiltBy(netdb.ByOperator)
+	who := r.who(netdb.ByOperator)
 	if who.Note = said.hold; said.disputed || !l.State.Open() && !l.Former() && l.Sandbox != "" {
 		who.Reason = "kept_back"
 	}

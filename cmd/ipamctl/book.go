@@ -14,13 +14,18 @@ func bookCommand(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "book",
 		Short: "The daemon's lease book as a whole",
-		Long: `What is done to the whole book of a running daemon. What is done to a file of a
-stopped one is ipamd's: ipamd check, ipamd rebuild.`,
+		Long: `What is done to the whole book of a running daemon: check, backup, adopt. What
+makes another book is ipamd's, and is done while the daemon is stopped, each with
+a look first:
+
+  ipamd rebuild --preview    where the book is broken
+  ipamd restore FILE         where a backup is to be gone back to
+  ipamd import FILE          where the predecessor's file is to be taken over`,
 		Example: "  ipamctl book check\n  ipamctl book backup /var/lib/ipamd/backup.db\n  ipamctl book adopt",
 		Args:    c.knownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(bookCheck(c), bookBackup(c), bookAdopt(c))
+	cmd.AddCommand(bookCheck(c), bookBackup(c), bookRestore(), bookImport(), bookAdopt(c))
 	return cmd
 }
 

@@ -204,7 +204,7 @@ func TestSessions(t *testing.T) {
 		{"doctor", sick, []string{"doctor", "doctor -o json", "doctor -o yaml", "doctor -q"}},
 		{"doctor-well", runner(), []string{"doctor", "doctor -q", "doctor -o json"}},
 		{"book-check", spoilt, []string{"book check", "book check -o json", "book check -q"}},
-		{"book-whole", runner(), []string{"book check", "book check -q", "book check -o yaml", "book --help"}},
+		{"book-whole", runner(), []string{"book check", "book check -q", "book check -o yaml", "book --help", "book restore /root/book.db", "book import /root/netdb.db"}},
 		{"version", runner(), []string{"version", "version -o json", "version -o yaml", "version -q"}},
 		{"map", runner(), []string{"map", "map default -o json --within fd00:8:64::/120", "map -o yaml --within 10.8.64.7", "map -q", "map nowhere", "map --within 192.0.2.0/24"}},
 		{"empty", empty, []string{"leases", "leases -o json", "leases -q", "history", "pools", "map", "quarantine ls", "doctor"}},

@@ -72,7 +72,7 @@ func (f *folder) Unlink(_ context.Context, name string) syscall.Errno {
 }
 
 func (f *folder) Rename(_ context.Context, name string, _ fs.InodeEmbedder, to string, flags uint32) syscall.Errno {
-	if flags != 0 {
+	if flags&^unix.RENAME_NOREPLACE != 0 { // that one the kernel has looked at
 		return syscall.EINVAL
 	}
 	_, errno := f.disk.do(Op{Kind: Rename, Name: name, To: to}, nil)

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/rebuild"
+)
+
+func (c *command) restoreCommand() *cobra.Command {
+	return c.takeInCommand("restore", "Go back to a backup of the book", `Makes a new lease book, with a new epoch, from a backup, from the present book and
+from what the kernel and the container runtime show, while the daemon is stopped.
+Without --confirm it says what would become of each lease, and changes nothing.
+
+What is now wins over the backup: a lease of the present book stays as it is (kept),
+and one that the present book saw end is left out. Of the backup come back those of
+which the present book knows nothing: with their workload live as leases (back), else
+their addresses cool or are quarantined. The present book becomes
+book.db.broken-<time>, with its log; nothing is deleted. History and tombstones stay
+in it. A backup that is broken, or another runner's or machine's, is refused.`,
+		`  systemctl stop ipamd.socket ipamd.service
+  ipamd restore /root/book-backup.db            what it would do; changes nothing
+  ipamd restore /root/book-backup.db --confirm
+  systemctl start ipamd.socket ipamd.service`, false)
+}
+
+func (c *command) importCommand() *cobra.Command {
+	return c.takeInCommand("import", "Take over the predecessor's lease file", `Makes a new lease book, with a new epoch, from the SQLite file of the program that
+kept the addresses before (tables ips, subnets and interfaces), from the present book
+and from what the kernel and the container runtime show, while the daemon and that
+program are stopped. Without --confirm it says what would become of each address, and
+changes nothing.
+
+That file has no owners. They come from the labels of the containers that live with
+the addresses; an address that the file holds and no container explains is
+quarantined, and one that it released cools. What the present book knows wins. A row
+that cannot be understood is reported by its table, its key and the field, and its
+address is held. A prefix that the file gave away inside of a pool is refused until
+the configuration excludes it there.`,
+		`  ipamd import /var/lib/runtime/net.db            what it would do; changes nothing
+  ipamd import /var/lib/runtime/net.db --confirm
+  ipamd import /var/lib/runtime/net.db -o json    for a program: see "became"`, true)
+}
+
+func (c *command) takeInCommand(verb, short, long, example string, predecessor bool) *cobra.Command {
+	var confirm bool
+	var output string
+	cmd := &cobra.Command{
+		Use: verb + " FILE", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return usageError{fmt.Errorf("-o is text or json, not %q", output)}
+			}
+			if args[0] == "" {
+				return usageError{errors.New("FILE is empty")}
+			}
+			file, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			cfg, _, err := c.load(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			cfg.Log.Level = "warn" // the report says the rest
+			log := logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv)
+			k := rebuild.TakeIn{Config: cfg, Open: partsOf(log, ""), File: file, Import: predecessor, Confirm: confirm}
+			report, err := k.Run(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", verb, file, err)
+			}
+			if output == "json" {
+				return report.Json(c.out)
+			}
+			return report.Text(printable{c.out})
+		},
+	}
+	c.configFlag(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&confirm, "confirm", false, "do it; without it nothing is changed")
+	f.StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}

@@ -1,0 +1,241 @@
+package netdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// ErrNotPredecessor means that a file is not one of the program that kept the addresses
+// before ipamd.
+var ErrNotPredecessor = errors.New("not the predecessor's file")
+
+// predecessorColumns are those of its tables that matter here.
+var predecessorColumns = map[string][]string{
+	"ips":        {"ip", "subnet", "reserved", "released_at"},
+	"subnets":    {"cidr", "parent", "identifier", "reserved"},
+	"interfaces": {"name", "reserved"},
+}
+
+// ReadPredecessor reads the file of the program that kept the addresses before ipamd, on a
+// copy: not a byte of it changes. It has no owners. An address that it holds is a bound
+// lease without a sandbox, one that it released cools, and an interface name has no holder.
+// A row that cannot be understood is in Problems, by its table, its key and the field; its
+// address, where that can be read, is held. A file without its tables is refused.
+func ReadPredecessor(path string) (s Salvaged, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
+	defer cancel()
+	real, err := RealPath(path)
+	if err == nil {
+		err = s.predecessor(ctx, real)
+	}
+	if err != nil {
+		return Salvaged{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *Salvaged) predecessor(ctx context.Context, path string) error {
+	dir, err := os.MkdirTemp("", "ipamd-import-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	copied := filepath.Join(dir, "book.db")
+	if err := errors.Join(copyFile(ctx, path, copied), copyFile(ctx, path+"-wal", copied+"-wal")); err != nil {
+		return err
+	}
+	head := make([]byte, len(sqliteMagic))
+	if f, err := os.Open(copied); err != nil {
+		return err
+	} else if _, err := f.Read(head); errors.Join(err, f.Close()) != nil || string(head) != sqliteMagic {
+		return fmt.Errorf("%w: it is no SQLite database", ErrNotPredecessor)
+	}
+	c, err := openCopy(ctx, copied)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := errors.Join(isPredecessors(ctx, c.Conn), wholeCopy(ctx, c.Conn)); err != nil {
+		return err
+	}
+	s.Ended = make(map[string]bool)
+	err = errors.Join(each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips ORDER BY rowid`, s.readIP),
+		each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets ORDER BY rowid`, s.readSubnet),
+		each(ctx, c, `SELECT name, reserved FROM interfaces ORDER BY rowid`, s.readInterface))
+	slices.SortFunc(s.Leases, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
+	return err
+}
+
+// isPredecessors refuses what has not its tables: a view may never end.
+func isPredecessors(ctx context.Context, q querier) error {
+	for _, table := range []string{"ips", "subnets", "interfaces"} {
+		var kind string
+		err := q.QueryRowContext(ctx, `SELECT type FROM sqlite_schema WHERE name = ?`, table).Scan(&kind)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && kind != "table" {
+			return fmt.Errorf("%w: it has no table %s", ErrNotPredecessor, table)
+		} else if err != nil {
+			return fmt.Errorf("%w: its schema cannot be read: %w", ErrDamaged, err)
+		}
+		has := make(map[string]bool)
+		if err := each(ctx, q, `SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0`, func(sc scanner) error {
+			var name string
+			err := sc.Scan(&name)
+			has[name] = true
+			return err
+		}, table); err != nil {
+			return err
+		}
+		for _, column := range predecessorColumns[table] {
+			if !has[column] {
+				return fmt.Errorf("%w: its table %s has no column %s", ErrNotPredecessor, table, column)
+			}
+		}
+	}
+	return nil
+}
+
+// wholeCopy refuses a file of which a page is broken: what is in it may be held.
+func wholeCopy(ctx context.Context, q querier) error {
+	var verdict string
+	err := q.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict)
+	if err == nil && verdict != "ok" {
+		err = errors.New(verdict)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return nil
+}
+
+// badRow notes what is wrong with a field of a row.
+func (s *Salvaged) badRow(table string, key any, field, format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf("table %s, row %s, field %s: ", table, quoted(key), field)+fmt.Sprintf(format, args...))
+}
+
+// quoted is a value of a file as a person can read it.
+func quoted(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "NULL"
+	case []byte:
+		return fmt.Sprintf("%.80q", v)
+	case string:
+		return fmt.Sprintf("%.80q", v)
+	}
+	return fmt.Sprint(v)
+}
+
+// readIP reads a row of ips. What it says of an address and cannot be understood counts as
+// held: nothing moves towards free by what cannot be read.
+func (s *Salvaged) readIP(sc scanner) error {
+	var ip, subnet, reserved, released any
+	if err := sc.Scan(&ip, &subnet, &reserved, &released); err != nil {
+		return err
+	}
+	text, _ := ip.(string)
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
+		s.badRow("ips", ip, "ip", "%s is no address", quoted(ip))
+		return nil
+	}
+	if slices.ContainsFunc(s.Leases, func(l *Lease) bool { return l.Addr == a }) { // 10.8.64.2 has one spelling, an IPv6 address many
+		s.badRow("ips", ip, "ip", "%s is there twice", a)
+		return nil
+	}
+	l := &Lease{Addr: a, State: Bound, Rev: int64(len(s.Leases) + 1)}
+	s.Leases = append(s.Leases, l)
+	within, _ := subnet.(string)
+	if p, err := netip.ParsePrefix(within); err != nil {
+		s.badRow("ips", ip, "subnet", "%s is no prefix", quoted(subnet))
+	} else if !p.Contains(a) {
+		s.badRow("ips", ip, "subnet", "%s does not contain the address", quoted(subnet))
+	}
+	held, ok := flag(reserved)
+	if !ok {
+		s.badRow("ips", ip, "reserved", "%s is neither 0 nor 1: it counts as held", quoted(reserved))
+		return nil
+	}
+	at, ok := released.(int64)
+	switch {
+	case released == nil && !held:
+		s.badRow("ips", ip, "released_at", "it is NULL, and reserved is 0: it counts as held")
+	case released == nil:
+	case !ok || at <= 0 || at > 1<<40:
+		s.badRow("ips", ip, "released_at", "%s is no time in seconds since 1970: it counts as held", quoted(released))
+	case held:
+		s.badRow("ips", ip, "released_at", "it is set, and reserved is 1: it counts as held")
+	default:
+		l.State, l.Since.Wall, l.Rev = Cooling, time.Unix(at, 0), at<<16+l.Rev // in the order of their release
+	}
+	return nil
+}
+
+func flag(v any) (is, ok bool) {
+	switch v := v.(type) {
+	case int64:
+		return v == 1, v == 0 || v == 1
+	case bool:
+		return v, true
+	}
+	return false, false
+}
+
+// readSubnet reads a row of subnets. The pools are the configuration's, so it is only
+// reported.
+func (s *Salvaged) readSubnet(sc scanner) error {
+	var cidr, parent, identifier, reserved any
+	if err := sc.Scan(&cidr, &parent, &identifier, &reserved); err != nil {
+		return err
+	}
+	text, _ := cidr.(string)
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p != p.Masked() {
+		s.badRow("subnets", cidr, "cidr", "%s is no prefix", quoted(cidr))
+		return nil
+	}
+	if text, _ := parent.(string); parent != nil {
+		if over, err := netip.ParsePrefix(text); err != nil || !over.Overlaps(p) || over.Bits() > p.Bits() {
+			s.badRow("subnets", cidr, "parent", "%s is no prefix that contains it", quoted(parent))
+		}
+	}
+	held, ok := flag(reserved)
+	switch {
+	case !ok:
+		s.badRow("subnets", cidr, "reserved", "%s is neither 0 nor 1: it counts as held", quoted(reserved))
+	case !held:
+		return nil
+	}
+	if s.Subnets == nil {
+		s.Subnets = make(map[netip.Prefix]string)
+	}
+	name, _ := identifier.(string)
+	s.Subnets[p] = name
+	return nil
+}
+
+// readInterface reads a row of interfaces.
+func (s *Salvaged) readInterface(sc scanner) error {
+	var name, reserved any
+	if err := sc.Scan(&name, &reserved); err != nil {
+		return err
+	}
+	text, _ := name.(string)
+	if checkInterface(text) != nil {
+		s.badRow("interfaces", name, "name", "%s is no interface name of 1 to %d bytes", quoted(name), MaxInterface)
+		return nil
+	}
+	if held, ok := flag(reserved); !ok {
+		s.badRow("interfaces", name, "reserved", "%s is neither 0 nor 1: it counts as held", quoted(reserved))
+	} else if !held {
+		return nil
+	}
+	s.HostNames = append(s.HostNames, HostName{Name: text})
+	return nil
+}

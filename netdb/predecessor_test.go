@@ -1,0 +1,137 @@
+package netdb_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// predecessors makes a file as the predecessor did, with rows more.
+func predecessors(t *testing.T, rows string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "net.db")
+	raw(t, path, `CREATE TABLE ips (ip TEXT PRIMARY KEY, subnet TEXT, reserved INTEGER DEFAULT 1, released_at INTEGER DEFAULT NULL);
+		CREATE TABLE subnets (cidr TEXT PRIMARY KEY, parent TEXT, identifier TEXT, reserved INTEGER DEFAULT 1, UNIQUE(parent, identifier));
+		CREATE TABLE interfaces (name TEXT PRIMARY KEY, reserved INTEGER DEFAULT 1);`+rows)
+	return path
+}
+
+// What the predecessor held is held, what it released rests in the order of its release,
+// and each row that means nothing is named by table, key and field, with its address held.
+func TestReadPredecessor(t *testing.T) {
+	path := predecessors(t, `
+		INSERT INTO ips VALUES ('10.8.64.10', '10.8.64.0/24', 1, NULL), ('10.8.64.2', '10.8.64.0/24', 1, NULL),
+			('10.8.64.3', '10.8.64.0/24', 0, 1700000100), ('10.8.64.4', '10.8.64.0/24', 0, 1700000000);
+		INSERT INTO subnets VALUES ('10.8.64.0/24', '10.8.0.0/16', 'runner', 1), ('10.8.65.0/24', '10.8.0.0/16', 'gone', 0);
+		INSERT INTO interfaces VALUES ('veth1', 1), ('veth2', 0);`)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := netdb.ReadPredecessor(path)
+	if err != nil || len(s.Problems) > 0 {
+		t.Fatal(s.Problems, err)
+	}
+	var rows []string
+	for _, l := range s.Leases {
+		rows = append(rows, l.Addr.String()+" "+string(l.State))
+	}
+	if got := strings.Join(rows, ", "); got != "10.8.64.2 bound, 10.8.64.3 cooling, 10.8.64.4 cooling, 10.8.64.10 bound" {
+		t.Errorf("its rows are %s", got)
+	}
+	if s.Leases[2].Rev >= s.Leases[1].Rev {
+		t.Error("what was released first does not come first")
+	}
+	if len(s.Subnets) != 1 || len(s.HostNames) != 1 || s.HostNames[0].Name != "veth1" {
+		t.Errorf("its prefixes are %v, its names %v", s.Subnets, s.HostNames)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("it was changed, or %v", err)
+	}
+}
+
+func TestReadPredecessorsBadRows(t *testing.T) {
+	for name, bad := range map[string]struct {
+		row, says string
+		held      bool
+	}{
+		"no address":              {`INSERT INTO ips VALUES ('10.8.64.999', '10.8.64.0/24', 1, NULL)`, `table ips, row "10.8.64.999", field ip`, false},
+		"a key that is a number":  {`INSERT INTO ips VALUES (NULL, '10.8.64.0/24', 1, NULL)`, `table ips, row NULL, field ip`, false},
+		"two spellings":           {`INSERT INTO ips VALUES ('fd00::2', 'fd00::/64', 1, NULL), ('fd00:0::2', 'fd00::/64', 0, 1700000000)`, `table ips, row "fd00:0::2", field ip`, true},
+		"no prefix":               {`INSERT INTO ips VALUES ('10.8.64.2', 'here', 1, NULL)`, `row "10.8.64.2", field subnet: "here"`, true},
+		"another prefix":          {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.65.0/24', 1, NULL)`, `row "10.8.64.2", field subnet: "10.8.65.0/24" does not contain`, true},
+		"reserved is a word":      {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 'yes', NULL)`, `row "10.8.64.2", field reserved: "yes"`, true},
+		"reserved is 2":           {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 2, NULL)`, `row "10.8.64.2", field reserved: 2`, true},
+		"reserved is missing":     {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', NULL, 1700000000)`, `row "10.8.64.2", field reserved: NULL`, true},
+		"released without a time": {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 0, NULL)`, `row "10.8.64.2", field released_at: it is NULL`, true},
+		"a time that is a word":   {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 0, 'today')`, `row "10.8.64.2", field released_at: "today"`, true},
+		"a time before 1970":      {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 0, -1)`, `row "10.8.64.2", field released_at: -1`, true},
+		"held and released":       {`INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 1, 1700000000)`, `row "10.8.64.2", field released_at: it is set`, true},
+		"a subnet that is none":   {`INSERT INTO subnets VALUES ('10.8.64.7/24', NULL, 'x', 1)`, `table subnets, row "10.8.64.7/24", field cidr`, false},
+		"a parent elsewhere":      {`INSERT INTO subnets VALUES ('10.8.64.0/24', '10.9.0.0/16', 'x', 1)`, `row "10.8.64.0/24", field parent`, false},
+		"a long name":             {`INSERT INTO interfaces VALUES ('a-name-of-16-byte', 1)`, `table interfaces, row "a-name-of-16-byte", field name`, false},
+		"a name held by a word":   {`INSERT INTO interfaces VALUES ('veth1', 'x')`, `row "veth1", field reserved: "x"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := netdb.ReadPredecessor(predecessors(t, bad.row))
+			if err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], bad.says) {
+				t.Fatalf("%q, %v, want %s", s.Problems, err, bad.says)
+			}
+			if held := len(s.Leases) == 1 && s.Leases[0].State == netdb.Bound; held != bad.held {
+				t.Errorf("its rows are %v", s.Leases)
+			}
+		})
+	}
+}
+
+// What is not the predecessor's file, or not all of it, is refused whole.
+func TestReadPredecessorRefuses(t *testing.T) {
+	dir := t.TempDir()
+	made := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		raw(t, path, script)
+		return path
+	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("ips, subnets and interfaces, and none of them a table"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	torn := predecessors(t, `INSERT INTO ips SELECT '10.8.' || (value / 250) || '.' || (value % 250), '10.8.0.0/16', 1, NULL FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 4000) SELECT value FROM n)`)
+	st, err := os.Stat(torn)
+	if err == nil {
+		err = os.Truncate(torn, st.Size()/2)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("/dev/zero", link); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"not there": filepath.Join(dir, "none"), "a folder": dir, "a device": link,
+	} {
+		if _, err := netdb.ReadPredecessor(path); err == nil {
+			t.Errorf("%s was read", name)
+		}
+	}
+	for name, want := range map[string]struct {
+		path  string
+		class error
+		says  string
+	}{
+		"text":       {text, netdb.ErrNotPredecessor, "no SQLite database"},
+		"other":      {made("other", `CREATE TABLE ips (ip TEXT)`), netdb.ErrNotPredecessor, "no column"},
+		"no tables":  {made("none.db", `CREATE TABLE x (ip TEXT)`), netdb.ErrNotPredecessor, "no table ips"},
+		"a view":     {made("view.db", `CREATE VIEW ips AS SELECT 1 AS ip, 2 AS subnet, 3 AS reserved, 4 AS released_at`), netdb.ErrNotPredecessor, "no table ips"},
+		"half of it": {torn, netdb.ErrDamaged, ""},
+	} {
+		if s, err := netdb.ReadPredecessor(want.path); !errors.Is(err, want.class) || !strings.Contains(err.Error(), want.says) || len(s.Leases) > 0 {
+			t.Errorf("%s: %v, %v", name, s.Leases, err)
+		}
+	}
+}

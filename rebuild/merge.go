@@ -1,0 +1,135 @@
+package rebuild
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// An Outcome is what becomes of one lease of a file that is taken in, or of the present
+// book.
+type Outcome struct {
+	Address string      `json:"address"`
+	Sandbox string      `json:"sandbox,omitempty"`
+	LeaseID string      `json:"lease_id,omitempty"`
+	From    string      `json:"from"`    // backup, file or book: the present one
+	Was     netdb.State `json:"was"`     // there
+	Outcome string      `json:"outcome"` // kept, back, cooling, quarantined or left_out
+	Why     string      `json:"why,omitempty"`
+}
+
+// A merged is two records that are made into one book. Of an address it has one row.
+type merged struct {
+	netdb.Salvaged
+	from    map[netip.Addr]string // where its row is from
+	leftOut []Outcome
+}
+
+// merge takes an older record into the present one. What the present book knows wins: its
+// rows, and that a lease has ended. Of the older record comes what the present one does not
+// know: addresses without a row, and the owner of one that the present book could only
+// quarantine. source names the older record.
+func merge(older, present netdb.Salvaged, source string) merged {
+	out := merged{Salvaged: netdb.Salvaged{
+		Epoch: present.Epoch, RunnerUID: cmp.Or(older.RunnerUID, present.RunnerUID), MachineID: cmp.Or(older.MachineID, present.MachineID),
+		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: present.Ended,
+	}, from: make(map[netip.Addr]string)}
+	now := make(map[netip.Addr]*netdb.Lease)
+	for _, l := range present.Leases {
+		now[l.Addr] = l
+	}
+	var behind []*netdb.Lease
+	for _, l := range older.Leases {
+		is, why := now[l.Addr], ""
+		switch {
+		case is != nil && is.ID == l.ID: // the same lease, as it is now
+			if is.Sandbox != "" && placeless(is) {
+				filled := *is
+				filled.Containers, filled.Netns, filled.HostInterface, filled.MAC = l.Containers, l.Netns, l.HostInterface, l.MAC
+				*is = filled
+			}
+			continue
+		case present.Ended[l.ID] && l.ID != "" && l.State != netdb.Cooling:
+			why = "the present book saw it end"
+		case present.Ended[l.ID] && l.ID != "" && is == nil:
+			why = "the present book saw its rest end"
+		case is != nil && !(is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""):
+			why = "the present book has the address as " + string(is.State)
+			if is.Sandbox != "" {
+				why += " by sandbox " + shown(is.Sandbox)
+			}
+		}
+		if why != "" {
+			out.leftOut = append(out.leftOut, outcomeOf(l, source, "left_out", why))
+			continue
+		}
+		delete(now, l.Addr)
+		out.from[l.Addr] = source
+		old := *l
+		old.Rev -= 1 << 40 // it was released before all that the present book has: revisions of two books do not compare
+		behind = append(behind, &old)
+	}
+	for _, l := range present.Leases { // first: of two leases of one interface the present one is given back
+		if now[l.Addr] == l {
+			out.from[l.Addr], out.Leases = "book", append(out.Leases, l)
+		}
+	}
+	out.Leases = append(out.Leases, behind...)
+	for _, a := range slices.Concat(present.Named, older.Named) {
+		if out.from[a] == "" && !slices.Contains(out.Named, a) {
+			out.Named = append(out.Named, a)
+		}
+	}
+	out.Subnets = older.Subnets
+	out.Pools = slices.Concat(present.Pools, older.Pools) // the second of a name is not made
+	out.HostNames = slices.Concat(present.HostNames, older.HostNames)
+	for _, p := range present.Problems {
+		out.Problems = append(out.Problems, "the present one: "+p)
+	}
+	for _, p := range older.Problems {
+		out.Problems = append(out.Problems, "the "+source+": "+p)
+	}
+	return out
+}
+
+// placeless reports that a row does not say how its lease is used.
+func placeless(l *netdb.Lease) bool {
+	return len(l.Containers) == 0 && l.Netns == "" && l.HostInterface == "" && l.MAC == ""
+}
+
+func outcomeOf(l *netdb.Lease, from, outcome, why string) Outcome {
+	return Outcome{Address: l.Addr.String(), Sandbox: l.Sandbox, LeaseID: l.ID, From: from, Was: l.State, Outcome: outcome, Why: why}
+}
+
+// outcomes says what became of each lease of both records, by the book that was made.
+func (m *merged) outcomes(at func(netip.Addr) (*netdb.Lease, bool)) []Outcome {
+	all := slices.Clone(m.leftOut)
+	for _, l := range m.Leases {
+		source, row := m.from[l.Addr], (*netdb.Lease)(nil)
+		if is, there := at(l.Addr); there {
+			row = is
+		}
+		o := outcomeOf(l, source, "left_out", "no pool gives its address, or another sandbox lives with it")
+		switch {
+		case row == nil:
+		case row.State == netdb.Quarantined:
+			o.Outcome, o.Why = "quarantined", cmp.Or(row.Hold, "until it is not seen for long enough")
+		case row.State == netdb.Cooling:
+			o.Outcome, o.Why = "cooling", ""
+		case l.Sandbox == "": // it was taken, and by whom the file does not say
+			o.Outcome, o.Why, o.Sandbox, o.LeaseID = "back", "its workload lives", row.Sandbox, row.ID
+		case row.ID == l.ID || row.Sandbox == l.Sandbox:
+			o.Outcome, o.Why = "kept", ""
+			if source != "book" {
+				o.Outcome = "back"
+			}
+		}
+		all = append(all, o)
+	}
+	slices.SortStableFunc(all, func(x, y Outcome) int {
+		return netip.MustParseAddr(x.Address).Compare(netip.MustParseAddr(y.Address))
+	})
+	return all
+}

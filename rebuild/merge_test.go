@@ -1,0 +1,96 @@
+package rebuild
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// record makes a record of rows like "10.8.64.2 id bound sandbox".
+func record(rows string, ended ...string) netdb.Salvaged {
+	s := netdb.Salvaged{Ended: make(map[string]bool)}
+	for i, row := range strings.Split(rows, ", ") {
+		f := append(strings.Fields(row), "", "", "", "")
+		if f[0] == "" {
+			continue
+		}
+		l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64." + f[0]), ID: f[1], State: netdb.State(f[2]), Sandbox: f[3], UID: f[3], Interface: "eth0", Rev: int64(i + 1)}
+		if f[3] != "" && l.State == netdb.Bound {
+			l.HostInterface = "veth-" + f[3]
+		}
+		s.Leases = append(s.Leases, l)
+	}
+	for _, id := range ended {
+		s.Ended[id] = true
+	}
+	return s
+}
+
+// What the present book knows wins over an older record, and only what it does not know
+// comes from there.
+func TestMerge(t *testing.T) {
+	for name, c := range map[string]struct {
+		older, present string
+		ended          []string
+		want, leftOut  string
+	}{
+		"only the backup has it":                         {"2 a bound x", "", nil, "2 a bound x backup", ""},
+		"only the present book has it":                   {"", "2 a bound x", nil, "2 a bound x book", ""},
+		"both have the lease":                            {"2 a bound x", "2 a releasing x", nil, "2 a releasing x book", ""},
+		"it has ended since":                             {"2 a bound x", "", []string{"a"}, "", "2 a"},
+		"it has ended, and its address rests":            {"2 a bound x", "2 a cooling x", []string{"a"}, "2 a cooling x book", ""},
+		"its rest is over":                               {"2 a cooling x", "", []string{"a"}, "", "2 a"},
+		"its rest is over and another has it":            {"2 a cooling x", "2 b bound y", []string{"a"}, "2 b bound y book", "2 a"},
+		"another has its address":                        {"2 a bound x", "2 b bound y", nil, "2 b bound y book", "2 a"},
+		"the present book knows no owner":                {"2 a bound x", "2 b quarantined", nil, "2 a bound x backup", ""},
+		"the present book knows no owner, and its end":   {"2 a bound x", "2 b quarantined", []string{"a"}, "2 b quarantined book", "2 a"},
+		"a quarantine in both":                           {"2 a quarantined", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
+		"the sandbox has another address now":            {"2 a bound x", "3 b bound x", nil, "3 b bound x book, 2 a bound x backup", ""},
+		"nobody is known by either, and it rested there": {"2 a cooling x", "", nil, "2 a cooling x backup", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := merge(record(c.older), record(c.present, c.ended...), "backup")
+			var rows, left []string
+			for _, l := range m.Leases {
+				rows = append(rows, strings.Join(strings.Fields(strings.TrimPrefix(l.Addr.String(), "10.8.64.")+" "+l.ID+" "+string(l.State)+" "+l.Sandbox+" "+m.from[l.Addr]), " "))
+			}
+			for _, o := range m.leftOut {
+				left = append(left, strings.TrimPrefix(o.Address, "10.8.64.")+" "+o.LeaseID)
+				if o.Why == "" || o.Outcome != "left_out" {
+					t.Errorf("it is left out as %+v", o)
+				}
+			}
+			if got := strings.Join(rows, ", "); got != c.want {
+				t.Errorf("it has %q, want %q", got, c.want)
+			}
+			if got := strings.Join(left, ", "); got != c.leftOut {
+				t.Errorf("it leaves out %q, want %q", got, c.leftOut)
+			}
+		})
+	}
+}
+
+// An operator's hold is no quarantine that the backup explains, and a lease of which the
+// present book lost the plumbing has that of the backup.
+func TestMergeKeepsWhatIsHeld(t *testing.T) {
+	present := record("2 b quarantined, 3 c bound y")
+	present.Leases[0].Hold = "a printer"
+	present.Leases[1].HostInterface = ""
+	m := merge(record("2 a bound x, 3 c bound y"), present, "backup")
+	if len(m.Leases) != 2 || m.Leases[0].ID != "b" || m.Leases[1].HostInterface != "veth-y" {
+		t.Errorf("it has %+v", m.Leases)
+	}
+}
+
+// What cannot be read of the present book is not given because a backup is silent of it,
+// and not withheld twice where the backup knows it.
+func TestMergeOfUnreadableRows(t *testing.T) {
+	present := record("")
+	present.Named = []netip.Addr{netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.3")}
+	m := merge(record("2 a bound x"), present, "backup")
+	if len(m.Named) != 1 || m.Named[0].String() != "10.8.64.3" || len(m.Leases) != 1 {
+		t.Errorf("it has %v and %v", m.Leases, m.Named)
+	}
+}
