@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -11,13 +12,15 @@ import (
 // An Outcome is what becomes of one lease of a file that is taken in, or of the present
 // book.
 type Outcome struct {
-	Address string      `json:"address"`
+	Address string      `json:"address"` // of a delegated prefix with its length
 	Sandbox string      `json:"sandbox,omitempty"`
 	LeaseID string      `json:"lease_id,omitempty"`
 	From    string      `json:"from"`    // backup, file or book: the present one
 	Was     netdb.State `json:"was"`     // there
 	Outcome string      `json:"outcome"` // kept, back, cooling, quarantined or left_out
 	Why     string      `json:"why,omitempty"`
+
+	addr netip.Addr
 }
 
 // A merged is two records that are made into one book. Of an address it has one row.
@@ -42,7 +45,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 	}
 	var behind []*netdb.Lease
 	for _, l := range older.Leases {
-		is, why := now[l.Addr], ""
+		is, why := overlapping(present.Leases, l), ""
 		switch {
 		case is != nil && is.ID == l.ID: // the same lease, as it is now
 			if is.Sandbox != "" && placeless(is) {
@@ -55,8 +58,8 @@ func merge(older, present netdb.Salvaged, source string) merged {
 			why = "the present book saw it end"
 		case present.Ended[l.ID] && l.ID != "" && is == nil:
 			why = "the present book saw its rest end"
-		case is != nil && !(is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""):
-			why = "the present book has the address as " + string(is.State)
+		case is != nil && !(is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != "" && is.Text() == l.Text()):
+			why = fmt.Sprintf("the present book has %s as %s", is.Text(), is.State)
 			if is.Sandbox != "" {
 				why += " by sandbox " + shown(is.Sandbox)
 			}
@@ -94,13 +97,29 @@ func merge(older, present netdb.Salvaged, source string) merged {
 	return out
 }
 
+// overlapping returns the row, of those in numeric order, that has an address of another
+// record's row; of a delegated prefix that is any one of them.
+func overlapping(rows []*netdb.Lease, l *netdb.Lease) *netdb.Lease {
+	in := l.Range()
+	i, _ := slices.BinarySearchFunc(rows, in.To, func(row *netdb.Lease, last netip.Addr) int {
+		if row.Addr.Compare(last) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 || rows[i-1].Range().To.Less(in.From) {
+		return nil
+	}
+	return rows[i-1]
+}
+
 // placeless reports that a row does not say how its lease is used.
 func placeless(l *netdb.Lease) bool {
 	return len(l.Containers) == 0 && l.Netns == "" && l.HostInterface == "" && l.MAC == ""
 }
 
 func outcomeOf(l *netdb.Lease, from, outcome, why string) Outcome {
-	return Outcome{Address: l.Addr.String(), Sandbox: l.Sandbox, LeaseID: l.ID, From: from, Was: l.State, Outcome: outcome, Why: why}
+	return Outcome{addr: l.Addr, Address: l.Text(), Sandbox: l.Sandbox, LeaseID: l.ID, From: from, Was: l.State, Outcome: outcome, Why: why}
 }
 
 // outcomes says what became of each lease of both records, by the book that was made.
@@ -129,7 +148,7 @@ func (m *merged) outcomes(at func(netip.Addr) (*netdb.Lease, bool)) []Outcome {
 		all = append(all, o)
 	}
 	slices.SortStableFunc(all, func(x, y Outcome) int {
-		return netip.MustParseAddr(x.Address).Compare(netip.MustParseAddr(y.Address))
+		return x.addr.Compare(y.addr)
 	})
 	return all
 }

@@ -94,3 +94,32 @@ func TestMergeOfUnreadableRows(t *testing.T) {
 		t.Errorf("it has %v and %v", m.Leases, m.Named)
 	}
 }
+
+// A delegated prefix is one row: a lease of the backup in it, or of a prefix around a lease
+// of the present book, is left out whole.
+func TestMergeOfDelegatedPrefixes(t *testing.T) {
+	for name, c := range map[string]struct {
+		older, present string
+		olderLen, len  int // of the last row of each
+		left           string
+	}{
+		"an address in a prefix of now":   {"20 a bound x", "16 b bound y", 0, 28, "10.8.64.20"},
+		"a prefix around an address":      {"16 a bound x", "20 b bound y", 28, 0, "10.8.64.16/28"},
+		"a prefix in a larger one":        {"24 a bound x", "16 b bound y", 30, 28, "10.8.64.24/30"},
+		"another beside it":               {"32 a bound x", "16 b bound y", 28, 28, ""},
+		"an owner for one address of one": {"16 a bound x", "16 b quarantined", 28, 0, "10.8.64.16/28"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			older, present := record(c.older), record(c.present)
+			older.Leases[0].PrefixLen, present.Leases[0].PrefixLen = c.olderLen, c.len
+			m := merge(older, present, "backup")
+			var left []string
+			for _, o := range m.leftOut {
+				left = append(left, o.Address)
+			}
+			if got := strings.Join(left, ", "); got != c.left || len(m.Leases) != 2-len(left) || m.from[present.Leases[0].Addr] != "book" {
+				t.Errorf("it leaves out %q, want %q, and has %v", got, c.left, m.Leases)
+			}
+		})
+	}
+}

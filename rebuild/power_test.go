@@ -18,6 +18,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/reconciler"
@@ -44,6 +45,7 @@ func parts(ctx context.Context, cfg config.Config) (*Parts, error) {
 // rebuild moves it in, with the old book under the name that it was moved to. No daemon
 // begins an empty book in between.
 func TestL16PowerLossInARestoreAndAnImport(t *testing.T) {
+	realtest.Long(t)
 	for _, verb := range []string{"restore", "import"} {
 		t.Run(verb, func(t *testing.T) {
 			disk := faultfs.Mount(t, "book.db-shm", "book.db.rebuilding-shm")
@@ -86,7 +88,7 @@ func TestL16PowerLossInARestoreAndAnImport(t *testing.T) {
 				}
 			})
 			seen := make(map[string]bool)
-			for seed := range uint64(5) { // 0 leaves nothing to chance
+			for seed := range uint64(3) { // 0 leaves nothing to chance
 				replay := disk.Replay()
 				for op, more := replay.Step(); more; op, more = replay.Step() {
 					if replay.Done() < began {

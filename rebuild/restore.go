@@ -114,7 +114,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		said.disputed = true
 		return r.quarantine(ctx, l, nil, said)
 	}
-	a := netdb.Adoption{Addr: l.Addr, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
+	a := netdb.Adoption{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
 		Binding: r.binding(l, own), Evidence: evidenceOf(own)}
 	back, err := r.Book.Adopt(ctx, r.who(netdb.ByReconciler), a)
 	switch {

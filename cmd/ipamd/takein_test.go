@@ -78,7 +78,7 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.takeIn(file, true)
-	w.refuses("a restore beside a running daemon", err, "locked", w.cfg.Book.Path)
+	w.refuses("a restore beside a running daemon", err, "in use by process", w.cfg.Book.Path)
 	epoch := w.program.book.Epoch()
 	w.stopDaemon()
 	before := w.folder()
@@ -87,7 +87,7 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 	w.unchanged(before)
 	done, err := w.takeIn(file, true)
 	must(t, err)
-	want := []string{"10.8.64.2 stays book kept", "10.8.64.3 ends backup left_out", "10.8.64.3 ends book cooling", "10.8.64.4 later book kept",
+	want := []string{"10.8.64.2 stays book kept", "10.8.64.3 ends book cooling", "10.8.64.4 later book kept",
 		"10.9.0.2 named book quarantined"}
 	for _, r := range []*rebuild.Report{would, done} {
 		if got := became(r); !slices.Equal(got, want) {
