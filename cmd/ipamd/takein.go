@@ -23,10 +23,9 @@ which the present book knows nothing: with their workload live as leases (back),
 their addresses cool or are quarantined. The present book becomes
 book.db.broken-<time>, with its log; nothing is deleted. History and tombstones stay
 in it. A backup that is broken, or another runner's or machine's, is refused.`,
-		`  systemctl stop ipamd.socket ipamd.service
-  ipamd restore /root/book-backup.db            what it would do; changes nothing
+		`  ipamd restore /root/book-backup.db            what it would do; changes nothing
   ipamd restore /root/book-backup.db --confirm
-  systemctl start ipamd.socket ipamd.service`, false)
+  ipamd restore /root/book-backup.db -o json    for a program: see "became"`, false)
 }
 
 func (c *command) importCommand() *cobra.Command {
