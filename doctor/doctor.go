@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
@@ -27,6 +28,7 @@ type Doctor struct {
 	Reconciler *reconciler.Reconciler
 	Instance   *watchdog.Instance // nil without a runtime
 	Sweeper    *orphans.Sweeper   // nil without an owner
+	Rules      *enforce.Keeper    // nil while enforce.mode is off
 	Clock      *WallClock
 	Exhausted  func(poolUID string) (is bool, next time.Duration)
 	Started    time.Time
@@ -35,7 +37,12 @@ type Doctor struct {
 // Examine lists every finding, after the latest news of the kernel.
 func (d *Doctor) Examine(ctx context.Context) []api.Finding {
 	// A failing Settle shows as silent witnesses in the census.
-	return d.examine(func() { _ = d.Bridge.Settle(ctx) })
+	return d.examine(func() {
+		_ = d.Bridge.Settle(ctx)
+		if d.Rules != nil {
+			_, _ = d.Rules.Refusals() // rules that cannot be read do not hold, which is a finding
+		}
+	})
 }
 
 // Remembered lists every finding by what is in memory: a status does not wait
@@ -53,6 +60,9 @@ func (d *Doctor) examine(settle func()) []api.Finding {
 		Unready: d.Bridge.Ready(), Gaps: d.Bridge.Status().Gaps,
 	}
 	s.ClockStep, s.ClockStepped = d.Clock.Look(netdb.Now(), d.Book.Leases)
+	if d.Rules != nil {
+		s.Rules = &Rules{Status: d.Rules.Status(), Refused: d.Rules.Recently(refusedFor)}
+	}
 	if d.Sweeper != nil {
 		s.Orphans, s.OwnerUnclear = d.Sweeper.Orphans()
 	}

@@ -29,6 +29,7 @@ type State struct {
 	Gaps         []bridge.Gap
 	OtherRuntime *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
 	Orphans      []orphans.Orphan
+	Rules        *Rules        // nil while enforce.mode is off
 	OwnerUnclear error         // why the last sweep for orphans could not judge
 	ClockStep    time.Duration // how far the wall clock moved against the boot's clock since the start
 	ClockStepped time.Time     // when it last did, by its new time and as far as is known
@@ -101,6 +102,7 @@ func (s State) machine() []reconciler.Finding {
 		}
 		add(f)
 	}
+	out = append(out, s.Rules.findings()...)
 	for _, g := range s.Gaps {
 		add(reconciler.Finding{Kind: g.Kind, Detail: g.Detail, Since: g.Since, Mend: g.Next})
 	}

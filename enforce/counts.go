@@ -1,10 +1,12 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/nft"
 )
@@ -26,7 +28,47 @@ type countKey struct {
 	reason Reason
 }
 
-type count struct{ gone, now nft.Counter }
+type count struct {
+	gone, now nft.Counter
+	since     time.Time // when it was seen to count first
+	last      time.Time // and last
+}
+
+// A Recent is what was refused of a port lately.
+type Recent struct {
+	Refusal
+	Name   string    // of the port
+	Grants []Grant   // of the leases there; none without a lease
+	Since  time.Time // when the first was seen
+}
+
+// Recently is what the last reading of [Keeper.Refusals] found to be counting still, within
+// that time. It reads memory.
+func (k *Keeper) Recently(within time.Duration) (out []Recent) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := map[int][]Grant{}
+	for _, g := range k.grants {
+		for _, one := range g {
+			at[one.Port] = append(at[one.Port], one)
+		}
+	}
+	for key, c := range k.counts {
+		p, is := k.ports[key.port]
+		if !is || time.Since(c.last) > within {
+			continue
+		}
+		sortGrants(at[key.port])
+		out = append(out, Recent{Refusal: Refusal{key.port, key.reason, c.gone.Packets + c.now.Packets, c.gone.Bytes + c.now.Bytes},
+			Name: p.Name, Grants: at[key.port], Since: c.since})
+	}
+	slices.SortFunc(out, func(a, b Recent) int { return compareRefusals(a.Refusal, b.Refusal) })
+	return out
+}
+
+func compareRefusals(a, b Refusal) int {
+	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(slices.Index(Reasons(), a.Reason), slices.Index(Reasons(), b.Reason)))
+}
 
 // keepCounts takes in that the kernel's counters may begin anew: before a table is made.
 func (k *Keeper) keepCounts(have *nft.Table) {
@@ -82,9 +124,12 @@ func (k *Keeper) Refusals() ([]Refusal, error) {
 		for _, c := range list {
 			key := countKey{int(binary.NativeEndian.Uint32([]byte(c.Key))), r}
 			if k.counts[key] == nil {
-				k.counts[key] = &count{}
+				k.counts[key] = &count{since: time.Now()}
 			}
 			of := k.counts[key]
+			if c.Packets != of.now.Packets {
+				of.last = time.Now()
+			}
 			if c.Packets < of.now.Packets {
 				of.gone.Packets += of.now.Packets
 				of.gone.Bytes += of.now.Bytes
@@ -101,11 +146,6 @@ func (k *Keeper) Refusals() ([]Refusal, error) {
 			out = append(out, Refusal{key.port, key.reason, n, c.gone.Bytes + c.now.Bytes})
 		}
 	}
-	slices.SortFunc(out, func(a, b Refusal) int {
-		if a.Port != b.Port {
-			return a.Port - b.Port
-		}
-		return slices.Index(Reasons(), a.Reason) - slices.Index(Reasons(), b.Reason)
-	})
+	slices.SortFunc(out, compareRefusals)
 	return out, nil
 }

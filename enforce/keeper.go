@@ -84,6 +84,7 @@ type Keeper struct {
 	foreign uint64
 	repairs uint64
 	err     error
+	since   time.Time // of err
 }
 
 // Open checks that the kernel has what our table needs, and subscribes to its news in the

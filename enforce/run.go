@@ -2,7 +2,6 @@ package enforce
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/nft"
@@ -106,6 +105,9 @@ func (k *Keeper) note(err error) {
 	if err != nil && (k.err == nil || k.err.Error() != err.Error()) {
 		k.cfg.Log.Error("the rules of nftables cannot be made", "err", err, "next", "ipamctl doctor")
 	}
+	if err != nil && k.err == nil {
+		k.since = time.Now()
+	}
 	k.err = err
 }
 
@@ -113,7 +115,8 @@ func (k *Keeper) note(err error) {
 type Status struct {
 	Policy   Policy
 	Held     bool  // the kernel has them, as far as is known
-	Err      error // why not
+	Err      error // why not; nil while they are being made
+	Since    time.Time
 	Foreign  uint64
 	Repairs  uint64
 	Elements int
@@ -127,9 +130,6 @@ func (k *Keeper) Status() Status {
 	k.mu.Unlock()
 	k.told.Lock()
 	defer k.told.Unlock()
-	s.Err, s.Foreign, s.Repairs = k.err, k.foreign, k.repairs
-	if s.Err == nil && !s.Held {
-		s.Err = fmt.Errorf("%w: they are being made", ErrNotHeld)
-	}
+	s.Err, s.Since, s.Foreign, s.Repairs = k.err, k.since, k.foreign, k.repairs
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
@@ -23,6 +24,7 @@ type Daemon struct {
 	Watchdog   *watchdog.Watchdog
 	Reconciler *reconciler.Reconciler
 	Server     *server.Server
+	Rules      *enforce.Keeper // nil while enforce.mode is off
 	Version    api.VersionReply
 }
 
@@ -66,7 +68,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild} {
+		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules} {
 		ch <- d
 	}
 }
@@ -95,6 +97,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descWatching, float64(s.Server.Watching()))
 	gauge(descPorts, float64(s.Bridge.Status().Ports))
+	s.rules(ch)
 	gauge(descBuild, 1, s.Version.Version, s.Version.Commit, s.Version.Go)
 }
 

@@ -47,6 +47,7 @@ func TestMetricsEqualARecount(t *testing.T) {
 		aLifeInTrouble(t, moved)
 		aLogThatGrows(t, moved)
 		aPoolThatChanges(t, moved)
+		rulesThatRefuse(t, moved)
 	})
 	if t.Failed() || !life || !trouble {
 		return

@@ -360,7 +360,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return ""
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Instance: p.instance, Sweeper: p.sweeper, Clock: p.clock, Started: p.started,
+		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Clock: p.clock, Started: p.started,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
@@ -378,7 +378,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Server: p.server, Version: p.version}); err != nil {
+		Server: p.server, Rules: p.keeper, Version: p.version}); err != nil {
 		return err
 	}
 	if p.socket, err = socket.Open(p.socketConfig); err != nil {

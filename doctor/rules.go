@@ -1,0 +1,59 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/reconciler"
+)
+
+// refusedFor is how long a finding of refused packets outlives the last one.
+const refusedFor = 15 * time.Minute
+
+// Rules are those of the kernel, as they hold just now.
+type Rules struct {
+	enforce.Status
+	Refused []enforce.Recent
+}
+
+// findings are what is wrong with the rules, and who was refused.
+func (r *Rules) findings() (out []reconciler.Finding) {
+	if r == nil {
+		return nil
+	}
+	if r.Err != nil {
+		out = append(out, reconciler.Finding{Kind: "rules_not_held", Since: r.Since, Detail: r.Err.Error(), Mend: "ipamctl explain rules_not_held"})
+	}
+	done := "dropped"
+	if r.Policy.Mode == enforce.Observe {
+		done = "counted only, and would be dropped by mode enforce"
+	}
+	// In order of ports, so those of one port are together: they are one finding.
+	for rest := r.Refused; len(rest) > 0; {
+		first, n := rest[0], 1
+		for n < len(rest) && rest[n].Port == first.Port {
+			n++
+		}
+		var counts []string
+		since := first.Since
+		for _, of := range rest[:n] {
+			counts = append(counts, fmt.Sprintf("%d by %s", of.Packets, of.Reason))
+			if of.Since.Before(since) {
+				since = of.Since
+			}
+		}
+		rest = rest[n:]
+		f := reconciler.Finding{Kind: "packets_refused", Since: since, Mend: "ipamctl explain packets_refused", Source: reconciler.Source{Port: first.Name}}
+		who := "no lease"
+		if len(first.Grants) > 0 {
+			of := first.Grants[0]
+			f.Addr, f.LeaseID, f.Source.MAC = of.Addr.Addr(), of.Lease, of.MAC
+			who = fmt.Sprintf("lease %s of %s", f.LeaseID, f.Addr)
+		}
+		f.Detail = fmt.Sprintf("port %s, %s, sent packets that are not its own: %s; they are %s", first.Name, who, strings.Join(counts, ", "), done)
+		out = append(out, f)
+	}
+	return out
+}
