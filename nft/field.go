@@ -47,6 +47,7 @@ var (
 
 	ICMPType   = payload("icmp type", Proto, expr.PayloadBaseTransportHeader, 0)
 	ICMPv6Type = payload("icmpv6 type", Proto, expr.PayloadBaseTransportHeader, 0)
+	TCPFlags   = payload("tcp flags", Proto, expr.PayloadBaseTransportHeader, 13)
 	NDTarget   = payload("icmpv6 taddr", IPv6, expr.PayloadBaseTransportHeader, 8)
 	SourcePort = payload("th sport", Service, expr.PayloadBaseTransportHeader, 0)
 	DestPort   = payload("th dport", Service, expr.PayloadBaseTransportHeader, 2)

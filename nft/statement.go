@@ -58,6 +58,22 @@ func Within(f Field, p netip.Prefix) Statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()}}}
 }
 
+// Between matches packets whose field is a number from first to last.
+func Between(f Field, first, last uint16) Statement {
+	if first == last {
+		return Is(f, first)
+	}
+	return Statement{fmt.Sprintf("%s %d-%d", f.name, first, last), []expr.Any{f.load(1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: bytesOf(first)}, &expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: bytesOf(last)}}}
+}
+
+// Without matches packets of whose field, a byte, no bit of mask is set.
+func Without(f Field, mask uint8) Statement {
+	return Statement{fmt.Sprintf("%s & %#02x == 0", f.name, mask), []expr.Any{f.load(1),
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0}}}}
+}
+
 // Bytes matches packets with those bytes at an offset from the begin of the network header.
 func Bytes(offset uint32, want ...byte) Statement {
 	return Statement{fmt.Sprintf("@nh,%d,%d %#x", 8*offset, 8*len(want), want), []expr.Any{

@@ -55,6 +55,9 @@ type Flights struct {
 	cfg  Config
 	kick broadcast.Signal
 
+	catcher Catcher // nil: traffic is not watched,
+	blind   error   // because of this
+
 	mu     sync.Mutex
 	told   map[string]telling // flights that wait for an acknowledgement
 	flying map[string]bool    // flights that the resumer is at work on

@@ -37,6 +37,7 @@ import (
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/server/socket"
 	"github.com/ipamd/ipamd/wake"
+	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -74,6 +75,7 @@ type program struct {
 	sweeper    *orphans.Sweeper // nil without an owner
 	watchdog   *watchdog.Watchdog
 	flights    *wake.Flights
+	catcher    *catch.Catcher // nil where the kernel lacks what it takes
 	reconciler *reconciler.Reconciler
 	server     *server.Server
 	socket     *socket.Socket
@@ -438,6 +440,9 @@ func (p *program) run(ctx context.Context) error {
 				return nil
 			}
 			later = append(later, shown...)
+			if p.catcher != nil {
+				later = append(later, p.catcher.Run)
+			}
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)
 			}

@@ -1,0 +1,485 @@
+package catch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/nft"
+	"github.com/ipamd/ipamd/wake"
+)
+
+var who = netdbtest.Who(netdb.ByClient, "paused")
+
+// ports are a bridge's in a namespace of the test.
+type ports struct {
+	ns      *nstest.NS
+	changed broadcast.Signal
+
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (p *ports) PortNames() map[string]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.names
+}
+func (p *ports) Changed() <-chan struct{} { return p.changed.Next() }
+func (p *ports) Inside(f func() error) (err error) {
+	p.ns.Do(func() { err = f() })
+	return err
+}
+
+// A scene is a bridge with a sandbox that sleeps, a neighbour and somebody outside, and all
+// that wakes by real packets. Its resumer only says that it was asked.
+type scene struct {
+	*ports
+	book                        *netdb.Book
+	flights                     *wake.Flights
+	catcher                     *Catcher
+	sandbox, neighbour, outside *nstest.Port
+	l                           *netdb.Lease
+	asked                       chan *netdb.Lease
+	stop                        func()
+}
+
+type asks chan *netdb.Lease
+
+func (a asks) Resume(_ context.Context, l *netdb.Lease, _ *netdb.Sleep) error { a <- l; return nil }
+
+func stage(t *testing.T) *scene {
+	t.Helper()
+	realtest.Long(t)
+	s := &scene{ports: &ports{ns: nstest.New(t)}, book: netdbtest.Open(t), asked: make(chan *netdb.Lease, 100)}
+	s.ns.Bridge("rt0", "10.8.64.1/24", "fd00:8::1/64")
+	s.sandbox, s.neighbour = s.ns.Port("rt0", "10.8.64.2/24", "fd00:8::2/64"), s.ns.Port("rt0", "10.8.64.9/24", "fd00:8::9/64")
+	s.names = map[string]bool{s.sandbox.HostName: true, s.neighbour.HostName: true}
+	s.l = netdbtest.Reserve(t, s.book, "a")
+	if s.l.Addr != netip.MustParseAddr("10.8.64.2") {
+		t.Fatalf("the lease is %s", s.l.Addr)
+	}
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName}); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	return s
+}
+
+// start opens and runs what watches, as a daemon does.
+func (s *scene) start(t *testing.T) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	var err error
+	if s.flights, err = wake.New(wake.Config{Book: s.book, Resumer: asks(s.asked), Wait: time.Minute, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	if s.catcher, err = Open(Config{Book: s.book, Waker: s.flights, Ports: s.ports, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	s.flights.CatchBy(s.catcher, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, loop := range []func(context.Context) error{s.flights.Run, s.catcher.Run} {
+		running.Go(func() {
+			if err := loop(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		if err := s.catcher.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { s.stop() })
+}
+
+func (s *scene) pause(t *testing.T, how netdb.Sleep) {
+	t.Helper()
+	if l, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how); err != nil || l.State != netdb.Paused {
+		t.Fatal(l, err)
+	}
+}
+
+func frozen(w netdb.WakePolicy) netdb.Sleep { return netdb.Sleep{Mode: netdb.Freeze, Wake: &w} }
+
+// woken waits until the lease is bound, and returns the flight that did it.
+func (s *scene) woken(t *testing.T) *netdb.Flight {
+	t.Helper()
+	realtest.Eventually(t, time.Minute, "the lease is bound", func() bool {
+		l, err := s.book.Lease(s.l.ID)
+		return err == nil && l.State == netdb.Bound
+	})
+	f := s.book.Sleep(s.l.ID).Flight
+	if f == nil || f.Result != netdb.Woken {
+		t.Fatalf("its flight: %+v", f)
+	}
+	return f
+}
+
+// serve answers each connection inside a namespace.
+func serve(t *testing.T, ns *nstest.NS, network, at string) {
+	t.Helper()
+	var ln net.Listener
+	ns.Do(func() {
+		var err error
+		if ln, err = net.Listen(network, at); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "here\n")
+			_ = c.Close()
+		}
+	}()
+}
+
+// dial connects once, without a retry of its own, and reads what it is sent.
+func dial(t *testing.T, from *nstest.NS, network, to string) (said string, err error) {
+	from.Do(func() {
+		var c net.Conn
+		if c, err = net.DialTimeout(network, to, time.Minute); err != nil {
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		var b []byte
+		b, err = io.ReadAll(c)
+		said = string(b)
+	})
+	return said, err
+}
+
+// Z2, Z13: a connect from the host, and from a neighbour, wakes a frozen sandbox; nothing of it
+// is lost, and the history says why, before the lease is bound.
+func TestZ2Z13AConnectWakes(t *testing.T) {
+	s := stage(t)
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	for _, from := range []struct {
+		ns     *nstest.NS
+		source string
+	}{{s.ns, "10.8.64.1"}, {s.neighbour.NS, "10.8.64.9"}} {
+		s.pause(t, frozen(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}))
+		rev := s.book.Rev()
+		if said, err := dial(t, from.ns, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
+			t.Errorf("from %s: %q, %v", from.source, said, err)
+		}
+		f := s.woken(t)
+		if c := f.Cause; c.By != netdb.ByTraffic || c.Source.String() != from.source || c.Port != 80 || c.Protocol != netdb.TCP || c.Rule != "tcp to 80" {
+			t.Errorf("from %s: %+v", from.source, c)
+		}
+		var told []string
+		changes, err := s.book.Changes(t.Context(), rev, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range changes {
+			told = append(told, c.Who.Reason)
+		}
+		if got := strings.Join(told, " "); got != "wake_requested waking woken" {
+			t.Errorf("the history: %s", got)
+		}
+	}
+	s.gone(t)
+}
+
+// gone waits until no rule is left.
+func (s *scene) gone(t *testing.T) {
+	t.Helper()
+	realtest.Eventually(t, time.Minute, "no table is left", func() bool {
+		have, err := s.catcher.conn.Read(t.Context(), &nft.Table{Family: nft.Netdev, Name: TableName})
+		return err == nil && have == nil
+	})
+}
+
+// Z2: a datagram and an echo request wake where the policy names them.
+func TestZ2DatagramsAndEchoRequestsWake(t *testing.T) {
+	s := stage(t)
+	send := map[netdb.Protocol]func(){
+		netdb.UDP: func() {
+			s.neighbour.NS.Do(func() {
+				c, err := net.Dial("udp", "10.8.64.2:53")
+				if err == nil {
+					_, err = c.Write([]byte("?"))
+					_ = c.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		},
+		netdb.ICMP: func() { s.echo(t) },
+	}
+	for _, p := range []netdb.Protocol{netdb.UDP, netdb.ICMP} {
+		s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{p}}))
+		send[p]()
+		if f := s.woken(t); f.Cause.Protocol != p {
+			t.Errorf("%s: %+v", p, f.Cause)
+		}
+	}
+}
+
+// echo sends an echo request from the neighbour.
+func (s *scene) echo(t *testing.T) {
+	s.neighbour.NS.Do(func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer unix.Close(fd)
+		if err := unix.Sendto(fd, []byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0}, 0, &unix.SockaddrInet4{Addr: [4]byte{10, 8, 64, 2}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Z3, Z11: without a policy nothing wakes; with one, neither does what it does not name: another
+// port, another source, another protocol, ARP. What it names wakes, then.
+func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
+	s := stage(t)
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:81")
+	all := func() {
+		t.Helper()
+		for _, from := range []*nstest.NS{s.ns, s.neighbour.NS} {
+			if _, err := dial(t, from, "tcp", "10.8.64.2:81"); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
+			t.Error(err)
+		}
+		s.echo(t)
+	}
+	if _, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
+		t.Fatal(err)
+	}
+	rev := s.book.Rev()
+	all()
+	s.pause(t, frozen(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}, Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.1/32")}}))
+	all()
+	if now := s.book.Rev(); now != rev+1 {
+		t.Errorf("%d changes of what does not wake", now-rev-1)
+	}
+	if said, err := dial(t, s.ns, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
+		t.Error(said, err)
+	}
+	if f := s.woken(t); f.Cause.Source.String() != "10.8.64.1" || f.Cause.Port != 80 {
+		t.Errorf("woken by %+v", f.Cause)
+	}
+}
+
+// Z13: what would wake a sandbox that hibernates is held back, not refused: nothing listens, and
+// the client connects by its own retransmit once it was restored.
+func TestZ13AHibernatedOneIsHeldBack(t *testing.T) {
+	s := stage(t)
+	w := netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}
+	s.pause(t, netdb.Sleep{Mode: netdb.Hibernate, Wake: &w})
+	type result struct {
+		said string
+		err  error
+	}
+	answered := make(chan result, 1)
+	go func() {
+		said, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80")
+		answered <- result{said, err}
+	}()
+	<-s.asked // and now it is restored, and bound
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	s.woken(t)
+	if r := <-answered; r.err != nil || r.said != "here\n" {
+		t.Errorf("the client: %q, %v", r.said, r.err)
+	}
+	s.gone(t)
+}
+
+// Z14: the rules stay while nobody listens, and the traffic that is pending then wakes after the
+// next start.
+func TestZ14TrafficWhileTheDaemonIsDown(t *testing.T) {
+	s := stage(t)
+	w := netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}
+	s.pause(t, netdb.Sleep{Mode: netdb.Hibernate, Wake: &w})
+	s.stop()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80")
+		answered <- err
+	}()
+	realtest.Eventually(t, time.Minute, "a SYN was sent", func() (sent bool) {
+		s.neighbour.NS.Do(func() {
+			b, err := os.ReadFile("/proc/thread-self/net/tcp")
+			sent = err == nil && strings.Contains(string(b), ":0050 02 ") // SYN_SENT to port 80
+		})
+		return sent
+	})
+	select {
+	case err := <-answered:
+		t.Fatalf("answered while it hibernates: %v", err)
+	case l := <-s.asked:
+		t.Fatalf("asked while nobody listens: %+v", l)
+	default:
+	}
+	s.start(t)
+	<-s.asked
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	s.woken(t)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// Z12: of a flood to a sleeper one copy a second is made, whatever becomes of it.
+func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
+	s := stage(t)
+	s.stop() // nobody else reads
+	var r *reader
+	s.ns.Do(func() {
+		var err error
+		if s.catcher, err = Open(Config{Book: s.book, Waker: s.flights, Ports: s.ports, Log: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer s.catcher.Close()
+	r = s.catcher.reader
+	w := netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Wake: &w}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.catcher.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s.neighbour.NS.Do(func() {
+		c, err := net.Dial("udp", "10.8.64.2:53")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 20_000 {
+			_, _ = c.Write([]byte("?")) // refused by whom nobody listens
+		}
+	})
+	seconds := int(time.Since(began)/time.Second) + 2
+	copies := 0
+	_ = r.conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+	for {
+		frames, overrun, err := r.next()
+		if err != nil {
+			break
+		}
+		if overrun {
+			t.Error("an overrun")
+		}
+		copies += len(frames)
+	}
+	if copies < 1 || copies > seconds+2 {
+		t.Errorf("%d copies of 20000 packets in %d s", copies, seconds)
+	}
+}
+
+// A lease without a port, or whose port is not there, is refused with what is missing, and stays
+// as it is; a port that comes back is watched again.
+func TestWhatCannotBeWatched(t *testing.T) {
+	s := stage(t)
+	s.mu.Lock()
+	s.names = map[string]bool{}
+	s.mu.Unlock()
+	how := frozen(netdb.WakePolicy{})
+	_, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how)
+	if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "no port of the bridge") {
+		t.Errorf("a port that is not there: %v", err)
+	}
+	if l, _ := s.book.Lease(s.l.ID); l.State != netdb.Bound || s.book.Sleep(s.l.ID) != nil {
+		t.Errorf("it is %s", l.State)
+	}
+	s.mu.Lock()
+	s.names = map[string]bool{s.sandbox.HostName: true, "not-there": true}
+	s.mu.Unlock()
+	s.pause(t, how)
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
+		t.Error(err)
+	}
+	s.woken(t)
+}
+
+// The rules as nft has them, of both families.
+func TestTable(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	got := Table([]Sleeper{
+		{Addr: netip.MustParseAddr("fd00:8::2"), Port: "veth2", Drop: true, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}},
+		{Addr: netip.MustParseAddr("10.8.64.2"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
+	}).String()
+	for _, want := range []string{"ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-tell", "tcp flags & 0x05 == 0",
+		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "update @told6"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if n := strings.Count(got, "drop"); n != 1 {
+		t.Errorf("%d drops, want that of the one that hibernates:\n%s", n, got)
+	}
+	if Table(nil) != nil {
+		t.Error("a table for nobody")
+	}
+}
+
+// A copy that is no whole packet is an error, and nothing else.
+func TestMalformedPackets(t *testing.T) {
+	syn := append([]byte{12: 8, 13: 0}, []byte{0: 0x45, 9: 6, 12: 10, 8, 64, 9, 10, 8, 64, 2, 20: 0, 1, 0, 80}...)
+	if p, err := parse(syn); err != nil || p.Dest != netip.MustParseAddr("10.8.64.2") || p.Source != netip.MustParseAddr("10.8.64.9") || p.Port != 80 || p.Protocol != netdb.TCP {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for n := range len(syn) {
+		if p, err := parse(syn[:n]); err == nil {
+			t.Errorf("%d bytes of it: %+v", n, p)
+		}
+	}
+	with := func(at int, b byte) []byte { c := append([]byte(nil), syn...); c[at] = b; return c }
+	for name, frame := range map[string][]byte{"ARP": with(13, 6), "a header of 16 bytes": with(14, 0x44), "a header beyond its end": with(14, 0x4f), "IPv6 in IPv4": with(14, 0x65), "IGMP": with(23, 2)} {
+		if p, err := parse(frame); err == nil {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	c := &Catcher{}
+	c.wake(t.Context(), nil)
+	if n := c.Counts().Malformed; n != 1 {
+		t.Errorf("%d are counted", n)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte{12: 8, 33: 0})
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if p, err := parse(frame); err == nil && (!p.Source.IsValid() || !p.Dest.IsValid() || p.Protocol == "") {
+			t.Errorf("%x: %+v", frame, fmt.Sprint(p))
+		}
+		payload(frame)
+	})
+}

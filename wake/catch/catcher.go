@@ -1,0 +1,218 @@
+package catch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/nft"
+)
+
+// Book is what is asked of the lease book; *netdb.Book is one.
+type Book interface {
+	At(addr netip.Addr) (*netdb.Lease, bool)
+	InState(s netdb.State) []*netdb.Lease
+	Sleep(leaseID string) *netdb.Sleep
+	Touched(states ...netdb.State) <-chan struct{}
+}
+
+// Waker begins a flight; *wake.Flights is one.
+type Waker interface {
+	Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error)
+}
+
+// Ports are the bridge's; *bridge.Bridge has them.
+type Ports interface {
+	PortNames() map[string]bool
+	Changed() <-chan struct{}
+	Inside(f func() error) error // calls f in the bridge's network namespace
+}
+
+// A Config has what a [Catcher] needs; all fields are.
+type Config struct {
+	Book  Book
+	Waker Waker
+	Ports Ports
+	Log   *slog.Logger
+}
+
+// A Catcher keeps the rules for all that sleep, and wakes by what they report. All methods
+// are safe for concurrent use.
+type Catcher struct {
+	cfg    Config
+	conn   *nft.Conn
+	reader *reader
+
+	mu sync.Mutex // held while rules are changed
+
+	malformed, overruns, suppressed atomic.Int64
+}
+
+// Open binds the group of nflog, and tries whether the kernel has what the rules need. The
+// rules of a daemon before this one stay until [Catcher.Sync].
+func Open(cfg Config) (*Catcher, error) {
+	c := &Catcher{cfg: cfg}
+	err := cfg.Ports.Inside(func() (err error) {
+		if c.conn, err = nft.Open(); err != nil {
+			return err
+		}
+		c.reader, err = listen(Group)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("watch the traffic to paused sandboxes: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// Close leaves the rules: what reaches a sleeper meanwhile is copied again once somebody
+// listens, and what is held back stays so.
+func (c *Catcher) Close() error {
+	var errs []error
+	if c.reader != nil {
+		errs = append(errs, c.reader.close())
+	}
+	if c.conn != nil {
+		errs = append(errs, c.conn.Close())
+	}
+	c.reader, c.conn = nil, nil
+	return errors.Join(errs...)
+}
+
+// Sync makes the rules those that the book's sleepers need now.
+func (c *Catcher) Sync(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	want := Table(Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.cfg.Ports.PortNames()))
+	if want == nil {
+		return c.conn.Remove(ctx, nft.Netdev, TableName)
+	}
+	have, err := c.conn.Read(ctx, want)
+	if err != nil {
+		return err
+	}
+	return c.conn.Apply(ctx, have, want)
+}
+
+// Watches reports whether the traffic to a lease can be watched, as a [netdb.FieldError]
+// when it cannot.
+func (c *Catcher) Watches(l *netdb.Lease) error {
+	if l.HostInterface == "" {
+		return &netdb.FieldError{Field: "wake", Reason: "the lease records no port whose traffic could be watched: bind its host_interface"}
+	}
+	if !c.cfg.Ports.PortNames()[l.HostInterface] {
+		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("%s is no port of the bridge: there is no traffic to watch", l.HostInterface)}
+	}
+	return nil
+}
+
+// retry is how long after an error the rules are tried again.
+const retry = time.Second
+
+// Run keeps the rules, and wakes by what is copied, until ctx ends.
+func (c *Catcher) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx) // to listen must not wait for the rules
+	g.Go(func() error { return c.keep(ctx) })
+	g.Go(func() error { return c.listen(ctx) })
+	return g.Wait()
+}
+
+func (c *Catcher) keep(ctx context.Context) error {
+	for {
+		changed, ports := c.cfg.Book.Touched(netdb.Paused), c.cfg.Ports.Changed()
+		var again <-chan time.Time
+		if err := c.Sync(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Warn("rules that watch for traffic to paused sandboxes", "err", err)
+			again = time.After(retry)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-ports:
+		case <-again:
+		}
+	}
+}
+
+func (c *Catcher) listen(ctx context.Context) error {
+	reader := c.reader
+	defer context.AfterFunc(ctx, func() { _ = reader.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	for {
+		frames, overrun, err := reader.next()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receive from nflog: %w", err)
+		}
+		if overrun {
+			c.overruns.Add(1)
+		}
+		for _, frame := range frames {
+			c.wake(ctx, frame)
+		}
+	}
+}
+
+// wake looks again at whose address a packet went to.
+func (c *Catcher) wake(ctx context.Context, frame []byte) {
+	p, err := parse(frame)
+	if err != nil {
+		c.malformed.Add(1)
+		return
+	}
+	l, ok := c.cfg.Book.At(p.Dest)
+	if !ok || l.State != netdb.Paused {
+		return
+	}
+	s := c.cfg.Book.Sleep(l.ID)
+	if s == nil || s.Wake == nil {
+		return
+	}
+	if s.Flight.Open() {
+		c.suppressed.Add(1)
+		return
+	}
+	cause := netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()}
+	who := netdb.Who{Actor: netdb.ByReconciler}
+	if _, _, err := c.cfg.Waker.Wake(ctx, who, l.ID, cause, evidence(p, l)); errors.Is(err, netdb.ErrBackOff) {
+		c.suppressed.Add(1)
+	} else if err != nil && ctx.Err() == nil && !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState) {
+		c.cfg.Log.Warn("traffic could not begin a wake", "lease", l.ID, "addr", l.Addr, "err", err)
+	}
+}
+
+// evidence is what the history has of a wake by traffic.
+func evidence(p Packet, l *netdb.Lease) json.RawMessage {
+	to := string(p.Protocol)
+	if p.Port != 0 {
+		to += fmt.Sprintf(" to port %d", p.Port)
+	}
+	b, err := json.Marshal([]map[string]any{{"address": p.Source, "witness": "traffic", "at": time.Now().UTC(), "port": l.HostInterface, "note": to}})
+	if err != nil {
+		panic(err) // strings and times always marshal
+	}
+	return b
+}
+
+// Counts are what a Catcher met since it was opened.
+type Counts struct {
+	Malformed  int64 // copies that could not be read, and were ignored
+	Overruns   int64 // times that copies were lost because nobody read them in time
+	Suppressed int64 // copies that began no flight: one was under way, or failed a moment ago
+}
+
+// Counts returns what was met since it was opened.
+func (c *Catcher) Counts() Counts {
+	return Counts{c.malformed.Load(), c.overruns.Load(), c.suppressed.Load()}
+}

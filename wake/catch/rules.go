@@ -1,0 +1,139 @@
+package catch
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/nft"
+)
+
+const (
+	// TableName is the name of the table, of nftables' family netdev.
+	TableName = "ipamd-wake"
+	// Group is the group of nflog that packets are copied to.
+	Group = 8764
+	// snap is how much of a packet is copied: Ethernet, IPv6 and the ports.
+	snap = 96
+)
+
+// A Sleeper is a lease that is paused, whose traffic is watched.
+type Sleeper struct {
+	Addr netip.Addr
+	Port string // of the bridge
+	Drop bool   // hold back what wakes it, so that its sender tries again
+	Wake *netdb.WakePolicy
+}
+
+// Sleepers returns what of the book's paused leases can be watched: they have a policy, and
+// their port is there.
+func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, ports map[string]bool) (out []Sleeper) {
+	for _, l := range paused {
+		if s := sleep(l.ID); s != nil && s.Wake != nil && ports[l.HostInterface] {
+			out = append(out, Sleeper{Addr: l.Addr, Port: l.HostInterface, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake})
+		}
+	}
+	return out
+}
+
+const (
+	finOrReset  = 0x05 // of TCP's flags
+	echo4       = uint8(8)
+	echo6       = uint8(128)
+	tcp, udp    = uint8(6), uint8(17)
+	icmp4       = uint8(1)
+	icmp6       = uint8(58)
+	mostWatched = 65536
+)
+
+// Table is the table that sleepers need, nil for none.
+//
+// The end of an old connection (FIN, RST) wakes nobody, and neither does what is no IP: ARP
+// and ND are answered by the kernel of a sandbox that is frozen.
+func Table(sleepers []Sleeper) *nft.Table {
+	if len(sleepers) == 0 {
+		return nil
+	}
+	t := &nft.Table{Family: nft.Netdev, Name: TableName, Sets: []*nft.Set{
+		{Name: "told4", Key: []nft.Type{nft.IPv4}, Dynamic: true, Timeout: time.Second, Size: mostWatched},
+		{Name: "told6", Key: []nft.Type{nft.IPv6}, Dynamic: true, Timeout: time.Second, Size: mostWatched},
+	}}
+	byPort := make(map[string]*nft.Chain)
+	sleepers = slices.Clone(sleepers)
+	slices.SortFunc(sleepers, func(a, b Sleeper) int { return a.Addr.Compare(b.Addr) })
+	for _, s := range sleepers {
+		base := byPort[s.Port]
+		if base == nil {
+			base = &nft.Chain{Name: "port-" + s.Port, Base: &nft.Base{Hook: nft.Egress, Device: s.Port}}
+			byPort[s.Port] = base
+		}
+		f := family(s.Addr)
+		name := "lease-" + strings.NewReplacer(".", "-", ":", "-").Replace(s.Addr.StringExpanded())
+		base.Rules = append(base.Rules, nft.Rule{Why: "paused " + s.Addr.String(), Do: []nft.Statement{
+			nft.Is(nft.EtherType, f.etherType), nft.Is(f.dest, s.Addr), nft.Jump(name)}})
+		// Sources and ports are met in chains of their own, so that there are as many rules
+		// as there are of both, not of one for each of the other.
+		lease := &nft.Chain{Name: name}
+		for _, p := range s.Wake.Sources {
+			lease.Rules = append(lease.Rules, nft.Rule{Do: []nft.Statement{nft.Within(f.source, p), nft.Goto(name + "-to")}})
+		}
+		if len(s.Wake.Sources) == 0 {
+			lease.Rules = []nft.Rule{{Do: []nft.Statement{nft.Goto(name + "-to")}}}
+		}
+		t.Chains = append(t.Chains, lease, &nft.Chain{Name: name + "-to", Rules: f.meets(s.Wake, name+"-tell")})
+		tell := &nft.Chain{Name: name + "-tell", Rules: []nft.Rule{
+			{Do: []nft.Statement{nft.AtMost(f.told, time.Second, 1, 1, f.dest), nft.Log(Group, snap)}}}}
+		if s.Drop {
+			tell.Rules = append(tell.Rules, nft.Rule{Do: []nft.Statement{nft.Drop()}})
+		}
+		t.Chains = append(t.Chains, tell)
+	}
+	for _, c := range byPort {
+		t.Chains = append(t.Chains, c)
+	}
+	slices.SortFunc(t.Chains, func(a, b *nft.Chain) int { return strings.Compare(a.Name, b.Name) })
+	return t
+}
+
+// A familyOf is what rules of an address family are made of.
+type familyOf struct {
+	etherType    uint16
+	source, dest nft.Field
+	told         string
+	echo         []nft.Statement
+}
+
+func family(a netip.Addr) familyOf {
+	if a.Is4() {
+		return familyOf{nft.TypeIPv4, nft.IPv4Source, nft.IPv4Dest, "told4", []nft.Statement{nft.Is(nft.L4Proto, icmp4), nft.Is(nft.ICMPType, echo4)}}
+	}
+	return familyOf{nft.TypeIPv6, nft.IPv6Source, nft.IPv6Dest, "told6", []nft.Statement{nft.Is(nft.L4Proto, icmp6), nft.Is(nft.ICMPv6Type, echo6)}}
+}
+
+// meets is the rules that go on to tell for each protocol and port of a policy.
+func (f familyOf) meets(w *netdb.WakePolicy, tell string) (rules []nft.Rule) {
+	ports := w.Ports
+	if len(ports) == 0 {
+		ports = []netdb.PortRange{{First: 0, Last: 65535}}
+	}
+	for _, p := range w.Wakes() {
+		switch p {
+		case netdb.ICMP:
+			rules = append(rules, nft.Rule{Do: append(slices.Clone(f.echo), nft.Goto(tell))})
+		case netdb.TCP, netdb.UDP:
+			for _, r := range ports {
+				do := []nft.Statement{nft.Is(nft.L4Proto, udp), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(tell)}
+				if p == netdb.TCP {
+					do = []nft.Statement{nft.Is(nft.L4Proto, tcp), nft.Without(nft.TCPFlags, finOrReset), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(tell)}
+				}
+				rules = append(rules, nft.Rule{Do: do})
+			}
+		default:
+			panic(fmt.Sprintf("catch: protocol %q", p))
+		}
+	}
+	return rules
+}
