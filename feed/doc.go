@@ -5,6 +5,9 @@
 // costs nothing, one that comes back misses nothing, and no commit waits for any. What
 // the history has not kept is refused, and never left out without a word.
 //
+// A reader of older changes takes some ahead, as long as all of them together hold a few
+// megabytes so; beyond that each reads a batch at a time.
+//
 // It has no goroutine of its own: the reader that needs the newest changes first reads
 // them for the others.
 package feed

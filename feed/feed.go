@@ -19,8 +19,11 @@ const (
 	// thousand that are stuck keep in memory.
 	batchLines = 128
 	batchBytes = 32 << 10
-	// fillLines is how many changes are read at once to be shared.
+	// fillLines is how many changes are read at once to be shared, and how many a reader of
+	// older ones takes ahead while all of them have no more than mostAhead bytes so.
 	fillLines = 1000
+	mostAhead = 8 << 20
+	usualLine = 448 // bytes, and some
 	// gather is how long changes gather before a reader is given them, for each reader
 	// there is: waking one takes some 10 µs, so all of them take a tenth of a core at
 	// most, however often there is a commit.
@@ -42,9 +45,10 @@ type Book interface {
 // A Feed is the stream of one book. All methods are safe for concurrent use.
 type Feed struct {
 	book    Book
-	encode  func(netdb.Change) ([]byte, error)
+	encode  Encode
 	keep    int // lines in memory at the most
 	readers atomic.Int64
+	ahead   atomic.Int64 // bytes that readers have taken ahead
 
 	filling sync.Mutex // of the one that reads for all
 
@@ -59,10 +63,33 @@ type Line struct {
 	Revision int64
 	Subject  netdb.Subject
 	JSON     []byte // shared: not to be changed
+	follows  bool   // in memory, too, the line of the revision before
 }
 
-// New returns the feed of a book. encode makes the line of a change.
-func New(book Book, encode func(netdb.Change) ([]byte, error)) *Feed {
+// Join returns the lines that are wanted, those that lie behind one another as one: what was
+// encoded once is written by all readers from where it is.
+func Join(lines []Line, wanted func(netdb.Subject) bool) (parts [][]byte) {
+	open := false // the line before is the end of the last part
+	for _, l := range lines {
+		if !wanted(l.Subject) {
+			open = false
+			continue
+		}
+		if last := len(parts) - 1; open && l.follows {
+			parts[last] = parts[last][:len(parts[last])+len(l.JSON)]
+		} else {
+			parts = append(parts, l.JSON)
+		}
+		open = true
+	}
+	return parts
+}
+
+// Encode appends the line of a change.
+type Encode func(line []byte, c *netdb.Change) ([]byte, error)
+
+// New returns the feed of a book.
+func New(book Book, encode Encode) *Feed {
 	return &Feed{book: book, encode: encode, keep: keepLines, first: 1}
 }
 
@@ -75,6 +102,8 @@ type Reader struct {
 	gate Gate
 	at   int64
 	last time.Time // when it was given the newest change
+	rest []Line    // what it has taken ahead
+	held int64     // bytes of that, of all that its feed has
 }
 
 // Read begins behind a revision of the book; close it when it is not read any more.
@@ -95,7 +124,20 @@ func (f *Feed) Read(ctx context.Context, since int64, gate Gate) (*Reader, error
 }
 
 // Close ends the subscription.
-func (r *Reader) Close() { r.feed.readers.Add(-1) }
+func (r *Reader) Close() {
+	r.take(nil)
+	r.feed.readers.Add(-1)
+}
+
+// take makes lines what the reader has taken ahead.
+func (r *Reader) take(lines []Line) {
+	held := int64(0)
+	for _, l := range lines {
+		held += int64(len(l.JSON))
+	}
+	r.feed.ahead.Add(held - r.held)
+	r.rest, r.held = lines, held
+}
 
 // At is the revision up to which all was given.
 func (r *Reader) At() int64 { return r.at }
@@ -147,6 +189,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 // next returns what follows; nothing when there is nothing yet.
 func (r *Reader) next(ctx context.Context, most int) ([]Line, error) {
 	f := r.feed
+	if len(r.rest) > 0 {
+		return r.pass(most), nil
+	}
+	r.take(nil)
 	if f.book.Rev() <= r.at {
 		return nil, nil
 	}
@@ -166,7 +212,24 @@ func (r *Reader) next(ctx context.Context, most int) ([]Line, error) {
 		}
 		defer end()
 	}
-	return f.older(ctx, r.at, most)
+	ahead := most
+	if most > 1 && f.ahead.Load() < mostAhead {
+		ahead = fillLines
+	}
+	lines, err := f.older(ctx, r.at, ahead)
+	if ahead == most || err != nil {
+		return lines, err
+	}
+	r.take(lines)
+	return r.pass(most), nil
+}
+
+// pass gives what was taken ahead, and holds it until all was given.
+func (r *Reader) pass(most int) []Line {
+	n := fit(r.rest, most)
+	lines := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return lines
 }
 
 // recent returns what follows from memory, if it is there.
@@ -262,24 +325,31 @@ func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error)
 		return nil, err
 	}
 	lines, err := f.encodeAll(changes)
-	if err != nil {
-		return nil, err
+	if err != nil || most > batchLines {
+		return lines, err
 	}
 	return lines[:fit(lines, most)], nil
 }
 
 // encodeAll makes lines, up to the first gap: whoever reads on from there is refused.
 func (f *Feed) encodeAll(changes []netdb.Change) ([]Line, error) {
-	lines := make([]Line, 0, len(changes))
-	for i, c := range changes {
+	lines, ends := make([]Line, 0, len(changes)), make([]int, 0, len(changes))
+	all := make([]byte, 0, len(changes)*usualLine)
+	for i := range changes {
+		c := &changes[i]
 		if c.Rev != changes[0].Rev+int64(i) {
 			break
 		}
-		data, err := f.encode(c)
-		if err != nil {
+		var err error
+		if all, err = f.encode(all, c); err != nil {
 			return nil, fmt.Errorf("encode revision %d: %w", c.Rev, err)
 		}
-		lines = append(lines, Line{c.Rev, c.Subject, data})
+		lines, ends = append(lines, Line{Revision: c.Rev, Subject: c.Subject, follows: i > 0}), append(ends, len(all))
+	}
+	begin := 0
+	for i, end := range ends {
+		lines[i].JSON = all[begin:end]
+		begin = end
 	}
 	return lines, nil
 }

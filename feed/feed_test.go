@@ -15,7 +15,9 @@ import (
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-func encode(c netdb.Change) ([]byte, error) { return strconv.AppendInt(nil, c.Rev, 10), nil }
+func encode(line []byte, c *netdb.Change) ([]byte, error) {
+	return strconv.AppendInt(line, c.Rev, 10), nil
+}
 
 // open opens a book that keeps so many changes, and its feed.
 func open(t *testing.T, keep int) (*netdb.Book, *Feed) {
@@ -187,11 +189,11 @@ func TestBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	b, _ := open(t, 0)
 	long := strings.Repeat("x", 100<<10)
-	f := New(b, func(c netdb.Change) ([]byte, error) {
+	f := New(b, func(line []byte, c *netdb.Change) ([]byte, error) {
 		if c.Rev == 50 {
-			return make([]byte, 1<<20), nil
+			return append(line, make([]byte, 1<<20)...), nil
 		}
-		return []byte(long), nil
+		return append(line, long...), nil
 	})
 	r := read(t, f, 0)
 	defer r.Close()
@@ -219,7 +221,7 @@ func TestEncodeFails(t *testing.T) {
 	t.Parallel()
 	b, _ := open(t, 0)
 	failed := errors.New("no")
-	f := New(b, func(netdb.Change) ([]byte, error) { return nil, failed })
+	f := New(b, func([]byte, *netdb.Change) ([]byte, error) { return nil, failed })
 	if _, err := f.Read(t.Context(), 0, nil); !errors.Is(err, failed) {
 		t.Error(err)
 	}

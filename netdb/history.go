@@ -114,7 +114,7 @@ func (h *history) Changes(ctx context.Context, since int64, limit int) ([]Change
 	if since >= upTo {
 		return nil, nil
 	}
-	out, err := h.read(ctx, h.store.readers, `WHERE rev > ?1 AND rev <= ?2 ORDER BY rev LIMIT ?3`, since, upTo, limit)
+	out, err := h.behind(ctx, since, upTo, limit)
 	switch {
 	case err != nil:
 		return nil, err

@@ -213,24 +213,29 @@ func (c *Change) row(made *Lease, uptime time.Duration) []any {
 		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum(), int64(uptime)}
 }
 
-func scanChange(s scanner) (Change, error) {
-	var (
-		c              Change
+func scanChange(s scanner) (c Change, err error) {
+	err = c.scan(s)
+	return c, err
+}
+
+// scan reads changeColumns.
+func (c *Change) scan(s scanner) error {
+	var is struct {
 		addr, evidence string
 		wall, boottime int64
-	)
-	err := s.Scan(&c.Rev, &wall, &boottime, &c.At.BootID, (*string)(&c.Subject), &addr, &c.LeaseID, &c.PoolUID, &c.Pool,
+	}
+	err := s.Scan(&c.Rev, &is.wall, &is.boottime, &c.At.BootID, (*string)(&c.Subject), &is.addr, &c.LeaseID, &c.PoolUID, &c.Pool,
 		&c.Sandbox, &c.UID, &c.Interface, &c.Attempt, (*string)(&c.From), (*string)(&c.To),
-		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &c.Who.Note, &evidence)
+		(*string)(&c.Who.Actor), &c.Who.Peer, &c.Who.Reason, &c.Who.Note, &is.evidence)
 	if err != nil {
-		return c, err
+		return err
 	}
-	c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boottime)
-	c.Addr, c.PrefixLen, _ = parsePlace(addr) // "" unless it is a lease's; a broken one is shown as unknown
-	if evidence != "" {
-		c.Evidence = json.RawMessage(evidence)
+	c.At.Wall, c.At.Boottime = time.Unix(0, is.wall), time.Duration(is.boottime)
+	c.Addr, c.PrefixLen, _ = parsePlace(is.addr) // "" unless it is a lease's; a broken one is shown as unknown
+	if is.evidence != "" {
+		c.Evidence = json.RawMessage(is.evidence)
 	}
-	return c, nil
+	return nil
 }
 
 const (

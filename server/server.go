@@ -98,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log),
-		feed: feed.New(cfg.Book, eventOf(cfg.Book.Epoch))}
+		feed: feed.New(cfg.Book, lineOf(cfg.Book.Epoch))}
 	s.doctors, s.statuses = s.flight(s.diagnose), s.flight(s.summarize)
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,17 +24,6 @@ const bookmarkEvery = 10 * time.Second
 
 // usualKinds are those of a stream that asks for none.
 const usualKinds = "lease,attempt"
-
-// eventOf is the line of a change, as all streams have it. epoch is that of now: a line is
-// made for those who read in it.
-func eventOf(epoch func() string) func(netdb.Change) ([]byte, error) {
-	return func(c netdb.Change) ([]byte, error) {
-		change := changeOf(c)
-		var line bytes.Buffer
-		err := encodeInto(&line, api.Event{Type: api.EventChange, Kind: api.Kind(c.Subject), Change: &change, Revision: c.Rev, Epoch: epoch()})
-		return bytes.Clone(line.Bytes()), err // kept for long, and without what the buffer has beyond
-	}
-}
 
 // watch answers with the changes behind a revision, as they come, until the peer hangs
 // up, does not read for writeTime, or the daemon stops. A stream that ended goes on
@@ -150,20 +138,14 @@ func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 	if is := o.s.cfg.Book.Epoch(); is != o.epoch {
 		return fmt.Errorf("%w: the epoch is %s, and no longer %s", feed.ErrCompacted, is, o.epoch)
 	}
-	buf := o.s.buffer()
-	defer o.s.done(buf)
-	for _, l := range lines {
-		if o.want[l.Subject] {
-			buf.Write(l.JSON)
-		}
-	}
-	if buf.Len() == 0 {
+	parts := feed.Join(lines, func(s netdb.Subject) bool { return o.want[s] })
+	if len(parts) == 0 {
 		if wait.Err() == nil {
 			return nil
 		}
 		return o.event(api.Event{Type: api.EventBookmark, Revision: changes.At()})
 	}
-	return o.write(buf.Bytes())
+	return o.write(parts...)
 }
 
 func (o *stream) event(e api.Event) error {
@@ -176,16 +158,26 @@ func (o *stream) event(e api.Event) error {
 	return o.write(buf.Bytes())
 }
 
-func (o *stream) write(lines []byte) error {
-	if len(lines) > smallAnswer { // one line: a batch is smaller
-		give, err := o.s.admission.Answer(o.c.peer, len(lines), false)
+// write sends lines. Those of a batch are everybody's.
+func (o *stream) write(parts ...[]byte) error {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	if size > smallAnswer { // one line: a batch is smaller
+		give, err := o.s.admission.Answer(o.c.peer, size, false)
 		if err != nil {
 			return err
 		}
 		defer give()
 	}
 	o.s.setWriteDeadline(o.c, writeTime)
-	_, err := o.c.w.Write(lines)
+	var err error
+	for _, part := range parts {
+		if _, err = o.c.w.Write(part); err != nil {
+			break
+		}
+	}
 	if err == nil {
 		err = http.NewResponseController(o.c.w).Flush()
 	}
