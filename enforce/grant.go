@@ -81,8 +81,13 @@ func Grants(l *netdb.Lease, at []int) []Grant {
 	return out
 }
 
-// holding is what addresses a lease has.
-func holding(l *netdb.Lease) netip.Prefix { return netip.PrefixFrom(l.Addr, l.Addr.BitLen()) }
+// holding is what addresses a lease has: one, or those of a delegated prefix.
+func holding(l *netdb.Lease) netip.Prefix {
+	if l.PrefixLen > 0 {
+		return netip.PrefixFrom(l.Addr, l.PrefixLen)
+	}
+	return netip.PrefixFrom(l.Addr, l.Addr.BitLen())
+}
 
 // LinkLocal is the address that an interface with that MAC gives itself (RFC 4291,
 // appendix A).

@@ -1,0 +1,54 @@
+package enforce_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// TestE8WhichPortIsALeases: by the link that it records, while that is of this boot, and
+// else by name; a state that ends a lease ends its grants.
+func TestE8WhichPortIsALeases(t *testing.T) {
+	ports := []enforce.Port{{Index: 3, Name: "veth3"}, {Index: 4, Name: "veth4"}}
+	bound := func(change func(*netdb.Lease)) *netdb.Lease {
+		l := &netdb.Lease{ID: "l", Addr: b6, State: netdb.Bound, HostInterface: "veth3"}
+		change(l)
+		return l
+	}
+	for what, c := range map[string]struct {
+		l    *netdb.Lease
+		want []int
+	}{
+		"by its name":                     {bound(func(*netdb.Lease) {}), []int{3}},
+		"renamed since":                   {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
+		"a new link of its name":          {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 9} }), nil},
+		"recorded before the last boot":   {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "then", Index: 9} }), []int{3}},
+		"no port of its name":             {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
+		"by its namespace":                {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
+		"neither":                         {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
+		"paused":                          {bound(func(l *netdb.Lease) { l.State = netdb.Paused }), []int{3}},
+		"released, and not confirmed yet": {bound(func(l *netdb.Lease) { l.State = netdb.Releasing }), []int{3}},
+		"cooling":                         {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
+		"quarantined":                     {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
+	} {
+		if got := enforce.Where(c.l, ports, "now", func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", what, got, c.want)
+		}
+	}
+}
+
+// TestGrantsOfADelegatedPrefix: a lease of a prefix allows all of it.
+func TestGrantsOfADelegatedPrefix(t *testing.T) {
+	l := &netdb.Lease{ID: "l", Addr: netip.MustParseAddr("fd00:9::"), PrefixLen: 64, MAC: "02:00:00:00:00:01"}
+	got := enforce.Grants(l, []int{3})
+	if want := []enforce.Grant{{Lease: "l", Port: 3, MAC: l.MAC, Addr: netip.MustParsePrefix("fd00:9::/64")}}; !slices.Equal(got, want) {
+		t.Errorf("grants are %+v, want %+v", got, want)
+	}
+	l.PrefixLen = 0
+	if got := enforce.Grants(l, []int{3}); got[0].Addr != netip.MustParsePrefix("fd00:9::/128") {
+		t.Errorf("of one address: %+v", got)
+	}
+}
