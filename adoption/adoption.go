@@ -75,7 +75,7 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 			continue
 		}
 		row := api.BookLease{Address: l.Addr.String(), State: api.State(l.State), Sandbox: l.Sandbox, LeaseID: l.ID, Standing: "not_seen"}
-		live, others := leases.Live(l, seen.Seen[l.Addr], running), leases.Strangers(l, seen.Seen[l.Addr])
+		live, others := leases.Live(l, workload.SeenOf(seen, l), running), leases.Strangers(l, workload.SeenOf(seen, l))
 		switch {
 		case len(others) > 0:
 			row.Standing, row.Detail = "disputed", fmt.Sprintf("the %s witness sees another with it%s", others[0].Witness, others[0].Where())

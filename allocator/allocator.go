@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -94,6 +95,9 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
+	if req.PrefixLen, err = pools[0].CheckPrefixLength(req.PrefixLen); err != nil {
+		return nil, err
+	}
 	if err := a.Gate(); err != nil {
 		return nil, err
 	}
@@ -129,15 +133,30 @@ func (a *Allocator) refused(ctx context.Context, err error) error {
 
 // ask says whether an address may be given: nil, an [EvidenceError], or
 // [seenError].
-func (a *Allocator) ask(addr netip.Addr) error {
-	answer := a.Board.About(addr)
+func (a *Allocator) ask(c netdb.Candidate) error {
+	answer := a.about(c)
 	if missing := a.missing(answer); len(missing) > 0 {
 		return &EvidenceError{missing}
 	}
 	if len(answer.Seen) > 0 {
-		return &seenError{Skipped{addr, answer.Seen}}
+		return &seenError{Skipped{answer.Addr, answer.Seen}}
 	}
 	return nil
+}
+
+// about asks the board about an address, or about every one of a prefix: then the answer is
+// about the first one that is seen.
+func (a *Allocator) about(c netdb.Candidate) census.Answer {
+	if c.PrefixLen == 0 {
+		return a.Board.About(c.Addr)
+	}
+	r := c.Range()
+	answer := a.Board.AboutRange(r.From, r.To)
+	if len(answer.Seen) > 0 {
+		answer.Addr = answer.Seen[0].Addr
+		answer.Seen = slices.DeleteFunc(answer.Seen, func(s census.Sighting) bool { return s.Addr != answer.Addr })
+	}
+	return answer
 }
 
 // missing returns the witnesses that must answer and cannot.

@@ -79,12 +79,16 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 		return nil, nil
 	}
 	if c.req.Address.IsValid() && c.req.Address != l.Addr {
-		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Addr, l.Interface)
+		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Text(), l.Interface)
+	}
+	if c.req.PrefixLen != l.PrefixLen {
+		return nil, fmt.Errorf("%w: sandbox %q holds %s on %s, and not %s: release that, or name another interface",
+			netdb.ErrState, l.Sandbox, l.Text(), l.Interface, wanted(c.req.PrefixLen))
 	}
 	if err := c.settle(ctx, l.Addr); err != nil {
 		return nil, err
 	}
-	strangers, claims := new(workload.Leases).Contradicted(l, c.Board.About(l.Addr).Seen)
+	strangers, claims := new(workload.Leases).Contradicted(l, workload.About(c.Board, l).Seen)
 	if len(claims) > 0 {
 		c.Log.Warn("address of a lease is claimed by another, and its owner is answered", "addr", l.Addr, "sandbox", l.Sandbox,
 			"lease", l.ID, "witness", claims[0].Witness, "port", claims[0].Port, "mac", claims[0].MAC)
@@ -136,12 +140,12 @@ func (c *call) choose(ctx context.Context, p *part) error {
 			return err
 		}
 		var probed bool
-		if addr := candidate.Addr; only {
-			probed = c.vet.wait(ctx, addr, func() bool { return len(c.Board.About(addr).Seen) > 0 })
+		if addr := candidate.Addr; only || candidate.PrefixLen != 0 { // no prefix is probed ahead
+			probed = c.vet.wait(ctx, addr, func() bool { return len(c.about(candidate).Seen) > 0 })
 		} else {
 			probed = c.vet.take(ctx, addr)
 		}
-		err = c.ask(candidate.Addr)
+		err = c.ask(candidate)
 		var seen *seenError
 		switch {
 		case err == nil:
@@ -166,6 +170,9 @@ func (c *call) choose(ctx context.Context, p *part) error {
 // an error.
 func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bool, err error) {
 	wish := c.req.Address
+	if bits := c.req.PrefixLen; bits != 0 {
+		return c.pickPrefix(p, bits, own)
+	}
 	candidate, only, err = c.Book.PickKept(c.owner(p), c.req.Sandbox, c.Policy)
 	if wish.IsValid() && !(only && p.KeptFor(wish) == c.req.Sandbox) {
 		candidate, err = c.Book.PickAddr(c.owner(p), wish, c.Policy)
@@ -181,6 +188,29 @@ func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bo
 	}
 	candidate, err = c.Book.Pick(p.UID, c.Policy)
 	return candidate, false, err
+}
+
+// pickPrefix is pick of a delegated prefix. None is kept for a sandbox.
+func (c *call) pickPrefix(p *netdb.Pool, bits int, own bool) (candidate netdb.Candidate, only bool, err error) {
+	if wish := c.req.Address; wish.IsValid() {
+		candidate, err = c.Book.PickPrefixAt(c.owner(p), netip.PrefixFrom(wish, bits), c.Policy)
+		return candidate, true, err
+	}
+	if own {
+		if candidate, own = c.Book.PickOwn(c.owner(p), bits); own {
+			return candidate, false, nil
+		}
+	}
+	candidate, err = c.Book.PickPrefix(p.UID, bits, c.Policy)
+	return candidate, false, err
+}
+
+// wanted is what a request asks for.
+func wanted(bits int) string {
+	if bits == 0 {
+		return "an address"
+	}
+	return fmt.Sprintf("a /%d", bits)
 }
 
 // conflict quarantines a candidate with its evidence.
@@ -235,6 +265,9 @@ func (c *call) commit(ctx context.Context) (r *Result, err error) {
 			if p := &c.parts[i]; p.lease == nil {
 				rs = append(rs, c.reservation(p))
 				addrs = append(addrs, p.candidate.Addr)
+				for _, s := range c.about(p.candidate).Seen {
+					addrs = append(addrs, s.Addr)
+				}
 			}
 		}
 		if len(rs) == 0 {
@@ -283,11 +316,11 @@ func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
-		answers := slices.DeleteFunc(c.Board.About(p.lease.Addr).Seen, func(s census.Sighting) bool { return s.Witness != census.Probe })
+		answers := slices.DeleteFunc(workload.About(c.Board, p.lease).Seen, func(s census.Sighting) bool { return s.Witness != census.Probe })
 		if !p.given || len(answers) == 0 {
 			continue
 		}
-		late := Skipped{p.lease.Addr, answers}
+		late := Skipped{answers[0].Addr, answers}
 		if err := c.release(ctx, p); err != nil {
 			return err
 		}
@@ -348,7 +381,7 @@ func (c *call) again(ctx context.Context, err error) error {
 			if err := c.choose(ctx, p); err != nil {
 				return err
 			}
-		case errors.As(err, &seen) && seen.Addr == p.candidate.Addr:
+		case errors.As(err, &seen) && p.candidate.Range().Contains(seen.Addr):
 			lost := p.candidate
 			p.candidate = netdb.Candidate{}
 			if err := c.conflict(ctx, lost, seen.Skipped); err != nil {
@@ -399,11 +432,11 @@ func onlySeen(s Skipped) error {
 }
 
 func (c *call) reservation(p *part) netdb.Reservation {
-	addr := p.candidate.Addr
+	candidate := p.candidate
 	return netdb.Reservation{
 		Candidate: p.candidate, Sandbox: c.req.Sandbox, UID: c.req.UID, Interface: c.req.Interface,
 		Attempt: c.req.Attempt, BindWithin: c.req.BindWithin, Labels: c.req.Labels,
-		Unseen: func() error { return c.ask(addr) },
+		Unseen: func() error { return c.ask(candidate) },
 	}
 }
 

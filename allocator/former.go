@@ -55,11 +55,11 @@ func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, 
 		now.MAC = where.MAC
 	}
 	its := func(seen []census.Sighting) bool { return new(workload.Leases).Recognized(&now, seen) }
-	probed = a.vet.wait(ctx, l.Addr, func() bool { return !its(a.Board.About(l.Addr).Seen) })
+	probed = a.vet.wait(ctx, l.Addr, func() bool { return !its(workload.About(a.Board, l).Seen) })
 	if err := a.Settle(ctx, l.Addr); err != nil {
 		return nil, false, a.refused(ctx, err)
 	}
-	answer := a.Board.About(l.Addr)
+	answer := workload.About(a.Board, l)
 	if missing := a.missing(answer); len(missing) > 0 {
 		return nil, false, &EvidenceError{missing}
 	}
@@ -102,7 +102,7 @@ func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error)
 		return nil, nil
 	}
 	l, err := c.Book.Lease(id)
-	if err != nil || !l.Former() || l.Sandbox != c.req.Sandbox || c.req.Address.IsValid() && c.req.Address != l.Addr {
+	if err != nil || !l.Former() || l.Sandbox != c.req.Sandbox || l.PrefixLen != c.req.PrefixLen || c.req.Address.IsValid() && c.req.Address != l.Addr {
 		return nil, nil
 	}
 	c.answers(l)

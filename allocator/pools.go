@@ -32,6 +32,9 @@ func (r *Request) complete(a *Allocator) error {
 	if r.Family == Dual && r.Address.IsValid() {
 		return &netdb.FieldError{Field: "address", Reason: "a wish is for one address; ask for v4 and v6 apart"}
 	}
+	if r.Family == Dual && r.PrefixLen != 0 {
+		return &netdb.FieldError{Field: "prefix_length", Reason: "is of one family; ask for v4 and v6 apart"}
+	}
 	stored := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
 		BindWithin: r.BindWithin, Labels: r.Labels, Naming: netdb.Naming{Want: r.HostName}}
 	return stored.Check()

@@ -31,6 +31,7 @@ type Request struct {
 	Family     Family     //
 	Interface  string     // defaults to DefaultInterface
 	Address    netip.Addr // a wish: this one or an error; zero for none
+	PrefixLen  int        // of a delegated prefix; 0, or that of one address: an address
 	HostName   string     // of the link on the host, or a pattern like veth%d; "" for none
 	BindWithin time.Duration
 	Labels     map[string]string

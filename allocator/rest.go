@@ -2,10 +2,10 @@ package allocator
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 const (
@@ -56,21 +56,21 @@ func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
 		if silent := a.Board.Silent(); len(silent) > 0 {
 			return &EvidenceError{silent}
 		}
-		if _, err := a.Book.Free(ctx, who, rested, func(l *netdb.Lease) error { return a.unseen(l.Addr) }); err != nil {
+		if _, err := a.Book.Free(ctx, who, rested, a.unseen); err != nil {
 			return err
 		}
 	}
 }
 
-// unseen says whether nothing is on an address for certain: each witness
+// unseen says whether nothing is on an address, or on any of a prefix, for certain: each witness
 // answered, the runtime too, and none sees it.
-func (a *Allocator) unseen(addr netip.Addr) error {
-	answer := a.Board.About(addr)
+func (a *Allocator) unseen(l *netdb.Lease) error {
+	answer := workload.About(a.Board, l)
 	switch {
 	case len(answer.Silent) > 0:
 		return &EvidenceError{answer.Silent}
 	case len(answer.Seen) > 0:
-		return &seenError{Skipped{addr, answer.Seen}}
+		return &seenError{Skipped{answer.Seen[0].Addr, answer.Seen}}
 	}
 	return nil
 }

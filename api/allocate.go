@@ -10,6 +10,8 @@ type AllocateRequest struct {
 	Family    Family `json:"family,omitempty"`    // defaults to v4 when the pool has it, else v6
 	Interface string `json:"interface,omitempty"` // defaults to "eth0"
 	Address   string `json:"address,omitempty"`   // a wish: this one or an error
+	// A delegated prefix of this length; 0, 32 of IPv4 and 128 of IPv6 are one address.
+	PrefixLength int `json:"prefix_length,omitempty"`
 	// The name of the link on the host, leased beside the address: a name, or a pattern
 	// like "veth%d". "" leases none.
 	HostInterfaceName string            `json:"host_interface_name,omitempty"`

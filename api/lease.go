@@ -31,8 +31,9 @@ const (
 // A Lease is one address and who holds it.
 type Lease struct {
 	ID                string            `json:"id"`
-	Address           string            `json:"address"` // without a prefix length: "10.8.64.2"
-	PrefixLen         int               `json:"prefix_len"`
+	Address           string            `json:"address"`                 // without a prefix length: "10.8.64.2"
+	PrefixLen         int               `json:"prefix_len"`              // of the pool
+	PrefixLength      int               `json:"prefix_length,omitempty"` // of the delegated prefix that begins at address; 0 of one address
 	Pool              string            `json:"pool"`
 	PoolUID           string            `json:"pool_uid"`
 	State             State             `json:"state"`

@@ -26,7 +26,7 @@ func (b *Book) Compare(ctx context.Context, l *netdb.Lease, asked netdb.Binding)
 	if err := b.Kernel.Settle(ctx, l.Addr); err != nil {
 		return nil
 	}
-	k := workload.KernelView{Seen: b.Board.About(l.Addr).Seen, Ports: b.Kernel.PortMACs()}
+	k := workload.KernelView{Seen: workload.About(b.Board, l).Seen, Ports: b.Kernel.PortMACs()}
 	if asked.Netns != "" && len(k.Seen) > 0 {
 		id, err := b.Kernel.NetnsID(ctx, l.Netns)
 		switch {

@@ -96,13 +96,13 @@ func (r *restorer) before(ctx context.Context) error {
 
 // own returns what shows that the owner of a lease lives.
 func (r *restorer) own(l *netdb.Lease) []census.Sighting {
-	return r.leases.Live(l, r.census.Seen[l.Addr], r.running)
+	return r.leases.Live(l, workload.SeenOf(r.census, l), r.running)
 }
 
 // restore gives a lease back to its owner, in the state that it had, unless
 // another workload is seen with the address, too.
 func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sighting) error {
-	if others := r.leases.Strangers(l, r.census.Seen[l.Addr]); len(others) > 0 {
+	if others := r.leases.Strangers(l, workload.SeenOf(r.census, l)); len(others) > 0 {
 		r.held[l.Addr] = true
 		r.explain("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under another one as well%s",
 			l.Addr, l.Sandbox, others[0].Witness, others[0].Where())
@@ -110,7 +110,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		// ends this.
 		said := r.testimonyOf(l)
 		said.hold = cmp.Or(said.hold, "its owner and another workload both use it: an operator decides whose it is")
-		said.seen = append(said.seen, r.census.Seen[l.Addr]...)
+		said.seen = append(said.seen, workload.SeenOf(r.census, l)...)
 		said.disputed = true
 		return r.quarantine(ctx, l, nil, said)
 	}

@@ -1,6 +1,9 @@
 package reconciler
 
-import "github.com/ipamd/ipamd/netdb"
+import (
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
 
 // misses is what was observed of one bound lease since its workload was last
 // seen. It belongs to the lease, not to its address, and is kept in memory
@@ -14,7 +17,7 @@ type misses struct {
 // sees the address, and the runtime shows no container of it. Where there is no
 // runtime to ask, nothing shows the containers that a lease records.
 func (v *view) absent(l *netdb.Lease) bool {
-	return len(v.census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
+	return len(workload.SeenOf(v.census, l)) == 0 && len(v.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
 }
 
 // missed counts which bound leases are absent, and which have been for

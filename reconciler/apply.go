@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // abreast is how many releases of a pass are under way at once. Each asks the
@@ -122,7 +122,7 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 	var err error
 	switch s.Kind {
 	case Clear:
-		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev, r.stillUnseen(l.Addr))
+		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev, r.stillUnseen(l))
 	case Expire:
 		done, why, err = r.Watchdog.Expire(ctx, l, "expired")
 	case Reap:
@@ -136,9 +136,9 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 
 // stillUnseen is asked in the transaction that has a quarantined address cool: what a
 // plan was made of may be a thousand steps old by then.
-func (r *Reconciler) stillUnseen(a netip.Addr) func() error {
+func (r *Reconciler) stillUnseen(l *netdb.Lease) func() error {
 	return func() error {
-		switch now := r.Board.About(a); {
+		switch now := workload.About(r.Board, l); {
 		case len(now.Seen) > 0:
 			return errKept{fmt.Sprintf("the %s witness sees it%s", now.Seen[0].Witness, now.Seen[0].Where())}
 		case len(now.Silent) > 0:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 const (
@@ -86,7 +87,7 @@ func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) 
 // they keep its own workload from nothing. Those on a reserved one are labels, a finding
 // and nothing of its history; on one that is bound or paused, frames are no more.
 func (v *view) claimed(l *netdb.Lease) bool {
-	seen, others := v.census.Seen[l.Addr], v.others(l)
+	seen, others := workload.SeenOf(v.census, l), v.others(l)
 	shows := func(s census.Sighting) bool {
 		return s.Witness == census.Netns || s.Witness == census.Host || l.State == netdb.Reserved && s.Witness != census.Runtime
 	}
@@ -97,7 +98,7 @@ func (v *view) claimed(l *netdb.Lease) bool {
 // others returns the containers that claim a lease's address and do not belong to it.
 func (v *view) others(l *netdb.Lease) []census.Sighting {
 	own := v.of(l)
-	return slices.DeleteFunc(slices.Clone(v.census.Seen[l.Addr]), func(s census.Sighting) bool { return s.Witness != census.Runtime || slices.Contains(own, s) })
+	return slices.DeleteFunc(slices.Clone(workload.SeenOf(v.census, l)), func(s census.Sighting) bool { return s.Witness != census.Runtime || slices.Contains(own, s) })
 }
 
 // contested observes one held lease. before is what was observed earlier and d
@@ -150,7 +151,7 @@ func (v *view) quiet(l *netdb.Lease) Finding {
 // conflictEvidence is what the history keeps of a conflict: the strangers first,
 // then what else is seen of the address. It is nil when nothing is.
 func (v *view) conflictEvidence(l *netdb.Lease) json.RawMessage {
-	seen := v.census.Seen[l.Addr]
+	seen := workload.SeenOf(v.census, l)
 	if len(seen) == 0 {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A Finding is one disagreement of book, wire and runtime, or something else
@@ -59,7 +60,7 @@ func whois(addr netip.Addr) string { return "ipamctl whois " + addr.String() }
 // dispute finds an address that is held, or being released, and that another claims
 // too.
 func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
-	seen := v.census.Seen[l.Addr]
+	seen := workload.SeenOf(v.census, l)
 	if len(seen) == 0 {
 		return Finding{}, false
 	}
@@ -106,7 +107,7 @@ func contrast(l *netdb.Lease, s census.Sighting) string {
 // [workload.Leases.Differs] has it. A lease whose containers are all gone has no
 // plumbing of its own: what is behind the port is another's, or left over.
 func (v *view) differs(l *netdb.Lease) (census.Sighting, bool) {
-	at, found := v.leases.Differs(l, v.census.Seen[l.Addr])
+	at, found := v.leases.Differs(l, workload.SeenOf(v.census, l))
 	gone := found && v.runtime && !v.silent(census.Runtime) && len(l.Containers) > 0 && len(v.of(l)) == 0
 	return at, found && !gone
 }
@@ -144,7 +145,7 @@ func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {
 // sees the address. A bound lease that records no container never had one for
 // the runtime to know.
 func (v *view) stray(l *netdb.Lease) (Finding, bool) {
-	seen := v.census.Seen[l.Addr]
+	seen := workload.SeenOf(v.census, l)
 	left := l.State == netdb.Bound && v.runtime && len(l.Containers) > 0
 	if v.silent(census.Runtime) || len(seen) == 0 || len(v.of(l)) > 0 || !left && !v.pastDeadline(l) {
 		return Finding{}, false

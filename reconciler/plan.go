@@ -98,8 +98,12 @@ func (v *view) plan(m memory, confirm bool) decision {
 		d.add(step{lease: l}, Clear, "no witness has seen it for %v", v.now.Since(unseen[l.ID].since).Round(time.Second))
 	}
 	rows := make(map[netip.Addr]bool, len(v.book))
+	var prefixes []*netdb.Lease
 	for _, l := range v.book {
 		rows[l.Addr] = true
+		if l.PrefixLen != 0 {
+			prefixes = append(prefixes, l)
+		}
 		switch {
 		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
 			v.unheld(&d, l.Addr, l)
@@ -108,7 +112,7 @@ func (v *view) plan(m memory, confirm bool) decision {
 		}
 	}
 	for addr := range v.census.Seen {
-		if !rows[addr] {
+		if !rows[addr] && !inPrefix(prefixes, addr) {
 			v.unheld(&d, addr, nil)
 		}
 	}
@@ -132,7 +136,14 @@ func (d *decision) add(s step, kind, reason string, args ...any) {
 // that cools or is quarantined.
 func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	seen := v.census.Seen[addr]
+	if row != nil {
+		seen = workload.SeenOf(v.census, row)
+	}
 	if len(seen) == 0 || !v.place(addr).Usable {
+		return
+	}
+	if row != nil && row.PrefixLen != 0 {
+		v.unheldPrefix(d, row, seen)
 		return
 	}
 	quarantined := row != nil && row.State == netdb.Quarantined
@@ -208,9 +219,9 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 	switch l.State {
 	case netdb.Reserved:
 		if live := bindable(l, backed); anyTask(live, taskRunning, taskPaused, taskStopped) {
-			s.bind, s.paused = v.binding(live, v.census.Seen[l.Addr]), allPaused(backed)
+			s.bind, s.paused = v.binding(live, workload.SeenOf(v.census, l)), allPaused(backed)
 			d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
-		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && !v.awaited(l, own) && len(v.census.Seen[l.Addr]) == 0 {
+		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && !v.awaited(l, own) && len(workload.SeenOf(v.census, l)) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
 		}
 	case netdb.Bound:

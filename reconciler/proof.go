@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A label is a claim of who wrote it. A claim is adopted, and a container bound to a
@@ -188,7 +189,7 @@ func (v *view) recorded(l *netdb.Lease) (out []census.Sighting) {
 func (v *view) backed(l *netdb.Lease, own []census.Sighting) []census.Sighting {
 	var live []census.Sighting
 	if l.State != netdb.Paused {
-		live, _ = v.lodged(own, v.census.Seen[l.Addr])
+		live, _ = v.lodged(own, workload.SeenOf(v.census, l))
 	}
 	if l.HostInterface != "" {
 		live = append(live, v.at(own, census.Sighting{Port: l.HostInterface})...)

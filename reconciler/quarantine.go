@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // leastCensuses is how many complete censuses must agree that a quarantined
@@ -30,7 +31,7 @@ func unseenLong(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) b
 	var clears []*netdb.Lease
 	after := make(map[string]unseen)
 	for _, l := range book {
-		if l.State != netdb.Quarantined || heldBack(l) || len(c.Seen[l.Addr]) > 0 || shows(l) {
+		if l.State != netdb.Quarantined || heldBack(l) || len(workload.SeenOf(c, l)) > 0 || shows(l) {
 			continue
 		}
 		d, known := before[l.ID]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 const (
@@ -172,7 +173,7 @@ func (v *view) quarantined() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool)
 	for _, l := range v.book {
 		if l.State == netdb.Quarantined {
-			out[l.Addr] = len(v.census.Seen[l.Addr]) > 0
+			out[l.Addr] = len(workload.SeenOf(v.census, l)) > 0
 		}
 	}
 	return out

@@ -43,6 +43,9 @@ func (t *Table) take(u client.Update, note func(error)) error {
 			if !Kept(lease.State) {
 				continue
 			}
+			if lease.PrefixLength != 0 {
+				continue // packets are sent to an address
+			}
 			r, err := OfLease(lease)
 			if err != nil {
 				note(fmt.Errorf("lease %s: %w", lease.ID, err))
@@ -55,6 +58,8 @@ func (t *Table) take(u client.Update, note func(error)) error {
 		return t.Bookmark(u.Event.Epoch, u.Event.Revision)
 	case u.Event.Kind != api.KindLease || u.Event.Change == nil:
 		return nil
+	case u.Event.Change.PrefixLength != 0:
+		return t.Bookmark(u.Event.Epoch, u.Event.Revision)
 	}
 	r, err := OfChange(*u.Event.Change)
 	if err != nil {

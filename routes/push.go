@@ -83,7 +83,7 @@ func (t *Table) takePush(w http.ResponseWriter, r *http.Request) (*PushReply, er
 	}
 	routes := make([]Route, 0, len(req.Changes))
 	for i, c := range req.Changes {
-		if c.To == api.Cancelled && c.Address == "" {
+		if c.To == api.Cancelled && c.Address == "" || c.PrefixLength != 0 {
 			continue // of an attempt, not of an address
 		}
 		route, err := OfChange(c)

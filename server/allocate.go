@@ -16,7 +16,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	c.sandbox, c.address = ask.Sandbox, ask.Address
 	want := allocator.Request{
 		Sandbox: ask.Sandbox, UID: ask.UID, Attempt: ask.Attempt, Pool: ask.Pool,
-		Family: allocator.Family(ask.Family), Interface: ask.Interface, HostName: ask.HostInterfaceName, Labels: ask.Labels, Peer: c.peer.Name,
+		Family: allocator.Family(ask.Family), Interface: ask.Interface, PrefixLen: ask.PrefixLength, HostName: ask.HostInterfaceName, Labels: ask.Labels, Peer: c.peer.Name,
 	}
 	var err error
 	if ask.Address != "" {

@@ -199,6 +199,9 @@ func details(err error) map[string]any {
 	}
 	if exhausted, is := errors.AsType[*netdb.ExhaustedError](err); is {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)
+		if exhausted.PrefixLen != 0 {
+			d["prefix_length"] = exhausted.PrefixLen
+		}
 		if exhausted.Next > 0 {
 			d["next_in"] = exhausted.Next.String()
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // forceRelease quarantines the address of a releasing lease whose removal
@@ -34,7 +35,7 @@ func (s *Server) unconfirmed(l *netdb.Lease) []byte {
 	}
 	of := census.Sighting{Addr: l.Addr, Witness: census.Book, At: time.Now(), Port: l.HostInterface, MAC: l.MAC,
 		Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID, Note: strings.Join(why, "; ")}
-	evidence := slices.Clone(s.cfg.Witnesses.About(l.Addr).Seen)
+	evidence := slices.Clone(workload.About(s.cfg.Witnesses, l).Seen)
 	for _, k := range l.Containers {
 		of.Namespace, of.Container = k.Namespace, k.ID
 		evidence = append(evidence, of)

@@ -80,5 +80,6 @@ type Reconcile func(ctx context.Context, preview, confirm bool) (api.Report, err
 // Witnesses is what was seen on the wire; *census.Board is one.
 type Witnesses interface {
 	About(addr netip.Addr) census.Answer
+	AboutRange(from, to netip.Addr) census.Answer
 	Silent() []census.Silence
 }

@@ -29,7 +29,7 @@ func (s *Server) shown(l *netdb.Lease) api.Lease {
 // interface; one that cools has none.
 func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
 	w := api.Lease{
-		ID: l.ID, Address: l.Addr.String(), PrefixLen: bits, Pool: l.Pool, PoolUID: l.PoolUID,
+		ID: l.ID, Address: l.Addr.String(), PrefixLen: bits, PrefixLength: l.PrefixLen, Pool: l.Pool, PoolUID: l.PoolUID,
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
 		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
@@ -101,7 +101,7 @@ func changes(all []netdb.Change) []api.Change {
 
 func changeOf(c netdb.Change) api.Change {
 	return api.Change{
-		Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), LeaseID: c.LeaseID, Pool: c.Pool,
+		Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), PrefixLength: c.PrefixLen, LeaseID: c.LeaseID, Pool: c.Pool,
 		Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),
 		Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
 	}

@@ -86,7 +86,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 			counts: h,
 			there:  func(c Container) bool { return r.stands(t.lease, c) },
 			port:   func(name string) bool { return r.ports[name] },
-			about:  func() census.Answer { return w.cfg.Board.About(t.lease.Addr) },
+			about:  func() census.Answer { return workload.About(w.cfg.Board, t.lease) },
 		}))
 		if !at.After(now) {
 			queue = append(queue, candidate{t, at, asked})

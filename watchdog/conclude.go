@@ -52,7 +52,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	}
 	in := w.survey(ctx, ties)
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
-		wire := w.cfg.Board.About(a.lease.Addr)
+		wire := workload.About(w.cfg.Board, a.lease)
 		a.facts.add(a.lease, a.leases, in, wire)
 		a.facts.list = slices.DeleteFunc(a.facts.list, a.passed(in.there, w.snapshot.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)

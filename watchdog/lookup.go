@@ -26,7 +26,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 				f.looks[c] = w.lookAt(ctx, c)
 			}
 			if f.looks[c].Found && f.seen == nil {
-				f.seen = append(w.cfg.Board.About(l.Addr).Seen, w.cfg.Board.About(netip.Addr{}).Seen...)
+				f.seen = append(workload.About(w.cfg.Board, l).Seen, w.cfg.Board.About(netip.Addr{}).Seen...)
 			}
 		}
 	}

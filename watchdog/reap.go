@@ -62,7 +62,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	}
 	if len(found) == 0 {
 		in := w.survey(ctx, []Tie{workload.TieOf(l)})
-		f.add(l, x, in, w.cfg.Board.About(l.Addr))
+		f.add(l, x, in, workload.About(w.cfg.Board, l))
 		found = obstacles(l, f, true)
 	}
 	if len(found) > 0 {

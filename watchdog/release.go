@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // releaseLook bounds how long the answer to a release waits for a look at what
@@ -109,7 +110,7 @@ func (w *Watchdog) Blockers(l *netdb.Lease) []Blocker {
 	}
 	w.mu.Unlock()
 	if len(found) == 0 {
-		found = onRecord(l, w.cfg.Board.About(l.Addr))
+		found = onRecord(l, workload.About(w.cfg.Board, l))
 	}
 	return plain(found)
 }

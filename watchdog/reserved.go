@@ -23,7 +23,7 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
 	in := w.sharedSurvey(ctx, workload.TieOf(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
-	wire := w.cfg.Board.About(l.Addr)
+	wire := workload.About(w.cfg.Board, l)
 	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.newsErr, &wire
 	f.list = w.awaited(l)(in.there)
 	if found = append(ofList(f), ofWire(f)...); len(found) > 0 {

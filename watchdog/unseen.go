@@ -40,7 +40,7 @@ func (g *snapshot) of(b *census.Board) *containerIndex {
 // which cannot answer, and the containers that belong to it, with or without an
 // address.
 func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
-	found := onWire(w.cfg.Board.About(l.Addr))
+	found := onWire(workload.About(w.cfg.Board, l))
 	if len(found) > 0 {
 		return found
 	}

@@ -22,6 +22,9 @@ func (x *Leases) JudgeSighting(l *netdb.Lease, s census.Sighting) Verdict {
 	macs := l.MAC != "" && s.MAC != ""
 	ports := l.HostInterface != "" && s.Port != ""
 	sameMAC := l.MAC == s.MAC || l.MAC == s.Says
+	if l.PrefixLen != 0 && ports {
+		macs = false // what a sandbox does inside its prefix, and with which MACs, is its own; its port is not
+	}
 	switch {
 	case macs && !sameMAC || ports && !s.Behind(l.HostInterface):
 		return Another

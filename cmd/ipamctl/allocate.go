@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ lease ids.`,
 		Example: `  ipamctl allocate web-1
   ipamctl allocate web-1 --family dual --bind-within 15m
   ipamctl allocate web-1 --address 10.8.64.7 --label tier=front
+  ipamctl allocate web-1 --prefix-length 28 --interface nested0
   ipamctl allocate web-1 --host-interface-name veth%d`,
 		Args:              exactly("the sandbox's name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -62,6 +64,7 @@ lease ids.`,
 	f.Var(&family, "family", "`family`: "+family.want())
 	f.StringVar(&req.Interface, "interface", "", "the sandbox's `interface`; eth0 when left out")
 	f.StringVar(&req.Address, "address", "", "this `address` or an error")
+	f.IntVar(&req.PrefixLength, "prefix-length", 0, "a delegated prefix of this `length` instead of an address")
 	f.StringVar(&req.HostInterfaceName, "host-interface-name", "", "lease this `name` of a link on the host too; veth%d: one with a number")
 	f.DurationVar(&within, "bind-within", 0, "give it back unless it is bound within this `duration`")
 	f.StringArrayVar(&pairs, "label", nil, "`key=value` to keep with the lease; may be repeated")
@@ -70,9 +73,22 @@ lease ids.`,
 	return cmd
 }
 
+// leased is an address with its pool's prefix length, or a delegated prefix.
+func leased(l *api.Lease) string {
+	return fmt.Sprintf("%s/%d", term.Word(l.Address), cmp.Or(l.PrefixLength, l.PrefixLen))
+}
+
+// place is an address, or a delegated prefix as in 10.8.64.16/28.
+func place(address string, length int) string {
+	if length != 0 {
+		return fmt.Sprintf("%s/%d", term.Word(address), length)
+	}
+	return term.Word(address)
+}
+
 func (p *page) drawAllocation(r *api.AllocateReply) {
 	for i, l := range r.Leases {
-		p.Line("%s is %s for %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), p.state(l.State), term.Word(l.Sandbox))
+		p.Line("%s is %s for %s", p.Bold(leased(&l)), p.state(l.State), term.Word(l.Sandbox))
 		deadline := ""
 		if l.BindBy != nil {
 			deadline = p.when(*l.BindBy)

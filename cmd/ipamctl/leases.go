@@ -101,7 +101,7 @@ func (p *page) drawLeases(leases []api.Lease) {
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
-			term.Word(l.Address), p.state(l.State) + p.outside(&l), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
+			place(l.Address, l.PrefixLength), p.state(l.State) + p.outside(&l), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
 			p.ago(l.Since), term.Word(l.Pool), term.Maybe(cmp.Or(l.HostInterface, l.HostInterfaceName)), term.Word(ids[i]),
 		}
 	}

@@ -136,7 +136,7 @@ func (p *page) drawLease(l *api.Lease) {
 	if len(l.Conflict) > 0 {
 		is = p.Bad("in conflict") + ": " + is + ", it belongs to " + term.Maybe(l.Sandbox) + ", and another uses it"
 	}
-	p.Line("%s is %s", p.Bold(fmt.Sprintf("%s/%d", term.Word(l.Address), l.PrefixLen)), is)
+	p.Line("%s is %s", p.Bold(leased(l)), is)
 	p.drawLeaseFields(l)
 	p.drawConflict(l)
 	if len(l.Evidence) > 0 {

@@ -84,7 +84,7 @@ func (c *ctl) follow(u client.Update) error {
 	}
 	ch, p := *u.Event.Change, c.page(0)
 	p.Line("%s  %d  %-15s  %s → %s  %s  %s", ch.At.In(c.now().Location()).Format("15:04:05.000"), ch.Revision,
-		cmp.Or(term.Maybe(ch.Address), "-"), p.state(ch.From), p.state(ch.To), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), because(ch))
+		cmp.Or(place(ch.Address, ch.PrefixLength), "-"), p.state(ch.From), p.state(ch.To), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), because(ch))
 	_, err := p.WriteTo(c.out)
 	return err
 }

@@ -26,6 +26,13 @@ type Map struct {
 	letters  map[netip.Addr]byte // of the leases
 	held     []netip.Addr        // the leases' addresses, sorted
 	outside  []api.Lease         // leases of the pool that its prefix no longer covers
+	prefixes []delegated
+}
+
+// A delegated prefix has its lease's letter in every cell.
+type delegated struct {
+	prefix netip.Prefix
+	letter byte
 }
 
 // New reads what is known of a pool; leases of other pools are left out. An error is a
@@ -66,6 +73,9 @@ func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 			f.outside = append(f.outside, l)
 			continue
 		}
+		if p, err := addr.Prefix(l.PrefixLength); err == nil && l.PrefixLength != 0 {
+			f.prefixes = append(f.prefixes, delegated{p, letter(l.State)})
+		}
 		f.letters[addr] = letter(l.State)
 		f.held = append(f.held, addr)
 	}
@@ -98,6 +108,11 @@ func (f *Map) reserve(prefix netip.Prefix) {
 func (f *Map) at(a netip.Addr) byte {
 	if l, ok := f.letters[a]; ok {
 		return l
+	}
+	for _, p := range f.prefixes {
+		if p.prefix.Contains(a) {
+			return p.letter
+		}
 	}
 	if l, ok := f.reserved[a]; ok {
 		return l

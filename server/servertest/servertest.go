@@ -206,7 +206,7 @@ func (r *Rig) pass(ctx context.Context, preview, _ bool) (api.Report, error) {
 	seen := r.Board.Census()
 	report := api.Report{Started: began, Preview: preview, Complete: seen.Complete(), Leases: len(leases), Seen: len(seen.Seen)}
 	for _, l := range leases {
-		if l.State != netdb.Quarantined || l.Hold != "" || !report.Complete || len(seen.Seen[l.Addr]) > 0 {
+		if l.State != netdb.Quarantined || l.Hold != "" || !report.Complete || len(workload.SeenOf(seen, l)) > 0 {
 			continue
 		}
 		a := api.Action{Kind: "clear", Address: l.Addr.String(), LeaseID: l.ID, Reason: "nobody is seen there", Result: "planned"}
