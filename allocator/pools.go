@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -31,6 +32,11 @@ func (r *Request) complete(a *Allocator) error {
 	}
 	if r.Family == Dual && r.Address.IsValid() {
 		return &netdb.FieldError{Field: "address", Reason: "a wish is for one address; ask for v4 and v6 apart"}
+	}
+	if a := r.Address; a.IsValid() {
+		if why := netdb.NoHost(netip.PrefixFrom(a, a.BitLen())); why != "" {
+			return &netdb.FieldError{Field: "address", Reason: why}
+		}
 	}
 	if r.Family == Dual && r.PrefixLen != 0 {
 		return &netdb.FieldError{Field: "prefix_length", Reason: "is of one family; ask for v4 and v6 apart"}

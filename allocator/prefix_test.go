@@ -92,3 +92,12 @@ func TestD3EveryAddressOfAPrefixIsAskedAbout(t *testing.T) {
 		t.Error(l)
 	}
 }
+
+// An address that can be no host's is refused as a wish, with the field named.
+func TestAWishForNoHost(t *testing.T) {
+	a := newAllocator(t)
+	for _, wish := range []string{"255.255.255.255", "0.0.0.0", "224.0.0.1", "127.0.0.1", "169.254.1.1", "::", "::1", "ff02::1", "fe80::1"} {
+		_, err := a.Allocate(ctx, Request{Sandbox: "web", Address: netip.MustParseAddr(wish)})
+		wantField(t, err, "address")
+	}
+}

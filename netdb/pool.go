@@ -134,6 +134,9 @@ func (s *PoolSpec) Check() error {
 	case p != p.Masked():
 		return invalid("pool.prefix", "%s has host bits set; did you mean %s?", p, p.Masked())
 	}
+	if why := NoHost(p); why != "" {
+		return invalid("pool.prefix", "it cannot be a pool: %s", why)
+	}
 	all := prefixRange(p)
 	if s.Gateway.IsValid() {
 		if !all.Contains(s.Gateway) {
