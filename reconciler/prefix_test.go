@@ -38,7 +38,7 @@ func TestD4AnAddressSeenInAPrefix(t *testing.T) {
 				if d.standing != 1 { // a second pass notes it
 					t.Errorf("%s behind another's port: %q, %d conflicts stand", state, got, d.standing)
 				}
-			} else if got != want {
+			} else if got != want || d.standing != 0 {
 				t.Errorf("%s, %s: %q, want %q", state, port, got, want)
 			}
 			if len(d.unseen) > 0 {
