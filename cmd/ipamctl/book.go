@@ -15,8 +15,8 @@ func bookCommand(c *ctl) *cobra.Command {
 		Use:   "book",
 		Short: "The daemon's lease book as a whole",
 		Long: `What is done to the whole book of a running daemon: check, backup, adopt. What
-makes another book is ipamd's, and is done while the daemon is stopped, each with
-a look first:
+makes another book is ipamd's, and is done while the daemon is stopped, each
+with a look first:
 
   ipamd rebuild --preview    where the book is broken
   ipamd restore FILE         where a backup is to be gone back to

@@ -80,7 +80,7 @@ nothing and says so:
   ipamd ` + verb + ` FILE              what it would do; changes nothing
   ipamd ` + verb + ` FILE --confirm
   systemctl start ipamd`,
-		Example: "  ipamd " + verb + " /root/" + map[string]string{"restore": "book-backup.db", "import": "netdb.db"}[verb],
+		Example: "  ipamctl book " + verb + " /root/" + map[string]string{"restore": "book-backup.db", "import": "netdb.db"}[verb],
 		Args:    exactly("a file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return usageError{message: fmt.Sprintf("book %s is not done to a running daemon: it makes another book, with another epoch", verb),
@@ -91,14 +91,14 @@ nothing and says so:
 
 func bookRestore() *cobra.Command {
 	return bookOffline("restore", "Go back to a backup of the book",
-		`A restore makes a new book, with a new epoch, from a backup and from what is on the
-machine now: who lives now, and what only the present book knows, wins over the
-backup.`)
+		`A restore makes a new book, with a new epoch, from a backup and from what is
+on the machine now: who lives now, and what only the present book knows, wins
+over the backup.`)
 }
 
 func bookImport() *cobra.Command {
 	return bookOffline("import", "Take over the predecessor's lease file",
-		`An import makes a new book from the predecessor's SQLite file (tables ips, subnets,
-interfaces) and from what is on the machine now. Owners come from the labels of
-containers; an address that no container explains is quarantined.`)
+		`An import makes a new book from the predecessor's SQLite file (tables ips,
+subnets, interfaces) and from what is on the machine now. Owners come from the
+labels of containers; an address that no container explains is quarantined.`)
 }
