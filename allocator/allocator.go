@@ -32,9 +32,9 @@ type Config struct {
 	// HasLink reports whether the host has a link of a name. It is called for requests
 	// that want one.
 	HasLink func(ctx context.Context, name string) (bool, error)
-	// Gate returns nil when addresses may be given: an error is [ErrNotReady],
+	// Gate returns nil when addresses of these pools may be given: an error is [ErrNotReady],
 	// [ErrBridge] or [netdb.ErrIdentity].
-	Gate func() error
+	Gate func(pools ...*netdb.Pool) error
 
 	Pool         string // the default pool's name
 	Policy       netdb.Policy
@@ -98,17 +98,17 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 	if req.PrefixLen, err = pools[0].CheckPrefixLength(req.PrefixLen); err != nil {
 		return nil, err
 	}
-	if err := a.Gate(); err != nil {
+	if err := a.Gate(pools...); err != nil {
 		return nil, err
 	}
 	if err := a.Settle(ctx); err != nil {
-		return nil, a.refused(ctx, err)
+		return nil, a.refused(ctx, err, pools...)
 	}
 	// Once more: the news may have been that the bridge is down.
-	if err := a.Gate(); err != nil {
+	if err := a.Gate(pools...); err != nil {
 		return nil, err
 	}
-	call := &call{Allocator: a, req: req, who: netdb.Who{Actor: netdb.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
+	call := &call{Allocator: a, req: req, pools: pools, who: netdb.Who{Actor: netdb.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
 	defer call.drop()
 	for _, p := range pools {
 		if err := call.plan(ctx, p); err != nil {
@@ -121,12 +121,14 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 // refused is the answer when the kernel's news could not be read: the
 // silent witnesses, or the error itself when none says so. A caller that hung up
 // says nothing about a witness.
-func (a *Allocator) refused(ctx context.Context, err error) error {
+func (a *Allocator) refused(ctx context.Context, err error, pools ...*netdb.Pool) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("wait for the kernel's news: %w", ctx.Err())
 	}
-	if silent := a.Board.Silent(); len(silent) > 0 {
-		return &EvidenceError{silent}
+	for _, p := range pools {
+		if silent := a.Board.About(p.Prefix.Addr()).Silent; len(silent) > 0 {
+			return &EvidenceError{silent}
+		}
 	}
 	return fmt.Errorf("%w: %w", ErrEvidence, err)
 }

@@ -50,9 +50,9 @@ func TestRefusalsTakeNothing(t *testing.T) {
 		change func(*Config)
 		want   error
 	}{
-		"not ready":        {func(c *Config) { c.Gate = func() error { return ErrNotReady } }, ErrNotReady},
-		"no bridge":        {func(c *Config) { c.Gate = func() error { return ErrBridge } }, ErrBridge},
-		"another's book":   {func(c *Config) { c.Gate = func() error { return netdb.ErrIdentity } }, netdb.ErrIdentity},
+		"not ready":        {func(c *Config) { c.Gate = func(...*netdb.Pool) error { return ErrNotReady } }, ErrNotReady},
+		"no bridge":        {func(c *Config) { c.Gate = func(...*netdb.Pool) error { return ErrBridge } }, ErrBridge},
+		"another's book":   {func(c *Config) { c.Gate = func(...*netdb.Pool) error { return netdb.ErrIdentity } }, netdb.ErrIdentity},
 		"news cannot come": {func(c *Config) { c.Settle = func(context.Context, ...netip.Addr) error { return cause } }, ErrEvidence},
 		"netns is silent":  {func(c *Config) { c.Board.Silence(census.Netns, cause) }, ErrEvidence},
 		"host is silent":   {func(c *Config) { c.Board.Silence(census.Host, cause) }, ErrEvidence},

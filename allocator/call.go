@@ -17,6 +17,7 @@ import (
 type call struct {
 	*Allocator
 	req      Request
+	pools    []*netdb.Pool // that it draws from
 	who      netdb.Who
 	parts    []part
 	skipped  []Skipped
@@ -421,7 +422,7 @@ func (c *call) forgo(p *part) {
 // settle reads the kernel's news so far, and what it knows of addresses.
 func (c *call) settle(ctx context.Context, about ...netip.Addr) error {
 	if err := c.Settle(ctx, about...); err != nil {
-		return c.refused(ctx, err)
+		return c.refused(ctx, err, c.pools...)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func TestGateIsAskedAfterTheNews(t *testing.T) {
 	down := false
 	a := newAllocator(t, func(c *Config) {
 		c.Settle = func(context.Context, ...netip.Addr) error { down = true; return nil }
-		c.Gate = func() error {
+		c.Gate = func(...*netdb.Pool) error {
 			if down {
 				return ErrBridge
 			}

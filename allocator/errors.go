@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 )
@@ -20,6 +21,20 @@ var (
 	// pool's gateway. Nothing was reserved.
 	ErrBridge = errors.New("bridge is not ready")
 )
+
+// A BridgeError refuses an allocation because the bridge is not as the pool needs it. Nothing
+// was reserved.
+type BridgeError struct {
+	Pool   string
+	Bridge string
+	Reason string    // one sentence: "rt0 is missing"
+	Since  time.Time // when it ceased to be ready
+	Repair []string  // the commands that make it ready, in this order; none where a person has to look first
+}
+
+func (e *BridgeError) Error() string { return ErrBridge.Error() + ": " + e.Reason }
+
+func (e *BridgeError) Unwrap() error { return ErrBridge }
 
 // A ConflictError ends an allocation that found only addresses in use.
 type ConflictError struct{ Skipped []Skipped }

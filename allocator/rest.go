@@ -47,13 +47,13 @@ func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
 			return nil
 		}
 		after = rested[len(rested)-1].Rev
-		if err := a.Gate(); err != nil {
+		if err := a.Gate(p); err != nil {
 			return err
 		}
 		if err := a.Settle(ctx); err != nil {
-			return a.refused(ctx, err)
+			return a.refused(ctx, err, p)
 		}
-		if silent := a.Board.Silent(); len(silent) > 0 {
+		if silent := a.Board.About(p.Prefix.Addr()).Silent; len(silent) > 0 {
 			return &EvidenceError{silent}
 		}
 		if _, err := a.Book.Free(ctx, who, rested, a.unseen); err != nil {

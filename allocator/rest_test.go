@@ -52,7 +52,7 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 		a.Board.Replace(w, nil, nil)
 	}
 	gate := a.Gate
-	a.Gate = func() error { return ErrNotReady }
+	a.Gate = func(...*netdb.Pool) error { return ErrNotReady }
 	cools(all, "not ready")
 	a.Gate = gate
 	settle := a.Settle

@@ -28,7 +28,7 @@ func newAllocator(t *testing.T, change ...func(*Config)) *Allocator {
 	t.Helper()
 	cfg := Config{
 		Book: Open(t), Board: census.NewBoard(census.Netns, census.Host, census.Neighbour), Prober: quiet{},
-		Settle: func(context.Context, ...netip.Addr) error { return nil }, Gate: func() error { return nil },
+		Settle: func(context.Context, ...netip.Addr) error { return nil }, Gate: func(...*netdb.Pool) error { return nil },
 		HasLink: func(context.Context, string) (bool, error) { return false, nil },
 		Pool:    "default", Policy: Policy, BindWithin: 10 * time.Minute, MaxConflicts: 32,
 		ProbeWindow: 50 * time.Millisecond, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler),

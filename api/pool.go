@@ -35,6 +35,11 @@ type Pool struct {
 	Available   uint64            `json:"available"` // addresses that can be given now: free, or rested for long enough
 	Outside     int               `json:"outside"`   // leases on addresses that it does not give any more
 	ByState     map[string]int    `json:"by_state"`
+	// NotReady is why it cannot give now, as far as its bridge goes; one sentence, "" when it
+	// can. Repair are the commands that make the bridge ready, in this order; none where ipamd
+	// makes it so, or a person has to look first.
+	NotReady string   `json:"not_ready,omitempty"`
+	Repair   []string `json:"repair,omitempty"`
 }
 
 // A PoolReservation is an address that a pool keeps for one sandbox, by its name.

@@ -11,7 +11,8 @@ type Status struct {
 	Started            time.Time      `json:"started"`
 	PID                int            `json:"pid"`
 	Book               BookStatus     `json:"book"`
-	Bridge             BridgeStatus   `json:"bridge"`
+	Bridge             BridgeStatus   `json:"bridge"`            // the daemon's own
+	Bridges            []BridgeStatus `json:"bridges,omitempty"` // all that pools are on, and its own first
 	Pools              []Pool         `json:"pools"`
 	Silent             []Silence      `json:"silent,omitempty"`
 	Stuck              []Stuck        `json:"stuck,omitempty"`                // longest wait first, at most 16

@@ -28,11 +28,21 @@ type Config struct {
 	// and /proc/PID/ns/net: absolute paths, without links.
 	NetnsFolders []string
 	Every        time.Duration // between whole readings, the backstop of Run; 0 is 30 s
-	Board        *census.Board // where the witnesses post
+	Board        Board         // where the witnesses post; *census.Board and *census.Part are one
 	// ProbeWindow is how long an address that answered a probe once may keep silent after
 	// a later one; 0 is 1 s.
 	ProbeWindow time.Duration
 	Log         *slog.Logger // nil is silence
+	// OnPorts is called whenever [Bridge.Changed] wakes its subscribers. It must not call
+	// the Bridge. May be nil.
+	OnPorts func()
+}
+
+// A Board is where the witnesses of a bridge post. See [census.Board].
+type Board interface {
+	Replace(w census.Witness, scopes map[string][]census.Sighting, incomplete error)
+	ReplaceScope(w census.Witness, scope string, seen []census.Sighting)
+	Silence(w census.Witness, reason error)
 }
 
 // A Bridge watches one Linux bridge, and keeps it as it should be when it
@@ -128,6 +138,7 @@ func newBridge(cfg Config) *Bridge {
 	b.netns.report, b.netns.bridge, b.netns.wake = witness(census.Netns), cfg.Name, wake
 	b.netns.notice, b.netns.portGone = b.notice, b.portGone
 	b.netns.shown.Store(new(portList))
+	b.netns.onPorts = cfg.OnPorts
 	b.host.report, b.host.bridge = witness(census.Host), cfg.Name
 	b.neighbour.report, b.neighbour.bridge, b.neighbour.wake = witness(census.Neighbour), cfg.Name, wake
 	b.neighbour.portOf = b.answers.portOf

@@ -2,16 +2,14 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 )
 
 // Desired is the whole of what the kernel's bridge has to be, from [Open] on.
@@ -51,14 +49,15 @@ type device struct {
 	log    *slog.Logger
 	place  place
 	want   Desired
-	ready  atomic.Pointer[NotReadyError]
+	judged atomic.Pointer[judgement]
 	shown  atomic.Pointer[rtnl.Link] // link, for those without the lock
 
-	link   *rtnl.Link     // nil when there is none
-	addrs  []rtnl.Address // all the host's; none before they were read
-	broken error          // why it could not be repaired
-	pinned int            // index of the bridge whose MAC was set by name
-	again  bool           // it is to be looked at again
+	link   *rtnl.Link             // nil when there is none
+	addrs  []rtnl.Address         // all the host's; none before they were read
+	broken error                  // why it could not be repaired
+	failed map[netip.Prefix]error // why a gateway could not be put there
+	pinned int                    // index of the bridge whose MAC was set by name
+	again  bool                   // it is to be looked at again
 }
 
 // look looks the link up, and repairs it if it is managed; another is true of a link
@@ -90,13 +89,20 @@ func (d *device) set(l *rtnl.Link) {
 
 func (d *device) isThere() bool { return d.link != nil && d.link.Kind == "bridge" }
 
+// absentError says that no bridge is there.
+type absentError string
+
+func (e absentError) Error() string { return string(e) }
+
+func (absentError) Is(target error) bool { return target == census.ErrNoBridge }
+
 // absent says why there is nothing to see where no bridge is. The witnesses
 // are silent then: what was on it may well be alive.
 func absent(name string, l *rtnl.Link) error {
 	if l == nil {
-		return fmt.Errorf("%s is missing, so nothing is known of what was on it", name)
+		return absentError(name + " is missing, so nothing is known of what was on it")
 	}
-	return fmt.Errorf("%s is not a bridge, so nothing is known of what should be on it", name)
+	return absentError(name + " is not a bridge, so nothing is known of what should be on it")
 }
 
 // missing lists the gateways that the bridge is without.
@@ -109,57 +115,16 @@ func (d *device) missing() (out []netip.Prefix) {
 	return out
 }
 
-// judge says from memory whether addresses may be handed out, as far as the
-// bridge goes.
-func (d *device) judge() {
-	l, missing := d.link, d.missing()
-	switch {
-	case d.broken != nil:
-		d.unready(fmt.Sprintf("%s could not be made ready (%v)", d.name, d.broken), d.broken)
-	case l == nil:
-		d.unready(d.name+" is missing", nil)
-	case l.Kind == "":
-		d.unready(l.Name+" is not a bridge but a network card", nil)
-	case l.Kind != "bridge":
-		d.unready(fmt.Sprintf("%s is not a bridge but a link of kind %s", l.Name, l.Kind), nil)
-	case !l.Up():
-		d.unready(l.Name+" is down", nil)
-	case len(missing) != 0:
-		var names []string
-		for _, gw := range missing {
-			names = append(names, gw.String())
-		}
-		d.unready(fmt.Sprintf("%s is without the gateway %s", l.Name, strings.Join(names, " and ")), nil)
-	default:
-		if d.ready.Swap(nil) != nil {
-			d.log.Info("bridge is ready", "bridge", l.Name)
-		}
-	}
-}
-
-func (d *device) unready(reason string, cause error) {
-	now := &NotReadyError{Reason: reason, Since: time.Now(), Repair: d.commands(), cause: cause}
-	old := d.ready.Load()
-	if old != nil {
-		now.Since = old.Since
-	}
-	d.ready.Store(now)
-	// That it has not been looked at at the start, nor is at the end, is no news.
-	if old != nil && old.Reason != reason && !errors.Is(cause, ErrClosed) {
-		d.log.Warn("bridge is not ready", "bridge", d.name, "reason", reason)
-	}
-}
-
 // commands make the bridge ready by hand: a link that is there and is no bridge is a
 // person's to remove. A link that goes down loses its IPv6 addresses.
-func (d *device) commands() (out []string) {
+func (d *device) commands(gateways []netip.Prefix) (out []string) {
 	switch {
 	case d.broken != nil || d.link != nil && !d.isThere():
 		return nil
 	case d.link == nil:
 		out = append(out, "ip link add "+d.name+" type bridge")
 	}
-	for _, gateway := range d.missing() {
+	for _, gateway := range gateways {
 		for _, a := range d.addrs { // IPv6 has an address once on a link, whatever its prefix length
 			if d.link != nil && a.Index == d.link.Index && gateway.Addr().Is6() && a.Prefix.Addr() == gateway.Addr() {
 				out = append(out, "ip addr del "+a.Prefix.String()+" dev "+d.name)
@@ -171,17 +136,6 @@ func (d *device) commands() (out []string) {
 		out = append(out, "ip link set "+d.name+" up")
 	}
 	return out
-}
-
-// Ready returns nil when addresses may be handed out, else a
-// [NotReadyError]: the bridge is missing, not a bridge, down, or without a
-// gateway. It reads memory and never waits; [Bridge.Settle] brings the memory
-// up to date.
-func (b *Bridge) Ready() error {
-	if e := b.device.ready.Load(); e != nil {
-		return e
-	}
-	return nil
 }
 
 // MTU returns the bridge's, in bytes; 0 when there is no bridge. Like
@@ -204,7 +158,7 @@ type Status struct {
 // [Bridge.Ready], never waits.
 func (b *Bridge) Status() Status {
 	s := Status{Name: b.cfg.Name, Managed: b.cfg.Manage, Ports: len(b.PortNames()), Ready: true, Gaps: b.Gaps()}
-	if e := b.device.ready.Load(); e != nil {
+	if e := b.device.judged.Load().not; e != nil {
 		s.Ready, s.Reason = false, e.Reason
 	}
 	if l := b.device.shown.Load(); l != nil {

@@ -24,8 +24,10 @@ var (
 	errEndsEarly = errors.New("the kernel's list of links ends early")
 )
 
-// A NotReadyError says why no address may be handed out on the bridge.
+// A NotReadyError says why no address may be handed out on a bridge, or none of the pools
+// of one of its gateways.
 type NotReadyError struct {
+	Bridge string    // its name
 	Reason string    // one sentence for a person: "rt0 is missing"
 	Since  time.Time // when it ceased to be ready, whatever the reason was then
 	Repair []string  // the commands that make it ready, in this order; none where a person has to look first

@@ -50,7 +50,7 @@ func FuzzNews(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {
 		b := known(t)
-		before := b.cfg.Board.Census()
+		before := b.cfg.Board.(*census.Board).Census()
 		nsid := rtnl.Sender(oob)
 		if nsid != rtnl.NoNetns && !bytes.Contains(oob, fromSpace(nsid)[unix.CmsgLen(0)-8:]) {
 			t.Fatalf("%x is taken to name the namespace %d", oob, nsid)
@@ -107,7 +107,7 @@ func FuzzNews(f *testing.F) {
 			t.Fatal("the namespace behind a port is dropped, and the port is not looked at again")
 		}
 		_ = b.post(true)
-		after := b.cfg.Board.Census()
+		after := b.cfg.Board.(*census.Board).Census()
 		if len(after.Seen) != len(before.Seen) || len(after.Silent) != 0 {
 			t.Fatalf("seen were %v, and are %v; silent are %v", before.Seen, after.Seen, after.Silent)
 		}

@@ -125,6 +125,9 @@ func (s *namespaces) show() {
 		}
 		s.shown.Store(now)
 		s.changed.Send()
+		if s.onPorts != nil {
+			s.onPorts()
+		}
 	}
 	s.showGaps()
 }

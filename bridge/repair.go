@@ -95,6 +95,7 @@ func (d *device) setGateways(k *rtnl.Socket) (changed bool) {
 		return false
 	}
 	over := d.leftOver(k)
+	d.failed = make(map[netip.Prefix]error) // of another gateway it is no failure
 	for _, gw := range d.missing() {
 		if i := slices.IndexFunc(over, func(o netip.Prefix) bool { return o.Addr() == gw.Addr() && gw.Addr().Is6() }); i >= 0 {
 			changed = d.removeGateway(k, over[i]) || changed
@@ -104,8 +105,8 @@ func (d *device) setGateways(k *rtnl.Socket) (changed bool) {
 		case err == nil:
 			d.log.Info("repaired bridge", "bridge", d.name, "what", "gateway", "addr", gw)
 		case !errors.Is(err, unix.EEXIST):
-			d.broken = fmt.Errorf("add gateway %v to bridge %s: %w", gw, d.name, err)
-			return changed
+			d.failed[gw] = fmt.Errorf("add gateway %v to bridge %s: %w", gw, d.name, err)
+			continue
 		}
 		changed = true // or by another, meanwhile
 	}

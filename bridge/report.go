@@ -14,8 +14,9 @@ import (
 // sees, scope by scope, and what it could not read. A scope that could not be
 // read keeps its earlier sightings, and the witness is silent until it could.
 type report struct {
-	board  *census.Board
+	board  Board
 	log    *slog.Logger
+	bridge string
 	name   census.Witness
 	recent *recentlySeen
 
@@ -28,7 +29,7 @@ type report struct {
 
 func newReport(cfg Config, name census.Witness, l *recentlySeen) *report {
 	return &report{
-		board: cfg.Board, log: cfg.Log, name: name, recent: l,
+		board: cfg.Board, log: cfg.Log, bridge: cfg.Name, name: name, recent: l,
 		scopes: make(map[string][]census.Sighting),
 		failed: make(map[string]error),
 	}
@@ -122,9 +123,9 @@ func (r *report) post(anew bool) error {
 	switch expected := errors.Is(err, errUnread) || errors.Is(err, ErrClosed); {
 	case text == r.posted || expected:
 	case err != nil:
-		r.log.Warn("witness is silent", "witness", r.name, "reason", err)
+		r.log.Warn("witness is silent", "witness", r.name, "bridge", r.bridge, "reason", err)
 	case r.posted != errUnread.Error():
-		r.log.Info("witness answers again", "witness", r.name)
+		r.log.Info("witness answers again", "witness", r.name, "bridge", r.bridge)
 	}
 	r.posted, r.started = text, true
 	return err

@@ -41,6 +41,7 @@ type namespaces struct {
 	gapsMoved  bool         // what cannot be read did
 
 	changed broadcast.Signal // of the next move
+	onPorts func()           // see Config.OnPorts
 	shown   atomic.Pointer[portList]
 	gaps    atomic.Pointer[[]Gap] // what cannot be read, also for less than gapAfter
 }

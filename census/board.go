@@ -17,19 +17,31 @@ import (
 // again on its own: a namespace, a container, a probed address. What is in a
 // scope is replaced as a whole, so a lost or doubled event costs nothing.
 //
+// Witnesses of several bridges report each by a [Part] of the board.
+//
 // All methods are safe for concurrent use.
 type Board struct {
 	now func() time.Time
 
 	mu      sync.RWMutex
-	order   []Witness
-	records map[Witness]*record
+	order   []source
+	records map[source]*record
 	byAddr  map[netip.Addr][]entry
+	parts   int                          // bridges that have one
+	place   func(addr netip.Addr) string // see Place
 	changed broadcast.Signal
 }
 
-// entry is one sighting in the index, with the scope that it came by.
+// A source is one witness, on one bridge: "" is a witness of all of them, and of the one
+// bridge where there are no parts.
+type source struct {
+	witness Witness
+	bridge  string
+}
+
+// entry is one sighting in the index, with the source and the scope that it came by.
 type entry struct {
+	from  source
 	scope string
 	seen  Sighting
 }
@@ -50,21 +62,22 @@ func (notReported) Error() string { return "has not reported yet" }
 func NewBoard(expected ...Witness) *Board {
 	b := &Board{
 		now:     time.Now,
-		records: make(map[Witness]*record),
+		records: make(map[source]*record),
 		byAddr:  make(map[netip.Addr][]entry),
+		place:   func(netip.Addr) string { return "" },
 	}
 	for _, w := range expected {
-		b.record(w).err = notReported{}
+		b.record(source{w, ""}).err = notReported{}
 	}
 	return b
 }
 
-func (b *Board) record(w Witness) *record {
-	r := b.records[w]
+func (b *Board) record(s source) *record {
+	r := b.records[s]
 	if r == nil {
 		r = &record{scopes: make(map[string][]Sighting), since: b.now()}
-		b.records[w] = r
-		b.order = append(b.order, w)
+		b.records[s] = r
+		b.order = append(b.order, s)
 	}
 	return r
 }
@@ -74,16 +87,20 @@ func (b *Board) record(w Witness) *record {
 // for what it names and as silence for the rest; incomplete is nil when the
 // report is whole.
 func (b *Board) Replace(w Witness, scopes map[string][]Sighting, incomplete error) {
+	b.replace(source{w, ""}, scopes, incomplete)
+}
+
+func (b *Board) replace(from source, scopes map[string][]Sighting, incomplete error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.record(w)
+	r := b.record(from)
 	for scope := range r.scopes {
 		if _, keep := scopes[scope]; !keep {
-			b.setScope(w, r, scope, nil)
+			b.setScope(from, r, scope, nil)
 		}
 	}
 	for scope, seen := range scopes {
-		b.setScope(w, r, scope, seen)
+		b.setScope(from, r, scope, seen)
 	}
 	b.setErr(r, incomplete)
 	b.changed.Send()
@@ -93,22 +110,28 @@ func (b *Board) Replace(w Witness, scopes map[string][]Sighting, incomplete erro
 // scope is not seen. It says nothing about the other scopes and does not end a
 // silence.
 func (b *Board) ReplaceScope(w Witness, scope string, seen []Sighting) {
+	b.replaceScope(source{w, ""}, scope, seen)
+}
+
+func (b *Board) replaceScope(from source, scope string, seen []Sighting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.record(w)
+	r := b.record(from)
 	if len(seen) == 0 && len(r.scopes[scope]) == 0 {
 		return
 	}
-	b.setScope(w, r, scope, seen)
+	b.setScope(from, r, scope, seen)
 	b.changed.Send()
 }
 
 // Silence says that a witness could not answer. What it saw before stands:
 // unknown is never gone.
-func (b *Board) Silence(w Witness, reason error) {
+func (b *Board) Silence(w Witness, reason error) { b.silence(source{w, ""}, reason) }
+
+func (b *Board) silence(from source, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.setErr(b.record(w), reason)
+	b.setErr(b.record(from), reason)
 	b.changed.Send()
 }
 
@@ -121,12 +144,12 @@ func (b *Board) setErr(r *record, err error) {
 
 // setScope replaces a scope. Its work grows with what the scope holds, and the
 // index is changed by what came and went: one guest may have thousands of addresses.
-func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
+func (b *Board) setScope(from source, r *record, scope string, seen []Sighting) {
 	old := r.scopes[scope]
 	before := sharing(old)
 	kept := make([]Sighting, len(seen))
 	for i, s := range seen {
-		s.Witness = w
+		s.Witness = from.witness
 		s.Addr = s.Addr.Unmap().WithZone("")
 		kept[i] = b.begun(s, before(s.Addr))
 	}
@@ -136,12 +159,12 @@ func (b *Board) setScope(w Witness, r *record, scope string, seen []Sighting) {
 	after := sharing(kept)
 	for _, s := range old {
 		if !slices.Contains(after(s.Addr), s) {
-			b.unindex(entry{scope, s})
+			b.unindex(entry{from, scope, s})
 		}
 	}
 	for _, s := range kept {
 		if !slices.Contains(before(s.Addr), s) {
-			b.index(entry{scope, s})
+			b.index(entry{from, scope, s})
 		}
 	}
 	r.scopes[scope] = kept
@@ -219,75 +242,6 @@ func (b *Board) unindex(e entry) {
 	}
 }
 
-func sightings(entries []entry) []Sighting {
-	if len(entries) == 0 {
-		return nil
-	}
-	out := make([]Sighting, len(entries))
-	for i, e := range entries {
-		out[i] = e.seen
-	}
-	return out
-}
-
 // Changed returns a channel that is closed at the next report. It carries no
 // payload: look again.
 func (b *Board) Changed() <-chan struct{} { return b.changed.Next() }
-
-// About returns all that is known about one address.
-func (b *Board) About(addr netip.Addr) Answer {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	a := Answer{Addr: addr, Seen: sightings(b.byAddr[addr]), Silent: b.silent()}
-	for _, w := range b.order {
-		if b.records[w].err == nil {
-			a.Answered = append(a.Answered, w)
-		}
-	}
-	return a
-}
-
-// By returns all that one witness sees, in no order. It copies that, and
-// nothing of the others'.
-func (b *Board) By(w Witness) []Sighting {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	r := b.records[w]
-	if r == nil {
-		return nil
-	}
-	out := make([]Sighting, 0, len(r.scopes))
-	for _, seen := range r.scopes {
-		out = append(out, seen...)
-	}
-	return out
-}
-
-// Silent returns the witnesses that could not answer.
-func (b *Board) Silent() []Silence {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.silent()
-}
-
-func (b *Board) silent() []Silence {
-	var out []Silence
-	for _, w := range b.order {
-		if r := b.records[w]; r.err != nil {
-			out = append(out, Silence{w, r.err.Error(), r.since})
-		}
-	}
-	return out
-}
-
-// Census returns everything on the board. It copies, so it is for passes and
-// people, not for the hot path.
-func (b *Board) Census() Census {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	c := Census{Taken: b.now(), Seen: make(map[netip.Addr][]Sighting, len(b.byAddr)), Silent: b.silent()}
-	for addr, entries := range b.byAddr {
-		c.Seen[addr] = sightings(entries)
-	}
-	return c
-}

@@ -1,5 +1,7 @@
 package census
 
+import "maps"
+
 // Ports are the names of the ports that lead to one place. They are shared by
 // all sightings there and never change.
 type Ports struct{ names map[string]bool }
@@ -11,6 +13,20 @@ func NewPorts(names ...string) *Ports {
 		p.names[n] = true
 	}
 	return p
+}
+
+// JoinPorts returns the ports of several bridges that lead to one place.
+func JoinPorts(all ...*Ports) *Ports {
+	joined := &Ports{names: make(map[string]bool)}
+	for _, p := range all {
+		if p != nil {
+			maps.Copy(joined.names, p.names)
+		}
+	}
+	if len(joined.names) == 0 {
+		return nil
+	}
+	return joined
 }
 
 // Behind reports whether something was seen behind a port of this name: by Port,

@@ -11,14 +11,9 @@ import (
 func (b *Board) AboutRange(from, to netip.Addr) Answer {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	a := Answer{Addr: from, Silent: b.silent()}
+	a := b.answer(from) // a range is in one pool, so on one bridge
 	for _, addr := range within(b.byAddr, from, to) {
-		a.Seen = append(a.Seen, sightings(b.byAddr[addr])...)
-	}
-	for _, w := range b.order {
-		if b.records[w].err == nil {
-			a.Answered = append(a.Answered, w)
-		}
+		a.Seen = append(a.Seen, b.sightings(addr, b.byAddr[addr])...)
 	}
 	return a
 }

@@ -13,6 +13,7 @@ package census
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -112,6 +113,7 @@ func (s Sighting) Where() string {
 // A Silence is a witness that could not answer, or not completely.
 type Silence struct {
 	Witness Witness   `json:"witness"`
+	Bridge  string    `json:"bridge,omitempty"` // that it could not read; "" where there is but one, or it reads none
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since"`
 }
@@ -143,6 +145,7 @@ type Census struct {
 	Taken  time.Time
 	Seen   map[netip.Addr][]Sighting
 	Silent []Silence
+	place  func(netip.Addr) string // nil: each silence is about each address
 }
 
 // Unread returns the containers of which a label cannot be read, a sighting each,
@@ -163,3 +166,18 @@ func (c Census) Unread() (out []Sighting) {
 
 // Complete reports that every expected witness answered.
 func (c Census) Complete() bool { return len(c.Silent) == 0 }
+
+// CompleteAbout reports that every witness answered that has to answer about an address: one
+// on another bridge need not.
+func (c Census) CompleteAbout(addr netip.Addr) bool {
+	return !slices.ContainsFunc(c.Silent, func(s Silence) bool {
+		if s.Bridge == "" || c.place == nil {
+			return true
+		}
+		on := c.place(addr)
+		return on == "" || on == s.Bridge
+	})
+}
+
+// ErrNoBridge is wrapped by the silence of a witness whose bridge is not there.
+var ErrNoBridge = errors.New("the bridge is not there")

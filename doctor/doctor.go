@@ -23,7 +23,8 @@ import (
 type Doctor struct {
 	Book       *netdb.Book
 	Board      *census.Board
-	Bridge     *bridge.Bridge
+	Bridges    *bridge.Group
+	Unready    func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
 	Watchdog   *watchdog.Watchdog
 	Reconciler *reconciler.Reconciler
 	Instance   *watchdog.Instance // nil without a runtime
@@ -38,7 +39,7 @@ type Doctor struct {
 func (d *Doctor) Examine(ctx context.Context) []api.Finding {
 	// A failing Settle shows as silent witnesses in the census.
 	return d.examine(func() {
-		_ = d.Bridge.Settle(ctx)
+		_ = d.Bridges.Settle(ctx)
 		if d.Rules != nil {
 			_, _ = d.Rules.Refusals() // rules that cannot be read do not hold, which is a finding
 		}
@@ -57,7 +58,10 @@ func (d *Doctor) examine(settle func()) []api.Finding {
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
 			Blockers: d.blockers, Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
 		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
-		Unready: d.Bridge.Ready(), Gaps: d.Bridge.Status().Gaps,
+		Unready: d.Bridges.Unready(), PoolUnready: d.Unready,
+	}
+	for _, b := range d.Bridges.Statuses() {
+		s.Gaps = append(s.Gaps, b.Gaps...)
 	}
 	s.ClockStep, s.ClockStepped = d.Clock.Look(netdb.Now(), d.Book.Leases)
 	if d.Rules != nil {

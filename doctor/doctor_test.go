@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -39,7 +40,13 @@ func TestExamine(t *testing.T) {
 		says  string   // in the first one's detail
 		mend  string   // in the first one's command
 	}{
-		"the bridge is down":         {func(s *State) { s.Unready = &bridge.NotReadyError{Reason: "rt0 is down", Since: at} }, []string{"bridge_not_ready"}, "rt0 is down", ""},
+		"the bridge is down": {func(s *State) { s.Unready = []*bridge.NotReadyError{{Reason: "rt0 is down", Since: at}} }, []string{"bridge_not_ready"}, "rt0 is down", ""},
+		"a pool's gateway is missing": {func(s *State) {
+			s.Usage = usage(25, 0)
+			s.PoolUnready = func(*netdb.Pool) error {
+				return &allocator.BridgeError{Pool: "default", Bridge: "br9", Reason: "br9 is without the gateway 10.9.0.1/24", Since: at, Repair: []string{"ip addr add 10.9.0.1/24 dev br9"}}
+			}
+		}, []string{"pool_not_ready"}, "br9 is without the gateway", "ip addr add 10.9.0.1/24 dev br9"},
 		"the disk is full":           {func(s *State) { s.Book.ReadOnly, s.Book.ReadOnlySince = errors.New("disk is full"), at }, []string{"book_readonly"}, "disk is full", ""},
 		"others may change the book": {func(s *State) { s.Book.Exposed = "book.db: group 1 may write to it" }, []string{"book_exposed"}, "group 1", ""},
 		"the book's disk fails":      {func(s *State) { s.Book.Growing, s.Book.GrowingSince = errors.New("fold the log: EIO"), at }, []string{"book_grows"}, "fold the log: EIO", ""},
@@ -54,7 +61,7 @@ func TestExamine(t *testing.T) {
 		"a pool of one, quarantined":    {func(s *State) { s.Usage = usage(1, 1) }, []string{"quarantine_near_cap"}, "1 of at most 1", ""},
 		"all is well":                   {func(s *State) {}, nil, "", ""},
 		"everything at once, addresses last": {func(s *State) {
-			s.Unready, s.Book.ReadOnly, s.Book.ReadOnlySince = &bridge.NotReadyError{Reason: "x", Since: at}, errors.New("y"), at
+			s.Unready, s.Book.ReadOnly, s.Book.ReadOnlySince = []*bridge.NotReadyError{{Reason: "x", Since: at}}, errors.New("y"), at
 			two := netip.MustParseAddr("10.8.64.2")
 			s.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}}
 		}, []string{"book_readonly", "bridge_not_ready", "bound_unseen"}, "y", ""},
@@ -87,7 +94,8 @@ func TestExamine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := State{World: reconciler.World{Started: at, Now: after(0),
-				Place: func(netip.Addr) netdb.Place { return netdb.Place{Usable: true} }}, Exhausted: func(string) (bool, time.Duration) { return false, 0 }}
+				Place: func(netip.Addr) netdb.Place { return netdb.Place{Usable: true} }}, Exhausted: func(string) (bool, time.Duration) { return false, 0 },
+				PoolUnready: func(*netdb.Pool) error { return nil }}
 			tt.spoil(&s)
 			found := Examine(s)
 			var got []string

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
@@ -24,8 +25,9 @@ type State struct {
 	Book         netdb.Info
 	Identity     error // the book belongs to another runner
 	Usage        []netdb.Usage
-	Unnamed      []*netdb.Pool // in the book, and not in the configuration
-	Unready      error         // the bridge is not ready
+	Unnamed      []*netdb.Pool           // in the book, and not in the configuration
+	Unready      []*bridge.NotReadyError // the bridges that are not ready
+	PoolUnready  func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
 	Gaps         []bridge.Gap
 	OtherRuntime *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
 	Orphans      []orphans.Orphan
@@ -58,6 +60,14 @@ const nearCap = 0.8
 // one does not show in a history that people read. No wait is measured by it.
 const leastClockStep = time.Second
 
+// repairOf is one line of commands; none is for a person to look first.
+func repairOf(commands []string) string {
+	if len(commands) == 0 {
+		return "journalctl -u ipamd -p warning"
+	}
+	return strings.Join(commands, " && ")
+}
+
 // machine finds what is not about one address.
 func (s State) machine() []reconciler.Finding {
 	var out []reconciler.Finding
@@ -66,13 +76,15 @@ func (s State) machine() []reconciler.Finding {
 		add(reconciler.Finding{Kind: "identity_mismatch", Since: s.Started, Detail: s.Identity.Error(),
 			Mend: "ipamctl explain identity_mismatch"})
 	}
-	var not *bridge.NotReadyError
-	if errors.As(s.Unready, &not) {
-		repair := "journalctl -u ipamd -p warning"
-		if len(not.Repair) > 0 {
-			repair = strings.Join(not.Repair, " && ")
+	for _, not := range s.Unready {
+		add(reconciler.Finding{Kind: "bridge_not_ready", Since: not.Since, Detail: not.Error(), Mend: repairOf(not.Repair)})
+	}
+	for _, u := range s.Usage {
+		var lacking *allocator.BridgeError
+		if errors.As(s.PoolUnready(&u.Pool), &lacking) {
+			add(reconciler.Finding{Kind: "pool_not_ready", Since: lacking.Since, Mend: repairOf(lacking.Repair), Because: "bridge_not_ready",
+				Detail: fmt.Sprintf("pool %s, %s, gives no address: %s", u.Pool.Name, u.Pool.Prefix, lacking.Reason)})
 		}
-		add(reconciler.Finding{Kind: "bridge_not_ready", Since: not.Since, Detail: s.Unready.Error(), Mend: repair})
 	}
 	if err := s.Book.ReadOnly; err != nil {
 		add(reconciler.Finding{Kind: "book_readonly", Since: s.Book.ReadOnlySince, Detail: err.Error(), Mend: "ipamctl explain book_readonly"})
@@ -97,7 +109,7 @@ func (s State) machine() []reconciler.Finding {
 		switch {
 		case silent.Witness == census.Runtime:
 			f.Mend = "systemctl status containerd"
-		case not != nil: // each of them looks at the bridge
+		case len(s.Unready) > 0: // each of them looks at a bridge
 			f.Because, f.Mend = "bridge_not_ready", "ipamctl explain bridge_not_ready"
 		}
 		add(f)

@@ -20,7 +20,8 @@ import (
 type Daemon struct {
 	Book       *netdb.Book
 	Board      *census.Board
-	Bridge     *bridge.Bridge
+	Bridges    *bridge.Group
+	Unready    func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
 	Watchdog   *watchdog.Watchdog
 	Reconciler *reconciler.Reconciler
 	Server     *server.Server
@@ -42,6 +43,7 @@ var (
 	descAddresses  = describe("addresses", "Addresses of a pool by state; kept are free, and each for its sandbox only; free is the rest.", "pool", "family", "state")
 	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
 	descExhausted  = describe("pool_exhausted", "1 when a pool that does not drain has no address to give now.", "pool", "family")
+	descPoolReady  = describe("pool_ready", "1 when a pool's bridge is as the pool needs it, and all that look at it answer.", "pool", "family")
 	descGeneration = describe("pool_generation", "Generation of a pool's description; it rises with each change.", "pool", "family")
 	descDraining   = describe("pool_draining", "1 when a pool gives nothing because it drains.", "pool", "family")
 	descOutside    = describe("pool_outside", "Leases on addresses that their pool does not give any more.", "pool", "family")
@@ -54,7 +56,9 @@ var (
 	descGrowing    = describe("book_growing", "1 when the book's files grow and cannot be cut, though changes go on.")
 	descBytes      = describe("book_bytes", "Size of the book's files.", "file")
 	descRevision   = describe("revision", "The last committed revision.")
-	descPorts      = describe("bridge_ports", "Ports of the bridge.")
+	descPorts      = describe("bridge_ports", "Ports of the bridges.")
+	descBridge     = describe("bridge_ready", "1 when a bridge is as all of its pools need it.", "bridge")
+	descWithheld   = describe("withheld_addresses", "Addresses of removed pools that are not given before they have rested.")
 	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
 	descOldest     = describe("release_oldest_seconds", "How long the oldest release has waited for its confirmation; 0 when none waits.")
 	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, released or not yet.")
@@ -67,8 +71,8 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules} {
+	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descPoolReady, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
+		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules} {
 		ch <- d
 	}
 }
@@ -92,11 +96,21 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	for _, w := range witnesses.Answered {
 		gauge(descSilent, 0, string(w))
 	}
-	for _, silent := range witnesses.Silent {
-		gauge(descSilent, 1, string(silent.Witness))
+	silent := make(map[census.Witness]bool) // on any bridge
+	for _, s := range witnesses.Silent {
+		if !silent[s.Witness] {
+			silent[s.Witness] = true
+			gauge(descSilent, 1, string(s.Witness))
+		}
 	}
 	gauge(descWatching, float64(s.Server.Watching()))
-	gauge(descPorts, float64(s.Bridge.Status().Ports))
+	ports := 0
+	for _, b := range s.Bridges.Statuses() {
+		ports += b.Ports
+		gauge(descBridge, one(b.Ready), b.Name)
+	}
+	gauge(descPorts, float64(ports))
+	gauge(descWithheld, float64(len(s.Book.Withheld())))
 	s.rules(ch)
 	gauge(descBuild, 1, s.Version.Version, s.Version.Commit, s.Version.Go)
 }
@@ -122,6 +136,7 @@ func (s scrape) pools(gauge gauger) {
 		exhausted, _ := s.Server.Exhausted(u.Pool.UID)
 		drains := u.Pool.State == netdb.PoolDraining
 		gauge(descExhausted, one(exhausted && !drains), u.Pool.Name, family)
+		gauge(descPoolReady, one(s.Unready(&u.Pool) == nil), u.Pool.Name, family)
 		gauge(descGeneration, float64(u.Pool.Generation), u.Pool.Name, family)
 		gauge(descDraining, one(drains), u.Pool.Name, family)
 		gauge(descOutside, float64(u.Outside), u.Pool.Name, family)

@@ -6,7 +6,10 @@ package readiness
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,10 +29,10 @@ type Config struct {
 	Book interface {
 		Identity() error
 		Info() netdb.Info
+		Pools() []*netdb.Pool
 	}
-	Bridge interface {
-		Ready() error
-		Status() bridge.Status
+	Bridges interface {
+		Ready(bridge string, gateway netip.Addr) error
 	}
 	Board      *census.Board
 	RequireAll bool            // every witness has to answer, the runtime too
@@ -73,35 +76,91 @@ func (r *Readiness) Await(ctx context.Context) {
 	}
 }
 
-// Gate is why the allocator may not give addresses; nil: it may.
-func (r *Readiness) Gate() error {
+// Gate is why the allocator may not give addresses of some pools; nil: it may.
+func (r *Readiness) Gate(pools ...*netdb.Pool) error {
+	if err := r.begun(); err != nil {
+		return err
+	}
+	for _, p := range pools {
+		if err := r.bridge(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Readiness) begun() error {
 	if err := r.Book.Identity(); err != nil {
 		return err
 	}
 	if !r.Counted() {
 		return fmt.Errorf("%w: the first census is not done", allocator.ErrNotReady)
 	}
-	if err := r.Bridge.Ready(); err != nil {
-		return fmt.Errorf("%w: %s", allocator.ErrBridge, r.Bridge.Status().Reason)
+	return nil
+}
+
+// bridge is why a pool's bridge is not as the pool needs it.
+func (r *Readiness) bridge(p *netdb.Pool) error {
+	err := r.Bridges.Ready(p.Bridge, p.Gateway)
+	if err == nil {
+		return nil
+	}
+	out := &allocator.BridgeError{Pool: p.Name, Bridge: p.Bridge, Reason: err.Error()}
+	var not *bridge.NotReadyError
+	if errors.As(err, &not) {
+		out.Reason, out.Repair, out.Since = not.Reason, not.Repair, not.Since
+	}
+	return out
+}
+
+// Unready is why the addresses of a pool cannot be given, as far as its bridge goes and those
+// who look at it: an [allocator.BridgeError] or an [allocator.EvidenceError]; nil: they can.
+func (r *Readiness) Unready(p *netdb.Pool) error {
+	if err := r.bridge(p); err != nil {
+		return err
+	}
+	var missing []census.Silence
+	for _, s := range r.Board.About(p.Prefix.Addr()).Silent {
+		if s.Witness.Kernel() || r.RequireAll {
+			missing = append(missing, s)
+		}
+	}
+	if len(missing) > 0 {
+		return &allocator.EvidenceError{Silent: missing}
 	}
 	return nil
 }
 
-// Reasons lists every reason why addresses cannot be given now, but that the pools
-// are full; none: they can be.
+// Reasons lists every reason why addresses of no pool can be given now, but that the pools
+// are full; none: those of a pool can be.
 func (r *Readiness) Reasons() []string {
 	var why []string
-	if err := r.Gate(); err != nil {
-		why = append(why, err.Error())
+	add := func(reason string) {
+		if !slices.Contains(why, reason) {
+			why = append(why, reason)
+		}
 	}
-	bridged := r.Counted() && r.Bridge.Ready() == nil // else the kernel's witnesses have not looked, and the gate says why
-	for _, s := range r.Board.Silent() {
-		if s.Witness.Kernel() && bridged || r.RequireAll {
-			why = append(why, fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason))
+	if err := r.begun(); err != nil {
+		add(err.Error())
+	} else {
+		for _, p := range r.Book.Pools() {
+			err := r.Unready(p)
+			if err == nil {
+				why = nil
+				break
+			}
+			var evidence *allocator.EvidenceError
+			if !errors.As(err, &evidence) {
+				add(err.Error())
+				continue
+			}
+			for _, s := range evidence.Silent {
+				add(fmt.Sprintf("the %s witness cannot answer: %s", s.Witness, s.Reason))
+			}
 		}
 	}
 	if err := r.Book.Info().ReadOnly; err != nil {
-		why = append(why, err.Error())
+		add(err.Error())
 	}
 	return append(why, r.Also()...)
 }

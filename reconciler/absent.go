@@ -28,14 +28,14 @@ func (v *view) absent(l *netdb.Lease) bool {
 // pass, neither counts nor takes back. One sighting starts all over.
 func (v *view) missed(before map[string]misses) (after map[string]misses, absent int, overdue map[string]bool) {
 	after, overdue = make(map[string]misses), make(map[string]bool)
-	counts := v.whole && v.census.Complete()
+	counts := func(l *netdb.Lease) bool { return v.whole && v.census.CompleteAbout(l.Addr) }
 	for _, l := range v.book {
 		if l.State != netdb.Bound || !v.absent(l) {
 			continue
 		}
 		absent++
 		m, known := before[l.ID]
-		if !counts {
+		if !counts(l) {
 			if known {
 				after[l.ID] = m
 			}

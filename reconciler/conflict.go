@@ -121,7 +121,7 @@ func (v *view) contested(d *decision, l *netdb.Lease, before map[string]contest,
 	switch lasts := v.now.Since(c.since); {
 	case seen && !noted:
 		kind, wait = ConflictSeen, contestWithin-lasts
-	case !seen && noted && v.census.Complete():
+	case !seen && noted && v.census.CompleteAbout(l.Addr):
 		kind, wait = ConflictOver, c.calm()-lasts
 	case !seen && !noted && lasts >= calmMost:
 		return "" // forgotten

@@ -132,7 +132,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))
 	case l.State == netdb.Releasing && l.Stuck(w.Now):
 		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
-	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.Complete():
+	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
 		out[len(out)-1].Since = w.unseenSince(l)
 	}

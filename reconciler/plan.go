@@ -221,7 +221,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 		if live := bindable(l, backed); anyTask(live, taskRunning, taskPaused, taskStopped) {
 			s.bind, s.paused = v.binding(live, workload.SeenOf(v.census, l)), allPaused(backed)
 			d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
-		} else if v.whole && v.census.Complete() && v.pastDeadline(l) && !v.awaited(l, own) && len(workload.SeenOf(v.census, l)) == 0 {
+		} else if v.whole && v.census.CompleteAbout(l.Addr) && v.pastDeadline(l) && !v.awaited(l, own) && len(workload.SeenOf(v.census, l)) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
 		}
 	case netdb.Bound:

@@ -35,7 +35,7 @@ func unseenLong(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) b
 			continue
 		}
 		d, known := before[l.ID]
-		if !c.Complete() || unasked[l.Addr] {
+		if !c.CompleteAbout(l.Addr) || unasked[l.Addr] {
 			if known {
 				after[l.ID] = d
 			}

@@ -185,6 +185,9 @@ func details(err error) map[string]any {
 	if conflict, is := errors.AsType[*allocator.ConflictError](err); is {
 		d["addresses"] = skipped(conflict.Skipped)
 	}
+	if lacking, is := errors.AsType[*allocator.BridgeError](err); is {
+		d["pool"], d["bridge"], d["repair"] = lacking.Pool, lacking.Bridge, append([]string{}, lacking.Repair...)
+	}
 	if evidence, is := errors.AsType[*allocator.EvidenceError](err); is {
 		d["silent"] = silences(evidence.Silent)
 	}

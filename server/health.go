@@ -3,11 +3,9 @@ package server
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
 )
 
 func (s *Server) doctor(c *call) (int, any, error) { return s.read(c, s.doctors) }
@@ -46,11 +44,22 @@ func (s *Server) ready(c *call) (int, any, error) {
 func (s *Server) NotReady() []string {
 	why := s.cfg.NotReady()
 	usage, _ := s.cfg.Book.Usage()
-	gives := func(u netdb.Usage) bool { exhausted, _ := s.Exhausted(u.Pool.UID); return !exhausted }
-	if len(usage) > 0 && !slices.ContainsFunc(usage, gives) {
-		why = append(why[:len(why):len(why)], "every pool is exhausted")
+	full, gives := 0, false
+	for _, u := range usage {
+		if exhausted, _ := s.Exhausted(u.Pool.UID); exhausted {
+			full++
+		} else {
+			gives = gives || s.cfg.Unready(&u.Pool) == nil
+		}
 	}
-	return why
+	switch {
+	case full == 0 || gives:
+		return why
+	case full == len(usage):
+		return append(why[:len(why):len(why)], "every pool is exhausted")
+	default:
+		return append(why[:len(why):len(why)], "every pool is exhausted, or its bridge is not ready")
+	}
 }
 
 // Exhausted reports that a pool has no address to give now: none that was never

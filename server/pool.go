@@ -207,6 +207,9 @@ func (s *Server) changePool(c *call, preview bool, verb api.PoolChange, do func(
 	if err != nil {
 		return 0, nil, err
 	}
+	if !preview && out.Changed {
+		_ = s.cfg.Follow(c.ctx) // the pool says what its bridge lacks
+	}
 	reply := &api.PoolReply{Change: verb, Preview: preview, Unchanged: out.Stay, Effects: []api.PoolEffect{}, Total: len(out.Effects),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
 	switch {
@@ -260,7 +263,7 @@ func poolEffect(e netdb.LeaseEffect) api.PoolEffect {
 
 // poolSpec reads a description. What its parts mean together is the book's to check.
 func (s *Server) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec, err error) {
-	spec = netdb.PoolSpec{Name: name, Bridge: cmp.Or(ask.Bridge, s.cfg.Bridge().Name), MTU: int(ask.MTU), Exhausted: ask.Exhausted, Labels: ask.Labels}
+	spec = netdb.PoolSpec{Name: name, Bridge: cmp.Or(ask.Bridge, s.cfg.Bridges()[0].Name), MTU: int(ask.MTU), Exhausted: ask.Exhausted, Labels: ask.Labels}
 	if spec.Prefix, err = prefix("prefix", ask.Prefix); err != nil {
 		return spec, err
 	}

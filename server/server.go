@@ -32,8 +32,10 @@ type Config struct {
 	Compare func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
-	Bridge    func() api.BridgeStatus             //
-	MTU       func() int                          // bytes, of the bridge
+	Bridges   func() []api.BridgeStatus           // the daemon's own first
+	Follow    func(context.Context) error         // has the bridges be as the pools are now
+	Unready   func(*netdb.Pool) error             // why a pool cannot give, as far as its bridge goes
+	MTU       func(bridge string) int             // bytes
 	Doctor    func(context.Context) []api.Finding // after the latest news of the kernel
 	Findings  func() []api.Finding                // the same from memory, for the status
 	Reconcile Reconcile                           // a pass now

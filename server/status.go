@@ -21,13 +21,14 @@ func (s *Server) summarize(ctx context.Context) (any, error) {
 	leases, _ := s.cfg.Book.Leases()
 	stuck, total := s.stuck(leases)
 	all, rev := s.poolList()
+	bridges := s.cfg.Bridges()
 	reply := &api.Status{
 		Ready: len(why) == 0, NotReady: why,
 		Version: s.cfg.Version.Version, Commit: s.cfg.Version.Commit,
 		Started: s.cfg.Started.UTC(), PID: os.Getpid(),
 		Book: api.BookStatus{Path: info.Path, Bytes: info.Bytes, WALBytes: info.WALBytes,
 			Synchronous: info.Synchronous, RunnerUID: info.RunnerUID},
-		Bridge: s.cfg.Bridge(), Pools: all, Silent: silences(s.cfg.Witnesses.Silent()),
+		Bridge: bridges[0], Bridges: bridges, Pools: all, Silent: silences(s.cfg.Witnesses.Silent()),
 		LastConflict: conflict, LastConflictStands: stands, LastPass: s.lastPass(),
 		Stuck: stuck, StuckTotal: total, Quarantined: s.quarantinedLeases(leases), Findings: make(map[string]int),
 		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50, CommitP99: info.CommitP99,

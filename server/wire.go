@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -123,6 +124,12 @@ func (s *Server) pool(u netdb.Usage) api.Pool {
 		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
 	}
 	p.Available, _ = s.available(u.Pool.UID)
+	if err := s.cfg.Unready(&u.Pool); err != nil {
+		p.NotReady = err.Error()
+		if lacking, is := errors.AsType[*allocator.BridgeError](err); is {
+			p.NotReady, p.Repair = lacking.Reason, lacking.Repair
+		}
+	}
 	if u.Pool.Prefix.Addr().Is4() {
 		p.Family = api.V4
 	}
@@ -160,7 +167,7 @@ func byState(counts map[netdb.State]int) map[string]int {
 
 // network is what the interface needs beside its address.
 func (s *Server) network(p *netdb.Pool) api.Network {
-	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, s.cfg.MTU()), DNS: texts(p.DNS)}
+	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, s.cfg.MTU(p.Bridge)), DNS: texts(p.DNS)}
 	if p.Gateway.IsValid() {
 		n.Gateway = p.Gateway.String()
 		all := "0.0.0.0/0"

@@ -8,6 +8,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/doctor"
+	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/readiness"
@@ -19,11 +20,15 @@ type measured struct {
 	*allocator.Allocator
 	metrics *metrics.Metrics
 	ready   *readiness.Readiness
+	pools   *gateways.Follower
 }
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
 	m.ready.Await(ctx)
+	if !m.pools.Current() { // a pool that was just changed gives once its bridge follows
+		_ = m.pools.Follow(ctx) // an error is what the gate says
+	}
 	result, err := m.Allocator.Allocate(ctx, r)
 	if !errors.Is(err, context.Canceled) { // one that its caller gave up is neither given nor refused
 		m.metrics.Allocated(result, err, time.Since(began))
@@ -60,11 +65,14 @@ func (p *program) notReady() (why []string) {
 	return append(why, p.prover.Silent()...)
 }
 
-func (p *program) bridgeStatus() api.BridgeStatus {
-	s := p.bridge.Status()
-	out := api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
-	for _, g := range s.Gaps[:min(len(s.Gaps), api.MostGaps)] {
-		out.Gaps = append(out.Gaps, g.Detail)
+// bridgeStatus describes the bridges, the daemon's own first.
+func (p *program) bridgeStatus() (out []api.BridgeStatus) {
+	for _, s := range p.bridge.Statuses() {
+		b := api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
+		for _, g := range s.Gaps[:min(len(s.Gaps), api.MostGaps)] {
+			b.Gaps = append(b.Gaps, g.Detail)
+		}
+		out = append(out, b)
 	}
 	return out
 }

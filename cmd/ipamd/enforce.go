@@ -34,7 +34,7 @@ func (p *program) openEnforce(ctx context.Context) (err error) {
 	err = p.bridge.Inside(func() (err error) {
 		p.keeper, err = enforce.Open(ctx, enforce.Config{
 			Policy: enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop"},
-			Book:   p.book, Kernel: ports{p.bridge, p.cfg.Bridge.Name}, Boot: netdb.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
+			Book:   p.book, Kernel: ports{p.bridge}, Boot: netdb.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
 		})
 		return err
 	})
@@ -90,27 +90,26 @@ func (b coolingBook) Confirm(ctx context.Context, who netdb.Who, id string, rev 
 	return l, err
 }
 
-// ports is the bridge as the rules see it.
-type ports struct {
-	*bridge.Bridge
-	name string
-}
+// ports are the bridges as the rules see them.
+type ports struct{ *bridge.Group }
 
-func (p ports) Ports() []enforce.Port {
-	known := p.PortIndexes()
-	out := make([]enforce.Port, 0, len(known))
-	for name, index := range known {
-		out = append(out, enforce.Port{Index: index, Name: name, Bridge: p.name})
+func (p ports) Ports() (out []enforce.Port) {
+	for on, known := range p.PortIndexes() {
+		for name, index := range known {
+			out = append(out, enforce.Port{Index: index, Name: name, Bridge: on})
+		}
 	}
 	return out
 }
 
-func (p ports) Own() []netip.Addr {
-	mac, err := net.ParseMAC(p.Status().MAC)
-	if own := enforce.LinkLocal(mac); err == nil && own.IsValid() {
-		return []netip.Addr{own}
+func (p ports) Own() (out []netip.Addr) {
+	for _, s := range p.Statuses() {
+		mac, err := net.ParseMAC(s.MAC)
+		if own := enforce.LinkLocal(mac); err == nil && own.IsValid() {
+			out = append(out, own)
+		}
 	}
-	return nil
+	return out
 }
 
 // startRules makes the rules once the ports are known, before the first pass. What fails

@@ -34,7 +34,7 @@ func TestFlappingPort(t *testing.T) {
 	counted := func(there bool) {
 		t.Helper()
 		realtest.Eventually(t, wait, fmt.Sprintf("the port to be counted: %v", there), func() bool {
-			return (w.program.bridge.Status().Ports == 1) == there && seenBy(w, "10.8.64.2", "netns") == there
+			return (w.program.bridge.Statuses()[0].Ports == 1) == there && seenBy(w, "10.8.64.2", "netns") == there
 		})
 	}
 	counted(true)
@@ -80,7 +80,7 @@ func TestFlappingPort(t *testing.T) {
 	if got := w.findings(); len(got) != 0 {
 		t.Errorf("doctor says %v", got)
 	}
-	if n := w.program.bridge.Status().Ports; n != 1 {
+	if n := w.program.bridge.Statuses()[0].Ports; n != 1 {
 		t.Errorf("rt0 has %d ports", n)
 	}
 	if seen := w.program.board.Census().Seen; len(seen) != 2 { // the gateway's, too

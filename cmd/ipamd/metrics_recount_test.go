@@ -436,12 +436,22 @@ func aPoolThatChanges(t *testing.T, moved map[string]bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gone, err := w.client.ApplyPool(ctx, "gone", api.PoolRequest{Prefix: "10.9.0.0/24", Gateway: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "gone", Pool: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.RemovePool(ctx, "gone", client.Removal{UID: gone.Pool.UID, Mode: api.RemoveForce, Reason: "it is not needed"}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := w.client.DrainPool(ctx, "default", api.DrainRequest{UID: made.Pool.UID}); err != nil {
 		t.Fatal(err)
 	}
 	realtest.Eventually(t, wait, "the metrics to say so", func() bool {
 		got := w.scrapeOf()
 		got.note(moved)
-		return got.sum("pool_outside") == 1 && got.sum("pool_draining") == 1 && got.sum("pool_generation") == 3 && got["watch_clients"] == 1
+		return got.sum("pool_outside") == 1 && got.sum("pool_draining") == 1 && got.sum("pool_generation") == 3 && got["watch_clients"] == 1 && got["withheld_addresses"] == 1
 	})
 }

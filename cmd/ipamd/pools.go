@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -64,76 +65,24 @@ func outside(o *netdb.PoolOutcome) (n int) {
 	return n
 }
 
-// desired is what the bridge has to be for the pools of the book, after what it had to be
-// before. Beside another runner's book it is for those of the configuration, as that one
-// says nothing of this bridge: sandboxes may live with a pool that is in neither, so no
-// gateway is taken from them.
-func (p *program) desired(before []netip.Prefix) (bridge.Desired, error) {
-	want := bridge.Desired{MTU: p.cfg.Bridge.MTU}
-	var specs []netdb.PoolSpec
-	for _, pool := range p.book.Pools() {
-		specs = append(specs, pool.PoolSpec)
+// openBridge opens the bridges of the pools.
+func (p *program) openBridge(ctx context.Context) (err error) {
+	var expected []census.Witness // beside those of the bridges
+	if p.cfg.Runtime.Kind != "none" {
+		expected = append(expected, census.Runtime)
 	}
-	foreign := p.book.Identity() != nil
-	if foreign {
-		var err error
-		if specs, err = p.configured.Load().PoolSpecs(); err != nil {
-			return want, err
-		}
+	p.board = census.NewBoard(expected...)
+	p.follower = gateways.New(gateways.Config{Book: p.book, Bridge: p.cfg.Bridge.Name, MTU: p.cfg.Bridge.MTU, Every: time.Duration(p.cfg.Bridge.Refresh), Log: p.log,
+		Configured: func() ([]netdb.PoolSpec, error) { return p.configured.Load().PoolSpecs() }})
+	p.bridge, err = p.follower.Open(ctx, func(ctx context.Context, wants ...bridge.Want) (*bridge.Group, error) {
+		return bridge.OpenGroup(ctx, bridge.Config{
+			Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage,
+			Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Log: p.log,
+		}, p.board, wants...)
+	})
+	if err != nil {
+		return err
 	}
-	specs = slices.DeleteFunc(specs, func(s netdb.PoolSpec) bool { return s.Bridge != p.cfg.Bridge.Name })
-	var held []netip.Addr
-	if len(before) > 0 { // otherwise nothing can be former
-		held = p.heldAddresses()
-	}
-	want.Gateways, want.Former = gatewaysOf(specs, before, held)
-	if foreign {
-		want.Former = nil
-	}
-	return want, nil
-}
-
-// heldAddresses lists the addresses that a sandbox may be using.
-func (p *program) heldAddresses() (held []netip.Addr) {
-	leases, _ := p.book.Leases()
-	for _, l := range leases {
-		if l.State != netdb.Cooling {
-			held = append(held, l.Addr)
-		}
-	}
-	for _, w := range p.book.Withheld() {
-		if w.State != netdb.Cooling {
-			held = append(held, w.Addr)
-		}
-	}
-	return held
-}
-
-// followPools has the bridge follow the pools, however they are changed, until ctx ends. A
-// gateway goes only if a pool had it in this life of the daemon and nobody needs it any more:
-// of one that an earlier daemon put there it is not known whose it was. Whether somebody does
-// is looked at again with each whole reading, while there is such a gateway.
-func (p *program) followPools(ctx context.Context) error {
-	is := p.opened
-	for {
-		changed := p.book.PoolsChanged()
-		before := slices.Concat(is.Gateways, is.Former)
-		want, err := p.desired(before)
-		if err == nil && !(slices.Equal(want.Gateways, is.Gateways) && slices.Equal(want.Former, is.Former)) {
-			is, err = want, p.bridge.Set(ctx, want)
-		}
-		if err != nil && ctx.Err() == nil {
-			p.log.Warn("the bridge does not follow the pools yet", "bridge", p.cfg.Bridge.Name, "err", err)
-		}
-		var again <-chan time.Time
-		if own, err := p.desired(nil); err != nil || !slices.Equal(own.Gateways, want.Gateways) {
-			again = time.After(time.Duration(p.cfg.Bridge.Refresh))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-again:
-		}
-	}
+	p.onClose(p.bridge.Close)
+	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
@@ -59,15 +60,15 @@ type program struct {
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
 
 	configured atomic.Pointer[config.Config] // whose pools the book has taken over last
-	opened     bridge.Desired                // what the bridge was opened with
 
 	board      *census.Board
 	metrics    *metrics.Metrics
 	book       *netdb.Book
 	adoption   *adoption.Adoption
 	changes    *changelog.Follower
-	bridge     *bridge.Bridge
+	bridge     *bridge.Group
 	keeper     *enforce.Keeper    // nil while enforce.mode is off
+	follower   *gateways.Follower // of the pools, by the bridges
 	runtime    *ctrd.Witness      // nil when there is none
 	instance   *watchdog.Instance // nil without a runtime
 	allocator  *allocator.Allocator
@@ -199,28 +200,6 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	return nil
 }
 
-func (p *program) openBridge(context.Context) (err error) {
-	expected := []census.Witness{census.Netns, census.Host, census.Neighbour}
-	if p.cfg.Runtime.Kind != "none" {
-		expected = append(expected, census.Runtime)
-	}
-	p.board = census.NewBoard(expected...)
-	want, err := p.desired(nil)
-	if err != nil {
-		return err
-	}
-	p.opened = want
-	p.bridge, err = bridge.Open(bridge.Config{
-		Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage, Desired: want,
-		Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Board: p.board, Log: p.log,
-	})
-	if err != nil {
-		return err
-	}
-	p.onClose(p.bridge.Close)
-	return nil
-}
-
 func (p *program) openRuntime(context.Context) (err error) {
 	c := p.cfg.Runtime
 	if c.Kind == "none" {
@@ -286,7 +265,7 @@ func (p *program) openWatchdog(context.Context) (err error) {
 
 func (p *program) openAllocator(context.Context) (err error) {
 	c := p.cfg
-	p.ready = readiness.New(readiness.Config{Book: p.book, Bridge: p.bridge, Board: p.board, RequireAll: c.Allocation.Require == "all", Also: p.notReady})
+	p.ready = readiness.New(readiness.Config{Book: p.book, Bridges: p.bridge, Board: p.board, RequireAll: c.Allocation.Require == "all", Also: p.notReady})
 	p.allocator, err = allocator.New(allocator.Config{
 		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, HasLink: p.bridge.HasLink, Gate: p.ready.Gate,
 		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
@@ -361,14 +340,14 @@ func (p *program) openServer(context.Context) (err error) {
 		}
 		return ""
 	}}
-	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
+	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Clock: p.clock, Started: p.started,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
-		Book: book, Sleeper: p.flights, Allocator: measured{p.allocator, p.metrics, p.ready}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
+		Book: book, Sleeper: p.flights, Allocator: measured{p.allocator, p.metrics, p.ready, p.follower}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
 		Adoption: p.adoption,
-		NotReady: p.ready.Reasons, Bridge: p.bridgeStatus, MTU: p.bridge.MTU,
+		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
@@ -379,7 +358,7 @@ func (p *program) openServer(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridge: p.bridge, Watchdog: p.watchdog, Reconciler: p.reconciler,
+	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Server: p.server, Rules: p.keeper, Version: p.version}); err != nil {
 		return err
 	}
@@ -417,7 +396,7 @@ func (p *program) run(ctx context.Context) error {
 	})
 	loops := []func(context.Context) error{
 		p.bridge.Run,
-		p.followPools,
+		p.follower.Run,
 		p.repeats.Run,
 		p.changes.Run,
 		func(ctx context.Context) error { return upkeep.Retry(ctx, p.book, p.cfg.Book.Path, p.log) },

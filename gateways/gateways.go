@@ -1,4 +1,8 @@
-package main
+// Package gateways has the bridges follow the pools, however these are changed: which bridges
+// are looked after, and which gateways each has to have.
+//
+// It decides by the book alone, and takes no gateway away from a sandbox that may be using it.
+package gateways
 
 import (
 	"net/netip"
@@ -7,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// gatewaysOf says which gateways the bridge has to have for pools, and which of those that
+// Of says which gateways the bridge has to have for pools, and which of those that
 // it had to have before are former ones now. held are the addresses of sandboxes, and of
 // former pools, that may be in use: while one of them is in the subnet of a gateway of before,
 // that gateway stays, for it is the sandbox's route; unless the same address is its gateway
@@ -15,7 +19,7 @@ import (
 //
 // IPv6 has an address once on a link, whatever its prefix length. Where a pool is made
 // smaller over such a sandbox, its gateway keeps the former length meanwhile.
-func gatewaysOf(pools []netdb.PoolSpec, before []netip.Prefix, held []netip.Addr) (want, former []netip.Prefix) {
+func Of(pools []netdb.PoolSpec, before []netip.Prefix, held []netip.Addr) (want, former []netip.Prefix) {
 	for _, s := range pools {
 		if s.Gateway.IsValid() {
 			want = append(want, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))

@@ -1,0 +1,338 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
+)
+
+// A Group looks after several bridges of one network namespace as [Bridge] does after one.
+// A question about an address goes to the bridge that the address is on, and the witnesses
+// of another bridge need not answer about it: see [census.Part]. A bridge that is missing
+// says nothing about the pools of the others.
+//
+// All methods are safe for concurrent use.
+type Group struct {
+	cfg     Config // of each; Name is the daemon's own, which is always a member
+	board   *census.Board
+	changed broadcast.Signal // of the ports of any
+
+	setting sync.Mutex // held by SetAll and Close
+	now     atomic.Pointer[members]
+
+	loops  sync.Mutex      // guards what follows
+	run    context.Context // of the loops; nil while Run does not run
+	ended  chan error      // of each loop
+	active int             // loops that have not ended
+}
+
+// A Want is what one bridge of a [Group] has to be, and which addresses are on it.
+type Want struct {
+	Name    string
+	Desired Desired
+	Pools   []netip.Prefix
+	Others  []netip.Addr // in none of its pools
+}
+
+// A member is one bridge. One that could not be opened has err and no Bridge.
+type member struct {
+	*Bridge
+	name   string
+	part   *census.Part
+	err    error
+	since  time.Time
+	looped atomic.Bool // its loop runs
+}
+
+// members are those of a moment; they never change.
+type members struct {
+	all    []*member // the daemon's own is the first
+	spans  []span    // of the pools, in order: they are disjoint
+	others map[netip.Addr]*member
+}
+
+type span struct {
+	prefix netip.Prefix
+	on     *member
+}
+
+// OpenGroup opens the bridges that are wanted; cfg.Name is the one that the others are asked
+// for, and needs no Want. An error is about that one: another that cannot be opened is not
+// ready, and [Group.SetAll] tries it again. What cfg says of a board is not used.
+func OpenGroup(ctx context.Context, cfg Config, board *census.Board, wants ...Want) (*Group, error) {
+	g := &Group{cfg: cfg, board: board, ended: make(chan error)}
+	g.cfg.OnPorts = g.changed.Send
+	g.now.Store(&members{})
+	if err := g.SetAll(ctx, wants...); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	board.Place(g.place)
+	return g, nil
+}
+
+// SetAll has the bridges be these, each as it is wanted: see [Bridge.Set]. One that is
+// wanted no more is left as it is, and looked after no more.
+func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	if !slices.ContainsFunc(wants, func(w Want) bool { return w.Name == g.cfg.Name }) {
+		wants = append([]Want{{Name: g.cfg.Name}}, wants...)
+	}
+	slices.SortStableFunc(wants, func(a, b Want) int { // its own first
+		switch {
+		case a.Name == g.cfg.Name && b.Name != g.cfg.Name:
+			return -1
+		case b.Name == g.cfg.Name && a.Name != g.cfg.Name:
+			return 1
+		}
+		return 0
+	})
+	before := g.now.Load()
+	next := &members{others: make(map[netip.Addr]*member)}
+	var made []*member
+	for _, w := range wants {
+		m := before.named(w.Name)
+		if m == nil || m.Bridge == nil {
+			m = g.open(w, m)
+			made = append(made, m)
+		}
+		if next.add(m, w); next.all[0].Bridge == nil {
+			return m.err // it is the first, and nothing else is open yet
+		}
+	}
+	g.now.Store(next)
+	for _, m := range made {
+		g.start(m)
+	}
+	for _, m := range before.all {
+		if next.named(m.name) == nil {
+			if m.Bridge != nil {
+				_ = m.Close() // it has no error
+			}
+			m.part.Leave()
+		}
+	}
+	var failed []error
+	for _, w := range wants {
+		if m := next.named(w.Name); m.Bridge == nil {
+			failed = append(failed, m.err)
+		} else if !slices.Contains(made, m) {
+			failed = append(failed, m.Set(ctx, w.Desired))
+		} else if g.running() {
+			failed = append(failed, m.Refresh(ctx))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// open opens a bridge that was none before, or that could not be opened.
+func (g *Group) open(w Want, before *member) *member {
+	m := before
+	if m == nil {
+		m = &member{name: w.Name, part: g.board.Part(w.Name)}
+	} else {
+		m = &member{name: m.name, part: m.part, since: m.since}
+	}
+	cfg := g.cfg
+	cfg.Name, cfg.Desired, cfg.Board = w.Name, w.Desired, m.part
+	if m.Bridge, m.err = Open(cfg); m.err != nil {
+		if m.Bridge = nil; m.since.IsZero() {
+			m.since = time.Now()
+		}
+		for _, witness := range []census.Witness{census.Netns, census.Host, census.Neighbour} {
+			m.part.Silence(witness, m.err)
+		}
+		if before == nil && m.name != g.cfg.Name && g.cfg.Log != nil {
+			g.cfg.Log.Warn("a bridge cannot be looked after", "bridge", m.name, "err", m.err)
+		}
+	}
+	return m
+}
+
+func (ms *members) add(m *member, w Want) {
+	ms.all = append(ms.all, m)
+	for _, p := range w.Pools {
+		at, _ := slices.BinarySearchFunc(ms.spans, p.Addr(), func(s span, a netip.Addr) int { return s.prefix.Addr().Compare(a) })
+		ms.spans = slices.Insert(ms.spans, at, span{p.Masked(), m})
+	}
+	for _, a := range w.Others {
+		ms.others[a] = m
+	}
+}
+
+func (ms *members) named(name string) *member {
+	for _, m := range ms.all {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// of is the bridge that an address is on, nil where that is not known.
+func (ms *members) of(addr netip.Addr) *member {
+	addr = addr.Unmap().WithZone("")
+	at, found := slices.BinarySearchFunc(ms.spans, addr, func(s span, a netip.Addr) int { return s.prefix.Addr().Compare(a) })
+	if !found {
+		at--
+	}
+	if at >= 0 && ms.spans[at].prefix.Contains(addr) {
+		return ms.spans[at].on
+	}
+	return ms.others[addr]
+}
+
+// asked are the bridges that have to be asked about addresses: about one that is on none, all.
+func (ms *members) asked(about []netip.Addr) map[*member][]netip.Addr {
+	out := make(map[*member][]netip.Addr)
+	for _, a := range about {
+		if m := ms.of(a); m != nil {
+			out[m] = append(out[m], a)
+			continue
+		}
+		for _, m := range ms.all {
+			out[m] = append(out[m], a)
+		}
+	}
+	return out
+}
+
+// place is where an address is for the board.
+func (g *Group) place(addr netip.Addr) string {
+	if m := g.now.Load().of(addr); m != nil {
+		return m.name
+	}
+	return ""
+}
+
+// Run keeps all bridges current, those that come later too: see [Bridge.Run]. It blocks until
+// ctx ends and returns nil then, or the error of the first that cannot go on. Each bridge waits
+// in a poll(2) of its own, so each has a goroutine; Run waits for them.
+func (g *Group) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g.loops.Lock()
+	g.run = ctx
+	g.loops.Unlock()
+	for _, m := range g.now.Load().all {
+		g.start(m)
+	}
+	var failed error
+	stop := ctx.Done()
+	for {
+		select {
+		case err := <-g.ended:
+			g.loops.Lock()
+			g.active--
+			g.loops.Unlock()
+			if err != nil && failed == nil {
+				failed = err
+				cancel()
+			}
+		case <-stop:
+			stop = nil
+		}
+		g.loops.Lock()
+		over := ctx.Err() != nil && g.active == 0
+		if over {
+			g.run = nil
+		}
+		g.loops.Unlock()
+		if over {
+			return failed
+		}
+	}
+}
+
+func (g *Group) running() bool {
+	g.loops.Lock()
+	defer g.loops.Unlock()
+	return g.run != nil && g.run.Err() == nil
+}
+
+// start begins the loop of a member, if Run runs. A bridge whose loop runs already ends a
+// second one with itself.
+func (g *Group) start(m *member) {
+	g.loops.Lock()
+	defer g.loops.Unlock()
+	if g.run == nil || g.run.Err() != nil || m.Bridge == nil || m.looped.Swap(true) {
+		return
+	}
+	g.active++
+	ctx := g.run
+	go func() { // it ends with Run, which waits for it
+		err := m.Run(ctx)
+		m.looped.Store(false)
+		g.ended <- err
+	}()
+}
+
+// Close closes every bridge. Twice is fine.
+func (g *Group) Close() error {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	var errs []error
+	for _, m := range g.now.Load().all {
+		if m.Bridge != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Ready returns nil when the addresses of a pool with that gateway may be handed out on a
+// bridge, else a [NotReadyError]: see [Bridge.ReadyFor].
+func (g *Group) Ready(bridge string, gateway netip.Addr) error {
+	m := g.now.Load().named(bridge)
+	switch {
+	case m == nil:
+		return &NotReadyError{Bridge: bridge, Reason: bridge + " is not looked after yet", Since: time.Now()}
+	case m.Bridge == nil:
+		return &NotReadyError{Bridge: bridge, Reason: fmt.Sprintf("%s cannot be looked after (%v)", bridge, m.err), Since: m.since, cause: m.err}
+	}
+	return m.ReadyFor(gateway)
+}
+
+// Unready lists the bridges that are not ready, for whichever pool.
+func (g *Group) Unready() (out []*NotReadyError) {
+	for _, m := range g.now.Load().all {
+		var not *NotReadyError
+		if m.Bridge == nil {
+			errors.As(g.Ready(m.name, netip.Addr{}), &not)
+		} else {
+			errors.As(m.Bridge.Ready(), &not)
+		}
+		if not != nil {
+			out = append(out, not)
+		}
+	}
+	return out
+}
+
+// Statuses describes every bridge, the daemon's own first.
+func (g *Group) Statuses() (out []Status) {
+	for _, m := range g.now.Load().all {
+		if m.Bridge == nil {
+			out = append(out, Status{Name: m.name, Reason: g.Ready(m.name, netip.Addr{}).(*NotReadyError).Reason, Managed: g.cfg.Manage})
+			continue
+		}
+		out = append(out, m.Status())
+	}
+	return out
+}
+
+// MTU returns that of a bridge, in bytes; 0 when there is none of the name.
+func (g *Group) MTU(bridge string) int {
+	if m := g.now.Load().named(bridge); m != nil && m.Bridge != nil {
+		return m.MTU()
+	}
+	return 0
+}

@@ -1,0 +1,203 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+)
+
+// own is the daemon's own bridge. What is asked of the namespace, and not of a bridge, is
+// asked of it.
+func (g *Group) own() *Bridge { return g.now.Load().all[0].Bridge }
+
+// each calls f for all bridges that are open.
+func (g *Group) each(f func(*Bridge) error) error {
+	var errs []error
+	for _, m := range g.now.Load().all {
+		if m.Bridge != nil {
+			errs = append(errs, f(m.Bridge))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Settle is [Bridge.Settle] of the bridges that addresses are on; without any, of all, where
+// one that cannot be read is silent and no error as long as another can.
+func (g *Group) Settle(ctx context.Context, about ...netip.Addr) error {
+	ms := g.now.Load()
+	if len(ms.all) == 1 {
+		return ms.all[0].Settle(ctx, about...)
+	}
+	if len(about) == 0 {
+		good := 0
+		err := g.each(func(b *Bridge) error {
+			err := b.Settle(ctx)
+			if err == nil {
+				good++
+			}
+			return err
+		})
+		if good > 0 && ctx.Err() == nil {
+			return nil
+		}
+		return err
+	}
+	var errs []error
+	for m, addrs := range ms.asked(about) {
+		if m.Bridge == nil {
+			errs = append(errs, m.err)
+			continue
+		}
+		errs = append(errs, m.Settle(ctx, addrs...))
+	}
+	return errors.Join(errs...)
+}
+
+// Refresh is [Bridge.Refresh] of all.
+func (g *Group) Refresh(ctx context.Context) error {
+	return g.each(func(b *Bridge) error { return b.Refresh(ctx) })
+}
+
+// Probe is [Bridge.Probe] on the bridge that the address is on.
+func (g *Group) Probe(ctx context.Context, addr netip.Addr) error {
+	var errs []error
+	for m := range g.now.Load().asked([]netip.Addr{addr}) {
+		if m.Bridge == nil {
+			errs = append(errs, fmt.Errorf("probe %v: %w", addr, ErrNotReady))
+			continue
+		}
+		errs = append(errs, m.Probe(ctx, addr))
+	}
+	return errors.Join(errs...)
+}
+
+// MissedSince is [Bridge.MissedSince] of any.
+func (g *Group) MissedSince(t time.Time) (missed bool) {
+	_ = g.each(func(b *Bridge) error { missed = missed || b.MissedSince(t); return nil })
+	return missed
+}
+
+// SeenWithin is [Bridge.SeenWithin] of any.
+func (g *Group) SeenWithin(addr netip.Addr, d time.Duration) (seen bool) {
+	_ = g.each(func(b *Bridge) error { seen = seen || b.SeenWithin(addr, d); return nil })
+	return seen
+}
+
+// Changed is [Bridge.Changed] of any.
+func (g *Group) Changed() <-chan struct{} { return g.changed.Next() }
+
+// PortNames is [Bridge.PortNames] of all.
+func (g *Group) PortNames() map[string]bool {
+	return joined(g, (*Bridge).PortNames)
+}
+
+// PortMACs is [Bridge.PortMACs] of all.
+func (g *Group) PortMACs() map[string]string {
+	return joined(g, (*Bridge).PortMACs)
+}
+
+func joined[V any](g *Group, of func(*Bridge) map[string]V) map[string]V {
+	if ms := g.now.Load(); len(ms.all) == 1 {
+		return of(ms.all[0].Bridge)
+	}
+	out := make(map[string]V)
+	_ = g.each(func(b *Bridge) error { maps.Copy(out, of(b)); return nil })
+	return out
+}
+
+// Plugged is [Bridge.Plugged] of all. That a bridge is not there is an error where it is the
+// only one; of a lease on another it says nothing, and the witnesses of its own addresses
+// are silent.
+func (g *Group) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) (out []string, err error) {
+	var errs, absent []error
+	answered := false
+	_ = g.each(func(b *Bridge) error {
+		plugged, err := b.Plugged(ctx, hostInterface, since, netns)
+		switch {
+		case errors.Is(err, census.ErrNoBridge):
+			absent = append(absent, err)
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			answered = true
+			out = append(out, plugged...)
+		}
+		return nil
+	})
+	if !answered {
+		errs = append(errs, absent...)
+	}
+	return out, errors.Join(errs...)
+}
+
+// Home is [Bridge.Home], with the ports of all bridges that lead there.
+func (g *Group) Home(ctx context.Context, pid uint32) (home census.Home, err error) {
+	var ports []*census.Ports
+	err = g.each(func(b *Bridge) error {
+		h, err := b.Home(ctx, pid)
+		if err == nil {
+			home = h
+			ports = append(ports, h.Ports)
+		}
+		return err
+	})
+	if err != nil {
+		return census.Home{}, err
+	}
+	if len(ports) > 1 {
+		home.Ports = census.JoinPorts(ports...)
+	}
+	return home, nil
+}
+
+// Forget is [Bridge.Forget] on the bridges that the addresses are on.
+func (g *Group) Forget(ctx context.Context, addrs ...netip.Addr) error {
+	var errs []error
+	for m, of := range g.now.Load().asked(addrs) {
+		if m.Bridge != nil { // else there is no table of it
+			errs = append(errs, m.Forget(ctx, of...))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// HasLink is [Bridge.HasLink].
+func (g *Group) HasLink(ctx context.Context, name string) (bool, error) {
+	return g.own().HasLink(ctx, name)
+}
+
+// CheckNetns is [Bridge.CheckNetns].
+func (g *Group) CheckNetns(ctx context.Context, path string) error {
+	return g.own().CheckNetns(ctx, path)
+}
+
+// NetnsID is [Bridge.NetnsID].
+func (g *Group) NetnsID(ctx context.Context, path string) (int, error) {
+	return g.own().NetnsID(ctx, path)
+}
+
+// PlugOf is [Bridge.PlugOf].
+func (g *Group) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
+	return g.own().PlugOf(ctx, hostInterface, netns)
+}
+
+// PortIndexes returns [Bridge.PortIndexes] of each bridge, by its name.
+func (g *Group) PortIndexes() map[string]map[string]int {
+	out := make(map[string]map[string]int)
+	_ = g.each(func(b *Bridge) error { out[b.cfg.Name] = b.PortIndexes(); return nil })
+	return out
+}
+
+// PortsInto is [Bridge.PortsInto] of all.
+func (g *Group) PortsInto(ctx context.Context, path string, inode uint64) (at []int) {
+	_ = g.each(func(b *Bridge) error { at = append(at, b.PortsInto(ctx, path, inode)...); return nil })
+	return at
+}
+
+// Inside is [Bridge.Inside].
+func (g *Group) Inside(f func() error) error { return g.own().Inside(f) }

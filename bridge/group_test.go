@@ -1,0 +1,168 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+func aBridge(name, pool, gateway string) Want {
+	p := netip.MustParsePrefix(pool)
+	return Want{Name: name, Pools: []netip.Prefix{p}, Desired: Desired{Gateways: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(gateway), p.Bits())}}}
+}
+
+func openGroup(t *testing.T, ns *nstest.NS, manage bool, wants ...Want) (*Group, *census.Board) {
+	t.Helper()
+	board := census.NewBoard()
+	g, err := OpenGroup(context.Background(), Config{Name: "rt0", Netns: ns.Path(), Manage: manage}, board, wants...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := g.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return g, board
+}
+
+// Two bridges that others made. One lacks the gateway of one of its pools, then it goes and
+// comes back: the pools of the other give all the while, and so does the other pool of the
+// same bridge as long as it is there. The commands that an error names make it ready.
+func TestAGroupIsReadyPoolByPool(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Bridge("br9", "10.9.0.1/24")
+	nine := aBridge("br9", "10.9.0.0/24", "10.9.0.1")
+	nine.Pools = append(nine.Pools, netip.MustParsePrefix("10.10.0.0/24"))
+	nine.Desired.Gateways = append(nine.Desired.Gateways, netip.MustParsePrefix("10.10.0.1/24"))
+	g, board := openGroup(t, ns, false, aBridge("rt0", "10.8.0.0/24", "10.8.0.1"), nine)
+	ready := func(bridge, gateway string) error { return g.Ready(bridge, netip.MustParseAddr(gateway)) }
+	var not *NotReadyError
+	if !errors.As(ready("br9", "10.10.0.1"), &not) || not.Bridge != "br9" || !slices.Equal(not.Repair, []string{"ip addr add 10.10.0.1/24 dev br9"}) {
+		t.Fatalf("%+v", not)
+	}
+	if err := errors.Join(ready("rt0", "10.8.0.1"), ready("br9", "10.9.0.1"), g.Ready("br9", netip.Addr{})); err != nil {
+		t.Error(err)
+	}
+	if ready("br7", "10.8.0.1") == nil || ready("rt0", "10.8.0.9") == nil {
+		t.Error("a bridge that is not there, or a gateway that nobody wants, is ready")
+	}
+	for _, c := range not.Repair {
+		ns.Exec(strings.Fields(c)...)
+	}
+	settled := func(what string, is func() bool) {
+		t.Helper()
+		realtest.Eventually(t, wait, what, func() bool { return g.Settle(context.Background()) == nil && is() })
+	}
+	settled("the second gateway", func() bool { return ready("br9", "10.10.0.1") == nil })
+
+	ns.Exec("ip", "link", "del", "br9")
+	settled("the bridge to be missed", func() bool { return ready("br9", "10.9.0.1") != nil })
+	ours, theirs := netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("10.9.0.7")
+	if err := ready("rt0", "10.8.0.1"); err != nil {
+		t.Error(err)
+	}
+	if a := board.About(ours); !a.Unseen() {
+		t.Errorf("of an address on the bridge that is there: %+v", a)
+	}
+	if a := board.About(theirs); a.Unseen() || len(a.Silent) == 0 {
+		t.Errorf("of one on the bridge that is gone: %+v", a)
+	}
+	if a := board.About(netip.MustParseAddr("192.0.2.1")); a.Unseen() {
+		t.Errorf("of one that is on no bridge: %+v", a)
+	}
+	c := board.Census()
+	if c.Complete() || !c.CompleteAbout(ours) || c.CompleteAbout(theirs) {
+		t.Errorf("the census: %+v", c.Silent)
+	}
+	ns.Bridge("br9", "10.9.0.1/24")
+	settled("it to be back", func() bool { return ready("br9", "10.9.0.1") == nil && board.About(theirs).Unseen() })
+}
+
+// A stranger with another bridge's address was seen on a bridge that is gone: that keeps no
+// address of the other bridge, and the bridge's own ones are not free by it.
+func TestAStaleSightingOfABridgeThatIsGone(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Bridge("br9", "10.9.0.1/24")
+	g, board := openGroup(t, ns, false, aBridge("rt0", "10.8.0.0/24", "10.8.0.1"), aBridge("br9", "10.9.0.0/24", "10.9.0.1"))
+	ours, theirs := netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("10.9.0.7")
+	ns.Port("br9", "10.8.0.7/24", "10.9.0.7/24")
+	seen := func(a netip.Addr) bool { return len(board.About(a).Seen) > 0 }
+	realtest.Eventually(t, wait, "the stranger to be seen", func() bool {
+		return g.Settle(context.Background()) == nil && seen(ours) && seen(theirs)
+	})
+	ns.Exec("ip", "link", "set", "br9", "name", "gone9") // with its ports, which carry on
+	realtest.Eventually(t, wait, "its sighting to count no more", func() bool { return g.Settle(context.Background()) == nil && !seen(ours) })
+	if !board.About(ours).Unseen() || len(board.Census().Seen[ours]) != 0 {
+		t.Errorf("%+v", board.About(ours))
+	}
+	if !seen(theirs) || len(board.Census().Seen[theirs]) == 0 {
+		t.Errorf("what was on the bridge itself is gone with it: %+v", board.About(theirs))
+	}
+	// The last pool of it is removed: it is looked after no more, and nothing waits for it.
+	if err := g.SetAll(context.Background(), aBridge("rt0", "10.8.0.0/24", "10.8.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	if s := board.Silent(); len(s) != 0 || seen(theirs) || len(g.Statuses()) != 1 {
+		t.Errorf("left behind: %+v, %+v", s, board.About(theirs))
+	}
+}
+
+// A managed bridge that comes later is made, one that another process looks after says so
+// until that ends, and neither is in the others' way.
+func TestAGroupGrows(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	own := aBridge("rt0", "10.8.0.0/24", "10.8.0.1")
+	g, _ := openGroup(t, ns, true, own)
+	other, err := Open(Config{Name: "br8", Netns: ns.Path(), Board: census.NewBoard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []Want{aBridge("br8", "10.7.0.0/24", "10.7.0.1"), aBridge("br9", "fd00:9::/64", "fd00:9::1"), own}
+	if err := g.SetAll(context.Background(), all...); !errors.Is(err, ErrLocked) {
+		t.Fatalf("%v, want the bridge of another process", err)
+	}
+	for bridge, gateway := range map[string]string{"rt0": "10.8.0.1", "br9": "fd00:9::1"} {
+		if err := g.Ready(bridge, netip.MustParseAddr(gateway)); err != nil {
+			t.Error(err)
+		}
+	}
+	var not *NotReadyError
+	if !errors.As(g.Ready("br8", netip.MustParseAddr("10.7.0.1")), &not) || !errors.Is(not, ErrLocked) {
+		t.Errorf("%+v", not)
+	}
+	if s := g.Statuses(); s[0].Name != "rt0" || len(s) != 3 || len(g.Unready()) != 1 {
+		t.Errorf("%+v", s)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetAll(context.Background(), all...); err != nil {
+		t.Error(err)
+	}
+	if err := g.Ready("br8", netip.MustParseAddr("10.7.0.1")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,230 @@
+package gateways
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Config says what follows what. Every field is needed.
+type Config struct {
+	Book interface {
+		Identity() error
+		Pools() []*netdb.Pool
+		Leases() ([]*netdb.Lease, int64)
+		Withheld() []netdb.Withheld
+		PoolsChanged() <-chan struct{}
+	}
+	// Configured are the pools of the configuration. Beside another runner's book the bridges
+	// are for those, as that one says nothing of this machine.
+	Configured func() ([]netdb.PoolSpec, error)
+	Bridge     string        // the daemon's own, which is looked after without a pool too
+	MTU        int           // of each bridge, where it is managed; 0 leaves it alone
+	Every      time.Duration // between looks at gateways that stay while a sandbox needs them
+	Log        *slog.Logger
+}
+
+// A Follower has the bridges follow the pools. It is safe for concurrent use.
+type Follower struct {
+	Config
+	bridges atomic.Pointer[bridge.Group]
+
+	mu       sync.Mutex // held by Follow
+	is       map[string]bridge.Desired
+	followed atomic.Pointer[<-chan struct{}] // closed when the pools have changed since
+	again    atomic.Bool                     // not only a change of the pools changes what is wanted
+}
+
+// New returns one that follows nothing yet: see [Follower.Open].
+func New(c Config) *Follower { return &Follower{Config: c} }
+
+// Open opens the bridges of the pools as they are now. Of what an earlier daemon put on a bridge
+// it is not known whose it was, so nothing is former then.
+func (f *Follower) Open(ctx context.Context, open func(context.Context, ...bridge.Want) (*bridge.Group, error)) (*bridge.Group, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := f.Book.PoolsChanged()
+	wants, err := f.wants(nil)
+	if err != nil {
+		return nil, err
+	}
+	g, err := open(ctx, wants...)
+	if err != nil {
+		return nil, err
+	}
+	f.bridges.Store(g)
+	f.note(wants, changed)
+	return g, nil
+}
+
+// Follow has the bridges be as the pools want them. It returns at once where no pool has
+// changed since the last time and no gateway waits for a sandbox to end.
+func (f *Follower) Follow(ctx context.Context) error {
+	if f.Current() {
+		return nil
+	}
+	return f.follow(ctx)
+}
+
+// Current reports whether the bridges follow the pools as they are now. It never waits.
+func (f *Follower) Current() bool {
+	changed := f.followed.Load()
+	if changed == nil {
+		return false
+	}
+	select {
+	case <-*changed:
+		return false
+	default:
+		return true
+	}
+}
+
+func (f *Follower) follow(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := f.Book.PoolsChanged()
+	wants, err := f.wants(f.is)
+	if err != nil {
+		return err
+	}
+	f.note(wants, changed)
+	return f.bridges.Load().SetAll(ctx, wants...)
+}
+
+func (f *Follower) note(wants []bridge.Want, changed <-chan struct{}) {
+	f.is = make(map[string]bridge.Desired, len(wants))
+	again := false
+	own := f.ownGateways()
+	for _, w := range wants {
+		f.is[w.Name] = w.Desired
+		again = again || !slices.Equal(w.Desired.Gateways, own[w.Name])
+	}
+	f.again.Store(again)
+	f.followed.Store(&changed)
+}
+
+// ownGateways are those of the pools themselves, by bridge.
+func (f *Follower) ownGateways() map[string][]netip.Prefix {
+	own := make(map[string][]netip.Prefix)
+	if specs, err := f.specs(); err == nil {
+		for _, s := range specs {
+			if s.Gateway.IsValid() {
+				own[s.Bridge] = append(own[s.Bridge], netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
+			}
+		}
+	}
+	return own
+}
+
+// specs are the pools that the bridges are for.
+func (f *Follower) specs() (specs []netdb.PoolSpec, err error) {
+	if f.Book.Identity() != nil {
+		return f.Configured()
+	}
+	for _, p := range f.Book.Pools() {
+		specs = append(specs, p.PoolSpec)
+	}
+	return specs, nil
+}
+
+// wants is what each bridge has to be, after what it had to be before.
+func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error) {
+	foreign := f.Book.Identity() != nil
+	specs, err := f.specs()
+	if err != nil {
+		return nil, err
+	}
+	bridges := map[string][]netdb.PoolSpec{f.Bridge: nil}
+	for _, s := range specs {
+		bridges[s.Bridge] = append(bridges[s.Bridge], s)
+	}
+	held, others := f.held(specs, len(before) > 0)
+	var out []bridge.Want
+	for name, pools := range bridges {
+		w := bridge.Want{Name: name, Desired: bridge.Desired{MTU: f.MTU}, Others: others[name]}
+		old := before[name]
+		w.Desired.Gateways, w.Desired.Former = Of(pools, slices.Concat(old.Gateways, old.Former), held)
+		if foreign { // sandboxes may live with a pool that is in neither
+			w.Desired.Former = nil
+		}
+		for _, p := range pools {
+			w.Pools = append(w.Pools, p.Prefix)
+		}
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b bridge.Want) int {
+		return slices.Index(order(specs), a.Name) - slices.Index(order(specs), b.Name)
+	})
+	return out, nil
+}
+
+// order is that of the bridges: the one of the first pool is the first.
+func order(specs []netdb.PoolSpec) (names []string) {
+	for _, s := range specs {
+		if !slices.Contains(names, s.Bridge) {
+			names = append(names, s.Bridge)
+		}
+	}
+	return names
+}
+
+// held lists the addresses that a sandbox may be using, where that matters, and by bridge those
+// leases that lie in no pool of theirs.
+func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held []netip.Addr, others map[string][]netip.Addr) {
+	others = make(map[string][]netip.Addr)
+	bridgeOf := make(map[string]string)
+	for _, p := range f.Book.Pools() {
+		bridgeOf[p.UID] = p.Bridge
+	}
+	leases, _ := f.Book.Leases()
+	for _, l := range leases {
+		if matters && l.State != netdb.Cooling {
+			held = append(held, l.Addr)
+		}
+		if !slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool { return s.Prefix.Contains(l.Addr) }) {
+			if on := bridgeOf[l.PoolUID]; on != "" {
+				others[on] = append(others[on], l.Addr)
+			}
+		}
+	}
+	if !matters {
+		return held, others
+	}
+	for _, w := range f.Book.Withheld() {
+		if w.State != netdb.Cooling {
+			held = append(held, w.Addr)
+		}
+	}
+	return held, others
+}
+
+// Run follows the pools until ctx ends. A gateway goes only if a pool had it in this life of the
+// daemon and nobody needs it any more. Whether somebody does is looked at again with each whole
+// reading, while there is such a gateway; and so is a bridge that could not be opened.
+func (f *Follower) Run(ctx context.Context) error {
+	for {
+		changed := f.Book.PoolsChanged()
+		err := f.follow(ctx)
+		if err != nil && ctx.Err() == nil {
+			f.Log.Warn("the bridges do not follow the pools yet", "err", err)
+		}
+		var again <-chan time.Time
+		if f.again.Load() || err != nil {
+			again = time.After(f.Every)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-again:
+		}
+	}
+}

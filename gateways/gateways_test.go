@@ -1,0 +1,53 @@
+package gateways
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pools                      string // PREFIX>GATEWAY
+		before, held, want, former string
+	}{
+		"at the start nothing is former":     {pools: "10.8.0.0/24>10.8.0.1", want: "10.8.0.1/24"},
+		"a pool that goes":                   {before: "10.8.0.1/24", former: "10.8.0.1/24"},
+		"with somebody left in it":           {before: "10.8.0.1/24", held: "10.8.0.9", want: "10.8.0.1/24"},
+		"with somebody of another pool":      {pools: "10.9.0.0/24>10.9.0.1", before: "10.8.0.1/24 10.9.0.1/24", held: "10.9.0.9", want: "10.9.0.1/24", former: "10.8.0.1/24"},
+		"a grow":                             {pools: "10.8.0.0/23>10.8.0.1", before: "10.8.0.1/24", held: "10.8.0.9", want: "10.8.0.1/23", former: "10.8.0.1/24"},
+		"a shrink over nobody":               {pools: "10.8.0.0/25>10.8.0.1", before: "10.8.0.1/24", held: "10.8.0.9", want: "10.8.0.1/25", former: "10.8.0.1/24"},
+		"a shrink over a sandbox":            {pools: "10.8.0.0/25>10.8.0.1", before: "10.8.0.1/24", held: "10.8.0.200", want: "10.8.0.1/25 10.8.0.1/24"},
+		"a move":                             {pools: "10.9.0.0/24>10.9.0.1", before: "10.8.0.1/24", held: "10.8.0.9", want: "10.9.0.1/24 10.8.0.1/24"},
+		"another gateway of the prefix":      {pools: "10.8.0.0/24>10.8.0.254", before: "10.8.0.1/24", held: "10.8.0.9", want: "10.8.0.254/24 10.8.0.1/24"},
+		"another gateway, with nobody there": {pools: "10.8.0.0/24>10.8.0.254", before: "10.8.0.1/24", want: "10.8.0.254/24", former: "10.8.0.1/24"},
+		"IPv6, a shrink over nobody":         {pools: "fd00::/65>fd00::1", before: "fd00::1/64", held: "fd00::9", want: "fd00::1/65", former: "fd00::1/64"},
+		"IPv6, a shrink over a sandbox":      {pools: "fd00::/65>fd00::1", before: "fd00::1/64", held: "fd00::ffff:0:0:9", want: "fd00::1/64"},
+		"a former one that is former yet":    {pools: "10.8.0.0/25>10.8.0.1", before: "10.8.0.1/25 10.8.0.1/24", want: "10.8.0.1/25", former: "10.8.0.1/24"},
+	} {
+		var pools []netdb.PoolSpec
+		for p := range strings.FieldsSeq(c.pools) {
+			prefix, gateway, _ := strings.Cut(p, ">")
+			pools = append(pools, netdb.PoolSpec{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway)})
+		}
+		var before []netip.Prefix
+		for p := range strings.FieldsSeq(c.before) {
+			before = append(before, netip.MustParsePrefix(p))
+		}
+		var held []netip.Addr
+		for a := range strings.FieldsSeq(c.held) {
+			held = append(held, netip.MustParseAddr(a))
+		}
+		want, former := Of(pools, before, held)
+		if got := strings.Trim(fmt.Sprint(want), "[]"); got != c.want {
+			t.Errorf("%s: wanted are %s, not %s", name, got, c.want)
+		}
+		if got := strings.Trim(fmt.Sprint(former), "[]"); got != c.former {
+			t.Errorf("%s: former are %s, not %s", name, got, c.former)
+		}
+	}
+}
