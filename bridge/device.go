@@ -19,6 +19,10 @@ type Desired struct {
 	MTU      int            // bytes, where the bridge is managed; 0 leaves it alone
 }
 
+func (d Desired) equal(other Desired) bool {
+	return d.MTU == other.MTU && slices.Equal(d.Gateways, other.Gateways) && slices.Equal(d.Former, other.Former)
+}
+
 // Set replaces the whole of what the bridge has to be. A managed bridge is made so
 // before it returns, any other is judged by it: see [Bridge.Ready]. A former gateway goes
 // if ipamd put it there, in this process or an earlier one. What a person added stays, and
@@ -34,7 +38,7 @@ func (b *Bridge) Set(ctx context.Context, want Desired) error {
 	if err := b.mu.LockContext(ctx); err != nil {
 		return err
 	}
-	if old := b.device.want; !b.closed && (want.MTU != old.MTU || !slices.Equal(want.Gateways, old.Gateways) || !slices.Equal(want.Former, old.Former)) {
+	if old := b.device.want; !b.closed && !want.equal(old) {
 		b.device.want, b.device.again = want, true
 	}
 	b.mu.Unlock()

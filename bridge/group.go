@@ -54,9 +54,10 @@ type member struct {
 
 // members are those of a moment; they never change.
 type members struct {
-	all    []*member // the daemon's own is the first
-	spans  []span    // of the pools, in order: they are disjoint
-	others map[netip.Addr]*member
+	all     []*member // the daemon's own is the first
+	spans   []span    // of the pools, in order: they are disjoint
+	others  map[netip.Addr]*member
+	desired map[*member]Desired // as they were set; for SetAll alone
 }
 
 type span struct {
@@ -96,7 +97,7 @@ func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 		return 0
 	})
 	before := g.now.Load()
-	next := &members{others: make(map[netip.Addr]*member)}
+	next := &members{others: make(map[netip.Addr]*member), desired: make(map[*member]Desired)}
 	var made []*member
 	for _, w := range wants {
 		m := before.named(w.Name)
@@ -125,7 +126,13 @@ func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 		if m := next.named(w.Name); m.Bridge == nil {
 			failed = append(failed, m.err)
 		} else if !slices.Contains(made, m) {
-			failed = append(failed, m.Set(ctx, w.Desired))
+			if !before.desired[m].equal(w.Desired) {
+				err := m.Set(ctx, w.Desired)
+				if err != nil {
+					delete(next.desired, m) // it may not be the wanted one: the next call sets it again
+				}
+				failed = append(failed, err)
+			}
 		} else if g.running() {
 			failed = append(failed, m.Refresh(ctx))
 		}
@@ -159,6 +166,7 @@ func (g *Group) open(w Want, before *member) *member {
 
 func (ms *members) add(m *member, w Want) {
 	ms.all = append(ms.all, m)
+	ms.desired[m] = w.Desired
 	for _, p := range w.Pools {
 		at, _ := slices.BinarySearchFunc(ms.spans, p.Addr(), func(s span, a netip.Addr) int { return s.prefix.Addr().Compare(a) })
 		ms.spans = slices.Insert(ms.spans, at, span{p.Masked(), m})

@@ -70,6 +70,11 @@ func (f *Follower) Follow(ctx context.Context) error {
 	if f.Current() {
 		return nil
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Current() { // another did it meanwhile
+		return nil
+	}
 	return f.follow(ctx)
 }
 
@@ -87,16 +92,19 @@ func (f *Follower) Current() bool {
 	}
 }
 
+// follow is Follow, whatever is current. Call it with mu held.
 func (f *Follower) follow(ctx context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	changed := f.Book.PoolsChanged()
 	wants, err := f.wants(f.is)
 	if err != nil {
 		return err
 	}
-	f.note(wants, changed)
-	return f.bridges.Load().SetAll(ctx, wants...)
+	err = f.bridges.Load().SetAll(ctx, wants...)
+	f.note(wants, changed) // behind it: who finds it current finds the bridges so, or not ready
+	if err != nil {
+		f.again.Store(true) // by Run
+	}
+	return err
 }
 
 func (f *Follower) note(wants []bridge.Want, changed <-chan struct{}) {
@@ -210,9 +218,14 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held []netip.Addr
 // daemon and nobody needs it any more. Whether somebody does is looked at again with each whole
 // reading, while there is such a gateway; and so is a bridge that could not be opened.
 func (f *Follower) Run(ctx context.Context) error {
+	var err error
 	for {
 		changed := f.Book.PoolsChanged()
-		err := f.follow(ctx)
+		f.mu.Lock()
+		if err != nil || f.again.Load() || !f.Current() {
+			err = f.follow(ctx)
+		}
+		f.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
 			f.Log.Warn("the bridges do not follow the pools yet", "err", err)
 		}
