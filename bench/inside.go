@@ -92,7 +92,7 @@ func (r *run) checked(onCommit func(time.Duration, int)) *checkedCaller {
 	}
 	c.bridge, c.board = r.bridge(ns)
 	c.allocator = must(allocator.New(allocator.Config{
-		Book: c.Book, Board: c.board, Prober: c.bridge, Settle: c.bridge.Settle, HasLink: c.bridge.HasLink, Gate: func() error { return nil },
+		Book: c.Book, Board: c.board, Prober: c.bridge, Settle: c.bridge.Settle, HasLink: c.bridge.HasLink, Gate: func(...*netdb.Pool) error { return nil },
 		Pool: c.pool.Name, Policy: policy, BindWithin: time.Minute, MaxConflicts: 32,
 		ProbeWindow: probeWindow, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler)}))
 	r.loop(c.allocator.Run)
