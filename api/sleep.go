@@ -12,11 +12,10 @@ const (
 
 // A WakePolicy says which traffic wakes a paused sandbox, and for how long.
 type WakePolicy struct {
-	Sources      []string `json:"sources,omitempty"`       // addresses or prefixes; empty: all
-	Ports        []string `json:"ports,omitempty"`         // of TCP and UDP, "80" or "8000-8100"; empty: all
-	Protocols    []string `json:"protocols,omitempty"`     // tcp, udp, icmp; empty: tcp
-	Wait         Duration `json:"wait,omitempty"`          // how long a wake may last; empty: wake.wait of the daemon
-	RepauseAfter Duration `json:"repause_after,omitempty"` // without traffic for so long it is paused again; empty: it is not
+	Sources   []string `json:"sources,omitempty"`   // addresses or prefixes; empty: all
+	Ports     []string `json:"ports,omitempty"`     // of TCP and UDP, "80" or "8000-8100"; empty: all
+	Protocols []string `json:"protocols,omitempty"` // tcp, udp, icmp; empty: tcp
+	Wait      Duration `json:"wait,omitempty"`      // how long a wake may last; empty: wake.wait of the daemon
 }
 
 // A Sleep is how a lease's sandbox is paused and woken. It stays while the lease is open.

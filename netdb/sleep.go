@@ -49,9 +49,6 @@ type WakePolicy struct {
 	Protocols []Protocol     `json:"protocols,omitempty"` // empty: TCP
 	// Wait is how long an attempt to wake it may last; 0 stands for the daemon's own.
 	Wait time.Duration `json:"wait,omitempty"`
-	// RepauseAfter is how long a sandbox that was woken goes without traffic until it is
-	// paused again; 0: it is not.
-	RepauseAfter time.Duration `json:"repause_after,omitempty"`
 }
 
 // A Sleep is how a lease's sandbox is paused and woken. It stays while the lease is open,
@@ -73,8 +70,6 @@ const (
 
 	mostSources = 64
 	mostPorts   = 64
-	mostRepause = 30 * 24 * time.Hour
-	leastIdle   = time.Second
 )
 
 // Check returns a [FieldError] for the first part that cannot be, on a lease of addr.
@@ -125,9 +120,6 @@ func (s *Sleep) Check(addr netip.Addr) error {
 	}
 	if w.Wait != 0 && (w.Wait < LeastWait || w.Wait > MostWait) {
 		return invalid("wake.wait", "%v is not from %v to %v", w.Wait, LeastWait, MostWait)
-	}
-	if w.RepauseAfter != 0 && (w.RepauseAfter < leastIdle || w.RepauseAfter > mostRepause) {
-		return invalid("wake.repause_after", "%v is not from %v to %v", w.RepauseAfter, leastIdle, mostRepause)
 	}
 	return nil
 }

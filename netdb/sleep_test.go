@@ -67,8 +67,6 @@ func TestBadWakePoliciesAreRefused(t *testing.T) {
 		"ports of echo requests":         {with(netdb.WakePolicy{Protocols: []netdb.Protocol{"icmp"}, Ports: []netdb.PortRange{{First: 80, Last: 80}}}), "wake.ports"},
 		"a wait that is too short":       {with(netdb.WakePolicy{Wait: time.Millisecond}), "wake.wait"},
 		"a wait that is too long":        {with(netdb.WakePolicy{Wait: time.Hour}), "wake.wait"},
-		"paused again at once":           {with(netdb.WakePolicy{RepauseAfter: time.Millisecond}), "wake.repause_after"},
-		"paused again next year":         {with(netdb.WakePolicy{RepauseAfter: 365 * 24 * time.Hour}), "wake.repause_after"},
 		"more sources than a policy has": {with(netdb.WakePolicy{Sources: slices.Repeat(sources("10.0.0.0/8"), 65)}), "wake.sources"},
 		"more ports than a policy has":   {with(netdb.WakePolicy{Ports: slices.Repeat([]netdb.PortRange{{First: 80, Last: 80}}, 65)}), "wake.ports"},
 	} {

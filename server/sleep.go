@@ -87,10 +87,7 @@ func wakePolicy(p *api.WakePolicy) (*netdb.WakePolicy, error) {
 		w.Protocols = append(w.Protocols, netdb.Protocol(name))
 	}
 	var err error
-	if w.Wait, err = duration("wake.wait", p.Wait); err != nil {
-		return nil, err
-	}
-	w.RepauseAfter, err = duration("wake.repause_after", p.RepauseAfter)
+	w.Wait, err = duration("wake.wait", p.Wait)
 	return w, err
 }
 
@@ -197,7 +194,7 @@ func sleepOf(s *netdb.Sleep) *api.Sleep {
 	}
 	out := &api.Sleep{Mode: api.SleepMode(s.Mode), Do: s.Do}
 	if w := s.Wake; w != nil {
-		out.Wake = &api.WakePolicy{Wait: lasting(w.Wait), RepauseAfter: lasting(w.RepauseAfter)}
+		out.Wake = &api.WakePolicy{Wait: lasting(w.Wait)}
 		for _, p := range w.Sources {
 			text := p.String()
 			if p.IsSingleIP() {
