@@ -25,7 +25,11 @@ func lineOf(epoch func() string) feed.Encode {
 		if c.Addr.IsValid() {
 			b = c.Addr.AppendTo(b)
 		}
-		b = appendText(b, `","lease_id":`, c.LeaseID)
+		b = append(b, '"')
+		if c.PrefixLen != 0 {
+			b = strconv.AppendInt(append(b, `,"prefix_length":`...), int64(c.PrefixLen), 10)
+		}
+		b = appendText(b, `,"lease_id":`, c.LeaseID)
 		b = appendText(b, `,"pool":`, c.Pool)
 		b = appendText(b, `,"sandbox":`, c.Sandbox)
 		b = appendText(b, `,"uid":`, c.UID)

@@ -29,6 +29,7 @@ func TestALineIsAsJSONSaysIt(t *testing.T) {
 		}
 		c.At.Wall = time.Unix(0, rapid.Int64().Draw(rt, "at"))
 		c.Addr = rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("fd00::2")}).Draw(rt, "address")
+		c.PrefixLen = rapid.SampledFrom([]int{0, 28, 80}).Draw(rt, "prefix length")
 		c.Evidence = json.RawMessage(rapid.SampledFrom([]string{"", "[]", "null", "broken", `[{"witness":"probe","note":"<a>"}]`}).Draw(rt, "evidence"))
 		change := changeOf(c)
 		var want bytes.Buffer
