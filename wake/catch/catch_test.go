@@ -47,17 +47,17 @@ func (p *ports) Inside(f func() error) (err error) {
 	return err
 }
 
-// A scene is a bridge with a sandbox that sleeps, a neighbour and somebody outside, and all
+// A scene is a bridge with a sandbox that sleeps, a neighbour, and all
 // that wakes by real packets. Its resumer only says that it was asked.
 type scene struct {
 	*ports
-	book                        *netdb.Book
-	flights                     *wake.Flights
-	catcher                     *Catcher
-	sandbox, neighbour, outside *nstest.Port
-	l                           *netdb.Lease
-	asked                       chan *netdb.Lease
-	stop                        func()
+	book               *netdb.Book
+	flights            *wake.Flights
+	catcher            *Catcher
+	sandbox, neighbour *nstest.Port
+	l                  *netdb.Lease
+	asked              chan *netdb.Lease
+	stop               func()
 }
 
 type asks chan *netdb.Lease

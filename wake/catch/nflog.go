@@ -12,7 +12,7 @@ import (
 // Of linux/netfilter/nfnetlink_log.h.
 const (
 	subsystem     = 4 // NFNL_SUBSYS_ULOG
-	msgPacket     = subsystem<<8 | 0
+	msgPacket     = subsystem << 8
 	msgConfig     = subsystem<<8 | 1
 	attrCommand   = 1
 	attrMode      = 2
