@@ -22,7 +22,7 @@ no traffic by default, and ipamctl wake always. -q prints the lease id.`, (*clie
 	var wait time.Duration
 	f := cmd.Flags()
 	f.StringVar((*string)(&req.Mode), "mode", "", "`freeze`: its tasks stand still; hibernate: they are gone")
-	f.BoolVar(&req.Do, "do", false, "have ipamd freeze the tasks")
+	f.BoolVar(&req.Do, "do", false, "have ipamd freeze the tasks, which it refuses today")
 	f.BoolVar(&any, "wake", false, "traffic wakes it: TCP, unless --wake-protocol says otherwise")
 	f.StringArrayVar(&wake.Ports, "wake-port", nil, "traffic to this `port`, or range like 8000-8100, wakes it; may be repeated")
 	f.StringArrayVar(&wake.Sources, "wake-from", nil, "traffic from this `address` or prefix wakes it; may be repeated")
