@@ -79,7 +79,7 @@ func Endpoints() []Endpoint {
 		{VerbAllocate, "POST", "/v1/leases", Runtime, true, nil, mutation(
 			NotFound, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken, NotInPool, StateNotAllowed,
 			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady)},
-		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, EvidenceUnavailable)},
+		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, NameTaken, EvidenceUnavailable, BridgeNotReady)},
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
 		{VerbWake, "POST", "/v1/leases/{id}/wake", Runtime, true, nil, onLease(WakeTimeout, WakeRefused)},

@@ -77,7 +77,8 @@ func sameUse(l, other *Lease) bool {
 }
 
 // Bind adds to what is recorded of where an open lease is used. What is
-// recorded already changes nothing. A lease that is released is [ErrState].
+// recorded already changes nothing. A lease that is released is [ErrState], and a host
+// interface whose name another's interface has leased is [ErrNameTaken].
 //
 // ifRev, unless it is 0, is the revision at which the caller saw the lease: if
 // it changed since, the answer is [StaleError]. A request that would change
@@ -91,6 +92,9 @@ func (b *Book) Bind(ctx context.Context, who Who, id string, ifRev int64, n Bind
 		now := *l
 		if err := now.record(n); err != nil {
 			return nil, err
+		}
+		if has := t.named(n.HostInterface); has != nil && has.link() != (link{l.UID, l.Interface}) {
+			return nil, fmt.Errorf("bind %s to host interface %s: %w: sandbox uid %q leased that name for %s", l.Addr, n.HostInterface, ErrNameTaken, has.UID, has.Interface)
 		}
 		if l.State == Reserved {
 			now.State = Bound

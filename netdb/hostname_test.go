@@ -61,6 +61,33 @@ func TestBadHostNamesAreRefused(t *testing.T) {
 	}
 }
 
+// Who has no lease of a name binds to no link of that name, and its own lease is as it was.
+func TestABindToAnothersHostName(t *testing.T) {
+	b := Open(t)
+	p := b.Pools()[0]
+	owner, name, err := reserveNamed(b, p, "a", "eth0", naming(b, "a", "veth-a", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := reserveNamed(b, p, "b", "eth0", netdb.Naming{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, rev := Who(netdb.ByClient, "bound"), b.Rev()
+	if l, err := b.Bind(ctx, who, other.ID, 0, netdb.Binding{HostInterface: name, Netns: "/run/netns/b"}); !errors.Is(err, netdb.ErrNameTaken) {
+		t.Errorf("another's name: %v, %v", l, err)
+	}
+	if b.Rev() != rev {
+		t.Errorf("a bind that was refused went from revision %d to %d", rev, b.Rev())
+	}
+	if _, err := b.Bind(ctx, who, owner.ID, 0, netdb.Binding{HostInterface: name}); err != nil {
+		t.Errorf("its own name: %v", err)
+	}
+	if _, err := b.Bind(ctx, who, other.ID, 0, netdb.Binding{HostInterface: "veth-b"}); err != nil {
+		t.Errorf("a name that is nobody's: %v", err)
+	}
+}
+
 // A name has one holder: from its lease to the confirmed removal, over restarts, and for
 // all addresses of one interface; no link of the host has it when it is given.
 func TestAHostNameHasOneHolder(t *testing.T) {
