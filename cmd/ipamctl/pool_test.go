@@ -20,6 +20,8 @@ func pooled() *world {
 	w.pools[0].Labels, w.pools[0].Cooldown, w.pools[0].MTU = map[string]string{"team": "lab"}, "1h0m0s", 1400
 	w.pools[0].Reservation = []api.PoolReservation{{Sandbox: "db", Address: "10.8.64.77"}}
 	w.pools[0].DNS, w.pools[0].Routes = []string{"10.8.64.1"}, []api.Route{{Destination: "192.0.2.0/24", Via: "10.8.64.9"}}
+	w.pools[1].NotReady = "rt1 is missing"
+	w.pools[1].Repair = []string{"ip link add rt1 type bridge", "ip link set rt1 up"}
 	w.leases[0].Outside = "outside 10.8.64.0/25"
 	w.preview = true
 	w.effects = []api.PoolEffect{

@@ -82,6 +82,20 @@ func (p *page) drawPools(pools []api.Pool) {
 		}
 	}
 	p.Table(cols, rows)
+	p.drawNotReady(pools)
+}
+
+// drawNotReady says which pools give nothing, and with which commands they will.
+func (p *page) drawNotReady(pools []api.Pool) {
+	for _, pool := range pools {
+		if pool.NotReady == "" {
+			continue
+		}
+		p.Text("", p.Bad(fmt.Sprintf("%s, %s, gives nothing: %s", term.Word(pool.Name), term.Word(pool.Prefix), term.Sentence(pool.NotReady))))
+		if len(pool.Repair) > 0 {
+			p.Line("  next: %s", term.Sentence(strings.Join(pool.Repair, " && ")))
+		}
+	}
 }
 
 func (p *page) poolState(s api.PoolState) string {
@@ -185,6 +199,7 @@ func (p *page) drawPool(pool api.Pool) {
 		[2]string{"holds", strings.Join(p.held(pool), ", ")},
 		[2]string{"outside", optional(pool.Outside)},
 	)
+	p.drawNotReady([]api.Pool{pool})
 }
 
 // poolNamed is the pool that a person names; family is needed where two have the name.

@@ -93,6 +93,9 @@ func (p *page) drawStatus(s statusAnswer) {
 	if len(s.Pools) > 0 {
 		p.Heading("Pools")
 		p.drawBars(s.Pools)
+		if s.Ready { // else it is above
+			p.drawNotReady(s.Pools)
+		}
 	}
 	p.drawStuck(s.Status)
 	p.drawQuarantined(s.Status)
@@ -101,9 +104,14 @@ func (p *page) drawStatus(s statusAnswer) {
 	p.drawConflicts(s.Status)
 	p.drawLastConflict(s.Status)
 	p.Heading("Daemon")
-	p.Lists(
-		term.List{Name: "daemon", Parts: []string{fmt.Sprintf("pid %d", s.PID), "up " + term.Span(p.now().Sub(s.Started)), "commit " + term.Maybe(s.Commit)}},
-		term.List{Name: "bridge", Parts: p.drawBridge(s.Bridge)},
+	lists := []term.List{
+		{Name: "daemon", Parts: []string{fmt.Sprintf("pid %d", s.PID), "up " + term.Span(p.now().Sub(s.Started)), "commit " + term.Maybe(s.Commit)}},
+		{Name: "bridge", Parts: p.drawBridge(s.Bridge)},
+	}
+	for _, b := range s.Bridges[min(1, len(s.Bridges)):] { // the first is s.Bridge
+		lists = append(lists, term.List{Name: "bridge", Parts: p.drawBridge(b)})
+	}
+	p.Lists(append(lists,
 		term.List{Name: "book", Parts: p.drawBook(s.Book)},
 		term.List{Name: "commits", Parts: drawCommits(s.Status)},
 		term.List{Name: "runner", Parts: []string{term.Maybe(s.Book.RunnerUID)}},
@@ -111,7 +119,7 @@ func (p *page) drawStatus(s statusAnswer) {
 		term.List{Name: "allocation", Parts: []string{term.Sentence(s.Allocation)}},
 		term.List{Name: "last pass", Parts: p.drawLastPass(s.LastPass)},
 		term.List{Name: "findings", Parts: p.drawCounted(s.Findings)},
-	)
+	)...)
 }
 
 func (p *page) drawSilent(silent []api.Silence) {
