@@ -38,6 +38,11 @@ type Salvaged struct {
 	// Pools are those that could be read; HostNames the interface names that are leased.
 	Pools     []*Pool
 	HostNames []HostName
+	// Sleeps says how the sandboxes of paused leases are paused and what wakes them, by the
+	// leases' ids.
+	Sleeps map[string]*Sleep
+	// Cancelled are the attempts of which no allocation may follow.
+	Cancelled []CancelledAttempt
 	// Ended has the ids of leases that the history knows to have ended.
 	Ended map[string]bool
 	// Subnets are the prefixes that the predecessor had given away, by what it had called
@@ -273,6 +278,8 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 		})
 	}
 	s.readPools(ctx, c, schema)
+	s.readSleeps(ctx, c, schema)
+	s.readCancelled(ctx, c)
 	for a, l := range rows {
 		s.Leases = append(s.Leases, l)
 		delete(named, a)

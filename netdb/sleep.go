@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -258,25 +259,48 @@ func (s *store) writeSleep(st step) error {
 }
 
 // readSleep reads a row. One that means nothing to this build is reported and skipped: its
-// lease is then paused without a policy.
+// lease is then paused without a policy, and a call can wake it.
 func (x *index) readSleep(r scanner) error {
-	s := new(Sleep)
-	var policy, flight string
-	if err := r.Scan(&s.LeaseID, &s.Rev, (*string)(&s.Mode), &s.Do, &policy, &flight); err != nil {
+	s, bad, err := scanSleep(r)
+	if err != nil {
 		return err
 	}
-	for _, part := range []struct {
-		column, text string
-		into         any
-	}{{"policy", policy, &s.Wake}, {"flight", flight, &s.Flight}} {
-		if part.text == "" {
-			continue
-		}
-		if err := json.Unmarshal([]byte(part.text), part.into); err != nil {
-			x.unreadable(naming{text: "sleep of " + s.LeaseID}, "", fmt.Errorf("%s: %w", part.column, err))
-			return nil
-		}
+	l := x.byID[s.LeaseID]
+	switch {
+	case bad != nil:
+	case l == nil || !l.State.Open():
+		bad = errors.New("no open lease has that id")
+	default:
+		bad = s.Check(l.Addr)
+	}
+	if bad != nil {
+		x.unreadable(naming{text: "sleep of " + s.LeaseID}, "", bad)
+		return nil
 	}
 	x.sleeps[s.LeaseID] = s
 	return nil
+}
+
+// scanSleep reads a row. bad says which of its columns means nothing; its lease's id is
+// there all the same.
+func scanSleep(r scanner) (s *Sleep, bad, err error) {
+	s = new(Sleep)
+	var policy, flight string
+	if err := r.Scan(&s.LeaseID, &s.Rev, (*string)(&s.Mode), &s.Do, &policy, &flight); err != nil {
+		return nil, nil, err
+	}
+	if policy != "" {
+		if err := json.Unmarshal([]byte(policy), &s.Wake); err != nil {
+			return s, fmt.Errorf("policy: %w", err), nil
+		}
+	}
+	if flight != "" {
+		if err := json.Unmarshal([]byte(flight), &s.Flight); err != nil {
+			return s, fmt.Errorf("flight: %w", err), nil
+		}
+		if f := s.Flight; f == nil || f.ID == "" || f.Phase != Requested && f.Phase != Waking && f.Phase != Ended {
+			return s, fmt.Errorf("flight: %.80s is none", flight), nil
+		}
+	}
+	return s, nil, nil
 }

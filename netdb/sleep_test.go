@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -278,5 +279,45 @@ func TestZ6TrafficBacksOff(t *testing.T) {
 	}
 	if _, err := wake(traffic); err != nil {
 		t.Error("held up after one that succeeded:", err)
+	}
+}
+
+// A row of a sleep that was edited to mean nothing is reported and passed over: its lease is
+// paused without a policy, a call wakes it, and no other row is touched by it.
+func TestSleepsThatMeanNothing(t *testing.T) {
+	for name, c := range map[string]struct{ edit, says string }{
+		"a policy with a field of another type": {`policy = '{"ports": "80"}'`, "policy"},
+		"a policy that cannot be":               {`policy = '{"protocols": ["sctp"]}'`, "wake.protocols[0]"},
+		"sources of another family":             {`policy = '{"sources": ["fd00::/64"]}'`, "wake.sources[0]"},
+		"a task that ipamd cannot make anew":    {`mode = 'hibernate', do_pause = 1`, "do"},
+		"a flight in no phase":                  {`flight = '{"id": "f", "phase": "landed"}'`, "flight"},
+		"a flight that is none":                 {`flight = 'null'`, "flight"},
+		"a lease that is not there":             {`lease_id = '00000000-0000-0000-0000-000000000000'`, "no open lease"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "book.db")
+			b := OpenAt(t, path, Options())
+			Pool(t, b, "default", "10.8.64.0/24")
+			edited, other := asleep(t, b, "a", frozen()), asleep(t, b, "b", frozen())
+			Close(t, b)
+			if err := tryRaw(path, fmt.Sprintf(`UPDATE sleeps SET %s WHERE lease_id = '%s'`, c.edit, edited.ID)); err != nil {
+				t.Fatal(err)
+			}
+			b = OpenAt(t, path, Options())
+			bad := b.Info().Unreadable
+			if len(bad) != 1 || !strings.HasPrefix(bad[0].Row, "sleep of ") || !strings.Contains(bad[0].Reason, c.says) {
+				t.Errorf("it reports %+v", bad)
+			}
+			if b.Sleep(edited.ID) != nil || b.Sleep(other.ID) == nil {
+				t.Errorf("%+v, and beside it %+v", b.Sleep(edited.ID), b.Sleep(other.ID))
+			}
+			if l, f, begun, err := b.Wake(ctx, reconciling, edited.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil); err != nil || !begun || f == nil || l.State != netdb.Paused {
+				t.Error(l, f, begun, err)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -36,8 +35,8 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	if err := sameRunner(old, p.Book.Info()); err != nil {
 		return nil, err
 	}
-	back := &restorer{Book: p.Book, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, held: make(map[netip.Addr]bool)}
-	if err := r.fill(ctx, p, back, cfg); err != nil {
+	back := &restorer{Book: p.Book, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, tombstone: cfg.BookOptions().Tombstone, held: make(map[netip.Addr]bool)}
+	if err := r.fill(ctx, p, back); err != nil {
 		return nil, err
 	}
 	found, err := p.Book.Check(ctx)
@@ -67,17 +66,24 @@ func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 	return nil
 }
 
-// fill takes a whole census and makes the first pass, as a daemon does; but
-// half a census is none here.
-func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer, cfg config.Config) error {
+// fill has the bridges of all pools looked after, takes a whole census and makes the first
+// pass, as a daemon does; but half a census is none here.
+func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
+	for _, step := range []func(context.Context) error{back.makePools, back.checkSubnets, p.Follow} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
 	failed := p.Refresh(ctx)
 	back.census, back.running = p.Board.Census(), p.Board.By(census.Runtime)
 	back.compareRuntime(p.Book.Runtime())
 	if err := unanswered(failed, back.census.Silent); err != nil {
 		return err
 	}
-	if err := cmp.Or(back.makePools(ctx, cfg.Bridge.Name), back.checkSubnets(), back.before(ctx)); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{back.cancel, back.before} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	report, err := p.Pass(ctx, back)
 	if err != nil {

@@ -3,6 +3,7 @@ package rebuild
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -86,7 +87,13 @@ func merge(older, present netdb.Salvaged, source string) merged {
 		}
 	}
 	out.Subnets = older.Subnets
-	out.Pools = slices.Concat(present.Pools, older.Pools) // the second of a name is not made
+	out.Sleeps = maps.Clone(older.Sleeps)
+	if out.Sleeps == nil {
+		out.Sleeps = make(map[string]*netdb.Sleep)
+	}
+	maps.Copy(out.Sleeps, present.Sleeps)
+	out.Cancelled = slices.Concat(present.Cancelled, older.Cancelled) // the newest of a sandbox counts
+	out.Pools = slices.Concat(present.Pools, older.Pools)             // the second of a name is not made
 	out.HostNames = slices.Concat(present.HostNames, older.HostNames)
 	for _, p := range present.Problems {
 		out.Problems = append(out.Problems, "the present one: "+p)

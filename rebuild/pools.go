@@ -11,15 +11,12 @@ import (
 
 // makePools makes the pools of the old book that the configuration does not name, with
 // their generations, so that what was sent to them before stays old. Where one cannot be
-// made its addresses are in no pool, and each is reported.
-func (r *restorer) makePools(ctx context.Context, bridge string) error {
+// made its addresses are in no pool, and each is reported. It comes before the census, which
+// is of the bridges of all pools.
+func (r *restorer) makePools(ctx context.Context) error {
 	for _, p := range r.old.Pools {
 		if r.poolNamed(p) != nil {
 			continue // the configuration has it, as it is now
-		}
-		if p.Bridge != bridge {
-			r.explain("pool %s (%s) of the old book is on bridge %s, and the configuration names %s: it is left out", p.Name, p.Prefix, p.Bridge, bridge)
-			continue
 		}
 		_, err := r.SetPool(ctx, r.who(netdb.ByOperator), netdb.PoolChange{Spec: p.PoolSpec, Generation: p.Generation})
 		switch {
@@ -34,7 +31,7 @@ func (r *restorer) makePools(ctx context.Context, bridge string) error {
 
 // checkSubnets refuses a prefix that the predecessor had given away inside of a pool, which
 // would give its addresses a second time.
-func (r *restorer) checkSubnets() error {
+func (r *restorer) checkSubnets(context.Context) error {
 	for p, holder := range r.old.Subnets {
 		for _, pool := range r.Pools() {
 			inside := pool.Prefix.Overlaps(p) && p.Bits() > pool.Prefix.Bits()

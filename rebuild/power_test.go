@@ -35,7 +35,7 @@ func parts(ctx context.Context, cfg config.Config) (*Parts, error) {
 		return nil, errors.Join(err, b.Close())
 	}
 	board := census.NewBoard()
-	return &Parts{Book: b, Board: board, Close: b.Close, Refresh: func(context.Context) error { return nil },
+	return &Parts{Book: b, Board: board, Close: b.Close, Follow: nothing, Refresh: nothing,
 		Pass: func(context.Context, reconciler.Book) (*reconciler.Report, error) { return &reconciler.Report{}, nil }}, nil
 }
 
@@ -189,3 +189,5 @@ func (v *verdict) judge(dir string, cfg config.Config, image faultfs.Image) (err
 	}
 	return nil
 }
+
+func nothing(context.Context) error { return nil }

@@ -31,6 +31,7 @@ type Parts struct {
 	Book    *netdb.Book
 	Board   *census.Board
 	Runtime bool                                                               // there is one to ask
+	Follow  func(context.Context) error                                        // has the bridges of all pools of the book looked after
 	Refresh func(context.Context) error                                        // reads every witness anew
 	Pass    func(context.Context, reconciler.Book) (*reconciler.Report, error) // a first pass that writes through a book
 	Close   func() error

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -24,13 +25,14 @@ func (r *restorer) who(actor netdb.Actor) netdb.Who {
 // or withholds an address.
 type restorer struct {
 	*netdb.Book
-	verb    string // that makes the book
-	old     netdb.Salvaged
-	leases  *workload.Leases // of the old book
-	census  census.Census
-	running []census.Sighting // the runtime's part of the census
-	runtime bool              // it was asked about the old book's containers
-	absent  bool              // another one answered than theirs
+	verb      string // that makes the book
+	old       netdb.Salvaged
+	leases    *workload.Leases // of the old book
+	census    census.Census
+	running   []census.Sighting // the runtime's part of the census
+	runtime   bool              // it was asked about the old book's containers
+	tombstone time.Duration     // how long a cancelled attempt stays so
+	absent    bool              // another one answered than theirs
 
 	held        map[netip.Addr]bool // more than one use it: no workload is adopted
 	unexplained []string
@@ -39,7 +41,7 @@ type restorer struct {
 // Adopt is the reconciler's. It takes away the id of a lease that the old book
 // saw end: an id is never used again, and the new one has not seen it.
 func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
-	if slices.ContainsFunc(r.old.Leases, func(l *netdb.Lease) bool { return l.State == netdb.Cooling && l.ID == a.ID }) {
+	if r.old.Ended[a.ID] || slices.ContainsFunc(r.old.Leases, func(l *netdb.Lease) bool { return l.State == netdb.Cooling && l.ID == a.ID }) {
 		a.ID = ""
 	}
 	return r.Book.Adopt(ctx, who, a)
@@ -126,11 +128,44 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	}
 	switch l.State {
 	case netdb.Paused:
-		_, err = r.Pause(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev)
+		err = r.pause(ctx, l, back)
 	case netdb.Releasing: // never bound again: its removal is to be confirmed
 		_, err = r.ReleaseAt(ctx, r.who(netdb.ByOperator), back.ID, back.Rev, nil)
 	}
 	return err
+}
+
+// pause has a lease that is back pause as it did, under the policy that it had.
+func (r *restorer) pause(ctx context.Context, l, back *netdb.Lease) error {
+	if how := r.old.Sleeps[l.ID]; how != nil {
+		_, err := r.PauseAs(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev, *how)
+		if !errors.Is(err, netdb.ErrInvalid) {
+			return err
+		}
+		r.explain("%s: it is paused without the policy that it had: %v", l.Addr, err)
+	}
+	_, err := r.Pause(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev)
+	return err
+}
+
+// cancel has the attempts stay cancelled that were: an allocation of one that is late is
+// refused by the new book, too. It comes before any lease is back, so that it releases
+// none: the attempt that a lease was of is not known any more.
+func (r *restorer) cancel(ctx context.Context) error {
+	now := netdb.Now()
+	for _, c := range r.old.Cancelled {
+		if now.Since(c.At) >= r.tombstone {
+			continue
+		}
+		_, err := r.Cancel(ctx, r.who(netdb.ByReconciler), c.UID, c.Attempt)
+		switch {
+		case errors.Is(err, netdb.ErrInvalid), errors.Is(err, netdb.ErrTombstones):
+			r.explain("attempt %d of sandbox uid %q was cancelled, and is not any more: %v", c.Attempt, c.UID, err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 // binding is how a lease is used: its recorded plumbing, and those of its

@@ -27,8 +27,9 @@ A live workload gets its lease back, under the id that its label or what can be
 read of the old book names. Addresses that the old book withheld stay out of use:
 what cooled cools anew, what was held or being released is quarantined until it
 has not been seen for long enough, and the address of a paused sandbox is
-quarantined until an operator clears it. History and tombstones stay in the old
-file. What could not be explained is reported.
+quarantined until an operator clears it. Pools, cancelled attempts and what wakes a
+paused sandbox come along; the history stays in the old file. What could not be
+explained is reported.
 
 It refuses, and changes nothing, while a daemon has the book or the bridge,
 while a witness cannot answer, when the book is whole or there is none, and
@@ -82,7 +83,7 @@ func partsOf(log *slog.Logger, netns string) func(context.Context, config.Config
 			return nil, err
 		}
 		return &rebuild.Parts{
-			Book: p.book, Board: p.board, Runtime: p.runtime != nil, Refresh: p.refresh, Close: p.close,
+			Book: p.book, Board: p.board, Runtime: p.runtime != nil, Follow: p.follower.Follow, Refresh: p.refresh, Close: p.close,
 			Pass: func(ctx context.Context, book reconciler.Book) (*reconciler.Report, error) {
 				if err := p.reconcileBy(book); err != nil {
 					return nil, err

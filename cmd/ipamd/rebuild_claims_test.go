@@ -103,8 +103,14 @@ func TestRebuildByTheWire(t *testing.T) {
 // wired is a box that no runtime knows.
 func (w *world) wired(name string) *box {
 	w.t.Helper()
-	b := &box{name: name, held: w.allocate(name).Leases[0]}
-	b.port = w.ns.Port("rt0", b.held.Address+"/24")
+	return w.wiredOn("rt0", w.allocate(name).Leases[0])
+}
+
+// wiredOn gives a lease's sandbox a port on a bridge.
+func (w *world) wiredOn(bridge string, l api.Lease) *box {
+	w.t.Helper()
+	b := &box{name: l.Sandbox, held: l}
+	b.port = w.ns.Port(bridge, b.held.Address+"/24")
 	if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Netns: b.port.NS.Path(), HostInterface: b.port.HostName,
 		MAC: b.port.MAC.String()}); err != nil {
 		w.t.Fatal(err)

@@ -21,8 +21,8 @@ What is now wins over the backup: a lease of the present book stays as it is (ke
 and one that the present book saw end is left out. Of the backup come back those of
 which the present book knows nothing: with their workload live as leases (back), else
 their addresses cool or are quarantined. The present book becomes
-book.db.broken-<time>, with its log; nothing is deleted. History and tombstones stay
-in it. A backup that is broken, or another runner's or machine's, is refused.`,
+book.db.broken-<time>, with its log; nothing is deleted. The history stays in it;
+pools, cancelled attempts and what wakes a paused sandbox come along. A backup that is broken, or another runner's or machine's, is refused.`,
 		`  ipamd restore /root/book-backup.db            what it would do; changes nothing
   ipamd restore /root/book-backup.db --confirm
   ipamd restore /root/book-backup.db -o json    for a program: see "became"`, false)

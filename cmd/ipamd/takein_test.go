@@ -8,11 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
@@ -64,19 +63,28 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.becomes(ends.held.Address, api.Cooling)
-	later := w.wired("later") // .4
-	rt0, err := w.ns.Netlink().LinkByName("rt0")
-	must(t, err)
-	gateway, err := netlink.ParseAddr("10.9.0.1/24")
-	must(t, err)
-	must(t, w.ns.Netlink().AddrAdd(rt0, gateway))
-	if _, err := w.client.ApplyPool(ctx, "lab", api.PoolRequest{Prefix: "10.9.0.0/24", Gateway: "10.9.0.1", Generation: 7}); err != nil {
+	later := w.wired("later")   // .4
+	asleep := w.wired("asleep") // .5
+	policy := &api.WakePolicy{Ports: []string{"8080"}, Protocols: []string{"tcp"}}
+	if _, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{Mode: "freeze", Wake: policy}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Cancel(ctx, api.CancelRequest{UID: "late", Attempt: 3}); err != nil {
+		t.Fatal(err)
+	}
+	w.ns.Bridge("br9", "10.9.0.1/24")
+	if _, err := w.client.ApplyPool(ctx, "lab", api.PoolRequest{Prefix: "10.9.0.0/24", Bridge: "br9", Generation: 7}); err != nil {
 		t.Fatal(err)
 	}
 	named, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "named", Pool: "lab", HostInterfaceName: "lab-of-named"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "beside", Pool: "lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := w.wiredOn("br9", r.Leases[0]) // 10.9.0.3
 	_, err = w.takeIn(file, true)
 	w.refuses("a restore beside a running daemon", err, "in use by process", w.cfg.Book.Path)
 	epoch := w.program.book.Epoch()
@@ -88,7 +96,7 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 	done, err := w.takeIn(file, true)
 	must(t, err)
 	want := []string{"10.8.64.2 stays book kept", "10.8.64.3 ends book cooling", "10.8.64.4 later book kept",
-		"10.9.0.2 named book quarantined"}
+		"10.8.64.5 asleep book kept", "10.9.0.2 named book quarantined", "10.9.0.3 beside book kept"}
 	for _, r := range []*rebuild.Report{would, done} {
 		if got := became(r); !slices.Equal(got, want) {
 			t.Errorf("preview %v: it says %q, want %q", r.Preview, got, want)
@@ -101,13 +109,23 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 	if w.program.book.Epoch() == epoch || done.Epoch != w.program.book.Epoch() {
 		t.Errorf("it was epoch %s, is %s, and was to be %s", epoch, w.program.book.Epoch(), done.Epoch)
 	}
-	for _, b := range []*box{stays, later} {
+	for _, b := range []*box{stays, later, beside} {
 		if now := w.whois(b.held.Address); now.State != api.Bound || now.Lease.ID != b.held.ID {
 			t.Errorf("%s had lease %s and has %s, %+v", b.name, b.held.ID, now.State, now.Lease)
 		}
 	}
+	if now, err := w.client.Lease(ctx, asleep.held.ID); err != nil || now.Lease.State != api.Paused || now.Lease.Sleep == nil || !reflect.DeepEqual(now.Lease.Sleep.Wake, policy) {
+		t.Errorf("who sleeps: %+v, %v", now, err)
+	}
+	if fresh := w.allocate("fresh").Leases[0]; fresh.Address != addr(6) {
+		t.Errorf("a new sandbox got %s", fresh.Address)
+	}
+	var stale *api.Error
+	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "late", Attempt: 3}); !errors.As(err, &stale) || stale.Code != api.AttemptCancelled {
+		t.Errorf("L5: an attempt that was cancelled before the restore: %+v, %v", r, err)
+	}
 	pools, err := w.client.Pool(ctx, "lab")
-	if err != nil || pools.Pools[0].Generation != 7 {
+	if err != nil || pools.Pools[0].Generation != 7 || pools.Pools[0].Bridge != "br9" {
 		t.Errorf("the pool that the configuration does not name: %+v, %v", pools, err)
 	}
 	if got := w.program.book.HostName("named", named.Leases[0].Interface); got != "lab-of-named" {
@@ -115,9 +133,6 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 	}
 	if other, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "other", Pool: "lab", HostInterfaceName: "lab-of-named"}); err == nil {
 		t.Errorf("a name that %s has was given to %+v", named.Leases[0].Sandbox, other)
-	}
-	if fresh := w.allocate("fresh").Leases[0]; fresh.Address != addr(5) {
-		t.Errorf("a new sandbox got %s", fresh.Address)
 	}
 }
 
