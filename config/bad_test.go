@@ -63,6 +63,7 @@ var badConfigs = []struct{ name, doc, want string }{
 
 	{"bridge name too long", "[bridge]\nname = 'a-bridge-with-a-name'\n", `FILE:2:1: bridge.name: "a-bridge-with-a-name" is no interface name`},
 	{"bridge name is a path", "[bridge]\nname = '../x'\n", `FILE:2:1: bridge.name: "../x" is no interface name`},
+	{"a pool's own bridge that is none", "[[pool]]\nname = 'a'\nprefix = '10.9.0.0/24'\nbridge = 'a/b'\n", `FILE:4:1: pool.bridge: "a/b" is no interface name`},
 	{"tiny MTU", "[bridge]\nmtu = 10\n", "FILE:2:1: bridge.mtu: 10 is neither 0 nor from 68 to 65535 bytes"},
 	{"MTU below IPv6's", "[bridge]\nmtu = 1000\n[[pool]]\nname = 'a'\nprefix = 'fd00::/64'\n", "FILE:2:1: bridge.mtu: 1000 bytes are too few for IPv6, which needs 1280"},
 	{"never refreshed", "[bridge]\nrefresh = '0s'\n", "FILE:2:1: bridge.refresh: 0s is not above 0"},

@@ -66,6 +66,7 @@ type Pool struct {
 	Name    string   `toml:"name" comment:"1 to 63 letters, digits, dots, dashes or underscores."`
 	Prefix  string   `toml:"prefix" comment:"The addresses, like 10.8.64.0/24 or fd00:8::/64."`
 	Gateway string   `toml:"gateway" comment:"The host's own address on the bridge. Empty: the prefix's first host. none: there is none."`
+	Bridge  string   `toml:"bridge" comment:"That its sandboxes are on, where it is another than bridge.name. Empty: that one."`
 	Exclude []string `toml:"exclude" comment:"Addresses that are never given: '10.8.64.5', '10.8.64.200-10.8.64.250', '10.8.64.16/28'."`
 	Routes  []Route  `toml:"routes,inline" comment:"Routes for the sandbox beside the one to its gateway:\n{destination = '192.0.2.0/24', via = '10.8.64.9'}."`
 	DNS     []string `toml:"dns" comment:"Name servers for the sandbox. Empty: none are named."`

@@ -60,7 +60,7 @@ func other() Config {
 			RuntimeGIDs: []uint32{7}, MaxConnections: 9, MaxInFlight: 4, MaxRate: 5, MaxReaderRate: 6, Deadline: Duration(1500 * time.Millisecond)},
 		Bridge: Bridge{Name: "br9", Manage: true, MTU: 9000, Refresh: Duration(time.Hour + time.Second), Netns: []string{"/run/docker/netns"}},
 		Pools: []Pool{
-			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
+			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Bridge: "br8", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
 				Routes: []Route{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"},
 				Kept: []Kept{{Sandbox: "db", Address: "10.9.0.77"}}, Cooldown: Duration(time.Hour), CooldownMin: Duration(time.Minute),
 				Exhausted: "strict", MTU: 1400, Labels: []string{"zone=a"}},

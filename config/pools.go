@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -41,7 +42,7 @@ func (c Config) specs(ps *Problems) []netdb.PoolSpec {
 			if errors.As(err, &fe) {
 				field, reason = key+strings.TrimPrefix(fe.Field, "pool"), fe.Reason
 			}
-			if field == key+".bridge" {
+			if field == key+".bridge" && p.Bridge == "" {
 				if bridge {
 					continue
 				}
@@ -88,11 +89,11 @@ func Unnamed(book []*netdb.Pool, specs []netdb.PoolSpec) []*netdb.Pool {
 // RepairUnnamed is what to do about one.
 const RepairUnnamed = "put its [[pool]] back into ipamd's configuration"
 
-// spec reads the addresses of a pool. What they mean together is the book's
+// spec reads the addresses of a pool on a bridge. What they mean together is the book's
 // to check.
 func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 	before := len(*ps)
-	s := netdb.PoolSpec{Name: p.Name, Bridge: bridge, Prefix: ps.prefix(key+".prefix", p.Prefix),
+	s := netdb.PoolSpec{Name: p.Name, Bridge: cmp.Or(p.Bridge, bridge), Prefix: ps.prefix(key+".prefix", p.Prefix),
 		Cooldown: time.Duration(p.Cooldown), CooldownMin: time.Duration(p.CooldownMin), Exhausted: p.Exhausted, MTU: p.MTU}
 	switch p.Gateway {
 	case "":

@@ -89,6 +89,32 @@ func TestAPoolOnAnotherBridge(t *testing.T) {
 	realtest.Eventually(t, wait, "the release on br9 to be confirmed", func() bool { return w.state(theirs.Address) != api.Releasing })
 }
 
+// A pool of the configuration names a bridge of its own: its gateway is on that one, and a
+// reload moves it to none that it does not name.
+func TestAConfiguredPoolOnAnotherBridge(t *testing.T) {
+	t.Parallel()
+	w := prepare(t, func(c *config.Config) {
+		c.Bridge.Manage = true
+		c.Pools = append(c.Pools, config.Pool{Name: "other", Prefix: "10.9.0.0/24", Bridge: "br9"})
+	})
+	w.start()
+	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Pool: "other"})
+	if err != nil || r.Leases[0].Address != "10.9.0.2" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if is := w.ns.Exec("ip", "-o", "addr", "show", "dev", "br9"); !strings.Contains(is, "10.9.0.1/24") {
+		t.Errorf("br9 has %s", is)
+	}
+	if is := w.ns.Exec("ip", "-o", "addr", "show", "dev", "rt0"); strings.Contains(is, "10.9.0.1") {
+		t.Errorf("rt0 has %s", is)
+	}
+	w.stopDaemon()
+	w.start()
+	if p, err := w.client.Pool(ctx, "other"); err != nil || p.Pools[0].Bridge != "br9" || p.Pools[0].Generation != 1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 // On bridges that ipamd manages: the one of a pool that comes is made with its gateway before
 // the answer, so the pool gives at once; the bridge of a pool that is removed stays, and is
 // looked after no more.
