@@ -86,7 +86,7 @@ type PauseRequest struct {
 	// Mode says what becomes of the sandbox, and that what wakes it is recorded anew.
 	// Without it what is recorded stays.
 	Mode SleepMode   `json:"mode,omitempty"`
-	Do   bool        `json:"do,omitempty"`   // asks ipamd to freeze the tasks itself, which it refuses today
+	Do   bool        `json:"do,omitempty"`   // ipamd freezes the tasks itself, and resumes them
 	Wake *WakePolicy `json:"wake,omitempty"` // traffic that wakes it; without it none does
 }
 

@@ -134,7 +134,9 @@ type Owner struct {
 }
 
 type Wake struct {
-	Wait Duration `toml:"wait" comment:"How long a wake may last, unless the lease's own policy says otherwise. From 100ms to 10m."`
+	Resumer string   `toml:"resumer" comment:"Who resumes. event: the runtime, which follows /v1/watch and acknowledges. containerd: ipamd\nresumes the tasks of the lease's containers, and pauses them on request. exec: command."`
+	Command []string `toml:"command" comment:"For exec: a program, an absolute path, and its first arguments. pause or resume and the lease's\nid follow; the environment has the rest. Exit 0: done. 69: the sandbox is gone. 77: not\nallowed. Any other is tried again until the deadline."`
+	Wait    Duration `toml:"wait" comment:"How long a wake may last, unless the lease's own policy says otherwise. From 100ms to 10m."`
 }
 
 type Reconcile struct {
@@ -229,7 +231,9 @@ func Default() Config {
 			Grace:   Duration(3 * time.Minute),
 		},
 		Wake: Wake{
-			Wait: Duration(30 * time.Second),
+			Resumer: "event",
+			Command: []string{},
+			Wait:    Duration(30 * time.Second),
 		},
 		Reconcile: Reconcile{
 			Every:         Duration(5 * time.Minute),

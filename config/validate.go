@@ -41,6 +41,9 @@ func (c Config) Check() error {
 		ps.add("owner.socket", "its answers are about containers, and runtime.kind is none")
 	}
 	c.Wake.check(&ps)
+	if c.Wake.Resumer == "containerd" && c.Runtime.Kind == "none" {
+		ps.add("wake.resumer", "containerd is to resume tasks, and runtime.kind is none")
+	}
 	c.Reconcile.check(&ps)
 	ps.oneOf("enforce.mode", c.Enforce.Mode, "off", "observe", "enforce")
 	ps.oneOf("enforce.unleased", c.Enforce.Unleased, "allow", "drop")
@@ -172,6 +175,15 @@ func (r Runtime) check(ps *Problems) {
 }
 
 func (w Wake) check(ps *Problems) {
+	ps.oneOf("wake.resumer", w.Resumer, "event", "containerd", "exec")
+	switch {
+	case w.Resumer == "exec" && len(w.Command) == 0:
+		ps.add("wake.command", "exec wants a program, and none is named")
+	case w.Resumer != "exec" && len(w.Command) > 0:
+		ps.add("wake.command", "nothing runs it: wake.resumer is %.40q, not exec", w.Resumer)
+	case len(w.Command) > 0:
+		ps.absolute("wake.command", w.Command[0])
+	}
 	if d := time.Duration(w.Wait); d < netdb.LeastWait || d > netdb.MostWait {
 		ps.add("wake.wait", "%v is not from %v to %v", w.Wait, netdb.LeastWait, netdb.MostWait)
 	}

@@ -133,6 +133,18 @@ func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how
 	})
 }
 
+// Frozen notes that the tasks of a lease stand still that is paused since a moment. One that was
+// moved since, or paused anew, is [ErrState], and nothing is changed. What was decided on the
+// lease before is stale from then on.
+func (b *Book) Frozen(ctx context.Context, who Who, id string, since Stamp) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if l.State != Paused || l.Since != since {
+			return nil, fmt.Errorf("note that %s stands still: %w: it was moved meanwhile, and is %s", l.Addr, ErrState, l.State)
+		}
+		return t.record(who, l, *l, nil)
+	})
+}
+
 // Wake begins the flight of a paused lease, or joins the one that is under way. A lease
 // that is bound has none to wait for: the flight is nil. evidence is kept with the change.
 func (b *Book) Wake(ctx context.Context, who Who, id string, within time.Duration, cause Cause, evidence json.RawMessage) (l *Lease, f *Flight, begun bool, err error) {

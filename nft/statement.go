@@ -113,6 +113,13 @@ func AtMost(set string, life time.Duration, rate uint64, burst uint32, fields ..
 			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst}}})}
 }
 
+// Limit matches as many packets as come to the rule within a limit: rate a second, and a first
+// burst. It begins anew with the rule.
+func Limit(rate uint64, burst uint32) Statement {
+	return Statement{fmt.Sprintf("limit rate %d/second burst %d packets", rate, burst),
+		[]expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst}}}
+}
+
 // Log copies the first bytes of a packet to a group of nflog.
 func Log(group uint16, bytes uint32) Statement {
 	return Statement{fmt.Sprintf("log group %d snaplen %d", group, bytes),

@@ -43,7 +43,6 @@ type Book interface {
 
 	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
 	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
-	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	ForceRelease(ctx context.Context, who netdb.Who, id string, ifRev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
 	Hold(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)

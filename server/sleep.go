@@ -17,6 +17,8 @@ import (
 // Sleeper pauses sandboxes and has them woken; *wake.Flights is one.
 type Sleeper interface {
 	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error)
+	// Resume records that a sandbox runs again.
+	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	// Wake begins a flight or joins one; it is nil for a lease that is bound.
 	Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error)
 	// Await waits for the end of a flight, or of ctx.
@@ -57,7 +59,7 @@ func (s *Server) resume(c *call) (int, any, error) {
 		if ask.Mode != "" || ask.Do || ask.Wake != nil {
 			return nil, field("mode", "is of a pause: a resume has only if_revision")
 		}
-		return s.cfg.Book.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
+		return s.cfg.Sleeper.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
 	})
 }
 

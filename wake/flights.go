@@ -29,6 +29,7 @@ type Book interface {
 	TakeOn(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
 	Retell(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
 	Land(ctx context.Context, who netdb.Who, id, flight string, r netdb.FlightResult, detail string) (*netdb.Lease, error)
+	Frozen(ctx context.Context, who netdb.Who, id string, since netdb.Stamp) (*netdb.Lease, error)
 }
 
 // ErrRefused is wrapped by a [Resumer]'s error when another attempt would not help: the
@@ -41,13 +42,22 @@ type Resumer interface {
 	Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
 }
 
+// A Pauser is a [Resumer] that also pauses. Pause returns nil once the sandbox stands still,
+// also where it did already; its errors are those of Resume. After one some of its tasks may
+// stand still.
+type Pauser interface {
+	Pause(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
+}
+
 // A Config has what a [Flights] needs.
 type Config struct {
 	Book    Book
-	Resumer Resumer       // nil: requests are told on the stream of changes, and acknowledged there
-	Wait    time.Duration // how long an attempt to wake may last where the policy does not say
-	Log     *slog.Logger
-	OnEnd   func(f *netdb.Flight) // called for each flight that ends; may be nil
+	Resumer Resumer // nil: requests are told on the stream of changes, and acknowledged there
+	// FreezeOnly says that the Resumer wakes no sandbox that hibernates.
+	FreezeOnly bool
+	Wait       time.Duration // how long an attempt to wake may last where the policy does not say
+	Log        *slog.Logger
+	OnEnd      func(f *netdb.Flight) // called for each flight that ends; may be nil
 }
 
 // Flights has sandboxes woken. All methods are safe for concurrent use.
@@ -59,9 +69,10 @@ type Flights struct {
 	blind   error   // because of this
 
 	mu     sync.Mutex
-	told   map[string]telling // flights that wait for an acknowledgement
-	flying map[string]bool    // flights that the resumer is at work on
-	again  bool               // somebody has subscribed: tell all
+	told   map[string]telling       // flights that wait for an acknowledgement
+	flying map[string]bool          // flights that the resumer is at work on
+	held   map[string]chan struct{} // leases whose tasks are paused or resumed right now
+	again  bool                     // somebody has subscribed: tell all
 }
 
 // A telling is when a flight was told last, and how often.
@@ -75,7 +86,7 @@ func New(cfg Config) (*Flights, error) {
 	if cfg.Book == nil || cfg.Log == nil || cfg.Wait <= 0 {
 		return nil, errors.New("wake: Book, Log and a Wait above 0 are needed")
 	}
-	return &Flights{cfg: cfg, told: make(map[string]telling), flying: make(map[string]bool)}, nil
+	return &Flights{cfg: cfg, told: make(map[string]telling), flying: make(map[string]bool), held: make(map[string]chan struct{})}, nil
 }
 
 // The reasons of the changes that a wake makes.

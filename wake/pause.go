@@ -2,6 +2,7 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -23,37 +24,161 @@ func (f *Flights) CatchBy(c Catcher, why error) { f.catcher, f.blind = c, why }
 // is refused with what is missing for it, and nothing is recorded. Once it is answered, traffic
 // that the policy names begins a flight: what comes before the sandbox stands still is answered
 // by itself, and what comes later wakes it.
+//
+// With how.Do the tasks are paused as well, once the traffic is watched: a flight that begins
+// meanwhile waits for that, and then resumes them. What cannot be paused is resumed, and the
+// lease is as it was.
 func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error) {
 	l, err := f.cfg.Book.Lease(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := how.Check(l.Addr); err != nil {
+	if err := f.can(l, how); err != nil {
 		return nil, err
 	}
-	if how.Do {
-		return nil, &netdb.FieldError{Field: "do", Reason: "this daemon has no runtime to pause by: pause the tasks, and leave do out"}
+	if !how.Do {
+		l, _, err = f.record(ctx, who, id, ifRev, how)
+		return l, err
+	}
+	release, err := f.hold(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, was, err := f.record(ctx, who, id, ifRev, how)
+	if err != nil {
+		return nil, err
+	}
+	return f.freeze(ctx, l, was, &how)
+}
+
+// can is what is missing for a pause, as a [netdb.FieldError].
+func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
+	if err := how.Check(l.Addr); err != nil {
+		return err
+	}
+	if _, can := f.cfg.Resumer.(Pauser); how.Do && !can {
+		return &netdb.FieldError{Field: "do", Reason: "this daemon has nothing to pause by (wake.resumer is event): pause the tasks, and leave do out"}
+	}
+	if how.Do && len(l.Containers) == 0 {
+		return &netdb.FieldError{Field: "do", Reason: "the lease records no container that could be paused: bind it with containers"}
 	}
 	if how.Wake == nil {
-		return f.cfg.Book.PauseAs(ctx, who, id, ifRev, how)
+		return nil
+	}
+	if how.Mode == netdb.Hibernate && f.cfg.FreezeOnly {
+		return &netdb.FieldError{Field: "mode", Reason: "wake.resumer makes no task anew that is gone: leave wake out, or have a resumer event or exec"}
 	}
 	if f.catcher == nil {
-		return nil, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("this daemon cannot watch the ports' traffic (%v): leave wake out, and wake by POST /v1/leases/{id}/wake", f.blind)}
+		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("this daemon cannot watch the ports' traffic (%v): leave wake out, and wake by POST /v1/leases/{id}/wake", f.blind)}
 	}
-	if err := f.catcher.Watches(l); err != nil {
-		return nil, err
+	return f.catcher.Watches(l)
+}
+
+// record has the pause in the book and the traffic watched, or neither. was is the lease's
+// state before.
+func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (l *netdb.Lease, was netdb.State, err error) {
+	if l, err = f.cfg.Book.Lease(id); err != nil {
+		return nil, "", err
 	}
-	was := l.State
-	if l, err = f.cfg.Book.PauseAs(ctx, who, id, ifRev, how); err != nil {
-		return nil, err
+	was = l.State
+	if l, err = f.cfg.Book.PauseAs(ctx, who, id, ifRev, how); err != nil || how.Wake == nil {
+		return l, was, err
 	}
 	if err := f.catcher.Sync(ctx); err != nil {
 		if was == netdb.Bound {
-			if _, back := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself("not_watched"), id, l.Rev); back != nil {
-				f.cfg.Log.Warn("a pause could not be taken back", "lease", id, "addr", l.Addr, "err", back)
-			}
+			f.takeBack(ctx, l, "not_watched")
 		}
-		return nil, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
+		return nil, was, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
 	}
-	return l, nil
+	return l, was, nil
+}
+
+// takeBack makes a lease bound again that was paused in vain.
+func (f *Flights) takeBack(ctx context.Context, l *netdb.Lease, reason string) {
+	if now, err := f.cfg.Book.Lease(l.ID); err != nil || now.State != netdb.Paused || now.Since != l.Since {
+		return // others have moved it since
+	}
+	if _, err := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself(reason), l.ID, 0); err != nil {
+		f.cfg.Log.Warn("a pause could not be taken back", "lease", l.ID, "addr", l.Addr, "err", err)
+	}
+}
+
+// freeze pauses the tasks of a lease that is recorded as paused, and records that they are.
+// The caller holds the lease. That the caller hangs up in between ends nothing.
+func (f *Flights) freeze(ctx context.Context, l *netdb.Lease, was netdb.State, how *netdb.Sleep) (*netdb.Lease, error) {
+	within := f.cfg.Wait
+	if how.Wake != nil && how.Wake.Wait > 0 {
+		within = how.Wake.Wait
+	}
+	apart := context.WithoutCancel(ctx)
+	bounded, cancel := context.WithTimeout(apart, within)
+	defer cancel()
+	if end, has := ctx.Deadline(); has {
+		bounded, cancel = context.WithDeadline(bounded, end)
+		defer cancel()
+	}
+	err := f.until(bounded, func() error { return f.cfg.Resumer.(Pauser).Pause(bounded, l, how) })
+	if err == nil {
+		// A pass that read the tasks before they stood still may have resumed the lease, or
+		// is about to: the first is met here, the other one by the revision of this change.
+		now, failed := f.cfg.Book.Frozen(apart, itself("frozen"), l.ID, l.Since)
+		if failed == nil {
+			return now, nil
+		}
+		err = failed
+	}
+	undo, end := context.WithTimeout(apart, f.cfg.Wait)
+	defer end()
+	if thaw := f.cfg.Resumer.Resume(undo, l, how); thaw != nil && !errors.Is(thaw, ErrRefused) {
+		f.cfg.Log.Warn("tasks that were paused in vain could not be resumed", "lease", l.ID, "addr", l.Addr, "err", thaw)
+	}
+	if was == netdb.Bound {
+		f.takeBack(apart, l, "not_frozen")
+	}
+	if errors.Is(err, ErrRefused) {
+		return nil, fmt.Errorf("pause the tasks of %s: %w: %w", l.Addr, netdb.ErrState, err)
+	}
+	return nil, fmt.Errorf("pause the tasks of %s: %w", l.Addr, err)
+}
+
+// until tries a step until it is done, refused or ctx ends.
+func (f *Flights) until(ctx context.Context, step func() error) error {
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		err := step()
+		if err == nil || errors.Is(err, ErrRefused) {
+			return err
+		}
+		if !rest(ctx, pause) {
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// Resume records that a paused sandbox runs again. Tasks that this daemon has paused it
+// resumes first.
+func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
+	s := f.cfg.Book.Sleep(id)
+	if s == nil || !s.Do || f.cfg.Resumer == nil {
+		return f.cfg.Book.Resume(ctx, who, id, ifRev)
+	}
+	release, err := f.hold(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, err := f.cfg.Book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	if l.State != netdb.Paused || ifRev != 0 && ifRev != l.Rev {
+		return f.cfg.Book.Resume(ctx, who, id, ifRev)
+	}
+	if err := f.until(ctx, func() error { return f.cfg.Resumer.Resume(ctx, l, s) }); err != nil {
+		if errors.Is(err, ErrRefused) {
+			return nil, fmt.Errorf("resume the tasks of %s: %w: %w", l.Addr, netdb.ErrState, err)
+		}
+		return nil, fmt.Errorf("resume the tasks of %s: %w", l.Addr, err)
+	}
+	return f.cfg.Book.Resume(context.WithoutCancel(ctx), who, id, 0)
 }

@@ -49,30 +49,55 @@ func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) {
 	defer cancel()
 	last := errors.New("no attempt was made")
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-		l, err := f.cfg.Book.Lease(s.LeaseID)
-		now := f.cfg.Book.Sleep(s.LeaseID)
-		if err != nil || l.State != netdb.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {
-			return // it was released, or resumed by others
-		}
+		var err error
 		if bounded.Err() == nil {
-			if err = f.cfg.Resumer.Resume(bounded, l, now); err == nil {
-				f.land(ctx, s, netdb.Woken, "")
-				return
-			}
-			if errors.Is(err, ErrRefused) {
-				f.land(ctx, s, netdb.Refused, err.Error())
+			if err = f.attempt(ctx, bounded, s); err == nil {
 				return
 			}
 			last = err
 		}
-		select {
-		case <-time.After(pause):
+		if rest(bounded, pause) {
 			continue
-		case <-bounded.Done():
 		}
 		if ctx.Err() == nil {
 			f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("not within %v: %v", s.Flight.Within, last))
 		}
 		return
+	}
+}
+
+// attempt is one attempt of the resumer, alone with the lease's tasks. nil means that the
+// flight is over: the sandbox runs, the resumer refuses, or others have ended it.
+func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) error {
+	release, err := f.hold(bounded, s.LeaseID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	l, err := f.cfg.Book.Lease(s.LeaseID)
+	now := f.cfg.Book.Sleep(s.LeaseID)
+	if err != nil || l.State != netdb.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {
+		return nil // it was released, or resumed by others
+	}
+	switch err = f.cfg.Resumer.Resume(bounded, l, now); {
+	case err == nil:
+		f.land(ctx, s, netdb.Woken, "")
+	case errors.Is(err, ErrRefused):
+		f.land(ctx, s, netdb.Refused, err.Error())
+	default:
+		return err
+	}
+	return nil
+}
+
+// rest waits for d, and reports false when ctx ends first.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

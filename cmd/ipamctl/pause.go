@@ -22,7 +22,7 @@ no traffic by default, and ipamctl wake always. -q prints the lease id.`, (*clie
 	var wait time.Duration
 	f := cmd.Flags()
 	f.StringVar((*string)(&req.Mode), "mode", "", "`freeze`: its tasks stand still; hibernate: they are gone")
-	f.BoolVar(&req.Do, "do", false, "have ipamd freeze the tasks, which it refuses today")
+	f.BoolVar(&req.Do, "do", false, "have ipamd freeze the tasks: wants wake.resumer containerd or exec")
 	f.BoolVar(&any, "wake", false, "traffic wakes it: TCP, unless --wake-protocol says otherwise")
 	f.StringArrayVar(&wake.Ports, "wake-port", nil, "traffic to this `port`, or range like 8000-8100, wakes it; may be repeated")
 	f.StringArrayVar(&wake.Sources, "wake-from", nil, "traffic from this `address` or prefix wakes it; may be repeated")
@@ -79,8 +79,8 @@ application is ready. -q prints the lease id.`,
 }
 
 func resumeCommand(c *ctl) *cobra.Command {
-	cmd, _ := pausing(c, "resume", "Say that a paused sandbox runs again", `Ends a pause: the lease counts as used again. One that is not paused stays as
-it is. -q prints the lease id.`, (*client.Client).Resume)
+	cmd, _ := pausing(c, "resume", "Say that a paused sandbox runs again", `Ends a pause: the lease counts as used again. Tasks that ipamd froze it resumes
+first. One that is not paused stays as it is. -q prints the lease id.`, (*client.Client).Resume)
 	return cmd
 }
 

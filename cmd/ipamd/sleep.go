@@ -2,16 +2,29 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
+	"github.com/ipamd/ipamd/wake/hook"
+	"github.com/ipamd/ipamd/wake/tasks"
 )
 
 // openFlights opens what has paused sandboxes woken.
 func (p *program) openFlights(context.Context) (err error) {
-	p.flights, err = wake.New(wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Log: p.log})
-	if err != nil {
+	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Log: p.log}
+	switch p.cfg.Wake.Resumer {
+	case "containerd":
+		cfg.Resumer, cfg.FreezeOnly = &tasks.Tasks{Runtime: p.runtime, Leases: p.book.Leases}, true
+	case "exec":
+		run := hook.Command(p.cfg.Wake.Command)
+		if err := run.Check(); err != nil {
+			return fmt.Errorf("wake.command: %w", err)
+		}
+		cfg.Resumer = run
+	}
+	if p.flights, err = wake.New(cfg); err != nil {
 		return err
 	}
 	// A kernel without what it takes refuses policies of traffic, and nothing else.

@@ -107,6 +107,18 @@ func (d *Daemon) Pause(t testing.TB, namespace, id string) {
 	}
 }
 
+// Status is the state of a container's task, such as "paused" or "running".
+func (d *Daemon) Status(t testing.TB, namespace, id string) string {
+	t.Helper()
+	ctx, cancel := ask(namespace)
+	defer cancel()
+	st, err := d.task(ctx, t, id).Status(ctx)
+	if err != nil {
+		t.Fatalf("ask for the task %s/%s: %v", namespace, id, err)
+	}
+	return string(st.Status)
+}
+
 // Resume undoes Pause.
 func (d *Daemon) Resume(t testing.TB, namespace, id string) {
 	t.Helper()

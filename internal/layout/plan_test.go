@@ -22,6 +22,8 @@ var rooms = []room{
 	{"watchdog/ctrd", []string{"watchdog", "census", "internal/broadcast"}, "a witness has no hand on the book: the predecessor's cleanup had, and freed what it misread"},
 	{"watchdog/owner", []string{"watchdog"}, "it brings the owner's word, and decides nothing by it"},
 	{"wake", []string{"netdb", "internal/broadcast"}, "it orders wakes by the book: who resumes, and what is seen of traffic, is given to it"},
+	{"wake/tasks", []string{"netdb", "wake", "watchdog", "workload"}, "it turns tasks as it is told, and does not know why"},
+	{"wake/hook", []string{"netdb", "wake"}, "it runs what an operator configured, and knows nothing of sandboxes"},
 	{"wake/catch", []string{"netdb", "nft"}, "it sees packets, and asks for a wake: what becomes of it is decided above it"},
 	{"orphans", []string{"netdb", "census", "workload", "watchdog", "internal/broadcast"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload", "internal/broadcast"}, "it hands out by book and board; who fills the board is not its business"},
@@ -42,7 +44,7 @@ var rooms = []room{
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "enforce", "netdb", "reconciler", "server", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
 	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
-	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "config", "doctor", "enforce", "gateways", "metrics", "migrations", "netdb", "orphans", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "watchdog",
+	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "config", "doctor", "enforce", "gateways", "metrics", "migrations", "netdb", "orphans", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "wake/hook", "wake/tasks", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
 	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
@@ -97,7 +99,7 @@ var tenants = []tenant{
 	{"github.com/prometheus", []string{"metrics"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"config", "cmd/ipamctl"}, "defaults and options are known in one place; ipamctl reads files of pools, which it sends"},
 	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/manual"}, "command lines are for programs"},
-	{"os/exec", []string{"internal/doctest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/..."},
+	{"os/exec", []string{"wake/hook", "internal/doctest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/..."},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }
 

@@ -80,20 +80,29 @@ func (w *Wire) Send(frames ...[]byte) {
 // Receive returns the next frame that came to the link, or false after a time without any.
 func (w *Wire) Receive(within time.Duration) ([]byte, bool) {
 	w.t.Helper()
+	for {
+		if frame, sent, ok := w.Capture(within); !ok || !sent {
+			return frame, ok
+		}
+	}
+}
+
+// Capture returns the next frame that passed the link, and whether the link sent it; ok is
+// false after a time without any.
+func (w *Wire) Capture(within time.Duration) (frame []byte, sent, ok bool) {
+	w.t.Helper()
 	b := make([]byte, 65536)
 	for end := time.Now().Add(within); ; {
 		n, from, err := unix.Recvfrom(w.fd, b, 0)
 		if err == nil {
-			if sa, ok := from.(*unix.SockaddrLinklayer); ok && sa.Pkttype == unix.PACKET_OUTGOING {
-				continue
-			}
-			return b[:n], true
+			sa, is := from.(*unix.SockaddrLinklayer)
+			return b[:n], is && sa.Pkttype == unix.PACKET_OUTGOING, true
 		}
 		if err != unix.EAGAIN && err != unix.EINTR {
 			w.t.Fatalf("receive a frame: %v", err)
 		}
 		if time.Now().After(end) {
-			return nil, false
+			return nil, false, false
 		}
 	}
 }

@@ -208,6 +208,27 @@ func TestZ2Z13AConnectWakes(t *testing.T) {
 	s.gone(t)
 }
 
+// Z8: each pause is watched from its begin: a packet that woke the sandbox a moment ago hides none
+// that comes after it was paused again, while others sleep beside it.
+func TestZ8EachPauseIsWatchedAnew(t *testing.T) {
+	s := stage(t)
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	other := netdbtest.Reserve(t, s.book, "b") // the table stays for it
+	if _, err := s.book.Bind(t.Context(), who, other.ID, 0, netdb.Binding{HostInterface: s.neighbour.HostName}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.flights.Pause(t.Context(), who, other.ID, 0, frozen(netdb.WakePolicy{})); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		s.pause(t, frozen(netdb.WakePolicy{}))
+		if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
+			t.Fatal(err)
+		}
+		s.woken(t)
+	}
+}
+
 // gone waits until no rule is left.
 func (s *scene) gone(t *testing.T) {
 	t.Helper()
@@ -437,7 +458,7 @@ func TestTable(t *testing.T) {
 		{Addr: netip.MustParseAddr("10.8.64.2"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
 	}).String()
 	for _, want := range []string{"ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-tell", "tcp flags & 0x05 == 0",
-		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "update @told6"} {
+		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "limit rate 1/second burst 1 packets log group 8764"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}

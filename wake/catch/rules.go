@@ -25,6 +25,9 @@ type Sleeper struct {
 	Port string // of the bridge
 	Drop bool   // hold back what wakes it, so that its sender tries again
 	Wake *netdb.WakePolicy
+	// Since is when it was paused. The limit of copies begins anew with each pause: a packet
+	// that woke it a moment ago must not hide the one that comes now.
+	Since time.Time
 }
 
 // Sleepers returns what of the book's paused leases can be watched: they have a policy, and
@@ -32,20 +35,19 @@ type Sleeper struct {
 func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, ports map[string]bool) (out []Sleeper) {
 	for _, l := range paused {
 		if s := sleep(l.ID); s != nil && s.Wake != nil && ports[l.HostInterface] {
-			out = append(out, Sleeper{Addr: l.Addr, Port: l.HostInterface, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake})
+			out = append(out, Sleeper{Addr: l.Addr, Port: l.HostInterface, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since.Wall})
 		}
 	}
 	return out
 }
 
 const (
-	finOrReset  = 0x05 // of TCP's flags
-	echo4       = uint8(8)
-	echo6       = uint8(128)
-	tcp, udp    = uint8(6), uint8(17)
-	icmp4       = uint8(1)
-	icmp6       = uint8(58)
-	mostWatched = 65536
+	finOrReset = 0x05 // of TCP's flags
+	echo4      = uint8(8)
+	echo6      = uint8(128)
+	tcp, udp   = uint8(6), uint8(17)
+	icmp4      = uint8(1)
+	icmp6      = uint8(58)
 )
 
 // Table is the table that sleepers need, nil for none.
@@ -56,10 +58,7 @@ func Table(sleepers []Sleeper) *nft.Table {
 	if len(sleepers) == 0 {
 		return nil
 	}
-	t := &nft.Table{Family: nft.Netdev, Name: TableName, Sets: []*nft.Set{
-		{Name: "told4", Key: []nft.Type{nft.IPv4}, Dynamic: true, Timeout: time.Second, Size: mostWatched},
-		{Name: "told6", Key: []nft.Type{nft.IPv6}, Dynamic: true, Timeout: time.Second, Size: mostWatched},
-	}}
+	t := &nft.Table{Family: nft.Netdev, Name: TableName}
 	byPort := make(map[string]*nft.Chain)
 	sleepers = slices.Clone(sleepers)
 	slices.SortFunc(sleepers, func(a, b Sleeper) int { return a.Addr.Compare(b.Addr) })
@@ -84,7 +83,7 @@ func Table(sleepers []Sleeper) *nft.Table {
 		}
 		t.Chains = append(t.Chains, lease, &nft.Chain{Name: name + "-to", Rules: f.meets(s.Wake, name+"-tell")})
 		tell := &nft.Chain{Name: name + "-tell", Rules: []nft.Rule{
-			{Do: []nft.Statement{nft.AtMost(f.told, time.Second, 1, 1, f.dest), nft.Log(Group, snap)}}}}
+			{Why: "paused since " + s.Since.UTC().Format(time.RFC3339Nano), Do: []nft.Statement{nft.Limit(1, 1), nft.Log(Group, snap)}}}}
 		if s.Drop {
 			tell.Rules = append(tell.Rules, nft.Rule{Do: []nft.Statement{nft.Drop()}})
 		}
@@ -101,15 +100,14 @@ func Table(sleepers []Sleeper) *nft.Table {
 type familyOf struct {
 	etherType    uint16
 	source, dest nft.Field
-	told         string
 	echo         []nft.Statement
 }
 
 func family(a netip.Addr) familyOf {
 	if a.Is4() {
-		return familyOf{nft.TypeIPv4, nft.IPv4Source, nft.IPv4Dest, "told4", []nft.Statement{nft.Is(nft.L4Proto, icmp4), nft.Is(nft.ICMPType, echo4)}}
+		return familyOf{nft.TypeIPv4, nft.IPv4Source, nft.IPv4Dest, []nft.Statement{nft.Is(nft.L4Proto, icmp4), nft.Is(nft.ICMPType, echo4)}}
 	}
-	return familyOf{nft.TypeIPv6, nft.IPv6Source, nft.IPv6Dest, "told6", []nft.Statement{nft.Is(nft.L4Proto, icmp6), nft.Is(nft.ICMPv6Type, echo6)}}
+	return familyOf{nft.TypeIPv6, nft.IPv6Source, nft.IPv6Dest, []nft.Statement{nft.Is(nft.L4Proto, icmp6), nft.Is(nft.ICMPv6Type, echo6)}}
 }
 
 // meets is the rules that go on to tell for each protocol and port of a policy.

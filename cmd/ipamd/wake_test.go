@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// resumes has the daemon resume by containerd, and be patient.
+func resumes(c *config.Config) {
+	c.Wake.Resumer, c.Wake.Wait = "containerd", config.Duration(wait)
+}
+
+// site is a box whose container serves HTTP on port 8080.
+func (w *world) site(d *ctrdtest.Daemon, name string) *box {
+	w.t.Helper()
+	b := &box{name: name, held: w.allocate(name).Leases[0]}
+	b.port = w.ns.Port("rt0", fmt.Sprintf("%s/%d", b.held.Address, b.held.PrefixLen))
+	b.port.NS.Exec("ip", "route", "add", "default", "via", addr(1))
+	named := labels(name, b.held.Address)
+	named["ipamd.dev/lease-id"] = b.held.ID
+	d.Run(w.t, ctrdtest.Spec{ID: name, Labels: named, Netns: b.port.NS.Path(), Args: []string{"/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/proc/1"}})
+	realtest.Eventually(w.t, wait, "the container to be seen", func() bool { return seenBy(w, b.held.Address, "runtime") })
+	if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: name}},
+		Netns: b.port.NS.Path(), HostInterface: b.port.HostName, MAC: b.port.MAC.String()}); err != nil {
+		w.t.Fatal(err)
+	}
+	realtest.Eventually(w.t, wait, "its server", func() bool { _, err := fetch(w.ns, b.held.Address); return err == nil })
+	return b
+}
+
+// fetch asks a site once, by a plain connect without a retry, and returns the first line of
+// its answer.
+func fetch(from *nstest.NS, to string) (line string, err error) {
+	from.Do(func() {
+		var c net.Conn
+		if c, err = net.DialTimeout("tcp", net.JoinHostPort(to, "8080"), wait); err != nil {
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(wait))
+		if _, err = fmt.Fprintf(c, "GET /comm HTTP/1.0\r\n\r\n"); err == nil {
+			line, err = bufio.NewReader(c).ReadString('\n')
+		}
+	})
+	if err == nil && !strings.HasPrefix(line, "HTTP/1") {
+		err = errors.New("answered " + line)
+	}
+	return line, err
+}
+
+// outside is a namespace that the host routes to, and not a port of the bridge.
+func (w *world) outside() *nstest.NS {
+	w.t.Helper()
+	out := nstest.New(w.t)
+	w.ns.Exec("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "eth0", "netns", out.Name())
+	w.ns.AddAddr("uplink", "192.0.2.1/24")
+	out.AddAddr("eth0", "192.0.2.2/24")
+	w.ns.Up("uplink")
+	out.Up("eth0")
+	out.Exec("ip", "route", "add", "default", "via", "192.0.2.1")
+	w.ns.Exec("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	return out
+}
+
+// doPause has ipamd freeze a sandbox, and traffic to port 8080 wake it.
+func (w *world) doPause(b *box) {
+	w.t.Helper()
+	r, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Freeze, Do: true, Wake: &api.WakePolicy{Ports: []string{"8080"}}})
+	if err != nil || r.Lease.State != api.Paused {
+		w.t.Fatalf("pause: %+v, %v", r, err)
+	}
+}
+
+// tcpOf is what a capture of a sender shows of TCP: how many SYNs it sent, and RSTs it was sent.
+func tcpOf(wire *nstest.Wire) (syns, resets int) {
+	for {
+		f, sent, ok := wire.Capture(0)
+		if !ok {
+			return syns, resets
+		}
+		if len(f) < 54 || binary.BigEndian.Uint16(f[12:]) != 0x0800 || f[23] != 6 {
+			continue
+		}
+		flags := f[14+int(f[14]&15)*4+13]
+		if sent && flags&0x12 == 0x02 {
+			syns++
+		}
+		if !sent && flags&0x04 != 0 {
+			resets++
+		}
+	}
+}
+
+// Z2, Z13: ipamd freezes real tasks. A plain connect, of the host, of a neighbour and of the world
+// that the host routes, wakes them: its first SYN is all that it sends, nothing is refused, and it
+// is answered.
+func TestZ2Z13AFrozenTaskIsWoken(t *testing.T) {
+	t.Parallel()
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow, resumes)
+		b, neighbour, world := w.site(d, "a"), w.box(d, "b"), w.outside()
+		for _, from := range []struct {
+			who, source, link string
+			ns                *nstest.NS
+		}{{"the host", addr(1), "rt0", w.ns}, {"a neighbour", neighbour.held.Address, "eth0", neighbour.port.NS}, {"the world", "192.0.2.2", "eth0", world}} {
+			w.doPause(b)
+			if s := d.Status(t, "default", "a"); s != "paused" {
+				t.Fatalf("its task is %s", s)
+			}
+			wire := from.ns.Wire(from.link)
+			if _, err := fetch(from.ns, b.held.Address); err != nil {
+				t.Fatalf("%s: %v", from.who, err)
+			}
+			w.becomes(b.held.Address, api.Bound)
+			if s := d.Status(t, "default", "a"); s != "running" {
+				t.Errorf("its task is %s", s)
+			}
+			if syns, resets := tcpOf(wire); syns != 1 || resets != 0 {
+				t.Errorf("%s sent %d SYNs, and was sent %d RSTs", from.who, syns, resets)
+			}
+			l, err := w.client.Lease(ctx, b.held.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := l.Lease.Sleep.Flight; f.Result != "woken" || f.Cause.Source != from.source || f.Cause.Port != 8080 {
+				t.Errorf("%s: %+v", from.who, f)
+			}
+		}
+		reasons := w.reasons(b.held.Address)
+		if want := "paused frozen wake_requested waking woken paused frozen wake_requested waking woken paused frozen wake_requested waking woken"; !strings.HasSuffix(reasons, want) {
+			t.Errorf("the history: %s", reasons)
+		}
+	})
+}
+
+// reasons are those of an address's history, the first one first.
+func (w *world) reasons(addr string) string {
+	w.t.Helper()
+	var out []string
+	for _, c := range w.whois(addr).History {
+		out = append([]string{c.Reason}, out...)
+	}
+	return strings.Join(out, " ")
+}
+
+// Z7: what no attempt can mend is refused at once, by its class: a task that ended, and one that is
+// gone.
+func TestZ7ATaskThatEndedIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow, resumes)
+		b := w.box(d, "a")
+		w.doPause(b)
+		d.Resume(t, "default", "a") // a frozen task cannot be stopped on 1.6
+		w.becomes(b.held.Address, api.Bound)
+		d.StopTask(t, "default", "a")
+		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Freeze, Do: true}); !errors.Is(err, client.ErrStateNotAllowed) {
+			t.Errorf("paused: %v", err)
+		}
+		if l, err := w.client.Lease(ctx, b.held.ID); err != nil || l.Lease.State != api.Bound {
+			t.Errorf("after a pause in vain: %+v, %v", l, err)
+		}
+		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Freeze}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.client.Wake(ctx, b.held.ID, api.WakeRequest{Wait: api.Lasting(time.Minute)}); !errors.Is(err, client.ErrWakeRefused) {
+			t.Errorf("woken: %v", err)
+		}
+	})
+}
+
+// Without a resumer that could, and where the policy asks for what it cannot do, a pause is refused
+// with what is missing, and one without that works.
+func TestAPauseThatNothingCarriesOut(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow)
+		b := w.box(d, "a")
+		refused := func(what, field string, req api.PauseRequest) {
+			t.Helper()
+			if _, err := w.client.Pause(ctx, b.held.ID, req); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if s := d.Status(t, "default", "a"); s != "running" || w.state(b.held.Address) != api.Bound {
+				t.Errorf("%s: %s, %s", what, s, w.state(b.held.Address))
+			}
+		}
+		refused("do with event", "wake.resumer is event", api.PauseRequest{Mode: api.Freeze, Do: true})
+		w.stopDaemon()
+		resumes(&w.cfg)
+		w.start()
+		refused("hibernate with containerd", "makes no task anew", api.PauseRequest{Mode: api.Hibernate, Wake: &api.WakePolicy{}})
+		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Hibernate}); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+// A task is a resumer of one sandbox whose state can be asked.
+type task struct {
+	frozen   atomic.Bool
+	pauses   func(ctx context.Context) error // in the midst of a pause; may be nil
+	thawed   atomic.Int32
+	overlaps atomic.Int32
+	busy     atomic.Bool
+}
+
+func (k *task) step(do func() error) error {
+	if !k.busy.CompareAndSwap(false, true) {
+		k.overlaps.Add(1)
+	}
+	defer k.busy.Store(false)
+	return do()
+}
+
+func (k *task) Pause(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error {
+	return k.step(func() error {
+		if k.pauses != nil {
+			if err := k.pauses(ctx); err != nil {
+				return err
+			}
+		}
+		k.frozen.Store(true)
+		return nil
+	})
+}
+
+func (k *task) Resume(context.Context, *netdb.Lease, *netdb.Sleep) error {
+	return k.step(func() error { k.frozen.Store(false); k.thawed.Add(1); return nil })
+}
+
+// awake is a world whose sandbox is bound with a container, and a task that ipamd turns.
+func awake(t *testing.T, k *task) *world {
+	w := start(t, k, time.Minute)
+	if _, err := w.book.Bind(t.Context(), runtime, w.l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "a"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.book.Resume(t.Context(), runtime, w.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+var freeze = netdb.Sleep{Mode: netdb.Freeze, Do: true}
+
+// agree holds the task against the lease.
+func (w *world) agree(t *testing.T, k *task) {
+	t.Helper()
+	l, err := w.book.Lease(w.l.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := w.book.Sleep(l.ID); (l.State == netdb.Paused) != k.frozen.Load() || s.Flight.Open() {
+		t.Errorf("the lease is %s, the task stands still: %v, its flight: %+v", l.State, k.frozen.Load(), s.Flight)
+	}
+	if n := k.overlaps.Load(); n != 0 {
+		t.Errorf("%d steps with the task at once", n)
+	}
+}
+
+// Z8: what asks for it between the wish to pause and the freeze wakes it after the freeze.
+func TestZ8AskedForWhileItIsFrozen(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	var flight string
+	k.pauses = func(ctx context.Context) error {
+		_, f, err := w.Wake(ctx, runtime, w.l.ID, netdb.Cause{By: netdb.ByTraffic}, nil)
+		if err != nil || f == nil {
+			return fmt.Errorf("%w: no flight: %v", ErrRefused, err)
+		}
+		flight = f.ID
+		return nil
+	}
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := w.Await(t.Context(), w.l.ID, flight); err != nil || l.State != netdb.Bound {
+		t.Fatal(l, err)
+	}
+	w.agree(t, k)
+}
+
+// Z9: pauses and wakes at once have one order, and task and lease agree afterwards.
+func TestZ9PauseAndWakeAtOnce(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	var all errgroup.Group
+	for range 4 {
+		all.Go(func() error {
+			for range 25 {
+				if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil && !errors.Is(err, netdb.ErrState) {
+					return err
+				}
+			}
+			return nil
+		})
+		all.Go(func() error {
+			for range 25 {
+				if _, err := w.call(t.Context(), w.l); err != nil && !errors.Is(err, netdb.ErrWakeTimeout) { // paused again meanwhile
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.call(t.Context(), w.l); err != nil {
+		t.Fatal(err)
+	}
+	w.agree(t, k)
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil {
+		t.Fatal(err)
+	}
+	w.agree(t, k)
+	if _, err := w.Flights.Resume(t.Context(), runtime, w.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.agree(t, k)
+}
+
+// Z8: a pass that resumes the lease while its tasks are being frozen calls the pause off, and one
+// that is about to is told that the lease has changed.
+func TestZ8AResumeCallsThePauseOff(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	k.pauses = func(ctx context.Context) error {
+		_, err := w.book.Resume(ctx, netdbtest.Who(netdb.ByReconciler, "runtime_running"), w.l.ID, 0)
+		return err
+	}
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("answered %v", err)
+	}
+	w.agree(t, k)
+	var seen int64
+	k.pauses = func(context.Context) error {
+		l, err := w.book.Lease(w.l.ID)
+		seen = l.Rev
+		return err
+	}
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.book.Resume(t.Context(), netdbtest.Who(netdb.ByReconciler, "runtime_running"), w.l.ID, seen); !errors.Is(err, netdb.ErrStale) {
+		t.Errorf("a pass that saw it before: %v", err)
+	}
+	w.agree(t, k)
+}
+
+// A pause that fails leaves the sandbox as it was: it runs, and its lease is bound.
+func TestAPauseThatFails(t *testing.T) {
+	t.Parallel()
+	k := &task{pauses: func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }}
+	w := awake(t, k)
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("answered %v", err)
+	}
+	w.agree(t, k)
+	if k.thawed.Load() == 0 {
+		t.Error("what may stand still is not resumed")
+	}
+}
