@@ -20,7 +20,14 @@ func (v *view) absent(l *netdb.Lease) bool {
 	return len(workload.SeenOf(v.census, l)) == 0 && len(v.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
 }
 
-// missed counts which bound leases are absent, and which have been for
+// mayBeDead reports that a lease whose workload is absent may end for it: a bound one, and one
+// whose tasks were frozen in another boot of the machine, which no task outlives. One that
+// hibernates has no task, and is its owner's to end.
+func (v *view) mayBeDead(l *netdb.Lease) bool {
+	return l.State == netdb.Bound || l.State == netdb.Paused && l.Since.BootID != v.now.BootID && v.frozen != nil && v.frozen(l.ID)
+}
+
+// missed counts which leases that may be dead are absent, and which have been for
 // long enough to be reaped. before is what earlier passes observed; what this
 // one knows comes back, for leases that are absent only.
 //
@@ -30,7 +37,7 @@ func (v *view) missed(before map[string]misses) (after map[string]misses, absent
 	after, overdue = make(map[string]misses), make(map[string]bool)
 	counts := func(l *netdb.Lease) bool { return v.whole && v.census.CompleteAbout(l.Addr) }
 	for _, l := range v.book {
-		if l.State != netdb.Bound || !v.absent(l) {
+		if !v.mayBeDead(l) || !v.absent(l) {
 			continue
 		}
 		absent++

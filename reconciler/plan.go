@@ -18,6 +18,7 @@ import (
 type policy struct {
 	place         func(netip.Addr) netdb.Place
 	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
+	frozen        func(id string) bool             // of a paused lease; nil: it is not known of any
 	runtime       bool                             // a runtime witness is expected
 	misses        int
 	age           time.Duration
@@ -239,7 +240,9 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 			}
 		}
 	case netdb.Paused:
-		if anyTask(backed, taskRunning) && v.news(l, backed) {
+		if overdue {
+			d.add(s, Reap, "it was frozen before the machine booted, and nothing has shown it for %v", v.now.Since(d.missed[l.ID].since).Round(time.Second))
+		} else if anyTask(backed, taskRunning) && v.news(l, backed) {
 			s.bind.Containers = unrecorded(l, backed)
 			d.add(s, Resume, "the runtime runs it")
 		} else {

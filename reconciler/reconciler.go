@@ -82,11 +82,14 @@ type Config struct {
 	// link or the namespace that is there now, where the kernel knows; none: the zero
 	// Binding. It reads memory. nil: none of any.
 	Unplugged func(*netdb.Lease) netdb.Binding
+	// Frozen says that a paused lease is recorded to be frozen, not hibernated. nil: it is not
+	// known of any.
+	Frozen func(id string) bool
 	// Instance says whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
 
-	// A bound lease is reaped when it is absent from Misses whole and complete
+	// A bound lease, or one that was frozen before the machine booted, is reaped when it is absent from Misses whole and complete
 	// passes in a row and for Age.
 	Misses int
 	Age    time.Duration
@@ -150,7 +153,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, unplugged: r.Unplugged, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, unplugged: r.Unplugged, frozen: r.Frozen, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

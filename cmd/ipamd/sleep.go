@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/wake/hook"
@@ -37,4 +38,10 @@ func (p *program) openFlights(context.Context) (err error) {
 	p.onClose(p.catcher.Close)
 	p.flights.CatchBy(p.catcher, nil)
 	return nil
+}
+
+// frozen says that a lease is recorded to be frozen.
+func (p *program) frozen(id string) bool {
+	s := p.book.Sleep(id)
+	return s != nil && s.Mode == netdb.Freeze
 }

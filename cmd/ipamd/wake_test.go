@@ -16,6 +16,8 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/nft"
+	"github.com/ipamd/ipamd/wake/catch"
 )
 
 // resumes has the daemon resume by containerd, and be patient.
@@ -205,6 +207,108 @@ func TestAPauseThatNothingCarriesOut(t *testing.T) {
 		refused("hibernate with containerd", "makes no task anew", api.PauseRequest{Mode: api.Hibernate, Wake: &api.WakePolicy{}})
 		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Hibernate}); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// ruleless waits until no rule watches for traffic.
+func (w *world) ruleless() {
+	w.t.Helper()
+	w.ns.Do(func() {
+		conn, err := nft.Open()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		defer conn.Close()
+		realtest.Eventually(w.t, wait, "no rule is left", func() bool {
+			have, err := conn.Read(ctx, &nft.Table{Family: nft.Netdev, Name: catch.TableName})
+			return err == nil && have == nil
+		})
+	})
+}
+
+// Z16: what somebody else resumes, by containerd's own tools, is bound by its event, and no rule
+// stays. Z1: what is frozen stays so, through passes, and restarts of the daemon and of containerd,
+// and is woken then.
+func TestZ1Z16AsleepAndResumedByOthers(t *testing.T) {
+	t.Parallel()
+	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty, resumes)
+		b := w.site(d, "a")
+		w.doPause(b)
+		d.Resume(t, "default", "a")
+		w.becomes(b.held.Address, api.Bound)
+		w.ruleless()
+
+		w.doPause(b)
+		asleep := func(when string) {
+			t.Helper()
+			for range 3 {
+				if r := w.pass(); r.Absent != 0 || len(r.Actions) != 0 {
+					t.Fatalf("%s: a pass: %+v", when, r)
+				}
+			}
+			if s := w.state(b.held.Address); s != api.Paused {
+				t.Fatalf("%s: it is %s", when, s)
+			}
+		}
+		asleep("at first")
+		w.stopDaemon()
+		w.start()
+		asleep("after a restart of the daemon")
+		d.Restart()
+		realtest.Eventually(t, wait, "containerd to be followed", func() bool { return w.pass().Seen > 0 && seenBy(w, b.held.Address, "runtime") })
+		asleep("after a restart of containerd")
+		if _, err := fetch(w.ns, b.held.Address); err != nil {
+			t.Fatal(err)
+		}
+		w.becomes(b.held.Address, api.Bound)
+		w.ruleless()
+	})
+}
+
+// Z17: the machine boots while they sleep, and their containers are gone. What was frozen goes the
+// confirmed way; what hibernates stays, and so does what nobody said to be frozen.
+func TestZ17ABootWhileTheySleep(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty, resumes)
+		frozen, hibernated, said := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said")
+		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, said: ""} {
+			if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: mode}); err != nil {
+				t.Fatal(err)
+			}
+			d.Pause(t, "default", b.name)
+		}
+		w.stopDaemon()
+		for _, b := range []*box{frozen, hibernated, said} {
+			d.Resume(t, "default", b.name)
+			d.Delete(t, "default", b.name)
+			b.port.Close()
+		}
+		w.start()
+		w.pass()
+		w.pass()
+		for _, b := range []*box{frozen, hibernated, said} {
+			if s := w.state(b.held.Address); s != api.Paused {
+				t.Fatalf("in the same boot %s is %s", b.name, s)
+			}
+		}
+		w.stopDaemon()
+		const other = "00000000-0000-4000-8000-000000000001"
+		w.edit(`UPDATE book SET boot_id = ?1; UPDATE leases SET created_boot_id = ?1, since_boot_id = ?1;
+			UPDATE changes SET boot_id = ?1; UPDATE pools SET created_boot_id = ?1`, other)
+		w.start()
+		w.pass()
+		w.pass()
+		w.becomes(frozen.held.Address, api.Cooling)
+		if got := ends(w, frozen); got != "reaped, removal_confirmed" {
+			t.Errorf("the frozen one ended by: %s", got)
+		}
+		for _, b := range []*box{hibernated, said} {
+			if s := w.state(b.held.Address); s != api.Paused {
+				t.Errorf("%s is %s", b.name, s)
+			}
 		}
 	})
 }
