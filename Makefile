@@ -17,7 +17,7 @@ PROGRAMS := $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
 # detector can find nothing. A new package has it until it stands here.
-PLAIN    := ./api ./cmd/ipamctl ./config ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
+PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
 	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./workload
 # What a change can wait for another test to find: those that boot, or last.
 LONG     := /(packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
@@ -34,7 +34,7 @@ help: ## This page
 deps: ## Install what the demo needs (Debian; as root)
 	@scripts/deps
 
-build: ## Build bin/ipamd, bin/ipamctl and bin/sandbox
+build: ## Build bin/ipamd, bin/ipamctl, bin/ipamd-cni and bin/sandbox
 	$(PROGRAMS) ./cmd/... ./examples/sandbox
 
 man: build ## Write the manual pages and completions into bin/manual
@@ -65,6 +65,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/deps test
 	@scripts/containerd2
 	@scripts/promtool
+	@scripts/cni
 	@[ -z "$(CI)" ] || scripts/gotestsum
 	@[ -n "$(SHORT)" ] || scripts/rootfs
 	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-disk test-plain test-race

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// bindWithin is how long a lease stays without its bind, which follows at once: a plugin
+// that is killed between the two leaves a lease that ends by itself.
+const bindWithin = time.Minute
+
+// mostCall bounds the calls of an ADD beyond its wait.
+const mostCall = 30 * time.Second
+
+// add answers with the addresses of an interface. Asked again it answers the same.
+func add(args *skel.CmdArgs) error {
+	c, err := read(args)
+	if err != nil {
+		return err
+	}
+	if c.listed {
+		return pass(c)
+	}
+	a, err := argsOf(args)
+	if err != nil {
+		return err
+	}
+	asks, err := c.wishes(a)
+	if err != nil {
+		return err
+	}
+	p, err := find(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
+	defer cancel()
+	ipamd := c.client()
+	g := given{ipamd: ipamd, owner: ownerOf(c, args)}
+	for _, ask := range asks {
+		ask.Sandbox, ask.UID, ask.Interface = g.owner.container, g.owner.uid(), g.owner.ifname
+		ask.Labels, ask.BindWithin = g.owner.labels(a), api.Lasting(bindWithin)
+		if err := g.take(ctx, c, ask); err != nil {
+			g.undo()
+			return err
+		}
+	}
+	if err := g.bind(ctx, c, args, p); err != nil {
+		g.undo()
+		return err
+	}
+	return types.PrintResult(g.result(), c.CNIVersion)
+}
+
+// given is what the daemon has answered of one ADD.
+type given struct {
+	ipamd    *client.Client
+	owner    owner
+	leases   []api.Lease
+	networks []api.Network
+	fresh    []api.Lease // of these, those that this ADD has made
+}
+
+// take asks for one address, or one of each family.
+func (g *given) take(ctx context.Context, c *config, ask api.AllocateRequest) error {
+	var r *api.AllocateReply
+	err := patiently(ctx, c.wait, func(ctx context.Context) (err error) {
+		r, err = g.ipamd.Allocate(ctx, ask)
+		return err
+	})
+	if err != nil {
+		return refused(c, err)
+	}
+	g.leases, g.networks = append(g.leases, r.Leases...), append(g.networks, r.Networks...)
+	if !r.Existing {
+		g.fresh = append(g.fresh, r.Leases...)
+	}
+	if ask.Address != "" && r.Leases[0].Address != ask.Address {
+		return types.NewError(codeRefused, fmt.Sprintf("%s is wanted, and %s of container %s has %s: DEL comes first",
+			ask.Address, g.owner.ifname, g.owner.container, r.Leases[0].Address), "")
+	}
+	return nil
+}
+
+// bind records where the addresses are used: the namespace, and the port where the main
+// plugin has made it. By these the daemon confirms one day that they are gone.
+func (g *given) bind(ctx context.Context, c *config, args *skel.CmdArgs, p port) error {
+	for i, l := range g.leases {
+		if on := g.networks[i].Bridge; p.bridge != "" && p.bridge != on {
+			return wrong(c.key("pool"), fmt.Sprintf("has the addresses of %s, and %s is a port of %s", on, p.host, p.bridge))
+		}
+		if l.HostInterface != "" && l.HostInterface != p.host && stillPlugged(l.HostInterface, l.HostIndex) {
+			return types.NewError(codeRefused, fmt.Sprintf("%s of container %s is plugged in as %s already: DEL comes first",
+				g.owner.ifname, g.owner.container, l.HostInterface), "")
+		}
+		err := patiently(ctx, c.wait, func(ctx context.Context) error {
+			_, err := g.ipamd.Bind(ctx, l.ID, api.BindRequest{Netns: args.Netns, HostInterface: p.host, MAC: p.mac})
+			return err
+		})
+		if err != nil {
+			return refused(c, err)
+		}
+	}
+	return nil
+}
+
+// undo releases what this ADD has made and does not answer.
+func (g *given) undo() {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseWait)
+	defer cancel()
+	for _, l := range g.fresh {
+		// An error leaves a lease that the daemon ends: it has a deadline, or no workload.
+		_, _ = g.ipamd.Release(ctx, l.ID, api.ReleaseRequest{UID: l.UID})
+	}
+}
+
+func (g *given) result() *types100.Result {
+	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
+	for i, l := range g.leases {
+		n := g.networks[i]
+		ip := net.ParseIP(l.Address)
+		bits := 128
+		if v4 := ip.To4(); v4 != nil {
+			ip, bits = v4, 32
+		}
+		r.IPs = append(r.IPs, &types100.IPConfig{Address: net.IPNet{IP: ip, Mask: net.CIDRMask(l.PrefixLen, bits)}, Gateway: net.ParseIP(n.Gateway)})
+		for _, route := range n.Routes {
+			if _, to, err := net.ParseCIDR(route.Destination); err == nil {
+				r.Routes = append(r.Routes, &types.Route{Dst: *to, GW: net.ParseIP(route.Via)})
+			}
+		}
+		r.DNS.Nameservers = append(r.DNS.Nameservers, n.DNS...)
+	}
+	return r
+}
+
+// pass hands on what the plugins before have made.
+func pass(c *config) error {
+	if err := version.ParsePrevResult(&c.NetConf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "prevResult: "+err.Error(), "")
+	}
+	if c.PrevResult == nil {
+		return wrong("prevResult", "is missing: a main plugin comes before the one that collects garbage")
+	}
+	return types.PrintResult(c.PrevResult, c.CNIVersion)
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+// gc asks for the release of every lease of this network that the runtime does not name
+// as an attachment. A runtime that names none at all, not an empty list, has said nothing of
+// what is gone, and nothing is released.
+func gc(args *skel.CmdArgs) error {
+	c, err := read(args)
+	if err != nil || c.valid == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
+	defer cancel()
+	ipamd := c.client()
+	err = patiently(ctx, c.wait, func(ctx context.Context) error {
+		list, err := ipamd.Leases(ctx, client.LeaseFilter{Pool: c.ipam.Pool})
+		if err != nil {
+			return err
+		}
+		var stale []api.Lease
+		for _, l := range list.Leases {
+			if c.collects(l) {
+				stale = append(stale, l)
+			}
+		}
+		return release(ctx, ipamd, stale)
+	})
+	return refused(c, err)
+}
+
+// collects reports whether a lease is of this network, and of no attachment that its
+// runtime knows.
+func (c *config) collects(l api.Lease) bool {
+	o := owner{c.Name, l.Sandbox, l.Interface}
+	return isOpen(l) && l.UID == o.uid() && !c.valid[types.GCAttachment{ContainerID: o.container, IfName: o.ifname}]
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipamd/ipamd/api"
+)
+
+// wishes returns what to ask the daemon for, an address each: what the runtime wants
+// (runtimeConfig.ips, args.cni.ips, CNI_ARGS IP=; the first that says anything), and
+// what the network's families lack beside that. An address that is wanted comes first, so
+// that one which is refused costs no other.
+func (c *config) wishes(a podArgs) ([]api.AllocateRequest, error) {
+	for _, of := range []struct {
+		field  string
+		wanted []string
+	}{
+		{"runtimeConfig.ips", c.RuntimeConfig.IPs},
+		{"args.cni.ips", c.Args.CNI.IPs},
+		{"IP of CNI_ARGS", strings.FieldsFunc(string(a.IP), func(r rune) bool { return r == ',' })},
+	} {
+		if len(of.wanted) > 0 {
+			return c.wanted(of.field, of.wanted)
+		}
+	}
+	return []api.AllocateRequest{{Pool: c.ipam.Pool, Family: api.Family(c.ipam.Family)}}, nil
+}
+
+func (c *config) wanted(field string, wanted []string) (out []api.AllocateRequest, err error) {
+	lacks := []api.Family{api.V4, api.V6}
+	if f := api.Family(c.ipam.Family); f != api.Dual {
+		lacks = nil
+	}
+	for _, text := range wanted {
+		bare, _, _ := strings.Cut(strings.TrimSpace(text), "/")
+		addr, err := netip.ParseAddr(bare)
+		if err != nil || addr.Zone() != "" {
+			return nil, wrong(field, "has "+text+", which is no IP address")
+		}
+		family := api.V4
+		if addr = addr.Unmap(); addr.Is6() {
+			family = api.V6
+		}
+		if f := api.Family(c.ipam.Family); f != "" && f != api.Dual && f != family {
+			return nil, wrong(field, "has "+text+", and the network's family is "+c.ipam.Family)
+		}
+		if slices.ContainsFunc(out, func(r api.AllocateRequest) bool { return r.Family == family }) {
+			return nil, wrong(field, "has two addresses of one family: an interface has one of each")
+		}
+		lacks = slices.DeleteFunc(lacks, func(f api.Family) bool { return f == family })
+		out = append(out, api.AllocateRequest{Pool: c.ipam.Pool, Family: family, Address: addr.String()})
+	}
+	for _, f := range lacks {
+		out = append(out, api.AllocateRequest{Pool: c.ipam.Pool, Family: f})
+	}
+	return out, nil
+}
