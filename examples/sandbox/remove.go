@@ -35,7 +35,7 @@ func (r *Runtime) Remove(ctx context.Context, name string) ([]api.Lease, error) 
 		return nil, fmt.Errorf("remove %s: %w", name, errUnknown)
 	}
 	for i, lease := range held {
-		if err := unplug(name, lease.ID); err != nil {
+		if err := unplug(ctx, name, lease.ID); err != nil {
 			return nil, fmt.Errorf("remove %s, whose address stays its own: %w", name, err)
 		}
 		held[i], err = r.release(ctx, lease)

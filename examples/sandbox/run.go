@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/plumb"
 )
 
 // Run starts a sandbox: an address, a network namespace with that address,
@@ -37,17 +38,17 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 	if err != nil {
 		return nil, err
 	}
-	lease, network := given.Leases[0], given.Networks[0]
+	lease := given.Leases[0]
 	undo.add(func(ctx context.Context) error {
 		_, err := r.release(ctx, lease)
 		return err
 	})
 
-	port, err := plug(name, lease, network)
+	spec, port, err := plug(ctx, name, given)
 	if err != nil {
 		return nil, err
 	}
-	undo.add(func(context.Context) error { return unplug(name, lease.ID) })
+	undo.add(func(ctx context.Context) error { return unplug(ctx, name, lease.ID) })
 
 	container, err := r.create(ctx, name, lease, args)
 	if err != nil {
@@ -67,12 +68,16 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 	// the lease may be at another revision than the one that was given.
 	_, err = r.ipamd.Bind(ctx, lease.ID, api.BindRequest{
 		Containers:    []api.Container{{Namespace: r.cfg.Namespace, ID: name}},
-		Netns:         port.netns,
-		HostInterface: port.host,
-		MAC:           port.mac,
+		Netns:         port.Netns,
+		HostInterface: port.Host,
+		MAC:           port.MAC.String(),
 		IfRevision:    lease.Revision,
 	})
 	if err != nil {
+		return nil, err
+	}
+	// Whoever had the address before may still be in a neighbour's table.
+	if err := plumb.Announce(ctx, spec); err != nil {
 		return nil, err
 	}
 	if err := task.Start(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/plumb"
 )
 
 func TestSandbox(t *testing.T) {
@@ -35,7 +36,7 @@ func TestSandbox(t *testing.T) {
 func someName(t *testing.T, of string) string {
 	name := of + "-" + strings.ToLower(rand.Text()[:8])
 	t.Cleanup(func() {
-		if err := removeNetns(name); err != nil {
+		if err := plumb.RemoveNetns(netnsPath(name)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,0 +1,184 @@
+package plumb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Difference is one thing of a port that is not as its spec says.
+type Difference struct {
+	Field string // of the spec
+	Want  string
+	Have  string // "": it is not there
+}
+
+func (d Difference) String() string {
+	if d.Have == "" {
+		return fmt.Sprintf("%s: %s is not there", d.Field, d.Want)
+	}
+	return fmt.Sprintf("%s: %s, not %s", d.Field, d.Have, d.Want)
+}
+
+// Check reports how the kernel differs from the spec, and changes nothing. What the
+// sandbox added itself, such as a route or an IPv6 link-local address, is no
+// difference; an address of the pool's kind is. An error means that it could not be
+// read, which says nothing of the port.
+func Check(ctx context.Context, s Spec) ([]Difference, error) {
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("check port: %w", err)
+	}
+	w, err := open(ctx, &s)
+	if refused := new(FieldError); errors.As(err, &refused) && errors.Is(err, ErrMissing) {
+		return []Difference{{Field: refused.Field, Want: refused.Value}}, nil
+	}
+	if err == nil {
+		defer w.close()
+		var diffs []Difference
+		if diffs, err = w.differences(); err == nil {
+			return diffs, nil
+		}
+	}
+	return nil, fmt.Errorf("check port %s: %w", s.Host, err)
+}
+
+func (w *work) differences() (diffs []Difference, err error) {
+	s := w.spec
+	differ := func(field, want, have string) {
+		if want != have {
+			diffs = append(diffs, Difference{Field: field, Want: want, Have: have})
+		}
+	}
+	taken := new(FieldError)
+	if w.host, err = hostEnd(w.outside, s.Host, s.Owner); errors.As(err, &taken) {
+		return []Difference{{Field: "host", Want: s.Host, Have: "a link of another"}}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if w.host == nil {
+		return []Difference{{Field: "host", Want: s.Host}}, nil
+	}
+	if h := w.host.Attrs(); h.MasterIndex != w.bridge.Attrs().Index {
+		differ("bridge", s.Bridge, "no port of it")
+	} else if h.RawFlags&unix.IFF_UP == 0 {
+		differ("host", "up", "down")
+	}
+	w.guest, err = w.inside.LinkByName(s.Guest)
+	switch {
+	case isGone(err):
+		return append(diffs, Difference{Field: "guest", Want: s.Guest}), nil
+	case err != nil:
+		return nil, fmt.Errorf("look up %s in %s: %w", s.Guest, s.Netns, err)
+	case !peers(w.host, w.guest):
+		return append(diffs, Difference{Field: "guest", Want: s.Guest, Have: "a link that does not lead to " + s.Host}), nil
+	}
+	g := w.guest.Attrs()
+	if g.RawFlags&unix.IFF_UP == 0 {
+		differ("guest", "up", "down")
+	}
+	if s.MTU != 0 {
+		differ("mtu", fmt.Sprint(s.MTU), fmt.Sprint(g.MTU))
+	}
+	if s.MAC != nil {
+		differ("mac", s.MAC.String(), g.HardwareAddr.String())
+	}
+	more, err := w.inTables()
+	return append(diffs, more...), err
+}
+
+// inTables compares addresses and routes.
+func (w *work) inTables() (diffs []Difference, err error) {
+	have, err := addressesOf(w.inside, w.guest)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range w.spec.Addresses {
+		if !slices.Contains(have, p) {
+			diffs = append(diffs, Difference{Field: "addresses", Want: p.String()})
+		}
+	}
+	for _, p := range have {
+		if !slices.Contains(w.spec.Addresses, p) {
+			diffs = append(diffs, Difference{Field: "addresses", Want: texts(w.spec.Addresses), Have: p.String()})
+		}
+	}
+	routes, err := routesOf(w.inside, w.guest)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range w.spec.Routes {
+		if !slices.Contains(routes, r) {
+			diffs = append(diffs, Difference{Field: "routes", Want: r.String()})
+		}
+	}
+	return diffs, nil
+}
+
+func texts(all []netip.Prefix) string {
+	var b []string
+	for _, p := range all {
+		b = append(b, p.String())
+	}
+	return strings.Join(b, " ")
+}
+
+// tries bounds how often a list is read whose reading a change cut short: such a
+// list is never taken for a whole one.
+const tries = 10
+
+func steady(list func() error) (err error) {
+	for range tries {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return err
+		}
+	}
+	return err
+}
+
+// addressesOf lists the addresses of a link that others can reach it by, without
+// link-local ones of IPv6.
+func addressesOf(h *netlink.Handle, link netlink.Link) (all []netip.Prefix, err error) {
+	var list []netlink.Addr
+	err = steady(func() (err error) {
+		list, err = h.AddrList(link, netlink.FAMILY_ALL)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of %s: %w", link.Attrs().Name, err)
+	}
+	for _, a := range list {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		ones, _ := a.Mask.Size()
+		if ip = ip.Unmap(); ok && !(ip.Is6() && ip.IsLinkLocalUnicast()) {
+			all = append(all, netip.PrefixFrom(ip, ones))
+		}
+	}
+	return all, nil
+}
+
+func routesOf(h *netlink.Handle, link netlink.Link) (all []Route, err error) {
+	var list []netlink.Route
+	err = steady(func() (err error) {
+		list, err = h.RouteList(link, netlink.FAMILY_ALL)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the routes of %s: %w", link.Attrs().Name, err)
+	}
+	for _, r := range list {
+		via, _ := netip.AddrFromSlice(r.Gw)
+		if r.Dst == nil {
+			continue
+		}
+		to, _ := netip.AddrFromSlice(r.Dst.IP)
+		ones, _ := r.Dst.Mask.Size()
+		all = append(all, Route{To: netip.PrefixFrom(to.Unmap(), ones), Via: via.Unmap()})
+	}
+	return all, nil
+}

@@ -1,0 +1,114 @@
+package plumb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// MakeNetns makes a network namespace that a file of this path stands for. A file
+// that is there is [fs.ErrExist]: it may be another program's.
+func MakeNetns(path string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("make network namespace %s: %w", path, err)
+		}
+	}()
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	_ = f.Close()
+	step("netns file")
+	err = inNew(func() error {
+		return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "", unix.MS_BIND, "")
+	})
+	if err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	step("netns")
+	return nil
+}
+
+// inNew calls f on a thread in a new network namespace, which ends with f unless f
+// holds on to it.
+func inNew(f func() error) error {
+	runtime.LockOSThread() // a namespace is a property of the thread
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer home.Close()
+	if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+		err = f()
+	}
+	return errors.Join(err, leave(home))
+}
+
+// leave takes the thread back to a namespace, and lets others use it again. A
+// thread that cannot go back ends with its goroutine.
+func leave(home netns.NsHandle) error {
+	err := netns.Set(home)
+	if err == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
+
+// RemoveNetns takes away the file that stands for a network namespace. The kernel
+// ends the namespace, and links in it, some time after its last user. What is not
+// there, or half made, is no error.
+func RemoveNetns(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: a file that nothing was mounted on
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove network namespace %s: %w", path, err)
+	}
+	return nil
+}
+
+// openNetns opens the network namespace at a path, which is not the caller's own: a
+// sandbox's address and default route in the host's namespace would cut it off.
+func openNetns(path string) (ns netns.NsHandle, inode uint64, err error) {
+	refuse := func(why string, cause error) (netns.NsHandle, uint64, error) {
+		return netns.None(), 0, &FieldError{Field: "netns", Value: path, Why: why, Err: cause}
+	}
+	// Neither a pipe nor a device is waited for.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return refuse("", ErrMissing)
+	case err != nil:
+		return refuse(err.Error(), ErrInvalid)
+	}
+	ns = netns.NsHandle(fd)
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWNET {
+		_ = ns.Close()
+		return refuse("it is no network namespace", ErrInvalid)
+	}
+	own, err := netns.Get()
+	if err != nil {
+		_ = ns.Close()
+		return netns.None(), 0, fmt.Errorf("look up the own network namespace: %w", err)
+	}
+	defer own.Close()
+	if ns.Equal(own) {
+		_ = ns.Close()
+		return refuse("it is the network namespace of the bridge", ErrInvalid)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = ns.Close()
+		return netns.None(), 0, fmt.Errorf("look at network namespace %s: %w", path, err)
+	}
+	return ns, st.Ino, nil
+}
