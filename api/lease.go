@@ -55,10 +55,11 @@ type Lease struct {
 	Labels            map[string]string `json:"labels,omitempty"`
 	Reason            string            `json:"reason,omitempty"` // of the last change
 	Evidence          []Sighting        `json:"evidence,omitempty"`
-	Conflict          []Sighting        `json:"conflict,omitempty"` // of a held address, while another is seen on it
-	Hold              string            `json:"hold,omitempty"`     // an operator's words: the quarantine stands until it is cleared
-	Outside           string            `json:"outside,omitempty"`  // why its pool does not give the address any more
-	Sleep             *Sleep            `json:"sleep,omitempty"`    // how it is paused and woken, where that was said
+	Conflict          []Sighting        `json:"conflict,omitempty"`     // of a held address, while another is seen on it
+	Hold              string            `json:"hold,omitempty"`         // an operator's words: the quarantine stands until it is cleared
+	Outside           string            `json:"outside,omitempty"`      // why its pool does not give the address any more
+	Sleep             *Sleep            `json:"sleep,omitempty"`        // how it is paused and woken, where that was said
+	LastTraffic       *time.Time        `json:"last_traffic,omitempty"` // of an open lease, while idle.after is set
 }
 
 // A Container names one container in the runtime.

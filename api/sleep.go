@@ -16,6 +16,8 @@ type WakePolicy struct {
 	Ports     []string `json:"ports,omitempty"`     // of TCP and UDP, "80" or "8000-8100"; empty: all
 	Protocols []string `json:"protocols,omitempty"` // tcp, udp, icmp; empty: tcp
 	Wait      Duration `json:"wait,omitempty"`      // how long a wake may last; empty: wake.wait of the daemon
+	// RepauseAfter is how long after a wake, and without traffic, ipamd pauses it again; empty: never. It wants do.
+	RepauseAfter Duration `json:"repause_after,omitempty"`
 }
 
 // A Sleep is how a lease's sandbox is paused and woken. It stays while the lease is open.

@@ -27,6 +27,7 @@ type Config struct {
 	Watchdog   Watchdog   `toml:"watchdog" comment:"Confirming that a workload is gone before its address may be used again."`
 	Owner      Owner      `toml:"owner" comment:"The owner oracle: what the sandbox runtime itself answers about its sandboxes. Only with\none can a running container be called an orphan."`
 	Wake       Wake       `toml:"wake" comment:"Waking paused sandboxes."`
+	Idle       Idle       `toml:"idle" comment:"Sandboxes without traffic. What counts is IP that passes the bridge to or from a lease's\naddress, but no ICMP."`
 	Reconcile  Reconcile  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
 	Enforce    Enforce    `toml:"enforce" comment:"Rules of nftables, made from the book: a port may use the addresses of its leases, and no\nothers. OPERATIONS says how to go from off to enforce."`
 	Metrics    Metrics    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
@@ -139,6 +140,11 @@ type Wake struct {
 	Wait    Duration `toml:"wait" comment:"How long a wake may last, unless the lease's own policy says otherwise. From 100ms to 10m."`
 }
 
+type Idle struct {
+	After  Duration `toml:"after" comment:"How long a sandbox has no traffic until a change on /v1/watch says, once, that it is idle. 0s:\nnobody looks. At least 1s otherwise. A policy's repause_after needs it, too."`
+	Ignore []string `toml:"ignore" comment:"Addresses and prefixes whose packets count for nothing: those that probe or scrape."`
+}
+
 type Reconcile struct {
 	Every         Duration `toml:"every" comment:"Time between passes that nothing else asked for."`
 	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is released."`
@@ -234,6 +240,9 @@ func Default() Config {
 			Resumer: "event",
 			Command: []string{},
 			Wait:    Duration(30 * time.Second),
+		},
+		Idle: Idle{
+			Ignore: []string{},
 		},
 		Reconcile: Reconcile{
 			Every:         Duration(5 * time.Minute),

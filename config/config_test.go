@@ -76,6 +76,7 @@ func other() Config {
 			RemoveOrphans: true, KillWait: Duration(time.Second)},
 		Owner: Owner{Socket: "/srv/o", UIDs: []uint32{1001}, Timeout: Duration(time.Second), Every: Duration(time.Second), Grace: Duration(time.Second)},
 		Wake:  Wake{Resumer: "exec", Command: []string{"/srv/resume", "-v"}, Wait: Duration(time.Second)},
+		Idle:  Idle{After: Duration(time.Minute), Ignore: []string{"10.8.64.9"}},
 		Reconcile: Reconcile{Every: Duration(time.Second), Misses: 4, Age: Duration(time.Minute),
 			MaxReleases: 0.5, LeastReleases: 1},
 		Metrics: Metrics{Listen: "[::1]:9713"},

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"net/netip"
 	"time"
 
 	"math"
@@ -44,6 +46,7 @@ func (c Config) Check() error {
 	if c.Wake.Resumer == "containerd" && c.Runtime.Kind == "none" {
 		ps.add("wake.resumer", "containerd is to resume tasks, and runtime.kind is none")
 	}
+	c.Idle.check(&ps)
 	c.Reconcile.check(&ps)
 	ps.oneOf("enforce.mode", c.Enforce.Mode, "off", "observe", "enforce")
 	ps.oneOf("enforce.unleased", c.Enforce.Unleased, "allow", "drop")
@@ -187,6 +190,33 @@ func (w Wake) check(ps *Problems) {
 	if d := time.Duration(w.Wait); d < netdb.LeastWait || d > netdb.MostWait {
 		ps.add("wake.wait", "%v is not from %v to %v", w.Wait, netdb.LeastWait, netdb.MostWait)
 	}
+}
+
+func (i Idle) check(ps *Problems) {
+	if d := time.Duration(i.After); d != 0 && d < netdb.LeastIdle {
+		ps.add("idle.after", "%v is neither 0s nor %v or more", i.After, netdb.LeastIdle)
+	}
+	if _, err := i.Prefixes(); err != nil {
+		ps.add("idle.ignore", "%v", err)
+	}
+}
+
+// Prefixes are those whose packets count for nothing.
+func (i Idle) Prefixes() (out []netip.Prefix, err error) {
+	for _, text := range i.Ignore {
+		p, err := netip.ParsePrefix(text)
+		if a, bad := netip.ParseAddr(text); bad == nil {
+			p, err = a.Prefix(a.BitLen())
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%.60q is no address or prefix", text)
+		case p != p.Masked():
+			return nil, fmt.Errorf("%s has bits beyond its length: write %s", p, p.Masked())
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 func (w Watchdog) check(ps *Problems) {

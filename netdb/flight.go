@@ -145,6 +145,20 @@ func (b *Book) Frozen(ctx context.Context, who Who, id string, since Stamp) (*Le
 	})
 }
 
+// NoteIdle notes that the sandbox of a bound lease, as it was seen at a revision, has had no
+// traffic. evidence is kept with the change.
+func (b *Book) NoteIdle(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if err := asSeen(l, rev); err != nil {
+			return nil, err
+		}
+		if l.State != Bound {
+			return nil, fmt.Errorf("note that %s is idle: %w: it is %s", l.Addr, ErrState, l.State)
+		}
+		return t.record(who, l, *l, evidence)
+	})
+}
+
 // Wake begins the flight of a paused lease, or joins the one that is under way. A lease
 // that is bound has none to wait for: the flight is nil. evidence is kept with the change.
 func (b *Book) Wake(ctx context.Context, who Who, id string, within time.Duration, cause Cause, evidence json.RawMessage) (l *Lease, f *Flight, begun bool, err error) {

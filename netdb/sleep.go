@@ -50,6 +50,8 @@ type WakePolicy struct {
 	Protocols []Protocol     `json:"protocols,omitempty"` // empty: TCP
 	// Wait is how long an attempt to wake it may last; 0 stands for the daemon's own.
 	Wait time.Duration `json:"wait,omitempty"`
+	// RepauseAfter is how long after a wake, and without traffic, it is paused again; 0 is never.
+	RepauseAfter time.Duration `json:"repause_after,omitempty"`
 }
 
 // A Sleep is how a lease's sandbox is paused and woken. It stays while the lease is open,
@@ -68,6 +70,9 @@ type Sleep struct {
 const (
 	LeastWait = 100 * time.Millisecond
 	MostWait  = 10 * time.Minute
+
+	// LeastIdle is the shortest time without traffic that counts as idle.
+	LeastIdle = time.Second
 
 	mostSources = 64
 	mostPorts   = 64
@@ -121,6 +126,14 @@ func (s *Sleep) Check(addr netip.Addr) error {
 	}
 	if w.Wait != 0 && (w.Wait < LeastWait || w.Wait > MostWait) {
 		return invalid("wake.wait", "%v is not from %v to %v", w.Wait, LeastWait, MostWait)
+	}
+	if w.RepauseAfter != 0 {
+		if w.RepauseAfter < LeastIdle {
+			return invalid("wake.repause_after", "%v is below %v", w.RepauseAfter, LeastIdle)
+		}
+		if !s.Do {
+			return invalid("wake.repause_after", "wants do: without it ipamd pauses nothing by itself")
+		}
 	}
 	return nil
 }

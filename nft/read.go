@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -205,6 +206,26 @@ func (c *Conn) Counters(t *Table, set *Set) ([]Counter, error) {
 		if e.Counter != nil {
 			out = append(out, Counter{Key: string(appendPadded(nil, e.Key)), Packets: e.Counter.Packets, Bytes: e.Counter.Bytes})
 		}
+	}
+	return out, nil
+}
+
+// Left reads how much is left of the life of each element of a dynamic set, by its key, in one
+// dump. A set that is not there has none.
+func (c *Conn) Left(t *Table, set *Set) (map[string]time.Duration, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &batch{c: c.nl, table: &nftables.Table{Family: t.Family, Name: t.Name}}
+	list, err := c.nl.GetSetElements(b.set(set))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the lives of set %s: %w", set.Name, err)
+	}
+	out := make(map[string]time.Duration, len(list))
+	for _, e := range list {
+		out[string(appendPadded(nil, e.Key))] = e.Expires
 	}
 	return out, nil
 }

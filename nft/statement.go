@@ -113,6 +113,13 @@ func AtMost(set string, life time.Duration, rate uint64, burst uint32, fields ..
 			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst}}})}
 }
 
+// Touch adds fields to a dynamic set, or begins the life of their element anew: what is left
+// of it says when the last packet came; see [Conn.Left].
+func Touch(set string, life time.Duration, fields ...Field) Statement {
+	return Statement{fmt.Sprintf("update @%s { %s timeout %s }", set, names(fields), life),
+		append(loadAll(fields), &expr.Dynset{SrcRegKey: 1, SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: life})}
+}
+
 // Limit matches as many packets as come to the rule within a limit: rate a second, and a first
 // burst. It begins anew with the rule.
 func Limit(rate uint64, burst uint32) Statement {

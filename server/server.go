@@ -31,6 +31,9 @@ type Config struct {
 	// shows otherwise.
 	Compare func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference
 
+	// LastTraffic is when a lease had traffic last, where that is known.
+	LastTraffic func(*netdb.Lease) (time.Time, bool)
+
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
 	Follow    func(context.Context) error         // has the bridges be as the pools are now

@@ -89,7 +89,10 @@ func wakePolicy(p *api.WakePolicy) (*netdb.WakePolicy, error) {
 		w.Protocols = append(w.Protocols, netdb.Protocol(name))
 	}
 	var err error
-	w.Wait, err = duration("wake.wait", p.Wait)
+	if w.Wait, err = duration("wake.wait", p.Wait); err != nil {
+		return nil, err
+	}
+	w.RepauseAfter, err = duration("wake.repause_after", p.RepauseAfter)
 	return w, err
 }
 
@@ -196,7 +199,7 @@ func sleepOf(s *netdb.Sleep) *api.Sleep {
 	}
 	out := &api.Sleep{Mode: api.SleepMode(s.Mode), Do: s.Do}
 	if w := s.Wake; w != nil {
-		out.Wake = &api.WakePolicy{Wait: lasting(w.Wait)}
+		out.Wake = &api.WakePolicy{Wait: lasting(w.Wait), RepauseAfter: lasting(w.RepauseAfter)}
 		for _, p := range w.Sources {
 			text := p.String()
 			if p.IsSingleIP() {

@@ -46,6 +46,10 @@ func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
 	}
 	if l.State.Open() {
 		w.Sleep = sleepOf(s.cfg.Book.Sleep(l.ID))
+		if at, known := s.cfg.LastTraffic(l); known {
+			at = at.Round(0).UTC()
+			w.LastTraffic = &at
+		}
 	}
 	for _, c := range l.Containers {
 		w.Containers = append(w.Containers, api.Container(c))

@@ -49,12 +49,18 @@ type Pauser interface {
 	Pause(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
 }
 
+// A Teller is a [Pauser] that can say whether a sandbox stands still right now.
+type Teller interface {
+	Frozen(ctx context.Context, l *netdb.Lease) (bool, error)
+}
+
 // A Config has what a [Flights] needs.
 type Config struct {
 	Book    Book
 	Resumer Resumer // nil: requests are told on the stream of changes, and acknowledged there
 	// FreezeOnly says that the Resumer wakes no sandbox that hibernates.
 	FreezeOnly bool
+	Counts     bool          // somebody looks for sandboxes without traffic, and calls Repause
 	Wait       time.Duration // how long an attempt to wake may last where the policy does not say
 	Log        *slog.Logger
 	OnEnd      func(f *netdb.Flight) // called for each flight that ends; may be nil

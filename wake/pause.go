@@ -40,6 +40,26 @@ func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int
 		l, _, err = f.record(ctx, who, id, ifRev, how)
 		return l, err
 	}
+	return f.doPause(ctx, who, id, ifRev, how, nil)
+}
+
+// Repause pauses a bound lease as it was paused before, as seen at a revision, unless there was
+// traffic before it was watched: quiet is asked once it is.
+func (f *Flights) Repause(ctx context.Context, l *netdb.Lease, quiet func() error) error {
+	s := f.cfg.Book.Sleep(l.ID)
+	if s == nil || !s.Do || s.Wake == nil {
+		return fmt.Errorf("pause %s again: %w: nothing says how", l.Addr, netdb.ErrState)
+	}
+	how := netdb.Sleep{Mode: s.Mode, Do: true, Wake: s.Wake}
+	if err := f.can(l, how); err != nil {
+		return err
+	}
+	_, err := f.doPause(ctx, itself("idle_paused"), l.ID, l.Rev, how, quiet)
+	return err
+}
+
+// doPause records the pause and freezes the tasks, if it is quiet between the two.
+func (f *Flights) doPause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep, quiet func() error) (*netdb.Lease, error) {
 	release, err := f.hold(ctx, id)
 	if err != nil {
 		return nil, err
@@ -48,6 +68,12 @@ func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int
 	l, was, err := f.record(ctx, who, id, ifRev, how)
 	if err != nil {
 		return nil, err
+	}
+	if quiet != nil {
+		if err := quiet(); err != nil {
+			f.takeBack(ctx, l, "not_idle")
+			return nil, err
+		}
 	}
 	return f.freeze(ctx, l, was, &how)
 }
@@ -71,6 +97,9 @@ func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
 	}
 	if f.catcher == nil {
 		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("this daemon cannot watch the ports' traffic (%v): leave wake out, and wake by POST /v1/leases/{id}/wake", f.blind)}
+	}
+	if how.Wake.RepauseAfter > 0 && !f.cfg.Counts {
+		return &netdb.FieldError{Field: "wake.repause_after", Reason: "this daemon does not look at traffic (idle.after is 0s): set it, or leave repause_after out"}
 	}
 	return f.catcher.Watches(l)
 }
@@ -181,4 +210,31 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 		return nil, fmt.Errorf("resume the tasks of %s: %w", l.Addr, err)
 	}
 	return f.cfg.Book.Resume(context.WithoutCancel(ctx), who, id, 0)
+}
+
+// Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
+// daemon turns itself are asked anew, alone: what was seen may be of before they were turned, and
+// a lease that is bound while its tasks stand still is woken by nothing. What is not so by now is
+// [netdb.ErrStale].
+func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64, frozen bool, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
+	teller, can := f.cfg.Resumer.(Teller)
+	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
+		return record(ctx, who, id, rev)
+	}
+	release, err := f.hold(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, err := f.cfg.Book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	switch now, err := teller.Frozen(ctx, l); {
+	case err != nil:
+		return nil, err
+	case now != frozen:
+		return nil, fmt.Errorf("%s: %w: its tasks were turned meanwhile", l.Addr, netdb.ErrStale)
+	}
+	return record(ctx, who, id, rev)
 }

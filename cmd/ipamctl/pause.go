@@ -19,7 +19,7 @@ no traffic by default, and ipamctl wake always. -q prints the lease id.`, (*clie
 	cmd.Example += "\n  ipamctl pause 0a1b2c3d --mode freeze --wake-port 80 --wake-from 10.8.64.0/24"
 	var wake api.WakePolicy
 	var any bool
-	var wait time.Duration
+	var wait, again time.Duration
 	f := cmd.Flags()
 	f.StringVar((*string)(&req.Mode), "mode", "", "`freeze`: its tasks stand still; hibernate: they are gone")
 	f.BoolVar(&req.Do, "do", false, "have ipamd freeze the tasks: wants wake.resumer containerd or exec")
@@ -28,9 +28,13 @@ no traffic by default, and ipamctl wake always. -q prints the lease id.`, (*clie
 	f.StringArrayVar(&wake.Sources, "wake-from", nil, "traffic from this `address` or prefix wakes it; may be repeated")
 	f.StringArrayVar(&wake.Protocols, "wake-protocol", nil, "traffic of this `protocol` wakes it: tcp, udp or icmp; may be repeated")
 	f.DurationVar(&wait, "wake-wait", 0, "how long a wake may last, a `duration`")
+	f.DurationVar(&again, "repause-after", 0, "have ipamd pause it again after this `duration` without traffic")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if any || f.Changed("wake-port") || f.Changed("wake-from") || f.Changed("wake-protocol") || wait != 0 {
+		if any || f.Changed("wake-port") || f.Changed("wake-from") || f.Changed("wake-protocol") || wait != 0 || again != 0 {
 			req.Wake = &wake
+			if again != 0 {
+				wake.RepauseAfter = api.Lasting(again)
+			}
 			if wait != 0 {
 				wake.Wait = api.Lasting(wait)
 			}

@@ -39,6 +39,7 @@ import (
 	"github.com/ipamd/ipamd/server/socket"
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
+	"github.com/ipamd/ipamd/wake/idle"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -77,6 +78,7 @@ type program struct {
 	watchdog   *watchdog.Watchdog
 	flights    *wake.Flights
 	catcher    *catch.Catcher // nil where the kernel lacks what it takes
+	idle       *idle.Watcher  // nil while idle.after is 0
 	reconciler *reconciler.Reconciler
 	server     *server.Server
 	socket     *socket.Socket
@@ -106,7 +108,7 @@ func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *
 // socket is found before there is a book, and so is a rebuild that was cut.
 func (p *program) open(ctx context.Context) error {
 	return p.inOrder(ctx, p.socketAccess, p.listenForScrapes, p.openOwnBook, p.openBridge, p.openEnforce, p.openRuntime, p.openOwner, p.openWatchdog,
-		p.openAllocator, p.openReconciler, p.openFlights, p.openServer)
+		p.openAllocator, p.openReconciler, p.openFlights, p.openIdle, p.openServer)
 }
 
 // inOrder takes steps one after the other. What was opened before an error is
@@ -288,7 +290,7 @@ func (p *program) openReconciler(context.Context) error {
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
-		Book: binding.Plugging{Book: book, Kernel: p.bridge, Rules: p.rules()}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Book: binding.Plugging{Book: turnedBook{book, p}, Kernel: p.bridge, Rules: p.rules()}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: binding.Unplugged(p.bridge), Frozen: p.frozen,
 		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
@@ -346,7 +348,7 @@ func (p *program) openServer(context.Context) (err error) {
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
 		Book: book, Sleeper: p.flights, Allocator: measured{p.allocator, p.metrics, p.ready, p.follower}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare,
-		Adoption: p.adoption,
+		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
@@ -421,6 +423,9 @@ func (p *program) run(ctx context.Context) error {
 			later = append(later, shown...)
 			if p.catcher != nil {
 				later = append(later, p.catcher.Run)
+			}
+			if p.idle != nil {
+				later = append(later, p.idle.Run)
 			}
 			if p.sweeper != nil {
 				later = append(later, p.sweeper.Run)

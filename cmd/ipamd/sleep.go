@@ -6,15 +6,17 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/wake/hook"
+	"github.com/ipamd/ipamd/wake/idle"
 	"github.com/ipamd/ipamd/wake/tasks"
 )
 
 // openFlights opens what has paused sandboxes woken.
 func (p *program) openFlights(context.Context) (err error) {
-	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Log: p.log}
+	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Counts: p.cfg.Idle.After > 0, Log: p.log}
 	switch p.cfg.Wake.Resumer {
 	case "containerd":
 		cfg.Resumer, cfg.FreezeOnly = &tasks.Tasks{Runtime: p.runtime, Leases: p.book.Leases}, true
@@ -44,4 +46,47 @@ func (p *program) openFlights(context.Context) (err error) {
 func (p *program) frozen(id string) bool {
 	s := p.book.Sleep(id)
 	return s != nil && s.Mode == netdb.Freeze
+}
+
+// openIdle opens what looks at traffic. A kernel that cannot is an error: a configuration asks
+// for it.
+func (p *program) openIdle(ctx context.Context) (err error) {
+	c := p.cfg.Idle
+	if c.After == 0 {
+		if err := idle.Off(ctx, p.bridge.Inside); err != nil {
+			p.log.Warn("the table of a daemon before this one that looked at traffic stays", "err", err)
+		}
+		return nil
+	}
+	ignore, err := c.Prefixes()
+	if err != nil {
+		return err
+	}
+	p.idle, err = idle.Open(ctx, idle.Config{Book: p.book, Pauser: p.flights, Inside: p.bridge.Inside, After: time.Duration(c.After), Ignore: ignore, Log: p.log})
+	if err != nil {
+		return fmt.Errorf("idle.after: %w", err)
+	}
+	p.onClose(p.idle.Close)
+	return nil
+}
+
+// turnedBook is the book as the reconciler writes it: whether tasks run that ipamd itself
+// pauses, it asks them.
+type turnedBook struct {
+	reconciler.Book
+	p *program // whose flights are opened after the reconciler, and not at all by a rebuild
+}
+
+func (b turnedBook) Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
+	if b.p.flights == nil {
+		return b.Book.Pause(ctx, who, id, ifRev)
+	}
+	return b.p.flights.Seen(ctx, who, id, ifRev, true, b.Book.Pause)
+}
+
+func (b turnedBook) Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
+	if b.p.flights == nil {
+		return b.Book.Resume(ctx, who, id, ifRev)
+	}
+	return b.p.flights.Seen(ctx, who, id, ifRev, false, b.Book.Resume)
 }

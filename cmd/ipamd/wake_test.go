@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -310,5 +311,59 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 				t.Errorf("%s is %s", b.name, s)
 			}
 		}
+	})
+}
+
+// rounds is how often Z18 goes round: a thousand times where a minute is there for it.
+func rounds() int {
+	if os.Getenv("ROUNDS") != "" {
+		return 1000
+	}
+	return 20
+}
+
+// Z18: idle, paused by ipamd as the policy says, woken by traffic; and paused and woken again and
+// again: no address is lost, no rule is left, and task and lease agree.
+func TestZ18IdlePausedWoken(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow, resumes, func(c *config.Config) { c.Idle.After = config.Duration(time.Second) })
+		b := w.site(d, "a")
+		policy := api.PauseRequest{Mode: api.Freeze, Do: true, Wake: &api.WakePolicy{Ports: []string{"8080"}, RepauseAfter: api.Lasting(time.Second)}}
+		if _, err := w.client.Pause(ctx, b.held.ID, policy); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := fetch(w.ns, b.held.Address); err != nil {
+				t.Fatal(err)
+			}
+			w.becomes(b.held.Address, api.Bound)
+			l, err := w.client.Lease(ctx, b.held.ID)
+			if err != nil || l.Lease.LastTraffic != nil && l.Lease.LastTraffic.Before(l.Lease.Created) {
+				t.Errorf("last traffic: %+v, %v", l.Lease, err)
+			}
+			w.becomes(b.held.Address, api.Paused) // by itself
+			realtest.Eventually(t, wait, "its task to stand still", func() bool { return d.Status(t, "default", "a") == "paused" })
+		}
+		if got := w.reasons(b.held.Address); !strings.HasSuffix(got, "wake_requested waking woken idle_paused frozen") {
+			t.Errorf("the history: %s", got)
+		}
+		if l, err := w.client.Lease(ctx, b.held.ID); err != nil || l.Lease.LastTraffic == nil {
+			t.Errorf("last traffic: %+v, %v", l, err)
+		}
+		policy.Wake.RepauseAfter = ""
+		for range rounds() {
+			if _, err := w.client.Pause(ctx, b.held.ID, policy); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fetch(w.ns, b.held.Address); err != nil {
+				t.Fatal(err)
+			}
+			w.becomes(b.held.Address, api.Bound)
+		}
+		if s := d.Status(t, "default", "a"); s != "running" {
+			t.Errorf("its task is %s", s)
+		}
+		w.ruleless()
 	})
 }

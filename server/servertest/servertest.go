@@ -97,7 +97,7 @@ func Socket(t testing.TB) string {
 // Config returns what Start begins with.
 func Config(r *Rig) server.Config {
 	return server.Config{
-		Book: r.Book, Sleeper: sleeper(r.Book), Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
+		Book: r.Book, Sleeper: sleeper(r.Book), LastTraffic: func(*netdb.Lease) (time.Time, bool) { return time.Time{}, false }, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
 		Compare:   func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference { return nil },
 		NotReady:  func() []string { return nil },
 		Bridges:   func() []api.BridgeStatus { return []api.BridgeStatus{{Name: "rt0", Ready: true}} },

@@ -29,6 +29,8 @@ type Runtime interface {
 	Freeze(ctx context.Context, c netdb.Container) error
 	// Thaw resumes a task; one that runs is no error.
 	Thaw(ctx context.Context, c netdb.Container) error
+	// State is running, paused, stopped, created, or "" for a container without a task.
+	State(ctx context.Context, c netdb.Container) (string, error)
 }
 
 // Tasks are those of all leases; it is a [wake.Resumer] and a [wake.Pauser], and safe for
@@ -41,6 +43,7 @@ type Tasks struct {
 var _ interface {
 	wake.Resumer
 	wake.Pauser
+	wake.Teller
 } = (*Tasks)(nil)
 
 // Resume thaws the tasks of a lease. It does not ask whose containers they are by now: that
@@ -59,6 +62,19 @@ func (t *Tasks) Pause(ctx context.Context, l *netdb.Lease, _ *netdb.Sleep) error
 		return err
 	}
 	return each(ctx, own, t.Runtime.Freeze)
+}
+
+// Frozen reports that a lease's tasks stand still: one at least, and none runs.
+func (t *Tasks) Frozen(ctx context.Context, l *netdb.Lease) (bool, error) {
+	frozen := false
+	for _, c := range l.Containers {
+		state, err := t.Runtime.State(ctx, c)
+		if err != nil || state == "running" {
+			return false, err
+		}
+		frozen = frozen || state == "paused"
+	}
+	return frozen, nil
 }
 
 // own are the containers that a lease records, and that are its own still.

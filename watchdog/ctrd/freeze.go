@@ -83,3 +83,12 @@ func (w *Witness) stateOf(ctx context.Context, c *containerd.Client, of watchdog
 	}
 	return "", w.believed(ctx, c)
 }
+
+// State is the state of a container's task, "" for none, as its shim says it now.
+func (w *Witness) State(ctx context.Context, of watchdog.Container) (state string, err error) {
+	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		state, err = w.stateOf(ctx, c, of)
+		return err
+	})
+	return state, err
+}

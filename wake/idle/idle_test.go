@@ -1,0 +1,251 @@
+package idle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/nft"
+)
+
+var who = netdbtest.Who(netdb.ByClient, "bound")
+
+// A scene is a bridge with a sandbox, a neighbour and a scraper.
+type scene struct {
+	ns                          *nstest.NS
+	book                        *netdb.Book
+	sandbox, neighbour, scraper *nstest.Port
+	l                           *netdb.Lease
+	w                           *Watcher
+}
+
+// pauses is a Pauser that is a function.
+type pauses func(l *netdb.Lease, quiet func() error) error
+
+func (p pauses) Repause(_ context.Context, l *netdb.Lease, quiet func() error) error {
+	return p(l, quiet)
+}
+
+func stage(t *testing.T, after time.Duration, p Pauser) *scene {
+	t.Helper()
+	realtest.Long(t)
+	s := &scene{ns: nstest.New(t), book: netdbtest.Open(t)}
+	s.ns.Bridge("rt0", "10.8.64.1/24", "fd00:8::1/64")
+	s.sandbox, s.neighbour = s.ns.Port("rt0", "10.8.64.2/24", "fd00:8::2/64"), s.ns.Port("rt0", "10.8.64.9/24", "fd00:8::9/64")
+	s.scraper = s.ns.Port("rt0", "10.8.64.10/24")
+	s.l = netdbtest.Reserve(t, s.book, "a")
+	var err error
+	if s.l, err = s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Containers: []netdb.Container{{Namespace: "default", ID: "a"}}}); err != nil {
+		t.Fatal(err)
+	}
+	s.open(t, after, p)
+	return s
+}
+
+func (s *scene) inside(f func() error) (err error) {
+	s.ns.Do(func() { err = f() })
+	return err
+}
+
+func (s *scene) open(t *testing.T, after time.Duration, p Pauser) {
+	t.Helper()
+	var err error
+	if s.w, err = Open(t.Context(), Config{Book: s.book, Pauser: p, Inside: s.inside, After: after,
+		Ignore: []netip.Prefix{netip.MustParsePrefix("10.8.64.10/32")}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.w.Close() })
+}
+
+func (s *scene) run(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func datagram(t *testing.T, from *nstest.NS, to string) {
+	t.Helper()
+	from.Do(func() {
+		c, err := net.Dial("udp", to)
+		if err == nil {
+			_, err = c.Write([]byte("?"))
+			_ = c.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// last reads when the sandbox had traffic.
+func (s *scene) last(t *testing.T) (time.Time, bool) {
+	t.Helper()
+	if err := s.w.Read(); err != nil {
+		t.Fatal(err)
+	}
+	return s.w.LastTraffic(s.l)
+}
+
+// Z18: traffic is what passes the bridge to or from the sandbox. ARP, ND, an echo request, a
+// broadcast and what a scraper asks are none; what the kernel knows of the time before outlives
+// the daemon.
+func TestZ18WhatIsTraffic(t *testing.T) {
+	s := stage(t, time.Hour, nil)
+	none := func(what string) {
+		t.Helper()
+		if at, known := s.last(t); known {
+			t.Errorf("%s counts as traffic: %v", what, at)
+		}
+	}
+	none("nothing")
+	s.neighbour.NS.Exec("busybox", "ping", "-c", "1", "-W", "5", "10.8.64.2") // with ARP before it
+	s.neighbour.NS.Exec("busybox", "ping", "-c", "1", "-W", "5", "fd00:8::2")
+	none("an echo request")
+	datagram(t, s.scraper.NS, "10.8.64.2:9100") // refused by ICMP
+	none("a scrape")
+	before := time.Now()
+	datagram(t, s.neighbour.NS, "10.8.64.2:53")
+	at, known := s.last(t)
+	if !known || at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
+		t.Errorf("a datagram: %v %v", at, known)
+	}
+	if err := s.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.open(t, time.Hour, nil)
+	if again, known := s.last(t); !known || again.Before(at.Add(-time.Second)) {
+		t.Errorf("after a restart: %v %v", again, known)
+	}
+	time.Sleep(10 * time.Millisecond) // the kernel counts in its own ticks
+	datagram(t, s.sandbox.NS, "10.8.64.1:53")
+	if now, _ := s.last(t); !now.After(at) {
+		t.Errorf("a datagram of the sandbox's: %v, before it %v", now, at)
+	}
+}
+
+// idles counts the changes that say that the sandbox is idle.
+func (s *scene) idles(t *testing.T) (n int) {
+	t.Helper()
+	all, err := s.book.Changes(context.Background(), 0, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.LeaseID == s.l.ID && c.Who.Reason == reasonIdle {
+			n++
+		}
+	}
+	return n
+}
+
+// Z18: a sandbox without traffic is said to be idle once, over restarts, and again after traffic.
+func TestZ18IdleIsSaidOnce(t *testing.T) {
+	s := stage(t, netdb.LeastIdle, nil)
+	stop := s.run(t)
+	realtest.Eventually(t, time.Minute, "it is idle", func() bool { return s.idles(t) == 1 && s.w.Idle() == 1 })
+	stop()
+	_ = s.w.Close()
+	s.open(t, netdb.LeastIdle, nil)
+	for range 3 {
+		if _, err := s.w.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.idles(t); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	datagram(t, s.neighbour.NS, "10.8.64.2:53")
+	if _, err := s.w.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t)
+	realtest.Eventually(t, time.Minute, "it is idle again", func() bool { return s.idles(t) == 2 })
+}
+
+// Z8, Z18: a sandbox is paused again as its policy says; traffic until it is watched calls that off.
+func TestZ8Z18PausedAgain(t *testing.T) {
+	var s *scene
+	results := make(chan error, 100)
+	traffic := true
+	s = stage(t, time.Hour, pauses(func(l *netdb.Lease, quiet func() error) error {
+		if traffic {
+			datagram(t, s.neighbour.NS, "10.8.64.2:53")
+			traffic = false
+		}
+		err := quiet()
+		results <- err
+		return err
+	}))
+	w := netdb.WakePolicy{RepauseAfter: netdb.LeastIdle}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &w}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t)
+	if err := <-results; !errors.Is(err, errTraffic) {
+		t.Errorf("with traffic: %v", err)
+	}
+	if err := <-results; err != nil {
+		t.Errorf("without: %v", err)
+	}
+}
+
+// What another program flushed is made again; without a lease nothing is looked at.
+func TestTheTable(t *testing.T) {
+	s := stage(t, time.Hour, nil)
+	s.w.checked = time.Time{}
+	if err := s.inside(func() error {
+		c, err := nft.Open()
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.Remove(t.Context(), nft.Bridge, TableName), c.Close())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.w.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	datagram(t, s.neighbour.NS, "10.8.64.2:53")
+	if _, known := s.last(t); !known {
+		t.Error("it is not looked at again")
+	}
+	if _, err := s.book.Release(t.Context(), who, s.l.ID, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.w.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.w.leased) != 0 || len(s.w.last) != 0 {
+		t.Errorf("of a lease that is being released: %v", s.w.leased)
+	}
+	got := table(map[netip.Addr]bool{netip.MustParseAddr("10.8.64.2"): true}, s.w.cfg.Ignore).String()
+	for _, want := range []string{"hook postrouting", "hook prerouting", "ip saddr 10.8.64.10/32 accept", "ip daddr @leased4 update @seen4 { ip daddr timeout", "ip6 saddr @leased6"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if err := Off(t.Context(), s.inside); err != nil {
+		t.Fatal(err)
+	}
+}

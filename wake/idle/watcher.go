@@ -1,0 +1,320 @@
+package idle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/nft"
+)
+
+// Book is what is asked of the lease book; *netdb.Book is one.
+type Book interface {
+	Now() netdb.Stamp
+	InState(s netdb.State) []*netdb.Lease
+	Sleep(leaseID string) *netdb.Sleep
+	NoteIdle(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+}
+
+// Pauser pauses again what was paused before; *wake.Flights is one.
+type Pauser interface {
+	Repause(ctx context.Context, l *netdb.Lease, quiet func() error) error
+}
+
+// A Config has what a [Watcher] needs.
+type Config struct {
+	Book   Book
+	Pauser Pauser
+	Inside func(f func() error) error // calls f in the bridge's network namespace
+	After  time.Duration              // without traffic, until a sandbox is idle
+	Ignore []netip.Prefix             // whose packets count for nothing
+	Log    *slog.Logger
+}
+
+// A Watcher reads when sandboxes had traffic, and says which are idle. It is safe for
+// concurrent use.
+type Watcher struct {
+	cfg  Config
+	conn *nft.Conn
+
+	mu      sync.Mutex
+	leased  map[netip.Addr]bool      // of the table
+	checked time.Time                // when the whole table was compared last
+	last    map[netip.Addr]time.Time // of the last packet
+	told    map[string]time.Time     // when a lease was noted to be idle, by its id
+	idle    int
+	looked  bool // Run has, once
+}
+
+// Open makes the table, or says what the kernel lacks for it. What the kernel knows of the
+// time before stays.
+func Open(ctx context.Context, cfg Config) (*Watcher, error) {
+	if cfg.After <= 0 {
+		return nil, errors.New("idle: After is not above 0")
+	}
+	w := &Watcher{cfg: cfg, last: make(map[netip.Addr]time.Time), told: make(map[string]time.Time)}
+	err := cfg.Inside(func() (err error) { w.conn, err = nft.Open(); return err })
+	if err == nil {
+		err = w.sync(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look at the traffic of sandboxes: %w", err), w.Close())
+	}
+	return w, nil
+}
+
+// Off takes the table of a daemon before this one away.
+func Off(ctx context.Context, inside func(f func() error) error) error {
+	var conn *nft.Conn
+	err := inside(func() (err error) { conn, err = nft.Open(); return err })
+	if errors.Is(err, nft.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Remove(ctx, nft.Bridge, TableName), conn.Close())
+}
+
+// Close leaves the table: the kernel goes on to note what passes.
+func (w *Watcher) Close() error {
+	if w.conn == nil {
+		return nil
+	}
+	err := w.conn.Close()
+	w.conn = nil
+	return err
+}
+
+// compareEvery is how often the whole table is compared, should another program have changed it.
+const compareEvery = 30 * time.Second
+
+// sync has the table look at the leases that there are now.
+func (w *Watcher) sync(ctx context.Context) error {
+	want := make(map[netip.Addr]bool)
+	for _, s := range []netdb.State{netdb.Bound, netdb.Paused} {
+		for _, l := range w.cfg.Book.InState(s) {
+			if l.PrefixLen == 0 {
+				want[l.Addr] = true
+			}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := table(want, w.cfg.Ignore)
+	if w.leased == nil || time.Since(w.checked) > compareEvery {
+		have, err := w.conn.Read(ctx, t)
+		if err == nil {
+			err = w.conn.Apply(ctx, have, t)
+		}
+		if err != nil {
+			return err
+		}
+		w.leased, w.checked = want, time.Now()
+		return nil
+	}
+	var edits []nft.Edit
+	for _, f := range families {
+		e := nft.Edit{Set: &nft.Set{Name: f.leased(), Key: []nft.Type{f.key}}}
+		for a := range w.leased {
+			if f.has(a) && !want[a] {
+				e.Del = append(e.Del, nft.Element{Key: nft.Key(a)})
+			}
+		}
+		for a := range want {
+			if f.has(a) && !w.leased[a] {
+				e.Add = append(e.Add, nft.Element{Key: nft.Key(a)})
+			}
+		}
+		if len(e.Del)+len(e.Add) > 0 {
+			edits = append(edits, e)
+		}
+	}
+	if len(edits) == 0 {
+		return nil
+	}
+	if err := w.conn.Edit(ctx, t, edits...); err != nil {
+		w.leased = nil // compare anew
+		return err
+	}
+	w.leased = want
+	return nil
+}
+
+// Read reads when each address had traffic last.
+func (w *Watcher) Read() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range families {
+		left, err := w.conn.Left(&nft.Table{Family: nft.Bridge, Name: TableName}, f.seen())
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		for key, left := range left {
+			if a, ok := netip.AddrFromSlice([]byte(key)); ok {
+				w.last[a] = now.Add(left - life)
+			}
+		}
+	}
+	maps.DeleteFunc(w.last, func(a netip.Addr, _ time.Time) bool { return !w.leased[a] })
+	return nil
+}
+
+// LastTraffic is when a lease's sandbox last had traffic, as of the last reading; false when
+// none is known since the lease began.
+func (w *Watcher) LastTraffic(l *netdb.Lease) (time.Time, bool) {
+	if w == nil {
+		return time.Time{}, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, known := w.last[l.Addr]
+	return at, known && at.After(l.Created.Wall)
+}
+
+// Idle is how many bound leases had no traffic for as long as makes them idle.
+func (w *Watcher) Idle() int {
+	if w == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.idle
+}
+
+// quietFor is how long a lease's sandbox has had no traffic: since it was bound at most.
+func (w *Watcher) quietFor(l *netdb.Lease) time.Duration {
+	d := w.cfg.Book.Now().Since(l.Since)
+	if at, known := w.LastTraffic(l); known {
+		d = min(d, time.Since(at))
+	}
+	return d
+}
+
+// The time between two readings: a share of the shortest time that is waited for, and no less
+// and no more than this.
+const (
+	share    = 4
+	leastGap = 100 * time.Millisecond
+	mostGap  = 5 * time.Second
+)
+
+// Run reads, and notes what is idle, until ctx ends.
+func (w *Watcher) Run(ctx context.Context) error {
+	failed := false
+	for {
+		next, err := w.look(ctx)
+		if err != nil && ctx.Err() == nil && !failed {
+			w.cfg.Log.Warn("the traffic of sandboxes cannot be read", "err", err)
+		}
+		failed = err != nil
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// look takes one reading, does what follows from it, and returns how long the next may wait.
+func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
+	shortest := w.cfg.After
+	if err := errors.Join(w.sync(ctx), w.Read()); err != nil {
+		return mostGap, err
+	}
+	bound := w.cfg.Book.InState(netdb.Bound)
+	idle := 0
+	there := make(map[string]bool, len(bound))
+	for _, l := range bound {
+		if l.PrefixLen != 0 {
+			continue
+		}
+		there[l.ID] = true
+		quiet := w.quietFor(l)
+		if quiet >= w.cfg.After {
+			idle++
+		}
+		if s := w.cfg.Book.Sleep(l.ID); s != nil && s.Do && s.Wake != nil && s.Wake.RepauseAfter > 0 {
+			shortest = min(shortest, s.Wake.RepauseAfter)
+			if quiet >= s.Wake.RepauseAfter {
+				w.repause(ctx, l, quiet)
+				continue
+			}
+		}
+		w.note(ctx, l, quiet)
+	}
+	w.looked = true
+	w.mu.Lock()
+	w.idle = idle
+	maps.DeleteFunc(w.told, func(id string, _ time.Time) bool { return !there[id] })
+	w.mu.Unlock()
+	return max(leastGap, min(shortest/share, mostGap)), nil
+}
+
+// reasonIdle is that of the change which says that a sandbox is idle.
+const reasonIdle = "idle"
+
+// note says once that a sandbox is idle, and again after it had traffic.
+func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration) {
+	told, was := w.told[l.ID]
+	if quiet < w.cfg.After {
+		delete(w.told, l.ID)
+		return
+	}
+	if !was && !w.looked && l.Reason == reasonIdle { // noted by a daemon before this one
+		told, was = time.Now().Add(-quiet), true
+		w.told[l.ID] = told
+	}
+	if was && time.Since(told) <= quiet+w.cfg.After {
+		return
+	}
+	evidence, err := json.Marshal([]map[string]any{{"address": l.Addr, "witness": "traffic", "at": time.Now().Add(-quiet).UTC(), "port": l.HostInterface,
+		"note": fmt.Sprintf("none for %v", quiet.Round(time.Millisecond))}})
+	if err != nil {
+		panic(err) // strings and times always marshal
+	}
+	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reasonIdle}
+	switch _, err := w.cfg.Book.NoteIdle(ctx, who, l.ID, l.Rev, evidence); {
+	case err == nil:
+		w.told[l.ID] = time.Now()
+	case !over(err) && ctx.Err() == nil:
+		w.cfg.Log.Warn("that a sandbox is idle could not be recorded", "lease", l.ID, "addr", l.Addr, "err", err)
+	}
+}
+
+// errTraffic means that a sandbox had traffic after it was found idle.
+var errTraffic = fmt.Errorf("%w: it had traffic meanwhile", netdb.ErrState)
+
+// repause pauses a sandbox again whose policy asks for it, unless it has had traffic by the time
+// that its traffic is watched.
+func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, quiet time.Duration) {
+	began := time.Now()
+	err := w.cfg.Pauser.Repause(ctx, l, func() error {
+		if err := w.Read(); err != nil {
+			return err
+		}
+		if at, known := w.LastTraffic(l); known && at.After(began.Add(-quiet/2)) {
+			return errTraffic
+		}
+		return nil
+	})
+	if err != nil && !over(err) && ctx.Err() == nil {
+		w.cfg.Log.Warn("an idle sandbox could not be paused", "lease", l.ID, "addr", l.Addr, "err", err)
+	}
+}
+
+// over reports that an error of a step means that others were faster.
+func over(err error) bool {
+	return slices.ContainsFunc([]error{netdb.ErrStale, netdb.ErrState, netdb.ErrGone, netdb.ErrClosed}, func(e error) bool { return errors.Is(err, e) })
+}
