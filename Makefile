@@ -106,6 +106,7 @@ storm: build ## Four minutes of kill -9, stepped clocks and strangers, as long a
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool; what is left of it (as root)
 	@scripts/deps test
 	$(GO) test -count=1 -v -timeout 30m ./soak -run Soak -soak.for=10m
+	ROUNDS=1000 $(GO) test -count=1 -timeout 10m ./cmd/ipamd -run TestZ18
 
 fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer), and each random test 20 000 times
 	@GO=$(GO) scripts/fuzz $(FUZZ)
