@@ -241,6 +241,9 @@ func TestN4DaemonIsDown(t *testing.T) {
 	if l := w.leases()[0]; l.Netns != stays.Path() || l.State != api.Bound {
 		t.Errorf("left is %+v", l)
 	}
+	if _, err := w.cnitool("del", "n", stays.Path()); err != nil {
+		t.Error(err)
+	}
 }
 
 // N4: an ADD waits for a daemon that comes.

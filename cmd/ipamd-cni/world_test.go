@@ -35,7 +35,7 @@ type world struct {
 	client *client.Client
 	log    *bytes.Buffer
 	daemon *exec.Cmd
-	pool   string // its prefix
+	mounts int // process whose mounts the runner has; 0: the test's own
 }
 
 // A runner's addresses come back at once, and who is gone is missed soon. More of the
@@ -68,6 +68,14 @@ window = '20ms'
 // newWorld starts a runner. What it has is of the test: no two share a name.
 func newWorld(t *testing.T, prefix, more string) *world {
 	t.Helper()
+	w := prepare(t, prefix, more)
+	w.start()
+	return w
+}
+
+// prepare makes a runner without a running daemon.
+func prepare(t *testing.T, prefix, more string) *world {
+	t.Helper()
 	realtest.Root(t)
 	realtest.Need(t, "nsenter", "ip")
 	built := filepath.Join(realtest.Checkout(t), ".cache", "cni")
@@ -80,7 +88,7 @@ func newWorld(t *testing.T, prefix, more string) *world {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	w := &world{t: t, ns: nstest.New(t), dir: dir, bin: filepath.Join(dir, "bin"), conf: filepath.Join(dir, "net.d"),
-		socket: filepath.Join(dir, "s"), log: new(bytes.Buffer), pool: prefix}
+		socket: filepath.Join(dir, "s"), log: new(bytes.Buffer)}
 	for _, d := range []string{w.bin, w.conf} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -103,17 +111,39 @@ func newWorld(t *testing.T, prefix, more string) *world {
 			t.Logf("ipamd said:\n%s", w.log)
 		}
 	})
-	w.start()
 	return w
+}
+
+// ownMounts gives the runner mounts of its own, where /run/netns is as `ip netns` and podman
+// make it: a mount that is shared. They make it so where it is not, below the names of every
+// test that runs, none of which could be removed then.
+func (w *world) ownMounts() {
+	w.t.Helper()
+	realtest.Need(w.t, "unshare")
+	holder := exec.Command("unshare", "-m", "sh", "-c", "mount -t tmpfs none /run/netns && mount --make-shared /run/netns && echo && exec sleep 1000000")
+	ready, err := holder.StdoutPipe()
+	if err == nil {
+		err = holder.Start()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		w.stop() // its mounts end after it
+		_ = holder.Process.Kill()
+		_ = holder.Wait()
+	})
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		w.t.Fatalf("make mounts: %v", err)
+	}
+	w.mounts = holder.Process.Pid
 }
 
 func (w *world) start() {
 	w.t.Helper()
-	w.daemon = exec.Command(realtest.Program(w.t, "cmd/ipamd"), "run", "--config", filepath.Join(w.dir, "ipamd.toml"))
+	w.daemon = w.command(nil, realtest.Program(w.t, "cmd/ipamd"), "run", "--config", filepath.Join(w.dir, "ipamd.toml"))
 	w.daemon.Stdout, w.daemon.Stderr = w.log, w.log
-	var err error
-	w.ns.Do(func() { err = w.daemon.Start() })
-	if err != nil {
+	if err := w.daemon.Start(); err != nil {
 		w.t.Fatal(err)
 	}
 	realtest.Eventually(w.t, wait, "ipamd is ready", func() bool {
@@ -160,7 +190,11 @@ func (w *world) plugin(verb, conf string, env ...string) (string, error) {
 }
 
 func (w *world) command(env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"--net=" + w.ns.Path()}, args...)...)
+	enter := []string{"--net=" + w.ns.Path()}
+	if w.mounts != 0 {
+		enter = append(enter, fmt.Sprintf("--mount=/proc/%d/ns/mnt", w.mounts))
+	}
+	cmd := exec.Command("nsenter", append(enter, args...)...)
 	cmd.Env = append(append(os.Environ(), "CNI_PATH="+w.bin, "NETCONFPATH="+w.conf), env...)
 	return cmd
 }
