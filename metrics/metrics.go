@@ -40,6 +40,8 @@ type Metrics struct {
 	reaped           *prometheus.CounterVec
 	reapHeld         prometheus.Counter
 	lookups          *prometheus.CounterVec
+	wakes            *prometheus.CounterVec
+	wakeSeconds      *prometheus.HistogramVec
 }
 
 // fine are buckets for what takes from 50 µs to 10 s.
@@ -77,11 +79,14 @@ func New() *Metrics {
 		repairs:          counters("repairs_total", "Steps of passes that made book, wire and runtime agree.", "kind"),
 		reaped:           counters("reaped_total", "Leases that passes released, because their workload was gone without a release.", "reason"),
 		reapHeld:         counter("reap_held_total", "Passes that a brake kept from releasing leases."),
-		lookups:          counters("owner_lookups_total", "Questions to the owner about one sandbox.", "result"),
+		wakes:            counters("wakes_total", "Wakes of paused sandboxes that ended, but for those whose lease was released.", "cause", "result"),
+		wakeSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ipamd", Name: "wake_seconds",
+			Help: "Time from the first packet or call of a wake until the lease was bound.", Buckets: prometheus.ExponentialBucketsRange(1e-3, 600, 18)}, []string{"cause"}),
+		lookups: counters("owner_lookups_total", "Questions to the owner about one sandbox.", "result"),
 	}
 	m.Registry.MustRegister(m.allocateSeconds, m.allocations, m.earlyReuse, m.unprobed, m.conflicts, m.quarantined,
 		m.releases, m.changes, m.requests, m.commitSeconds, m.batchSize,
-		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups,
+		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups, m.wakes, m.wakeSeconds,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
@@ -106,6 +111,12 @@ func (m *Metrics) begin() {
 	}
 	for _, kind := range []string{reconciler.Reap, reconciler.Expire} {
 		m.reaped.WithLabelValues(kind)
+	}
+	for _, cause := range []string{netdb.ByTraffic, netdb.ByCall} {
+		m.wakeSeconds.WithLabelValues(cause)
+		for _, r := range []netdb.FlightResult{netdb.Woken, netdb.TimedOut, netdb.Refused} {
+			m.wakes.WithLabelValues(cause, string(r))
+		}
 	}
 	for _, v := range []watchdog.Verdict{watchdog.Valid, watchdog.Gone, watchdog.Unknown} {
 		m.lookups.WithLabelValues(verdict(v))

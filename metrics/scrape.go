@@ -13,6 +13,9 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/wake"
+	"github.com/ipamd/ipamd/wake/catch"
+	"github.com/ipamd/ipamd/wake/idle"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -26,6 +29,9 @@ type Daemon struct {
 	Reconciler *reconciler.Reconciler
 	Server     *server.Server
 	Rules      *enforce.Keeper // nil while enforce.mode is off
+	Flights    *wake.Flights
+	Catcher    *catch.Catcher // nil where the kernel lacks what it takes
+	Idle       *idle.Watcher  // nil while idle.after is 0
 	Version    api.VersionReply
 }
 
@@ -72,7 +78,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descPoolReady, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules} {
+		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules, descUnanswered, descCopies, descIdle} {
 		ch <- d
 	}
 }
@@ -112,6 +118,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPorts, float64(ports))
 	gauge(descWithheld, float64(len(s.Book.Withheld())))
 	s.rules(ch)
+	s.sleeps(ch)
 	gauge(descBuild, 1, s.Version.Version, s.Version.Commit, s.Version.Go)
 }
 

@@ -63,7 +63,9 @@ type Config struct {
 	Counts     bool          // somebody looks for sandboxes without traffic, and calls Repause
 	Wait       time.Duration // how long an attempt to wake may last where the policy does not say
 	Log        *slog.Logger
-	OnEnd      func(f *netdb.Flight) // called for each flight that ends; may be nil
+	// OnEnd is called for each flight that ends, but for those whose lease is released, with its
+	// result and how long it lasted. May be nil.
+	OnEnd func(f *netdb.Flight, r netdb.FlightResult, took time.Duration)
 }
 
 // Flights has sandboxes woken. All methods are safe for concurrent use.
@@ -165,7 +167,36 @@ func (f *Flights) Acknowledge(ctx context.Context, who netdb.Who, id, flight str
 		return f.cfg.Book.TakeOn(ctx, who, id, flight)
 	}
 	who.Reason = map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused}[r]
-	return f.cfg.Book.Land(ctx, who, id, flight, r, detail)
+	open := f.open(id)
+	l, err := f.cfg.Book.Land(ctx, who, id, flight, r, detail)
+	if err == nil {
+		f.ended(open, r)
+	}
+	return l, err
+}
+
+// open is the flight of a lease that is under way, nil for none.
+func (f *Flights) open(id string) *netdb.Flight {
+	if s := f.cfg.Book.Sleep(id); s != nil && s.Flight.Open() {
+		return s.Flight
+	}
+	return nil
+}
+
+func (f *Flights) ended(open *netdb.Flight, r netdb.FlightResult) {
+	if open != nil && f.cfg.OnEnd != nil {
+		f.cfg.OnEnd(open, r, f.cfg.Book.Now().Since(open.Begun))
+	}
+}
+
+// resumed records by record that a sandbox runs, which ends its flight.
+func (f *Flights) resumed(ctx context.Context, who netdb.Who, id string, rev int64, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
+	open := f.open(id)
+	l, err := record(ctx, who, id, rev)
+	if err == nil && l.State == netdb.Bound && l.Reason == who.Reason { // else it was bound already
+		f.ended(open, netdb.Woken)
+	}
+	return l, err
 }
 
 // Subscribed has every flight that nobody has acknowledged told again: somebody follows the
@@ -303,5 +334,7 @@ func (f *Flights) land(ctx context.Context, s *netdb.Sleep, r netdb.FlightResult
 	reason := map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused, netdb.TimedOut: reasonTimeout}[r]
 	if _, err := f.cfg.Book.Land(ctx, itself(reason), s.LeaseID, s.Flight.ID, r, detail); err != nil {
 		f.complain(ctx, "end", s, err)
+	} else {
+		f.ended(s.Flight, r)
 	}
 }

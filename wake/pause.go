@@ -189,7 +189,7 @@ func (f *Flights) until(ctx context.Context, step func() error) error {
 func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
 	s := f.cfg.Book.Sleep(id)
 	if s == nil || !s.Do || f.cfg.Resumer == nil {
-		return f.cfg.Book.Resume(ctx, who, id, ifRev)
+		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
 	release, err := f.hold(ctx, id)
 	if err != nil {
@@ -201,7 +201,7 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 		return nil, err
 	}
 	if l.State != netdb.Paused || ifRev != 0 && ifRev != l.Rev {
-		return f.cfg.Book.Resume(ctx, who, id, ifRev)
+		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
 	if err := f.until(ctx, func() error { return f.cfg.Resumer.Resume(ctx, l, s) }); err != nil {
 		if errors.Is(err, ErrRefused) {
@@ -209,7 +209,7 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 		}
 		return nil, fmt.Errorf("resume the tasks of %s: %w", l.Addr, err)
 	}
-	return f.cfg.Book.Resume(context.WithoutCancel(ctx), who, id, 0)
+	return f.resumed(context.WithoutCancel(ctx), who, id, 0, f.cfg.Book.Resume)
 }
 
 // Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
@@ -219,7 +219,7 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64, frozen bool, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
 	teller, can := f.cfg.Resumer.(Teller)
 	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
-		return record(ctx, who, id, rev)
+		return f.resumed(ctx, who, id, rev, record)
 	}
 	release, err := f.hold(ctx, id)
 	if err != nil {
@@ -236,5 +236,5 @@ func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64,
 	case now != frozen:
 		return nil, fmt.Errorf("%s: %w: its tasks were turned meanwhile", l.Addr, netdb.ErrStale)
 	}
-	return record(ctx, who, id, rev)
+	return f.resumed(ctx, who, id, rev, record)
 }

@@ -48,6 +48,7 @@ func TestMetricsEqualARecount(t *testing.T) {
 		aLogThatGrows(t, moved)
 		aPoolThatChanges(t, moved)
 		rulesThatRefuse(t, moved)
+		sleepersThatWake(t, moved)
 	})
 	if t.Failed() || !life || !trouble {
 		return

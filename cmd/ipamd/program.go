@@ -361,7 +361,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return err
 	}
 	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Server: p.server, Rules: p.keeper, Version: p.version}); err != nil {
+		Server: p.server, Rules: p.keeper, Flights: p.flights, Catcher: p.catcher, Idle: p.idle, Version: p.version}); err != nil {
 		return err
 	}
 	if p.socket, err = socket.Open(p.socketConfig); err != nil {

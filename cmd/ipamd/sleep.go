@@ -16,7 +16,7 @@ import (
 
 // openFlights opens what has paused sandboxes woken.
 func (p *program) openFlights(context.Context) (err error) {
-	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Counts: p.cfg.Idle.After > 0, Log: p.log}
+	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Counts: p.cfg.Idle.After > 0, Log: p.log, OnEnd: p.metrics.Woken}
 	switch p.cfg.Wake.Resumer {
 	case "containerd":
 		cfg.Resumer, cfg.FreezeOnly = &tasks.Tasks{Runtime: p.runtime, Leases: p.book.Leases}, true

@@ -1,0 +1,37 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+var (
+	descUnanswered = describe("wakes_unacknowledged", "Wakes that the runtime was asked for, and has not acknowledged.")
+	descCopies     = describe("wake_copies_total", "Copies of packets to paused sandboxes that began no wake: suppressed while one is under way or failed a moment ago, malformed, or lost to an overrun, counted once a time.", "kind")
+	descIdle       = describe("idle_leases", "Bound leases whose sandbox had no traffic for idle.after; absent while that is 0s.")
+)
+
+// Woken counts a wake that ended.
+func (m *Metrics) Woken(f *netdb.Flight, r netdb.FlightResult, took time.Duration) {
+	m.wakes.WithLabelValues(f.Cause.By, string(r)).Inc()
+	if r == netdb.Woken {
+		m.wakeSeconds.WithLabelValues(f.Cause.By).Observe(took.Seconds())
+	}
+}
+
+// sleeps reads what is known of those that sleep, or could.
+func (s scrape) sleeps(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(descUnanswered, prometheus.GaugeValue, float64(s.Flights.Unacknowledged()))
+	if s.Catcher != nil {
+		n := s.Catcher.Counts()
+		for kind, n := range map[string]int64{"suppressed": n.Suppressed, "malformed": n.Malformed, "overrun": n.Overruns} {
+			ch <- prometheus.MustNewConstMetric(descCopies, prometheus.CounterValue, float64(n), kind)
+		}
+	}
+	if s.Idle != nil {
+		ch <- prometheus.MustNewConstMetric(descIdle, prometheus.GaugeValue, float64(s.Idle.Idle()))
+	}
+}
