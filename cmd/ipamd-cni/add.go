@@ -28,8 +28,11 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if c.listed {
+	if c.listed && !c.main {
 		return pass(c)
+	}
+	if c.main && len(c.RawPrevResult) > 0 {
+		return wrong("prevResult", `is there: a main plugin is the first of its list; behind another one ipamd collects garbage, with "gc": true`)
 	}
 	a, err := argsOf(args)
 	if err != nil {
@@ -55,11 +58,15 @@ func add(args *skel.CmdArgs) error {
 			return err
 		}
 	}
+	r := g.result()
+	if c.main {
+		return g.answerPlugged(ctx, c, args, a, r)
+	}
 	if err := g.bind(ctx, c, args, p); err != nil {
 		g.undo()
 		return err
 	}
-	return types.PrintResult(g.result(), c.CNIVersion)
+	return types.PrintResult(r, c.CNIVersion)
 }
 
 // given is what the daemon has answered of one ADD.

@@ -16,7 +16,7 @@ import (
 // check compares what the runtime remembers of an ADD with the book.
 func check(args *skel.CmdArgs) error {
 	c, err := read(args)
-	if err != nil || c.listed {
+	if err != nil || c.listed && !c.main {
 		return err
 	}
 	if err := version.ParsePrevResult(&c.NetConf); err != nil {
@@ -51,6 +51,9 @@ func check(args *skel.CmdArgs) error {
 		if len(l.Conflict) > 0 {
 			return types.NewError(codeLost, fmt.Sprintf("%s is held by %s of container %s, and is seen under another, too: `ipamctl whois %s` shows it", l.Address, o.ifname, o.container, l.Address), "")
 		}
+	}
+	if c.main {
+		return checkPlugged(ctx, c, args, held, before)
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ type config struct {
 	types.NetConf
 	RuntimeConfig struct {
 		IPs []string `json:"ips"`
+		MAC string   `json:"mac"`
 	} `json:"runtimeConfig"`
 	Args struct {
 		CNI struct {
@@ -41,6 +42,7 @@ type config struct {
 		} `json:"cni"`
 	} `json:"args"`
 	ipam   ipamSection
+	main   bool // it plugs containers in itself
 	listed bool // in the list of plugins, not below one
 	wait   time.Duration
 	valid  map[types.GCAttachment]bool // of a GC; nil when the runtime names none
@@ -59,7 +61,7 @@ type listedSection struct {
 	PrevResult    json.RawMessage `json:"prevResult"`
 	Valid         json.RawMessage `json:"cni.dev/valid-attachments"`
 	Attachments   json.RawMessage `json:"cni.dev/attachments"`
-	GC            bool            `json:"gc"`
+	GC            bool            `json:"gc"` // beside another main plugin: it does nothing else
 	ipamSection
 }
 
@@ -91,10 +93,7 @@ func read(args *skel.CmdArgs) (*config, error) {
 		if err := strictly(args.StdinData, &s, ""); err != nil {
 			return nil, err
 		}
-		if !s.GC {
-			return nil, wrong("gc", `is not true: below a main plugin ipamd is "ipam": {"type": "ipamd"}; in the list of plugins it collects garbage, with "gc": true`)
-		}
-		c.ipam = s.ipamSection
+		c.ipam, c.main = s.ipamSection, !s.GC
 	} else if err := strictly(raw.IPAM, &c.ipam, "ipam."); err != nil {
 		return nil, err
 	}

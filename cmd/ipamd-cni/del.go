@@ -22,12 +22,17 @@ func del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if c.listed {
+	if c.listed && !c.main {
 		return nil
 	}
 	o, ipamd := ownerOf(c, args), c.client()
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
+	if c.main {
+		if err := o.unplug(ctx); err != nil {
+			return plugError(c, err)
+		}
+	}
 	err = patiently(ctx, min(c.wait, releaseWait), func(ctx context.Context) error {
 		held, err := o.open(ctx, ipamd)
 		if err != nil {

@@ -28,9 +28,15 @@ func gc(args *skel.CmdArgs) error {
 		}
 		var stale []api.Lease
 		for _, l := range list.Leases {
-			if c.collects(l) {
-				stale = append(stale, l)
+			if !c.collects(l) {
+				continue
 			}
+			if c.main {
+				if err := (owner{c.Name, l.Sandbox, l.Interface}).unplug(ctx); err != nil {
+					return err
+				}
+			}
+			stale = append(stale, l)
 		}
 		return release(ctx, ipamd, stale)
 	})

@@ -83,7 +83,7 @@ func TestN3GC(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
-	for key, says := range map[string]string{`"gc": true, "ipam": {}`: "ipam", `"gc": true, "mtu": 9000`: "mtu", `"pool": "default"`: "gc"} {
+	for key, says := range map[string]string{`"gc": true, "ipam": {}`: "ipam", `"bridge": "rt0"`: "bridge", `"gc": true, "mtu": 9000`: "mtu"} {
 		if _, err := w.plugin("DEL", `{"cniVersion": "1.1.0", "name": "a", "type": "ipamd", `+key+`}`, "CNI_CONTAINERID=valid", "CNI_IFNAME=eth0"); code(err) != types.ErrInvalidNetworkConfig || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%s: %v", key, err)
 		}

@@ -1,6 +1,6 @@
 // Command ipamd-cni is ipamd for callers of CNI: the IPAM below a main plugin such as
-// the reference bridge, and in a network's list of plugins what collects garbage. It is
-// installed as `ipamd` in the folder of the plugins.
+// the reference bridge, a main plugin that plugs containers in itself, and beside another
+// one what collects garbage. It is installed as `ipamd` in the folder of the plugins.
 //
 // It keeps nothing: whose an address is follows from the network's name, the container's
 // id and the interface, so the same question finds the same lease. It speaks to nobody

@@ -14,7 +14,7 @@ import (
 // status says whether an ADD can succeed now.
 func status(args *skel.CmdArgs) error {
 	c, err := read(args)
-	if err != nil || c.listed {
+	if err != nil || c.listed && !c.main {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mostCall)

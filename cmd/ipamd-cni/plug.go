@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/plumb"
+)
+
+// As a main plugin ipamd makes the port itself. Whose port it is follows from the same as
+// whose lease it is, so that DEL finds it without the daemon and without a namespace.
+
+// plug is whose port plumb makes.
+func (o owner) plug() string { return o.uid() + "/" + o.ifname }
+
+// unplug takes an owner's port away; one that is not there is no error.
+func (o owner) unplug(ctx context.Context) error {
+	return plumb.Remove(ctx, plumb.HostName(o.plug()), o.plug())
+}
+
+// spec describes the port of an owner's leases.
+func (o owner) spec(leases []api.Lease, networks []api.Network, netns string) (plumb.Spec, error) {
+	s, err := plumb.Describe(leases, networks)
+	if err != nil {
+		return s, err
+	}
+	s.Owner, s.Host, s.Netns = o.plug(), plumb.HostName(o.plug()), netns
+	s.MAC = plumb.AddressMAC(s.Addresses[0].Addr())
+	return s, nil
+}
+
+// answerPlugged makes the port, binds its leases and prints the result: all of it, or
+// nothing is left of what this ADD began.
+func (g *given) answerPlugged(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, r *types100.Result) error {
+	s, err := g.owner.spec(g.leases, g.networks, args.Netns)
+	if err == nil {
+		err = g.answerPort(ctx, c, args, a, s, r)
+	}
+	if err != nil && len(g.fresh) == len(g.leases) {
+		// The port is younger than the leases. One that is another's stays.
+		_ = plumb.Remove(context.WithoutCancel(ctx), s.Host, s.Owner)
+	}
+	if err != nil {
+		g.undo()
+	}
+	return plugError(c, err)
+}
+
+func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, s plumb.Spec, r *types100.Result) error {
+	for _, wanted := range []struct{ field, mac string }{{"runtimeConfig.mac", c.RuntimeConfig.MAC}, {"MAC of CNI_ARGS", string(a.MAC)}} {
+		if wanted.mac == "" {
+			continue
+		}
+		mac, err := net.ParseMAC(wanted.mac)
+		if err != nil || len(mac) != 6 {
+			return wrong(wanted.field, "is "+wanted.mac+", which is no MAC")
+		}
+		s.MAC = mac
+		break
+	}
+	p, err := plumb.Make(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := g.bind(ctx, c, args, port{mac: p.MAC.String(), host: p.Host, index: p.HostIndex, bridge: s.Bridge}); err != nil {
+		return err
+	}
+	if err := plumb.Announce(ctx, s); err != nil {
+		return err
+	}
+	r.Interfaces = []*types100.Interface{{Name: s.Bridge}, {Name: p.Host, Mac: plumb.HostMAC(s.Owner).String()},
+		{Name: s.Guest, Mac: p.MAC.String(), Sandbox: args.Netns}}
+	for _, ip := range r.IPs {
+		ip.Interface = types100.Int(2)
+	}
+	return types.PrintResult(r, c.CNIVersion)
+}
+
+// checkPlugged compares the port with what the leases say, and with the routes of before.
+func checkPlugged(ctx context.Context, c *config, args *skel.CmdArgs, held []api.Lease, before *types100.Result) error {
+	var networks []api.Network
+	pools, err := c.client().Pools(ctx)
+	if err != nil {
+		return refused(c, err)
+	}
+	for _, l := range held {
+		for _, p := range pools.Pools {
+			if p.UID == l.PoolUID {
+				networks = append(networks, api.Network{Bridge: p.Bridge})
+			}
+		}
+	}
+	o := ownerOf(c, args)
+	s, err := o.spec(held, networks, args.Netns)
+	if err != nil {
+		return types.NewError(codeLost, err.Error(), "")
+	}
+	if s.MAC, err = net.ParseMAC(held[0].MAC); err != nil {
+		return types.NewError(codeLost, "the lease of "+held[0].Address+" has no MAC: ADD did not end", "")
+	}
+	for _, r := range before.Routes {
+		to, _ := netip.ParsePrefix(r.Dst.String())
+		via, _ := netip.AddrFromSlice(r.GW)
+		s.Routes = append(s.Routes, plumb.Route{To: to, Via: via.Unmap()})
+	}
+	diffs, err := plumb.Check(ctx, s)
+	if err != nil {
+		return plugError(c, err)
+	}
+	if len(diffs) > 0 {
+		return types.NewError(codeLost, o.ifname+" of container "+o.container+": "+diffs[0].String(), "")
+	}
+	return nil
+}
+
+// plugError is an error of the port as the protocol has it, with the field named.
+func plugError(c *config, err error) error {
+	e, field := new(types.Error), new(plumb.FieldError)
+	switch {
+	case err == nil || errors.As(err, &e):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
+	case !errors.As(err, &field):
+		return types.NewError(types.ErrInternal, err.Error(), "")
+	case field.Field == "netns" && !errors.Is(err, plumb.ErrTaken):
+		return types.NewError(types.ErrInvalidNetNS, "CNI_NETNS: "+err.Error(), "")
+	case field.Field == "guest" && !errors.Is(err, plumb.ErrTaken):
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_IFNAME: "+err.Error(), "")
+	case field.Field == "bridge":
+		return wrong(c.key("pool"), ": "+err.Error())
+	}
+	return types.NewError(codeRefused, err.Error(), "")
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// mainNetwork writes a list whose main plugin is ipamd.
+func (w *world) mainNetwork(name, version, more string) {
+	w.write(name, version, fmt.Sprintf(`{"type": "ipamd", "socket": %q, "capabilities": {"ips": true, "mac": true}%s}`, w.socket, more))
+}
+
+// ports are the names of those of rt0.
+func (w *world) ports() string {
+	w.t.Helper()
+	all, err := w.ns.Netlink().LinkList()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rt0, err := w.ns.Netlink().LinkByName("rt0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, l := range all {
+		if l.Attrs().MasterIndex == rt0.Attrs().Index {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// N7: as a main plugin, in each version of the protocol, and no port is left.
+func TestN7MainPlugin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "[[pool]]\nname = 'default'\nprefix = 'fd00:8::/64'\n")
+	for _, version := range []string{"0.3.1", "1.0.0", "1.1.0"} {
+		name := "main-" + version
+		w.mainNetwork(name, version, `, "family": "dual", "wait": "300ms"`)
+		box := nstest.New(t)
+		first, err := w.cnitool("add", name, box.Path())
+		if err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		again, err := w.cnitool("add", name, box.Path())
+		if err != nil || again != first {
+			t.Errorf("%s: added twice: %v\n%s\n%s", version, err, first, again)
+		}
+		held := w.leases()
+		if len(held) != 2 || held[0].State != api.Bound || held[0].Netns != box.Path() || !strings.Contains(w.ports(), held[0].HostInterface) {
+			t.Fatalf("%s: leases %+v, ports %s", version, held, w.ports())
+		}
+		for _, want := range []string{held[0].Address + "/24", held[1].Address + "/64", held[0].HostInterface, held[0].MAC} {
+			if !strings.Contains(first, want) {
+				t.Errorf("%s: %s is not in %s", version, want, first)
+			}
+		}
+		box.Exec("busybox", "ping", "-c1", "-W5", "10.8.64.1")
+		box.Exec("busybox", "ping", "-6", "-c1", "-W5", "fd00:8::1")
+		if version >= "0.4.0" {
+			if _, err := w.cnitool("check", name, box.Path()); err != nil {
+				t.Errorf("%s: check: %v", version, err)
+			}
+			box.Exec("ip", "addr", "del", held[0].Address+"/24", "dev", "eth0")
+			if _, err := w.cnitool("check", name, box.Path()); err == nil || !strings.Contains(err.Error(), held[0].Address) {
+				t.Errorf("%s: check of a port that was changed: %v", version, err)
+			}
+		}
+		if version == "1.0.0" { // N4: the daemon is not there
+			w.stop()
+		}
+		for range 2 {
+			if _, err := w.cnitool("del", name, box.Path()); err != nil {
+				t.Errorf("%s: del: %v", version, err)
+			}
+		}
+		if left := w.ports(); left != "" {
+			t.Errorf("%s: after del there are %s", version, left)
+		}
+		if version == "1.0.0" {
+			w.start()
+		}
+		w.none("after del of " + version)
+	}
+}
+
+// N5, N7: as a main plugin, killed at any moment, and asked wrongly.
+func TestN7MainPluginIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "")
+	call := func(verb, container, netns, more string) (string, error) {
+		conf := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "n", "type": "ipamd", "socket": %q%s}`, w.socket, more)
+		return w.plugin(verb, conf, "CNI_CONTAINERID="+container, "CNI_NETNS="+netns, "CNI_IFNAME=eth0")
+	}
+	taken := w.ns.Port("rt0") // it has an eth0 already
+	box := nstest.New(t)
+	for name, c := range map[string]struct {
+		netns, more string
+		code        uint
+		says        string
+	}{
+		"an interface that is there": {taken.NS.Path(), "", codeRefused, "eth0"},
+		"a MAC":                      {box.Path(), `, "runtimeConfig": {"mac": "pear"}`, types.ErrInvalidNetworkConfig, "runtimeConfig.mac"},
+		"a group's MAC":              {box.Path(), `, "runtimeConfig": {"mac": "01:00:00:00:00:01"}`, codeRefused, "mac"},
+		"behind another main plugin": {box.Path(), `, "prevResult": {"cniVersion": "1.1.0"}`, types.ErrInvalidNetworkConfig, "prevResult"},
+		"a key":                      {box.Path(), `, "vlan": 7`, types.ErrInvalidNetworkConfig, "vlan"},
+	} {
+		if _, err := call("ADD", "wrong", c.netns, c.more); code(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want code %d and %s", name, err, c.code, c.says)
+		}
+	}
+	realtest.Eventually(t, wait, "nothing is left of what was refused", func() bool { return len(w.leases()) == 0 })
+	taken.Close()
+
+	// Plugged in elsewhere while it is plugged in.
+	if _, err := call("ADD", "two", box.Path(), `, "runtimeConfig": {"mac": "02:00:00:00:77:01"}`); err != nil {
+		t.Fatal(err)
+	}
+	was := w.leases()
+	if len(was) != 1 || was[0].MAC != "02:00:00:00:77:01" {
+		t.Errorf("leases %+v", was)
+	}
+	if _, err := call("ADD", "two", nstest.New(t).Path(), ""); code(err) != codeRefused {
+		t.Errorf("added in a second namespace: %v", err)
+	}
+	if now := w.leases(); len(now) != 1 || now[0].Netns != box.Path() || !strings.Contains(w.ports(), now[0].HostInterface) {
+		t.Errorf("after that the lease is %+v, the ports %s", now, w.ports())
+	}
+	if _, err := call("DEL", "two", "", ""); err != nil {
+		t.Error(err)
+	}
+
+	for i := range 16 {
+		box, container := nstest.New(t), fmt.Sprint("killed", i)
+		cmd := w.command([]string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + container, "CNI_NETNS=" + box.Path(), "CNI_IFNAME=eth0"}, w.bin+"/ipamd")
+		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "n", "type": "ipamd", "socket": %q}`, w.socket))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 1500 * time.Microsecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if i%2 == 0 {
+			if _, err := call("ADD", container, box.Path(), ""); err != nil {
+				t.Errorf("the next ADD: %v", err)
+			}
+		}
+		if _, err := call("DEL", container, box.Path(), ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := w.ports(); left != "" {
+		t.Errorf("left are ports %s", left)
+	}
+	w.none("of what was killed and deleted")
+}
+
+// N3, N7: a main plugin is in the list itself, and collects the ports, too.
+func TestN3MainPluginGC(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "")
+	w.mainNetwork("n", "1.1.0", "")
+	var valid []types.GCAttachment
+	for _, container := range []string{"valid", "stale"} {
+		box := nstest.New(t)
+		libcniDo(t, w, "n", w.dir+"/lost-"+container, func(cni *libcni.CNIConfig, list *libcni.NetworkConfigList) error {
+			_, err := cni.AddNetworkList(context.Background(), list, &libcni.RuntimeConf{ContainerID: container, NetNS: box.Path(), IfName: "eth0"})
+			return err
+		})
+		valid = append(valid, types.GCAttachment{ContainerID: container, IfName: "eth0"})
+	}
+	libcniDo(t, w, "n", w.dir+"/empty", func(cni *libcni.CNIConfig, list *libcni.NetworkConfigList) error {
+		return cni.GCNetworkList(context.Background(), list, &libcni.GCArgs{ValidAttachments: valid[:1]})
+	})
+	realtest.Eventually(t, wait, "one is left", func() bool { return len(w.leases()) == 1 })
+	text, _ := json.Marshal(w.leases())
+	if l := w.leases()[0]; l.Sandbox != "valid" || w.ports() != l.HostInterface {
+		t.Errorf("left are %s, ports %s", text, w.ports())
+	}
+}
