@@ -254,3 +254,12 @@ func (w *world) none(when string) {
 	w.t.Helper()
 	realtest.Eventually(w.t, wait, "no lease is left "+when, func() bool { return len(w.leases()) == 0 })
 }
+
+// addressOf is the first address of an ADD's result.
+func addressOf(out string) (string, error) {
+	r := new(types100.Result)
+	if err := json.Unmarshal([]byte(out), r); err != nil || len(r.IPs) == 0 {
+		return "", fmt.Errorf("no address in %s: %w", out, err)
+	}
+	return r.IPs[0].Address.IP.String(), nil
+}
