@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"github.com/vishvananda/netlink"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/docker"
+	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/server/socket"
+)
+
+// dockerSocket is where dockerd looks for a driver of the name ipamd.
+const dockerSocket = "/run/docker/plugins/ipamd.sock"
+
+func (c *command) dockerCommand() *cobra.Command {
+	var listen, at string
+	cmd := &cobra.Command{
+		Use:   "docker",
+		Short: "Serve Docker as its IPAM driver",
+		Long: `Serves dockerd as the IPAM driver "ipamd": networks have ipamd's pools, and
+containers get leases. It is a client of the daemon's socket, keeps nothing, and can be
+restarted at any time. Where systemd gives it a socket it uses that one.
+
+A network names its pool by --ipam-opt pool=NAME or by its --subnet; a pool that is not
+there is made, on the bridge of --ipam-opt bridge=NAME, and goes with the network. An
+address that Docker releases comes free once the container's port has gone.`,
+		Example: `  ipamd docker
+  docker network create --ipam-driver ipamd --subnet 10.8.64.0/24 \
+    -o com.docker.network.bridge.name=rt0 sandboxes
+  docker run --network sandboxes alpine ip addr`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for flag, path := range map[string]string{"listen": listen, "socket": at} {
+				if path == "" {
+					return usageError{fmt.Errorf("--%s is empty", flag)}
+				}
+			}
+			log := logging.New("auto", slog.LevelInfo, c.err, os.Getenv)
+			return serveDocker(cmd.Context(), log, socket.Config{Path: listen, Mode: 0o600, GID: -1, Given: activation.Files(true), Log: log}, at)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", dockerSocket, "`path` of the socket that dockerd looks for")
+	cmd.Flags().StringVar(&at, "socket", api.DefaultSocket, "`path` of the daemon's socket")
+	return cmd
+}
+
+// serveDocker serves until ctx ends.
+func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at string) error {
+	ln, err := socket.Open(c)
+	if err != nil {
+		return err
+	}
+	ipamd := &client.Client{Socket: at}
+	defer ipamd.CloseIdleConnections()
+	srv := &http.Server{Handler: &docker.Driver{Client: ipamd, Log: log, Routes: hostRoutes}, ReadHeaderTimeout: docker.Within,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	watched := make(chan struct{})
+	go func() { // makes the socket anew where its file is removed
+		defer close(watched)
+		ln.Run(running)
+	}()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }()
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+	log.Info("ready for Docker", "socket", c.Path, "daemon", at)
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		last, cancel := context.WithTimeout(context.Background(), docker.Within+time.Second) // requests that are under way end
+		err = srv.Shutdown(last)
+		cancel()
+	}
+	stop()
+	<-watched
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// hostRoutes lists the destinations of the host's routes, without the default ones.
+func hostRoutes() (out []netip.Prefix, err error) {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		a, ok := netip.AddrFromSlice(r.Dst.IP)
+		if ones, _ := r.Dst.Mask.Size(); ok && ones > 0 {
+			out = append(out, netip.PrefixFrom(a.Unmap(), ones))
+		}
+	}
+	return out, nil
+}
