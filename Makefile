@@ -17,10 +17,10 @@ PROGRAMS := $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
 # detector can find nothing. A new package has it until it stands here.
-PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
+PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./docker ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
 	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./workload
 # What a change can wait for another test to find: those that boot, or last.
-LONG     := /(packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
+LONG     := /(docker|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Those that have a disk fail at each of its operations, one after the other, do
 # without the race detector, under which SQLite takes ten times as long.
 DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)

@@ -125,13 +125,16 @@ func TestN8Docker(t *testing.T) {
 		}
 	})
 	t.Run("a pool that is made for a network", func(t *testing.T) {
-		w.docker("network", "create", "--ipam-driver", w.driver, "--subnet", "10.9.0.0/24", "--ipam-opt", "bridge=br9", "-o", "com.docker.network.bridge.name=br9", "nine")
+		w.docker("network", "create", "--ipam-driver", w.driver, "--subnet", "10.9.0.0/24", "--ipv6", "--subnet", "fd00:9::/64", "--ipam-opt", "bridge=br9", "-o", "com.docker.network.bridge.name=br9", "nine")
 		if x := w.sleeper("box-x", "--network", "nine"); x != "10.9.0.2" {
 			t.Errorf("it has %s", x)
 		}
+		if six := w.docker("inspect", "-f", "{{range .NetworkSettings.Networks}}{{.GlobalIPv6Address}}{{end}}", "box-x"); six != "fd00:9::2" || w.whois(six).State != api.Bound {
+			t.Errorf("it has %s", six)
+		}
 		w.docker("rm", "-f", "box-x")
 		w.docker("network", "rm", "nine")
-		realtest.Eventually(t, patience, "the pool to go", func() bool { p, err := w.client.Pools(ctx); return err == nil && len(p.Pools) == 1 })
+		realtest.Eventually(t, patience, "the pools to go", func() bool { p, err := w.client.Pools(ctx); return err == nil && len(p.Pools) == 1 })
 	})
 	t.Run("the book is lost", func(t *testing.T) { // the incident: a live container of which the book knows nothing
 		w.ipamd.kill()

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
-	"github.com/vishvananda/netlink"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -65,14 +63,14 @@ func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at stri
 	}
 	ipamd := &client.Client{Socket: at}
 	defer ipamd.CloseIdleConnections()
-	srv := &http.Server{Handler: &docker.Driver{Client: ipamd, Log: log, Routes: hostRoutes}, ReadHeaderTimeout: docker.Within,
+	srv := &http.Server{Handler: &docker.Driver{Client: ipamd, Log: log, Routes: docker.HostRoutes}, ReadHeaderTimeout: docker.Within,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	watched := make(chan struct{})
 	go func() { // makes the socket anew where its file is removed
 		defer close(watched)
-		ln.Run(running)
+		_ = ln.Run(running) // it has no error
 	}()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
@@ -91,22 +89,4 @@ func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at stri
 		err = nil
 	}
 	return err
-}
-
-// hostRoutes lists the destinations of the host's routes, without the default ones.
-func hostRoutes() (out []netip.Prefix, err error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range routes {
-		if r.Dst == nil {
-			continue
-		}
-		a, ok := netip.AddrFromSlice(r.Dst.IP)
-		if ones, _ := r.Dst.Mask.Size(); ok && ones > 0 {
-			out = append(out, netip.PrefixFrom(a.Unmap(), ones))
-		}
-	}
-	return out, nil
 }
