@@ -146,7 +146,7 @@ func parse(text string) (netip.Addr, error) {
 	bare, _, _ := strings.Cut(text, "/")
 	a, err := netip.ParseAddr(bare)
 	if err != nil || a.Zone() != "" {
-		return a, fmt.Errorf("Address %.80q is no address", text)
+		return a, fmt.Errorf("field Address: %.80q is no address", text)
 	}
 	return a.Unmap(), nil
 }

@@ -91,7 +91,7 @@ func TestN8Docker(t *testing.T) {
 			"a pool of another prefix": {"RequestAddress", `{"PoolID":"default/10.8.0.0/16"}`, "PoolID"},
 			"no MAC":                   {"RequestAddress", `{"PoolID":"default/10.8.64.0/24"}`, "com.docker.network.endpoint.macaddress"},
 			"a MAC that is none":       {"RequestAddress", `{"PoolID":"default/10.8.64.0/24","Options":{"com.docker.network.endpoint.macaddress":"02:42"}}`, "is no MAC"},
-			"an address that is none":  {"ReleaseAddress", `{"PoolID":"default/10.8.64.0/24","Address":"10.8"}`, "Address"},
+			"an address that is none":  {"ReleaseAddress", `{"PoolID":"default/10.8.64.0/24","Address":"10.8"}`, "field Address"},
 			"another client's lease":   {"ReleaseAddress", `{"PoolID":"default/10.8.64.0/24","Address":"10.8.64.9"}`, "{}"},
 			"another network's lease":  {"ReleaseAddress", `{"PoolID":"other/10.8.64.0/24","Address":"10.8.64.2"}`, "{}"},
 			"an address of no pool":    {"ReleaseAddress", `{"PoolID":"default/10.8.64.0/24","Address":"192.0.2.1"}`, "{}"},
