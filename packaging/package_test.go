@@ -96,6 +96,7 @@ func TestPackage(t *testing.T) {
 	t.Run("completes in bash", func(t *testing.T) { completions(t, root) })
 	t.Run("has a configuration that changes nothing", func(t *testing.T) { configuration(t, root) })
 	t.Run("goes where make install is told", func(t *testing.T) { install(t, first, tmp) })
+	t.Run("has a package beside it for callers of CNI", func(t *testing.T) { plugin(t, first, second) })
 	t.Run("is installed and upgraded and purged, F32 from a mount too", func(t *testing.T) { live(t, here, tmp, pkg) })
 }
 
@@ -301,6 +302,45 @@ func install(t *testing.T, tree, tmp string) {
 		t.Errorf("%v: %s", err, unit)
 	}
 	run(t, tree, filepath.Join(dest, "usr/local/bin/ipamctl"), "--help")
+}
+
+// plugin looks at the package of the CNI plugin, as two builds made it.
+func plugin(t *testing.T, first, second string) {
+	var bodies [][]byte
+	var pkg string
+	for _, tree := range []string{second, first} {
+		found, err := filepath.Glob(filepath.Join(tree, "bin/ipamd-cni_*.deb"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("packages %q, %v", found, err)
+		}
+		body, err := os.ReadFile(found[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies, pkg = append(bodies, body), found[0]
+	}
+	if !bytes.Equal(bodies[0], bodies[1]) {
+		t.Error("two builds of the same source differ")
+	}
+	root := filepath.Join(t.TempDir(), "root")
+	run(t, ".", "dpkg-deb", "-x", pkg, root)
+	for path, mode := range map[string]os.FileMode{
+		"usr/lib/cni/ipamd": 0o755, "usr/share/doc/ipamd-cni/CNI.md.gz": 0o644, "usr/share/doc/ipamd-cni/copyright": 0o644,
+		"usr/share/doc/ipamd-cni/LICENSES.gz": 0o644, "usr/share/doc/ipamd-cni/changelog.gz": 0o644,
+		"usr/share/doc/ipamd-cni/examples/cni/10-sandboxes.conflist": 0o644, "usr/share/doc/ipamd-cni/examples/cni/10-sandboxes-alone.conflist": 0o644,
+	} {
+		if info, err := os.Stat(filepath.Join(root, path)); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	cmd := exec.Command(filepath.Join(root, "usr/lib/cni/ipamd"))
+	cmd.Env = []string{"CNI_COMMAND=VERSION"}
+	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte(`"1.1.0"`)) {
+		t.Errorf("VERSION: %v, %s", err, out)
+	}
+	if contents := run(t, ".", "dpkg-deb", "-c", deb(t, first)); strings.Contains(contents, "cni") {
+		t.Errorf("the daemon's package has it, too:\n%s", contents)
+	}
 }
 
 // live installs on this system, with every write in a folder above it, which

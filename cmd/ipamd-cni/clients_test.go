@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -83,7 +84,23 @@ func TestN1Podman(t *testing.T) {
 	w := prepare(t, "10.8.64.0/24", "")
 	w.ownMounts()
 	w.start()
-	w.network("n", "1.0.0", "")
+	// Both lists of the package, with Debian's own plugins of 1.1.1.
+	const bridges = "/usr/lib/cni/bridge"
+	realtest.Need(t, bridges)
+	if err := errors.Join(os.Remove(w.bin+"/bridge"), os.Symlink(bridges, w.bin+"/bridge")); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{"n": "10-sandboxes.conflist", "alone": "10-sandboxes-alone.conflist"} {
+		list, err := os.ReadFile(filepath.Join(realtest.Checkout(t), "deploy", "cni", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(list), `"type": "ipamd"`, fmt.Sprintf(`"type": "ipamd", "socket": %q`, w.socket))
+		text = strings.Replace(text, `"name": "sandboxes"`, fmt.Sprintf(`"name": %q`, name), 1)
+		if err := os.WriteFile(filepath.Join(w.conf, name+".conflist"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	conf := filepath.Join(w.dir, "containers.conf")
 	text := fmt.Sprintf(`[containers]
 default_ulimits = ["nofile=1024:4096", "nproc=1000:1000"]
@@ -116,6 +133,8 @@ default_network = "n"
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := podman("run", "--rm", "--network", "n", "localhost/box:1", "sh", "-c", looksAround)
+	w.whatItSaw(out, err)
+	out, err = podman("run", "--rm", "--network", "alone", "localhost/box:1", "sh", "-c", looksAround)
 	w.whatItSaw(out, err)
 	// N6: an address that is wanted.
 	out, err = podman("run", "--rm", "--network", "n", "--ip", "10.8.64.77", "localhost/box:1", "sh", "-c", looksAround)
