@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // R9 and W7: which plans are held, and what of them. The releases are of the
@@ -18,6 +21,9 @@ func TestBrakes(t *testing.T) {
 	late := func(a string) []line { return []line{lease(a, reserved, "R", age(time.Hour))} }
 	lateToo := func(a string) []line { return late("10.8.64.2" + a[len("10.8.64."):]) }
 	other := container("other")
+	kernels := func(l *netdb.Lease) {
+		l.Labels, l.Netns, l.HostInterface = map[string]string{workload.ShownByLabel: "kernel"}, "/run/netns/g", "veth9"
+	}
 	aside := func(w *world) {
 		lease("10.8.64.9", quarantine, "")(w)
 		dim("10.8.64.9", 2, 15*time.Minute)(w)
@@ -29,29 +35,34 @@ func TestBrakes(t *testing.T) {
 		held           int // steps that are held
 		says           string
 	}{
-		"five of five":                          {[]line{other, many(5, gone)}, 5, 0, 0, ""},
-		"six of six":                            {[]line{other, many(6, gone)}, 0, 0, 6, "6 of 6 open leases"},
-		"six of six, confirmed":                 {[]line{other, many(6, gone), confirmed}, 6, 0, 0, ""},
-		"six of sixty":                          {[]line{many(6, gone), many(54, live)}, 6, 0, 0, ""},
-		"six of fifty-nine":                     {[]line{many(6, gone), many(53, live)}, 0, 0, 6, "may release 5"},
-		"fifty that the runtime says are gone":  {[]line{other, many(50, proven)}, 50, 0, 0, ""},
-		"and with an empty list":                {[]line{many(50, proven)}, 50, 0, 0, ""},
-		"an empty list, one is not proven":      {[]line{many(5, proven), lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 5, 0, 1, "no container at all, but the book has 1 bound"},
-		"an empty list, nothing to release":     {[]line{lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 0, ""},
-		"an empty list, a reservation is late":  {[]line{many(1, late), lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 1, "no container at all"},
-		"an empty list, and nothing is bound":   {[]line{many(20, late)}, 0, 20, 0, ""},
-		"an empty list, confirmed":              {[]line{many(3, gone), confirmed}, 3, 0, 0, ""},
-		"the proof of another runtime is none":  {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
-		"nor does it end reservations":          {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
-		"and a plan cannot confirm it":          {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
-		"nor does it end a quarantine":          {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
-		"what it shows keeps addresses":         {[]line{lives("c1", "A", "10.8.64.2"), anotherRuntime}, 0, 0, 0, ""},
-		"an empty list of no runtime":           {[]line{noRuntime, lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 1, 0, 0, ""},
-		"late reservations are no brake":        {[]line{other, many(20, late)}, 0, 20, 0, ""},
-		"but are held by one":                   {[]line{other, many(6, gone), many(3, lateToo)}, 0, 0, 9, "6 of 9 open leases"},
-		"the proven go on while others wait":    {[]line{other, many(6, gone), lease("10.8.64.99", bound, "G", containers("c1")), overdue("10.8.64.99"), lookedUp("10.8.64.99")}, 1, 0, 6, "6 of 7 open leases"},
-		"what keeps addresses is never braked":  {[]line{other, many(6, gone), lives("c1", "A", "10.8.64.2")}, 0, 0, 6, "6 of 6"},
-		"paused and reserved ones are open too": {[]line{other, many(6, gone), many(54, func(a string) []line { return []line{lease("10.8.64.1"+a[len("10.8.64."):], paused, "P")} })}, 6, 0, 0, ""},
+		"five of five":                            {[]line{other, many(5, gone)}, 5, 0, 0, ""},
+		"six of six":                              {[]line{other, many(6, gone)}, 0, 0, 6, "6 of 6 open leases"},
+		"six of six, confirmed":                   {[]line{other, many(6, gone), confirmed}, 6, 0, 0, ""},
+		"six of sixty":                            {[]line{many(6, gone), many(54, live)}, 6, 0, 0, ""},
+		"six of fifty-nine":                       {[]line{many(6, gone), many(53, live)}, 0, 0, 6, "may release 5"},
+		"fifty that the runtime says are gone":    {[]line{other, many(50, proven)}, 50, 0, 0, ""},
+		"and with an empty list":                  {[]line{many(50, proven)}, 50, 0, 0, ""},
+		"an empty list, one is not proven":        {[]line{many(5, proven), lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 5, 0, 1, "no container at all, but the book has 1 bound"},
+		"an empty list, nothing to release":       {[]line{lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 0, ""},
+		"an empty list, a reservation is late":    {[]line{many(1, late), lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 1, "no container at all"},
+		"an empty list, and nothing is bound":     {[]line{many(20, late)}, 0, 20, 0, ""},
+		"an empty list, confirmed":                {[]line{many(3, gone), confirmed}, 3, 0, 0, ""},
+		"the proof of another runtime is none":    {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
+		"nor does it end reservations":            {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
+		"and a plan cannot confirm it":            {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
+		"nor does it end a quarantine":            {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
+		"what it shows keeps addresses":           {[]line{lives("c1", "A", "10.8.64.2"), anotherRuntime}, 0, 0, 0, ""},
+		"an empty list, of what no runtime has":   {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99")}, 1, 0, 0, ""},
+		"and six of those are as many as others":  {[]line{many(6, func(a string) []line { return []line{lease(a, bound, "G", kernels), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},
+		"and one that a runtime has, beside it":   {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99"), lease("10.8.64.98", bound, "H", containers("c1"))}, 0, 0, 1, "no container at all, but the book has 1 bound"},
+		"who says so and has a container, has it": {[]line{lease("10.8.64.99", bound, "G", kernels, containers("c1")), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},
+		"who says so and has no port, has it":     {[]line{lease("10.8.64.99", bound, "G", kernels, func(l *netdb.Lease) { l.Netns, l.HostInterface = "", "" }), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},
+		"an empty list of no runtime":             {[]line{noRuntime, lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 1, 0, 0, ""},
+		"late reservations are no brake":          {[]line{other, many(20, late)}, 0, 20, 0, ""},
+		"but are held by one":                     {[]line{other, many(6, gone), many(3, lateToo)}, 0, 0, 9, "6 of 9 open leases"},
+		"the proven go on while others wait":      {[]line{other, many(6, gone), lease("10.8.64.99", bound, "G", containers("c1")), overdue("10.8.64.99"), lookedUp("10.8.64.99")}, 1, 0, 6, "6 of 7 open leases"},
+		"what keeps addresses is never braked":    {[]line{other, many(6, gone), lives("c1", "A", "10.8.64.2")}, 0, 0, 6, "6 of 6"},
+		"paused and reserved ones are open too":   {[]line{other, many(6, gone), many(54, func(a string) []line { return []line{lease("10.8.64.1"+a[len("10.8.64."):], paused, "P")} })}, 6, 0, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := worldOf(tt.world...).decide()

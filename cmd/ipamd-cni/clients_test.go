@@ -56,6 +56,7 @@ func (w *world) whatItSaw(out string, err error) {
 
 // N1: `ctr run --cni`, whose DEL comes without a namespace, twice of one id.
 func TestN1CtrRun(t *testing.T) {
+	realtest.Long(t)
 	realtest.Need(t, "unshare")
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, "10.8.64.0/24", "")
@@ -79,6 +80,7 @@ func TestN1CtrRun(t *testing.T) {
 
 // N1: podman, whose containers no containerd knows.
 func TestN1Podman(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	realtest.Need(t, "podman", "runc", "tar")
 	w := prepare(t, "10.8.64.0/24", "")

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -169,6 +170,7 @@ func TestN5OneContainerTwoPorts(t *testing.T) {
 // N5: killed at any moment of an ADD, what it has taken ends once its workload is gone, and
 // the next ADD of the same container has no second address.
 func TestN5KilledInMidAdd(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	w := newWorld(t, "10.8.64.0/24", "")
 	for i := range 12 {
@@ -244,6 +246,21 @@ func TestN4DaemonIsDown(t *testing.T) {
 	if _, err := w.cnitool("del", "n", stays.Path()); err != nil {
 		t.Error(err)
 	}
+}
+
+// N4: the same beside a containerd that has no container at all, and knows none of CNI's.
+func TestN4BesideAnEmptyContainerd(t *testing.T) {
+	realtest.Long(t)
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := prepare(t, "10.8.64.0/24", "")
+		w.edit("kind = 'none'", "kind = 'containerd'\naddress = '"+d.Address+"'")
+		w.start()
+		box := w.ns.Port("rt0")
+		w.added(attachment{w: w, network: "n", container: "c1", netns: box.NS.Path()}.call("ADD"))
+		box.Close() // nobody says DEL
+		w.none("after its namespace has gone")
+	})
 }
 
 // N4: an ADD waits for a daemon that comes.

@@ -57,6 +57,7 @@ func TestTheIncidentByCNI(t *testing.T) {
 // address is two containers' at any moment, and at the end nothing is leased and nothing is
 // plugged in. The same for ten thousand rounds is for a longer run.
 func TestN5RandomKills(t *testing.T) {
+	realtest.Long(t)
 	t.Parallel()
 	w := newWorld(t, "10.8.64.0/26", "")
 	seed := rand.Uint64()

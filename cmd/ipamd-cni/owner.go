@@ -53,9 +53,13 @@ func argsOf(args *skel.CmdArgs) (a podArgs, err error) {
 	return a, nil
 }
 
-// labels are for people who look at a lease.
+// shownBy tells the daemon that none of its container runtimes need know this container:
+// an empty list of theirs is then no loss of sight of it.
+const shownBy = "ipamd.dev/shown-by"
+
+// labels are for people who look at a lease, but for shownBy.
 func (o owner) labels(a podArgs) map[string]string {
-	out := map[string]string{"cni.dev/network": o.network}
+	out := map[string]string{"cni.dev/network": o.network, shownBy: "kernel"}
 	for key, v := range map[string]types.UnmarshallableString{"pod-namespace": a.K8S_POD_NAMESPACE, "pod-name": a.K8S_POD_NAME, "pod-uid": a.K8S_POD_UID} {
 		if v != "" {
 			out["cni.dev/"+key] = string(v)

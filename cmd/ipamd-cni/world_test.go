@@ -114,6 +114,19 @@ func prepare(t *testing.T, prefix, more string) *world {
 	return w
 }
 
+// edit changes the configuration of the daemon that starts next.
+func (w *world) edit(from, to string) {
+	w.t.Helper()
+	file := filepath.Join(w.dir, "ipamd.toml")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.Replace(text, []byte(from), []byte(to), 1), 0o600)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // ownMounts gives the runner mounts of its own, where /run/netns is as `ip netns` and podman
 // make it: a mount that is shared. They make it so where it is not, below the names of every
 // test that runs, none of which could be removed then.

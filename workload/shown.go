@@ -1,0 +1,14 @@
+package workload
+
+import "github.com/ipamd/ipamd/netdb"
+
+// ShownByLabel is the label of a lease by which its owner says who shows its workload.
+// "kernel" is: no container runtime that ipamd asks has its containers, its namespace and
+// its port are all that there is.
+const ShownByLabel = "ipamd.dev/shown-by"
+
+// ByKernelAlone reports that a runtime's silence about a lease's workload says nothing: its
+// owner has said so, and it records a namespace or a port, and no container.
+func ByKernelAlone(l *netdb.Lease) bool {
+	return l.Labels[ShownByLabel] == "kernel" && len(l.Containers) == 0 && (l.Netns != "" || l.HostInterface != "")
+}
