@@ -103,35 +103,8 @@ func TestN1Podman(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conf := filepath.Join(w.dir, "containers.conf")
-	text := fmt.Sprintf(`[containers]
-default_ulimits = ["nofile=1024:4096", "nproc=1000:1000"]
-log_driver = "k8s-file"
-[engine]
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-runtime = "runc"
-tmp_dir = "%[1]s/ptmp"
-static_dir = "%[1]s/pstatic"
-volume_path = "%[1]s/pvolumes"
-[network]
-network_backend = "cni"
-cni_plugin_dirs = ["%[1]s/bin"]
-network_config_dir = "%[1]s/net.d"
-default_network = "n"
-`, w.dir)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	podman := func(args ...string) (string, error) {
-		args = append([]string{"podman", "--root", w.dir + "/proot", "--runroot", w.dir + "/prun", "--storage-driver", "vfs"}, args...)
-		return run(w.command([]string{"CONTAINERS_CONF=" + conf}, args...), "")
-	}
-	tar := filepath.Join(w.dir, "image.tar")
-	if out, err := exec.Command("tar", "-C", rootfs(t, w.dir), "-cf", tar, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err := podman("import", tar, "localhost/box:1"); err != nil {
+	podman := w.podman()
+	if out, err := podman("import", w.image(), "localhost/box:1"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := podman("run", "--rm", "--network", "n", "localhost/box:1", "sh", "-c", looksAround)
@@ -162,4 +135,43 @@ default_network = "n"
 		t.Errorf("%v: %s", err, out)
 	}
 	w.none("after rm -f")
+}
+
+// podman is that of a store of its own, with the runner's networks.
+func (w *world) podman() func(args ...string) (string, error) {
+	w.t.Helper()
+	conf := filepath.Join(w.dir, "containers.conf")
+	text := fmt.Sprintf(`[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=1000:1000"]
+log_driver = "k8s-file"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "runc"
+tmp_dir = "%[1]s/ptmp"
+static_dir = "%[1]s/pstatic"
+volume_path = "%[1]s/pvolumes"
+[network]
+network_backend = "cni"
+cni_plugin_dirs = ["%[1]s/bin"]
+network_config_dir = "%[1]s/net.d"
+default_network = "n"
+`, w.dir)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	return func(args ...string) (string, error) {
+		args = append([]string{"podman", "--root", w.dir + "/proot", "--runroot", w.dir + "/prun", "--storage-driver", "vfs"}, args...)
+		return run(w.command([]string{"CONTAINERS_CONF=" + conf}, args...), "")
+	}
+}
+
+// image is a file of what a container has.
+func (w *world) image() string {
+	w.t.Helper()
+	tar := filepath.Join(w.dir, "image.tar")
+	if out, err := exec.Command("tar", "-C", rootfs(w.t, w.dir), "-cf", tar, ".").CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	return tar
 }
