@@ -29,6 +29,7 @@ var types = map[string]any{
 	"Route": api.Route{}, "Skipped": api.Skipped{}, "BindRequest": api.BindRequest{},
 	"PauseRequest": api.PauseRequest{}, "WakePolicy": api.WakePolicy{}, "Sleep": api.Sleep{}, "Flight": api.Flight{}, "Cause": api.Cause{}, "WakeRequest": api.WakeRequest{}, "AckRequest": api.AckRequest{}, "ForceReleaseRequest": api.ForceReleaseRequest{},
 	"ReleaseRequest": api.ReleaseRequest{}, "LeaseReply": api.LeaseReply{}, "Blocker": api.Blocker{}, "BindWarning": api.BindWarning{},
+	"AttachRequest": api.AttachRequest{}, "DetachRequest": api.DetachRequest{}, "PlumbRequest": api.PlumbRequest{}, "PlumbReply": api.PlumbReply{}, "PlumbDoneRequest": api.PlumbDoneRequest{}, "PlumbDoneReply": api.PlumbDoneReply{}, "PlumbStatus": api.PlumbStatus{},
 	"PoolRequest": api.PoolRequest{}, "DrainRequest": api.DrainRequest{}, "PoolReply": api.PoolReply{}, "PoolEffect": api.PoolEffect{},
 	"CancelRequest": api.CancelRequest{}, "CancelReply": api.CancelReply{}, "LeaseList": api.LeaseList{},
 	"WhoisReply": api.WhoisReply{}, "WitnessAnswer": api.WitnessAnswer{}, "Change": api.Change{},

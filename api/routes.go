@@ -29,6 +29,10 @@ const (
 	VerbResume     Verb = "resume"
 	VerbWake       Verb = "wake"
 	VerbWakeAck    Verb = "wake_ack"
+	VerbAttach     Verb = "attach"
+	VerbDetach     Verb = "detach"
+	VerbPlumbWork  Verb = "plumb_work"
+	VerbPlumbDone  Verb = "plumb_done"
 	VerbRelease    Verb = "release"
 	VerbForce      Verb = "force_release"
 	VerbCancel     Verb = "cancel"
@@ -84,6 +88,10 @@ func Endpoints() []Endpoint {
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
 		{VerbWake, "POST", "/v1/leases/{id}/wake", Runtime, true, nil, onLease(WakeTimeout, WakeRefused)},
 		{VerbWakeAck, "POST", "/v1/leases/{id}/wake/ack", Runtime, true, nil, onLease()},
+		{VerbAttach, "POST", "/v1/leases/{id}/attach", Runtime, true, nil, onLease(AddressTaken, NameTaken, EvidenceUnavailable, BridgeNotReady)},
+		{VerbDetach, "POST", "/v1/leases/{id}/detach", Runtime, true, nil, onLease()},
+		{VerbPlumbWork, "POST", "/v1/plumb/work", Admin, true, nil, mutation()},
+		{VerbPlumbDone, "POST", "/v1/plumb/done", Admin, true, nil, mutation()},
 		{VerbRelease, "POST", "/v1/leases/{id}/release", Runtime, true, nil, onLease()},
 		{VerbForce, "POST", "/v1/leases/{id}/force-release", Admin, true, nil, onLease()},
 		{VerbCancel, "POST", "/v1/tombstones", Runtime, true, nil, mutation(StateNotAllowed)},

@@ -23,6 +23,7 @@ type Status struct {
 	Findings           map[string]int `json:"findings"`                       // of doctor, by kind; from memory, a moment old
 	Conflicts          []Finding      `json:"conflicts,omitempty"`            // of them, those with Conflict, at most 16
 	LastPass           *Report        `json:"last_pass,omitempty"`            // of the reconciler; previews do not count
+	Plumb              *PlumbStatus   `json:"plumb,omitempty"`                // whether ports can be made: attach
 	Allocation         string         `json:"allocation"`                     // "require kernel" or "require all"
 	UnreadableRows     int            `json:"unreadable_rows"`
 	CommitP50          time.Duration  `json:"commit_p50_ns"` // of the last 256; 0 before the first

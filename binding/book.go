@@ -110,7 +110,12 @@ func (b *Book) checkNetns(ctx context.Context, where netdb.Binding) error {
 	if where.Netns == "" {
 		return nil
 	}
-	if err := b.Kernel.CheckNetns(ctx, where.Netns); err != nil {
+	return b.CheckNetns(ctx, where.Netns)
+}
+
+// CheckNetns refuses a path that can name no network namespace.
+func (b *Book) CheckNetns(ctx context.Context, path string) error {
+	if err := b.Kernel.CheckNetns(ctx, path); err != nil {
 		return &netdb.FieldError{Field: "netns", Reason: err.Error()}
 	}
 	return nil

@@ -93,6 +93,31 @@ func TestEveryVerb(t *testing.T) {
 	ok("wake", err)
 	_, err = c.Resume(ctx, l.ID, api.PauseRequest{})
 	ok("resume", err)
+	plumbed := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		_, err := c.PlumbWork(ctx, api.PlumbRequest{Worker: "w"}) // it is there from now on
+		close(begun)
+		for range 2 {
+			var work *api.PlumbReply
+			if err == nil {
+				work, err = c.PlumbWork(ctx, api.PlumbRequest{Worker: "w", Wait: api.Lasting(time.Minute)})
+			}
+			if err == nil {
+				_, err = c.PlumbDone(ctx, api.PlumbDoneRequest{ID: work.ID, Host: "sb1"})
+			}
+		}
+		plumbed <- err
+	}()
+	<-begun
+	attached, err := c.Attach(ctx, l.ID, api.AttachRequest{Netns: "/run/netns/x"})
+	ok("attach", err)
+	if attached.Lease.HostInterface != "sb1" {
+		t.Errorf("attached: %+v", attached.Lease)
+	}
+	_, err = c.Detach(ctx, l.ID, api.DetachRequest{})
+	ok("detach", err)
+	ok("plumb", <-plumbed)
 	list, err := c.Leases(ctx, client.LeaseFilter{Sandbox: "team/x--y", State: "bound", Pool: "default"})
 	ok("leases", err)
 	if len(list.Leases) != 1 || list.Leases[0].ID != l.ID {

@@ -143,3 +143,16 @@ func (c *Client) History(ctx context.Context, f HistoryFilter) (*api.ChangeList,
 	return call[api.ChangeList](ctx, c, "read the history", "GET", query("/v1/changes", "address", f.Address,
 		"sandbox", f.Sandbox, "lease", f.LeaseID, "since", since, "before", number(f.Before), "limit", number(f.Limit)), nil)
 }
+
+// Attach has the port of the lease's interface made in a network namespace, and the lease
+// bound by what was made: all of it, or nothing. The same again is the same port. It
+// needs ipamd-plumb; without it the answer is [ErrNotReady].
+func (c *Client) Attach(ctx context.Context, id string, ask api.AttachRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "attach", id, ask)
+}
+
+// Detach has the port taken away that Attach made. The lease stays: release it, or attach
+// it again. A port that is not there is no error.
+func (c *Client) Detach(ctx context.Context, id string, ask api.DetachRequest) (*api.LeaseReply, error) {
+	return c.onLease(ctx, "detach", id, ask)
+}

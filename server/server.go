@@ -34,6 +34,10 @@ type Config struct {
 	// LastTraffic is when a lease had traffic last, where that is known.
 	LastTraffic func(*netdb.Lease) (time.Time, bool)
 
+	// CheckNetns says why a path can name no network namespace, as a [netdb.FieldError].
+	CheckNetns func(ctx context.Context, path string) error
+	Desk       *Desk // where the helper gets its work
+
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
 	Follow    func(context.Context) error         // has the bridges be as the pools are now

@@ -32,6 +32,7 @@ func (s *Server) summarize(ctx context.Context) (any, error) {
 		LastConflict: conflict, LastConflictStands: stands, LastPass: s.lastPass(),
 		Stuck: stuck, StuckTotal: total, Quarantined: s.quarantinedLeases(leases), Findings: make(map[string]int),
 		Allocation: "require " + s.cfg.Require, UnreadableRows: len(info.Unreadable), CommitP50: info.CommitP50, CommitP99: info.CommitP99,
+		Plumb:    s.plumbStatus(),
 		Revision: rev, Epoch: s.cfg.Book.Epoch(),
 	}
 	for _, f := range s.cfg.Findings() {

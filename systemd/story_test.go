@@ -36,6 +36,7 @@ func TestUnderSystemd(t *testing.T) {
 		{"reload", tellReload},
 		{"stop", tellStop},
 		{"each right is needed", tellRights},
+		{"M1 ports are made by a service of its own", tellPlumb},
 		{"G18 the memory of others is out of reach", tellMemory},
 		{"upgrade with live leases", func(t *testing.T, m *machine) { tellUpgrade(t, m, deb) }},
 		{"remove and purge", tellPurge},

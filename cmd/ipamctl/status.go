@@ -112,6 +112,7 @@ func (p *page) drawStatus(s statusAnswer) {
 		lists = append(lists, term.List{Name: "bridge", Parts: p.drawBridge(b)})
 	}
 	p.Lists(append(lists,
+		term.List{Name: "ports", Parts: p.drawPlumb(s.Plumb)},
 		term.List{Name: "book", Parts: p.drawBook(s.Book)},
 		term.List{Name: "commits", Parts: drawCommits(s.Status)},
 		term.List{Name: "runner", Parts: []string{term.Maybe(s.Book.RunnerUID)}},
@@ -120,6 +121,17 @@ func (p *page) drawStatus(s statusAnswer) {
 		term.List{Name: "last pass", Parts: p.drawLastPass(s.LastPass)},
 		term.List{Name: "findings", Parts: p.drawCounted(s.Findings)},
 	)...)
+}
+
+// drawPlumb says whether ports can be made; of a daemon before that, nothing.
+func (p *page) drawPlumb(s *api.PlumbStatus) []string {
+	switch {
+	case s == nil:
+		return nil
+	case s.Ready:
+		return []string{"made by attach"}
+	}
+	return []string{"not made: " + term.Sentence(s.Why)}
 }
 
 func (p *page) drawSilent(silent []api.Silence) {

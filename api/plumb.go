@@ -1,0 +1,51 @@
+package api
+
+// AttachRequest has ipamd make the port of a lease's interface, and bind its lease by it.
+type AttachRequest struct {
+	Netns      string `json:"netns"`                 // path of the sandbox's network namespace, as of a bind
+	MAC        string `json:"mac,omitempty"`         // of the sandbox's end; "" is any
+	IfRevision int64  `json:"if_revision,omitempty"` // as of BindRequest
+}
+
+// DetachRequest has the port taken away that an attach made.
+type DetachRequest struct {
+	IfRevision int64 `json:"if_revision,omitempty"` // as of BindRequest
+}
+
+// PlumbRequest is how the helper asks for work.
+type PlumbRequest struct {
+	Worker string   `json:"worker"`         // one life of a helper: a new one gets what the one before it had in hand
+	Wait   Duration `json:"wait,omitempty"` // for work, at most 60s
+}
+
+// PlumbReply is one piece of work; without an id there is none yet.
+type PlumbReply struct {
+	ID       string    `json:"id,omitempty"`
+	Verb     string    `json:"verb,omitempty"`  // attach, detach
+	Owner    string    `json:"owner,omitempty"` // whose port it is, as package plumb marks it
+	Host     string    `json:"host,omitempty"`  // of a detach: the bridge's end
+	Netns    string    `json:"netns,omitempty"`
+	MAC      string    `json:"mac,omitempty"`
+	Leases   []Lease   `json:"leases,omitempty"`   // of the interface, v4 first
+	Networks []Network `json:"networks,omitempty"` // one a lease, in the same order
+}
+
+// PlumbDoneRequest is what came of a piece of work.
+type PlumbDoneRequest struct {
+	ID    string `json:"id"`
+	Host  string `json:"host,omitempty"` // the bridge's end, of what was made
+	MAC   string `json:"mac,omitempty"`  // of the sandbox's end
+	Field string `json:"field,omitempty"`
+	Error string `json:"error,omitempty"` // why not; with a field where one is to blame
+}
+
+// PlumbDoneReply is what becomes of what was made.
+type PlumbDoneReply struct {
+	Keep bool `json:"keep"` // else it is to be taken away: nobody has it
+}
+
+// PlumbStatus says whether ports can be made.
+type PlumbStatus struct {
+	Ready bool   `json:"ready"`
+	Why   string `json:"why,omitempty"` // not
+}

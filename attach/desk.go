@@ -1,0 +1,160 @@
+// Package attach passes the making and the taking away of ports to a helper, which has
+// the rights for it, and the daemon has not.
+//
+// The helper asks for work, by a long poll, and reports each piece. Nothing here is
+// written down: a piece of work lives as long as the call that wants it. What a helper
+// had in hand when it ended is given to the next one, which finishes it, as ports are
+// made by whole state. It is no stream of changes, since a port that is wanted is no
+// change of the book; one that was made is, by the bind.
+package attach
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrNoHelper means that nobody asks for work.
+var ErrNoHelper = errors.New("ipamd-plumb does not run, which makes ports: systemctl start ipamd-plumb")
+
+// around is how long a helper counts as there after it asked: it asks again at once,
+// and systemd starts one that ended within two seconds.
+const around = 5 * time.Second
+
+// A Job is one piece of work.
+type Job[W, R any] struct {
+	ID   string
+	Work W
+
+	worker   string // who has it in hand; "": nobody
+	reported chan R
+	kept     chan bool
+	given    bool // a report came
+}
+
+// A Desk passes work W to helpers, and their reports R back. All methods are safe for
+// concurrent use. Its zero value is empty.
+type Desk[W, R any] struct {
+	mu      sync.Mutex
+	jobs    []*Job[W, R]
+	last    int
+	changed chan struct{} // closed when work comes, or nil
+	asked   time.Time     // by a helper, last
+	asking  int           // helpers that wait now
+	worker  string        // the newest helper
+}
+
+// Present says whether a helper is there.
+func (d *Desk[W, R]) Present() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.present()
+}
+
+func (d *Desk[W, R]) present() bool {
+	return d.asking > 0 || !d.asked.IsZero() && time.Since(d.asked) < around
+}
+
+// Do has a piece of work done, and calls settle with the report, while the helper waits
+// for whether the port is kept. That nobody is there to do it is [ErrNoHelper], at once.
+func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, err error)) error {
+	d.mu.Lock()
+	if !d.present() {
+		d.mu.Unlock()
+		return ErrNoHelper
+	}
+	d.last++
+	j := &Job[W, R]{ID: strconv.Itoa(d.last), Work: work, reported: make(chan R, 1), kept: make(chan bool, 1)}
+	d.jobs = append(d.jobs, j)
+	d.wake()
+	d.mu.Unlock()
+	defer d.drop(j)
+	select {
+	case r := <-j.reported:
+		keep, err := settle(r)
+		j.kept <- keep
+		return err
+	case <-ctx.Done():
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if j.worker == "" {
+			return ErrNoHelper
+		}
+		return ctx.Err()
+	}
+}
+
+func (d *Desk[W, R]) wake() {
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
+}
+
+func (d *Desk[W, R]) drop(gone *Job[W, R]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, j := range d.jobs {
+		if j == gone {
+			d.jobs = append(d.jobs[:i], d.jobs[i+1:]...)
+			return
+		}
+	}
+}
+
+// Take waits for work, until ctx ends: nil. A worker is one life of a helper: what the
+// one before it had in hand is given to a new one.
+func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asking++
+	defer func() { d.asking--; d.asked = time.Now() }()
+	d.worker = worker
+	for {
+		for _, j := range d.jobs {
+			if j.worker != worker && (j.worker == "" || worker == d.worker) && !j.given {
+				j.worker = worker
+				return j
+			}
+		}
+		if d.changed == nil {
+			d.changed = make(chan struct{})
+		}
+		changed := d.changed
+		d.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		d.mu.Lock()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// Report takes in what came of a job, and waits until its caller has settled it. live is
+// false where nobody waits for it any more.
+func (d *Desk[W, R]) Report(ctx context.Context, id string, r R) (keep, live bool) {
+	d.mu.Lock()
+	d.asked = time.Now()
+	var job *Job[W, R]
+	for _, j := range d.jobs {
+		if j.ID == id && !j.given {
+			job, j.given = j, true
+		}
+	}
+	d.mu.Unlock()
+	if job == nil {
+		return false, false
+	}
+	job.reported <- r
+	select {
+	case keep = <-job.kept:
+		return keep, true
+	case <-ctx.Done():
+		return true, true // what is in doubt is not taken away
+	}
+}

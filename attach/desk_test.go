@@ -1,0 +1,99 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type desk = Desk[string, string]
+
+// settled gives work and says what came of it.
+func settled(ctx context.Context, d *desk, work string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		done <- d.Do(ctx, work, func(r string) (bool, error) {
+			if r != "made "+work {
+				return false, errors.New(r)
+			}
+			return true, nil
+		})
+	}()
+	return done
+}
+
+// M14: without a helper the answer is at once, and says so.
+func TestM14NobodyIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		if err := <-settled(t.Context(), d, "a"); !errors.Is(err, ErrNoHelper) || d.Present() {
+			t.Error(err, d.Present())
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		go d.Take(ctx, "first")
+		synctest.Wait()
+		if !d.Present() {
+			t.Error("a helper that waits is not there")
+		}
+		stop()
+		synctest.Wait()
+		time.Sleep(around)
+		if d.Present() {
+			t.Error("a helper that left is there")
+		}
+	})
+}
+
+// M1: what a killed helper had in hand goes to the next one.
+func TestM1WorkOfAKilledHelper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		go func() {
+			if j := d.Take(t.Context(), "first"); j == nil || j.Work != "a" {
+				t.Errorf("taken: %+v", j)
+			}
+		}()
+		synctest.Wait()
+		done := settled(t.Context(), d, "a")
+		synctest.Wait()
+		j := d.Take(t.Context(), "second") // the first one never reports
+		if j == nil || j.Work != "a" {
+			t.Fatalf("taken: %+v", j)
+		}
+		if keep, live := d.Report(t.Context(), j.ID, "made a"); !keep || !live {
+			t.Error(keep, live)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, live := d.Report(t.Context(), j.ID, "made a"); live {
+			t.Error("a report is taken twice")
+		}
+	})
+}
+
+// A caller that left is not waited for, and what it wanted is not given any more.
+func TestACallerThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		go d.Take(t.Context(), "first")
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		done := settled(ctx, d, "a")
+		synctest.Wait()
+		leave()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if _, live := d.Report(t.Context(), "1", "made a"); live {
+			t.Error("somebody waits")
+		}
+		soon, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if j := d.Take(soon, "second"); j != nil {
+			t.Errorf("given: %+v", j)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+)
+
+func attachCommand(c *ctl) *cobra.Command {
+	var req api.AttachRequest
+	cmd := &cobra.Command{
+		Use:   "attach LEASE --netns PATH",
+		Short: "Make the port of a lease, in a network namespace",
+		Long: `Makes a veth pair with one end on the bridge and the other, with the addresses
+and routes of the lease's interface, in the network namespace, and binds the
+lease by it: all of it or nothing. The same again is the same port. It needs
+ipamd-plumb: systemctl start ipamd-plumb. -q prints the lease id.`,
+		Example:           "  ip netns add web-1\n  ipamctl attach 0a1b2c3d --netns /run/netns/web-1",
+		Args:              exactly("a lease id"),
+		ValidArgsFunction: c.offer(asLease),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Netns == "" {
+				return usageError{message: "--netns is missing: the path of the sandbox's network namespace"}
+			}
+			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
+				return ipamd.Attach(ctx, id, req)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&req.Netns, "netns", "", "`path` of the sandbox's network namespace")
+	cmd.Flags().StringVar(&req.MAC, "mac", "", "`MAC` of the sandbox's end; without it any")
+	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
+	return cmd
+}
+
+func detachCommand(c *ctl) *cobra.Command {
+	var req api.DetachRequest
+	cmd := &cobra.Command{
+		Use:   "detach LEASE",
+		Short: "Take the port of a lease away that attach made",
+		Long: `Both of its ends go. The lease stays as it is: release it, or attach it again.
+A port that is not there is no error; one that attach did not make is.
+-q prints the lease id.`,
+		Example:           "  ipamctl detach 0a1b2c3d\n  ipamctl release 0a1b2c3d",
+		Args:              exactly("a lease id"),
+		ValidArgsFunction: c.offer(asLease),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
+				return ipamd.Detach(ctx, id, req)
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
+	return cmd
+}

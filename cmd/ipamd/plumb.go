@@ -1,0 +1,35 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/supervisor"
+	"github.com/ipamd/ipamd/plumb/helper"
+)
+
+func (c *command) plumbCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "plumb",
+		Short: "Make the ports that the daemon is asked for, in another process than it",
+		Long: `The daemon has no right to enter network namespaces. This has, keeps nothing,
+and does what the daemon asks it to, on its socket: "ipamctl attach" and
+"ipamctl detach" need it, and nothing else does. ipamd-plumb.service runs it.
+It is to be in the network namespace of the bridge.`,
+		Example: `  ipamd plumb
+  ipamd plumb --socket ./run/ipamd.sock`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(c.err, nil))
+			supervisor.Notify(log, daemon.SdNotifyReady)
+			return helper.Run(cmd.Context(), &client.Client{Socket: socket}, log)
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "ipamd's unix `path`; without it IPAMD_SOCKET, else "+api.DefaultSocket)
+	return cmd
+}

@@ -1,0 +1,144 @@
+// Package helper makes the ports that the daemon is asked for. It has the rights that
+// the daemon shall not have, to enter network namespaces, and nothing else: no state,
+// and no way to the book but the socket. Killed at any moment it leaves nothing that
+// the next one, or the caller's next request, does not finish or take back.
+package helper
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/plumb"
+)
+
+// Daemon gives work; *client.Client is one.
+type Daemon interface {
+	PlumbWork(ctx context.Context, ask api.PlumbRequest) (*api.PlumbReply, error)
+	PlumbDone(ctx context.Context, r api.PlumbDoneRequest) (*api.PlumbDoneReply, error)
+}
+
+const (
+	// hands is how many pieces of work are under way at once. To remove a link takes
+	// the kernel 15 to 30 ms, in which others are made.
+	hands = 4
+	// poll is how long the daemon lets a question for work wait.
+	poll = 30 * time.Second
+	// patience bounds one piece of work.
+	patience = 20 * time.Second
+	// pause is between two questions when the daemon does not answer.
+	pause = 500 * time.Millisecond
+)
+
+// Run does the daemon's work until ctx ends.
+func Run(ctx context.Context, daemon Daemon, log *slog.Logger) error {
+	h := &hand{daemon: daemon, log: log, worker: rand.Text()}
+	var g errgroup.Group
+	for range hands {
+		g.Go(func() error { h.loop(ctx); return nil })
+	}
+	return g.Wait()
+}
+
+type hand struct {
+	daemon Daemon
+	log    *slog.Logger
+	worker string
+}
+
+func (h *hand) loop(ctx context.Context) {
+	for ctx.Err() == nil {
+		work, err := h.daemon.PlumbWork(ctx, api.PlumbRequest{Worker: h.worker, Wait: api.Lasting(poll)})
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			h.log.Warn("no work can be had", "err", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		case work.ID != "":
+			h.do(context.WithoutCancel(ctx), work) // what was begun is finished
+		}
+	}
+}
+
+func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var err error
+	switch work.Verb {
+	case "attach":
+		err = h.attach(ctx, work)
+	case "detach":
+		err = plumb.Remove(ctx, host(work), work.Owner)
+		_, told := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
+		err = errors.Join(err, told)
+	}
+	if err != nil {
+		h.log.Warn("a port could not be plumbed", "verb", work.Verb, "owner", work.Owner, "netns", work.Netns, "err", err)
+	}
+}
+
+// host is the name of the bridge's end.
+func host(work *api.PlumbReply) string {
+	switch {
+	case work.Host != "":
+		return work.Host
+	case len(work.Leases) > 0 && work.Leases[0].HostInterfaceName != "":
+		return work.Leases[0].HostInterfaceName
+	}
+	return plumb.HostName(work.Owner)
+}
+
+func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
+	spec, err := plumb.Describe(work.Leases, work.Networks)
+	var port plumb.Port
+	if err == nil {
+		spec.Owner, spec.Host, spec.Netns = work.Owner, host(work), work.Netns
+		if work.MAC != "" {
+			spec.MAC, err = net.ParseMAC(work.MAC)
+		}
+	}
+	if err == nil {
+		port, err = plumb.Make(ctx, spec)
+	}
+	verdict, told := h.daemon.PlumbDone(ctx, report(work, port, err))
+	switch {
+	case err != nil || told != nil:
+		return errors.Join(err, told) // made and not told: the next attach finishes it
+	case !verdict.Keep:
+		return plumb.Remove(ctx, spec.Host, spec.Owner)
+	}
+	return plumb.Announce(ctx, spec)
+}
+
+// report is what the daemon is told. Of a namespace that has the interface already the
+// caller's field is to blame: it is one of another network.
+func report(work *api.PlumbReply, port plumb.Port, err error) api.PlumbDoneRequest {
+	r := api.PlumbDoneRequest{ID: work.ID, Host: port.Host}
+	if port.MAC != nil {
+		r.MAC = port.MAC.String()
+	}
+	if err == nil {
+		return r
+	}
+	r.Error = err.Error()
+	if wrong := new(plumb.FieldError); errors.As(err, &wrong) {
+		switch wrong.Field {
+		case "netns", "mac":
+			r.Field = wrong.Field
+		case "guest":
+			r.Field = "netns"
+		case "host": // a port that was made by another
+			r.Field = "host_interface"
+		}
+	}
+	return r
+}
