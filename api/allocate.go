@@ -17,6 +17,9 @@ type AllocateRequest struct {
 	HostInterfaceName string            `json:"host_interface_name,omitempty"`
 	BindWithin        Duration          `json:"bind_within,omitempty"` // Go duration; defaults to the daemon's
 	Labels            map[string]string `json:"labels,omitempty"`
+	// Attach also has the port made, and the lease bound by it: both or neither. It has
+	// no if_revision.
+	Attach *AttachRequest `json:"attach,omitempty"`
 }
 
 // AllocateReply is one lease, or two for family "dual", v4 first.

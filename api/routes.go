@@ -81,7 +81,7 @@ type Endpoint struct {
 func Endpoints() []Endpoint {
 	return []Endpoint{
 		{VerbAllocate, "POST", "/v1/leases", Runtime, true, nil, mutation(
-			NotFound, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken, NotInPool, StateNotAllowed,
+			NotFound, LeaseGone, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken, NotInPool, StateNotAllowed,
 			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady)},
 		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, NameTaken, EvidenceUnavailable, BridgeNotReady)},
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},

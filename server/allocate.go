@@ -1,10 +1,12 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // allocate answers 201 for a new lease and 200 for one that was there.
@@ -27,9 +29,22 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	if want.BindWithin, err = duration("bind_within", ask.BindWithin); err != nil {
 		return 0, nil, err
 	}
+	if ask.Attach != nil {
+		if ask.Attach.IfRevision != 0 {
+			return 0, nil, field("attach.if_revision", "is of a lease that is there")
+		}
+		if err := s.attachable(c, ask.Attach); err != nil {
+			return 0, nil, within("attach", err)
+		}
+	}
 	given, err := s.cfg.Allocator.Allocate(c.ctx, want)
 	if err != nil {
 		return 0, nil, err
+	}
+	if ask.Attach != nil {
+		if err := s.attachGiven(c, given, ask.Attach); err != nil {
+			return 0, nil, within("attach", err)
+		}
 	}
 	reply := &api.AllocateReply{
 		Leases:   make([]api.Lease, len(given.Leases)),
@@ -46,4 +61,12 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		return http.StatusOK, reply, nil
 	}
 	return http.StatusCreated, reply, nil
+}
+
+// within names a field by where it is in the request.
+func within(where string, err error) error {
+	if wrong := new(netdb.FieldError); errors.As(err, &wrong) {
+		return &netdb.FieldError{Field: where + "." + wrong.Field, Reason: wrong.Reason}
+	}
+	return err
 }

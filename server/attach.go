@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -22,41 +23,78 @@ type Desk = attach.Desk[api.PlumbReply, api.PlumbDoneRequest]
 func (s *Server) attach(c *call) (int, any, error) {
 	var ask api.AttachRequest
 	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		if ask.Netns == "" {
-			return nil, field("netns", "is missing: the path of the sandbox's network namespace")
-		}
-		if mac, err := net.ParseMAC(ask.MAC); ask.MAC != "" && (err != nil || len(mac) != 6) {
-			return nil, field("mac", "%.40q is not six bytes like 02:00:00:00:00:01", ask.MAC)
-		}
-		if err := s.cfg.CheckNetns(c.ctx, ask.Netns); err != nil {
+		if err := s.attachable(c, &ask); err != nil {
 			return nil, err
 		}
-		l, err := s.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
-		if err != nil {
-			return nil, err
-		}
-		work := s.plumbing("attach", l)
-		work.Netns, work.MAC = ask.Netns, ask.MAC
-		err = s.plumb(c, *work, func(r api.PlumbDoneRequest) error {
-			where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
-			for _, of := range work.Leases {
-				rev := ifRev
-				if of.ID != id {
-					rev = 0
-				}
-				bound, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "attached"), of.ID, rev, where)
-				if err != nil {
-					return err
-				}
-				if of.ID == id {
-					l = bound
-				}
-			}
-			return nil
-		})
-		return l, err
+		return s.attachTo(c, id, ifRev, &ask)
 	})
 }
+
+// attachable refuses what can be no port, before anything is done for it.
+func (s *Server) attachable(c *call, ask *api.AttachRequest) error {
+	if ask.Netns == "" {
+		return field("netns", "is missing: the path of the sandbox's network namespace")
+	}
+	if mac, err := net.ParseMAC(ask.MAC); ask.MAC != "" && (err != nil || len(mac) != 6) {
+		return field("mac", "%.40q is not six bytes like 02:00:00:00:00:01", ask.MAC)
+	}
+	return s.cfg.CheckNetns(c.ctx, ask.Netns)
+}
+
+func (s *Server) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, error) {
+	l, err := s.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
+	if err != nil {
+		return nil, err
+	}
+	work := s.plumbing("attach", l)
+	work.Netns, work.MAC = ask.Netns, ask.MAC
+	err = s.plumb(c, *work, func(r api.PlumbDoneRequest) error {
+		where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
+		for _, of := range work.Leases {
+			rev := ifRev
+			if of.ID != id {
+				rev = 0
+			}
+			bound, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "attached"), of.ID, rev, where)
+			if err != nil {
+				return err
+			}
+			if of.ID == id {
+				l = bound
+			}
+		}
+		return nil
+	})
+	return l, err
+}
+
+// attachGiven attaches what was just given, or releases it again: the port and the lease,
+// or neither. A lease that was there before stays.
+func (s *Server) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
+	_, err := s.attachTo(c, given.Leases[0].ID, 0, ask)
+	if err == nil {
+		for i, l := range given.Leases {
+			if given.Leases[i], err = s.cfg.Book.Lease(l.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if given.Existing {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), undoWithin)
+	defer cancel()
+	for _, l := range given.Leases {
+		if _, _, undone := s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", 0); undone != nil {
+			s.cfg.Log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", undone)
+		}
+	}
+	return err
+}
+
+// undoWithin bounds the release of a lease whose caller may have left.
+const undoWithin = 5 * time.Second
 
 // detach has the port taken away. The lease stays as it is, for its release, or for
 // another attach.

@@ -18,6 +18,7 @@ func allocateCommand(c *ctl) *cobra.Command {
 		within time.Duration
 		pairs  []string
 	)
+	var attach api.AttachRequest
 	family := newChoice("", string(api.V4), string(api.V6), string(api.Dual))
 	cmd := &cobra.Command{
 		Use:   "allocate SANDBOX",
@@ -30,7 +31,8 @@ lease ids.`,
   ipamctl allocate web-1 --family dual --bind-within 15m
   ipamctl allocate web-1 --address 10.8.64.7 --label tier=front
   ipamctl allocate web-1 --prefix-length 28 --interface nested0
-  ipamctl allocate web-1 --host-interface-name veth%d`,
+  ipamctl allocate web-1 --host-interface-name veth%d
+  ipamctl allocate web-1 --netns /run/netns/web-1`,
 		Args:              exactly("the sandbox's name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,6 +48,9 @@ lease ids.`,
 					return usageError{message: "--bind-within must be above 0"}
 				}
 				req.BindWithin = api.Lasting(within)
+			}
+			if attach != (api.AttachRequest{}) {
+				req.Attach = &attach
 			}
 			req.Sandbox, req.Family = args[0], api.Family(family.value)
 			ctx, cancel, ipamd := c.call(cmd, 0)
@@ -66,6 +71,8 @@ lease ids.`,
 	f.StringVar(&req.Address, "address", "", "this `address` or an error")
 	f.IntVar(&req.PrefixLength, "prefix-length", 0, "a delegated prefix of this `length` instead of an address")
 	f.StringVar(&req.HostInterfaceName, "host-interface-name", "", "lease this `name` of a link on the host too; veth%d: one with a number")
+	f.StringVar(&attach.Netns, "netns", "", "make its port in the network namespace at this `path`, too")
+	f.StringVar(&attach.MAC, "mac", "", "of the port, with --netns: this `MAC`")
 	f.DurationVar(&within, "bind-within", 0, "give it back unless it is bound within this `duration`")
 	f.StringArrayVar(&pairs, "label", nil, "`key=value` to keep with the lease; may be repeated")
 	c.complete(cmd, "pool", c.pools)

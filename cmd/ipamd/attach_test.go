@@ -114,6 +114,43 @@ func TestM1AttachBindsWhatWasPlumbed(t *testing.T) {
 	}
 }
 
+// M1: one call from nothing to a sandbox that is plugged in, or nothing.
+func TestM1AllocateAttaches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	guest := nstest.New(t)
+	ask := api.AllocateRequest{Sandbox: "a", Attach: &api.AttachRequest{Netns: guest.Path()}}
+	nothing := func(why error, netns string) {
+		t.Helper()
+		wrong := ask
+		wrong.Attach = &api.AttachRequest{Netns: netns}
+		_, err := w.client.Allocate(ctx, wrong)
+		if !errors.Is(err, why) || why == client.ErrInvalidArgument && !strings.Contains(err.Error(), "attach.netns: ") {
+			t.Errorf("attached in %s: %v", netns, err)
+		}
+		if all, err := w.client.Leases(ctx, client.LeaseFilter{Sandbox: "a"}); err != nil || len(all.Leases) > 0 || w.rt0() != "" {
+			t.Errorf("left: %+v %v %s", all, err, w.rt0())
+		}
+	}
+	nothing(client.ErrNotReady, guest.Path()) // nobody makes ports
+	w.helper()
+	nothing(client.ErrInvalidArgument, "/etc/passwd")
+	nothing(client.ErrInvalidArgument, "/run/netns/none-such")
+	nothing(client.ErrInvalidArgument, w.ns.Path())
+	given, err := w.client.Allocate(ctx, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := given.Leases[0]
+	if l.State != api.Bound || l.Netns != guest.Path() || !strings.Contains(w.rt0(), l.HostInterface) || given.Existing {
+		t.Errorf("given: %+v", given)
+	}
+	again, err := w.client.Allocate(ctx, ask)
+	if err != nil || !again.Existing || again.Leases[0].Revision != l.Revision {
+		t.Errorf("again: %+v %v", again, err)
+	}
+}
+
 // M1: helpers are killed -9 again and again while ports are made and taken away; callers
 // that ask until they are answered get each what they asked for, and nothing is left.
 func TestM1HelpersAreKilled(t *testing.T) {
