@@ -54,6 +54,7 @@ const (
 	VerbAdoptBook  Verb = "adopt_book"
 	VerbBackup     Verb = "backup"
 	VerbCheckBook  Verb = "check_book"
+	VerbRules      Verb = "rules"
 	VerbStatus     Verb = "status"
 	VerbDoctor     Verb = "doctor"
 	VerbVersion    Verb = "version"
@@ -117,6 +118,7 @@ func Endpoints() []Endpoint {
 		{VerbDrain, "POST", "/v1/pools/{name}/drain", Admin, true, nil, onPool(StaleGeneration)},
 		{VerbUndrain, "POST", "/v1/pools/{name}/undrain", Admin, true, nil, onPool(StaleGeneration)},
 		{VerbRemove, "DELETE", "/v1/pools/{name}", Admin, true, []string{"uid", "mode", "reason", "preview"}, onPool(PoolNotEmpty)},
+		{VerbRules, "GET", "/v1/rules", Reader, false, []string{"lease"}, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
 		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},
 		{VerbVersion, "GET", "/v1/version", Reader, false, nil, reading()},

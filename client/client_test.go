@@ -232,6 +232,11 @@ func TestEveryVerb(t *testing.T) {
 	ok("status", err)
 	_, err = c.Doctor(ctx)
 	ok("doctor", err)
+	rules, err := c.Rules(ctx, "")
+	ok("rules", err)
+	if rules.Mode != "off" {
+		t.Errorf("rules: %+v", rules)
+	}
 	_, err = c.Version(ctx)
 	ok("version", err)
 	_, err = c.Healthy(ctx)

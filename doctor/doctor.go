@@ -38,22 +38,26 @@ type Doctor struct {
 // Examine lists every finding, after the latest news of the kernel.
 func (d *Doctor) Examine(ctx context.Context) []api.Finding {
 	// A failing Settle shows as silent witnesses in the census.
-	return d.examine(func() {
+	return d.examine(func() []enforce.Difference {
 		_ = d.Bridges.Settle(ctx)
-		if d.Rules != nil {
-			_, _ = d.Rules.Refusals() // rules that cannot be read do not hold, which is a finding
+		if d.Rules == nil {
+			return nil
 		}
+		v, _ := d.Rules.View(ctx, true) // rules that cannot be read do not hold, which is a finding
+		return v.Differences
 	})
 }
 
 // Remembered lists every finding by what is in memory: a status does not wait
 // for the kernel.
-func (d *Doctor) Remembered() []api.Finding { return d.examine(func() {}) }
+func (d *Doctor) Remembered() []api.Finding {
+	return d.examine(func() []enforce.Difference { return nil })
+}
 
-func (d *Doctor) examine(settle func()) []api.Finding {
+func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api.Finding {
 	leases, _ := d.Book.Leases() // book first, census second
 	usage, _ := d.Book.Usage()
-	settle()
+	differences := settle()
 	s := State{
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
 			Blockers: d.blockers, Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
@@ -65,7 +69,7 @@ func (d *Doctor) examine(settle func()) []api.Finding {
 	}
 	s.ClockStep, s.ClockStepped = d.Clock.Look(netdb.Now(), d.Book.Leases)
 	if d.Rules != nil {
-		s.Rules = &Rules{Status: d.Rules.Status(), Refused: d.Rules.Recently(refusedFor)}
+		s.Rules = &Rules{Status: d.Rules.Status(), Refused: d.Rules.Recently(refusedFor), Differences: differences}
 	}
 	if d.Sweeper != nil {
 		s.Orphans, s.OwnerUnclear = d.Sweeper.Orphans()

@@ -15,8 +15,12 @@ const refusedFor = 15 * time.Minute
 // Rules are those of the kernel, as they hold just now.
 type Rules struct {
 	enforce.Status
-	Refused []enforce.Recent
+	Refused     []enforce.Recent
+	Differences []enforce.Difference // of the kernel's table, where it was read just now
 }
+
+// mostDifferences bounds what a finding says of the table.
+const mostDifferences = 5
 
 // findings are what is wrong with the rules, and who was refused.
 func (r *Rules) findings() (out []reconciler.Finding) {
@@ -25,6 +29,14 @@ func (r *Rules) findings() (out []reconciler.Finding) {
 	}
 	if r.Err != nil {
 		out = append(out, reconciler.Finding{Kind: "rules_not_held", Since: r.Since, Detail: r.Err.Error(), Mend: "ipamctl explain rules_not_held"})
+	}
+	if n := len(r.Differences); n > 0 {
+		var some []string
+		for _, d := range r.Differences[:min(n, mostDifferences)] {
+			some = append(some, d.String())
+		}
+		out = append(out, reconciler.Finding{Kind: "rules_differ", Since: time.Now(), Mend: "ipamctl rules",
+			Detail: fmt.Sprintf("the kernel's table is not what the book asks for, in %d: %s; ipamd mends it when it sees it", n, strings.Join(some, "; "))})
 	}
 	done := "dropped"
 	if r.Policy.Mode == enforce.Observe {

@@ -31,6 +31,10 @@ func TestFindingsOfRules(t *testing.T) {
 	if f := got[2]; f.Addr.IsValid() || !strings.Contains(f.Detail, "no lease") {
 		t.Errorf("of a port without one: %+v", f)
 	}
+	differ := &Rules{Differences: []enforce.Difference{{Missing: true, What: "ipv4 { a }", Lease: "l1"}, {What: "ipv4 { b }"}}}
+	if got := differ.findings(); len(got) != 1 || got[0].Kind != "rules_differ" || !strings.Contains(got[0].Detail, "in 2: ipv4 { a } (lease l1); ipv4 { b }") {
+		t.Errorf("where the table differs: %+v", got)
+	}
 	if got := (*Rules)(nil).findings(); len(got) != 0 {
 		t.Errorf("without rules: %+v", got)
 	}

@@ -53,6 +53,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbAdoptBook:  (*Server).adoptBook,
 		api.VerbBackup:     (*Server).backup,
 		api.VerbCheckBook:  (*Server).checkBook,
+		api.VerbRules:      (*Server).rules,
 		api.VerbStatus:     (*Server).status,
 		api.VerbDoctor:     (*Server).doctor,
 		api.VerbVersion:    (*Server).version,

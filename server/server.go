@@ -46,6 +46,8 @@ type Config struct {
 	Doctor    func(context.Context) []api.Finding // after the latest news of the kernel
 	Findings  func() []api.Finding                // the same from memory, for the status
 	Reconcile Reconcile                           // a pass now
+	// Rules are those of nftables; for a lease, where one is named, those of its ports.
+	Rules func(ctx context.Context, lease string) (*api.RulesReply, error)
 	// ConfirmOrphans lets the orphans be ended that are held, if they are that set. An
 	// error is a sentence for the caller.
 	ConfirmOrphans func(set string) error
@@ -80,6 +82,7 @@ type Server struct {
 	admission *admission.Control
 	feed      *feed.Feed
 	doctors   *admission.Flight
+	compared  *admission.Flight
 	statuses  *admission.Flight
 	buffers   sync.Pool // of *bytes.Buffer
 }
@@ -108,7 +111,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log),
 		feed: feed.New(cfg.Book, lineOf(cfg.Book.Epoch))}
-	s.doctors, s.statuses = s.flight(s.diagnose), s.flight(s.summarize)
+	s.doctors, s.statuses, s.compared = s.flight(s.diagnose), s.flight(s.summarize), s.flight(s.compareRules)
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {
 		return nil, err

@@ -32,12 +32,18 @@ answer is always a list. -q prints the lease ids.`,
 			if err != nil {
 				return err
 			}
+			for i := range list.Leases {
+				list.Leases[i].Refused = refusedOf(ctx, ipamd, &list.Leases[i].Lease)
+			}
 			return c.answer(list, list.ids(), func(p *page) {
 				for i, l := range list.Leases {
 					if i > 0 {
 						p.Line("")
 					}
 					p.drawLease(&l.Lease)
+					if len(l.Refused) > 0 {
+						p.Text("", "packets that its port may not send, by reason: "+p.refused(l.Refused))
+					}
 					p.drawBlockers(l.Blockers)
 				}
 			})
@@ -50,6 +56,7 @@ answer is always a list. -q prints the lease ids.`,
 type shown struct {
 	api.Lease
 	Blockers []api.Blocker `json:"blockers,omitempty"`
+	Refused  []api.Refused `json:"refused,omitempty"` // of its ports
 }
 
 // A shownList is the answer of show: an api.LeaseList with blockers.
@@ -73,7 +80,7 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList,
 	if looksLikeLease(name) {
 		reply, err := ipamd.Lease(ctx, name)
 		if err == nil {
-			return &shownList{[]shown{{reply.Lease, reply.Blockers}}, reply.Revision, reply.Epoch}, nil
+			return &shownList{[]shown{{Lease: reply.Lease, Blockers: reply.Blockers}}, reply.Revision, reply.Epoch}, nil
 		}
 		if !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrLeaseGone) {
 			return nil, err
@@ -120,7 +127,7 @@ func explained(ctx context.Context, ipamd *client.Client, list *api.LeaseList) (
 		if l.State == api.Releasing {
 			switch reply, err := ipamd.Lease(ctx, l.ID); {
 			case err == nil:
-				one = shown{reply.Lease, reply.Blockers}
+				one = shown{Lease: reply.Lease, Blockers: reply.Blockers}
 			case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrLeaseGone):
 				return nil, err
 			}

@@ -45,10 +45,11 @@ type world struct {
 	blockers []api.Blocker     // of every release, and of every releasing lease
 	pass     api.Report
 	broken   []api.BookFinding // of the book
-	effects  []api.PoolEffect  // of every change of a pool
-	preview  bool              // and it was one
-	refuse   *api.Error        // every verb answers this
-	stall    chan struct{}     // every verb waits for this, or for the client to give up
+	rules    api.RulesReply
+	effects  []api.PoolEffect // of every change of a pool
+	preview  bool             // and it was one
+	refuse   *api.Error       // every verb answers this
+	stall    chan struct{}    // every verb waits for this, or for the client to give up
 
 	socket string
 	mu     sync.Mutex
@@ -161,6 +162,7 @@ func (w *world) routes() http.Handler {
 		api.VerbCheckBook: func(*http.Request) any {
 			return api.CheckBookReply{Whole: len(w.broken) == 0, Findings: append([]api.BookFinding{}, w.broken...), Addresses: len(w.leases), Revision: rev, Epoch: epoch}
 		},
+		api.VerbRules:     func(*http.Request) any { return w.rules },
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
 		api.VerbPool: func(r *http.Request) any {
@@ -289,7 +291,10 @@ func (w *world) sent(t *testing.T) asked {
 	if len(w.asked) == 0 {
 		t.Fatal("the daemon was asked nothing")
 	}
-	return w.asked[len(w.asked)-1]
+	if last := w.asked[len(w.asked)-1]; last.verb != string(api.VerbRules) || len(w.asked) == 1 {
+		return last
+	}
+	return w.asked[len(w.asked)-2] // of a lease that was found the rules are asked besides
 }
 
 // lease is one lease of a /24 pool, a row of a test's world.

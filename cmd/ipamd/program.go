@@ -350,7 +350,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Book: book, Sleeper: p.flights, Allocator: measured{p.allocator, p.metrics, p.ready, p.follower}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns, Desk: new(server.Desk),
 		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
-		Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
+		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,

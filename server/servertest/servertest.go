@@ -100,14 +100,17 @@ func Config(r *Rig) server.Config {
 		Book: r.Book, Sleeper: sleeper(r.Book), LastTraffic: func(*netdb.Lease) (time.Time, bool) { return time.Time{}, false }, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
 		Compare:    func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference { return nil },
 		CheckNetns: func(context.Context, string) error { return nil }, Desk: new(server.Desk),
-		NotReady:  func() []string { return nil },
-		Bridges:   func() []api.BridgeStatus { return []api.BridgeStatus{{Name: "rt0", Ready: true}} },
-		Follow:    func(context.Context) error { return nil },
-		Unready:   func(*netdb.Pool) error { return nil },
-		MTU:       func(string) int { return 1500 },
-		Doctor:    func(context.Context) []api.Finding { return nil },
-		Findings:  func() []api.Finding { return nil },
-		Adoption:  adopter{r.Book},
+		NotReady: func() []string { return nil },
+		Bridges:  func() []api.BridgeStatus { return []api.BridgeStatus{{Name: "rt0", Ready: true}} },
+		Follow:   func(context.Context) error { return nil },
+		Unready:  func(*netdb.Pool) error { return nil },
+		MTU:      func(string) int { return 1500 },
+		Doctor:   func(context.Context) []api.Finding { return nil },
+		Findings: func() []api.Finding { return nil },
+		Adoption: adopter{r.Book},
+		Rules: func(context.Context, string) (*api.RulesReply, error) {
+			return &api.RulesReply{Mode: "off", Ports: []api.PortRules{}, Epoch: r.Book.Epoch(), Revision: r.Book.Rev()}, nil
+		},
 		Reconcile: r.pass, ConfirmOrphans: func(string) error { return errors.New("there are no orphans") }, LastPass: r.last.Load,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, "ipamd_ready 1")

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
+)
+
+func rulesCommand(c *ctl) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rules [PORT|LEASE|SANDBOX|ADDRESS]",
+		Short: "What nftables lets each port send, and what was refused",
+		Long: `Shows the rules that ipamd keeps in nftables: for each port of the bridges
+which addresses and MAC it may use, by whose lease, and how many packets were
+refused, by reason (with enforce.mode observe they were only counted). The
+kernel's table is read and compared with the book; the exit code is 1 where it
+differs. An argument selects ports, by the name of the link, a lease id, a
+sandbox or an address. -q prints the names of the ports.`,
+		Example:           "  ipamctl rules\n  ipamctl rules web-1\n  ipamctl rules -o json",
+		Args:              atMost("a port, a lease id, a sandbox or an address"),
+		ValidArgsFunction: c.offer(asSandbox, asLease),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel, ipamd := c.call(cmd, 0)
+			defer cancel()
+			reply, err := ipamd.Rules(ctx, "")
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				if reply.Ports = portsOf(reply.Ports, args[0]); len(reply.Ports) == 0 && reply.Mode != "off" {
+					return fmt.Errorf("rules %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound, Revision: reply.Revision, Epoch: reply.Epoch,
+						Message: "no port of the bridges has this name, or is that of this lease, sandbox or address"})
+				}
+			}
+			var names []string
+			for _, p := range reply.Ports {
+				names = append(names, p.Port)
+			}
+			if err := c.answer(reply, names, func(p *page) { p.drawRules(reply) }); err != nil {
+				return err
+			}
+			if len(reply.Differences) > 0 {
+				return exitWith(exitOther)
+			}
+			return nil
+		},
+	}
+}
+
+// portsOf selects the ports that a person means.
+func portsOf(all []api.PortRules, name string) (out []api.PortRules) {
+	for _, p := range all {
+		is := p.Port == name
+		for _, a := range p.Allowed {
+			is = is || a.LeaseID == name || a.Sandbox == name || a.Address == name
+		}
+		if is {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (p *page) drawRules(r *api.RulesReply) {
+	if r.Mode == "off" {
+		p.Line("enforce.mode is off: the kernel has no rules of ipamd")
+		p.Text("", "next: enforce.mode = 'observe' in ipamd's configuration, and restart it")
+		return
+	}
+	is := p.Good("the kernel has them")
+	switch {
+	case r.Why != "":
+		is = p.Bad("they do not hold") + ": " + term.Sentence(r.Why)
+	case len(r.Differences) > 0:
+		is = p.Bad("the kernel has others")
+	case !r.Held:
+		is = p.Warn("they are being made")
+	}
+	p.Line("%s, unleased ports %s: %s, table %s, %s", r.Mode, r.Unleased, is, r.Table, term.Plural(r.Elements, "element"))
+	if r.Foreign > 0 {
+		p.Text("", fmt.Sprintf("another program changed the table %d times, and it was repaired %d times", r.Foreign, r.Repairs))
+	}
+	part(p, "Ports", term.Columns("PORT", "BRIDGE", "ADDRESS", "MAC", "SANDBOX", "REFUSED"), lines(r.Ports), func(l portLine) []string {
+		return []string{term.Maybe(l.Port), term.Maybe(l.Bridge), term.Maybe(l.Address), term.Maybe(l.MAC), term.Maybe(l.Sandbox), p.refused(l.refused)}
+	})
+	if len(r.Gone) > 0 {
+		p.Text("", "of ports that are no more: "+p.refused(r.Gone))
+	}
+	if len(r.Differences) > 0 {
+		p.Heading("Not as the book asks for")
+		for _, d := range r.Differences {
+			what := term.Sentence(d.What)
+			switch element := strings.Contains(d.What, " { "); {
+			case element && d.Missing:
+				what = "missing: " + what
+			case element:
+				what = "too much: " + what
+			}
+			if d.LeaseID != "" {
+				what += " (lease " + term.Word(d.LeaseID) + ")"
+			}
+			p.Text("  ", what)
+		}
+	}
+}
+
+// A portLine is one address of a port; a port without any has one, too.
+type portLine struct {
+	api.Allowed
+	Port, Bridge string
+	refused      []api.Refused
+}
+
+func lines(ports []api.PortRules) (out []portLine) {
+	for _, p := range ports {
+		if len(p.Allowed) == 0 {
+			out = append(out, portLine{Port: p.Port, Bridge: p.Bridge, refused: p.Refused})
+		}
+		for i, a := range p.Allowed {
+			l := portLine{Allowed: a, Port: p.Port, Bridge: p.Bridge}
+			if i == 0 {
+				l.refused = p.Refused // they are the port's
+			}
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// refused counts packets by reason.
+func (p *page) refused(all []api.Refused) string {
+	var out []string
+	for _, r := range all {
+		out = append(out, fmt.Sprintf("%d %s", r.Packets, r.Reason))
+	}
+	if len(out) == 0 {
+		return "-"
+	}
+	return p.Warn(strings.Join(out, ", "))
+}
+
+// refusedOf is what was refused of a lease's ports; nothing where no rules are kept, or
+// where the daemon is older.
+func refusedOf(ctx context.Context, ipamd *client.Client, l *api.Lease) (out []api.Refused) {
+	if l.State != api.Bound && l.State != api.Paused && l.State != api.Releasing {
+		return nil
+	}
+	r, err := ipamd.Rules(ctx, l.ID)
+	if err != nil {
+		return nil // the lease itself is the answer
+	}
+	for _, p := range r.Ports {
+		out = append(out, p.Refused...)
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/enforce"
+)
+
+// showRules is what nftables holds the ports to; of one lease, where it is named, it is its
+// ports alone, and nothing is compared.
+func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply, error) {
+	out := &api.RulesReply{Mode: p.cfg.Enforce.Mode, Ports: []api.PortRules{}, Epoch: p.book.Epoch(), Revision: p.book.Rev()}
+	if p.keeper == nil {
+		return out, nil
+	}
+	v, err := p.keeper.View(ctx, lease == "")
+	if err != nil {
+		return nil, fmt.Errorf("read the rules of nftables: %w", err)
+	}
+	out.Unleased, out.Table, out.Compared = p.cfg.Enforce.Unleased, enforce.ID(), lease == ""
+	out.Held, out.MadeFrom, out.Elements, out.Foreign, out.Repairs = v.Held, v.Mark, v.Elements, v.Foreign, v.Repairs
+	if v.Err != nil {
+		out.Why, out.Since = v.Err.Error(), &v.Since
+	}
+	names := make(map[int]string)
+	for _, port := range v.Ports {
+		names[port.Index] = port.Name
+		one := api.PortRules{Port: port.Name, Index: port.Index, Bridge: port.Bridge, Allowed: []api.Allowed{}, Refused: refused(port.Refused)}
+		asked := lease == ""
+		for _, g := range port.Grants {
+			a := api.Allowed{Address: g.Addr.Addr().String(), MAC: g.MAC, LeaseID: g.Lease}
+			if !g.Addr.IsSingleIP() {
+				a.Address = g.Addr.String()
+			}
+			if l, err := p.book.Lease(g.Lease); err == nil {
+				a.Sandbox = l.Sandbox
+			}
+			one.Allowed = append(one.Allowed, a)
+			asked = asked || g.Lease == lease
+		}
+		if asked {
+			out.Ports = append(out.Ports, one)
+		}
+	}
+	if lease != "" {
+		return out, nil
+	}
+	out.Gone = refused(v.Gone)
+	for _, d := range v.Differences {
+		if out.Truncated = len(out.Differences) == api.MostRuleDifferences; out.Truncated {
+			break
+		}
+		out.Differences = append(out.Differences, api.RuleDifference{Missing: d.Missing, What: d.What, Port: names[d.Port], LeaseID: d.Lease})
+	}
+	return out, nil
+}
+
+func refused(counts []enforce.Refusal) (out []api.Refused) {
+	for _, r := range counts {
+		out = append(out, api.Refused{Reason: string(r.Reason), Packets: r.Packets, Bytes: r.Bytes})
+	}
+	return out
+}
