@@ -291,10 +291,11 @@ func (w *world) sent(t *testing.T) asked {
 	if len(w.asked) == 0 {
 		t.Fatal("the daemon was asked nothing")
 	}
-	if last := w.asked[len(w.asked)-1]; last.verb != string(api.VerbRules) || len(w.asked) == 1 {
-		return last
+	at := len(w.asked) - 1
+	for at > 0 && w.asked[at].verb == string(api.VerbRules) { // of leases that were found the rules are asked besides
+		at--
 	}
-	return w.asked[len(w.asked)-2] // of a lease that was found the rules are asked besides
+	return w.asked[at]
 }
 
 // lease is one lease of a /24 pool, a row of a test's world.
