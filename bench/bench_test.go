@@ -34,7 +34,7 @@ func newTiny(t *testing.T) *bench {
 	t.Helper()
 	realtest.Root(t)
 	bin := t.TempDir()
-	for _, args := range [][]string{{"build", "-ldflags", "-s -w", "-o", bin + "/", "./cmd/ipamd"}, {"-C", "bench", "build", "-o", bin + "/", "tool"}} {
+	for _, args := range [][]string{{"build", "-ldflags", "-s -w", "-o", bin + "/", "./cmd/ipamd", "./cmd/ipamd-cni"}, {"-C", "bench", "build", "-o", bin + "/", "tool"}} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -45,7 +45,7 @@ func newTiny(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.program, b.plugin = filepath.Join(bin, "ipamd"), filepath.Join(bin, "host-local")
+	b.program, b.plugin, b.cni = filepath.Join(bin, "ipamd"), filepath.Join(bin, "host-local"), filepath.Join(bin, "ipamd-cni")
 	t.Cleanup(func() {
 		if err := b.close(); err != nil {
 			t.Error(err)

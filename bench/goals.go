@@ -102,6 +102,10 @@ var goals = []goal{
 		{what: "routes.Table of 100 000: an update / 1 µs", most: 1},
 		{what: "the same: a look-up / 100 ns", most: 1},
 	}},
+	{name: "N9", about: "an ADD of CNI", open: byCNI, rows: []wanted{
+		{what: "ipamd's plugin / host-local, nothing taken, p50", most: 0.75},
+		{what: "ipamd's plugin / host-local, 10 000 taken, p50", most: 0.05},
+	}},
 	{name: "peers", about: "what others take", open: besidePeers, rows: []wanted{
 		{what: "host-local, nothing taken / ipamd, p50", least: 6},
 		{what: "host-local, most of a /16 taken / ipamd, p50", least: 1000},

@@ -44,6 +44,7 @@ type bench struct {
 	dir     string // of this run; it goes away
 	program string
 	plugin  string // CNI's host-local
+	cni     string // ipamd's plugin
 	own     *run
 	file    *overwriter
 	echo    *echo
@@ -53,13 +54,14 @@ type bench struct {
 }
 
 func newBench(p plan, parent string) (b *bench, err error) {
-	b = &bench{plan: p, program: "bin/ipamd", plugin: ".cache/peers/host-local"}
+	b = &bench{plan: p, program: "bin/ipamd", plugin: ".cache/peers/host-local", cni: "bin/ipamd-cni"}
 	b.own, b.shared = &run{bench: b, ctx: context.Background()}, &run{bench: b, ctx: context.Background()}
 	err = b.own.do(func() {
 		b.dir = must(os.MkdirTemp(parent, "ipamd-bench-"))
 		b.own.Cleanup(func() { check(os.RemoveAll(b.dir)) })
 		b.program = must(filepath.Abs(b.program))
 		b.plugin = must(filepath.Abs(b.plugin))
+		b.cni = must(filepath.Abs(b.cni))
 		b.file = b.own.overwriter("yardstick")
 		b.echo = b.own.startEcho()
 	})
