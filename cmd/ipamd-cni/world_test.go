@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -194,6 +195,9 @@ func (w *world) write(name, version string, plugins ...string) {
 
 // cnitool runs the tool as it is. An error is the plugin's own, where it printed one.
 func (w *world) cnitool(verb, network, netns string, env ...string) (string, error) {
+	// What it remembers of an ADD is in one folder for all, until DEL.
+	id := sha512.Sum512([]byte(netns))
+	w.t.Cleanup(func() { _ = os.Remove(fmt.Sprintf("/var/lib/cni/results/%s-cnitool-%x-eth0", network, id[:10])) })
 	return run(w.command(env, filepath.Join(w.bin, "cnitool"), verb, network, netns), "")
 }
 
