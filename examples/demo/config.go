@@ -46,6 +46,12 @@ prefix = '10.8.64.0/29'
 
 [socket]
 group = ''
+
+[wake]
+resumer = 'containerd'
+
+[idle]
+after = '10m'
 `
 
 // startContainerd starts containerd with a root, a state and a socket that
