@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/vishvananda/netns"
@@ -19,6 +20,10 @@ func MakeNetns(path string) (err error) {
 			err = fmt.Errorf("make network namespace %s: %w", path, err)
 		}
 	}()
+	// On a machine where no namespace was made since it booted there is no folder either.
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
 		return err

@@ -27,6 +27,25 @@ func findCgroups(pattern string) (found []string, err error) {
 	return found, err
 }
 
+// thaw has what is frozen in a cgroup, and below it, run: with cgroup v1 a frozen process
+// does not end by a signal before that, and its namespaces with it.
+func thaw(name string) {
+	roots, _ := findCgroups(name)
+	for _, root := range roots {
+		_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				switch e.Name() {
+				case "freezer.state":
+					_ = os.WriteFile(path, []byte("THAWED"), 0) // the topmost refuses
+				case "cgroup.freeze":
+					_ = os.WriteFile(path, []byte("0"), 0)
+				}
+			}
+			return nil
+		})
+	}
+}
+
 // removeCgroups removes a cgroup with all below it. Its processes have ended.
 func removeCgroups(name string) error {
 	roots, err := findCgroups(name)
@@ -43,6 +62,7 @@ func sweepCgroups() error {
 	for _, root := range all {
 		pid := strings.TrimPrefix(filepath.Base(root), cgroupPrefix)
 		if _, gone := os.Stat("/proc/" + pid); errors.Is(gone, fs.ErrNotExist) {
+			thaw(filepath.Base(root))
 			err = errors.Join(err, removeCgroup(root))
 		}
 	}

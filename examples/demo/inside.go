@@ -24,6 +24,7 @@ func inside(bin, cgroup string) {
 	s := &story{output: newOutput(), client: new(client.Client)}
 	s.must(furnish(bin, cgroup))
 	s.play()
+	thaw(cgroup)
 }
 
 // furnish mounts folders in memory over the host's and an own /proc, sets the

@@ -90,6 +90,10 @@ func runInside(ctx context.Context, cgroup string) error {
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, self, insideVerb, filepath.Dir(self), cgroup)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Cancel = func() error {
+		defer thaw(cgroup)
+		return cmd.Process.Kill()
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
 		Pdeathsig:  syscall.SIGKILL,

@@ -57,6 +57,7 @@ func (o *output) must(err error) {
 	if err != nil {
 		o.showLogs()
 		fmt.Printf("\n%s %v\n", o.paint("1;31", "The demo failed:"), err)
+		thaw(os.Getenv("SANDBOX_CGROUP"))
 		os.Exit(1)
 	}
 }

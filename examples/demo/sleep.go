@@ -34,7 +34,7 @@ func (s *story) asleep() {
 
 // asks has a sandbox ask gamma, once.
 func (s *story) asks(from string) {
-	out := s.run("sandbox", "exec", from, "--", "wget", "-q", "-T", "60", "-O", "-", "http://"+site+":8080/hello")
+	out := s.run("sandbox", "exec", from, "--", "wget", "-q", "-O", "-", "http://"+site+":8080/hello")
 	s.check(strings.TrimSpace(out) == "hello from gamma", "%s is answered: %s", from, strings.TrimSpace(out))
 }
 
