@@ -43,7 +43,7 @@ man: build ## Write the manual pages and completions into bin/manual
 install: man ## Install everything below DESTDIR and PREFIX (/usr/local)
 	@DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) scripts/install
 
-deb: man ## Build bin/ipamd_VERSION_ARCH.deb and bin/ipamd-cni_…, the same bytes each time
+deb: man ## Build bin/ipamd_VERSION_ARCH.deb, …-cni and …-docker, the same bytes each time
 	@GO=$(GO) scripts/deb
 
 demo: deps build ## See it work on real containers, the incident included (as root)

@@ -97,6 +97,7 @@ func TestPackage(t *testing.T) {
 	t.Run("has a configuration that changes nothing", func(t *testing.T) { configuration(t, root) })
 	t.Run("goes where make install is told", func(t *testing.T) { install(t, first, tmp) })
 	t.Run("has a package beside it for callers of CNI", func(t *testing.T) { plugin(t, first, second) })
+	t.Run("has a package beside it for Docker", func(t *testing.T) { driver(t, first, second) })
 	t.Run("is installed and upgraded and purged, F32 from a mount too", func(t *testing.T) { live(t, here, tmp, pkg) })
 }
 
@@ -304,12 +305,13 @@ func install(t *testing.T, tree, tmp string) {
 	run(t, tree, filepath.Join(dest, "usr/local/bin/ipamctl"), "--help")
 }
 
-// plugin looks at the package of the CNI plugin, as two builds made it.
-func plugin(t *testing.T, first, second string) {
+// unpacked unpacks a further package that two builds made, which have to be the same.
+func unpacked(t *testing.T, name, first, second string) (root string) {
+	t.Helper()
 	var bodies [][]byte
 	var pkg string
 	for _, tree := range []string{second, first} {
-		found, err := filepath.Glob(filepath.Join(tree, "bin/ipamd-cni_*.deb"))
+		found, err := filepath.Glob(filepath.Join(tree, "bin", name+"_*.deb"))
 		if err != nil || len(found) != 1 {
 			t.Fatalf("packages %q, %v", found, err)
 		}
@@ -322,17 +324,41 @@ func plugin(t *testing.T, first, second string) {
 	if !bytes.Equal(bodies[0], bodies[1]) {
 		t.Error("two builds of the same source differ")
 	}
-	root := filepath.Join(t.TempDir(), "root")
+	root = filepath.Join(t.TempDir(), "root")
 	run(t, ".", "dpkg-deb", "-x", pkg, root)
-	for path, mode := range map[string]os.FileMode{
-		"usr/lib/cni/ipamd": 0o755, "usr/share/doc/ipamd-cni/CNI.md.gz": 0o644, "usr/share/doc/ipamd-cni/copyright": 0o644,
-		"usr/share/doc/ipamd-cni/LICENSES.gz": 0o644, "usr/share/doc/ipamd-cni/changelog.gz": 0o644,
-		"usr/share/doc/ipamd-cni/examples/cni/10-sandboxes.conflist": 0o644, "usr/share/doc/ipamd-cni/examples/cni/10-sandboxes-alone.conflist": 0o644,
-	} {
+	return root
+}
+
+// has wants files to be there with these modes.
+func has(t *testing.T, root string, want map[string]os.FileMode) {
+	t.Helper()
+	for path, mode := range want {
 		if info, err := os.Stat(filepath.Join(root, path)); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}
+}
+
+// driver looks at the package of Docker's driver.
+func driver(t *testing.T, first, second string) {
+	const docs = "usr/share/doc/ipamd-docker/"
+	has(t, unpacked(t, "ipamd-docker", first, second), map[string]os.FileMode{
+		"usr/lib/systemd/system/ipamd-docker.service": 0o644, "usr/lib/systemd/system/ipamd-docker.socket": 0o644,
+		docs + "DOCKER.md.gz": 0o644, docs + "copyright": 0o644, docs + "LICENSES.gz": 0o644, docs + "changelog.gz": 0o644,
+	})
+	if contents := run(t, ".", "dpkg-deb", "-c", deb(t, first)); strings.Contains(contents, "system/ipamd-docker") || strings.Contains(contents, "DOCKER.md") {
+		t.Errorf("the daemon's package has it, too:\n%s", contents)
+	}
+}
+
+// plugin looks at the package of the CNI plugin.
+func plugin(t *testing.T, first, second string) {
+	root := unpacked(t, "ipamd-cni", first, second)
+	has(t, root, map[string]os.FileMode{
+		"usr/lib/cni/ipamd": 0o755, "usr/share/doc/ipamd-cni/CNI.md.gz": 0o644, "usr/share/doc/ipamd-cni/copyright": 0o644,
+		"usr/share/doc/ipamd-cni/LICENSES.gz": 0o644, "usr/share/doc/ipamd-cni/changelog.gz": 0o644,
+		"usr/share/doc/ipamd-cni/examples/cni/10-sandboxes.conflist": 0o644, "usr/share/doc/ipamd-cni/examples/cni/10-sandboxes-alone.conflist": 0o644,
+	})
 	cmd := exec.Command(filepath.Join(root, "usr/lib/cni/ipamd"))
 	cmd.Env = []string{"CNI_COMMAND=VERSION"}
 	if out, err := cmd.Output(); err != nil || !bytes.Contains(out, []byte(`"1.1.0"`)) {
