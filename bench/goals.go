@@ -106,6 +106,10 @@ var goals = []goal{
 		{what: "ipamd's plugin / host-local, nothing taken, p50", most: 0.75},
 		{what: "ipamd's plugin / host-local, 10 000 taken, p50", most: 0.05},
 	}},
+	{name: "18", about: "a port", open: attaching, rows: []wanted{
+		{what: "a port is made / its bare netlink calls, p50", most: 1.3},
+		{what: "allocate with attach / (the bare calls + 2 F + 3 R), p50"},
+	}},
 	{name: "peers", about: "what others take", open: besidePeers, rows: []wanted{
 		{what: "host-local, nothing taken / ipamd, p50", least: 6},
 		{what: "host-local, most of a /16 taken / ipamd, p50", least: 1000},

@@ -116,7 +116,11 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
 	case !verdict.Keep:
 		return plumb.Remove(ctx, spec.Host, spec.Owner)
 	}
-	return plumb.Announce(ctx, spec)
+	err = plumb.Announce(ctx, spec)
+	if diffs, read := plumb.Check(ctx, spec); err != nil && read == nil && len(diffs) > 0 {
+		return nil // it is detached already: there is nothing to announce
+	}
+	return err
 }
 
 // report is what the daemon is told. Of a namespace that has the interface already the
