@@ -47,6 +47,9 @@ prefix = '10.8.64.0/29'
 [socket]
 group = ''
 
+[enforce]
+mode = 'enforce'
+
 [wake]
 resumer = 'containerd'
 

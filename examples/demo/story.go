@@ -29,7 +29,7 @@ type story struct {
 
 func (s *story) play() {
 	for _, step := range []func(){
-		s.begin, s.threeSandboxes, s.ping, s.operator, s.skipAhead, s.loseLease, s.fourth, s.evidence, s.undisturbed, s.asleep,
+		s.begin, s.threeSandboxes, s.ping, s.operator, s.skipAhead, s.loseLease, s.fourth, s.evidence, s.undisturbed, s.onPurpose, s.asleep,
 		s.failedRemoval, s.keptBack, s.confirmed, s.withoutContainerd,
 	} {
 		step()
