@@ -102,7 +102,7 @@ func (d *Driver) give(ctx context.Context, p *api.Pool, id, mac string, wish net
 	}
 	l := &r.Leases[0]
 	if r.Existing && wish.IsValid() {
-		return nil, fmt.Errorf("--ip %s: a container has it (lease %s is %s): remove that one, or wait until its removal is confirmed: ipamctl show %s", wish, l.ID, l.State, wish)
+		return nil, fmt.Errorf("--ip %s: a container has it (lease %s is %s): remove that one, or wait until its removal is confirmed: ipamctl whois %s", wish, l.ID, l.State, wish)
 	}
 	_, err = call(ctx, func(ctx context.Context) (*api.LeaseReply, error) {
 		return d.Client.Bind(ctx, l.ID, api.BindRequest{MAC: mac})
