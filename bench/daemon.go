@@ -47,6 +47,8 @@ exclude = [%[3]s]
 [runtime]
 kind = '%[4]s'
 address = '%[5]s'
+[wake]
+resumer = '%[6]s'
 [log]
 level = 'error'
 format = 'text'
@@ -74,9 +76,9 @@ type daemon struct {
 func (r *run) start(s setup) *daemon {
 	d := &daemon{run: r, ns: nstest.New(r), folder: s.book}
 	s.pool = cmp.Or(s.pool, largePool)
-	kind, exclude, address := "none", "", cmp.Or(s.runtime, "/nowhere")
+	kind, resumer, exclude, address := "none", "event", "", cmp.Or(s.runtime, "/nowhere")
 	if s.runtime != "" {
-		kind = "containerd"
+		kind, resumer = "containerd", "containerd"
 	}
 	if netip.MustParsePrefix(s.pool).Overlaps(netip.MustParsePrefix(portPrefix)) {
 		exclude = "'" + portPrefix + "'"
@@ -84,7 +86,7 @@ func (r *run) start(s setup) *daemon {
 	if d.folder == "" {
 		d.folder = must(os.MkdirTemp(r.dir, "book-"))
 	}
-	config := fmt.Appendf(nil, configuration, d.folder, s.pool, exclude, kind, address)
+	config := fmt.Appendf(nil, configuration, d.folder, s.pool, exclude, kind, address, resumer)
 	check(os.WriteFile(filepath.Join(d.folder, "ipamd.toml"), config, 0o600))
 	d.client = &client.Client{Socket: filepath.Join(d.folder, "sock")}
 	r.Cleanup(d.stop)

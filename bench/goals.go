@@ -110,6 +110,18 @@ var goals = []goal{
 		{what: "a port is made / its bare netlink calls, p50", most: 1.3},
 		{what: "allocate with attach / (the bare calls + 2 F + 3 R), p50"},
 	}},
+	{name: "19", about: "a sandbox that traffic wakes", open: waking, rows: []wanted{
+		{what: "(first SYN to the answer of a frozen task - containerd's own Resume and an answer), p50 / 2 ms", most: 1},
+		{what: "the same, p99 / Resume's p99", most: 2},
+		{what: "the same, p50 / Resume's p50"},
+	}},
+	{name: "19/flood", about: "a flood to a sleeper that nobody wakes", open: floodOfWakes, rows: []wanted{
+		{what: "processor time of ipamd / 5 % of a core", most: 1},
+		{what: "packets/s / 200 000"},
+	}},
+	{name: "19/idle", about: "when sandboxes had traffic last", open: idleTimes, rows: []wanted{
+		{what: "a reading for a thousand sandboxes, p50 / 10 ms", most: 1},
+	}},
 	{name: "peers", about: "what others take", open: besidePeers, rows: []wanted{
 		{what: "host-local, nothing taken / ipamd, p50", least: 6},
 		{what: "host-local, most of a /16 taken / ipamd, p50", least: 1000},
