@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 )
 
 // What the rules are, over the socket: each port with its lease and what was refused of it;
@@ -22,10 +23,13 @@ func TestRulesOverTheSocket(t *testing.T) {
 	for range 7 { // of a type that nothing else here sends
 		out.Send(nstest.Frame(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, at.MAC, 0x88b5, make([]byte, 46)...))
 	}
-	r, err := w.client.Rules(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var r *api.RulesReply
+	realtest.Eventually(t, wait, "the port without a lease to be known", func() bool {
+		var err error
+		r, err = w.client.Rules(ctx, "")
+		must(t, err)
+		return len(r.Ports) == 3
+	})
 	if r.Mode != "enforce" || r.Unleased != "allow" || r.Table != "bridge ipamd" || !r.Held || !r.Compared || len(r.Differences) != 0 || len(r.Ports) != 3 {
 		t.Errorf("the rules are %+v", r)
 	}
