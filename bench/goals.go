@@ -110,6 +110,14 @@ var goals = []goal{
 		{what: "a port is made / its bare netlink calls, p50", most: 1.3},
 		{what: "allocate with attach / (the bare calls + 2 F + 3 R), p50"},
 	}},
+	{name: "E6", about: "rules of fifty thousand elements", open: rulesOfMany, rows: []wanted{
+		{what: "the rules of one bind, p50 / F", most: 1},
+		{what: "a start that makes all of them / 2 s", most: 1},
+	}},
+	{name: "E6/packets", about: "a packet through rules", open: throughRules, rows: []wanted{
+		{what: "there and back over a bridge with 50 000 elements / over one without rules, p50", most: 1.05},
+		{what: "bytes of a stream over the one / over the other", least: 0.95},
+	}},
 	{name: "19", about: "a sandbox that traffic wakes", open: waking, rows: []wanted{
 		{what: "(first SYN to the answer of a frozen task - containerd's own Resume and an answer), p50 / 2 ms", most: 1},
 		{what: "the same, p99 / Resume's p99", most: 2},
