@@ -39,6 +39,7 @@ func TestUnderSystemd(t *testing.T) {
 		{"M1 ports are made by a service of its own", tellPlumb},
 		{"G18 the memory of others is out of reach", tellMemory},
 		{"upgrade with live leases", func(t *testing.T, m *machine) { tellUpgrade(t, m, deb) }},
+		{"N8 the driver for Docker has a package of its own", tellDocker},
 		{"remove and purge", tellPurge},
 		{"installed by hand", tellByHand},
 	} {
