@@ -21,7 +21,7 @@ type RulesReply struct {
 	Repairs  uint64      `json:"repairs"` // how often it was repaired
 	Ports    []PortRules `json:"ports"`
 	Gone     []Refused   `json:"gone,omitempty"` // of ports that are no more
-	// Compared: the table was read, and Differences is all by which it is not what the book
+	// Compared: the table was read while no bind changed it, and Differences is all by which it is not what the book
 	// asks for, the first 1000.
 	Compared    bool             `json:"compared"`
 	Differences []RuleDifference `json:"differences,omitempty"`

@@ -39,6 +39,7 @@ func (k *Keeper) write(ctx context.Context) error {
 	if len(edits) == 0 {
 		return nil
 	}
+	k.writes++
 	next := mark(k.cfg.Book.Epoch(), k.cfg.Book.Rev())
 	edits = append(edits, nft.Edit{Set: sets[setBook], Del: []nft.Element{k.mark}, Add: []nft.Element{next}})
 	err := k.conn.Edit(ctx, table, edits...)
@@ -102,6 +103,7 @@ func (k *Keeper) mend(ctx context.Context) error {
 		}
 		same := nft.Same(have, want)
 		if !same {
+			k.writes++
 			err = k.conn.Apply(ctx, have, want)
 		}
 		switch {

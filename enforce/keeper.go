@@ -60,6 +60,7 @@ type Config struct {
 type Keeper struct {
 	cfg     Config
 	conn    *nft.Conn
+	look    *nft.Conn // who asks for a comparison reads by this one, and no bind waits for it
 	watch   *nft.Watch
 	started chan struct{} // closed by Start
 	kick    chan struct{}
@@ -78,6 +79,7 @@ type Keeper struct {
 	held      bool           // the kernel's table is as want says, as far as is known
 	mark      nft.Element
 	made      bool // by this process, once
+	writes    int  // of the kernel's table, by us
 	counts    counts
 
 	told    sync.Mutex // of what follows
@@ -97,11 +99,15 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err := try(ctx, conn, cfg.Policy); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	watch, err := nft.OpenWatch()
+	look, err := nft.Open()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &Keeper{cfg: cfg, conn: conn, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1),
+	watch, err := nft.OpenWatch()
+	if err != nil {
+		return nil, errors.Join(err, look.Close(), conn.Close())
+	}
+	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1),
 		grants: map[string][]Grant{}, revs: map[string]int64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, users: map[int]int{},
 		want: tally{}, before: map[member]int{}, counts: counts{}}, nil
 }
@@ -124,7 +130,7 @@ func try(ctx context.Context, conn *nft.Conn, p Policy) error {
 }
 
 // Close ends the subscription. The table stays: what is refused does not depend on us.
-func (k *Keeper) Close() error { return errors.Join(k.watch.Close(), k.conn.Close()) }
+func (k *Keeper) Close() error { return errors.Join(k.watch.Close(), k.look.Close(), k.conn.Close()) }
 
 // Remove takes our table away, where there is one. It is what the mode off asks for.
 func Remove(ctx context.Context) (removed bool, err error) {

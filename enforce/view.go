@@ -3,6 +3,7 @@ package enforce
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"slices"
 
@@ -54,14 +55,24 @@ type View struct {
 }
 
 // View shows the rules as memory has them, with the kernel's counters as they are now, and
-// where compared is asked for with what the kernel's table has otherwise: it is read as a
-// whole then, and binds wait for that (some 15 ms with a thousand leases).
+// where compared is asked for with what the kernel's table has otherwise. No bind waits
+// while that is read. [ErrRestless] beside a view means that binds changed the table each
+// time that it was read, so that nothing can be said of it.
 func (k *Keeper) View(ctx context.Context, compared bool) (View, error) {
 	refused, err := k.Refusals()
-	v := View{Status: k.Status()}
 	if err != nil {
-		return v, err
+		return View{Status: k.Status()}, err
 	}
+	v := k.view(refused)
+	if compared {
+		v.Differences, err = k.differences(ctx)
+	}
+	return v, err
+}
+
+// view is what memory has.
+func (k *Keeper) view(refused []Refusal) View {
+	v := View{Status: k.Status()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := map[int]*PortView{}
@@ -87,23 +98,43 @@ func (k *Keeper) View(ctx context.Context, compared bool) (View, error) {
 		sortGrants(at[i].Grants)
 		v.Ports = append(v.Ports, *at[i])
 	}
-	if compared {
-		v.Differences, err = k.differences(ctx)
-	}
-	return v, err
+	return v
 }
 
-// differences reads the table and compares it. Call it with mu held.
-func (k *Keeper) differences(ctx context.Context) (out []Difference, err error) {
-	want := Ruleset(k.cfg.Policy, k.world())
-	have, err := k.conn.Read(ctx, want)
-	if err != nil {
-		return nil, err
+// ErrRestless means that the table was changed each time that it was read.
+var ErrRestless = errors.New("the rules changed each time that they were read: ask again")
+
+// mostLooks bounds how often a table that binds change meanwhile is read for a comparison.
+const mostLooks = 5
+
+// differences reads the table and compares it with what it should be. A reading beside which
+// we wrote says nothing.
+func (k *Keeper) differences(ctx context.Context) ([]Difference, error) {
+	for range mostLooks {
+		want, asks, mark, writes := k.wanted()
+		have, err := k.look.Read(ctx, want)
+		if err != nil {
+			return nil, err
+		}
+		k.mu.Lock()
+		quiet := k.writes == writes
+		k.mu.Unlock()
+		if quiet {
+			if have != nil && mark.Comment != "" && sameMark(have) == mark.Comment {
+				want.Set(setBook).Elements = []nft.Element{mark} // it is behind the book by what no rule follows from
+			}
+			return differ(have, want, asks), nil
+		}
 	}
-	if have != nil && k.made && sameMark(have) == k.mark.Comment {
-		want.Set(setBook).Elements = []nft.Element{k.mark} // it is behind the book by what no rule follows from
-	}
-	asks := map[member]string{}
+	return nil, ErrRestless
+}
+
+// wanted is the table that should be there, the lease that asks for each element, the mark
+// that it was given last, and how often it was written.
+func (k *Keeper) wanted() (want *nft.Table, asks map[member]string, mark nft.Element, writes int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	asks = map[member]string{}
 	for lease, grants := range k.grants {
 		for _, g := range grants {
 			for _, m := range k.cfg.Policy.members(g) {
@@ -111,6 +142,13 @@ func (k *Keeper) differences(ctx context.Context) (out []Difference, err error) 
 			}
 		}
 	}
+	if k.made {
+		mark = k.mark
+	}
+	return Ruleset(k.cfg.Policy, k.world()), asks, mark, k.writes
+}
+
+func differ(have, want *nft.Table, asks map[member]string) (out []Difference) {
 	for _, d := range nft.Compare(have, want) {
 		one := Difference{Missing: d.Missing, What: d.What}
 		if d.Set != nil {
@@ -124,5 +162,5 @@ func (k *Keeper) differences(ctx context.Context) (out []Difference, err error) 
 		out = append(out, one)
 	}
 	slices.SortStableFunc(out, func(a, b Difference) int { return a.Port - b.Port })
-	return out, nil
+	return out
 }

@@ -81,6 +81,8 @@ func (p *page) drawRules(r *api.RulesReply) {
 		is = p.Bad("the kernel has others")
 	case !r.Held:
 		is = p.Warn("they are being made")
+	case !r.Compared:
+		is = p.Warn("binds changed them while they were read, so they are not compared")
 	}
 	p.Line("%s, unleased ports %s: %s, table %s, %s", r.Mode, r.Unleased, is, r.Table, term.Plural(r.Elements, "element"))
 	if r.Foreign > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
@@ -16,10 +17,10 @@ func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply,
 		return out, nil
 	}
 	v, err := p.keeper.View(ctx, lease == "")
-	if err != nil {
+	if err != nil && !errors.Is(err, enforce.ErrRestless) {
 		return nil, fmt.Errorf("read the rules of nftables: %w", err)
 	}
-	out.Unleased, out.Table, out.Compared = p.cfg.Enforce.Unleased, enforce.ID(), lease == ""
+	out.Unleased, out.Table, out.Compared = p.cfg.Enforce.Unleased, enforce.ID(), lease == "" && err == nil
 	out.Held, out.MadeFrom, out.Elements, out.Foreign, out.Repairs = v.Held, v.Mark, v.Elements, v.Foreign, v.Repairs
 	if v.Err != nil {
 		out.Why, out.Since = v.Err.Error(), &v.Since
