@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -68,6 +69,44 @@ func TestRulesOverTheSocket(t *testing.T) {
 	}
 	if len(differs.Differences) != len(want) {
 		t.Errorf("it differs by %+v", differs.Differences)
+	}
+}
+
+// Rules that are read while leases are bound differ from the book at no moment: a reading
+// that a bind has changed is not compared.
+func TestRulesAreComparedBesideBinds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, enforced)
+	_, port := w.plugIn("first")
+	var leases []api.Lease
+	for i := range 60 {
+		leases = append(leases, w.allocate(fmt.Sprint("s", i)).Leases[0])
+	}
+	done := make(chan error, 1)
+	go func() {
+		for _, l := range leases { // all on one port
+			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: port.HostName, MAC: port.MAC.String()}); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for compared, bound := 0, false; !bound || compared == 0; {
+		select {
+		case err := <-done:
+			must(t, err)
+			bound = true
+		default:
+		}
+		r, err := w.client.Rules(ctx, "")
+		must(t, err)
+		if len(r.Differences) > 0 {
+			t.Fatalf("it differs by %+v", r.Differences)
+		}
+		if r.Compared {
+			compared++
+		}
 	}
 }
 
