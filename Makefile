@@ -103,10 +103,12 @@ storm: build ## Four minutes of kill -9, stepped clocks and strangers, as long a
 	$(GO) test -v $(TEST) ./storm -storm.alone -storm.for=3m -storm.linear=3m
 	$(GO) test -v $(TEST) ./cmd/ipamd -run 'TestFloodAtFullRate|TestF2NewsAtFullRate'
 
-soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool; what is left of it (as root)
+soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool, 10 000 ADDs of CNI; what is left (as root)
 	@scripts/deps test
+	@scripts/cni
 	$(GO) test -count=1 -v -timeout 30m ./soak -run Soak -soak.for=10m
 	ROUNDS=1000 $(GO) test -count=1 -timeout 10m ./cmd/ipamd -run TestZ18
+	$(GO) test -count=1 -v -timeout 30m ./cmd/ipamd-cni -run TestN5RandomKills -churn=10000
 
 fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer), and each random test 20 000 times
 	@GO=$(GO) scripts/fuzz $(FUZZ)

@@ -109,7 +109,8 @@ func prepare(t *testing.T, prefix, more string) *world {
 		w.stop()
 		w.client.CloseIdleConnections()
 		if t.Failed() {
-			t.Logf("ipamd said:\n%s", w.log)
+			said := w.log.Bytes()
+			t.Logf("ipamd said at the end:\n%s", said[max(0, len(said)-8000):])
 		}
 	})
 	return w
