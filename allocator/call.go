@@ -437,7 +437,8 @@ func (c *call) reservation(p *part) netdb.Reservation {
 	return netdb.Reservation{
 		Candidate: p.candidate, Sandbox: c.req.Sandbox, UID: c.req.UID, Interface: c.req.Interface,
 		Attempt: c.req.Attempt, BindWithin: c.req.BindWithin, Labels: c.req.Labels,
-		Unseen: func() error { return c.ask(candidate) },
+		Unseen:  func() error { return c.ask(candidate) },
+		Binding: c.req.Binding, BoundBy: netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "bound"},
 	}
 }
 
@@ -454,6 +455,7 @@ func (c *call) result() *Result {
 		r.EarlyReuse = r.EarlyReuse || p.lease.Cut == netdb.CutEarly
 		r.Leases = append(r.Leases, p.lease)
 		r.Pools = append(r.Pools, p.pool)
+		r.Fresh = append(r.Fresh, p.given)
 	}
 	return r
 }

@@ -36,13 +36,17 @@ type Request struct {
 	BindWithin time.Duration
 	Labels     map[string]string
 	Peer       string // who asks, for the record
+	// Binding is where the address will be used: a new lease is bound in the transaction
+	// that reserves it, one that was there is not. nil binds none.
+	Binding *netdb.Binding
 }
 
 // A Result is what was given.
 type Result struct {
 	Leases     []*netdb.Lease // v4 first
 	Pools      []*netdb.Pool  // one a lease, in the same order
-	Existing   bool           // the lease was there before
+	Fresh      []bool         // given by this call, one a lease
+	Existing   bool           // none of them is fresh
 	EarlyReuse bool           // the cooldown was cut short
 	Skipped    []Skipped
 	Claimed    []Skipped    // of the leases that were there: what others claim, and the kernel does not show

@@ -20,6 +20,11 @@ type AllocateRequest struct {
 	// Attach also has the port made, and the lease bound by it: both or neither. It has
 	// no if_revision.
 	Attach *AttachRequest `json:"attach,omitempty"`
+	// Bind is where the lease is used already: a new one is bound in the same transaction, and
+	// answered after its rules hold. One that was there is bound where it was reserved or records
+	// the same; one that records other plumbing is answered as it is. It has no if_revision, and
+	// is not beside attach.
+	Bind *BindRequest `json:"bind,omitempty"`
 }
 
 // AllocateReply is one lease, or two for family "dual", v4 first.
@@ -31,8 +36,10 @@ type AllocateReply struct {
 	Skipped    []Skipped `json:"skipped,omitempty"`
 	Claimed    []Skipped `json:"claimed,omitempty"`  // of these leases: another claims the address, and the kernel does not show it there
 	Unprobed   []string  `json:"unprobed,omitempty"` // addresses given before the wire had time to answer a probe
-	Revision   int64     `json:"revision"`
-	Epoch      string    `json:"epoch"`
+	// Warnings are of a bind: what it names and the kernel shows otherwise.
+	Warnings []BindWarning `json:"warnings,omitempty"`
+	Revision int64         `json:"revision"`
+	Epoch    string        `json:"epoch"`
 }
 
 // A Network is what the sandbox's interface needs beside its address.

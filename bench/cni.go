@@ -16,7 +16,7 @@ import (
 const mostCNI = 10_000
 
 // byCNI measures ADD of ipamd's plugin beside host-local's, each the program that a
-// runtime starts for it. ipamd's takes two syncs, the lease's and its bind's, and looks
+// runtime starts for it. ipamd's takes one sync, of the lease and its bind, and looks
 // into the namespace; host-local's syncs nothing.
 func byCNI(r *run) func() []ratio {
 	prefix, most := netip.MustParsePrefix(largePool), min(r.leases, mostCNI)

@@ -53,11 +53,7 @@ type Book struct {
 // Bind refuses containers where no runtime could ever confirm that they are gone, and a
 // namespace that the kernel does not know. See [netdb.Book.Bind].
 func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
-	if !b.Runtime && len(where.Containers) > 0 {
-		return nil, &netdb.FieldError{Field: "containers[0].namespace",
-			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
-	}
-	if err := b.checkNetns(ctx, where); err != nil {
+	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -104,6 +100,15 @@ func (b *Book) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*net
 		return nil, err
 	}
 	return l, nil
+}
+
+// checkBinding refuses containers and a namespace whose end could never be confirmed.
+func (b *Book) checkBinding(ctx context.Context, where netdb.Binding) error {
+	if !b.Runtime && len(where.Containers) > 0 {
+		return &netdb.FieldError{Field: "containers[0].namespace",
+			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
+	}
+	return b.checkNetns(ctx, where)
 }
 
 func (b *Book) checkNetns(ctx context.Context, where netdb.Binding) error {

@@ -88,25 +88,37 @@ func (b *Book) Bind(ctx context.Context, who Who, id string, ifRev int64, n Bind
 	if err := n.Check(); err != nil {
 		return nil, err
 	}
-	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		now := *l
-		if err := now.record(n); err != nil {
-			return nil, err
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) { return t.bind(who, l, ifRev, n) })
+}
+
+func (t *tx) bind(who Who, l *Lease, ifRev int64, n Binding) (*Lease, error) {
+	now := *l
+	if err := now.record(n); err != nil {
+		return nil, err
+	}
+	if has := t.named(n.HostInterface); has != nil && has.link() != (link{l.UID, l.Interface}) {
+		return nil, fmt.Errorf("bind %s to host interface %s: %w: sandbox uid %q leased that name for %s", l.Addr, n.HostInterface, ErrNameTaken, has.UID, has.Interface)
+	}
+	if l.State == Reserved {
+		now.State = Bound
+		if len(now.Containers) == 0 && now.Netns == "" && now.HostInterface == "" && now.MAC == "" {
+			return nil, invalid("gone", "the lease records none of them, and nothing else to bind to")
 		}
-		if has := t.named(n.HostInterface); has != nil && has.link() != (link{l.UID, l.Interface}) {
-			return nil, fmt.Errorf("bind %s to host interface %s: %w: sandbox uid %q leased that name for %s", l.Addr, n.HostInterface, ErrNameTaken, has.UID, has.Interface)
+	}
+	if !l.State.Open() {
+		return nil, fmt.Errorf("bind %s: %w: it is %s", l.Addr, ErrState, l.State)
+	}
+	return t.note(who, l, now, ifRev)
+}
+
+// Names reports whether a lease records what a binding names.
+func (l *Lease) Names(n Binding) bool {
+	for _, part := range [][2]string{{l.Netns, n.Netns}, {l.HostInterface, n.HostInterface}, {l.MAC, n.MAC}} {
+		if part[1] != "" && part[0] != part[1] {
+			return false
 		}
-		if l.State == Reserved {
-			now.State = Bound
-			if len(now.Containers) == 0 && now.Netns == "" && now.HostInterface == "" && now.MAC == "" {
-				return nil, invalid("gone", "the lease records none of them, and nothing else to bind to")
-			}
-		}
-		if !l.State.Open() {
-			return nil, fmt.Errorf("bind %s: %w: it is %s", l.Addr, ErrState, l.State)
-		}
-		return t.note(who, l, now, ifRev)
-	})
+	}
+	return !slices.ContainsFunc(n.Containers, func(c Container) bool { return !slices.Contains(l.Containers, c) })
 }
 
 // Pause marks a bound lease as paused: its address stays its own without

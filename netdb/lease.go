@@ -132,6 +132,10 @@ type Reservation struct {
 	// must not wait.
 	Unseen func() error
 	Naming Naming // of the link on the host
+	// Binding is where the lease is used already: it is bound in the same transaction, by
+	// BoundBy. nil leaves it reserved.
+	Binding *Binding
+	BoundBy Who
 }
 
 // A Binding is what a caller knows of how a lease is used. It adds: what is left empty

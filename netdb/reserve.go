@@ -36,6 +36,11 @@ func (r *Reservation) Check() error {
 			return err
 		}
 	}
+	if r.Binding != nil {
+		if err := r.Binding.Check(); err != nil {
+			return err
+		}
+	}
 	return checkLabels(r.Labels)
 }
 
@@ -106,6 +111,9 @@ func (b *Book) Reserve(ctx context.Context, who Who, rs ...Reservation) ([]*Leas
 		out := make([]*Lease, len(rs))
 		for i, r := range rs {
 			l, err := t.reserve(who, r)
+			if err == nil && r.Binding != nil {
+				l, err = t.bind(r.BoundBy, l, 0, *r.Binding)
+			}
 			if err != nil {
 				return nil, err
 			}

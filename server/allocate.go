@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -37,8 +39,21 @@ func (s *Server) allocate(c *call) (int, any, error) {
 			return 0, nil, within("attach", err)
 		}
 	}
+	if ask.Bind != nil {
+		switch {
+		case ask.Attach != nil:
+			return 0, nil, field("bind", "is there beside attach, which binds by the port that it makes")
+		case ask.Bind.IfRevision != 0:
+			return 0, nil, field("bind.if_revision", "is of a lease that is there")
+		}
+		where := bindingOf(ask.Bind)
+		want.Binding = &where
+	}
 	given, err := s.cfg.Allocator.Allocate(c.ctx, want)
 	if err != nil {
+		if ask.Bind != nil {
+			err = ofBind(err)
+		}
 		return 0, nil, err
 	}
 	if ask.Attach != nil {
@@ -57,10 +72,26 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		reply.Leases[i] = s.wire(l, given.Pools[i].Prefix.Bits())
 		reply.Networks[i] = s.network(given.Pools[i])
 	}
+	for _, l := range given.Leases {
+		if want.Binding != nil && l.Names(*want.Binding) {
+			reply.Warnings = append(reply.Warnings, s.differs(c, l, *want.Binding)...)
+		}
+	}
 	if given.Existing {
 		return http.StatusOK, reply, nil
 	}
 	return http.StatusCreated, reply, nil
+}
+
+// ofBind names a field of a bind by where it is in the request.
+func ofBind(err error) error {
+	if wrong := new(netdb.FieldError); errors.As(err, &wrong) {
+		name, _, _ := strings.Cut(wrong.Field, "[")
+		if slices.Contains([]string{"containers", "gone", "netns", "host_interface", "mac"}, name) {
+			return within("bind", err)
+		}
+	}
+	return err
 }
 
 // within names a field by where it is in the request.

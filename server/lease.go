@@ -19,13 +19,10 @@ func (s *Server) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
 	var warnings []api.BindWarning
 	status, reply, err := s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		b := netdb.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
-			Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
+		b := bindingOf(&ask)
 		l, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
 		if err == nil {
-			for _, d := range s.cfg.Compare(c.ctx, l, b) {
-				warnings = append(warnings, api.BindWarning(d))
-			}
+			warnings = s.differs(c, l, b)
 		}
 		return l, err
 	})
@@ -33,6 +30,19 @@ func (s *Server) bind(c *call) (int, any, error) {
 		reply.Warnings = warnings
 	}
 	return status, reply, err
+}
+
+func bindingOf(ask *api.BindRequest) netdb.Binding {
+	return netdb.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
+		Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
+}
+
+// differs is what a bind that was recorded names otherwise than the kernel shows it.
+func (s *Server) differs(c *call, l *netdb.Lease, b netdb.Binding) (out []api.BindWarning) {
+	for _, d := range s.cfg.Compare(c.ctx, l, b) {
+		out = append(out, api.BindWarning(d))
+	}
+	return out
 }
 
 func containers(all []api.Container) []netdb.Container {

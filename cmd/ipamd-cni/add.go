@@ -53,6 +53,11 @@ func add(args *skel.CmdArgs) error {
 	for _, ask := range asks {
 		ask.Sandbox, ask.UID, ask.Interface = g.owner.container, g.owner.uid(), g.owner.ifname
 		ask.Labels, ask.BindWithin = g.owner.labels(a), api.Lasting(bindWithin)
+		// The port is there, or none will be that can be known by now. Of two requests the
+		// second may be refused, and the first is then to leave nothing that was used.
+		if !c.main && len(asks) == 1 {
+			ask.Bind = p.binding(args)
+		}
 		if err := g.take(ctx, c, ask); err != nil {
 			g.undo()
 			return err
@@ -110,8 +115,12 @@ func (g *given) bind(ctx context.Context, c *config, args *skel.CmdArgs, p port)
 			return types.NewError(codeRefused, fmt.Sprintf("%s of container %s is plugged in as %s already: DEL comes first",
 				g.owner.ifname, g.owner.container, l.HostInterface), "")
 		}
+		where := p.binding(args)
+		if !c.main && l.State == api.Bound && l.Netns == where.Netns && l.HostInterface == where.HostInterface && l.MAC == where.MAC {
+			continue // by its allocation
+		}
 		err := patiently(ctx, c.wait, func(ctx context.Context) error {
-			_, err := g.ipamd.Bind(ctx, l.ID, api.BindRequest{Netns: args.Netns, HostInterface: p.host, MAC: p.mac})
+			_, err := g.ipamd.Bind(ctx, l.ID, *where)
 			return err
 		})
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -79,7 +80,7 @@ func refused(c *config, err error) error {
 // invalid names the key, or the variable, that the daemon's field came from.
 func invalid(c *config, e *api.Error) error {
 	field, _ := e.Details["field"].(string)
-	switch field {
+	switch field = strings.TrimPrefix(field, "bind."); field {
 	case "pool", "family":
 		return wrong(c.key(field), ": "+e.Message)
 	case "address":

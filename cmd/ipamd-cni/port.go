@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
@@ -19,6 +20,11 @@ type port struct {
 	host   string // the host's end; "" where there is none, or none yet
 	index  int
 	bridge string // that the host's end is a port of; "" for none
+}
+
+// binding is what a lease records of a port: what is empty is not known yet.
+func (p port) binding(args *skel.CmdArgs) *api.BindRequest {
+	return &api.BindRequest{Netns: args.Netns, HostInterface: p.host, MAC: p.mac}
 }
 
 // find looks at the interface that an ADD is for. A namespace that is none, and this

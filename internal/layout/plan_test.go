@@ -29,7 +29,7 @@ var rooms = []room{
 	{"orphans", []string{"netdb", "census", "workload", "watchdog", "internal/broadcast"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload", "internal/broadcast"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "workload", "internal/broadcast"}, "it compares readings, it does not take them"},
-	{"binding", []string{"bridge", "census", "netdb", "reconciler", "workload"}, "it adds to the book's verbs what the kernel knows of names; what follows from that is decided elsewhere"},
+	{"binding", []string{"allocator", "bridge", "census", "netdb", "reconciler", "workload"}, "it adds to the book's verbs what the kernel knows of names; what follows from that is decided elsewhere"},
 	{"plumb/helper", []string{"api", "plumb"}, "it does what it is asked on the socket, and knows nothing else of the daemon"},
 	{"attach", nil, "it passes work on, whatever that is, and remembers none"},
 	{"plumb", []string{"api"}, "it makes what a spec describes: any program can, with the rights and without the daemon"},

@@ -155,7 +155,7 @@ type giver struct{ book *netdb.Book }
 
 func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	want := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
-		BindWithin: r.BindWithin, Labels: r.Labels}
+		BindWithin: r.BindWithin, Labels: r.Labels, Binding: r.Binding, BoundBy: netdb.Who{Actor: netdb.ByClient, Peer: r.Peer, Reason: "bound"}}
 	if want.UID == "" {
 		want.UID = r.Sandbox
 	}

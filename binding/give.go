@@ -1,0 +1,60 @@
+package binding
+
+import (
+	"context"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Allocates hands out addresses; *allocator.Allocator does.
+type Allocates interface {
+	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
+}
+
+// A Giver hands out addresses that are bound with the allocation, where the request says
+// what is plugged in already.
+type Giver struct {
+	Allocates
+	Book *Book
+}
+
+// Allocate commits a new lease and its bind at once, checked as [Book.Bind] checks one, and
+// returns when its rules hold. A lease that was there is bound where it was reserved, or
+// records the same names. One that records others is returned as it is: they may be plugged in.
+//
+// An error after the commit leaves the lease bound: the same request asked again waits for its
+// rules again.
+func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	if r.Binding == nil {
+		return g.Allocates.Allocate(ctx, r)
+	}
+	where := *r.Binding
+	if err := g.Book.checkBinding(ctx, where); err != nil {
+		return nil, err
+	}
+	if err := where.Check(); err != nil {
+		return nil, err
+	}
+	where = plugged(ctx, g.Book.Kernel, where)
+	r.Binding = &where
+	began := time.Now()
+	given, err := g.Allocates.Allocate(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range given.Leases {
+		if given.Fresh[i] {
+			g.Book.Watchdog.Bound(new(netdb.Lease), l, began)
+			err = hold(ctx, g.Book.Rules, l)
+		} else if l.State == netdb.Reserved || l.Names(where) {
+			who := netdb.Who{Actor: netdb.ByClient, Peer: r.Peer, Reason: "bound"}
+			given.Leases[i], err = g.Book.Bind(ctx, who, l.ID, 0, where)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return given, nil
+}
