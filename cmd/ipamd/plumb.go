@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -27,7 +28,15 @@ It is to be in the network namespace of the bridge.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := slog.New(slog.NewTextHandler(c.err, nil))
 			supervisor.Notify(log, daemon.SdNotifyReady)
-			return helper.Run(cmd.Context(), &client.Client{Socket: socket}, log)
+			c := &client.Client{Socket: socket}
+			helper.Sweep(cmd.Context(), func(ctx context.Context) ([]api.Lease, error) {
+				list, err := c.Leases(ctx, client.LeaseFilter{})
+				if err != nil {
+					return nil, err
+				}
+				return list.Leases, nil
+			}, log)
+			return helper.Run(cmd.Context(), c, log)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "ipamd's unix `path`; without it IPAMD_SOCKET, else "+api.DefaultSocket)

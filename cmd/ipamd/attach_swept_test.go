@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// M1: a helper is killed -9 when it has made a port and is about to report it, and who asked for
+// it has left. The next helper takes that port away, and none that a lease has or waits for.
+func TestM1APortThatWasNeverReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	kept, err := func() (*api.LeaseReply, error) {
+		p := w.helper()
+		defer p.cmd.Process.Kill() //nolint:errcheck // its end is waited for by launch
+		return w.client.Attach(ctx, w.allocate("kept").Leases[0].ID, api.AttachRequest{Netns: nstest.New(t).Path()})
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := w.ns.Port("rt0")
+	// Looks like a port of plumb's, and no owner that the book knows has it.
+	w.ns.Exec("ip", "link", "add", "sb0123456789ab", "address", "fe:00:00:00:00:01", "type", "veth", "peer", "name", "elsewhere")
+	before := w.rt0()
+
+	// Between helper and daemon: the report never arrives, for its sender dies of it.
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var killed *process
+	ready := make(chan struct{})
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "ipamd"})
+	proxy.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", w.cfg.Socket.Path)
+	}}
+	server := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/done") {
+			<-ready
+			_ = killed.cmd.Process.Kill()
+			return
+		}
+		proxy.ServeHTTP(out, r)
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Close() })
+	w.ns.Do(func() { killed = launch(t, t.TempDir(), "plumb", "--socket", filepath.Join(dir, "s")) })
+	close(ready)
+	realtest.Eventually(t, wait, "the helper to ask for work", func() bool {
+		s, err := w.client.Status(ctx)
+		return err == nil && s.Plumb.Ready
+	})
+
+	given := w.allocate("left").Leases[0]
+	asks, leave := context.WithCancel(ctx)
+	answered := make(chan error, 1)
+	guest := nstest.New(t)
+	go func() {
+		_, err := w.client.Attach(asks, given.ID, api.AttachRequest{Netns: guest.Path()})
+		answered <- err
+	}()
+	realtest.Eventually(t, wait, "a port is made, and the helper is killed", func() bool {
+		select {
+		case <-killed.done:
+			return w.rt0() != before
+		default:
+			return false
+		}
+	})
+	leave()
+	if err := <-answered; err == nil {
+		t.Fatal("an attach was answered that nobody reported")
+	}
+	made := w.rt0()
+	// While its lease waits for a bind, its owner may ask again.
+	p := w.helper()
+	if is := w.rt0(); is != made {
+		t.Errorf("a port whose lease is reserved was taken away: %s, was %s", is, made)
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	if _, err := w.client.Release(ctx, given.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	w.helper()
+	realtest.Eventually(t, wait, "the port is taken away", func() bool { return w.rt0() == before })
+	if is := w.rt0(); !strings.Contains(is, kept.Lease.HostInterface) || !strings.Contains(is, other.HostName) || !strings.Contains(is, "sb0123456789ab") {
+		t.Errorf("left are %s", is)
+	}
+	realtest.Eventually(t, wait, "its address to be nobody's", func() bool {
+		l, err := w.client.Lease(ctx, given.ID)
+		return err != nil || l.Lease.State != api.Releasing && l.Lease.State != api.Reserved
+	})
+}

@@ -1,0 +1,79 @@
+package helper
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/plumb"
+)
+
+// Leases lists every lease of the book.
+type Leases func(ctx context.Context) ([]api.Lease, error)
+
+// late is how long after its deadline a lease that was never bound may still be about to be.
+const late = time.Minute
+
+// Sweep takes away the ports that a helper made and was killed before it reported them, where
+// nobody asks for them any more. It is for the start, before any work, and waits for the daemon.
+//
+// Such a port has the name and the MAC that plumb makes of an owner, and its owner's leases
+// record no port. A port whose owner has no lease is not known to be one of these, and stays,
+// as does every other link.
+func Sweep(ctx context.Context, leases Leases, log *slog.Logger) {
+	ports, err := plumb.Named(ctx)
+	if err != nil || len(ports) == 0 {
+		if err != nil {
+			log.Warn("ports that were left are not looked for", "err", err)
+		}
+		return
+	}
+	var all []api.Lease
+	for all, err = leases(ctx); err != nil; all, err = leases(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+	for owner := range unreported(all, ports, time.Now()) {
+		host := plumb.HostName(owner)
+		if err := plumb.Remove(ctx, host, owner); err != nil { // another's, by its MAC
+			log.Warn("a port that was left stays", "port", host, "owner", owner, "err", err)
+			continue
+		}
+		log.Info("a port that was never reported is taken away", "port", host, "owner", owner)
+	}
+}
+
+// unreported are the owners of ports that no lease of theirs records or waits for.
+func unreported(all []api.Lease, ports map[string]bool, now time.Time) map[string]bool {
+	out := make(map[string]bool)
+	for _, l := range all {
+		owner := cmp.Or(l.UID, l.ID) + "/" + l.Interface
+		if !ports[plumb.HostName(owner)] {
+			continue
+		}
+		idle, known := out[owner]
+		out[owner] = (idle || !known) && wantsNone(l, now)
+	}
+	for owner, idle := range out {
+		if !idle {
+			delete(out, owner)
+		}
+	}
+	return out
+}
+
+// wantsNone reports whether a lease has no port, and will have none.
+func wantsNone(l api.Lease, now time.Time) bool {
+	switch {
+	case l.HostInterface != "" || l.Netns != "":
+		return false
+	case l.State == api.Reserved:
+		return l.BindBy != nil && now.Sub(*l.BindBy) > late
+	}
+	return l.State == api.Releasing
+}
