@@ -20,6 +20,10 @@ import (
 // and a registry that is down for an hour makes hundreds of them; but a pass in
 // doubt about its eyes releases none of them.
 //
+// Neither does a lease whose workload the kernel alone shows, when its namespace was recorded
+// in another boot of the machine: no namespace outlives its boot, so that a host which boots
+// with hundreds of them waits for nobody. It is still absent for as many passes and as long.
+//
 // Confirm lifts both. The third brake is another runtime than the one that the
 // containers are in, whose every answer is that they are not there: it holds
 // all, also the end of a quarantine, which may be the claim of a container that
@@ -35,8 +39,10 @@ func (v *view) brake(d *decision, confirm bool) {
 			bound++
 		}
 	}
-	if v.changed != nil {
-		v.gone = nil // said by the other one
+	proven := make(map[string]bool)
+	for _, l := range v.book {
+		// What another runtime says is none, and it holds all.
+		proven[l.ID] = v.changed == nil && (v.gone[l.ID] || workload.Outlived(l, v.now.BootID))
 	}
 	for _, s := range d.steps {
 		switch {
@@ -44,7 +50,7 @@ func (v *view) brake(d *decision, confirm bool) {
 			expired++
 		case s.Kind == Clear:
 			clears++
-		case s.Kind == Reap && !v.gone[s.LeaseID]:
+		case s.Kind == Reap && !proven[s.LeaseID]:
 			unproven++
 		}
 	}
@@ -64,7 +70,7 @@ func (v *view) brake(d *decision, confirm bool) {
 		return
 	}
 	for i, s := range d.steps {
-		if s.Kind == Expire || s.Kind == Reap && !v.gone[s.LeaseID] || s.Kind == Clear && v.changed != nil {
+		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && v.changed != nil {
 			d.steps[i].Result = Kept
 		}
 	}

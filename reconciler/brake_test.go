@@ -24,6 +24,9 @@ func TestBrakes(t *testing.T) {
 	kernels := func(l *netdb.Lease) {
 		l.Labels, l.Netns, l.HostInterface = map[string]string{workload.ShownByLabel: "kernel"}, "/run/netns/g", "veth9"
 	}
+	// The machine was booted since: no namespace of before is there.
+	before := func(l *netdb.Lease) { kernels(l); l.Plug = netdb.Plug{Boot: "before", Index: 7, Inode: 4026532000} }
+	rebooted := func(a string) []line { return []line{lease(a, bound, "G", before), overdue(a)} }
 	aside := func(w *world) {
 		lease("10.8.64.9", quarantine, "")(w)
 		dim("10.8.64.9", 2, 15*time.Minute)(w)
@@ -35,25 +38,32 @@ func TestBrakes(t *testing.T) {
 		held           int // steps that are held
 		says           string
 	}{
-		"five of five":                            {[]line{other, many(5, gone)}, 5, 0, 0, ""},
-		"six of six":                              {[]line{other, many(6, gone)}, 0, 0, 6, "6 of 6 open leases"},
-		"six of six, confirmed":                   {[]line{other, many(6, gone), confirmed}, 6, 0, 0, ""},
-		"six of sixty":                            {[]line{many(6, gone), many(54, live)}, 6, 0, 0, ""},
-		"six of fifty-nine":                       {[]line{many(6, gone), many(53, live)}, 0, 0, 6, "may release 5"},
-		"fifty that the runtime says are gone":    {[]line{other, many(50, proven)}, 50, 0, 0, ""},
-		"and with an empty list":                  {[]line{many(50, proven)}, 50, 0, 0, ""},
-		"an empty list, one is not proven":        {[]line{many(5, proven), lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 5, 0, 1, "no container at all, but the book has 1 bound"},
-		"an empty list, nothing to release":       {[]line{lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 0, ""},
-		"an empty list, a reservation is late":    {[]line{many(1, late), lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 1, "no container at all"},
-		"an empty list, and nothing is bound":     {[]line{many(20, late)}, 0, 20, 0, ""},
-		"an empty list, confirmed":                {[]line{many(3, gone), confirmed}, 3, 0, 0, ""},
-		"the proof of another runtime is none":    {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
-		"nor does it end reservations":            {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
-		"and a plan cannot confirm it":            {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
-		"nor does it end a quarantine":            {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
-		"what it shows keeps addresses":           {[]line{lives("c1", "A", "10.8.64.2"), anotherRuntime}, 0, 0, 0, ""},
-		"an empty list, of what no runtime has":   {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99")}, 1, 0, 0, ""},
-		"and six of those are as many as others":  {[]line{many(6, func(a string) []line { return []line{lease(a, bound, "G", kernels), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},
+		"five of five":                           {[]line{other, many(5, gone)}, 5, 0, 0, ""},
+		"six of six":                             {[]line{other, many(6, gone)}, 0, 0, 6, "6 of 6 open leases"},
+		"six of six, confirmed":                  {[]line{other, many(6, gone), confirmed}, 6, 0, 0, ""},
+		"six of sixty":                           {[]line{many(6, gone), many(54, live)}, 6, 0, 0, ""},
+		"six of fifty-nine":                      {[]line{many(6, gone), many(53, live)}, 0, 0, 6, "may release 5"},
+		"fifty that the runtime says are gone":   {[]line{other, many(50, proven)}, 50, 0, 0, ""},
+		"and with an empty list":                 {[]line{many(50, proven)}, 50, 0, 0, ""},
+		"an empty list, one is not proven":       {[]line{many(5, proven), lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 5, 0, 1, "no container at all, but the book has 1 bound"},
+		"an empty list, nothing to release":      {[]line{lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 0, ""},
+		"an empty list, a reservation is late":   {[]line{many(1, late), lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 1, "no container at all"},
+		"an empty list, and nothing is bound":    {[]line{many(20, late)}, 0, 20, 0, ""},
+		"an empty list, confirmed":               {[]line{many(3, gone), confirmed}, 3, 0, 0, ""},
+		"the proof of another runtime is none":   {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
+		"nor does it end reservations":           {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
+		"and a plan cannot confirm it":           {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
+		"nor does it end a quarantine":           {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
+		"what it shows keeps addresses":          {[]line{lives("c1", "A", "10.8.64.2"), anotherRuntime}, 0, 0, 0, ""},
+		"an empty list, of what no runtime has":  {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99")}, 1, 0, 0, ""},
+		"and six of those are as many as others": {[]line{many(6, func(a string) []line { return []line{lease(a, bound, "G", kernels), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},
+		"fifty of before the boot":               {[]line{many(50, rebooted)}, 50, 0, 0, ""},
+		"fifty of before the boot, seen too few": {[]line{many(50, func(a string) []line { return rebooted(a)[:1] })}, 0, 0, 0, ""},
+		"six of a port that came back": {[]line{many(6, func(a string) []line {
+			return []line{lease(a, bound, "G", before, func(l *netdb.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
+		})}, 0, 0, 6, "6 of 6 open leases"},
+		"six of before the boot, of a runtime":    {[]line{other, many(6, func(a string) []line { return []line{lease(a, bound, "G", before, containers("c"+a)), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},
+		"of before the boot, another runtime":     {[]line{many(6, rebooted), anotherRuntime}, 0, 0, 6, "another runtime answers"},
 		"and one that a runtime has, beside it":   {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99"), lease("10.8.64.98", bound, "H", containers("c1"))}, 0, 0, 1, "no container at all, but the book has 1 bound"},
 		"who says so and has a container, has it": {[]line{lease("10.8.64.99", bound, "G", kernels, containers("c1")), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},
 		"who says so and has no port, has it":     {[]line{lease("10.8.64.99", bound, "G", kernels, func(l *netdb.Lease) { l.Netns, l.HostInterface = "", "" }), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},

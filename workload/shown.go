@@ -7,6 +7,13 @@ import "github.com/ipamd/ipamd/netdb"
 // its port are all that there is.
 const ShownByLabel = "ipamd.dev/shown-by"
 
+// Outlived reports that the machine was booted since the one namespace of such a workload
+// was recorded, which no namespace outlives. That its link was not recorded anew says that
+// no port of the name came back.
+func Outlived(l *netdb.Lease, boot string) bool {
+	return ByKernelAlone(l) && l.Plug.Inode != 0 && l.Plug.Boot != "" && boot != "" && l.Plug.Boot != boot
+}
+
 // ByKernelAlone reports that a runtime's silence about a lease's workload says nothing: its
 // owner has said so, and it records a namespace or a port, and no container.
 func ByKernelAlone(l *netdb.Lease) bool {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -42,6 +44,7 @@ func TestM1APortThatWasNeverReported(t *testing.T) {
 	var killed *process
 	ready := make(chan struct{})
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "ipamd"})
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	proxy.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", w.cfg.Socket.Path)
 	}}
