@@ -77,6 +77,32 @@ func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, 
 	return l, nil
 }
 
+// BindEach is [netdb.Book.BindEach] with the checks of Bind; what it returns has its rules. None
+// of the leases is of before a rebuild.
+func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev int64, where netdb.Binding) ([]*netdb.Lease, error) {
+	if err := b.checkBinding(ctx, where); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	before := make(map[string]*netdb.Lease)
+	for _, id := range ids {
+		if l, err := b.Book.Lease(id); err == nil { // an error is BindEach's to return
+			before[id] = l
+		}
+	}
+	bound, err := b.Book.BindEach(ctx, who, ids, ifRev, plugged(ctx, b.Kernel, where))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range bound {
+		b.Watchdog.Bound(before[l.ID], l, began)
+		if err := hold(ctx, b.Rules, l); err != nil {
+			return nil, err
+		}
+	}
+	return bound, nil
+}
+
 // hold waits for the rules of a lease that the book has bound. After an error the same
 // bind is asked for again: it changes nothing in the book, and waits again.
 func hold(ctx context.Context, r Rules, l *netdb.Lease) error {

@@ -91,6 +91,39 @@ func (b *Book) Bind(ctx context.Context, who Who, id string, ifRev int64, n Bind
 	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) { return t.bind(who, l, ifRev, n) })
 }
 
+// BindEach is [Book.Bind] of several leases by one binding, all of them or none. ifRev, where it
+// is not 0, is of the first.
+func (b *Book) BindEach(ctx context.Context, who Who, ids []string, ifRev int64, n Binding) ([]*Lease, error) {
+	if err := n.Check(); err != nil {
+		return nil, err
+	}
+	var ended string
+	out, err := change(ctx, b.writer, func(t *tx) ([]*Lease, error) {
+		var out []*Lease
+		seen := ifRev
+		for _, id := range ids {
+			l := t.lease(id)
+			if l == nil {
+				ended = id
+				return nil, errEnded
+			}
+			now, err := t.bind(who, l, seen, n)
+			if err != nil {
+				return nil, err
+			}
+			out, seen = append(out, now), 0
+		}
+		return out, nil
+	})
+	if err == errEnded {
+		_, err = b.ended(ctx, ended)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (t *tx) bind(who Who, l *Lease, ifRev int64, n Binding) (*Lease, error) {
 	now := *l
 	if err := now.record(n); err != nil {

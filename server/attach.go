@@ -50,20 +50,17 @@ func (s *Server) attachTo(c *call, id string, ifRev int64, ask *api.AttachReques
 	work.Netns, work.MAC = ask.Netns, ask.MAC
 	err = s.plumb(c, *work, func(r api.PlumbDoneRequest) error {
 		where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
+		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
-			rev := ifRev
 			if of.ID != id {
-				rev = 0
-			}
-			bound, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "attached"), of.ID, rev, where)
-			if err != nil {
-				return err
-			}
-			if of.ID == id {
-				l = bound
+				ids = append(ids, of.ID)
 			}
 		}
-		return nil
+		bound, err := s.cfg.Book.BindEach(c.ctx, c.who(netdb.ByClient, "attached"), ids, ifRev, where)
+		if err == nil {
+			l = bound[0]
+		}
+		return err
 	})
 	return l, err
 }

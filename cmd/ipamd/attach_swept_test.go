@@ -35,35 +35,14 @@ func TestM1APortThatWasNeverReported(t *testing.T) {
 	w.ns.Exec("ip", "link", "add", "sb0123456789ab", "address", "fe:00:00:00:00:01", "type", "veth", "peer", "name", "elsewhere")
 	before := w.rt0()
 
-	// Between helper and daemon: the report never arrives, for its sender dies of it.
-	dir := t.TempDir()
-	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var killed *process
 	ready := make(chan struct{})
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "ipamd"})
-	proxy.ErrorLog = log.New(io.Discard, "", 0)
-	proxy.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", w.cfg.Socket.Path)
-	}}
-	server := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/done") {
-			<-ready
-			_ = killed.cmd.Process.Kill()
-			return
-		}
-		proxy.ServeHTTP(out, r)
-	})}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { server.Close() })
-	w.ns.Do(func() { killed = launch(t, t.TempDir(), "plumb", "--socket", filepath.Join(dir, "s")) })
-	close(ready)
-	realtest.Eventually(t, wait, "the helper to ask for work", func() bool {
-		s, err := w.client.Status(ctx)
-		return err == nil && s.Plumb.Ready
+	killed = w.helperBehind(func() bool { // the report never arrives, for its sender dies of it
+		<-ready
+		_ = killed.cmd.Process.Kill()
+		return false
 	})
+	close(ready)
 
 	given := w.allocate("left").Leases[0]
 	asks, leave := context.WithCancel(ctx)
@@ -105,4 +84,84 @@ func TestM1APortThatWasNeverReported(t *testing.T) {
 		l, err := w.client.Lease(ctx, given.ID)
 		return err != nil || l.Lease.State != api.Releasing && l.Lease.State != api.Reserved
 	})
+}
+
+// helperBehind starts a helper whose reports pass by report, which says whether they go on to
+// the daemon.
+func (w *world) helperBehind(report func() bool) (p *process) {
+	w.t.Helper()
+	socket := filepath.Join(w.t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "ipamd"})
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	proxy.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", w.cfg.Socket.Path)
+	}}
+	server := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/done") || report() {
+			proxy.ServeHTTP(out, r)
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	w.t.Cleanup(func() { server.Close() })
+	w.ns.Do(func() { p = launch(w.t, w.t.TempDir(), "plumb", "--socket", socket) })
+	realtest.Eventually(w.t, wait, "the helper to ask for work", func() bool {
+		s, err := w.client.Status(ctx)
+		return err == nil && s.Plumb.Ready
+	})
+	return p
+}
+
+// M1: an attach of an interface with an address of each family binds both of its leases, or
+// neither where one of them was released in between.
+func TestM1AttachBindsBothFamilies(t *testing.T) {
+	t.Parallel()
+	w := dual(t)
+	give := func(name string) []api.Lease {
+		r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: name, Family: api.Dual})
+		if err != nil || len(r.Leases) != 2 {
+			t.Fatalf("allocate %s: %+v, %v", name, r, err)
+		}
+		return r.Leases
+	}
+	lease := func(id string) api.Lease {
+		r, err := w.client.Lease(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Lease
+	}
+	before := w.rt0()
+	halved, second := give("halved"), make(chan string, 2)
+	second <- halved[1].ID
+	w.helperBehind(func() bool {
+		select {
+		case id := <-second:
+			if _, err := w.client.Release(ctx, id, api.ReleaseRequest{}); err != nil {
+				t.Errorf("release: %v", err)
+			}
+		default:
+		}
+		return true
+	})
+	if _, err := w.client.Attach(ctx, halved[0].ID, api.AttachRequest{Netns: nstest.New(t).Path()}); err == nil {
+		t.Error("an interface was attached, and one of its two addresses was released")
+	}
+	if l := lease(halved[0].ID); l.State != api.Reserved || l.HostInterface != "" || l.Netns != "" {
+		t.Errorf("one of two was bound: %+v", l)
+	}
+	realtest.Eventually(t, wait, "its port is taken away", func() bool { return w.rt0() == before })
+
+	for i, ids := range [][]api.Lease{give("a"), give("b")} { // whichever of the two is named
+		if _, err := w.client.Attach(ctx, ids[i].ID, api.AttachRequest{Netns: nstest.New(t).Path()}); err != nil {
+			t.Fatal(err)
+		}
+		v4, v6 := lease(ids[0].ID), lease(ids[1].ID)
+		if v4.State != api.Bound || v6.State != api.Bound || v4.HostInterface == "" || v4.HostInterface != v6.HostInterface || v4.MAC != v6.MAC || v4.Netns != v6.Netns {
+			t.Errorf("bound are %+v and %+v", v4, v6)
+		}
+	}
 }
