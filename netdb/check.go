@@ -40,6 +40,7 @@ const (
 	NamesHaveLeases    = "names-have-leases"    // a host interface name that is leased is that of an interface with a row
 	PrefixesAreApart   = "prefixes-are-apart"   // no row leases an address that another one leases, too
 	SleepsHaveLeases   = "sleeps-have-leases"   // what is recorded of a sleep is of an open lease
+	SlotsHaveLeases    = "slots-have-leases"    // a slot is of a lease that is held: its pool's until it is claimed
 	RevisionsCount     = "revisions-count"      // no row is newer than the newest change
 )
 
@@ -201,6 +202,18 @@ func (c *checker) memory(fresh *index) {
 	for id := range fresh.sleeps {
 		if l := fresh.byID[id]; (l == nil || !l.State.Open()) && len(fresh.broken) == 0 {
 			c.broken(SleepsHaveLeases, "a sleep is recorded of lease %s, which is not open", id)
+		}
+	}
+	if a, b := c.mem.Slots(), (&memory{idx: fresh}).Slots(); !slices.EqualFunc(a, b, func(a, b *Slot) bool { return *a == *b }) {
+		c.broken(MemoryEqualsTable, "slots: %v in memory, %v in the table", a, b)
+	}
+	for id, s := range fresh.slots {
+		switch l := fresh.byID[id]; {
+		case l == nil && len(fresh.broken) > 0:
+		case l == nil || !l.State.Open() && l.State != Releasing:
+			c.broken(SlotsHaveLeases, "slot %s is of lease %s, which is not held", s.ID, id)
+		case IsSlotUID(l.UID) == s.Claimed:
+			c.broken(SlotsHaveLeases, "slot %s is of sandbox uid %q, and claimed: %t", s.ID, l.UID, s.Claimed)
 		}
 	}
 	rows := make(map[string][]Range) // of each pool; a book may have as many pools as rows

@@ -77,6 +77,7 @@ func (m *memory) copied() *memory {
 	x.byAddr = x.byAddr.snapshot()
 	x.hostNames, x.hostNameOf = maps.Clone(x.hostNames), maps.Clone(x.hostNameOf)
 	x.sleeps = maps.Clone(x.sleeps)
+	x.slots = maps.Clone(x.slots)
 	x.tombs, x.names, x.withheld = maps.Clone(x.tombs), maps.Clone(x.names), maps.Clone(x.withheld)
 	x.byID, x.byUID, x.stones = nil, nil, nil // nobody compares them
 	x.order, x.pools = nil, make(map[string]*poolIndex, len(m.idx.pools))

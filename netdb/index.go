@@ -23,6 +23,7 @@ type index struct {
 	hostNames  map[string]*HostName      // host interface names that are leased
 	hostNameOf map[link]*HostName        // the same by their holders
 	sleeps     map[string]*Sleep         // by lease
+	slots      map[string]*Slot          // by lease
 	tombs      map[string]tombstone      // by sandbox uid
 	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
 	broken     []Unreadable
@@ -96,6 +97,7 @@ func newIndex() *index {
 		hostNames:  make(map[string]*HostName),
 		hostNameOf: make(map[link]*HostName),
 		sleeps:     make(map[string]*Sleep),
+		slots:      make(map[string]*Slot),
 		tombs:      make(map[string]tombstone),
 		stones:     new(btree.Map[int64, string]),
 

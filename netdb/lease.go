@@ -136,6 +136,7 @@ type Reservation struct {
 	// BoundBy. nil leaves it reserved.
 	Binding *Binding
 	BoundBy Who
+	Slot    *NewSlot // nil: of a sandbox
 }
 
 // A Binding is what a caller knows of how a lease is used. It adds: what is left empty

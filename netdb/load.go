@@ -30,6 +30,7 @@ func (s *store) readIndex(ctx context.Context, q querier) (*index, error) {
 		{`SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, x.readTomb},
 		{readHostNames, x.readHostName},
 		{readSleeps, x.readSleep},
+		{readSlots, x.readSlot},
 		// The newest come first, so that what is left out became free before all that is queued.
 		{`SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`, x.readFreed},
 	} {

@@ -46,6 +46,7 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 			m.idx.apply(s.old, s.now, s.change.Rev)
 			m.idx.setNames(s)
 			m.idx.setSleeps(s)
+			m.idx.setSlots(s)
 		}
 		if s.name != nil {
 			m.idx.names[s.name.key] = s.name.nameMemory

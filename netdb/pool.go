@@ -53,6 +53,7 @@ type PoolSpec struct {
 	MTU         int           `json:"mtu,omitempty"`       // bytes, of the sandbox's interface
 
 	Labels map[string]string `json:"labels,omitempty"`
+	Warm   *Warm             `json:"warm,omitempty"` // nil: no slot is kept ready
 }
 
 // A Pool is a pool of the book.
@@ -196,6 +197,9 @@ func (s *PoolSpec) checkSettings() error {
 		return invalid("pool.exhausted", "%.40q is neither oldest nor strict", s.Exhausted)
 	case s.MTU != 0 && (s.MTU < least || s.MTU > 65535):
 		return invalid("pool.mtu", "%d is not %d to 65535", s.MTU, least)
+	}
+	if err := s.Warm.check(); err != nil {
+		return err
 	}
 	if err := checkLabels(s.Labels); err != nil {
 		var fe *FieldError

@@ -72,9 +72,17 @@ func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, uns
 // runtime and by the kernel. The cooldown starts now. rev is the revision at
 // which the lease was confirmed; if it changed since, the answer is
 // [ErrStale]. unseen is called in the transaction, once more; an error ends the
-// call and nothing changes.
+// call and nothing changes. The address of a warm slot that no sandbox had is free at once.
 func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Cooling, nil, unseen, Releasing)
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		slot := t.slot(id)
+		cooled, err := t.moveAt(who, l, rev, Cooling, nil, unseen, Releasing)
+		if err != nil || slot == nil || slot.Claimed || l.Cut != "" {
+			return cooled, err
+		}
+		who.Actor, who.Reason = ByAllocator, SlotUnused // no sandbox had it, and nobody has sent to it
+		return t.setState(who, cooled, Free, nil)
+	})
 }
 
 // Expire ends a lease that was never bound and that no witness sees: its
@@ -127,19 +135,23 @@ func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64
 // verb that confirms or expires a lease.
 func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, evidence json.RawMessage, unseen func() error, from ...State) (*Lease, error) {
 	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if err := atRev(l, rev, to, from...); err != nil {
+		return t.moveAt(who, l, rev, to, evidence, unseen, from...)
+	})
+}
+
+func (t *tx) moveAt(who Who, l *Lease, rev int64, to State, evidence json.RawMessage, unseen func() error, from ...State) (*Lease, error) {
+	if err := atRev(l, rev, to, from...); err != nil {
+		return nil, err
+	}
+	if to == Free && l.Cut != "" {
+		return nil, fmt.Errorf("move %s to %s: %w", l.Addr, to, ErrCools)
+	}
+	if unseen != nil {
+		if err := unseen(); err != nil {
 			return nil, err
 		}
-		if to == Free && l.Cut != "" {
-			return nil, fmt.Errorf("move %s to %s: %w", l.Addr, to, ErrCools)
-		}
-		if unseen != nil {
-			if err := unseen(); err != nil {
-				return nil, err
-			}
-		}
-		return t.setState(who, l, to, evidence)
-	})
+	}
+	return t.setState(who, l, to, evidence)
 }
 
 func atRev(l *Lease, rev int64, to State, from ...State) error {

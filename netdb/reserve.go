@@ -31,6 +31,9 @@ func (r *Reservation) Check() error {
 	case r.BindWithin <= 0 || r.BindWithin > MaxBindWait:
 		return invalid("bind_within", "%v is not above 0 and up to %v", r.BindWithin, MaxBindWait)
 	}
+	if IsSlotUID(r.UID) != (r.Slot != nil) {
+		return invalid("uid", "%.80q is that of a warm slot: ask for one with warm", r.UID)
+	}
 	if r.Naming.Want != "" {
 		if err := checkHostName(r.Naming.Want); err != nil {
 			return err
@@ -163,6 +166,9 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 	l, err := t.move(who, old, now, r.Evidence)
 	if err == nil && given != nil {
 		t.staged.rename(given, nil)
+	}
+	if err == nil && r.Slot != nil {
+		err = t.reserveSlot(l, r.Slot)
 	}
 	return l, err
 }

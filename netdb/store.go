@@ -121,6 +121,7 @@ type statements struct {
 	removePool, upsertName, withhold, unwithhold                           *sql.Stmt
 	noteRuntime, takeOver, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
 	insertHostName, endHostName, pruneHostNames, upsertSleep, deleteSleep  *sql.Stmt
+	upsertSlot, deleteSlot                                                 *sql.Stmt
 
 	all []*sql.Stmt
 }
@@ -160,6 +161,8 @@ func (o *opening) prepare(ctx context.Context) error {
 		&o.sql.pruneHostNames: pruneHostNames,
 		&o.sql.upsertSleep:    upsertSleep,
 		&o.sql.deleteSleep:    deleteSleep,
+		&o.sql.upsertSlot:     upsertSlot,
+		&o.sql.deleteSlot:     deleteSlot,
 	} {
 		prepared, err := o.conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -248,6 +251,9 @@ func (s *store) writeStep(st step) error {
 		return err
 	}
 	if err := s.writeSleep(st); err != nil {
+		return err
+	}
+	if err := s.writeSlot(st); err != nil {
 		return err
 	}
 	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.uptime())...)

@@ -221,6 +221,7 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 	t.staged.stage(s)
 	t.unname(old)
 	t.followSleep(old, &now)
+	t.followSlot(old, &now)
 	return &now, nil
 }
 
@@ -265,6 +266,7 @@ type overlay struct {
 	hostNames  map[string]*HostName     // nil: it has ended
 	hostNameOf map[link]*HostName
 	sleeps     map[string]*Sleep // by lease; nil: it has ended
+	slots      map[string]*Slot  // likewise
 }
 
 // A step is one staged change: the row before and after it, and its record.
@@ -283,6 +285,8 @@ type step struct {
 	named, unnamed *HostName // given with the change of a lease, and ended by it
 	sleep          *Sleep    // recorded with the change of its lease
 	awake          string    // the lease whose sleep ends with it
+	slot           *Slot     // recorded with the change of its lease
+	slotGone       string    // the lease whose slot ends with it
 }
 
 func newOverlay() *overlay {
@@ -298,6 +302,7 @@ func newOverlay() *overlay {
 		hostNames:  make(map[string]*HostName),
 		hostNameOf: make(map[link]*HostName),
 		sleeps:     make(map[string]*Sleep),
+		slots:      make(map[string]*Slot),
 	}
 }
 
@@ -321,6 +326,7 @@ func (o *overlay) reset(rev int64) {
 	clear(o.hostNames)
 	clear(o.hostNameOf)
 	clear(o.sleeps)
+	clear(o.slots)
 }
 
 // rewind drops what a request staged before it failed, and leaves the first n
@@ -380,6 +386,7 @@ func (o *overlay) stage(s step) {
 	}
 	o.noteNames(s)
 	o.noteSleep(s)
+	o.noteSlot(s)
 }
 
 // A queue holds the requests that wait for a commit, first come, first served.
