@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/bench/peers"
 )
@@ -35,11 +37,20 @@ func byCNI(r *run) func() []ratio {
 		return peerCall(peers.HostLocal(r, r.plugin, folder(), prefix, taken), prefix, taken)
 	}
 	empty, full, theirEmpty, theirFull := ours(0), ours(most), theirs(0), theirs(most)
+	starts := func(program string) call {
+		return call{do: func() error {
+			cmd := exec.Command(program)
+			cmd.Env = []string{"CNI_COMMAND=VERSION"}
+			cmd.Stdin = strings.NewReader(`{"cniVersion": "1.0.0"}`)
+			return cmd.Run()
+		}}
+	}
 	byTurns(turn, empty, full, theirEmpty) // warm
 	return func() []ratio {
-		t := byTurns(4*turn, empty, theirEmpty)
+		t := byTurns(4*turn, empty, theirEmpty, starts(r.cni), starts(r.plugin), r.yardF(), r.yardR())
 		u := byTurns(turn, full, theirFull)
-		return []ratio{took(t[0].do.p50(), t[1].do.p50()), took(u[0].do.p50(), u[1].do.p50())}
+		p50 := func(i int) time.Duration { return t[i].do.p50() }
+		return []ratio{took(p50(0), p50(1)), took(p50(2)+p50(4)+p50(5), p50(1)), took(p50(3), p50(1)), took(u[0].do.p50(), u[1].do.p50())}
 	}
 }
 

@@ -104,6 +104,8 @@ var goals = []goal{
 	}},
 	{name: "N9", about: "an ADD of CNI", open: byCNI, rows: []wanted{
 		{what: "ipamd's plugin / host-local, nothing taken, p50", most: 0.75},
+		{what: "(ipamd's plugin that answers VERSION + F + R) / host-local, nothing taken, p50"},
+		{what: "host-local that answers VERSION / its ADD, nothing taken, p50"},
 		{what: "ipamd's plugin / host-local, 10 000 taken, p50", most: 0.05},
 	}},
 	{name: "18", about: "a port", open: attaching, rows: []wanted{
