@@ -25,6 +25,7 @@ var rooms = []room{
 	{"wake/tasks", []string{"netdb", "wake", "watchdog", "workload"}, "it turns tasks as it is told, and does not know why"},
 	{"wake/hook", []string{"netdb", "wake"}, "it runs what an operator configured, and knows nothing of sandboxes"},
 	{"wake/idle", []string{"netdb", "nft"}, "it sees that packets pass, and says who had none: what becomes of that is decided above it"},
+	{"warm", []string{"netdb"}, "it decides, and changes nothing: what makes namespaces is not its to know"},
 	{"wake/catch", []string{"netdb", "nft"}, "it sees packets, and asks for a wake: what becomes of it is decided above it"},
 	{"orphans", []string{"netdb", "census", "workload", "watchdog", "internal/broadcast"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload", "internal/broadcast"}, "it hands out by book and board; who fills the board is not its business"},

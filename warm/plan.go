@@ -1,0 +1,152 @@
+package warm
+
+import (
+	"slices"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A View is all that a plan is made from. The namespaces are read first and the book after
+// them, so that a slot which is begun in between is known.
+type View struct {
+	Pools    []netdb.Usage
+	Leases   []*netdb.Lease
+	Slots    map[string]*netdb.Slot // by lease
+	Profile  netdb.Profile
+	Hands    map[string]bool // namespaces that work is under way on
+	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
+	Unplug   map[string]bool // claimed leases of which nothing but the port keeps the release from its end
+	Spaces   []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
+	Helpless bool            // nobody is there to make or take down namespaces
+}
+
+// A Verb is what is to be done.
+type Verb string
+
+const (
+	Make     Verb = "make"      // reserve one more slot of a pool, and make it
+	Finish   Verb = "finish"    // make what a lease is reserved for, or what was begun of it
+	End      Verb = "end"       // release the lease of a slot that nobody claimed
+	TakeDown Verb = "take_down" // remove a namespace, with the port in it
+)
+
+// An Action is one step.
+type Action struct {
+	Verb  Verb
+	Pool  *netdb.Pool  // of Make
+	Lease *netdb.Lease // of Finish and End; of TakeDown where a lease has the namespace
+	Netns string       // of Finish and TakeDown
+	Why   string       // of End, for a person
+}
+
+// Plan says what is to be done now. It is asked again after each change.
+func Plan(v View) (out []Action) {
+	for _, u := range v.Pools {
+		out = append(out, v.pool(u)...)
+	}
+	known := make(map[string]bool)
+	for _, l := range v.Leases {
+		slot := v.Slots[l.ID]
+		if slot != nil {
+			known[slot.Netns] = true
+		}
+		if l.Netns != "" && l.State != netdb.Cooling {
+			known[l.Netns] = true // it may be in use, whoever recorded it
+		}
+		if slot != nil && l.State == netdb.Releasing && (!slot.Claimed || v.Unplug[l.ID]) {
+			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: slot.Netns})
+		}
+		if slot == nil && netdb.IsSlotUID(l.UID) && l.State.Open() {
+			out = append(out, Action{Verb: End, Lease: l, Why: "the book has lost by what it was made"})
+		}
+	}
+	for _, path := range v.Spaces {
+		if !known[path] {
+			out = append(out, Action{Verb: TakeDown, Netns: path})
+		}
+	}
+	return slices.DeleteFunc(out, func(a Action) bool {
+		return v.Hands[a.Netns] && a.Netns != "" || v.Helpless && a.Verb != End
+	})
+}
+
+// pool plans for the slots of one pool that nobody claimed.
+func (v View) pool(u netdb.Usage) (out []Action) {
+	p := u.Pool
+	var making, ready []*netdb.Lease
+	all := 0
+	for _, l := range v.Leases {
+		slot := v.Slots[l.ID]
+		if slot == nil || slot.Claimed || l.PoolUID != p.UID {
+			continue
+		}
+		all++
+		why := v.unfit(&p, slot, l)
+		switch {
+		case l.State == netdb.Releasing:
+		case why != "":
+			out = append(out, Action{Verb: End, Lease: l, Why: why})
+		case l.State == netdb.Reserved:
+			making = append(making, l)
+		default:
+			ready = append(ready, l)
+		}
+	}
+	if p.Warm == nil {
+		return out
+	}
+	want := wanted(&p, u.Free, uint64(len(making)+len(ready)))
+	for extra := len(making) + len(ready) - want; extra > 0; extra-- {
+		last := &making // what is not ready yet gives way first
+		if len(making) == 0 {
+			last = &ready
+		}
+		n := len(*last) - 1
+		out = append(out, Action{Verb: End, Lease: (*last)[n], Why: "the pool has fewer addresses left, or is to have fewer slots"})
+		*last = (*last)[:n]
+	}
+	for _, l := range making {
+		out = append(out, Action{Verb: Finish, Lease: l, Netns: v.Slots[l.ID].Netns})
+	}
+	if v.Resting[p.UID] {
+		return out
+	}
+	for range min(want-len(making)-len(ready), p.Warm.Most()-all) {
+		out = append(out, Action{Verb: Make, Pool: &p})
+	}
+	return out
+}
+
+// wanted is how many slots a pool has. Of the addresses that no sandbox has they take half
+// at most, so that they go before a sandbox is refused.
+func wanted(p *netdb.Pool, free, slots uint64) int {
+	if p.State == netdb.PoolDraining {
+		return 0
+	}
+	half := (free + slots) / 2
+	if free+slots < free {
+		half = free / 2 // more than can be counted
+	}
+	return int(min(uint64(p.Warm.Size), half))
+}
+
+// unfit says why a slot that nobody claimed is not to be given any more; "" when it may be.
+// That nobody can tell by what it was made ends none.
+func (v View) unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease) string {
+	stale, err := slot.Stale(p, l.Interface, v.Profile)
+	switch {
+	case p.Warm == nil:
+		return "its pool has no slots any more"
+	case p.State == netdb.PoolDraining:
+		return "its pool drains"
+	case slot.Broken != "":
+		return slot.Broken
+	case l.Conflict != nil:
+		return "its address is seen under another"
+	case l.State != netdb.Reserved && !slot.Ready(l):
+		return "its lease is not as it was made"
+	case err == nil && stale && p.Warm.Strategy != netdb.SlotsOnReplenish:
+		return "it was made by another spec than the pool's"
+	}
+	return ""
+}

@@ -1,0 +1,185 @@
+package warm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func pool(w *netdb.Warm) netdb.Pool {
+	return netdb.Pool{UID: "p", State: netdb.PoolActive, PoolSpec: netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.0/24"), Bridge: "rt0", Warm: w}}
+}
+
+// A world is a view that a test edits.
+type world struct {
+	View
+	last int
+}
+
+func newWorld(p netdb.Pool, free uint64) *world {
+	return &world{View: View{Pools: []netdb.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*netdb.Slot), Hands: make(map[string]bool), Unplug: make(map[string]bool)}}
+}
+
+// slot adds one; a bound one is ready.
+func (w *world) slot(state netdb.State) *netdb.Lease {
+	w.last++
+	id := fmt.Sprint(w.last)
+	p := w.Pools[0].Pool
+	l := &netdb.Lease{ID: id, UID: netdb.SlotUID(id), PoolUID: p.UID, State: state, Interface: "eth0"}
+	if state != netdb.Reserved {
+		l.HostInterface, l.Netns = "sb"+id, "/run/netns/"+id
+	}
+	w.Leases = append(w.Leases, l)
+	w.Slots[id] = &netdb.Slot{LeaseID: id, ID: id, Netns: "/run/netns/" + id, SpecHash: p.Plumbing("eth0", w.Profile).Hash()}
+	return l
+}
+
+func count(all []Action, v Verb) (n int) {
+	for _, a := range all {
+		if a.Verb == v {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPlan(t *testing.T) {
+	two := &netdb.Warm{Size: 2, Max: 3}
+	for name, row := range map[string]struct {
+		warm                        *netdb.Warm
+		free                        uint64
+		edit                        func(*world)
+		make, finish, end, takeDown int
+	}{
+		"none is there":             {two, 100, func(*world) {}, 2, 0, 0, 0},
+		"all are there":             {two, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 0, 0},
+		"one is being made":         {two, 100, func(w *world) { w.Hands[w.Slots[w.slot(netdb.Reserved).ID].Netns] = true }, 1, 0, 0, 0},
+		"one was being made":        {two, 100, func(w *world) { w.slot(netdb.Reserved) }, 1, 1, 0, 0},
+		"two on their way out":      {two, 100, func(w *world) { w.slot(netdb.Releasing); w.slot(netdb.Releasing) }, 1, 0, 0, 2},
+		"one was claimed":           {two, 100, func(w *world) { l := w.slot(netdb.Bound); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
+		"a claimed one is released": {two, 100, func(w *world) { l := w.slot(netdb.Releasing); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
+		"of a claimed one the port stands": {two, 100, func(w *world) {
+			l := w.slot(netdb.Releasing)
+			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
+		}, 2, 0, 0, 1},
+		"a stale one":              {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 2, 0, 1, 0},
+		"a stale one may be given": {&netdb.Warm{Size: 2, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 1, 0, 0, 0},
+		"nobody can tell":          {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
+		"a broken one":             {two, 100, func(w *world) { w.slot(netdb.Bound).Netns = "/elsewhere" }, 2, 0, 1, 0},
+		"a conflict":               {two, 100, func(w *world) { w.slot(netdb.Bound).Conflict = []byte(`[]`) }, 2, 0, 1, 0},
+		"too many":                 {two, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 1, 0},
+		"few addresses":            {two, 1, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 1, 0},
+		"no address but a slot's":  {two, 0, func(w *world) { w.slot(netdb.Bound) }, 0, 0, 1, 0},
+		"one address":              {two, 1, func(*world) {}, 0, 0, 0, 0},
+		"no slots any more":        {nil, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Releasing) }, 0, 0, 1, 1},
+		"the pool drains":          {two, 100, func(w *world) { w.slot(netdb.Bound); w.Pools[0].Pool.State = netdb.PoolDraining }, 0, 0, 1, 0},
+		"one could not be made":    {two, 100, func(w *world) { w.slot(netdb.Reserved); w.Resting = map[string]bool{"p": true} }, 0, 1, 0, 0},
+		"no helper":                {two, 100, func(w *world) { w.slot(netdb.Reserved); w.slot(netdb.Releasing); w.Helpless = true }, 0, 0, 0, 0},
+		"a namespace of no lease":  {two, 100, func(w *world) { w.Spaces = []string{"/run/netns/9"} }, 2, 0, 0, 1},
+		"a namespace of a sandbox that the book found again": {two, 100, func(w *world) {
+			w.Leases = append(w.Leases, &netdb.Lease{ID: "x", UID: "a", State: netdb.Bound, Netns: "/run/netns/9"})
+			w.Spaces = []string{"/run/netns/9"}
+		}, 2, 0, 0, 0},
+		"a slot without its record": {two, 100, func(w *world) { delete(w.Slots, w.slot(netdb.Bound).ID) }, 2, 0, 1, 0},
+	} {
+		w := newWorld(pool(row.warm), row.free)
+		row.edit(w)
+		got := Plan(w.View)
+		for v, want := range map[Verb]int{Make: row.make, Finish: row.finish, End: row.end, TakeDown: row.takeDown} {
+			if n := count(got, v); n != want {
+				t.Errorf("%s: %d to %s, not %d: %+v", name, n, v, want, got)
+			}
+		}
+	}
+}
+
+// Whatever happens in whatever order: there are never more slots than the bound, no claimed
+// one is ended, sandboxes get every address, and at rest the slots are as they should be.
+func TestPlansAtRandom(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for range 300 {
+		size := r.IntN(6)
+		free := uint64(r.IntN(20))
+		total := free
+		w := newWorld(pool(&netdb.Warm{Size: size, Max: size + r.IntN(3)}), free)
+		most := w.Pools[0].Pool.Warm.Most()
+		drop := func(l *netdb.Lease) {
+			for i, o := range w.Leases {
+				if o == l {
+					w.Leases = append(w.Leases[:i], w.Leases[i+1:]...)
+				}
+			}
+			delete(w.Slots, l.ID)
+		}
+		apply := func(a Action) {
+			switch a.Verb {
+			case Make:
+				if w.Pools[0].Free == 0 {
+					return
+				}
+				w.Pools[0].Free--
+				w.slot(netdb.Reserved)
+			case Finish:
+				a.Lease.State, a.Lease.HostInterface, a.Lease.Netns = netdb.Bound, "sb", a.Netns
+			case End:
+				if w.Slots[a.Lease.ID].Claimed {
+					t.Fatalf("a sandbox's is ended: %+v", a)
+				}
+				a.Lease.State = netdb.Releasing
+			case TakeDown:
+				drop(a.Lease)
+				w.Pools[0].Free++
+			}
+			if len(w.Leases) > most {
+				n := 0
+				for _, s := range w.Slots {
+					if !s.Claimed {
+						n++
+					}
+				}
+				if n > most {
+					t.Fatalf("%d slots, of %d at most", n, most)
+				}
+			}
+		}
+		for range 60 {
+			if r.IntN(3) == 0 { // a sandbox comes, to a slot or without
+				if w.Pools[0].Free > 0 && r.IntN(2) == 0 {
+					w.Pools[0].Free--
+					total--
+				} else {
+					for _, l := range w.Leases {
+						if s := w.Slots[l.ID]; s.Ready(l) {
+							l.UID, s.Claimed = "a", true
+							total--
+							break
+						}
+					}
+				}
+			}
+			todo := Plan(w.View)
+			for _, a := range todo[:r.IntN(len(todo)+1)] {
+				apply(a)
+			}
+		}
+		for range 100 {
+			for _, a := range Plan(w.View) {
+				apply(a)
+			}
+		}
+		n := uint64(0)
+		for _, l := range w.Leases {
+			if w.Slots[l.ID].Ready(l) {
+				n++
+			}
+		}
+		if want := min(uint64(size), total/2); n != want || w.Pools[0].Free+n != total {
+			t.Fatalf("size %d, %d addresses without a sandbox: %d slots, not %d, and %d free", size, total, n, want, w.Pools[0].Free)
+		}
+	}
+}
