@@ -32,6 +32,7 @@ type Doctor struct {
 	Rules      *enforce.Keeper    // nil while enforce.mode is off
 	Clock      *WallClock
 	Exhausted  func(poolUID string) (is bool, next time.Duration)
+	Refused    func() *RefusedReload // the configuration that was not taken over; nil: the last one was
 	Started    time.Time
 }
 
@@ -68,6 +69,9 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 		s.Gaps = append(s.Gaps, b.Gaps...)
 	}
 	s.ClockStep, s.ClockStepped = d.Clock.Look(netdb.Now(), d.Book.Leases)
+	if d.Refused != nil {
+		s.RefusedReload = d.Refused()
+	}
 	if d.Rules != nil {
 		s.Rules = &Rules{Status: d.Rules.Status(), Refused: d.Rules.Recently(refusedFor), Differences: differences}
 	}

@@ -88,6 +88,8 @@ func TestExamine(t *testing.T) {
 			s.Census = census.Census{}
 		}, []string{"pool_cannot_drain"}, `1 of its leases do not end by themselves; the first is fd00::2, paused by sandbox "nb"`, "ipamctl explain pool_cannot_drain"},
 		"a pool drains": {func(s *State) { s.Usage = draining(netdb.Bound) }, nil, "", ""},
+		"a reload was refused": {func(s *State) { s.RefusedReload = &RefusedReload{Reason: "pool x overlaps", Since: at} },
+			[]string{"configuration_refused"}, "pool x overlaps", "systemctl reload ipamd"},
 		"a pool is not configured": {func(s *State) {
 			s.Unnamed = []*netdb.Pool{{PoolSpec: netdb.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}
 		}, []string{"pool_not_configured"}, "pool old, 10.9.0.0/24", "[[pool]]"},

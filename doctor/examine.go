@@ -22,22 +22,29 @@ import (
 // A State is all that Examine looks at.
 type State struct {
 	reconciler.World
-	Book         netdb.Info
-	Identity     error // the book belongs to another runner
-	Usage        []netdb.Usage
-	Unnamed      []*netdb.Pool           // in the book, and not in the configuration
-	Unready      []*bridge.NotReadyError // the bridges that are not ready
-	PoolUnready  func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
-	Gaps         []bridge.Gap
-	OtherRuntime *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
-	Orphans      []orphans.Orphan
-	Rules        *Rules        // nil while enforce.mode is off
-	OwnerUnclear error         // why the last sweep for orphans could not judge
-	ClockStep    time.Duration // how far the wall clock moved against the boot's clock since the start
-	ClockStepped time.Time     // when it last did, by its new time and as far as is known
+	Book          netdb.Info
+	Identity      error // the book belongs to another runner
+	Usage         []netdb.Usage
+	Unnamed       []*netdb.Pool           // in the book, and not in the configuration
+	Unready       []*bridge.NotReadyError // the bridges that are not ready
+	PoolUnready   func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
+	Gaps          []bridge.Gap
+	OtherRuntime  *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
+	Orphans       []orphans.Orphan
+	RefusedReload *RefusedReload // nil: the last reload was taken over
+	Rules         *Rules         // nil while enforce.mode is off
+	OwnerUnclear  error          // why the last sweep for orphans could not judge
+	ClockStep     time.Duration  // how far the wall clock moved against the boot's clock since the start
+	ClockStepped  time.Time      // when it last did, by its new time and as far as is known
 
 	// Exhausted says whether the pool has no address to give now, and how long until one has rested; 0 when none rests.
 	Exhausted func(poolUID string) (is bool, next time.Duration)
+}
+
+// A RefusedReload is a configuration that a daemon was asked to reload and did not take over.
+type RefusedReload struct {
+	Reason string
+	Since  time.Time // of the first refusal in a row
 }
 
 // Examine lists every finding: the machine's, and then those of addresses in their order.
@@ -177,6 +184,10 @@ func (s State) machine() []reconciler.Finding {
 	if held.Count > 0 {
 		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than an hour's sweeps end on its word: they are left as they are", held.Count)
 		add(held)
+	}
+	if r := s.RefusedReload; r != nil {
+		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Mend: "ipamd config && systemctl reload ipamd",
+			Detail: "the configuration was not reloaded, and the daemon goes on with the one before: " + r.Reason})
 	}
 	for _, pool := range s.Unnamed {
 		add(reconciler.Finding{Kind: "pool_not_configured", Since: s.Started, Mend: config.RepairUnnamed,

@@ -61,11 +61,27 @@ func TestAReloadOfPools(t *testing.T) {
 
 	reloaded(config.Pool{Name: "default", Prefix: "10.8.0.0/16"}, config.Pool{Name: "second", Prefix: "10.10.0.0/24"})
 	hup("the old one stays")
+	refused := func() string {
+		d, err := w.client.Doctor(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range d.Findings {
+			if f.Kind == "configuration_refused" && !f.Since.IsZero() {
+				return f.Detail
+			}
+		}
+		return ""
+	}
+	realtest.Eventually(t, wait, "a finding of the refusal", func() bool { return strings.Contains(refused(), "pool second, 10.9.0.0/24") })
 	if now := pools(); now != "default 10.8.64.0/24, second 10.9.0.0/24" || !strings.Contains(w.log.String(), "pool second, 10.9.0.0/24") {
 		t.Errorf("pools: %s", now)
 	}
 	reloaded(config.Pool{Name: "other", Prefix: "10.8.64.0/24"})
 	hup("keys=pool")
+	if got := refused(); !strings.Contains(got, "restart") {
+		t.Errorf("a reload that needs a restart is the finding %q", got)
+	}
 
 	// A change of an operator's, and then the file as it was applied last.
 	book := w.program.book
@@ -76,6 +92,9 @@ func TestAReloadOfPools(t *testing.T) {
 	}
 	reloaded(config.Pool{Name: "default", Prefix: "10.8.64.0/24"}, config.Pool{Name: "second", Prefix: "10.9.0.0/24"})
 	hup("configuration reloaded")
+	if got := refused(); got != "" {
+		t.Errorf("after a reload that was taken over: %s", got)
+	}
 	w.stopDaemon()
 	w.cfg.Pools = file.Pools
 	w.start()

@@ -60,7 +60,8 @@ type program struct {
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
 
-	configured atomic.Pointer[config.Config] // whose pools the book has taken over last
+	configured atomic.Pointer[config.Config]        // whose pools the book has taken over last
+	refused    atomic.Pointer[doctor.RefusedReload] // by the last reload; nil: it was taken over
 
 	board      *census.Board
 	metrics    *metrics.Metrics
@@ -343,7 +344,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return ""
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Clock: p.clock, Started: p.started,
+		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Clock: p.clock, Started: p.started, Refused: p.refused.Load,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{

@@ -6,9 +6,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
 )
@@ -45,6 +47,7 @@ func (p *program) reloadOnce(ctx context.Context) {
 	}
 	if err != nil {
 		log.Error("the configuration is not reloaded; the old one stays", "err", err)
+		p.refuseReload(err.Error())
 		return
 	}
 	changed := p.cfg.Differences(cfg)
@@ -53,6 +56,7 @@ func (p *program) reloadOnce(ctx context.Context) {
 		live = append(live, "pool")
 	}
 	if later := slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return slices.Contains(live, key) }); len(later) > 0 {
+		p.refuseReload("a restart is needed for " + strings.Join(later, ", "))
 		log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
 			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
 		return
@@ -60,6 +64,7 @@ func (p *program) reloadOnce(ctx context.Context) {
 	if slices.Contains(changed, "pool") {
 		if err := p.configurePools(ctx, cfg); err != nil {
 			log.Error("the configuration is not reloaded; the old one stays", "err", err)
+			p.refuseReload(err.Error())
 			return
 		}
 		p.configured.Store(&cfg)
@@ -67,5 +72,15 @@ func (p *program) reloadOnce(ctx context.Context) {
 	}
 	p.cfg.Pools, p.cfg.Log.Level = cfg.Pools, cfg.Log.Level
 	p.reload.level.Set(logging.Level(cfg.Log.Level))
+	p.refused.Store(nil)
 	p.log.Info("configuration reloaded", "level", cfg.Log.Level)
+}
+
+// refuseReload notes why a configuration was not taken over, until one is.
+func (p *program) refuseReload(reason string) {
+	next := &doctor.RefusedReload{Reason: reason, Since: time.Now()}
+	if before := p.refused.Load(); before != nil {
+		next.Since = before.Since
+	}
+	p.refused.Store(next)
 }
