@@ -15,7 +15,7 @@ type View struct {
 	Profile  netdb.Profile
 	Hands    map[string]bool // namespaces that work is under way on
 	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
-	Unplug   map[string]bool // claimed leases of which nothing but the port keeps the release from its end
+	Unplug   map[string]bool // sandboxes' leases of which nothing but the port keeps the release from its end
 	Spaces   []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
 	Helpless bool            // nobody is there to make or take down namespaces
 }
@@ -55,6 +55,10 @@ func Plan(v View) (out []Action) {
 		}
 		if slot != nil && l.State == netdb.Releasing && (!slot.Claimed || v.Unplug[l.ID]) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: slot.Netns})
+		}
+		// A book that was rebuilt has leases of slots, and no slots.
+		if slot == nil && l.State == netdb.Releasing && (netdb.IsSlotUID(l.UID) || v.Unplug[l.ID]) && slices.Contains(v.Spaces, l.Netns) {
+			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: l.Netns})
 		}
 		if slot == nil && netdb.IsSlotUID(l.UID) && l.State.Open() {
 			out = append(out, Action{Verb: End, Lease: l, Why: "the book has lost by what it was made"})

@@ -83,6 +83,25 @@ func TestPlan(t *testing.T) {
 			w.Leases = append(w.Leases, &netdb.Lease{ID: "x", UID: "a", State: netdb.Bound, Netns: "/run/netns/9"})
 			w.Spaces = []string{"/run/netns/9"}
 		}, 2, 0, 0, 0},
+		"a slot without its record on its way out": {two, 100, func(w *world) {
+			l := w.slot(netdb.Releasing)
+			delete(w.Slots, l.ID)
+			w.Spaces = []string{l.Netns}
+		}, 2, 0, 0, 1},
+		"a claimed one without its record, released": {two, 100, func(w *world) {
+			l := w.slot(netdb.Releasing)
+			delete(w.Slots, l.ID)
+			l.UID, w.Unplug[l.ID], w.Spaces = "a", true, []string{l.Netns}
+		}, 2, 0, 0, 1},
+		"the same, with containers": {two, 100, func(w *world) {
+			l := w.slot(netdb.Releasing)
+			delete(w.Slots, l.ID)
+			l.UID, w.Spaces = "a", []string{l.Netns}
+		}, 2, 0, 0, 0},
+		"a released lease in a namespace of another program": {two, 100, func(w *world) {
+			w.Leases = append(w.Leases, &netdb.Lease{ID: "x", UID: "a", State: netdb.Releasing, Netns: "/run/netns/9"})
+			w.Unplug["x"] = true
+		}, 2, 0, 0, 0},
 		"a slot without its record": {two, 100, func(w *world) { delete(w.Slots, w.slot(netdb.Bound).ID) }, 2, 0, 1, 0},
 	} {
 		w := newWorld(pool(row.warm), row.free)
