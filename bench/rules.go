@@ -24,6 +24,7 @@ const elements = 50_000
 type ruled struct {
 	leases []*netdb.Lease
 	ports  []enforce.Port
+	names  map[string]enforce.Port
 	never  chan struct{}
 }
 
@@ -33,6 +34,7 @@ func (w *ruled) Leases() ([]*netdb.Lease, int64)                 { return slices
 func (w *ruled) Pools() []*netdb.Pool                            { return nil }
 func (w *ruled) Changed() <-chan struct{}                        { return w.never }
 func (w *ruled) Ports() []enforce.Port                           { return w.ports }
+func (w *ruled) PortNamed(name string) (enforce.Port, bool)      { p, is := w.names[name]; return p, is }
 func (w *ruled) Settle(context.Context, ...netip.Addr) error     { return nil }
 func (w *ruled) PortsInto(context.Context, string, uint64) []int { return nil }
 func (w *ruled) Own() []netip.Addr                               { return nil }
@@ -50,7 +52,9 @@ func (w *ruled) bind(index int, name, mac string, addr netip.Addr) *netdb.Lease 
 	n := len(w.leases)
 	l := &netdb.Lease{Addr: addr, ID: "lease-" + strconv.Itoa(n), State: netdb.Bound, Sandbox: "s", UID: "s", Rev: int64(n + 1), HostInterface: name, MAC: mac}
 	w.leases = append(w.leases, l)
-	w.ports = append(w.ports, enforce.Port{Index: index, Name: name, Bridge: bridgeName})
+	p := enforce.Port{Index: index, Name: name, Bridge: bridgeName}
+	w.ports = append(w.ports, p)
+	w.names[name] = p
 	return l
 }
 
@@ -76,7 +80,7 @@ func (r *run) keeper(ns *nstest.NS, w *ruled) (k *enforce.Keeper) {
 // rulesOfMany is scenario E6: what one bind's rules take beside fifty thousand elements, and
 // a start with so many.
 func rulesOfMany(r *run) func() []ratio {
-	w := &ruled{never: make(chan struct{})}
+	w := &ruled{names: map[string]enforce.Port{}, never: make(chan struct{})}
 	w.crowd()
 	ns := nstest.New(r)
 	var starts sample
@@ -172,7 +176,7 @@ func (p *pair) stream(lasts time.Duration) (sent int) {
 // thousand elements.
 func throughRules(r *run) func() []ratio {
 	plain, held := r.pair(), r.pair()
-	w := &ruled{never: make(chan struct{})}
+	w := &ruled{names: map[string]enforce.Port{}, never: make(chan struct{})}
 	w.crowd()
 	for i, p := range []*nstest.Port{held.a, held.b} {
 		link := must(held.ns.Netlink().LinkByName(p.HostName))

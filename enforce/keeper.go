@@ -34,6 +34,8 @@ type Book interface {
 type Kernel interface {
 	// Ports are those of our bridges, as of the last Changed.
 	Ports() []Port
+	// PortNamed is the one of that name, in a time that does not grow with their number.
+	PortNamed(name string) (Port, bool)
 	Changed() <-chan struct{}
 	// Settle takes in what the kernel has reported up to now.
 	Settle(ctx context.Context, about ...netip.Addr) error
@@ -178,11 +180,17 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	if err := k.cfg.Kernel.Settle(ctx, l.Addr); err != nil && ctx.Err() != nil {
 		return err
 	}
-	at := k.where(ctx, l)
+	near := k.near(l)
+	at := k.whereAmong(ctx, l, near)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.change(ctx, func() {
-		k.takePorts()
+		// Run takes in the other ports: a bind does not take longer where there are many.
+		for _, p := range near {
+			if slices.Contains(at, p.Index) {
+				k.takePort(p)
+			}
+		}
 		k.set(l, at)
 	})
 }
@@ -212,11 +220,16 @@ func (k *Keeper) Again() {
 	}
 }
 
-// where finds a lease's ports. It may ask the kernel, and is called without the lock.
-func (k *Keeper) where(ctx context.Context, l *netdb.Lease) []int {
-	return k.whereAmong(ctx, l, k.cfg.Kernel.Ports())
+// near are ports among which a lease's are: the one that has the name and the link which
+// the lease records, or else all. A port that got another name since is among all.
+func (k *Keeper) near(l *netdb.Lease) []Port {
+	if p, is := k.cfg.Kernel.PortNamed(l.HostInterface); is && (l.Plug.Index == 0 || l.Plug.Boot != k.cfg.Boot || p.Index == l.Plug.Index) {
+		return []Port{p}
+	}
+	return k.cfg.Kernel.Ports()
 }
 
+// whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
 func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port) []int {
 	return Where(l, ports, k.cfg.Boot, func(l *netdb.Lease) []int {
 		if l.Plug.Inode == 0 || l.Plug.Boot != k.cfg.Boot {
@@ -281,13 +294,18 @@ func (k *Keeper) add(m member, n int) {
 	}
 }
 
+func (k *Keeper) takePort(p Port) {
+	if _, known := k.ports[p.Index]; !known && k.users[p.Index] == 0 {
+		k.add(unleased(p.Index), 1)
+	}
+	k.ports[p.Index] = p
+}
+
 func (k *Keeper) takePorts() {
 	now := make(map[int]Port, len(k.ports))
 	for _, p := range k.cfg.Kernel.Ports() {
 		now[p.Index] = p
-		if _, known := k.ports[p.Index]; !known && k.users[p.Index] == 0 {
-			k.add(unleased(p.Index), 1)
-		}
+		k.takePort(p)
 	}
 	for i := range k.ports {
 		if _, still := now[i]; !still && k.users[i] == 0 {

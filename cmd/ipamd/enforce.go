@@ -102,6 +102,15 @@ func (p ports) Ports() (out []enforce.Port) {
 	return out
 }
 
+func (p ports) PortNamed(name string) (enforce.Port, bool) {
+	for on, known := range p.PortIndexes() {
+		if index, is := known[name]; is {
+			return enforce.Port{Index: index, Name: name, Bridge: on}, true
+		}
+	}
+	return enforce.Port{}, false
+}
+
 func (p ports) Own() (out []netip.Addr) {
 	for _, s := range p.Statuses() {
 		mac, err := net.ParseMAC(s.MAC)
