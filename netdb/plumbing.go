@@ -63,7 +63,7 @@ func (p Plumbing) text() string {
 
 // differs says whether a slot that was made by a recorded plumbing is not as this one wants
 // it. The hash decides where both are of one algorithm; else the plumbing itself, so that
-// another build's hash alone makes no slot stale. An error means that nobody can tell:
+// another build's hash alone makes no slot stale. An error means that it cannot be told:
 // then the slot is neither given nor taken down for it.
 func (p Plumbing) differs(hash, spec string) (bool, error) {
 	if algorithm, _, _ := strings.Cut(hash, ":"); algorithm == hashAlgorithm {

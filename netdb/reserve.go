@@ -32,7 +32,7 @@ func (r *Reservation) Check() error {
 		return invalid("bind_within", "%v is not above 0 and up to %v", r.BindWithin, MaxBindWait)
 	}
 	if IsSlotUID(r.UID) != (r.Slot != nil) {
-		return invalid("uid", "%.80q is that of a warm slot: ask for one with warm", r.UID)
+		return invalid("uid", "%.80q begins as those of ipamd's own leases do: choose another", r.UID)
 	}
 	if r.Naming.Want != "" {
 		if err := checkHostName(r.Naming.Want); err != nil {

@@ -111,7 +111,7 @@ func (s *Slot) Ready(l *Lease) bool {
 	return s != nil && l != nil && !s.Claimed && s.Broken == "" && l.State == Bound && l.HostInterface != "" && l.Netns == s.Netns && l.Conflict == nil
 }
 
-// Stale reports that the slot is not as the pool wants it. An error means that nobody can tell.
+// Stale reports that the slot is not as the pool wants it. An error means that it cannot be told.
 func (s *Slot) Stale(pool *Pool, iface string, p Profile) (bool, error) {
 	return pool.Plumbing(iface, p).differs(s.SpecHash, s.Spec)
 }
@@ -131,7 +131,7 @@ type Claim struct {
 // Check returns a [FieldError] for the first argument that cannot be stored.
 func (c *Claim) Check() error {
 	if IsSlotUID(c.UID) {
-		return invalid("uid", "%.80q is that of a warm slot: ask for one with warm", c.UID)
+		return invalid("uid", "%.80q begins as those of ipamd's own leases do: choose another", c.UID)
 	}
 	r := Reservation{Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, BindWithin: 1, Labels: c.Labels}
 	return r.Check()
@@ -196,7 +196,7 @@ func (t *tx) claim(who Who, c Claim) (*Lease, bool, error) {
 	return l, stale, nil
 }
 
-// BreakSlot records why a slot that nobody has claimed is never given, and has its lease
+// BreakSlot records why an unclaimed slot is never given, and has its lease
 // released. One that was claimed, or is released already, stays as it is.
 func (b *Book) BreakSlot(ctx context.Context, who Who, leaseID, why string) (*Lease, error) {
 	return b.changeLease(ctx, leaseID, func(t *tx, l *Lease) (*Lease, error) {
