@@ -15,13 +15,19 @@ const mostTries = 5
 // table names our table, for what needs no more of it.
 var table = &nft.Table{Family: nft.Bridge, Name: TableName}
 
-// change changes memory by fn, and then the kernel by what follows from it. Where the
-// kernel's table is not known to be ours, all of it is compared. After an error memory has
-// what should be, and Run makes it so.
+// change changes memory by fn, and then the kernel by what follows from it. A table that
+// others may have changed is repaired before that: what fn adds is no repair. After an error
+// memory has what should be, and Run makes it so.
 func (k *Keeper) change(ctx context.Context, fn func()) error {
+	var err error
+	if k.made && k.doubtful() {
+		err = k.mend(ctx, k.held)
+	}
 	clear(k.before)
 	fn()
-	err := k.write(ctx)
+	if err == nil {
+		err = k.write(ctx)
+	}
 	if err != nil {
 		k.held = false
 		k.Again()
@@ -31,9 +37,12 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 	return err
 }
 
+// doubtful reports that the kernel's table is not known to be the one that we wrote last.
+func (k *Keeper) doubtful() bool { return !k.held || k.touched.Load() }
+
 func (k *Keeper) write(ctx context.Context) error {
-	if !k.held || k.touched.Load() {
-		return k.mend(ctx)
+	if k.doubtful() {
+		return k.mend(ctx, false)
 	}
 	edits := k.edits()
 	if len(edits) == 0 {
@@ -44,7 +53,7 @@ func (k *Keeper) write(ctx context.Context) error {
 	edits = append(edits, nft.Edit{Set: sets[setBook], Del: []nft.Element{k.mark}, Add: []nft.Element{next}})
 	err := k.conn.Edit(ctx, table, edits...)
 	if errors.Is(err, nft.ErrChanged) { // another program was faster
-		return k.mend(ctx)
+		return k.mend(ctx, true)
 	}
 	if err == nil {
 		k.mark = next
@@ -85,8 +94,9 @@ var sets = func() map[string]*nft.Set {
 	return out
 }()
 
-// mend reads the table and makes it what memory says.
-func (k *Keeper) mend(ctx context.Context) error {
+// mend reads the table and makes it what memory says. byOthers: what differs there is not
+// what we have yet to write, so that it counts as repaired.
+func (k *Keeper) mend(ctx context.Context, byOthers bool) error {
 	k.held = false
 	for try := 1; ; try++ {
 		touched := k.touched.Swap(false)
@@ -109,7 +119,7 @@ func (k *Keeper) mend(ctx context.Context) error {
 		switch {
 		case err == nil:
 			k.mark, k.held = want.Set(setBook).Elements[0], true
-			if !same && k.made {
+			if !same && byOthers {
 				k.repaired(have)
 			}
 			k.made = true
