@@ -68,13 +68,19 @@ func Guard(path string) (io.Closer, error) {
 
 // Lock keeps rebuilds and the openings of daemons apart; how is LOCK_EX for
 // the one, LOCK_SH for the others. It is on the folder itself, so that nothing
-// is left behind.
+// is left behind. It waits a second at most: a child that is being started has a copy
+// of the descriptor, and the lock with it, until it executes its program.
 func (s Swap) Lock(how int) (*os.File, error) {
 	dir, err := os.Open(filepath.Dir(s.Path))
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
+	for until := time.Now().Add(time.Second); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+		err = unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
+	}
+	if err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = errors.New("a rebuild works there, or a daemon starts; try again")
 		}
