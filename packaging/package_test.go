@@ -166,8 +166,8 @@ func programs(t *testing.T, tree, root, pkg string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Size() > 31<<20 {
-			t.Errorf("%s has %d bytes, and may have 31 MiB", program, info.Size())
+		if info.Size() > 30e6 {
+			t.Errorf("%s has %d bytes, and may have 30 MB", program, info.Size())
 		}
 		if info, err := exec.Command("go", "version", "-m", filepath.Join(root, program)).Output(); err != nil || !bytes.Contains(info, []byte("vcs.revision="+commit)) {
 			t.Errorf("%s does not know the commit %s: %v", program, commit, err)
