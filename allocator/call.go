@@ -95,9 +95,9 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 			"lease", l.ID, "witness", claims[0].Witness, "port", claims[0].Port, "mac", claims[0].MAC)
 	}
 	if len(strangers) > 0 {
-		c.Log.Warn("address of a lease is in use by somebody else", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
+		c.Log.Warn("address of a lease is in use by another", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
 		if l.State != netdb.Reserved {
-			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under somebody else; see whois %s",
+			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under another owner; see whois %s",
 				l.Addr, l.ID, netdb.ErrTaken, strangers[0].Witness, l.Addr)
 		}
 		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {

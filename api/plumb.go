@@ -41,7 +41,7 @@ type PlumbDoneRequest struct {
 
 // PlumbDoneReply is what becomes of what was made.
 type PlumbDoneReply struct {
-	Keep bool `json:"keep"` // else it is to be taken away: nobody has it
+	Keep bool `json:"keep"` // else it is to be taken away: no lease has it
 }
 
 // PlumbStatus says whether ports can be made.

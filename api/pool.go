@@ -146,6 +146,6 @@ type Effect string
 const (
 	EffectOutside  Effect = "outside"  // it stays valid; its address is never given again
 	EffectInside   Effect = "inside"   // it was outside, and its address can be given again
-	EffectEnds     Effect = "ends"     // nobody holds the address: its row goes, and what is left of its rest is kept
+	EffectEnds     Effect = "ends"     // no sandbox holds the address: its row goes, and what is left of its rest is kept
 	EffectWithheld Effect = "withheld" // quarantined, or ended by force: its address is given by no pool while it may be in use
 )

@@ -28,7 +28,7 @@ type Sleep struct {
 	Flight *Flight     `json:"flight,omitempty"` // the wake that is under way, or the last one
 }
 
-// A Flight is one wake of a lease: there is one at a time, whoever asks.
+// A Flight is one wake of a lease: there is one at a time, however many ask.
 type Flight struct {
 	ID       string     `json:"id"`
 	Phase    string     `json:"phase"` // requested, waking, ended

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// ErrNoHelper means that nobody asks for work.
+// ErrNoHelper means that no helper asks for work.
 var ErrNoHelper = errors.New("ipamd-plumb does not run, which makes ports: systemctl start ipamd-plumb")
 
 // around is how long a helper counts as there after it asked: it asks again at once,
@@ -28,7 +28,7 @@ type Job[W, R any] struct {
 	ID   string
 	Work W
 
-	worker   string // who has it in hand; "": nobody
+	worker   string // the helper that has it in hand; "": none
 	reported chan R
 	kept     chan bool
 	given    bool // a report came
@@ -58,7 +58,7 @@ func (d *Desk[W, R]) present() bool {
 }
 
 // Do has a piece of work done, and calls settle with the report, while the helper waits
-// for whether the port is kept. That nobody is there to do it is [ErrNoHelper], at once.
+// for whether the port is kept. That no helper is there to do it is [ErrNoHelper], at once.
 func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, err error)) error {
 	d.mu.Lock()
 	if !d.present() {
@@ -136,7 +136,7 @@ func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 }
 
 // Report takes in what came of a job, and waits until its caller has settled it. live is
-// false where nobody waits for it any more.
+// false where no caller waits for it any more.
 func (d *Desk[W, R]) Report(ctx context.Context, id string, r R) (keep, live bool) {
 	d.mu.Lock()
 	d.asked = time.Now()

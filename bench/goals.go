@@ -125,7 +125,7 @@ var goals = []goal{
 		{what: "the same, p99 / Resume's p99", most: 2},
 		{what: "the same, p50 / Resume's p50"},
 	}},
-	{name: "19/flood", about: "a flood to a sleeper that nobody wakes", open: floodOfWakes, rows: []wanted{
+	{name: "19/flood", about: "a flood to a sleeper that is not woken", open: floodOfWakes, rows: []wanted{
 		{what: "processor time of ipamd / 5 % of a core", most: 1},
 		{what: "packets/s / 200 000"},
 	}},

@@ -19,7 +19,7 @@ import (
 )
 
 // attaching is goal 18: a port as package plumb makes it, beside the netlink calls that
-// nobody can do without; and a call from nothing to a sandbox that is plugged in. Ports
+// none can do without; and a call from nothing to a sandbox that is plugged in. Ports
 // are removed outside of what is timed: the kernel takes ten times as long for that.
 func attaching(r *run) func() []ratio {
 	d := r.start(setup{})

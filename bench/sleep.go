@@ -88,7 +88,7 @@ func (d *daemon) fetch(addr string) error {
 	return err
 }
 
-// floodOfWakes is goal 19's second half: what a flood of packets to a sleeper that nobody
+// floodOfWakes is goal 19's second half: what a flood of packets to a sleeper that no runtime
 // wakes costs the daemon, at the rate that this machine sends.
 func floodOfWakes(r *run) func() []ratio {
 	d := r.start(setup{})
@@ -113,7 +113,7 @@ func flooded(addr string, lasts time.Duration) (sent int) {
 	to := &unix.SockaddrInet4{Port: 53, Addr: netip.MustParseAddr(addr).As4()}
 	for began := time.Now(); time.Since(began) < lasts; {
 		for range 64 {
-			if unix.Sendto(fd, []byte("?"), 0, to) == nil { // else it is refused by whom nobody listens
+			if unix.Sendto(fd, []byte("?"), 0, to) == nil { // else it is refused where none listens
 				sent++
 			}
 		}
@@ -135,7 +135,7 @@ func idleTimes(r *run) func() []ratio {
 		seen = append(seen, l.Addr.String())
 	}
 	inside := func(f func() error) (err error) { ns.Do(func() { err = f() }); return err }
-	w := must(idle.Open(r.ctx, idle.Config{Book: c, Pauser: nobody{}, Inside: inside, After: time.Minute, Log: slog.New(slog.DiscardHandler)}))
+	w := must(idle.Open(r.ctx, idle.Config{Book: c, Pauser: noPauser{}, Inside: inside, After: time.Minute, Log: slog.New(slog.DiscardHandler)}))
 	r.Cleanup(func() { check(w.Close()) })
 	ns.Exec("nft", "add", "element", "bridge", idle.TableName, "seen4", "{ "+strings.Join(seen, ", ")+" }")
 	read := call{do: w.Read}
@@ -152,7 +152,7 @@ func idleTimes(r *run) func() []ratio {
 	}
 }
 
-// nobody pauses nothing.
-type nobody struct{}
+// noPauser pauses nothing.
+type noPauser struct{}
 
-func (nobody) Repause(context.Context, *netdb.Lease, func() error) error { return nil }
+func (noPauser) Repause(context.Context, *netdb.Lease, func() error) error { return nil }

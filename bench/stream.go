@@ -113,7 +113,7 @@ func (d *daemon) watch() (seen func(revision int64) time.Duration) {
 			if u.Event != nil && u.Event.Type == api.EventChange {
 				select {
 				case came <- arrival{u.Event.Revision, time.Now()}:
-				default: // nobody waits: it is beside a crowd
+				default: // none waits: it is beside a crowd
 				}
 			}
 		}

@@ -15,7 +15,7 @@ import (
 // Desired is the whole of what the kernel's bridge has to be, from [Open] on.
 type Desired struct {
 	Gateways []netip.Prefix // addresses, with prefix lengths, that must be on the bridge
-	Former   []netip.Prefix // gateways that nobody needs any more: they go, if ipamd put them there
+	Former   []netip.Prefix // gateways that no pool needs any more: they go, if ipamd put them there
 	MTU      int            // bytes, where the bridge is managed; 0 leaves it alone
 }
 

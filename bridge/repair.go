@@ -131,8 +131,8 @@ func (d *device) leftOver(k *rtnl.Socket) []netip.Prefix {
 	return slices.DeleteFunc(ours, func(p netip.Prefix) bool { return !unwanted(p) })
 }
 
-// removeGateway takes an address off the bridge. One that cannot be taken off is too many, and in
-// nobody's way: the next look tries again.
+// removeGateway takes an address off the bridge. One that cannot be taken off does
+// no harm: the next look tries again.
 func (d *device) removeGateway(k *rtnl.Socket, gw netip.Prefix) (removed bool) {
 	err := d.place.do(func() error { return d.keepOthers(gw) })
 	if err == nil {

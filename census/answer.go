@@ -156,7 +156,7 @@ func (p *Part) ReplaceScope(w Witness, scope string, seen []Sighting) {
 // Silence is [Board.Silence] of what is on the bridge.
 func (p *Part) Silence(w Witness, reason error) { p.board.silence(source{w, p.bridge}, reason) }
 
-// Leave takes the part off the board, with all that was seen there: nobody has an address
+// Leave takes the part off the board, with all that was seen there: no owner has an address
 // on that bridge any more. Nothing may report by it afterwards.
 func (p *Part) Leave() {
 	b := p.board

@@ -59,7 +59,7 @@ func (c *Client) Release(ctx context.Context, id string, ask api.ReleaseRequest)
 }
 
 // ForceRelease quarantines the address of a releasing lease whose removal
-// cannot be confirmed; it wants the admin role. The address rests once nobody has
+// cannot be confirmed; it wants the admin role. The address rests once no sandbox has
 // seen it for long enough.
 func (c *Client) ForceRelease(ctx context.Context, id string, ask api.ForceReleaseRequest) (*api.LeaseReply, error) {
 	return c.onLease(ctx, "force-release", id, ask)

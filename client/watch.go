@@ -39,7 +39,7 @@ type Update struct {
 // gap and without a repeat, until ctx ends or the caller stops. It resumes the stream by
 // itself when the connection or the daemon goes; where the daemon has not kept what was
 // missed, or its book is another one, it yields a list again. A caller that needs long
-// for an update holds up nobody but itself.
+// for an update holds up itself alone.
 func (c *Client) Watch(ctx context.Context, f WatchFilter) iter.Seq[Update] {
 	return func(yield func(Update) bool) {
 		w := &watch{c: c, filter: f, pause: resumeFirst}

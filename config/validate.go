@@ -90,7 +90,7 @@ func (s Socket) check(ps *Problems) {
 		ids []uint32
 	}{{"socket.runtime_uids", s.RuntimeUIDs}, {"socket.runtime_gids", s.RuntimeGIDs}} {
 		if slices.Contains(l.ids, math.MaxUint32) {
-			ps.add(l.key, "%d stands for nobody", uint32(math.MaxUint32))
+			ps.add(l.key, "%d stands for no user", uint32(math.MaxUint32))
 		}
 	}
 	ps.within("socket.max_connections", s.MaxConnections, 1, maxBounded)
@@ -231,7 +231,7 @@ func (o Owner) check(ps *Problems) {
 		ps.absolute("owner.socket", o.Socket)
 	}
 	if slices.Contains(o.UIDs, math.MaxUint32) {
-		ps.add("owner.uids", "%d stands for nobody", uint32(math.MaxUint32))
+		ps.add("owner.uids", "%d stands for no user", uint32(math.MaxUint32))
 	}
 	ps.positive("owner.timeout", o.Timeout)
 	ps.positive("owner.every", o.Every)

@@ -172,7 +172,7 @@ func icmp(typ uint8, do ...nft.Statement) []nft.Statement {
 func rule6(why string, do []nft.Statement) nft.Rule { return nft.Rule{Why: why, Do: do} }
 
 // own6 are the rules that let an address pass which is the lease's own: its own, in its
-// prefix, or a link-local one that is nobody's.
+// prefix, or a link-local one that no lease has.
 func own6(f nft.Field, then nft.Statement, before ...nft.Statement) []nft.Rule {
 	with := func(s ...nft.Statement) []nft.Statement { return append(append(slices.Clone(before), s...), then) }
 	return []nft.Rule{

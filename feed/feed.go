@@ -282,7 +282,7 @@ func (f *Feed) fill(ctx context.Context, since int64) error {
 }
 
 // end is the last revision in memory. It is least at the least: where memory ends before
-// that, for nobody has read for a while, it begins anew behind it.
+// that, as there was no reader for a while, it begins anew behind it.
 func (f *Feed) end(least int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -331,7 +331,7 @@ func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error)
 	return lines[:fit(lines, most)], nil
 }
 
-// encodeAll makes lines, up to the first gap: whoever reads on from there is refused.
+// encodeAll makes lines, up to the first gap: a reader that goes on from there is refused.
 func (f *Feed) encodeAll(changes []netdb.Change) ([]Line, error) {
 	lines, ends := make([]Line, 0, len(changes)), make([]int, 0, len(changes))
 	all := make([]byte, 0, len(changes)*usualLine)

@@ -215,7 +215,7 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held []netip.Addr
 }
 
 // Run follows the pools until ctx ends. A gateway goes only if a pool had it in this life of the
-// daemon and nobody needs it any more. Whether somebody does is looked at again with each whole
+// daemon and no pool needs it any more. Whether one does is looked at again with each whole
 // reading, while there is such a gateway; and so is a bridge that could not be opened.
 func (f *Follower) Run(ctx context.Context) error {
 	var err error

@@ -79,7 +79,7 @@ func (m *memory) copied() *memory {
 	x.sleeps = maps.Clone(x.sleeps)
 	x.slots = maps.Clone(x.slots)
 	x.tombs, x.names, x.withheld = maps.Clone(x.tombs), maps.Clone(x.names), maps.Clone(x.withheld)
-	x.byID, x.byUID, x.stones = nil, nil, nil // nobody compares them
+	x.byID, x.byUID, x.stones = nil, nil, nil // they are not compared
 	x.order, x.pools = nil, make(map[string]*poolIndex, len(m.idx.pools))
 	for _, pi := range m.idx.order {
 		p := pi.copied()

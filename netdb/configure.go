@@ -16,7 +16,7 @@ const PoolConfigured = "pool_configured"
 // Configure applies what the configuration says of pools, in one commit: each spec that it
 // says now and did not say the last time. One that it still says is old news, whatever
 // became of its pool since: a [Book.SetPool] or a [Book.RemovePool] is not undone by a
-// file that nobody has changed. Each is set as by [Book.EnsurePool].
+// file that has not changed. Each is set as by [Book.EnsurePool].
 //
 // It returns what changed. Where one spec is refused none is applied, and the error joins
 // those of all that are.

@@ -15,7 +15,7 @@ import (
 type FlightPhase string
 
 const (
-	Requested FlightPhase = "requested" // nobody has answered for it yet
+	Requested FlightPhase = "requested" // no runtime has answered for it yet
 	Waking    FlightPhase = "waking"    // the resumer is at work
 	Ended     FlightPhase = "ended"
 )

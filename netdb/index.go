@@ -379,7 +379,7 @@ func (pi *poolIndex) enter(l *Lease) {
 	}
 }
 
-// vacate makes addresses free, as far as they have no row and are offered to nobody. rev is
+// vacate makes addresses free, as far as they have no row and are not offered. rev is
 // the revision that made them so, 0 when they were never given.
 func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 	if r.From != r.To {

@@ -82,7 +82,7 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 // once would get their packets.
 func (t *tx) restGateway(who Who, plan *poolPlan) error {
 	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
-		return nil // nobody has a route by it
+		return nil // no sandbox has a route by it
 	}
 	a, pool := plan.Was.Gateway, plan.Pool
 	if a == pool.Gateway || pool.outside(a) != "" || t.at(a) != nil {

@@ -80,7 +80,7 @@ func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unsee
 		if err != nil || slot == nil || slot.Claimed || l.Cut != "" {
 			return cooled, err
 		}
-		who.Actor, who.Reason = ByAllocator, SlotUnused // no sandbox had it, and nobody has sent to it
+		who.Actor, who.Reason = ByAllocator, SlotUnused // no sandbox had it, and no packet went to it
 		return t.setState(who, cooled, Free, nil)
 	})
 }

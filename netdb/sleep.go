@@ -210,7 +210,7 @@ func (t *tx) setSleep(s Sleep) {
 }
 
 // followSleep makes a sleep follow the change of its lease that was just staged: it ends
-// with the lease, and a flight ends once the lease is bound, whoever resumed its sandbox.
+// with the lease, and a flight ends once the lease is bound, whatever resumed its sandbox.
 func (t *tx) followSleep(old, now *Lease) {
 	if old == nil {
 		return

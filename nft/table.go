@@ -56,7 +56,7 @@ func (t *Table) Chain(name string) *Chain {
 }
 
 // A Chain is a list of rules. With a Base the kernel runs it, else other chains do. Its
-// policy is always to accept: a table that is being taken down harms nobody.
+// policy is always to accept: a table that is being taken down drops nothing.
 type Chain struct {
 	Name  string
 	Base  *Base

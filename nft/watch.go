@@ -47,7 +47,7 @@ func (w *Watch) Close() error { return w.c.Close() }
 
 // Run calls each for every transaction, in order, until ctx ends. The kernel drops news
 // that it has no room for, says so once, and goes on: each is called with Lost then, and
-// whoever follows a table reads it again.
+// a follower of a table reads it again.
 func (w *Watch) Run(ctx context.Context, each func(News)) error {
 	defer context.AfterFunc(ctx, func() { _ = w.c.Close() })()
 	n := News{Tables: map[string]bool{}}

@@ -22,7 +22,7 @@ import (
 //
 // Neither does a lease whose workload the kernel alone shows, when its namespace was recorded
 // in another boot of the machine: no namespace outlives its boot, so that a host which boots
-// with hundreds of them waits for nobody. It is still absent for as many passes and as long.
+// with hundreds of them is not held up. It is still absent for as many passes and as long.
 //
 // Confirm lifts both. The third brake is another runtime than the one that the
 // containers are in, whose every answer is that they are not there: it holds

@@ -13,7 +13,7 @@ import (
 const listPause = time.Second
 
 // Follow keeps the table as the daemon's book is, until ctx ends. note gets what
-// interrupts it, and leases that cannot be read, for a log; nil is nobody.
+// interrupts it, and leases that cannot be read, for a log; nil: none.
 func (t *Table) Follow(ctx context.Context, c *client.Client, note func(error)) {
 	if note == nil {
 		note = func(error) {}

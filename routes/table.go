@@ -187,7 +187,7 @@ func (t *Table) push(r Route) (newer bool, err error) {
 // put makes r what is known of its address, unless something newer is, and reports
 // whether a route changed by it. A route that stays as it was has the new revision.
 //
-// The route that was there goes first: between the two steps nobody resolves to the
+// The route that was there goes first: between the two steps no reader resolves to the
 // address.
 func (t *Table) put(r *Route) (changed bool) {
 	c := t.cells[r.Addr]

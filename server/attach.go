@@ -149,7 +149,7 @@ func (s *Server) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 
 // plumb has a helper do the work, and bind take in what came of it.
 func (s *Server) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneRequest) error) error {
-	c.endSlot() // it waits for the helper, and keeps nobody from calling
+	c.endSlot() // it waits for the helper, and takes no other call's slot
 	err := s.cfg.Desk.Do(c.ctx, work, func(r api.PlumbDoneRequest) (keep bool, err error) {
 		switch {
 		case r.Field == "host_interface":

@@ -24,7 +24,7 @@ type Sleeper interface {
 	// Await waits for the end of a flight, or of ctx.
 	Await(ctx context.Context, id, flight string) (*netdb.Lease, error)
 	Acknowledge(ctx context.Context, who netdb.Who, id, flight string, working bool, r netdb.FlightResult, detail string) (*netdb.Lease, error)
-	// Subscribed says that somebody follows the changes from now on.
+	// Subscribed says that a subscriber follows the changes from now on.
 	Subscribed()
 }
 
@@ -154,7 +154,7 @@ func (s *Server) wake(c *call) (int, any, error) {
 	return http.StatusAccepted, s.leaseReply(c, l, nil), nil
 }
 
-// awaitFlight waits without a slot: callers that wait keep nobody from calling.
+// awaitFlight waits without a slot: callers that wait take no slot of those that call.
 func (s *Server) awaitFlight(c *call, id, flight string, wait time.Duration) (*netdb.Lease, error) {
 	c.endSlot()
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)

@@ -28,7 +28,7 @@ const usualKinds = "lease,attempt"
 // watch answers with the changes behind a revision, as they come, until the peer hangs
 // up, does not read for writeTime, or the daemon stops. A stream that ended goes on
 // behind the last line that was read, so its connection is as spare as an idle one: those
-// that only watch keep nobody from calling.
+// that only watch take no slot of those that call.
 func (s *Server) watch(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {

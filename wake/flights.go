@@ -60,7 +60,7 @@ type Config struct {
 	Resumer Resumer // nil: requests are told on the stream of changes, and acknowledged there
 	// FreezeOnly says that the Resumer wakes no sandbox that hibernates.
 	FreezeOnly bool
-	Counts     bool          // somebody looks for sandboxes without traffic, and calls Repause
+	Counts     bool          // sandboxes without traffic are looked for, and calls Repause
 	Wait       time.Duration // how long an attempt to wake may last where the policy does not say
 	Log        *slog.Logger
 	// OnEnd is called for each flight that ends, but for those whose lease is released, with its
@@ -80,7 +80,7 @@ type Flights struct {
 	told   map[string]telling       // flights that wait for an acknowledgement
 	flying map[string]bool          // flights that the resumer is at work on
 	held   map[string]chan struct{} // leases whose tasks are paused or resumed right now
-	again  bool                     // somebody has subscribed: tell all
+	again  bool                     // there is a new subscriber: tell all
 }
 
 // A telling is when a flight was told last, and how often.
@@ -199,7 +199,7 @@ func (f *Flights) resumed(ctx context.Context, who netdb.Who, id string, rev int
 	return l, err
 }
 
-// Subscribed has every flight that nobody has acknowledged told again: somebody follows the
+// Subscribed has every flight that is not acknowledged told again: a subscriber follows the
 // changes who may not have seen it.
 func (f *Flights) Subscribed() {
 	if f.cfg.Resumer != nil {
@@ -289,7 +289,7 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 	return max(next, time.Millisecond)
 }
 
-// The pause before a flight is told again that nobody acknowledged: it doubles.
+// The pause before a flight is told again that is not acknowledged: it doubles.
 const (
 	firstTelling = time.Second
 	lastTelling  = 10 * time.Minute

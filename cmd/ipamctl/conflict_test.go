@@ -19,7 +19,7 @@ func TestStatusNamesAddressesInConflict(t *testing.T) {
 	}
 	for i := range 9 {
 		w.findings = append(w.findings, api.Finding{Kind: "conflict", Address: fmt.Sprintf("10.8.64.%d", 30+i),
-			Detail: fmt.Sprintf("held by sandbox %q, but the netns witness sees it under somebody else on veth%d", "web", i)})
+			Detail: fmt.Sprintf("held by sandbox %q, but the netns witness sees it under another on veth%d", "web", i)})
 	}
 	for _, f := range w.findings {
 		if f.Conflict() {

@@ -52,7 +52,7 @@ func poolRemove(c *ctl) *cobra.Command {
 		Use:     "rm POOL",
 		Aliases: []string{"remove"},
 		Short:   "Remove a pool",
-		Long: `Removes a pool whose addresses nobody holds. With --mode drain it gives nothing
+		Long: `Removes a pool without leases. With --mode drain it gives nothing
 more, and goes when the verb is asked again after its last lease has ended, or
 within --wait. --mode force ends its leases and withholds their addresses: a
 sandbox that lives with one loses it. That wants --reason and --confirm; without
@@ -215,7 +215,7 @@ func (p *page) drawChange(r *api.PoolReply) {
 	}{
 		{api.EffectOutside, "outside: it stays valid, and its address is not given again"},
 		{api.EffectInside, "inside: its address can be given again once it has ended"},
-		{api.EffectEnds, "ends: nobody holds the address; its row goes, its rest is kept"},
+		{api.EffectEnds, "ends: no sandbox holds the address; its row goes, its rest is kept"},
 		{api.EffectWithheld, "withheld: no pool gives the address while it may be in use"},
 	} {
 		for _, got := range r.Effects {

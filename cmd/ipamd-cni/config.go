@@ -65,7 +65,7 @@ type listedSection struct {
 	ipamSection
 }
 
-// read reads a call's configuration. A key that nobody knows is an error: what it asks
+// read reads a call's configuration. An unknown key is an error: what it asks
 // for would silently not be done.
 func read(args *skel.CmdArgs) (*config, error) {
 	var raw struct {

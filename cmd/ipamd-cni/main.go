@@ -3,7 +3,7 @@
 // one what collects garbage. It is installed as `ipamd` in the folder of the plugins.
 //
 // It keeps nothing: whose an address is follows from the network's name, the container's
-// id and the interface, so the same question finds the same lease. It speaks to nobody
+// id and the interface, so the same question finds the same lease. It talks to nothing
 // but the daemon's socket. That a container is gone, as DEL and GC say, is a wish to
 // release its lease and never a confirmation: the daemon confirms by the kernel.
 package main

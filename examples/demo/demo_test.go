@@ -58,7 +58,7 @@ func ends(t *testing.T, bin string) {
 		"ipamd is stopped",
 		"$ sqlite3",
 		"$ sandbox run delta",
-		"Nobody asks any more",
+		"No request arrives any more",
 	} {
 		signal := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}[i%3]
 		t.Run(fmt.Sprintf("%s at %s", signal, at), func(t *testing.T) {

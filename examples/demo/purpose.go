@@ -16,7 +16,7 @@ func (s *story) onPurpose() {
 	s.show("nsenter", delta, "ip", "address", "add", lost+"/29", "dev", "eth0")
 	s.show("nsenter", delta, "busybox", "arping", "-U", "-c", "3", "-I", "eth0", lost)
 	s.say("The kernel has rules that are made from the book: delta's port may send by delta's")
-	s.say("address alone. Nobody heard it, and alpha is where it was:")
+	s.say("address alone. No sandbox received it, and alpha is where it was:")
 	s.reaches("gamma", lost)
 	alpha := s.whois(lost).Lease.MAC
 	known := s.run("nsenter", gamma, "ip", "neigh", "show", lost)

@@ -13,7 +13,7 @@ const site = "10.8.64.4"
 
 // asleep has a sandbox paused, and a neighbour wake it by nothing but a request.
 func (s *story) asleep() {
-	s.step("A sandbox that nobody uses sleeps, and a plain request wakes it")
+	s.step("A sandbox without traffic sleeps, and a plain request wakes it")
 	s.show("sandbox", "exec", "gamma", "--", "sh", "-c", "echo hello from gamma > /dev/shm/hello && httpd -p 8080 -h /dev/shm")
 	s.asks("delta")
 	s.say("ipamd freezes gamma's task. Traffic to port 8080 shall wake it, and a second without any")
@@ -24,7 +24,7 @@ func (s *story) asleep() {
 	s.say("delta knows nothing of that. It asks gamma by wget, as before:")
 	s.asks("delta")
 	s.flight(id, "10.8.64.5")
-	s.say("Nobody asks any more.")
+	s.say("No request arrives any more.")
 	s.eventually(s.sleeps, "gamma was idle for a second, and is paused again by itself")
 	s.asks("alpha")
 	s.flight(id, lost)

@@ -76,7 +76,7 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 	if err != nil {
 		return nil, err
 	}
-	// Whoever had the address before may still be in a neighbour's table.
+	// The owner before may still be in a neighbour's table.
 	if err := plumb.Announce(ctx, spec); err != nil {
 		return nil, err
 	}

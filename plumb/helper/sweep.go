@@ -17,7 +17,7 @@ type Leases func(ctx context.Context) ([]api.Lease, error)
 const late = time.Minute
 
 // Sweep takes away the ports that a helper made and was killed before it reported them, where
-// nobody asks for them any more. It is for the start, before any work, and waits for the daemon.
+// no call asks for them any more. It is for the start, before any work, and waits for the daemon.
 //
 // Such a port has the name and the MAC that plumb makes of an owner, and its owner's leases
 // record no port. A port whose owner has no lease is not known to be one of these, and stays,

@@ -200,7 +200,7 @@ func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, if
 }
 
 func (r releaser) Blockers(*netdb.Lease) []watchdog.Blocker {
-	return []watchdog.Blocker{{Kind: "unconfirmed", Detail: "nobody has looked yet"}}
+	return []watchdog.Blocker{{Kind: "unconfirmed", Detail: "not looked at yet"}}
 }
 
 // pass compares the book with the board and ends quarantines that nothing is
@@ -215,7 +215,7 @@ func (r *Rig) pass(ctx context.Context, preview, _ bool) (api.Report, error) {
 		if l.State != netdb.Quarantined || l.Hold != "" || !report.Complete || len(workload.SeenOf(seen, l)) > 0 {
 			continue
 		}
-		a := api.Action{Kind: "clear", Address: l.Addr.String(), LeaseID: l.ID, Reason: "nobody is seen there", Result: "planned"}
+		a := api.Action{Kind: "clear", Address: l.Addr.String(), LeaseID: l.ID, Reason: "nothing is seen there", Result: "planned"}
 		if !preview {
 			a.Result = "done"
 			if _, err := r.Book.ClearAt(ctx, netdbtest.Who(netdb.ByReconciler, "dark"), l.ID, l.Rev, nil); err != nil {

@@ -74,7 +74,7 @@ func Open(cfg Config) (*Catcher, error) {
 	return c, nil
 }
 
-// Close leaves the rules: what reaches a sleeper meanwhile is copied again once somebody
+// Close leaves the rules: what reaches a sleeper meanwhile is copied again once a reader
 // listens, and what is held back stays so.
 func (c *Catcher) Close() error {
 	var errs []error
@@ -208,7 +208,7 @@ func evidence(p Packet, l *netdb.Lease) json.RawMessage {
 // Counts are what a Catcher met since it was opened.
 type Counts struct {
 	Malformed  int64 // copies that could not be read, and were ignored
-	Overruns   int64 // times that copies were lost because nobody read them in time
+	Overruns   int64 // times that copies were lost because they were not read in time
 	Suppressed int64 // copies that began no flight: one was under way, or failed a moment ago
 }
 

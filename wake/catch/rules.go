@@ -52,7 +52,7 @@ const (
 
 // Table is the table that sleepers need, nil for none.
 //
-// The end of an old connection (FIN, RST) wakes nobody, and neither does what is no IP: ARP
+// The end of an old connection (FIN, RST) wakes no sandbox, and neither does what is no IP: ARP
 // and ND are answered by the kernel of a sandbox that is frozen.
 func Table(sleepers []Sleeper) *nft.Table {
 	if len(sleepers) == 0 {
