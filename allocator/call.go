@@ -439,6 +439,7 @@ func (c *call) reservation(p *part) netdb.Reservation {
 		Attempt: c.req.Attempt, BindWithin: c.req.BindWithin, Labels: c.req.Labels,
 		Unseen:  func() error { return c.ask(candidate) },
 		Binding: c.req.Binding, BoundBy: netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "bound"},
+		Slot: c.req.Slot,
 	}
 }
 

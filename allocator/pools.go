@@ -42,7 +42,7 @@ func (r *Request) complete(a *Allocator) error {
 		return &netdb.FieldError{Field: "prefix_length", Reason: "is of one family; ask for v4 and v6 apart"}
 	}
 	stored := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
-		BindWithin: r.BindWithin, Labels: r.Labels, Naming: netdb.Naming{Want: r.HostName}}
+		BindWithin: r.BindWithin, Labels: r.Labels, Naming: netdb.Naming{Want: r.HostName}, Slot: r.Slot}
 	return stored.Check()
 }
 

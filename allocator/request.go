@@ -39,6 +39,8 @@ type Request struct {
 	// Binding is where the address will be used: a new lease is bound in the transaction
 	// that reserves it, one that was there is not. nil binds none.
 	Binding *netdb.Binding
+	// Slot makes a warm slot's lease of it, of which the uid is [netdb.SlotUID]. nil: a sandbox's.
+	Slot *netdb.NewSlot
 }
 
 // A Result is what was given.

@@ -35,8 +35,11 @@ type Job[W, R any] struct {
 }
 
 // A Desk passes work W to helpers, and their reports R back. All methods are safe for
-// concurrent use. Its zero value is empty.
+// concurrent use. Its zero value is empty; the exported fields are not changed afterwards.
 type Desk[W, R any] struct {
+	Prefix string // of the jobs' ids: two desks that have different ones are told apart by them
+	None   error  // in the place of [ErrNoHelper], and wraps it
+
 	mu      sync.Mutex
 	jobs    []*Job[W, R]
 	last    int
@@ -44,6 +47,25 @@ type Desk[W, R any] struct {
 	asked   time.Time     // by a helper, last
 	asking  int           // helpers that wait now
 	worker  string        // the newest helper
+	arrived chan struct{} // one slot: a helper came; nil before the first call of Arrived
+}
+
+// Arrived has a value after a helper came which was not there before.
+func (d *Desk[W, R]) Arrived() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.arrived == nil {
+		d.arrived = make(chan struct{}, 1)
+	}
+	return d.arrived
+}
+
+// none is the answer while no helper is there.
+func (d *Desk[W, R]) none() error {
+	if d.None != nil {
+		return d.None
+	}
+	return ErrNoHelper
 }
 
 // Present says whether a helper is there.
@@ -63,10 +85,10 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 	d.mu.Lock()
 	if !d.present() {
 		d.mu.Unlock()
-		return ErrNoHelper
+		return d.none()
 	}
 	d.last++
-	j := &Job[W, R]{ID: strconv.Itoa(d.last), Work: work, reported: make(chan R, 1), kept: make(chan bool, 1)}
+	j := &Job[W, R]{ID: d.Prefix + strconv.Itoa(d.last), Work: work, reported: make(chan R, 1), kept: make(chan bool, 1)}
 	d.jobs = append(d.jobs, j)
 	d.wake()
 	d.mu.Unlock()
@@ -80,7 +102,7 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if j.worker == "" {
-			return ErrNoHelper
+			return d.none()
 		}
 		return ctx.Err()
 	}
@@ -109,6 +131,12 @@ func (d *Desk[W, R]) drop(gone *Job[W, R]) {
 func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.arrived != nil && (worker != d.worker || !d.present()) {
+		select {
+		case d.arrived <- struct{}{}:
+		default: // it is to be looked at already
+		}
+	}
 	d.asking++
 	defer func() { d.asking--; d.asked = time.Now() }()
 	d.worker = worker

@@ -274,6 +274,11 @@ func (c Config) BookOptions() netdb.Options {
 	}
 }
 
+// SlotProfile is the part of a warm slot's plumbing that is the same for all pools.
+func (c Config) SlotProfile() netdb.Profile {
+	return netdb.Profile{Enforce: c.Enforce.Mode, Wake: c.Wake.Resumer}
+}
+
 // Policy is when cooling addresses may be given again.
 func (a Allocation) Policy() netdb.Policy {
 	return netdb.Policy{Cooldown: time.Duration(a.Cooldown), CooldownMin: time.Duration(a.CooldownMin), Strict: a.Exhausted == "strict"}

@@ -61,6 +61,14 @@ func (p Plumbing) text() string {
 	return string(b)
 }
 
+// Plumbing is what the slot was made by.
+func (s *Slot) Plumbing() (p Plumbing, err error) {
+	if err = json.Unmarshal([]byte(s.Spec), &p); err != nil {
+		err = fmt.Errorf("read the plumbing of slot %.40q: %w", s.ID, err)
+	}
+	return p, err
+}
+
 // differs says whether a slot that was made by a recorded plumbing is not as this one wants
 // it. The hash decides where both are of one algorithm; else the plumbing itself, so that
 // another build's hash alone makes no slot stale. An error means that it cannot be told:

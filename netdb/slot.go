@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 )
@@ -23,6 +24,13 @@ type Slot struct {
 	Claimed  bool
 	Broken   string // why it is never given; "" while it may be
 }
+
+// Port names the owner that the slot's port is marked by, also once it is claimed. No two
+// slots have one, whatever runner of the machine they are of.
+func (s *Slot) Port() string { return SlotPort(s.Netns) }
+
+// SlotPort is the same of a slot's namespace.
+func SlotPort(netns string) string { return path.Base(netns) }
 
 // SlotUID is the uid that the lease of an unclaimed slot has. No sandbox's begins so.
 func SlotUID(id string) string { return slotUID + id }

@@ -122,7 +122,7 @@ func files(t *testing.T, pkg string) {
 	}
 	for _, want := range []string{
 		"/usr/sbin/ipamd", "/usr/bin/ipamctl", "/etc/ipamd/ipamd.toml",
-		"/usr/lib/systemd/system/ipamd.service", "/usr/lib/systemd/system/ipamd.socket", "/usr/lib/systemd/system/ipamd-plumb.service",
+		"/usr/lib/systemd/system/ipamd.service", "/usr/lib/systemd/system/ipamd.socket", "/usr/lib/systemd/system/ipamd-plumb.service", "/usr/lib/systemd/system/ipamd-warm.service",
 		"/usr/lib/sysusers.d/ipamd.conf", "/usr/lib/tmpfiles.d/ipamd.conf",
 		"/usr/share/man/man8/ipamd.8.gz", "/usr/share/man/man8/ipamd-rebuild.8.gz", "/usr/share/man/man5/ipamd.toml.5.gz",
 		"/usr/share/man/man1/ipamctl.1.gz", "/usr/share/man/man1/ipamctl-status.1.gz", "/usr/share/man/man1/ipamctl-exit-codes.1.gz",

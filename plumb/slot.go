@@ -42,16 +42,16 @@ func SlotPaths(runner string) ([]string, error) {
 	return out, nil
 }
 
-// isSlotPath says whether a path is one that a runner's slot may have: no other file is
+// IsSlotPath says whether a path is one that a runner's slot may have: no other file is
 // ever made or removed for one.
-func isSlotPath(runner, path string) bool {
+func IsSlotPath(runner, path string) bool {
 	return filepath.Clean(path) == path && filepath.Dir(path) == SlotFolder && strings.HasPrefix(filepath.Base(path), slotPrefix(runner))
 }
 
 // MakeSlot makes a namespace at a path of a runner's slots, with the port of the spec in it,
 // or finishes what was begun. What fails leaves neither.
 func MakeSlot(ctx context.Context, runner string, s Spec) (Port, error) {
-	if !isSlotPath(runner, s.Netns) {
+	if !IsSlotPath(runner, s.Netns) {
 		return Port{}, invalid("netns", s.Netns, "it is no path of a warm slot of this runner")
 	}
 	if err := s.Validate(); err != nil {
@@ -78,7 +78,7 @@ func MakeSlot(ctx context.Context, runner string, s Spec) (Port, error) {
 // RemoveSlot takes a slot's port away and its namespace. What is not there is no error. The
 // port goes first: a process in the namespace would keep it, and the address with it.
 func RemoveSlot(ctx context.Context, runner, path, host, owner string) error {
-	if !isSlotPath(runner, path) {
+	if !IsSlotPath(runner, path) {
 		return invalid("netns", path, "it is no path of a warm slot of this runner")
 	}
 	if host != "" {

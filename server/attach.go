@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -198,11 +199,15 @@ func (s *Server) plumbWork(c *call) (int, any, error) {
 	if ask.Worker == "" {
 		return 0, nil, field("worker", "is missing: it tells one life of the helper from the next")
 	}
+	desk, err := s.deskFor(ask.Verbs)
+	if err != nil {
+		return 0, nil, err
+	}
 	c.endSlot()
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(c.stopping(), cancel)()
-	job := s.cfg.Desk.Take(ctx, ask.Worker)
+	job := desk.Take(ctx, ask.Worker)
 	if job == nil {
 		return http.StatusOK, &api.PlumbReply{}, nil
 	}
@@ -221,11 +226,31 @@ func (s *Server) plumbDone(c *call) (int, any, error) {
 		return 0, nil, field("id", "is missing: of the work")
 	}
 	c.endSlot()
-	keep, live := s.cfg.Desk.Report(c.ctx, ask.ID, ask)
+	desk := s.cfg.Desk
+	if strings.HasPrefix(ask.ID, slotJobs) {
+		desk = s.cfg.SlotDesk
+	}
+	keep, live := desk.Report(c.ctx, ask.ID, ask)
 	if !live { // who wanted it has left, and may have it all the same: by an earlier attach
 		keep = s.usedBy(ask.Host)
 	}
 	return http.StatusOK, &api.PlumbDoneReply{Keep: keep}, nil
+}
+
+// deskFor is where a worker gets the work that it has the rights for. One that can do the work of
+// ports and that of slots asks for each by itself: neither waits for the other.
+func (s *Server) deskFor(verbs []string) (*Desk, error) {
+	in := func(all []string) bool {
+		return !slices.ContainsFunc(verbs, func(v string) bool { return !slices.Contains(all, v) })
+	}
+	switch {
+	case in(api.PlumbVerbs()): // also none
+		return s.cfg.Desk, nil
+	case in(api.PlumbSlotVerbs()):
+		return s.cfg.SlotDesk, nil
+	}
+	return nil, field("verbs", "%.80q are neither all of ports (%s) nor all of slots (%s)", verbs,
+		strings.Join(api.PlumbVerbs(), ", "), strings.Join(api.PlumbSlotVerbs(), ", "))
 }
 
 // usedBy says whether an open lease is recorded at a port.

@@ -37,6 +37,7 @@ type Config struct {
 	// CheckNetns says why a path can name no network namespace, as a [netdb.FieldError].
 	CheckNetns func(ctx context.Context, path string) error
 	Desk       *Desk // where the helper gets its work
+	SlotDesk   *Desk // where the helper that makes warm slots gets its; see [NewSlotDesk]
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first

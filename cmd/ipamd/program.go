@@ -40,6 +40,7 @@ import (
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/wake/idle"
+	"github.com/ipamd/ipamd/warm"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/ctrd"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -81,6 +82,7 @@ type program struct {
 	catcher    *catch.Catcher // nil where the kernel lacks what it takes
 	idle       *idle.Watcher  // nil while idle.after is 0
 	reconciler *reconciler.Reconciler
+	warm       *warm.Keeper
 	server     *server.Server
 	socket     *socket.Socket
 	scrapes    *metrics.Listener // nil without metrics.listen
@@ -348,7 +350,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
-		Book: book, Sleeper: p.flights, Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower}, Book: book}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns, Desk: new(server.Desk),
+		Book: book, Sleeper: p.flights, Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower}, Book: book}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns, Desk: new(server.Desk), SlotDesk: server.NewSlotDesk(),
 		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
@@ -365,6 +367,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Server: p.server, Rules: p.keeper, Flights: p.flights, Catcher: p.catcher, Idle: p.idle, Version: p.version}); err != nil {
 		return err
 	}
+	p.openWarm()
 	if p.socket, err = socket.Open(p.socketConfig); err != nil {
 		return err
 	}
@@ -406,7 +409,7 @@ func (p *program) run(ctx context.Context) error {
 		func(ctx context.Context) error { return upkeep.Tidy(ctx, p.book, p.cfg.Book.Path, p.log) },
 		p.socket.Run,
 		func(ctx context.Context) error {
-			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.flights.Run}
+			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.flights.Run, p.warm.Run}
 			shown := []func(context.Context) error{p.prover.Run, p.status} // to systemd, which waits for them
 			if err := p.book.Identity(); err != nil {
 				for _, loop := range shown {

@@ -22,7 +22,7 @@ var scenarios = []string{"L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "
 	"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11", "C12",
 	"W1", "W2", "W3", "W4", "W5", "W6", "W9", "W7", "W8", "W10",
 	"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11",
-	"scenario P1", "scenario P2", "scenario P3", "scenario P4", "scenario P5", "scenario P6", "scenario P7", "scenario P8", "scenario P9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "D1", "D2", "D3", "D4", "D5", "D6", "S1", "S2", "S3", "E1", "E2", "E3", "E4", "E5", "E7", "E8", "Z1", "Z2", "Z3", "Z4", "Z5", "Z6", "Z7", "Z8", "Z9", "Z10", "Z11", "Z12", "Z13", "Z14", "Z15", "Z16", "Z17", "Z18", "M1", "M14", "N1", "N2", "N3", "N7", "N4", "N5", "N6", "N8", "the incident",
+	"scenario P1", "scenario P2", "scenario P3", "scenario P4", "scenario P5", "scenario P6", "scenario P7", "scenario P8", "scenario P9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9", "T10", "T11", "D1", "D2", "D3", "D4", "D5", "D6", "S1", "S2", "S3", "E1", "E2", "E3", "E4", "E5", "E7", "E8", "Z1", "Z2", "Z3", "Z4", "Z5", "Z6", "Z7", "Z8", "Z9", "Z10", "Z11", "Z12", "Z13", "Z14", "Z15", "Z16", "Z17", "Z18", "M1", "M10", "M12", "M14", "N1", "N2", "N3", "N7", "N4", "N5", "N6", "N8", "the incident",
 	"F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F10", "F11", "F12", "F13", "F14", "F15", "F16",
 	"F17", "F18", "F19", "F20", "F21", "F22", "F23", "F24", "F25", "F26", "F27", "F28", "F29", "F30", "F31", "F32"}
 

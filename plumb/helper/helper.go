@@ -36,9 +36,18 @@ const (
 	pause = 500 * time.Millisecond
 )
 
-// Run does the daemon's work until ctx ends.
+// Run does the daemon's work on ports until ctx ends.
 func Run(ctx context.Context, daemon Daemon, log *slog.Logger) error {
-	h := &hand{daemon: daemon, log: log, worker: rand.Text()}
+	return run(ctx, &hand{daemon: daemon, log: log, worker: rand.Text()})
+}
+
+// RunSlots makes and takes down warm slots until ctx ends. It needs the right to mount, in the
+// mount namespace in which sandboxes find their network namespaces.
+func RunSlots(ctx context.Context, daemon Daemon, log *slog.Logger) error {
+	return run(ctx, &hand{daemon: daemon, log: log, worker: rand.Text(), verbs: api.PlumbSlotVerbs()})
+}
+
+func run(ctx context.Context, h *hand) error {
 	var g errgroup.Group
 	for range hands {
 		g.Go(func() error { h.loop(ctx); return nil })
@@ -50,11 +59,12 @@ type hand struct {
 	daemon Daemon
 	log    *slog.Logger
 	worker string
+	verbs  []string // that it has the rights for; nil: those of ports
 }
 
 func (h *hand) loop(ctx context.Context) {
 	for ctx.Err() == nil {
-		work, err := h.daemon.PlumbWork(ctx, api.PlumbRequest{Worker: h.worker, Wait: api.Lasting(poll)})
+		work, err := h.daemon.PlumbWork(ctx, api.PlumbRequest{Worker: h.worker, Wait: api.Lasting(poll), Verbs: h.verbs})
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -74,12 +84,14 @@ func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 	defer cancel()
 	var err error
 	switch work.Verb {
-	case "attach":
+	case api.PlumbAttach:
 		err = h.attach(ctx, work)
-	case "detach":
+	case api.PlumbDetach:
 		err = plumb.Remove(ctx, host(work), work.Owner)
 		_, told := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
 		err = errors.Join(err, told)
+	default:
+		err = h.slot(ctx, work)
 	}
 	if err != nil {
 		h.log.Warn("a port could not be plumbed", "verb", work.Verb, "owner", work.Owner, "netns", work.Netns, "err", err)

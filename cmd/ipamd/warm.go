@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/plumb"
+	"github.com/ipamd/ipamd/server"
+	"github.com/ipamd/ipamd/warm"
+	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// openWarm makes the keeper of warm slots. It has them made through the server's desk.
+func (p *program) openWarm() {
+	runner := func() string { return p.book.Info().RunnerUID }
+	p.warm = warm.New(warm.Config{
+		Book: p.book, Helper: p.server.SlotHelper(), Profile: p.cfg.SlotProfile(), Reserve: p.reserveSlot,
+		Path: func(slot string) string { return plumb.SlotPath(runner(), slot) },
+		Ours: func(netns string) bool { // asked of every lease: most are told apart without a hash
+			return strings.HasPrefix(netns, plumb.SlotFolder+"/ipamd-") && plumb.IsSlotPath(runner(), netns)
+		},
+		Unplug: p.unplug, NoHelper: server.ErrNoWarmHelper, Log: p.log,
+	})
+}
+
+// reserveSlot takes an address for a slot, as for a sandbox: no witness sees it. One whose rest
+// would be cut short for it is for sandboxes alone.
+func (p *program) reserveSlot(ctx context.Context, pool *netdb.Pool, uid string, s netdb.NewSlot) (*netdb.Lease, error) {
+	family := allocator.V6
+	if pool.Prefix.Addr().Is4() {
+		family = allocator.V4
+	}
+	r, err := p.allocator.Allocate(ctx, allocator.Request{Sandbox: uid, UID: uid, Pool: pool.Name, Family: family, Slot: &s})
+	if err != nil {
+		return nil, err
+	}
+	if l := r.Leases[0]; r.EarlyReuse {
+		_, err := p.book.BreakSlot(ctx, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}, l.ID, "its address has not rested")
+		return nil, errors.Join(errors.New("no address of the pool has rested"), err)
+	}
+	return r.Leases[0], nil
+}
+
+// unplug says whether nothing but its port keeps a sandbox's release from its end. The port is
+// ipamd's own, and the sandbox has no process any more that the runtime knows.
+func (p *program) unplug(l *netdb.Lease) bool {
+	blockers := p.watchdog.Blockers(l)
+	runs := slices.ContainsFunc(workload.About(p.board, l).Seen, func(s census.Sighting) bool { return s.Witness == census.Runtime })
+	return !runs && len(blockers) > 0 && !slices.ContainsFunc(blockers, func(b watchdog.Blocker) bool { return b.Kind != watchdog.KindPort })
+}

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/attach"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// ErrNoWarmHelper means that nobody makes namespaces. It is an [attach.ErrNoHelper].
+var ErrNoWarmHelper error = noWarmHelper{}
+
+type noWarmHelper struct{}
+
+func (noWarmHelper) Error() string {
+	return "the warm helper is not running, which makes and takes down namespaces: systemctl start ipamd-warm"
+}
+
+func (noWarmHelper) Unwrap() error { return attach.ErrNoHelper }
+
+// slotJobs begins the ids of work on slots.
+const slotJobs = "slot-"
+
+// NewSlotDesk is where the helper that makes warm slots gets its work.
+func NewSlotDesk() *Desk { return &Desk{Prefix: slotJobs, None: ErrNoWarmHelper} }
+
+// A SlotHelper has warm slots made and taken down by the helper that has the rights.
+type SlotHelper struct{ server *Server }
+
+// SlotHelper is the daemon's side of the helper.
+func (s *Server) SlotHelper() SlotHelper { return SlotHelper{s} }
+
+// Present says whether a helper asks for work.
+func (h SlotHelper) Present() bool { return h.server.cfg.SlotDesk.Present() }
+
+// Arrived has a value after a helper came.
+func (h SlotHelper) Arrived() <-chan struct{} { return h.server.cfg.SlotDesk.Arrived() }
+
+// Make has a slot's namespace and port made, and binds its lease by what was made. What was
+// made and could not be bound is taken down again.
+func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) error {
+	s := h.server
+	work := h.of(api.PlumbSlotMake, l, slot, pool)
+	return h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
+		_, err := s.cfg.Book.BindEach(ctx, who, []string{l.ID}, 0, netdb.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
+		if err != nil {
+			return s.has(work, r), err
+		}
+		return true, nil
+	})
+}
+
+// Check returns how a slot differs from what it was made as, a sentence each.
+func (h SlotHelper) Check(ctx context.Context, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) (differences []string, err error) {
+	work := h.of(api.PlumbSlotCheck, l, slot, pool)
+	work.Host, work.MAC = l.HostInterface, l.MAC
+	if made, err := slot.Plumbing(); err == nil { // the pool may be another by now, and slots of before still be given
+		work.Networks[0] = h.madeBy(made)
+	}
+	err = h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
+		differences = r.Differences
+		return true, nil
+	})
+	return differences, err
+}
+
+// Remove has a slot's namespace taken down, and the port that was made with it.
+func (h SlotHelper) Remove(ctx context.Context, netns string) error {
+	return h.do(ctx, api.PlumbReply{Verb: api.PlumbSlotRemove, Runner: h.runner(), Owner: netdb.SlotPort(netns), Netns: netns},
+		func(api.PlumbDoneRequest) (bool, error) { return true, nil })
+}
+
+// List returns the paths of the namespaces that are there and named as this runner's slots are.
+func (h SlotHelper) List(ctx context.Context) (paths []string, err error) {
+	err = h.do(ctx, api.PlumbReply{Verb: api.PlumbSlotList, Runner: h.runner()}, func(r api.PlumbDoneRequest) (bool, error) {
+		paths = r.Paths
+		return true, nil
+	})
+	return paths, err
+}
+
+func (h SlotHelper) runner() string { return h.server.cfg.Book.Info().RunnerUID }
+
+// of is work on the slot of a lease, in the pool as the caller has read it.
+func (h SlotHelper) of(verb string, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) api.PlumbReply {
+	return api.PlumbReply{Verb: verb, Runner: h.runner(), Owner: slot.Port(), Netns: slot.Netns,
+		Leases: []api.Lease{h.server.wire(l, pool.Prefix.Bits())}, Networks: []api.Network{h.server.network(pool)}}
+}
+
+// madeBy is what a slot was made by, as the helper is given it.
+func (h SlotHelper) madeBy(p netdb.Plumbing) api.Network {
+	spec := netdb.PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
+	spec.Gateway, _ = netip.ParseAddr(p.Gateway) // "" is none
+	for _, text := range p.Routes {
+		to, via, _ := strings.Cut(text, " via ")
+		var r netdb.Route
+		r.Destination, _ = netip.ParsePrefix(to)
+		r.Via, _ = netip.ParseAddr(via)
+		spec.Routes = append(spec.Routes, r)
+	}
+	return h.server.network(&netdb.Pool{PoolSpec: spec})
+}
+
+func (h SlotHelper) do(ctx context.Context, work api.PlumbReply, take func(api.PlumbDoneRequest) (bool, error)) error {
+	err := h.server.cfg.SlotDesk.Do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
+		if r.Error != "" {
+			return false, errors.New(r.Error)
+		}
+		return take(r)
+	})
+	if err != nil && !errors.Is(err, attach.ErrNoHelper) {
+		return fmt.Errorf("%s: %w", work.Verb, err)
+	}
+	return err
+}

@@ -1,0 +1,465 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A Book knows pools, leases and slots; *netdb.Book is one.
+type Book interface {
+	Usage() ([]netdb.Usage, int64)
+	Leases() ([]*netdb.Lease, int64)
+	Lease(id string) (*netdb.Lease, error)
+	Slots() []*netdb.Slot
+	Slot(leaseID string) *netdb.Slot
+	Changed() <-chan struct{}
+	BreakSlot(ctx context.Context, who netdb.Who, leaseID, why string) (*netdb.Lease, error)
+	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, error)
+}
+
+// A Helper makes and takes down namespaces, in another process that has the rights.
+type Helper interface {
+	Present() bool            // it asks for work
+	Arrived() <-chan struct{} // has a value after one came
+
+	// Make makes a slot, or finishes what was begun of it, and binds its lease by what was
+	// made. After an error nothing of it is left, or what is left is listed.
+	Make(ctx context.Context, who netdb.Who, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) error
+	// Check returns how a slot differs from what it was made as.
+	Check(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) ([]string, error)
+	// Remove takes a namespace down. One that is not there is no error.
+	Remove(ctx context.Context, netns string) error
+	// List returns the namespaces that are named as this runner's slots are.
+	List(ctx context.Context) ([]string, error)
+}
+
+// Config of a [Keeper]. Every field is needed unless it says otherwise.
+type Config struct {
+	Book    Book
+	Helper  Helper
+	Profile netdb.Profile
+	// Reserve takes an address of the pool for a slot, as [netdb.Reservation] with a Slot.
+	Reserve func(ctx context.Context, p *netdb.Pool, uid string, s netdb.NewSlot) (*netdb.Lease, error)
+	// Path is where the namespace of a new slot is.
+	Path func(slot string) string
+	// Ours says whether a path is one that a slot of this runner has.
+	Ours func(netns string) bool
+	// Unplug says of a releasing lease of a sandbox whether nothing but its port keeps the
+	// release from its end.
+	Unplug func(l *netdb.Lease) bool
+	// NoHelper is why nothing is done while no helper is there, in a sentence; every error for
+	// that reason wraps it.
+	NoHelper error
+	Log      *slog.Logger
+
+	OnMade   func(pool string, took time.Duration) // a slot was made. May be nil.
+	OnFailed func(pool string)                     // one could not be made. May be nil.
+}
+
+// Bounds of what is done at once, and of how often.
+const (
+	most     = 8 // pieces of work under way
+	patience = time.Minute
+	every    = 30 * time.Second // between readings of the namespaces that are there
+	soon     = time.Second      // between looks at what tells no news: releases of sandboxes
+	again    = 10 * time.Second // until a namespace is taken down once more, whose lease did not end
+)
+
+// A Keeper has the slots be as the pools want them, as far as addresses, helper and kernel
+// allow. Its memory can be thrown away: book and namespaces tell the next one all.
+type Keeper struct {
+	cfg  Config
+	kick chan struct{} // one slot: work ended
+
+	mu       sync.Mutex
+	busy     map[string]bool      // namespaces that work is under way on
+	ending   map[string]bool      // leases that are being ended
+	begun    map[string]int       // slots of each pool whose address is being reserved
+	spaces   map[string]bool      // namespaces that may be there: listed, or of a slot once
+	down     map[string]time.Time // when namespaces were taken down, or could not be
+	checked  map[string]bool      // namespaces that were made or checked in this life
+	listed   time.Time            // when a list was asked for last
+	listing  bool
+	rests    map[string]*rest // of pools, by uid
+	works    int
+	told     bool // that there is no helper
+	helpless bool
+}
+
+// New returns a Keeper that does nothing yet.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
+		begun: make(map[string]int), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
+		rests: make(map[string]*rest)}
+}
+
+// Run keeps the slots until ctx ends. Work that is under way then ends with it: what was begun
+// of it is finished, or taken down, in the next life.
+func (k *Keeper) Run(ctx context.Context) error {
+	var works sync.WaitGroup
+	defer works.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	arrived := k.cfg.Helper.Arrived()
+	for ctx.Err() == nil {
+		changed := k.cfg.Book.Changed()
+		began := time.Now()
+		next := k.step(ctx, &works)
+		// Of a large book no more than a twentieth of the time goes into looks at it.
+		pause := time.NewTimer(20 * time.Since(began))
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-k.kick:
+		case <-timer.C:
+		case <-arrived:
+			k.mu.Lock()
+			k.listed = time.Time{}
+			clear(k.down)
+			k.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// step begins what is to be done now, and returns when it is to be looked again if nothing
+// has changed by then.
+func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Duration) {
+	present := k.cfg.Helper.Present()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.helpless = !present
+	if present && !k.listing && time.Since(k.listed) > every {
+		k.listing, k.listed = true, time.Now()
+		works.Go(func() { k.list(ctx) })
+	}
+	next = every
+	if !present {
+		next = soon
+	}
+	view := k.view(present)
+	if len(view.Slots) == 0 && len(view.Spaces) == 0 && !wantsAny(view.Pools) {
+		k.told = false
+		return next
+	}
+	k.report(present)
+	if len(view.Unplug) > 0 {
+		next = min(next, soon)
+	}
+	now := time.Now()
+	for _, r := range k.rests {
+		if r.until.After(now) {
+			next = min(next, r.until.Sub(now))
+		}
+	}
+	begun := maps.Clone(k.begun) // those that the book has by now are counted twice, and made a step later
+	for _, a := range Plan(view) {
+		if k.works >= most && a.Verb != End {
+			break
+		}
+		if a.Verb == Make && begun[a.Pool.UID] > 0 {
+			begun[a.Pool.UID]--
+			continue
+		}
+		if a.Verb == Make && k.rests[a.Pool.UID] != nil {
+			if k.rests[a.Pool.UID].tried {
+				continue // after a failure one is tried, and not all
+			}
+			k.rests[a.Pool.UID].tried = true
+		}
+		if at, tried := k.down[a.Netns]; a.Verb == TakeDown && tried && now.Sub(at) < again {
+			next = min(next, again-now.Sub(at))
+			continue
+		}
+		k.begin(ctx, works, a)
+	}
+	if present {
+		k.check(ctx, works, view)
+	}
+	return max(next, time.Millisecond)
+}
+
+func wantsAny(pools []netdb.Usage) bool {
+	for _, u := range pools {
+		if u.Pool.Warm != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// view reads the book, after the namespaces that memory has; k.mu is held.
+func (k *Keeper) view(present bool) View {
+	v := View{Slots: make(map[string]*netdb.Slot), Profile: k.cfg.Profile, Hands: maps.Clone(k.busy), Resting: make(map[string]bool),
+		Unplug: make(map[string]bool), Helpless: !present}
+	// A slot that is reserved behind this is in the book that is read next.
+	for path := range k.spaces {
+		v.Spaces = append(v.Spaces, path)
+	}
+	now := time.Now()
+	for uid, r := range k.rests {
+		v.Resting[uid] = r.until.After(now)
+	}
+	rows, _ := k.cfg.Book.Leases()
+	there := make(map[string]bool)
+	for _, s := range k.cfg.Book.Slots() {
+		v.Slots[s.LeaseID] = s
+		there[s.Netns] = true
+		if !k.down[s.Netns].IsZero() && !k.spaces[s.Netns] {
+			continue // taken down, and its lease is about to end
+		}
+		k.spaces[s.Netns] = true
+	}
+	for path := range k.down {
+		if !there[path] && !k.spaces[path] {
+			delete(k.down, path)
+		}
+	}
+	for path := range k.checked {
+		if !there[path] {
+			delete(k.checked, path)
+		}
+	}
+	for _, l := range rows {
+		slot := v.Slots[l.ID]
+		if slot == nil && !netdb.IsSlotUID(l.UID) && (l.Netns == "" || !k.cfg.Ours(l.Netns)) {
+			continue
+		}
+		v.Leases = append(v.Leases, l)
+		if l.State == netdb.Releasing && !netdb.IsSlotUID(l.UID) {
+			v.Unplug[l.ID] = k.cfg.Unplug(l)
+		}
+	}
+	// Pools last: what was given since counts as given.
+	v.Pools, _ = k.cfg.Book.Usage()
+	return v
+}
+
+// begin does an action beside the loop; k.mu is held.
+func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
+	switch a.Verb {
+	case Make:
+		id := newSlot()
+		path := k.cfg.Path(id)
+		k.begun[a.Pool.UID]++
+		k.work(works, path, func() {
+			k.makeNew(ctx, a.Pool, netdb.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile})
+			k.untry(a.Pool.UID)
+		})
+	case Finish:
+		if r := k.rests[a.Lease.PoolUID]; r == nil || !r.until.After(time.Now()) {
+			k.work(works, a.Netns, func() { k.make(ctx, a.Lease) })
+		}
+	case TakeDown:
+		k.work(works, a.Netns, func() { k.takeDown(ctx, a.Netns) })
+	case End:
+		if k.ending[a.Lease.ID] {
+			return
+		}
+		k.ending[a.Lease.ID] = true
+		works.Go(func() {
+			err := k.end(ctx, a.Lease, a.Why)
+			k.done(func() { delete(k.ending, a.Lease.ID) })
+			if err != nil && ctx.Err() == nil {
+				k.cfg.Log.Warn("a warm slot that is not to be given could not be ended", "addr", a.Lease.Addr, "lease", a.Lease.ID, "reason", a.Why, "err", err)
+			}
+		})
+	}
+}
+
+// work does a piece on a namespace; k.mu is held.
+func (k *Keeper) work(works *sync.WaitGroup, path string, do func()) {
+	k.works++
+	k.busy[path] = true
+	works.Go(func() {
+		do()
+		k.done(func() { k.works--; delete(k.busy, path) })
+	})
+}
+
+// done notes the end of a piece of work, and has the loop look again.
+func (k *Keeper) done(note func()) {
+	k.mu.Lock()
+	note()
+	k.mu.Unlock()
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// report says once that there is no helper, and once that there is one; k.mu is held.
+func (k *Keeper) report(present bool) {
+	switch {
+	case !present && !k.told:
+		k.cfg.Log.Warn("warm slots are not made", "reason", k.cfg.NoHelper)
+	case present && k.told:
+		k.cfg.Log.Info("the warm helper is there: warm slots are made")
+	}
+	k.told = !present
+}
+
+// list reads which namespaces there are.
+func (k *Keeper) list(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	before := k.cfg.Book.Slots()
+	paths, err := k.cfg.Helper.List(ctx)
+	k.done(func() {
+		k.listing = false
+		for _, path := range paths {
+			k.spaces[path] = true
+		}
+		for _, s := range before {
+			if err == nil && !slices.Contains(paths, s.Netns) {
+				delete(k.checked, s.Netns) // it went, or is not made yet
+			}
+		}
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, k.cfg.NoHelper) {
+		k.cfg.Log.Warn("the namespaces of warm slots are not known", "err", err)
+	}
+}
+
+func (k *Keeper) end(ctx context.Context, l *netdb.Lease, why string) error {
+	who := netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}
+	if k.cfg.Book.Slot(l.ID) != nil {
+		_, err := k.cfg.Book.BreakSlot(ctx, who, l.ID, why)
+		return err
+	}
+	_, err := k.cfg.Book.Release(ctx, who, l.ID, "", l.Rev)
+	if errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// takeDown has a namespace removed. That its lease ends then is the watchdog's to confirm.
+func (k *Keeper) takeDown(ctx context.Context, path string) {
+	if !k.cfg.Ours(path) { // another runner's, before the book was adopted: there is none of that here
+		k.done(func() { k.down[path] = time.Now(); delete(k.spaces, path) })
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := k.cfg.Helper.Remove(ctx, path)
+	k.done(func() {
+		k.down[path] = time.Now()
+		if err == nil {
+			delete(k.spaces, path)
+		}
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, k.cfg.NoHelper) {
+		k.cfg.Log.Warn("the namespace of a warm slot could not be taken down", "netns", path, "err", err)
+	}
+}
+
+// check compares slots of an earlier life with what they were made as, each once; k.mu is held.
+func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
+	pools := make(map[string]*netdb.Pool)
+	for i := range v.Pools {
+		pools[v.Pools[i].Pool.UID] = &v.Pools[i].Pool
+	}
+	for _, l := range v.Leases {
+		slot := v.Slots[l.ID]
+		if k.works >= most || !slot.Ready(l) || k.checked[slot.Netns] || k.busy[slot.Netns] || pools[l.PoolUID] == nil {
+			continue
+		}
+		k.work(works, slot.Netns, func() { k.checkOne(ctx, l, slot, pools[l.PoolUID]) })
+	}
+}
+
+func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot, p *netdb.Pool) {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	diffs, err := k.cfg.Helper.Check(within, l, slot, p)
+	switch {
+	case ctx.Err() != nil || errors.Is(err, k.cfg.NoHelper):
+		return
+	case err != nil: // that says nothing of the slot: it is checked when it is claimed, too
+		k.cfg.Log.Warn("a warm slot could not be checked", "addr", l.Addr, "netns", slot.Netns, "err", err)
+	case len(diffs) > 0:
+		k.cfg.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", diffs[0])
+		if err := k.end(ctx, l, diffs[0]); err != nil {
+			return // the next step asks again
+		}
+	}
+	k.mu.Lock()
+	k.checked[slot.Netns] = true
+	k.mu.Unlock()
+}
+
+// makeNew reserves an address, and makes a slot with it.
+func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l, err := k.cfg.Reserve(within, p, netdb.SlotUID(s.ID), s)
+	k.done(func() { k.begun[p.UID]-- })
+	if err != nil {
+		if ctx.Err() == nil {
+			k.failed(p, fmt.Errorf("reserve an address: %w", err))
+		}
+		return
+	}
+	k.make(ctx, l)
+}
+
+// make makes the slot of a lease. What cannot be made ends the lease, so that its address is
+// others' again.
+func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
+	slot, p := k.cfg.Book.Slot(l.ID), k.pool(l.PoolUID)
+	if slot == nil || slot.Claimed || p == nil {
+		return
+	}
+	// By the pool as it was read just now: under another spec than the recorded one nothing is
+	// made, or a slot would say that it is of a spec that it is not of.
+	if stale, err := slot.Stale(p, l.Interface, k.cfg.Profile); err != nil || stale {
+		_ = k.end(ctx, l, "the pool's spec changed before it was made") // the next step asks again
+		return
+	}
+	began := time.Now()
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k.mu.Lock()
+	k.spaces[slot.Netns], k.checked[slot.Netns] = true, true
+	delete(k.down, slot.Netns)
+	k.mu.Unlock()
+	err := k.cfg.Helper.Make(within, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotReady}, l, slot, p)
+	switch {
+	case err == nil:
+		k.made(p, time.Since(began))
+	case ctx.Err() != nil || errors.Is(err, k.cfg.NoHelper): // it is finished when one is there
+	default:
+		if now, gone := k.cfg.Book.Lease(l.ID); gone != nil || !now.State.Open() {
+			return // it was ended meanwhile, and is taken down
+		}
+		k.failed(p, err)
+		if err := k.end(ctx, l, err.Error()); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("a warm slot that is not to be given could not be ended", "addr", l.Addr, "lease", l.ID, "reason", "it could not be made", "err", err)
+		}
+	}
+}
+
+func (k *Keeper) pool(uid string) *netdb.Pool {
+	usage, _ := k.cfg.Book.Usage()
+	for i := range usage {
+		if usage[i].Pool.UID == uid {
+			return &usage[i].Pool
+		}
+	}
+	return nil
+}
