@@ -131,12 +131,12 @@ func (w *world) recount() {
 	})
 }
 
-// plugged are the ports of rt0; an error when one went while they were listed. Those of a
+// plugged are the ports of rt0 but the ear's; an error when one went while they were listed. Those of a
 // dead namespace stay until the kernel comes to it.
 func (w *world) plugged() (names []string, err error) {
 	links, err := w.ns.Netlink().LinkList()
 	for _, l := range links {
-		if l.Attrs().MasterIndex == w.bridge {
+		if l.Attrs().MasterIndex == w.bridge && (w.ear == nil || l.Attrs().Name != w.ear.host) {
 			names = append(names, l.Attrs().Name)
 		}
 	}

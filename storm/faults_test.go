@@ -17,16 +17,18 @@ type faults struct {
 // kind comes once before chance decides alone, however short the storm.
 func (b *faults) inject(d time.Duration) {
 	b.t.Helper()
-	kinds := []func(){b.containerd, b.both, b.filesAway, func() { b.secondDaemon(b.r) }, func() { b.ipamd(b.r.IntN(clocks)) }}
+	kinds := []func(){b.containerd, b.both, b.filesAway, func() { b.secondDaemon(b.r) }, func() { b.ipamd(b.r.IntN(clocks)) },
+		b.flush, b.element}
 	b.r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for end := time.Now().Add(d); b.ctx.Err() == nil && (len(kinds) > 0 || time.Now().Before(end)); {
 		b.rest(b.r, time.Second, 3*time.Second)
+		b.readRules()
 		if len(kinds) > 0 {
 			kinds[0]()
 			kinds = kinds[1:]
 			continue
 		}
-		switch b.r.IntN(13) {
+		switch b.r.IntN(17) {
 		case 0, 1:
 			b.containerd()
 		case 2:
@@ -35,6 +37,10 @@ func (b *faults) inject(d time.Duration) {
 			b.filesAway()
 		case 5:
 			b.secondDaemon(b.r)
+		case 6, 7:
+			b.flush()
+		case 8, 9:
+			b.element()
 		default:
 			b.ipamd(b.r.IntN(2 * clocks))
 		}
@@ -58,6 +64,7 @@ func (b *faults) ipamd(what int) {
 	from := b.rec.now()
 	b.killIpamd()
 	var leapt time.Duration
+	var unruled *gap
 	switch what {
 	case 0:
 		b.daemon.step(time.Duration(1+b.r.IntN(4)) * time.Second) // which shortens no wait: the wall clock knows better
@@ -71,6 +78,7 @@ func (b *faults) ipamd(what int) {
 			b.t.Fatal(err)
 		}
 		b.boots++
+		unruled = b.flushRules()
 		leapt = uptime
 		b.rec.counted("clock: another boot")
 	case 3:
@@ -88,6 +96,9 @@ func (b *faults) ipamd(what int) {
 	b.startIpamd()
 	to := b.rec.now()
 	b.rec.add(func(*history) { l.to = to })
+	if unruled != nil {
+		b.areBack(unruled)
+	}
 }
 
 func (b *faults) killIpamd() {

@@ -45,7 +45,8 @@ type life struct {
 	addr       netip.Addr
 	netns      string
 	lease, uid string
-	bound      bool // the bind was acknowledged
+	bound      bool   // the bind was acknowledged
+	since      moment // when
 }
 
 // A listing is one answer to a list of leases.
@@ -71,6 +72,9 @@ type history struct {
 	lives    []*life
 	listings []listing
 	leaps    []*leap
+	gaps     []*gap
+	sent     map[uint32]*sent // by the number in the frame
+	readings []reading
 	odd      []string // answers that nothing explains
 }
 
@@ -84,7 +88,7 @@ type recorder struct {
 }
 
 func newRecorder(cooldown, cooldownMin time.Duration) *recorder {
-	return &recorder{start: time.Now(), h: history{cooldown: cooldown, cooldownMin: cooldownMin}, count: make(map[string]int), errs: make(map[string]error)}
+	return &recorder{start: time.Now(), h: history{cooldown: cooldown, cooldownMin: cooldownMin, sent: make(map[uint32]*sent)}, count: make(map[string]int), errs: make(map[string]error)}
 }
 
 func (r *recorder) now() moment { return time.Since(r.start) }

@@ -178,7 +178,11 @@ func (a *actor) bind(s *sandbox) bool {
 		return err
 	})
 	if err == nil {
-		a.rec.add(func(*history) { s.hold.bindBy, s.life.bound = never, true })
+		at := a.rec.now()
+		a.rec.add(func(*history) { s.hold.bindBy, s.life.bound, s.life.since = never, true, at })
+		if err := a.sends(a.r, s.life, nil); err != nil {
+			a.rec.strange("frames of %s: %v", s.uid, err)
+		}
 		return true
 	}
 	late := errors.Is(err, client.ErrLeaseGone) || errors.Is(err, client.ErrStateNotAllowed)

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +64,8 @@ func TestStorm(t *testing.T) {
 	phase("all stand still")
 	w.settle(api.Bound, api.Cooling)
 	w.recount()
+	w.rulesAreTheBooks()
+	w.everyoneSends(r)
 
 	phase("all agree; a siege")
 	living := w.rec.living()
@@ -74,6 +77,8 @@ func TestStorm(t *testing.T) {
 	stop()
 	phase("all are gone, and the siege is over")
 	w.settle(api.Cooling)
+	w.rulesAreTheBooks()
+	w.deafen()
 	w.nothingIsLeft()
 	phase("nothing is left")
 	if err := w.daemon.stop(); err != nil {
@@ -87,6 +92,9 @@ func TestStorm(t *testing.T) {
 	if faults := judge(&w.rec.h); len(faults) > 0 {
 		t.Errorf("%d faults:\n%s", len(faults), report(faults))
 	}
+	if faults := slices.Concat(judgeFrames(&w.rec.h), judgeReadings(&w.rec.h)); len(faults) > 0 {
+		t.Errorf("%d faults of the rules:\n%s", len(faults), report(faults))
+	}
 	if faults := adopted(&w.rec.h, changes); len(faults) > 0 {
 		t.Errorf("%d leases by labels:\n%s", len(faults), report(faults))
 	}
@@ -98,7 +106,7 @@ func TestStorm(t *testing.T) {
 			t.Errorf("it was no storm without %s", a.name)
 		}
 	}
-	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, recordMade, "two incarnations at one tap",
+	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, recordMade, flushed, elementDeleted, "rules read", "two incarnations at one tap",
 		"another's container in a lease", "odd namespace", impostor); len(missing) > 0 {
 		t.Errorf("it was no storm without %q", missing)
 	}

@@ -82,6 +82,8 @@ grace = '%[9]s'
 [reconcile]
 every = '1s'
 age = '3s'
+[enforce]
+mode = 'enforce'
 [log]
 format = 'text'
 `
@@ -101,6 +103,7 @@ type world struct {
 	ipamctl string // the program
 	client  *client.Client
 	rec     *recorder
+	ear     *ear   // where what sandboxes send is received
 	group   string // the cgroup of those that are hostile
 	owner   *owner
 	owners  sync.Mutex // held by the actor that has the owner's socket
@@ -175,6 +178,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, ipamd, ipamctl string) *world {
 	if err := w.daemon.start(); err != nil {
 		t.Fatal(err)
 	}
+	w.hear()
 	// What was begun above ends after this: actors stop before what they use.
 	// An interrupt ends the storm as a failure does: everything is cleaned up.
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -206,7 +210,7 @@ func (w *world) eventually(what string, ok func() bool) {
 func needs(t *testing.T) {
 	t.Helper()
 	realtest.Root(t)
-	realtest.Need(t, "nsenter", "unshare", "mount", "sh")
+	realtest.Need(t, "nsenter", "unshare", "mount", "sh", "nft")
 }
 
 // tellLog shows the graver lines of the daemon's log, the last ones.
