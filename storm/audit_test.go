@@ -82,6 +82,9 @@ func (w *world) settle(states ...api.State) {
 		}
 		left = ""
 		for _, f := range doctor.Findings {
+			if f.Kind == packetsRefused {
+				continue // they did send them
+			}
 			left += fmt.Sprintf("\n  %s %s: %s", f.Kind, f.Address, f.Detail)
 		}
 		for _, l := range list.Leases {
@@ -131,12 +134,12 @@ func (w *world) recount() {
 	})
 }
 
-// plugged are the ports of rt0 but the ear's; an error when one went while they were listed. Those of a
+// plugged are the ports of rt0 but the receiver's; an error when one went while they were listed. Those of a
 // dead namespace stay until the kernel comes to it.
 func (w *world) plugged() (names []string, err error) {
 	links, err := w.ns.Netlink().LinkList()
 	for _, l := range links {
-		if l.Attrs().MasterIndex == w.bridge && (w.ear == nil || l.Attrs().Name != w.ear.host) {
+		if l.Attrs().MasterIndex == w.bridge && (w.receiver == nil || l.Attrs().Name != w.receiver.host) {
 			names = append(names, l.Attrs().Name)
 		}
 	}

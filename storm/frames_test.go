@@ -15,10 +15,14 @@ import (
 	"time"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/netdb"
 )
+
+// packetsRefused is the kind of a finding that a port has sent what its lease does not allow.
+const packetsRefused = "packets_refused"
 
 // A gap is a time in which the kernel's rules were not all there: from before another
 // program took them away until they were seen again.
@@ -58,8 +62,8 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// An ear is a port of rt0 that receives what is sent to its MAC, whoever sent it.
-type ear struct {
+// A receiver is a port of rt0 that receives what is sent to its MAC, whoever sent it.
+type receiver struct {
 	*port
 	fd   int
 	addr netip.Addr
@@ -68,14 +72,14 @@ type ear struct {
 	done chan struct{}
 }
 
-// mark stands in each frame to the ear, before the frame's number.
+// mark stands in each frame to the receiver, before the frame's number.
 var mark = []byte("of the storm")
 
-// hear plugs an ear in, and has it listen until it is closed. Each second it sends a frame, so the
+// plugReceiver plugs a receiver in, which receives until it is closed. Each second it sends a frame, so the
 // bridge knows where it is.
-func (w *world) hear() {
+func (w *world) plugReceiver() {
 	w.t.Helper()
-	e := &ear{addr: netip.AddrFrom4([4]byte{10, 9, 1, 1}), stop: make(chan struct{}), done: make(chan struct{})}
+	e := &receiver{addr: netip.AddrFrom4([4]byte{10, 9, 1, 1}), stop: make(chan struct{}), done: make(chan struct{})}
 	var err error
 	if e.port, err = w.plug(e.addr); err != nil {
 		w.t.Fatal(err)
@@ -103,24 +107,24 @@ func (w *world) hear() {
 		unix.SetsockoptTimeval(e.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 500_000})); err != nil {
 		w.t.Fatal(err)
 	}
-	w.ear = e
-	go w.listenAt(e)
-	w.t.Cleanup(w.deafen)
+	w.receiver = e
+	go w.receive(e)
+	w.t.Cleanup(w.unplugReceiver)
 }
 
-// deafen ends the ear, and takes its port away.
-func (w *world) deafen() {
-	if e := w.ear; e != nil {
-		w.ear = nil
+// unplugReceiver ends the receiver, and takes its port away.
+func (w *world) unplugReceiver() {
+	if e := w.receiver; e != nil {
+		w.receiver = nil
 		close(e.stop)
 		<-e.done
 		if err := errors.Join(unix.Close(e.fd), e.dropLink(), e.dropSpace()); err != nil {
-			w.t.Errorf("take the ear away: %v", err)
+			w.t.Errorf("take the receiver away: %v", err)
 		}
 	}
 }
 
-func (w *world) listenAt(e *ear) {
+func (w *world) receive(e *receiver) {
 	defer close(e.done)
 	buf, spoke := make([]byte, 2048), time.Time{}
 	for !closed(e.stop) {
@@ -145,7 +149,7 @@ func (w *world) listenAt(e *ear) {
 	}
 }
 
-// A try is a frame that a sandbox sends to the ear.
+// A try is a frame that a sandbox sends to the receiver.
 type try struct {
 	what  string
 	own   bool
@@ -154,7 +158,7 @@ type try struct {
 
 // tries are what a sandbox may send and what it may not, whoever else lives; behind those
 // what is a neighbour's, who lives beside it.
-func (e *ear) tries(l *life, beside *life, r *rand.Rand) []try {
+func (e *receiver) tries(l *life, beside *life, r *rand.Rand) []try {
 	_, mac := l.port()
 	other := anyHost(r)
 	for other == l.addr {
@@ -216,11 +220,11 @@ func (w *world) sends(r *rand.Rand, l *life, beside *life) error {
 	n, _ := l.port()
 	mine := make(map[*sent]try)
 	once := func(s *sent, t try) error {
-		id := w.ear.ids.Add(1)
+		id := w.receiver.ids.Add(1)
 		w.rec.add(func(h *history) { h.sent[id] = s })
 		return send(fd, t.frame(binary.BigEndian.AppendUint32(bytes.Clone(mark), id)))
 	}
-	for _, t := range w.ear.tries(l, beside, r) {
+	for _, t := range w.receiver.tries(l, beside, r) {
 		s := &sent{at: w.rec.now(), arrived: never, port: fmt.Sprint("port", n), what: t.what, own: t.own}
 		if err := once(s, t); err != nil {
 			return err
@@ -251,15 +255,24 @@ func (w *world) sends(r *rand.Rand, l *life, beside *life) error {
 // everyoneSends has each sandbox try to be its neighbour, while all stand still.
 func (w *world) everyoneSends(r *rand.Rand) {
 	w.t.Helper()
+	var g errgroup.Group
+	g.SetLimit(16)
 	all := w.rec.living()
 	for i := range all {
 		var beside *life
 		if n := len(all); n > 1 {
 			beside = &all[(i+1)%n]
 		}
-		if err := w.sends(r, &all[i], beside); err != nil {
-			w.t.Errorf("frames of %s: %v", all[i].netns, err)
-		}
+		own := rand.New(rand.NewPCG(r.Uint64(), 1))
+		g.Go(func() error {
+			if err := w.sends(own, &all[i], beside); err != nil {
+				return fmt.Errorf("frames of %s: %w", all[i].netns, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		w.t.Error(err)
 	}
 	w.rest(r, 50*time.Millisecond, 60*time.Millisecond) // what is late
 }

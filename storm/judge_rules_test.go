@@ -2,6 +2,7 @@ package storm_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,5 +181,76 @@ func TestJudgeFindsAdoptions(t *testing.T) {
 		expect(t, adopted(lived, []netdb.Change{{Addr: two, UID: "b", From: from, To: netdb.Bound}}), want)
 		expect(t, adopted(lived, []netdb.Change{{Addr: two, UID: "a", From: from, To: netdb.Bound}}), "")
 		expect(t, adopted(lived, []netdb.Change{{Addr: three, UID: "a", From: from, To: netdb.Bound}}), want)
+	}
+}
+
+// enforced is a history of rules without a fault: b is bound and lives, a's lease is cooling,
+// and what was sent was received as far as it was its sender's own.
+func enforced() *history {
+	h := quiet()
+	h.lives[1].netns, h.lives[1].since = "/spaces/7", 4e9+3
+	port, _ := due(h.lives[1])
+	h.sent = map[uint32]*sent{
+		1: {at: 45e8, arrived: 45e8 + 1, port: port, what: "its own IPv4", own: true},
+		2: {at: 45e8, arrived: never, port: port, what: "IPv4 from another's address"},
+	}
+	_, mac := h.lives[1].port()
+	h.readings = []reading{{from: 46e8, to: 47e8, cooling: map[string]string{"C": "10.8.0.3"}, has: rules{
+		"leased": {port}, "macs": {port + " " + mac.String()},
+		"ipv4": {port + " " + mac.String() + " 10.8.0.2"}, "ipv6": {port + " " + mac.String() + " " + linkLocal(mac).String()},
+	}}}
+	return h
+}
+
+// TestJudgeHoldsTheRulesAgainstTheBook spoils the history of rules in one way at a time.
+func TestJudgeHoldsTheRulesAgainstTheBook(t *testing.T) {
+	opened := func(h *history, port string, from, to moment) {
+		h.gaps = append(h.gaps, &gap{from: from, to: to, port: port})
+	}
+	for name, c := range map[string]struct {
+		spoil func(*history)
+		want  string // "" for no fault
+	}{
+		"as it should be":                   {func(*history) {}, ""},
+		"another's frame arrives":           {func(h *history) { h.sent[2].arrived = 46e8 }, "passed"},
+		"its own never arrives":             {func(h *history) { h.sent[1].arrived = never }, "dropped"},
+		"its own is dropped in a gap":       {func(h *history) { h.sent[1].arrived = never; opened(h, "", 44e8, never) }, "dropped"},
+		"while all rules were away":         {func(h *history) { h.sent[2].arrived = 46e8; opened(h, "", 455e7, 457e7) }, ""},
+		"while those of its port were away": {func(h *history) { h.sent[2].arrived = 46e8; opened(h, "port7", 455e7, 457e7) }, ""},
+		"while another port's were away":    {func(h *history) { h.sent[2].arrived = 46e8; opened(h, "port8", 455e7, 457e7) }, "passed"},
+		"after they were back":              {func(h *history) { h.sent[2].arrived = 46e8; opened(h, "", 43e8, 44e8) }, "passed"},
+		"no table":                          {func(h *history) { h.readings[0].has = nil }, "no rules"},
+		"no table after a flush":            {func(h *history) { h.readings[0].has = nil; opened(h, "", 455e7, 465e7) }, ""},
+		"no element of a sandbox":           {func(h *history) { delete(h.readings[0].has, "ipv4") }, "other rules"},
+		"one that was deleted by hand":      {func(h *history) { delete(h.readings[0].has, "ipv4"); opened(h, "port7", 455e7, 465e7) }, ""},
+		"one too many": {func(h *history) {
+			h.readings[0].has["ipv4"] = append(h.readings[0].has["ipv4"], h.readings[0].has["macs"][0]+" 10.8.0.9")
+		}, "other rules"},
+		"another's address":                  {func(h *history) { h.readings[0].has["ipv4"] = []string{h.readings[0].has["macs"][0] + " 10.8.0.9"} }, "other rules"},
+		"of one that was bound meanwhile":    {func(h *history) { h.lives[1].since = 465e7; h.readings[0].has = rules{} }, ""},
+		"of one that ended meanwhile":        {func(h *history) { h.lives[1].to = 465e7; h.readings[0].has = rules{} }, ""},
+		"of one that was released meanwhile": {func(h *history) { h.holds[1].to = 465e7; h.readings[0].has = rules{} }, ""},
+		"of one whose address is cooling": {func(h *history) {
+			h.readings[0].has["ipv4"] = append(h.readings[0].has["ipv4"], "port9 02:00:00:00:00:09 10.8.0.3")
+		}, "a rule too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := enforced()
+			c.spoil(h)
+			expect(t, slices.Concat(judgeFrames(h), judgeReadings(h)), c.want)
+		})
+	}
+}
+
+// TestRulesAreReadByTheirPort: a set of one part and of several, and a table whose chain is
+// gone.
+func TestRulesAreReadByTheirPort(t *testing.T) {
+	const sets = `{"set": {"name": "leased", "elem": ["port7", "port8"]}}, {"set": {"name": "ipv4", "elem": [{"concat": ["port7", "02:00:00:00:00:07", "10.8.0.2"]}]}}, {"set": {"name": "counts", "elem": ["port7"]}}`
+	r, err := readRules([]byte(`{"nftables": [{"chain": {"hook": "prerouting"}}, ` + sets + `]}`))
+	if want := []string{"ipv4 port7 02:00:00:00:00:07 10.8.0.2", "leased port7"}; err != nil || !slices.Equal(r.of("port7"), want) {
+		t.Errorf("%q, %v, want %q", r.of("port7"), err, want)
+	}
+	if r, err := readRules([]byte(`{"nftables": [` + sets + `]}`)); r != nil || err != nil {
+		t.Errorf("without a chain: %q, %v", r, err)
 	}
 }

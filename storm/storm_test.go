@@ -78,7 +78,7 @@ func TestStorm(t *testing.T) {
 	phase("all are gone, and the siege is over")
 	w.settle(api.Cooling)
 	w.rulesAreTheBooks()
-	w.deafen()
+	w.unplugReceiver()
 	w.nothingIsLeft()
 	phase("nothing is left")
 	if err := w.daemon.stop(); err != nil {

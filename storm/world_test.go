@@ -90,23 +90,23 @@ format = 'text'
 
 // A world is the runner and all that runs on it.
 type world struct {
-	t       *testing.T
-	dir     string
-	ns      *nstest.NS // where rt0 is
-	bridge  int        // rt0's index
-	spaces  spaces
-	ports   atomic.Int64  // made so far
-	hands   chan struct{} // at most so many plug at once: the kernel does it one by one
-	runtime *ctrdtest.Daemon
-	ctrd    *containerd.Client // lives through restarts
-	daemon  *daemon
-	ipamctl string // the program
-	client  *client.Client
-	rec     *recorder
-	ear     *ear   // where what sandboxes send is received
-	group   string // the cgroup of those that are hostile
-	owner   *owner
-	owners  sync.Mutex // held by the actor that has the owner's socket
+	t        *testing.T
+	dir      string
+	ns       *nstest.NS // where rt0 is
+	bridge   int        // rt0's index
+	spaces   spaces
+	ports    atomic.Int64  // made so far
+	hands    chan struct{} // at most so many plug at once: the kernel does it one by one
+	runtime  *ctrdtest.Daemon
+	ctrd     *containerd.Client // lives through restarts
+	daemon   *daemon
+	ipamctl  string // the program
+	client   *client.Client
+	rec      *recorder
+	receiver *receiver // where what sandboxes send is received
+	group    string    // the cgroup of those that are hostile
+	owner    *owner
+	owners   sync.Mutex // held by the actor that has the owner's socket
 
 	ctx    context.Context // ends with the test, or when all is lost
 	calm   chan struct{}   // closed: actors that live go on living, and none begins
@@ -178,7 +178,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, ipamd, ipamctl string) *world {
 	if err := w.daemon.start(); err != nil {
 		t.Fatal(err)
 	}
-	w.hear()
+	w.plugReceiver()
 	// What was begun above ends after this: actors stop before what they use.
 	// An interrupt ends the storm as a failure does: everything is cleaned up.
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
