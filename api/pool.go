@@ -28,6 +28,8 @@ type Pool struct {
 	CooldownMin Duration          `json:"cooldown_min,omitempty"` // its own; "": the daemon's
 	Exhausted   string            `json:"exhausted,omitempty"`    // oldest or strict; "": the daemon's
 	Labels      map[string]string `json:"labels,omitempty"`
+	Warm        *PoolWarm         `json:"warm,omitempty"`  // nil: no slot is kept ready
+	Slots       *PoolSlots        `json:"slots,omitempty"` // where there are any, or should be
 	State       PoolState         `json:"state"`
 	Size        uint64            `json:"size"`      // addresses that can be given at all
 	Free        uint64            `json:"free"`      // addresses without a lease
@@ -46,6 +48,23 @@ type Pool struct {
 type PoolReservation struct {
 	Sandbox string `json:"sandbox"`
 	Address string `json:"address"`
+}
+
+// PoolWarm says how many warm slots of a pool are kept ready.
+type PoolWarm struct {
+	Size     int64  `json:"size"`
+	Max      int64  `json:"max,omitempty"`      // with those that are being made and taken down; 0: the size
+	Strategy string `json:"strategy,omitempty"` // recreate or on_replenish; "": recreate
+}
+
+// PoolSlots counts the warm slots of a pool that no sandbox has.
+type PoolSlots struct {
+	Ready  int `json:"ready"`
+	Making int `json:"making"` // reserved, and not there yet
+	Ending int `json:"ending"` // being taken down
+	Wanted int `json:"wanted"` // ready ones: the size, or fewer where sandboxes may need the addresses
+	// Why there are not as many as the size, in a sentence; "" while there are, or are being made.
+	Why string `json:"why,omitempty"`
 }
 
 // PoolList lists the pools.
@@ -70,6 +89,7 @@ type PoolRequest struct {
 	CooldownMin Duration          `json:"cooldown_min,omitempty"`
 	Exhausted   string            `json:"exhausted,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
+	Warm        *PoolWarm         `json:"warm,omitempty"`
 	// UID is the pool that the caller means; "" is the one of this name and family,
 	// or a new one.
 	UID string `json:"uid,omitempty"`

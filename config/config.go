@@ -78,6 +78,14 @@ type Pool struct {
 	Exhausted   string   `toml:"exhausted" comment:"Likewise. Empty: that one."`
 	MTU         int      `toml:"mtu" comment:"In bytes, of the sandboxes' interfaces. 0: the bridge's."`
 	Labels      []string `toml:"labels" comment:"Labels of the pool, like 'zone=a'. Empty: none."`
+
+	Warm Warm `toml:"warm" comment:"Warm slots: namespaces with a port that are made before a sandbox asks for one. ipamd-warm\nmakes them; without it there are none."`
+}
+
+type Warm struct {
+	Size     int    `toml:"size" comment:"How many are kept ready. Each has an address. 0: none."`
+	Max      int    `toml:"max" comment:"How many there may be with those that are being made and taken down. 0: as many as size."`
+	Strategy string `toml:"strategy" comment:"Of slots that were made by another spec than the pool has now. recreate, or empty: they are\nnever given, and made anew. on_replenish: they may be given, and only new ones are made by it."`
 }
 
 type Kept struct {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // exampleFile is what an operator starts from.
@@ -63,7 +65,7 @@ func other() Config {
 			{Name: "a", Prefix: "10.9.0.0/24", Gateway: "10.9.0.254", Bridge: "br8", Exclude: []string{"10.9.0.7", "10.9.0.16/28"},
 				Routes: []Route{{Destination: "192.0.2.0/24", Via: "10.9.0.9"}}, DNS: []string{"10.9.0.1", "fd00::53"},
 				Kept: []Kept{{Sandbox: "db", Address: "10.9.0.77"}}, Cooldown: Duration(time.Hour), CooldownMin: Duration(time.Minute),
-				Exhausted: "strict", MTU: 1400, Labels: []string{"zone=a"}},
+				Exhausted: "strict", MTU: 1400, Labels: []string{"zone=a"}, Warm: Warm{Size: 3, Max: 5, Strategy: "on_replenish"}},
 			{Name: "a", Prefix: "fd00:9::/64", Gateway: "none", Exclude: []string{}, Routes: []Route{}, DNS: []string{}, Kept: []Kept{}, Labels: []string{}},
 		},
 		Allocation: Allocation{Cooldown: Duration(time.Minute), CooldownMin: Duration(time.Second), Exhausted: "strict",
@@ -170,6 +172,13 @@ labels = ["zone=a=b", "empty="]
 [[pool.routes]]
 destination = "192.0.2.0/24"
 via = "10.9.0.9"
+[pool.warm]
+size = 8
+max = 12
+strategy = "on_replenish"
+[[pool]]
+name = "b"
+prefix = "10.10.0.0/24"
 `)
 	specs, err := c.PoolSpecs()
 	if err != nil {
@@ -178,8 +187,12 @@ via = "10.9.0.9"
 	s := specs[0]
 	if s.Bridge != "br7" || s.Gateway.String() != "10.9.0.254" || len(s.Exclude) != 3 || s.Exclude[2].String() != "10.9.0.16-10.9.0.31" ||
 		len(s.DNS) != 2 || len(s.Routes) != 1 || s.Routes[0].Via.String() != "10.9.0.9" || s.Cooldown != time.Hour || s.CooldownMin != time.Minute ||
-		s.Exhausted != "strict" || s.MTU != 1400 || len(s.Labels) != 2 || s.Labels["zone"] != "a=b" {
+		s.Exhausted != "strict" || s.MTU != 1400 || len(s.Labels) != 2 || s.Labels["zone"] != "a=b" ||
+		s.Warm == nil || *s.Warm != (netdb.Warm{Size: 8, Max: 12, Strategy: netdb.SlotsOnReplenish}) {
 		t.Errorf("got %+v", s)
+	}
+	if specs[1].Warm != nil {
+		t.Errorf("a pool that says nothing of slots: %+v", specs[1].Warm)
 	}
 }
 

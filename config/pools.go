@@ -128,6 +128,9 @@ func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 		}
 		s.Labels[name] = value
 	}
+	if p.Warm != (Warm{}) {
+		s.Warm = &netdb.Warm{Size: p.Warm.Size, Max: p.Warm.Max, Strategy: p.Warm.Strategy}
+	}
 	for _, k := range p.Kept {
 		s.Kept = append(s.Kept, netdb.Kept{Sandbox: k.Sandbox, Address: ps.address(key+".reservation", k.Address)})
 	}

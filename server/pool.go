@@ -314,6 +314,12 @@ func (s *Server) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpe
 	if spec.CooldownMin, err = duration("cooldown_min", ask.CooldownMin); err != nil {
 		return spec, err
 	}
+	if w := ask.Warm; w != nil && *w != (api.PoolWarm{}) {
+		spec.Warm = &netdb.Warm{Size: int(w.Size), Max: int(w.Max), Strategy: w.Strategy}
+		if int64(spec.Warm.Size) != w.Size || int64(spec.Warm.Max) != w.Max {
+			return spec, field("warm", "%d and %d are too large", w.Size, w.Max)
+		}
+	}
 	if int64(spec.MTU) != ask.MTU {
 		return spec, field("mtu", "%d is too large", ask.MTU)
 	}

@@ -39,6 +39,9 @@ type Config struct {
 	Desk       *Desk // where the helper gets its work
 	SlotDesk   *Desk // where the helper that makes warm slots gets its; see [NewSlotDesk]
 
+	// Slots counts the warm slots of a pool; nil: there are none, and shall be none.
+	Slots func(netdb.Usage) *api.PoolSlots
+
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
 	Follow    func(context.Context) error         // has the bridges be as the pools are now

@@ -128,6 +128,10 @@ func (s *Server) pool(u netdb.Usage) api.Pool {
 		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
 	}
 	p.Available, _ = s.available(u.Pool.UID)
+	if w := u.Pool.Warm; w != nil {
+		p.Warm = &api.PoolWarm{Size: int64(w.Size), Max: int64(w.Max), Strategy: w.Strategy}
+	}
+	p.Slots = s.cfg.Slots(u)
 	if err := s.cfg.Unready(&u.Pool); err != nil {
 		p.NotReady = err.Error()
 		if lacking, is := errors.AsType[*allocator.BridgeError](err); is {

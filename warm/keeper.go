@@ -82,6 +82,7 @@ type Keeper struct {
 	mu       sync.Mutex
 	busy     map[string]bool      // namespaces that work is under way on
 	ending   map[string]bool      // leases that are being ended
+	giving   map[string]int       // calls that wait for the address of a slot, by pool
 	begun    map[string]int       // slots of each pool whose address is being reserved
 	spaces   map[string]bool      // namespaces that may be there: listed, or of a slot once
 	down     map[string]time.Time // when namespaces were taken down, or could not be
@@ -97,7 +98,7 @@ type Keeper struct {
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
-		begun: make(map[string]int), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
+		giving: make(map[string]int), begun: make(map[string]int), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
 		rests: make(map[string]*rest)}
 }
 

@@ -35,7 +35,7 @@ type Action struct {
 	Verb  Verb
 	Pool  *netdb.Pool  // of Make
 	Lease *netdb.Lease // of Finish and End; of TakeDown where a lease has the namespace
-	Netns string       // of Finish and TakeDown
+	Netns string       // but of Make: while it is worked on nothing is done. An address would be free before its port is made
 	Why   string       // of End, for a person
 }
 
@@ -89,7 +89,7 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 		switch {
 		case l.State == netdb.Releasing:
 		case why != "":
-			out = append(out, Action{Verb: End, Lease: l, Why: why})
+			out = append(out, Action{Verb: End, Lease: l, Netns: slot.Netns, Why: why})
 		case l.State == netdb.Reserved:
 			making = append(making, l)
 		default:
@@ -106,7 +106,7 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 			last = &ready
 		}
 		n := len(*last) - 1
-		out = append(out, Action{Verb: End, Lease: (*last)[n], Why: "the pool has fewer addresses left, or is to have fewer slots"})
+		out = append(out, Action{Verb: End, Lease: (*last)[n], Netns: v.Slots[(*last)[n].ID].Netns, Why: "the pool has fewer addresses left, or is to have fewer slots"})
 		*last = (*last)[:n]
 	}
 	for _, l := range making {

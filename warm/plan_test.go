@@ -65,7 +65,11 @@ func TestPlan(t *testing.T) {
 			l := w.slot(netdb.Releasing)
 			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
 		}, 2, 0, 0, 1},
-		"a stale one":              {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 2, 0, 1, 0},
+		"a stale one": {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 2, 0, 1, 0},
+		"a stale one that is worked on": {two, 100, func(w *world) {
+			l := w.slot(netdb.Reserved)
+			w.Slots[l.ID].SpecHash, w.Hands[w.Slots[l.ID].Netns] = "sha256:0", true
+		}, 2, 0, 0, 0},
 		"a stale one may be given": {&netdb.Warm{Size: 2, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 1, 0, 0, 0},
 		"nobody can tell":          {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
 		"a broken one":             {two, 100, func(w *world) { w.slot(netdb.Bound).Netns = "/elsewhere" }, 2, 0, 1, 0},

@@ -41,7 +41,9 @@ func poolApply(c *ctl) *cobra.Command {
 	var ask api.PoolRequest
 	var routes, labels, kept []string
 	var cooldown, least time.Duration
+	var slots api.PoolWarm
 	fam, exhausted := newChoice("", "v4", "v6"), newChoice("", "oldest", "strict")
+	strategy := newChoice("", "recreate", "on_replenish")
 	cmd := &cobra.Command{
 		Use:   "apply [POOL]",
 		Short: "Make a pool, or change one",
@@ -63,7 +65,7 @@ the pool's is refused as stale. -q prints the uids.`,
 			if (file == "") == (len(args) == 0) {
 				return usageError{message: "pool apply wants either the name of a pool or --file", hint: "see ipamctl pool apply --help"}
 			}
-			for _, flag := range []string{"prefix", "gateway", "bridge", "exclude", "route", "dns", "reserve", "mtu", "cooldown", "cooldown-min", "exhausted", "label", "generation", "family"} {
+			for _, flag := range []string{"prefix", "gateway", "bridge", "exclude", "route", "dns", "reserve", "mtu", "cooldown", "cooldown-min", "exhausted", "label", "warm", "warm-max", "warm-strategy", "generation", "family"} {
 				if file != "" && cmd.Flags().Changed(flag) {
 					return usageError{message: "--file and --" + flag + " exclude each other", hint: "a file describes its pools as a whole"}
 				}
@@ -87,6 +89,8 @@ the pool's is refused as stale. -q prints the uids.`,
 				if err != nil {
 					return err
 				}
+				slots.Strategy = strategy.value
+				overlayWarm(cmd, &one.PoolRequest, slots)
 				if err := overlay(cmd, &one.PoolRequest, ask, routes, labels, kept, cooldown, least, exhausted.value); err != nil {
 					return err
 				}
@@ -125,11 +129,15 @@ the pool's is refused as stale. -q prints the uids.`,
 	f.DurationVar(&least, "cooldown-min", 0, "its own cooldown when nothing else is left, a `duration`")
 	f.Var(&exhausted, "exhausted", "`what` an exhausted pool does: "+exhausted.want())
 	f.StringArrayVar(&labels, "label", nil, "a `label` of the pool, key=value; may be repeated")
+	f.Int64Var(&slots.Size, "warm", 0, "keep this `number` of warm slots ready; 0: none")
+	f.Int64Var(&slots.Max, "warm-max", 0, "and have this `number` at most, with those under way; 0: the same")
+	f.Var(&strategy, "warm-strategy", "`what` becomes of slots of another spec: "+strategy.want())
 	f.Int64Var(&ask.Generation, "generation", 0, "the `number` that the pool's generation becomes; 0: the next one")
 	f.BoolVar(&ask.Drain, "drain", false, "let leases stand outside of the pool until they end")
 	f.BoolVar(&ask.Preview, "preview", false, "show what would become of each lease, and do nothing")
 	c.familyFlag(cmd, &fam)
 	c.complete(cmd, "exhausted", exhausted.complete)
+	c.complete(cmd, "warm-strategy", strategy.complete)
 	return cmd
 }
 
@@ -217,6 +225,29 @@ func overlay(cmd *cobra.Command, to *api.PoolRequest, from api.PoolRequest, via,
 		}
 	}
 	return nil
+}
+
+// overlayWarm takes over the flags of warm slots that were given.
+func overlayWarm(cmd *cobra.Command, to *api.PoolRequest, from api.PoolWarm) {
+	now := api.PoolWarm{}
+	if to.Warm != nil {
+		now = *to.Warm
+	}
+	changed := cmd.Flags().Changed
+	if changed("warm") {
+		if now.Size = from.Size; from.Size == 0 {
+			now = api.PoolWarm{}
+		}
+	}
+	if changed("warm-max") {
+		now.Max = from.Max
+	}
+	if changed("warm-strategy") {
+		now.Strategy = from.Strategy
+	}
+	if to.Warm = &now; now == (api.PoolWarm{}) {
+		to.Warm = nil
+	}
 }
 
 // lasting leaves out what is 0.

@@ -21,6 +21,8 @@ func pooled() *world {
 	w.pools[0].Reservation = []api.PoolReservation{{Sandbox: "db", Address: "10.8.64.77"}}
 	w.pools[0].DNS, w.pools[0].Routes = []string{"10.8.64.1"}, []api.Route{{Destination: "192.0.2.0/24", Via: "10.8.64.9"}}
 	w.pools[1].NotReady = "rt1 is missing"
+	w.pools[1].Warm = &api.PoolWarm{Size: 8, Max: 12}
+	w.pools[1].Slots = &api.PoolSlots{Ready: 3, Making: 1, Wanted: 8, Why: "the warm helper is not running, which makes and takes down namespaces: systemctl start ipamd-warm"}
 	w.pools[1].Repair = []string{"ip link add rt1 type bridge", "ip link set rt1 up"}
 	w.leases[0].Outside = "outside 10.8.64.0/25"
 	w.preview = true
@@ -71,6 +73,10 @@ func TestPoolRequests(t *testing.T) {
 			r.Routes, r.Labels = []api.Route{{Destination: "192.0.2.0/24", Via: "10.8.64.3"}}, map[string]string{"a": "b"}
 			r.Reservation = []api.PoolReservation{{Sandbox: "db", Address: "10.8.64.9"}}
 		})},
+		{"pool apply default --family v4 --warm 8 --warm-max 12 --warm-strategy on_replenish", "/v1/pools/default", with(func(r *api.PoolRequest) {
+			r.Warm = &api.PoolWarm{Size: 8, Max: 12, Strategy: "on_replenish"}
+		})},
+		{"pool apply default --family v4 --warm 0", "/v1/pools/default", same},
 		{"pool apply new --prefix fd00:9::/64", "/v1/pools/new", api.PoolRequest{Prefix: "fd00:9::/64"}},
 		{"pool apply -f testdata/pools.toml --preview", "/v1/pools/second", api.PoolRequest{Prefix: "fd00:8::/64", Generation: 7, Preview: true}},
 		{"pool apply -f testdata/pools.json", "/v1/pools/default", api.PoolRequest{Prefix: "10.8.64.0/23", Exclude: []string{"10.8.64.200"}, Cooldown: "45m"}},

@@ -195,11 +195,45 @@ func (p *page) drawPool(pool api.Pool) {
 		[2]string{"cooldown_min", optional(pool.CooldownMin)},
 		[2]string{"exhausted", optional(pool.Exhausted)},
 		[2]string{"labels", labels(pool.Labels)},
+		[2]string{"warm", drawWarm(pool.Warm)},
+		[2]string{"slots", p.drawSlots(pool.Slots)},
 		[2]string{"room", p.room(pool)},
 		[2]string{"holds", strings.Join(p.held(pool), ", ")},
 		[2]string{"outside", optional(pool.Outside)},
 	)
 	p.drawNotReady([]api.Pool{pool})
+}
+
+// drawWarm is how many slots a pool keeps.
+func drawWarm(w *api.PoolWarm) string {
+	if w == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d ready, at most %d, %s", w.Size, cmp.Or(w.Max, w.Size), term.Word(cmp.Or(w.Strategy, "recreate")))
+}
+
+// drawSlots is what there is of them.
+func (p *page) drawSlots(s *api.PoolSlots) string {
+	if s == nil {
+		return ""
+	}
+	said := fmt.Sprintf("%d ready, %d being made, %d being taken down", s.Ready, s.Making, s.Ending)
+	if s.Why != "" {
+		said += "; " + p.Warn(term.Sentence(s.Why))
+	}
+	return said
+}
+
+// drawAllSlots shows the pools that have slots, or should.
+func (p *page) drawAllSlots(pools []api.Pool) {
+	have := slices.DeleteFunc(slices.Clone(pools), func(pool api.Pool) bool { return pool.Slots == nil })
+	part(p, "Warm slots", term.Wrapping("POOL", "FAMILY", "READY", "OF", "MAKING", "ENDING", "WHY NOT MORE"), have, func(pool api.Pool) []string {
+		s, of := pool.Slots, "0"
+		if pool.Warm != nil {
+			of = fmt.Sprint(pool.Warm.Size)
+		}
+		return []string{term.Word(pool.Name), term.Word(string(pool.Family)), fmt.Sprint(s.Ready), of, fmt.Sprint(s.Making), fmt.Sprint(s.Ending), p.Warn(term.Sentence(s.Why))}
+	})
 }
 
 // poolNamed is the pool that a person names; family is needed where two have the name.

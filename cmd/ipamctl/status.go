@@ -97,6 +97,7 @@ func (p *page) drawStatus(s statusAnswer) {
 			p.drawNotReady(s.Pools)
 		}
 	}
+	p.drawAllSlots(s.Pools)
 	p.drawStuck(s.Status)
 	p.drawQuarantined(s.Status)
 	p.drawSilent(s.Silent)

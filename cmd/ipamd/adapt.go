@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/metrics"
+	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/readiness"
 	"github.com/ipamd/ipamd/reconciler"
 )
@@ -21,6 +22,7 @@ type measured struct {
 	metrics *metrics.Metrics
 	ready   *readiness.Readiness
 	pools   *gateways.Follower
+	giveWay func(context.Context, allocator.Request, error) error // nil where an address came free since
 }
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
@@ -30,6 +32,13 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 		_ = m.pools.Follow(ctx) // an error is what the gate says
 	}
 	result, err := m.Allocator.Allocate(ctx, r)
+	for errors.Is(err, netdb.ErrExhausted) {
+		if err = m.giveWay(ctx, r, err); err == nil {
+			result, err = m.Allocator.Allocate(ctx, r)
+		} else {
+			break
+		}
+	}
 	if !errors.Is(err, context.Canceled) { // one that its caller gave up is neither given nor refused
 		m.metrics.Allocated(result, err, time.Since(began))
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/plumb"
@@ -53,4 +56,39 @@ func (p *program) unplug(l *netdb.Lease) bool {
 	blockers := p.watchdog.Blockers(l)
 	runs := slices.ContainsFunc(workload.About(p.board, l).Seen, func(s census.Sighting) bool { return s.Witness == census.Runtime })
 	return !runs && len(blockers) > 0 && !slices.ContainsFunc(blockers, func(b watchdog.Blocker) bool { return b.Kind != watchdog.KindPort })
+}
+
+// slots counts a pool's slots, as the socket shows them.
+func (p *program) slots(u netdb.Usage) *api.PoolSlots {
+	s := p.warm.Status(u)
+	if u.Pool.Warm == nil && s == (warm.Status{}) {
+		return nil
+	}
+	return &api.PoolSlots{Ready: s.Ready, Making: s.Making, Ending: s.Ending, Wanted: s.Wanted, Why: s.Why}
+}
+
+// giveWay has a slot of the pools that a request draws from give its address to sandboxes, where
+// none is left: slots alone are never why a sandbox is refused. An error means that nothing came
+// free: it is the refusal.
+func (p *program) giveWay(ctx context.Context, r allocator.Request, refusal error) error {
+	name := cmp.Or(r.Pool, p.cfg.Pools[0].Name)
+	for _, u := range p.usage() {
+		v4 := u.Pool.Prefix.Addr().Is4()
+		if u.Pool.Name != name || r.Family == allocator.V4 && !v4 || r.Family == allocator.V6 && v4 {
+			continue
+		}
+		given, err := p.warm.GiveWay(ctx, u.Pool.UID)
+		if given {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w; %w", refusal, err)
+		}
+	}
+	return refusal
+}
+
+func (p *program) usage() []netdb.Usage {
+	all, _ := p.book.Usage()
+	return all
 }

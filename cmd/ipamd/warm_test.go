@@ -27,11 +27,7 @@ func (w *world) warmHelper() (p *process) {
 // keepSlots has the first pool keep slots, made with an MTU that tells one spec from another.
 func (w *world) keepSlots(mtu int, warm *netdb.Warm, routes ...netdb.Route) *netdb.Pool {
 	w.t.Helper()
-	w.t.Cleanup(func() { // also of a test that failed
-		for _, path := range w.namespaces() {
-			_ = plumb.RemoveNetns(path)
-		}
-	})
+	w.keepsNothing()
 	b := w.program.book
 	spec := b.Pools()[0].PoolSpec
 	spec.MTU, spec.Warm, spec.Routes = mtu, warm, routes
@@ -40,6 +36,13 @@ func (w *world) keepSlots(mtu int, warm *netdb.Warm, routes ...netdb.Route) *net
 		w.t.Fatal(err)
 	}
 	return p
+}
+
+// dropNamespaces removes what slots a test left, also one that failed.
+func (w *world) dropNamespaces() {
+	for _, path := range w.namespaces() {
+		_ = plumb.RemoveNetns(path)
+	}
 }
 
 // namespaces are those of this runner's slots that are there.

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+func slots(size int) func(*config.Config) {
+	return func(c *config.Config) { c.Pools[0].Warm.Size = size }
+}
+
+// pool is the first pool as the socket shows it.
+func (w *world) pool() api.Pool {
+	w.t.Helper()
+	s, err := w.client.Status(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.Pools[0]
+}
+
+// mtus counts the slots' interfaces by MTU, as the kernel has them.
+func (w *world) mtus() map[string]int {
+	w.t.Helper()
+	out := make(map[string]int)
+	for _, l := range w.ready() {
+		f := strings.Fields(w.ns.Exec("nsenter", "--net="+l.Netns, "ip", "-o", "link", "show", "eth0"))
+		for i, word := range f {
+			if word == "mtu" {
+				out[f[i+1]]++
+			}
+		}
+	}
+	return out
+}
+
+// M3: under on_replenish slots of the spec before stay and may be given, and new ones are of the
+// new spec. Under recreate all are made anew.
+func TestM3SlotsOfANewSpec(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.warmHelper()
+	w.keepSlots(1400, &netdb.Warm{Size: 4, Strategy: netdb.SlotsOnReplenish})
+	w.settled(4)
+	w.keepSlots(1300, &netdb.Warm{Size: 4, Strategy: netdb.SlotsOnReplenish})
+	w.claim("a")
+	w.settled(4)
+	if got := fmt.Sprint(w.mtus()); got != "map[1300:1 1400:3]" {
+		t.Errorf("after one was given: %s", got)
+	}
+	// A restart compares each with what it was made as, and not with what the pool wants now.
+	w.stopDaemon()
+	w.start()
+	realtest.Eventually(t, wait, "the slots to be checked", func() bool { return w.program.warm.Checked() == 4 })
+	if got := fmt.Sprint(w.mtus()); got != "map[1300:1 1400:3]" {
+		t.Errorf("after a restart: %s", got)
+	}
+	w.keepSlots(1300, &netdb.Warm{Size: 4})
+	realtest.Eventually(t, wait, "none to be of the spec before", func() bool {
+		for _, l := range w.ready() {
+			if stale, err := w.program.book.Slot(l.ID).Stale(w.program.book.Pools()[0], "eth0", w.cfg.SlotProfile()); err != nil || stale {
+				return false
+			}
+		}
+		return true
+	})
+	w.settled(4)
+	if got := fmt.Sprint(w.mtus()); got != "map[1300:4]" {
+		t.Errorf("made anew: %s", got)
+	}
+}
+
+// M11: slots leave the last addresses to sandboxes, give way where none is left, and are never
+// why a sandbox is refused.
+func TestM11SlotsGiveWay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick, pool("10.8.64.0/28"), slots(12), func(c *config.Config) {
+		c.Allocation.Cooldown, c.Allocation.CooldownMin = config.Duration(wait), config.Duration(wait)
+	})
+	w.keepsNothing()
+	w.warmHelper()
+	realtest.Eventually(t, wait, "half of 13 addresses", func() bool { return len(w.ready()) == 6 })
+	if p := w.pool(); p.Slots == nil || p.Slots.Ready != 6 || p.Slots.Wanted != 6 || !strings.Contains(p.Slots.Why, "few addresses") || p.Warm.Size != 12 {
+		t.Errorf("shown: %+v", p.Slots)
+	}
+	var callers sync.WaitGroup
+	for i := range 13 {
+		callers.Go(func() {
+			if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("s-", i)}); err != nil {
+				t.Errorf("sandbox %d: %v", i, err)
+			}
+		})
+		if i%3 == 0 {
+			callers.Wait()
+		}
+	}
+	callers.Wait()
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "one too many"}); !errors.Is(err, client.ErrPoolExhausted) || strings.Contains(err.Error(), "slot") {
+		t.Errorf("of a full pool: %v", err)
+	}
+	w.settled(0)
+}
+
+// M14: without the warm helper addresses are given as ever, and status says that slots are not
+// made, and why. What slots hold then is said to whom it is refused for.
+func TestM14WithoutTheWarmHelper(t *testing.T) {
+	realtest.Long(t)
+	t.Parallel()
+	w := newWorld(t, quick, pool("10.8.64.0/29"), slots(2))
+	w.keepsNothing()
+	w.allocate("a")
+	if p := w.pool(); p.Slots == nil || p.Slots.Ready != 0 || p.Slots.Wanted != 2 || !strings.Contains(p.Slots.Why, "the warm helper is not running") {
+		t.Errorf("without a helper: %+v", p.Slots)
+	}
+	if n := strings.Count(w.log.String(), "warm slots are not made"); n != 1 {
+		t.Errorf("it is said %d times", n)
+	}
+	helper := w.warmHelper()
+	realtest.Eventually(t, wait, "two slots", func() bool { return len(w.ready()) == 2 })
+	if p := w.pool(); p.Slots.Why != "" || p.Slots.Ready != 2 {
+		t.Errorf("with a helper: %+v", p.Slots)
+	}
+	_ = helper.cmd.Process.Kill()
+	<-helper.done
+	realtest.Eventually(t, wait, "the helper to be missed", func() bool { return !w.program.server.SlotHelper().Present() })
+	w.allocate("b")
+	w.allocate("c")
+	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "d"}); !errors.Is(err, client.ErrPoolExhausted) || !strings.Contains(err.Error(), "2 of its addresses are those of warm slots") ||
+		!strings.Contains(err.Error(), "systemctl start ipamd-warm") {
+		t.Errorf("with two slots that nothing can take down: %v", err)
+	}
+	w.warmHelper()
+	w.allocate("d")
+}
+
+// keepsNothing takes the namespaces away that a test leaves.
+func (w *world) keepsNothing() {
+	w.t.Cleanup(func() { w.dropNamespaces() })
+}

@@ -1,0 +1,80 @@
+package warm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// giveWithin bounds how long a sandbox waits for the address of a slot.
+const giveWithin = 5 * time.Second
+
+// giveLook is between two looks of one that waits.
+const giveLook = 500 * time.Millisecond
+
+// GiveWay has one of a pool's slots give its address to sandboxes, and returns true once a lease
+// of one has ended, so that the caller may ask for an address again. Of callers that wait beside
+// each other each has one of its own. false means that no slot has an address of the pool; an
+// error, that one has and cannot be taken down.
+func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
+	k.mu.Lock()
+	k.giving[pool]++
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.giving[pool]--; k.giving[pool] == 0 {
+			delete(k.giving, pool)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, giveWithin)
+	defer cancel()
+	first := -1
+	for {
+		changed := k.cfg.Book.Changed()
+		k.mu.Lock()
+		calls := k.giving[pool]
+		k.mu.Unlock()
+		n, ending := 0, 0
+		var next *netdb.Lease
+		for l, slot := range k.unclaimed(pool) {
+			n++
+			switch {
+			case l.State == netdb.Releasing:
+				ending++
+			case next == nil && !k.worksOn(slot.Netns): // what is being made is not free before it is there
+				next = l
+			}
+		}
+		if first < 0 {
+			first = n
+		}
+		switch {
+		case n == 0 && first == 0:
+			return false, nil
+		case n < first:
+			return true, nil
+		case !k.cfg.Helper.Present():
+			return false, fmt.Errorf("%d of its addresses are those of warm slots, which cannot be taken down: %w", n, k.cfg.NoHelper)
+		case ending < calls && next != nil:
+			if err := k.end(ctx, next, "a sandbox needs its address"); err != nil {
+				return false, err
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-time.After(giveLook): // a helper that leaves changes nothing in the book
+		case <-ctx.Done():
+			return false, fmt.Errorf("%d of its addresses are those of warm slots, which were not taken down in time: %w", n, ctx.Err())
+		}
+	}
+}
+
+func (k *Keeper) worksOn(netns string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.busy[netns]
+}

@@ -1,0 +1,73 @@
+package warm
+
+import (
+	"fmt"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// A Status counts the slots of a pool that no sandbox has.
+type Status struct {
+	Ready  int
+	Making int
+	Ending int
+	Wanted int    // ready ones: the size, or fewer where sandboxes may need the addresses
+	Why    string // there are fewer than the size, and they are not being made; "": neither
+}
+
+// Status counts the slots of a pool.
+func (k *Keeper) Status(u netdb.Usage) (s Status) {
+	for l, slot := range k.unclaimed(u.Pool.UID) {
+		switch {
+		case l.State == netdb.Releasing:
+			s.Ending++
+		case l.State == netdb.Reserved:
+			s.Making++
+		case slot.Ready(l):
+			s.Ready++
+		default:
+			s.Ending++
+		}
+	}
+	if u.Pool.Warm == nil {
+		return s
+	}
+	s.Wanted = wanted(&u.Pool, u.Free, uint64(s.Ready+s.Making))
+	k.mu.Lock()
+	r := k.rests[u.Pool.UID]
+	k.mu.Unlock()
+	switch {
+	case s.Ready >= u.Pool.Warm.Size:
+	case !k.cfg.Helper.Present():
+		s.Why = k.cfg.NoHelper.Error()
+	case r != nil:
+		s.Why = fmt.Sprintf("the last one could not be made: %s; tried again after %v", r.why, r.span)
+	case u.Pool.State == netdb.PoolDraining:
+		s.Why = "the pool drains"
+	case s.Wanted < u.Pool.Warm.Size:
+		s.Why = "the pool has few addresses left, and sandboxes go first"
+	}
+	return s
+}
+
+// Checked counts the slots that were made in this life, or compared with what they were made as.
+func (k *Keeper) Checked() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.checked)
+}
+
+// unclaimed yields the slots of a pool that no sandbox has, with their leases.
+func (k *Keeper) unclaimed(pool string) func(func(*netdb.Lease, *netdb.Slot) bool) {
+	return func(yield func(*netdb.Lease, *netdb.Slot) bool) {
+		for _, slot := range k.cfg.Book.Slots() {
+			if slot.Claimed {
+				continue
+			}
+			l, err := k.cfg.Book.Lease(slot.LeaseID)
+			if err == nil && l.PoolUID == pool && !yield(l, slot) {
+				return
+			}
+		}
+	}
+}
