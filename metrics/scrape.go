@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/wake/idle"
+	"github.com/ipamd/ipamd/warm"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -32,6 +33,7 @@ type Daemon struct {
 	Flights    *wake.Flights
 	Catcher    *catch.Catcher // nil where the kernel lacks what it takes
 	Idle       *idle.Watcher  // nil while idle.after is 0
+	Warm       *warm.Keeper
 	Version    api.VersionReply
 }
 
@@ -78,7 +80,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descPoolReady, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules, descUnanswered, descCopies, descIdle} {
+		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules, descUnanswered, descCopies, descIdle, descSlots, descSlotsWanted, descWarmHelper} {
 		ch <- d
 	}
 }
@@ -119,6 +121,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	gauge(descWithheld, float64(len(s.Book.Withheld())))
 	s.rules(ch)
 	s.sleeps(ch)
+	s.slots(ch)
 	gauge(descBuild, 1, s.Version.Version, s.Version.Commit, s.Version.Go)
 }
 

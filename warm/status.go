@@ -50,6 +50,9 @@ func (k *Keeper) Status(u netdb.Usage) (s Status) {
 	return s
 }
 
+// Helped says whether a helper asks for work.
+func (k *Keeper) Helped() bool { return k.cfg.Helper.Present() }
+
 // Checked counts the slots that were made in this life, or compared with what they were made as.
 func (k *Keeper) Checked() int {
 	k.mu.Lock()

@@ -49,6 +49,7 @@ func TestMetricsEqualARecount(t *testing.T) {
 		aPoolThatChanges(t, moved)
 		rulesThatRefuse(t, moved)
 		sleepersThatWake(t, moved)
+		slotsThatAreMade(t, moved)
 	})
 	if t.Failed() || !life || !trouble {
 		return

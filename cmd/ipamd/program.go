@@ -363,11 +363,11 @@ func (p *program) openServer(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	p.openWarm()
 	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Server: p.server, Rules: p.keeper, Flights: p.flights, Catcher: p.catcher, Idle: p.idle, Version: p.version}); err != nil {
+		Server: p.server, Rules: p.keeper, Flights: p.flights, Catcher: p.catcher, Idle: p.idle, Warm: p.warm, Version: p.version}); err != nil {
 		return err
 	}
-	p.openWarm()
 	if p.socket, err = socket.Open(p.socketConfig); err != nil {
 		return err
 	}

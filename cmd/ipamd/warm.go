@@ -29,6 +29,7 @@ func (p *program) openWarm() {
 			return strings.HasPrefix(netns, plumb.SlotFolder+"/ipamd-") && plumb.IsSlotPath(runner(), netns)
 		},
 		Unplug: p.unplug, NoHelper: server.ErrNoWarmHelper, Log: p.log,
+		OnMade: p.metrics.SlotMade, OnFailed: p.metrics.SlotFailed,
 	})
 }
 
