@@ -55,8 +55,9 @@ type PlumbReply struct {
 // PlumbDoneRequest is what came of a piece of work.
 type PlumbDoneRequest struct {
 	ID    string `json:"id"`
-	Host  string `json:"host,omitempty"` // the bridge's end, of what was made
-	MAC   string `json:"mac,omitempty"`  // of the sandbox's end
+	Host  string `json:"host,omitempty"`        // the bridge's end, of what was made
+	MAC   string `json:"mac,omitempty"`         // of the sandbox's end
+	Inode uint64 `json:"netns_inode,omitempty"` // of the namespace, as the helper sees it; of a slot
 	Field string `json:"field,omitempty"`
 	Error string `json:"error,omitempty"` // why not; with a field where one is to blame
 	// Paths are the namespaces of a slot_list, and Differences what a slot_check found, a

@@ -36,8 +36,9 @@ type Config struct {
 
 	// CheckNetns says why a path can name no network namespace, as a [netdb.FieldError].
 	CheckNetns func(ctx context.Context, path string) error
-	Desk       *Desk // where the helper gets its work
-	SlotDesk   *Desk // where the helper that makes warm slots gets its; see [NewSlotDesk]
+	NetnsInode func(ctx context.Context, path string) uint64 // of the namespace at a path; 0: there is none
+	Desk       *Desk                                         // where the helper gets its work
+	SlotDesk   *Desk                                         // where the helper that makes warm slots gets its; see [NewSlotDesk]
 
 	// Slots counts the warm slots of a pool; nil: there are none, and shall be none.
 	Slots func(netdb.Usage) *api.PoolSlots

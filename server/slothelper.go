@@ -47,6 +47,9 @@ func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slo
 	s := h.server
 	work := h.of(api.PlumbSlotMake, l, slot, pool)
 	return h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
+		if seen := s.cfg.NetnsInode(ctx, slot.Netns); seen != r.Inode {
+			return false, fmt.Errorf("%s is not the namespace that the helper made: what it mounts has to be seen by all processes (systemctl cat ipamd-warm)", slot.Netns)
+		}
 		_, err := s.cfg.Book.BindEach(ctx, who, []string{l.ID}, 0, netdb.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
 		if err != nil {
 			return s.has(work, r), err

@@ -131,6 +131,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 			k.mu.Lock()
 			k.listed = time.Time{}
 			clear(k.down)
+			for _, r := range k.rests {
+				r.until = time.Now() // another helper may have what the last one lacked
+			}
 			k.mu.Unlock()
 		}
 	}
@@ -211,10 +214,6 @@ func (k *Keeper) view(present bool) View {
 	for path := range k.spaces {
 		v.Spaces = append(v.Spaces, path)
 	}
-	now := time.Now()
-	for uid, r := range k.rests {
-		v.Resting[uid] = r.until.After(now)
-	}
 	rows, _ := k.cfg.Book.Leases()
 	there := make(map[string]bool)
 	for _, s := range k.cfg.Book.Slots() {
@@ -247,6 +246,11 @@ func (k *Keeper) view(present bool) View {
 	}
 	// Pools last: what was given since counts as given.
 	v.Pools, _ = k.cfg.Book.Usage()
+	k.forgive(v.Pools)
+	now := time.Now()
+	for uid, r := range k.rests {
+		v.Resting[uid] = r.until.After(now)
+	}
 	return v
 }
 

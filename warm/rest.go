@@ -2,6 +2,7 @@ package warm
 
 import (
 	"crypto/rand"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,21 @@ type rest struct {
 	until time.Time
 	span  time.Duration
 	why   string
-	tried bool // one slot is being made since, and shows whether others can be
+	spec  int64 // generation of the pool: another one is tried at once
+	tried bool  // one slot is being made since, and shows whether others can be
+}
+
+// forgive ends the rests of pools that are described otherwise by now, or keep no slots.
+func (k *Keeper) forgive(pools []netdb.Usage) {
+	for uid, r := range k.rests {
+		i := slices.IndexFunc(pools, func(u netdb.Usage) bool { return u.Pool.UID == uid })
+		switch {
+		case i < 0 || pools[i].Pool.Warm == nil:
+			delete(k.rests, uid)
+		case pools[i].Pool.Generation != r.spec:
+			r.until, r.span, r.spec = time.Time{}, 0, pools[i].Pool.Generation
+		}
+	}
 }
 
 // untry notes the end of a try.
@@ -47,7 +62,7 @@ func (k *Keeper) failed(p *netdb.Pool, err error) {
 	fresh := !r.until.After(now)
 	if fresh {
 		r.span = min(max(2*r.span, firstRest), lastRest)
-		r.until, r.why = now.Add(r.span), err.Error()
+		r.until, r.why, r.spec = now.Add(r.span), err.Error(), p.Generation
 	}
 	span := r.span
 	k.mu.Unlock()

@@ -1,8 +1,6 @@
 package warm
 
 import (
-	"fmt"
-
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -34,14 +32,18 @@ func (k *Keeper) Status(u netdb.Usage) (s Status) {
 	}
 	s.Wanted = wanted(&u.Pool, u.Free, uint64(s.Ready+s.Making))
 	k.mu.Lock()
-	r := k.rests[u.Pool.UID]
+	var r *rest
+	if now := k.rests[u.Pool.UID]; now != nil {
+		then := *now
+		r = &then
+	}
 	k.mu.Unlock()
 	switch {
 	case s.Ready >= u.Pool.Warm.Size:
 	case !k.cfg.Helper.Present():
 		s.Why = k.cfg.NoHelper.Error()
 	case r != nil:
-		s.Why = fmt.Sprintf("the last one could not be made: %s; tried again after %v", r.why, r.span)
+		s.Why = "the last one could not be made: " + r.why
 	case u.Pool.State == netdb.PoolDraining:
 		s.Why = "the pool drains"
 	case s.Wanted < u.Pool.Warm.Size:

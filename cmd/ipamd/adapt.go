@@ -22,7 +22,7 @@ type measured struct {
 	metrics *metrics.Metrics
 	ready   *readiness.Readiness
 	pools   *gateways.Follower
-	giveWay func(context.Context, allocator.Request, error) error // nil where an address came free since
+	giveWay func(ctx context.Context, r allocator.Request, tries int, refusal error) error // nil: an address may have come free since
 }
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
@@ -32,8 +32,8 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 		_ = m.pools.Follow(ctx) // an error is what the gate says
 	}
 	result, err := m.Allocator.Allocate(ctx, r)
-	for errors.Is(err, netdb.ErrExhausted) {
-		if err = m.giveWay(ctx, r, err); err == nil {
+	for tries := 0; errors.Is(err, netdb.ErrExhausted); tries++ {
+		if err = m.giveWay(ctx, r, tries, err); err == nil {
 			result, err = m.Allocator.Allocate(ctx, r)
 		} else {
 			break

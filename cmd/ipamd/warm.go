@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -71,25 +72,52 @@ func (p *program) slots(u netdb.Usage) *api.PoolSlots {
 // giveWay has a slot of the pools that a request draws from give its address to sandboxes, where
 // none is left: slots alone are never why a sandbox is refused. An error means that nothing came
 // free: it is the refusal.
-func (p *program) giveWay(ctx context.Context, r allocator.Request, refusal error) error {
+func (p *program) giveWay(ctx context.Context, r allocator.Request, tries int, refusal error) error {
 	name := cmp.Or(r.Pool, p.cfg.Pools[0].Name)
 	for _, u := range p.usage() {
 		v4 := u.Pool.Prefix.Addr().Is4()
-		if u.Pool.Name != name || r.Family == allocator.V4 && !v4 || r.Family == allocator.V6 && v4 {
+		if u.Pool.Warm == nil || u.Pool.Name != name || r.Family == allocator.V4 && !v4 || r.Family == allocator.V6 && v4 {
 			continue
 		}
 		given, err := p.warm.GiveWay(ctx, u.Pool.UID)
-		if given {
+		switch {
+		case given:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("%w; %w", refusal, err)
+		case r.PrefixLen == 0 && tries < mostTries && p.free(u.Pool.UID) > 0:
+			// The last slot's address came free between the refusal and now, or others are about
+			// to be given it.
+			time.Sleep(betweenTries)
+			return nil
 		}
 	}
 	return refusal
 }
 
+// A request that is refused although an address of a pool with slots is free is tried again.
+const (
+	mostTries    = 20
+	betweenTries = 5 * time.Millisecond
+)
+
+// free is how many addresses of a pool have no lease.
+func (p *program) free(pool string) uint64 {
+	for _, u := range p.usage() {
+		if u.Pool.UID == pool {
+			return u.Free
+		}
+	}
+	return 0
+}
+
 func (p *program) usage() []netdb.Usage {
 	all, _ := p.book.Usage()
 	return all
+}
+
+// netnsInode is the namespace at a path, as this process sees it.
+func (p *program) netnsInode(ctx context.Context, path string) uint64 {
+	_, inode := p.bridge.PlugOf(ctx, "", path)
+	return inode
 }

@@ -24,6 +24,7 @@ func (h *hand) slot(ctx context.Context, work *api.PlumbReply) error {
 			port, err = plumb.MakeSlot(ctx, work.Runner, spec)
 		}
 		r = report(work, port, err)
+		r.Inode = port.Inode
 	case api.PlumbSlotCheck:
 		r, err = checked(ctx, work)
 	case api.PlumbSlotRemove:
