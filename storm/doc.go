@@ -23,9 +23,10 @@
 // The rules are enforced. Each sandbox that was bound sends what is its own and what is not, in
 // frames of the test's making, to a port that writes down which of them are received; another
 // program flushes the ruleset or deletes one element, and nft reads at times what the
-// kernel has. Two more judges look for a frame of another's address that was received while no
-// other program had taken rules away, for an own one that never was, for a bound
-// sandbox with other rules than its own, and for rules of an address that is cooling.
+// kernel has, and once more whenever an address begins to cool. Two more judges look for a frame
+// of another's address that was received while no other program had taken rules away, for an
+// own one that never was, for a bound sandbox with other rules than its own, and for
+// rules of an address that is cooling.
 //
 // Every request and reply is written down with its times, and so is every
 // address from when it is surely set to when its removal begins. A pure

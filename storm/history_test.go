@@ -75,6 +75,7 @@ type history struct {
 	gaps     []*gap
 	sent     map[uint32]*sent // by the number in the frame
 	readings []reading
+	cooled   []cooled
 	odd      []string // answers that nothing explains
 }
 

@@ -63,5 +63,10 @@ func judgeReadings(h *history) (faults []string) {
 			}
 		}
 	}
+	for _, c := range h.cooled {
+		if c.rule {
+			found("a rule too long: at %v the kernel has an ipv4 of %s, which is cooling by lease %s", c.at, c.addr, c.lease)
+		}
+	}
 	return faults
 }

@@ -233,6 +233,8 @@ func TestJudgeHoldsTheRulesAgainstTheBook(t *testing.T) {
 		"of one whose address is cooling": {func(h *history) {
 			h.readings[0].has["ipv4"] = append(h.readings[0].has["ipv4"], "port9 02:00:00:00:00:09 10.8.0.3")
 		}, "a rule too long"},
+		"none as its address begins to cool":      {func(h *history) { h.cooled = []cooled{{lease: "C"}} }, ""},
+		"one still as its address begins to cool": {func(h *history) { h.cooled = []cooled{{lease: "C", rule: true}} }, "a rule too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := enforced()

@@ -66,6 +66,9 @@ func TestStorm(t *testing.T) {
 	w.recount()
 	w.rulesAreTheBooks()
 	w.everyoneSends(r)
+	b.flush() // no bind comes to repair them
+	b.element()
+	w.rulesAreTheBooks()
 
 	phase("all agree; a siege")
 	living := w.rec.living()
@@ -106,7 +109,7 @@ func TestStorm(t *testing.T) {
 			t.Errorf("it was no storm without %s", a.name)
 		}
 	}
-	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, recordMade, flushed, elementDeleted, "rules read", "two incarnations at one tap",
+	if missing := w.rec.missed("kill -9 of ipamd", "kill -9 of containerd", "clock: ", "namespace deleted", "address added by hand", flooded, filesAway, second, recordMade, flushed, elementDeleted, "rules read", "rules read as an address begins to cool", "two incarnations at one tap",
 		"another's container in a lease", "odd namespace", impostor); len(missing) > 0 {
 		t.Errorf("it was no storm without %q", missing)
 	}
@@ -135,4 +138,5 @@ func (w *world) populate() {
 		begin(func(r *rand.Rand) { (&flooder{world: w, r: r}).act() })
 	}
 	begin(w.listen)
+	begin(w.watchCooling)
 }
