@@ -103,7 +103,7 @@ var tenants = []tenant{
 	{"github.com/containernetworking", []string{"cmd/ipamd-cni"}, "the daemon knows leases, and no protocol of others"},
 	{"github.com/vishvananda", []string{"bridge", "docker", "plumb", "internal/nstest", "internal/ctrdtest", "examples/..."}, "one package asks the kernel about links and addresses, one makes those of a sandbox, and one reads the host's routes"},
 	{"github.com/mdlayher", []string{"bridge/rtnl", "nft", "wake/catch"}, "the same, and its raw messages want one pair of eyes"},
-	{"github.com/google/nftables", []string{"nft"}, "one package speaks nftables: its sets are numbered in one place"},
+	{"github.com/google/nftables", []string{"nft", "storm"}, "one package speaks nftables: its sets are numbered in one place; the storm reads what came of it"},
 	{"github.com/hanwen/go-fuse", []string{"internal/faultfs"}, "a file system is made to fail in tests, and nowhere else"},
 	{"github.com/prometheus", []string{"metrics"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"config", "cmd/ipamctl"}, "defaults and options are known in one place; ipamctl reads files of pools, which it sends"},
