@@ -126,6 +126,8 @@ type PoolReply struct {
 	Unchanged int          `json:"unchanged"` // leases that stay as they are
 	Effects   []PoolEffect `json:"effects"`   // on the others, in order of their addresses; at most [MostEffects]
 	Total     int          `json:"total"`     // of the effects, also those that the list has no room for
+	// SlotsEnded are warm slots that are taken down for it: made by another spec, or more than it keeps.
+	SlotsEnded int `json:"slots_ended,omitempty"`
 
 	Revision int64  `json:"revision"`
 	Epoch    string `json:"epoch"`

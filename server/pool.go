@@ -203,6 +203,7 @@ func (s *Server) poolOf(name, uid string) (*netdb.Pool, error) {
 // changePool makes a change of a pool, or its preview, and answers with what it does to
 // the leases. verb is what it is called where it changes something; "": create or update.
 func (s *Server) changePool(c *call, preview bool, verb api.PoolChange, do func() (*netdb.PoolOutcome, error)) (int, any, error) {
+	ended := s.cfg.SlotsEnded() // they may have gone when it is done
 	out, err := do()
 	if err != nil {
 		return 0, nil, err
@@ -222,6 +223,9 @@ func (s *Server) changePool(c *call, preview bool, verb api.PoolChange, do func(
 	}
 	for _, e := range out.Effects[:min(len(out.Effects), api.MostEffects)] {
 		reply.Effects = append(reply.Effects, poolEffect(e))
+	}
+	if out.Changed && out.Was != nil {
+		reply.SlotsEnded = ended(out.Was.UID, out.Pool)
 	}
 	if out.Pool == nil {
 		reply.Pool = s.pool(netdb.Usage{Pool: *out.Was})

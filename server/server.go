@@ -42,6 +42,9 @@ type Config struct {
 
 	// Slots counts the warm slots of a pool; nil: there are none, and shall be none.
 	Slots func(netdb.Usage) *api.PoolSlots
+	// SlotsEnded counts, by the slots as they are when it is called, those that a pool gives up
+	// once it is as after says; nil: it is removed.
+	SlotsEnded func() func(pool string, after *netdb.Pool) int
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first

@@ -55,6 +55,10 @@ type Config struct {
 	// Unplug says of a releasing lease of a sandbox whether nothing but its port keeps the
 	// release from its end.
 	Unplug func(l *netdb.Lease) bool
+	// InUse says whether an address is seen in a namespace that a lease of no slot has, or that is
+	// quarantined. A namespace that the book does not know is not taken down then: a book that
+	// was lost knows none.
+	InUse func(netns string) bool
 	// NoHelper is why nothing is done while no helper is there, in a sentence; every error for
 	// that reason wraps it.
 	NoHelper error
@@ -86,6 +90,7 @@ type Keeper struct {
 	begun    map[string]int       // slots of each pool whose address is being reserved
 	spaces   map[string]bool      // namespaces that may be there: listed, or of a slot once
 	down     map[string]time.Time // when namespaces were taken down, or could not be
+	left     map[string]bool      // namespaces that are in use, and of no slot that the book knows
 	checked  map[string]bool      // namespaces that were made or checked in this life
 	listed   time.Time            // when a list was asked for last
 	listing  bool
@@ -98,7 +103,7 @@ type Keeper struct {
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
-		giving: make(map[string]int), begun: make(map[string]int), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
+		giving: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
 		rests: make(map[string]*rest)}
 }
 
@@ -184,6 +189,13 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 				continue // after a failure one is tried, and not all
 			}
 			k.rests[a.Pool.UID].tried = true
+		}
+		if a.Verb == TakeDown && a.Lease == nil && k.cfg.InUse(a.Netns) {
+			if !k.left[a.Netns] {
+				k.left[a.Netns] = true
+				k.cfg.Log.Warn("a namespace of no known warm slot has an address in use, and stays", "netns", a.Netns)
+			}
+			continue
 		}
 		if at, tried := k.down[a.Netns]; a.Verb == TakeDown && tried && now.Sub(at) < again {
 			next = min(next, again-now.Sub(at))

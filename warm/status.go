@@ -76,3 +76,31 @@ func (k *Keeper) unclaimed(pool string) func(func(*netdb.Lease, *netdb.Slot) boo
 		}
 	}
 }
+
+// Ended returns a count, by the slots as they are now, of those that a pool gives up once it is as
+// after says: made by another spec, or more than it keeps. after is nil where it is removed.
+func (k *Keeper) Ended() func(pool string, after *netdb.Pool) int {
+	type one struct {
+		lease *netdb.Lease
+		slot  *netdb.Slot
+	}
+	slots := make(map[string][]one)
+	for _, s := range k.cfg.Book.Slots() {
+		if l, err := k.cfg.Book.Lease(s.LeaseID); err == nil && !s.Claimed && l.State != netdb.Releasing {
+			slots[l.PoolUID] = append(slots[l.PoolUID], one{l, s})
+		}
+	}
+	return func(pool string, after *netdb.Pool) int {
+		all := slots[pool]
+		if after == nil || after.Warm == nil {
+			return len(all)
+		}
+		ended := 0
+		for _, o := range all {
+			if (View{Profile: k.cfg.Profile}).unfit(after, o.slot, o.lease) != "" {
+				ended++
+			}
+		}
+		return ended + max(0, len(all)-ended-after.Warm.Size)
+	}
+}

@@ -181,6 +181,13 @@ func (p *page) drawChange(r *api.PoolReply) {
 		left = "; " + p.room(r.Pool)
 	}
 	p.Line("  %s affected, %d unchanged%s", term.Plural(r.Total, "lease"), r.Unchanged, left)
+	if r.SlotsEnded > 0 {
+		verb := "are taken down"
+		if r.Preview {
+			verb = "would be taken down"
+		}
+		p.Line("  %s %s", term.Plural(r.SlotsEnded, "warm slot"), verb)
+	}
 	if len(r.Effects) == 0 {
 		return
 	}

@@ -29,7 +29,7 @@ func (p *program) openWarm() {
 		Ours: func(netns string) bool { // asked of every lease: most are told apart without a hash
 			return strings.HasPrefix(netns, plumb.SlotFolder+"/ipamd-") && plumb.IsSlotPath(runner(), netns)
 		},
-		Unplug: p.unplug, NoHelper: server.ErrNoWarmHelper, Log: p.log,
+		Unplug: p.unplug, InUse: p.slotInUse, NoHelper: server.ErrNoWarmHelper, Log: p.log,
 		OnMade: p.metrics.SlotMade, OnFailed: p.metrics.SlotFailed,
 	})
 }
@@ -50,6 +50,16 @@ func (p *program) reserveSlot(ctx context.Context, pool *netdb.Pool, uid string,
 		return nil, errors.Join(errors.New("no address of the pool has rested"), err)
 	}
 	return r.Leases[0], nil
+}
+
+// slotInUse says whether an address is seen behind the port of a namespace that a sandbox has, or
+// that is quarantined.
+func (p *program) slotInUse(netns string) bool {
+	port := plumb.HostName(netdb.SlotPort(netns))
+	return slices.ContainsFunc(p.board.By(census.Netns), func(s census.Sighting) bool {
+		l, has := p.book.At(s.Addr)
+		return s.Port == port && has && !netdb.IsSlotUID(l.UID)
+	})
 }
 
 // unplug says whether nothing but its port keeps a sandbox's release from its end. The port is

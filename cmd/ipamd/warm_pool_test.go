@@ -146,3 +146,56 @@ func TestM14WithoutTheWarmHelper(t *testing.T) {
 func (w *world) keepsNothing() {
 	w.t.Cleanup(func() { w.dropNamespaces() })
 }
+
+// A pool that drains has no slots, so that it can be removed; of one that is removed by force the
+// slots are taken down.
+func TestSlotsOfARemovedPool(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []api.RemoveMode{api.RemoveDrain, api.RemoveForce} {
+		w := newWorld(t, quick, slots(3))
+		w.keepsNothing()
+		w.warmHelper()
+		w.settled(3)
+		uid := w.pool().UID
+		realtest.Eventually(t, wait, "the pool to go by "+string(mode), func() bool {
+			r, err := w.client.RemovePool(ctx, "default", client.Removal{UID: uid, Mode: mode, Reason: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Pool.State == api.PoolRemoved
+		})
+		realtest.Eventually(t, wait, "namespaces and ports to go by "+string(mode), func() bool { return len(w.namespaces()) == 0 && w.rt0() == "" })
+	}
+}
+
+// A preview of a change says how many slots it ends, and ends none; the change says the same.
+func TestSlotsOfAPreview(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick, slots(4))
+	w.keepsNothing()
+	w.warmHelper()
+	w.settled(4)
+	for _, c := range []struct {
+		what string
+		warm *api.PoolWarm
+		mtu  int64
+		want int
+	}{
+		{"more are kept", &api.PoolWarm{Size: 5}, 0, 0},
+		{"fewer are kept", &api.PoolWarm{Size: 1}, 0, 3},
+		{"another spec", &api.PoolWarm{Size: 4}, 1400, 4},
+		{"another spec, and those of before may be given", &api.PoolWarm{Size: 4, Strategy: netdb.SlotsOnReplenish}, 1400, 0},
+		{"none is kept", nil, 0, 4},
+	} {
+		r, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Warm: c.warm, MTU: c.mtu, Preview: true})
+		if err != nil || r.SlotsEnded != c.want {
+			t.Errorf("%s: %+v, %v", c.what, r, err)
+		}
+	}
+	w.settled(4)
+	r, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Warm: &api.PoolWarm{Size: 1}})
+	if err != nil || r.SlotsEnded != 3 {
+		t.Errorf("fewer are kept: %+v, %v", r, err)
+	}
+	w.settled(1)
+}

@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/plumb"
@@ -202,6 +205,61 @@ func TestM12SlotsAfterARestart(t *testing.T) {
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("another's namespace: %v", err)
 		}
+	}
+}
+
+// M10: slots that are reserved when the daemon ends are finished by the next one, with the addresses
+// that they have.
+func TestM10WhatWasBegunIsFinished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	helper := w.warmHelper()
+	helper.signal(syscall.SIGSTOP) // it has asked for work, and does none
+	w.keepSlots(1400, &netdb.Warm{Size: 2})
+	begun := make(map[string]bool)
+	realtest.Eventually(t, wait, "two slots to be reserved", func() bool {
+		for _, s := range w.program.book.Slots() {
+			begun[s.LeaseID] = true
+		}
+		return len(begun) == 2
+	})
+	w.stopDaemon()
+	_ = helper.cmd.Process.Kill()
+	<-helper.done
+	w.start()
+	w.warmHelper()
+	for _, l := range w.settled(2) {
+		if !begun[l.ID] {
+			t.Errorf("of another lease: %+v", l)
+		}
+	}
+}
+
+// M12: a book that has lost a sandbox's lease has lost whose its namespace is: it stays, as its address
+// is quarantined.
+func TestM12ANamespaceInUseStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Quarantine = config.Duration(wait) })
+	helper := w.warmHelper()
+	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.settled(1)
+	given := w.claim("a")
+	w.settled(1)
+	_ = helper.cmd.Process.Kill()
+	<-helper.done
+	w.stopDaemon()
+	w.edit("DELETE FROM slots WHERE claimed = 1; DELETE FROM leases WHERE id = '" + given.ID + "'")
+	w.edited = append(w.edited, netdb.HistoryIsAChain)
+	w.start()
+	if is := w.state(given.Addr.String()); is != api.Quarantined {
+		t.Fatalf("the address is %s", is)
+	}
+	w.warmHelper()
+	realtest.Eventually(t, wait, "it is said that it stays", func() bool {
+		return strings.Contains(w.log.String(), "a namespace of no known warm slot has an address in use, and stays\" netns="+given.Netns)
+	})
+	if !slices.Contains(w.namespaces(), given.Netns) || !strings.Contains(w.rt0(), given.HostInterface) {
+		t.Errorf("namespaces %v, ports %s", w.namespaces(), w.rt0())
 	}
 }
 
