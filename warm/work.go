@@ -1,0 +1,163 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// list reads which namespaces there are.
+func (k *Keeper) list(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	before := k.cfg.Book.Slots()
+	paths, err := k.cfg.Helper.List(ctx)
+	k.done(func() {
+		k.listing = false
+		for _, path := range paths {
+			k.spaces[path] = true
+		}
+		for _, s := range before {
+			if err == nil && !slices.Contains(paths, s.Netns) {
+				delete(k.checked, s.Netns) // it went, or is not made yet
+			}
+		}
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, k.cfg.NoHelper) {
+		k.cfg.Log.Warn("the namespaces of warm slots are not known", "err", err)
+	}
+}
+
+func (k *Keeper) end(ctx context.Context, l *netdb.Lease, why string) error {
+	who := netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}
+	if k.cfg.Book.Slot(l.ID) != nil {
+		_, err := k.cfg.Book.BreakSlot(ctx, who, l.ID, why)
+		return err
+	}
+	_, err := k.cfg.Book.Release(ctx, who, l.ID, "", l.Rev)
+	if errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// takeDown has a namespace removed. That its lease ends then is the watchdog's to confirm.
+func (k *Keeper) takeDown(ctx context.Context, path string) {
+	if !k.cfg.Ours(path) { // another runner's, before the book was adopted: there is none of that here
+		k.done(func() { k.down[path] = time.Now(); delete(k.spaces, path) })
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := k.cfg.Helper.Remove(ctx, path)
+	k.done(func() {
+		k.down[path] = time.Now()
+		if err == nil {
+			delete(k.spaces, path)
+		}
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, k.cfg.NoHelper) {
+		k.cfg.Log.Warn("the namespace of a warm slot could not be taken down", "netns", path, "err", err)
+	}
+}
+
+// check compares slots of an earlier life with what they were made as, each once; k.mu is held.
+func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
+	pools := make(map[string]*netdb.Pool)
+	for i := range v.Pools {
+		pools[v.Pools[i].Pool.UID] = &v.Pools[i].Pool
+	}
+	for _, l := range v.Leases {
+		slot := v.Slots[l.ID]
+		if k.works >= most || !slot.Ready(l) || k.checked[slot.Netns] || k.busy[slot.Netns] || pools[l.PoolUID] == nil {
+			continue
+		}
+		k.work(works, slot.Netns, func() { k.checkOne(ctx, l, slot, pools[l.PoolUID]) })
+	}
+}
+
+func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot, p *netdb.Pool) {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	diffs, err := k.cfg.Helper.Check(within, l, slot, p)
+	switch {
+	case ctx.Err() != nil || errors.Is(err, k.cfg.NoHelper):
+		return
+	case err != nil: // that says nothing of the slot: it is checked when it is claimed, too
+		k.cfg.Log.Warn("a warm slot could not be checked", "addr", l.Addr, "netns", slot.Netns, "err", err)
+	case len(diffs) > 0:
+		k.cfg.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", diffs[0])
+		if err := k.end(ctx, l, diffs[0]); err != nil {
+			return // the next step asks again
+		}
+	}
+	k.mu.Lock()
+	k.checked[slot.Netns] = true
+	k.mu.Unlock()
+}
+
+// makeNew reserves an address, and makes a slot with it.
+func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l, err := k.cfg.Reserve(within, p, netdb.SlotUID(s.ID), s)
+	k.done(func() { k.begun[p.UID]-- })
+	if err != nil {
+		if ctx.Err() == nil {
+			k.failed(p, fmt.Errorf("reserve an address: %w", err))
+		}
+		return
+	}
+	k.make(ctx, l)
+}
+
+// make makes the slot of a lease. What cannot be made ends the lease, so that its address is
+// others' again.
+func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
+	slot, p := k.cfg.Book.Slot(l.ID), k.pool(l.PoolUID)
+	if slot == nil || slot.Claimed || p == nil {
+		return
+	}
+	// By the pool as it was read just now: under another spec than the recorded one nothing is
+	// made, or a slot would say that it is of a spec that it is not of.
+	if stale, err := slot.Stale(p, l.Interface, k.cfg.Profile); err != nil || stale {
+		_ = k.end(ctx, l, "the pool's spec changed before it was made") // the next step asks again
+		return
+	}
+	began := time.Now()
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k.mu.Lock()
+	k.spaces[slot.Netns], k.checked[slot.Netns] = true, true
+	delete(k.down, slot.Netns)
+	k.mu.Unlock()
+	err := k.cfg.Helper.Make(within, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotReady}, l, slot, p)
+	switch {
+	case err == nil:
+		k.made(p, time.Since(began))
+	case ctx.Err() != nil || errors.Is(err, k.cfg.NoHelper): // it is finished when one is there
+	default:
+		if now, gone := k.cfg.Book.Lease(l.ID); gone != nil || !now.State.Open() {
+			return // it was ended meanwhile, and is taken down
+		}
+		k.failed(p, err)
+		if err := k.end(ctx, l, err.Error()); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("a warm slot that is not to be given could not be ended", "addr", l.Addr, "lease", l.ID, "reason", "it could not be made", "err", err)
+		}
+	}
+}
+
+func (k *Keeper) pool(uid string) *netdb.Pool {
+	usage, _ := k.cfg.Book.Usage()
+	for i := range usage {
+		if usage[i].Pool.UID == uid {
+			return &usage[i].Pool
+		}
+	}
+	return nil
+}
