@@ -88,10 +88,27 @@ func (a *Allocator) Run(ctx context.Context) error { return a.vet.run(ctx) }
 // [netdb.ErrNameTaken], [netdb.ErrState] (its interface has another); and those
 // of the book's file. Nothing is reserved by a call that fails.
 func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) {
+	pools, err := a.Ready(ctx, &req)
+	if err != nil {
+		return nil, err
+	}
+	call := &call{Allocator: a, req: req, pools: pools, who: netdb.Who{Actor: netdb.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
+	defer call.drop()
+	for _, p := range pools {
+		if err := call.plan(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return call.commit(ctx)
+}
+
+// Ready completes a request, and returns the pools that it draws from, v4 first, once
+// addresses of them may be given.
+func (a *Allocator) Ready(ctx context.Context, req *Request) ([]*netdb.Pool, error) {
 	if err := req.complete(a); err != nil {
 		return nil, err
 	}
-	pools, err := a.pools(&req)
+	pools, err := a.pools(req)
 	if err != nil {
 		return nil, err
 	}
@@ -105,17 +122,7 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 		return nil, a.refused(ctx, err, pools...)
 	}
 	// Once more: the news may have been that the bridge is down.
-	if err := a.Gate(pools...); err != nil {
-		return nil, err
-	}
-	call := &call{Allocator: a, req: req, pools: pools, who: netdb.Who{Actor: netdb.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
-	defer call.drop()
-	for _, p := range pools {
-		if err := call.plan(ctx, p); err != nil {
-			return nil, err
-		}
-	}
-	return call.commit(ctx)
+	return pools, a.Gate(pools...)
 }
 
 // refused is the answer when the kernel's news could not be read: the

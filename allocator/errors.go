@@ -20,6 +20,9 @@ var (
 	// ErrBridge means that the bridge is missing, down, or without the
 	// pool's gateway. Nothing was reserved.
 	ErrBridge = errors.New("bridge is not ready")
+	// ErrNoSlot means that no warm slot is ready that the request could have. Nothing was
+	// reserved.
+	ErrNoSlot = errors.New("no warm slot is ready")
 )
 
 // A BridgeError refuses an allocation because the bridge is not as the pool needs it. Nothing

@@ -39,8 +39,18 @@ type Request struct {
 	// Binding is where the address will be used: a new lease is bound in the transaction
 	// that reserves it, one that was there is not. nil binds none.
 	Binding *netdb.Binding
+	// Warm asks for a warm slot first. An [Allocator] gives none: package binding does.
+	Warm *Warm
 	// Slot makes a warm slot's lease of it, of which the uid is [netdb.SlotUID]. nil: a sandbox's.
 	Slot *netdb.NewSlot
+}
+
+// A Warm says which warm slot will do, and what happens where none is ready.
+type Warm struct {
+	Require  bool          // an address without a slot will not do
+	Fail     bool          // neither will one where the request only prefers a slot
+	Wait     time.Duration // for a slot to become ready
+	SpecHash string        // the only spec that will do; "": any that the pool allows
 }
 
 // A Result is what was given.
@@ -53,6 +63,9 @@ type Result struct {
 	Skipped    []Skipped
 	Claimed    []Skipped    // of the leases that were there: what others claim, and the kernel does not show
 	Unprobed   []netip.Addr // given before a probe had its window
+
+	Slot  *netdb.Slot // the warm slot that the lease has; nil: none
+	Stale bool        // its pool wants slots of another spec by now
 }
 
 // A Skipped address was next, but is in use.

@@ -25,6 +25,9 @@ type AllocateRequest struct {
 	// the same; one that records other plumbing is answered as it is. It has no if_revision, and
 	// is not beside attach.
 	Bind *BindRequest `json:"bind,omitempty"`
+	// Warm asks for a warm slot: a network namespace with its port, made in advance. It is not
+	// beside address, prefix_length, host_interface_name, bind or the family dual.
+	Warm *WarmRequest `json:"warm,omitempty"`
 }
 
 // AllocateReply is one lease, or two for family "dual", v4 first.
@@ -38,8 +41,10 @@ type AllocateReply struct {
 	Unprobed   []string  `json:"unprobed,omitempty"` // addresses given before the wire had time to answer a probe
 	// Warnings are of a bind: what it names and the kernel shows otherwise.
 	Warnings []BindWarning `json:"warnings,omitempty"`
-	Revision int64         `json:"revision"`
-	Epoch    string        `json:"epoch"`
+	// Slot is the warm slot that the lease has; nil: none.
+	Slot     *GivenSlot `json:"slot,omitempty"`
+	Revision int64      `json:"revision"`
+	Epoch    string     `json:"epoch"`
 }
 
 // A Network is what the sandbox's interface needs beside its address.

@@ -10,7 +10,7 @@ func Codes() []Code {
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed,
 		PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
 		NotReady, IdentityMismatch, BookReadonly, BookBusy,
-		WakeTimeout, WakeRefused,
+		WakeTimeout, WakeRefused, NoWarmSlot,
 		TooManyRequests, Compacted, DeadlineExceeded, Internal,
 	}
 }
@@ -35,7 +35,7 @@ func (c Code) Status() int {
 	case TooManyRequests:
 		return http.StatusTooManyRequests
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
-		NotReady, IdentityMismatch, BookReadonly, BookBusy:
+		NotReady, IdentityMismatch, BookReadonly, BookBusy, NoWarmSlot:
 		return http.StatusServiceUnavailable
 	case DeadlineExceeded, WakeTimeout:
 		return http.StatusGatewayTimeout
@@ -48,7 +48,7 @@ func (c Code) Status() int {
 func (c Code) Retryable() bool {
 	switch c {
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
-		NotReady, BookReadonly, BookBusy, TooManyRequests, DeadlineExceeded, WakeTimeout:
+		NotReady, BookReadonly, BookBusy, TooManyRequests, DeadlineExceeded, WakeTimeout, NoWarmSlot:
 		return true
 	}
 	return false

@@ -23,6 +23,7 @@ const (
 	StateNotAllowed     Code = "state_not_allowed"    // 409
 	WakeTimeout         Code = "wake_timeout"         // 504, retryable
 	WakeRefused         Code = "wake_refused"         // 409
+	NoWarmSlot          Code = "no_warm_slot"         // 503, retryable
 	PoolExhausted       Code = "pool_exhausted"       // 503, retryable
 	ConflictLimit       Code = "conflict_limit"       // 503, retryable
 	EvidenceUnavailable Code = "evidence_unavailable" // 503, retryable

@@ -34,7 +34,7 @@ var types = map[string]any{
 	"CancelRequest": api.CancelRequest{}, "CancelReply": api.CancelReply{}, "LeaseList": api.LeaseList{},
 	"WhoisReply": api.WhoisReply{}, "WitnessAnswer": api.WitnessAnswer{}, "Change": api.Change{},
 	"ChangeList": api.ChangeList{}, "Event": api.Event{}, "QuarantineRequest": api.QuarantineRequest{}, "AdoptRequest": api.AdoptRequest{}, "Pool": api.Pool{},
-	"PoolList": api.PoolList{}, "PoolReservation": api.PoolReservation{}, "PoolWarm": api.PoolWarm{}, "PoolSlots": api.PoolSlots{}, "Status": api.Status{}, "Stuck": api.Stuck{}, "BookStatus": api.BookStatus{},
+	"PoolList": api.PoolList{}, "PoolReservation": api.PoolReservation{}, "PoolWarm": api.PoolWarm{}, "PoolSlots": api.PoolSlots{}, "WarmRequest": api.WarmRequest{}, "GivenSlot": api.GivenSlot{}, "Slot": api.Slot{}, "SlotList": api.SlotList{}, "Status": api.Status{}, "Stuck": api.Stuck{}, "BookStatus": api.BookStatus{},
 	"BridgeStatus": api.BridgeStatus{}, "Finding": api.Finding{}, "DoctorReply": api.DoctorReply{},
 	"ReconcileRequest": api.ReconcileRequest{}, "ReconcileReply": api.ReconcileReply{}, "Report": api.Report{},
 	"AdoptBookRequest": api.AdoptBookRequest{}, "AdoptBookReply": api.AdoptBookReply{}, "BackupRequest": api.BackupRequest{}, "BackupReply": api.BackupReply{}, "CheckBookReply": api.CheckBookReply{}, "BookFinding": api.BookFinding{}, "RulesReply": api.RulesReply{}, "PortRules": api.PortRules{}, "Allowed": api.Allowed{}, "Refused": api.Refused{}, "RuleDifference": api.RuleDifference{}, "BookHolding": api.BookHolding{}, "BookLease": api.BookLease{},

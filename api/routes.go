@@ -54,6 +54,7 @@ const (
 	VerbAdoptBook  Verb = "adopt_book"
 	VerbBackup     Verb = "backup"
 	VerbCheckBook  Verb = "check_book"
+	VerbWarm       Verb = "warm"
 	VerbRules      Verb = "rules"
 	VerbStatus     Verb = "status"
 	VerbDoctor     Verb = "doctor"
@@ -83,7 +84,7 @@ func Endpoints() []Endpoint {
 	return []Endpoint{
 		{VerbAllocate, "POST", "/v1/leases", Runtime, true, nil, mutation(
 			NotFound, LeaseGone, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken, NotInPool, StateNotAllowed,
-			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady)},
+			PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady, NoWarmSlot)},
 		{VerbBind, "POST", "/v1/leases/{id}/bind", Runtime, true, nil, onLease(AddressTaken, NameTaken, EvidenceUnavailable, BridgeNotReady)},
 		{VerbPause, "POST", "/v1/leases/{id}/pause", Runtime, true, nil, onLease()},
 		{VerbResume, "POST", "/v1/leases/{id}/resume", Runtime, true, nil, onLease()},
@@ -118,6 +119,7 @@ func Endpoints() []Endpoint {
 		{VerbDrain, "POST", "/v1/pools/{name}/drain", Admin, true, nil, onPool(StaleGeneration)},
 		{VerbUndrain, "POST", "/v1/pools/{name}/undrain", Admin, true, nil, onPool(StaleGeneration)},
 		{VerbRemove, "DELETE", "/v1/pools/{name}", Admin, true, []string{"uid", "mode", "reason", "preview"}, onPool(PoolNotEmpty)},
+		{VerbWarm, "GET", "/v1/warm", Reader, false, []string{"pool"}, reading()},
 		{VerbRules, "GET", "/v1/rules", Reader, false, []string{"lease"}, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},
 		{VerbDoctor, "GET", "/v1/doctor", Reader, false, nil, reading()},

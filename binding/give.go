@@ -11,13 +11,16 @@ import (
 // Allocates hands out addresses; *allocator.Allocator does.
 type Allocates interface {
 	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
+	Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error)
 }
 
 // A Giver hands out addresses that are bound with the allocation, where the request says
-// what is plugged in already.
+// what is plugged in already, or asks for a warm slot.
 type Giver struct {
 	Allocates
-	Book *Book
+	Book      *Book
+	Profile   netdb.Profile                         // that slots are made by
+	OnClaimed func(pool string, took time.Duration) // a slot was given. May be nil.
 }
 
 // Allocate commits a new lease and its bind at once, checked as [Book.Bind] checks one, and
@@ -27,8 +30,23 @@ type Giver struct {
 // An error after the commit leaves the lease bound: the same request asked again waits for its
 // rules again.
 func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	if r.Warm != nil {
+		given, err := g.claim(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if given != nil {
+			g.slotOf(given)
+			return given, nil
+		}
+		r.Warm = nil
+	}
 	if r.Binding == nil {
-		return g.Allocates.Allocate(ctx, r)
+		given, err := g.Allocates.Allocate(ctx, r)
+		if err == nil {
+			g.slotOf(given)
+		}
+		return given, err
 	}
 	where := *r.Binding
 	if err := g.Book.checkBinding(ctx, where); err != nil {

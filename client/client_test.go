@@ -198,6 +198,11 @@ func TestEveryVerb(t *testing.T) {
 	if !checked.Whole || checked.Findings == nil || checked.Addresses == 0 || checked.Revision < copied.Revision || checked.Epoch != copied.Epoch {
 		t.Errorf("check of the book: %+v", checked)
 	}
+	slots, err := c.Warm(ctx, "default")
+	ok("warm", err)
+	if slots.Slots == nil {
+		t.Error("no list of slots")
+	}
 	_, err = c.Pools(ctx)
 	ok("pools", err)
 	pools, err := c.Pool(ctx, "default")

@@ -46,6 +46,7 @@ const (
 	ErrBookBusy            = class(api.BookBusy)
 	ErrWakeTimeout         = class(api.WakeTimeout) // ask again
 	ErrWakeRefused         = class(api.WakeRefused)
+	ErrNoWarmSlot          = class(api.NoWarmSlot)
 	ErrTooManyRequests     = class(api.TooManyRequests)
 	ErrCompacted           = class(api.Compacted)
 	ErrDeadlineExceeded    = class(api.DeadlineExceeded) // the daemon's; the caller's own is context.DeadlineExceeded

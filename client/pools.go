@@ -12,6 +12,15 @@ func (c *Client) Pools(ctx context.Context) (*api.PoolList, error) {
 	return call[api.PoolList](ctx, c, "list pools", "GET", "/v1/pools", nil)
 }
 
+// Warm lists the warm slots of a pool, or of all where pool is "".
+func (c *Client) Warm(ctx context.Context, pool string) (*api.SlotList, error) {
+	path := "/v1/warm"
+	if pool != "" {
+		path += "?" + url.Values{"pool": {pool}}.Encode()
+	}
+	return call[api.SlotList](ctx, c, "list warm slots", "GET", path, nil)
+}
+
 // Pool lists the pools of one name, one of each family at most; [ErrNotFound] when there
 // is none.
 func (c *Client) Pool(ctx context.Context, name string) (*api.PoolList, error) {

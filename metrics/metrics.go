@@ -44,6 +44,7 @@ type Metrics struct {
 	wakeSeconds      *prometheus.HistogramVec
 	slotSeconds      prometheus.Histogram
 	slotsFailed      *prometheus.CounterVec
+	slotsClaimed     *prometheus.CounterVec
 }
 
 // fine are buckets for what takes from 50 µs to 10 s.
@@ -83,6 +84,7 @@ func New() *Metrics {
 		reapHeld:         counter("reap_held_total", "Passes that a brake kept from releasing leases."),
 		slotSeconds:      histogram("warm_make_seconds", "Time in which the helper makes a warm slot and its lease is bound.", fine),
 		slotsFailed:      counters("warm_failed_total", "Warm slots that could not be made.", "pool"),
+		slotsClaimed:     counters("warm_claims_total", "Warm slots that were given to sandboxes.", "pool"),
 		wakes:            counters("wakes_total", "Wakes of paused sandboxes that ended, but for those whose lease was released.", "cause", "result"),
 		wakeSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ipamd", Name: "wake_seconds",
 			Help: "Time from the first packet or call of a wake until the lease was bound.", Buckets: prometheus.ExponentialBucketsRange(1e-3, 600, 18)}, []string{"cause"}),
@@ -90,7 +92,7 @@ func New() *Metrics {
 	}
 	m.Registry.MustRegister(m.allocateSeconds, m.allocations, m.earlyReuse, m.unprobed, m.conflicts, m.quarantined,
 		m.releases, m.changes, m.requests, m.commitSeconds, m.batchSize,
-		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups, m.wakes, m.wakeSeconds, m.slotSeconds, m.slotsFailed,
+		m.releaseSeconds, m.reconcileSeconds, m.incomplete, m.repairs, m.reaped, m.reapHeld, m.lookups, m.wakes, m.wakeSeconds, m.slotSeconds, m.slotsFailed, m.slotsClaimed,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m

@@ -18,6 +18,11 @@ func (m *Metrics) SlotMade(_ string, took time.Duration) { m.slotSeconds.Observe
 // SlotFailed counts one that could not be made.
 func (m *Metrics) SlotFailed(pool string) { m.slotsFailed.WithLabelValues(pool).Inc() }
 
+// SlotClaimed counts one that was given to a sandbox.
+func (m *Metrics) SlotClaimed(pool string, _ time.Duration) {
+	m.slotsClaimed.WithLabelValues(pool).Inc()
+}
+
 // slots reads the warm slots of the pools that have any, or shall.
 func (s scrape) slots(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {

@@ -72,6 +72,9 @@ type Warm struct {
 // MaxSlots bounds the slots of a pool: each is a namespace of the kernel.
 const MaxSlots = 4096
 
+// Fresh reports that slots of another spec than the pool's are never given.
+func (w *Warm) Fresh() bool { return w == nil || w.Strategy != SlotsOnReplenish }
+
 // Most is how many slots there may be at once, in whatever state but claimed.
 func (w *Warm) Most() int {
 	if w.Max == 0 {

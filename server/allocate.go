@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -49,14 +52,27 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		where := bindingOf(ask.Bind)
 		want.Binding = &where
 	}
-	given, err := s.cfg.Allocator.Allocate(c.ctx, want)
+	ctx := c.ctx
+	if ask.Warm != nil {
+		if want.Warm, err = warmOf(&ask); err != nil {
+			return 0, nil, err
+		}
+	}
+	if want.Warm != nil && want.Warm.Wait > 0 { // it takes no other call's slot, nor its time
+		c.endSlot()
+		within, cancel := context.WithTimeout(c.r.Context(), want.Warm.Wait+cmp.Or(s.cfg.Deadline, time.Minute))
+		defer cancel()
+		defer context.AfterFunc(c.stopping(), cancel)()
+		ctx = within
+	}
+	given, err := s.cfg.Allocator.Allocate(ctx, want)
 	if err != nil {
 		if ask.Bind != nil {
 			err = ofBind(err)
 		}
 		return 0, nil, err
 	}
-	if ask.Attach != nil {
+	if ask.Attach != nil && given.Slot == nil { // a slot is plugged in
 		if err := s.attachGiven(c, given, ask.Attach); err != nil {
 			return 0, nil, within("attach", err)
 		}
@@ -67,6 +83,9 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		Existing: given.Existing, EarlyReuse: given.EarlyReuse,
 		Skipped: skipped(given.Skipped), Claimed: skipped(given.Claimed), Unprobed: texts(given.Unprobed),
 		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
+	}
+	if slot := given.Slot; slot != nil {
+		reply.Slot = &api.GivenSlot{Slot: slot.ID, Netns: slot.Netns, SpecHash: slot.SpecHash, Stale: given.Stale}
 	}
 	for i, l := range given.Leases {
 		reply.Leases[i] = s.wire(l, given.Pools[i].Prefix.Bits())

@@ -47,6 +47,9 @@ func (s *Server) attachTo(c *call, id string, ifRev int64, ask *api.AttachReques
 	if err != nil {
 		return nil, err
 	}
+	if slot := s.cfg.Book.Slot(id); slot != nil && slot.Netns != ask.Netns {
+		return nil, field("netns", "%.200q is not that of the lease's warm slot, %s", ask.Netns, slot.Netns)
+	}
 	work := s.plumbing("attach", l)
 	work.Netns, work.MAC = ask.Netns, ask.MAC
 	err = s.plumb(c, *work, func(r api.PlumbDoneRequest) error {
@@ -135,6 +138,9 @@ func (s *Server) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 				of = append(of, o)
 			}
 		}
+	}
+	if slot := s.cfg.Book.Slot(l.ID); slot != nil { // its port was made for the slot
+		work.Owner = slot.Port()
 	}
 	slices.SortFunc(of, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) }) // v4 is first
 	for _, o := range of {

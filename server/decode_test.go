@@ -81,7 +81,7 @@ func TestEverySentinel(t *testing.T) {
 		"netdb.ErrQuarantineFull": netdb.ErrQuarantineFull, "netdb.ErrBusy": netdb.ErrBusy,
 		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrMoved": netdb.ErrMoved, "netdb.ErrClosed": netdb.ErrClosed,
 		"allocator.ErrConflictLimit": allocator.ErrConflictLimit, "allocator.ErrEvidence": allocator.ErrEvidence,
-		"allocator.ErrNotReady": allocator.ErrNotReady, "allocator.ErrBridge": allocator.ErrBridge,
+		"allocator.ErrNotReady": allocator.ErrNotReady, "allocator.ErrBridge": allocator.ErrBridge, "allocator.ErrNoSlot": allocator.ErrNoSlot,
 		"netdb.ErrIdentity": netdb.ErrIdentity, "netdb.ErrCools": netdb.ErrCools, "netdb.ErrTombstones": netdb.ErrTombstones,
 	}
 	// Open's errors never reach a call, nor does why a book grows.

@@ -27,6 +27,7 @@ func codeOf(err error) api.Code {
 		{netdb.ErrInvalid, api.InvalidArgument},
 		{netdb.ErrWakeTimeout, api.WakeTimeout},
 		{netdb.ErrWakeRefused, api.WakeRefused},
+		{allocator.ErrNoSlot, api.NoWarmSlot},
 		{netdb.ErrNotFound, api.NotFound},
 		{netdb.ErrGone, api.LeaseGone},
 		{netdb.ErrStale, api.StaleRevision},

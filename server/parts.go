@@ -31,6 +31,8 @@ type Book interface {
 	Place(addr netip.Addr) netdb.Place
 	HostName(uid, iface string) string
 	Sleep(leaseID string) *netdb.Sleep
+	Slot(leaseID string) *netdb.Slot
+	Slots() []*netdb.Slot
 	Pools() []*netdb.Pool
 	Outside(l *netdb.Lease) string
 	Usage() ([]netdb.Usage, int64)

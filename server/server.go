@@ -45,6 +45,8 @@ type Config struct {
 	// SlotsEnded counts, by the slots as they are when it is called, those that a pool gives up
 	// once it is as after says; nil: it is removed.
 	SlotsEnded func() func(pool string, after *netdb.Pool) int
+	// SlotProfile is what slots are made by, beside their pools.
+	SlotProfile netdb.Profile
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
@@ -100,7 +102,7 @@ func New(cfg Config) (*Server, error) {
 	v := reflect.ValueOf(cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "RuntimeUIDs", "RuntimeGIDs", "Policy":
+		case "RuntimeUIDs", "RuntimeGIDs", "Policy", "SlotProfile":
 		default:
 			if v.Field(i).IsZero() {
 				return nil, fmt.Errorf("make the server: %s is missing", name)

@@ -19,6 +19,10 @@ func allocateCommand(c *ctl) *cobra.Command {
 		pairs  []string
 	)
 	var attach api.AttachRequest
+	var warm api.WarmRequest
+	var wait time.Duration
+	policy := newChoice("", string(api.WarmPrefer), string(api.WarmRequire), string(api.WarmNever))
+	empty := newChoice("", string(api.OnEmptyCold), string(api.OnEmptyWait), string(api.OnEmptyFail))
 	family := newChoice("", string(api.V4), string(api.V6), string(api.Dual))
 	cmd := &cobra.Command{
 		Use:   "allocate SANDBOX",
@@ -32,7 +36,9 @@ lease ids.`,
   ipamctl allocate web-1 --address 10.8.64.7 --label tier=front
   ipamctl allocate web-1 --prefix-length 28 --interface nested0
   ipamctl allocate web-1 --host-interface-name veth%d
-  ipamctl allocate web-1 --netns /run/netns/web-1`,
+  ipamctl allocate web-1 --netns /run/netns/web-1
+  ipamctl allocate web-1 --warm prefer
+  ipamctl allocate web-1 --warm require --on-empty wait --wait 5s`,
 		Args:              exactly("the sandbox's name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,8 +58,15 @@ lease ids.`,
 			if attach != (api.AttachRequest{}) {
 				req.Attach = &attach
 			}
+			warm.Policy, warm.OnEmpty = api.WarmPolicy(policy.value), api.OnEmpty(empty.value)
+			if wait > 0 {
+				warm.Wait = api.Lasting(wait)
+			}
+			if warm != (api.WarmRequest{}) {
+				req.Warm = &warm
+			}
 			req.Sandbox, req.Family = args[0], api.Family(family.value)
-			ctx, cancel, ipamd := c.call(cmd, 0)
+			ctx, cancel, ipamd := c.call(cmd, wait)
 			defer cancel()
 			reply, err := ipamd.Allocate(ctx, req)
 			if err != nil {
@@ -73,10 +86,16 @@ lease ids.`,
 	f.StringVar(&req.HostInterfaceName, "host-interface-name", "", "lease this `name` of a link on the host too; veth%d: one with a number")
 	f.StringVar(&attach.Netns, "netns", "", "make its port in the network namespace at this `path`, too")
 	f.StringVar(&attach.MAC, "mac", "", "of the port, with --netns: this `MAC`")
+	f.Var(&policy, "warm", "take a warm slot: "+policy.want())
+	f.Var(&empty, "on-empty", "with --warm, while none is ready: "+empty.want())
+	f.DurationVar(&wait, "wait", 0, "with --on-empty wait, at most this `duration`")
+	f.StringVar(&warm.ClientSpecHash, "spec-hash", "", "with --warm, a slot of this spec or an error: `hash`")
 	f.DurationVar(&within, "bind-within", 0, "give it back unless it is bound within this `duration`")
 	f.StringArrayVar(&pairs, "label", nil, "`key=value` to keep with the lease; may be repeated")
 	c.complete(cmd, "pool", c.pools)
 	c.complete(cmd, "family", family.complete)
+	c.complete(cmd, "warm", policy.complete)
+	c.complete(cmd, "on-empty", empty.complete)
 	return cmd
 }
 
@@ -108,6 +127,13 @@ func (p *page) drawAllocation(r *api.AllocateReply) {
 			fields = append(fields, networkFields(r.Networks[i])...)
 		}
 		p.Fields(fields...)
+	}
+	if r.Slot != nil {
+		stale := ""
+		if r.Slot.Stale {
+			stale = "yes: its pool wants another spec"
+		}
+		p.Fields([2]string{"warm slot", term.Word(r.Slot.Slot)}, [2]string{"netns", term.Word(r.Slot.Netns)}, [2]string{"stale", stale})
 	}
 	if r.Existing {
 		p.Line("It was there before: the same sandbox asked again.")

@@ -87,7 +87,7 @@ named by its id; no verb frees an address by naming the address.`,
 	c.root.AddCommand(
 		statusCommand(c), topCommand(c), leasesCommand(c), showCommand(c), whoisCommand(c),
 		historyCommand(c), watchCommand(c), routesCommand(c), rulesCommand(c), mapCommand(c), allocateCommand(c), bindCommand(c),
-		pauseCommand(c), resumeCommand(c), wakeCommand(c), attachCommand(c), detachCommand(c), cancelCommand(c), releaseCommand(c), quarantineCommand(c), poolCommand(c), doctorCommand(c), explainCommand(c),
+		pauseCommand(c), resumeCommand(c), wakeCommand(c), attachCommand(c), detachCommand(c), cancelCommand(c), releaseCommand(c), quarantineCommand(c), poolCommand(c), warmCommand(c), doctorCommand(c), explainCommand(c),
 		reconcileCommand(c), bookCommand(c), versionCommand(c), exitCodesTopic(),
 	)
 	return c

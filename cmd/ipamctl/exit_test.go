@@ -23,7 +23,7 @@ func TestExitCodes(t *testing.T) {
 		api.InvalidArgument: 2, api.NotInPool: 2,
 		api.NotFound: 3, api.LeaseGone: 3, api.Compacted: 3,
 		api.StaleRevision: 4, api.AttemptCancelled: 4, api.AddressTaken: 4, api.AddressQuarantined: 4, api.NameTaken: 4,
-		api.PoolOverlap: 4, api.PoolNotEmpty: 4, api.StaleGeneration: 4, api.StateNotAllowed: 4, api.IdentityMismatch: 4, api.WakeRefused: 4, api.WakeTimeout: 5,
+		api.PoolOverlap: 4, api.PoolNotEmpty: 4, api.StaleGeneration: 4, api.StateNotAllowed: 4, api.IdentityMismatch: 4, api.WakeRefused: 4, api.WakeTimeout: 5, api.NoWarmSlot: 5,
 		api.PoolExhausted: 5, api.ConflictLimit: 5, api.EvidenceUnavailable: 5, api.BridgeNotReady: 5,
 		api.NotReady: 5, api.BookReadonly: 5, api.BookBusy: 5, api.TooManyRequests: 5, api.DeadlineExceeded: 5,
 		api.PermissionDenied: 6,

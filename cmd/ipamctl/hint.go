@@ -48,6 +48,8 @@ func hintFor(e *api.Error) string {
 		return "its state and how it came to it: ipamctl show LEASE, ipamctl history"
 	case api.WakeTimeout, api.WakeRefused:
 		return "its flight, and how it ended: ipamctl show LEASE -o yaml"
+	case api.NoWarmSlot:
+		return "the slots there are, and why not more: ipamctl warm, ipamctl status; or take an address without one: --on-empty cold"
 	case api.PoolOverlap:
 		return "the pools as they are: ipamctl pools"
 	case api.StaleGeneration:

@@ -164,6 +164,7 @@ func (w *world) routes() http.Handler {
 		},
 		api.VerbRules:     func(*http.Request) any { return w.rules },
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
+		api.VerbWarm:      func(*http.Request) any { return api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
 		api.VerbPool: func(r *http.Request) any {
 			var found []api.Pool

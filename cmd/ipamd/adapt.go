@@ -25,6 +25,14 @@ type measured struct {
 	giveWay func(ctx context.Context, r allocator.Request, tries int, refusal error) error // nil: an address may have come free since
 }
 
+func (m measured) Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error) {
+	m.ready.Await(ctx)
+	if !m.pools.Current() {
+		_ = m.pools.Follow(ctx)
+	}
+	return m.Allocator.Ready(ctx, r)
+}
+
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
 	m.ready.Await(ctx)

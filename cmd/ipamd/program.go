@@ -350,8 +350,11 @@ func (p *program) openServer(context.Context) (err error) {
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
-		Book: book, Sleeper: p.flights, Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower, p.giveWay}, Book: book}, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns, Desk: new(server.Desk), NetnsInode: p.netnsInode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotsEnded: func() func(string, *netdb.Pool) int { return p.warm.Ended() },
-		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
+		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
+		Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower, p.giveWay}, Book: book, Profile: p.cfg.SlotProfile(), OnClaimed: p.metrics.SlotClaimed},
+		Desk:      new(server.Desk), NetnsInode: p.netnsInode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.cfg.SlotProfile(),
+		SlotsEnded: func() func(string, *netdb.Pool) int { return p.warm.Ended() },
+		Adoption:   p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,

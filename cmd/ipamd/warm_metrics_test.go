@@ -27,10 +27,15 @@ func slotsThatAreMade(t *testing.T, moved map[string]bool) {
 	sample(`warm_slots{family="v4",pool="default",state="making"}`, "0")
 	sample(`warm_slots{family="v4",pool="default",state="ending"}`, "0")
 	sample("warm_make_seconds_count", "3")
+	given := w.warmFor("a")
+	sample(`warm_claims_total{pool="default"}`, "1")
+	w.settled(3)
+	sample("warm_make_seconds_count", "4")
+	w.releaseOf(given)
 	w.keepSlots(1400, &netdb.Warm{Size: 1}, netdb.Route{Destination: netip.MustParsePrefix("10.9.0.0/16"), Via: netip.MustParseAddr("192.0.2.1")}) // not on the link
 	sample(`warm_failed_total{pool="default"}`, "1")
-	sample("warm_make_seconds_count", "3")
-	for _, name := range []string{"warm_slots", "warm_slots_wanted", "warm_helper", "warm_make_seconds", "warm_failed_total"} {
+	sample("warm_make_seconds_count", "4")
+	for _, name := range []string{"warm_slots", "warm_slots_wanted", "warm_helper", "warm_make_seconds", "warm_failed_total", "warm_claims_total"} {
 		moved["ipamd_"+name] = true
 	}
 }

@@ -1,0 +1,183 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// claim gives a sandbox a warm slot that is ready, or the lease that it has. Neither a result nor
+// an error means that there is none, and that the request takes an address without one.
+//
+// A slot is looked at before it is claimed, and claimed in one transaction, which compares its spec
+// with its pool's; one that is not as it was made is never given, and the next is tried.
+func (g Giver) claim(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	over := time.NewTimer(r.Warm.Wait)
+	defer over.Stop()
+	for waited := r.Warm.Wait <= 0; ; {
+		changed := g.Book.Changed()
+		given, why, err := g.claimOnce(ctx, r)
+		if given != nil || err != nil {
+			return given, err
+		}
+		if waited {
+			if !r.Warm.Require && !r.Warm.Fail {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("%w: %s", allocator.ErrNoSlot, why)
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			waited = true // and once more
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// claimOnce tries each slot once. Without a result and an error it says why there is none.
+func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *allocator.Result, why string, err error) {
+	began := time.Now()
+	pools, err := g.Ready(ctx, &r)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(pools) != 1 {
+		return nil, "", &netdb.FieldError{Field: "family", Reason: "a warm slot has one address; ask for v4 or v6, or for no slot"}
+	}
+	p := pools[0]
+	if _, held := g.Book.Held(netdb.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
+		return g.held(ctx, r)
+	}
+	if p.Warm == nil {
+		why = fmt.Sprintf("pool %s keeps none: ipamctl pool apply %s --warm N", p.Name, p.Name)
+	}
+	hash := p.Plumbing(r.Interface, g.Profile).Hash()
+	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash
+	for _, slot := range g.Book.Slots() {
+		l, err := g.Book.Lease(slot.LeaseID)
+		if err != nil || l.PoolUID != p.UID || l.Interface != r.Interface {
+			continue
+		}
+		if r.Warm.SpecHash != "" && slot.SpecHash != r.Warm.SpecHash {
+			continue
+		}
+		known = true
+		if !slot.Ready(l) {
+			continue
+		}
+		if stale, err := slot.Stale(p, l.Interface, g.Profile); err != nil || stale && p.Warm.Fresh() {
+			continue
+		}
+		broken, err := g.Book.slotDiffers(ctx, l)
+		if err != nil { // unknown is not broken
+			why = fmt.Sprintf("of %s it is not known whether it is as it was made: %v", l.Addr, err)
+			continue
+		}
+		if broken != "" {
+			g.Book.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", broken)
+			who := netdb.Who{Actor: netdb.ByReconciler, Peer: r.Peer, Reason: netdb.SlotBroken}
+			if _, err := g.Book.BreakSlot(ctx, who, l.ID, broken); err != nil {
+				return nil, "", err
+			}
+			continue
+		}
+		who := netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: netdb.SlotClaimed}
+		now, stale, err := g.Book.ClaimSlot(ctx, who, netdb.Claim{LeaseID: l.ID, Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface,
+			Attempt: r.Attempt, Labels: r.Labels, Profile: g.Profile, SpecHash: r.Warm.SpecHash})
+		switch {
+		case errors.As(err, new(*netdb.OwnedError)):
+			return g.held(ctx, r)
+		case errors.Is(err, netdb.ErrSlotTaken), errors.Is(err, netdb.ErrSlotStale):
+			why = err.Error()
+			continue
+		case err != nil:
+			return nil, "", err
+		}
+		g.Book.Watchdog.Bound(new(netdb.Lease), now, began)
+		if err := hold(ctx, g.Book.Rules, now); err != nil {
+			return nil, "", err
+		}
+		if g.OnClaimed != nil {
+			g.OnClaimed(p.Name, time.Since(began))
+		}
+		return &allocator.Result{Leases: []*netdb.Lease{now}, Pools: pools, Fresh: []bool{true}, Slot: g.Book.Slot(now.ID), Stale: stale}, "", nil
+	}
+	if !known {
+		return nil, "", &netdb.FieldError{Field: "warm.client_spec_hash",
+			Reason: fmt.Sprintf("%.80q is the spec of no slot of pool %s, whose spec is %s now", r.Warm.SpecHash, p.Name, hash)}
+	}
+	if why == "" {
+		why = fmt.Sprintf("none of pool %s; see ipamctl warm", p.Name)
+	}
+	return nil, why, nil
+}
+
+// held answers with the lease that the owner has, with its slot where it has one.
+func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result, string, error) {
+	require := r.Warm.Require || r.Warm.Fail
+	r.Warm = nil
+	given, err := g.Allocates.Allocate(ctx, r)
+	if err == nil && require && !given.Existing { // it ended meanwhile: this one is no slot
+		who := netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: netdb.SlotUnused}
+		_, err := g.Book.Release(ctx, who, given.Leases[0].ID, "", 0)
+		return nil, "the sandbox's lease ended just now", err
+	}
+	return given, "", err
+}
+
+// slotOf adds to what was given the slot that the lease has.
+func (g Giver) slotOf(given *allocator.Result) {
+	for i, l := range given.Leases {
+		if slot := g.Book.Slot(l.ID); slot != nil && slot.Claimed {
+			given.Slot = slot
+			stale, err := slot.Stale(given.Pools[i], l.Interface, g.Profile)
+			given.Stale = stale && err == nil
+		}
+	}
+}
+
+// slotDiffers says in what a slot is not as it was made, as far as that shows without entering its
+// namespace; "": it is. An error means that it cannot be seen.
+func (b *Book) slotDiffers(ctx context.Context, l *netdb.Lease) (string, error) {
+	if err := b.Kernel.Settle(ctx, l.Addr); err != nil {
+		return "", err
+	}
+	if !b.Kernel.PortNames()[l.HostInterface] {
+		return fmt.Sprintf("its port %s is not on the bridge", l.HostInterface), nil
+	}
+	index, inode := b.Kernel.PlugOf(ctx, l.HostInterface, l.Netns)
+	switch {
+	case index == 0:
+		return "", fmt.Errorf("its port %s could not be looked at", l.HostInterface)
+	case index != l.Plug.Index || l.Plug.Boot != netdb.Now().BootID:
+		return fmt.Sprintf("another link has the name of its port, %s", l.HostInterface), nil
+	case inode == 0:
+		err := b.Kernel.CheckNetns(ctx, l.Netns)
+		if errors.Is(err, netdb.ErrInvalid) {
+			return fmt.Sprintf("its namespace is gone: %v", err), nil
+		}
+		return "", fmt.Errorf("its namespace %s could not be looked at: %w", l.Netns, errors.Join(err, ctx.Err()))
+	case inode != l.Plug.Inode:
+		return fmt.Sprintf("another namespace is at %s", l.Netns), nil
+	}
+	answer := workload.About(b.Board, l)
+	for _, s := range answer.Silent {
+		if s.Witness.Kernel() {
+			return "", fmt.Errorf("the %s witness cannot answer", s.Witness)
+		}
+	}
+	if against, _ := new(workload.Leases).Contradicted(l, answer.Seen); len(against) > 0 {
+		return fmt.Sprintf("the %s witness sees its address under another%s", against[0].Witness, against[0].Where()), nil
+	}
+	if !workload.Shown(l, answer.Seen) {
+		return fmt.Sprintf("%s is not behind its port with the MAC %s", l.Addr, l.MAC), nil
+	}
+	return "", nil
+}
