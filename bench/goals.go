@@ -112,6 +112,10 @@ var goals = []goal{
 		{what: "a port is made / its bare netlink calls, p50", most: 1.3},
 		{what: "allocate with attach / (the bare calls + 2 F + 3 R), p50"},
 	}},
+	{name: "20", about: "a warm slot", open: warmSlots, rows: []wanted{
+		{what: "a sandbox is given a slot / allocate with attach, p50", most: 0.4},
+		{what: "slots/s of a pool that is filled / of the machine alone, on the same bridge", least: 0.8},
+	}},
 	{name: "E6", about: "rules of fifty thousand elements", open: rulesOfMany, rows: []wanted{
 		{what: "the rules of one bind, p50 / F", most: 1},
 		{what: "a start that makes all of them / 2 s", most: 1},

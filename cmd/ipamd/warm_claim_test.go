@@ -175,17 +175,22 @@ func TestM5NoSlotIsReady(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
-	came := make(chan *api.AllocateReply)
+	came := make(chan *api.AllocateReply, 1)
 	go func() {
-		r, err := w.client.Allocate(ctx, asks("waits", api.WarmRequest{Policy: api.WarmRequire, OnEmpty: api.OnEmptyWait, Wait: "30s"}))
+		r, err := w.client.Allocate(ctx, asks("waits", api.WarmRequest{Policy: api.WarmRequire, OnEmpty: api.OnEmptyWait, Wait: "60s"}))
 		if err != nil {
 			t.Error(err)
 		}
 		came <- r
 	}()
 	w.warmHelper()
-	if r := <-came; r == nil || r.Slot == nil {
-		t.Errorf("the one that waits has %+v", r)
+	select {
+	case r := <-came:
+		if r == nil || r.Slot == nil {
+			t.Errorf("the one that waits has %+v", r)
+		}
+	case <-time.After(40 * time.Second): // long before its own time is over
+		t.Error("the slot that it waits for is ready, and it waits on")
 	}
 	for field, ask := range map[string]api.AllocateRequest{
 		"warm.policy":           asks("x", api.WarmRequest{Policy: "perhaps"}),
@@ -315,6 +320,7 @@ func TestM9AHundredClaims(t *testing.T) {
 func TestM13ASlotOfARemovedPool(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
+	w.keepsNothing()
 	helper := w.warmHelper()
 	spec := w.program.book.Pools()[0].PoolSpec
 	second := api.PoolRequest{Prefix: "10.9.0.0/24", Gateway: "none", Bridge: spec.Bridge, MTU: 1400, Warm: &api.PoolWarm{Size: 2}}
