@@ -20,9 +20,14 @@ const (
 	setIPv6     = "ipv6"
 	setAny4     = "ipv4_anymac" // port and address of leases that record no MAC
 	setAny6     = "ipv6_anymac"
-	setPrefixes = "prefixes" // port and range of addresses
-	setTaken4   = "taken4"   // addresses that are a lease's or a gateway's
+	setPrefix4  = "prefixes4" // port and range of addresses
+	setPrefixes = "prefixes"
+	setTaken4   = "taken4" // addresses that are a lease's or a gateway's
 	setTaken6   = "taken6"
+	// Type of the frame and range of addresses: a set of ranges wants two types, and the
+	// first is one that the rule has compared already.
+	setTakenPrefix4 = "taken_prefixes4"
+	setTakenPrefix6 = "taken_prefixes6"
 )
 
 // A member is one element of one set.
@@ -55,9 +60,25 @@ func (p Policy) members(g Grant) []member {
 			add(setAny6, g.Port, addr)
 		}
 	}
-	if !g.Addr.IsSingleIP() && !v4 {
+	if !g.Addr.IsSingleIP() {
 		r := netipx.RangeOfPrefix(g.Addr)
-		out = append(out, member{setPrefixes, nft.Element{Key: nft.Key(g.Port, r.From()), End: nft.Key(g.Port, r.To())}})
+		within := func(set string, first any) {
+			out = append(out, member{set, nft.Element{Key: nft.Key(first, r.From()), End: nft.Key(first, r.To())}})
+		}
+		switch {
+		case v4:
+			within(setPrefix4, g.Port)
+		default:
+			within(setPrefixes, g.Port)
+		}
+		switch {
+		case p.DropUnleased:
+		case v4:
+			within(setTakenPrefix4, nft.TypeIPv4)
+			within(setTakenPrefix4, nft.TypeARP)
+		default:
+			within(setTakenPrefix6, nft.TypeIPv6)
+		}
 	}
 	if !p.DropUnleased { // else a port without a lease may use nothing anyway
 		if v4 {

@@ -36,6 +36,7 @@ var (
 	c4, x4   = netip.MustParseAddr("10.8.0.4"), netip.MustParseAddr("10.8.0.99")
 	a6, b6   = netip.MustParseAddr("fd00:8::2"), netip.MustParseAddr("fd00:8::3")
 	p6, x6   = netip.MustParseAddr("fd00:9::77"), netip.MustParseAddr("fd00:8::99")
+	p4, q4   = netip.MustParseAddr("10.8.0.70"), netip.MustParseAddr("10.8.0.143")
 	private  = netip.MustParseAddr("fe80::1234")
 )
 
@@ -59,6 +60,8 @@ func newScene(t *testing.T) *scene {
 	grant("a", s.a, s.a.MAC, "10.8.0.2/32")
 	grant("a6", s.a, s.a.MAC, "fd00:8::2/128")
 	grant("ap", s.a, s.a.MAC, "fd00:9::/64")
+	grant("ap4", s.a, s.a.MAC, "10.8.0.64/28")
+	grant("cp4", s.c, nil, "10.8.0.128/28")
 	grant("b", s.b, s.b.MAC, "10.8.0.3/32")
 	grant("b6", s.b, s.b.MAC, "fd00:8::3/128")
 	grant("c", s.c, nil, "10.8.0.4/32")
@@ -156,6 +159,11 @@ func (s *scene) packets() []packet {
 		{"its ARP probe", s.a, arp(1, am, am, zero, a4), ""},
 		{"its IPv6", s.a, udp6(am, a6, ff), ""},
 		{"IPv6 in its prefix", s.a, udp6(am, p6, ff), ""},
+		{"IPv4 in its prefix", s.a, ip4(am, p4, any4), ""},
+		{"IPv4 in its prefix, without a MAC", s.c, ip4(strange, q4, any4), ""},
+		{"ARP in its prefix", s.a, arp(2, am, am, p4, gateway), ""},
+		{"an ARP probe in its prefix", s.a, arp(1, am, am, zero, p4), ""},
+		{"ARP in its prefix, without a MAC", s.c, arp(2, strange, strange, q4, gateway), ""},
 		{"its link-local address", s.a, udp6(am, ownLL, ff), ""},
 		{"a link-local address that is nobody's", s.a, udp6(am, private, ff), ""},
 		{"its DAD", s.a, nd(am, 135, zero6, a6, false), ""},
@@ -186,6 +194,16 @@ func (s *scene) packets() []packet {
 		{"a neighbour's IPv6", s.a, udp6(am, b6, ff), enforce.NotItsIPv6},
 		{"the gateway's IPv6", s.a, udp6(am, gateway6, ff), enforce.NotItsIPv6},
 		{"IPv6 beside its prefix", s.a, udp6(am, netip.MustParseAddr("fd00:9:0:1::1"), ff), enforce.NotItsIPv6},
+		{"IPv4 beside its prefix", s.a, ip4(am, netip.MustParseAddr("10.8.0.80"), any4), enforce.NotItsIPv4},
+		{"IPv4 in a neighbour's prefix", s.b, ip4(bm, p4, any4), enforce.NotItsIPv4},
+		{"ARP in a neighbour's prefix", s.b, arp(2, bm, bm, p4, gateway), enforce.NotItsARP},
+		{"ARP in its prefix that names a neighbour's MAC", s.a, arp(2, am, bm, p4, gateway), enforce.NotItsARP},
+		{"an ARP probe in a neighbour's prefix", s.b, arp(1, bm, bm, zero, p4), enforce.NotItsARP},
+		{"IPv4 in a lease's prefix, without a lease", s.d, ip4(s.d.MAC, p4, any4), enforce.NotItsIPv4},
+		{"ARP in a lease's prefix, without a lease", s.d, arp(2, s.d.MAC, s.d.MAC, p4, gateway), enforce.NotItsARP},
+		{"IPv6 in a lease's prefix, without a lease", s.d, udp6(s.d.MAC, p6, ff), enforce.NotItsIPv6},
+		{"an advertisement in a lease's prefix, without one", s.d, nd(s.d.MAC, 136, x6, p6, false), enforce.NotItsND},
+		{"DAD in a lease's prefix, without one", s.d, nd(s.d.MAC, 135, zero6, p6, false), enforce.NotItsND},
 		{"a neighbour's link-local address", s.a, udp6(am, otherLL, ff), enforce.NotItsIPv6},
 		{":: with data", s.a, udp6(am, zero6, ff), enforce.NotItsIPv6},
 		{"an advertisement for a neighbour", s.a, nd(am, 136, a6, b6, false), enforce.NotItsND},

@@ -110,8 +110,9 @@ func frame(p Policy) *nft.Table {
 		{Name: setMACs, Key: with(nft.MAC)}, {Name: setAnyMAC, Key: link},
 		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
 		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
-		{Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
+		{Name: setPrefix4, Key: with(nft.IPv4), Interval: true}, {Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
 		{Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
+		{Name: setTakenPrefix4, Key: []nft.Type{nft.Ether, nft.IPv4}, Interval: true}, {Name: setTakenPrefix6, Key: []nft.Type{nft.Ether, nft.IPv6}, Interval: true},
 	}}
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
@@ -145,6 +146,7 @@ func leased() *nft.Chain {
 		rule("of something else", nft.Is(nft.EtherType, nft.TypeARP), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("ipv6")),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setAny4, nft.InLink, nft.IPv4Source), nft.Accept()),
+		rule("in its delegated prefix", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setPrefix4, nft.InLink, nft.IPv4Source), nft.Accept()),
 		rule("0.0.0.0 too: no lease needs DHCP", nft.Is(nft.EtherType, nft.TypeIPv4), refuse(NotItsIPv4)),
 		rule("a VLAN tag, for example", refuse(OtherType)),
 	}}
@@ -155,8 +157,12 @@ func arp() *nft.Chain {
 	return &nft.Chain{Name: "arp", Rules: []nft.Rule{
 		rule("the sender is the lease", is, nft.In(setIPv4, nft.InLink, nft.ARPSourceMAC, nft.ARPSource), nft.Accept()),
 		rule("", is, nft.In(setAny4, nft.InLink, nft.ARPSource), nft.Accept()),
+		rule("in its delegated prefix", is, nft.In(setPrefix4, nft.InLink, nft.ARPSource), nft.In(setMACs, nft.InLink, nft.ARPSourceMAC), nft.Accept()),
+		rule("", is, nft.In(setPrefix4, nft.InLink, nft.ARPSource), nft.In(setAnyMAC, nft.InLink), nft.Accept()),
 		rule("a probe (RFC 5227) for its own address", is, nft.Is(nft.ARPSource, nowhere), nft.In(setIPv4, nft.InLink, nft.ARPSourceMAC, nft.ARPTarget), nft.Accept()),
 		rule("", is, nft.Is(nft.ARPSource, nowhere), nft.In(setAny4, nft.InLink, nft.ARPTarget), nft.Accept()),
+		rule("", is, nft.Is(nft.ARPSource, nowhere), nft.In(setPrefix4, nft.InLink, nft.ARPTarget), nft.In(setMACs, nft.InLink, nft.ARPSourceMAC), nft.Accept()),
+		rule("", is, nft.Is(nft.ARPSource, nowhere), nft.In(setPrefix4, nft.InLink, nft.ARPTarget), nft.In(setAnyMAC, nft.InLink), nft.Accept()),
 		rule("", refuse(NotItsARP)),
 	}}
 }
@@ -224,6 +230,8 @@ func without(p Policy) *nft.Chain {
 	c.Rules = []nft.Rule{
 		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
+		rule("in a lease's delegated prefix", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPSource), refuse(NotItsARP)),
+		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTakenPrefix4, nft.EtherType, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("without6")),
 	}
 	return c
@@ -234,5 +242,8 @@ func without6() *nft.Chain {
 		rule6("", icmp(advert, nft.In(setTaken6, nft.NDTarget), refuse(NotItsND))),
 		rule6("a probe for a lease's address", icmp(solicitation, nft.Is(nft.IPv6Source, nowhere6), nft.In(setTaken6, nft.NDTarget), refuse(NotItsND))),
 		rule6("", is6(nft.In(setTaken6, nft.IPv6Source), refuse(NotItsIPv6))),
+		rule6("in a lease's delegated prefix", icmp(advert, nft.In(setTakenPrefix6, nft.EtherType, nft.NDTarget), refuse(NotItsND))),
+		rule6("", icmp(solicitation, nft.Is(nft.IPv6Source, nowhere6), nft.In(setTakenPrefix6, nft.EtherType, nft.NDTarget), refuse(NotItsND))),
+		rule6("", is6(nft.In(setTakenPrefix6, nft.EtherType, nft.IPv6Source), refuse(NotItsIPv6))),
 	}}
 }

@@ -34,7 +34,7 @@ var (
 
 	EtherDest   = payload("ether daddr", MAC, expr.PayloadBaseLLHeader, 0)
 	EtherSource = payload("ether saddr", MAC, expr.PayloadBaseLLHeader, 6)
-	EtherType   = payload("ether type", etherType, expr.PayloadBaseLLHeader, 12)
+	EtherType   = payload("ether type", Ether, expr.PayloadBaseLLHeader, 12)
 
 	ARPSourceMAC = payload("arp saddr ether", MAC, expr.PayloadBaseNetworkHeader, 8)
 	ARPSource    = payload("arp saddr ip", IPv4, expr.PayloadBaseNetworkHeader, 14)

@@ -21,7 +21,7 @@ type Statement struct {
 // String is the statement in nft's language.
 func (s Statement) String() string { return s.text }
 
-var etherType = Type{nftables.TypeEtherType, func(b []byte) string {
+var Ether = Type{nftables.TypeEtherType, func(b []byte) string {
 	switch v := uint16(b[0])<<8 | uint16(b[1]); v {
 	case TypeIPv4:
 		return "ip"
