@@ -85,7 +85,7 @@ func New() *Metrics {
 		slotSeconds:      histogram("warm_make_seconds", "Time in which the helper makes a warm slot and its lease is bound.", fine),
 		slotsFailed:      counters("warm_failed_total", "Warm slots that could not be made.", "pool"),
 		slotsClaimed:     counters("warm_claims_total", "Warm slots that were given to sandboxes.", "pool"),
-		wakes:            counters("wakes_total", "Wakes of paused sandboxes that ended, but for those whose lease was released.", "cause", "result"),
+		wakes:            counters("wakes_total", "Wakes of paused sandboxes that ended.", "cause", "result"),
 		wakeSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "ipamd", Name: "wake_seconds",
 			Help: "Time from the first packet or call of a wake until the lease was bound.", Buckets: prometheus.ExponentialBucketsRange(1e-3, 600, 18)}, []string{"cause"}),
 		lookups: counters("owner_lookups_total", "Questions to the owner about one sandbox.", "result"),
@@ -120,7 +120,7 @@ func (m *Metrics) begin() {
 	}
 	for _, cause := range []string{netdb.ByTraffic, netdb.ByCall} {
 		m.wakeSeconds.WithLabelValues(cause)
-		for _, r := range []netdb.FlightResult{netdb.Woken, netdb.TimedOut, netdb.Refused} {
+		for _, r := range []netdb.FlightResult{netdb.Woken, netdb.TimedOut, netdb.Refused, netdb.Released} {
 			m.wakes.WithLabelValues(cause, string(r))
 		}
 	}

@@ -28,6 +28,7 @@ const (
 	TimedOut  FlightResult = "timeout"    // its deadline passed
 	Refused   FlightResult = "refused"    // the resumer cannot: another attempt would not help
 	CalledOff FlightResult = "called_off" // by a pause that came later
+	Released  FlightResult = "released"   // its lease ended first; the book records no such flight
 )
 
 // A Cause is why a wake began.

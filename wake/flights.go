@@ -63,8 +63,8 @@ type Config struct {
 	Counts     bool          // sandboxes without traffic are looked for, and calls Repause
 	Wait       time.Duration // how long an attempt to wake may last where the policy does not say
 	Log        *slog.Logger
-	// OnEnd is called for each flight that ends, but for those whose lease is released, with its
-	// result and how long it lasted. May be nil.
+	// OnEnd is called for each flight that ends, with its result and how long it lasted. May be
+	// nil.
 	OnEnd func(f *netdb.Flight, r netdb.FlightResult, took time.Duration)
 }
 
@@ -81,6 +81,13 @@ type Flights struct {
 	flying map[string]bool          // flights that the resumer is at work on
 	held   map[string]chan struct{} // leases whose tasks are paused or resumed right now
 	again  bool                     // there is a new subscriber: tell all
+	seen   map[string]underWay      // open flights that are not known to have ended
+}
+
+// underWay is a flight and its lease.
+type underWay struct {
+	lease  string
+	flight *netdb.Flight
 }
 
 // A telling is when a flight was told last, and how often.
@@ -94,7 +101,8 @@ func New(cfg Config) (*Flights, error) {
 	if cfg.Book == nil || cfg.Log == nil || cfg.Wait <= 0 {
 		return nil, errors.New("wake: Book, Log and a Wait above 0 are needed")
 	}
-	return &Flights{cfg: cfg, told: make(map[string]telling), flying: make(map[string]bool), held: make(map[string]chan struct{})}, nil
+	return &Flights{cfg: cfg, told: make(map[string]telling), flying: make(map[string]bool), held: make(map[string]chan struct{}),
+		seen: make(map[string]underWay)}, nil
 }
 
 // The reasons of the changes that a wake makes.
@@ -113,6 +121,11 @@ func itself(reason string) netdb.Who { return netdb.Who{Actor: netdb.ByReconcile
 func (f *Flights) Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error) {
 	who.Reason = reasonRequested
 	l, flight, _, err := f.cfg.Book.Wake(ctx, who, id, f.cfg.Wait, cause, evidence)
+	if err == nil && flight.Open() {
+		f.mu.Lock()
+		f.seen[flight.ID] = underWay{id, flight}
+		f.mu.Unlock()
+	}
 	return l, flight, err
 }
 
@@ -259,12 +272,12 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 	again := f.again
 	f.again = false
 	f.mu.Unlock()
-	waits := make(map[string]bool)
+	waits, open := make(map[string]bool), make(map[string]underWay)
 	for _, s := range f.cfg.Book.Sleeps() {
 		if !s.Flight.Open() {
 			continue
 		}
-		waits[s.Flight.ID] = true
+		waits[s.Flight.ID], open[s.Flight.ID] = true, underWay{s.LeaseID, s.Flight}
 		switch {
 		case f.cfg.Resumer != nil:
 			f.fly(ctx, work, s)
@@ -279,6 +292,7 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 			}
 		}
 	}
+	f.released(open)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id := range f.told {
@@ -287,6 +301,23 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 		}
 	}
 	return max(next, time.Millisecond)
+}
+
+// released counts the flights that were open and are gone with their leases.
+func (f *Flights) released(open map[string]underWay) {
+	f.mu.Lock()
+	before := f.seen
+	f.seen = open
+	f.mu.Unlock()
+	for id, one := range before {
+		if _, still := open[id]; still {
+			continue
+		}
+		if l, err := f.cfg.Book.Lease(one.lease); errors.Is(err, netdb.ErrClosed) || err == nil && l.State.Open() {
+			continue // it ended in another way, which is counted there
+		}
+		f.ended(one.flight, netdb.Released)
+	}
 }
 
 // The pause before a flight is told again that is not acknowledged: it doubles.

@@ -71,6 +71,15 @@ func sleepersThatWake(t *testing.T, moved map[string]bool) {
 	ack("woken")
 	sample(`wakes_total{cause="traffic",result="woken"}`, "1")
 	sample(`wake_seconds_count{cause="traffic"}`, "1")
+	asleep()
+	if _, err := w.client.Wake(ctx, l.ID, api.WakeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	sample(`wakes_total{cause="api",result="released"}`, "1")
+	sample(`wakes_total{cause="api",result="woken"}`, "2")
 	for _, name := range []string{"idle_leases", "wakes_total", "wake_seconds", "wakes_unacknowledged", "wake_copies_total"} {
 		moved["ipamd_"+name] = true
 	}
