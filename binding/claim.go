@@ -56,7 +56,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		return g.held(ctx, r)
 	}
 	if p.Warm == nil {
-		why = fmt.Sprintf("pool %s keeps none: ipamctl pool apply %s --warm N", p.Name, p.Name)
+		why = fmt.Sprintf("pool %s keeps none: ipamctl pool apply %s --warm 16", p.Name, p.Name)
 	}
 	hash := p.Plumbing(r.Interface, g.Profile).Hash()
 	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash

@@ -32,7 +32,7 @@ hashes of specs, -q prints the paths of the namespaces.`,
 				return err
 			}
 			if len(list.Slots) == 0 {
-				c.note("no warm slots. ipamctl pool apply POOL --warm N keeps some, ipamctl status says why there are none.")
+				c.note("no warm slots. ipamctl pool apply POOL --warm 16 keeps some, ipamctl status says why there are none.")
 			}
 			paths := make([]string, len(list.Slots))
 			for i, s := range list.Slots {
