@@ -376,47 +376,66 @@ func TestZ13RestoredElsewhere(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
 		b, neighbour := w.site(d, "a"), w.box(d, "b")
-		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Hibernate, Wake: &api.WakePolicy{Ports: []string{"8080"}}}); err != nil {
-			t.Fatal(err)
-		}
-		d.Delete(t, "default", "a")
-		answered := make(chan error, 1)
-		go func() { _, err := fetch(neighbour.port.NS, b.held.Address); answered <- err }()
-		var flight *api.Flight
-		realtest.Eventually(t, wait, "the runtime to be asked", func() bool {
-			l, err := w.client.Lease(ctx, b.held.ID)
-			if err == nil && l.Lease.Sleep != nil {
-				flight = l.Lease.Sleep.Flight
+		for _, c := range []struct {
+			what, link string
+			ns         *nstest.NS
+			moved      bool
+		}{
+			{"a neighbour, restored elsewhere", "eth0", neighbour.port.NS, true},
+			{"the host, restored in its place", "rt0", w.ns, false},
+			{"the host, restored elsewhere", "rt0", w.ns, true},
+			{"a neighbour, restored in its place", "eth0", neighbour.port.NS, false},
+		} {
+			if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: api.Hibernate, Wake: &api.WakePolicy{Ports: []string{"8080"}}}); err != nil {
+				t.Fatal(err)
 			}
-			return flight != nil
-		})
-		before := b.port
-		b.port.Close()
-		b.port = w.ns.Port("rt0", fmt.Sprintf("%s/%d", b.held.Address, b.held.PrefixLen))
-		if b.port.MAC.String() == before.MAC.String() || b.port.HostName == before.HostName {
-			t.Fatal("it is the same port")
-		}
-		named := labels("a", b.held.Address)
-		named["ipamd.dev/lease-id"] = b.held.ID
-		d.Run(t, ctrdtest.Spec{ID: "a", Labels: named, Netns: b.port.NS.Path(), Args: []string{"/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/proc/1"}})
-		if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: "a"}},
-			Netns: b.port.NS.Path(), HostInterface: b.port.HostName, MAC: b.port.MAC.String()}); err != nil {
-			t.Fatal(err)
-		}
-		b.port.NS.Exec("busybox", "arping", "-U", "-c", "1", "-I", "eth0", b.held.Address) // as a runtime announces it
-		if _, err := w.client.AckWake(ctx, b.held.ID, api.AckRequest{Flight: flight.ID, Outcome: "woken"}); err != nil && !errors.Is(err, client.ErrStateNotAllowed) {
-			t.Fatal(err) // a pass that sees the task run may have been quicker
-		}
-		if err := <-answered; err != nil {
-			t.Errorf("the client: %v", err)
-		}
-		w.becomes(b.held.Address, api.Bound)
-		l, err := w.client.Lease(ctx, b.held.ID)
-		if err != nil || l.Lease.ID != b.held.ID || l.Lease.MAC != b.port.MAC.String() || len(l.Lease.Conflict) > 0 {
-			t.Errorf("after the restore: %+v, %v", l, err)
-		}
-		if r := w.pass(); r.Absent != 0 {
-			t.Errorf("a pass: %+v", r)
+			d.Delete(t, "default", "a")
+			wire := c.ns.Wire(c.link)
+			answered := make(chan error, 1)
+			go func() { _, err := fetch(c.ns, b.held.Address); answered <- err }()
+			var flight *api.Flight
+			realtest.Eventually(t, wait, "the runtime to be asked", func() bool {
+				l, err := w.client.Lease(ctx, b.held.ID)
+				if err == nil && l.Lease.Sleep != nil && l.Lease.Sleep.Flight != nil && l.Lease.Sleep.Flight.Result == "" {
+					flight = l.Lease.Sleep.Flight
+				}
+				return flight != nil
+			})
+			if before := b.port; c.moved {
+				b.port.Close()
+				b.port = w.ns.Port("rt0", fmt.Sprintf("%s/%d", b.held.Address, b.held.PrefixLen))
+				if b.port.MAC.String() == before.MAC.String() || b.port.HostName == before.HostName {
+					t.Fatal("it is the same port")
+				}
+			}
+			named := labels("a", b.held.Address)
+			named["ipamd.dev/lease-id"] = b.held.ID
+			d.Run(t, ctrdtest.Spec{ID: "a", Labels: named, Netns: b.port.NS.Path(), Args: []string{"/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/proc/1"}})
+			if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: "a"}},
+				Netns: b.port.NS.Path(), HostInterface: b.port.HostName, MAC: b.port.MAC.String()}); err != nil {
+				t.Fatal(err)
+			}
+			if c.moved {
+				b.port.NS.Exec("busybox", "arping", "-U", "-c", "1", "-I", "eth0", b.held.Address) // as a runtime announces it
+			}
+			if _, err := w.client.AckWake(ctx, b.held.ID, api.AckRequest{Flight: flight.ID, Outcome: "woken"}); err != nil && !errors.Is(err, client.ErrStateNotAllowed) {
+				t.Fatal(err) // a pass that sees the task run may have been quicker
+			}
+			if err := <-answered; err != nil {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			// It connects by a SYN of its own that it sends again: none was refused.
+			if syns, resets := tcpOf(wire); syns < 2 || resets != 0 {
+				t.Errorf("%s: it sent %d SYNs, and was sent %d RSTs", c.what, syns, resets)
+			}
+			w.becomes(b.held.Address, api.Bound)
+			l, err := w.client.Lease(ctx, b.held.ID)
+			if err != nil || l.Lease.ID != b.held.ID || l.Lease.MAC != b.port.MAC.String() || len(l.Lease.Conflict) > 0 {
+				t.Errorf("%s: after the restore: %+v, %v", c.what, l, err)
+			}
+			if r := w.pass(); r.Absent != 0 {
+				t.Errorf("%s: a pass: %+v", c.what, r)
+			}
 		}
 		w.ruleless()
 	})
