@@ -59,6 +59,7 @@ type setup struct {
 	pool    string // "": the large one
 	ports   int    // of its bridge
 	runtime string // containerd's socket; "": there is none
+	resumer string // who wakes; "": containerd, where there is one
 	book    string // the folder of a stopped daemon to go on with; "": a new one
 }
 
@@ -78,7 +79,7 @@ func (r *run) start(s setup) *daemon {
 	s.pool = cmp.Or(s.pool, largePool)
 	kind, resumer, exclude, address := "none", "event", "", cmp.Or(s.runtime, "/nowhere")
 	if s.runtime != "" {
-		kind, resumer = "containerd", "containerd"
+		kind, resumer = "containerd", cmp.Or(s.resumer, "containerd")
 	}
 	if netip.MustParsePrefix(s.pool).Overlaps(netip.MustParsePrefix(portPrefix)) {
 		exclude = "'" + portPrefix + "'"

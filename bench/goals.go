@@ -129,6 +129,9 @@ var goals = []goal{
 		{what: "the same, p99 / Resume's p99", most: 2},
 		{what: "the same, p50 / Resume's p50"},
 	}},
+	{name: "19/hibernated", about: "a hibernated sandbox that traffic wakes", open: hibernated, rows: []wanted{
+		{what: "first SYN to the answer of one that is restored meanwhile / 1 s, the client's first retransmit, p50", most: 1.1},
+	}},
 	{name: "19/flood", about: "a flood to a sleeper that is not woken", open: floodOfWakes, rows: []wanted{
 		{what: "processor time of ipamd / 5 % of a core", most: 1},
 		{what: "packets/s / 200 000"},

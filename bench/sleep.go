@@ -67,6 +67,45 @@ func waking(r *run) func() []ratio {
 	}
 }
 
+// hibernated is goal 19 of a sandbox whose task is gone: a plain connect, while which the runtime
+// makes the task anew. Its SYN is held back, so that the client's kernel sends it again after a
+// second (RFC 6298), and not later: what is restored by then answers that one.
+func hibernated(r *run) func() []ratio {
+	ctrd := ctrdtest.Start(r, ctrdtest.V2)
+	n := &runner{r.start(setup{runtime: ctrd.Address, resumer: "event"}).caller(), ctrd}
+	check(n.allocate())
+	l := *n.held
+	n.held = nil
+	port := n.ns.Port(bridgeName, l.Address+"/16")
+	where := api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: l.Sandbox}},
+		Netns: port.NS.Path(), HostInterface: port.HostName, MAC: port.MAC.String()}
+	restore := func() {
+		ctrd.Run(n, ctrdtest.Spec{ID: l.Sandbox, Netns: port.NS.Path(), Args: []string{"/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/proc/1"},
+			Labels: map[string]string{"runtime.computer/entity-id": l.Sandbox, "runtime.computer/ip": l.Address, "ipamd.dev/lease-id": l.ID}})
+		must(n.client.Bind(n.ctx, l.ID, where))
+	}
+	ask := func() error { return n.fetch(l.Address) }
+	restore()
+	realtest.Eventually(n, patience, "the sandbox answers", func() bool { return ask() == nil })
+	return func() []ratio {
+		var all sample
+		for range turn / 2 {
+			must(n.client.Pause(n.ctx, l.ID, api.PauseRequest{Mode: api.Hibernate, Wake: &api.WakePolicy{Ports: []string{"8080"}}}))
+			ctrd.Delete(n, "default", l.Sandbox)
+			answered := make(chan error, 1)
+			go func() { answered <- all.time(ask) }()
+			realtest.Eventually(n, patience, "the runtime is asked", func() bool {
+				s := must(n.client.Lease(n.ctx, l.ID)).Lease.Sleep
+				return s != nil && s.Flight != nil && s.Flight.Result == ""
+			})
+			restore()
+			check(<-answered)
+			realtest.Eventually(n, patience, "the lease is bound", func() bool { return must(n.client.Lease(n.ctx, l.ID)).Lease.State == api.Bound })
+		}
+		return []ratio{took(all.p50(), time.Second)}
+	}
+}
+
 // fetch asks a sandbox over HTTP once, from the daemon's namespace.
 func (d *daemon) fetch(addr string) error {
 	var c net.Conn
