@@ -80,6 +80,7 @@ func sleepersThatWake(t *testing.T, moved map[string]bool) {
 	}
 	sample(`wakes_total{cause="api",result="released"}`, "1")
 	sample(`wakes_total{cause="api",result="woken"}`, "2")
+	sample(`wake_seconds_count{cause="api"}`, "2")
 	for _, name := range []string{"idle_leases", "wakes_total", "wake_seconds", "wakes_unacknowledged", "wake_copies_total"} {
 		moved["ipamd_"+name] = true
 	}
