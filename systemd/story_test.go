@@ -38,6 +38,7 @@ func TestUnderSystemd(t *testing.T) {
 		{"each right is needed", tellRights},
 		{"M1 ports are made by a service of its own", tellPlumb},
 		{"M14 slots are made by another", tellWarm},
+		{"a command of the operator pauses and resumes", tellHook},
 		{"G18 the memory of others is out of reach", tellMemory},
 		{"upgrade with live leases", func(t *testing.T, m *machine) { tellUpgrade(t, m, deb) }},
 		{"N8 the driver for Docker has a package of its own", tellDocker},
