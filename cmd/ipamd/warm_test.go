@@ -22,6 +22,7 @@ import (
 // warmHelper starts `ipamd plumb --slots` in the bridge's namespace.
 func (w *world) warmHelper() (p *process) {
 	w.t.Helper()
+	w.keepsNothing() // after the helper has ended, which would make them again
 	w.ns.Do(func() { p = launch(w.t, w.t.TempDir(), "plumb", "--slots", "--socket", w.cfg.Socket.Path) })
 	realtest.Eventually(w.t, wait, "the warm helper to ask for work", func() bool { return w.program.server.SlotHelper().Present() })
 	return p
