@@ -11,6 +11,10 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
+// betweenTries is how long a call that waits lets changes of the book gather before it tries
+// again: many that wait do not look at each commit.
+const betweenTries = 5 * time.Millisecond
+
 // claim gives a sandbox a warm slot that is ready, or the lease that it has. Neither a result nor
 // an error means that there is none, and that the request takes an address without one.
 //
@@ -33,6 +37,7 @@ func (g Giver) claim(ctx context.Context, r allocator.Request) (*allocator.Resul
 		}
 		select {
 		case <-changed:
+			time.Sleep(betweenTries)
 		case <-over.C:
 			waited = true // and once more
 		case <-ctx.Done():
@@ -101,11 +106,8 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 			return nil, "", err
 		}
 		g.Book.Watchdog.Bound(new(netdb.Lease), now, began)
-		if err := hold(ctx, g.Book.Rules, now); err != nil {
-			return nil, "", err
-		}
 		if g.OnClaimed != nil {
-			g.OnClaimed(p.Name, time.Since(began))
+			g.OnClaimed(p.Name)
 		}
 		return &allocator.Result{Leases: []*netdb.Lease{now}, Pools: pools, Fresh: []bool{true}, Slot: g.Book.Slot(now.ID), Stale: stale}, "", nil
 	}
@@ -125,22 +127,27 @@ func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result
 	r.Warm = nil
 	given, err := g.Allocates.Allocate(ctx, r)
 	if err == nil && require && !given.Existing { // it ended meanwhile: this one is no slot
-		who := netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: netdb.SlotUnused}
+		who := netdb.Who{Actor: netdb.ByClient, Peer: r.Peer, Reason: netdb.SlotUnused}
 		_, err := g.Book.Release(ctx, who, given.Leases[0].ID, "", 0)
 		return nil, "the sandbox's lease ended just now", err
 	}
 	return given, "", err
 }
 
-// slotOf adds to what was given the slot that the lease has.
-func (g Giver) slotOf(given *allocator.Result) {
+// withSlot adds to what was given the slot that the lease has, and returns when the lease's rules
+// hold: also to a call that asks again because the one before ended without them.
+func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocator.Result, error) {
 	for i, l := range given.Leases {
 		if slot := g.Book.Slot(l.ID); slot != nil && slot.Claimed {
 			given.Slot = slot
 			stale, err := slot.Stale(given.Pools[i], l.Interface, g.Profile)
 			given.Stale = stale && err == nil
+			if err := hold(ctx, g.Book.Rules, l); err != nil {
+				return nil, err
+			}
 		}
 	}
+	return given, nil
 }
 
 // slotDiffers says in what a slot is not as it was made, as far as that shows without entering its

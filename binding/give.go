@@ -19,8 +19,8 @@ type Allocates interface {
 type Giver struct {
 	Allocates
 	Book      *Book
-	Profile   netdb.Profile                         // that slots are made by
-	OnClaimed func(pool string, took time.Duration) // a slot was given. May be nil.
+	Profile   netdb.Profile     // that slots are made by
+	OnClaimed func(pool string) // a slot was given. May be nil.
 }
 
 // Allocate commits a new lease and its bind at once, checked as [Book.Bind] checks one, and
@@ -36,17 +36,16 @@ func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 			return nil, err
 		}
 		if given != nil {
-			g.slotOf(given)
-			return given, nil
+			return g.withSlot(ctx, given)
 		}
 		r.Warm = nil
 	}
 	if r.Binding == nil {
 		given, err := g.Allocates.Allocate(ctx, r)
-		if err == nil {
-			g.slotOf(given)
+		if err != nil {
+			return nil, err
 		}
-		return given, err
+		return g.withSlot(ctx, given)
 	}
 	where := *r.Binding
 	if err := g.Book.checkBinding(ctx, where); err != nil {

@@ -13,15 +13,13 @@ var (
 )
 
 // SlotMade counts a warm slot that was made.
-func (m *Metrics) SlotMade(_ string, took time.Duration) { m.slotSeconds.Observe(took.Seconds()) }
+func (m *Metrics) SlotMade(took time.Duration) { m.slotSeconds.Observe(took.Seconds()) }
 
 // SlotFailed counts one that could not be made.
 func (m *Metrics) SlotFailed(pool string) { m.slotsFailed.WithLabelValues(pool).Inc() }
 
 // SlotClaimed counts one that was given to a sandbox.
-func (m *Metrics) SlotClaimed(pool string, _ time.Duration) {
-	m.slotsClaimed.WithLabelValues(pool).Inc()
-}
+func (m *Metrics) SlotClaimed(pool string) { m.slotsClaimed.WithLabelValues(pool).Inc() }
 
 // slots reads the warm slots of the pools that have any, or shall.
 func (s scrape) slots(ch chan<- prometheus.Metric) {

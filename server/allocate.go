@@ -1,13 +1,11 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -52,7 +50,6 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		where := bindingOf(ask.Bind)
 		want.Binding = &where
 	}
-	ctx := c.ctx
 	if ask.Warm != nil {
 		if want.Warm, err = warmOf(&ask); err != nil {
 			return 0, nil, err
@@ -60,12 +57,12 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	}
 	if want.Warm != nil && want.Warm.Wait > 0 { // it takes no other call's slot, nor its time
 		c.endSlot()
-		within, cancel := context.WithTimeout(c.r.Context(), want.Warm.Wait+cmp.Or(s.cfg.Deadline, time.Minute))
+		ctx, cancel := context.WithTimeout(c.r.Context(), want.Warm.Wait+s.cfg.Deadline)
 		defer cancel()
 		defer context.AfterFunc(c.stopping(), cancel)()
-		ctx = within
+		c.ctx = ctx // also of the port that is made where no slot came
 	}
-	given, err := s.cfg.Allocator.Allocate(ctx, want)
+	given, err := s.cfg.Allocator.Allocate(c.ctx, want)
 	if err != nil {
 		if ask.Bind != nil {
 			err = ofBind(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// ErrNoWarmHelper means that nobody makes namespaces. It is an [attach.ErrNoHelper].
+// ErrNoWarmHelper means that no process makes namespaces. It is an [attach.ErrNoHelper].
 var ErrNoWarmHelper error = noWarmHelper{}
 
 type noWarmHelper struct{}

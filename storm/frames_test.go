@@ -62,7 +62,7 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// A receiver is a port of rt0 that receives what is sent to its MAC, whoever sent it.
+// A receiver is a port of rt0 that receives what is sent to its MAC.
 type receiver struct {
 	*port
 	fd   int
@@ -156,7 +156,7 @@ type try struct {
 	frame func(mark []byte) []byte
 }
 
-// tries are what a sandbox may send and what it may not, whoever else lives; behind those
+// tries are what a sandbox may send and what it may not, whatever else lives; behind those
 // what is a neighbour's, who lives beside it.
 func (e *receiver) tries(l *life, beside *life, r *rand.Rand) []try {
 	_, mac := l.port()

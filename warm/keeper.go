@@ -61,8 +61,8 @@ type Config struct {
 	NoHelper error
 	Log      *slog.Logger
 
-	OnMade   func(pool string, took time.Duration) // a slot was made. May be nil.
-	OnFailed func(pool string)                     // one could not be made. May be nil.
+	OnMade   func(took time.Duration) // a slot was made. May be nil.
+	OnFailed func(pool string)        // one could not be made. May be nil.
 }
 
 // Bounds of what is done at once, and of how often.

@@ -74,7 +74,7 @@ func (k *Keeper) failed(p *netdb.Pool, err error) {
 // made ends a pool's rest.
 func (k *Keeper) made(p *netdb.Pool, took time.Duration) {
 	if k.cfg.OnMade != nil {
-		k.cfg.OnMade(p.Name, took)
+		k.cfg.OnMade(took)
 	}
 	k.mu.Lock()
 	r := k.rests[p.UID]

@@ -26,19 +26,21 @@ type measured struct {
 }
 
 func (m measured) Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error) {
-	m.ready.Await(ctx)
-	if !m.pools.Current() {
-		_ = m.pools.Follow(ctx)
-	}
+	m.await(ctx)
 	return m.Allocator.Ready(ctx, r)
 }
 
-func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
-	began := time.Now()
+// await returns when the first census is over and the bridges follow the pools.
+func (m measured) await(ctx context.Context) {
 	m.ready.Await(ctx)
 	if !m.pools.Current() { // a pool that was just changed gives once its bridge follows
 		_ = m.pools.Follow(ctx) // an error is what the gate says
 	}
+}
+
+func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	began := time.Now()
+	m.await(ctx)
 	result, err := m.Allocator.Allocate(ctx, r)
 	for tries := 0; errors.Is(err, netdb.ErrExhausted); tries++ {
 		if err = m.giveWay(ctx, r, tries, err); err == nil {

@@ -173,7 +173,7 @@ func TestM12SlotsAfterARestart(t *testing.T) {
 	if err := os.WriteFile(plumb.SlotPath(runner, "begun"), nil, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	// One lost its namespace, as in a reboot; of another somebody took the address.
+	// One lost its namespace, as in a reboot; of another the address was taken away.
 	gone, changed := before[0], before[1]
 	if err := plumb.RemoveNetns(gone.Netns); err != nil {
 		t.Fatal(err)
