@@ -23,7 +23,7 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 	if k.made && k.doubtful() {
 		err = k.mend(ctx, k.held)
 	}
-	clear(k.before)
+	k.before = map[member]int{} // to go through one that held many takes as long ever after, though it is cleared
 	fn()
 	if err == nil {
 		err = k.write(ctx)
