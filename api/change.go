@@ -23,6 +23,16 @@ type Change struct {
 	Reason       string     `json:"reason"`
 	Note         string     `json:"note,omitempty"` // an operator's words
 	Evidence     []Sighting `json:"evidence,omitempty"`
+	Described    *Described `json:"described,omitempty"` // of a pool's change: what it is from then on
+}
+
+// Described is what a change makes of a pool. Which leases are outside of it follows from
+// all of the pool, and no change has it: list again.
+type Described struct {
+	UID        string    `json:"uid"`
+	Generation int64     `json:"generation"`
+	Prefix     string    `json:"prefix"`
+	State      PoolState `json:"state"`
 }
 
 // ChangeList is part of the history, newest first.

@@ -18,6 +18,11 @@ import (
 // every change of the history. What is rare is left to the package, and a test compares.
 func lineOf(epoch func() string) feed.Encode {
 	return func(b []byte, c *netdb.Change) ([]byte, error) {
+		if c.Subject == netdb.OfPool {
+			change := poolChangeOf(*c)
+			line, err := asJSON(api.Event{Type: api.EventChange, Kind: api.KindPool, Change: &change, Revision: c.Rev, Epoch: epoch()})
+			return append(append(b, line...), '\n'), err
+		}
 		b = appendText(b, `{"type":"`+string(api.EventChange)+`","kind":`, string(c.Subject))
 		b = strconv.AppendInt(append(b, `,"change":{"revision":`...), c.Rev, 10)
 		b = c.At.Wall.UTC().AppendFormat(append(b, `,"at":"`...), time.RFC3339Nano)

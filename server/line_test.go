@@ -22,7 +22,7 @@ func TestALineIsAsJSONSaysIt(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := func(label string) string { return texts.Draw(rt, label) }
 		c := netdb.Change{
-			Rev: rapid.Int64().Draw(rt, "revision"), Subject: netdb.Subject(text("subject")), LeaseID: text("lease"), PoolUID: text("pool uid"), Pool: text("pool"),
+			Rev: rapid.Int64().Draw(rt, "revision"), Subject: netdb.Subject(rapid.OneOf(texts, rapid.Just(string(netdb.OfPool))).Draw(rt, "subject")), LeaseID: text("lease"), PoolUID: text("pool uid"), Pool: text("pool"),
 			Sandbox: text("sandbox"), UID: text("uid"), Interface: text("interface"), Attempt: rapid.Int64().Draw(rt, "attempt"),
 			From: netdb.State(text("from")), To: netdb.State(text("to")),
 			Who: netdb.Who{Actor: netdb.Actor(text("actor")), Peer: text("peer"), Reason: text("reason"), Note: text("note")},
@@ -30,7 +30,8 @@ func TestALineIsAsJSONSaysIt(t *testing.T) {
 		c.At.Wall = time.Unix(0, rapid.Int64().Draw(rt, "at"))
 		c.Addr = rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("fd00::2")}).Draw(rt, "address")
 		c.PrefixLen = rapid.SampledFrom([]int{0, 28, 80}).Draw(rt, "prefix length")
-		c.Evidence = json.RawMessage(rapid.SampledFrom([]string{"", "[]", "null", "broken", `[{"witness":"probe","note":"<a>"}]`}).Draw(rt, "evidence"))
+		c.Evidence = json.RawMessage(rapid.SampledFrom([]string{"", "[]", "null", "broken", `[{"witness":"probe","note":"<a>"}]`,
+			`[{"generation":7,"state":"draining","prefix":"10.8.64.0/25"}]`}).Draw(rt, "evidence"))
 		change := changeOf(c)
 		var want bytes.Buffer
 		if err := encodeInto(&want, api.Event{Type: api.EventChange, Kind: api.Kind(c.Subject), Change: &change, Revision: c.Rev, Epoch: "e"}); err != nil {

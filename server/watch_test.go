@@ -56,13 +56,18 @@ func stream(t *testing.T, socket, query string) *http.Response {
 // line reads one event.
 func line(t *testing.T, from *bufio.Reader) api.Event {
 	t.Helper()
-	text, err := from.ReadBytes('\n')
+	text, err := from.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e api.Event
-	if err := json.Unmarshal(text, &e); err != nil {
-		t.Fatalf("%s: %v", text, err)
+	return read(t, text)
+}
+
+// read is the event of a line.
+func read(t *testing.T, line string) (e api.Event) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		t.Fatalf("%s: %v", line, err)
 	}
 	return e
 }

@@ -105,6 +105,32 @@ func changes(all []netdb.Change) []api.Change {
 }
 
 func changeOf(c netdb.Change) api.Change {
+	if c.Subject == netdb.OfPool {
+		return poolChangeOf(c)
+	}
+	return moveOf(c)
+}
+
+// poolChangeOf is a change of a pool, whose evidence is its description.
+func poolChangeOf(c netdb.Change) api.Change {
+	var made []struct {
+		Generation int64         `json:"generation"`
+		Prefix     string        `json:"prefix"`
+		State      api.PoolState `json:"state"`
+	}
+	if json.Unmarshal(c.Evidence, &made) != nil || len(made) != 1 || made[0].Prefix == "" {
+		return moveOf(c) // that the configuration was read: nothing of a pool is another
+	}
+	c.Evidence = nil
+	w, d := moveOf(c), made[0]
+	w.Described = &api.Described{UID: c.PoolUID, Generation: d.Generation, Prefix: d.Prefix, State: d.State}
+	if c.Who.Reason == netdb.PoolRemoved {
+		w.Described.State = api.PoolRemoved
+	}
+	return w
+}
+
+func moveOf(c netdb.Change) api.Change {
 	return api.Change{
 		Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), PrefixLength: c.PrefixLen, LeaseID: c.LeaseID, Pool: c.Pool,
 		Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),

@@ -83,10 +83,23 @@ func (c *ctl) follow(u client.Update) error {
 		return c.line(term.Sentence(u.Event.Change.LeaseID))
 	}
 	ch, p := *u.Event.Change, c.page(0)
+	if u.Event.Kind == api.KindPool {
+		p.Line("%s  %d  pool %s  %s", ch.At.In(c.now().Location()).Format("15:04:05.000"), ch.Revision, term.Word(ch.Pool), because(ch)+poolNow(ch.Described))
+		_, err := p.WriteTo(c.out)
+		return err
+	}
 	p.Line("%s  %d  %-15s  %s → %s  %s  %s", ch.At.In(c.now().Location()).Format("15:04:05.000"), ch.Revision,
 		cmp.Or(place(ch.Address, ch.PrefixLength), "-"), p.state(ch.From), p.state(ch.To), term.Maybe(cmp.Or(ch.Sandbox, ch.UID)), because(ch))
 	_, err := p.WriteTo(c.out)
 	return err
+}
+
+// poolNow is what a change makes of a pool.
+func poolNow(d *api.Described) string {
+	if d == nil || d.State == api.PoolRemoved {
+		return ""
+	}
+	return fmt.Sprintf(": %s, %s, generation %d", term.Word(d.Prefix), term.Word(string(d.State)), d.Generation)
 }
 
 // final reports whether the daemon refused, and will refuse again.

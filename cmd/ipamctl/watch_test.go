@@ -56,6 +56,8 @@ func TestWatchAndRoutes(t *testing.T) {
 	l := netdbtest.Reserve(t, rig.Book, "web-1")
 	people, _ := goesOn(t, rig.Socket, "watch --since 0")
 	people("free → reserved", "web-1", l.Addr.String())
+	pools, _ := goesOn(t, rig.Socket, "watch --since 0 --kinds pool")
+	pools("pool default  pool_created: 10.8.64.0/24, active, generation 1")
 	programs, _ := goesOn(t, rig.Socket, "watch --since 0 --kinds pool,lease -o json")
 	var e api.Event
 	if err := json.Unmarshal([]byte(programs(`"kind":"lease"`)), &e); err != nil || e.Change.LeaseID != l.ID || e.Revision != l.Rev {
