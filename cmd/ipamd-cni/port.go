@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -78,18 +79,23 @@ func find(args *skel.CmdArgs) (p port, err error) {
 	return p, nil
 }
 
-// dialIn opens a netlink socket in another namespace, where it stays. The thread is ended
-// when it cannot go home.
-func dialIn(inside *os.File) (s *rtnl.Socket, err error) {
-	done := make(chan struct{})
-	go func() { // a thread of its own, that nothing else runs on
-		defer close(done)
-		runtime.LockOSThread()
-		if err = unix.Setns(int(inside.Fd()), unix.CLONE_NEWNET); err == nil {
-			s, err = rtnl.Dial(unix.NETLINK_ROUTE)
-		}
-	}()
-	<-done
+// dialIn opens a netlink socket in another namespace, where it stays. Without the way home
+// the thread is left to this goroutine alone, and the call is an error.
+func dialIn(inside *os.File) (*rtnl.Socket, error) {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	if err := unix.Setns(int(inside.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	s, err := rtnl.Dial(unix.NETLINK_ROUTE)
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return nil, errors.Join(err, back)
+	}
+	runtime.UnlockOSThread()
 	return s, err
 }
 
