@@ -10,3 +10,11 @@ type Duration string
 //
 //	api.ReleaseRequest{Wait: api.Lasting(10 * time.Second)}
 func Lasting(d time.Duration) Duration { return Duration(d.String()) }
+
+// LastingIfAny is [Lasting], and "" for no time at all: a field that is left out.
+func LastingIfAny(d time.Duration) Duration {
+	if d == 0 {
+		return ""
+	}
+	return Lasting(d)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/nft"
 )
 
@@ -32,7 +33,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err != nil {
 			pause = retryAfter
 		}
-		if !wait(ctx, pause) {
+		if !broadcast.Pause(ctx, pause) {
 			return nil
 		}
 		if err != nil {
@@ -50,17 +51,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -148,9 +149,9 @@ func (f *Feed) Readers() int { return int(f.readers.Load()) }
 // Next returns what follows, one change at the least and in their order. It waits until
 // there is one, or until ctx ends, which is its error then.
 func (r *Reader) Next(ctx context.Context) ([]Line, error) {
-	pause := min(mostGather, time.Duration(r.feed.readers.Load()-1)*gather)
-	if err := sleep(ctx, pause-time.Since(r.last)); err != nil {
-		return nil, err
+	pause := min(mostGather, time.Duration(r.feed.readers.Load()-1)*gather) - time.Since(r.last)
+	if pause > 0 && !broadcast.Pause(ctx, pause) {
+		return nil, ctx.Err()
 	}
 	for {
 		changed := r.feed.book.Changed()
@@ -169,20 +170,6 @@ func (r *Reader) Next(ctx context.Context) ([]Line, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

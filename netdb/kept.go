@@ -18,10 +18,10 @@ func (s *PoolSpec) checkKept() error {
 	addrs, sandboxes := make(map[netip.Addr]string), make(map[string]netip.Addr)
 	for _, k := range s.Kept {
 		if err := checkName("pool.reservation", k.Sandbox); err != nil {
-			return invalid("pool.reservation", "the sandbox of %s %s", addrText(k.Address), err.(*FieldError).Reason)
+			return invalid("pool.reservation", "the sandbox of %s %s", AddrText(k.Address), err.(*FieldError).Reason)
 		}
 		if usable, note := s.usable(k.Address); !usable {
-			return invalid("pool.reservation", "%q cannot have %s: it is %s", k.Sandbox, addrText(k.Address), note)
+			return invalid("pool.reservation", "%q cannot have %s: it is %s", k.Sandbox, AddrText(k.Address), note)
 		}
 		if other, is := addrs[k.Address]; is {
 			return invalid("pool.reservation", "%s is for both %q and %q", k.Address, other, k.Sandbox)

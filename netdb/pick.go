@@ -38,12 +38,9 @@ func (c *Candidate) Range() Range { return rangeOf(c.Addr, c.PrefixLen) }
 func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pi := m.idx.pools[poolUID]
-	if pi == nil {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", poolUID, ErrNotFound)
-	}
-	if pi.pool.State == PoolDraining {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	pi, err := m.idx.giving(poolUID)
+	if err != nil {
+		return Candidate{}, err
 	}
 	policy = pi.pool.Policy(policy)
 	a, found := pi.free.next(pi.cursor)
@@ -280,3 +277,15 @@ func (e *ExhaustedError) Error() string {
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
+
+// giving is the pool of uid, unless nothing can be given from it.
+func (x *index) giving(uid string) (*poolIndex, error) {
+	pi := x.pools[uid]
+	if pi == nil {
+		return nil, fmt.Errorf("pick from pool %s: %w", uid, ErrNotFound)
+	}
+	if pi.pool.State == PoolDraining {
+		return nil, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	}
+	return pi, nil
+}

@@ -21,12 +21,9 @@ func (m *memory) PickPrefix(poolUID string, bits int, policy Policy) (Candidate,
 	now := m.clock.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pi := m.idx.pools[poolUID]
-	if pi == nil {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", poolUID, ErrNotFound)
-	}
-	if pi.pool.State == PoolDraining {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	pi, err := m.idx.giving(poolUID)
+	if err != nil {
+		return Candidate{}, err
 	}
 	policy = pi.pool.Policy(policy)
 	c := Candidate{Pool: pi.pool, PrefixLen: bits}

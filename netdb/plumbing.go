@@ -33,7 +33,7 @@ type Profile struct {
 
 // Plumbing is how a slot of the pool is made now.
 func (s *PoolSpec) Plumbing(iface string, p Profile) Plumbing {
-	out := Plumbing{Bridge: s.Bridge, Prefix: s.Prefix.String(), Gateway: addrText(s.Gateway), MTU: s.MTU, Interface: iface, Profile: p}
+	out := Plumbing{Bridge: s.Bridge, Prefix: s.Prefix.String(), Gateway: AddrText(s.Gateway), MTU: s.MTU, Interface: iface, Profile: p}
 	for _, a := range s.DNS {
 		out.DNS = append(out.DNS, a.String())
 	}

@@ -230,7 +230,8 @@ func specHash(spec string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func addrText(a netip.Addr) string {
+// AddrText is a as text, and "" for the zero address.
+func AddrText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}

@@ -39,7 +39,7 @@ func rangeOf(a netip.Addr, bits int) Range {
 // placeText writes an address, or with bits above 0 the prefix that begins there.
 func placeText(a netip.Addr, bits int) string {
 	if !a.IsValid() || bits == 0 {
-		return addrText(a)
+		return AddrText(a)
 	}
 	return netip.PrefixFrom(a, bits).String()
 }

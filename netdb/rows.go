@@ -247,7 +247,7 @@ const (
 
 func (p *Pool) row() []any {
 	spec, hash := p.encode()
-	return []any{p.UID, p.Name, p.family(), p.Generation, p.Prefix.String(), addrText(p.Gateway), p.Bridge,
+	return []any{p.UID, p.Name, p.family(), p.Generation, p.Prefix.String(), AddrText(p.Gateway), p.Bridge,
 		spec, hash, p.State, p.Created.Wall.UnixNano(), int64(p.Created.Boottime), p.Created.BootID}
 }
 

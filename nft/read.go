@@ -193,13 +193,9 @@ type Counter struct {
 func (c *Conn) Counters(t *Table, set *Set) ([]Counter, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := &batch{c: c.nl, table: &nftables.Table{Family: t.Family, Name: t.Name}}
-	list, err := c.nl.GetSetElements(b.set(set))
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
+	list, err := c.elements(t, set, "read counters")
 	if err != nil {
-		return nil, fmt.Errorf("read counters of set %s: %w", set.Name, err)
+		return nil, err
 	}
 	var out []Counter
 	for _, e := range list {
@@ -215,17 +211,23 @@ func (c *Conn) Counters(t *Table, set *Set) ([]Counter, error) {
 func (c *Conn) Left(t *Table, set *Set) (map[string]time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := &batch{c: c.nl, table: &nftables.Table{Family: t.Family, Name: t.Name}}
-	list, err := c.nl.GetSetElements(b.set(set))
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
+	list, err := c.elements(t, set, "read the lives")
 	if err != nil {
-		return nil, fmt.Errorf("read the lives of set %s: %w", set.Name, err)
+		return nil, err
 	}
 	out := make(map[string]time.Duration, len(list))
 	for _, e := range list {
 		out[string(appendPadded(nil, e.Key))] = e.Expires
 	}
 	return out, nil
+}
+
+// elements reads the elements of a set; one that is not there has none. The caller has c.mu.
+func (c *Conn) elements(t *Table, set *Set, what string) ([]nftables.SetElement, error) {
+	b := &batch{c: c.nl, table: &nftables.Table{Family: t.Family, Name: t.Name}}
+	list, err := c.nl.GetSetElements(b.set(set))
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return list, nil
+	}
+	return nil, fmt.Errorf("%s of set %s: %w", what, set.Name, err)
 }

@@ -70,6 +70,15 @@ func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.replace(ctx, s, old, "running it again", func(report *Report) {
+		report.Broken, report.WasEpoch = why.Error(), old.Epoch
+	})
+}
+
+// replace builds a book from old, has describe complete its report, and moves it in at s; a
+// preview builds it elsewhere and throws it away. finishes is what ends a replacement that was
+// cut short.
+func (r *Rebuild) replace(ctx context.Context, s Swap, old netdb.Salvaged, finishes string, describe func(*Report)) (*Report, error) {
 	at := s.Rebuilding()
 	if r.Preview {
 		dir, err := os.MkdirTemp("", "ipamd-preview-")
@@ -83,7 +92,8 @@ func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
 	}
 	report, err := r.Build(ctx, at, old)
 	if err == nil {
-		report.Book, report.Preview, report.Broken, report.WasEpoch = path, r.Preview, why.Error(), old.Epoch
+		report.Book, report.Preview = s.Path, r.Preview
+		describe(report)
 	}
 	if r.Preview {
 		return report, err
@@ -95,7 +105,7 @@ func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
 		return report, nil
 	}
 	if cut, _ := s.Cut(); cut { // the old one is away already: the new one is all there is
-		return nil, fmt.Errorf("%w; running it again finishes it", err)
+		return nil, fmt.Errorf("%w; %s finishes it", err, finishes)
 	}
 	return nil, errors.Join(err, s.discard())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -160,37 +159,13 @@ const howToMove = `a book goes to another runner or machine by being put in the 
 // make builds the new book, and moves it in where that is confirmed.
 func (k *TakeIn) make(ctx context.Context, s Swap, m *merged, was string) (*Report, error) {
 	r := Rebuild{Config: k.Config, Open: k.Open, Preview: !k.Confirm, verb: k.verb()}
-	at := s.Rebuilding()
-	if r.Preview {
-		dir, err := os.MkdirTemp("", "ipamd-preview-")
-		if err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(dir)
-		at = filepath.Join(dir, "book.db")
-	} else if err := s.discard(); err != nil {
-		return nil, err
-	}
 	r.done = func(b *netdb.Book, report *Report) { report.Became = m.outcomes(b.At) }
-	report, err := r.Build(ctx, at, m.Salvaged)
+	report, err := r.replace(ctx, s, m.Salvaged, `"ipamd rebuild"`, func(report *Report) {
+		report.Broken, report.WasEpoch = was, m.Epoch
+		report.Verb, report.File = k.verb(), k.File
+	})
 	if errors.Is(err, netdb.ErrIdentity) {
 		err = fmt.Errorf("%w: %s", err, howToMove)
 	}
-	if err == nil {
-		report.Book, report.Preview, report.Broken, report.WasEpoch = s.Path, r.Preview, was, m.Epoch
-		report.Verb, report.File = k.verb(), k.File
-	}
-	if r.Preview {
-		return report, err
-	}
-	if err == nil {
-		report.Aside, err = s.finish(netdb.Now().Wall)
-	}
-	if err == nil {
-		return report, nil
-	}
-	if cut, _ := s.Cut(); cut { // the old one is away already: the new one is all there is
-		return nil, fmt.Errorf(`%w; "ipamd rebuild" finishes it`, err)
-	}
-	return nil, errors.Join(err, s.discard())
+	return report, err
 }

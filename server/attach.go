@@ -195,12 +195,9 @@ func (s *Server) plumbWork(c *call) (int, any, error) {
 	if err := s.body(c, &ask); err != nil {
 		return 0, nil, err
 	}
-	wait, err := duration("wait", ask.Wait)
+	wait, err := patience(ask.Wait)
 	if err != nil {
 		return 0, nil, err
-	}
-	if wait > longestWait {
-		return 0, nil, field("wait", "%q is longer than %v", ask.Wait, longestWait)
 	}
 	if ask.Worker == "" {
 		return 0, nil, field("worker", "is missing: it tells one life of the helper from the next")

@@ -11,8 +11,17 @@ import (
 	"github.com/ipamd/ipamd/watchdog"
 )
 
-// longestWait is how long a release may wait for its confirmation.
+// longestWait is how long a call may wait: for a confirmation, for a flight or for work.
 const longestWait = 60 * time.Second
+
+// patience is how long a caller waits for an answer.
+func patience(text api.Duration) (time.Duration, error) {
+	wait, err := duration("wait", text)
+	if err == nil && wait > longestWait {
+		err = field("wait", "%q is longer than %v", text, longestWait)
+	}
+	return wait, err
+}
 
 // release answers 200 when the address cools or is free, and 202 with the
 // blockers while the removal is not confirmed.
@@ -25,12 +34,9 @@ func (s *Server) release(c *call) (int, any, error) {
 	if err := s.body(c, &ask); err != nil {
 		return 0, nil, err
 	}
-	wait, err := duration("wait", ask.Wait)
+	wait, err := patience(ask.Wait)
 	if err != nil {
 		return 0, nil, err
-	}
-	if wait > longestWait {
-		return 0, nil, field("wait", "%q is longer than %v", ask.Wait, longestWait)
 	}
 	ifRev, err := c.seenAt(ask.IfRevision)
 	if err != nil {

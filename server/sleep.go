@@ -124,12 +124,9 @@ func (s *Server) wake(c *call) (int, any, error) {
 	if err := s.body(c, &ask); err != nil {
 		return 0, nil, err
 	}
-	wait, err := duration("wait", ask.Wait)
+	wait, err := patience(ask.Wait)
 	if err != nil {
 		return 0, nil, err
-	}
-	if wait > longestWait {
-		return 0, nil, field("wait", "%q is longer than %v", ask.Wait, longestWait)
 	}
 	ifRev, err := c.seenAt(0)
 	if err != nil {
@@ -199,7 +196,7 @@ func sleepOf(s *netdb.Sleep) *api.Sleep {
 	}
 	out := &api.Sleep{Mode: api.SleepMode(s.Mode), Do: s.Do}
 	if w := s.Wake; w != nil {
-		out.Wake = &api.WakePolicy{Wait: lasting(w.Wait), RepauseAfter: lasting(w.RepauseAfter)}
+		out.Wake = &api.WakePolicy{Wait: api.LastingIfAny(w.Wait), RepauseAfter: api.LastingIfAny(w.RepauseAfter)}
 		for _, p := range w.Sources {
 			text := p.String()
 			if p.IsSingleIP() {
@@ -217,7 +214,7 @@ func sleepOf(s *netdb.Sleep) *api.Sleep {
 	if f := s.Flight; f != nil {
 		out.Flight = &api.Flight{ID: f.ID, Phase: string(f.Phase), Begun: f.Begun.Wall.UTC(), Within: api.Lasting(f.Within), Attempts: f.Attempts,
 			Result: string(f.Result), Detail: f.Detail,
-			Cause: api.Cause{By: f.Cause.By, Source: addrText(f.Cause.Source), Port: int(f.Cause.Port), Protocol: string(f.Cause.Protocol), Rule: f.Cause.Rule}}
+			Cause: api.Cause{By: f.Cause.By, Source: netdb.AddrText(f.Cause.Source), Port: int(f.Cause.Port), Protocol: string(f.Cause.Protocol), Rule: f.Cause.Rule}}
 		if !f.Open() {
 			end := f.End.Wall.UTC()
 			out.Flight.Ended = &end

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -132,25 +131,17 @@ func poolChangeOf(c netdb.Change) api.Change {
 
 func moveOf(c netdb.Change) api.Change {
 	return api.Change{
-		Revision: c.Rev, At: c.At.Wall.UTC(), Address: addrText(c.Addr), PrefixLength: c.PrefixLen, LeaseID: c.LeaseID, Pool: c.Pool,
+		Revision: c.Rev, At: c.At.Wall.UTC(), Address: netdb.AddrText(c.Addr), PrefixLength: c.PrefixLen, LeaseID: c.LeaseID, Pool: c.Pool,
 		Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),
 		Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
 	}
-}
-
-// addrText is "" for the zero address.
-func addrText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
 }
 
 func (s *Server) pool(u netdb.Usage) api.Pool {
 	p := api.Pool{
 		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.V6, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
 		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
-		MTU: u.Pool.MTU, Cooldown: lasting(u.Pool.Cooldown), CooldownMin: lasting(u.Pool.CooldownMin), Exhausted: u.Pool.Exhausted, Labels: u.Pool.Labels,
+		MTU: u.Pool.MTU, Cooldown: api.LastingIfAny(u.Pool.Cooldown), CooldownMin: api.LastingIfAny(u.Pool.CooldownMin), Exhausted: u.Pool.Exhausted, Labels: u.Pool.Labels,
 		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
 	}
 	p.Available, _ = s.available(u.Pool.UID)
@@ -181,14 +172,6 @@ func (s *Server) pool(u netdb.Usage) api.Pool {
 		}
 	}
 	return p
-}
-
-// lasting leaves out a duration that is 0.
-func lasting(d time.Duration) api.Duration {
-	if d == 0 {
-		return ""
-	}
-	return api.Lasting(d)
 }
 
 func byState(counts map[netdb.State]int) map[string]int {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -178,7 +179,7 @@ func (f *Flights) until(ctx context.Context, step func() error) error {
 		if err == nil || errors.Is(err, ErrRefused) {
 			return err
 		}
-		if !rest(ctx, pause) {
+		if !broadcast.Pause(ctx, pause) {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}

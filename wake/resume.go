@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -56,7 +57,7 @@ func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) {
 			}
 			last = err
 		}
-		if rest(bounded, pause) {
+		if broadcast.Pause(bounded, pause) {
 			continue
 		}
 		if ctx.Err() == nil {
@@ -88,16 +89,4 @@ func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) error {
 		return err
 	}
 	return nil
-}
-
-// rest waits for d, and reports false when ctx ends first.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

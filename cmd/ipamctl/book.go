@@ -46,11 +46,7 @@ path.`,
 			if req.Path, err = filepath.Abs(args[0]); err != nil {
 				return err
 			}
-			extra := api.LongestPass
-			if cmd.Flags().Changed("timeout") {
-				extra = 0
-			}
-			ctx, cancel, ipamd := c.call(cmd, extra)
+			ctx, cancel, ipamd := c.callPass(cmd)
 			defer cancel()
 			stop := c.progress("copying the book")
 			reply, err := ipamd.Backup(ctx, req)
@@ -90,11 +86,7 @@ keeps that copy. Wants admin rights. -q prints the epoch.`,
 				return usageError{message: "--preview and --confirm exclude each other",
 					hint: "first look: ipamctl book adopt; then: ipamctl book adopt --confirm EPOCH"}
 			}
-			extra := api.LongestPass
-			if cmd.Flags().Changed("timeout") {
-				extra = 0
-			}
-			ctx, cancel, ipamd := c.call(cmd, extra)
+			ctx, cancel, ipamd := c.callPass(cmd)
 			defer cancel()
 			stop := c.progress("comparing the book with what lives here")
 			reply, err := ipamd.AdoptBook(ctx, req)

@@ -22,11 +22,7 @@ invariants.`,
 		Example: "  ipamctl book check\n  ipamctl book check -o json",
 		Args:    nothing,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			extra := api.LongestPass
-			if cmd.Flags().Changed("timeout") {
-				extra = 0
-			}
-			ctx, cancel, ipamd := c.call(cmd, extra)
+			ctx, cancel, ipamd := c.callPass(cmd)
 			defer cancel()
 			stop := c.progress("walking the invariants of the book")
 			reply, err := ipamd.CheckBook(ctx)

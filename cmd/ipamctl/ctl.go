@@ -153,6 +153,14 @@ func (c *ctl) call(cmd *cobra.Command, extra time.Duration) (context.Context, co
 	return ctx, cancel, ipamd
 }
 
+// callPass is [ctl.call] for what may take as long as a pass, unless --timeout was given.
+func (c *ctl) callPass(cmd *cobra.Command) (context.Context, context.CancelFunc, *client.Client) {
+	if cmd.Flags().Changed("timeout") {
+		return c.call(cmd, 0)
+	}
+	return c.call(cmd, api.LongestPass)
+}
+
 // width is how many columns a line may have: COLUMNS, the terminal, or 80.
 func (s streams) width() int {
 	if n, err := strconv.Atoi(s.getenv("COLUMNS")); err == nil && n > 0 {

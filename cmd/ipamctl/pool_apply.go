@@ -214,8 +214,8 @@ func overlay(cmd *cobra.Command, to *api.PoolRequest, from api.PoolRequest, via,
 		"dns":          func() { to.DNS = nonEmpty(from.DNS) },
 		"reserve":      func() { to.Reservation = reserved },
 		"mtu":          func() { to.MTU = from.MTU },
-		"cooldown":     func() { to.Cooldown = lasting(cooldown) },
-		"cooldown-min": func() { to.CooldownMin = lasting(least) },
+		"cooldown":     func() { to.Cooldown = api.LastingIfAny(cooldown) },
+		"cooldown-min": func() { to.CooldownMin = api.LastingIfAny(least) },
 		"exhausted":    func() { to.Exhausted = exhausted },
 		"label":        func() { to.Labels = pairs },
 		"generation":   func() { to.Generation = from.Generation },
@@ -248,14 +248,6 @@ func overlayWarm(cmd *cobra.Command, to *api.PoolRequest, from api.PoolWarm) {
 	if to.Warm = &now; now == (api.PoolWarm{}) {
 		to.Warm = nil
 	}
-}
-
-// lasting leaves out what is 0.
-func lasting(d time.Duration) api.Duration {
-	if d == 0 {
-		return ""
-	}
-	return api.Lasting(d)
 }
 
 // nonEmpty drops the empty ones: --dns "" takes away what there was.

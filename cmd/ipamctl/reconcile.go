@@ -47,11 +47,7 @@ goes on when ipamctl ends. -q prints the addresses.`,
 				return usageError{message: "--preview and --confirm-orphans exclude each other",
 					hint: "first look: ipamctl doctor; then: ipamctl reconcile --confirm-orphans SET"}
 			}
-			extra := api.LongestPass
-			if cmd.Flags().Changed("timeout") {
-				extra = 0
-			}
-			ctx, cancel, ipamd := c.call(cmd, extra)
+			ctx, cancel, ipamd := c.callPass(cmd)
 			defer cancel()
 			stop := c.progress("comparing book, wire and runtime")
 			reply, err := ipamd.Reconcile(ctx, req)
