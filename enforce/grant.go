@@ -76,17 +76,9 @@ func Where(l *netdb.Lease, ports []Port, boot string, inside func(*netdb.Lease) 
 func Grants(l *netdb.Lease, at []int) []Grant {
 	out := make([]Grant, len(at))
 	for i, port := range at {
-		out[i] = Grant{Lease: l.ID, Port: port, MAC: l.MAC, Addr: holding(l)}
+		out[i] = Grant{Lease: l.ID, Port: port, MAC: l.MAC, Addr: l.Prefix()}
 	}
 	return out
-}
-
-// holding is what addresses a lease has: one, or those of a delegated prefix.
-func holding(l *netdb.Lease) netip.Prefix {
-	if l.PrefixLen > 0 {
-		return netip.PrefixFrom(l.Addr, l.PrefixLen)
-	}
-	return netip.PrefixFrom(l.Addr, l.Addr.BitLen())
 }
 
 // LinkLocal is the address that an interface with that MAC gives itself (RFC 4291,

@@ -12,16 +12,37 @@ type Field struct {
 	name string // in nft's language
 	typ  Type
 	load func(register uint32) expr.Any
+	mask []byte // of what is loaded; nil: all of it
+}
+
+// Masked is the network that an address lies in: its first bits, and zero behind them.
+func (f Field) Masked(bits int) Field {
+	f.mask = make([]byte, f.typ.kind.Bytes)
+	for i := range bits {
+		f.mask[i/8] |= 0x80 >> (i % 8)
+	}
+	f.name += " & " + f.typ.format(f.mask)
+	return f
+}
+
+// into loads it into a register.
+func (f Field) into(r uint32) []expr.Any {
+	out := []expr.Any{f.load(r)}
+	if f.mask != nil {
+		n := len(f.mask)
+		out = append(out, &expr.Bitwise{SourceRegister: r, DestRegister: r, Len: uint32(n), Mask: f.mask, Xor: make([]byte, n)})
+	}
+	return out
 }
 
 func payload(name string, t Type, base expr.PayloadBase, offset uint32) Field {
-	return Field{name, t, func(r uint32) expr.Any {
+	return Field{name: name, typ: t, load: func(r uint32) expr.Any {
 		return &expr.Payload{OperationType: expr.PayloadLoad, DestRegister: r, Base: base, Offset: offset, Len: t.kind.Bytes}
 	}}
 }
 
 func meta(name string, t Type, k expr.MetaKey) Field {
-	return Field{name, t, func(r uint32) expr.Any { return &expr.Meta{Key: k, Register: r} }}
+	return Field{name: name, typ: t, load: func(r uint32) expr.Any { return &expr.Meta{Key: k, Register: r} }}
 }
 
 // Fields of the frame. Those of IPv4, ARP and ICMPv6 mean nothing before a rule has
@@ -75,7 +96,7 @@ func loadAll(fields []Field) []expr.Any {
 	var out []expr.Any
 	word := uint32(0)
 	for _, f := range fields {
-		out = append(out, f.load(register(word)))
+		out = append(out, f.into(register(word))...)
 		word += (f.typ.kind.Bytes + 3) / 4
 	}
 	if word > 16 {

@@ -42,20 +42,13 @@ func IsNot(f Field, value any) Statement { return compare(f, "!= ", expr.CmpOpNe
 
 func compare(f Field, sign string, op expr.CmpOp, value any) Statement {
 	b := bytesOf(value)
-	return Statement{f.name + " " + sign + f.typ.format(b), []expr.Any{f.load(1), &expr.Cmp{Op: op, Register: 1, Data: b}}}
+	return Statement{f.name + " " + sign + f.typ.format(b), append(f.into(1), &expr.Cmp{Op: op, Register: 1, Data: b})}
 }
 
 // Within matches packets whose address lies in a prefix.
 func Within(f Field, p netip.Prefix) Statement {
 	p = p.Masked()
-	n := p.Addr().BitLen() / 8
-	mask := make([]byte, n)
-	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	return Statement{f.name + " " + p.String(), []expr.Any{f.load(1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(n), Mask: mask, Xor: make([]byte, n)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()}}}
+	return Statement{f.name + " " + p.String(), append(f.Masked(p.Bits()).into(1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()})}
 }
 
 // Between matches packets whose field is a number from first to last.
@@ -63,15 +56,15 @@ func Between(f Field, first, last uint16) Statement {
 	if first == last {
 		return Is(f, first)
 	}
-	return Statement{fmt.Sprintf("%s %d-%d", f.name, first, last), []expr.Any{f.load(1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: bytesOf(first)}, &expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: bytesOf(last)}}}
+	return Statement{fmt.Sprintf("%s %d-%d", f.name, first, last), append(f.into(1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: bytesOf(first)}, &expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: bytesOf(last)})}
 }
 
 // Without matches packets of whose field, a byte, no bit of mask is set.
 func Without(f Field, mask uint8) Statement {
-	return Statement{fmt.Sprintf("%s & %#02x == 0", f.name, mask), []expr.Any{f.load(1),
+	return Statement{fmt.Sprintf("%s & %#02x == 0", f.name, mask), append(f.into(1),
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0}}}}
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0}})}
 }
 
 // Bytes matches packets with those bytes at an offset from the begin of the network header.

@@ -122,6 +122,22 @@ func TryReserve(b *netdb.Book, p *netdb.Pool, sandbox string, policy netdb.Polic
 	return ls[0], nil
 }
 
+// ReservePrefix delegates the first pool's next prefix of that length to a sandbox.
+func ReservePrefix(t testing.TB, b *netdb.Book, sandbox string, bits int) *netdb.Lease {
+	t.Helper()
+	c, err := b.PickPrefix(b.Pools()[0].UID, bits, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Drop(c)
+	ls, err := b.Reserve(context.Background(), Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+		Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: "eth0", Attempt: 1, BindWithin: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ls[0]
+}
+
 // Cool releases a lease and confirms its removal.
 func Cool(t testing.TB, b *netdb.Book, l *netdb.Lease) *netdb.Lease {
 	t.Helper()

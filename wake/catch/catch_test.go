@@ -229,6 +229,28 @@ func TestZ8EachPauseIsWatchedAnew(t *testing.T) {
 	}
 }
 
+// Z2: what asks for any address of a delegated prefix wakes its sandbox.
+func TestZ2AnAddressOfADelegatedPrefixWakes(t *testing.T) {
+	s := stage(t)
+	s.l = netdbtest.ReservePrefix(t, s.book, "vm", 28)
+	inside := s.ns.Port("rt0", "10.8.64.16/24", "10.8.64.20/24")
+	s.mu.Lock()
+	s.names = map[string]bool{inside.HostName: true}
+	s.mu.Unlock()
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: inside.HostName}); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"10.8.64.16:80", "10.8.64.20:80"} {
+		serve(t, inside.NS, "tcp", at)
+		s.pause(t, frozen(netdb.WakePolicy{}))
+		if said, err := dial(t, s.neighbour.NS, "tcp", at); err != nil || said != "here\n" {
+			t.Errorf("%s: %q, %v", at, said, err)
+		}
+		s.woken(t)
+	}
+	s.gone(t)
+}
+
 // gone waits until no rule is left.
 func (s *scene) gone(t *testing.T) {
 	t.Helper()
@@ -454,8 +476,8 @@ func TestWhatCannotBeWatched(t *testing.T) {
 func TestTable(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	got := Table([]Sleeper{
-		{Addr: netip.MustParseAddr("fd00:8::2"), Port: "veth2", Drop: true, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}},
-		{Addr: netip.MustParseAddr("10.8.64.2"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
+		{Addr: prefix("fd00:8::2/128"), Port: "veth2", Drop: true, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}},
+		{Addr: prefix("10.8.64.2/32"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
 	}).String()
 	for _, want := range []string{"ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-tell", "tcp flags & 0x05 == 0",
 		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "limit rate 1/second burst 1 packets log group 8764"} {

@@ -21,9 +21,9 @@ const (
 
 // A Sleeper is a lease that is paused, whose traffic is watched.
 type Sleeper struct {
-	Addr netip.Addr
-	Port string // of the bridge
-	Drop bool   // hold back what wakes it, so that its sender tries again
+	Addr netip.Prefix // its address, or its delegated prefix
+	Port string       // of the bridge
+	Drop bool         // hold back what wakes it, so that its sender tries again
 	Wake *netdb.WakePolicy
 	// Since is when it was paused. The limit of copies begins anew with each pause: a packet
 	// that woke it a moment ago must not hide the one that comes now.
@@ -35,7 +35,7 @@ type Sleeper struct {
 func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, ports map[string]bool) (out []Sleeper) {
 	for _, l := range paused {
 		if s := sleep(l.ID); s != nil && s.Wake != nil && ports[l.HostInterface] {
-			out = append(out, Sleeper{Addr: l.Addr, Port: l.HostInterface, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since.Wall})
+			out = append(out, Sleeper{Addr: l.Prefix(), Port: l.HostInterface, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since.Wall})
 		}
 	}
 	return out
@@ -61,17 +61,21 @@ func Table(sleepers []Sleeper) *nft.Table {
 	t := &nft.Table{Family: nft.Netdev, Name: TableName}
 	byPort := make(map[string]*nft.Chain)
 	sleepers = slices.Clone(sleepers)
-	slices.SortFunc(sleepers, func(a, b Sleeper) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(sleepers, func(a, b Sleeper) int { return a.Addr.Addr().Compare(b.Addr.Addr()) })
 	for _, s := range sleepers {
 		base := byPort[s.Port]
 		if base == nil {
 			base = &nft.Chain{Name: "port-" + s.Port, Base: &nft.Base{Hook: nft.Egress, Device: s.Port}}
 			byPort[s.Port] = base
 		}
-		f := family(s.Addr)
-		name := "lease-" + strings.NewReplacer(".", "-", ":", "-").Replace(s.Addr.StringExpanded())
-		base.Rules = append(base.Rules, nft.Rule{Why: "paused " + s.Addr.String(), Do: []nft.Statement{
-			nft.Is(nft.EtherType, f.etherType), nft.Is(f.dest, s.Addr), nft.Jump(name)}})
+		first := s.Addr.Addr()
+		f := family(first)
+		name := "lease-" + strings.NewReplacer(".", "-", ":", "-").Replace(first.StringExpanded())
+		why, to := "paused "+first.String(), nft.Is(f.dest, first)
+		if !s.Addr.IsSingleIP() {
+			why, to = "paused "+s.Addr.String(), nft.Within(f.dest, s.Addr)
+		}
+		base.Rules = append(base.Rules, nft.Rule{Why: why, Do: []nft.Statement{nft.Is(nft.EtherType, f.etherType), to, nft.Jump(name)}})
 		// Sources and ports are met in chains of their own, so that there are as many rules
 		// as there are of both, not of one for each of the other.
 		lease := &nft.Chain{Name: name}

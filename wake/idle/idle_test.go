@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +142,53 @@ func TestZ18WhatIsTraffic(t *testing.T) {
 	}
 }
 
+// Z18: what goes to or comes from any address of a delegated prefix is its sandbox's traffic,
+// what goes beside it is not; and with the prefix the other times stay.
+func TestZ18ADelegatedPrefixHasTraffic(t *testing.T) {
+	s := stage(t, time.Hour, nil)
+	// Behind ARP a datagram is on its way a moment longer.
+	after := func(what string, before time.Time) (at time.Time) {
+		t.Helper()
+		realtest.Eventually(t, time.Minute, what, func() bool {
+			now, known := s.last(t)
+			at = now
+			return known && now.After(before)
+		})
+		return at
+	}
+	datagram(t, s.neighbour.NS, "10.8.64.2:53")
+	before := after("traffic of the address", time.Time{})
+	alone := s.l
+	inside := s.ns.Port("rt0", "10.8.64.20/24", "10.8.64.31/24")
+	l := netdbtest.ReservePrefix(t, s.book, "vm", 28)
+	if l.Text() != "10.8.64.16/28" {
+		t.Fatal(l.Text())
+	}
+	var err error
+	if s.l, err = s.book.Bind(t.Context(), who, l.ID, 0, netdb.Binding{HostInterface: inside.HostName}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.w.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.ns.Port("rt0", "10.8.64.32/24").NS.Do(func() {
+		if _, err := net.DialTimeout("tcp", "10.8.64.9:9", time.Minute); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("there and back: %v", err)
+		}
+	})
+	if at, known := s.last(t); known {
+		t.Errorf("traffic beside it: %v", at)
+	}
+	datagram(t, s.neighbour.NS, "10.8.64.31:53")
+	at := after("traffic to its last address", time.Time{})
+	time.Sleep(10 * time.Millisecond) // the kernel counts in its own ticks
+	datagram(t, inside.NS, "10.8.64.1:53")
+	after("traffic of the sandbox's own", at)
+	if now, known := s.w.LastTraffic(alone); !known || now.Sub(before).Abs() > time.Second {
+		t.Errorf("of the other sandbox: %v, was %v", now, before)
+	}
+}
+
 // idles counts the changes that say that the sandbox is idle.
 func (s *scene) idles(t *testing.T) (n int) {
 	t.Helper()
@@ -239,8 +287,9 @@ func TestTheTable(t *testing.T) {
 	if len(s.w.leased) != 0 || len(s.w.last) != 0 {
 		t.Errorf("of a lease that is being released: %v", s.w.leased)
 	}
-	got := table(map[netip.Addr]bool{netip.MustParseAddr("10.8.64.2"): true}, s.w.cfg.Ignore).String()
-	for _, want := range []string{"hook postrouting", "hook prerouting", "ip saddr 10.8.64.10/32 accept", "ip daddr @leased4 update @seen4 { ip daddr timeout", "ip6 saddr @leased6"} {
+	prefix := netip.MustParsePrefix
+	got := table(map[netip.Prefix]bool{prefix("10.8.64.2/32"): true, prefix("fd00:8:0:1::/64"): true}, s.w.cfg.Ignore).String()
+	for _, want := range []string{"ip6 saddr & ffff:ffff:ffff:ffff:: @prefixes6_64 update @seen6 { ip6 saddr & ffff:ffff:ffff:ffff:: timeout", "hook postrouting", "hook prerouting", "ip saddr 10.8.64.10/32 accept", "ip daddr @leased4 update @seen4 { ip daddr timeout", "ip6 saddr @leased6"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}

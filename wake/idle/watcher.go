@@ -46,9 +46,9 @@ type Watcher struct {
 	conn *nft.Conn
 
 	mu      sync.Mutex
-	leased  map[netip.Addr]bool      // of the table
+	leased  map[netip.Prefix]bool    // of the table
 	checked time.Time                // when the whole table was compared last
-	last    map[netip.Addr]time.Time // of the last packet
+	last    map[netip.Addr]time.Time // of the last packet; of a delegated prefix by its first address
 	told    map[string]time.Time     // when a lease was noted to be idle, by its id
 	idle    int
 	looked  bool // Run has, once
@@ -99,18 +99,16 @@ const compareEvery = 30 * time.Second
 
 // sync has the table look at the leases that there are now.
 func (w *Watcher) sync(ctx context.Context) error {
-	want := make(map[netip.Addr]bool)
+	want := make(map[netip.Prefix]bool)
 	for _, s := range []netdb.State{netdb.Bound, netdb.Paused} {
 		for _, l := range w.cfg.Book.InState(s) {
-			if l.PrefixLen == 0 {
-				want[l.Addr] = true
-			}
+			want[l.Prefix()] = true
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := table(want, w.cfg.Ignore)
-	if w.leased == nil || time.Since(w.checked) > compareEvery {
+	if w.leased == nil || time.Since(w.checked) > compareEvery || !sameLengths(w.leased, want) {
 		have, err := w.conn.Read(ctx, t)
 		if err == nil {
 			err = w.conn.Apply(ctx, have, t)
@@ -123,19 +121,11 @@ func (w *Watcher) sync(ctx context.Context) error {
 	}
 	var edits []nft.Edit
 	for _, f := range families {
-		e := nft.Edit{Set: &nft.Set{Name: f.leased(), Key: []nft.Type{f.key}}}
-		for a := range w.leased {
-			if f.has(a) && !want[a] {
-				e.Del = append(e.Del, nft.Element{Key: nft.Key(a)})
+		for _, bits := range f.lengths(want) {
+			e := nft.Edit{Set: f.leased(bits), Del: f.without(bits, w.leased, want), Add: f.without(bits, want, w.leased)}
+			if len(e.Del)+len(e.Add) > 0 {
+				edits = append(edits, e)
 			}
-		}
-		for a := range want {
-			if f.has(a) && !w.leased[a] {
-				e.Add = append(e.Add, nft.Element{Key: nft.Key(a)})
-			}
-		}
-		if len(e.Del)+len(e.Add) > 0 {
-			edits = append(edits, e)
 		}
 	}
 	if len(edits) == 0 {
@@ -147,6 +137,20 @@ func (w *Watcher) sync(ctx context.Context) error {
 	}
 	w.leased = want
 	return nil
+}
+
+// without are the elements for what is in all and not in but, of one length.
+func (f familyOf) without(bits int, all, but map[netip.Prefix]bool) (out []nft.Element) {
+	for p := range all {
+		if f.has(p) && p.Bits() == bits && !but[p] {
+			out = append(out, nft.Element{Key: nft.Key(p.Addr())})
+		}
+	}
+	return out
+}
+
+func sameLengths(a, b map[netip.Prefix]bool) bool {
+	return !slices.ContainsFunc(families, func(f familyOf) bool { return !slices.Equal(f.lengths(a), f.lengths(b)) })
 }
 
 // Read reads when each address had traffic last.
@@ -165,7 +169,11 @@ func (w *Watcher) Read() error {
 			}
 		}
 	}
-	maps.DeleteFunc(w.last, func(a netip.Addr, _ time.Time) bool { return !w.leased[a] })
+	there := make(map[netip.Addr]bool, len(w.leased))
+	for p := range w.leased {
+		there[p.Addr()] = true
+	}
+	maps.DeleteFunc(w.last, func(a netip.Addr, _ time.Time) bool { return !there[a] })
 	return nil
 }
 
@@ -237,9 +245,6 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 	idle := 0
 	there := make(map[string]bool, len(bound))
 	for _, l := range bound {
-		if l.PrefixLen != 0 {
-			continue
-		}
 		there[l.ID] = true
 		quiet := w.quietFor(l)
 		if quiet >= w.cfg.After {
