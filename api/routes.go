@@ -54,6 +54,7 @@ const (
 	VerbAdoptBook  Verb = "adopt_book"
 	VerbBackup     Verb = "backup"
 	VerbCheckBook  Verb = "check_book"
+	VerbWithheld   Verb = "withheld"
 	VerbWarm       Verb = "warm"
 	VerbRules      Verb = "rules"
 	VerbStatus     Verb = "status"
@@ -119,6 +120,7 @@ func Endpoints() []Endpoint {
 		{VerbDrain, "POST", "/v1/pools/{name}/drain", Admin, true, nil, onPool(StaleGeneration)},
 		{VerbUndrain, "POST", "/v1/pools/{name}/undrain", Admin, true, nil, onPool(StaleGeneration)},
 		{VerbRemove, "DELETE", "/v1/pools/{name}", Admin, true, []string{"uid", "mode", "reason", "preview"}, onPool(PoolNotEmpty)},
+		{VerbWithheld, "GET", "/v1/withheld", Reader, false, []string{"pool"}, reading()},
 		{VerbWarm, "GET", "/v1/warm", Reader, false, []string{"pool"}, reading()},
 		{VerbRules, "GET", "/v1/rules", Reader, false, []string{"lease"}, reading()},
 		{VerbStatus, "GET", "/v1/status", Reader, false, nil, reading()},

@@ -48,6 +48,7 @@ type WhoisReply struct {
 	Note      string          `json:"note,omitempty"`     // why not usable: "network address", "gateway", "excluded", ...
 	KeptFor   string          `json:"kept_for,omitempty"` // the only sandbox that its pool gives it to
 	Lease     *Lease          `json:"lease,omitempty"`
+	Withheld  *Withheld       `json:"withheld,omitempty"` // of an address that outlives its removed pool
 	Witnesses []WitnessAnswer `json:"witnesses"`
 	History   []Change        `json:"history"` // newest first
 	Revision  int64           `json:"revision"`

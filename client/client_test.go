@@ -198,6 +198,11 @@ func TestEveryVerb(t *testing.T) {
 	if !checked.Whole || checked.Findings == nil || checked.Addresses == 0 || checked.Revision < copied.Revision || checked.Epoch != copied.Epoch {
 		t.Errorf("check of the book: %+v", checked)
 	}
+	withheld, err := c.Withheld(ctx, "default")
+	ok("withheld", err)
+	if withheld.Withheld == nil {
+		t.Error("no list of withheld addresses")
+	}
 	slots, err := c.Warm(ctx, "default")
 	ok("warm", err)
 	if slots.Slots == nil {

@@ -12,6 +12,12 @@ func (c *Client) Pools(ctx context.Context) (*api.PoolList, error) {
 	return call[api.PoolList](ctx, c, "list pools", "GET", "/v1/pools", nil)
 }
 
+// Withheld lists the addresses that outlive their removed pools, of one pool by its name or
+// uid, or of all where pool is "".
+func (c *Client) Withheld(ctx context.Context, pool string) (*api.WithheldList, error) {
+	return call[api.WithheldList](ctx, c, "list withheld addresses", "GET", query("/v1/withheld", "pool", pool), nil)
+}
+
 // Warm lists the warm slots of a pool, or of all where pool is "".
 func (c *Client) Warm(ctx context.Context, pool string) (*api.SlotList, error) {
 	path := "/v1/warm"

@@ -178,6 +178,8 @@ type Place struct {
 	Usable bool   // could be handed out at all
 	Note   string // why not
 	Kept   string // the sandbox that the address is kept for; "" for none
+
+	Withheld *Withheld // since its pool was removed, and by no pool taken over
 }
 
 // Place returns where an address lies.
@@ -188,17 +190,18 @@ func (m *memory) Place(a netip.Addr) Place {
 	if l := m.idx.byAddr.at(a); l != nil {
 		pi = m.idx.pools[l.PoolUID] // also of a row outside it
 	}
-	if w, ok := m.idx.withheld[a]; ok && pi == nil {
-		return Place{Note: fmt.Sprintf("withheld since pool %s was removed", w.Pool)}
-	}
-	if pi == nil {
+	w := m.idx.withheldAt(a)
+	switch {
+	case pi == nil && w != nil:
+		return Place{Note: fmt.Sprintf("withheld since pool %s was removed", w.Pool), Withheld: w}
+	case pi == nil:
 		return Place{Note: "in no pool"}
 	}
 	usable, note := pi.pool.usable(a)
 	if pi.isBlocked(a) {
 		usable, note = false, "named by a row that cannot be read"
 	}
-	return Place{pi.pool, usable, note, pi.keptFor[a]}
+	return Place{pi.pool, usable, note, pi.keptFor[a], w}
 }
 
 // A signal is a broadcast without a payload: look again. A subscriber to some states

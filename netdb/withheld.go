@@ -81,6 +81,19 @@ func (m *memory) Withheld() []Withheld {
 	return slices.SortedFunc(maps.Values(m.idx.withheld), func(x, y Withheld) int { return x.Addr.Compare(y.Addr) })
 }
 
+// withheldAt returns what is withheld of an address, alone or in a delegated prefix.
+func (x *index) withheldAt(a netip.Addr) *Withheld {
+	if w, ok := x.withheld[a]; ok {
+		return &w
+	}
+	for _, w := range x.withheld {
+		if w.PrefixLen != 0 && w.covers(a) {
+			return &w
+		}
+	}
+	return nil
+}
+
 // RemovePool ends a pool, in one commit: each of its rows goes, and the history stays.
 // While a lease has not ended the answer is [PoolNotEmptyError]; with force, which takes
 // the operator's words as who.Note, such leases are released and quarantined first, and

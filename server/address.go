@@ -46,6 +46,9 @@ func (s *Server) whois(c *call) (int, any, error) {
 	if place.Pool != nil {
 		reply.Pool = place.Pool.Name
 	}
+	if place.Withheld != nil {
+		reply.Withheld = withheldOf(place.Withheld)
+	}
 	if l, ok := s.cfg.Book.At(addr); ok {
 		reply.State = api.State(l.State)
 		// A releasing lease is still its owner's: nothing says yet that the

@@ -44,6 +44,7 @@ func handlers() map[api.Verb]handler {
 		api.VerbChanges:    (*Server).changes,
 		api.VerbWatch:      (*Server).watch,
 		api.VerbPools:      (*Server).pools,
+		api.VerbWithheld:   (*Server).withheld,
 		api.VerbWarm:       (*Server).warm,
 		api.VerbPool:       (*Server).onePool,
 		api.VerbApply:      (*Server).applyPool,

@@ -35,6 +35,7 @@ type Book interface {
 	Slots() []*netdb.Slot
 	Pools() []*netdb.Pool
 	Outside(l *netdb.Lease) string
+	Withheld() []netdb.Withheld
 	Usage() ([]netdb.Usage, int64)
 	Available(poolUID string, policy netdb.Policy) (n uint64, next time.Duration)
 	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)

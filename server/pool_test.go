@@ -284,7 +284,19 @@ func TestRemovingAPoolOverTheSocket(t *testing.T) {
 	if d := cmp.Diff(preview.Effects, forced.Effects); d != "" || forced.Total != len(held) || effects(forced)[held[0].Address] != api.EffectWithheld {
 		t.Errorf("by force (-preview +done):\n%s\n%+v", d, forced)
 	}
+	shown := want[api.WithheldList](t, s, 200, "WithheldList", "GET", "/v1/withheld?pool=default", "").Withheld
+	if len(shown) != len(held) || shown[0].Address != held[0].Address || shown[0].PoolUID != preview.Pool.UID || shown[0].State != api.Quarantined || shown[0].LeaseID != held[0].ID ||
+		shown[0].Sandbox != "s0" || shown[0].Since.IsZero() || !strings.Contains(shown[0].Evidence[0].Note, "removed by force while this was reserved") {
+		t.Errorf("withheld: %+v", shown)
+	}
+	if who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", "/v1/addresses/"+held[0].Address, ""); who.Pool != "" || who.Owner != "" || who.Withheld == nil || who.Withheld.LeaseID != held[0].ID {
+		t.Errorf("whois of a withheld address: %+v", who)
+	}
 	made := altered(t, s, "PUT", defaultPool, `{"prefix":"10.8.64.0/24"}`)
+	if now := want[api.WithheldList](t, s, 200, "WithheldList", "GET", "/v1/withheld", ""); len(now.Withheld) > 0 || now.Revision != made.Revision {
+		t.Errorf("taken over, and withheld: %+v", now)
+	}
+	refused(t, s, api.InvalidArgument, "GET", "/v1/withheld?pool=", "")
 	if made.Pool.UID == preview.Pool.UID || made.Pool.Generation <= preview.Pool.Generation {
 		t.Errorf("made again: %+v", made.Pool)
 	}

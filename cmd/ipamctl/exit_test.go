@@ -139,7 +139,7 @@ func everyVerb() []string {
 	return []string{
 		"status", "leases", "show web-1", "show " + id(2), "whois 10.8.64.2", "history web-1", "map", "allocate web-3",
 		"bind " + id(2), "release " + id(2), "release --sandbox web-1", "pause 00000002", "resume " + id(2), "wake " + id(2), "cancel web-1 --attempt 1", "quarantine ls", "quarantine add 10.8.64.9 --reason x",
-		"quarantine clear 10.8.64.7", "pools", "doctor", "reconcile", "reconcile --preview", "version",
+		"quarantine clear 10.8.64.7", "pools", "pool withheld", "doctor", "reconcile", "reconcile --preview", "version",
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +26,15 @@ func pooled() *world {
 	w.pools[1].Slots = &api.PoolSlots{Ready: 3, Making: 1, Wanted: 8, Why: "the warm helper is not running, which makes and takes down namespaces: systemctl start ipamd-warm"}
 	w.pools[1].Repair = []string{"ip link add rt1 type bridge", "ip link set rt1 up"}
 	w.leases[0].Outside = "outside 10.8.64.0/25"
+	w.withheld = api.WithheldList{Revision: 812, Epoch: epoch, Withheld: []api.Withheld{
+		{Address: "10.9.0.2", State: api.Cooling, Since: before(12 * time.Minute), Pool: "old", PoolUID: "p9", LeaseID: id(20)},
+		{Address: "10.9.0.3", State: api.Quarantined, Since: before(time.Hour), Pool: "old", PoolUID: "p9", LeaseID: id(21), Sandbox: "evil\x1b[2J\nname",
+			Evidence: []api.Sighting{{Address: "10.9.0.3", Witness: "book", Note: "pool old (p9) was removed by force while this was bound"}}},
+		{Address: "10.9.0.16", PrefixLength: 28, State: api.Quarantined, Since: before(time.Hour), Pool: "old", PoolUID: "p9", LeaseID: id(22), Sandbox: "lab", Hold: "nothing would show its sandbox, which was paused"},
+		{Address: "10.9.0.4", State: api.Quarantined, Since: before(time.Hour), Pool: "old", PoolUID: "p9", LeaseID: id(23),
+			Evidence: []api.Sighting{{Address: "10.9.0.4", Witness: "netns", Port: "veth9", MAC: "02:42:0a:08:40:63"}}},
+	}}
+	w.whois["10.9.0.3"] = api.WhoisReply{Address: "10.9.0.3", State: api.Free, Note: "withheld since pool old was removed", Withheld: &w.withheld.Withheld[1], Revision: 812, Epoch: epoch}
 	w.preview = true
 	w.effects = []api.PoolEffect{
 		{LeaseID: id(2), Address: "10.8.64.2", Sandbox: "web-1", State: api.Bound, Effect: api.EffectOutside, Note: "outside 10.8.64.0/25"},
@@ -45,6 +55,7 @@ func TestPoolSessions(t *testing.T) {
 		"pool apply default --exclude 10.8.64.9", "pool apply", "pool apply default -f x.toml", "pool apply new --dns 10.8.64.1",
 		"pool drain default --family v4", "pool drain default --family v4 --undo -q",
 		"pool rm default --family v4 --mode force", "pool rm default --family v4 --mode force --reason gone --confirm -q", "pool rm default --mode frce",
+		"pool withheld", "pool withheld old -o wide", "pool withheld -q", "pool withheld -o json", "pool withheld ''", "whois 10.9.0.3",
 		"status", "leases", "show "+id(2))+
 		stale.serve(t).session(t, "pool apply -f testdata/pools.toml"))
 }
@@ -85,6 +96,8 @@ func TestPoolRequests(t *testing.T) {
 		{"pool rm default --family v4", "/v1/pools/default?mode=empty&uid=p4", nil},
 		{"pool rm default --family v4 --mode drain --preview", "/v1/pools/default?mode=drain&preview=true&uid=p4", nil},
 		{"pool rm default --family v4 --mode force --confirm --reason gone", "/v1/pools/default?mode=force&reason=gone&uid=p4", nil},
+		{"pool withheld 'old one'", "/v1/withheld?pool=old+one", nil},
+		{"pool withheld", "/v1/withheld", nil},
 		{"pool show 'a/b'", "/v1/pools/a%2Fb", nil},
 	} {
 		s := &screen{}

@@ -29,7 +29,7 @@ and does nothing. A change wants admin rights.`,
 		Args:    c.knownVerb,
 		RunE:    list.RunE,
 	}
-	cmd.AddCommand(list, poolShow(c), poolApply(c), poolDrain(c), poolRemove(c))
+	cmd.AddCommand(list, poolShow(c), poolApply(c), poolDrain(c), poolRemove(c), poolWithheld(c))
 	return cmd
 }
 

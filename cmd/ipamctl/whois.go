@@ -50,6 +50,9 @@ func (p *page) drawWhois(w *api.WhoisReply) {
 	if w.Lease != nil {
 		p.drawLeaseFields(w.Lease)
 		p.drawConflict(w.Lease)
+	} else if w.Withheld != nil {
+		p.Fields([2]string{"pool", term.Word(w.Withheld.Pool) + ", removed"}, [2]string{"since", p.ago(w.Withheld.Since)},
+			[2]string{"why", p.whyWithheld(w.Withheld)}, [2]string{"sandbox", term.Word(w.Withheld.Sandbox)})
 	} else if w.Pool != "" {
 		p.Fields([2]string{"pool", term.Word(w.Pool)})
 	}
@@ -84,6 +87,8 @@ func (p *page) drawWhois(w *api.WhoisReply) {
 // verdict is the answer in one sentence.
 func (p *page) verdict(w *api.WhoisReply) string {
 	switch {
+	case w.Withheld != nil && w.Lease == nil && w.Owner == "":
+		return "is withheld: it was " + p.state(w.Withheld.State) + " when its pool was removed"
 	case w.Pool == "":
 		return "is in no pool"
 	case w.State == api.Free && !w.Usable:

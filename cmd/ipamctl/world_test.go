@@ -46,6 +46,7 @@ type world struct {
 	pass     api.Report
 	broken   []api.BookFinding // of the book
 	rules    api.RulesReply
+	withheld api.WithheldList
 	effects  []api.PoolEffect // of every change of a pool
 	preview  bool             // and it was one
 	refuse   *api.Error       // every verb answers this
@@ -164,6 +165,7 @@ func (w *world) routes() http.Handler {
 		},
 		api.VerbRules:     func(*http.Request) any { return w.rules },
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
+		api.VerbWithheld:  func(*http.Request) any { return w.withheld },
 		api.VerbWarm:      func(*http.Request) any { return api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
 		api.VerbPool: func(r *http.Request) any {

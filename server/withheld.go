@@ -1,0 +1,46 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// withheld lists the addresses that outlive their removed pools.
+func (s *Server) withheld(c *call) (int, any, error) {
+	q, err := c.query()
+	if err != nil {
+		return 0, nil, err
+	}
+	if q.Has("pool") && q.Get("pool") == "" {
+		return 0, nil, field("pool", "is empty")
+	}
+	rev := s.cfg.Book.Rev() // before the list: what came since is not denied
+	all := s.cfg.Book.Withheld()
+	reply := &api.WithheldList{Withheld: []api.Withheld{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
+	return http.StatusOK, &listing{reply: reply, holds: withheldBytes * len(all), items: func(yield func(any, error) bool) {
+		for i := range all {
+			if of := q.Get("pool"); of != "" && of != all[i].Pool && of != all[i].PoolUID {
+				continue
+			}
+			if !yield(withheldOf(&all[i]), nil) {
+				return
+			}
+		}
+	}}, nil
+}
+
+// withheldBytes is what one of a listing keeps in memory, and some.
+const withheldBytes = 512
+
+// withheldOf leaves out whose an address was that cools, as a lease that cools does: what is
+// sent there goes to nobody.
+func withheldOf(w *netdb.Withheld) *api.Withheld {
+	out := &api.Withheld{Address: w.Addr.String(), PrefixLength: w.PrefixLen, State: api.State(w.State), Since: w.Since.Wall.UTC(),
+		Pool: w.Pool, PoolUID: w.PoolUID, LeaseID: w.LeaseID, Hold: w.Hold}
+	if w.State == netdb.Quarantined {
+		out.Sandbox, out.Evidence = w.Sandbox, evidence(w.Evidence)
+	}
+	return out
+}
