@@ -35,7 +35,8 @@ type PortRules struct {
 	Port    string    `json:"port,omitempty"` // the link's name; "" of one that has gone
 	Index   int       `json:"index"`          // the link's
 	Bridge  string    `json:"bridge,omitempty"`
-	Allowed []Allowed `json:"allowed"` // none: no lease is used there, so it is as unleased says
+	Trusted bool      `json:"trusted,omitempty"` // it holds no lease, and enforce.trusted names it
+	Allowed []Allowed `json:"allowed"`           // none: no lease is used there, so it is as unleased says
 	Refused []Refused `json:"refused,omitempty"`
 }
 

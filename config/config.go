@@ -162,8 +162,9 @@ type Reconcile struct {
 }
 
 type Enforce struct {
-	Mode     string `toml:"mode" comment:"off: the kernel has no table of ours. observe: packets that enforce would drop are counted.\nenforce: they are dropped."`
-	Unleased string `toml:"unleased" comment:"Ports of the bridge without a lease. allow: they may use what is no lease's and no gateway's.\ndrop: nothing, so a sandbox can send from its bind on, and an uplink of the bridge never."`
+	Mode     string   `toml:"mode" comment:"off: the kernel has no table of ours. observe: packets that enforce would drop are counted.\nenforce: they are dropped."`
+	Unleased string   `toml:"unleased" comment:"Ports of the bridge without a lease. allow: they may use what is no lease's and no gateway's.\ndrop: nothing, so a sandbox can send from its bind on, and an uplink of the bridge never."`
+	Trusted  []string `toml:"trusted" comment:"Ports that unleased = 'drop' is not for, such as an uplink or the bridge's way to VMs: names of\ninterfaces of the host, 'uplink*' for all that begin so. They may use what is no lease's and no\ngateway's. One that holds a lease is as every port; so name none that sandboxes' ports match."`
 }
 
 type Log struct {
@@ -262,6 +263,7 @@ func Default() Config {
 		Enforce: Enforce{
 			Mode:     "off",
 			Unleased: "allow",
+			Trusted:  []string{},
 		},
 		Log: Log{
 			Level:  "info",

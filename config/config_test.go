@@ -82,7 +82,7 @@ func other() Config {
 		Reconcile: Reconcile{Every: Duration(time.Second), Misses: 4, Age: Duration(time.Minute),
 			MaxReleases: 0.5, LeastReleases: 1},
 		Metrics: Metrics{Listen: "[::1]:9713"},
-		Enforce: Enforce{Mode: "observe", Unleased: "drop"},
+		Enforce: Enforce{Mode: "observe", Unleased: "drop", Trusted: []string{"eth1", "uplink*"}},
 		Log:     Log{Level: "debug", Format: "json"},
 	}
 }

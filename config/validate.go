@@ -48,8 +48,7 @@ func (c Config) Check() error {
 	}
 	c.Idle.check(&ps)
 	c.Reconcile.check(&ps)
-	ps.oneOf("enforce.mode", c.Enforce.Mode, "off", "observe", "enforce")
-	ps.oneOf("enforce.unleased", c.Enforce.Unleased, "allow", "drop")
+	c.Enforce.check(&ps)
 	c.Metrics.check(&ps)
 	ps.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	ps.oneOf("log.format", c.Log.Format, "auto", "text", "json", "journal")
@@ -217,6 +216,22 @@ func (i Idle) Prefixes() (out []netip.Prefix, err error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+func (e Enforce) check(ps *Problems) {
+	ps.oneOf("enforce.mode", e.Mode, "off", "observe", "enforce")
+	ps.oneOf("enforce.unleased", e.Unleased, "allow", "drop")
+	for _, pattern := range e.Trusted {
+		name := strings.TrimSuffix(pattern, "*")
+		switch {
+		case pattern == "*":
+			ps.add("enforce.trusted", "%q is every port: say so by enforce.unleased = 'allow'", pattern)
+		case name == "" || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("/:*", r) }):
+			ps.add("enforce.trusted", "%.40q is no name of an interface, nor the begin of one with a * behind", pattern)
+		case len(name) >= unix.IFNAMSIZ:
+			ps.add("enforce.trusted", "%.40q is longer than an interface's name, which has %d bytes at most", pattern, unix.IFNAMSIZ-1)
+		}
+	}
 }
 
 func (w Watchdog) check(ps *Problems) {

@@ -85,10 +85,10 @@ func (k *Keeper) edits() []nft.Edit {
 	return out
 }
 
-// sets are those of our table, by name and without elements.
+// sets are those that our table may have, by name and without elements.
 var sets = func() map[string]*nft.Set {
 	out := map[string]*nft.Set{}
-	for _, s := range frame(Policy{Mode: Enforce}).Sets {
+	for _, s := range frame(Policy{Mode: Enforce, DropUnleased: true, Trusted: []string{""}}).Sets {
 		out[s.Name] = s
 	}
 	return out

@@ -14,6 +14,7 @@ const (
 	setBook     = "book"     // epoch and revision that the table was made from
 	setLeased   = "leased"   // ports with a lease
 	setUnleased = "unleased" // ports without
+	setTrusted  = "trusted"  // those of them that may send nevertheless
 	setMACs     = "macs"     // port and its lease's MAC
 	setAnyMAC   = "anymac"   // ports of leases that record no MAC
 	setIPv4     = "ipv4"     // port, MAC and address
@@ -72,7 +73,7 @@ func (p Policy) members(g Grant) []member {
 			within(setPrefixes, g.Port)
 		}
 		switch {
-		case p.DropUnleased:
+		case !p.keepsTaken():
 		case v4:
 			within(setTakenPrefix4, nft.TypeIPv4)
 			within(setTakenPrefix4, nft.TypeARP)
@@ -80,7 +81,7 @@ func (p Policy) members(g Grant) []member {
 			within(setTakenPrefix6, nft.TypeIPv6)
 		}
 	}
-	if !p.DropUnleased { // else a port without a lease may use nothing anyway
+	if p.keepsTaken() { // else a port without a lease may use nothing anyway
 		if v4 {
 			add(setTaken4, addr)
 		} else {
@@ -98,7 +99,14 @@ func gateway(a netip.Addr) member {
 	return member{setTaken6, nft.Element{Key: nft.Key(a)}}
 }
 
-func unleased(port int) member { return member{setUnleased, nft.Element{Key: nft.Key(port)}} }
+// unleased are the elements of a port without a lease.
+func (p Policy) unleased(port Port) []member {
+	out := []member{{setUnleased, nft.Element{Key: nft.Key(port.Index)}}}
+	if p.Trusts(port.Name) {
+		out = append(out, member{setTrusted, nft.Element{Key: nft.Key(port.Index)}})
+	}
+	return out
+}
 
 // A tally counts how many want each element.
 type tally map[member]int
@@ -115,7 +123,9 @@ func (p Policy) all(w World) tally {
 	}
 	for _, port := range w.Ports {
 		if !leased[port.Index] {
-			t[unleased(port.Index)]++
+			for _, m := range p.unleased(port) {
+				t[m]++
+			}
 		}
 	}
 	for _, a := range w.Gateways {

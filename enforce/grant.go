@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -22,7 +23,24 @@ const (
 type Policy struct {
 	Mode         Mode
 	DropUnleased bool // ports without a lease may send nothing
+	// Trusted are the links that DropUnleased is not for, an uplink for example: names, or
+	// begins of names with a star behind. Without a lease they may use what is no lease's and
+	// no gateway's; with one they are as every port.
+	Trusted []string
 }
+
+// Trusts reports whether a port of that name is trusted as long as it has no lease.
+func (p Policy) Trusts(port string) bool {
+	return p.DropUnleased && slices.ContainsFunc(p.Trusted, func(pattern string) bool {
+		begin, any := strings.CutSuffix(pattern, "*")
+		return port == pattern || any && strings.HasPrefix(port, begin)
+	})
+}
+
+// trusts reports whether some port may be trusted, keepsTaken whether some without a lease
+// may send.
+func (p Policy) trusts() bool     { return p.DropUnleased && len(p.Trusted) > 0 }
+func (p Policy) keepsTaken() bool { return !p.DropUnleased || p.trusts() }
 
 // A Port is a link that is a port of a bridge of ours.
 type Port struct {

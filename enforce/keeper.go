@@ -277,8 +277,8 @@ func (k *Keeper) count(g Grant, n int) {
 	}
 	before := k.users[g.Port]
 	k.users[g.Port] += n
-	if _, is := k.ports[g.Port]; is && (before == 0) != (k.users[g.Port] == 0) {
-		k.add(unleased(g.Port), -n)
+	if p, is := k.ports[g.Port]; is && (before == 0) != (k.users[g.Port] == 0) {
+		k.addUnleased(p, -n)
 	}
 	if k.users[g.Port] == 0 {
 		delete(k.users, g.Port)
@@ -294,11 +294,23 @@ func (k *Keeper) add(m member, n int) {
 	}
 }
 
-func (k *Keeper) takePort(p Port) {
-	if _, known := k.ports[p.Index]; !known && k.users[p.Index] == 0 {
-		k.add(unleased(p.Index), 1)
+func (k *Keeper) addUnleased(p Port, n int) {
+	for _, m := range k.cfg.Policy.unleased(p) {
+		k.add(m, n)
 	}
+}
+
+// takePort takes in a port, or that it has another name.
+func (k *Keeper) takePort(p Port) {
+	was, known := k.ports[p.Index]
 	k.ports[p.Index] = p
+	if was == p || k.users[p.Index] > 0 {
+		return
+	}
+	k.addUnleased(p, 1)
+	if known {
+		k.addUnleased(was, -1)
+	}
 }
 
 func (k *Keeper) takePorts() {
@@ -307,9 +319,9 @@ func (k *Keeper) takePorts() {
 		now[p.Index] = p
 		k.takePort(p)
 	}
-	for i := range k.ports {
+	for i, p := range k.ports {
 		if _, still := now[i]; !still && k.users[i] == 0 {
-			k.add(unleased(i), -1)
+			k.addUnleased(p, -1)
 		}
 	}
 	k.ports = now

@@ -271,7 +271,30 @@ func (s *scene) each(table *nft.Table, passes func(packet) bool) {
 func TestE8PortsWithoutALeaseDropAll(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	table := s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true})
+	s.dropsAll(s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true}))
+}
+
+// TestE8ATrustedPort: with unleased = drop a trusted port without a lease may send what is no
+// lease's and no gateway's, as all may with allow; one with a lease is as every port, trusted or
+// not; and the others without one send nothing.
+func TestE8ATrustedPort(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	uplink := s.d
+	table := s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true, Trusted: []string{s.a.HostName, uplink.HostName}})
+	s.each(table, func(p packet) bool { return p.reason == "" })
+	if n := s.counted(table, uplink, enforce.NoLease); n > 0 {
+		t.Errorf("%d packets of the trusted port are refused for want of a lease", n)
+	}
+	s.d = s.ns.Port("rt0")
+	s.ports = append(s.ports, enforce.Port{Index: s.index(s.d), Name: s.d.HostName, Bridge: "rt0"})
+	s.wires[s.d] = s.d.NS.Wire("eth0")
+	s.dropsAll(s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true, Trusted: []string{s.a.HostName, uplink.HostName}}))
+}
+
+// dropsAll sends by a port without a lease, of which nothing may be received.
+func (s *scene) dropsAll(table *nft.Table) {
+	s.t.Helper()
 	for _, f := range [][]byte{ip4(s.d.MAC, x4, gateway), arp(1, s.d.MAC, s.d.MAC, x4, gateway), udp6(s.d.MAC, x6, gateway6), tagged(ip4(s.d.MAC, x4, gateway))} {
 		before := s.counted(table, s.d, enforce.NoLease)
 		f := longer(f, "without a lease")
@@ -279,17 +302,17 @@ func TestE8PortsWithoutALeaseDropAll(t *testing.T) {
 		last := longer(ip4(s.a.MAC, a4, gateway), fmt.Sprintf("behind it %d", before))
 		for end := time.Now().Add(wait); s.counted(table, s.d, enforce.NoLease) == before; {
 			if time.Now().After(end) {
-				t.Fatal("it is not counted")
+				s.t.Fatal("it is not counted")
 			}
 		}
 		s.wires[s.a].Send(last)
 		for {
 			got, ok := s.ear.Receive(wait)
 			if !ok {
-				t.Fatal("the frame behind it was not received")
+				s.t.Fatal("the frame behind it was not received")
 			}
 			if bytes.Equal(got, f) {
-				t.Errorf("%x was received", f)
+				s.t.Errorf("%x was received", f)
 			}
 			if bytes.Equal(got, last) {
 				break

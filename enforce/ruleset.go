@@ -114,10 +114,15 @@ func frame(p Policy) *nft.Table {
 		{Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
 		{Name: setTakenPrefix4, Key: []nft.Type{nft.Ether, nft.IPv4}, Interval: true}, {Name: setTakenPrefix6, Key: []nft.Type{nft.Ether, nft.IPv6}, Interval: true},
 	}}
+	if p.trusts() {
+		t.Sets = append(t.Sets, &nft.Set{Name: setTrusted, Key: link})
+	}
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
 	}
-	t.Chains = append(t.Chains, ports(), leased(), arp(), ipv6(), neighbours(), source6(), without(p), without6())
+	t.Chains = append(t.Chains, ports(), leased(), arp(), ipv6(), neighbours(), source6())
+	t.Chains = append(t.Chains, without(p)...)
+	t.Chains = append(t.Chains, without6())
 	for _, r := range Reasons() {
 		end := rule("counted only: mode is observe", nft.Accept())
 		if p.Mode == Enforce {
@@ -221,20 +226,27 @@ func source6() *nft.Chain {
 }
 
 // without judges ports that no lease has.
-func without(p Policy) *nft.Chain {
-	c := &nft.Chain{Name: "without"}
-	if p.DropUnleased {
-		c.Rules = []nft.Rule{rule("unleased = drop", refuse(NoLease))}
-		return c
+func without(p Policy) []*nft.Chain {
+	drop := rule("unleased = drop", refuse(NoLease))
+	switch {
+	case p.trusts():
+		return []*nft.Chain{others("trusted"), {Name: "without", Rules: []nft.Rule{
+			rule("trusted", nft.In(setTrusted, nft.InLink), nft.Goto("trusted")), drop}}}
+	case p.DropUnleased:
+		return []*nft.Chain{{Name: "without", Rules: []nft.Rule{drop}}}
 	}
-	c.Rules = []nft.Rule{
+	return []*nft.Chain{others("without")}
+}
+
+// others lets pass what is no lease's and no gateway's.
+func others(name string) *nft.Chain {
+	return &nft.Chain{Name: name, Rules: []nft.Rule{
 		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("in a lease's delegated prefix", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTakenPrefix4, nft.EtherType, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("without6")),
-	}
-	return c
+	}}
 }
 
 func without6() *nft.Chain {

@@ -26,7 +26,8 @@ func TestRulesetGolden(t *testing.T) {
 			{Lease: "b", Port: 70002, Addr: netip.MustParsePrefix("10.8.0.3/32")},
 		}}
 	for name, p := range map[string]enforce.Policy{
-		"enforce-allow": {Mode: enforce.Enforce}, "enforce-drop": {Mode: enforce.Enforce, DropUnleased: true}, "observe-allow": {Mode: enforce.Observe},
+		"enforce-allow": {Mode: enforce.Enforce}, "enforce-drop": {Mode: enforce.Enforce, DropUnleased: true},
+		"enforce-trusted": {Mode: enforce.Enforce, DropUnleased: true, Trusted: []string{"veth3", "veth1*"}}, "observe-allow": {Mode: enforce.Observe},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := nstest.New(t)

@@ -14,6 +14,7 @@ import (
 type PortView struct {
 	Port
 	Grants  []Grant // none: it has no lease
+	Trusted bool    // it may send without one
 	Refused []Refusal
 }
 
@@ -96,6 +97,7 @@ func (k *Keeper) view(refused []Refusal) View {
 	}
 	for _, i := range slices.Sorted(maps.Keys(at)) {
 		sortGrants(at[i].Grants)
+		at[i].Trusted = len(at[i].Grants) == 0 && k.cfg.Policy.Trusts(at[i].Name)
 		v.Ports = append(v.Ports, *at[i])
 	}
 	return v
@@ -155,7 +157,7 @@ func differ(have, want *nft.Table, asks map[member]string) (out []Difference) {
 			one.element = true
 			one.What = d.Set.Name + " { " + d.Set.Describe(d.Element) + " }"
 			one.Lease = asks[member{d.Set.Name, d.Element}]
-			if !slices.Contains([]string{setBook, setTaken4, setTaken6}, d.Set.Name) && len(d.Element.Key) >= 4 {
+			if !slices.Contains([]string{setBook, setTaken4, setTaken6, setTakenPrefix4, setTakenPrefix6}, d.Set.Name) && len(d.Element.Key) >= 4 {
 				one.Port = int(binary.NativeEndian.Uint32([]byte(d.Element.Key)))
 			}
 		}

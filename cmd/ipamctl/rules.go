@@ -122,7 +122,11 @@ type portLine struct {
 func lines(ports []api.PortRules) (out []portLine) {
 	for _, p := range ports {
 		if len(p.Allowed) == 0 {
-			out = append(out, portLine{Port: p.Port, Bridge: p.Bridge, refused: p.Refused})
+			l := portLine{Port: p.Port, Bridge: p.Bridge, refused: p.Refused}
+			if p.Trusted {
+				l.Address = "trusted"
+			}
+			out = append(out, l)
 		}
 		for i, a := range p.Allowed {
 			l := portLine{Allowed: a, Port: p.Port, Bridge: p.Bridge}

@@ -15,6 +15,7 @@ func TestRulesSessions(t *testing.T) {
 				{Address: "10.8.64.2", MAC: "02:00:00:00:00:01", LeaseID: id(2), Sandbox: "web-1"}, {Address: "fd00:8::/96", MAC: "02:00:00:00:00:01", LeaseID: id(3), Sandbox: "web-1"}},
 				Refused: []api.Refused{{Reason: "arp", Packets: 20, Bytes: 840}, {Reason: "ipv4", Packets: 3, Bytes: 252}}},
 			{Port: "veth2", Index: 8, Bridge: "rt0", Allowed: []api.Allowed{}},
+			{Port: "uplink0", Index: 9, Bridge: "rt0", Trusted: true, Allowed: []api.Allowed{}},
 		}, Gone: []api.Refused{{Reason: "type", Packets: 1, Bytes: 60}}, Revision: 812, Epoch: epoch}
 	out := w.serve(t).session(t, "rules", "rules web-1 -q", "rules veth2", "rules nowhere", "show "+id(2), "show "+id(2)+" -o json")
 	differs := pooled()

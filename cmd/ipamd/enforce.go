@@ -33,7 +33,7 @@ func (p *program) openEnforce(ctx context.Context) (err error) {
 	}
 	err = p.bridge.Inside(func() (err error) {
 		p.keeper, err = enforce.Open(ctx, enforce.Config{
-			Policy: enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop"},
+			Policy: enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop", Trusted: c.Trusted},
 			Book:   p.book, Kernel: ports{p.bridge}, Boot: netdb.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
 		})
 		return err

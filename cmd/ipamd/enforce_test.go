@@ -100,7 +100,7 @@ func (w *world) wished() *nft.Table {
 		world.Gateways = append(world.Gateways, p.Gateway)
 	}
 	c := w.cfg.Enforce
-	return enforce.Ruleset(enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop"}, world)
+	return enforce.Ruleset(enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop", Trusted: c.Trusted}, world)
 }
 
 // TestE2TheIncidentMadeOnPurpose: a second sandbox configures a neighbour's address by hand

@@ -28,7 +28,7 @@ func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply,
 	names := make(map[int]string)
 	for _, port := range v.Ports {
 		names[port.Index] = port.Name
-		one := api.PortRules{Port: port.Name, Index: port.Index, Bridge: port.Bridge, Allowed: []api.Allowed{}, Refused: refused(port.Refused)}
+		one := api.PortRules{Port: port.Name, Index: port.Index, Bridge: port.Bridge, Trusted: port.Trusted, Allowed: []api.Allowed{}, Refused: refused(port.Refused)}
 		asked := lease == ""
 		for _, g := range port.Grants {
 			a := api.Allowed{Address: g.Addr.Addr().String(), MAC: g.MAC, LeaseID: g.Lease}
