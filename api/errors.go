@@ -1,6 +1,9 @@
 package api
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // A Code is the class of an error; programs branch on it, people read the
 // message.
@@ -48,6 +51,13 @@ type Error struct {
 	Epoch     string         `json:"epoch"`
 }
 
-// Error is the message, which says what the code means in words, and the code
-// behind it for who searches.
-func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }
+// Error is the message, and behind it the code, to search for, unless the message has
+// each word of it.
+func (e *Error) Error() string {
+	for word := range strings.SplitSeq(string(e.Code), "_") {
+		if !strings.Contains(e.Message, word) {
+			return fmt.Sprintf("%s (%s)", e.Message, e.Code)
+		}
+	}
+	return e.Message
+}

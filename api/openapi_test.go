@@ -368,7 +368,11 @@ func TestErrorReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	load(t).Check(t, "Error", text)
-	if e.Error() != "lease is gone (lease_gone)" {
+	if e.Error() != "lease is gone" {
+		t.Error(e.Error())
+	}
+	e.Message = "it ended"
+	if e.Error() != "it ended (lease_gone)" {
 		t.Error(e.Error())
 	}
 }

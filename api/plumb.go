@@ -73,6 +73,7 @@ type PlumbDoneReply struct {
 
 // PlumbStatus says whether ports can be made.
 type PlumbStatus struct {
-	Ready bool   `json:"ready"`
-	Why   string `json:"why,omitempty"` // not
+	Ready  bool   `json:"ready"`
+	Why    string `json:"why,omitempty"`    // not
+	Wanted bool   `json:"wanted,omitempty"` // they were asked for, and could not be made
 }

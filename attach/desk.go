@@ -47,6 +47,7 @@ type Desk[W, R any] struct {
 	asked   time.Time     // by a helper, last
 	asking  int           // helpers that wait now
 	worker  string        // the newest helper
+	wanted  bool          // there was work
 	arrived chan struct{} // one slot: a helper came; nil before the first call of Arrived
 }
 
@@ -75,6 +76,13 @@ func (d *Desk[W, R]) Present() bool {
 	return d.present()
 }
 
+// Wanted says whether there was work for a helper since the daemon's start.
+func (d *Desk[W, R]) Wanted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.wanted
+}
+
 func (d *Desk[W, R]) present() bool {
 	return d.asking > 0 || !d.asked.IsZero() && time.Since(d.asked) < around
 }
@@ -83,6 +91,7 @@ func (d *Desk[W, R]) present() bool {
 // for whether the port is kept. That no helper is there to do it is [ErrNoHelper], at once.
 func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, err error)) error {
 	d.mu.Lock()
+	d.wanted = true
 	if !d.present() {
 		d.mu.Unlock()
 		return d.none()

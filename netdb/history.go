@@ -190,7 +190,7 @@ func (h *history) ended(ctx context.Context, id string) (Change, error) {
 		var past *Change
 		var newest bool
 		if past, newest, err = h.lastOf(ctx, id); err == nil && (past == nil || newest) {
-			err = fmt.Errorf("lease %s: %w", id, ErrNotFound)
+			err = fmt.Errorf("no lease has this id: %w", ErrNotFound)
 		}
 		if err == nil {
 			found = []Change{*past}
@@ -200,7 +200,7 @@ func (h *history) ended(ctx context.Context, id string) (Change, error) {
 		return Change{}, err
 	}
 	c := found[0]
-	return c, fmt.Errorf("lease %s of %s (%s): %w", id, c.Sandbox, placeText(c.Addr, c.PrefixLen), ErrGone)
+	return c, fmt.Errorf("%w: it held %s for %s", ErrGone, placeText(c.Addr, c.PrefixLen), c.Sandbox)
 }
 
 // Given reports whether the history knows a lease id as the last that an address

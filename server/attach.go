@@ -267,5 +267,5 @@ func (s *Server) plumbStatus() *api.PlumbStatus {
 	if s.cfg.Desk.Present() {
 		return &api.PlumbStatus{Ready: true}
 	}
-	return &api.PlumbStatus{Why: attach.ErrNoHelper.Error()}
+	return &api.PlumbStatus{Why: attach.ErrNoHelper.Error(), Wanted: s.cfg.Desk.Wanted()}
 }

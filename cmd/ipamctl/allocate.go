@@ -66,6 +66,7 @@ lease ids.`,
 				req.Warm = &warm
 			}
 			req.Sandbox, req.Family = args[0], api.Family(family.value)
+			c.about.address, c.about.pool = req.Address, req.Pool
 			ctx, cancel, ipamd := c.call(cmd, wait)
 			defer cancel()
 			reply, err := ipamd.Allocate(ctx, req)

@@ -68,7 +68,7 @@ func bookAdopt(c *ctl) *cobra.Command {
 	var preview bool
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Take over a book that was made for another runner or on another machine",
+		Short: "Take over a book of another runner or machine",
 		Long: `Shows whose the book is, which of its leases live here, and what the first pass
 would do; it changes nothing. With --confirm EPOCH, the epoch that it showed,
 the book becomes this runner's, in another epoch, and the daemon goes on without

@@ -46,8 +46,13 @@ type ctl struct {
 
 	silent error // an unanswered; what a verb makes of it says less
 
+	about subject // what the verb is about, for hints
+
 	started bool // a verb began; an error before that is in the command line
 }
+
+// A subject is what a verb is about, as far as it is known.
+type subject struct{ lease, address, pool string }
 
 func newCtl(s streams, dial func(socket string) *client.Client, b build.Info) *ctl {
 	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "wide", "json", "yaml"), patience: patience, first: firstAnswer}
@@ -69,6 +74,7 @@ named by its id; no verb frees an address by naming the address.`,
 	}
 	c.root.Version = buildName(b)
 	c.root.SetVersionTemplate("ipamctl {{.Version}}\n")
+	c.root.SetUsageTemplate(strings.ReplaceAll(c.root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80"))
 	c.root.SetOut(s.out)
 	c.root.SetErr(s.err)
 

@@ -100,7 +100,7 @@ func (p *page) drawFindings(findings []api.Finding) {
 		if i > 0 {
 			p.Line("")
 		}
-		p.Text("", strings.Join(what, "  "))
+		p.Text("", strings.Join(what, " "))
 		p.Text("  ", term.Sentence(f.Detail))
 		if kinds := follow[f.Kind]; len(kinds) > 0 {
 			n := term.Plural(len(kinds), "finding")

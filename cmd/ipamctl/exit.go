@@ -135,7 +135,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		hint = "what became of it: systemctl status ipamd; another socket: --socket or IPAMD_SOCKET"
 	case errors.As(err, &of):
 		body = of
-		code, hint = exitOf(of), hintFor(of)
+		code, hint = exitOf(of), hintFor(of, c.about)
 	case errors.Is(err, context.DeadlineExceeded):
 		body.Code, body.Retryable = api.DeadlineExceeded, true
 		code, hint = exitOf(body), hintSlow

@@ -27,7 +27,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 		if cmd.Runnable() && cmd.Args == nil {
 			t.Errorf("%s takes any arguments", cmd.CommandPath())
 		}
-		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.UsageString()) {
 			if len(strings.TrimRight(line, "\n")) > 80 {
 				t.Errorf("%s: a line is too long for a terminal: %q", cmd.CommandPath(), line)
 			}

@@ -1,6 +1,12 @@
 package main
 
-import "github.com/ipamd/ipamd/api"
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/term"
+)
 
 // hintUnanswered is for a daemon that gives no sign of life, hintSlow for one that
 // did and left the verb without an answer.
@@ -10,12 +16,10 @@ const (
 )
 
 // hintFor is the step that a person would take next after an error of the
-// daemon. It names verbs that exist, and the argument that was wrong.
-func hintFor(e *api.Error) string {
-	address, _ := e.Details["address"].(string)
-	if address == "" {
-		address = "ADDRESS"
-	}
+// daemon. It names verbs that exist, with what the failed verb was about.
+func hintFor(e *api.Error, about subject) string {
+	named, _ := e.Details["address"].(string)
+	address, lease, pool := term.Word(cmp.Or(named, about.address, "ADDRESS")), term.Word(cmp.Or(about.lease, "LEASE")), term.Word(cmp.Or(about.pool, "POOL"))
 	switch e.Code {
 	case api.InvalidArgument:
 		if field, ok := e.Details["field"].(string); ok && field != "" {
@@ -30,9 +34,9 @@ func hintFor(e *api.Error) string {
 		}
 		return "what there is: ipamctl leases, ipamctl pools"
 	case api.LeaseGone:
-		return "nothing is left to do; how it ended: ipamctl history --lease ID"
+		return fmt.Sprintf("nothing is left to do; how it ended: ipamctl history --lease %s", lease)
 	case api.StaleRevision:
-		return "it changed meanwhile; look again: ipamctl show LEASE"
+		return "it changed meanwhile; look again: ipamctl show " + lease
 	case api.AttemptCancelled:
 		return "this attempt was cancelled; ask with a higher --attempt"
 	case api.AddressTaken:
@@ -45,17 +49,23 @@ func hintFor(e *api.Error) string {
 		if e.Details["evidence"] != nil {
 			return "who is seen there: ipamctl whois " + address
 		}
-		return "its state and how it came to it: ipamctl show LEASE, ipamctl history"
+		switch {
+		case about.lease == "" && address != "ADDRESS":
+			return "its state and how it came to it: ipamctl whois " + address
+		case about.lease == "":
+			return "what there is, and how it came to it: ipamctl pools, ipamctl leases, ipamctl history"
+		}
+		return fmt.Sprintf("its state and how it came to it: ipamctl show %[1]s, ipamctl history --lease %[1]s", lease)
 	case api.WakeTimeout, api.WakeRefused:
-		return "its flight, and how it ended: ipamctl show LEASE -o yaml"
+		return "its flight, and how it ended: ipamctl show " + lease + " -o yaml"
 	case api.NoWarmSlot:
 		return "the slots there are, and why not more: ipamctl warm, ipamctl status; or take an address without one: --on-empty cold"
 	case api.PoolOverlap:
 		return "the pools as they are: ipamctl pools"
 	case api.StaleGeneration:
-		return "the pool has changed since; as it is: ipamctl pool show POOL"
+		return "the pool has changed since; as it is: ipamctl pool show " + pool
 	case api.PoolNotEmpty:
-		return "which they are: ipamctl leases; to have them end in their time: ipamctl pool apply NAME --drain, ipamctl pool rm NAME --mode drain"
+		return "which they are: ipamctl leases; to have them end in their time: ipamctl pool apply " + pool + " --drain, ipamctl pool rm " + pool + " --mode drain"
 	case api.IdentityMismatch:
 		return "the book belongs to another runner; what it holds, and how to take it over: ipamctl book adopt"
 	case api.PoolExhausted:

@@ -52,7 +52,7 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
 			if lease != "" {
-				id, err := leaseNamed(ctx, ipamd, lease, "ipamctl show ")
+				id, err := c.leaseNamed(ctx, ipamd, lease, "ipamctl show ")
 				if err != nil {
 					return err
 				}

@@ -21,7 +21,8 @@ const idLeast = 4
 // are refused: a verb that took one could hit the next owner. What names no lease
 // of now is returned as it is, for the daemon to judge. The verb for all leases of
 // a sandbox is the hint for one that names a sandbox.
-func leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (string, error) {
+func (c *ctl) leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (id string, err error) {
+	defer func() { c.about.lease = id }()
 	if _, err := netip.ParseAddr(arg); err == nil {
 		return "", usageError{
 			message: fmt.Sprintf("%s is an address; this verb names a lease by its id", arg),
@@ -59,7 +60,7 @@ func leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (str
 func (c *ctl) onLease(cmd *cobra.Command, name string, do func(_ context.Context, _ *client.Client, id string) (*api.LeaseReply, error)) error {
 	ctx, cancel, ipamd := c.call(cmd, 0)
 	defer cancel()
-	id, err := leaseNamed(ctx, ipamd, name, "ipamctl show ")
+	id, err := c.leaseNamed(ctx, ipamd, name, "ipamctl show ")
 	if err != nil {
 		return err
 	}
@@ -80,6 +81,7 @@ func (c *ctl) onAddress(cmd *cobra.Command, name string, id func(*api.Lease) str
 	if err != nil {
 		return err
 	}
+	c.about.address = addr
 	ctx, cancel, ipamd := c.call(cmd, 0)
 	defer cancel()
 	reply, err := do(ctx, ipamd, addr)

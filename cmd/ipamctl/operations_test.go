@@ -197,7 +197,7 @@ func TestNamedCommandsParse(t *testing.T) {
 // So is every command of ipamctl that an alert, a finding or a hint names:
 // verb and flags, since what follows may be prose.
 func TestCommandsInMessagesParse(t *testing.T) {
-	named := regexp.MustCompile(`\bipamctl [a-z-]+(?: --[a-z-]+(?: [a-zA-Z]+)?)*`)
+	named := regexp.MustCompile(`\bipamctl [a-z-]+(?: --[a-z-]+(?: (?:[a-zA-Z]+|%s|%\[1\]s))?)*`)
 	found := 0
 	for _, file := range []string{"deploy/prometheus/alerts.yaml", "doctor/examine.go", "reconciler/diagnose.go", "reconciler/finding.go", "reconciler/pass.go", "orphans/sweep.go", "cmd/ipamctl/hint.go", "cmd/ipamctl/stuck.go"} {
 		text := strings.Join(strings.Fields(read(t, file)), " ") // a line may end in the middle of a command

@@ -67,7 +67,7 @@ application is ready. -q prints the lease id.`,
 			}
 			ctx, cancel, ipamd := c.call(cmd, wait)
 			defer cancel()
-			id, err := leaseNamed(ctx, ipamd, args[0], "ipamctl wake ")
+			id, err := c.leaseNamed(ctx, ipamd, args[0], "ipamctl wake ")
 			if err != nil {
 				return err
 			}

@@ -85,6 +85,7 @@ the pool's is refused as stale. -q prints the uids.`,
 			defer cancel()
 			if file == "" {
 				family = fam.value
+				c.about.pool = args[0]
 				one, err := changedPool(ctx, ipamd, args[0], family, ask.Prefix)
 				if err != nil {
 					return err

@@ -76,6 +76,7 @@ each case. -q prints the uid.`,
 			how.Preview = how.Preview || asks
 			ctx, cancel, ipamd := c.call(cmd, wait)
 			defer cancel()
+			c.about.pool = args[0]
 			pool, err := poolNamed(ctx, ipamd, args[0], family.value)
 			if err != nil {
 				return err
@@ -130,6 +131,7 @@ func removeWithin(ctx context.Context, ipamd *client.Client, name string, how cl
 
 // onPool is a verb on the pool that a person names.
 func (c *ctl) onPool(cmd *cobra.Command, name, family string, do func(context.Context, *client.Client, *api.Pool) (*api.PoolReply, error)) error {
+	c.about.pool = name
 	ctx, cancel, ipamd := c.call(cmd, 0)
 	defer cancel()
 	pool, err := poolNamed(ctx, ipamd, name, family)

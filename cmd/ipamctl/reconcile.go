@@ -16,7 +16,7 @@ func reconcileCommand(c *ctl) *cobra.Command {
 	var req api.ReconcileRequest
 	cmd := &cobra.Command{
 		Use:   "reconcile",
-		Short: "Compare book, wire and runtime now, and repair what is safe to repair",
+		Short: "Compare book, wire and runtime now, and repair what is safe",
 		Long: `Makes one pass of the reconciler, as the daemon does by itself every few
 minutes, and shows each step with its reason and its result. With --preview it
 shows the plan and does nothing.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,26 +86,30 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 	}
 	ctx, cancel, ipamd := c.call(cmd, r.wait*time.Duration(max(len(args), 1)))
 	defer cancel()
-	ids, err := r.ids(ctx, ipamd, args)
+	ids, err := r.ids(ctx, c, ipamd, args)
 	if err != nil {
 		return err
 	}
 	var (
 		replies []*api.LeaseReply
 		waits   []string // for their confirmation
+		waiting string   // the last of these leases
 		refused error
 		failed  int
 	)
 	for _, id := range ids {
 		reply, err := r.one(ctx, ipamd, id)
 		if err != nil {
-			refused = cmp.Or(refused, err)
+			if refused == nil {
+				refused, c.about.lease = err, id
+			}
 			failed++
 			continue
 		}
 		replies = append(replies, reply)
 		if reply.Lease.State == api.Releasing {
 			waits = append(waits, term.Word(reply.Lease.Address))
+			waiting = reply.Lease.ID
 		}
 	}
 	var v any = releasedList{replies}
@@ -130,16 +133,16 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 	case r.wait > 0 && len(waits) > 0:
 		return unconfirmed{
 			message: fmt.Sprintf("release %s: not confirmed within %s", strings.Join(waits, ", "), r.wait),
-			hint:    "the release is recorded and goes on; how far it is: ipamctl status, ipamctl show LEASE",
+			hint:    "the release is recorded and goes on; how far it is: ipamctl status, ipamctl show " + term.Word(waiting),
 		}
 	}
 	return nil
 }
 
 // ids are the leases that are to be released.
-func (r releasing) ids(ctx context.Context, ipamd *client.Client, args []string) (ids []string, err error) {
+func (r releasing) ids(ctx context.Context, c *ctl, ipamd *client.Client, args []string) (ids []string, err error) {
 	for _, arg := range args {
-		id, err := leaseNamed(ctx, ipamd, arg, "ipamctl release --sandbox ")
+		id, err := c.leaseNamed(ctx, ipamd, arg, "ipamctl release --sandbox ")
 		if err != nil {
 			return nil, err
 		}

@@ -28,7 +28,7 @@ answer is always a list. -q prints the lease ids.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
-			list, err := lookUp(ctx, ipamd, args[0])
+			list, err := c.lookUp(ctx, ipamd, args[0])
 			if err != nil {
 				return err
 			}
@@ -75,9 +75,10 @@ func (s *shownList) ids() []string {
 }
 
 // lookUp finds the leases that a person means by a name.
-func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList, error) {
+func (c *ctl) lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList, error) {
 	var gone error
 	if looksLikeLease(name) {
+		c.about.lease = name
 		reply, err := ipamd.Lease(ctx, name)
 		if err == nil {
 			return &shownList{[]shown{{Lease: reply.Lease, Blockers: reply.Blockers}}, reply.Revision, reply.Epoch}, nil
@@ -100,14 +101,14 @@ func lookUp(ctx context.Context, ipamd *client.Client, name string) (*shownList,
 		return nil, usageError{message: fmt.Sprintf("%s is an address; show wants a lease id or a sandbox", name),
 			hint: "who holds the address, and under which lease: ipamctl whois " + name}
 	}
-	id, err := leaseNamed(ctx, ipamd, name, "ipamctl show ")
+	id, err := c.leaseNamed(ctx, ipamd, name, "ipamctl show ")
 	if err != nil {
 		return nil, err
 	}
 	if id == name {
 		return nil, noLeaseOf("show", name, list)
 	}
-	return lookUp(ctx, ipamd, id)
+	return c.lookUp(ctx, ipamd, id)
 }
 
 // noLeaseOf says that a sandbox has no lease; list is where it was not found.

@@ -124,13 +124,16 @@ func (p *page) drawStatus(s statusAnswer) {
 	)...)
 }
 
-// drawPlumb says whether ports can be made; of a daemon before that, nothing.
+// drawPlumb says whether ports can be made. That they cannot is said once they were asked
+// for: ipamd-plumb is optional. Of a daemon before that it is nothing.
 func (p *page) drawPlumb(s *api.PlumbStatus) []string {
 	switch {
 	case s == nil:
 		return nil
 	case s.Ready:
 		return []string{"made by attach"}
+	case !s.Wanted:
+		return nil
 	}
 	return []string{"not made: " + term.Sentence(s.Why)}
 }

@@ -15,7 +15,7 @@ import (
 func whoisCommand(c *ctl) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whois IP",
-		Short: "Who holds an address, what every witness says of it, and its history",
+		Short: "Who holds an address, what witnesses say of it, and its history",
 		Long: `Asks the book and every witness about one address. It only reads: no verb frees
 by address. "Not seen" is worth something only when no witness is silent. -q
 prints the lease id, or nothing when no lease holds it.`,

@@ -17,9 +17,9 @@ func (c *command) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [BOOK]",
 		Short: "Look a stopped book over",
-		Long: `Walks every invariant of a lease book that no daemon has open, and prints what is
-broken, a line each: the invariant's name and what breaks it. Nothing is changed.
-Without BOOK it is the one that the configuration names.
+		Long: `Walks every invariant of a lease book that no daemon has open, and prints what
+is broken, a line each: the invariant's name and what breaks it. Nothing is
+changed. Without BOOK it is the one that the configuration names.
 
 Exit codes: 0 whole, 1 something is broken, 2 it could not be looked at.`,
 		Example: `  ipamd check

@@ -41,18 +41,19 @@ func newCommand(out, err *os.File) *command {
 		Long: `ipamd hands out the addresses of a Linux bridge to the sandboxes on it, keeps
 who holds which in a durable book, and never gives one that is still
 in use. Without a verb it runs the daemon.`,
-		Example: `  ipamd                                 run with /etc/ipamd/ipamd.toml, or the defaults
+		Example: `  ipamd                               with /etc/ipamd/ipamd.toml, or defaults
   ipamd run --config ./ipamd.toml
-  ipamd run --dev                       a daemon to try things with
-  ipamd config                          every option, its value and its meaning
-  ipamd check /var/lib/ipamd/book.db    look a stopped book over
-  ipamd rebuild --preview               what a new book would be, where the old one is broken`,
+  ipamd run --dev                     a daemon to try things with
+  ipamd config                        every option, its value and its meaning
+  ipamd check /var/lib/ipamd/book.db  look a stopped book over
+  ipamd rebuild --preview             what a new book would be`,
 		SilenceErrors:    true,
 		SilenceUsage:     true,
 		Args:             knownVerb,
 		RunE:             run.RunE,
 		PersistentPreRun: func(*cobra.Command, []string) { c.started = true },
 	}
+	c.root.SetUsageTemplate(strings.ReplaceAll(c.root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80"))
 	c.root.SetOut(out)
 	c.root.SetErr(err)
 	c.runFlags(c.root)

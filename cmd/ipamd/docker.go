@@ -29,12 +29,13 @@ func (c *command) dockerCommand() *cobra.Command {
 		Use:   "docker",
 		Short: "Serve Docker as its IPAM driver",
 		Long: `Serves dockerd as the IPAM driver "ipamd": networks have ipamd's pools, and
-containers get leases. It is a client of the daemon's socket, keeps nothing, and can be
-restarted at any time. Where systemd gives it a socket it uses that one.
+containers get leases. It is a client of the daemon's socket, keeps nothing, and
+can be restarted at any time. Where systemd gives it a socket it uses that one.
 
-A network names its pool by --ipam-opt pool=NAME or by its --subnet; a pool that is not
-there is made, on the bridge of --ipam-opt bridge=NAME, and goes with the network. An
-address that Docker releases comes free once the container's port has gone.`,
+A network names its pool by --ipam-opt pool=NAME or by its --subnet; a pool that
+is not there is made, on the bridge of --ipam-opt bridge=NAME, and goes with the
+network. An address that Docker releases comes free once the container's port
+has gone.`,
 		Example: `  ipamd docker
   docker network create --ipam-driver ipamd --subnet 10.8.64.0/24 \
     -o com.docker.network.bridge.name=rt0 sandboxes

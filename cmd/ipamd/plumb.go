@@ -18,7 +18,7 @@ func (c *command) plumbCommand() *cobra.Command {
 	var slots bool
 	cmd := &cobra.Command{
 		Use:   "plumb",
-		Short: "Make the ports that the daemon is asked for, in another process than it",
+		Short: "Make the ports that the daemon is asked for",
 		Long: `The daemon has no right to enter network namespaces. This has, keeps nothing,
 and does what the daemon asks it to, on its socket: "ipamctl attach" and
 "ipamctl detach" need it, and nothing else does. ipamd-plumb.service runs it.

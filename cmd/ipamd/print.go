@@ -7,9 +7,9 @@ func (c *command) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the effective configuration",
 		Long: `Prints the configuration as ipamd run would use it, every option with its value
-and its meaning. What it prints is a configuration file itself. What this machine
-lacks for it, a group for one, is written to standard error as ipamd run would, and
-the exit code is 2.`,
+and its meaning. What it prints is a configuration file itself. What this
+machine lacks for it, a group for one, is written to standard error as ipamd run
+would, and the exit code is 2.`,
 		Example: `  ipamd config > /etc/ipamd/ipamd.toml
   ipamd config --config ./ipamd.toml`,
 		Args: cobra.NoArgs,

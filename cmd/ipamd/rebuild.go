@@ -21,15 +21,16 @@ func (c *command) rebuildCommand() *cobra.Command {
 		Short: "Make a new book where the old one is broken",
 		Long: `Makes a new lease book, with a new epoch, from what the kernel and the container
 runtime show, and moves the broken one away: book.db becomes
-book.db.broken-<time>, with its log. Nothing is deleted, and no question is asked.
+book.db.broken-<time>, with its log. Nothing is deleted, and no question is
+asked.
 
 A live workload gets its lease back, under the id that its label or what can be
-read of the old book names. Addresses that the old book withheld stay out of use:
-what cooled cools anew, what was held or being released is quarantined until it
-has not been seen for long enough, and the address of a paused sandbox is
-quarantined until an operator clears it. Pools, cancelled attempts and what wakes a
-paused sandbox come along; the history stays in the old file. What could not be
-explained is reported.
+read of the old book names. Addresses that the old book withheld stay out of
+use: what cooled cools anew, what was held or being released is quarantined
+until it has not been seen for long enough, and the address of a paused sandbox
+is quarantined until an operator clears it. Pools, cancelled attempts and what
+wakes a paused sandbox come along; the history stays in the old file. What could
+not be explained is reported.
 
 It refuses, and changes nothing, while a daemon has the book or the bridge,
 while a witness cannot answer, when the book is whole or there is none, and
@@ -42,7 +43,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 		Example: `  ipamd rebuild --preview               what it would do; changes nothing
   ipamd rebuild && ipamd run
   ipamd rebuild -o json > rebuilt.json  for a program: see "unexplained"
-  ipamd rebuild --force                 although the book is whole, or nothing in it can be read`,
+  ipamd rebuild --force                 although the book is whole or unreadable`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {

@@ -19,8 +19,8 @@ func (c *command) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon (the default verb)",
-		Long: `Runs the daemon in the foreground until SIGINT or SIGTERM; a second one ends it at
-once. The bridge, the book and the sandboxes stay as they are.
+		Long: `Runs the daemon in the foreground until SIGINT or SIGTERM; a second one ends it
+at once. The bridge, the book and the sandboxes stay as they are.
 
 With --dev it is a daemon to try things with: it moves itself into a network
 namespace of its own, where it makes its own bridge, so the host's network stays

@@ -2,8 +2,8 @@ package term
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -17,6 +17,10 @@ type Page struct {
 	Paint
 	Width int // 0: as wide as it gets, for pipes
 }
+
+// proseWidth is how wide sentences are where a page has no width. Tables stay as wide as
+// they are there, so that a line is a row.
+const proseWidth = 80
 
 // Line writes a formatted line as it is, however wide.
 func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
@@ -164,8 +168,8 @@ type List struct {
 	Parts []string
 }
 
-// Lists writes names and their parts, without those that have none. On a
-// terminal they wrap, below where they began.
+// Lists writes names and their parts, without those that have none. They wrap below where
+// they began.
 func (p *Page) Lists(all ...List) {
 	widest := 0
 	for _, l := range all {
@@ -183,26 +187,18 @@ func (p *Page) Lists(all ...List) {
 	}
 }
 
-// Text writes a sentence, which wraps on a terminal.
+// Text writes a sentence, which wraps.
 func (p *Page) Text(indent, s string) { p.Hang(indent, indent, s) }
 
-// Hang writes a sentence behind lead; on a terminal it goes on behind indent,
-// which is as wide.
+// Hang writes a sentence behind lead; it goes on behind indent, which is as wide.
 func (p *Page) Hang(lead, indent, s string) {
-	if p.Width > 0 {
-		s = Wrap(strings.Fields(s), " ", indent, p.Width)
-		s = strings.TrimPrefix(s, indent)
-	}
-	p.Line("%s%s", lead, s)
+	s = Wrap(strings.Fields(s), " ", indent, cmp.Or(p.Width, proseWidth))
+	p.Line("%s%s", lead, strings.TrimPrefix(s, indent))
 }
 
 // Pieces writes some words with gap between them, which stay whole when the
 // Line wraps; nothing when there are none.
 func (p *Page) Pieces(indent string, words []string, gap string) {
-	width := p.Width
-	if width == 0 {
-		width = math.MaxInt
-	}
 	if len(words) == 0 {
 		return
 	}
@@ -214,7 +210,7 @@ func (p *Page) Pieces(indent string, words []string, gap string) {
 			whole[i] += lead
 		}
 	}
-	p.Line("%s", Wrap(whole, gap[len(lead):], indent, width))
+	p.Line("%s", Wrap(whole, gap[len(lead):], indent, cmp.Or(p.Width, proseWidth)))
 }
 
 // Wrap joins words with gap, breaking lines at width, each after indent.
