@@ -11,7 +11,6 @@ package adoption
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -66,6 +65,11 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 	out.Plan = &plan
 	if err := a.Book.Identity(); err != nil {
 		out.Mismatch = err.Error()
+		rows, blocked := a.refused(ctx)
+		if blocked != nil {
+			out.Blocked = blocked.Error()
+		}
+		out.Refused, out.Refusals = len(rows), append(out.Refusals, rows[:min(len(rows), api.MostBookLeases)]...)
 	}
 	rows, _ := a.Book.Leases()
 	leases, seen, running := workload.NewLeases(rows), a.Board.Census(), a.Board.By(census.Runtime)
@@ -99,8 +103,8 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 func (a *Adoption) Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error) {
 	was := a.Book.Holding()
 	if a.Book.Identity() != nil && epoch == was.Epoch {
-		if err := a.Pools(ctx); err != nil && !errors.Is(err, netdb.ErrIdentity) {
-			return api.AdoptBookReply{}, fmt.Errorf("adopt the book: %w", a.inTheWay(err))
+		if rows, err := a.refused(ctx); err != nil {
+			return api.AdoptBookReply{}, fmt.Errorf("adopt the book: %w", inTheWay(rows, err))
 		}
 	}
 	if err := a.Book.TakeOver(ctx, who, epoch); err != nil {
@@ -118,20 +122,6 @@ func (a *Adoption) Confirm(ctx context.Context, who netdb.Who, epoch string) (ap
 	return out, nil
 }
 
-// inTheWay names the first address that the book has in another pool than the one that
-// the configuration would make.
-func (a *Adoption) inTheWay(err error) error {
-	for _, pool := range a.Book.Pools() {
-		for _, row := range a.rows() {
-			if row.PoolUID == pool.UID {
-				return fmt.Errorf("%w; %s is in the book's pool %s, uid %s, and would be in one with a new uid: have the configuration name that pool as the book does",
-					err, row.Addr, pool.Name, pool.UID)
-			}
-		}
-	}
-	return fmt.Errorf("%w; have the configuration name its pools as the book does", err)
-}
-
 func (a *Adoption) rows() []*netdb.Lease {
 	rows, _ := a.Book.Leases()
 	return rows
@@ -142,6 +132,6 @@ func (a *Adoption) reply() api.AdoptBookReply {
 	return api.AdoptBookReply{
 		Book:   api.BookHolding{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
 		Host:   api.BookHolding{RunnerUID: next.RunnerUID, MachineID: next.MachineID},
-		Leases: []api.BookLease{}, Revision: a.Book.Rev(), Epoch: is.Epoch,
+		Leases: []api.BookLease{}, Refusals: []api.BookRefusal{}, Revision: a.Book.Rev(), Epoch: is.Epoch,
 	}
 }

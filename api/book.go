@@ -60,9 +60,25 @@ type AdoptBookReply struct {
 	Disputed int         `json:"disputed"`           // held leases whose address another uses here
 	Withheld int         `json:"withheld"`           // addresses that cool or are quarantined: they stay so
 	Leases   []BookLease `json:"leases"`             // the first 1000 held ones, in the order of addresses
-	Plan     *Report     `json:"plan,omitempty"`     // what the first pass would do; not after an adoption
-	Revision int64       `json:"revision"`
-	Epoch    string      `json:"epoch"`
+	// Refused rows are not taken over: those that cannot be read, and those in the way of the
+	// configuration's pools. Refusals has the first 1000.
+	Refused  int           `json:"refused"`
+	Refusals []BookRefusal `json:"refusals"`
+	Blocked  string        `json:"blocked,omitempty"` // why a confirmation would be refused
+	Plan     *Report       `json:"plan,omitempty"`    // what the first pass would do; not after an adoption
+	Revision int64         `json:"revision"`
+	Epoch    string        `json:"epoch"`
+}
+
+// A BookRefusal is a row that an adoption does not take over, and why.
+type BookRefusal struct {
+	Address    string `json:"address"` // as the row has it
+	State      State  `json:"state,omitempty"`
+	Sandbox    string `json:"sandbox,omitempty"`
+	LeaseID    string `json:"lease_id,omitempty"`
+	PoolUID    string `json:"pool_uid,omitempty"`     // of the pool that it is of
+	NewPoolUID string `json:"new_pool_uid,omitempty"` // of the one that the configuration would have it in
+	Reason     string `json:"reason"`
 }
 
 // A BookLease is a held lease of the book, compared with what lives here.

@@ -32,7 +32,7 @@ var types = map[string]any{
 	"AttachRequest": api.AttachRequest{}, "DetachRequest": api.DetachRequest{}, "PlumbRequest": api.PlumbRequest{}, "PlumbReply": api.PlumbReply{}, "PlumbDoneRequest": api.PlumbDoneRequest{}, "PlumbDoneReply": api.PlumbDoneReply{}, "PlumbStatus": api.PlumbStatus{},
 	"PoolRequest": api.PoolRequest{}, "DrainRequest": api.DrainRequest{}, "PoolReply": api.PoolReply{}, "PoolEffect": api.PoolEffect{},
 	"CancelRequest": api.CancelRequest{}, "CancelReply": api.CancelReply{}, "LeaseList": api.LeaseList{},
-	"WhoisReply": api.WhoisReply{}, "WitnessAnswer": api.WitnessAnswer{}, "Change": api.Change{}, "Described": api.Described{}, "Withheld": api.Withheld{}, "WithheldList": api.WithheldList{},
+	"WhoisReply": api.WhoisReply{}, "WitnessAnswer": api.WitnessAnswer{}, "Change": api.Change{}, "Described": api.Described{}, "BookRefusal": api.BookRefusal{}, "Withheld": api.Withheld{}, "WithheldList": api.WithheldList{},
 	"ChangeList": api.ChangeList{}, "Event": api.Event{}, "QuarantineRequest": api.QuarantineRequest{}, "AdoptRequest": api.AdoptRequest{}, "Pool": api.Pool{},
 	"PoolList": api.PoolList{}, "PoolReservation": api.PoolReservation{}, "PoolWarm": api.PoolWarm{}, "PoolSlots": api.PoolSlots{}, "WarmRequest": api.WarmRequest{}, "GivenSlot": api.GivenSlot{}, "Slot": api.Slot{}, "SlotList": api.SlotList{}, "Status": api.Status{}, "Stuck": api.Stuck{}, "BookStatus": api.BookStatus{},
 	"BridgeStatus": api.BridgeStatus{}, "Finding": api.Finding{}, "DoctorReply": api.DoctorReply{},

@@ -164,6 +164,7 @@ func (e *PoolNotEmptyError) Unwrap() error { return ErrPoolNotEmpty }
 // An OverlapError is [ErrOverlap] with the other pool.
 type OverlapError struct {
 	Spec  PoolSpec
+	UID   string // that its pool has, or would get
 	Other *Pool
 }
 

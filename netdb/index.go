@@ -70,6 +70,9 @@ type Unreadable struct {
 	pool   string  // uid, "" where it cannot be read
 }
 
+// PoolUID is the uid of the row's pool, "" where it cannot be read.
+func (u *Unreadable) PoolUID() string { return u.pool }
+
 type tombstone struct {
 	attempt int64
 	rev     int64

@@ -147,7 +147,7 @@ func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err err
 func (t *tx) checkRoom(pool *Pool) error {
 	for _, other := range t.pools() {
 		if other.UID != pool.UID && other.Prefix.Overlaps(pool.Prefix) {
-			return &OverlapError{Spec: pool.PoolSpec, Other: other}
+			return &OverlapError{Spec: pool.PoolSpec, UID: pool.UID, Other: other}
 		}
 	}
 	for l := range t.rows() {

@@ -1,6 +1,7 @@
 package netdb_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -83,6 +84,49 @@ func TestReadPredecessorsBadRows(t *testing.T) {
 			}
 			if held := len(s.Leases) == 1 && s.Leases[0].State == netdb.Bound; held != bad.held {
 				t.Errorf("its rows are %v", s.Leases)
+			}
+		})
+	}
+}
+
+// A page of the predecessor's file is damaged: the file is refused whole, wherever the page
+// lies, and so is what reads of it without an error; and it stays, byte for byte, what it was.
+func TestReadPredecessorOfADamagedPage(t *testing.T) {
+	whole := predecessors(t, `INSERT INTO ips SELECT '10.8.' || (value / 250) || '.' || (value % 250), '10.8.0.0/16', 1, NULL FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 4000) SELECT value FROM n)`)
+	was, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := netdb.ReadPredecessor(whole); err != nil || len(s.Leases) != 4000 {
+		t.Fatalf("%d rows, %v", len(s.Leases), err)
+	}
+	const page = 4096
+	index := bytes.LastIndex(was, []byte("10.8.15.2")) / page // of the primary key, which a reading of all rows does not look at
+	row := bytes.LastIndex(was, []byte("10.8.0.0/16")) / page
+	for name, spoil := range map[string]func(b []byte){
+		"zeroes in a page of rows":      func(b []byte) { clear(b[row*page : (row+1)*page]) },
+		"a page of the index is rubble": func(b []byte) { copy(b[index*page:(index+1)*page], bytes.Repeat([]byte("rubble"), page/6)) },
+		"a key of the index is another": func(b []byte) { copy(b[bytes.LastIndex(b, []byte("10.8.15.2")):], "10.8.99.2") },
+		"a count of cells":              func(b []byte) { b[row*page+4] ^= 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			damaged := bytes.Clone(was)
+			spoil(damaged)
+			if bytes.Equal(damaged, was) {
+				t.Fatal("nothing is damaged")
+			}
+			path := filepath.Join(t.TempDir(), "net.db")
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := netdb.ReadPredecessor(path); !errors.Is(err, netdb.ErrDamaged) || len(s.Leases) > 0 || !strings.Contains(err.Error(), path) {
+				t.Errorf("%d rows, %v", len(s.Leases), err)
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, damaged) {
+				t.Errorf("it was changed, or %v", err)
+			}
+			if beside, err := os.ReadDir(filepath.Dir(path)); err != nil || len(beside) != 1 {
+				t.Errorf("beside it lie %v, %v", beside, err)
 			}
 		})
 	}

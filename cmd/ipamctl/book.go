@@ -135,10 +135,23 @@ func (p *page) drawAdoption(r *api.AdoptBookReply) {
 			return []string{term.Word(l.Address), p.state(l.State), term.Maybe(l.Sandbox), here, term.Word(l.LeaseID)}
 		})
 	}
+	if r.Refused > 0 {
+		p.Heading(fmt.Sprintf("Not taken over: %s", term.Plural(r.Refused, "row")))
+		cols := term.Columns("ADDRESS", "STATE", "SANDBOX", "POOL UID", "NEW POOL UID", "WHY")
+		cols[2].Yield, cols[5].Yield = true, true
+		table(p, cols, r.Refusals, func(l api.BookRefusal) []string {
+			return []string{term.Word(l.Address), term.Maybe(string(l.State)), term.Maybe(l.Sandbox), term.Maybe(l.PoolUID), term.Maybe(l.NewPoolUID), term.Sentence(l.Reason)}
+		})
+	}
 	if r.Plan != nil {
 		p.Heading("What the first pass would do")
 		p.drawReport(&api.Report{Complete: r.Plan.Complete, Silent: r.Plan.Silent, Leases: r.Plan.Leases, Seen: r.Plan.Seen, Absent: r.Plan.Absent,
 			Took: r.Plan.Took, Actions: r.Plan.Actions, Reports: r.Plan.Reports})
+	}
+	if r.Blocked != "" {
+		p.Line("\n%s", p.Bad("it cannot be adopted so: "+term.Sentence(r.Blocked)))
+		p.Line("next: have the configuration name its pools as the book does, systemctl reload ipamd, ipamctl book adopt")
+		return
 	}
 	p.Line("\nnext: ipamctl book adopt --confirm %s", term.Word(r.Book.Epoch))
 }

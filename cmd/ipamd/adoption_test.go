@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/netdb"
 )
 
 // Scenario P1: the book of another runner, or of another machine under the same name, is
@@ -128,24 +129,59 @@ func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 	}
 }
 
-// A configuration whose pool takes the prefix of another runner's pool adopts nothing:
-// the error names an address, its pool's uid and what is to be done.
+// Scenario P3: a configuration whose pool takes the prefix of another runner's pool adopts
+// nothing. A look lists each row that would not be taken over, with its pool's uid, that of
+// the pool that would have it, and why; so does the refusal, of the first one. A row that
+// cannot be read is listed, too, and keeps no book from being adopted.
 func TestAnAdoptionThatAPoolIsInTheWayOf(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
-	w.give("a", "10.8.64.2")
+	w := newWorld(t, slow, func(c *config.Config) { c.Book.RunnerUID = "runner-one" })
+	held := w.give("a", "10.8.64.2").Leases[0]
+	cooled := w.cool("b")
+	w.give("broken", "10.8.64.4")
 	w.stopDaemon()
+	w.edit(`UPDATE leases SET labels = '[1]' WHERE address = '10.8.64.4'`)
+	w.edited = append(w.edited, netdb.RowsAreReadable)
 	w.cfg.Book.RunnerUID, w.cfg.Pools[0].Name = "runner-two", "other"
 	w.start()
 	book := w.program.book
-	was, rev := book.Holding(), book.Rev()
-	_, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: was.Epoch})
+	was, rev, old := book.Holding(), book.Rev(), book.Pools()[0].UID
+
+	look, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{})
+	if err != nil || look.Refused != 3 || len(look.Refusals) != 3 || !strings.Contains(look.Blocked, "pool other") {
+		t.Fatalf("look: %+v, %v", look, err)
+	}
+	for i, want := range []api.BookRefusal{
+		{Address: "10.8.64.4"},
+		{Address: held.Address, PoolUID: old, LeaseID: held.ID, Sandbox: "a", State: api.Reserved},
+		{Address: cooled.Address, PoolUID: old, LeaseID: cooled.ID, Sandbox: "b", State: api.Cooling},
+	} {
+		got := look.Refusals[i]
+		if got.Reason == "" || (got.NewPoolUID == "") != (i == 0) || got.NewPoolUID == old {
+			t.Errorf("%+v", got)
+		}
+		if got.Reason, got.NewPoolUID = "", ""; got != want {
+			t.Errorf("refused is %+v, want %+v", got, want)
+		}
+	}
+	_, err = w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: was.Epoch})
 	if !errors.Is(err, client.ErrPoolOverlap) {
 		t.Fatalf("adopt: %v", err)
 	}
-	wants(t, "the refusal", err.Error(), "10.8.64.2", book.Pools()[0].UID, "pool other")
+	wants(t, "the refusal", err.Error(), "address 10.8.64.2 is of pool uid "+old+", and uid ", " would have it", "pool other")
 	if book.Holding() != was || book.Rev() != rev {
 		t.Errorf("it is %+v at %d, was %+v at %d", book.Holding(), book.Rev(), was, rev)
+	}
+
+	w.stopDaemon()
+	w.cfg.Pools[0].Name = "default"
+	w.start()
+	look, err = w.client.AdoptBook(ctx, api.AdoptBookRequest{})
+	if err != nil || look.Refused != 1 || look.Blocked != "" || look.Refusals[0].Address != "10.8.64.4" || !strings.Contains(look.Refusals[0].Reason, "labels") {
+		t.Fatalf("with its own name: %+v, %v", look, err)
+	}
+	if done, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{Epoch: was.Epoch}); err != nil || !done.Adopted {
+		t.Errorf("adopt: %+v, %v", done, err)
 	}
 }
 
