@@ -150,7 +150,7 @@ func (p *page) drawAdoption(r *api.AdoptBookReply) {
 	}
 	if r.Blocked != "" {
 		p.Line("\n%s", p.Bad("it cannot be adopted so: "+term.Sentence(r.Blocked)))
-		p.Line("next: have the configuration name its pools as the book does, systemctl reload ipamd, ipamctl book adopt")
+		p.Line("next: have the configuration name its pools as the book does, systemctl restart ipamd, ipamctl book adopt")
 		return
 	}
 	p.Line("\nnext: ipamctl book adopt --confirm %s", term.Word(r.Book.Epoch))

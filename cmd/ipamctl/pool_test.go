@@ -60,6 +60,18 @@ func TestPoolSessions(t *testing.T) {
 		stale.serve(t).session(t, "pool apply -f testdata/pools.toml"))
 }
 
+// TestAdoptionSessions: a look at another runner's book, which a pool is in the way of or not.
+func TestAdoptionSessions(t *testing.T) {
+	w := runner()
+	w.adoption = api.AdoptBookReply{Mismatch: "the book is another runner's", Book: api.BookHolding{RunnerUID: "one", MachineID: "m1", Epoch: epoch}, Host: api.BookHolding{RunnerUID: "two", MachineID: "m2"},
+		Live: 1, Leases: []api.BookLease{{Address: "10.8.64.2", State: api.Bound, Sandbox: "web-1", LeaseID: id(2), Standing: "live"}}, Revision: 812, Epoch: epoch,
+		Refused: 1, Refusals: []api.BookRefusal{{Address: "10.8.64.4", Reason: "its row cannot be read, and stays as it is: labels"}}}
+	said := w.serve(t).session(t, "book adopt")
+	w.adoption.Refused, w.adoption.Blocked = 2, "configuration: pool other, 10.8.64.0/24: overlaps"
+	w.adoption.Refusals = append(w.adoption.Refusals, api.BookRefusal{Address: "10.8.64.2", State: api.Bound, Sandbox: "web-1", LeaseID: id(2), PoolUID: "p4", NewPoolUID: "p8", Reason: "it is of the book's pool default"})
+	golden(t, "book-adopt", said+w.session(t, "book adopt", "book adopt -q"))
+}
+
 // TestPoolRequests: each flag ends in its field; what no flag names stays as it is.
 func TestPoolRequests(t *testing.T) {
 	w := pooled().serve(t)

@@ -47,6 +47,7 @@ type world struct {
 	broken   []api.BookFinding // of the book
 	rules    api.RulesReply
 	withheld api.WithheldList
+	adoption api.AdoptBookReply
 	effects  []api.PoolEffect // of every change of a pool
 	preview  bool             // and it was one
 	refuse   *api.Error       // every verb answers this
@@ -165,6 +166,7 @@ func (w *world) routes() http.Handler {
 		},
 		api.VerbRules:     func(*http.Request) any { return w.rules },
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
+		api.VerbAdoptBook: func(*http.Request) any { return w.adoption },
 		api.VerbWithheld:  func(*http.Request) any { return w.withheld },
 		api.VerbWarm:      func(*http.Request) any { return api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: epoch} },
 		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
