@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,8 +59,8 @@ type world struct {
 	all                                []*process
 }
 
-// newWorld starts all three.
-func newWorld(t testing.TB) *world {
+// newWorld starts all three, ipamd with more configuration, in which %[1]s is the folder of all.
+func newWorld(t testing.TB, more ...string) *world {
 	t.Helper()
 	realtest.Root(t)
 	realtest.Need(t, "nsenter", "containerd", "dockerd", "/usr/bin/docker", "busybox")
@@ -70,7 +71,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: dir, ns: nstest.New(t), driver: "ipamd-" + filepath.Base(dir), client: &client.Client{Socket: filepath.Join(dir, "ipamd.sock")}}
 	t.Cleanup(w.clean)
 	w.ns.Bridge("rt0", "10.8.64.1/24")
-	w.write("ipamd.toml", fmt.Sprintf(configuration, dir))
+	w.write("ipamd.toml", fmt.Sprintf(configuration+strings.Join(more, ""), dir))
 	w.startIpamd()
 	w.startDriver()
 	w.startContainerd()
@@ -305,4 +306,28 @@ func (p *process) end(s syscall.Signal) {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	}
+}
+
+// ipamctl is an operator's command; it returns what is printed.
+func (w *world) ipamctl(args ...string) string {
+	w.t.Helper()
+	out, err := exec.Command(realtest.Program(w.t, "cmd/ipamctl"), append([]string{"--socket", filepath.Join(w.dir, "ipamd.sock")}, args...)...).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("ipamctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// portOf is the name of the bridge's port that leads into a container.
+func (w *world) portOf(name string) string {
+	w.t.Helper()
+	index, err := strconv.Atoi(w.docker("exec", name, "busybox", "cat", "/sys/class/net/eth0/iflink"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	link, err := w.ns.Netlink().LinkByIndex(index)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return link.Attrs().Name
 }
