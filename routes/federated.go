@@ -13,8 +13,9 @@ const mostGone = 1 << 16
 // A Federated joins the tables of many runners. A sandbox that several of them have is
 // where its owner put it last: the highest attempt decides, not a clock, and not which
 // runner was read last. An attempt that was seen keeps lower ones out, also when it has
-// ended, so that a runner that is cut off cannot bring back what it had. The zero value
-// has no runner. All methods are safe for concurrent use.
+// ended, so that a runner that is cut off cannot bring back what it had. At no instant has an
+// address of a runner two sandboxes. The zero value has no runner. All methods are safe for
+// concurrent use.
 type Federated struct {
 	joining sync.Mutex // held by Join and Leave, before a table's and mu
 
@@ -51,10 +52,8 @@ func (f *Federated) Join(runner string, t *Table) {
 	}
 	f.tables[runner] = t
 	f.mu.Unlock()
-	t.notify = func(sandbox string) { f.look(runner, sandbox, t.Routes(sandbox)) }
-	for sandbox := range t.index.Load().all() {
-		t.notify(sandbox)
-	}
+	t.notify = func(sandbox string, has []Route) { f.look(runner, sandbox, has) }
+	t.announce(nil)
 }
 
 // Leave takes a runner's table out. What it had is not reachable any more, and the

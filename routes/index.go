@@ -46,6 +46,14 @@ func (x *index) at(sandbox string, addr netip.Addr) (Route, bool) {
 	return Route{}, false
 }
 
+// len is how many routes a sandbox has.
+func (x *index) len(sandbox string) int {
+	if of, ok := x.of(sandbox); ok {
+		return 1 + len(of.more)
+	}
+	return 0
+}
+
 // all yields the names of all sandboxes. Only a writer of the table may ask.
 func (x *index) all() iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -49,11 +49,11 @@ type Table struct {
 	latest   int64      // the last that the daemon is known to have
 	word     time.Time  // when the daemon last said something
 	cells    map[netip.Addr]*cell
-	ahead    map[netip.Addr]lead  // of cells above the position
-	notify   func(sandbox string) // of each whose routes change; nil: of none
-	early    []earlyPush          // of an epoch that is not listed yet
-	kept     int                  // cells with a route
-	sum      uint64               // of their hashes
+	ahead    map[netip.Addr]lead               // of cells above the position
+	notify   func(sandbox string, has []Route) // of each whose routes change; nil: of none
+	early    []earlyPush                       // of an epoch that is not listed yet
+	kept     int                               // cells with a route
+	sum      uint64                            // of their hashes
 }
 
 // A cell is the last that is known of an address. It has no route once the lease ended,
@@ -203,19 +203,19 @@ func (t *Table) put(r *Route) (changed bool) {
 	t.count(*c, 1)
 	if before.kept && !(c.kept && c.sandbox == before.sandbox) {
 		x.drop(before.sandbox, r)
-		t.tell(before.sandbox)
+		t.report(before.sandbox)
 	}
 	if c.kept {
 		x.put(r)
-		t.tell(c.sandbox)
+		t.report(c.sandbox)
 	}
 	return before.kept || c.kept
 }
 
-// tell says that a sandbox's routes changed.
-func (t *Table) tell(sandbox string) {
+// report says that a sandbox's routes changed.
+func (t *Table) report(sandbox string) {
 	if t.notify != nil {
-		t.notify(sandbox)
+		t.notify(sandbox, t.Routes(sandbox))
 	}
 }
 
@@ -247,79 +247,6 @@ func (t *Table) settle(addr netip.Addr) {
 	if !c.kept {
 		delete(t.cells, addr)
 	}
-}
-
-// A List is all that the daemon has at one revision.
-type List struct {
-	Epoch    string
-	Revision int64
-	Routes   []Route
-}
-
-// Replace makes the table what the list says, at once: look-ups see it before or
-// after. Of the same epoch, news above the list's revision stays, unless [Table.Bookmark]
-// has asked for a list because of it: a list may be long on its way.
-func (t *Table) Replace(l List) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l.Epoch == t.epoch && l.Revision < t.position {
-		return ErrOldList
-	}
-	old := t.cells
-	if l.Epoch != t.epoch {
-		old = nil
-	}
-	ahead := t.ahead
-	t.epoch, t.position, t.latest, t.word = l.Epoch, l.Revision, l.Revision, t.now()
-	t.cells, t.ahead = make(map[netip.Addr]*cell, len(l.Routes)), make(map[netip.Addr]lead)
-	t.kept, t.sum = 0, 0
-	x := newIndex(len(l.Routes))
-	newer := func(addr netip.Addr) bool {
-		c := old[addr]
-		return c != nil && c.revision > l.Revision && !ahead[addr].doubted
-	}
-	for i := range l.Routes {
-		r := &l.Routes[i]
-		if c := cellOf(r); c.kept && !newer(r.Addr) {
-			if twice := t.cells[r.Addr]; twice != nil {
-				x.drop(twice.sandbox, r)
-				t.count(*twice, -1)
-			}
-			t.cells[r.Addr] = &c
-			x.put(r)
-			t.count(c, 1)
-		}
-	}
-	before := t.index.Load()
-	for addr, c := range old {
-		if !newer(addr) {
-			continue
-		}
-		t.cells[addr], t.ahead[addr] = c, ahead[addr]
-		if c.kept {
-			r, _ := before.at(c.sandbox, addr)
-			x.put(&r)
-			t.count(*c, 1)
-		}
-	}
-	t.index.Store(x)
-	for sandbox := range before.all() {
-		if _, still := x.of(sandbox); !still {
-			t.tell(sandbox)
-		}
-	}
-	for sandbox := range x.all() {
-		t.tell(sandbox)
-	}
-	early := t.early
-	t.early = nil
-	for _, p := range early {
-		if p.epoch == l.Epoch {
-			_, _ = t.push(p.route) // there were fewer than are kept
-		}
-	}
-	t.changed.Send()
-	return nil
 }
 
 func (t *Table) now() time.Time {
