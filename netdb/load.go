@@ -106,8 +106,16 @@ func (x *index) readFreed(s scanner) error {
 		}
 	}
 	for _, out := range outside {
-		if pi.away.len() < x.mostFreed && len(x.byAddr.overlapping(out)) == 0 && !pi.blocks(out) {
-			pi.sendAway(out, rev)
+		if pi.away.len() >= x.mostFreed {
+			break
+		}
+		rest := newFreeset()
+		rest.add(out)
+		for _, taken := range x.takenIn(pi, out) {
+			rest.removeRange(taken)
+		}
+		for _, r := range rest.all() {
+			pi.sendAway(r, rev)
 		}
 	}
 	return nil

@@ -108,6 +108,10 @@ func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
 	return plan, t.planTaken(plan)
 }
 
+// mostGeneration is the largest number that a caller may ask for. Each program that reads JSON
+// knows it exactly, and there is room behind it for all changes that ask for none.
+const mostGeneration = 1 << 52
+
 // generation is the one that a change brings a pool to, or same where it has nothing to
 // change.
 func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err error) {
@@ -118,6 +122,8 @@ func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err err
 	switch {
 	case c.Generation < 0:
 		return 0, false, invalid("generation", "%d is below 0", c.Generation)
+	case c.Generation > mostGeneration:
+		return 0, false, invalid("generation", "%d is above %d: no later one could follow it", c.Generation, int64(mostGeneration))
 	case c.UID != "" && (was == nil || was.UID != c.UID):
 		return 0, false, stale
 	case was == nil && c.Generation == 0:

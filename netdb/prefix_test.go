@@ -405,3 +405,56 @@ func TestD2APrefixOutsideItsPool(t *testing.T) {
 		t.Error(l.Text())
 	}
 }
+
+// D5: what became free as a prefix keeps its place in the order of reuse over a restart, also where
+// its pool does not contain it just then and one of its addresses has a row again.
+func TestD5AFreedPrefixOutsideItsPoolOverARestart(t *testing.T) {
+	clock, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
+	opts := Options()
+	opts.Now = clock.Now
+	b := OpenAt(t, path, opts)
+	p := Pool(t, b, "lab", "10.8.64.0/26")
+	own := func(uid string) netdb.Owner { return netdb.Owner{PoolUID: p.UID, UID: uid, Interface: "eth0"} }
+	give := func(sandbox string, c netdb.Candidate, err error) *netdb.Lease {
+		t.Helper()
+		if err == nil {
+			var l *netdb.Lease
+			if l, err = take(b, c, sandbox); err == nil {
+				return l
+			}
+		}
+		t.Fatal(err)
+		return nil
+	}
+	c, err := b.PickPrefixAt(own("x"), netip.MustParsePrefix("10.8.64.28/30"), Policy)
+	gone := Cool(t, b, give("x", c, err))
+	clock.Pass(time.Hour)
+	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), []*netdb.Lease{gone}, func(*netdb.Lease) error { return nil }); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	c, err = b.PickAddr(own("y"), netip.MustParseAddr("10.8.64.28"), Policy)
+	give("y", c, err)
+	change := func(prefix, gateway string) {
+		t.Helper()
+		s := p.PoolSpec
+		s.Prefix, s.Gateway = netip.MustParsePrefix(prefix), netip.MustParseAddr(gateway)
+		if _, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: s, Drain: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("10.8.64.32/27", "10.8.64.33")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b = OpenAt(t, path, opts)
+	change("10.8.64.0/26", "10.8.64.1")
+	for i := range 56 { // all that was never given: /26 but for network, broadcast, both gateways and the prefix
+		l, err := TryReserve(b, p, fmt.Sprint("n", i), Policy)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		if netip.MustParsePrefix("10.8.64.28/30").Contains(l.Addr) {
+			t.Fatalf("%s is given again before %d addresses that were never given", l.Addr, 56-i)
+		}
+	}
+}

@@ -64,9 +64,6 @@ func (s *Server) applyPool(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if ask.Generation < 0 {
-		return 0, nil, field("generation", "%d is below 0", ask.Generation)
-	}
 	change := netdb.PoolChange{Spec: spec, UID: ask.UID, Generation: ask.Generation, Drain: ask.Drain}
 	return s.changePool(c, ask.Preview, "", func() (*netdb.PoolOutcome, error) {
 		if ask.Preview {

@@ -185,6 +185,7 @@ func TestPoolBadInput(t *testing.T) {
 		put("labels that are a list", `{"prefix":"10.8.64.0/24","labels":["a"]}`, "labels", "want an object"),
 		put("a label without a key", `{"prefix":"10.8.64.0/24","labels":{"":"a"}}`, "labels", "key"),
 		put("a negative generation", `{"prefix":"10.8.64.0/24","generation":-1}`, "generation", "below 0"),
+		put("a generation that none could follow", `{"prefix":"10.8.64.0/24","generation":9223372036854775807}`, "generation", "above 4503599627370496"),
 		put("a generation that is text", `{"prefix":"10.8.64.0/24","generation":"7"}`, "generation", "want a whole number"),
 		put("a generation and a half", `{"prefix":"10.8.64.0/24","generation":7.5}`, "generation", "want a whole number"),
 		put("a uid that is a number", `{"prefix":"10.8.64.0/24","uid":7}`, "uid", "want a string"),
