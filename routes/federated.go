@@ -13,9 +13,11 @@ const mostGone = 1 << 16
 // A Federated joins the tables of many runners. A sandbox that several of them have is
 // where its owner put it last: the highest attempt decides, not a clock, and not which
 // runner was read last. An attempt that was seen keeps lower ones out, also when it has
-// ended, so that a runner that is cut off cannot bring back what it had. At no instant has an
-// address of a runner two sandboxes. The zero value has no runner. All methods are safe for
-// concurrent use.
+// ended, so that a runner that is cut off cannot bring back what it had. Of the runner
+// itself it does so within an epoch: a book that was restored or rebuilt may know a live
+// sandbox by a lower attempt, which then counts as the one that the runner had. At no
+// instant has an address of a runner two sandboxes. The zero value has no runner. All
+// methods are safe for concurrent use.
 type Federated struct {
 	joining sync.Mutex // held by Join and Leave, before a table's and mu
 
@@ -28,8 +30,48 @@ type Federated struct {
 // A family is what is known of one sandbox.
 type family struct {
 	attempt int64         // the highest that was seen
+	holders []holder      // the runners that had it
 	claims  []Claim       // the best first
 	gone    *list.Element // nil: it has some
+}
+
+// A holder is a runner that had the highest attempt, in whichever epoch of its book, and what
+// it had since in the last one.
+type holder struct {
+	runner, epoch string
+	attempt       int64 // the highest of that epoch
+}
+
+// see takes in that a runner has an attempt in an epoch.
+func (of *family) see(runner, epoch string, attempt int64) {
+	if attempt > of.attempt {
+		of.attempt, of.holders = attempt, nil
+	}
+	h := of.holder(runner)
+	switch {
+	case h == nil && attempt < of.attempt:
+	case h == nil:
+		of.holders = append(of.holders, holder{runner, epoch, attempt})
+	case h.epoch != epoch:
+		h.epoch, h.attempt = epoch, attempt
+	default:
+		h.attempt = max(h.attempt, attempt)
+	}
+}
+
+func (of *family) holder(runner string) *holder {
+	for i := range of.holders {
+		if of.holders[i].runner == runner {
+			return &of.holders[i]
+		}
+	}
+	return nil
+}
+
+// current reports whether no higher attempt than the claim's was seen.
+func (of *family) current(c *Claim) bool {
+	h := of.holder(c.Runner)
+	return h != nil && c.Attempt >= h.attempt
 }
 
 // A Claim is one runner's route of a sandbox.
@@ -52,7 +94,7 @@ func (f *Federated) Join(runner string, t *Table) {
 	}
 	f.tables[runner] = t
 	f.mu.Unlock()
-	t.notify = func(sandbox string, has []Route) { f.look(runner, sandbox, has) }
+	t.notify = func(sandbox string, has []Route) { f.look(runner, t.epoch, sandbox, has) }
 	t.announce(nil)
 }
 
@@ -75,15 +117,15 @@ func (f *Federated) leave(runner string) {
 	defer t.mu.Unlock()
 	t.notify = nil
 	for sandbox := range t.index.Load().all() {
-		f.look(runner, sandbox, nil)
+		f.look(runner, "", sandbox, nil)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.tables, runner)
 }
 
-// look makes routes all that a runner has of a sandbox.
-func (f *Federated) look(runner, sandbox string, routes []Route) {
+// look makes routes all that a runner has of a sandbox in an epoch of its book.
+func (f *Federated) look(runner, epoch, sandbox string, routes []Route) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	of := f.by[sandbox]
@@ -93,11 +135,11 @@ func (f *Federated) look(runner, sandbox string, routes []Route) {
 	}
 	claims := slices.DeleteFunc(slices.Clone(of.claims), func(c Claim) bool { return c.Runner == runner })
 	for _, r := range routes {
-		of.attempt = max(of.attempt, r.Attempt)
+		of.see(runner, epoch, r.Attempt)
 		claims = append(claims, Claim{runner, r})
 	}
 	slices.SortFunc(claims, func(a, b Claim) int {
-		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), boolFirst(a.Served(), b.Served()), cmp.Compare(a.Runner, b.Runner), compare(&a.Route, &b.Route))
+		return cmp.Or(boolFirst(of.current(&a), of.current(&b)), cmp.Compare(b.Attempt, a.Attempt), boolFirst(a.Served(), b.Served()), cmp.Compare(a.Runner, b.Runner), compare(&a.Route, &b.Route))
 	})
 	of.claims = claims
 	switch {
@@ -118,7 +160,7 @@ func (f *Federated) Lookup(sandbox string) (Claim, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	of := f.by[sandbox]
-	if of == nil || len(of.claims) == 0 || of.claims[0].Attempt < of.attempt {
+	if of == nil || len(of.claims) == 0 || !of.current(&of.claims[0]) {
 		return Claim{}, false
 	}
 	return of.claims[0], true
@@ -137,7 +179,7 @@ func (f *Federated) Split(sandbox string) []Claim {
 	var split []Claim
 	several := false
 	for _, c := range of.claims {
-		if c.Attempt == of.attempt && c.Served() {
+		if of.current(&c) && c.Served() {
 			several = several || len(split) > 0 && split[0].Runner != c.Runner
 			split = append(split, c)
 		}

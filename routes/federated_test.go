@@ -61,6 +61,58 @@ func TestFederatedHighestAttempt(t *testing.T) {
 	}
 }
 
+// A runner's book is restored, and knows its live sandbox by a lower attempt: the sandbox
+// resolves. What the runner had before keeps others out all the same, and what is late of
+// the former epoch undoes nothing.
+func TestFederatedOverARestore(t *testing.T) {
+	replace := func(table *Table, epoch string, revision int64, routes ...Route) {
+		t.Helper()
+		if err := table.Replace(List{epoch, revision, routes}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := listed(t, 9, placed("a", "10.8.0.5", 7, api.Bound, 3), placed("b", "10.8.0.6", 7, api.Bound, 3), placed("c", "10.8.0.7", 7, api.Bound, 3))
+	two := listed(t, 9, placed("a", "10.9.0.5", 6, api.Bound, 3), placed("b", "10.9.0.6", 6, api.Bound, 3))
+	var f Federated
+	f.Join("two", two)
+	f.Join("one", one)
+	f.Join("three", listed(t, 9, placed("c", "10.7.0.7", 8, api.Bound, 3)))
+	apply(t, one, placed("b", "10.8.0.6", 7, api.Cooling, 10))
+	expect := func(a, b string) {
+		t.Helper()
+		where(t, &f, "a", a)
+		where(t, &f, "b", b)
+		where(t, &f, "c", "three 10.7.0.7")
+		if split := f.Split("a"); split != nil {
+			t.Errorf("%+v", split)
+		}
+	}
+	expect("one 10.8.0.5", "")
+
+	replace(one, "restored", 4, placed("a", "10.8.0.5", 1, api.Bound, 2), placed("c", "10.8.0.7", 1, api.Bound, 2))
+	expect("one 10.8.0.5", "")
+	for _, late := range []Route{placed("a", "10.8.0.5", 7, api.Cooling, 11), placed("b", "10.8.0.6", 7, api.Bound, 12)} {
+		push(t, one, late, false)
+	}
+	apply(t, two, placed("a", "10.9.0.5", 6, api.Bound, 10)) // two is cut off, and has it still
+	apply(t, two, placed("b", "10.9.0.6", 6, api.Bound, 11))
+	expect("one 10.8.0.5", "")
+	f.Leave("one")
+	expect("", "")
+	f.Join("one", one)
+	expect("one 10.8.0.5", "")
+
+	replace(one, "restored", 5, placed("a", "10.8.0.8", 2, api.Bound, 5))
+	expect("one 10.8.0.8", "")
+	replace(one, "restored", 6, placed("a", "10.8.0.5", 1, api.Bound, 6)) // below what this epoch had
+	expect("", "")
+	replace(one, "again", 2, placed("a", "10.8.0.5", 1, api.Bound, 1))
+	expect("one 10.8.0.5", "")
+	apply(t, two, placed("a", "10.9.0.5", 8, api.Bound, 12))
+	replace(one, "thrice", 2, placed("a", "10.8.0.5", 7, api.Bound, 1))
+	expect("two 10.9.0.5", "")
+}
+
 // Two runners serve one attempt: each gateway prefers the same, and says so.
 func TestFederatedSplit(t *testing.T) {
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
