@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/plumb"
+	"github.com/ipamd/ipamd/plumb/helper"
 )
 
 // refilled is how many slots a pool of goal 20 has.
@@ -80,9 +81,11 @@ func (d *daemon) keep(n int) {
 	must(d.client.ApplyPool(d.ctx, p.Name, ask))
 }
 
-// filled waits until so many slots are ready, and none is on its way in or out.
+// filled waits until so many slots are ready, and none is on its way in or out. It looks seldom:
+// a listing of all costs the daemon as much as the making of one.
 func (d *daemon) filled(n int) {
 	realtest.Eventually(d, patience, strconv.Itoa(n)+" slots are ready", func() bool {
+		time.Sleep(20 * time.Millisecond)
 		all := must(d.client.Warm(d.ctx, "")).Slots
 		ready := 0
 		for _, s := range all {
@@ -97,11 +100,12 @@ func (d *daemon) filled(n int) {
 // own is how many ports a second the machine makes by itself, each with its namespace, by as many
 // hands as the helper has.
 func (d *daemon) own() float64 {
-	const hands = 4
+	const hands = helper.Hands
+	runner := "bench-" + strconv.Itoa(os.Getpid())
 	specs := make(chan plumb.Spec, refilled)
 	for i := range refilled {
 		owner := "own-" + strconv.Itoa(i)
-		specs <- plumb.Spec{Owner: owner, Host: plumb.HostName(owner), Bridge: bridgeName, Netns: plumb.SlotPath("bench", owner), Guest: "eth0", MTU: 1500,
+		specs <- plumb.Spec{Owner: owner, Host: plumb.HostName(owner), Bridge: bridgeName, Netns: plumb.SlotPath(runner, owner), Guest: "eth0", MTU: 1500,
 			Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 8, 240, byte(i + 1)}), 16)},
 			Routes:    []plumb.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.8.0.1")}}}
 	}
@@ -113,7 +117,7 @@ func (d *daemon) own() float64 {
 			var err error
 			d.ns.Do(func() {
 				for s := range specs {
-					if _, err = plumb.MakeSlot(d.ctx, "bench", s); err != nil {
+					if _, err = plumb.MakeSlot(d.ctx, runner, s); err != nil {
 						return
 					}
 				}
@@ -128,7 +132,7 @@ func (d *daemon) own() float64 {
 	for i := range refilled {
 		owner := "own-" + strconv.Itoa(i)
 		check(d.inside(func() error {
-			return plumb.RemoveSlot(d.ctx, "bench", plumb.SlotPath("bench", owner), plumb.HostName(owner), owner)
+			return plumb.RemoveSlot(d.ctx, runner, plumb.SlotPath(runner, owner), plumb.HostName(owner), owner)
 		}))
 	}
 	return rate

@@ -65,6 +65,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 	}
 	hash := p.Plumbing(r.Interface, g.Profile).Hash()
 	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash
+	isStale := p.Staleness(g.Profile)
 	for _, slot := range g.Book.Slots() {
 		l, err := g.Book.Lease(slot.LeaseID)
 		if err != nil || l.PoolUID != p.UID || l.Interface != r.Interface {
@@ -77,7 +78,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		if !slot.Ready(l) {
 			continue
 		}
-		if stale, err := slot.Stale(p, l.Interface, g.Profile); err != nil || stale && p.Warm.Fresh() {
+		if stale, err := isStale(slot, l.Interface); err != nil || stale && p.Warm.Fresh() {
 			continue
 		}
 		broken, err := g.Book.slotDiffers(ctx, l)

@@ -124,7 +124,26 @@ func (s *Slot) Ready(l *Lease) bool {
 
 // Stale reports that the slot is not as the pool wants it. An error means that it cannot be told.
 func (s *Slot) Stale(pool *Pool, iface string, p Profile) (bool, error) {
-	return pool.Plumbing(iface, p).differs(s.SpecHash, s.Spec)
+	return pool.Staleness(p)(s, iface)
+}
+
+// Staleness returns [Slot.Stale] for many slots of a pool as it is now: how they would be made
+// is worked out once, and not for each.
+func (s *PoolSpec) Staleness(p Profile) func(slot *Slot, iface string) (bool, error) {
+	type wanted struct {
+		Plumbing
+		hash string
+	}
+	known := make(map[string]wanted)
+	return func(slot *Slot, iface string) (bool, error) {
+		want, ok := known[iface]
+		if !ok {
+			want.Plumbing = s.Plumbing(iface, p)
+			want.hash = want.Hash()
+			known[iface] = want
+		}
+		return want.differs(want.hash, slot.SpecHash, slot.Spec)
+	}
 }
 
 // A Claim asks for one slot.

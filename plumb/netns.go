@@ -24,6 +24,9 @@ func MakeNetns(path string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	if err := shared(filepath.Dir(path)); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
 		return err
@@ -37,6 +40,36 @@ func MakeNetns(path string) (err error) {
 		return errors.Join(err, os.Remove(path))
 	}
 	step("netns")
+	return nil
+}
+
+// shared has what is mounted in a folder be seen by every mount namespace that has the folder, as
+// iproute2 does with its own before it makes the first namespace: it mounts the folder upon itself.
+// Where iproute2 does it later, and the file system is not shared, what was mounted before stays
+// below, where no name leads to it, and such a namespace can never be removed.
+func shared(folder string) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { // as iproute2: two at once would mount it twice
+		return fmt.Errorf("lock %s: %w", folder, err)
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, folder, 0, 0, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", folder, err)
+	}
+	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return nil
+	}
+	err = unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, "")
+	if err == nil {
+		err = unix.Mount("", folder, "", unix.MS_SHARED|unix.MS_REC, "")
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s upon itself: %w", folder, err)
+	}
 	return nil
 }
 

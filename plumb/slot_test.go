@@ -2,11 +2,16 @@ package plumb
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // slotOf is the spec of a slot, which is taken away when the test ends.
@@ -137,5 +142,38 @@ func TestASlotThatWasBegunIsFinished(t *testing.T) {
 		if ended {
 			return
 		}
+	}
+}
+
+// A namespace can be removed that was made before iproute2 made its first one, also where nothing
+// of the machine's file systems is shared.
+func TestASlotIsRemovedAlsoAfterIproute2CameLater(t *testing.T) {
+	t.Parallel()
+	newWorld(t) // it needs what a world needs
+	path := SlotPath(t.Name()+strconv.Itoa(os.Getpid()), "one")
+	failed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and ends with its thread, which alone sees these mounts
+		failed <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return err
+			}
+			if err := unix.Mount("none", "/run", "tmpfs", 0, ""); err != nil {
+				return err
+			}
+			if err := MakeNetns(path); err != nil {
+				return err
+			}
+			if out, err := exec.Command("ip", "netns", "add", "later").CombinedOutput(); err != nil {
+				return fmt.Errorf("ip netns add: %w: %s", err, out)
+			}
+			return RemoveNetns(path)
+		}()
+	}()
+	if err := <-failed; err != nil {
+		t.Error(err)
 	}
 }

@@ -42,6 +42,7 @@ type Book interface {
 	feed.Book
 	LastConflict(ctx context.Context) (*netdb.Change, error)
 	Info() netdb.Info
+	Holding() netdb.Holding
 	Touched(states ...netdb.State) <-chan struct{}
 
 	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)

@@ -87,7 +87,7 @@ func (h SlotHelper) List(ctx context.Context) (paths []string, err error) {
 	return paths, err
 }
 
-func (h SlotHelper) runner() string { return h.server.cfg.Book.Info().RunnerUID }
+func (h SlotHelper) runner() string { return h.server.cfg.Book.Holding().RunnerUID }
 
 // of is work on the slot of a lease, in the pool as the caller has read it.
 func (h SlotHelper) of(verb string, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) api.PlumbReply {

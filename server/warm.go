@@ -68,8 +68,9 @@ func (s *Server) warm(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	pools := make(map[string]*netdb.Pool)
+	isStale := make(map[string]func(*netdb.Slot, string) (bool, error))
 	for _, p := range s.cfg.Book.Pools() {
-		pools[p.UID] = p
+		pools[p.UID], isStale[p.UID] = p, p.Staleness(s.cfg.SlotProfile)
 	}
 	rev := s.cfg.Book.Rev() // before the slots: what came since is not denied
 	list := &api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
@@ -83,7 +84,7 @@ func (s *Server) warm(c *call) (int, any, error) {
 			HostInterface: l.HostInterface, SpecHash: slot.SpecHash, Broken: slot.Broken, Since: s.wire(l, 0).Since}
 		if p != nil {
 			one.Pool = p.Name
-			stale, err := slot.Stale(p, l.Interface, s.cfg.SlotProfile)
+			stale, err := isStale[p.UID](slot, l.Interface)
 			one.Stale = stale && err == nil
 		}
 		if slot.Claimed {

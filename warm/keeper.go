@@ -67,7 +67,7 @@ type Config struct {
 
 // Bounds of what is done at once, and of how often.
 const (
-	most     = 8 // pieces of work under way
+	most     = 24 // pieces of work under way: some wait for a commit while others are with the kernel
 	patience = time.Minute
 	every    = 30 * time.Second // between readings of the namespaces that are there
 	soon     = time.Second      // between looks at what tells no news: releases of sandboxes

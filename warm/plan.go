@@ -77,6 +77,7 @@ func Plan(v View) (out []Action) {
 // pool plans for the slots of one pool that nobody claimed.
 func (v View) pool(u netdb.Usage) (out []Action) {
 	p := u.Pool
+	isStale := p.Staleness(v.Profile)
 	var making, ready []*netdb.Lease
 	all := 0
 	for _, l := range v.Leases {
@@ -85,7 +86,7 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 			continue
 		}
 		all++
-		why := v.unfit(&p, slot, l)
+		why := unfit(&p, slot, l, isStale)
 		switch {
 		case l.State == netdb.Releasing:
 		case why != "":
@@ -136,8 +137,8 @@ func wanted(p *netdb.Pool, free, slots uint64) int {
 
 // unfit says why a slot that nobody claimed is not to be given any more; "" when it may be.
 // That nobody can tell by what it was made ends none.
-func (v View) unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease) string {
-	stale, err := slot.Stale(p, l.Interface, v.Profile)
+func unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease, isStale func(*netdb.Slot, string) (bool, error)) string {
+	stale, err := isStale(slot, l.Interface)
 	switch {
 	case p.Warm == nil:
 		return "its pool has no slots any more"

@@ -95,9 +95,9 @@ func (k *Keeper) Ended() func(pool string, after *netdb.Pool) int {
 		if after == nil || after.Warm == nil {
 			return len(all)
 		}
-		ended := 0
+		ended, isStale := 0, after.Staleness(k.cfg.Profile)
 		for _, o := range all {
-			if (View{Profile: k.cfg.Profile}).unfit(after, o.slot, o.lease) != "" {
+			if unfit(after, o.slot, o.lease, isStale) != "" {
 				ended++
 			}
 		}

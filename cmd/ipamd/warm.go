@@ -22,7 +22,7 @@ import (
 
 // openWarm makes the keeper of warm slots. It has them made through the server's desk.
 func (p *program) openWarm() {
-	runner := func() string { return p.book.Info().RunnerUID }
+	runner := func() string { return p.book.Holding().RunnerUID }
 	p.warm = warm.New(warm.Config{
 		Book: p.book, Helper: p.server.SlotHelper(), Profile: p.cfg.SlotProfile(), Reserve: p.reserveSlot,
 		Path: func(slot string) string { return plumb.SlotPath(runner(), slot) },

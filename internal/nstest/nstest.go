@@ -5,6 +5,7 @@ package nstest
 
 import (
 	"crypto/rand"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -59,8 +60,23 @@ func New(t testing.TB) *NS {
 	return n
 }
 
+// shared has iproute2 make its folder what it is to be, before anything is mounted in it: what
+// was mounted before, on a machine that shares no file system, could not be removed after.
+var shared = sync.OnceValue(func() error {
+	name := "nstest-" + strings.ToLower(rand.Text()[:12])
+	for _, verb := range []string{"add", "delete"} {
+		if out, err := exec.Command("ip", "netns", verb, name).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip netns %s %s: %w: %s", verb, name, err, out)
+		}
+	}
+	return nil
+})
+
 // make works on a thread of its own: a namespace is a property of a thread.
 func (n *NS) make() (err error) {
+	if err := shared(); err != nil {
+		return err
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()

@@ -25,9 +25,12 @@ type Daemon interface {
 }
 
 const (
-	// hands is how many pieces of work are under way at once. To remove a link takes
-	// the kernel 15 to 30 ms, in which others are made.
-	hands = 4
+	// Hands is how many ports the kernel is asked for at once. To remove a link takes
+	// it 15 to 30 ms, in which others are made.
+	Hands = 8
+	// loops is how many pieces of work are under way: while the daemon records one, and
+	// gives the next, the kernel works on others.
+	loops = 2 * Hands
 	// poll is how long the daemon lets a question for work wait.
 	poll = 30 * time.Second
 	// patience bounds one piece of work.
@@ -48,8 +51,9 @@ func RunSlots(ctx context.Context, daemon Daemon, log *slog.Logger) error {
 }
 
 func run(ctx context.Context, h *hand) error {
+	h.hands = make(chan struct{}, Hands)
 	var g errgroup.Group
-	for range hands {
+	for range loops {
 		g.Go(func() error { h.loop(ctx); return nil })
 	}
 	return g.Wait()
@@ -59,7 +63,15 @@ type hand struct {
 	daemon Daemon
 	log    *slog.Logger
 	worker string
-	verbs  []string // that it has the rights for; nil: those of ports
+	verbs  []string      // that it has the rights for; nil: those of ports
+	hands  chan struct{} // one for each that is with the kernel
+}
+
+// plumb does what asks the kernel, of which no more than [Hands] are done at once.
+func (h *hand) plumb(do func()) {
+	h.hands <- struct{}{}
+	defer func() { <-h.hands }()
+	do()
 }
 
 func (h *hand) loop(ctx context.Context) {
@@ -87,7 +99,7 @@ func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 	case api.PlumbAttach:
 		err = h.attach(ctx, work)
 	case api.PlumbDetach:
-		err = plumb.Remove(ctx, host(work), work.Owner)
+		h.plumb(func() { err = plumb.Remove(ctx, host(work), work.Owner) })
 		_, told := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
 		err = errors.Join(err, told)
 	default:
@@ -119,7 +131,7 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
 		}
 	}
 	if err == nil {
-		port, err = plumb.Make(ctx, spec)
+		h.plumb(func() { port, err = plumb.Make(ctx, spec) })
 	}
 	verdict, told := h.daemon.PlumbDone(ctx, report(work, port, err))
 	switch {

@@ -21,14 +21,14 @@ func (h *hand) slot(ctx context.Context, work *api.PlumbReply) error {
 		var port plumb.Port
 		var spec plumb.Spec
 		if spec, err = slotSpec(work); err == nil {
-			port, err = plumb.MakeSlot(ctx, work.Runner, spec)
+			h.plumb(func() { port, err = plumb.MakeSlot(ctx, work.Runner, spec) })
 		}
 		r = report(work, port, err)
 		r.Inode = port.Inode
 	case api.PlumbSlotCheck:
 		r, err = checked(ctx, work)
 	case api.PlumbSlotRemove:
-		err = plumb.RemoveSlot(ctx, work.Runner, work.Netns, owned, work.Owner)
+		h.plumb(func() { err = plumb.RemoveSlot(ctx, work.Runner, work.Netns, owned, work.Owner) })
 		r = report(work, plumb.Port{}, err)
 	case api.PlumbSlotList:
 		var paths []string
