@@ -67,7 +67,10 @@ type Config struct {
 
 // Bounds of what is done at once, and of how often.
 const (
-	most     = 24 // pieces of work under way: some wait for a commit while others are with the kernel
+	most     = 24                     // pieces of work under way: some wait for a commit while others are with the kernel
+	downs    = 4                      // namespaces that are taken down at once: the kernel's lock is held for long by each
+	gentle   = 4                      // slots of a pool that are made at once while it has many: claims wait for the same lock
+	gather   = 100 * time.Millisecond // between looks while slots are claimed: most claims meet no work
 	patience = time.Minute
 	every    = 30 * time.Second // between readings of the namespaces that are there
 	soon     = time.Second      // between looks at what tells no news: releases of sandboxes
@@ -85,6 +88,11 @@ type Keeper struct {
 	ending  map[string]bool      // leases that are being ended
 	giving  map[string]int       // calls that wait for the address of a slot, by pool
 	begun   map[string]int       // slots of each pool whose address is being reserved
+	making  map[string]int       // slots of each pool that are being reserved or made
+	hurry   map[string]bool      // pools that have less than half of their slots, until they are full
+	ends    int                  // namespaces that are being taken down
+	claims  int64                // revision of the claim that was seen last
+	claimed time.Time            // when that was seen
 	spaces  map[string]bool      // namespaces that may be there: listed, or of a slot once
 	down    map[string]time.Time // when namespaces were taken down, or could not be
 	left    map[string]bool      // namespaces that are in use, and of no slot that the book knows
@@ -100,7 +108,7 @@ type Keeper struct {
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
-		giving: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
+		giving: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), making: make(map[string]int), hurry: make(map[string]bool), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
 		rests: make(map[string]*rest)}
 }
 
@@ -117,7 +125,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		began := time.Now()
 		next := k.step(ctx, &works)
 		// Of a large book no more than a twentieth of the time goes into looks at it.
-		pause := time.NewTimer(20 * time.Since(began))
+		least := 20 * time.Since(began)
+		if k.gathers() {
+			least = max(least, gather)
+		}
+		pause := time.NewTimer(least)
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
@@ -177,12 +189,16 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 		}
 	}
 	begun := maps.Clone(k.begun) // those that the book has by now are counted twice, and made a step later
+	k.pace(view)
 	for _, a := range Plan(view) {
-		if k.works >= most && a.Verb != End {
+		if k.works >= most && a.Verb != End || a.Verb == TakeDown && k.ends >= downs {
 			continue
 		}
 		if a.Verb == Make && begun[a.Pool.UID] > 0 {
 			begun[a.Pool.UID]--
+			continue
+		}
+		if a.Verb == Make && k.making[a.Pool.UID] >= gentle && !k.hurry[a.Pool.UID] {
 			continue
 		}
 		if a.Verb == Make && k.rests[a.Pool.UID] != nil {
@@ -281,16 +297,18 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 		id := newSlot()
 		path := k.cfg.Path(id)
 		k.begun[a.Pool.UID]++
+		k.making[a.Pool.UID]++
 		k.work(works, path, func() {
 			k.makeNew(ctx, a.Pool, netdb.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile})
 			k.untry(a.Pool.UID)
-		})
+		}, func() { k.making[a.Pool.UID]-- })
 	case Finish:
 		if r := k.rests[a.Lease.PoolUID]; r == nil || !r.until.After(time.Now()) {
-			k.work(works, a.Netns, func() { k.make(ctx, a.Lease) })
+			k.work(works, a.Netns, func() { k.make(ctx, a.Lease) }, nil)
 		}
 	case TakeDown:
-		k.work(works, a.Netns, func() { k.takeDown(ctx, a.Netns) })
+		k.ends++
+		k.work(works, a.Netns, func() { k.takeDown(ctx, a.Netns) }, func() { k.ends-- })
 	case End:
 		if k.ending[a.Lease.ID] {
 			return
@@ -306,13 +324,49 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 	}
 }
 
-// work does a piece on a namespace; k.mu is held.
-func (k *Keeper) work(works *sync.WaitGroup, path string, do func()) {
+// gathers says that slots are being claimed, that no pool is in a hurry for others, and that no
+// call waits for the address of one.
+func (k *Keeper) gathers() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.hurry) == 0 && len(k.giving) == 0 && time.Since(k.claimed) < 10*gather
+}
+
+// pace notes which pools are in a hurry, and when a slot was claimed last; k.mu is held.
+func (k *Keeper) pace(v View) {
+	ready := make(map[string]int)
+	for _, l := range v.Leases {
+		switch s := v.Slots[l.ID]; {
+		case s.Ready(l):
+			ready[l.PoolUID]++
+		case s != nil && s.Claimed && s.Rev > k.claims:
+			k.claims, k.claimed = s.Rev, time.Now()
+		}
+	}
+	for _, u := range v.Pools {
+		switch n := ready[u.Pool.UID]; {
+		case u.Pool.Warm == nil || n >= u.Pool.Warm.Size:
+			delete(k.hurry, u.Pool.UID)
+		case n < (u.Pool.Warm.Size+1)/2:
+			k.hurry[u.Pool.UID] = true
+		}
+	}
+}
+
+// work does a piece on a namespace, and calls ended, which may be nil, with k.mu held; it is held
+// now too.
+func (k *Keeper) work(works *sync.WaitGroup, path string, do, ended func()) {
 	k.works++
 	k.busy[path] = true
 	works.Go(func() {
 		do()
-		k.done(func() { k.works--; delete(k.busy, path) })
+		k.done(func() {
+			k.works--
+			delete(k.busy, path)
+			if ended != nil {
+				ended()
+			}
+		})
 	})
 }
 

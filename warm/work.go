@@ -77,7 +77,7 @@ func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
 		if k.works >= most || !slot.Ready(l) || k.checked[slot.Netns] || k.busy[slot.Netns] || pools[l.PoolUID] == nil {
 			continue
 		}
-		k.work(works, slot.Netns, func() { k.checkOne(ctx, l, slot, pools[l.PoolUID]) })
+		k.work(works, slot.Netns, func() { k.checkOne(ctx, l, slot, pools[l.PoolUID]) }, nil)
 	}
 }
 
