@@ -25,8 +25,8 @@ func (t *Table) Replace(l List) error {
 	if l.Epoch != t.epoch {
 		old = nil
 	}
-	ahead := t.ahead
-	t.epoch, t.position, t.latest, t.word = l.Epoch, l.Revision, l.Revision, t.now()
+	ahead, early := t.ahead, t.begin(l.Epoch)
+	t.position, t.latest, t.word = l.Revision, l.Revision, t.now()
 	t.cells, t.ahead = make(map[netip.Addr]*cell, len(l.Routes)), make(map[netip.Addr]lead)
 	t.kept, t.sum = 0, 0
 	x := newIndex(len(l.Routes))
@@ -60,12 +60,8 @@ func (t *Table) Replace(l List) error {
 	}
 	t.index.Store(x)
 	t.announce(before)
-	early := t.early
-	t.early = nil
-	for _, p := range early {
-		if p.epoch == l.Epoch {
-			_, _ = t.push(p.route) // there were fewer than are kept
-		}
+	for _, r := range early {
+		_, _ = t.push(r) // no more are kept than may be ahead
 	}
 	t.changed.Send()
 	return nil

@@ -51,7 +51,8 @@ type Table struct {
 	cells    map[netip.Addr]*cell
 	ahead    map[netip.Addr]lead               // of cells above the position
 	notify   func(sandbox string, has []Route) // of each whose routes change; nil: of none
-	early    []earlyPush                       // of an epoch that is not listed yet
+	early    early                             // of epochs that are not listed yet
+	former   []string                          // epochs that were listed before
 	kept     int                               // cells with a route
 	sum      uint64                            // of their hashes
 }
@@ -69,11 +70,6 @@ type cell struct {
 type lead struct {
 	since   time.Time // its revision was pushed
 	doubted bool      // by the daemon's word long after
-}
-
-type earlyPush struct {
-	epoch string
-	route Route
 }
 
 // Lookup returns the best route of a sandbox: one that is served, if it has one. A
@@ -153,16 +149,16 @@ func (t *Table) Bookmark(epoch string, revision int64) error {
 }
 
 // Push takes in news that a peer brought. It reports whether that was newer than what
-// the table had; news of an epoch that is not listed yet is kept for its list.
+// the table had; news of an epoch that is not listed yet is kept for its list, and that of
+// a former one is none.
 func (t *Table) Push(epoch string, r Route) (newer bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.epoch == "" || epoch != t.epoch {
-		if len(t.early) >= mostAhead {
-			return false, ErrFull
+		if slices.Contains(t.former, epoch) {
+			return false, nil
 		}
-		t.early = append(t.early, earlyPush{epoch, r})
-		return false, nil
+		return false, t.early.add(epoch, r)
 	}
 	return t.push(r)
 }
