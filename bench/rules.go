@@ -37,6 +37,7 @@ func (w *ruled) Ports() []enforce.Port                           { return w.port
 func (w *ruled) PortNamed(name string) (enforce.Port, bool)      { p, is := w.names[name]; return p, is }
 func (w *ruled) Settle(context.Context, ...netip.Addr) error     { return nil }
 func (w *ruled) PortsInto(context.Context, string, uint64) []int { return nil }
+func (w *ruled) SetGroups(context.Context, int, bool) error      { return nil }
 func (w *ruled) Own() []netip.Addr                               { return nil }
 func (w *ruled) Lease(id string) (*netdb.Lease, error) {
 	for _, l := range slices.Backward(w.leases) {

@@ -186,11 +186,16 @@ func (g *Group) PlugOf(ctx context.Context, hostInterface, netns string) (index 
 	return g.own().PlugOf(ctx, hostInterface, netns)
 }
 
-// PortIndexes returns [Bridge.PortIndexes] of each bridge, by its name.
-func (g *Group) PortIndexes() map[string]map[string]int {
-	out := make(map[string]map[string]int)
-	_ = g.each(func(b *Bridge) error { out[b.cfg.Name] = b.PortIndexes(); return nil })
+// PortLinks returns [Bridge.PortLinks] of each bridge, by its name.
+func (g *Group) PortLinks() map[string]map[string]PortLink {
+	out := make(map[string]map[string]PortLink)
+	_ = g.each(func(b *Bridge) error { out[b.cfg.Name] = b.PortLinks(); return nil })
 	return out
+}
+
+// SetGroups is [Bridge.SetGroups].
+func (g *Group) SetGroups(ctx context.Context, index int, on bool) error {
+	return g.own().SetGroups(ctx, index, on)
 }
 
 // PortsInto is [Bridge.PortsInto] of all.

@@ -57,7 +57,7 @@ func scope(index int) string { return strconv.Itoa(index) }
 type portList struct {
 	names map[string]bool
 	macs  map[string]string
-	index map[string]int
+	links map[string]PortLink
 }
 
 // Changed returns a channel that is closed when a port came or went, got
@@ -78,9 +78,35 @@ func (b *Bridge) PortNames() map[string]bool { return b.netns.shown.Load().names
 // names, otherwise as [Bridge.PortNames] does.
 func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs }
 
-// PortIndexes returns the indexes of the ports' links by their names, otherwise as
-// [Bridge.PortNames] does: a name is used again, an index is not.
-func (b *Bridge) PortIndexes() map[string]int { return b.netns.shown.Load().index }
+// A PortLink is the link of a port.
+type PortLink struct {
+	Index int // a name is used again, an index is not
+	// Groups says that frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of
+	// all frames of the port; see [Bridge.SetGroups].
+	Groups bool
+}
+
+// PortLinks returns the ports' links by their names, otherwise as [Bridge.PortNames] does.
+func (b *Bridge) PortLinks() map[string]PortLink { return b.netns.shown.Load().links }
+
+// allGroups are the group addresses but that of PAUSE frames, which the kernel drops.
+const allGroups = 0xfffd
+
+// SetGroups has frames of a port to the group addresses go the way of all of its frames, or
+// else as the kernel has it, by the port into the host's own stack: such a frame may carry
+// any protocol, passes no rule of nftables for bridges, and the kernel learns where its
+// source is. A link that is gone is no error. It is safe for concurrent use.
+func (b *Bridge) SetGroups(ctx context.Context, index int, on bool) error {
+	var mask uint16
+	if on {
+		mask = allGroups
+	}
+	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetGroupForward(index, mask) })
+	if err != nil && !rtnl.IsGone(err) {
+		return fmt.Errorf("set which group addresses link %d forwards: %w", index, err)
+	}
+	return nil
+}
 
 // PortsInto returns the indexes of the ports that lead into the namespace at a path, where
 // it is still the one with that inode. What cannot be looked up in [plugWithin] is none. It
@@ -119,9 +145,10 @@ func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) (at [
 func (s *namespaces) show() {
 	if s.moved {
 		s.moved = false
-		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]int)}
+		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]PortLink)}
 		for _, p := range s.ports {
-			now.names[p.link.Name], now.macs[p.link.Name], now.index[p.link.Name] = true, p.link.MAC.String(), p.link.Index
+			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
+			now.links[p.link.Name] = PortLink{p.link.Index, p.link.GroupForward == allGroups}
 		}
 		s.shown.Store(now)
 		s.changed.Send()
@@ -188,7 +215,7 @@ func (s *namespaces) setPort(w wire, l *rtnl.Link) {
 		p.formerly = append(p.formerly, formerName{p.link.Name, time.Now()})
 		p.formerly = p.formerly[max(0, len(p.formerly)-mostNames):]
 	}
-	s.moved = s.moved || renamed || p.link.Behind != l.Behind || !bytes.Equal(p.link.MAC, l.MAC)
+	s.moved = s.moved || renamed || p.link.GroupForward != l.GroupForward || p.link.Behind != l.Behind || !bytes.Equal(p.link.MAC, l.MAC)
 	p.link = l
 	switch {
 	case l.Behind == rtnl.Unassigned:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
@@ -148,8 +149,10 @@ func (k *Keeper) follow(ctx context.Context) error {
 		}
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.change(ctx, func() { k.compare(leases, rev, at) })
+	err := k.change(ctx, func() { k.compare(leases, rev, at) })
+	wrong := k.wrong(maps.Keys(k.ports))
+	k.mu.Unlock()
+	return errors.Join(err, k.setGroups(ctx, wrong))
 }
 
 // finder finds the ports of many leases.

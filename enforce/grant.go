@@ -47,6 +47,7 @@ type Port struct {
 	Index  int
 	Name   string
 	Bridge string
+	Groups bool // frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of all others
 }
 
 // A Grant is one address that one port may use.

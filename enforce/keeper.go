@@ -41,6 +41,9 @@ type Kernel interface {
 	Settle(ctx context.Context, about ...netip.Addr) error
 	// PortsInto are the ports that lead into the namespace at a path, with that inode.
 	PortsInto(ctx context.Context, path string, inode uint64) []int
+	// SetGroups has a port's frames to the group addresses 01-80-C2-00-00-00 to -0F go the
+	// way of all others, or as the kernel has it. A port that is gone is no error.
+	SetGroups(ctx context.Context, index int, on bool) error
 	// Own are the bridges' own addresses that no pool knows: their link-local ones.
 	Own() []netip.Addr
 }
@@ -183,8 +186,7 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	near := k.near(l)
 	at := k.whereAmong(ctx, l, near)
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.change(ctx, func() {
+	err = k.change(ctx, func() {
 		// Run takes in the other ports: a bind does not take longer where there are many.
 		for _, p := range near {
 			if slices.Contains(at, p.Index) {
@@ -193,6 +195,9 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 		}
 		k.set(l, at)
 	})
+	wrong := k.wrong(slices.Values(at))
+	k.mu.Unlock()
+	return errors.Join(err, k.setGroups(ctx, wrong))
 }
 
 // Withdraw returns when the kernel has no rule of a lease any more, which is still at that

@@ -52,6 +52,22 @@ func (r *Socket) SetUp(index int) error {
 	return r.setLink(index, unix.IFF_UP, func(*netlink.AttributeEncoder) {})
 }
 
+// SetGroupForward sets which frames to 01-80-C2-00-00-00 to -0F, a bit for each, a bridge's
+// port takes in as it does all others. The kernel hands the rest to the host's own stack by
+// the port, and hooks of nftables see few of them.
+func (r *Socket) SetGroupForward(index int, mask uint16) error {
+	return r.setLink(index, 0, func(ae *netlink.AttributeEncoder) {
+		ae.Nested(unix.IFLA_LINKINFO, func(info *netlink.AttributeEncoder) error {
+			info.String(unix.IFLA_INFO_SLAVE_KIND, "bridge")
+			info.Nested(unix.IFLA_INFO_SLAVE_DATA, func(data *netlink.AttributeEncoder) error {
+				data.Uint16(unix.IFLA_BRPORT_GROUP_FWD_MASK, mask)
+				return nil
+			})
+			return nil
+		})
+	})
+}
+
 func (r *Socket) setLink(index int, flags uint32, fill func(*netlink.AttributeEncoder)) error {
 	req, err := withAttributes(ifinfo(index, flags, flags), fill)
 	if err != nil {

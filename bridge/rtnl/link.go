@@ -25,6 +25,7 @@ type Link struct {
 	STP          bool
 	ForwardDelay uint32 // in 1/100 s
 	VLAN         uint16 // the VLAN of untagged frames on a bridge that filters; else 0
+	GroupForward uint16 // of a bridge's port: see [Socket.SetGroupForward]
 }
 
 const (
@@ -38,7 +39,7 @@ const (
 func (l *Link) Same(o *Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Flags == o.Flags && l.MTU == o.MTU &&
 		bytes.Equal(l.MAC, o.MAC) && l.Master == o.Master && l.Peer == o.Peer && l.Behind == o.Behind &&
-		l.STP == o.STP && l.ForwardDelay == o.ForwardDelay && l.VLAN == o.VLAN
+		l.STP == o.STP && l.ForwardDelay == o.ForwardDelay && l.VLAN == o.VLAN && l.GroupForward == o.GroupForward
 }
 
 func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
@@ -155,6 +156,7 @@ func ParseLink(body []byte) (*Link, error) {
 }
 
 func (l *Link) info(ad *netlink.AttributeDecoder) error {
+	var port bool
 	for ad.Next() {
 		switch ad.Type() {
 		case unix.IFLA_INFO_KIND:
@@ -163,6 +165,21 @@ func (l *Link) info(ad *netlink.AttributeDecoder) error {
 			if l.Kind == "bridge" { // the kind comes first
 				ad.Nested(l.bridgeData)
 			}
+		case unix.IFLA_INFO_SLAVE_KIND:
+			port = ad.String() == "bridge"
+		case unix.IFLA_INFO_SLAVE_DATA:
+			if port { // the kind comes first
+				ad.Nested(l.portData)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Link) portData(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.IFLA_BRPORT_GROUP_FWD_MASK {
+			l.GroupForward = ad.Uint16()
 		}
 	}
 	return nil

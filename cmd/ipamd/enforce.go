@@ -94,18 +94,18 @@ func (b coolingBook) Confirm(ctx context.Context, who netdb.Who, id string, rev 
 type ports struct{ *bridge.Group }
 
 func (p ports) Ports() (out []enforce.Port) {
-	for on, known := range p.PortIndexes() {
-		for name, index := range known {
-			out = append(out, enforce.Port{Index: index, Name: name, Bridge: on})
+	for on, known := range p.PortLinks() {
+		for name, l := range known {
+			out = append(out, enforce.Port{Index: l.Index, Name: name, Bridge: on, Groups: l.Groups})
 		}
 	}
 	return out
 }
 
 func (p ports) PortNamed(name string) (enforce.Port, bool) {
-	for on, known := range p.PortIndexes() {
-		if index, is := known[name]; is {
-			return enforce.Port{Index: index, Name: name, Bridge: on}, true
+	for on, known := range p.PortLinks() {
+		if l, is := known[name]; is {
+			return enforce.Port{Index: l.Index, Name: name, Bridge: on, Groups: l.Groups}, true
 		}
 	}
 	return enforce.Port{}, false

@@ -1,0 +1,45 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// A frame to one of the group addresses 01-80-C2-00-00-00 to -0F may carry any protocol, and
+// the kernel hands it by the port to the host's own stack: past the hook where the rules
+// are, and as far as 00 and 0E go past all hooks. Such a frame with a neighbour's source has
+// the bridge send the neighbour's frames to this port, and one with its address is received
+// by the host. The ports of sandboxes have these frames take the way of all others. Those
+// that may be an uplink's, trusted or without a lease where such may send, keep what the
+// kernel does with them: STP, LACP and LLDP are of the port.
+
+// judges reports whether a port's frames to those addresses take the way of all others.
+// Observe changes no frame's way.
+func (k *Keeper) judges(p Port) bool {
+	policy := k.cfg.Policy
+	return policy.Mode == Enforce && (k.users[p.Index] > 0 || policy.DropUnleased && !policy.Trusts(p.Name))
+}
+
+// wrong are those of some ports whose frames take the wrong way, as far as is known.
+func (k *Keeper) wrong(indexes iter.Seq[int]) (out []Port) {
+	for i := range indexes {
+		if p, is := k.ports[i]; is && p.Groups != k.judges(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// setGroups makes it right. It asks the kernel, and is called without the lock.
+func (k *Keeper) setGroups(ctx context.Context, ports []Port) (err error) {
+	for _, p := range ports {
+		err = errors.Join(err, k.cfg.Kernel.SetGroups(ctx, p.Index, !p.Groups))
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
+		k.note(err)
+	}
+	return err
+}
