@@ -34,6 +34,14 @@ type Adoption struct {
 	Interface string
 	Binding
 	Evidence json.RawMessage // what the witnesses report; a JSON array, may be empty
+
+	// What another book says of the lease; the zero of each where none does. A late cancel
+	// of an attempt below Attempt releases nothing.
+	Attempt int64
+	Labels  map[string]string
+	Created Stamp
+	PoolUID string // the pool that it was a row of, inside or outside; see [Book.QuarantineFormer]
+	Sleep   *Sleep // how its sandbox is paused and woken, checked; what wakes it just now, too
 }
 
 // Adopt writes a bound lease for an address that is free, cools or is
@@ -97,7 +105,7 @@ func (a *Adoption) continues(past *Change) bool {
 }
 
 func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
-	pool, err := t.poolFor(a.Addr)
+	pool, err := t.poolOfFormer(&Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +121,7 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 	}
 	now := Lease{
 		Addr: a.Addr, PrefixLen: a.PrefixLen, ID: a.ID, PoolUID: pool.UID, Pool: pool.Name, State: Bound,
-		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: 1,
+		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: max(a.Attempt, 1), Labels: a.Labels, Created: a.Created,
 		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC, Plug: a.Plug,
 	}
 	if now.Interface == "" && past != nil {
@@ -140,7 +148,13 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 	if now.ID == "" {
 		now.ID = newID()
 	}
-	return t.move(who, old, now, a.Evidence)
+	l, err := t.move(who, old, now, a.Evidence)
+	if err == nil && a.Sleep != nil {
+		how := *a.Sleep
+		how.LeaseID = l.ID
+		t.setSleep(how)
+	}
+	return l, err
 }
 
 // adoptsPrefix completes an adoption by the delegated prefix that it is of. What an address
@@ -156,7 +170,7 @@ func (t *tx) adoptsPrefix(p *Pool, a *Adoption, old *Lease) error {
 	if a.PrefixLen == 0 {
 		return nil
 	}
-	return t.checkFormer(p, &Lease{Addr: a.Addr, PrefixLen: a.PrefixLen})
+	return t.checkFormer(p, &Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
 }
 
 // keepID takes an adopted lease's id away when it is another row's, or when

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"unicode/utf8"
-
-	"github.com/google/uuid"
 )
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
@@ -132,55 +130,12 @@ func (l *Lease) Former() bool {
 	return l.State == Quarantined && l.Reason == Rebuilt && l.Sandbox != ""
 }
 
-// QuarantineFormer is [Book.Quarantine] of the address of a lease that another
-// book had, held by an operator where who.Note says why. The row keeps id, owner
-// and plumbing, as far as they can be stored; an id that this book knows as
-// another's is left out.
-func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence json.RawMessage) (*Lease, error) {
-	err := checkEvidence(evidence)
-	if who.Note != "" {
-		err = cmp.Or(checkNote(who.Note), checkSeen(evidence))
-	}
-	if err != nil {
-		return nil, err
-	}
-	former := Lease{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
-		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: l.Plug, Labels: l.Labels}
-	if id, err := uuid.Parse(l.ID); err != nil || id.String() != l.ID {
-		former.ID = ""
-	}
-	use := Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
-	if use.Check() != nil {
-		former.Containers, former.Netns, former.HostInterface, former.MAC, former.Plug = nil, "", "", "", Plug{}
-	}
-	if cmp.Or(checkName("sandbox", l.Sandbox), checkName("uid", l.UID), checkInterface(l.Interface)) != nil {
-		former = Lease{Addr: l.Addr, PrefixLen: l.PrefixLen}
-	}
-	return b.quarantine(ctx, who, former, who.Note, evidence, anyRev)
-}
-
-// checkFormer refuses a delegated prefix that this book cannot have as one.
-func (t *tx) checkFormer(p *Pool, l *Lease) error {
-	if _, err := p.CheckPrefixLength(l.PrefixLen); err != nil {
-		return err
-	}
-	if note := p.outsideOf(l); note != "" {
-		return fmt.Errorf("%w %s: it, or an address of it, is %s", ErrNotInPool, p.Name, note)
-	}
-	for _, other := range t.overlapping(l.Range()) {
-		if other.Addr != l.Addr || other.PrefixLen != l.PrefixLen {
-			return fmt.Errorf("%w: %s of it is %s by sandbox %q", ErrTaken, other.Text(), other.State, other.Sandbox)
-		}
-	}
-	return nil
-}
-
 const anyRev = -1
 
 func (b *Book) quarantine(ctx context.Context, who Who, former Lease, hold string, evidence json.RawMessage, rev int64) (*Lease, error) {
 	return change(ctx, b.writer, func(t *tx) (*Lease, error) {
 		a := former.Addr
-		pool, err := t.poolFor(a)
+		pool, err := t.poolOfFormer(&former)
 		if err != nil {
 			return nil, fmt.Errorf("quarantine %s: %w", a, err)
 		}

@@ -256,7 +256,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 	for a, c := range last {
 		if rows[a] == nil && c.To != Free && known(c.To) {
 			rows[a] = &Lease{Addr: a, PrefixLen: c.PrefixLen, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
-				Interface: c.Interface, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason, Hold: c.hold()}
+				Interface: c.Interface, Attempt: c.Attempt, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason, Hold: c.hold()}
 		}
 	}
 	var schema int

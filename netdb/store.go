@@ -217,6 +217,8 @@ func (s *store) writeStep(st step) error {
 	case st.runtime != "":
 		what = "runtime " + st.runtime
 		res, err = s.sql.noteRuntime.Exec(st.runtime)
+	case st.withheld != nil && st.old == nil && st.now == nil:
+		res, err = s.sql.withhold.Exec(st.withheld.row()...)
 	case st.old == nil:
 		res, err = s.sql.insertLease.Exec(st.now.row()...)
 	case st.now == nil:
@@ -237,7 +239,7 @@ func (s *store) writeStep(st step) error {
 			return s.classify("store the name of "+what, err)
 		}
 	}
-	if w := st.withheld; w != nil {
+	if w := st.withheld; w != nil && (st.old != nil || st.now != nil) {
 		if st.now == nil {
 			_, err = s.sql.withhold.Exec(w.row()...)
 		} else {

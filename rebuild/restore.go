@@ -41,10 +41,19 @@ type restorer struct {
 // Adopt is the reconciler's. It takes away the id of a lease that the old book
 // saw end: an id is never used again, and the new one has not seen it.
 func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
-	if r.old.Ended[a.ID] || slices.ContainsFunc(r.old.Leases, func(l *netdb.Lease) bool { return l.State == netdb.Cooling && l.ID == a.ID }) {
+	i := slices.IndexFunc(r.old.Leases, func(l *netdb.Lease) bool { return l.ID == a.ID && a.ID != "" })
+	switch {
+	case r.old.Ended[a.ID] || i >= 0 && r.old.Leases[i].State == netdb.Cooling:
 		a.ID = ""
+	case i >= 0 && r.old.Leases[i].Addr == a.Addr && r.old.Leases[i].Sandbox == a.Sandbox:
+		r.asItWas(&a, r.old.Leases[i])
 	}
 	return r.Book.Adopt(ctx, who, a)
+}
+
+// asItWas completes an adoption by what only the old book knows of the lease.
+func (r *restorer) asItWas(a *netdb.Adoption, l *netdb.Lease) {
+	a.Attempt, a.Labels, a.Created, a.PoolUID = l.Attempt, l.Labels, l.Created, l.PoolUID
 }
 
 func (r *restorer) explain(format string, args ...any) {
@@ -118,6 +127,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	}
 	a := netdb.Adoption{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
 		Binding: r.binding(l, own), Evidence: evidenceOf(own)}
+	r.asItWas(&a, l)
 	back, err := r.Book.Adopt(ctx, r.who(netdb.ByReconciler), a)
 	switch {
 	case refused(err):

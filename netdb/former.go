@@ -1,0 +1,134 @@
+package netdb
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// ErrGives means that an address cannot be withheld beside the pools, because one of them
+// gives it, or could: it has to be a row of that pool.
+var ErrGives = errors.New("a pool gives it")
+
+// QuarantineFormer is [Book.Quarantine] of the address of a lease that another
+// book had, held by an operator where who.Note says why. The row keeps id, owner
+// and plumbing, as far as they can be stored; an id that this book knows as
+// another's is left out. What no pool could give stays a row of the lease's own pool,
+// outside of it, where this book has that pool, too; else the answer is [ErrNotInPool], and
+// [Book.WithholdFormer] has it withheld.
+func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence json.RawMessage) (*Lease, error) {
+	err := checkEvidence(evidence)
+	if who.Note != "" {
+		err = cmp.Or(checkNote(who.Note), checkSeen(evidence))
+	}
+	if err != nil {
+		return nil, err
+	}
+	former := Lease{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, PoolUID: l.PoolUID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: max(l.Attempt, 1),
+		Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: l.Plug, Labels: l.Labels, Created: l.Created}
+	if id, err := uuid.Parse(l.ID); err != nil || id.String() != l.ID {
+		former.ID = ""
+	}
+	use := Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
+	if use.Check() != nil {
+		former.Containers, former.Netns, former.HostInterface, former.MAC, former.Plug = nil, "", "", "", Plug{}
+	}
+	if cmp.Or(checkName("sandbox", l.Sandbox), checkName("uid", l.UID), checkInterface(l.Interface)) != nil {
+		former = Lease{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID}
+	}
+	return b.quarantine(ctx, who, former, who.Note, evidence, anyRev)
+}
+
+// WithholdFormer has an address withheld that another book knew and that is in no pool of
+// this one, so that the pool that comes to contain it takes it over and does not give it.
+// One that cools rests from now on. One that is withheld already stays as it is.
+//
+// Errors: [ErrGives], [ErrTaken] (a row has it, or a part of it is withheld), [FieldError],
+// and those of the file.
+func (b *Book) WithholdFormer(ctx context.Context, who Who, w Withheld) error {
+	if w.State != Cooling && w.State != Quarantined {
+		return invalid("state", "%.40q is neither %s nor %s", w.State, Cooling, Quarantined)
+	}
+	if w.State == Quarantined && w.Hold == "" || len(w.Evidence) > 0 {
+		if err := checkEvidence(w.Evidence); err != nil {
+			return err
+		}
+	}
+	if id, err := uuid.Parse(w.LeaseID); err != nil || id.String() != w.LeaseID {
+		w.LeaseID = ""
+	}
+	if cmp.Or(checkName("sandbox", w.Sandbox), checkName("uid", w.UID), checkInterface(w.Interface)) != nil {
+		w.Sandbox, w.UID, w.Interface = "", "", ""
+	}
+	return b.writer.update(ctx, func(t *tx) error { return t.withholdFormer(who, w) })
+}
+
+func (t *tx) withholdFormer(who Who, w Withheld) error {
+	in := rangeOf(w.Addr, w.PrefixLen)
+	if rows := t.overlapping(in); len(rows) > 0 {
+		return fmt.Errorf("withhold %s: %w: %s is %s", placeText(w.Addr, w.PrefixLen), ErrTaken, rows[0].Text(), rows[0].State)
+	}
+	for _, p := range t.pools() {
+		if p.gives(in) || in.Contains(p.Gateway) {
+			return fmt.Errorf("withhold %s: %w: pool %s (%s)", placeText(w.Addr, w.PrefixLen), ErrGives, p.Name, p.Prefix)
+		}
+	}
+	for _, other := range t.withheld() {
+		switch is := rangeOf(other.Addr, other.PrefixLen); {
+		case is == in:
+			return nil
+		case is.overlaps(in):
+			return fmt.Errorf("withhold %s: %w: %s is withheld", placeText(w.Addr, w.PrefixLen), ErrTaken, placeText(other.Addr, other.PrefixLen))
+		}
+	}
+	if w.Rev = t.staged.rev + 1; w.State == Cooling || w.Since.IsZero() {
+		w.Since = t.now
+	}
+	// It is no lease's move, and yet it ends the lease's id, and has a place in the history
+	// of its address.
+	t.staged.stage(step{withheld: &w, change: &Change{
+		Rev: w.Rev, At: t.now, Subject: OfBook, Addr: w.Addr, PrefixLen: w.PrefixLen, LeaseID: w.LeaseID, PoolUID: w.PoolUID, Pool: w.Pool,
+		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, From: Free, To: Free, Who: who, Evidence: w.Evidence,
+	}})
+	return nil
+}
+
+// checkFormer refuses a delegated prefix that this book cannot have as one.
+func (t *tx) checkFormer(p *Pool, l *Lease) error {
+	if !t.wasOutside(l) {
+		if _, err := p.CheckPrefixLength(l.PrefixLen); err != nil {
+			return err
+		}
+		if note := p.outsideOf(l); note != "" {
+			return fmt.Errorf("%w %s: it, or an address of it, is %s", ErrNotInPool, p.Name, note)
+		}
+	}
+	for _, other := range t.overlapping(l.Range()) {
+		if other.Addr != l.Addr || other.PrefixLen != l.PrefixLen {
+			return fmt.Errorf("%w: %s of it is %s by sandbox %q", ErrTaken, other.Text(), other.State, other.Sandbox)
+		}
+	}
+	return nil
+}
+
+// poolOfFormer is poolFor of what a lease of another book had.
+func (t *tx) poolOfFormer(l *Lease) (*Pool, error) {
+	if t.at(l.Addr) == nil && t.wasOutside(l) {
+		return t.pool(l.PoolUID), nil
+	}
+	return t.poolFor(l.Addr)
+}
+
+// wasOutside reports that a lease of another book can be a row of its own pool, which is in
+// this book, too, outside of it: as it was. On the gateway, which the host has, it cannot.
+func (t *tx) wasOutside(l *Lease) bool {
+	own := t.pool(l.PoolUID)
+	return own != nil && own.outsideOf(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.pools(), func(p *Pool) bool {
+		return p.UID != own.UID && prefixRange(p.Prefix).overlaps(l.Range())
+	})
+}
