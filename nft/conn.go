@@ -162,11 +162,11 @@ func (c *Conn) drain() error {
 }
 
 func classify(err error) error {
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w: %w", ErrChanged, err)
+	switch { // of what the kernel lacks, what follows in the transaction is missing, too
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EPROTONOSUPPORT):
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +211,28 @@ func TestAPauseThatNothingCarriesOut(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A command that is not there, and one that is no program, keep the daemon from starting, and the
+// refusal names the field and the path.
+func TestACommandThatCannotBeRun(t *testing.T) {
+	t.Parallel()
+	w := prepare(t, quick)
+	w.ns.Bridge("rt0", "10.8.64.1/24")
+	plain := filepath.Join(t.TempDir(), "resume")
+	must(t, os.WriteFile(plain, nil, 0o600))
+	for path, why := range map[string]string{"/nonexistent/resume": "no such file", plain: "permission denied"} {
+		w.cfg.Wake.Resumer, w.cfg.Wake.Command = "exec", []string{path}
+		p := w.newProgram()
+		err := p.open(ctx)
+		if err == nil {
+			_ = p.close()
+			t.Fatalf("it started with the command %s", path)
+		}
+		wants(t, "the refusal", err.Error(), "wake.command: ", path, why)
+	}
+	w.cfg.Wake.Resumer, w.cfg.Wake.Command = "event", nil
+	w.start()
 }
 
 // ruleless waits until no rule watches for traffic.

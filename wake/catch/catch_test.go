@@ -472,6 +472,33 @@ func TestWhatCannotBeWatched(t *testing.T) {
 	s.woken(t)
 }
 
+// A kernel that has nftables and no hook at a device's egress is found out when the daemon starts,
+// with what it lacks: no hook is like one that it does not know. What was tried is not left behind.
+func TestWithoutAnEgressHook(t *testing.T) {
+	s := stage(t)
+	unknown := nft.Hook(4)
+	if err := try(s.catcher.conn, unknown); err == nil || !strings.Contains(err.Error(), "at the egress of a device") || !errors.Is(err, nft.ErrUnsupported) {
+		t.Errorf("without it: %v", err)
+	}
+	for name := range map[string]bool{TableName: true, TableName + "-try": true} {
+		if have, err := s.catcher.conn.Read(t.Context(), &nft.Table{Family: nft.Netdev, Name: name}); err != nil || have != nil {
+			t.Errorf("%s: %v, %v", name, have, err)
+		}
+	}
+	blind, err := wake.New(wake.Config{Book: s.book, Resumer: asks(s.asked), Wait: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blind.CatchBy(nil, try(s.catcher.conn, unknown))
+	_, err = blind.Pause(t.Context(), who, s.l.ID, 0, frozen(netdb.WakePolicy{}))
+	if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "at the egress of a device") || !strings.Contains(fe.Reason, "leave wake out") {
+		t.Errorf("a pause that traffic shall end: %v", err)
+	}
+	if l, err := blind.Pause(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil || l.State != netdb.Paused {
+		t.Errorf("a pause: %v, %v", l, err)
+	}
+}
+
 // The rules as nft has them, of both families.
 func TestTable(t *testing.T) {
 	prefix := netip.MustParsePrefix

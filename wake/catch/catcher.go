@@ -65,6 +65,9 @@ func Open(cfg Config) (*Catcher, error) {
 		if c.conn, err = nft.Open(); err != nil {
 			return err
 		}
+		if err = try(c.conn, nft.Egress); err != nil {
+			return err
+		}
 		c.reader, err = listen(Group)
 		return err
 	})
@@ -72,6 +75,21 @@ func Open(cfg Config) (*Catcher, error) {
 		return nil, errors.Join(fmt.Errorf("watch the traffic to paused sandboxes: %w", err), c.Close())
 	}
 	return c, nil
+}
+
+// try makes a rule like ours at a hook of the loopback, which sends no packet of a sandbox, and
+// takes it away again: a kernel may have nftables, and lack the egress of a device.
+func try(c *nft.Conn, at nft.Hook) error {
+	like := &nft.Table{Family: nft.Netdev, Name: TableName + "-try", Chains: []*nft.Chain{{Name: "egress",
+		Base: &nft.Base{Hook: at, Device: "lo"}, Rules: []nft.Rule{{Do: []nft.Statement{nft.Is(nft.L4Proto, uint8(255)), nft.Limit(1, 1), nft.Log(Group, snap)}}}}}}
+	ctx := context.Background() // some milliseconds of the start
+	if err := c.Remove(ctx, like.Family, like.Name); err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, nil, like); err != nil {
+		return fmt.Errorf("a rule with limit and log at the egress of a device (Linux 5.16, NETFILTER_EGRESS): %w", err)
+	}
+	return c.Remove(ctx, like.Family, like.Name)
 }
 
 // Close leaves the rules: what reaches a sleeper meanwhile is copied again once a reader
