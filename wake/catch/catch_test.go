@@ -1,7 +1,9 @@
 package catch
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -335,6 +337,96 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 	}
 	if f := s.woken(t); f.Cause.Source.String() != "10.8.64.1" || f.Cause.Port != 80 {
 		t.Errorf("woken by %+v", f.Cause)
+	}
+}
+
+// Z11: what is no traffic wakes nobody, whatever a policy asks for: ARP, ipamd's own probes, ND,
+// errors of ICMP, multicast, broadcast, the end of an old connection, frames to another MAC's
+// address. What a source that the policy names sends wakes, then.
+func TestZ11WhatIsNoTraffic(t *testing.T) {
+	s := stage(t)
+	six, nine := netip.MustParseAddr("fd00:8::2"), netip.MustParseAddr("fd00:8::9")
+	two, from := netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.9")
+	s.sandbox.NS.Exec("ip", "link", "set", "eth0", "promisc", "on") // a bridge floods what is for many
+	out := s.neighbour.NS.Wire("eth0")
+	to, mac := s.sandbox.MAC, s.neighbour.MAC
+	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	many := net.HardwareAddr{1, 0, 0x5e, 0, 0, 0xfb}
+	ip := func(to net.HardwareAddr, dst netip.Addr, proto byte, body ...byte) []byte {
+		b := append([]byte{0x45, 0, 0, byte(20 + len(body)), 0, 0, 0, 0, 64, proto, 0, 0}, from.AsSlice()...)
+		b = append(b, dst.AsSlice()...)
+		var sum uint32
+		for i := 0; i < len(b); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(b[i:]))
+		}
+		binary.BigEndian.PutUint16(b[10:], ^uint16(sum>>16+sum&0xffff)) // else a bridge may drop it
+		return nstest.Frame(to, mac, 0x0800, append(b, body...)...)
+	}
+	ip6 := func(proto byte, body ...byte) []byte {
+		b := append([]byte{0x60, 0, 0, 0, 0, byte(len(body)), proto, 255}, nine.AsSlice()...)
+		return nstest.Frame(to, mac, 0x86dd, append(append(b, six.AsSlice()...), body...)...)
+	}
+	segment := func(flags byte) []byte {
+		return []byte{0x30, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0}
+	}
+	arp := func(op byte, sender netip.Addr) []byte {
+		b := append(append([]byte{0, 1, 8, 0, 6, 4, 0, op}, mac...), sender.AsSlice()...)
+		return append(append(append(b, make([]byte, 6)...), two.AsSlice()...), make([]byte, 18)...)
+	}
+	old := append(append([]byte{3, 1, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0}, two.AsSlice()...), append(from.AsSlice(), 0, 80, 0x30, 0)...)
+	frames := map[string][]byte{
+		"a question of ARP":               nstest.Frame(all, mac, 0x0806, arp(1, from)...),
+		"an answer of ARP":                nstest.Frame(to, mac, 0x0806, arp(2, from)...),
+		"ipamd's own probe":               nstest.Frame(all, mac, 0x0806, arp(1, netip.IPv4Unspecified())...),
+		"a solicitation":                  ip6(icmp6, append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, six.AsSlice()...)...),
+		"an advertisement":                ip6(icmp6, append([]byte{136, 0, 0, 0, 0, 0, 0, 0}, nine.AsSlice()...)...),
+		"an error of ICMPv6":              ip6(icmp6, 1, 4, 0, 0, 0, 0, 0, 0),
+		"an error of ICMP":                ip(to, two, icmp4, old...),
+		"an echo reply":                   ip(to, two, icmp4, 0, 0, 0, 0, 0, 1, 0, 0),
+		"multicast":                       ip(many, netip.MustParseAddr("224.0.0.251"), udp, 0x30, 0, 0, 80, 0, 8, 0, 0),
+		"broadcast":                       ip(all, netip.MustParseAddr("10.8.64.255"), udp, 0x30, 0, 0, 80, 0, 8, 0, 0),
+		"broadcast to all":                ip(all, netip.MustParseAddr("255.255.255.255"), udp, 0x30, 0, 0, 80, 0, 8, 0, 0),
+		"a reset":                         ip(to, two, tcp, segment(0x04)...),
+		"a reset that acknowledges":       ip(to, two, tcp, segment(0x14)...),
+		"the end of an old connection":    ip(to, two, tcp, segment(0x11)...),
+		"IGMP":                            ip(to, two, 2, 0x11, 0, 0, 0, 0, 0, 0, 0),
+		"a packet to another's address":   ip(to, netip.MustParseAddr("10.8.64.3"), tcp, segment(0x02)...),
+		"a datagram to a port out of it":  ip(to, two, udp, 0x30, 0, 0, 81, 0, 8, 0, 0),
+		"a SYN to a port that is not its": ip(to, two, tcp, segment(0x02)...),
+	}
+	frames["a SYN to a port that is not its"][37] = 81
+	policy := frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.TCP, netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 80, Last: 80}}})
+	s.pause(t, policy)
+	sixth, err := netdbtest.TryReserve(s.book, netdbtest.Pool(t, s.book, "six", "fd00:8::/64"), "a", netdbtest.Policy)
+	if err == nil && sixth.Addr == six {
+		_, err = s.book.Bind(t.Context(), who, sixth.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName})
+	}
+	if err == nil {
+		_, err = s.flights.Pause(t.Context(), who, sixth.ID, 0, policy)
+	}
+	if err != nil {
+		t.Fatal(sixth, err)
+	}
+	rev := s.book.Rev()
+	heard := s.sandbox.NS.Wire("eth0")
+	for what, f := range frames {
+		out.Send(f)
+		for {
+			got, ok := heard.Receive(10 * time.Second)
+			if !ok {
+				t.Fatalf("%s did not pass the port", what)
+			}
+			if bytes.Equal(got, f) {
+				break
+			}
+		}
+		if now := s.book.Rev(); now != rev {
+			t.Fatalf("%s wakes", what)
+		}
+	}
+	out.Send(ip(to, two, tcp, segment(0x02)...))
+	if f := s.woken(t); f.Cause.Protocol != netdb.TCP || f.Cause.Port != 80 || f.Cause.Source != from || s.book.Rev() != rev+3 {
+		t.Errorf("%d changes, woken by %+v", s.book.Rev()-rev, f.Cause)
 	}
 }
 
