@@ -35,7 +35,7 @@ func TestPythonExample(t *testing.T) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 	said, err := exec.CommandContext(t.Context(), "python3", "../examples/python/lease.py", "").CombinedOutput()
-	if err == nil || !strings.Contains(string(said), "Refused: invalid_argument") {
+	if err == nil || !strings.Contains(string(said), "refused, invalid_argument") {
 		t.Errorf("no name: %v: %s", err, said)
 	}
 }
