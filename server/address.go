@@ -20,28 +20,28 @@ const whoisHistory = 20
 // whois answers all that is known about one address. An address that cools has
 // no owner: a predecessor named the former one, and seven hours of traffic
 // were put down to the wrong sandbox.
-func (s *Server) whois(c *call) (int, any, error) {
+func (h *addresses) whois(c *call) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
 		return 0, nil, err
 	}
-	leave, err := s.heavy(c.ctx, c.peer.Holder)
+	leave, err := c.heavy(c.ctx)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer leave()
-	past, err := s.cfg.Book.History(c.ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
+	past, err := h.book.History(c.ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
 	if err != nil {
 		return 0, nil, err
 	}
-	place, row := s.cfg.Book.Place(addr), (*netdb.Lease)(nil)
-	if l, ok := s.cfg.Book.At(addr); ok && (l.State.Open() || l.State == netdb.Releasing) {
+	place, row := h.book.Place(addr), (*netdb.Lease)(nil)
+	if l, ok := h.book.At(addr); ok && (l.State.Open() || l.State == netdb.Releasing) {
 		row = l
 	}
 	reply := &api.WhoisReply{
 		Address: addr.String(), State: api.Free, Usable: place.Usable, Note: place.Note, KeptFor: place.Kept,
-		Witnesses: witnessAnswers(row, s.cfg.Witnesses.About(addr)), History: changes(past),
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
+		Witnesses: witnessAnswers(row, h.witnesses.About(addr)), History: changes(past),
+		Revision: h.book.Rev(), Epoch: h.book.Epoch(),
 	}
 	if place.Pool != nil {
 		reply.Pool = place.Pool.Name
@@ -49,7 +49,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 	if place.Withheld != nil {
 		reply.Withheld = withheldOf(place.Withheld)
 	}
-	if l, ok := s.cfg.Book.At(addr); ok {
+	if l, ok := h.book.At(addr); ok {
 		reply.State = api.State(l.State)
 		// A releasing lease is still its owner's: nothing says yet that the
 		// workload is gone.
@@ -57,7 +57,7 @@ func (s *Server) whois(c *call) (int, any, error) {
 			reply.Owner = l.Sandbox
 		}
 		if l.State != netdb.Cooling {
-			shown := s.shown(l)
+			shown := h.shown(l)
 			reply.Lease = &shown
 		}
 	}
@@ -104,10 +104,10 @@ func witnessAnswers(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
 
 // quarantine holds an address in the operator's words, with what the witnesses
 // see there.
-func (s *Server) quarantine(c *call) (int, any, error) {
+func (h *addresses) quarantine(c *call) (int, any, error) {
 	var ask api.QuarantineRequest
-	return s.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
-		return s.cfg.Book.Hold(c.ctx, c.operator("set_aside", ask.Reason), addr, marshal(s.cfg.Witnesses.About(addr).Seen))
+	return h.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
+		return h.book.Hold(c.ctx, c.operator("set_aside", ask.Reason), addr, marshal(h.witnesses.About(addr).Seen))
 	})
 }
 
@@ -127,19 +127,19 @@ func marshal(seen []census.Sighting) json.RawMessage {
 // a witness sees it: the next pass would quarantine it again, and "done" would be
 // wrong until then. Nor while any witness is silent, the runtime included: a
 // containerd that cannot be read may have the container that owns the address.
-func (s *Server) clear(c *call) (int, any, error) {
-	return s.onAddress(c, &struct{}{}, func(addr netip.Addr) (*netdb.Lease, error) {
-		l, err := s.quarantined("clear", addr)
+func (h *addresses) clear(c *call) (int, any, error) {
+	return h.onAddress(c, &struct{}{}, func(addr netip.Addr) (*netdb.Lease, error) {
+		l, err := h.quarantined("clear", addr)
 		if err != nil {
 			return nil, err
 		}
-		return s.cfg.Book.ClearAt(c.ctx, c.who(netdb.ByOperator, "cleared"), l.ID, l.Rev, func() error { return s.unseen(addr) })
+		return h.book.ClearAt(c.ctx, c.who(netdb.ByOperator, "cleared"), l.ID, l.Rev, func() error { return h.unseen(addr) })
 	})
 }
 
 // quarantined is the row of a quarantined address.
-func (s *Server) quarantined(verb string, addr netip.Addr) (*netdb.Lease, error) {
-	l, ok := s.cfg.Book.At(addr)
+func (h *addresses) quarantined(verb string, addr netip.Addr) (*netdb.Lease, error) {
+	l, ok := h.book.At(addr)
 	if !ok || l.State != netdb.Quarantined {
 		return nil, fmt.Errorf("%s %s: %w: it is not quarantined", verb, addr, netdb.ErrState)
 	}
@@ -148,8 +148,8 @@ func (s *Server) quarantined(verb string, addr netip.Addr) (*netdb.Lease, error)
 
 // unseen returns nil when every witness answers and none sees the address. It
 // reads memory: the book calls it inside a transaction.
-func (s *Server) unseen(addr netip.Addr) error {
-	switch a := s.cfg.Witnesses.About(addr); {
+func (h *addresses) unseen(addr netip.Addr) error {
+	switch a := h.witnesses.About(addr); {
 	case len(a.Seen) > 0:
 		return &seenError{"clear", netdb.ErrState, a.Seen}
 	case len(a.Silent) > 0:

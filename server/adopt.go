@@ -16,26 +16,26 @@ import (
 // adopt gives a quarantined address to the sandbox that an operator names. What the
 // request leaves out is taken from the row, where a rebuild keeps a lease of before.
 // Nothing that a witness sees may contradict it.
-func (s *Server) adopt(c *call) (int, any, error) {
+func (h *addresses) adopt(c *call) (int, any, error) {
 	var ask api.AdoptRequest
-	return s.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
+	return h.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
 		if ask.Reason == "" || len(ask.Reason) > netdb.MaxNote {
 			return nil, field("reason", "wants 1 to %d bytes: say why, for the history", netdb.MaxNote)
 		}
-		row, err := s.quarantined("adopt", addr)
+		row, err := h.quarantined("adopt", addr)
 		if err != nil {
 			return nil, err
 		}
-		a, err := s.adoption(row, ask)
+		a, err := h.adoption(row, ask)
 		if err != nil {
 			return nil, err
 		}
-		seen := s.cfg.Witnesses.About(addr)
-		if err := s.backed(&a, seen); err != nil {
+		seen := h.witnesses.About(addr)
+		if err := h.backed(&a, seen); err != nil {
 			return nil, err
 		}
 		a.Evidence = marshal(seen.Seen)
-		l, err := s.cfg.Book.Adopt(c.ctx, c.operator("adopted_by_hand", ask.Reason), a)
+		l, err := h.book.Adopt(c.ctx, c.operator("adopted_by_hand", ask.Reason), a)
 		if owned, is := errors.AsType[*netdb.OwnedError](err); is {
 			return nil, fmt.Errorf("adopt %s: %w: sandbox %q holds %s on %s (lease %s)", addr, netdb.ErrState, a.Sandbox, owned.Lease.Addr, a.Interface, owned.Lease.ID)
 		}
@@ -45,7 +45,7 @@ func (s *Server) adopt(c *call) (int, any, error) {
 
 // adoption is what is asked for, completed from the row. A lease id that is
 // another row's, or that has ended, is refused rather than replaced.
-func (s *Server) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adoption, error) {
+func (h *addresses) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adoption, error) {
 	a := netdb.Adoption{Addr: row.Addr, Rev: row.Rev, ID: ask.LeaseID, Interface: ask.Interface,
 		Sandbox: cmp.Or(ask.Sandbox, row.Sandbox), UID: ask.UID,
 		Binding: netdb.Binding{Containers: containers(ask.Containers), Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}}
@@ -68,7 +68,7 @@ func (s *Server) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adoptio
 	if a.ID == "" || a.ID == row.ID {
 		return a, nil
 	}
-	other, err := s.cfg.Book.Lease(a.ID)
+	other, err := h.book.Lease(a.ID)
 	switch {
 	case err == nil:
 		return a, fmt.Errorf("adopt %s: %w: lease %s is that of %s", row.Addr, netdb.ErrState, a.ID, other.Addr)
@@ -80,13 +80,13 @@ func (s *Server) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adoptio
 
 // backed refuses an adoption that a witness contradicts, and completes one that
 // names no place from the one port that shows the address.
-func (s *Server) backed(a *netdb.Adoption, answer census.Answer) error {
+func (h *addresses) backed(a *netdb.Adoption, answer census.Answer) error {
 	if silent, is := answer.KernelSilent(); is {
 		return &allocator.EvidenceError{Silent: []census.Silence{silent}}
 	}
 	named := &netdb.Lease{Addr: a.Addr, ID: a.ID, Sandbox: a.Sandbox, UID: cmp.Or(a.UID, a.Sandbox), Containers: a.Containers,
 		HostInterface: a.HostInterface, MAC: a.MAC}
-	rows, _ := s.cfg.Book.Leases()
+	rows, _ := h.book.Leases()
 	if leases := workload.NewLeases(rows); !leases.Backed(named, answer.Seen) {
 		others := leases.Strangers(named, answer.Seen)
 		if len(others) == 0 {

@@ -13,9 +13,9 @@ import (
 )
 
 // allocate answers 201 for a new lease and 200 for one that was there.
-func (s *Server) allocate(c *call) (int, any, error) {
+func (h *leases) allocate(c *call) (int, any, error) {
 	var ask api.AllocateRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	c.sandbox, c.address = ask.Sandbox, ask.Address
@@ -36,7 +36,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		if ask.Attach.IfRevision != 0 {
 			return 0, nil, field("attach.if_revision", "is of a lease that is there")
 		}
-		if err := s.attachable(c, ask.Attach); err != nil {
+		if err := h.ports.attachable(c, ask.Attach); err != nil {
 			return 0, nil, within("attach", err)
 		}
 	}
@@ -57,12 +57,12 @@ func (s *Server) allocate(c *call) (int, any, error) {
 	}
 	if want.Warm != nil && want.Warm.Wait > 0 { // it takes no other call's slot, nor its time
 		c.endSlot()
-		ctx, cancel := context.WithTimeout(c.r.Context(), want.Warm.Wait+s.cfg.Deadline)
+		ctx, cancel := context.WithTimeout(c.r.Context(), want.Warm.Wait+h.deadline)
 		defer cancel()
 		defer context.AfterFunc(c.stopping(), cancel)()
 		c.ctx = ctx // also of the port that is made where no slot came
 	}
-	given, err := s.cfg.Allocator.Allocate(c.ctx, want)
+	given, err := h.allocator.Allocate(c.ctx, want)
 	if err != nil {
 		if ask.Bind != nil {
 			err = ofBind(err)
@@ -70,7 +70,7 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if ask.Attach != nil && given.Slot == nil { // a slot is plugged in
-		if err := s.attachGiven(c, given, ask.Attach); err != nil {
+		if err := h.ports.attachGiven(c, given, ask.Attach); err != nil {
 			return 0, nil, within("attach", err)
 		}
 	}
@@ -79,18 +79,18 @@ func (s *Server) allocate(c *call) (int, any, error) {
 		Networks: make([]api.Network, len(given.Leases)),
 		Existing: given.Existing, EarlyReuse: given.EarlyReuse,
 		Skipped: skipped(given.Skipped), Claimed: skipped(given.Claimed), Unprobed: texts(given.Unprobed),
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch(),
+		Revision: h.book.Rev(), Epoch: h.book.Epoch(),
 	}
 	if slot := given.Slot; slot != nil {
 		reply.Slot = &api.GivenSlot{Slot: slot.ID, Netns: slot.Netns, SpecHash: slot.SpecHash, Stale: given.Stale}
 	}
 	for i, l := range given.Leases {
-		reply.Leases[i] = s.wire(l, given.Pools[i].Prefix.Bits())
-		reply.Networks[i] = s.network(given.Pools[i])
+		reply.Leases[i] = h.wire(l, given.Pools[i].Prefix.Bits())
+		reply.Networks[i] = h.network(given.Pools[i])
 	}
 	for _, l := range given.Leases {
 		if want.Binding != nil && l.Names(*want.Binding) {
-			reply.Warnings = append(reply.Warnings, s.differs(c, l, *want.Binding)...)
+			reply.Warnings = append(reply.Warnings, h.differs(c, l, *want.Binding)...)
 		}
 	}
 	if given.Existing {

@@ -21,38 +21,38 @@ import (
 type Desk = attach.Desk[api.PlumbReply, api.PlumbDoneRequest]
 
 // attach has the port of a lease's interface made, and binds the leases by what was made.
-func (s *Server) attach(c *call) (int, any, error) {
+func (h *ports) attach(c *call) (int, any, error) {
 	var ask api.AttachRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		if err := s.attachable(c, &ask); err != nil {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		if err := h.attachable(c, &ask); err != nil {
 			return nil, err
 		}
-		return s.attachTo(c, id, ifRev, &ask)
+		return h.attachTo(c, id, ifRev, &ask)
 	})
 }
 
 // attachable refuses what can be no port, before anything is done for it.
-func (s *Server) attachable(c *call, ask *api.AttachRequest) error {
+func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
 	if ask.Netns == "" {
 		return field("netns", "is missing: the path of the sandbox's network namespace")
 	}
 	if mac, err := net.ParseMAC(ask.MAC); ask.MAC != "" && (err != nil || len(mac) != 6) {
 		return field("mac", "%.40q is not six bytes like 02:00:00:00:00:01", ask.MAC)
 	}
-	return s.cfg.CheckNetns(c.ctx, ask.Netns)
+	return h.checkNetns(c.ctx, ask.Netns)
 }
 
-func (s *Server) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, error) {
-	l, err := s.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
+func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, error) {
+	l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
 	if err != nil {
 		return nil, err
 	}
-	if slot := s.cfg.Book.Slot(id); slot != nil && slot.Netns != ask.Netns {
+	if slot := h.book.Slot(id); slot != nil && slot.Netns != ask.Netns {
 		return nil, field("netns", "%.200q is not that of the lease's warm slot, %s", ask.Netns, slot.Netns)
 	}
-	work := s.plumbing("attach", l)
+	work := h.plumbing("attach", l)
 	work.Netns, work.MAC = ask.Netns, ask.MAC
-	err = s.plumb(c, *work, func(r api.PlumbDoneRequest) error {
+	err = h.plumb(c, *work, func(r api.PlumbDoneRequest) error {
 		where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
@@ -60,7 +60,7 @@ func (s *Server) attachTo(c *call, id string, ifRev int64, ask *api.AttachReques
 				ids = append(ids, of.ID)
 			}
 		}
-		bound, err := s.cfg.Book.BindEach(c.ctx, c.who(netdb.ByClient, "attached"), ids, ifRev, where)
+		bound, err := h.book.BindEach(c.ctx, c.who(netdb.ByClient, "attached"), ids, ifRev, where)
 		if err == nil {
 			l = bound[0]
 		}
@@ -71,11 +71,11 @@ func (s *Server) attachTo(c *call, id string, ifRev int64, ask *api.AttachReques
 
 // attachGiven attaches what was just given, or releases it again: the port and the lease,
 // or neither. A lease that was there before stays.
-func (s *Server) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
-	_, err := s.attachTo(c, given.Leases[0].ID, 0, ask)
+func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
+	_, err := h.attachTo(c, given.Leases[0].ID, 0, ask)
 	if err == nil {
 		for i, l := range given.Leases {
-			if given.Leases[i], err = s.cfg.Book.Lease(l.ID); err != nil {
+			if given.Leases[i], err = h.book.Lease(l.ID); err != nil {
 				return err
 			}
 		}
@@ -87,8 +87,8 @@ func (s *Server) attachGiven(c *call, given *allocator.Result, ask *api.AttachRe
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), undoWithin)
 	defer cancel()
 	for _, l := range given.Leases {
-		if _, _, undone := s.cfg.Releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", 0); undone != nil {
-			s.cfg.Log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", undone)
+		if _, _, undone := h.releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", 0); undone != nil {
+			h.log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", undone)
 		}
 	}
 	return err
@@ -99,22 +99,22 @@ const undoWithin = 5 * time.Second
 
 // detach has the port taken away. The lease stays as it is, for its release, or for
 // another attach.
-func (s *Server) detach(c *call) (int, any, error) {
+func (h *ports) detach(c *call) (int, any, error) {
 	var ask api.DetachRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		l, err := s.portOf(id, ifRev, netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing)
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing)
 		if err != nil {
 			return nil, err
 		}
-		work := s.plumbing("detach", l)
+		work := h.plumbing("detach", l)
 		work.Host = l.HostInterface
-		return l, s.plumb(c, *work, func(api.PlumbDoneRequest) error { return nil })
+		return l, h.plumb(c, *work, func(api.PlumbDoneRequest) error { return nil })
 	})
 }
 
 // portOf is a lease that may have its port made, or taken away.
-func (s *Server) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Lease, error) {
-	l, err := s.cfg.Book.Lease(id)
+func (h *ports) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Lease, error) {
+	l, err := h.book.Lease(id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -128,10 +128,10 @@ func (s *Server) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.L
 
 // plumbing is the work on the port of a lease's interface, with all leases that the
 // interface has: it is one port, of one owner, whichever of them is named.
-func (s *Server) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
+func (h *ports) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 	work := &api.PlumbReply{Verb: verb, Owner: cmp.Or(l.UID, l.ID) + "/" + l.Interface}
 	of := []*netdb.Lease{l}
-	if all, _ := s.cfg.Book.Leases(); l.UID != "" {
+	if all, _ := h.book.Leases(); l.UID != "" {
 		for _, o := range all {
 			if o.ID != l.ID && o.UID == l.UID && o.Interface == l.Interface && o.Sandbox == l.Sandbox &&
 				(o.State == netdb.Reserved || o.State == netdb.Bound) {
@@ -139,15 +139,15 @@ func (s *Server) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 			}
 		}
 	}
-	if slot := s.cfg.Book.Slot(l.ID); slot != nil { // its port was made for the slot
+	if slot := h.book.Slot(l.ID); slot != nil { // its port was made for the slot
 		work.Owner = slot.Port()
 	}
 	slices.SortFunc(of, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) }) // v4 is first
 	for _, o := range of {
-		for _, p := range s.cfg.Book.Pools() {
+		for _, p := range h.book.Pools() {
 			if p.UID == o.PoolUID {
-				work.Leases = append(work.Leases, s.wire(o, p.Prefix.Bits()))
-				work.Networks = append(work.Networks, s.network(p))
+				work.Leases = append(work.Leases, h.wire(o, p.Prefix.Bits()))
+				work.Networks = append(work.Networks, h.network(p))
 			}
 		}
 	}
@@ -155,9 +155,9 @@ func (s *Server) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 }
 
 // plumb has a helper do the work, and bind take in what came of it.
-func (s *Server) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneRequest) error) error {
+func (h *ports) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneRequest) error) error {
 	c.endSlot() // it waits for the helper, and takes no other call's slot
-	err := s.cfg.Desk.Do(c.ctx, work, func(r api.PlumbDoneRequest) (keep bool, err error) {
+	err := h.desk.Do(c.ctx, work, func(r api.PlumbDoneRequest) (keep bool, err error) {
 		switch {
 		case r.Field == "host_interface":
 			return false, fmt.Errorf("%s: %s: %w", work.Verb, r.Error, netdb.ErrState)
@@ -167,7 +167,7 @@ func (s *Server) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneRequ
 			return false, fmt.Errorf("%s: %s: %w", work.Verb, r.Error, allocator.ErrNotReady)
 		}
 		if err := take(r); err != nil {
-			return s.has(work, r), err
+			return h.has(work, r), err
 		}
 		return true, nil
 	})
@@ -179,9 +179,9 @@ func (s *Server) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneRequ
 
 // has says whether a lease is recorded to be at a port: a later answer to an earlier
 // question takes nothing away that is in use.
-func (s *Server) has(work api.PlumbReply, r api.PlumbDoneRequest) bool {
+func (h *ports) has(work api.PlumbReply, r api.PlumbDoneRequest) bool {
 	for _, of := range work.Leases {
-		l, err := s.cfg.Book.Lease(of.ID)
+		l, err := h.book.Lease(of.ID)
 		if err == nil && l.State.Open() && r.Host != "" && l.HostInterface == r.Host && l.Netns == work.Netns {
 			return true
 		}
@@ -190,9 +190,9 @@ func (s *Server) has(work api.PlumbReply, r api.PlumbDoneRequest) bool {
 }
 
 // plumbWork gives work to the helper, or waits for some.
-func (s *Server) plumbWork(c *call) (int, any, error) {
+func (h *ports) plumbWork(c *call) (int, any, error) {
 	var ask api.PlumbRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	wait, err := patience(ask.Wait)
@@ -202,7 +202,7 @@ func (s *Server) plumbWork(c *call) (int, any, error) {
 	if ask.Worker == "" {
 		return 0, nil, field("worker", "is missing: it tells one life of the helper from the next")
 	}
-	desk, err := s.deskFor(ask.Verbs)
+	desk, err := h.deskFor(ask.Verbs)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -220,52 +220,52 @@ func (s *Server) plumbWork(c *call) (int, any, error) {
 }
 
 // plumbDone takes in what came of a piece of work.
-func (s *Server) plumbDone(c *call) (int, any, error) {
+func (h *ports) plumbDone(c *call) (int, any, error) {
 	var ask api.PlumbDoneRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	if ask.ID == "" {
 		return 0, nil, field("id", "is missing: of the work")
 	}
 	c.endSlot()
-	desk := s.cfg.Desk
+	desk := h.desk
 	if strings.HasPrefix(ask.ID, slotJobs) {
-		desk = s.cfg.SlotDesk
+		desk = h.slotDesk
 	}
 	keep, live := desk.Report(c.ctx, ask.ID, ask)
 	if !live { // who wanted it has left, and may have it all the same: by an earlier attach
-		keep = s.usedBy(ask.Host)
+		keep = h.usedBy(ask.Host)
 	}
 	return http.StatusOK, &api.PlumbDoneReply{Keep: keep}, nil
 }
 
 // deskFor is where a worker gets the work that it has the rights for. One that can do the work of
 // ports and that of slots asks for each by itself: neither waits for the other.
-func (s *Server) deskFor(verbs []string) (*Desk, error) {
+func (h *ports) deskFor(verbs []string) (*Desk, error) {
 	in := func(all []string) bool {
 		return !slices.ContainsFunc(verbs, func(v string) bool { return !slices.Contains(all, v) })
 	}
 	switch {
 	case in(api.PlumbVerbs()): // also none
-		return s.cfg.Desk, nil
+		return h.desk, nil
 	case in(api.PlumbSlotVerbs()):
-		return s.cfg.SlotDesk, nil
+		return h.slotDesk, nil
 	}
 	return nil, field("verbs", "%.80q are neither all of ports (%s) nor all of slots (%s)", verbs,
 		strings.Join(api.PlumbVerbs(), ", "), strings.Join(api.PlumbSlotVerbs(), ", "))
 }
 
 // usedBy says whether an open lease is recorded at a port.
-func (s *Server) usedBy(host string) bool {
-	all, _ := s.cfg.Book.Leases()
+func (h *ports) usedBy(host string) bool {
+	all, _ := h.book.Leases()
 	return host != "" && slices.ContainsFunc(all, func(l *netdb.Lease) bool { return l.State.Open() && l.HostInterface == host })
 }
 
 // plumbStatus says whether ports can be made.
-func (s *Server) plumbStatus() *api.PlumbStatus {
-	if s.cfg.Desk.Present() {
+func (h *ports) plumbStatus() *api.PlumbStatus {
+	if h.desk.Present() {
 		return &api.PlumbStatus{Ready: true}
 	}
-	return &api.PlumbStatus{Why: attach.ErrNoHelper.Error(), Wanted: s.cfg.Desk.Wanted()}
+	return &api.PlumbStatus{Why: attach.ErrNoHelper.Error(), Wanted: h.desk.Wanted()}
 }

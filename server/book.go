@@ -16,9 +16,9 @@ type Adoption interface {
 
 // adoptBook shows what an adoption would do, and makes it where the request names the
 // epoch that was shown.
-func (s *Server) adoptBook(c *call) (int, any, error) {
+func (h *books) adoptBook(c *call) (int, any, error) {
 	var ask api.AdoptBookRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	if len(ask.Reason) > netdb.MaxNote {
@@ -27,21 +27,21 @@ func (s *Server) adoptBook(c *call) (int, any, error) {
 	if ask.Epoch == "" {
 		ctx, cancel := passContext(c, true)
 		defer cancel()
-		out, err := s.cfg.Adoption.Look(ctx)
+		out, err := h.adoption.Look(ctx)
 		return http.StatusOK, &out, err
 	}
-	out, err := s.cfg.Adoption.Confirm(c.ctx, c.operator("adopted", ask.Reason), ask.Epoch)
+	out, err := h.adoption.Confirm(c.ctx, c.operator("adopted", ask.Reason), ask.Epoch)
 	return http.StatusOK, &out, err
 }
 
 // checkBook walks the invariants of the book. That some are broken is an answer.
-func (s *Server) checkBook(c *call) (int, any, error) {
+func (h *books) checkBook(c *call) (int, any, error) {
 	if _, err := c.query(); err != nil {
 		return 0, nil, err
 	}
 	ctx, cancel := passContext(c, true)
 	defer cancel()
-	found, err := s.cfg.Book.CheckNow(ctx)
+	found, err := h.book.CheckNow(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -56,14 +56,14 @@ func (s *Server) checkBook(c *call) (int, any, error) {
 }
 
 // backup copies the book to a file of this machine.
-func (s *Server) backup(c *call) (int, any, error) {
+func (h *books) backup(c *call) (int, any, error) {
 	var ask api.BackupRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	ctx, cancel := passContext(c, true)
 	defer cancel()
-	made, err := s.cfg.Book.Backup(ctx, ask.Path, ask.Replace)
+	made, err := h.book.Backup(ctx, ask.Path, ask.Replace)
 	if err != nil {
 		return 0, nil, err
 	}

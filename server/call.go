@@ -14,6 +14,8 @@ import (
 
 // A call is one request on its way through.
 type call struct {
+	server *Server
+
 	w    http.ResponseWriter
 	r    *http.Request
 	peer *admission.Peer
@@ -48,7 +50,7 @@ func (c *call) operator(reason, note string) netdb.Who {
 }
 
 // leave ends the call for the limits.
-func (s *Server) leave(c *call) {
+func (c *call) leave() {
 	c.endSlot()
 	if c.cancel != nil {
 		c.cancel()

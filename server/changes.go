@@ -20,12 +20,12 @@ const (
 )
 
 // changes answers with the history, newest first.
-func (s *Server) changes(c *call) (int, any, error) {
+func (h *books) changes(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
 		return 0, nil, err
 	}
-	reply := &api.ChangeList{Changes: []api.Change{}, Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	reply := &api.ChangeList{Changes: []api.Change{}, Revision: h.book.Rev(), Epoch: h.book.Epoch()}
 	want := netdb.Query{Sandbox: q.Get("sandbox"), LeaseID: q.Get("lease"), Before: reply.Revision + 1}
 	if q.Has("address") {
 		if want.Addr, err = address("address", q.Get("address")); err != nil {
@@ -52,7 +52,7 @@ func (s *Server) changes(c *call) (int, any, error) {
 	return http.StatusOK, &listing{reply: reply, items: func(yield func(any, error) bool) {
 		for left > 0 {
 			want.Limit = min(left, changesStep)
-			part, err := s.history(c, want)
+			part, err := h.history(c, want)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -73,8 +73,8 @@ func (s *Server) changes(c *call) (int, any, error) {
 }
 
 // history reads one step; each has the time of a call.
-func (s *Server) history(c *call, q netdb.Query) ([]netdb.Change, error) {
-	ctx, cancel := context.WithTimeout(c.r.Context(), s.cfg.Deadline)
+func (h *books) history(c *call, q netdb.Query) ([]netdb.Change, error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), h.deadline)
 	defer cancel()
-	return s.cfg.Book.History(ctx, q)
+	return h.book.History(ctx, q)
 }

@@ -16,7 +16,7 @@ import (
 
 // body decodes the request's body into the struct at into. An empty body is
 // an empty object.
-func (s *Server) body(c *call, into any) error {
+func (c *call) body(into any) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
@@ -26,8 +26,8 @@ func (s *Server) body(c *call, into any) error {
 	if c.r.ContentLength > bodyBytes {
 		return errTooLarge
 	}
-	buf := s.buffer()
-	defer s.done(buf)
+	buf := c.server.buffer()
+	defer c.server.done(buf)
 	// A deadline for the body alone: http.Server.ReadTimeout would go on
 	// running behind a release that waits, and cancel it.
 	rc := http.NewResponseController(c.w)
@@ -45,7 +45,7 @@ func (s *Server) body(c *call, into any) error {
 	if err := rc.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if err := s.slot(c); err != nil {
+	if err := c.takeSlot(); err != nil {
 		return err
 	}
 	return decode(buf.Bytes(), into)

@@ -15,59 +15,9 @@ import (
 	"github.com/ipamd/ipamd/server/admission"
 )
 
-// A handler decodes, makes one call, and returns what is to be encoded, with
-// its HTTP status. The status 0 means that it has answered by itself.
-type handler func(s *Server, c *call) (status int, reply any, err error)
-
-// handlers has the function of each verb; its method and path are in [api.Endpoints].
-func handlers() map[api.Verb]handler {
-	return map[api.Verb]handler{
-		api.VerbAllocate:   (*Server).allocate,
-		api.VerbBind:       (*Server).bind,
-		api.VerbPause:      (*Server).pause,
-		api.VerbResume:     (*Server).resume,
-		api.VerbWake:       (*Server).wake,
-		api.VerbWakeAck:    (*Server).wakeAck,
-		api.VerbAttach:     (*Server).attach,
-		api.VerbDetach:     (*Server).detach,
-		api.VerbPlumbWork:  (*Server).plumbWork,
-		api.VerbPlumbDone:  (*Server).plumbDone,
-		api.VerbRelease:    (*Server).release,
-		api.VerbForce:      (*Server).forceRelease,
-		api.VerbCancel:     (*Server).cancel,
-		api.VerbLeases:     (*Server).leases,
-		api.VerbLease:      (*Server).lease,
-		api.VerbWhois:      (*Server).whois,
-		api.VerbQuarantine: (*Server).quarantine,
-		api.VerbClear:      (*Server).clear,
-		api.VerbAdopt:      (*Server).adopt,
-		api.VerbChanges:    (*Server).changes,
-		api.VerbWatch:      (*Server).watch,
-		api.VerbPools:      (*Server).pools,
-		api.VerbWithheld:   (*Server).withheld,
-		api.VerbWarm:       (*Server).warm,
-		api.VerbPool:       (*Server).onePool,
-		api.VerbApply:      (*Server).applyPool,
-		api.VerbDrain:      (*Server).drainPool,
-		api.VerbUndrain:    (*Server).undrainPool,
-		api.VerbRemove:     (*Server).removePool,
-		api.VerbReconcile:  (*Server).reconcile,
-		api.VerbAdoptBook:  (*Server).adoptBook,
-		api.VerbBackup:     (*Server).backup,
-		api.VerbCheckBook:  (*Server).checkBook,
-		api.VerbRules:      (*Server).rules,
-		api.VerbStatus:     (*Server).status,
-		api.VerbDoctor:     (*Server).doctor,
-		api.VerbVersion:    (*Server).version,
-		api.VerbHealth:     (*Server).health,
-		api.VerbReady:      (*Server).ready,
-		api.VerbMetrics:    (*Server).metrics,
-	}
-}
-
 // routes makes the mux. A path that is known answers other methods with 405.
 func (s *Server) routes() (*http.ServeMux, error) {
-	mux, todo := http.NewServeMux(), handlers()
+	mux, todo := http.NewServeMux(), s.handlers()
 	methods := make(map[string][]string)
 	for _, e := range api.Endpoints() {
 		h, ok := todo[e.Verb]
@@ -77,7 +27,7 @@ func (s *Server) routes() (*http.ServeMux, error) {
 		delete(todo, e.Verb)
 		methods[e.Path] = append(methods[e.Path], e.Method)
 		mux.HandleFunc(e.Method+" "+e.Path, func(w http.ResponseWriter, r *http.Request) {
-			s.serve(&call{w: w, r: r, peer: peerOf(r), end: &e, unread: r.ContentLength != 0}, h)
+			s.serve(&call{server: s, w: w, r: r, peer: peerOf(r), end: &e, unread: r.ContentLength != 0}, h)
 		})
 	}
 	for verb := range todo {
@@ -113,15 +63,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // unrouted answers a request that no route takes. No role is needed for that
 // answer, but a peer without any role learns only that it has none.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request, err error) {
-	c := &call{w: w, r: r, peer: peerOf(r), end: &api.Endpoint{Verb: "unknown", Least: api.Reader}, unread: r.ContentLength != 0}
-	s.serve(c, func(*Server, *call) (int, any, error) { return 0, nil, err })
+	c := &call{server: s, w: w, r: r, peer: peerOf(r), end: &api.Endpoint{Verb: "unknown", Least: api.Reader}, unread: r.ContentLength != 0}
+	s.serve(c, func(*call) (int, any, error) { return 0, nil, err })
 }
 
 // serve answers one call, whatever happens in it.
 func (s *Server) serve(c *call, h handler) {
 	begun := time.Now()
 	var code api.Code
-	defer s.leave(c)
+	defer c.leave()
 	defer func() {
 		p := recover()
 		if p != nil && p != http.ErrAbortHandler {
@@ -159,7 +109,7 @@ var errPanic = errors.New("a call panicked")
 // read.
 func (s *Server) admit(c *call, h handler) (_ int, _ any, err error) {
 	if c.release, err = s.admission.Enter(c.peer, cost(c)); err != nil {
-		s.linger(c)
+		c.linger()
 		return 0, nil, err
 	}
 	if !c.peer.Role.Includes(c.end.Least) {
@@ -171,11 +121,11 @@ func (s *Server) admit(c *call, h handler) (_ int, _ any, err error) {
 		}
 	}
 	if !c.unread || c.end.Method == http.MethodGet { // else once it is read
-		if err := s.slot(c); err != nil {
+		if err := c.takeSlot(); err != nil {
 			return 0, nil, err
 		}
 	}
-	return h(s, c)
+	return h(c)
 }
 
 func connOf(r *http.Request) *admission.Conn {

@@ -131,7 +131,7 @@ func (s *Server) fail(c *call, err error) (observed api.Code) {
 	}
 	s.encode(c, statusOf(c, err, code), reply)
 	if c.unread {
-		s.hangUp(c)
+		c.sayLast()
 	}
 	return code
 }

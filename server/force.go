@@ -14,28 +14,28 @@ import (
 // forceRelease quarantines the address of a releasing lease whose removal
 // cannot be confirmed. What is in the way is recorded as the evidence: of each
 // container that the lease records, and what the witnesses see.
-func (s *Server) forceRelease(c *call) (int, any, error) {
+func (h *leases) forceRelease(c *call) (int, any, error) {
 	var ask api.ForceReleaseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		l, err := s.cfg.Book.Lease(id)
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		l, err := h.book.Lease(id)
 		if err != nil {
 			return nil, err
 		}
-		return s.cfg.Book.ForceRelease(c.ctx, c.operator("forced", ask.Reason), id, ifRev, s.unconfirmed(l))
+		return h.book.ForceRelease(c.ctx, c.operator("forced", ask.Reason), id, ifRev, h.unconfirmed(l))
 	})
 }
 
 // unconfirmed is the evidence of a removal that was forced.
-func (s *Server) unconfirmed(l *netdb.Lease) []byte {
+func (h *leases) unconfirmed(l *netdb.Lease) []byte {
 	var why []string
 	if l.State == netdb.Releasing {
-		for _, b := range s.cfg.Releaser.Blockers(l) {
+		for _, b := range h.releaser.Blockers(l) {
 			why = append(why, b.Detail)
 		}
 	}
 	of := census.Sighting{Addr: l.Addr, Witness: census.Book, At: time.Now(), Port: l.HostInterface, MAC: l.MAC,
 		Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID, Note: strings.Join(why, "; ")}
-	evidence := slices.Clone(workload.About(s.cfg.Witnesses, l).Seen)
+	evidence := slices.Clone(workload.About(h.witnesses, l).Seen)
 	for _, k := range l.Containers {
 		of.Namespace, of.Container = k.Namespace, k.ID
 		evidence = append(evidence, of)

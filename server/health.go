@@ -8,31 +8,31 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-func (s *Server) doctor(c *call) (int, any, error) { return s.read(c, s.doctors) }
+func (h *daemon) doctor(c *call) (int, any, error) { return c.read(h.doctors) }
 
-func (s *Server) diagnose(ctx context.Context) (any, error) {
-	found := s.cfg.Doctor(ctx)
+func (h *daemon) diagnose(ctx context.Context) (any, error) {
+	found := h.examine(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, err // half a diagnosis reads as health
 	}
 	if found == nil {
 		found = []api.Finding{}
 	}
-	return &api.DoctorReply{Findings: found, Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
+	return &api.DoctorReply{Findings: found, Revision: h.book.Rev(), Epoch: h.book.Epoch()}, nil
 }
 
-func (s *Server) version(c *call) (int, any, error) {
-	return http.StatusOK, &s.cfg.Version, nil
+func (h *daemon) version(c *call) (int, any, error) {
+	return http.StatusOK, &h.build, nil
 }
 
 // health answers that the daemon answers.
-func (s *Server) health(c *call) (int, any, error) {
+func (h *daemon) health(c *call) (int, any, error) {
 	return http.StatusOK, &api.Health{Status: "ok"}, nil
 }
 
 // ready answers 503 with every reason why an allocation cannot succeed.
-func (s *Server) ready(c *call) (int, any, error) {
-	if why := s.NotReady(); len(why) > 0 {
+func (h *daemon) ready(c *call) (int, any, error) {
+	if why := h.notReady(); len(why) > 0 {
 		return http.StatusServiceUnavailable, &api.Health{Status: "unavailable", Reasons: why}, nil
 	}
 	return http.StatusOK, &api.Health{Status: "ok"}, nil
@@ -41,15 +41,17 @@ func (s *Server) ready(c *call) (int, any, error) {
 // NotReady lists every reason why an allocation cannot succeed now, a sentence
 // each; none means ready. It is what /readyz and the status say, and safe for
 // concurrent use.
-func (s *Server) NotReady() []string {
-	why := s.cfg.NotReady()
-	usage, _ := s.cfg.Book.Usage()
+func (s *Server) NotReady() []string { return s.daemon.notReady() }
+
+func (h *daemon) notReady() []string {
+	why := h.lacking()
+	usage, _ := h.book.Usage()
 	full, gives := 0, false
 	for _, u := range usage {
-		if exhausted, _ := s.Exhausted(u.Pool.UID); exhausted {
+		if exhausted, _ := h.exhausted(u.Pool.UID); exhausted {
 			full++
 		} else {
-			gives = gives || s.cfg.Unready(&u.Pool) == nil
+			gives = gives || h.unready(&u.Pool) == nil
 		}
 	}
 	switch {
@@ -66,17 +68,21 @@ func (s *Server) NotReady() []string {
 // given, and none that has rested for long enough. next is how long until one has
 // rested, 0 when none rests.
 func (s *Server) Exhausted(poolUID string) (is bool, next time.Duration) {
-	n, next := s.available(poolUID)
+	return s.daemon.exhausted(poolUID)
+}
+
+func (h *view) exhausted(poolUID string) (is bool, next time.Duration) {
+	n, next := h.available(poolUID)
 	return n == 0, next
 }
 
-func (s *Server) metrics(c *call) (int, any, error) {
-	leave, err := s.heavy(c.ctx, c.peer.Holder)
+func (h *daemon) metrics(c *call) (int, any, error) {
+	leave, err := c.heavy(c.ctx)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer leave()
-	s.setWriteDeadline(c, writeTime)
-	s.cfg.Metrics.ServeHTTP(c.w, c.r)
+	c.setWriteDeadline(writeTime)
+	h.scrape.ServeHTTP(c.w, c.r)
 	return 0, nil, nil
 }

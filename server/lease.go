@@ -15,14 +15,14 @@ import (
 	"github.com/ipamd/ipamd/watchdog"
 )
 
-func (s *Server) bind(c *call) (int, any, error) {
+func (h *leases) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
 	var warnings []api.BindWarning
-	status, reply, err := s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
 		b := bindingOf(&ask)
-		l, err := s.cfg.Book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
+		l, err := h.book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
 		if err == nil {
-			warnings = s.differs(c, l, b)
+			warnings = h.differs(c, l, b)
 		}
 		return l, err
 	})
@@ -38,8 +38,8 @@ func bindingOf(ask *api.BindRequest) netdb.Binding {
 }
 
 // differs is what a bind that was recorded names otherwise than the kernel shows it.
-func (s *Server) differs(c *call, l *netdb.Lease, b netdb.Binding) (out []api.BindWarning) {
-	for _, d := range s.cfg.Compare(c.ctx, l, b) {
+func (h *leases) differs(c *call, l *netdb.Lease, b netdb.Binding) (out []api.BindWarning) {
+	for _, d := range h.compare(c.ctx, l, b) {
 		out = append(out, api.BindWarning(d))
 	}
 	return out
@@ -55,12 +55,12 @@ func containers(all []api.Container) []netdb.Container {
 
 // onLease decodes a verb on one lease, makes it, and answers with the lease.
 // ifRevision is in ask.
-func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {
+func (h *view) onLease(c *call, ask any, ifRevision *int64, do func(id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := s.body(c, ask); err != nil {
+	if err := c.body(ask); err != nil {
 		return 0, nil, err
 	}
 	ifRev, err := c.seenAt(*ifRevision)
@@ -71,30 +71,30 @@ func (s *Server) onLease(c *call, ask any, ifRevision *int64, do func(id string,
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return http.StatusOK, h.leaseReply(c, l, nil), nil
 }
 
 // onAddress decodes an operator's verb on one address, makes it, and answers with the
 // lease that holds it.
-func (s *Server) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Lease, error)) (int, any, error) {
+func (h *view) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Lease, error)) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := s.body(c, ask); err != nil {
+	if err := c.body(ask); err != nil {
 		return 0, nil, err
 	}
 	l, err := do(addr)
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return http.StatusOK, h.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) leaseReply(c *call, l *netdb.Lease, blockers []watchdog.Blocker) *api.LeaseReply {
+func (h *view) leaseReply(c *call, l *netdb.Lease, blockers []watchdog.Blocker) *api.LeaseReply {
 	c.w.Header().Set("ETag", etag(l))
-	return &api.LeaseReply{Lease: s.shown(l), Blockers: blockersOf(blockers),
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+	return &api.LeaseReply{Lease: h.shown(l), Blockers: blockersOf(blockers),
+		Revision: h.book.Rev(), Epoch: h.book.Epoch()}
 }
 
 func blockersOf(blockers []watchdog.Blocker) (out []api.Blocker) {
@@ -105,27 +105,27 @@ func blockersOf(blockers []watchdog.Blocker) (out []api.Blocker) {
 }
 
 // lease answers GET /v1/leases/{id}; of a releasing lease with what keeps it.
-func (s *Server) lease(c *call) (int, any, error) {
+func (h *leases) lease(c *call) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
 	}
-	l, err := s.cfg.Book.Lease(id)
+	l, err := h.book.Lease(id)
 	if err != nil {
 		return 0, nil, err
 	}
 	var blockers []watchdog.Blocker
 	if l.State == netdb.Releasing {
-		blockers = s.cfg.Releaser.Blockers(l)
+		blockers = h.releaser.Blockers(l)
 	}
-	return http.StatusOK, s.leaseReply(c, l, blockers), nil
+	return http.StatusOK, h.leaseReply(c, l, blockers), nil
 }
 
 // leasesMost is how many leases a page holds.
 const leasesMost = 10_000
 
 // leases answers with one consistent listing, or a page of it.
-func (s *Server) leases(c *call) (int, any, error) {
+func (h *leases) leases(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
 		return 0, nil, err
@@ -134,7 +134,7 @@ func (s *Server) leases(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	usage, _ := s.cfg.Book.Usage()
+	usage, _ := h.book.Usage()
 	bits := make(map[string]int, len(usage))
 	var pools []string
 	for _, u := range usage {
@@ -156,8 +156,8 @@ func (s *Server) leases(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	all, rev := s.cfg.Book.Leases()
-	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
+	all, rev := h.book.Leases()
+	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: h.book.Epoch()}
 	first, found := slices.BinarySearchFunc(all, after, func(l *netdb.Lease, a netip.Addr) int { return l.Addr.Compare(a) })
 	if found {
 		first++
@@ -177,7 +177,7 @@ func (s *Server) leases(c *call) (int, any, error) {
 			if !is {
 				known = l.Addr.BitLen()
 			}
-			shown := s.wire(l, known)
+			shown := h.wire(l, known)
 			if !yield(&shown, nil) {
 				return
 			}
@@ -186,16 +186,16 @@ func (s *Server) leases(c *call) (int, any, error) {
 	}}, nil
 }
 
-func (s *Server) cancel(c *call) (int, any, error) {
+func (h *leases) cancel(c *call) (int, any, error) {
 	var ask api.CancelRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	c.sandbox = ask.UID
-	ended, err := s.cfg.Book.Cancel(c.ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	ended, err := h.book.Cancel(c.ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	var released []api.Lease
 	for _, l := range ended {
-		released = append(released, s.shown(l))
+		released = append(released, h.shown(l))
 	}
 	if errors.Is(err, netdb.ErrTombstones) {
 		err = &fullError{released: released, BusyError: &admission.BusyError{Limit: "tombstones", Most: netdb.MaxTombstones, After: time.Minute,
@@ -204,7 +204,7 @@ func (s *Server) cancel(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, &api.CancelReply{Released: released, Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
+	return http.StatusOK, &api.CancelReply{Released: released, Revision: h.book.Rev(), Epoch: h.book.Epoch()}, nil
 }
 
 // A fullError is a cancel for which no tombstone has room.

@@ -61,16 +61,16 @@ func slots(v api.Verb) int {
 	return 1
 }
 
-// slot waits until the call may run. Its deadline begins here, and its request
+// takeSlot waits until the call may run. Its deadline begins here, and its request
 // has been read as a whole: net/http notices that a peer hangs up only from
 // then on.
-func (s *Server) slot(c *call) (err error) {
+func (c *call) takeSlot() (err error) {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.ctx, c.cancel = context.WithTimeout(c.r.Context(), s.cfg.Deadline)
+	c.ctx, c.cancel = context.WithTimeout(c.r.Context(), c.server.cfg.Deadline)
 	if n := slots(c.end.Verb); n > 0 {
-		if c.slot, err = s.admission.Slot(c.ctx, c.peer.Holder, n); err != nil {
+		if c.slot, err = c.server.admission.Slot(c.ctx, c.peer.Holder, n); err != nil {
 			return fmt.Errorf("%s: wait for other calls of the same peer: %w", c.end.Verb, err)
 		}
 	}
@@ -87,6 +87,10 @@ func (c *call) endSlot() {
 }
 
 // heavy waits until a step of a call that reads much may run.
+func (c *call) heavy(ctx context.Context) (end func(), err error) {
+	return c.server.heavy(ctx, c.peer.Holder)
+}
+
 func (s *Server) heavy(ctx context.Context, h admission.Holder) (end func(), err error) {
 	if end, err = s.admission.Heavy(ctx, h); err != nil {
 		return nil, fmt.Errorf("wait for other calls that read much: %w", err)
@@ -97,7 +101,7 @@ func (s *Server) heavy(ctx context.Context, h admission.Holder) (end func(), err
 // linger lets a refused call wait before its answer: a peer that asks again at
 // once, whatever it is answered, would otherwise have the processors that its rate
 // leaves to others. Meanwhile its connection is as spare as one without a call.
-func (s *Server) linger(c *call) {
+func (c *call) linger() {
 	if conn := connOf(c.r); conn != nil {
 		conn.End()
 	}
@@ -129,7 +133,7 @@ func (s *Server) flight(read func(context.Context) (any, error)) *admission.Flig
 }
 
 // read answers with the next reading.
-func (s *Server) read(c *call, f *admission.Flight) (int, any, error) {
+func (c *call) read(f *admission.Flight) (int, any, error) {
 	c.endSlot() // it waits for what others ask, too
 	body, err := f.Join(c.ctx)
 	if err != nil {

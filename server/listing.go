@@ -47,7 +47,7 @@ func (s *Server) list(c *call, status int, l *listing) (api.Code, error) {
 	head, _, _ = bytes.Cut(head, []byte("]"))
 	out := &chunks{s: s, c: c, status: status, buf: s.buffer(), left: writeTime}
 	defer s.done(out.buf)
-	if out.leave, err = s.heavy(c.ctx, c.peer.Holder); err != nil {
+	if out.leave, err = c.heavy(c.ctx); err != nil {
 		return "", err
 	}
 	defer func() { out.leave() }()
@@ -105,7 +105,7 @@ func (k *chunks) flush(last bool) (err error) {
 		k.c.head(k.status, size)
 	}
 	began := time.Now()
-	k.s.setWriteDeadline(k.c, k.left)
+	k.c.setWriteDeadline(k.left)
 	_, err = k.c.w.Write(k.buf.Bytes())
 	k.left += time.Second*time.Duration(k.buf.Len())/readBytes - time.Since(began)
 	k.buf.Reset()
@@ -114,7 +114,7 @@ func (k *chunks) flush(last bool) (err error) {
 	}
 	if !last {
 		ctx := k.c.r.Context()
-		if leave, err := k.s.heavy(ctx, k.c.peer.Holder); err == nil {
+		if leave, err := k.c.heavy(ctx); err == nil {
 			k.leave = leave
 		} else {
 			return err

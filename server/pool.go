@@ -19,22 +19,22 @@ import (
 // noGateway is how a description says that a pool has none.
 const noGateway = "none"
 
-func (s *Server) pools(c *call) (int, any, error) {
-	all, rev := s.poolList()
-	return http.StatusOK, &api.PoolList{Pools: all, Revision: rev, Epoch: s.cfg.Book.Epoch()}, nil
+func (h *pools) pools(c *call) (int, any, error) {
+	all, rev := h.poolList()
+	return http.StatusOK, &api.PoolList{Pools: all, Revision: rev, Epoch: h.book.Epoch()}, nil
 }
 
-func (s *Server) poolList() ([]api.Pool, int64) {
-	usage, rev := s.cfg.Book.Usage()
+func (h *view) poolList() ([]api.Pool, int64) {
+	usage, rev := h.book.Usage()
 	out := make([]api.Pool, len(usage))
 	for i, u := range usage {
-		out[i] = s.pool(u)
+		out[i] = h.pool(u)
 	}
 	return out, rev
 }
 
 // onePool answers GET /v1/pools/{name} with the pools of that name, v4 first.
-func (s *Server) onePool(c *call) (int, any, error) {
+func (h *pools) onePool(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
 		return 0, nil, err
@@ -43,7 +43,7 @@ func (s *Server) onePool(c *call) (int, any, error) {
 	if family != "" && family != api.V4 && family != api.V6 {
 		return 0, nil, field("family", "%.20q is none of v4, v6", family)
 	}
-	all, rev := s.poolList()
+	all, rev := h.poolList()
 	named := slices.DeleteFunc(all, func(p api.Pool) bool {
 		return p.Name != c.r.PathValue("name") || family != "" && p.Family != family
 	})
@@ -51,53 +51,53 @@ func (s *Server) onePool(c *call) (int, any, error) {
 		return 0, nil, fmt.Errorf("pool %.80q: %w", c.r.PathValue("name"), netdb.ErrNotFound)
 	}
 	slices.SortFunc(named, func(a, b api.Pool) int { return cmp.Compare(a.Family, b.Family) })
-	return http.StatusOK, &api.PoolList{Pools: named, Revision: rev, Epoch: s.cfg.Book.Epoch()}, nil
+	return http.StatusOK, &api.PoolList{Pools: named, Revision: rev, Epoch: h.book.Epoch()}, nil
 }
 
 // applyPool makes a pool be as the body describes it.
-func (s *Server) applyPool(c *call) (int, any, error) {
+func (h *pools) applyPool(c *call) (int, any, error) {
 	var ask api.PoolRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
-	spec, err := s.poolSpec(c.r.PathValue("name"), &ask)
+	spec, err := h.poolSpec(c.r.PathValue("name"), &ask)
 	if err != nil {
 		return 0, nil, err
 	}
 	change := netdb.PoolChange{Spec: spec, UID: ask.UID, Generation: ask.Generation, Drain: ask.Drain}
-	return s.changePool(c, ask.Preview, "", func() (*netdb.PoolOutcome, error) {
+	return h.changePool(c, ask.Preview, "", func() (*netdb.PoolOutcome, error) {
 		if ask.Preview {
-			return s.cfg.Book.PreviewSetPool(change)
+			return h.book.PreviewSetPool(change)
 		}
-		return s.cfg.Book.SetPool(c.ctx, c.operator("pool_changed", ""), change)
+		return h.book.SetPool(c.ctx, c.operator("pool_changed", ""), change)
 	})
 }
 
 // drainPool has a pool give nothing.
-func (s *Server) drainPool(c *call) (int, any, error) {
+func (h *pools) drainPool(c *call) (int, any, error) {
 	var ask api.DrainRequest
-	now, err := s.drainRequest(c, &ask)
+	now, err := h.drainRequest(c, &ask)
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.changePool(c, ask.Preview, api.PoolDrain, func() (*netdb.PoolOutcome, error) { return s.drain(c.ctx, c, now, &ask) })
+	return h.changePool(c, ask.Preview, api.PoolDrain, func() (*netdb.PoolOutcome, error) { return h.drain(c.ctx, c, now, &ask) })
 }
 
-func (s *Server) drain(ctx context.Context, c *call, now *netdb.Pool, ask *api.DrainRequest) (*netdb.PoolOutcome, error) {
+func (h *pools) drain(ctx context.Context, c *call, now *netdb.Pool, ask *api.DrainRequest) (*netdb.PoolOutcome, error) {
 	if !ask.Preview {
-		return s.cfg.Book.DrainPool(ctx, c.operator("pool_drained", ""), now.UID, ask.Generation)
+		return h.book.DrainPool(ctx, c.operator("pool_drained", ""), now.UID, ask.Generation)
 	}
 	after := *now
 	if after.State != netdb.PoolDraining {
 		after.State, after.Generation = netdb.PoolDraining, now.Generation+1
 	}
-	return &netdb.PoolOutcome{Pool: &after, Was: now, Changed: now.State != netdb.PoolDraining, Stay: s.rowsOf(now.UID)}, nil
+	return &netdb.PoolOutcome{Pool: &after, Was: now, Changed: now.State != netdb.PoolDraining, Stay: h.rowsOf(now.UID)}, nil
 }
 
 // undrainPool has a pool that drains give again.
-func (s *Server) undrainPool(c *call) (int, any, error) {
+func (h *pools) undrainPool(c *call) (int, any, error) {
 	var ask api.DrainRequest
-	now, err := s.drainRequest(c, &ask)
+	now, err := h.drainRequest(c, &ask)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -106,23 +106,23 @@ func (s *Server) undrainPool(c *call) (int, any, error) {
 	if now.State != netdb.PoolDraining {
 		change.Generation = 0
 	}
-	return s.changePool(c, ask.Preview, api.PoolUndrain, func() (*netdb.PoolOutcome, error) {
+	return h.changePool(c, ask.Preview, api.PoolUndrain, func() (*netdb.PoolOutcome, error) {
 		if ask.Preview {
-			return s.cfg.Book.PreviewSetPool(change)
+			return h.book.PreviewSetPool(change)
 		}
-		return s.cfg.Book.SetPool(c.ctx, c.operator("pool_undrained", ""), change)
+		return h.book.SetPool(c.ctx, c.operator("pool_undrained", ""), change)
 	})
 }
 
 // drainRequest reads which pool is meant.
-func (s *Server) drainRequest(c *call, ask *api.DrainRequest) (*netdb.Pool, error) {
-	if err := s.body(c, ask); err != nil {
+func (h *pools) drainRequest(c *call, ask *api.DrainRequest) (*netdb.Pool, error) {
+	if err := c.body(ask); err != nil {
 		return nil, err
 	}
 	if ask.Generation < 0 {
 		return nil, field("generation", "%d is below 0", ask.Generation)
 	}
-	now, err := s.poolOf(c.r.PathValue("name"), ask.UID)
+	now, err := h.poolOf(c.r.PathValue("name"), ask.UID)
 	if err == nil && ask.Generation != 0 && ask.Generation != now.Generation {
 		err = &netdb.StalePoolError{Pool: now, Name: now.Name, Asked: ask.Generation, Last: now.Generation, UID: ask.UID}
 	}
@@ -131,8 +131,8 @@ func (s *Server) drainRequest(c *call, ask *api.DrainRequest) (*netdb.Pool, erro
 
 // removePool removes a pool. One that is to drain first and has leases yet is answered
 // with 202.
-func (s *Server) removePool(c *call) (int, any, error) {
-	if err := s.body(c, &struct{}{}); err != nil {
+func (h *pools) removePool(c *call) (int, any, error) {
+	if err := c.body(&struct{}{}); err != nil {
 		return 0, nil, err
 	}
 	q, err := c.query()
@@ -152,27 +152,27 @@ func (s *Server) removePool(c *call) (int, any, error) {
 	if force && reason == "" && !preview {
 		return 0, nil, field("reason", "is missing: force ends leases, and the history keeps why")
 	}
-	now, err := s.poolOf(c.r.PathValue("name"), q.Get("uid"))
+	now, err := h.poolOf(c.r.PathValue("name"), q.Get("uid"))
 	if err != nil {
 		return 0, nil, err
 	}
 	remove := func() (*netdb.PoolOutcome, error) {
 		if preview {
-			return s.cfg.Book.PreviewRemovePool(now.UID, force)
+			return h.book.PreviewRemovePool(now.UID, force)
 		}
-		return s.cfg.Book.RemovePool(c.ctx, c.operator("pool_removed", reason), now.UID, force)
+		return h.book.RemovePool(c.ctx, c.operator("pool_removed", reason), now.UID, force)
 	}
 	if mode != api.RemoveDrain {
-		return s.changePool(c, preview, api.PoolRemove, remove)
+		return h.changePool(c, preview, api.PoolRemove, remove)
 	}
-	drained, err := s.drain(c.ctx, c, now, &api.DrainRequest{Preview: preview})
+	drained, err := h.drain(c.ctx, c, now, &api.DrainRequest{Preview: preview})
 	if err != nil {
 		return 0, nil, err
 	}
 	gone, err := remove()
 	switch {
 	case errors.Is(err, netdb.ErrPoolNotEmpty):
-		_, reply, err := s.changePool(c, preview, api.PoolDrain, func() (*netdb.PoolOutcome, error) { return drained, nil })
+		_, reply, err := h.changePool(c, preview, api.PoolDrain, func() (*netdb.PoolOutcome, error) { return drained, nil })
 		if reply, is := reply.(*api.PoolReply); is {
 			reply.Change = api.PoolDrain
 		}
@@ -180,16 +180,16 @@ func (s *Server) removePool(c *call) (int, any, error) {
 	case err != nil:
 		return 0, nil, err
 	}
-	return s.changePool(c, preview, api.PoolRemove, func() (*netdb.PoolOutcome, error) { return gone, nil })
+	return h.changePool(c, preview, api.PoolRemove, func() (*netdb.PoolOutcome, error) { return gone, nil })
 }
 
 // poolOf is the pool that a name and a uid name together: a late request never meets
 // the pool that was made since.
-func (s *Server) poolOf(name, uid string) (*netdb.Pool, error) {
+func (h *pools) poolOf(name, uid string) (*netdb.Pool, error) {
 	if uid == "" {
 		return nil, field("uid", "is missing: it says which pool of this name is meant")
 	}
-	for _, p := range s.cfg.Book.Pools() {
+	for _, p := range h.book.Pools() {
 		if p.UID == uid && p.Name == name {
 			return p, nil
 		}
@@ -199,17 +199,17 @@ func (s *Server) poolOf(name, uid string) (*netdb.Pool, error) {
 
 // changePool makes a change of a pool, or its preview, and answers with what it does to
 // the leases. verb is what it is called where it changes something; "": create or update.
-func (s *Server) changePool(c *call, preview bool, verb api.PoolChange, do func() (*netdb.PoolOutcome, error)) (int, any, error) {
-	ended := s.cfg.SlotsEnded() // they may have gone when it is done
+func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func() (*netdb.PoolOutcome, error)) (int, any, error) {
+	ended := h.slotsEnded() // they may have gone when it is done
 	out, err := do()
 	if err != nil {
 		return 0, nil, err
 	}
 	if !preview && out.Changed {
-		_ = s.cfg.Follow(c.ctx) // the pool says what its bridge lacks
+		_ = h.follow(c.ctx) // the pool says what its bridge lacks
 	}
 	reply := &api.PoolReply{Change: verb, Preview: preview, Unchanged: out.Stay, Effects: []api.PoolEffect{}, Total: len(out.Effects),
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}
+		Revision: h.book.Rev(), Epoch: h.book.Epoch()}
 	switch {
 	case !out.Changed:
 		reply.Change = api.PoolSame
@@ -225,17 +225,17 @@ func (s *Server) changePool(c *call, preview bool, verb api.PoolChange, do func(
 		reply.SlotsEnded = ended(out.Was.UID, out.Pool)
 	}
 	if out.Pool == nil {
-		reply.Pool = s.pool(netdb.Usage{Pool: *out.Was})
+		reply.Pool = h.pool(netdb.Usage{Pool: *out.Was})
 		reply.Pool.State = api.PoolRemoved
 	} else {
-		reply.Pool = s.pool(s.usageOf(out.Pool))
+		reply.Pool = h.pool(h.usageOf(out.Pool))
 	}
 	return http.StatusOK, reply, nil
 }
 
 // usageOf is what a pool holds now, described as it is given.
-func (s *Server) usageOf(p *netdb.Pool) netdb.Usage {
-	usage, _ := s.cfg.Book.Usage()
+func (h *pools) usageOf(p *netdb.Pool) netdb.Usage {
+	usage, _ := h.book.Usage()
 	for _, u := range usage {
 		if u.Pool.UID == p.UID {
 			u.Pool = *p
@@ -245,8 +245,8 @@ func (s *Server) usageOf(p *netdb.Pool) netdb.Usage {
 	return netdb.Usage{Pool: *p}
 }
 
-func (s *Server) rowsOf(uid string) (n int) {
-	usage, _ := s.cfg.Book.Usage()
+func (h *pools) rowsOf(uid string) (n int) {
+	usage, _ := h.book.Usage()
 	for _, u := range usage {
 		if u.Pool.UID == uid {
 			for _, rows := range u.ByState {
@@ -263,8 +263,8 @@ func poolEffect(e netdb.LeaseEffect) api.PoolEffect {
 }
 
 // poolSpec reads a description. What its parts mean together is the book's to check.
-func (s *Server) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec, err error) {
-	spec = netdb.PoolSpec{Name: name, Bridge: cmp.Or(ask.Bridge, s.cfg.Bridges()[0].Name), MTU: int(ask.MTU), Exhausted: ask.Exhausted, Labels: ask.Labels}
+func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec, err error) {
+	spec = netdb.PoolSpec{Name: name, Bridge: cmp.Or(ask.Bridge, h.bridges()[0].Name), MTU: int(ask.MTU), Exhausted: ask.Exhausted, Labels: ask.Labels}
 	if spec.Prefix, err = prefix("prefix", ask.Prefix); err != nil {
 		return spec, err
 	}
@@ -369,10 +369,10 @@ func poolDetails(err error, d map[string]any) {
 
 // available is how many addresses a pool can give now, by its own policy, and how long
 // until one has rested where none can; 0 when none rests.
-func (s *Server) available(poolUID string) (n uint64, next time.Duration) {
-	for _, p := range s.cfg.Book.Pools() {
+func (h *view) available(poolUID string) (n uint64, next time.Duration) {
+	for _, p := range h.book.Pools() {
 		if p.UID == poolUID {
-			return s.cfg.Book.Available(poolUID, p.Policy(s.cfg.Policy))
+			return h.book.Available(poolUID, p.Policy(h.policy))
 		}
 	}
 	return 0, 0

@@ -11,9 +11,9 @@ import (
 
 // reconcile makes a pass now. Before the daemon's own first pass there is
 // none: that one adopts what lives, and no other may run ahead of it.
-func (s *Server) reconcile(c *call) (int, any, error) {
+func (h *daemon) reconcile(c *call) (int, any, error) {
 	var ask api.ReconcileRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	if ask.Preview && ask.Confirm {
@@ -22,25 +22,25 @@ func (s *Server) reconcile(c *call) (int, any, error) {
 	if ask.Preview && ask.ConfirmOrphans != "" {
 		return 0, nil, field("confirm_orphans", "excludes preview: look first, then confirm")
 	}
-	if err := s.cfg.Book.Identity(); err != nil {
+	if err := h.book.Identity(); err != nil {
 		return 0, nil, fmt.Errorf("reconcile: %w", err)
 	}
-	if s.cfg.LastPass() == nil {
+	if h.last() == nil {
 		return 0, nil, fmt.Errorf("%w: the first pass is not done", allocator.ErrNotReady)
 	}
 	if ask.ConfirmOrphans != "" {
-		if err := s.cfg.ConfirmOrphans(ask.ConfirmOrphans); err != nil {
+		if err := h.confirmOrphans(ask.ConfirmOrphans); err != nil {
 			return 0, nil, field("confirm_orphans", "%v; look again: ipamctl doctor", err)
 		}
 	}
 	ctx, cancel := passContext(c, ask.Preview)
 	defer cancel()
-	done, err := s.cfg.Reconcile(ctx, ask.Preview, ask.Confirm)
+	done, err := h.pass(ctx, ask.Preview, ask.Confirm)
 	if err != nil {
 		return 0, nil, fmt.Errorf("reconcile: %w", err)
 	}
 	return http.StatusOK, &api.ReconcileReply{Report: report(done),
-		Revision: s.cfg.Book.Rev(), Epoch: s.cfg.Book.Epoch()}, nil
+		Revision: h.book.Rev(), Epoch: h.book.Epoch()}, nil
 }
 
 // passContext gives a pass [api.LongestPass] in place of Config.Deadline. A
@@ -71,8 +71,8 @@ func report(r api.Report) api.Report {
 	return r
 }
 
-func (s *Server) lastPass() *api.Report {
-	last := s.cfg.LastPass()
+func (h *daemon) lastPass() *api.Report {
+	last := h.last()
 	if last == nil {
 		return nil
 	}

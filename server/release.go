@@ -25,13 +25,13 @@ func patience(text api.Duration) (time.Duration, error) {
 
 // release answers 200 when the address cools or is free, and 202 with the
 // blockers while the removal is not confirmed.
-func (s *Server) release(c *call) (int, any, error) {
+func (h *leases) release(c *call) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
 	}
 	var ask api.ReleaseRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	wait, err := patience(ask.Wait)
@@ -42,38 +42,38 @@ func (s *Server) release(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	l, blockers, err := s.beginRelease(c, id, ask.UID, ifRev)
+	l, blockers, err := h.beginRelease(c, id, ask.UID, ifRev)
 	if err != nil {
 		return 0, nil, err
 	}
 	if wait > 0 && l.State == netdb.Releasing {
-		if l, blockers, err = s.waitConfirmed(c, l, ask.UID, wait); err != nil {
+		if l, blockers, err = h.waitConfirmed(c, l, ask.UID, wait); err != nil {
 			return 0, nil, err
 		}
 	}
 	c.address = l.Addr.String()
 	if l.State == netdb.Releasing {
-		return http.StatusAccepted, s.leaseReply(c, l, blockers), nil
+		return http.StatusAccepted, h.leaseReply(c, l, blockers), nil
 	}
-	return http.StatusOK, s.leaseReply(c, l, nil), nil
+	return http.StatusOK, h.leaseReply(c, l, nil), nil
 }
 
-func (s *Server) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error) {
-	return s.cfg.Releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
+func (h *leases) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error) {
+	return h.releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
 }
 
 // waitConfirmed looks again when the lease is no longer releasing, or the wait is
 // over, or the daemon stops.
-func (s *Server) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []watchdog.Blocker, error) {
+func (h *leases) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []watchdog.Blocker, error) {
 	c.endSlot()
-	err := s.confirmed(c, l.ID, wait)
+	err := h.confirmed(c, l.ID, wait)
 	if err == nil {
-		err = s.slot(c)
+		err = c.takeSlot()
 	}
 	var now *netdb.Lease
 	var blockers []watchdog.Blocker
 	if err == nil {
-		now, blockers, err = s.beginRelease(c, l.ID, uid, l.Rev)
+		now, blockers, err = h.beginRelease(c, l.ID, uid, l.Rev)
 	}
 	if errors.Is(err, netdb.ErrGone) {
 		// Confirmed, and the address has its next owner already.
@@ -86,12 +86,12 @@ func (s *Server) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Du
 
 // confirmed waits. It is an error when the lease has ended and when the peer
 // hangs up.
-func (s *Server) confirmed(c *call, id string, wait time.Duration) error {
+func (h *leases) confirmed(c *call, id string, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	for {
-		changed := s.cfg.Book.Touched(netdb.Releasing)
-		if l, err := s.cfg.Book.Lease(id); err != nil || l.State != netdb.Releasing {
+		changed := h.book.Touched(netdb.Releasing)
+		if l, err := h.book.Lease(id); err != nil || l.State != netdb.Releasing {
 			return err
 		}
 		select {

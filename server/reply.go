@@ -59,7 +59,7 @@ func (s *Server) send(c *call, status int, body []byte) api.Code {
 		defer give()
 	}
 	c.endSlot() // how slowly the peer reads delays no other call
-	s.setWriteDeadline(c, writeTime)
+	c.setWriteDeadline(writeTime)
 	c.head(status, len(body))
 	// An error here is a peer that hung up, and there is no reader left.
 	_, _ = c.w.Write(body)
@@ -77,10 +77,10 @@ func (c *call) head(status, size int) {
 	c.w.WriteHeader(status)
 }
 
-// hangUp says that this was the connection's last answer. net/http lets a peer
+// sayLast says that this was the connection's last answer. net/http lets a peer
 // that has more to send half a second for reading it, in which the connection
 // need not count against others: what was written can be read after it is closed.
-func (s *Server) hangUp(c *call) {
+func (c *call) sayLast() {
 	if err := http.NewResponseController(c.w).Flush(); err != nil {
 		return // the peer has hung up
 	}
@@ -90,9 +90,9 @@ func (s *Server) hangUp(c *call) {
 }
 
 // setWriteDeadline gives the peer so long to take what is written next.
-func (s *Server) setWriteDeadline(c *call, within time.Duration) {
+func (c *call) setWriteDeadline(within time.Duration) {
 	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(within)); err != nil {
-		s.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "err", err)
+		c.server.cfg.Log.Debug("a reply has no deadline", "verb", c.end.Verb, "err", err)
 	}
 }
 

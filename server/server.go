@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/feed"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/workload"
@@ -83,18 +82,24 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// A Server answers on any number of listeners. All methods are safe for
-// concurrent use.
+// A Server answers on any number of listeners. It owns a call from its head to its answer:
+// who may, how much, and how it is encoded. What a verb does is a method of the type of its
+// noun, in handlers.go. All methods are safe for concurrent use.
 type Server struct {
 	cfg       Config
 	mux       *http.ServeMux
 	peers     *admission.Judge
 	admission *admission.Control
-	feed      *feed.Feed
-	doctors   *admission.Flight
-	compared  *admission.Flight
-	statuses  *admission.Flight
 	buffers   sync.Pool // of *bytes.Buffer
+
+	leases    *leases
+	addresses *addresses
+	pools     *pools
+	ports     *ports
+	sleepers  *sleepers
+	books     *books
+	watches   *watches
+	daemon    *daemon
 }
 
 // New makes a server. It refuses a Config with a part missing.
@@ -119,9 +124,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log),
-		feed: feed.New(cfg.Book, lineOf(cfg.Book.Epoch))}
-	s.doctors, s.statuses, s.compared = s.flight(s.diagnose), s.flight(s.summarize), s.flight(s.compareRules)
+	s := &Server{cfg: cfg, peers: peers, admission: admission.New(cfg.Limits, cfg.Log)}
+	s.makeHandlers()
 	s.buffers.New = func() any { return new(bytes.Buffer) }
 	if s.mux, err = s.routes(); err != nil {
 		return nil, err

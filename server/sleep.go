@@ -28,9 +28,9 @@ type Sleeper interface {
 	Subscribed()
 }
 
-func (s *Server) pause(c *call) (int, any, error) {
+func (h *sleepers) pause(c *call) (int, any, error) {
 	var ask api.PauseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
 		who := c.who(netdb.ByClient, "paused")
 		if ask.Mode == "" {
 			switch {
@@ -39,7 +39,7 @@ func (s *Server) pause(c *call) (int, any, error) {
 			case ask.Do:
 				return nil, field("mode", "is missing: do wants freeze")
 			}
-			return s.cfg.Book.Pause(c.ctx, who, id, ifRev)
+			return h.book.Pause(c.ctx, who, id, ifRev)
 		}
 		how := netdb.Sleep{Mode: netdb.SleepMode(ask.Mode), Do: ask.Do}
 		if ask.Wake != nil {
@@ -49,17 +49,17 @@ func (s *Server) pause(c *call) (int, any, error) {
 			}
 			how.Wake = policy
 		}
-		return s.cfg.Sleeper.Pause(c.ctx, who, id, ifRev, how)
+		return h.sleeper.Pause(c.ctx, who, id, ifRev, how)
 	})
 }
 
-func (s *Server) resume(c *call) (int, any, error) {
+func (h *sleepers) resume(c *call) (int, any, error) {
 	var ask api.PauseRequest
-	return s.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
 		if ask.Mode != "" || ask.Do || ask.Wake != nil {
 			return nil, field("mode", "is of a pause: a resume has only if_revision")
 		}
-		return s.cfg.Sleeper.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
+		return h.sleeper.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
 	})
 }
 
@@ -115,13 +115,13 @@ func portRange(name, text string) (r netdb.PortRange, err error) {
 }
 
 // wake answers 200 with a lease that is bound, and 202 with its flight while it is not.
-func (s *Server) wake(c *call) (int, any, error) {
+func (h *sleepers) wake(c *call) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
 	}
 	var ask api.WakeRequest
-	if err := s.body(c, &ask); err != nil {
+	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
 	wait, err := patience(ask.Wait)
@@ -135,29 +135,29 @@ func (s *Server) wake(c *call) (int, any, error) {
 	if ifRev != 0 {
 		return 0, nil, field("If-Match", "is of no use: a wake is about the lease as it is")
 	}
-	l, flight, err := s.cfg.Sleeper.Wake(c.ctx, c.who(netdb.ByClient, "wake_requested"), id, netdb.Cause{By: netdb.ByCall}, nil)
+	l, flight, err := h.sleeper.Wake(c.ctx, c.who(netdb.ByClient, "wake_requested"), id, netdb.Cause{By: netdb.ByCall}, nil)
 	if err != nil {
 		return 0, nil, err
 	}
 	if flight == nil {
-		return http.StatusOK, s.leaseReply(c, l, nil), nil
+		return http.StatusOK, h.leaseReply(c, l, nil), nil
 	}
 	if wait > 0 {
-		if l, err = s.awaitFlight(c, id, flight.ID, wait); err != nil {
+		if l, err = h.awaitFlight(c, id, flight.ID, wait); err != nil {
 			return 0, nil, err
 		}
-		return http.StatusOK, s.leaseReply(c, l, nil), nil
+		return http.StatusOK, h.leaseReply(c, l, nil), nil
 	}
-	return http.StatusAccepted, s.leaseReply(c, l, nil), nil
+	return http.StatusAccepted, h.leaseReply(c, l, nil), nil
 }
 
 // awaitFlight waits without a slot: callers that wait take no slot of those that call.
-func (s *Server) awaitFlight(c *call, id, flight string, wait time.Duration) (*netdb.Lease, error) {
+func (h *sleepers) awaitFlight(c *call, id, flight string, wait time.Duration) (*netdb.Lease, error) {
 	c.endSlot()
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(c.stopping(), cancel)()
-	l, err := s.cfg.Sleeper.Await(ctx, id, flight)
+	l, err := h.sleeper.Await(ctx, id, flight)
 	if gone := c.r.Context().Err(); gone != nil {
 		return nil, gone
 	}
@@ -165,10 +165,10 @@ func (s *Server) awaitFlight(c *call, id, flight string, wait time.Duration) (*n
 }
 
 // wakeAck takes in the runtime's word on a flight.
-func (s *Server) wakeAck(c *call) (int, any, error) {
+func (h *sleepers) wakeAck(c *call) (int, any, error) {
 	var ask api.AckRequest
 	none := int64(0)
-	return s.onLease(c, &ask, &none, func(id string, _ int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &none, func(id string, _ int64) (*netdb.Lease, error) {
 		var result netdb.FlightResult
 		switch ask.Outcome {
 		case "waking":
@@ -185,7 +185,7 @@ func (s *Server) wakeAck(c *call) (int, any, error) {
 		if len(ask.Detail) > netdb.MaxNote {
 			return nil, field("detail", "is longer than %d bytes", netdb.MaxNote)
 		}
-		return s.cfg.Sleeper.Acknowledge(c.ctx, c.who(netdb.ByClient, ""), id, ask.Flight, result == "", result, ask.Detail)
+		return h.sleeper.Acknowledge(c.ctx, c.who(netdb.ByClient, ""), id, ask.Flight, result == "", result, ask.Detail)
 	})
 }
 

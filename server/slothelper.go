@@ -30,29 +30,28 @@ const slotJobs = "slot-"
 func NewSlotDesk() *Desk { return &Desk{Prefix: slotJobs, None: ErrNoWarmHelper} }
 
 // A SlotHelper has warm slots made and taken down by the helper that has the rights.
-type SlotHelper struct{ server *Server }
+type SlotHelper struct{ ports *ports }
 
 // SlotHelper is the daemon's side of the helper.
-func (s *Server) SlotHelper() SlotHelper { return SlotHelper{s} }
+func (s *Server) SlotHelper() SlotHelper { return SlotHelper{s.ports} }
 
 // Present says whether a helper asks for work.
-func (h SlotHelper) Present() bool { return h.server.cfg.SlotDesk.Present() }
+func (h SlotHelper) Present() bool { return h.ports.slotDesk.Present() }
 
 // Arrived has a value after a helper came.
-func (h SlotHelper) Arrived() <-chan struct{} { return h.server.cfg.SlotDesk.Arrived() }
+func (h SlotHelper) Arrived() <-chan struct{} { return h.ports.slotDesk.Arrived() }
 
 // Make has a slot's namespace and port made, and binds its lease by what was made. What was
 // made and could not be bound is taken down again.
 func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) error {
-	s := h.server
 	work := h.of(api.PlumbSlotMake, l, slot, pool)
 	return h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
-		if seen := s.cfg.NetnsInode(ctx, slot.Netns); seen != r.Inode {
+		if seen := h.ports.netnsInode(ctx, slot.Netns); seen != r.Inode {
 			return false, fmt.Errorf("%s is not the namespace that the helper made: what it mounts has to be seen by all processes (systemctl cat ipamd-warm)", slot.Netns)
 		}
-		_, err := s.cfg.Book.BindEach(ctx, who, []string{l.ID}, 0, netdb.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
+		_, err := h.ports.book.BindEach(ctx, who, []string{l.ID}, 0, netdb.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
 		if err != nil {
-			return s.has(work, r), err
+			return h.ports.has(work, r), err
 		}
 		return true, nil
 	})
@@ -87,12 +86,12 @@ func (h SlotHelper) List(ctx context.Context) (paths []string, err error) {
 	return paths, err
 }
 
-func (h SlotHelper) runner() string { return h.server.cfg.Book.Holding().RunnerUID }
+func (h SlotHelper) runner() string { return h.ports.book.Holding().RunnerUID }
 
 // of is work on the slot of a lease, in the pool as the caller has read it.
 func (h SlotHelper) of(verb string, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) api.PlumbReply {
 	return api.PlumbReply{Verb: verb, Runner: h.runner(), Owner: slot.Port(), Netns: slot.Netns,
-		Leases: []api.Lease{h.server.wire(l, pool.Prefix.Bits())}, Networks: []api.Network{h.server.network(pool)}}
+		Leases: []api.Lease{h.ports.wire(l, pool.Prefix.Bits())}, Networks: []api.Network{h.ports.network(pool)}}
 }
 
 // madeBy is what a slot was made by, as the helper is given it.
@@ -106,11 +105,11 @@ func (h SlotHelper) madeBy(p netdb.Plumbing) api.Network {
 		r.Via, _ = netip.ParseAddr(via)
 		spec.Routes = append(spec.Routes, r)
 	}
-	return h.server.network(&netdb.Pool{PoolSpec: spec})
+	return h.ports.network(&netdb.Pool{PoolSpec: spec})
 }
 
 func (h SlotHelper) do(ctx context.Context, work api.PlumbReply, take func(api.PlumbDoneRequest) (bool, error)) error {
-	err := h.server.cfg.SlotDesk.Do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
+	err := h.ports.slotDesk.Do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
 		if r.Error != "" {
 			return false, errors.New(r.Error)
 		}

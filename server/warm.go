@@ -62,26 +62,26 @@ func warmOf(ask *api.AllocateRequest) (*allocator.Warm, error) {
 }
 
 // warm lists the slots.
-func (s *Server) warm(c *call) (int, any, error) {
+func (h *pools) warm(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
 		return 0, nil, err
 	}
 	pools := make(map[string]*netdb.Pool)
 	isStale := make(map[string]func(*netdb.Slot, string) (bool, error))
-	for _, p := range s.cfg.Book.Pools() {
-		pools[p.UID], isStale[p.UID] = p, p.Staleness(s.cfg.SlotProfile)
+	for _, p := range h.book.Pools() {
+		pools[p.UID], isStale[p.UID] = p, p.Staleness(h.profile)
 	}
-	rev := s.cfg.Book.Rev() // before the slots: what came since is not denied
-	list := &api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
-	for _, slot := range s.cfg.Book.Slots() {
-		l, err := s.cfg.Book.Lease(slot.LeaseID)
+	rev := h.book.Rev() // before the slots: what came since is not denied
+	list := &api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: h.book.Epoch()}
+	for _, slot := range h.book.Slots() {
+		l, err := h.book.Lease(slot.LeaseID)
 		if err != nil { // it ended just now
 			continue
 		}
 		p := pools[l.PoolUID]
 		one := api.Slot{Slot: slot.ID, State: slotState(slot, l), Address: l.Addr.String(), LeaseID: l.ID, Interface: l.Interface, Netns: slot.Netns,
-			HostInterface: l.HostInterface, SpecHash: slot.SpecHash, Broken: slot.Broken, Since: s.wire(l, 0).Since}
+			HostInterface: l.HostInterface, SpecHash: slot.SpecHash, Broken: slot.Broken, Since: h.wire(l, 0).Since}
 		if p != nil {
 			one.Pool = p.Name
 			stale, err := isStale[p.UID](slot, l.Interface)

@@ -29,13 +29,13 @@ const usualKinds = "lease,attempt"
 // up, does not read for writeTime, or the daemon stops. A stream that ended goes on
 // behind the last line that was read, so its connection is as spare as an idle one: those
 // that only watch take no slot of those that call.
-func (s *Server) watch(c *call) (int, any, error) {
+func (h *watches) watch(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
 		return 0, nil, err
 	}
-	epoch := s.cfg.Book.Epoch()
-	since, err := s.position(q, epoch)
+	epoch := h.book.Epoch()
+	since, err := h.position(q, epoch)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Server) watch(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	changes, err := s.feed.Read(c.ctx, since, func(ctx context.Context) (func(), error) { return s.heavy(ctx, c.peer.Holder) })
+	changes, err := h.feed.Read(c.ctx, since, func(ctx context.Context) (func(), error) { return c.heavy(ctx) })
 	if err != nil {
 		return 0, nil, err
 	}
@@ -62,19 +62,19 @@ func (s *Server) watch(c *call) (int, any, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.stopping(), cancel)()
-	s.cfg.Sleeper.Subscribed()
-	out := &stream{s: s, c: c, want: want, epoch: epoch}
+	h.sleeper.Subscribed()
+	out := &stream{book: h.book, c: c, want: want, epoch: epoch}
 	err = out.event(api.Event{Type: api.EventBookmark, Revision: since})
 	for err == nil {
 		err = out.next(ctx, changes)
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		s.cfg.Log.Debug("a stream was cut: its peer does not read", "peer", c.peer.Name, "rev", changes.At())
+		h.log.Debug("a stream was cut: its peer does not read", "peer", c.peer.Name, "rev", changes.At())
 		c.cut = api.DeadlineExceeded
 	case errors.Is(err, errUnread), ctx.Err() != nil: // the peer hung up, or the daemon stops: as a stream ends
 	default:
-		e := s.errorReply(c, err)
+		e := c.server.errorReply(c, err)
 		c.cut = e.Code
 		_ = out.event(api.Event{Type: api.EventError, Error: e, Revision: changes.At()}) // the stream ends in any case
 	}
@@ -82,12 +82,12 @@ func (s *Server) watch(c *call) (int, any, error) {
 }
 
 // Watching is how many callers follow the stream of changes.
-func (s *Server) Watching() int { return s.feed.Readers() }
+func (s *Server) Watching() int { return s.watches.feed.Readers() }
 
 // position is the revision that a stream begins behind.
-func (s *Server) position(q url.Values, epoch string) (since int64, err error) {
+func (h *watches) position(q url.Values, epoch string) (since int64, err error) {
 	if !q.Has("since") {
-		since = s.cfg.Book.Rev()
+		since = h.book.Rev()
 	} else if since, err = strconv.ParseInt(q.Get("since"), 10, 64); err != nil || since < 0 {
 		return 0, field("since", "%.40q is not a revision", q.Get("since"))
 	}
@@ -119,7 +119,7 @@ func subjects(list string) (map[netdb.Subject]bool, error) {
 // A stream writes lines. What is not read within writeTime ends it: the reader may
 // resume, and nothing is kept for it.
 type stream struct {
-	s    *Server
+	book Book
 	c    *call
 	want map[netdb.Subject]bool
 	sent time.Time // the last line
@@ -135,7 +135,7 @@ func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 		return err
 	}
-	if is := o.s.cfg.Book.Epoch(); is != o.epoch {
+	if is := o.book.Epoch(); is != o.epoch {
 		return fmt.Errorf("%w: the epoch is %s, and no longer %s", feed.ErrCompacted, is, o.epoch)
 	}
 	parts := feed.Join(lines, func(s netdb.Subject) bool { return o.want[s] })
@@ -149,9 +149,9 @@ func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 }
 
 func (o *stream) event(e api.Event) error {
-	e.Epoch = o.s.cfg.Book.Epoch()
-	buf := o.s.buffer()
-	defer o.s.done(buf)
+	e.Epoch = o.book.Epoch()
+	buf := o.c.server.buffer()
+	defer o.c.server.done(buf)
 	if err := encodeInto(buf, e); err != nil {
 		return err
 	}
@@ -165,13 +165,13 @@ func (o *stream) write(parts ...[]byte) error {
 		size += len(part)
 	}
 	if size > smallAnswer { // one line: a batch is smaller
-		give, err := o.s.admission.Answer(o.c.peer, size, false)
+		give, err := o.c.server.admission.Answer(o.c.peer, size, false)
 		if err != nil {
 			return err
 		}
 		defer give()
 	}
-	o.s.setWriteDeadline(o.c, writeTime)
+	o.c.setWriteDeadline(writeTime)
 	var err error
 	for _, part := range parts {
 		if _, err = o.c.w.Write(part); err != nil {

@@ -16,36 +16,36 @@ import (
 // requires is never null.
 
 // shown is a lease with the prefix length that its interface needs: its pool's.
-func (s *Server) shown(l *netdb.Lease) api.Lease {
-	for _, p := range s.cfg.Book.Pools() {
+func (h *view) shown(l *netdb.Lease) api.Lease {
+	for _, p := range h.book.Pools() {
 		if p.UID == l.PoolUID {
-			return s.wire(l, p.Prefix.Bits())
+			return h.wire(l, p.Prefix.Bits())
 		}
 	}
-	return s.wire(l, l.Addr.BitLen())
+	return h.wire(l, l.Addr.BitLen())
 }
 
 // wire is a lease as the socket has it, with the name of a link that is leased to its
 // interface; one that cools has none.
-func (s *Server) wire(l *netdb.Lease, bits int) api.Lease {
+func (h *view) wire(l *netdb.Lease, bits int) api.Lease {
 	w := api.Lease{
 		ID: l.ID, Address: l.Addr.String(), PrefixLen: bits, PrefixLength: l.PrefixLen, Pool: l.Pool, PoolUID: l.PoolUID,
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
 		Revision: l.Rev, Created: l.Created.Wall.UTC(), Since: l.Since.Wall.UTC(),
 		Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC,
 		HostIndex: l.Plug.Index, NetnsInode: l.Plug.Inode,
-		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l), Outside: s.cfg.Book.Outside(l),
+		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l), Outside: h.book.Outside(l),
 	}
 	if l.UID != "" && l.State != netdb.Cooling && l.State != netdb.Free {
-		w.HostInterfaceName = s.cfg.Book.HostName(l.UID, l.Interface)
+		w.HostInterfaceName = h.book.HostName(l.UID, l.Interface)
 	}
 	if l.State == netdb.Reserved && l.BindWithin > 0 {
 		by := w.Since.Add(l.BindWithin)
 		w.BindBy = &by
 	}
 	if l.State.Open() {
-		w.Sleep = sleepOf(s.cfg.Book.Sleep(l.ID))
-		if at, known := s.cfg.LastTraffic(l); known {
+		w.Sleep = sleepOf(h.book.Sleep(l.ID))
+		if at, known := h.lastTraffic(l); known {
 			at = at.Round(0).UTC()
 			w.LastTraffic = &at
 		}
@@ -137,19 +137,19 @@ func moveOf(c netdb.Change) api.Change {
 	}
 }
 
-func (s *Server) pool(u netdb.Usage) api.Pool {
+func (h *view) pool(u netdb.Usage) api.Pool {
 	p := api.Pool{
 		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.V6, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
 		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
 		MTU: u.Pool.MTU, Cooldown: api.LastingIfAny(u.Pool.Cooldown), CooldownMin: api.LastingIfAny(u.Pool.CooldownMin), Exhausted: u.Pool.Exhausted, Labels: u.Pool.Labels,
 		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
 	}
-	p.Available, _ = s.available(u.Pool.UID)
+	p.Available, _ = h.available(u.Pool.UID)
 	if w := u.Pool.Warm; w != nil {
 		p.Warm = &api.PoolWarm{Size: int64(w.Size), Max: int64(w.Max), Strategy: w.Strategy}
 	}
-	p.Slots = s.cfg.Slots(u)
-	if err := s.cfg.Unready(&u.Pool); err != nil {
+	p.Slots = h.slots(u)
+	if err := h.unready(&u.Pool); err != nil {
 		p.NotReady = err.Error()
 		if lacking, is := errors.AsType[*allocator.BridgeError](err); is {
 			p.NotReady, p.Repair = lacking.Reason, lacking.Repair
@@ -183,8 +183,8 @@ func byState(counts map[netdb.State]int) map[string]int {
 }
 
 // network is what the interface needs beside its address.
-func (s *Server) network(p *netdb.Pool) api.Network {
-	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, s.cfg.MTU(p.Bridge)), DNS: texts(p.DNS)}
+func (h *view) network(p *netdb.Pool) api.Network {
+	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, h.mtu(p.Bridge)), DNS: texts(p.DNS)}
 	if p.Gateway.IsValid() {
 		n.Gateway = p.Gateway.String()
 		all := "0.0.0.0/0"

@@ -8,7 +8,7 @@ import (
 )
 
 // withheld lists the addresses that outlive their removed pools.
-func (s *Server) withheld(c *call) (int, any, error) {
+func (h *pools) withheld(c *call) (int, any, error) {
 	q, err := c.query()
 	if err != nil {
 		return 0, nil, err
@@ -16,9 +16,9 @@ func (s *Server) withheld(c *call) (int, any, error) {
 	if q.Has("pool") && q.Get("pool") == "" {
 		return 0, nil, field("pool", "is empty")
 	}
-	rev := s.cfg.Book.Rev() // before the list: what came since is not denied
-	all := s.cfg.Book.Withheld()
-	reply := &api.WithheldList{Withheld: []api.Withheld{}, Revision: rev, Epoch: s.cfg.Book.Epoch()}
+	rev := h.book.Rev() // before the list: what came since is not denied
+	all := h.book.Withheld()
+	reply := &api.WithheldList{Withheld: []api.Withheld{}, Revision: rev, Epoch: h.book.Epoch()}
 	return http.StatusOK, &listing{reply: reply, holds: withheldBytes * len(all), items: func(yield func(any, error) bool) {
 		for i := range all {
 			if of := q.Get("pool"); of != "" && of != all[i].Pool && of != all[i].PoolUID {
