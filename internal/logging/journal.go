@@ -16,7 +16,8 @@ type sendJournal func(message string, priority journal.Priority, fields map[stri
 // A fieldHandler speaks the journal's own protocol, so that each key of a
 // record is a field to search by: journalctl IPAMD_ADDR=10.8.64.7. MESSAGE has
 // all of them too, for people, and IPAMD_MSG the bare message. A record that
-// the journal does not take goes to the handler that stands in.
+// the journal does not take goes to the handler that stands in. systemd/slog-journal
+// is not used: Go's module proxy does not have it.
 type fieldHandler struct {
 	standIn slog.Handler
 	send    sendJournal

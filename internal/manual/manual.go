@@ -1,6 +1,10 @@
 // Package manual writes a program's manual pages and shell completions from
 // its command line, so that there is no second text to keep true. It is linked
 // into no program that runs on a host: only what `make man` builds has it.
+//
+// cobra/doc is not used: it reads a Long as Markdown, which takes tables and <names> for
+// prose and HTML; it leaves topics out, dates a page by its month, has no place for
+// ENVIRONMENT, FILES and EXIT STATUS, and does not write ipamd.toml(5).
 package manual
 
 import (
