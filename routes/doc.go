@@ -12,6 +12,9 @@
 // a push of that revision or an earlier one is stale, were it a year late. A fence in
 // minutes, the usual remedy, fails after its minutes.
 //
+// A push is believed until the stream can say otherwise: what it has passed and did not
+// bring, and what it is far from after a minute, was false, and the table asks for a list.
+//
 // A route is dropped only when its lease ended. A paused sandbox keeps its route and is
 // not served; one that is not ready is not gone; a state that this build does not know
 // is kept. Revisions of two epochs are never compared: a list of a new epoch replaces

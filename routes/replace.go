@@ -13,7 +13,7 @@ type List struct {
 }
 
 // Replace makes the table what the list says, at once: look-ups see it before or
-// after. Of the same epoch, news above the list's revision stays, unless [Table.Bookmark]
+// after. Of the same epoch, news above the list's revision stays, unless [ErrList]
 // has asked for a list because of it: a list may be long on its way.
 func (t *Table) Replace(l List) error {
 	t.mu.Lock()
@@ -51,7 +51,7 @@ func (t *Table) Replace(l List) error {
 		if !newer(addr) {
 			continue
 		}
-		t.cells[addr], t.ahead[addr] = c, ahead[addr]
+		t.cells[addr], t.ahead[addr], t.latest = c, ahead[addr], max(t.latest, c.revision)
 		if c.kept {
 			r, _ := before.at(c.sandbox, addr)
 			x.put(&r)

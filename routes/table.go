@@ -19,12 +19,14 @@ const (
 	// doubtAfter is how long a pushed revision may be above all that the daemon says to
 	// have: a push is sent after its commit, so the daemon's next word is not below it.
 	doubtAfter = time.Minute
+	// lookEvery is the least time between two looks for pushes that cannot be true.
+	lookEvery = 5 * time.Second
 )
 
 var (
-	// ErrList means: list again, and give the list to [Table.Replace]. Nothing was
-	// changed. The epoch is another, or there was no list yet, or what was pushed
-	// cannot be true.
+	// ErrList means: list again, and give that list to [Table.Replace], none that was asked
+	// for before. The epoch is another, or there was no list yet: then nothing was changed.
+	// Or what was pushed cannot be true: the daemon's own news was taken in.
 	ErrList = errors.New("the routes are to be listed again")
 	// ErrOldList means that the list is older than the table. Nothing was changed.
 	ErrOldList = errors.New("the list is older than the table")
@@ -48,6 +50,7 @@ type Table struct {
 	position int64      // the table is complete up to this revision
 	latest   int64      // the last that the daemon is known to have
 	word     time.Time  // when the daemon last said something
+	looked   time.Time  // when pushes were last looked at
 	cells    map[netip.Addr]*cell
 	ahead    map[netip.Addr]lead               // of cells above the position
 	notify   func(sandbox string, has []Route) // of each whose routes change; nil: of none
@@ -123,11 +126,10 @@ func (t *Table) Apply(epoch string, r Route) error {
 		t.changed.Send()
 	}
 	t.settle(r.Addr)
-	return nil
+	return t.doubt()
 }
 
-// Bookmark takes in that the stream is complete up to a revision, which is the last
-// that the daemon has.
+// Bookmark takes in that the stream is complete up to a revision.
 func (t *Table) Bookmark(epoch string, revision int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,13 +138,23 @@ func (t *Table) Bookmark(epoch string, revision int64) error {
 	}
 	t.word = t.now()
 	t.position, t.latest = max(t.position, revision), max(t.latest, revision)
-	for addr := range t.ahead {
-		t.settle(addr)
+	return t.doubt()
+}
+
+// doubt asks for a list when something that was pushed cannot be true. It is called at each
+// news of the daemon's: one that is never idle has no other moment for it.
+func (t *Table) doubt() (err error) {
+	if len(t.ahead) == 0 || t.word.Sub(t.looked) < lookEvery {
+		return nil
 	}
-	var err error
+	t.looked = t.word
 	for addr, l := range t.ahead {
-		if t.word.Sub(l.since) > doubtAfter {
-			t.ahead[addr], err = lead{l.since, true}, ErrList // the daemon has no such revision
+		switch {
+		case t.cells[addr].revision <= t.position: // the stream passed it and did not bring it
+			t.settle(addr)
+			err = ErrList
+		case t.word.Sub(l.since) > doubtAfter: // the daemon is not there yet
+			t.ahead[addr], err = lead{l.since, true}, ErrList
 		}
 	}
 	return err
