@@ -9,7 +9,7 @@
 // gone before an address cools. It reads the table back, and repairs it when another program
 // changed it. No other table is looked at.
 //
-// A port without a lease may use no address that a lease or a gateway has, or nothing at
-// all. A packet that is refused is counted for its port and reason; with [Observe] that is
+// A port without a lease may use no address and no MAC that a lease or a gateway has, or
+// nothing at all. A lease whose port is gone has them still. A packet that is refused is counted for its port and reason; with [Observe] that is
 // all that becomes of it.
 package enforce

@@ -11,20 +11,21 @@ import (
 
 // Names of sets.
 const (
-	setBook     = "book"     // epoch and revision that the table was made from
-	setLeased   = "leased"   // ports with a lease
-	setUnleased = "unleased" // ports without
-	setTrusted  = "trusted"  // those of them that may send nevertheless
-	setMACs     = "macs"     // port and its lease's MAC
-	setAnyMAC   = "anymac"   // ports of leases that record no MAC
-	setIPv4     = "ipv4"     // port, MAC and address
-	setIPv6     = "ipv6"
-	setAny4     = "ipv4_anymac" // port and address of leases that record no MAC
-	setAny6     = "ipv6_anymac"
-	setPrefix4  = "prefixes4" // port and range of addresses
-	setPrefixes = "prefixes"
-	setTaken4   = "taken4" // addresses that are a lease's or a gateway's
-	setTaken6   = "taken6"
+	setBook      = "book"     // epoch and revision that the table was made from
+	setLeased    = "leased"   // ports with a lease
+	setUnleased  = "unleased" // ports without
+	setTrusted   = "trusted"  // those of them that may send nevertheless
+	setMACs      = "macs"     // port and its lease's MAC
+	setAnyMAC    = "anymac"   // ports of leases that record no MAC
+	setIPv4      = "ipv4"     // port, MAC and address
+	setIPv6      = "ipv6"
+	setAny4      = "ipv4_anymac" // port and address of leases that record no MAC
+	setAny6      = "ipv6_anymac"
+	setPrefix4   = "prefixes4" // port and range of addresses
+	setPrefixes  = "prefixes"
+	setTakenMACs = "taken_macs" // MACs that are a lease's
+	setTaken4    = "taken4"     // addresses that are a lease's or a gateway's
+	setTaken6    = "taken6"
 	// Type of the frame and range of addresses: a set of ranges wants two types, and the
 	// first is one that the rule has compared already.
 	setTakenPrefix4 = "taken_prefixes4"
@@ -37,56 +38,77 @@ type member struct {
 	nft.Element
 }
 
-// members are the elements that a grant needs.
+// members are the elements that a grant needs. Without a port it only keeps from others what
+// is the lease's.
 func (p Policy) members(g Grant) []member {
-	out := []member{{setLeased, nft.Element{Key: nft.Key(g.Port)}}}
+	out := p.taken(g)
+	if g.Port == 0 {
+		return out
+	}
 	add := func(set string, parts ...any) { out = append(out, member{set, nft.Element{Key: nft.Key(parts...)}}) }
-	addr, v4 := g.Addr.Addr(), g.Addr.Addr().Is4()
-	mac, err := net.ParseMAC(g.MAC)
-	if known := err == nil && len(mac) == 6; known {
-		own := LinkLocal(mac)
+	add(setLeased, g.Port)
+	addr := g.Addr.Addr()
+	switch mac := g.mac(); {
+	case mac != nil && addr.Is4():
 		add(setMACs, g.Port, mac)
-		add(setIPv6, g.Port, mac, own)
-		add(setTaken6, own)
-		if v4 {
-			add(setIPv4, g.Port, mac, addr)
-		} else {
-			add(setIPv6, g.Port, mac, addr)
-		}
-	} else {
+		add(setIPv6, g.Port, mac, LinkLocal(mac))
+		add(setIPv4, g.Port, mac, addr)
+	case mac != nil:
+		add(setMACs, g.Port, mac)
+		add(setIPv6, g.Port, mac, LinkLocal(mac))
+		add(setIPv6, g.Port, mac, addr)
+	case addr.Is4():
 		add(setAnyMAC, g.Port)
-		if v4 {
-			add(setAny4, g.Port, addr)
-		} else {
-			add(setAny6, g.Port, addr)
-		}
+		add(setAny4, g.Port, addr)
+	default:
+		add(setAnyMAC, g.Port)
+		add(setAny6, g.Port, addr)
 	}
 	if !g.Addr.IsSingleIP() {
-		r := netipx.RangeOfPrefix(g.Addr)
-		within := func(set string, first any) {
-			out = append(out, member{set, nft.Element{Key: nft.Key(first, r.From()), End: nft.Key(first, r.To())}})
+		set := setPrefixes
+		if addr.Is4() {
+			set = setPrefix4
 		}
-		switch {
-		case v4:
-			within(setPrefix4, g.Port)
-		default:
-			within(setPrefixes, g.Port)
-		}
-		switch {
-		case !p.keepsTaken():
-		case v4:
-			within(setTakenPrefix4, nft.TypeIPv4)
-			within(setTakenPrefix4, nft.TypeARP)
-		default:
-			within(setTakenPrefix6, nft.TypeIPv6)
-		}
+		out = append(out, within(set, g.Addr, g.Port))
 	}
-	if p.keepsTaken() { // else a port without a lease may use nothing anyway
-		if v4 {
-			add(setTaken4, addr)
-		} else {
-			add(setTaken6, addr)
-		}
+	return out
+}
+
+// mac is nil where the lease records none.
+func (g Grant) mac() net.HardwareAddr {
+	mac, err := net.ParseMAC(g.MAC)
+	if err != nil || len(mac) != 6 {
+		return nil
+	}
+	return mac
+}
+
+func within(set string, p netip.Prefix, first any) member {
+	r := netipx.RangeOfPrefix(p)
+	return member{set, nft.Element{Key: nft.Key(first, r.From()), End: nft.Key(first, r.To())}}
+}
+
+// taken are the elements that keep from other ports what is a lease's.
+func (p Policy) taken(g Grant) (out []member) {
+	add := func(set string, parts ...any) { out = append(out, member{set, nft.Element{Key: nft.Key(parts...)}}) }
+	if mac := g.mac(); mac != nil {
+		add(setTakenMACs, mac)
+		add(setTaken6, LinkLocal(mac))
+	}
+	if !p.keepsTaken() { // a port without a lease may use nothing anyway
+		return out
+	}
+	if addr := g.Addr.Addr(); addr.Is4() {
+		add(setTaken4, addr)
+	} else {
+		add(setTaken6, addr)
+	}
+	switch {
+	case g.Addr.IsSingleIP():
+	case g.Addr.Addr().Is4():
+		out = append(out, within(setTakenPrefix4, g.Addr, nft.TypeIPv4), within(setTakenPrefix4, g.Addr, nft.TypeARP))
+	default:
+		out = append(out, within(setTakenPrefix6, g.Addr, nft.TypeIPv6))
 	}
 	return out
 }
@@ -116,7 +138,7 @@ func (p Policy) all(w World) tally {
 	t := tally{}
 	leased := map[int]bool{}
 	for _, g := range w.Grants {
-		leased[g.Port] = true
+		leased[g.Port] = true // 0 is no port
 		for _, m := range p.members(g) {
 			t[m]++
 		}

@@ -66,10 +66,10 @@ func mld(from net.HardwareAddr) []byte {
 	return ip6(from, zero6, netip.MustParseAddr("ff02::16"), 0, 58, 0, 5, 2, 0, 0, 1, 0, 143, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// tagged puts a VLAN tag into a frame.
-func tagged(f []byte) []byte {
+// tagged puts a VLAN tag into a frame; one of id 0 is to a receiver as none.
+func tagged(f []byte, typ uint16, id byte) []byte {
 	out := append([]byte{}, f[:12]...)
-	return append(append(out, 0x81, 0, 0, 7), f[12:]...)
+	return append(append(out, byte(typ>>8), byte(typ), 0, id), f[12:]...)
 }
 
 // longer puts more data into a frame, and into the lengths that it states: a bridge may cut
@@ -89,7 +89,7 @@ func longer(f []byte, data string) []byte {
 
 // untagged is a frame as a packet socket shows it: a VLAN tag is beside it.
 func untagged(f []byte) []byte {
-	if binary.BigEndian.Uint16(f[12:]) != 0x8100 {
+	if typ := binary.BigEndian.Uint16(f[12:]); typ != 0x8100 && typ != 0x88a8 {
 		return f
 	}
 	return append(append([]byte{}, f[:12]...), f[16:]...)

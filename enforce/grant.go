@@ -53,7 +53,7 @@ type Port struct {
 // A Grant is one address that one port may use.
 type Grant struct {
 	Lease string
-	Port  int
+	Port  int    // 0: none, and the address is kept from all
 	MAC   string // "" where the lease records none: any MAC may use it
 	Addr  netip.Prefix
 }
@@ -91,8 +91,13 @@ func Where(l *netdb.Lease, ports []Port, boot string, inside func(*netdb.Lease) 
 	return at
 }
 
-// Grants are what a lease allows on those ports.
+// Grants are what a lease allows on those ports. Without one, such as a hibernated sandbox's,
+// a lease still keeps its address from others; but not one that never named a port, such as
+// Docker's, whose port is among those without a lease.
 func Grants(l *netdb.Lease, at []int) []Grant {
+	if len(at) == 0 && granted(l.State) && (l.HostInterface != "" || l.Netns != "") {
+		at = []int{0}
+	}
 	out := make([]Grant, len(at))
 	for i, port := range at {
 		out[i] = Grant{Lease: l.ID, Port: port, MAC: l.MAC, Addr: l.Prefix()}

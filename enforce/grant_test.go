@@ -47,7 +47,18 @@ func TestGrantsOfADelegatedPrefix(t *testing.T) {
 	if want := []enforce.Grant{{Lease: "l", Port: 3, MAC: l.MAC, Addr: netip.MustParsePrefix("fd00:9::/64")}}; !slices.Equal(got, want) {
 		t.Errorf("grants are %+v, want %+v", got, want)
 	}
-	l.PrefixLen = 0
+	l.PrefixLen, l.State, l.HostInterface = 0, netdb.Paused, "veth3"
+	if got := enforce.Grants(l, nil); len(got) != 1 || got[0].Port != 0 {
+		t.Errorf("of a lease whose port is gone: %+v", got)
+	}
+	l.HostInterface = ""
+	if got := enforce.Grants(l, nil); len(got) != 0 {
+		t.Errorf("of a lease that never named one: %+v", got)
+	}
+	l.State = netdb.Cooling
+	if got := enforce.Grants(l, nil); len(got) != 0 {
+		t.Errorf("of a lease that has ended: %+v", got)
+	}
 	if got := enforce.Grants(l, []int{3}); got[0].Addr != netip.MustParsePrefix("fd00:9::/128") {
 		t.Errorf("of one address: %+v", got)
 	}

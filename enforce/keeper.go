@@ -280,6 +280,9 @@ func (k *Keeper) count(g Grant, n int) {
 	for _, m := range k.cfg.Policy.members(g) {
 		k.add(m, n)
 	}
+	if g.Port == 0 {
+		return
+	}
 	before := k.users[g.Port]
 	k.users[g.Port] += n
 	if p, is := k.ports[g.Port]; is && (before == 0) != (k.users[g.Port] == 0) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 const wait = 60 * time.Second
 
 // A scene is a bridge with ports: a has a lease of each family and a delegated prefix, b
-// one, c one that records no MAC, d none; whoever listens is on e.
+// one, c one that records no MAC, d none; whoever listens is on e. A hibernated lease has no
+// port.
 type scene struct {
 	t          *testing.T
 	ns         *nstest.NS
@@ -27,6 +29,7 @@ type scene struct {
 	grants     []enforce.Grant
 	ports      []enforce.Port
 	marks      int
+	trunk      bool // d may send frames with VLAN tags
 }
 
 var (
@@ -37,6 +40,7 @@ var (
 	a6, b6   = netip.MustParseAddr("fd00:8::2"), netip.MustParseAddr("fd00:8::3")
 	p6, x6   = netip.MustParseAddr("fd00:9::77"), netip.MustParseAddr("fd00:8::99")
 	p4, q4   = netip.MustParseAddr("10.8.0.70"), netip.MustParseAddr("10.8.0.143")
+	h4       = netip.MustParseAddr("10.8.0.5")
 	private  = netip.MustParseAddr("fe80::1234")
 )
 
@@ -65,6 +69,7 @@ func newScene(t *testing.T) *scene {
 	grant("b", s.b, s.b.MAC, "10.8.0.3/32")
 	grant("b6", s.b, s.b.MAC, "fd00:8::3/128")
 	grant("c", s.c, nil, "10.8.0.4/32")
+	s.grants = append(s.grants, enforce.Grant{Lease: "h", MAC: "02:00:00:00:00:05", Addr: netip.MustParsePrefix("10.8.0.5/32")})
 	s.ns.Do(func() {
 		var err error
 		if s.conn, err = nft.Open(); err != nil {
@@ -151,6 +156,11 @@ func (s *scene) packets() []packet {
 	ownLL, otherLL := enforce.LinkLocal(am), enforce.LinkLocal(bm)
 	any4 := netip.MustParseAddr("10.8.0.255")
 	ff := netip.MustParseAddr("ff02::1")
+	hibernated := net.HardwareAddr{2, 0, 0, 0, 0, 5}
+	trunk := enforce.OtherType
+	if s.trunk {
+		trunk = ""
+	}
 	return []packet{
 		{"its IPv4", s.a, ip4(am, a4, any4), ""},
 		{"its ARP request", s.a, arp(1, am, am, a4, b4), ""},
@@ -213,8 +223,8 @@ func (s *scene) packets() []packet {
 		{"DAD for a neighbour's", s.a, nd(am, 135, zero6, b6, false), enforce.NotItsND},
 		{"a router's advertisement", s.a, nd(am, 134, ownLL, a6, false), enforce.NotItsND},
 		{"a redirect", s.a, nd(am, 137, ownLL, a6, false), enforce.NotItsND},
-		{"its IPv4 with a VLAN tag", s.a, tagged(ip4(am, a4, any4)), enforce.OtherType},
-		{"ARP for a neighbour with a VLAN tag", s.a, tagged(arp(2, am, am, b4, gateway)), enforce.OtherType},
+		{"its IPv4 with a VLAN tag", s.a, tagged(ip4(am, a4, any4), 0x8100, 7), enforce.OtherType},
+		{"ARP for a neighbour with a VLAN tag", s.a, tagged(arp(2, am, am, b4, gateway), 0x8100, 7), enforce.OtherType},
 		{"a neighbour's IPv4, without a MAC", s.c, ip4(cm, b4, any4), enforce.NotItsIPv4},
 		{"ARP for a neighbour, without a MAC", s.c, arp(2, cm, cm, b4, gateway), enforce.NotItsARP},
 		{"a lease's IPv4, without a lease", s.d, ip4(s.d.MAC, b4, any4), enforce.NotItsIPv4},
@@ -222,6 +232,15 @@ func (s *scene) packets() []packet {
 		{"a lease's ARP, without a lease", s.d, arp(2, s.d.MAC, s.d.MAC, b4, gateway), enforce.NotItsARP},
 		{"a lease's IPv6, without a lease", s.d, udp6(s.d.MAC, b6, ff), enforce.NotItsIPv6},
 		{"an advertisement for a lease, without one", s.d, nd(s.d.MAC, 136, x6, b6, false), enforce.NotItsND},
+		{"a VLAN tag, without a lease", s.d, tagged(ip4(s.d.MAC, x4, any4), 0x8100, 7), trunk},
+		{"a VLAN tag that is none, without a lease", s.d, tagged(arp(2, s.d.MAC, s.d.MAC, b4, gateway), 0x8100, 0), enforce.OtherType},
+		{"one of 802.1ad", s.d, tagged(arp(2, s.d.MAC, s.d.MAC, b4, gateway), 0x88a8, 0), enforce.OtherType},
+		{"IPv4 that is nobody's by a lease's MAC, without one", s.d, ip4(bm, x4, any4), enforce.NotItsMAC},
+		{"what is not IP by a lease's MAC, without one", s.d, nstest.Frame(everyone, bm, 0x8137, make([]byte, 46)...), enforce.NotItsMAC},
+		{"its IPv4 by a neighbour's MAC, without a MAC of its own", s.c, ip4(bm, c4, any4), enforce.NotItsMAC},
+		{"a hibernated lease's IPv4, without a lease", s.d, ip4(s.d.MAC, h4, any4), enforce.NotItsIPv4},
+		{"a hibernated lease's ARP, without a lease", s.d, arp(2, s.d.MAC, s.d.MAC, h4, gateway), enforce.NotItsARP},
+		{"by a hibernated lease's MAC, without a lease", s.d, ip4(hibernated, x4, any4), enforce.NotItsMAC},
 		{"DAD for a lease, without one", s.d, nd(s.d.MAC, 135, zero6, b6, false), enforce.NotItsND},
 	}
 }
@@ -267,6 +286,33 @@ func (s *scene) each(table *nft.Table, passes func(packet) bool) {
 	}
 }
 
+// TestE8GroupFramesWithoutALease: frames to the group addresses that a bridge does not forward
+// reach the host itself, and by them too a port without a lease says nothing that is a
+// lease's. Those to 00, where the bridge speaks STP, and to 0E no hook sees.
+func TestE8GroupFramesWithoutALease(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	table := s.apply(enforce.Policy{Mode: enforce.Enforce})
+	for _, last := range []byte{2, 3, 5, 0x0d, 0x0f} {
+		for what, p := range map[string]packet{
+			"a lease's ARP":           {frame: arp(2, s.d.MAC, s.d.MAC, b4, gateway), reason: enforce.NotItsARP},
+			"a lease's IPv4":          {frame: ip4(s.d.MAC, b4, gateway), reason: enforce.NotItsIPv4},
+			"by a lease's MAC":        {frame: ip4(s.b.MAC, x4, gateway), reason: enforce.NotItsMAC},
+			"a VLAN tag that is none": {frame: tagged(ip4(s.d.MAC, b4, gateway), 0x8100, 0), reason: enforce.OtherType},
+		} {
+			before := s.counted(table, s.d, p.reason)
+			copy(p.frame, []byte{1, 0x80, 0xc2, 0, 0, last})
+			s.passes(s.d, p.frame)
+			if got := s.counted(table, s.d, p.reason); got <= before {
+				t.Errorf("01-80-C2-00-00-%02X, %s: nothing is refused", last, what)
+			}
+		}
+		if at := s.ns.Exec("bridge", "fdb", "show", "br", "rt0"); strings.Contains(at, fmt.Sprintf("%s dev %s ", s.b.MAC, s.d.HostName)) {
+			t.Errorf("01-80-C2-00-00-%02X: the bridge has b's MAC at d:\n%s", last, at)
+		}
+	}
+}
+
 // TestE8PortsWithoutALeaseDropAll: with unleased = drop such a port sends nothing at all.
 func TestE8PortsWithoutALeaseDropAll(t *testing.T) {
 	t.Parallel()
@@ -281,6 +327,7 @@ func TestE8ATrustedPort(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	uplink := s.d
+	s.trunk = true
 	table := s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true, Trusted: []string{s.a.HostName, uplink.HostName}})
 	s.each(table, func(p packet) bool { return p.reason == "" })
 	if n := s.counted(table, uplink, enforce.NoLease); n > 0 {
@@ -295,7 +342,7 @@ func TestE8ATrustedPort(t *testing.T) {
 // dropsAll sends by a port without a lease, of which nothing may be received.
 func (s *scene) dropsAll(table *nft.Table) {
 	s.t.Helper()
-	for _, f := range [][]byte{ip4(s.d.MAC, x4, gateway), arp(1, s.d.MAC, s.d.MAC, x4, gateway), udp6(s.d.MAC, x6, gateway6), tagged(ip4(s.d.MAC, x4, gateway))} {
+	for _, f := range [][]byte{ip4(s.d.MAC, x4, gateway), arp(1, s.d.MAC, s.d.MAC, x4, gateway), udp6(s.d.MAC, x6, gateway6), tagged(ip4(s.d.MAC, x4, gateway), 0x8100, 7)} {
 		before := s.counted(table, s.d, enforce.NoLease)
 		f := longer(f, "without a lease")
 		s.wires[s.d].Send(f)

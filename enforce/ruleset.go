@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -31,12 +32,12 @@ type World struct {
 type Reason string
 
 const (
-	NotItsMAC  Reason = "mac"      // the frame's source is not the lease's MAC
+	NotItsMAC  Reason = "mac"      // the frame's source is not the lease's MAC, or is another lease's
 	NotItsARP  Reason = "arp"      // ARP with another's sender, or a probe for another's address
 	NotItsIPv4 Reason = "ipv4"     // an IPv4 source that is not the lease's
 	NotItsIPv6 Reason = "ipv6"     // an IPv6 source that is not the lease's
 	NotItsND   Reason = "nd"       // a neighbour advertisement or probe for another's address, a router's advertisement, a redirect
-	OtherType  Reason = "type"     // neither ARP nor IP: a VLAN tag, for example
+	OtherType  Reason = "type"     // a VLAN tag, or of a lease neither ARP nor IP
 	NoLease    Reason = "unleased" // a port without a lease
 )
 
@@ -107,7 +108,7 @@ func frame(p Policy) *nft.Table {
 	t := &nft.Table{Family: nft.Bridge, Name: TableName, Sets: []*nft.Set{
 		{Name: setBook, Key: []nft.Type{nft.Mark}},
 		{Name: setLeased, Key: link}, {Name: setUnleased, Key: link},
-		{Name: setMACs, Key: with(nft.MAC)}, {Name: setAnyMAC, Key: link},
+		{Name: setMACs, Key: with(nft.MAC)}, {Name: setAnyMAC, Key: link}, {Name: setTakenMACs, Key: []nft.Type{nft.MAC}},
 		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
 		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
 		{Name: setPrefix4, Key: with(nft.IPv4), Interval: true}, {Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
@@ -120,7 +121,7 @@ func frame(p Policy) *nft.Table {
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
 	}
-	t.Chains = append(t.Chains, ports(), leased(), arp(), ipv6(), neighbours(), source6())
+	t.Chains = append(t.Chains, ports(), groups(), leased(), arp(), ipv6(), neighbours(), source6())
 	t.Chains = append(t.Chains, without(p)...)
 	t.Chains = append(t.Chains, without6())
 	for _, r := range Reasons() {
@@ -144,9 +145,20 @@ func ports() *nft.Chain {
 	}}
 }
 
+// groups is where a frame to a group address that a bridge does not forward comes in, as far
+// as the port has the kernel show such a frame to any hook: see groups.go.
+func groups() *nft.Chain {
+	to := nft.Is(nft.EtherDest.Masked(44), net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0})
+	return &nft.Chain{Name: "groups", Base: &nft.Base{Hook: nft.Input, Priority: priority}, Rules: []nft.Rule{
+		rule("", to, nft.In(setLeased, nft.InLink), nft.Goto("leased")),
+		rule("", to, nft.In(setUnleased, nft.InLink), nft.Goto("without")),
+	}}
+}
+
 func leased() *nft.Chain {
 	return &nft.Chain{Name: "leased", Rules: []nft.Rule{
 		rule("", nft.NotIn(setMACs, nft.InLink, nft.EtherSource), nft.NotIn(setAnyMAC, nft.InLink), refuse(NotItsMAC)),
+		rule("another's: a bridge sends there what is for it", nft.NotIn(setMACs, nft.InLink, nft.EtherSource), nft.In(setTakenMACs, nft.EtherSource), refuse(NotItsMAC)),
 		rule("of Ethernet and IPv4", nft.Is(nft.EtherType, nft.TypeARP), nft.Bytes(0, 0, 1, 8, 0, 6, 4), nft.Goto("arp")),
 		rule("of something else", nft.Is(nft.EtherType, nft.TypeARP), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("ipv6")),
@@ -230,23 +242,42 @@ func without(p Policy) []*nft.Chain {
 	drop := rule("unleased = drop", refuse(NoLease))
 	switch {
 	case p.trusts():
-		return []*nft.Chain{others("trusted"), {Name: "without", Rules: []nft.Rule{
+		return []*nft.Chain{others("trusted", priorityTags()...), {Name: "without", Rules: []nft.Rule{
 			rule("trusted", nft.In(setTrusted, nft.InLink), nft.Goto("trusted")), drop}}}
 	case p.DropUnleased:
 		return []*nft.Chain{{Name: "without", Rules: []nft.Rule{drop}}}
 	}
-	return []*nft.Chain{others("without")}
+	return []*nft.Chain{others("without", tags()...)}
+}
+
+// tags refuses all VLAN tags: a receiver takes a frame with one of id 0 as it takes one
+// without, and so may a bridge that filters VLANs with other ids.
+func tags() []nft.Rule {
+	return []nft.Rule{
+		rule("a VLAN tag", nft.Is(nft.EtherType, nft.TypeVLAN), refuse(OtherType)),
+		rule("", nft.Is(nft.EtherType, nft.TypeSVLAN), refuse(OtherType)),
+	}
+}
+
+// priorityTags refuses those of id 0: an uplink may be a trunk.
+func priorityTags() []nft.Rule {
+	none := nft.Is(nft.VLANTag.Last(12), uint16(0))
+	return []nft.Rule{
+		rule("a VLAN tag that is none", nft.Is(nft.EtherType, nft.TypeVLAN), none, refuse(OtherType)),
+		rule("", nft.Is(nft.EtherType, nft.TypeSVLAN), none, refuse(OtherType)),
+	}
 }
 
 // others lets pass what is no lease's and no gateway's.
-func others(name string) *nft.Chain {
-	return &nft.Chain{Name: name, Rules: []nft.Rule{
+func others(name string, tags ...nft.Rule) *nft.Chain {
+	return &nft.Chain{Name: name, Rules: append(append([]nft.Rule{
+		rule("a lease's: a bridge sends there what is for it", nft.In(setTakenMACs, nft.EtherSource), refuse(NotItsMAC))}, tags...), []nft.Rule{
 		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("in a lease's delegated prefix", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTakenPrefix4, nft.EtherType, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("without6")),
-	}}
+	}...)}
 }
 
 func without6() *nft.Chain {

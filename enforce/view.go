@@ -82,6 +82,9 @@ func (k *Keeper) view(refused []Refusal) View {
 	}
 	for _, g := range k.grants {
 		for _, one := range g {
+			if one.Port == 0 {
+				continue
+			}
 			if at[one.Port] == nil { // it has gone, and its lease has not
 				at[one.Port] = &PortView{Port: Port{Index: one.Port}}
 			}
@@ -157,7 +160,7 @@ func differ(have, want *nft.Table, asks map[member]string) (out []Difference) {
 			one.element = true
 			one.What = d.Set.Name + " { " + d.Set.Describe(d.Element) + " }"
 			one.Lease = asks[member{d.Set.Name, d.Element}]
-			if !slices.Contains([]string{setBook, setTaken4, setTaken6, setTakenPrefix4, setTakenPrefix6}, d.Set.Name) && len(d.Element.Key) >= 4 {
+			if !slices.Contains([]string{setBook, setTakenMACs, setTaken4, setTaken6, setTakenPrefix4, setTakenPrefix6}, d.Set.Name) && len(d.Element.Key) >= 4 {
 				one.Port = int(binary.NativeEndian.Uint32([]byte(d.Element.Key)))
 			}
 		}

@@ -15,6 +15,17 @@ type Field struct {
 	mask []byte // of what is loaded; nil: all of it
 }
 
+// Last is the number that the last bits are.
+func (f Field) Last(bits int) Field {
+	all := f.typ.kind.Bytes * 8
+	out := f.Masked(int(all))
+	for i := range int(all) - bits {
+		out.mask[i/8] &^= 0x80 >> (i % 8)
+	}
+	out.name = fmt.Sprintf("%s & %#x", f.name, out.mask)
+	return out
+}
+
 // Masked is the network that an address lies in: its first bits, and zero behind them.
 func (f Field) Masked(bits int) Field {
 	f.mask = make([]byte, f.typ.kind.Bytes)
@@ -56,6 +67,7 @@ var (
 	EtherDest   = payload("ether daddr", MAC, expr.PayloadBaseLLHeader, 0)
 	EtherSource = payload("ether saddr", MAC, expr.PayloadBaseLLHeader, 6)
 	EtherType   = payload("ether type", Ether, expr.PayloadBaseLLHeader, 12)
+	VLANTag     = payload("vlan tci", Service, expr.PayloadBaseLLHeader, 14) // of a frame with a tag: see [TypeVLAN]
 
 	ARPSourceMAC = payload("arp saddr ether", MAC, expr.PayloadBaseNetworkHeader, 8)
 	ARPSource    = payload("arp saddr ip", IPv4, expr.PayloadBaseNetworkHeader, 14)
@@ -76,9 +88,11 @@ var (
 
 // Ethernet types, as EtherType's values.
 const (
-	TypeIPv4 uint16 = 0x0800
-	TypeARP  uint16 = 0x0806
-	TypeIPv6 uint16 = 0x86dd
+	TypeIPv4  uint16 = 0x0800
+	TypeARP   uint16 = 0x0806
+	TypeIPv6  uint16 = 0x86dd
+	TypeVLAN  uint16 = 0x8100 // a tag of IEEE 802.1Q, with the frame's own type behind it
+	TypeSVLAN uint16 = 0x88a8 // of 802.1ad
 )
 
 func names(fields []Field) string {

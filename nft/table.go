@@ -20,6 +20,7 @@ type Hook = nftables.ChainHook
 
 var (
 	Prerouting  = *nftables.ChainHookPrerouting
+	Input       = *nftables.ChainHookInput
 	Forward     = *nftables.ChainHookForward
 	Postrouting = *nftables.ChainHookPostrouting
 	Ingress     = *nftables.ChainHookIngress // Netdev only

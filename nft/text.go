@@ -105,6 +105,8 @@ func hookName(b *Base) string {
 	switch b.Hook {
 	case Prerouting:
 		return "prerouting"
+	case Input:
+		return "input"
 	case Forward:
 		return "forward"
 	case Postrouting:

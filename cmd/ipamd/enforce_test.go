@@ -328,7 +328,7 @@ func TestE8NoRuleOfAnOldOwnerSurvives(t *testing.T) {
 	away := nstest.New(t)
 	w.ns.Exec("ip", "link", "set", "other0", "netns", away.Name())
 	realtest.Eventually(t, wait, "a port in another namespace to have no rules", func() bool {
-		return !strings.Contains(w.nft("list", "table", "bridge", enforce.TableName), l.Address+" }") && w.asWished()
+		return !strings.Contains(w.nft("list", "set", "bridge", enforce.TableName, "ipv4"), l.Address) && w.asWished()
 	})
 	if strings.Contains(w.nft("list", "set", "bridge", enforce.TableName, "ipv4"), l.Address) {
 		t.Error("the address is still some port's")
