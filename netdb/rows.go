@@ -274,22 +274,27 @@ func scanPool(s scanner) (*Pool, error) {
 
 const (
 	withheldColumns = `ip, address, pool_uid, pool, lease_id, state, sandbox, uid, interface, rev,
-		since_wall, since_boot, since_boot_id, evidence, hold`
-	insertWithheld = `INSERT INTO withheld (` + withheldColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+		since_wall, since_boot, since_boot_id, evidence, hold, ` + withheldPlumbing
+	withheldPlumbing = `bridge, host_interface, netns, plug`
+	insertWithheld   = `INSERT INTO withheld (` + withheldColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
 func (w *Withheld) row() []any {
 	return []any{key(w.Addr), placeText(w.Addr, w.PrefixLen), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
-		w.Since.Wall.UnixNano(), int64(w.Since.Boottime), w.Since.BootID, string(w.Evidence), w.Hold}
+		w.Since.Wall.UnixNano(), int64(w.Since.Boottime), w.Since.BootID, string(w.Evidence), w.Hold,
+		w.Bridge, w.HostInterface, w.Netns, w.Plug.text()}
 }
 
 // scanWithheld reads one row. Its address is zero when the row contradicts itself.
 func scanWithheld(s scanner) (w Withheld, n naming, err error) {
-	var evidence string
+	var evidence, plug string
 	var wall, boot int64
 	if err := s.Scan(&n.ip, &n.text, &w.PoolUID, &w.Pool, &w.LeaseID, (*string)(&w.State), &w.Sandbox, &w.UID, &w.Interface,
-		&w.Rev, &wall, &boot, &w.Since.BootID, &evidence, &w.Hold); err != nil {
+		&w.Rev, &wall, &boot, &w.Since.BootID, &evidence, &w.Hold, &w.Bridge, &w.HostInterface, &w.Netns, &plug); err != nil {
 		return w, n, err
+	}
+	if plug != "" && json.Unmarshal([]byte(plug), &w.Plug) != nil {
+		w.Plug = Plug{} // it is not known
 	}
 	w.Since.Wall, w.Since.Boottime = time.Unix(0, wall), time.Duration(boot)
 	if evidence != "" {

@@ -264,7 +264,11 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 		s.problem("read its schema", err)
 	}
 	if !c.old && schema != 1 { // a book of 0.1.0 has no such table
-		s.bothWays(ctx, c, "withheld", `SELECT `+withheldColumns+` FROM withheld ORDER BY ip`, func(sc scanner) error {
+		columns := withheldColumns
+		if !c.schema.has("withheld", "bridge") {
+			columns = strings.Replace(columns, withheldPlumbing, "'', '', '', ''", 1)
+		}
+		s.bothWays(ctx, c, "withheld", `SELECT `+columns+` FROM withheld ORDER BY ip`, func(sc scanner) error {
 			w, n, err := scanWithheld(sc)
 			if err != nil || !w.Addr.IsValid() {
 				for _, a := range n.addrs() {
@@ -272,7 +276,8 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 				}
 			} else if rows[w.Addr] == nil {
 				rows[w.Addr] = &Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
-					Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: PoolRemoved, Hold: w.Hold}
+					Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: PoolRemoved, Hold: w.Hold,
+					HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
 			}
 			return nil
 		})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -179,5 +180,39 @@ func TestALargePoolCostsNoMore(t *testing.T) {
 	}
 	if n := kept["10.8.64.0/24"]; n < leases || kept["10.0.0.0/8"] != n || kept["fd00:8::/64"] != n {
 		t.Errorf("entries in memory: %v", kept)
+	}
+}
+
+// L14: a book of each schema before this one opens with its leases as they are, and what it
+// withholds is withheld: on a bridge that is not recorded.
+func TestL14ABookOfEachSchema(t *testing.T) {
+	all := migrations.All()
+	for version := 1; version < len(all); version++ {
+		dir := t.TempDir()
+		if err := lay(bookOf010(t), dir); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "book.db")
+		for _, m := range all[1:version] {
+			raw(t, path, m.SQL)
+		}
+		raw(t, path, fmt.Sprintf(`PRAGMA user_version = %d`, version))
+		if version > 1 { // as a removed pool has left it
+			raw(t, path, `INSERT INTO withheld (ip, address, pool_uid, pool, lease_id, state, sandbox, uid, interface, rev,
+				since_wall, since_boot, since_boot_id, evidence, hold)
+				VALUES (x'00000000000000000000ffff0a0a0002', '10.10.0.2', 'u', 'gone', 'i', 'quarantined', 's', 's', 'eth0', 1, 1, 1, 'b', '[{}]', '')`)
+		}
+		b := OpenAt(t, path, Options())
+		if live := liveIn(b); live != liveIn010 || b.Info().Schema != len(all) {
+			t.Fatalf("of schema %d: it has\n%s", version, live)
+		}
+		if version > 1 {
+			p := Pool(t, b, "again", "10.10.0.0/29")
+			if l, ok := b.At(addr("10.10.0.2")); !ok || l.PoolUID != p.UID || !strings.Contains(l.Hold, "not recorded") {
+				t.Errorf("of schema %d: %+v", version, l)
+			}
+		}
+		Check(t, b)
+		Close(t, b)
 	}
 }

@@ -30,6 +30,13 @@ type Withheld struct {
 	Since     Stamp // when it entered its state
 	Evidence  json.RawMessage
 	Hold      string // an operator's words
+
+	// Where it was in use: only a witness of that bridge sees it there. Bridge is "" of what was
+	// withheld before it was recorded.
+	Bridge        string
+	HostInterface string
+	Netns         string
+	Plug          Plug
 }
 
 func (w *Withheld) covers(a netip.Addr) bool { return rangeOf(w.Addr, w.PrefixLen).Contains(a) }
@@ -139,7 +146,11 @@ func (m *memory) PreviewRemovePool(uid string, force bool) (*PoolOutcome, error)
 func (t *tx) purge(who Who, e LeaseEffect) (err error) {
 	l := e.Lease
 	w := &Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: Quarantined, Sandbox: l.Sandbox,
-		UID: l.UID, Interface: l.Interface, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold}
+		UID: l.UID, Interface: l.Interface, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold,
+		HostInterface: l.HostInterface, Netns: l.Netns, Plug: l.Plug}
+	if p := t.pool(l.PoolUID); p != nil {
+		w.Bridge = p.Bridge
+	}
 	who.Actor, who.Reason = ByOperator, PoolRemoved
 	if l.State.Open() {
 		if l, err = t.setState(who, l, Releasing, nil); err != nil {
@@ -172,23 +183,43 @@ func (t *tx) purge(who Who, e LeaseEffect) (err error) {
 
 // testimony is the book's own evidence about the address.
 func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
-	b, err := json.Marshal([]map[string]any{{"witness": "book", "address": w.Addr, "at": w.Since.Wall.UTC(), "sandbox": w.Sandbox,
-		"uid": w.UID, "lease_id": w.LeaseID, "note": fmt.Sprintf(format, args...)}})
+	what := map[string]any{"witness": "book", "address": w.Addr, "at": w.Since.Wall.UTC(), "sandbox": w.Sandbox,
+		"uid": w.UID, "lease_id": w.LeaseID, "note": fmt.Sprintf(format, args...)}
+	if w.Bridge != "" {
+		what["bridge"] = w.Bridge
+	}
+	if w.HostInterface != "" {
+		what["port"] = w.HostInterface
+	}
+	b, err := json.Marshal([]map[string]any{what})
 	if err != nil {
 		panic(err) // texts and times always marshal
 	}
 	return b
 }
 
+// unseenIn says why no witness of the pool's bridge would see what may be in use at a
+// withheld address; "" where one would.
+func (w *Withheld) unseenIn(p *Pool) string {
+	switch {
+	case w.State != Quarantined || w.Bridge == p.Bridge:
+		return ""
+	case w.Bridge == "":
+		return fmt.Sprintf("which bridge it was used on is not recorded, and no witness of %s would see it on another", p.Bridge)
+	}
+	return fmt.Sprintf("it was used on bridge %s, and no witness of %s sees it there", w.Bridge, p.Bridge)
+}
+
 // takeOver makes a withheld address a row of the pool that contains it now: quarantined,
-// until no witness sees it any more, or cooling for what is left of its rest.
+// until no witness sees it any more, or cooling for what is left of its rest. What was in
+// use on another bridge only an operator clears: that it is unseen on this one says nothing.
 func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
 	who.Actor, who.Reason = ByOperator, TakenOver
 	evidence := w.Evidence
 	if w.State == Cooling || len(evidence) == 0 {
 		evidence = w.testimony("it was %s in pool %s (%s), which was removed", w.State, w.Pool, w.PoolUID)
 	}
-	now := Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: w.Hold,
+	now := Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: cmp.Or(w.Hold, w.unseenIn(p)),
 		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence}
 	l, err := t.recordWith(who, nil, now, evidence, &w)
 	if err != nil || w.State != Cooling {

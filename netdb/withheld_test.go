@@ -128,3 +128,47 @@ func TestAFormerGatewayRests(t *testing.T) {
 		b.Drop(c)
 	}
 }
+
+// What was in use on one bridge no witness of another sees: a pool there has it held, for an
+// operator, and a pool of the same bridge has it until it is unseen. So it is with what was
+// withheld before the bridge was recorded. What cooled was confirmed to be gone, wherever it was.
+func TestWhatWasInUseOnAnotherBridgeIsHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		again  string
+		before bool // the bridge was recorded
+		held   bool
+	}{
+		"the same bridge":               {again: "rt0"},
+		"another bridge":                {again: "rt1", held: true},
+		"a bridge that is not recorded": {again: "rt0", before: true, held: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "book.db")
+			b := OpenAt(t, path, Options())
+			old := Pool(t, b, "default", "10.8.64.0/28")
+			l, cooled := bind(t, b, "running"), Cool(t, b, Reserve(t, b, "cooled"))
+			remove(t, b, old.UID, true)
+			if w := b.Withheld()[0]; w.Bridge != "rt0" || w.HostInterface != l.HostInterface {
+				t.Fatalf("%+v", w)
+			}
+			Close(t, b)
+			if c.before {
+				raw(t, path, `UPDATE withheld SET bridge = ''`)
+			}
+			b = OpenAt(t, path, Options())
+			s := spec("default", "10.8.64.0/28")
+			s.Bridge = c.again
+			set(t, b, netdb.PoolChange{Spec: s})
+			row, ok := b.At(l.Addr)
+			if !ok || row.State != netdb.Quarantined || row.Hold != "" != c.held {
+				t.Fatalf("%+v", row)
+			}
+			if _, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), row.ID, row.Rev, nil); (err != nil) != c.held {
+				t.Errorf("unseen: %v", err)
+			}
+			if row, ok := b.At(cooled.Addr); !ok || row.State != netdb.Cooling {
+				t.Errorf("%+v", row)
+			}
+		})
+	}
+}
