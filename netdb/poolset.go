@@ -79,18 +79,25 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 
 // restGateway has the gateway that a pool had before cool like an address that was given:
 // the routes and neighbours of its sandboxes still lead there, and who got the address at
-// once would get their packets.
+// once would get their packets. It rests where the pool cannot give it, too: the next change
+// may have it back. A rest of before it was the gateway begins anew.
 func (t *tx) restGateway(who Who, plan *poolPlan) error {
 	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
 		return nil // no sandbox has a route by it
 	}
 	a, pool := plan.Was.Gateway, plan.Pool
-	if a == pool.Gateway || pool.outside(a) != "" || t.at(a) != nil {
+	was := t.at(a)
+	if !a.IsValid() || a == pool.Gateway || was != nil && was.State != Cooling {
 		return nil
 	}
+	rests := Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name}
+	if was != nil {
+		rests = *was
+	}
+	rests.State = Quarantined
 	evidence := (&Withheld{Addr: a, Since: t.now}).testimony("it was the gateway of pool %s (%s)", pool.Name, pool.UID)
 	who.Actor, who.Reason = ByOperator, GatewayMoved
-	l, err := t.move(who, nil, Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Quarantined}, evidence)
+	l, err := t.move(who, was, rests, evidence)
 	if err == nil {
 		_, err = t.setState(who, l, Cooling, nil)
 	}

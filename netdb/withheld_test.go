@@ -129,6 +129,62 @@ func TestAFormerGatewayRests(t *testing.T) {
 	}
 }
 
+// So it does where the pool cannot give it, or its rest of before it was the gateway is over:
+// what gives it back, a while later, finds that it rests.
+func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
+	narrow, excluded, moved := spec("default", "10.8.64.8/29"), spec("default", "10.8.64.0/28"), spec("default", "10.8.64.0/28")
+	first := moved.Gateway
+	excluded.Exclude = []netdb.Range{{From: first, To: first}}
+	for _, s := range []*netdb.PoolSpec{&narrow, &excluded, &moved} {
+		s.Gateway = addr("10.8.64.14")
+	}
+	for name, c := range map[string]struct {
+		steps  []netdb.PoolSpec
+		cooled bool // before it was the gateway
+	}{
+		"excluded, and then not":       {steps: []netdb.PoolSpec{excluded, moved}},
+		"outside, and then not":        {steps: []netdb.PoolSpec{narrow, moved}},
+		"it had rested":                {steps: []netdb.PoolSpec{moved}, cooled: true},
+		"it had rested, and is out of": {steps: []netdb.PoolSpec{narrow, moved}, cooled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := NewClock()
+			opts := Options()
+			opts.Now = clock.Now
+			b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
+			begin := moved
+			if begin.Gateway = first; c.cooled {
+				begin.Gateway = addr("10.8.64.13")
+			}
+			p := set(t, b, netdb.PoolChange{Spec: begin}).Pool
+			Reserve(t, b, "lives")
+			if c.cooled { // the first host was leased, and is the gateway then
+				l, ok := b.At(first)
+				if !ok {
+					t.Fatal("it was not given")
+				}
+				Cool(t, b, l)
+				Reserve(t, b, "still")
+				begin.Gateway = first
+				set(t, b, netdb.PoolChange{Spec: begin, Drain: true})
+				clock.Pass(Policy.Cooldown)
+			}
+			for _, s := range c.steps {
+				set(t, b, netdb.PoolChange{Spec: s, Drain: true})
+			}
+			owner := netdb.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
+			_, err := b.PickAddr(owner, first, Policy)
+			wantErr(t, err, netdb.ErrTaken)
+			clock.Pass(Policy.Cooldown)
+			got, err := b.PickAddr(owner, first, Policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Drop(got)
+		})
+	}
+}
+
 // What was in use on one bridge no witness of another sees: a pool there has it held, for an
 // operator, and a pool of the same bridge has it until it is unseen. So it is with what was
 // withheld before the bridge was recorded. What cooled was confirmed to be gone, wherever it was.
