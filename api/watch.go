@@ -5,7 +5,7 @@ type EventType string
 
 const (
 	EventChange   EventType = "change"   // something became different
-	EventBookmark EventType = "bookmark" // nothing did: all up to the revision was sent
+	EventBookmark EventType = "bookmark" // all up to the revision was sent, of every kind that was asked for
 	EventError    EventType = "error"    // the last line: why the stream ends
 )
 

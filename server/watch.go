@@ -17,9 +17,10 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// bookmarkEvery is how long a stream is silent at the most, also while all changes are of
-// kinds that it does not have: a client that receives nothing for longer knows that the
-// connection is gone, and one that resumes is not sent back over all of them.
+// bookmarkEvery is how often a stream has a bookmark, also while changes flow, and so how long
+// it is silent at the most: a client that receives nothing for longer knows that the
+// connection is gone, one that resumes is not sent back over changes of kinds that it does not
+// have, and one that is never idle has a moment to look over what it has.
 const bookmarkEvery = 10 * time.Second
 
 // usualKinds are those of a stream that asks for none.
@@ -64,7 +65,7 @@ func (h *watches) watch(c *call) (int, any, error) {
 	defer context.AfterFunc(c.stopping(), cancel)()
 	h.sleeper.Subscribed()
 	out := &stream{book: h.book, c: c, want: want, epoch: epoch}
-	err = out.event(api.Event{Type: api.EventBookmark, Revision: since})
+	err = out.bookmark(since)
 	for err == nil {
 		err = out.next(ctx, changes)
 	}
@@ -123,11 +124,13 @@ type stream struct {
 	c    *call
 	want map[netdb.Subject]bool
 	sent time.Time // the last line
+	mark time.Time // the last bookmark
 
 	epoch string // that it began in; it ends where the book goes on in another
 }
 
-// next sends what comes next, or a bookmark once the stream was silent for long enough.
+// next sends what comes next, and a bookmark once the stream was silent, or without one, for
+// long enough.
 func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 	wait, cancel := context.WithDeadline(ctx, o.sent.Add(bookmarkEvery))
 	defer cancel()
@@ -138,14 +141,21 @@ func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 	if is := o.book.Epoch(); is != o.epoch {
 		return fmt.Errorf("%w: the epoch is %s, and no longer %s", feed.ErrCompacted, is, o.epoch)
 	}
-	parts := feed.Join(lines, func(s netdb.Subject) bool { return o.want[s] })
-	if len(parts) == 0 {
-		if wait.Err() == nil {
-			return nil
+	if parts := feed.Join(lines, func(s netdb.Subject) bool { return o.want[s] }); len(parts) > 0 {
+		if err := o.write(parts...); err != nil {
+			return err
 		}
-		return o.event(api.Event{Type: api.EventBookmark, Revision: changes.At()})
 	}
-	return o.write(parts...)
+	if wait.Err() == nil && time.Since(o.mark) < bookmarkEvery {
+		return nil
+	}
+	return o.bookmark(changes.At())
+}
+
+// bookmark says that all up to a revision was sent.
+func (o *stream) bookmark(revision int64) error {
+	o.mark = time.Now()
+	return o.event(api.Event{Type: api.EventBookmark, Revision: revision})
 }
 
 func (o *stream) event(e api.Event) error {

@@ -72,8 +72,8 @@ func read(t *testing.T, line string) (e api.Event) {
 	return e
 }
 
-// change reads the next event that is none of the bookmarks between: one comes for every
-// ten seconds without a change, which a slow machine may take.
+// change reads the next event that is none of the bookmarks between: one comes every ten
+// seconds, which a slow machine may take.
 func change(t *testing.T, from *bufio.Reader) api.Event {
 	t.Helper()
 	for {
@@ -176,6 +176,41 @@ func TestWatchOfKindsThatRest(t *testing.T) {
 	}
 	if e.Type != api.EventBookmark || e.Revision <= first.Revision {
 		t.Errorf("%+v follows %+v", e, first)
+	}
+}
+
+// A stream that is never silent has bookmarks all the same, each at the change before it.
+func TestWatchWithoutAPause(t *testing.T) {
+	t.Parallel()
+	rig := servertest.Start(t)
+	lines := bufio.NewReader(stream(t, rig.Socket, "").Body)
+	last := line(t, lines).Revision
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer cancel()
+	busy.Go(func() {
+		for l := netdbtest.Reserve(t, rig.Book, "a"); ctx.Err() == nil; {
+			var err error
+			if l, err = rig.Book.ConflictAt(context.Background(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	marks := 0
+	for began := time.Now(); marks < 2; {
+		switch e := line(t, lines); {
+		case e.Type == api.EventBookmark && e.Revision == last && last > 0:
+			marks++
+		case e.Type != api.EventChange || e.Revision != last+1:
+			t.Fatalf("%+v follows revision %d", e, last)
+		default:
+			last = e.Revision
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d bookmarks in a minute, the last change is %d", marks, last)
+		}
 	}
 }
 
