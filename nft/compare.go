@@ -24,6 +24,12 @@ func Compare(have, want *Table) (out []Differing) {
 		return []Differing{{What: "the table has a set or a chain of another kind"}}
 	}
 	say := func(what string, missing bool) { out = append(out, Differing{What: what, Missing: missing}) }
+	if c.wakes {
+		say("the table is dormant: none of its chains runs", false)
+	}
+	for _, ch := range c.accepts {
+		say("chain "+ch.Name+" has the policy to drop", false)
+	}
 	for _, s := range c.sets {
 		say("set "+s.Name+" is not there", true)
 	}

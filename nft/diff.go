@@ -5,6 +5,8 @@ import "bytes"
 // A change is what makes one table of another.
 type change struct {
 	table    bool     // made anew as a whole: what a chain or a set is cannot be changed
+	wakes    bool     // the table is dormant
+	accepts  []*Chain // whose policy is to drop
 	sets     []*Set   // added, with their elements
 	chains   []*Chain // added
 	rules    []*Chain // whose rules are replaced
@@ -14,7 +16,7 @@ type change struct {
 }
 
 func (c *change) empty() bool {
-	return !c.table && len(c.sets)+len(c.chains)+len(c.rules)+len(c.elements)+len(c.ends)+len(c.endSets) == 0
+	return !c.table && !c.wakes && len(c.accepts)+len(c.sets)+len(c.chains)+len(c.rules)+len(c.elements)+len(c.ends)+len(c.endSets) == 0
 }
 
 // An Edit changes elements of one set: first Del, then Add. To add what is there changes
@@ -29,7 +31,7 @@ func difference(have, want *Table) *change {
 	if have == nil {
 		return whole(want)
 	}
-	c := &change{}
+	c := &change{wakes: have.Dormant}
 	for _, w := range want.Sets {
 		switch h := have.Set(w.Name); {
 		case h == nil:
@@ -50,6 +52,9 @@ func difference(have, want *Table) *change {
 			return whole(want)
 		case !sameRules(want.Family, h.Rules, w.Rules):
 			c.rules = append(c.rules, w)
+		}
+		if h := have.Chain(w.Name); h != nil && h.Base != nil && h.Base.Drops {
+			c.accepts = append(c.accepts, w)
 		}
 	}
 	for _, h := range have.Chains {

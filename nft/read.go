@@ -83,6 +83,10 @@ func (c *Conn) Read(ctx context.Context, like *Table) (*Table, error) {
 	}
 }
 
+// dormant is the flag of a table whose chains do not run (NFT_TABLE_F_DORMANT). The kernel
+// reports flags in network order, and the library takes them as the machine's.
+var dormant = binary.NativeEndian.Uint32([]byte{0, 0, 0, 1})
+
 func (c *Conn) readOnce(like *Table) (*Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,10 +98,11 @@ func (c *Conn) readOnce(like *Table) (*Table, error) {
 	if err != nil {
 		return fail("the name", err)
 	}
-	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == like.Name }) {
+	at := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == like.Name })
+	if at < 0 {
 		return nil, nil
 	}
-	out := &Table{Family: like.Family, Name: like.Name}
+	out := &Table{Family: like.Family, Name: like.Name, Dormant: tables[at].Flags&dormant != 0}
 	sets, err := c.nl.GetSets(where)
 	if err != nil {
 		return fail("sets", err)
@@ -122,7 +127,7 @@ func (c *Conn) readOnce(like *Table) (*Table, error) {
 		}
 		r := &Chain{Name: ch.Name}
 		if ch.Hooknum != nil {
-			r.Base = &Base{Hook: *ch.Hooknum, Priority: int32(*ch.Priority)}
+			r.Base = &Base{Hook: *ch.Hooknum, Priority: int32(*ch.Priority), Drops: ch.Policy != nil && *ch.Policy == nftables.ChainPolicyDrop}
 		}
 		rules, err := c.nl.GetRules(where, ch)
 		if err != nil {

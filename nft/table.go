@@ -34,6 +34,9 @@ type Table struct {
 	Name   string
 	Sets   []*Set
 	Chains []*Chain
+	// Dormant says of a table that was read that the kernel runs none of its chains. One that
+	// is wanted is not.
+	Dormant bool
 }
 
 // Set returns the set of that name, or nil.
@@ -69,6 +72,7 @@ type Base struct {
 	Hook     Hook
 	Priority int32
 	Device   string // Netdev only; not read back, so name the chain by it
+	Drops    bool   // policy drop, of one that was read; one that is wanted accepts
 }
 
 // A Rule is statements in order. Why is kept in the kernel as the rule's comment, at most

@@ -158,6 +158,12 @@ func (b *batch) write(c *change, there bool) error {
 		}
 		b.c.CreateTable(b.table)
 	}
+	if c.wakes {
+		b.c.AddTable(b.table) // which sets its flags to none
+	}
+	for _, ch := range c.accepts {
+		b.c.AddChain(b.chain(ch))
+	}
 	for _, s := range c.sets {
 		if err := b.addSet(s); err != nil {
 			return err

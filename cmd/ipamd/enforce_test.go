@@ -255,12 +255,13 @@ func TestE4ForeignChangesAreMended(t *testing.T) {
 		fmt.Sprintf("delete element bridge ipamd ipv4 { %s . %s . %s }", p.HostName, p.MAC, l.Address),
 		"flush chain bridge ipamd ports", "delete table bridge ipamd", "flush ruleset",
 		"add rule bridge ipamd ports accept", "insert rule bridge ipamd leased accept",
+		"add table bridge ipamd { flags dormant; }", "add chain bridge ipamd ports { policy drop; }",
 	} {
 		w.nft(hand)
 		realtest.Eventually(t, wait, "the change to be noticed: "+hand, func() bool { return w.program.keeper.Status().Foreign == uint64(i+1) })
 		realtest.Eventually(t, wait, "the rules to be as before: "+hand, w.asWished)
 	}
-	realtest.Eventually(t, wait, "every repair to be counted", func() bool { return w.program.keeper.Status().Repairs == 6 })
+	realtest.Eventually(t, wait, "every repair to be counted", func() bool { return w.program.keeper.Status().Repairs == 8 })
 	for _, said := range []string{"another program changed the rules", "program=nft", "the rules were not as the book has them"} {
 		if !strings.Contains(w.log.String(), said) {
 			t.Errorf("the log does not say %q", said)
