@@ -2,10 +2,12 @@ package binding
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -109,7 +111,10 @@ func hold(ctx context.Context, r Rules, l *netdb.Lease) error {
 	if r == nil {
 		return nil
 	}
-	return r.Hold(ctx, l.ID)
+	if err := r.Hold(ctx, l.ID); err != nil {
+		return fmt.Errorf("the lease is bound, and %w; bind it again: %w", err, allocator.ErrBridge)
+	}
+	return nil
 }
 
 // Adopt refuses on an operator's word what Bind does.

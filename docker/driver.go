@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -24,6 +25,25 @@ type Driver struct {
 	// Routes lists the destinations that the host has routes to, the default one left out:
 	// Docker asks again without end for a pool that it finds among them.
 	Routes func() ([]netip.Prefix, error)
+}
+
+// Serve answers on ln until ctx ends; requests that are under way then end. It closes ln.
+func (d *Driver) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{Handler: d, ReadHeaderTimeout: Within, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug)}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(ln) }() // ends with srv, whose Shutdown is waited for
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		last, cancel := context.WithTimeout(context.Background(), Within+time.Second)
+		defer cancel()
+		err = srv.Shutdown(last)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
 }
 
 // ServeHTTP serves the endpoints of a plugin that is an IPAM driver.

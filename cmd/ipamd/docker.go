@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -64,8 +61,6 @@ func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at stri
 	}
 	ipamd := &client.Client{Socket: at}
 	defer ipamd.CloseIdleConnections()
-	srv := &http.Server{Handler: &docker.Driver{Client: ipamd, Log: log, Routes: docker.HostRoutes}, ReadHeaderTimeout: docker.Within,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	watched := make(chan struct{})
@@ -73,21 +68,10 @@ func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at stri
 		defer close(watched)
 		_ = ln.Run(running) // it has no error
 	}()
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(ln) }()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	log.Info("ready for Docker", "socket", c.Path, "daemon", at)
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		last, cancel := context.WithTimeout(context.Background(), docker.Within+time.Second) // requests that are under way end
-		err = srv.Shutdown(last)
-		cancel()
-	}
+	err = (&docker.Driver{Client: ipamd, Log: log, Routes: docker.HostRoutes}).Serve(ctx, ln)
 	stop()
 	<-watched
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
-	}
 	return err
 }

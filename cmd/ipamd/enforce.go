@@ -8,9 +8,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/binding"
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/watchdog"
@@ -50,18 +51,7 @@ func (p *program) rules() binding.Rules {
 	if p.keeper == nil {
 		return nil
 	}
-	return kept{p.keeper}
-}
-
-// kept says of rules that do not hold what it says of a bridge that is not ready: the
-// caller asks again.
-type kept struct{ *enforce.Keeper }
-
-func (k kept) Hold(ctx context.Context, id string) error {
-	if err := k.Keeper.Hold(ctx, id); err != nil {
-		return fmt.Errorf("the lease is bound, and %w; bind it again: %w", err, allocator.ErrBridge)
-	}
-	return nil
+	return p.keeper
 }
 
 // cooling is the book as the watchdog writes it: an address cools once no rule allows it.
@@ -69,25 +59,7 @@ func (p *program) cooling() watchdog.Book {
 	if p.keeper == nil {
 		return p.book
 	}
-	return coolingBook{p.book, p.keeper}
-}
-
-type coolingBook struct {
-	*netdb.Book
-	rules *enforce.Keeper
-}
-
-// Confirm is [netdb.Book.Confirm], behind the end of the lease's rules.
-func (b coolingBook) Confirm(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
-	if err := b.rules.Withdraw(ctx, id, rev); err != nil {
-		b.rules.Restore(id)
-		return nil, err
-	}
-	l, err := b.Book.Confirm(ctx, who, id, rev, unseen)
-	if err != nil {
-		b.rules.Restore(id)
-	}
-	return l, err
+	return binding.Cooling{Book: p.book, Rules: p.keeper}
 }
 
 // ports are the bridges as the rules see them.
@@ -130,4 +102,9 @@ func (p *program) startRules(ctx context.Context) {
 	if err := p.keeper.Start(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		p.log.Warn("the rules do not hold yet", "err", err)
 	}
+}
+
+// showRules is what nftables holds the ports to; of one lease, where it is named.
+func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply, error) {
+	return doctor.ShowRules(ctx, p.keeper, p.book, p.cfg.Enforce, lease)
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ipamd/ipamd/binding"
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/wake/hook"
@@ -70,23 +70,10 @@ func (p *program) openIdle(ctx context.Context) (err error) {
 	return nil
 }
 
-// turnedBook is the book as the reconciler writes it: whether tasks run that ipamd itself
-// pauses, it asks them.
-type turnedBook struct {
-	reconciler.Book
-	p *program // whose flights are opened after the reconciler, and not at all by a rebuild
-}
-
-func (b turnedBook) Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
-	if b.p.flights == nil {
-		return b.Book.Pause(ctx, who, id, ifRev)
+// seen records that a pass has seen tasks stand still, or run. A rebuild opens no flights.
+func (p *program) seen(ctx context.Context, who netdb.Who, id string, ifRev int64, frozen bool, record binding.Record) (*netdb.Lease, error) {
+	if p.flights == nil {
+		return record(ctx, who, id, ifRev)
 	}
-	return b.p.flights.Seen(ctx, who, id, ifRev, true, b.Book.Pause)
-}
-
-func (b turnedBook) Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
-	if b.p.flights == nil {
-		return b.Book.Resume(ctx, who, id, ifRev)
-	}
-	return b.p.flights.Seen(ctx, who, id, ifRev, false, b.Book.Resume)
+	return p.flights.Seen(ctx, who, id, ifRev, frozen, record)
 }

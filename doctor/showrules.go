@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -6,21 +6,23 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/netdb"
 )
 
-// showRules is what nftables holds the ports to; of one lease, where it is named, it is its
-// ports alone, and nothing is compared.
-func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply, error) {
-	out := &api.RulesReply{Mode: p.cfg.Enforce.Mode, Ports: []api.PortRules{}, Epoch: p.book.Epoch(), Revision: p.book.Rev()}
-	if p.keeper == nil {
+// ShowRules is what nftables holds the ports to; of one lease, where it is named, it is its
+// ports alone, and nothing is compared. A nil keeper is one that keeps none.
+func ShowRules(ctx context.Context, keeper *enforce.Keeper, book *netdb.Book, configured config.Enforce, lease string) (*api.RulesReply, error) {
+	out := &api.RulesReply{Mode: configured.Mode, Ports: []api.PortRules{}, Epoch: book.Epoch(), Revision: book.Rev()}
+	if keeper == nil {
 		return out, nil
 	}
-	v, err := p.keeper.View(ctx, lease == "")
+	v, err := keeper.View(ctx, lease == "")
 	if err != nil && !errors.Is(err, enforce.ErrRestless) {
 		return nil, fmt.Errorf("read the rules of nftables: %w", err)
 	}
-	out.Unleased, out.Table, out.Compared = p.cfg.Enforce.Unleased, enforce.ID(), lease == "" && err == nil
+	out.Unleased, out.Table, out.Compared = configured.Unleased, enforce.ID(), lease == "" && err == nil
 	out.Held, out.MadeFrom, out.Elements, out.Foreign, out.Repairs = v.Held, v.Mark, v.Elements, v.Foreign, v.Repairs
 	if v.Err != nil {
 		out.Why, out.Since = v.Err.Error(), &v.Since
@@ -35,7 +37,7 @@ func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply,
 			if !g.Addr.IsSingleIP() {
 				a.Address = g.Addr.String()
 			}
-			if l, err := p.book.Lease(g.Lease); err == nil {
+			if l, err := book.Lease(g.Lease); err == nil {
 				a.Sandbox = l.Sandbox
 			}
 			one.Allowed = append(one.Allowed, a)
@@ -49,11 +51,11 @@ func (p *program) showRules(ctx context.Context, lease string) (*api.RulesReply,
 		return out, nil
 	}
 	out.Gone = refused(v.Gone)
-	for _, d := range v.Differences {
+	for _, by := range v.Differences {
 		if out.Truncated = len(out.Differences) == api.MostRuleDifferences; out.Truncated {
 			break
 		}
-		out.Differences = append(out.Differences, api.RuleDifference{Missing: d.Missing, What: d.What, Port: names[d.Port], LeaseID: d.Lease})
+		out.Differences = append(out.Differences, api.RuleDifference{Missing: by.Missing, What: by.What, Port: names[by.Port], LeaseID: by.Lease})
 	}
 	return out, nil
 }
