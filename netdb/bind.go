@@ -156,6 +156,10 @@ func (l *Lease) Names(n Binding) bool {
 
 // Pause marks a bound lease as paused: its address stays its own without
 // limit. A paused one stays as it is. ifRev is as of [Book.Bind].
+//
+// How a caller paused it before does not count any more: a mode that is not this pause's may say
+// that a sandbox stood still in memory, and so is gone with its boot. A reconciler that finds it
+// paused leaves what is recorded.
 func (b *Book) Pause(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
 	return b.pause(ctx, who, id, ifRev, Paused)
 }
@@ -172,7 +176,11 @@ func (b *Book) pause(ctx context.Context, who Who, id string, ifRev int64, want 
 		}
 		now := *l
 		now.State = want
-		return t.note(who, l, now, ifRev)
+		next, err := t.note(who, l, now, ifRev)
+		if err == nil && l.State == Bound && want == Paused && who.Actor != ByReconciler {
+			t.endSleep(l.ID)
+		}
+		return next, err
 	})
 }
 

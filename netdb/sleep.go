@@ -219,14 +219,22 @@ func (t *tx) followSleep(old, now *Lease) {
 	switch {
 	case s == nil:
 	case now.ID != old.ID || !now.State.Open():
-		last := &t.staged.steps[len(t.staged.steps)-1]
-		last.awake = old.ID
-		t.staged.noteSleep(*last)
+		t.endSleep(old.ID)
 	case old.State == Paused && now.State == Bound && s.Flight.Open():
 		next := *s
 		next.Flight = s.Flight.ended(Woken, "", t.now)
 		t.setSleep(next)
 	}
+}
+
+// endSleep has the last step, which changed its lease, end what is recorded of a sleep.
+func (t *tx) endSleep(lease string) {
+	if t.sleep(lease) == nil {
+		return
+	}
+	last := &t.staged.steps[len(t.staged.steps)-1]
+	last.awake = lease
+	t.staged.noteSleep(*last)
 }
 
 func (o *overlay) noteSleep(s step) {

@@ -129,6 +129,16 @@ func Log(group uint16, bytes uint32) Statement {
 // Counted counts the packets that come to it.
 func Counted() Statement { return Statement{"counter", []expr.Any{&expr.Counter{}}} }
 
+// Counted is how many packets came to the rule's [Counted] statement, of a rule that was read.
+func (r Rule) Counted() (packets uint64, counts bool) {
+	for _, e := range r.exprs() {
+		if c, is := e.(*expr.Counter); is {
+			return c.Packets, true
+		}
+	}
+	return 0, false
+}
+
 // Accept ends the table's base chain: the packet goes on to those of others.
 func Accept() Statement { return verdict("accept", Verdict{Kind: expr.VerdictAccept}) }
 

@@ -349,23 +349,25 @@ func (f *Flights) tell(ctx context.Context, s *netdb.Sleep, again bool) time.Dur
 	return pause
 }
 
-// complain logs an error of the book, unless the flight ended in between.
-func (f *Flights) complain(ctx context.Context, step string, s *netdb.Sleep, err error) {
+// complain logs an error of the book, and reports whether it is none: the flight ended in between.
+func (f *Flights) complain(ctx context.Context, step string, s *netdb.Sleep, err error) (over bool) {
 	for _, over := range []error{netdb.ErrGone, netdb.ErrFlightEnded, netdb.ErrFlightUnknown, netdb.ErrClosed} {
 		if errors.Is(err, over) {
-			return
+			return true
 		}
 	}
 	if ctx.Err() == nil {
 		f.cfg.Log.Warn("a step of a wake could not be recorded", "step", step, "lease", s.LeaseID, "flight", s.Flight.ID, "err", err)
 	}
+	return false
 }
 
-func (f *Flights) land(ctx context.Context, s *netdb.Sleep, r netdb.FlightResult, detail string) {
+// land ends a flight, and reports whether the book has that.
+func (f *Flights) land(ctx context.Context, s *netdb.Sleep, r netdb.FlightResult, detail string) bool {
 	reason := map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused, netdb.TimedOut: reasonTimeout}[r]
 	if _, err := f.cfg.Book.Land(ctx, itself(reason), s.LeaseID, s.Flight.ID, r, detail); err != nil {
-		f.complain(ctx, "end", s, err)
-	} else {
-		f.ended(s.Flight, r)
+		return f.complain(ctx, "end", s, err)
 	}
+	f.ended(s.Flight, r)
+	return true
 }

@@ -20,7 +20,9 @@ func (f *Flights) fly(ctx context.Context, work *errgroup.Group, s *netdb.Sleep)
 		return
 	}
 	f.flying[s.Flight.ID] = work.TryGo(func() error {
-		f.resume(ctx, s)
+		if !f.resume(ctx, s) {
+			broadcast.Pause(ctx, lastRetry) // a book that takes nothing is not asked as fast as it refuses
+		}
 		f.mu.Lock()
 		delete(f.flying, s.Flight.ID)
 		f.mu.Unlock()
@@ -39,11 +41,11 @@ const (
 )
 
 // resume tries until the sandbox runs, the resumer refuses, the deadline passes or the flight
-// is over. When ctx ends the flight stays as it is, for the next start.
-func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) {
+// is over, and reports whether the book has that. When ctx ends the flight stays as it is, for
+// the next start.
+func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) (recorded bool) {
 	if _, err := f.cfg.Book.TakeOn(ctx, itself(reasonWaking), s.LeaseID, s.Flight.ID); err != nil {
-		f.complain(ctx, "begin", s, err)
-		return
+		return f.complain(ctx, "begin", s, err)
 	}
 	left := s.Flight.Within - f.cfg.Book.Now().Since(s.Flight.Begun)
 	bounded, cancel := context.WithTimeout(ctx, max(left, 0))
@@ -52,41 +54,38 @@ func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		var err error
 		if bounded.Err() == nil {
-			if err = f.attempt(ctx, bounded, s); err == nil {
-				return
+			var over bool
+			if over, err = f.attempt(ctx, bounded, s); err == nil {
+				return over
 			}
 			last = err
 		}
 		if broadcast.Pause(bounded, pause) {
 			continue
 		}
-		if ctx.Err() == nil {
-			f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("not within %v: %v", s.Flight.Within, last))
-		}
-		return
+		return ctx.Err() != nil || f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("not within %v: %v", s.Flight.Within, last))
 	}
 }
 
-// attempt is one attempt of the resumer, alone with the lease's tasks. nil means that the
-// flight is over: the sandbox runs, the resumer refuses, or others have ended it.
-func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) error {
+// attempt is one attempt of the resumer, alone with the lease's tasks. Without an error the
+// sandbox runs, the resumer refuses, or others have ended the flight; recorded is whether the
+// book has that.
+func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) (recorded bool, err error) {
 	release, err := f.hold(bounded, s.LeaseID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer release()
 	l, err := f.cfg.Book.Lease(s.LeaseID)
 	now := f.cfg.Book.Sleep(s.LeaseID)
 	if err != nil || l.State != netdb.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {
-		return nil // it was released, or resumed by others
+		return true, nil // it was released, or resumed by others
 	}
 	switch err = f.cfg.Resumer.Resume(bounded, l, now); {
 	case err == nil:
-		f.land(ctx, s, netdb.Woken, "")
+		return f.land(ctx, s, netdb.Woken, ""), nil
 	case errors.Is(err, ErrRefused):
-		f.land(ctx, s, netdb.Refused, err.Error())
-	default:
-		return err
+		return f.land(ctx, s, netdb.Refused, err.Error()), nil
 	}
-	return nil
+	return false, err
 }

@@ -62,7 +62,7 @@ func (p *program) cooling() watchdog.Book {
 	return binding.Cooling{Book: p.book, Rules: p.keeper}
 }
 
-// ports are the bridges as the rules see them.
+// ports are the bridges as rules see them: those of enforce, and those of wake/catch.
 type ports struct{ *bridge.Group }
 
 func (p ports) Ports() (out []enforce.Port) {
@@ -81,6 +81,16 @@ func (p ports) PortNamed(name string) (enforce.Port, bool) {
 		}
 	}
 	return enforce.Port{}, false
+}
+
+func (p ports) PortIndexes() map[string]int {
+	out := make(map[string]int)
+	for _, known := range p.PortLinks() {
+		for name, l := range known {
+			out[name] = l.Index
+		}
+	}
+	return out
 }
 
 func (p ports) Own() (out []netip.Addr) {

@@ -31,7 +31,7 @@ func (p *program) openFlights(context.Context) (err error) {
 		return err
 	}
 	// A kernel without what it takes refuses policies of traffic, and nothing else.
-	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: p.bridge, Log: p.log})
+	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: ports{p.bridge}, Log: p.log})
 	if err != nil {
 		p.log.Warn("traffic wakes no sandbox", "err", err)
 		p.flights.CatchBy(nil, err)

@@ -297,15 +297,21 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty, resumes)
-		frozen, hibernated, said := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said")
-		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, said: ""} {
+		frozen, hibernated, said, before := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said"), w.box(d, "before")
+		if _, err := w.client.Pause(ctx, before.held.ID, api.PauseRequest{Mode: api.Freeze}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.client.Resume(ctx, before.held.ID, api.PauseRequest{}); err != nil { // that it was frozen once says nothing of now
+			t.Fatal(err)
+		}
+		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, said: "", before: ""} {
 			if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: mode}); err != nil {
 				t.Fatal(err)
 			}
 			d.Pause(t, "default", b.name)
 		}
 		w.stopDaemon()
-		for _, b := range []*box{frozen, hibernated, said} {
+		for _, b := range []*box{frozen, hibernated, said, before} {
 			d.Resume(t, "default", b.name)
 			d.Delete(t, "default", b.name)
 			b.port.Close()
@@ -313,7 +319,7 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 		w.start()
 		w.pass()
 		w.pass()
-		for _, b := range []*box{frozen, hibernated, said} {
+		for _, b := range []*box{frozen, hibernated, said, before} {
 			if s := w.state(b.held.Address); s != api.Paused {
 				t.Fatalf("in the same boot %s is %s", b.name, s)
 			}
@@ -329,7 +335,7 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 		if got := ends(w, frozen); got != "reaped, removal_confirmed" {
 			t.Errorf("the frozen one ended by: %s", got)
 		}
-		for _, b := range []*box{hibernated, said} {
+		for _, b := range []*box{hibernated, said, before} {
 			if s := w.state(b.held.Address); s != api.Paused {
 				t.Errorf("%s is %s", b.name, s)
 			}

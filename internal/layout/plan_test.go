@@ -26,7 +26,7 @@ var rooms = []room{
 	{"wake/hook", []string{"netdb", "wake"}, "it runs what an operator configured, and knows nothing of sandboxes"},
 	{"wake/idle", []string{"netdb", "nft"}, "it sees that packets pass, and says who had none: what becomes of that is decided above it"},
 	{"warm", []string{"netdb"}, "it decides by the book: what makes namespaces, and who takes work there, is given to it"},
-	{"wake/catch", []string{"netdb", "nft"}, "it sees packets, and asks for a wake: what becomes of it is decided above it"},
+	{"wake/catch", []string{"netdb", "nft", "internal/broadcast"}, "it sees packets, and asks for a wake: what becomes of it is decided above it"},
 	{"orphans", []string{"netdb", "census", "workload", "watchdog", "internal/broadcast"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},
 	{"allocator", []string{"netdb", "census", "workload", "internal/broadcast"}, "it hands out by book and board; who fills the board is not its business"},
 	{"reconciler", []string{"netdb", "census", "workload", "internal/broadcast"}, "it compares readings, it does not take them"},

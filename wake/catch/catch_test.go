@@ -35,15 +35,32 @@ type ports struct {
 	changed broadcast.Signal
 
 	mu    sync.Mutex
-	names map[string]bool
+	names map[string]int
 }
 
-func (p *ports) PortNames() map[string]bool {
+func (p *ports) PortIndexes() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.names
 }
 func (p *ports) Changed() <-chan struct{} { return p.changed.Next() }
+
+// has makes these the bridge's ports.
+func (p *ports) has(names ...string) {
+	now := make(map[string]int)
+	for _, name := range names {
+		if l, err := p.ns.Netlink().LinkByName(name); err == nil {
+			now[name] = l.Attrs().Index
+		} else {
+			now[name] = 1 << 20 // it is not there any more, and the bridge does not know yet
+		}
+	}
+	p.mu.Lock()
+	p.names = now
+	p.mu.Unlock()
+	p.changed.Send()
+}
+
 func (p *ports) Inside(f func() error) (err error) {
 	p.ns.Do(func() { err = f() })
 	return err
@@ -72,7 +89,7 @@ func stage(t *testing.T) *scene {
 	s := &scene{ports: &ports{ns: nstest.New(t)}, book: netdbtest.Open(t), asked: make(chan *netdb.Lease, 100)}
 	s.ns.Bridge("rt0", "10.8.64.1/24", "fd00:8::1/64")
 	s.sandbox, s.neighbour = s.ns.Port("rt0", "10.8.64.2/24", "fd00:8::2/64"), s.ns.Port("rt0", "10.8.64.9/24", "fd00:8::9/64")
-	s.names = map[string]bool{s.sandbox.HostName: true, s.neighbour.HostName: true}
+	s.has(s.sandbox.HostName, s.neighbour.HostName)
 	s.l = netdbtest.Reserve(t, s.book, "a")
 	if s.l.Addr != netip.MustParseAddr("10.8.64.2") {
 		t.Fatalf("the lease is %s", s.l.Addr)
@@ -236,9 +253,7 @@ func TestZ2AnAddressOfADelegatedPrefixWakes(t *testing.T) {
 	s := stage(t)
 	s.l = netdbtest.ReservePrefix(t, s.book, "vm", 28)
 	inside := s.ns.Port("rt0", "10.8.64.16/24", "10.8.64.20/24")
-	s.mu.Lock()
-	s.names = map[string]bool{inside.HostName: true}
-	s.mu.Unlock()
+	s.has(inside.HostName)
 	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: inside.HostName}); err != nil {
 		t.Fatal(err)
 	}
@@ -542,9 +557,7 @@ func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
 // as it is; a port that comes back is watched again.
 func TestWhatCannotBeWatched(t *testing.T) {
 	s := stage(t)
-	s.mu.Lock()
-	s.names = map[string]bool{}
-	s.mu.Unlock()
+	s.has()
 	how := frozen(netdb.WakePolicy{})
 	_, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how)
 	if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "no port of the bridge") {
@@ -553,9 +566,7 @@ func TestWhatCannotBeWatched(t *testing.T) {
 	if l, _ := s.book.Lease(s.l.ID); l.State != netdb.Bound || s.book.Sleep(s.l.ID) != nil {
 		t.Errorf("it is %s", l.State)
 	}
-	s.mu.Lock()
-	s.names = map[string]bool{s.sandbox.HostName: true, "not-there": true}
-	s.mu.Unlock()
+	s.has(s.sandbox.HostName, "not-there")
 	s.pause(t, how)
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
 	if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
@@ -630,7 +641,7 @@ func TestMalformedPackets(t *testing.T) {
 		}
 	}
 	c := &Catcher{}
-	c.wake(t.Context(), nil)
+	c.arrived(t.Context(), nil)
 	if n := c.Counts().Malformed; n != 1 {
 		t.Errorf("%d are counted", n)
 	}
@@ -644,4 +655,138 @@ func FuzzParse(f *testing.F) {
 		}
 		payload(frame)
 	})
+}
+
+// Z8: rules that another program takes away are made again, so that a sandbox goes on being
+// watched.
+func TestRulesThatAreTakenAwayAreMadeAgain(t *testing.T) {
+	s := stage(t)
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.ns.Exec("nft", "flush", "ruleset")
+	realtest.Eventually(t, time.Minute, "the rules are there", func() bool {
+		return strings.Contains(s.ns.Exec("nft", "list", "ruleset"), TableName)
+	})
+	if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
+		t.Fatal(err)
+	}
+	s.woken(t)
+}
+
+// Z14: what comes to a frozen sandbox while no daemon runs is answered by its kernel, and no packet
+// may follow: the rules have counted it, and the next daemon wakes for it. What was counted before
+// an earlier wake is no reason.
+func TestZ14WhatCameWhileNoneListened(t *testing.T) {
+	s := stage(t)
+	var ln net.Listener
+	s.sandbox.NS.Do(func() {
+		var err error
+		if ln, err = net.Listen("tcp", "10.8.64.2:80"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer ln.Close()
+	connect := func() {
+		s.neighbour.NS.Do(func() {
+			c, err := (&net.Dialer{KeepAlive: -1}).Dial("tcp", "10.8.64.2:80") // no packet follows
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+		})
+	}
+	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.stop()
+	connect()
+	s.start(t)
+	if c := s.woken(t).Cause; c.By != netdb.ByTraffic {
+		t.Errorf("%+v", c)
+	}
+	<-s.asked
+	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.stop()
+	s.start(t)
+	if err := s.catcher.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := s.catcher.wakeLate(t.Context()); left || s.book.Sleep(s.l.ID).Flight.Open() || len(s.asked) > 0 {
+		t.Error("it is woken for what came before the last pause")
+	}
+}
+
+// Z8: what comes while a failed wake rests is not forgotten: it wakes once another try may begin.
+func TestZ8WhatComesInTheBackOffWakes(t *testing.T) {
+	s := stage(t)
+	s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}}))
+	_, f, _, err := s.book.Wake(t.Context(), who, s.l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.book.Land(t.Context(), who, s.l.ID, f.ID, netdb.TimedOut, "it took too long"); err != nil {
+		t.Fatal(err)
+	}
+	frame := append([]byte{12: 8, 13: 0}, []byte{0: 0x45, 9: udp, 12: 10, 8, 64, 9, 10, 8, 64, 2, 20: 0, 1, 0, 53}...)
+	s.catcher.arrived(t.Context(), frame)
+	if s.catcher.Counts().Suppressed == 0 {
+		t.Fatal("there was no back-off")
+	}
+	if c := s.woken(t).Cause; c.Source != netip.MustParseAddr("10.8.64.9") || c.Port != 53 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Z2: a port that is renamed is watched by its link.
+func TestZ2ARenamedPort(t *testing.T) {
+	s := stage(t)
+	link, err := s.ns.Netlink().LinkByName(s.sandbox.HostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plug := netdb.Plug{Boot: netdb.Now().BootID, Index: link.Attrs().Index}
+	if s.l, err = s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Plug: plug}); err != nil {
+		t.Fatal(err)
+	}
+	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.ns.Exec("ip", "link", "set", s.sandbox.HostName, "down")
+	s.ns.Exec("ip", "link", "set", s.sandbox.HostName, "name", "other0", "up")
+	s.has("other0", s.neighbour.HostName)
+	realtest.Eventually(t, time.Minute, "it is watched by its new name", func() bool {
+		return strings.Contains(s.ns.Exec("nft", "list", "ruleset"), "port-other0")
+	})
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
+		t.Fatal(err)
+	}
+	s.woken(t)
+}
+
+// Extension headers of IPv6 hide no packet, and what is cut within them is malformed.
+func TestHeadersOfIPv6(t *testing.T) {
+	frame := func(next byte, behind ...byte) []byte {
+		f := []byte{12: 0x86, 13: 0xdd, 14: 0x60, 14 + 6: next, 14 + 39: 0}
+		return append(f, behind...)
+	}
+	ports := []byte{0, 1, 0, 53}
+	for _, tt := range []struct {
+		name   string
+		frame  []byte
+		broken bool
+	}{
+		{"none", frame(udp, ports...), false},
+		{"hop by hop", frame(0, append([]byte{udp, 0, 7: 0}, ports...)...), false},
+		{"routing of two units", frame(43, append([]byte{udp, 1, 15: 0}, ports...)...), false},
+		{"the first fragment", frame(44, append([]byte{udp, 0, 0, 1, 7: 0}, ports...)...), false},
+		{"destination options behind a fragment", frame(44, append([]byte{60, 0, 0, 1, 7: 0, 8: udp, 15: 0}, ports...)...), false},
+		{"a later fragment", frame(44, append([]byte{udp, 0, 1, 0, 7: 0}, ports...)...), true},
+		{"cut within a header", frame(0, []byte{udp, 4, 7: 0}...), true},
+		{"cut before one", frame(60, udp), true},
+	} {
+		p, err := parse(tt.frame)
+		if (err != nil) != tt.broken || !tt.broken && (p.Protocol != netdb.UDP || p.Port != 53) {
+			t.Errorf("%s: %+v, %v", tt.name, p, err)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
 )
@@ -32,7 +34,7 @@ type Waker interface {
 
 // Ports are the bridge's; *bridge.Bridge has them.
 type Ports interface {
-	PortNames() map[string]bool
+	PortIndexes() map[string]int // of the ports' links, by their names
 	Changed() <-chan struct{}
 	Inside(f func() error) error // calls f in the bridge's network namespace
 }
@@ -51,21 +53,38 @@ type Catcher struct {
 	cfg    Config
 	conn   *nft.Conn
 	reader *reader
+	watch  *nft.Watch
+	again  broadcast.Signal // the rules are to be looked at
+	lost   atomic.Bool      // copies may have been lost: what the rules counted is looked at
 
 	mu sync.Mutex // held while rules are changed
+
+	lateMu sync.Mutex
+	late   map[string]arrival // by lease: traffic that is to wake it once the last failure is long enough ago
 
 	malformed, overruns, suppressed atomic.Int64
 }
 
+// An arrival is why a lease is to be woken.
+type arrival struct {
+	cause    netdb.Cause
+	evidence json.RawMessage
+}
+
 // Open binds the group of nflog, and tries whether the kernel has what the rules need. The
-// rules of a daemon before this one stay until [Catcher.Sync].
+// rules of a daemon before this one stay until [Catcher.Sync], and what they counted while none
+// listened wakes once [Catcher.Run] begins.
 func Open(cfg Config) (*Catcher, error) {
-	c := &Catcher{cfg: cfg}
+	c := &Catcher{cfg: cfg, late: make(map[string]arrival)}
+	c.lost.Store(true)
 	err := cfg.Ports.Inside(func() (err error) {
 		if c.conn, err = nft.Open(); err != nil {
 			return err
 		}
 		if err = try(c.conn, nft.Egress); err != nil {
+			return err
+		}
+		if c.watch, err = nft.OpenWatch(); err != nil {
 			return err
 		}
 		c.reader, err = listen(Group)
@@ -99,10 +118,13 @@ func (c *Catcher) Close() error {
 	if c.reader != nil {
 		errs = append(errs, c.reader.close())
 	}
+	if c.watch != nil {
+		_ = c.watch.Close() // the end of Run has closed it
+	}
 	if c.conn != nil {
 		errs = append(errs, c.conn.Close())
 	}
-	c.reader, c.conn = nil, nil
+	c.reader, c.watch, c.conn = nil, nil, nil
 	return errors.Join(errs...)
 }
 
@@ -110,15 +132,58 @@ func (c *Catcher) Close() error {
 func (c *Catcher) Sync(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	want := Table(Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.cfg.Ports.PortNames()))
+	sleepers := Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.portOf)
+	want := Table(sleepers)
 	if want == nil {
+		c.lost.Store(false)
 		return c.conn.Remove(ctx, nft.Netdev, TableName)
 	}
+	lost := c.lost.Swap(false) // before the reading: what is lost behind it is read once more
 	have, err := c.conn.Read(ctx, want)
-	if err != nil {
-		return err
+	if err == nil && lost {
+		c.missed(have, sleepers)
 	}
-	return c.conn.Apply(ctx, have, want)
+	if err == nil {
+		err = c.conn.Apply(ctx, have, want)
+	}
+	if err != nil && lost {
+		c.lost.Store(true)
+	}
+	return err
+}
+
+// missed notes for whom packets came whose copies may not have been received.
+func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
+	if have == nil {
+		return
+	}
+	came := make(map[string]bool)
+	for _, chain := range have.Chains {
+		for _, r := range chain.Rules {
+			if n, counts := r.Counted(); counts && n > 0 {
+				came[r.Why] = true
+			}
+		}
+	}
+	c.lateMu.Lock()
+	defer c.lateMu.Unlock()
+	for _, s := range sleepers {
+		if _, known := c.late[s.Lease]; came[s.why()] && !known {
+			c.late[s.Lease] = arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}}
+		}
+	}
+}
+
+// portOf is the port of a lease as it is named now: by the link that the lease records, where
+// that is of this boot, and else by its name. "" is none.
+func (c *Catcher) portOf(l *netdb.Lease) string {
+	known := l.Plug.Index != 0 && l.Plug.Boot == netdb.Now().BootID
+	for name, index := range c.cfg.Ports.PortIndexes() {
+		if l.HostInterface != "" && (known && index == l.Plug.Index || !known && name == l.HostInterface) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Watches reports whether the traffic to a lease can be watched, as a [netdb.FieldError]
@@ -127,7 +192,7 @@ func (c *Catcher) Watches(l *netdb.Lease) error {
 	if l.HostInterface == "" {
 		return &netdb.FieldError{Field: "wake", Reason: "the lease records no port whose traffic could be watched: bind its host_interface"}
 	}
-	if !c.cfg.Ports.PortNames()[l.HostInterface] {
+	if c.portOf(l) == "" {
 		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("%s is no port of the bridge: there is no traffic to watch", l.HostInterface)}
 	}
 	return nil
@@ -141,15 +206,19 @@ func (c *Catcher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx) // to listen must not wait for the rules
 	g.Go(func() error { return c.keep(ctx) })
 	g.Go(func() error { return c.listen(ctx) })
+	g.Go(func() error { return c.follow(ctx) })
 	return g.Wait()
 }
 
 func (c *Catcher) keep(ctx context.Context) error {
 	for {
-		changed, ports := c.cfg.Book.Touched(netdb.Paused), c.cfg.Ports.Changed()
+		changed, ports, asked := c.cfg.Book.Touched(netdb.Paused), c.cfg.Ports.Changed(), c.again.Next()
 		var again <-chan time.Time
 		if err := c.Sync(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Warn("rules that watch for traffic to paused sandboxes", "err", err)
+			again = time.After(retry)
+		}
+		if c.wakeLate(ctx) {
 			again = time.After(retry)
 		}
 		select {
@@ -157,9 +226,25 @@ func (c *Catcher) keep(ctx context.Context) error {
 			return nil
 		case <-changed:
 		case <-ports:
+		case <-asked:
 		case <-again:
 		}
 	}
+}
+
+// follow has the rules made again that another program changed.
+func (c *Catcher) follow(ctx context.Context) error {
+	ours := nft.TableID(nft.Netdev, TableName)
+	return c.watch.Run(ctx, func(n nft.News) {
+		switch {
+		case n.Lost:
+			c.again.Send()
+		case n.Tables[ours] && !c.conn.Ours(n.Port):
+			c.cfg.Log.Warn("another program changed the rules that watch for traffic to paused sandboxes",
+				"table", ours, "program", n.Program, "thread", n.Process, "gone", n.Gone)
+			c.again.Send()
+		}
+	})
 }
 
 func (c *Catcher) listen(ctx context.Context) error {
@@ -175,15 +260,17 @@ func (c *Catcher) listen(ctx context.Context) error {
 		}
 		if overrun {
 			c.overruns.Add(1)
+			c.lost.Store(true)
+			c.again.Send()
 		}
 		for _, frame := range frames {
-			c.wake(ctx, frame)
+			c.arrived(ctx, frame)
 		}
 	}
 }
 
-// wake looks again at whose address a packet went to.
-func (c *Catcher) wake(ctx context.Context, frame []byte) {
+// arrived looks again at whose address a packet went to.
+func (c *Catcher) arrived(ctx context.Context, frame []byte) {
 	p, err := parse(frame)
 	if err != nil {
 		c.malformed.Add(1)
@@ -201,13 +288,48 @@ func (c *Catcher) wake(ctx context.Context, frame []byte) {
 		c.suppressed.Add(1)
 		return
 	}
-	cause := netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()}
-	who := netdb.Who{Actor: netdb.ByReconciler}
-	if _, _, err := c.cfg.Waker.Wake(ctx, who, l.ID, cause, evidence(p, l)); errors.Is(err, netdb.ErrBackOff) {
-		c.suppressed.Add(1)
-	} else if err != nil && ctx.Err() == nil && !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState) {
-		c.cfg.Log.Warn("traffic could not begin a wake", "lease", l.ID, "addr", l.Addr, "err", err)
+	why := arrival{netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()}, evidence(p, l)}
+	if c.wake(ctx, l.ID, why) {
+		return
 	}
+	c.suppressed.Add(1)
+	c.lateMu.Lock()
+	_, known := c.late[l.ID]
+	c.late[l.ID] = why
+	c.lateMu.Unlock()
+	if !known {
+		c.again.Send()
+	}
+}
+
+// wakeLate tries again to wake those to whom packets came too soon behind a failure, and says
+// whether any is left. One that no longer sleeps, or is being woken, is not tried again.
+func (c *Catcher) wakeLate(ctx context.Context) (left bool) {
+	c.lateMu.Lock()
+	late := maps.Clone(c.late)
+	c.lateMu.Unlock()
+	for id, why := range late {
+		s := c.cfg.Book.Sleep(id)
+		if s != nil && s.Wake != nil && !s.Flight.Open() && !c.wake(ctx, id, why) {
+			left = true
+			continue
+		}
+		c.lateMu.Lock()
+		delete(c.late, id)
+		c.lateMu.Unlock()
+	}
+	return left
+}
+
+// wake begins a flight, and is false where the last one failed too short a time ago.
+func (c *Catcher) wake(ctx context.Context, lease string, why arrival) bool {
+	switch _, _, err := c.cfg.Waker.Wake(ctx, netdb.Who{Actor: netdb.ByReconciler}, lease, why.cause, why.evidence); {
+	case errors.Is(err, netdb.ErrBackOff):
+		return false
+	case err != nil && ctx.Err() == nil && !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState):
+		c.cfg.Log.Warn("traffic could not begin a wake", "lease", lease, "err", err)
+	}
+	return true
 }
 
 // evidence is what the history has of a wake by traffic.
@@ -227,7 +349,7 @@ func evidence(p Packet, l *netdb.Lease) json.RawMessage {
 type Counts struct {
 	Malformed  int64 // copies that could not be read, and were ignored
 	Overruns   int64 // times that copies were lost because they were not read in time
-	Suppressed int64 // copies that began no flight: one was under way, or failed a moment ago
+	Suppressed int64 // copies that began no flight at once: one was under way, or failed a moment ago
 }
 
 // Counts returns what was met since it was opened.

@@ -35,8 +35,10 @@ func parse(frame []byte) (p Packet, err error) {
 		if len(body) < 40 || body[0]>>4 != 6 {
 			return p, errMalformed
 		}
-		p.Source, p.Dest, proto = netip.AddrFrom16([16]byte(body[8:24])), netip.AddrFrom16([16]byte(body[24:40])), body[6]
-		body = body[40:]
+		p.Source, p.Dest = netip.AddrFrom16([16]byte(body[8:24])), netip.AddrFrom16([16]byte(body[24:40]))
+		if proto, body, err = behindHeaders(body[6], body[40:]); err != nil {
+			return p, err
+		}
 	default:
 		return p, errMalformed
 	}
@@ -55,4 +57,34 @@ func parse(frame []byte) (p Packet, err error) {
 		return p, errMalformed
 	}
 	return p, nil
+}
+
+// Extension headers of IPv6 (RFC 8200, section 4) that stand before what is transported.
+const (
+	hopByHop    = byte(0)
+	routing     = byte(43)
+	fragment    = byte(44)
+	destination = byte(60)
+)
+
+// behindHeaders returns what stands behind the extension headers of an IPv6 packet. Each has the
+// next one's number in its first byte, and in its second one its length in units of eight bytes
+// beyond the first eight; a fragment's is always eight.
+func behindHeaders(proto byte, body []byte) (byte, []byte, error) {
+	for proto == hopByHop || proto == routing || proto == fragment || proto == destination {
+		if len(body) < 8 {
+			return 0, nil, errMalformed
+		}
+		length := 8
+		if proto != fragment {
+			length += int(body[1]) * 8
+		} else if binary.BigEndian.Uint16(body[2:])&^7 != 0 {
+			return 0, nil, errMalformed // not the first one: it has no ports
+		}
+		if len(body) < length {
+			return 0, nil, errMalformed
+		}
+		proto, body = body[0], body[length:]
+	}
+	return proto, body, nil
 }

@@ -21,21 +21,32 @@ const (
 
 // A Sleeper is a lease that is paused, whose traffic is watched.
 type Sleeper struct {
-	Addr netip.Prefix // its address, or its delegated prefix
-	Port string       // of the bridge
-	Drop bool         // hold back what wakes it, so that its sender tries again
-	Wake *netdb.WakePolicy
+	Lease string
+	Addr  netip.Prefix // its address, or its delegated prefix
+	Port  string       // of the bridge
+	Drop  bool         // hold back what wakes it, so that its sender tries again
+	Wake  *netdb.WakePolicy
 	// Since is when it was paused. The limit of copies begins anew with each pause: a packet
 	// that woke it a moment ago must not hide the one that comes now.
 	Since time.Time
 }
 
+// why is the comment of the rule that copies: another one with each pause, so that what the rule
+// counted is of this pause.
+func (s Sleeper) why() string {
+	return "paused " + s.Addr.String() + " since " + s.Since.UTC().Format(time.RFC3339Nano)
+}
+
 // Sleepers returns what of the book's paused leases can be watched: they have a policy, and
-// their port is there.
-func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, ports map[string]bool) (out []Sleeper) {
+// their port is there, which portOf names.
+func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, portOf func(*netdb.Lease) string) (out []Sleeper) {
 	for _, l := range paused {
-		if s := sleep(l.ID); s != nil && s.Wake != nil && ports[l.HostInterface] {
-			out = append(out, Sleeper{Addr: l.Prefix(), Port: l.HostInterface, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since.Wall})
+		s := sleep(l.ID)
+		if s == nil || s.Wake == nil {
+			continue
+		}
+		if port := portOf(l); port != "" {
+			out = append(out, Sleeper{Lease: l.ID, Addr: l.Prefix(), Port: port, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since.Wall})
 		}
 	}
 	return out
@@ -87,7 +98,7 @@ func Table(sleepers []Sleeper) *nft.Table {
 		}
 		t.Chains = append(t.Chains, lease, &nft.Chain{Name: name + "-to", Rules: f.meets(s.Wake, name+"-tell")})
 		tell := &nft.Chain{Name: name + "-tell", Rules: []nft.Rule{
-			{Why: "paused since " + s.Since.UTC().Format(time.RFC3339Nano), Do: []nft.Statement{nft.Limit(1, 1), nft.Log(Group, snap)}}}}
+			{Why: s.why(), Do: []nft.Statement{nft.Counted(), nft.Limit(1, 1), nft.Log(Group, snap)}}}}
 		if s.Drop {
 			tell.Rules = append(tell.Rules, nft.Rule{Do: []nft.Statement{nft.Drop()}})
 		}

@@ -298,3 +298,49 @@ func TestTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Z18: the tasks of a sandbox stand still for all of its addresses: traffic of another lease of
+// it keeps it awake.
+func TestZ18TrafficOfAnotherLeaseOfTheSandbox(t *testing.T) {
+	asked := make(chan error, 100)
+	s := stage(t, time.Hour, pauses(func(_ *netdb.Lease, quiet func() error) error {
+		err := quiet()
+		asked <- err
+		return err
+	}))
+	c, err := s.book.Pick(s.l.PoolUID, netdbtest.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.book.Drop(c)
+	ls, err := s.book.Reserve(t.Context(), netdbtest.Who(netdb.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: s.l.Sandbox, UID: s.l.UID, Interface: "eth1", Attempt: 1, BindWithin: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.book.Bind(t.Context(), who, ls[0].ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sandbox.AddAddr(other.Addr.String() + "/24")
+	w := netdb.WakePolicy{RepauseAfter: 2 * netdb.LeastIdle}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &w}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t)
+	for began := time.Now(); time.Since(began) < 3*w.RepauseAfter; time.Sleep(50 * time.Millisecond) {
+		datagram(t, s.neighbour.NS, netip.AddrPortFrom(other.Addr, 53).String())
+		select {
+		case err := <-asked:
+			if err == nil {
+				t.Fatalf("it is paused, with traffic at %s", other.Addr)
+			}
+		default:
+		}
+	}
+	for err = errTraffic; err != nil; {
+		err = <-asked // once there is none
+	}
+}

@@ -243,7 +243,10 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 	}
 	bound := w.cfg.Book.InState(netdb.Bound)
 	idle := 0
-	there := make(map[string]bool, len(bound))
+	there, sandboxes := make(map[string]bool, len(bound)), make(map[string][]*netdb.Lease, len(bound))
+	for _, l := range bound {
+		sandboxes[l.UID] = append(sandboxes[l.UID], l)
+	}
 	for _, l := range bound {
 		there[l.ID] = true
 		quiet := w.quietFor(l)
@@ -252,8 +255,12 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 		}
 		if s := w.cfg.Book.Sleep(l.ID); s != nil && s.Do && s.Wake != nil && s.Wake.RepauseAfter > 0 {
 			shortest = min(shortest, s.Wake.RepauseAfter)
-			if quiet >= s.Wake.RepauseAfter {
-				w.repause(ctx, l, quiet)
+			whole := quiet // of the sandbox: its tasks stand still for all of its addresses
+			for _, other := range sandboxes[l.UID] {
+				whole = min(whole, w.quietFor(other))
+			}
+			if whole >= s.Wake.RepauseAfter {
+				w.repause(ctx, l, sandboxes[l.UID], whole)
 				continue
 			}
 		}
@@ -301,16 +308,18 @@ func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration)
 // errTraffic means that a sandbox had traffic after it was found idle.
 var errTraffic = fmt.Errorf("%w: it had traffic meanwhile", netdb.ErrState)
 
-// repause pauses a sandbox again whose policy asks for it, unless it has had traffic by the time
-// that its traffic is watched.
-func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, quiet time.Duration) {
+// repause pauses a sandbox again whose policy asks for it, unless one of its leases has had traffic
+// by the time that its traffic is watched.
+func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, all []*netdb.Lease, quiet time.Duration) {
 	began := time.Now()
 	err := w.cfg.Pauser.Repause(ctx, l, func() error {
 		if err := w.Read(); err != nil {
 			return err
 		}
-		if at, known := w.LastTraffic(l); known && at.After(began.Add(-quiet/2)) {
-			return errTraffic
+		for _, one := range all {
+			if at, known := w.LastTraffic(one); known && at.After(began.Add(-quiet/2)) {
+				return errTraffic
+			}
 		}
 		return nil
 	})
