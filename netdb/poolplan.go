@@ -23,6 +23,9 @@ type PoolChange struct {
 	// Drain lets leases stay that the spec leaves outside the pool: they are valid, and
 	// their addresses are not given again. Without it such a spec is [ErrPoolNotEmpty].
 	Drain bool
+	// SlotsEnd is of a preview: it is as if the warm slots that no sandbox has, and that are in the
+	// change's way, had ended before it.
+	SlotsEnd bool
 
 	ensure bool       // see [Book.EnsurePool]
 	name   *namedPool // what is remembered of the name from now on; nil: what is
@@ -190,6 +193,7 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		}
 		before, after := was.outsideOf(l), pool.outsideOf(l)
 		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
+		inWay := len(blocking)
 		switch {
 		case l.State != Cooling && was.Bridge != pool.Bridge && !c.ensure:
 			e.Note = "it is on bridge " + was.Bridge
@@ -204,6 +208,10 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 			}
 		case before != "" && after == "":
 			e.Effect = LeaseInside
+		}
+		if slot := t.slot(l.ID); c.SlotsEnd && len(blocking) > inWay && slot != nil && !slot.Claimed {
+			blocking = blocking[:inWay]
+			continue
 		}
 		if e.Effect == LeaseStays {
 			plan.Stay++

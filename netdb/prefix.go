@@ -75,6 +75,9 @@ func (s *PoolSpec) CheckPrefixLength(bits int) (int, error) {
 // outsideOf says why the pool could not give what a row leases, "" when it could.
 func (s *PoolSpec) outsideOf(l *Lease) string { return s.outsideRange(l.Range()) }
 
+// Outside says why the pool could not give what a lease has, "" when it could.
+func (s *PoolSpec) Outside(l *Lease) string { return s.outsideOf(l) }
+
 func (s *PoolSpec) outsideRange(r Range) string {
 	if r.From == r.To {
 		return s.outside(r.From)

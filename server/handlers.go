@@ -48,6 +48,7 @@ type pools struct {
 	bridges    func() []api.BridgeStatus
 	follow     func(context.Context) error
 	slotsEnded func() func(pool string, after *netdb.Pool) int
+	vacate     func(ctx context.Context, change func() error) error
 	profile    netdb.Profile
 }
 
@@ -116,7 +117,7 @@ func (s *Server) makeHandlers() {
 	s.ports = &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, log: c.Log}
 	s.leases = &leases{view: v, allocator: c.Allocator, releaser: c.Releaser, witnesses: c.Witnesses, compare: c.Compare, ports: s.ports, deadline: c.Deadline}
 	s.addresses = &addresses{v, c.Witnesses}
-	s.pools = &pools{v, c.Bridges, c.Follow, c.SlotsEnded, c.SlotProfile}
+	s.pools = &pools{v, c.Bridges, c.Follow, c.SlotsEnded, c.Vacate, c.SlotProfile}
 	s.sleepers = &sleepers{v, c.Sleeper}
 	s.books = &books{v, c.Adoption, c.Deadline}
 	s.watches = &watches{c.Book, feed.New(c.Book, lineOf(c.Book.Epoch)), c.Sleeper, c.Log}

@@ -67,9 +67,17 @@ func (h *pools) applyPool(c *call) (int, any, error) {
 	change := netdb.PoolChange{Spec: spec, UID: ask.UID, Generation: ask.Generation, Drain: ask.Drain}
 	return h.changePool(c, ask.Preview, "", func() (*netdb.PoolOutcome, error) {
 		if ask.Preview {
+			change.SlotsEnd = true
 			return h.book.PreviewSetPool(change)
 		}
-		return h.book.SetPool(c.ctx, c.operator("pool_changed", ""), change)
+		var out *netdb.PoolOutcome
+		err := h.vacate(c.ctx, func() (err error) {
+			if out, err = h.book.SetPool(c.ctx, c.operator("pool_changed", ""), change); err != nil {
+				c.endSlot() // slots may have to be taken down first
+			}
+			return err
+		})
+		return out, err
 	})
 }
 

@@ -44,6 +44,8 @@ type Config struct {
 	// SlotsEnded counts, by the slots as they are when it is called, those that a pool gives up
 	// once it is as after says; nil: it is removed.
 	SlotsEnded func() func(pool string, after *netdb.Pool) int
+	// Vacate makes a change of a pool, once the slots that no sandbox has are out of its way.
+	Vacate func(ctx context.Context, change func() error) error
 	// SlotProfile is what slots are made by, beside their pools.
 	SlotProfile netdb.Profile
 

@@ -87,6 +87,7 @@ type Keeper struct {
 	busy    map[string]bool      // namespaces that work is under way on
 	ending  map[string]bool      // leases that are being ended
 	giving  map[string]int       // calls that wait for the address of a slot, by pool
+	vacated map[string]int       // changes that wait for the slots of a pool to end, by pool
 	begun   map[string]int       // slots of each pool whose address is being reserved
 	making  map[string]int       // slots of each pool that are being reserved or made
 	hurry   map[string]bool      // pools that have less than half of their slots, until they are full
@@ -108,7 +109,7 @@ type Keeper struct {
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
-		giving: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), making: make(map[string]int), hurry: make(map[string]bool), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
+		giving: make(map[string]int), vacated: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), making: make(map[string]int), hurry: make(map[string]bool), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
 		rests: make(map[string]*rest)}
 }
 
@@ -287,6 +288,9 @@ func (k *Keeper) view(present bool) View {
 	for uid, r := range k.rests {
 		v.Resting[uid] = r.until.After(now)
 	}
+	for uid := range k.vacated {
+		v.Resting[uid] = true
+	}
 	return v
 }
 
@@ -325,11 +329,11 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 }
 
 // gathers says that slots are being claimed, that no pool is in a hurry for others, and that no
-// call waits for the address of one.
+// call waits for one to end.
 func (k *Keeper) gathers() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.hurry) == 0 && len(k.giving) == 0 && time.Since(k.claimed) < 10*gather
+	return len(k.hurry) == 0 && len(k.giving) == 0 && len(k.vacated) == 0 && time.Since(k.claimed) < 10*gather
 }
 
 // pace notes which pools are in a hurry, and when a slot was claimed last; k.mu is held.

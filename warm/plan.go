@@ -150,8 +150,21 @@ func unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease, isStale func(*netdb.
 		return "its address is seen under another"
 	case l.State != netdb.Reserved && !slot.Ready(l):
 		return "its lease is not as it was made"
+	case p.Outside(l) != "":
+		return "its address is none that its pool gives"
+	case elsewhere(p, slot):
+		return "its pool is on another bridge"
 	case err == nil && stale && p.Warm.Strategy != netdb.SlotsOnReplenish:
 		return "it was made by another spec than the pool's"
 	}
 	return ""
+}
+
+// elsewhere says that a slot is on another bridge than its pool.
+func elsewhere(p *netdb.Pool, slot *netdb.Slot) bool {
+	if p.Warm.Fresh() {
+		return false // that is another spec, and is said so
+	}
+	made, err := slot.Plumbing()
+	return err == nil && made.Bridge != p.Bridge
 }

@@ -28,7 +28,7 @@ func (w *world) slot(state netdb.State) *netdb.Lease {
 	w.last++
 	id := fmt.Sprint(w.last)
 	p := w.Pools[0].Pool
-	l := &netdb.Lease{ID: id, UID: netdb.SlotUID(id), PoolUID: p.UID, State: state, Interface: "eth0"}
+	l := &netdb.Lease{ID: id, UID: netdb.SlotUID(id), PoolUID: p.UID, State: state, Interface: "eth0", Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + w.last%200)})}
 	if state != netdb.Reserved {
 		l.HostInterface, l.Netns = "sb"+id, "/run/netns/"+id
 	}
@@ -55,6 +55,7 @@ func TestPlan(t *testing.T) {
 		make, finish, end, takeDown int
 	}{
 		"none is there":             {two, 100, func(*world) {}, 2, 0, 0, 0},
+		"one is outside":            {&netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.slot(netdb.Bound).Addr = netip.MustParseAddr("10.9.0.2") }, 0, 0, 1, 0},
 		"all are there":             {two, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 0, 0},
 		"one is being made":         {two, 100, func(w *world) { w.Hands[w.Slots[w.slot(netdb.Reserved).ID].Netns] = true }, 1, 0, 0, 0},
 		"one was being made":        {two, 100, func(w *world) { w.slot(netdb.Reserved) }, 1, 1, 0, 0},

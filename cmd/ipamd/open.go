@@ -218,6 +218,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower, p.giveWay}, Book: book, Profile: p.cfg.SlotProfile(), OnClaimed: p.metrics.SlotClaimed},
 		Desk:      new(server.Desk), NetnsInode: p.netnsInode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.cfg.SlotProfile(),
 		SlotsEnded: func() func(string, *netdb.Pool) int { return p.warm.Ended() },
+		Vacate:     func(ctx context.Context, change func() error) error { return p.warm.Vacate(ctx, change) },
 		Adoption:   p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,

@@ -28,9 +28,9 @@ const (
 	// Hands is how many ports the kernel is asked for at once. To remove a link takes
 	// it 15 to 30 ms, in which others are made.
 	Hands = 8
-	// loops is how many pieces of work are under way: while the daemon records one, and
-	// gives the next, the kernel works on others.
-	loops = 2 * Hands
+	// slotLoops is how many pieces of work on slots are under way: while the daemon records
+	// one, and gives the next, the kernel works on others.
+	slotLoops = 2 * Hands
 	// poll is how long the daemon lets a question for work wait.
 	poll = 30 * time.Second
 	// patience bounds one piece of work.
@@ -41,16 +41,16 @@ const (
 
 // Run does the daemon's work on ports until ctx ends.
 func Run(ctx context.Context, daemon Daemon, log *slog.Logger) error {
-	return run(ctx, &hand{daemon: daemon, log: log, worker: rand.Text()})
+	return run(ctx, Hands, &hand{daemon: daemon, log: log, worker: rand.Text()})
 }
 
 // RunSlots makes and takes down warm slots until ctx ends. It needs the right to mount, in the
 // mount namespace in which sandboxes find their network namespaces.
 func RunSlots(ctx context.Context, daemon Daemon, log *slog.Logger) error {
-	return run(ctx, &hand{daemon: daemon, log: log, worker: rand.Text(), verbs: api.PlumbSlotVerbs()})
+	return run(ctx, slotLoops, &hand{daemon: daemon, log: log, worker: rand.Text(), verbs: api.PlumbSlotVerbs()})
 }
 
-func run(ctx context.Context, h *hand) error {
+func run(ctx context.Context, loops int, h *hand) error {
 	h.hands = make(chan struct{}, Hands)
 	var g errgroup.Group
 	for range loops {

@@ -1,0 +1,61 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// vacateWithin bounds how long a change of a pool waits for the slots in its way.
+const vacateWithin = 15 * time.Second
+
+// Vacate makes a change of a pool, and where nothing but slots that no sandbox has is in its way,
+// ends these and makes the change once they have gone: they are ipamd's own. Meanwhile the pool
+// gets no new ones. A lease that is in the way is the change's own error, and no slot ends for it;
+// one that a sandbox claims meanwhile is, too.
+func (k *Keeper) Vacate(ctx context.Context, change func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, vacateWithin)
+	defer cancel()
+	held := ""
+	for {
+		changed := k.cfg.Book.Changed()
+		err := change()
+		full, is := errors.AsType[*netdb.PoolNotEmptyError](err)
+		if !is {
+			return err
+		}
+		others := slices.DeleteFunc(slices.Clone(full.Effects), func(e netdb.LeaseEffect) bool { return netdb.IsSlotUID(e.Lease.UID) })
+		switch {
+		case len(others) > 0:
+			return &netdb.PoolNotEmptyError{Pool: full.Pool, Effects: others}
+		case !k.cfg.Helper.Present():
+			return fmt.Errorf("%w; they are warm slots that no sandbox has, which cannot be taken down: %w", err, k.cfg.NoHelper)
+		case held == "":
+			held = full.Pool.UID
+			k.done(func() { k.vacated[held]++ })
+			defer k.done(func() {
+				if k.vacated[held]--; k.vacated[held] == 0 {
+					delete(k.vacated, held)
+				}
+			})
+		}
+		for _, e := range full.Effects {
+			if e.Lease.State == netdb.Releasing {
+				continue
+			}
+			if err := k.end(ctx, e.Lease, "the pool is changed, and has no place for it then"); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-time.After(giveLook): // a helper that leaves changes nothing in the book
+		case <-ctx.Done():
+			return fmt.Errorf("%w; they are warm slots that no sandbox has, which were not taken down in time: %w", err, ctx.Err())
+		}
+	}
+}
