@@ -277,6 +277,40 @@ func (w *world) everyoneSends(r *rand.Rand) {
 	w.rest(r, 50*time.Millisecond, 60*time.Millisecond) // what is late
 }
 
+// everyoneIsNamed waits until doctor names each sandbox that everyoneSends made send what is
+// not its own.
+func (w *world) everyoneIsNamed() {
+	w.t.Helper()
+	all := w.rec.living()
+	left := "no answer"
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("what doctor does not name: %s", left)
+		}
+	}()
+	w.eventually(fmt.Sprintf("doctor names each of %d sandboxes that sent what is not its own", len(all)), func() bool {
+		doctor, err := w.client.Doctor(w.ctx)
+		if err != nil {
+			left = err.Error()
+			return false
+		}
+		named := make(map[string]bool)
+		for _, f := range doctor.Findings {
+			if f.Kind == packetsRefused {
+				named[f.LeaseID] = true
+			}
+		}
+		left = ""
+		for _, l := range all {
+			if !named[l.lease] {
+				left += fmt.Sprintf("\n  %s of lease %s", l.netns, l.lease)
+			}
+		}
+		return left == ""
+	})
+	w.rec.counted("sandboxes named by doctor for what they sent")
+}
+
 // ipv4 is a UDP packet in a frame.
 func ipv4(to, from net.HardwareAddr, src, dst netip.Addr, data []byte) []byte {
 	b := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0}
