@@ -139,19 +139,7 @@ func (k *Keeper) Close() error { return errors.Join(k.watch.Close(), k.look.Clos
 
 // Remove takes our table away, where there is one. It is what the mode off asks for.
 func Remove(ctx context.Context) (removed bool, err error) {
-	conn, err := nft.Open()
-	if errors.Is(err, nft.ErrUnsupported) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	there, err := conn.Read(ctx, &nft.Table{Family: nft.Bridge, Name: TableName})
-	if err != nil || there == nil {
-		return false, err
-	}
-	return true, conn.Remove(ctx, nft.Bridge, TableName)
+	return nft.RemoveTable(ctx, nft.Bridge, TableName)
 }
 
 // Start makes the kernel's table what book and ports say; the ports must have been read. A

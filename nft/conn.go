@@ -122,6 +122,24 @@ func (c *Conn) Remove(ctx context.Context, f Family, name string) error {
 	return err
 }
 
+// RemoveTable takes a table away in the namespace of the calling thread, and reports whether
+// there was one. A kernel without nftables has none.
+func RemoveTable(ctx context.Context, f Family, name string) (removed bool, err error) {
+	c, err := Open()
+	if errors.Is(err, ErrUnsupported) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	there, err := c.Read(ctx, &Table{Family: f, Name: name})
+	if err != nil || there == nil {
+		return false, err
+	}
+	return true, c.Remove(ctx, f, name)
+}
+
 func (c *Conn) transaction(ctx context.Context, t *Table, fill func(*batch) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -377,7 +377,7 @@ func live(t *testing.T, here, tmp, pkg string) {
 	if err := os.Mkdir(world, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	out := run(t, tmp, "unshare", "--mount", "--propagation", "private", "bash", script, pkg, world)
+	out := run(t, tmp, "unshare", "--mount", "--net", "--propagation", "private", "bash", script, pkg, world)
 	for want, times := range map[string]int{
 		"the lease book stays in /var/lib/ipamd":                 3, // a purge removes first
 		"removing the lease book and its past in /var/lib/ipamd": 2,

@@ -57,7 +57,7 @@ in use. Without a verb it runs the daemon.`,
 	c.root.SetOut(out)
 	c.root.SetErr(err)
 	c.runFlags(c.root)
-	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.restoreCommand(), c.importCommand(), c.dockerCommand(), c.plumbCommand(), c.versionCommand())
+	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.restoreCommand(), c.importCommand(), c.flushCommand(), c.dockerCommand(), c.plumbCommand(), c.versionCommand())
 	c.completeShells()
 	return c
 }

@@ -45,7 +45,7 @@ func TestBadCommandLines(t *testing.T) {
 }
 
 func TestEveryVerbHasHelpWithExamples(t *testing.T) {
-	for _, verb := range []string{"", "run", "config", "check", "rebuild", "restore", "import", "version"} {
+	for _, verb := range []string{"", "run", "config", "check", "rebuild", "restore", "import", "flush", "version"} {
 		code, out, stderr := ipamd(t, append(strings.Fields(verb), "--help")...)
 		if code != exitOK || stderr != "" {
 			t.Errorf("%q: exit code %d, stderr %q", verb, code, stderr)

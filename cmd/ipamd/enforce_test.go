@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -301,6 +302,35 @@ func TestE5OthersTablesAreTheirsAndOffLeavesNone(t *testing.T) {
 		t.Errorf("theirs is\n%s\nand was\n%s", got, before)
 	}
 }
+
+// TestE5FlushTakesOursAway: what the package does when it is removed takes away each table that a
+// stopped daemon has left, and none of others.
+func TestE5FlushTakesOursAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, enforced, func(c *config.Config) { c.Idle.After = config.Duration(time.Hour) })
+	w.nft("add table bridge theirs; add table inet ipamd; add table netdev theirs")
+	l, _ := w.plugIn("a")
+	if _, err := w.client.Pause(ctx, l.ID, api.PauseRequest{Mode: api.Freeze, Wake: &api.WakePolicy{}}); err != nil {
+		t.Fatal(err)
+	}
+	w.stopDaemon()
+	flush := func() string { return w.ns.Exec(realtest.Program(t, "cmd/ipamd"), "flush") }
+	out := flush()
+	for _, table := range []string{"bridge ipamd", "bridge ipamd-idle", "netdev ipamd-wake"} {
+		if !strings.Contains(out, "table "+table+" is gone\n") {
+			t.Errorf("%s is not said to be gone: %s", table, out)
+		}
+	}
+	after := w.nft("list", "tables")
+	if want := "table bridge theirs\ntable inet ipamd\ntable netdev theirs\n"; strings.Join(sortedLines(after), "") != want {
+		t.Errorf("there are\n%s\nwant\n%s", after, want)
+	}
+	if out := flush(); out != "" {
+		t.Errorf("once more: %s", out)
+	}
+}
+
+func sortedLines(text string) []string { return slices.Sorted(strings.Lines(text)) }
 
 // TestE8NoRuleOfAnOldOwnerSurvives: a port that is renamed keeps its rules; one that leaves
 // the bridge, or the namespace, has none; a new one of its name has none of the old one's.

@@ -53,7 +53,7 @@ func (p *program) frozen(id string) bool {
 func (p *program) openIdle(ctx context.Context) (err error) {
 	c := p.cfg.Idle
 	if c.After == 0 {
-		if err := idle.Off(ctx, p.bridge.Inside); err != nil {
+		if err := p.bridge.Inside(func() error { _, err := idle.Remove(ctx); return err }); err != nil {
 			p.log.Warn("the table of a daemon before this one that looked at traffic stays", "err", err)
 		}
 		return nil

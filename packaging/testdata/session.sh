@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 #
 # What an administrator does with the package over the years, on a copy of this
-# system that is never written through. Runs in a mount namespace of its own;
+# system that is never written through. Runs in namespaces of its own, of mounts
+# and of the network;
 # $1 is the package, $2 an empty folder.
 set -euxo pipefail
 exec 2>&1
@@ -58,8 +59,11 @@ inside dpkg --force-confold -i old.deb
 inside dpkg --force-confold -i new.deb
 inside ipamd config | grep -q "^level = 'debug'"
 
-# Removed: the programs go, the book and the configuration stay.
+# Removed: the programs go, and the rules of nftables; the book, the configuration and
+# the rules of others stay.
+nft 'add table bridge ipamd; add table bridge ipamd-idle; add table netdev ipamd-wake; add table inet ipamd'
 inside dpkg -r ipamd
+[[ $(nft list tables) == 'table inet ipamd' ]]
 [[ ! -e $root/usr/sbin/ipamd && -e $root/etc/ipamd/ipamd.toml ]]
 [[ $(cat "$root/var/lib/ipamd/book.db") == book ]]
 

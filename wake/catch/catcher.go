@@ -128,6 +128,11 @@ func (c *Catcher) Close() error {
 	return errors.Join(errs...)
 }
 
+// Remove takes the rules away, where there are any.
+func Remove(ctx context.Context) (removed bool, err error) {
+	return nft.RemoveTable(ctx, nft.Netdev, TableName)
+}
+
 // Sync makes the rules those that the book's sleepers need now.
 func (c *Catcher) Sync(ctx context.Context) error {
 	c.mu.Lock()

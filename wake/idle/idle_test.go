@@ -294,8 +294,16 @@ func TestTheTable(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	if err := Off(t.Context(), s.inside); err != nil {
-		t.Fatal(err)
+	for _, was := range []bool{true, false} {
+		if err := s.inside(func() error {
+			removed, err := Remove(t.Context())
+			if removed != was {
+				t.Errorf("a table was removed: %t", removed)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

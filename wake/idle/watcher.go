@@ -71,17 +71,9 @@ func Open(ctx context.Context, cfg Config) (*Watcher, error) {
 	return w, nil
 }
 
-// Off takes the table of a daemon before this one away.
-func Off(ctx context.Context, inside func(f func() error) error) error {
-	var conn *nft.Conn
-	err := inside(func() (err error) { conn, err = nft.Open(); return err })
-	if errors.Is(err, nft.ErrUnsupported) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(conn.Remove(ctx, nft.Bridge, TableName), conn.Close())
+// Remove takes the table of a daemon before this one away, where there is one.
+func Remove(ctx context.Context) (removed bool, err error) {
+	return nft.RemoveTable(ctx, nft.Bridge, TableName)
 }
 
 // Close leaves the table: the kernel goes on to note what passes.
