@@ -11,10 +11,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/build"
+	"github.com/ipamd/ipamd/internal/nearest"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -90,13 +92,44 @@ named by its id; no verb frees an address by naming the address.`,
 	f.BoolVar(&c.noColor, "no-color", false, "no colour; so does NO_COLOR, and a pipe")
 	c.complete(c.root, "output", c.format.complete)
 
-	c.root.AddCommand(
-		statusCommand(c), topCommand(c), leasesCommand(c), showCommand(c), whoisCommand(c),
-		historyCommand(c), watchCommand(c), routesCommand(c), rulesCommand(c), mapCommand(c), allocateCommand(c), bindCommand(c),
-		pauseCommand(c), resumeCommand(c), wakeCommand(c), attachCommand(c), detachCommand(c), cancelCommand(c), releaseCommand(c), quarantineCommand(c), poolCommand(c), warmCommand(c), doctorCommand(c), explainCommand(c),
-		reconcileCommand(c), bookCommand(c), versionCommand(c), exitCodesTopic(),
-	)
+	c.root.SetFlagErrorFunc(knownFlag)
+	for _, group := range []struct {
+		title string
+		verbs []*cobra.Command
+	}{
+		{"See what is:", []*cobra.Command{statusCommand(c), topCommand(c), leasesCommand(c), showCommand(c), whoisCommand(c), mapCommand(c),
+			historyCommand(c), watchCommand(c), routesCommand(c), rulesCommand(c), warmCommand(c)}},
+		{"Find what is wrong:", []*cobra.Command{doctorCommand(c), explainCommand(c), reconcileCommand(c)}},
+		{"Do what a runtime does:", []*cobra.Command{allocateCommand(c), bindCommand(c), attachCommand(c), detachCommand(c), pauseCommand(c),
+			resumeCommand(c), wakeCommand(c), releaseCommand(c), cancelCommand(c)}},
+		{"Decide for the runner:", []*cobra.Command{poolCommand(c), quarantineCommand(c), bookCommand(c)}},
+	} {
+		c.root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, verb := range group.verbs {
+			verb.GroupID = group.title
+		}
+		c.root.AddCommand(group.verbs...)
+	}
+	c.root.AddCommand(versionCommand(c), exitCodesTopic())
 	return c
+}
+
+// knownFlag refuses what is not a flag, with the nearest one.
+func knownFlag(cmd *cobra.Command, err error) error {
+	unknown := new(pflag.NotExistError)
+	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 2 {
+		return err
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+	if near, ok := nearest.To(unknown.GetSpecifiedName(), known); ok {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return err
 }
 
 // run carries out one command line and returns the code to exit with.

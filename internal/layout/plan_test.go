@@ -53,7 +53,7 @@ var rooms = []room{
 	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "client", "config", "docker", "doctor", "enforce", "gateways", "metrics", "migrations", "netdb", "orphans", "plumb", "plumb/helper", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "wake/hook", "wake/idle", "wake/tasks", "warm", "watchdog", "workload",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
-	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
+	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/nearest", "internal/poolmap", "internal/term"}, "a person can do what any client can, by the same way"},
 	{"cmd/ipamd-cni", []string{"api", "bridge/rtnl", "client", "plumb", "internal/build"}, "other people's protocol: it asks the daemon as any client does, and the kernel for the one port that it answers for"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/gateway", []string{"client", "routes"}, "it is what a gateway imports, shown"},
