@@ -41,12 +41,12 @@ func (a *Allocator) FreeRested(ctx context.Context) error {
 // looked at again before the next time.
 func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
 	who := netdb.Who{Actor: netdb.ByAllocator, Reason: "rested"}
-	for after := int64(0); ; {
+	for after := (*netdb.Lease)(nil); ; {
 		rested := a.Book.Rested(p.UID, a.Policy.Cooldown, after, restBatch)
 		if len(rested) == 0 {
 			return nil
 		}
-		after = rested[len(rested)-1].Rev
+		after = rested[len(rested)-1]
 		if err := a.Gate(p); err != nil {
 			return err
 		}

@@ -11,10 +11,9 @@ import (
 
 // Rested returns up to n cooling rows of a pool whose cooldown is over, the one
 // released longest ago first, also those outside. The pool's own cooldown goes before
-// the daemon's. after is the revision of the last row that the
-// caller has looked at, 0 at first. The cost does not depend on how many leases
-// there are.
-func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n int) []*Lease {
+// the daemon's. after is the last row that the caller has looked at, nil at first. The cost
+// does not depend on how many leases there are.
+func (m *memory) Rested(poolUID string, cooldown time.Duration, after *Lease, n int) []*Lease {
 	now := m.clock.now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -23,10 +22,14 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n i
 		return nil
 	}
 	cooldown = pi.pool.Policy(Policy{Cooldown: cooldown}).Cooldown
+	next := int64(0)
+	if after != nil {
+		next = after.CooledAt() + 1
+	}
 	var out []*Lease
 	for _, queue := range []*btree.Map[int64, *Lease]{pi.cooling, pi.spent} {
 		most := len(out) + n
-		queue.Ascend(after+1, func(_ int64, l *Lease) bool {
+		queue.Ascend(next, func(_ int64, l *Lease) bool {
 			if len(out) == most || now.Since(l.Since) < cooldown {
 				return false
 			}
@@ -34,7 +37,7 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after int64, n i
 			return true
 		})
 	}
-	slices.SortFunc(out, func(x, y *Lease) int { return cmp.Compare(x.Rev, y.Rev) })
+	slices.SortFunc(out, func(x, y *Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
 	return out[:min(n, len(out))]
 }
 

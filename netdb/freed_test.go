@@ -20,7 +20,7 @@ func unseen(*netdb.Lease) error { return nil }
 func free(t *testing.T, b *netdb.Book, p *netdb.Pool) (freed int) {
 	t.Helper()
 	for {
-		rested := b.Rested(p.UID, Policy.Cooldown, 0, 16)
+		rested := b.Rested(p.UID, Policy.Cooldown, nil, 16)
 		if len(rested) == 0 {
 			return freed
 		}
@@ -180,11 +180,11 @@ func TestF1WhatStaysCooling(t *testing.T) {
 		Cool(t, b, l)
 	}
 	c.Pass(Policy.Cooldown)
-	rested := b.Rested(p.UID, Policy.Cooldown, 0, 9)
+	rested := b.Rested(p.UID, Policy.Cooldown, nil, 9)
 	if len(rested) != 5 {
 		t.Fatalf("%d of 5 have rested", len(rested))
 	}
-	if rest := b.Rested(p.UID, Policy.Cooldown, rested[3].Rev, 9); len(rest) != 1 || rest[0] != rested[4] {
+	if rest := b.Rested(p.UID, Policy.Cooldown, rested[3], 9); len(rest) != 1 || rest[0] != rested[4] {
 		t.Errorf("behind the fourth: %v", rest)
 	}
 	offered, err := b.Pick(p.UID, Policy)

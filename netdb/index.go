@@ -46,7 +46,7 @@ type poolIndex struct {
 	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
 	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
 	cursor  netip.Addr                // where the walk over the never-used goes on
-	cooling *btree.Map[int64, *Lease] // inside the pool, by the revision that made them cool: oldest first
+	cooling *btree.Map[int64, *Lease] // inside the pool, by [Lease.CooledAt]: released longest ago first
 	spent   *btree.Map[int64, *Lease] // the same of those outside, which are not given again
 	away    freedQueue                // what became free and is outside: it has its place when it comes back inside
 	outside int                       // rows outside
@@ -351,8 +351,8 @@ func (pi *poolIndex) leave(l *Lease) {
 // unqueue takes a cooling lease out of the queue of those to be given again.
 func (pi *poolIndex) unqueue(l *Lease) {
 	if l.State == Cooling {
-		pi.cooling.Delete(l.Rev)
-		pi.spent.Delete(l.Rev)
+		pi.cooling.Delete(l.CooledAt())
+		pi.spent.Delete(l.CooledAt())
 		if pi.own[l.Owner()] == l {
 			delete(pi.own, l.Owner())
 		}
@@ -372,11 +372,11 @@ func (pi *poolIndex) enter(l *Lease) {
 	}
 	if l.State == Cooling && !pi.blocks(l.Range()) {
 		if outside {
-			pi.spent.Set(l.Rev, l)
+			pi.spent.Set(l.CooledAt(), l)
 			return
 		}
-		pi.cooling.Set(l.Rev, l)
-		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.Rev < l.Rev) {
+		pi.cooling.Set(l.CooledAt(), l)
+		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.CooledAt() < l.CooledAt()) {
 			pi.own[l.Owner()] = l
 		}
 	}

@@ -44,6 +44,7 @@ type Lease struct {
 	Reason   string          // of the last change
 	Cut      Cut             // of a lease that was given while its address cooled; "" of any other
 	Hold     string          // an operator's words, when only an operator ends the quarantine
+	Cooled   int64           // of a row that was taken over, the revision that made it cool; 0 of any other: see [Lease.CooledAt]
 }
 
 // A Cut says why a cooldown was cut short. It is stored with the lease, so that a

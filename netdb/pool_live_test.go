@@ -196,7 +196,7 @@ func TestGrowAndShrink(t *testing.T) {
 	if n, _ := b.Available(bound.PoolUID, Policy); n != 0 {
 		t.Errorf("%d available", n)
 	}
-	rested := b.Rested(bound.PoolUID, Policy.Cooldown, 0, 16)
+	rested := b.Rested(bound.PoolUID, Policy.Cooldown, nil, 16)
 	if len(rested) != 1 || rested[0].ID != cooling.ID {
 		t.Fatalf("%v", rested)
 	}

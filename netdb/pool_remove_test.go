@@ -44,7 +44,7 @@ func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 	old := Pool(t, b, "default", "10.8.64.0/29")
 	two := Cool(t, b, Reserve(t, b, "a"))
 	clock.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, 0, 9), func(*netdb.Lease) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, nil, 9), func(*netdb.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	three, four := Cool(t, b, Reserve(t, b, "b")), Cool(t, b, Reserve(t, b, "c"))
@@ -250,7 +250,7 @@ func TestASweepOfARemovedPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock.Pass(Policy.Cooldown)
-	planned := b.Rested(old.UID, Policy.Cooldown, 0, 9)
+	planned := b.Rested(old.UID, Policy.Cooldown, nil, 9)
 	if len(planned) != 1 {
 		t.Fatal(planned)
 	}
@@ -266,7 +266,7 @@ func TestASweepOfARemovedPool(t *testing.T) {
 	if l, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), quarantined.ID, quarantined.Rev, nil); !errors.Is(err, netdb.ErrGone) {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if left := b.Rested(old.UID, Policy.Cooldown, 0, 9); left != nil {
+	if left := b.Rested(old.UID, Policy.Cooldown, nil, 9); left != nil {
 		t.Errorf("%v", left)
 	}
 	if after, now := b.Leases(); now != rev || fmt.Sprint(after) != fmt.Sprint(before) {

@@ -244,9 +244,7 @@ func (t *tx) planTaken(plan *poolPlan) error {
 				placeText(w.Addr, w.PrefixLen), w.Pool)}
 		}
 	}
-	slices.SortFunc(plan.taken, func(x, y Withheld) int { // the one of several pools that rests for longest first
-		return cmp.Or(cmp.Compare(t.now.Since(y.Since), t.now.Since(x.Since)), cmp.Compare(x.Rev, y.Rev))
-	})
+	slices.SortFunc(plan.taken, func(x, y Withheld) int { return cmp.Compare(x.Rev, y.Rev) })
 	return nil
 }
 

@@ -200,6 +200,7 @@ func scanLease(s scanner) (l *Lease, n naming, err error) {
 			return nil, n, fmt.Errorf("%s: %w", part.column, err)
 		}
 	}
+	l.Cooled = cooledBefore(l)
 	return l, n, nil
 }
 

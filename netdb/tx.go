@@ -196,7 +196,7 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 		now.Reason = old.Reason // a hold takes no claim away
 	}
 	if now.State != from {
-		now.Since = t.now
+		now.Since, now.Cooled = t.now, 0
 	}
 	if now.Created.IsZero() {
 		now.Created = t.now

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // A Withheld address outlives the pool that had it. What a removed pool's row knew is not
@@ -26,7 +27,7 @@ type Withheld struct {
 	Sandbox   string
 	UID       string
 	Interface string
-	Rev       int64 // of the change that took the row
+	Rev       int64 // of the change that made it cool; of the one that took the row, if it is quarantined
 	Since     Stamp // when it entered its state
 	Evidence  json.RawMessage
 	Hold      string // an operator's words
@@ -121,7 +122,7 @@ func (b *Book) RemovePool(ctx context.Context, who Who, uid string, force bool) 
 			return nil, err
 		}
 		// In the order of their release: so what cooled is given again.
-		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y LeaseEffect) int { return cmp.Compare(x.Lease.Rev, y.Lease.Rev) }) {
+		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y LeaseEffect) int { return cmp.Compare(x.Lease.CooledAt(), y.Lease.CooledAt()) }) {
 			if err := t.purge(who, e); err != nil {
 				return nil, err
 			}
@@ -169,29 +170,39 @@ func (t *tx) purge(who Who, e LeaseEffect) (err error) {
 		}
 	}
 	if l.State == Cooling {
-		w.State = Cooling
+		w.State, w.Rev = Cooling, l.CooledAt()
 	} else if l, err = t.setState(who, l, Cooling, nil); err != nil {
 		return err
 	}
 	who.Actor = ByReconciler
 	gone := *l
 	gone.State = Free
-	w.Rev = t.staged.rev + 1
+	w.Rev = cmp.Or(w.Rev, t.staged.rev+1)
 	_, err = t.recordWith(who, l, gone, nil, w)
 	return err
 }
 
-// testimony is the book's own evidence about the address.
+// A testimony is the book's own evidence about an address.
+type testimony struct {
+	Witness string     `json:"witness"`
+	Address netip.Addr `json:"address"`
+	At      time.Time  `json:"at"`
+	Sandbox string     `json:"sandbox"`
+	UID     string     `json:"uid"`
+	LeaseID string     `json:"lease_id"`
+	Note    string     `json:"note"`
+	Bridge  string     `json:"bridge,omitempty"` // that it was used on, and the port
+	Port    string     `json:"port,omitempty"`
+	Cooled  int64      `json:"cooled,omitempty"` // the revision that made it cool, of one that was taken over
+}
+
 func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
-	what := map[string]any{"witness": "book", "address": w.Addr, "at": w.Since.Wall.UTC(), "sandbox": w.Sandbox,
-		"uid": w.UID, "lease_id": w.LeaseID, "note": fmt.Sprintf(format, args...)}
-	if w.Bridge != "" {
-		what["bridge"] = w.Bridge
+	says := testimony{Witness: "book", Address: w.Addr, At: w.Since.Wall.UTC(), Sandbox: w.Sandbox, UID: w.UID, LeaseID: w.LeaseID, Note: fmt.Sprintf(format, args...),
+		Bridge: w.Bridge, Port: w.HostInterface}
+	if w.State == Cooling {
+		says.Cooled = w.Rev
 	}
-	if w.HostInterface != "" {
-		what["port"] = w.HostInterface
-	}
-	b, err := json.Marshal([]map[string]any{what})
+	b, err := json.Marshal([]testimony{says})
 	if err != nil {
 		panic(err) // texts and times always marshal
 	}
@@ -208,6 +219,20 @@ func (w *Withheld) unseenIn(p *Pool) string {
 		return fmt.Sprintf("which bridge it was used on is not recorded, and no witness of %s would see it on another", p.Bridge)
 	}
 	return fmt.Sprintf("it was used on bridge %s, and no witness of %s sees it there", w.Bridge, p.Bridge)
+}
+
+// CooledAt is, of a row that cools, the revision that made it so: that of its last change, or
+// one in a pool that was removed. In this order addresses are given again.
+func (l *Lease) CooledAt() int64 { return cmp.Or(l.Cooled, l.Rev) }
+
+// cooledBefore is the revision that made a row cool that a pool has taken over, as the
+// evidence with it says; 0 of any other row.
+func cooledBefore(l *Lease) int64 {
+	var says []testimony
+	if l.State != Cooling || l.Reason != TakenOver || json.Unmarshal(l.Evidence, &says) != nil || len(says) != 1 {
+		return 0
+	}
+	return min(max(says[0].Cooled, 0), l.Rev)
 }
 
 // takeOver makes a withheld address a row of the pool that contains it now: quarantined,
@@ -228,6 +253,6 @@ func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
 	if l, err = t.setState(who, l, Cooling, nil); err != nil {
 		return err
 	}
-	l.Since = w.Since // it is what is staged, and its rest goes on
+	l.Since, l.Cooled = w.Since, cooledBefore(l) // it is what is staged, and its rest goes on
 	return nil
 }

@@ -73,6 +73,73 @@ func TestWithheldRestInTheOrderOfTheirRelease(t *testing.T) {
 	}
 }
 
+// P6: a pool that takes over what cooled in a removed one, and has rows of its own that
+// cool, gives all of them in the order of their release: out of the rows, once their rest is
+// over and they are free, over a restart, and over another removal. What has rested by then
+// is what counts as available.
+func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
+	for name, tt := range map[string]struct{ free, reopen, again bool }{
+		"rows": {}, "rows of before a restart": {reopen: true}, "free": {free: true}, "free behind a restart": {free: true, reopen: true},
+		"of a pool that was made of them": {again: true}, "and reopened": {again: true, reopen: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := NewClock()
+			opts := Options()
+			opts.Now = clock.Now
+			path := filepath.Join(t.TempDir(), "book.db")
+			b := OpenAt(t, path, opts)
+			own, old := Pool(t, b, "own", "10.8.64.0/29"), Pool(t, b, "old", "10.8.64.8/29")
+			var held []*netdb.Lease
+			for i, p := range []*netdb.Pool{old, own, own, old, own, old, old, own} {
+				l, err := TryReserve(b, p, string(rune('a'+i)), Policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = append(held, l)
+			}
+			for _, l := range held {
+				Cool(t, b, l)
+				clock.Pass(time.Minute)
+			}
+			remove(t, b, old.UID, false)
+			wide := set(t, b, netdb.PoolChange{Spec: spec("own", "10.8.64.0/28")}).Pool
+			if tt.again {
+				remove(t, b, wide.UID, false)
+				wide = Pool(t, b, "again", "10.8.64.0/28")
+			}
+			if tt.reopen {
+				Close(t, b)
+				b = OpenAt(t, path, opts)
+			}
+			strict := Policy
+			strict.Strict = true
+			for n := 0; ; n++ { // what was never given
+				if _, err := TryReserve(b, wide, "other"+string(rune('a'+n)), strict); err != nil {
+					wantErr(t, err, netdb.ErrExhausted)
+					break
+				}
+			}
+			clock.Pass(Policy.Cooldown - time.Duration(len(held)-3)*time.Minute)
+			if n, _ := b.Available(wide.UID, strict); n != 4 {
+				t.Errorf("%d are available, 4 have rested", n)
+			}
+			clock.Pass(time.Hour)
+			if tt.free {
+				rested := b.Rested(wide.UID, Policy.Cooldown, nil, 3)
+				rested = append(rested, b.Rested(wide.UID, Policy.Cooldown, rested[2], 9)...)
+				if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), rested, func(*netdb.Lease) error { return nil }); err != nil || n != len(held) {
+					t.Fatal(n, err)
+				}
+			}
+			for i, was := range held {
+				if l, err := TryReserve(b, wide, string(rune('p'+i)), strict); err != nil || l.Addr != was.Addr {
+					t.Fatalf("number %d is %v, %v; %s was released before", i+1, l, err, was.Addr)
+				}
+			}
+		})
+	}
+}
+
 // A paused sandbox has nothing that a witness sees: what its pool's forced removal left
 // withheld only an operator clears, and that it is unseen is no reason.
 func TestAForcedRemovalHoldsWhatIsPaused(t *testing.T) {
