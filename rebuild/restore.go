@@ -94,12 +94,30 @@ func (r *restorer) before(ctx context.Context) error {
 	for _, atAddress := range []bool{true, false} {
 		for _, l := range r.old.Leases {
 			own := r.own(l)
-			if seen := slices.ContainsFunc(own, func(s census.Sighting) bool { return s.Addr == l.Addr }); len(own) == 0 || seen != atAddress {
+			if seen := slices.ContainsFunc(own, func(s census.Sighting) bool { return l.Covers(s.Addr) }); len(own) == 0 || seen != atAddress {
 				continue
 			}
 			if err := r.restore(ctx, l, own); err != nil {
 				return err
 			}
+		}
+	}
+	return r.keepPrefixes(ctx)
+}
+
+// keepPrefixes has each delegated prefix be quarantined as a whole of which an address is
+// seen, and whose owner is not shown to live: a pass would quarantine that address alone,
+// and the rest could not be kept back with it any more.
+func (r *restorer) keepPrefixes(ctx context.Context) error {
+	for _, l := range r.old.Leases {
+		seen := workload.SeenOf(r.census, l)
+		if _, there := r.At(l.Addr); l.PrefixLen == 0 || there || len(seen) == 0 {
+			continue
+		}
+		said := r.testimonyOf(l)
+		said.seen = append(said.seen, seen...)
+		if err := r.quarantine(ctx, l, nil, said); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -199,7 +217,7 @@ func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding 
 // was confirmed.
 func (r *restorer) after(ctx context.Context) error {
 	// In the order of their release: so they are given again.
-	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *netdb.Lease) int { return cmp.Compare(x.Rev, y.Rev) })
+	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *netdb.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
 	for _, l := range inOrder {
 		row, there := r.At(l.Addr)
 		switch {
@@ -208,7 +226,7 @@ func (r *restorer) after(ctx context.Context) error {
 				r.explain("%s: the old book had it as %s by sandbox %q (lease %s); sandbox %q lives with it",
 					l.Addr, l.State, l.Sandbox, l.ID, row.Sandbox)
 			}
-		case l.State == netdb.Quarantined, r.held[l.Addr], there && l.State == netdb.Cooling:
+		case l.State == netdb.Quarantined, r.held[l.Addr], there && (l.State == netdb.Cooling || row.ID == l.ID):
 		case l.State == netdb.Cooling:
 			if err := r.cool(ctx, l); err != nil {
 				return err
