@@ -320,6 +320,49 @@ func TestE8PortsWithoutALeaseDropAll(t *testing.T) {
 	s.dropsAll(s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: true}))
 }
 
+// TestE8APortThatIsNotKnownYet: by a port in no set, plugged while no daemon runs, no other
+// port receives a lease's address, and with unleased = drop nothing at all.
+func TestE8APortThatIsNotKnownYet(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	for _, drop := range []bool{false, true} {
+		table := s.apply(enforce.Policy{Mode: enforce.Enforce, DropUnleased: drop})
+		p := s.ns.Port("rt0")
+		wire := p.NS.Wire("eth0")
+		claim := longer(arp(2, p.MAC, p.MAC, b4, gateway), fmt.Sprint("of a lease's ", drop))
+		free := longer(arp(2, p.MAC, p.MAC, x4, gateway), fmt.Sprint("of none ", drop))
+		wire.Send(claim, free)
+		reason, all := enforce.NotItsARP, uint64(1)
+		if drop {
+			reason, all = enforce.NoLease, 2
+		}
+		for end := time.Now().Add(wait); s.counted(table, p, reason) < all; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("drop is %t, and nothing is refused", drop)
+			}
+		}
+		last := longer(ip4(s.a.MAC, a4, gateway), fmt.Sprint("behind it ", drop))
+		s.wires[s.a].Send(last)
+		received := false
+		for {
+			got, ok := s.ear.Receive(wait)
+			if !ok {
+				t.Fatal("the frame behind it was not received")
+			}
+			if bytes.Equal(got, claim) {
+				t.Errorf("drop is %t: a lease's address is received from a port that is not known", drop)
+			}
+			received = received || bytes.Equal(got, free)
+			if bytes.Equal(got, last) {
+				break
+			}
+		}
+		if received == drop {
+			t.Errorf("drop is %t, and an address that is no lease's is received: %t", drop, received)
+		}
+	}
+}
+
 // TestE8ATrustedPort: with unleased = drop a trusted port without a lease may send what is no
 // lease's and no gateway's, as all may with allow; one with a lease is as every port, trusted or
 // not; and the others without one send nothing.

@@ -121,7 +121,7 @@ func frame(p Policy) *nft.Table {
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
 	}
-	t.Chains = append(t.Chains, ports(), groups(), leased(), arp(), ipv6(), neighbours(), source6())
+	t.Chains = append(t.Chains, ports(), groups(), between(), leased(), arp(), ipv6(), neighbours(), source6())
 	t.Chains = append(t.Chains, without(p)...)
 	t.Chains = append(t.Chains, without6())
 	for _, r := range Reasons() {
@@ -152,6 +152,19 @@ func groups() *nft.Chain {
 	return &nft.Chain{Name: "groups", Base: &nft.Base{Hook: nft.Input, Priority: priority}, Rules: []nft.Rule{
 		rule("", to, nft.In(setLeased, nft.InLink), nft.Goto("leased")),
 		rule("", to, nft.In(setUnleased, nft.InLink), nft.Goto("without")),
+	}}
+}
+
+// between is where a frame goes from port to port. What comes by a port that is in no set, for it
+// was plugged a moment ago or while no daemon ran, is judged there as that of a port without
+// a lease. Its way to the host is open until it is in one: by the kernel's hooks alone the
+// bridge of a port is not known.
+func between() *nft.Chain {
+	return &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
+		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Accept()),
+		rule("", nft.In(setUnleased, nft.InLink), nft.Accept()),
+		rule("by a port that is not known yet", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
+		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("without")),
 	}}
 }
 
