@@ -140,6 +140,7 @@ func sameMark(t *nft.Table) string {
 
 // follow makes the table what book and ports say now.
 func (k *Keeper) follow(ctx context.Context) error {
+	reading := k.readings.Add(1)
 	leases, rev := k.cfg.Book.Leases()
 	at := make(map[string][]int, len(leases))
 	find := k.finder(ctx)
@@ -149,7 +150,17 @@ func (k *Keeper) follow(ctx context.Context) error {
 		}
 	}
 	k.mu.Lock()
-	err := k.change(ctx, func() { k.compare(leases, rev, at) })
+	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
+	wrong := k.wrong(maps.Keys(k.ports))
+	k.mu.Unlock()
+	return errors.Join(err, k.setGroups(ctx, wrong))
+}
+
+// followPorts takes in what ports there are, and repairs what others changed, as far as that
+// does not need the book. It takes a small part of follow's time.
+func (k *Keeper) followPorts(ctx context.Context) error {
+	k.mu.Lock()
+	err := k.change(ctx, k.takePorts)
 	wrong := k.wrong(maps.Keys(k.ports))
 	k.mu.Unlock()
 	return errors.Join(err, k.setGroups(ctx, wrong))

@@ -69,12 +69,16 @@ type Keeper struct {
 	watch   *nft.Watch
 	started chan struct{} // closed by Start
 	kick    chan struct{}
+	news    chan struct{} // another program changed the table
+
+	readings atomic.Uint64 // of the ports, as they begin: of two the later one counts
 
 	touched atomic.Bool // by another program, since the table was read
 
 	mu        sync.Mutex
 	grants    map[string][]Grant // by lease
 	revs      map[string]int64   // of the leases that grants were made from
+	read      map[string]uint64  // which reading of the ports they were made by; see readings
 	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
 	ports     map[int]Port
 	users     map[int]int // grants of each port
@@ -112,8 +116,8 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, errors.Join(err, look.Close(), conn.Close())
 	}
-	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1),
-		grants: map[string][]Grant{}, revs: map[string]int64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, users: map[int]int{},
+	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, users: map[int]int{},
 		want: tally{}, before: map[member]int{}, counts: counts{}}, nil
 }
 
@@ -171,17 +175,18 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	if err := k.cfg.Kernel.Settle(ctx, l.Addr); err != nil && ctx.Err() != nil {
 		return err
 	}
+	reading := k.readings.Add(1)
 	near := k.near(l)
 	at := k.whereAmong(ctx, l, near)
 	k.mu.Lock()
 	err = k.change(ctx, func() {
 		// Run takes in the other ports: a bind does not take longer where there are many.
 		for _, p := range near {
-			if slices.Contains(at, p.Index) {
+			if now, is := k.cfg.Kernel.PortNamed(p.Name); is && now.Index == p.Index && slices.Contains(at, p.Index) {
 				k.takePort(p)
 			}
 		}
-		k.set(l, at)
+		k.set(l, at, reading)
 	})
 	wrong := k.wrong(slices.Values(at))
 	k.mu.Unlock()
@@ -232,9 +237,11 @@ func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port) [
 	})
 }
 
-// set takes in what a lease is; one that memory has from later stays.
-func (k *Keeper) set(l *netdb.Lease, at []int) {
-	if k.revs[l.ID] > l.Rev {
+// set takes in what a lease is, and where by a reading of the ports. What memory has of a
+// later revision, or of the same by a later reading, stays: Run compares beside binds, and
+// would take away the rules of one that is answered.
+func (k *Keeper) set(l *netdb.Lease, at []int, reading uint64) {
+	if had := k.revs[l.ID]; had > l.Rev || had == l.Rev && k.read[l.ID] > reading {
 		return
 	}
 	if rev, off := k.withdrawn[l.ID]; off {
@@ -251,7 +258,7 @@ func (k *Keeper) set(l *netdb.Lease, at []int) {
 		}
 	}
 	if len(next) > 0 {
-		k.grants[l.ID], k.revs[l.ID] = next, l.Rev
+		k.grants[l.ID], k.revs[l.ID], k.read[l.ID] = next, l.Rev, reading
 	}
 }
 
@@ -261,6 +268,7 @@ func (k *Keeper) drop(id string) {
 	}
 	delete(k.grants, id)
 	delete(k.revs, id)
+	delete(k.read, id)
 }
 
 // count adds a grant, or takes it away.
@@ -335,15 +343,16 @@ func (k *Keeper) world() World {
 	return w
 }
 
-// compare takes in book and ports as they are now; rev is the revision of leases.
-func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int) {
+// compare takes in book and ports as they are now; rev is the revision of leases, and
+// reading that of the ports by which at was found.
+func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int, reading uint64) {
 	k.takePorts()
 	k.takeGateways()
 	there := make(map[string]bool, len(leases))
 	for _, l := range leases {
 		if l.ID != "" && granted(l.State) {
 			there[l.ID] = true
-			k.set(l, at[l.ID])
+			k.set(l, at[l.ID], reading)
 		}
 	}
 	for id := range k.grants {

@@ -11,6 +11,10 @@ import (
 // retryAfter is how long Run waits after an error.
 const retryAfter = time.Second
 
+// mostBetween bounds how long news of ports and of other programs waits for what was done for
+// the one before.
+const mostBetween = 200 * time.Millisecond
+
 // Run follows book and ports, and repairs what others changed, until ctx ends. It begins
 // after Start.
 func (k *Keeper) Run(ctx context.Context) error {
@@ -33,7 +37,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err != nil {
 			pause = retryAfter
 		}
-		if !broadcast.Pause(ctx, pause) {
+		if !k.rest(ctx, pause, ports) {
 			return nil
 		}
 		if err != nil {
@@ -54,6 +58,32 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
+// rest waits. A port that came and what another program changed do not wait as long: until
+// they are taken in a frame may pass that should not.
+func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan struct{}) bool {
+	over := time.NewTimer(pause)
+	defer over.Stop()
+	for {
+		select {
+		case <-over.C:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-k.news:
+		case <-ports:
+			ports = k.cfg.Kernel.Changed()
+			k.Again() // a lease may be there
+		}
+		began := time.Now()
+		if err := k.followPorts(ctx); err != nil {
+			return ctx.Err() == nil && broadcast.Pause(ctx, retryAfter)
+		}
+		if !broadcast.Pause(ctx, min(9*time.Since(began), mostBetween)) {
+			return false
+		}
+	}
+}
+
 // Listen takes in the kernel's news of our table until ctx ends: what another program does
 // to it is counted, each time, and has Run repair it.
 func (k *Keeper) Listen(ctx context.Context) error {
@@ -61,8 +91,7 @@ func (k *Keeper) Listen(ctx context.Context) error {
 	return k.watch.Run(ctx, func(n nft.News) {
 		switch {
 		case n.Lost:
-			k.touched.Store(true)
-			k.Again()
+			k.changed()
 		case n.Tables[ours] && !k.conn.Ours(n.Port):
 			k.told.Lock()
 			k.foreign++
@@ -71,10 +100,19 @@ func (k *Keeper) Listen(ctx context.Context) error {
 				k.cfg.OnForeign()
 			}
 			k.cfg.Log.Warn("another program changed the rules", "table", ours, "program", n.Program, "thread", n.Process, "gone", n.Gone)
-			k.touched.Store(true)
-			k.Again()
+			k.changed()
 		}
 	})
+}
+
+// changed has Run read the table.
+func (k *Keeper) changed() {
+	k.touched.Store(true)
+	k.Again()
+	select {
+	case k.news <- struct{}{}:
+	default:
+	}
 }
 
 // repaired notes that the table was not as it should be.

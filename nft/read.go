@@ -83,9 +83,10 @@ func (c *Conn) Read(ctx context.Context, like *Table) (*Table, error) {
 	}
 }
 
-// dormant is the flag of a table whose chains do not run (NFT_TABLE_F_DORMANT). The kernel
-// reports flags in network order, and the library takes them as the machine's.
-var dormant = binary.NativeEndian.Uint32([]byte{0, 0, 0, 1})
+// dormant is the flag of a table whose chains do not run (NFT_TABLE_F_DORMANT), in either order
+// of bytes: the kernel reports the network's, and versions of the library differ in what they
+// make of it.
+const dormant = 1 | 1<<24
 
 func (c *Conn) readOnce(like *Table) (*Table, error) {
 	c.mu.Lock()
@@ -102,7 +103,7 @@ func (c *Conn) readOnce(like *Table) (*Table, error) {
 	if at < 0 {
 		return nil, nil
 	}
-	out := &Table{Family: like.Family, Name: like.Name, Dormant: tables[at].Flags&dormant != 0}
+	out := &Table{Family: like.Family, Name: like.Name, Dormant: uint32(tables[at].Flags)&dormant != 0}
 	sets, err := c.nl.GetSets(where)
 	if err != nil {
 		return fail("sets", err)

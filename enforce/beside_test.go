@@ -1,0 +1,167 @@
+package enforce
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/nft"
+)
+
+// A slow one can have its next reader of the ports wait with what it read, and its book may
+// take a while to be read.
+type slow struct {
+	mu sync.Mutex
+	one
+	takes   time.Duration
+	reached chan struct{} // nil: no reader waits
+	goOn    chan struct{}
+	changed chan struct{}
+}
+
+func (w *slow) Ports() []Port {
+	w.mu.Lock()
+	out, reached := slices.Clone(w.ports), w.reached
+	w.reached = nil
+	w.mu.Unlock()
+	if reached != nil {
+		close(reached)
+		<-w.goOn
+	}
+	return out
+}
+
+func (w *slow) Leases() ([]*netdb.Lease, int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	time.Sleep(w.takes)
+	return slices.Clone(w.leases), w.Rev()
+}
+
+func (w *slow) Changed() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changed
+}
+
+func (w *slow) plug(p Port) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ports = append(w.ports, p)
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func (w *slow) keeper(t *testing.T) (k *Keeper, other *nft.Conn) {
+	t.Helper()
+	w.changed = make(chan struct{})
+	var err, otherErr error
+	nstest.New(t).Do(func() {
+		k, err = Open(t.Context(), Config{Policy: Policy{Mode: Enforce}, Book: w, Kernel: w, Boot: "boot", Every: time.Hour, Log: slog.New(slog.DiscardHandler)})
+		other, otherErr = nft.Open()
+	})
+	if err != nil || otherErr != nil {
+		t.Fatal(err, otherErr)
+	}
+	t.Cleanup(func() { _ = k.Close(); _ = other.Close() })
+	if err := k.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return k, other
+}
+
+// TestE3AnEarlierReadingUndoesNoBind: a comparison that read the ports before a bind was
+// answered, and ends after it, takes none of its rules away; and of a port that is gone by
+// a later reading none come back.
+func TestE3AnEarlierReadingUndoesNoBind(t *testing.T) {
+	t.Parallel()
+	w := &slow{goOn: make(chan struct{})}
+	k, _ := w.keeper(t)
+	w.bind("a")
+	port := w.ports[0]
+	w.ports = nil
+	reached := make(chan struct{})
+	w.reached = reached
+	compared := make(chan error)
+	go func() { compared <- k.follow(t.Context()) }()
+	<-reached // the comparison has the lease, and the ports of before
+	w.plug(port)
+	if err := k.Hold(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	close(w.goOn)
+	if err := <-compared; err != nil {
+		t.Fatal(err)
+	}
+	if at := k.grants["a"]; len(at) != 1 || at[0].Port != port.Index {
+		t.Errorf("the bind is answered, and the lease has the rules %+v", at)
+	}
+	if differ, err := k.differences(t.Context()); err != nil || len(differ) > 0 {
+		t.Errorf("%v %v", differ, err)
+	}
+	w.leases[0].Rev++ // as a comparison that began before a later one ends behind it
+	early := k.readings.Add(1)
+	w.ports = nil
+	if err := k.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	_ = k.change(t.Context(), func() { k.set(w.leases[0], []int{port.Index}, early) })
+	k.mu.Unlock()
+	if at := k.grants["a"]; len(at) != 1 || at[0].Port != 0 {
+		t.Errorf("the port is gone, and the lease has the rules %+v", at)
+	}
+}
+
+// TestE4NewsEndThePause: where a comparison takes long, so that the next waits nine times as
+// long, a new port is judged, and what another program did is undone, all the same at once.
+func TestE4NewsEndThePause(t *testing.T) {
+	t.Parallel()
+	const comparison = 4 * time.Second // 36 s of pause
+	w := &slow{}
+	k, other := w.keeper(t)
+	w.takes = comparison
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = k.Run(ctx) })
+	running.Go(func() { _ = k.Listen(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	within := func(what string, done func() bool) {
+		t.Helper()
+		began := time.Now()
+		for ; !done(); time.Sleep(5 * time.Millisecond) {
+			if time.Since(began) > 3*comparison {
+				t.Fatalf("%s: not within %v", what, 3*comparison)
+			}
+		}
+		t.Logf("%s: after %v", what, time.Since(began))
+	}
+	there := func() *nft.Table {
+		have, err := other.Read(t.Context(), frame(k.cfg.Policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return have
+	}
+	time.Sleep(comparison + 500*time.Millisecond) // it is over
+	for i := range 3 {
+		if err := other.Remove(t.Context(), nft.Bridge, TableName); err != nil {
+			t.Fatal(err)
+		}
+		within("the table is made again", func() bool { return there() != nil })
+		w.plug(Port{Index: 4711 + i, Name: fmt.Sprint("new", i), Bridge: "rt0"})
+		within("the new port is judged", func() bool {
+			have := there()
+			return have != nil && len(have.Set(setUnleased).Elements) == i+1
+		})
+	}
+	if s := k.Status(); s.Repairs != 3 || s.Foreign != 3 {
+		t.Errorf("%d changes and %d repairs are counted", s.Foreign, s.Repairs)
+	}
+}
