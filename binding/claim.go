@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -81,7 +82,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		if stale, err := isStale(slot, l.Interface); err != nil || stale && p.Warm.Fresh() {
 			continue
 		}
-		broken, err := g.Book.slotDiffers(ctx, l)
+		broken, err := g.slotDiffers(ctx, l, slot, p)
 		if err != nil { // unknown is not broken
 			why = fmt.Sprintf("of %s it is not known whether it is as it was made: %v", l.Addr, err)
 			continue
@@ -149,6 +150,25 @@ func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocato
 		}
 	}
 	return given, nil
+}
+
+// checkWithin bounds how long a claim waits for the look into a slot's namespace.
+const checkWithin = time.Second
+
+// slotDiffers says in what a slot is not as it was made; "": it is. An error means that it cannot be
+// seen from outside.
+func (g Giver) slotDiffers(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) (string, error) {
+	broken, err := g.Book.slotDiffers(ctx, l)
+	if err != nil || broken != "" || g.Check == nil {
+		return broken, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	defer cancel()
+	differences, err := g.Check(ctx, l, s, p)
+	if err != nil {
+		g.Book.Log.Debug("a warm slot is given by what shows from outside", "addr", l.Addr, "netns", s.Netns, "err", err)
+	}
+	return strings.Join(differences, "; "), nil
 }
 
 // slotDiffers says in what a slot is not as it was made, as far as that shows without entering its

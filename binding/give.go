@@ -18,8 +18,11 @@ type Allocates interface {
 // what is plugged in already, or asks for a warm slot.
 type Giver struct {
 	Allocates
-	Book      *Book
-	Profile   netdb.Profile     // that slots are made by
+	Book    *Book
+	Profile netdb.Profile // that slots are made by
+	// Check compares a slot with what it was made as, inside its namespace, too: a sentence for each
+	// difference. Where it cannot, the slot is given by what shows from outside. May be nil.
+	Check     func(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) ([]string, error)
 	OnClaimed func(pool string) // a slot was given. May be nil.
 }
 

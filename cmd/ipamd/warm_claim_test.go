@@ -239,6 +239,11 @@ func TestM8AChangedSlotIsNeverGiven(t *testing.T) {
 		"its port is taken off the bridge": func(l *netdb.Lease) { w.ns.Exec("ip", "link", "set", l.HostInterface, "nomaster") },
 		"its port is gone":                 func(l *netdb.Lease) { w.ns.Exec("ip", "link", "delete", l.HostInterface) },
 		"its address is taken away":        func(l *netdb.Lease) { w.inside(l.Netns, "ip", "address", "flush", "dev", "eth0") },
+		"its link is down":                 func(l *netdb.Lease) { w.inside(l.Netns, "ip", "link", "set", "eth0", "down") },
+		"its MTU is another":               func(l *netdb.Lease) { w.inside(l.Netns, "ip", "link", "set", "eth0", "mtu", "1000") },
+		"its routes are flushed":           func(l *netdb.Lease) { w.inside(l.Netns, "ip", "route", "flush", "table", "main") },
+		"it has another address too":       func(l *netdb.Lease) { w.inside(l.Netns, "ip", "address", "add", "10.8.64.77/24", "dev", "eth0") },
+		"its port is down":                 func(l *netdb.Lease) { w.ns.Exec("ip", "link", "set", l.HostInterface, "down") },
 		"its MAC is another": func(l *netdb.Lease) {
 			w.inside(l.Netns, "ip", "link", "set", "eth0", "address", "02:00:00:00:be:ef")
 		},
