@@ -112,8 +112,11 @@ type LeaseReply struct {
 	// Warnings are of a bind: what it names and the kernel shows otherwise. It is
 	// recorded all the same.
 	Warnings []BindWarning `json:"warnings,omitempty"`
-	Revision int64         `json:"revision"`
-	Epoch    string        `json:"epoch"`
+	// Networks are of an attach: what the interface was plumbed by, v4 first. Its name servers are
+	// for the caller to give the sandbox: nothing is written into its files.
+	Networks []Network `json:"networks,omitempty"`
+	Revision int64     `json:"revision"`
+	Epoch    string    `json:"epoch"`
 }
 
 // A BindWarning is one field of a bind that differs from what the kernel shows.

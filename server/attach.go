@@ -23,12 +23,18 @@ type Desk = attach.Desk[api.PlumbReply, api.PlumbDoneRequest]
 // attach has the port of a lease's interface made, and binds the leases by what was made.
 func (h *ports) attach(c *call) (int, any, error) {
 	var ask api.AttachRequest
-	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	var networks []api.Network
+	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *netdb.Lease, err error) {
 		if err := h.attachable(c, &ask); err != nil {
 			return nil, err
 		}
-		return h.attachTo(c, id, ifRev, &ask)
+		l, networks, err = h.attachTo(c, id, ifRev, &ask)
+		return l, err
 	})
+	if reply, is := reply.(*api.LeaseReply); is {
+		reply.Networks = networks
+	}
+	return status, reply, err
 }
 
 // attachable refuses what can be no port, before anything is done for it.
@@ -42,13 +48,14 @@ func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
 	return h.checkNetns(c.ctx, ask.Netns)
 }
 
-func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, error) {
+// attachTo attaches the interface of a lease, and returns what it was plumbed by beside the lease.
+func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, []api.Network, error) {
 	l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if slot := h.book.Slot(id); slot != nil && slot.Netns != ask.Netns {
-		return nil, field("netns", "%.200q is not that of the lease's warm slot, %s", ask.Netns, slot.Netns)
+		return nil, nil, field("netns", "%.200q is not that of the lease's warm slot, %s", ask.Netns, slot.Netns)
 	}
 	work := h.plumbing("attach", l)
 	work.Netns, work.MAC = ask.Netns, ask.MAC
@@ -66,13 +73,13 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 		}
 		return err
 	})
-	return l, err
+	return l, work.Networks, err
 }
 
 // attachGiven attaches what was just given, or releases it again: the port and the lease,
 // or neither. A lease that was there before stays.
 func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
-	_, err := h.attachTo(c, given.Leases[0].ID, 0, ask)
+	_, _, err := h.attachTo(c, given.Leases[0].ID, 0, ask)
 	if err == nil {
 		for i, l := range given.Leases {
 			if given.Leases[i], err = h.book.Lease(l.ID); err != nil {

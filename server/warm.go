@@ -55,8 +55,11 @@ func warmOf(ask *api.AllocateRequest) (*allocator.Warm, error) {
 			return nil, field("warm", "is beside %s, which a slot that is ready cannot follow: leave one of them out", name)
 		}
 	}
-	if ask.Family == api.Dual {
-		return nil, field("warm", "is beside the family dual, and a slot has one address: ask for v4 or v6")
+	if ask.Family == api.Dual { // there is never one: as where none is ready, but that none is waited for
+		if policy == api.WarmRequire || empty == api.OnEmptyFail {
+			return nil, field("family", "is dual, and a warm slot has one address: ask for v4 or v6, or for policy prefer with on_empty cold")
+		}
+		return nil, nil
 	}
 	return &allocator.Warm{Require: policy == api.WarmRequire, Fail: empty == api.OnEmptyFail, Wait: wait, SpecHash: w.ClientSpecHash}, nil
 }
