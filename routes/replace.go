@@ -14,7 +14,8 @@ type List struct {
 
 // Replace makes the table what the list says, at once: look-ups see it before or
 // after. Of the same epoch, news above the list's revision stays, unless [ErrList]
-// has asked for a list because of it: a list may be long on its way.
+// has asked for a list because of it: a list may be long on its way. Give those of several
+// epochs in the order in which they were asked for.
 func (t *Table) Replace(l List) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
