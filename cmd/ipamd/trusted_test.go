@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -72,6 +73,46 @@ func TestE8TrustedPorts(t *testing.T) {
 	}
 	if !received(l.Address) {
 		t.Error("it is not received by its lease's address")
+	}
+}
+
+// TestE4OthersPortsStayHeld: while one port's elements are taken away by hand and put back, another
+// port is received by no address that is not its own, at no moment.
+func TestE4OthersPortsStayHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, enforced)
+	victim, at := w.plugIn("a")
+	own, other := w.plugIn("b")
+	_, peer := w.plugIn("peer")
+	ear, out := peer.NS.Wire("eth0"), other.NS.Wire("eth0")
+	realtest.Eventually(t, wait, "the rules to be as book and ports say", w.asWished)
+	mark := uint32(0)
+	for range 5 {
+		w.nft(fmt.Sprintf("delete element bridge ipamd ipv4 { %s . %s . %s }; delete element bridge ipamd leased { %s }", at.HostName, at.MAC, victim.Address, at.HostName))
+		realtest.Eventually(t, wait, "the elements to be back", func() bool {
+			for range 20 {
+				mark++
+				out.Send(announcement(other.MAC, victim.Address, mark), announcement(other.MAC, "10.8.64.1", mark))
+			}
+			return w.asWished()
+		})
+	}
+	last := announcement(other.MAC, own.Address, mark+1)
+	out.Send(last)
+	for {
+		got, ok := ear.Receive(wait)
+		if !ok {
+			t.Fatal("its own frame behind them was not received")
+		}
+		if bytes.Equal(got, last) {
+			break
+		}
+		if bytes.Equal(got[6:12], other.MAC) && len(got) >= 32 && got[12] == 8 && got[13] == 6 && !bytes.Equal(got[28:32], netip.MustParseAddr(own.Address).AsSlice()) {
+			t.Fatalf("another's address is received: %x", got)
+		}
+	}
+	if w.refusedOf(other.HostName) == 0 {
+		t.Error("nothing of it is refused")
 	}
 }
 

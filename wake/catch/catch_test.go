@@ -553,6 +553,37 @@ func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
 	}
 }
 
+// Z12: copies that the kernel had no room for are counted as an overrun, and what wakes behind it
+// still does.
+func TestZ12OverrunsAreCounted(t *testing.T) {
+	s := stage(t)
+	realtest.Need(t, "nft")
+	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
+	s.pause(t, frozen(netdb.WakePolicy{}))
+	if err := s.catcher.reader.conn.SetReadBuffer(1); err != nil { // the least that there is
+		t.Fatal(err)
+	}
+	s.ns.Exec("nft", fmt.Sprintf("add table netdev flood; add chain netdev flood c { type filter hook ingress device %s priority 0; }; add rule netdev flood c udp dport 9 log group %d", s.neighbour.HostName, Group))
+	realtest.Eventually(t, time.Minute, "an overrun to be counted", func() bool {
+		s.neighbour.NS.Do(func() {
+			c, err := net.Dial("udp", "10.8.64.1:9")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			for range 5_000 {
+				_, _ = c.Write([]byte("?")) // refused: nobody listens
+			}
+		})
+		return s.catcher.Counts().Overruns > 0
+	})
+	if said, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
+		t.Errorf("behind it: %q, %v", said, err)
+	}
+	s.woken(t)
+}
+
 // A lease without a port, or whose port is not there, is refused with what is missing, and stays
 // as it is; a port that comes back is watched again.
 func TestWhatCannotBeWatched(t *testing.T) {
