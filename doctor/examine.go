@@ -187,7 +187,7 @@ func (s State) machine() []reconciler.Finding {
 	}
 	if r := s.RefusedReload; r != nil {
 		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Mend: "ipamd config && systemctl reload ipamd",
-			Detail: "the configuration was not reloaded, and the daemon goes on with the one before: " + r.Reason})
+			Detail: "the configuration was not taken over, and the daemon goes on with what was before: " + r.Reason})
 	}
 	for _, pool := range s.Unnamed {
 		add(reconciler.Finding{Kind: "pool_not_configured", Since: s.Started, Mend: config.RepairUnnamed,

@@ -18,9 +18,13 @@ const PoolConfigured = "pool_configured"
 // became of its pool since: a [Book.SetPool] or a [Book.RemovePool] is not undone by a
 // file that has not changed. Each is set as by [Book.EnsurePool].
 //
+// A pool that has an address in use stays on its bridge, which is the only one that shows
+// it, unless that is one of those that are gone: then its ports are on none, or the bridge
+// was renamed.
+//
 // It returns what changed. Where one spec is refused none is applied, and the error joins
 // those of all that are.
-func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec) ([]*PoolOutcome, error) {
+func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ...string) ([]*PoolOutcome, error) {
 	for _, s := range specs {
 		if err := s.Check(); err != nil {
 			return nil, err
@@ -32,7 +36,7 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec) ([]*Poo
 			var refused []PoolSpec
 			var why []error
 			for _, s := range left {
-				o, err := t.configure(who, s)
+				o, err := t.configure(who, s, gone)
 				switch {
 				case err != nil:
 					refused, why = append(refused, s), append(why, err)
@@ -57,14 +61,14 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec) ([]*Poo
 }
 
 // configure applies a spec that is new, and returns nil where it is not.
-func (t *tx) configure(who Who, s PoolSpec) (*PoolOutcome, error) {
+func (t *tx) configure(who Who, s PoolSpec, gone []string) (*PoolOutcome, error) {
 	_, hash := s.encode()
 	n := &namedPool{s.key(), t.name(&s)}
 	if n.configured == hash {
 		return nil, nil
 	}
 	n.configured = hash
-	out, err := t.setPool(who, PoolChange{Spec: s, ensure: true, name: n})
+	out, err := t.setPool(who, PoolChange{Spec: s, ensure: true, gone: gone, name: n})
 	if err == nil && !out.Changed {
 		t.stageName(who, n)
 	}

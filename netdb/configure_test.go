@@ -16,9 +16,10 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
 	file := []netdb.PoolSpec{spec("default", "10.8.64.0/24"), spec("second", "10.9.0.0/24"), spec("third", "10.10.0.0/24")}
+	var missing []string
 	configure := func(changed ...string) {
 		t.Helper()
-		out, err := b.Configure(ctx, operator, file)
+		out, err := b.Configure(ctx, operator, file, missing...)
 		var names []string
 		for _, o := range out {
 			names = append(names, o.Pool.Name)
@@ -68,10 +69,17 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	file = append(file[:0:0], spec("second", "10.9.0.0/24"), spec("third", "10.12.0.0/24"), file[0])
 	configure("third", "second")
 
-	// A bridge may have another name, whatever leases there are: another file, another boot.
+	// A pool stays on the bridge that its leases live on, unless that is gone: another boot.
 	for i := range file {
 		file[i].Bridge = "rt1"
 	}
+	rev = b.Rev()
+	var stays *netdb.PoolNotEmptyError
+	if _, err := b.Configure(ctx, operator, file, "rt1", "rt2"); !errors.As(err, &stays) || stays.Bridge != "rt0" || b.Rev() != rev ||
+		len(stays.Effects) != 1 || stays.Effects[0].Lease.ID != held.ID || !strings.Contains(err.Error(), "rt0") {
+		t.Fatalf("%+v, %v", stays, err)
+	}
+	missing = []string{"rt0"}
 	configure("second", "third", "default")
 
 	// A line that goes leaves its pool, and is new when it comes back.

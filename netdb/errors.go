@@ -143,6 +143,7 @@ func (e *StalePoolError) Unwrap() error { return ErrStaleGeneration }
 type PoolNotEmptyError struct {
 	Pool    *Pool
 	Effects []LeaseEffect
+	Bridge  string // that the pool stays on, because some of these live there; "" where none does
 }
 
 // namedMost is how many leases the text of an error names.

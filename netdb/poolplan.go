@@ -28,6 +28,7 @@ type PoolChange struct {
 	SlotsEnd bool
 
 	ensure bool       // see [Book.EnsurePool]
+	gone   []string   // bridges that the kernel does not have: see [Book.Configure]
 	name   *namedPool // what is remembered of the name from now on; nil: what is
 }
 
@@ -187,6 +188,7 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		return nil
 	}
 	var blocking []LeaseEffect
+	stays := "" // the bridge that a row keeps the pool on: nothing would see it on another
 	for l := range t.rows() {
 		if l.PoolUID != pool.UID {
 			continue
@@ -195,8 +197,8 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
 		inWay := len(blocking)
 		switch {
-		case l.State != Cooling && was.Bridge != pool.Bridge && !c.ensure:
-			e.Note = "it is on bridge " + was.Bridge
+		case l.State != Cooling && was.Bridge != pool.Bridge && !slices.Contains(c.gone, was.Bridge):
+			e.Note, stays = "it is on bridge "+was.Bridge, was.Bridge
 			blocking = append(blocking, e)
 		case l.State != Cooling && l.Covers(pool.Gateway) && pool.Gateway != was.Gateway:
 			blocking = append(blocking, e) // the host and the sandbox would both use it
@@ -222,7 +224,7 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 	slices.SortFunc(plan.Effects, byAddr)
 	if len(blocking) > 0 {
 		slices.SortFunc(blocking, byAddr)
-		return &PoolNotEmptyError{Pool: was, Effects: blocking}
+		return &PoolNotEmptyError{Pool: was, Effects: blocking, Bridge: stays}
 	}
 	return nil
 }

@@ -48,8 +48,7 @@ func (m *memory) preview(plan func(*tx) (*poolPlan, error)) (*PoolOutcome, error
 }
 
 // EnsurePool is [Book.SetPool] of the next generation as a configuration has it: an
-// exclusion over a lease leaves the lease outside, and a bridge may have another name
-// than before.
+// exclusion over a lease leaves the lease outside.
 func (b *Book) EnsurePool(ctx context.Context, who Who, spec PoolSpec) (*Pool, error) {
 	out, err := b.SetPool(ctx, who, PoolChange{Spec: spec, ensure: true})
 	if err != nil {

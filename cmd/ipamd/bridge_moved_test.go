@@ -1,12 +1,19 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -69,4 +76,118 @@ func TestAForcedRemovalAndAnotherBridge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// onTwoBridges prepares a daemon whose file has pool lab on br9, beside the daemon's own bridge.
+func onTwoBridges(t *testing.T, change ...func(*config.Config)) *world {
+	t.Helper()
+	w := prepare(t, append(change, func(c *config.Config) {
+		c.Pools = append(slices.Clone(c.Pools), config.Pool{Name: "lab", Prefix: "10.9.0.0/24", Bridge: "br9"})
+		c.Reconcile.Misses, c.Reconcile.Age = 3, config.Duration(200*time.Millisecond)
+	})...)
+	w.ns.Bridge("rt0", "10.8.64.1/24")
+	w.ns.Bridge("br9", "10.9.0.1/24")
+	w.ns.Bridge("br8", "10.9.0.1/24")
+	return w
+}
+
+// onBr8 is a configuration whose pool lab is on br8.
+func onBr8(c config.Config) config.Config {
+	c.Pools = slices.Clone(c.Pools)
+	c.Pools[1].Bridge = "br8"
+	return c
+}
+
+// refusal is the finding of a configuration that is not taken over, "" for none.
+func (w *world) refusal() string {
+	w.t.Helper()
+	d, err := w.client.Doctor(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range d.Findings {
+		if f.Kind == "configuration_refused" {
+			return f.Detail
+		}
+	}
+	return ""
+}
+
+// A reload that moves a pool to another bridge is refused while a lease of it lives, and all
+// stays as it was: nothing would see the sandbox from there. Once the lease cools, or the
+// bridge is gone, it is taken over.
+func TestAReloadMovesNoLivePool(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"released", "the bridge is renamed"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			w := onTwoBridges(t, quick)
+			asked := make(chan os.Signal, 1)
+			file := w.cfg
+			w.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(context.Context) (config.Config, error) { return file, nil }}
+			w.start()
+			live := w.liveIn("lab", "br9")
+			file = onBr8(file)
+			asked <- syscall.SIGHUP
+			realtest.Eventually(t, wait, "a finding", func() bool { return strings.Contains(w.refusal(), "it is on bridge br9") })
+			w.keeps("lab", live.held.Address)
+			if p := w.poolNamed("lab"); p.Bridge != "br9" {
+				t.Errorf("%+v", p)
+			}
+			if end == "released" {
+				live.port.Close()
+				if _, err := w.client.Release(ctx, live.held.ID, api.ReleaseRequest{}); err != nil {
+					t.Fatal(err)
+				}
+				realtest.Eventually(t, wait, "the release", func() bool { s := w.state(live.held.Address); return s == api.Cooling || s == api.Free })
+			} else {
+				w.ns.Exec("ip", "link", "del", "br8")
+				w.ns.Exec("ip", "link", "set", "br9", "name", "br8")
+			}
+			asked <- syscall.SIGHUP
+			realtest.Eventually(t, wait, "the pool to move", func() bool { return w.poolNamed("lab").Bridge == "br8" })
+			realtest.Eventually(t, wait, "no finding", func() bool { return w.refusal() == "" })
+			if end != "released" {
+				w.keeps("lab", live.held.Address)
+			}
+		})
+	}
+}
+
+// A start with such a file goes on with the pool where it is, and the others as the file says:
+// by a pool's own bridge, and by bridge.name. What is released meanwhile waits for its port.
+func TestAStartMovesNoLivePool(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := onTwoBridges(t, slow, withContainerd(d))
+		w.start()
+		live, own := w.liveIn("lab", "br9"), w.wired("own")
+		w.stopDaemon()
+		before := w.cfg
+		w.cfg = onBr8(w.cfg)
+		w.ns.Bridge("rt1", "10.8.64.1/24")
+		w.cfg.Bridge.Name = "rt1"
+		w.cfg.Pools = append(w.cfg.Pools, config.Pool{Name: "third", Prefix: "10.10.0.0/24", Bridge: "br8"})
+		w.start()
+		if p := w.poolNamed("lab"); p.Bridge != "br9" || w.poolNamed("default").Bridge != "rt0" || w.poolNamed("third").Bridge != "br8" {
+			t.Errorf("%+v", p)
+		}
+		wants(t, "finding", w.refusal(), "on bridge")
+		wants(t, "log", w.log.String(), "it is on bridge br9", "it is on bridge rt0")
+		for _, b := range []*box{live, own} {
+			if _, err := w.client.Release(ctx, b.held.ID, api.ReleaseRequest{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.keeps("lab", live.held.Address)
+		w.keeps("default", own.held.Address)
+		live.port.Close()
+		w.becomes(live.held.Address, api.Cooling)
+		w.stopDaemon()
+		w.cfg = before
+		w.start()
+		if got := w.refusal(); got != "" {
+			t.Error(got)
+		}
+	})
 }

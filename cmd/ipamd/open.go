@@ -84,7 +84,7 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	cfg := p.cfg
 	p.configured.Store(&cfg)
 	// Another runner's book is read as it is: what is in the way says so to who adopts it.
-	if err := p.ensurePools(ctx); err != nil && p.book.Identity() == nil {
+	if err := p.startPools(ctx); err != nil && p.book.Identity() == nil {
 		return err
 	}
 	p.reportPools(p.book.Unconfigured())

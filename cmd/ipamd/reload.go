@@ -61,7 +61,7 @@ func (p *program) reloadOnce(ctx context.Context) {
 			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
 		return
 	}
-	if slices.Contains(changed, "pool") {
+	if slices.Contains(changed, "pool") || p.refused.Load() != nil { // the file may be as it is, and a pool of it not
 		if err := p.configurePools(ctx, cfg); err != nil {
 			log.Error("the configuration is not reloaded; the old one stays", "err", err)
 			p.refuseReload(err.Error())
