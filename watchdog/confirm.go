@@ -27,6 +27,7 @@ type facts struct {
 
 	ports   bool // were asked
 	plugged []string
+	astray  string // says that the recorded link is on a bridge that no witness watches
 	portErr error
 
 	listed  bool        // the runtime's list was read
@@ -119,6 +120,9 @@ func ofPorts(f facts) (out []obstacle) {
 		return append(out, obstruct(KindPort, "the ports could not be read: %v", f.portErr))
 	case !f.ports:
 		return append(out, obstruct(KindPort, "the ports were not read"))
+	}
+	if f.astray != "" { // no news announces its end
+		out = append(out, obstruct(KindPort, "%s", f.astray))
 	}
 	for _, sentence := range f.plugged {
 		o := obstruct(KindPort, "%s", sentence)

@@ -32,6 +32,12 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 	}
 	host, netns := x.Plumbing(l)
 	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns)
+	if l.Plug.Boot == "" || l.Plug.Boot == netdb.Now().BootID { // else its link ended with the boot
+		var err error
+		if f.astray, err = w.cfg.Ports.Elsewhere(ctx, host, l.Plug.Index); f.portErr == nil {
+			f.portErr = err
+		}
+	}
 	f.ports = true
 	return f
 }

@@ -68,6 +68,9 @@ type Ports interface {
 	// the port's name. Nothing recorded ("") is nothing plugged; a path that
 	// does not exist any more leads nowhere. It is as of the call.
 	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]string, error)
+	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
+	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
+	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
 	// reported them.
 	PortNames() map[string]bool

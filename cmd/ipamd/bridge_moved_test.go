@@ -191,3 +191,23 @@ func TestAStartMovesNoLivePool(t *testing.T) {
 		}
 	})
 }
+
+// A port that is moved to a bridge that is not looked after is seen by no witness, and that is
+// no proof that it has gone: its release waits until it is on no such bridge.
+func TestAPortOnABridgeThatIsNotLookedAfter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, slow)
+	live := w.wired("live")
+	w.ns.Bridge("br8", "10.9.0.1/24")
+	w.ns.Exec("ip", "link", "set", live.port.HostName, "name", "moved", "master", "br8")
+	if _, err := w.client.Release(ctx, live.held.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	w.keeps("default", live.held.Address)
+	l, err := w.client.Lease(ctx, live.held.ID)
+	if err != nil || !slices.ContainsFunc(l.Blockers, func(b api.Blocker) bool { return strings.Contains(b.Detail, "moved is a port of br8") }) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	w.ns.Exec("ip", "link", "set", "moved", "nomaster")
+	w.becomes(live.held.Address, api.Cooling)
+}
