@@ -29,7 +29,10 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-var churnRounds = flag.Int("churn", 300, "containers that TestN5RandomKills adds and deletes")
+var (
+	churnRounds = flag.Int("churn", 300, "containers that TestN5RandomKills adds and deletes")
+	churnFor    = flag.Duration("churn.for", 0, "how long it goes on, however many that are; 0: as -churn says")
+)
 
 // N5: ADD and DEL of a container each, by callers of ipamd as a main plugin, of ipamd below
 // the reference bridge, and beside a runtime that binds labelled containers of a containerd, while
@@ -47,8 +50,11 @@ func TestN5RandomKills(t *testing.T) {
 		w.edit("kind = 'none'", "kind = 'containerd'\naddress = '"+d.Address+"'")
 		w.start()
 		before := w.traces()
-		c := &churn{w: w, runtime: d, boxes: make(map[string]bool), held: make(map[string]string)}
-		c.left.Store(int64(*churnRounds))
+		c := &churn{w: w, runtime: d, began: time.Now(), boxes: make(map[string]bool), held: make(map[string]string)}
+		rounds := int64(*churnRounds)
+		if *churnFor == 0 {
+			c.left.Store(rounds)
+		}
 		var all sync.WaitGroup
 		for i := range 6 {
 			dice := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -82,8 +88,11 @@ func TestN5RandomKills(t *testing.T) {
 		if err != nil || !r.Whole {
 			t.Errorf("the book: %+v, %v", r, err)
 		}
+		if *churnFor > 0 {
+			rounds = c.left.Load()
+		}
 		t.Logf("%d containers, and %d of containerd; killed: %d plugins, the daemon %d times, containerd %d times",
-			*churnRounds, c.native, c.plugins.Load(), c.daemons, c.runtimes)
+			rounds, c.native, c.plugins.Load(), c.daemons, c.runtimes)
 	})
 }
 
@@ -91,7 +100,8 @@ func TestN5RandomKills(t *testing.T) {
 type churn struct {
 	w       *world
 	runtime *ctrdtest.Daemon
-	left    atomic.Int64 // containers to come
+	began   time.Time
+	left    atomic.Int64 // containers to come; with -churn.for those that came
 	plugins atomic.Int64 // killed
 
 	daemons, runtimes, native int
@@ -101,9 +111,21 @@ type churn struct {
 	held  map[string]string // the container that has an address, from its ADD's answer to its DEL
 }
 
+// next says whether there is one more container to come.
+func (c *churn) next() bool {
+	if *churnFor > 0 {
+		more := time.Since(c.began) < *churnFor
+		if more {
+			c.left.Add(1)
+		}
+		return more
+	}
+	return c.left.Add(-1) >= 0
+}
+
 // calls adds and deletes containers until enough are.
 func (c *churn) calls(i int, dice *rand.Rand) {
-	for c.left.Add(-1) >= 0 {
+	for c.next() {
 		// Of each three callers two plug in by ipamd, and one by the bridge.
 		a := churned{churn: c, dice: dice, id: fmt.Sprintf("c%d-%x", i, dice.Uint64()), bridge: i%3 == 2}
 		if err := a.round(); err != nil {
