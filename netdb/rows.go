@@ -126,6 +126,15 @@ func (n naming) ranges() (out []Range) {
 	return out
 }
 
+// means returns what the row may be of, the largest ranges first.
+func (n naming) means() []Range {
+	out := n.ranges()
+	for _, a := range n.addrs() {
+		out = append(out, Range{a, a})
+	}
+	return out
+}
+
 // A naming is the two ways in which a row says its address.
 type naming struct {
 	ip   []byte

@@ -35,9 +35,13 @@ type Salvaged struct {
 	// addresses; and for an address whose row is lost what its newest readable
 	// change says: state, owner and id, but no plumbing. Pool is empty.
 	Leases []*Lease
-	// Pools are those that could be read; HostNames the interface names that are leased.
+	// Pools are those that could be read, Names what is remembered of pools' names; HostNames
+	// the interface names that are leased.
 	Pools     []*Pool
+	Names     []PoolName
 	HostNames []HostName
+	// Withheld are the rows of Leases that outlived their pool, as they were recorded.
+	Withheld map[netip.Addr]Withheld
 	// Sleeps says how the sandboxes of paused leases are paused and what wakes them, by the
 	// leases' ids.
 	Sleeps map[string]*Sleep
@@ -48,8 +52,8 @@ type Salvaged struct {
 	// Subnets are the prefixes that the predecessor had given away, by what it had called
 	// the holder.
 	Subnets map[netip.Prefix]string
-	// Named are addresses of rows of which nothing else can be read.
-	Named []netip.Addr
+	// Named are addresses, and whole delegated prefixes, of rows of which nothing else can be read.
+	Named []Range
 	// Problems says what could not be read, in words for a person.
 	Problems []string
 }
@@ -228,8 +232,9 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 	}
 	leases, changes := c.columns()
 	s.Ended = make(map[string]bool)
+	s.Withheld = make(map[netip.Addr]Withheld)
 	rows := make(map[netip.Addr]*Lease)
-	named := make(map[netip.Addr]bool)
+	var named []Range
 	s.bothWays(ctx, c, "leases", `SELECT `+leases+` FROM leases ORDER BY ip`, func(sc scanner) error {
 		l, n, err := scanLease(sc)
 		if err == nil {
@@ -237,9 +242,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 			return nil
 		}
 		s.problem(fmt.Sprintf("read row %q", n.text), err)
-		for _, a := range n.addrs() {
-			named[a] = true
-		}
+		named = append(named, n.means()...)
 		return nil
 	})
 	last := make(map[netip.Addr]Change)
@@ -271,13 +274,12 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 		s.bothWays(ctx, c, "withheld", `SELECT `+columns+` FROM withheld ORDER BY ip`, func(sc scanner) error {
 			w, n, err := scanWithheld(sc)
 			if err != nil || !w.Addr.IsValid() {
-				for _, a := range n.addrs() {
-					named[a] = true
-				}
+				named = append(named, n.means()...)
 			} else if rows[w.Addr] == nil {
 				rows[w.Addr] = &Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
 					Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: PoolRemoved, Hold: w.Hold,
 					HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
+				s.Withheld[w.Addr] = w
 			}
 			return nil
 		})
@@ -285,15 +287,11 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 	s.readPools(ctx, c, schema)
 	s.readSleeps(ctx, c, schema)
 	s.readCancelled(ctx, c)
-	for a, l := range rows {
+	for _, l := range rows {
 		s.Leases = append(s.Leases, l)
-		delete(named, a)
-	}
-	for a := range named {
-		s.Named = append(s.Named, a)
 	}
 	slices.SortFunc(s.Leases, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
-	slices.SortFunc(s.Named, netip.Addr.Compare)
+	s.Named = apart(named, s.Leases)
 }
 
 // bothWays reads from the front until a broken page, and then from the back:

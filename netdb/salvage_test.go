@@ -3,7 +3,6 @@ package netdb_test
 import (
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -200,9 +199,30 @@ func TestSalvageNamesUnreadableRows(t *testing.T) {
 	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; DELETE FROM changes;
 		UPDATE leases SET state = 'dreaming' WHERE address = '%s'`, a.Addr))
 	s, err := netdb.Salvage(path)
-	if err != nil || !slices.Equal(s.Named, []netip.Addr{a.Addr}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
+	if err != nil || !slices.Equal(s.Named, []netdb.Range{{From: a.Addr, To: a.Addr}}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
 		len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "dreaming") {
 		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+// A delegated prefix whose row cannot be read is named with all of its addresses, also
+// where its change is pruned.
+func TestSalvageNamesAnUnreadablePrefixWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	p := Pool(t, b, "default", "10.8.64.0/24")
+	l, err := delegate(b, p, "a", 28, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Close(t, b)
+	raw(t, path, `PRAGMA ignore_check_constraints = 1; DELETE FROM changes; UPDATE leases SET state = 'dreaming'`)
+	s, err := netdb.Salvage(path)
+	if err != nil || !slices.Equal(s.Named, []netdb.Range{l.Range()}) {
+		t.Fatalf("it names %v, want %s; %v", s.Named, l.Text(), err)
+	}
+	if got := s.Named[0].Prefixes(); len(got) != 1 || got[0] != l.Prefix() {
+		t.Errorf("it is %v, want %s", got, l.Text())
 	}
 }
 

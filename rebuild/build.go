@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -23,6 +24,10 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	if cfg.Book.RunnerUID == "" {
 		cfg.Book.RunnerUID = old.RunnerUID
 	}
+	leftOut, err := r.begin(ctx, cfg, old)
+	if err != nil {
+		return nil, err
+	}
 	p, err := r.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -32,10 +37,14 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 			report, err = nil, errors.Join(err, closed)
 		}
 	}()
-	if err := sameRunner(old, p.Book.Info()); err != nil {
-		return nil, err
+	back := &restorer{Book: p.Book, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, tombstone: cfg.BookOptions().Tombstone, rest: cfg.Allocation.Policy().Cooldown,
+		held: make(map[netip.Addr]bool)}
+	for _, p := range old.Pools {
+		back.rest = max(back.rest, p.Cooldown)
 	}
-	back := &restorer{Book: p.Book, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, tombstone: cfg.BookOptions().Tombstone, held: make(map[netip.Addr]bool)}
+	for _, why := range leftOut {
+		back.explain("of the old book is left out: %v", why)
+	}
 	if err := r.fill(ctx, p, back); err != nil {
 		return nil, err
 	}
@@ -51,6 +60,21 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 		r.done(p.Book, report)
 	}
 	return report, nil
+}
+
+// begin makes the new book with the pools of the old one, before the configuration is
+// read: one that has not changed undoes no change of a pool that came later, nor the
+// removal of one.
+func (r *Rebuild) begin(ctx context.Context, cfg config.Config, old netdb.Salvaged) (leftOut []error, err error) {
+	b, err := netdb.Open(cfg.Book.Path, cfg.BookOptions())
+	if err != nil {
+		return nil, err
+	}
+	if err = sameRunner(old, b.Info()); err == nil {
+		who := netdb.Who{Actor: netdb.ByOperator, Peer: "ipamd " + cmp.Or(r.verb, "rebuild")}
+		leftOut, err = b.KeepPools(ctx, who, old.Pools, old.Names)
+	}
+	return leftOut, errors.Join(err, b.Close())
 }
 
 // sameRunner refuses the book of another runner or machine: what it
@@ -69,7 +93,7 @@ func sameRunner(old netdb.Salvaged, now netdb.Info) error {
 // fill has the bridges of all pools looked after, takes a whole census and makes the first
 // pass, as a daemon does; but half a census is none here.
 func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
-	for _, step := range []func(context.Context) error{back.makePools, back.checkSubnets, p.Follow} {
+	for _, step := range []func(context.Context) error{back.checkSubnets, p.Follow} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -93,7 +117,7 @@ func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
 		return err
 	}
 	back.passed(report)
-	return errors.Join(back.after(ctx), back.nameLinks(ctx), back.drainPools(ctx), back.recordRuntime(ctx))
+	return errors.Join(back.after(ctx), back.nameLinks(ctx), back.recordRuntime(ctx))
 }
 
 // unanswered refuses half a census. A reading that failed without a witness

@@ -18,7 +18,7 @@ type Outcome struct {
 	LeaseID string      `json:"lease_id,omitempty"`
 	From    string      `json:"from"`    // backup, file or book: the present one
 	Was     netdb.State `json:"was"`     // there
-	Outcome string      `json:"outcome"` // kept, back, cooling, quarantined or left_out
+	Outcome string      `json:"outcome"` // kept, back, cooling, quarantined, withheld or left_out
 	Why     string      `json:"why,omitempty"`
 
 	addr netip.Addr
@@ -38,8 +38,16 @@ type merged struct {
 func merge(older, present netdb.Salvaged, source string) merged {
 	out := merged{Salvaged: netdb.Salvaged{
 		Epoch: present.Epoch, RunnerUID: cmp.Or(older.RunnerUID, present.RunnerUID), MachineID: cmp.Or(older.MachineID, present.MachineID),
-		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: present.Ended,
+		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: maps.Clone(older.Withheld),
 	}, from: make(map[netip.Addr]string)}
+	if out.Ended == nil {
+		out.Ended = make(map[string]bool)
+	}
+	maps.Copy(out.Ended, older.Ended) // a label of a container can name one that only the older record saw end
+	if out.Withheld == nil {
+		out.Withheld = make(map[netip.Addr]netdb.Withheld)
+	}
+	maps.Copy(out.Withheld, present.Withheld)
 	now := make(map[netip.Addr]*netdb.Lease)
 	for _, l := range present.Leases {
 		now[l.Addr] = l
@@ -81,9 +89,10 @@ func merge(older, present netdb.Salvaged, source string) merged {
 		}
 	}
 	out.Leases = append(out.Leases, behind...)
-	for _, a := range slices.Concat(present.Named, older.Named) {
-		if out.from[a] == "" && !slices.Contains(out.Named, a) {
-			out.Named = append(out.Named, a)
+	for _, r := range slices.Concat(present.Named, older.Named) {
+		known := slices.ContainsFunc(out.Leases, func(l *netdb.Lease) bool { return l.Range().Contains(r.From) && l.Range().Contains(r.To) })
+		if !known && !slices.Contains(out.Named, r) {
+			out.Named = append(out.Named, r)
 		}
 	}
 	out.Subnets = older.Subnets
@@ -93,7 +102,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 	}
 	maps.Copy(out.Sleeps, present.Sleeps)
 	out.Cancelled = slices.Concat(present.Cancelled, older.Cancelled) // the newest of a sandbox counts
-	out.Pools = slices.Concat(present.Pools, older.Pools)             // the second of a name is not made
+	out.mergePools(&older, &present)
 	out.HostNames = slices.Concat(present.HostNames, older.HostNames)
 	for _, p := range present.Problems {
 		out.Problems = append(out.Problems, "the present one: "+p)
@@ -130,15 +139,17 @@ func outcomeOf(l *netdb.Lease, from, outcome, why string) Outcome {
 }
 
 // outcomes says what became of each lease of both records, by the book that was made.
-func (m *merged) outcomes(at func(netip.Addr) (*netdb.Lease, bool)) []Outcome {
+func (m *merged) outcomes(b *netdb.Book) []Outcome {
 	all := slices.Clone(m.leftOut)
 	for _, l := range m.Leases {
 		source, row := m.from[l.Addr], (*netdb.Lease)(nil)
-		if is, there := at(l.Addr); there {
+		if is, there := b.At(l.Addr); there {
 			row = is
 		}
-		o := outcomeOf(l, source, "left_out", "no pool gives its address, or another sandbox lives with it")
+		o := outcomeOf(l, source, "left_out", "another sandbox lives with it, a gateway has it, or its rest was over")
 		switch {
+		case row == nil && b.Place(l.Addr).Withheld != nil:
+			o.Outcome, o.Why = "withheld", "no pool has it: the next one that contains it takes it over"
 		case row == nil:
 		case row.State == netdb.Quarantined:
 			o.Outcome, o.Why = "quarantined", cmp.Or(row.Hold, "until it is not seen for long enough")

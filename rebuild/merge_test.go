@@ -1,7 +1,9 @@
 package rebuild
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,7 +90,13 @@ func TestMergeKeepsWhatIsHeld(t *testing.T) {
 // and not withheld twice where the backup knows it.
 func TestMergeOfUnreadableRows(t *testing.T) {
 	present := record("")
-	present.Named = []netip.Addr{netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("10.8.64.3")}
+	for _, text := range []string{"10.8.64.2", "10.8.64.3"} {
+		r, err := netdb.ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		present.Named = append(present.Named, r)
+	}
 	m := merge(record("2 a bound x"), present, "backup")
 	if len(m.Named) != 1 || m.Named[0].String() != "10.8.64.3" || len(m.Leases) != 1 {
 		t.Errorf("it has %v and %v", m.Leases, m.Named)
@@ -121,5 +129,28 @@ func TestMergeOfDelegatedPrefixes(t *testing.T) {
 				t.Errorf("it leaves out %q, want %q, and has %v", got, c.left, m.Leases)
 			}
 		})
+	}
+}
+
+// Of a backup come pools of names that the present book never had, and no generation falls.
+func TestMergeOfPools(t *testing.T) {
+	pool := func(name, prefix string, generation int64) *netdb.Pool {
+		return &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: name, Prefix: netip.MustParsePrefix(prefix)}, UID: name, Generation: generation}
+	}
+	older := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4)},
+		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "older"}, {Name: "gone", Family: 4, Generation: 9}}}
+	present := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/17", 4), pool("begun-anew", "10.3.0.0/17", 1)},
+		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "now"}, {Name: "removed", Family: 4, Generation: 3}}}
+	m := merge(older, present, "backup")
+	var got []string
+	for _, p := range m.Pools {
+		got = append(got, fmt.Sprint(p.Name, " ", p.Prefix, " ", p.Generation))
+	}
+	for _, n := range m.Names {
+		got = append(got, fmt.Sprint(n.Name, " ", n.Family, " ", n.Generation, " ", n.Configured))
+	}
+	want := []string{"kept 10.1.0.0/17 4", "begun-anew 10.3.0.0/17 6", "only 10.4.0.0/16 3", "kept fd00::/64 4", "kept 4 0 now", "removed 4 5 ", "gone 4 9 "}
+	if !slices.Equal(got, want) {
+		t.Errorf("it has %q, want %q", got, want)
 	}
 }

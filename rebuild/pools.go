@@ -4,29 +4,67 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// makePools makes the pools of the old book that the configuration does not name, with
-// their generations, so that what was sent to them before stays old. Where one cannot be
-// made its addresses are in no pool, and each is reported. It comes before the census, which
-// is of the bridges of all pools.
-func (r *restorer) makePools(ctx context.Context) error {
-	for _, p := range r.old.Pools {
-		if r.poolNamed(p) != nil {
-			continue // the configuration has it, as it is now
+// A poolKey is what no two pools share.
+type poolKey struct {
+	name   string
+	family int
+}
+
+func keyOf(p *netdb.Pool) poolKey {
+	if p.Prefix.Addr().Is4() {
+		return poolKey{p.Name, 4}
+	}
+	return poolKey{p.Name, 6}
+}
+
+// mergePools takes pools of an older record into the present one's: those of a name that
+// the present book never had. Of the others comes what makes old news old: where the present
+// book has a lower generation, having been begun anew, what was sent below the older one's
+// stays refused. That itself may be sent again.
+func (m *merged) mergePools(older, present *netdb.Salvaged) {
+	sent := make(map[poolKey]int64) // the last generation of each name
+	was := make(map[poolKey]*netdb.Pool)
+	for _, n := range older.Names {
+		sent[poolKey{n.Name, n.Family}] = n.Generation
+	}
+	for _, p := range older.Pools {
+		was[keyOf(p)], sent[keyOf(p)] = p, max(sent[keyOf(p)], p.Generation)
+	}
+	had := make(map[poolKey]bool)
+	for _, p := range present.Pools {
+		had[keyOf(p)] = true
+		last := sent[keyOf(p)]
+		if o := was[keyOf(p)]; o == nil || !reflect.DeepEqual(o.PoolSpec, p.PoolSpec) {
+			last--
 		}
-		_, err := r.SetPool(ctx, r.who(netdb.ByOperator), netdb.PoolChange{Spec: p.PoolSpec, Generation: p.Generation})
-		switch {
-		case errors.Is(err, netdb.ErrOverlap), errors.Is(err, netdb.ErrInvalid), errors.Is(err, netdb.ErrStaleGeneration):
-			r.explain("pool %s (%s, uid %s) of the old book is left out: %v", p.Name, p.Prefix, p.UID, err)
-		case err != nil:
-			return err
+		now := *p
+		now.Generation = max(p.Generation, last)
+		m.Pools = append(m.Pools, &now)
+	}
+	for _, n := range present.Names {
+		key := poolKey{n.Name, n.Family}
+		if !had[key] {
+			n.Generation = max(n.Generation, sent[key])
+		}
+		had[key] = true
+		m.Names = append(m.Names, n)
+	}
+	for _, p := range older.Pools {
+		if !had[keyOf(p)] {
+			m.Pools = append(m.Pools, p)
 		}
 	}
-	return nil
+	for _, n := range older.Names {
+		if !had[poolKey{n.Name, n.Family}] {
+			m.Names = append(m.Names, n)
+		}
+	}
 }
 
 // checkSubnets refuses a prefix that the predecessor had given away inside of a pool, which
@@ -39,32 +77,6 @@ func (r *restorer) checkSubnets(context.Context) error {
 				return fmt.Errorf("table subnets, row %q, field cidr: %s was given to %q, and lies in pool %s (%s): have the configuration exclude it there, and run this again",
 					p, p, holder, pool.Name, pool.Prefix)
 			}
-		}
-	}
-	return nil
-}
-
-// poolNamed is the new book's pool of the name and family of one of the old book's.
-func (r *restorer) poolNamed(p *netdb.Pool) *netdb.Pool {
-	all := r.Pools()
-	i := slices.IndexFunc(all, func(is *netdb.Pool) bool {
-		return is.Name == p.Name && is.Prefix.Addr().Is4() == p.Prefix.Addr().Is4()
-	})
-	if i < 0 {
-		return nil
-	}
-	return all[i]
-}
-
-// drainPools has those drain that did: behind all else, because such a pool takes nothing.
-func (r *restorer) drainPools(ctx context.Context) error {
-	for _, p := range r.old.Pools {
-		is := r.poolNamed(p)
-		if is == nil || p.State != netdb.PoolDraining || is.State == netdb.PoolDraining {
-			continue
-		}
-		if _, err := r.DrainPool(ctx, r.who(netdb.ByOperator), is.UID, 0); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -46,6 +46,7 @@ type Row struct {
 	Was        netdb.State       `json:"was,omitempty"`      // in the old book; "" when that is unknown
 	Evidence   json.RawMessage   `json:"evidence,omitempty"` // why it is quarantined
 	Hold       string            `json:"hold,omitempty"`     // why only an operator clears it
+	NoPool     bool              `json:"no_pool,omitempty"`  // no pool has it: it is beside them, until one does
 }
 
 // report describes the book as it is now.
@@ -103,6 +104,9 @@ func reportOf(b *netdb.Book) *Report {
 		} else {
 			out.Foreign = append(out.Foreign, row)
 		}
+	}
+	for _, w := range b.Withheld() {
+		out.SetAside = append(out.SetAside, Row{Address: w.Addr.String(), State: w.State, Sandbox: w.Sandbox, LeaseID: w.LeaseID, Evidence: w.Evidence, Hold: w.Hold, NoPool: true})
 	}
 	return out
 }
@@ -213,6 +217,8 @@ func (f Row) why() string {
 // until is when an address that is withheld can be given again.
 func (a Row) until() string {
 	switch {
+	case a.NoPool:
+		return "a pool has it, and then as there"
 	case a.State == netdb.Cooling:
 		return "its cooldown is over"
 	case a.Hold != "":

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
@@ -33,6 +34,7 @@ type restorer struct {
 	runtime   bool              // it was asked about the old book's containers
 	tombstone time.Duration     // how long a cancelled attempt stays so
 	absent    bool              // another one answered than theirs
+	rest      time.Duration     // the longest cooldown of the configuration and of the old book's pools
 
 	held        map[netip.Addr]bool // more than one use it: no workload is adopted
 	unexplained []string
@@ -54,6 +56,13 @@ func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (
 // asItWas completes an adoption by what only the old book knows of the lease.
 func (r *restorer) asItWas(a *netdb.Adoption, l *netdb.Lease) {
 	a.Attempt, a.Labels, a.Created, a.PoolUID = l.Attempt, l.Labels, l.Created, l.PoolUID
+	if a.Sleep = r.old.Sleeps[l.ID]; a.Sleep == nil {
+		return
+	}
+	if err := a.Sleep.Check(l.Addr); err != nil {
+		r.explain("%s: it is without the policy that it had: %v", l.Addr, err)
+		a.Sleep = nil
+	}
 }
 
 func (r *restorer) explain(format string, args ...any) {
@@ -144,7 +153,10 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		return r.quarantine(ctx, l, nil, said)
 	}
 	a := netdb.Adoption{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
-		Binding: r.binding(l, own), Evidence: evidenceOf(own)}
+		Binding: r.binding(l, own)}
+	if len(own) > 0 {
+		a.Evidence = evidenceOf(own)
+	}
 	r.asItWas(&a, l)
 	back, err := r.Book.Adopt(ctx, r.who(netdb.ByReconciler), a)
 	switch {
@@ -156,23 +168,10 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 	}
 	switch l.State {
 	case netdb.Paused:
-		err = r.pause(ctx, l, back)
+		_, err = r.Pause(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev)
 	case netdb.Releasing: // never bound again: its removal is to be confirmed
 		_, err = r.ReleaseAt(ctx, r.who(netdb.ByOperator), back.ID, back.Rev, nil)
 	}
-	return err
-}
-
-// pause has a lease that is back pause as it did, under the policy that it had.
-func (r *restorer) pause(ctx context.Context, l, back *netdb.Lease) error {
-	if how := r.old.Sleeps[l.ID]; how != nil {
-		_, err := r.PauseAs(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev, *how)
-		if !errors.Is(err, netdb.ErrInvalid) {
-			return err
-		}
-		r.explain("%s: it is paused without the policy that it had: %v", l.Addr, err)
-	}
-	_, err := r.Pause(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev)
 	return err
 }
 
@@ -200,7 +199,7 @@ func (r *restorer) cancel(ctx context.Context) error {
 // containers that are there.
 func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding {
 	b := netdb.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
-	if !r.runtime {
+	if !r.runtime || len(own) == 0 {
 		b.Containers = slices.Clone(l.Containers)
 	}
 	for _, s := range own {
@@ -212,104 +211,11 @@ func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding 
 	return b
 }
 
-// after is what comes behind the pass: what the old book withheld, and no workload has
-// now, is withheld. What cooled cools again, for its whole time; of the rest no removal
-// was confirmed.
-func (r *restorer) after(ctx context.Context) error {
-	// In the order of their release: so they are given again.
-	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *netdb.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
-	for _, l := range inOrder {
-		row, there := r.At(l.Addr)
-		switch {
-		case there && row.State != netdb.Quarantined:
-			if row.ID != l.ID && l.State != netdb.Cooling && row.Sandbox != l.Sandbox && l.Sandbox != "" {
-				r.explain("%s: the old book had it as %s by sandbox %q (lease %s); sandbox %q lives with it",
-					l.Addr, l.State, l.Sandbox, l.ID, row.Sandbox)
-			}
-		case l.State == netdb.Quarantined, r.held[l.Addr], there && (l.State == netdb.Cooling || row.ID == l.ID):
-		case l.State == netdb.Cooling:
-			if err := r.cool(ctx, l); err != nil {
-				return err
-			}
-		default:
-			if err := r.withhold(ctx, l, row, r.testimonyOf(l)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, a := range r.old.Named {
-		if row, there := r.At(a); !there || row.State == netdb.Quarantined {
-			lost := &netdb.Lease{Addr: a}
-			if err := r.withhold(ctx, lost, row, r.testimonyOf(lost)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// cool makes an address cool.
-func (r *restorer) cool(ctx context.Context, l *netdb.Lease) error {
-	if err := r.quarantine(ctx, l, nil, r.testimonyOf(l)); err != nil {
-		return err
-	}
-	return r.clear(ctx, l.Addr)
-}
-
-// withhold quarantines an address. One that the pass has quarantined gets the old
-// book's word beside the witnesses'.
-func (r *restorer) withhold(ctx context.Context, l, row *netdb.Lease, said testimony) error {
-	var also json.RawMessage
-	if row != nil {
-		also = row.Evidence
-		if err := r.clear(ctx, l.Addr); err != nil {
-			return err
-		}
-	}
-	return r.quarantine(ctx, l, also, said)
-}
-
-func (r *restorer) clear(ctx context.Context, a netip.Addr) error {
-	row, there := r.At(a)
-	if !there {
-		return nil // no pool has it
-	}
-	_, err := r.ClearAt(ctx, r.who(netdb.ByOperator), row.ID, row.Rev, nil)
-	return err
-}
-
-// quarantine quarantines an address as an operator, so that no share prevents it, and
-// records whose it was: a lease that was open may be asked for by
-// its owner. also is evidence that a book had. An address that no pool gives stays
-// as it is.
-func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.RawMessage, said testimony) error {
-	evidence, err := join(also, said.seen)
-	if err != nil {
-		said.hold = cmp.Or(said.hold, "the evidence that the book had cannot be read")
-	}
-	who := r.who(netdb.ByOperator)
-	if who.Note = said.hold; said.disputed || !l.State.Open() && !l.Former() && l.Sandbox != "" {
-		who.Reason = "kept_back"
-	}
-	_, err = r.QuarantineFormer(ctx, who, l, evidence)
-	if refused(err) {
-		r.explain("%s: the old book has it, and no pool of the configuration gives it: %v", l.Addr, err)
-		return nil
-	}
-	return err
-}
-
-// refused reports whether the book would not have it: the next one may.
-func refused(err error) bool {
-	var owned *netdb.OwnedError
-	return errors.As(err, &owned) || errors.Is(err, netdb.ErrInvalid) || errors.Is(err, netdb.ErrNotInPool) ||
-		errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale) || errors.Is(err, netdb.ErrTaken)
-}
-
 // A testimony is what is known of an address that is withheld.
 type testimony struct {
 	seen []census.Sighting
 	hold string // why only an operator ends it; "" when being unseen does
+	cools bool // it rests, and is not quarantined
 	// disputed: two use it, so its former owner cannot have it back by asking.
 	disputed bool
 }
@@ -329,6 +235,9 @@ func (r *restorer) testimonyOf(l *netdb.Lease) testimony {
 		t.hold = cmp.Or(t.hold, "nothing would show its sandbox, which is paused")
 	case r.absent && len(l.Containers) > 0 && (l.State.Open() || l.State == netdb.Releasing):
 		t.hold = cmp.Or(t.hold, "the runtime that its containers are in did not answer")
+	}
+	if len(t.hold) > netdb.MaxNote || !utf8.ValidString(t.hold) {
+		t.hold = "the old book held it back, in words that cannot be stored"
 	}
 	t.seen = []census.Sighting{s}
 	return t

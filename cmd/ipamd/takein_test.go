@@ -273,12 +273,12 @@ func TestAnImportOfThePredecessorsFile(t *testing.T) {
 		done, err := w.takeIn(file, true, predecessors)
 		must(t, err)
 		want := []string{"10.8.64.2 labelled file back", "10.8.64.3 file quarantined", "10.8.64.4 file quarantined", "10.8.64.5 file cooling",
-			"10.8.64.6 file quarantined", "10.99.0.7 file left_out"}
+			"10.8.64.6 file quarantined", "10.99.0.7 file withheld"}
 		for _, r := range []*rebuild.Report{would, done} {
 			if got := became(r); !slices.Equal(got, want) {
 				t.Errorf("preview %v: it says %q, want %q", r.Preview, got, want)
 			}
-			wants(t, "what is not explained", strings.Join(r.Unexplained, "\n"), `table ips, row "10.8.64.6", field reserved: "odd"`, "10.99.0.7", "veth-of-nobody")
+			wants(t, "what is not explained", strings.Join(r.Unexplained, "\n"), `table ips, row "10.8.64.6", field reserved: "odd"`, "veth-of-nobody")
 		}
 		if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
 			t.Errorf("the file was changed, or %v", err)

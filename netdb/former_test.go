@@ -1,0 +1,150 @@
+package netdb_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+)
+
+var ofOldBook = json.RawMessage(`[{"witness":"book"}]`)
+
+// What another book knew and no pool of this one has is withheld, over a restart, and the
+// pool that comes to contain it does not give it.
+func TestWithholdFormer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	id := uuid.NewString()
+	w := netdb.Withheld{Addr: addr("10.9.0.2"), State: netdb.Quarantined, LeaseID: id, Sandbox: "s", UID: "s", Interface: "eth0", Pool: "lab", Evidence: ofOldBook, Hold: "it was paused"}
+	for range 2 { // the same again is the same
+		if err := b.WithholdFormer(ctx, operator, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cools := netdb.Withheld{Addr: addr("10.9.0.16"), PrefixLen: 28, State: netdb.Cooling, LeaseID: uuid.NewString()}
+	if err := b.WithholdFormer(ctx, operator, cools); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		w    netdb.Withheld
+		want error
+	}{
+		"an address that a pool gives":   {netdb.Withheld{Addr: addr("10.8.64.9")}, netdb.ErrGives},
+		"a gateway":                      {netdb.Withheld{Addr: addr("10.8.64.1")}, netdb.ErrGives},
+		"a prefix around a pool":         {netdb.Withheld{Addr: addr("10.8.0.0"), PrefixLen: 16}, netdb.ErrGives},
+		"a part of what is withheld":     {netdb.Withheld{Addr: addr("10.9.0.17")}, netdb.ErrTaken},
+		"without evidence":               {netdb.Withheld{Addr: addr("10.9.0.9"), State: netdb.Quarantined}, netdb.ErrInvalid},
+		"in a state that it cannot have": {netdb.Withheld{Addr: addr("10.9.0.9"), State: netdb.Bound}, netdb.ErrInvalid},
+	} {
+		if c.w.State == "" {
+			c.w.State = netdb.Cooling
+		}
+		if err := b.WithholdFormer(ctx, operator, c.w); err == nil {
+			t.Errorf("%s: it is withheld", what)
+		} else {
+			wantErr(t, err, c.want)
+		}
+	}
+	Check(t, b)
+	Close(t, b)
+	b = OpenAt(t, path, Options())
+	if got := b.Withheld(); len(got) != 2 || got[0].Hold != w.Hold || got[0].LeaseID != id {
+		t.Fatalf("withheld: %+v", got)
+	}
+	_, err := b.Lease(id)
+	wantErr(t, err, netdb.ErrGone)
+	lab := Pool(t, b, "lab", "10.9.0.0/24")
+	for want, state := range map[string]netdb.State{"10.9.0.2": netdb.Quarantined, "10.9.0.20": netdb.Cooling} {
+		if l, ok := b.At(addr(want)); !ok || l.State != state || l.PoolUID != lab.UID {
+			t.Errorf("%s: %+v", want, l)
+		}
+	}
+}
+
+// A lease that was outside of its pool comes back as a row of that pool, outside, by an
+// adoption and by a quarantine; in another pool, or on the gateway, it does not.
+func TestAFormerLeaseOutsideItsPool(t *testing.T) {
+	b := Open(t)
+	Pool(t, b, "other", "10.7.0.0/24")
+	p := Pool(t, b, "lab", "10.9.0.0/25")
+	live, err := b.Adopt(ctx, Who(netdb.ByReconciler, "rebuilt"), netdb.Adoption{Addr: addr("10.9.0.200"), ID: uuid.NewString(), Sandbox: "live", PoolUID: p.UID, Attempt: 7,
+		Binding: netdb.Binding{HostInterface: "veth1"}})
+	if err != nil || live.PoolUID != p.UID || b.Outside(live) == "" || live.Attempt != 7 {
+		t.Fatalf("%+v, %v", live, err)
+	}
+	prefix, err := b.QuarantineFormer(ctx, operator, &netdb.Lease{Addr: addr("10.9.0.144"), PrefixLen: 28, PoolUID: p.UID}, ofOldBook)
+	if err != nil || prefix.PoolUID != p.UID || prefix.PrefixLen != 28 {
+		t.Fatalf("%+v, %v", prefix, err)
+	}
+	for _, l := range []netdb.Lease{{Addr: addr("10.9.0.201")}, {Addr: addr("10.9.0.1"), PoolUID: p.UID}, {Addr: addr("10.9.0.202"), PoolUID: "none"}, {Addr: addr("10.6.0.0"), PrefixLen: 7, PoolUID: p.UID}} {
+		_, err := b.QuarantineFormer(ctx, operator, &l, ofOldBook)
+		wantErr(t, err, netdb.ErrNotInPool)
+	}
+	if l, err := b.QuarantineFormer(ctx, operator, &netdb.Lease{Addr: addr("10.7.0.9"), PoolUID: p.UID}, ofOldBook); err != nil || l.Pool != "other" {
+		t.Errorf("in the pool that has it now: %+v, %v", l, err)
+	}
+	Check(t, b)
+	grown := p.PoolSpec
+	grown.Prefix = netip.MustParsePrefix("10.9.0.0/24")
+	if _, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: grown}); err != nil {
+		t.Fatal(err)
+	}
+	if b.Outside(live) != "" {
+		t.Error(b.Outside(live))
+	}
+}
+
+// Pools of another book come as they were, with what their names remember: what was sent
+// before stays old, and a configuration that has not changed changes nothing.
+func TestKeepPools(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	old := OpenAt(t, path, Options())
+	said := []netdb.PoolSpec{spec("default", "10.8.64.0/28"), spec("gone", "10.7.0.0/24")}
+	if _, err := old.Configure(ctx, operator, said); err != nil {
+		t.Fatal(err)
+	}
+	wide := set(t, old, netdb.PoolChange{Spec: spec("default", "10.8.64.0/24"), Generation: 7}).Pool
+	for _, p := range old.Pools() {
+		if p.Name == "gone" {
+			remove(t, old, p.UID, false)
+		}
+	}
+	drains := set(t, old, netdb.PoolChange{Spec: spec("drains", "10.6.0.0/24")}).Pool
+	if _, err := old.DrainPool(ctx, operator, drains.UID, 0); err != nil {
+		t.Fatal(err)
+	}
+	Close(t, old)
+	s, err := netdb.Salvage(path)
+	if err != nil || len(s.Problems) > 0 {
+		t.Fatal(s.Problems, err)
+	}
+	odd := *wide
+	odd.Name, odd.UID = "odd", uuid.NewString()
+
+	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), Options())
+	left, err := b.KeepPools(ctx, operator, append(s.Pools, &odd), s.Names)
+	if err != nil || len(left) != 1 {
+		t.Fatal(left, err)
+	}
+	wantErr(t, left[0], netdb.ErrOverlap)
+	if changed, err := b.Configure(ctx, operator, said); err != nil || len(changed) > 0 {
+		t.Errorf("the configuration changed %v, %v", changed, err)
+	}
+	got := make(map[string]*netdb.Pool)
+	for _, p := range b.Pools() {
+		got[p.Name] = p
+	}
+	if p := got["default"]; len(got) != 2 || p.UID != wide.UID || p.Generation != 7 || p.Prefix != wide.Prefix || got["drains"].State != netdb.PoolDraining || got["drains"].Generation != 2 {
+		t.Errorf("there are %+v", got)
+	}
+	for _, c := range []netdb.PoolChange{{Spec: spec("default", "10.8.64.0/26"), Generation: 3}, {Spec: spec("gone", "10.7.0.0/24"), Generation: 1}} {
+		refused(t, b, c, netdb.ErrStaleGeneration)
+	}
+	Check(t, b)
+}
