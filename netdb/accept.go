@@ -74,7 +74,7 @@ func (o *opening) readView(ctx context.Context) (unborn bool, err error) {
 		return unborn, err
 	}
 	if latest := len(o.opts.schema); o.schema < latest && o.opts.ReadOnly {
-		return false, fmt.Errorf("schema is %d, not %d: start ipamd once to migrate it", o.schema, latest)
+		return false, fmt.Errorf("%w: schema is %d, not %d: start ipamd once to migrate it", ErrOlderSchema, o.schema, latest)
 	}
 	var rev int64
 	if rev, err = o.readIdentity(ctx); errors.Is(err, sql.ErrNoRows) && !o.opts.ReadOnly {

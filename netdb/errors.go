@@ -15,6 +15,9 @@ var (
 	ErrNotABook = errors.New("not a lease book of ipamd")
 	// ErrNewerSchema means that a newer ipamd wrote the book: upgrade ipamd.
 	ErrNewerSchema = errors.New("the book was written by a newer ipamd")
+	// ErrOlderSchema means that an older ipamd wrote a book that is opened for reading only:
+	// start ipamd once to migrate it, or see [CheckMigrated].
+	ErrOlderSchema = errors.New("an older ipamd wrote the book")
 	// ErrOldBuild means that a build before 0.1.0 made the book. Such a book is not
 	// migrated: "ipamd rebuild" takes its leases over.
 	ErrOldBuild = errors.New("the book was made by a build before 0.1.0")

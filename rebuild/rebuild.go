@@ -141,11 +141,16 @@ func (r *Rebuild) reason() (why, err error) {
 			return broken, nil
 		}
 	}
-	if err != nil {
-		return nil, err
+	var found []netdb.Violation
+	if errors.Is(err, netdb.ErrOlderSchema) {
+		if found, err = netdb.CheckMigrated(context.Background(), path, opts); errors.Is(err, netdb.ErrDamaged) {
+			return netdb.ErrDamaged, nil
+		}
+	} else if err == nil {
+		found, err = book.Check(context.Background())
+		err = errors.Join(err, book.Close())
 	}
-	found, err := book.Check(context.Background())
-	if err := errors.Join(err, book.Close()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	switch {

@@ -85,12 +85,15 @@ func (k *TakeIn) read() (netdb.Salvaged, error) {
 	}
 	opts := config.Default().BookOptions()
 	opts.ReadOnly = true
+	var found []netdb.Violation
 	b, err := netdb.Open(k.File, opts)
-	if err != nil {
-		return netdb.Salvaged{}, fmt.Errorf("read the backup: %w", err)
+	if errors.Is(err, netdb.ErrOlderSchema) {
+		found, err = netdb.CheckMigrated(context.Background(), k.File, opts)
+	} else if err == nil {
+		found, err = b.Check(context.Background())
+		err = errors.Join(err, b.Close())
 	}
-	found, err := b.Check(context.Background())
-	if err := errors.Join(err, b.Close()); err != nil {
+	if err != nil {
 		return netdb.Salvaged{}, fmt.Errorf("read the backup: %w", err)
 	}
 	if len(found) > 0 {
@@ -121,6 +124,11 @@ func (k *TakeIn) present() (old netdb.Salvaged, is string, err error) {
 	case err == nil:
 		is = "it was whole"
 		err = book.Close()
+	case errors.Is(err, netdb.ErrOlderSchema):
+		is = "it was whole, and an older ipamd's"
+		if _, err = netdb.CheckMigrated(context.Background(), path, opts); errors.Is(err, netdb.ErrDamaged) {
+			is, err = err.Error(), nil
+		}
 	case errors.Is(err, netdb.ErrDamaged), errors.Is(err, netdb.ErrOldBuild):
 		is, err = err.Error(), nil
 	}
