@@ -213,9 +213,9 @@ func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding 
 
 // A testimony is what is known of an address that is withheld.
 type testimony struct {
-	seen []census.Sighting
-	hold string // why only an operator ends it; "" when being unseen does
-	cools bool // it rests, and is not quarantined
+	seen  []census.Sighting
+	hold  string // why only an operator ends it; "" when being unseen does
+	cools bool   // it rests, and is not quarantined
 	// disputed: two use it, so its former owner cannot have it back by asking.
 	disputed bool
 }

@@ -28,8 +28,8 @@ A live workload gets its lease back, under the id that its label or what can be
 read of the old book names. Addresses that the old book withheld stay out of
 use: what cooled cools anew, what was held or being released is quarantined
 until it has not been seen for long enough, and the address of a paused sandbox
-is quarantined until an operator clears it. Pools, cancelled attempts and what
-wakes a paused sandbox come along; the history stays in the old file. What could
+is quarantined until an operator clears it; one that is known to hibernate stays
+paused. Pools, cancelled attempts and what wakes a paused sandbox come along; the history stays in the old file. What could
 not be explained is reported.
 
 It refuses, and changes nothing, while a daemon has the book or the bridge,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
@@ -161,4 +162,41 @@ func (w *world) wiredAt(bridge, sandbox, address, pool string) *box {
 		return err == nil
 	})
 	return w.wiredOn(bridge, r.Leases[0])
+}
+
+// Who hibernates has no port and no task, and is not seen: behind a restore and a rebuild
+// the lease is paused as it was, with what wakes it, and a sandbox that was woken has its
+// policy yet. Where its address is seen it is an operator's to clear.
+func TestANewBookKeepsWhoHibernates(t *testing.T) {
+	t.Parallel()
+	for name, make := range anew {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, slow, runnerOne)
+			policy := &api.WakePolicy{Ports: []string{"8080"}, Protocols: []string{"tcp"}}
+			asleep, woken, seen := w.wired("asleep"), w.wired("woken"), w.wired("seen")
+			for _, b := range []*box{asleep, woken, seen} {
+				_, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: "hibernate", Wake: policy})
+				must(t, err)
+			}
+			_, err := w.client.Resume(ctx, woken.held.ID, api.PauseRequest{})
+			must(t, err)
+			file := w.backup()
+			w.stopDaemon()
+			asleep.port.Close()
+			seen.port.Close()
+			w.ns.Port("rt0", seen.held.Address+"/24") // a stranger
+			must(t, make(w, file))
+			w.start()
+			for b, state := range map[*box]api.State{asleep: api.Paused, woken: api.Bound} {
+				now, err := w.client.Lease(ctx, b.held.ID)
+				if err != nil || now.Lease.State != state || now.Lease.Sleep == nil || now.Lease.Sleep.Mode != "hibernate" || !reflect.DeepEqual(now.Lease.Sleep.Wake, policy) {
+					t.Errorf("%s: %+v, %v", b.name, now, err)
+				}
+			}
+			if now := w.whois(seen.held.Address); now.State != api.Quarantined || now.Lease.Hold == "" {
+				t.Errorf("whose address another has is %s, %+v", now.State, now.Lease)
+			}
+		})
+	}
 }
