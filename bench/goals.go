@@ -58,6 +58,10 @@ var goals = []goal{
 	{name: "8/64", about: "a large pool", open: largeMemory, rows: []wanted{
 		{what: "resident after more calls on a /64 / before", most: 1.05},
 	}},
+	{name: "8/pools", about: "a pool's size", open: poolSizes, rows: []wanted{
+		{what: "resident with 200 leases of a /8 / of a /24", most: 1.1},
+		{what: "resident with 200 leases of a /64 / of a /24", most: 1.1},
+	}},
 	{name: "10", about: "an address behind a port", open: newAddress, rows: []wanted{
 		{what: "an address comes behind a port of a full bridge, known, p50 / 5 ms", most: 1},
 		{what: "the same, p99 / 5 ms, or a bare socket's p99 where that is more", most: 1},

@@ -85,6 +85,22 @@ func (r *run) programSize() float64 {
 	return float64(must(os.Stat(r.program)).Size())
 }
 
+// poolSizes is what a /8 and a /64 cost beside a /24 with as many leases, each in a daemon
+// of its own.
+func poolSizes(r *run) func() []ratio {
+	const leases = 200
+	of := func(prefix string) float64 {
+		d := r.start(setup{pool: prefix})
+		defer d.stop()
+		d.fill(leases)
+		return resident(d.pid())
+	}
+	return func() []ratio {
+		small := of("10.8.64.0/24")
+		return []ratio{sizes(of("10.0.0.0/8"), small), sizes(of("fd00:10:8::/64"), small)}
+	}
+}
+
 // largeMemory is the last part of goal 8: ever new addresses of a /64 leave nothing,
 // once as many were freed as ipamd remembers.
 func largeMemory(r *run) func() []ratio {
