@@ -196,6 +196,7 @@ type testimony struct {
 	Cooled  int64      `json:"cooled,omitempty"` // the revision that made it cool, of one that was taken over
 }
 
+// testimony is what the book says of the address, as evidence.
 func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
 	says := testimony{Witness: "book", Address: w.Addr, At: w.Since.Wall.UTC(), Sandbox: w.Sandbox, UID: w.UID, LeaseID: w.LeaseID, Note: fmt.Sprintf(format, args...),
 		Bridge: w.Bridge, Port: w.HostInterface}
