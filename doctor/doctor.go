@@ -113,7 +113,7 @@ func Report(r *reconciler.Report) api.Report {
 func findings(found []reconciler.Finding) []api.Finding {
 	out := make([]api.Finding, len(found))
 	for i, f := range found {
-		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Mend: f.Mend, Because: f.Because, Count: f.Count}
+		out[i] = api.Finding{Kind: f.Kind, LeaseID: f.LeaseID, Detail: f.Detail, Since: f.Since, Repair: f.Repair, Because: f.Because, Count: f.Count}
 		if f.Addr.IsValid() {
 			out[i].Address = f.Addr.String()
 		}

@@ -103,15 +103,15 @@ func TestExamine(t *testing.T) {
 			var got []string
 			for _, f := range found {
 				got = append(got, f.Kind)
-				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() {
-					t.Errorf("%s says %q, since %v, repaired by %q", f.Kind, f.Detail, f.Since, f.Mend)
+				if f.Detail == "" || f.Repair == "" || f.Since.IsZero() {
+					t.Errorf("%s says %q, since %v, repaired by %q", f.Kind, f.Detail, f.Since, f.Repair)
 				}
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Fatalf("found %q, want %q", got, tt.want)
 			}
-			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Mend, tt.mend)) {
-				t.Errorf("%s says %q, repaired by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Mend, tt.says, tt.mend)
+			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Repair, tt.mend)) {
+				t.Errorf("%s says %q, repaired by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Repair, tt.says, tt.mend)
 			}
 		})
 	}

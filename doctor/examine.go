@@ -81,62 +81,62 @@ func (s State) machine() []reconciler.Finding {
 	add := func(f reconciler.Finding) { out = append(out, f) }
 	if s.Identity != nil {
 		add(reconciler.Finding{Kind: "identity_mismatch", Since: s.Started, Detail: s.Identity.Error(),
-			Mend: "ipamctl explain identity_mismatch"})
+			Repair: "ipamctl explain identity_mismatch"})
 	}
 	for _, not := range s.Unready {
-		add(reconciler.Finding{Kind: "bridge_not_ready", Since: not.Since, Detail: not.Error(), Mend: repairOf(not.Repair)})
+		add(reconciler.Finding{Kind: "bridge_not_ready", Since: not.Since, Detail: not.Error(), Repair: repairOf(not.Repair)})
 	}
 	for _, u := range s.Usage {
 		var lacking *allocator.BridgeError
 		if errors.As(s.PoolUnready(&u.Pool), &lacking) {
-			add(reconciler.Finding{Kind: "pool_not_ready", Since: lacking.Since, Mend: repairOf(lacking.Repair), Because: "bridge_not_ready",
+			add(reconciler.Finding{Kind: "pool_not_ready", Since: lacking.Since, Repair: repairOf(lacking.Repair), Because: "bridge_not_ready",
 				Detail: fmt.Sprintf("pool %s, %s, gives no address: %s", u.Pool.Name, u.Pool.Prefix, lacking.Reason)})
 		}
 	}
 	if err := s.Book.ReadOnly; err != nil {
-		add(reconciler.Finding{Kind: "book_readonly", Since: s.Book.ReadOnlySince, Detail: err.Error(), Mend: "ipamctl explain book_readonly"})
+		add(reconciler.Finding{Kind: "book_readonly", Since: s.Book.ReadOnlySince, Detail: err.Error(), Repair: "ipamctl explain book_readonly"})
 	}
 	if err := s.Book.Growing; err != nil {
-		add(reconciler.Finding{Kind: "book_grows", Since: s.Book.GrowingSince, Detail: err.Error(), Mend: "ipamctl explain book_grows"})
+		add(reconciler.Finding{Kind: "book_grows", Since: s.Book.GrowingSince, Detail: err.Error(), Repair: "ipamctl explain book_grows"})
 	}
 	if s.Book.Exposed != "" {
-		add(reconciler.Finding{Kind: "book_exposed", Since: s.Started, Detail: s.Book.Exposed, Mend: "ipamctl explain book_exposed"})
+		add(reconciler.Finding{Kind: "book_exposed", Since: s.Started, Detail: s.Book.Exposed, Repair: "ipamctl explain book_exposed"})
 	}
 	if err := s.Book.Clock; err != nil {
 		add(reconciler.Finding{Kind: "clock_unclear", Since: s.Book.ClockSince, Detail: "the machine's clocks say what cannot be: " + err.Error() + "; every wait counts from the start of the daemon",
-			Mend: "ipamctl explain clock_unclear"})
+			Repair: "ipamctl explain clock_unclear"})
 	}
 	if step := s.ClockStep; step.Abs() > leastClockStep {
 		add(reconciler.Finding{Kind: "clock_stepped", Since: s.ClockStepped, Detail: fmt.Sprintf("the wall clock was moved by %v since the start; waits are measured by the boot's clock and stay right, times in the history are the wall's", step.Round(time.Millisecond)),
-			Mend: "timedatectl"})
+			Repair: "timedatectl"})
 	}
 	for _, silent := range s.Census.Silent {
 		f := reconciler.Finding{Kind: "witness_silent", Detail: fmt.Sprintf("the %s witness cannot answer: %s", silent.Witness, silent.Reason),
-			Since: silent.Since, Mend: "journalctl -u ipamd -p warning"}
+			Since: silent.Since, Repair: "journalctl -u ipamd -p warning"}
 		switch {
 		case silent.Witness == census.Runtime:
-			f.Mend = "systemctl status containerd"
+			f.Repair = "systemctl status containerd"
 		case len(s.Unready) > 0: // each of them looks at a bridge
-			f.Because, f.Mend = "bridge_not_ready", "ipamctl explain bridge_not_ready"
+			f.Because, f.Repair = "bridge_not_ready", "ipamctl explain bridge_not_ready"
 		}
 		add(f)
 	}
 	out = append(out, s.Rules.findings()...)
 	for _, g := range s.Gaps {
-		add(reconciler.Finding{Kind: g.Kind, Detail: g.Detail, Since: g.Since, Mend: g.Next})
+		add(reconciler.Finding{Kind: g.Kind, Detail: g.Detail, Since: g.Since, Repair: g.Next})
 	}
 	if o := s.OtherRuntime; o != nil {
 		add(reconciler.Finding{Kind: "runtime_changed", Since: o.Since,
 			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is released on its word", o.Met, o.Known),
-			Mend:   "ctr version; if they are gone with the old one: ipamctl reconcile --confirm"})
+			Repair: "ctr version; if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range s.Book.Unreadable {
-		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Mend: "ipamd check"})
+		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Repair: "ipamd check"})
 	}
 	for _, u := range s.Usage {
 		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
 			add(reconciler.Finding{Kind: "quarantine_near_cap", Since: s.nearCapSince(u), Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, u.QuarantineCap),
-				Mend: "ipamctl quarantine ls"})
+				Repair: "ipamctl quarantine ls"})
 		}
 	}
 	for _, u := range s.Usage {
@@ -145,7 +145,7 @@ func (s State) machine() []reconciler.Finding {
 			if next > 0 {
 				detail += fmt.Sprintf("; the next one will have rested in %s", max(next.Round(time.Second), time.Second))
 			}
-			add(reconciler.Finding{Kind: "pool_exhausted", Since: s.exhaustedSince(u), Detail: detail, Mend: "ipamctl pools"})
+			add(reconciler.Finding{Kind: "pool_exhausted", Since: s.exhaustedSince(u), Detail: detail, Repair: "ipamctl pools"})
 		}
 	}
 	for _, u := range s.Usage {
@@ -155,25 +155,25 @@ func (s State) machine() []reconciler.Finding {
 	}
 	if s.Last != nil && s.Last.Held != nil {
 		add(reconciler.Finding{Kind: "reap_held", Detail: s.Last.Held.Reason, Since: s.Last.Held.Since,
-			Mend: "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm"})
+			Repair: "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm"})
 	}
 	var unclear *orphans.UnclearError
 	if errors.As(s.OwnerUnclear, &unclear) {
 		add(reconciler.Finding{Kind: "owner_unclear", Since: unclear.Since,
 			Detail: "the owner's list is not to be judged by: " + unclear.Error() + "; no sandbox is taken for an orphan",
-			Mend:   "ipamctl explain owner_unclear"})
+			Repair: "ipamctl explain owner_unclear"})
 	}
 	for _, c := range s.Census.Unread() {
 		add(reconciler.Finding{Kind: "labels_unreadable", Since: c.At, Detail: c.Unread + ": what else it claims is not known",
-			Mend: fmt.Sprintf("ctr -n %s containers info %s", c.Namespace, c.Container)})
+			Repair: fmt.Sprintf("ctr -n %s containers info %s", c.Namespace, c.Container)})
 	}
 	confirm := confirmOrphans(orphans.HeldSet(s.Orphans))
-	held := reconciler.Finding{Kind: "orphans_held", Mend: confirm}
+	held := reconciler.Finding{Kind: "orphans_held", Repair: confirm}
 	for _, o := range s.Orphans {
 		f := reconciler.Finding{Kind: "orphan", Detail: fmt.Sprintf("sandbox %q runs: %s", o.Sandbox, o.Detail()),
-			Since: o.Since, Mend: "ipamctl explain orphan"}
+			Since: o.Since, Repair: "ipamctl explain orphan"}
 		if o.Held {
-			f.Mend = confirm
+			f.Repair = confirm
 			held.Count++
 			if held.Since.IsZero() || o.Since.Before(held.Since) {
 				held.Since = o.Since
@@ -186,11 +186,11 @@ func (s State) machine() []reconciler.Finding {
 		add(held)
 	}
 	if r := s.RefusedReload; r != nil {
-		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Mend: "ipamd config && systemctl reload ipamd",
+		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Repair: "ipamd config && systemctl reload ipamd",
 			Detail: "the configuration was not taken over, and the daemon goes on with what was before: " + r.Reason})
 	}
 	for _, pool := range s.Unnamed {
-		add(reconciler.Finding{Kind: "pool_not_configured", Since: s.Started, Mend: config.RepairUnnamed,
+		add(reconciler.Finding{Kind: "pool_not_configured", Since: s.Started, Repair: config.RepairUnnamed,
 			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
 	}
 	return out
@@ -239,6 +239,6 @@ func (s State) cannotDrain(p netdb.Pool) (f reconciler.Finding, is bool) {
 	if first == nil {
 		return f, false
 	}
-	return reconciler.Finding{Kind: "pool_cannot_drain", Since: first.Since.Wall, Mend: "ipamctl explain pool_cannot_drain",
+	return reconciler.Finding{Kind: "pool_cannot_drain", Since: first.Since.Wall, Repair: "ipamctl explain pool_cannot_drain",
 		Detail: fmt.Sprintf("pool %s, %s, drains, and %d of its leases do not end by themselves; the first is %s, %s by sandbox %q", p.Name, p.Prefix, n, first.Addr, first.State, first.Sandbox)}, true
 }

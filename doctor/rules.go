@@ -28,15 +28,15 @@ func (r *Rules) findings() (out []reconciler.Finding) {
 		return nil
 	}
 	if r.Err != nil {
-		out = append(out, reconciler.Finding{Kind: "rules_not_held", Since: r.Since, Detail: r.Err.Error(), Mend: "ipamctl explain rules_not_held"})
+		out = append(out, reconciler.Finding{Kind: "rules_not_held", Since: r.Since, Detail: r.Err.Error(), Repair: "ipamctl explain rules_not_held"})
 	}
 	if n := len(r.Differences); n > 0 {
 		var some []string
 		for _, d := range r.Differences[:min(n, mostDifferences)] {
 			some = append(some, d.String())
 		}
-		out = append(out, reconciler.Finding{Kind: "rules_differ", Since: time.Now(), Mend: "ipamctl rules",
-			Detail: fmt.Sprintf("the kernel's table is not what the book asks for, in %d: %s; ipamd mends it when it sees it", n, strings.Join(some, "; "))})
+		out = append(out, reconciler.Finding{Kind: "rules_differ", Since: time.Now(), Repair: "ipamctl rules",
+			Detail: fmt.Sprintf("the kernel's table is not what the book asks for, in %d: %s; ipamd repairs it when it sees it", n, strings.Join(some, "; "))})
 	}
 	done := "dropped"
 	if r.Policy.Mode == enforce.Observe {
@@ -57,7 +57,7 @@ func (r *Rules) findings() (out []reconciler.Finding) {
 			}
 		}
 		rest = rest[n:]
-		f := reconciler.Finding{Kind: "packets_refused", Since: since, Mend: "ipamctl explain packets_refused", Source: reconciler.Source{Port: first.Name}}
+		f := reconciler.Finding{Kind: "packets_refused", Since: since, Repair: "ipamctl explain packets_refused", Source: reconciler.Source{Port: first.Name}}
 		who := "no lease"
 		if len(first.Grants) > 0 {
 			of := first.Grants[0]

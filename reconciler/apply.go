@@ -31,7 +31,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		s.end(err)
 		r.pulse.Beat()
 		if errors.Is(err, netdb.ErrQuarantineFull) {
-			findings = append(findings, Finding{Kind: quarantineFull, Addr: s.Addr, Source: quarantinedFor(s.evidence), Mend: "ipamctl quarantine ls",
+			findings = append(findings, Finding{Kind: quarantineFull, Addr: s.Addr, Source: quarantinedFor(s.evidence), Repair: "ipamctl quarantine ls",
 				Detail: s.Reason + "; it is not quarantined, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
 		}
 	}

@@ -72,7 +72,7 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 			in.Last = &Report{Findings: expect(t, w, want).findings}
 			held := false
 			for _, f := range Diagnose(in) {
-				held = held || f.Kind == "unleased" && f.Mend != "ipamctl reconcile"
+				held = held || f.Kind == "unleased" && f.Repair != "ipamctl reconcile"
 			}
 			if held == tt.adopt {
 				t.Errorf("doctor says that it is held: %v", held)

@@ -138,7 +138,7 @@ func (v *view) contested(d *decision, l *netdb.Lease, before map[string]contest,
 
 // quiet is the finding of a conflict that stands and that no witness shows now.
 func (v *view) quiet(l *netdb.Lease) Finding {
-	f := Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: l.Since.Wall, Mend: whois(l.Addr)}
+	f := Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: l.Since.Wall, Repair: whois(l.Addr)}
 	then := census.ParseEvidence(l.Conflict)
 	if len(then) == 0 {
 		then = []census.Sighting{{Witness: "?", At: f.Since}}

@@ -78,7 +78,7 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 	case !place.Usable:
 		var out []Finding
 		for _, c := range claims {
-			out = append(out, Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: whois(addr),
+			out = append(out, Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: whois(addr),
 				Detail: fmt.Sprintf("the runtime shows %s, which claims it; no pool gives it: it is %s", c.name()+c.containers[0].Where(), place.Note)})
 		}
 		return out
@@ -90,7 +90,7 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 		return nil // reported as that
 	}
 	return []Finding{{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
-		Since: seen[0].At, Mend: whois(addr), Source: sourceOf(seen[0])}}
+		Since: seen[0].At, Repair: whois(addr), Source: sourceOf(seen[0])}}
 }
 
 // unseenSince is when passes began to miss a bound lease. One that no pass has
@@ -109,8 +109,8 @@ func (w World) unseenSince(l *netdb.Lease) time.Time {
 // lease finds what is wrong with one lease.
 func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	var out []Finding
-	add := func(kind, mend, detail string, args ...any) {
-		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Mend: mend})
+	add := func(kind, repair, detail string, args ...any) {
+		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Repair: repair})
 	}
 	// What cools in its own pool is not held any more, and will not be given.
 	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != netdb.Cooling) {
@@ -169,7 +169,7 @@ func (v *view) ignored(l *netdb.Lease) (Finding, bool) {
 		more = fmt.Sprintf(", and %d more,", n)
 	}
 	return Finding{Kind: "record_ignored", Addr: l.Addr, LeaseID: l.ID, Since: s.At,
-		Mend: fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container),
+		Repair: fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container),
 		Detail: fmt.Sprintf("container %s/%s%s carries the name of sandbox %q and has no task; the sandbox's lease was released beside it, and its address cools",
 			s.Namespace, s.Container, more, l.Sandbox)}, true
 }

@@ -75,8 +75,8 @@ func TestDiagnose(t *testing.T) {
 					kind = fmt.Sprint(f.Kind, " ", f.Addr)
 				}
 				got = append(got, kind)
-				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() {
-					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Mend)
+				if f.Detail == "" || f.Repair == "" || f.Since.IsZero() {
+					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Repair)
 				}
 			}
 			if !slices.Equal(got, tt.want) {

@@ -22,7 +22,7 @@ type Finding struct {
 	LeaseID string
 	Detail  string    // what, and which witnesses say so
 	Since   time.Time // zero when unknown
-	Mend    string    // the command that repairs it, or shows how
+	Repair  string    // the command that repairs it, or shows how
 	Because string    // the kind of the finding that this one follows from; "" when it has a cause of its own
 
 	// Of many that were made one: how many, and the first of their addresses.
@@ -80,7 +80,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 	if _, own := v.differs(l); own {
 		return Finding{}, false
 	}
-	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Mend: whois(l.Addr), Source: sourceOf(strangers[0]),
+	return Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: strangers[0].At, Repair: whois(l.Addr), Source: sourceOf(strangers[0]),
 		Detail: fmt.Sprintf("held by sandbox %q, but the %s witness sees it under another%s%s", l.Sandbox, strangers[0].Witness, strangers[0].Where(), contrast(l, strangers[0]))}, true
 }
 
@@ -118,12 +118,12 @@ func (v *view) misbound(l *netdb.Lease) (Finding, bool) {
 	if !found || l.Conflict != nil {
 		return Finding{}, false
 	}
-	return Finding{Kind: "binding_differs", Addr: l.Addr, LeaseID: l.ID, Since: at.At, Mend: fmt.Sprintf("ipamctl bind %s --mac %s", l.ID, at.MAC),
+	return Finding{Kind: "binding_differs", Addr: l.Addr, LeaseID: l.ID, Since: at.At, Repair: fmt.Sprintf("ipamctl bind %s --mac %s", l.ID, at.MAC),
 		Detail: fmt.Sprintf("sandbox %q is bound with MAC %s, and the %s witness sees it with %s%s, its own port: no other is seen", l.Sandbox, l.MAC, at.Witness, at.MAC, at.Where())}, true
 }
 
 func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {
-	f := Finding{Kind: "two_claimants", Addr: addr, LeaseID: leaseID, Mend: whois(addr)}
+	f := Finding{Kind: "two_claimants", Addr: addr, LeaseID: leaseID, Repair: whois(addr)}
 	var who []string
 	for _, c := range claims {
 		s := c.containers[0]
@@ -157,13 +157,13 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 	if !left {
 		why = fmt.Sprintf("it was not bound within %v", l.BindWithin)
 	}
-	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Mend: whois(l.Addr), Source: sourceOf(seen[0]),
+	return Finding{Kind: "stray", Addr: l.Addr, LeaseID: l.ID, Since: seen[0].At, Repair: whois(l.Addr), Source: sourceOf(seen[0]),
 		Detail: fmt.Sprintf("held by sandbox %q; %s, yet the %s witness sees it%s", l.Sandbox, why, seen[0].Witness, seen[0].Where())}, true
 }
 
 // unproven is a claim that nothing but labels makes.
 func unproven(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
-	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: whois(addr) + "; if it is that sandbox's own: ipamctl quarantine adopt " + addr.String() + " --sandbox NAME --reason WHY",
+	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: whois(addr) + "; if it is that sandbox's own: ipamctl quarantine adopt " + addr.String() + " --sandbox NAME --reason WHY",
 		Detail: fmt.Sprintf("the runtime shows %s, which claims it; but no task of it lives where the address is, and no lease that the book knows is named: it is kept from others, and not given to it",
 			c.name()+c.containers[0].Where())}
 	if row != nil {
@@ -174,27 +174,27 @@ func unproven(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
 
 // unleased is a workload that lives with an address and holds no lease of it.
 func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sighting) Finding {
-	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Mend: "ipamctl reconcile"}
+	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: "ipamctl reconcile"}
 	rest := "holds no lease of it"
 	switch {
 	case row == nil:
 	case heldBack(row):
 		// Clear refuses an address that is seen.
-		rest, f.Mend = "is held back by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
+		rest, f.Repair = "is held back by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
 		f.LeaseID = row.ID
 	case !c.mayHave(row, seen):
-		rest, f.Mend = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)
+		rest, f.Repair = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)
 		f.LeaseID = row.ID
 	}
 	f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s", c.name()+c.containers[0].Where(), rest)
 	if why := c.unfit(); why != "" {
 		s := c.containers[0]
 		f.Detail = fmt.Sprintf("the runtime shows container %s/%s, which claims it, and no lease can be made for it: %s", s.Namespace, s.Container, why)
-		f.Mend = fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container)
+		f.Repair = fmt.Sprintf("ctr -n %s containers info %s", s.Namespace, s.Container)
 	}
 	if c.sandbox == "" {
 		f.Detail = fmt.Sprintf("the runtime shows %s, which claims it: it %s and names no owner", c.name(), rest)
-		f.Mend = whois(addr)
+		f.Repair = whois(addr)
 	}
 	return f
 }

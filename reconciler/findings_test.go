@@ -21,7 +21,7 @@ func (w *world) asWorld() World {
 // full is a world whose last pass could not set addr aside.
 func full(addr string) func(*World) {
 	return func(w *World) {
-		w.Last = &Report{Findings: []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not set aside", Since: boot.Wall, Mend: "ipamctl quarantine ls"}}}
+		w.Last = &Report{Findings: []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not set aside", Since: boot.Wall, Repair: "ipamctl quarantine ls"}}}
 	}
 }
 
@@ -112,8 +112,8 @@ func TestDiagnoseWorkloads(t *testing.T) {
 					kind = fmt.Sprint(f.Kind, " ", f.Addr)
 				}
 				got = append(got, kind)
-				if f.Detail == "" || f.Mend == "" || f.Since.IsZero() {
-					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Mend)
+				if f.Detail == "" || f.Repair == "" || f.Since.IsZero() {
+					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Repair)
 				}
 				if f.Kind == "bound_unseen" && !f.Since.Equal(boot.Wall.Add(-time.Minute)) {
 					t.Errorf("it is unseen since %v", f.Since)
@@ -122,8 +122,8 @@ func TestDiagnoseWorkloads(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Fatalf("found %q, want %q", got, tt.want)
 			}
-			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Mend, tt.mend)) {
-				t.Errorf("%s says %q, mended by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Mend, tt.says, tt.mend)
+			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Repair, tt.mend)) {
+				t.Errorf("%s says %q, mended by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Repair, tt.says, tt.mend)
 			}
 		})
 	}

@@ -266,8 +266,8 @@ func expect(t *testing.T, w *world, want ...string) decision {
 		}
 	}
 	for _, f := range d.findings {
-		if f.Detail == "" || f.Mend == "" || f.Since.IsZero() {
-			t.Errorf("%s %s: detail %q, mend %q, since %v", f.Kind, f.Addr, f.Detail, f.Mend, f.Since)
+		if f.Detail == "" || f.Repair == "" || f.Since.IsZero() {
+			t.Errorf("%s %s: detail %q, mend %q, since %v", f.Kind, f.Addr, f.Detail, f.Repair, f.Since)
 		}
 	}
 	return d

@@ -32,8 +32,8 @@ func TestF26LabelsThatNoLeaseCanHave(t *testing.T) {
 				t.Errorf("later passes wrote: revision %d, and then %d", rev, y.book.Rev())
 			}
 			f := y.Last().Findings[0]
-			if !strings.Contains(f.Detail, tt.says) || !strings.Contains(f.Detail, "default/c1") || f.Mend != "ctr -n default containers info c1" {
-				t.Errorf("it says %q; %q", f.Detail, f.Mend)
+			if !strings.Contains(f.Detail, tt.says) || !strings.Contains(f.Detail, "default/c1") || f.Repair != "ctr -n default containers info c1" {
+				t.Errorf("it says %q; %q", f.Detail, f.Repair)
 			}
 		})
 	}

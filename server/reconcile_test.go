@@ -70,7 +70,7 @@ func TestReconcileReport(t *testing.T) {
 		Silent:  []api.Silence{{Witness: "runtime", Reason: "r", Since: time.Now()}},
 		Actions: []api.Action{{Kind: "reap", Address: "10.8.64.2", LeaseID: "l", Sandbox: "a", Reason: "r", Result: "held", Error: "e"}},
 		Held:    &api.Held{Releases: 9, Most: 5, Reason: "r"},
-		Reports: []api.Finding{{Kind: "k", Detail: "d", Mend: "m"}}}
+		Reports: []api.Finding{{Kind: "k", Detail: "d", Repair: "m"}}}
 	var asked []bool
 	s := speak(t, servertest.Start(t, func(c *server.Config) {
 		c.Reconcile = func(_ context.Context, preview, confirm bool) (api.Report, error) {

@@ -281,7 +281,7 @@ func TestExhausted(t *testing.T) {
 func TestHealth(t *testing.T) {
 	s := speak(t, servertest.Start(t, func(c *server.Config) {
 		c.NotReady = func() []string { return []string{"the first census is not done"} }
-		c.Doctor = func(context.Context) []api.Finding { return []api.Finding{{Kind: "stray", Detail: "d", Mend: "m"}} }
+		c.Doctor = func(context.Context) []api.Finding { return []api.Finding{{Kind: "stray", Detail: "d", Repair: "m"}} }
 	}))
 	s.Board.Silence(census.Runtime, context.DeadlineExceeded)
 	want[api.Health](t, s, 200, "Health", "GET", "/healthz", "")

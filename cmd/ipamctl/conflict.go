@@ -34,7 +34,7 @@ func (p *page) drawConflicts(s *api.Status) {
 		p.Text("  ", p.Bad(term.Word(f.Address))+": "+term.Sentence(f.Detail))
 	}
 	p.More(all-len(some), "ipamctl doctor")
-	p.Text("", "next: "+term.Sentence(some[0].Mend))
+	p.Text("", "next: "+term.Sentence(some[0].Repair))
 }
 
 // drawLastConflict writes the newest conflict, on an address that was

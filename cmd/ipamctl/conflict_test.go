@@ -14,8 +14,8 @@ import (
 func TestStatusNamesAddressesInConflict(t *testing.T) {
 	w := runner()
 	w.findings = []api.Finding{
-		{Kind: "stray", Address: "10.8.64.99", Detail: "its runtime is gone", Mend: "ipamctl whois 10.8.64.99"},
-		{Kind: "two_claimants", Address: "10.8.64.2", Detail: "the runtime shows it claimed by a and b", Mend: "ipamctl whois 10.8.64.2"},
+		{Kind: "stray", Address: "10.8.64.99", Detail: "its runtime is gone", Repair: "ipamctl whois 10.8.64.99"},
+		{Kind: "two_claimants", Address: "10.8.64.2", Detail: "the runtime shows it claimed by a and b", Repair: "ipamctl whois 10.8.64.2"},
 	}
 	for i := range 9 {
 		w.findings = append(w.findings, api.Finding{Kind: "conflict", Address: fmt.Sprintf("10.8.64.%d", 30+i),

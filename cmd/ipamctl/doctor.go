@@ -107,7 +107,7 @@ func (p *page) drawFindings(findings []api.Finding) {
 			p.Text("  ", p.Dim("with it ends what follows from it, "+n+": "+strings.Join(slices.Compact(kinds), ", ")))
 			delete(follow, f.Kind)
 		}
-		p.Line("  %s %s", p.Dim("next:"), term.Sentence(f.Mend)) // to be copied, so it is not wrapped
+		p.Line("  %s %s", p.Dim("next:"), term.Sentence(f.Repair)) // to be copied, so it is not wrapped
 	}
 	p.Line("")
 	p.Text("", term.Plural(len(findings), "finding")+"; what one means: "+explain(findings[0].Kind))

@@ -15,8 +15,8 @@ func TestNarrowTerminal(t *testing.T) {
 	w := runner()
 	w.status.Version = "v0.0.0-20261121200942-9d46ff3abcde+dirty"
 	w.findings = []api.Finding{
-		{Kind: "conflict", Address: "10.8.64.7", Detail: `held by sandbox "web-1", but the netns witness sees it under another on veth9`, Since: before(3e9), Mend: "ipamctl whois 10.8.64.7"},
-		{Kind: "stray", Address: "fd00:8:64::2", Detail: "its runtime is gone", Mend: "ipamctl whois fd00:8:64::2"},
+		{Kind: "conflict", Address: "10.8.64.7", Detail: `held by sandbox "web-1", but the netns witness sees it under another on veth9`, Since: before(3e9), Repair: "ipamctl whois 10.8.64.7"},
+		{Kind: "stray", Address: "fd00:8:64::2", Detail: "its runtime is gone", Repair: "ipamctl whois fd00:8:64::2"},
 	}
 	w.serve(t)
 	var b strings.Builder

@@ -109,10 +109,10 @@ func TestSessions(t *testing.T) {
 	sick.status.Silent = []api.Silence{{Witness: "runtime", Reason: "dial /run/containerd/containerd.sock: connection refused", Since: before(90 * time.Second)}}
 	sick.status.LastConflict, sick.status.LastConflictStands = &sick.changes[0], true
 	sick.findings = []api.Finding{
-		{Kind: "foreign", Address: "10.8.64.7", LeaseID: id(7), Detail: "seen by netns on veth9, no lease explains it", Since: before(3 * time.Hour), Mend: "ipamctl whois 10.8.64.7"},
-		{Kind: "unreadable_row", Detail: `ip "10.8.64.999" is no address`, Mend: "ipamd check"},
-		{Kind: "foreign", Address: "10.8.64.8", Detail: "seen by netns on veth9, no lease explains it", Since: before(time.Minute), Mend: "ipamctl whois 10.8.64.8"},
-		{Kind: "stray", LeaseID: id(5), Detail: "seen, but its runtime is gone", Since: before(4 * time.Minute), Mend: "ipamctl show " + id(5)},
+		{Kind: "foreign", Address: "10.8.64.7", LeaseID: id(7), Detail: "seen by netns on veth9, no lease explains it", Since: before(3 * time.Hour), Repair: "ipamctl whois 10.8.64.7"},
+		{Kind: "unreadable_row", Detail: `ip "10.8.64.999" is no address`, Repair: "ipamd check"},
+		{Kind: "foreign", Address: "10.8.64.8", Detail: "seen by netns on veth9, no lease explains it", Since: before(time.Minute), Repair: "ipamctl whois 10.8.64.8"},
+		{Kind: "stray", LeaseID: id(5), Detail: "seen, but its runtime is gone", Since: before(4 * time.Minute), Repair: "ipamctl show " + id(5)},
 	}
 
 	held.pass = api.Report{
@@ -123,7 +123,7 @@ func TestSessions(t *testing.T) {
 			{Kind: "reap", Address: "10.8.64.9", LeaseID: id(9), Sandbox: "job-18", Reason: "absent for 3 passes and 16m", Result: "held"},
 		},
 		Held:    &api.Held{Releases: 12, Most: 5, Reason: "12 of 40 open leases would be released at once, and a pass may release 5"},
-		Reports: []api.Finding{{Kind: "two_claimants", Address: "10.8.64.6", Detail: "sandbox/a and sandbox/b claim it", Since: before(time.Minute), Mend: "ipamctl whois 10.8.64.6"}},
+		Reports: []api.Finding{{Kind: "two_claimants", Address: "10.8.64.6", Detail: "sandbox/a and sandbox/b claim it", Since: before(time.Minute), Repair: "ipamctl whois 10.8.64.6"}},
 	}
 	keeping := runner()
 	keeping.pools = slices.Clone(keeping.pools)

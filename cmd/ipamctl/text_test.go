@@ -39,7 +39,7 @@ func TestNamesCannotInject(t *testing.T) {
 			ch := &w.changes[i]
 			ch.Sandbox, ch.Reason, ch.Peer, ch.Actor, ch.From = name, name, name, name, api.State(name)
 		}
-		w.findings = []api.Finding{{Kind: name, Detail: name, Mend: name, LeaseID: name}}
+		w.findings = []api.Finding{{Kind: name, Detail: name, Repair: name, LeaseID: name}}
 		w.status.Bridge.Name, w.status.Version, w.status.NotReady, w.status.Ready = name, name, []string{name}, false
 		w.status.Silent = []api.Silence{{Witness: name, Reason: name}}
 		w.blockers, l.State = []api.Blocker{{Kind: name, Detail: name}}, api.Releasing

@@ -73,7 +73,7 @@ func TestF29ABindIsComparedWithTheKernel(t *testing.T) {
 		t.Fatalf("doctor finds %+v", d.Findings)
 	}
 	f := d.Findings[0]
-	if f.Kind != "binding_differs" || f.LeaseID != l.ID || f.Mend != "ipamctl bind "+l.ID+" --mac "+mac {
+	if f.Kind != "binding_differs" || f.LeaseID != l.ID || f.Repair != "ipamctl bind "+l.ID+" --mac "+mac {
 		t.Errorf("doctor finds %+v", f)
 	}
 	for _, part := range []string{hostMAC, mac, port.HostName, `"a"`} {

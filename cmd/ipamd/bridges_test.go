@@ -44,7 +44,7 @@ func TestAPoolOnAnotherBridge(t *testing.T) {
 		}
 	}
 	if d, err := w.client.Doctor(ctx); err != nil || !slices.ContainsFunc(d.Findings, func(f api.Finding) bool {
-		return f.Kind == "pool_not_ready" && f.Mend == strings.Join(lines, " && ")
+		return f.Kind == "pool_not_ready" && f.Repair == strings.Join(lines, " && ")
 	}) {
 		t.Errorf("doctor: %+v, %v", d, err)
 	}

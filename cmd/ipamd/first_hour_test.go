@@ -37,7 +37,7 @@ func TestAMissingBridgeIsOneCause(t *testing.T) {
 	if cause.Kind != "bridge_not_ready" || len(d.Findings) < 4 {
 		t.Fatalf("the cause is %+v of %d findings", cause, len(d.Findings))
 	}
-	for _, command := range strings.Split(cause.Mend, " && ") {
+	for _, command := range strings.Split(cause.Repair, " && ") {
 		w.ns.Exec(strings.Fields(command)...)
 	}
 	realtest.Eventually(t, wait, "the daemon to be ready", func() bool {

@@ -450,7 +450,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 		for _, c := range cures {
 			at := slices.IndexFunc(doctor.Findings, func(f api.Finding) bool { return strings.TrimSpace(f.Kind+" "+f.Address) == c.finding })
 			f := doctor.Findings[at]
-			if !strings.Contains(f.Detail, c.detail) || !strings.HasPrefix(f.Mend, c.mend) || f.Since.IsZero() {
+			if !strings.Contains(f.Detail, c.detail) || !strings.HasPrefix(f.Repair, c.mend) || f.Since.IsZero() {
 				t.Errorf("%s: %+v", c.finding, f)
 			}
 			if !slices.ContainsFunc(strings.Split(said, "\n\n"), func(part string) bool {

@@ -62,7 +62,7 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 				t.Errorf("%s asks, and is answered with what a label says: %+v", owner, r)
 			}
 			f := w.finding("unleased " + at(n))
-			if !strings.Contains(f.Detail, "default/impostor-"+fmt.Sprint(n)) || !strings.Contains(f.Mend, "ipamctl quarantine adopt") || f.Since.IsZero() {
+			if !strings.Contains(f.Detail, "default/impostor-"+fmt.Sprint(n)) || !strings.Contains(f.Repair, "ipamctl quarantine adopt") || f.Since.IsZero() {
 				t.Errorf("doctor says of %s: %+v", at(n), f)
 			}
 		}
@@ -221,7 +221,7 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range doctor.Findings {
-				if f.Kind == "labels_unreadable" && !f.Since.IsZero() && f.Address == "" && strings.HasPrefix(f.Mend, "ctr -n default containers info ") {
+				if f.Kind == "labels_unreadable" && !f.Since.IsZero() && f.Address == "" && strings.HasPrefix(f.Repair, "ctr -n default containers info ") {
 					_, id, _ := strings.Cut(strings.Fields(f.Detail)[1], "/")
 					of = append(of, strings.TrimSuffix(id, ":"))
 				}

@@ -429,7 +429,7 @@ func TestW5LookupsAreCounted(t *testing.T) {
 		if held.Count != 503 || len(w.program.board.By(census.Runtime)) != 504 {
 			t.Errorf("held: %+v, %d are left", held, len(w.program.board.By(census.Runtime)))
 		}
-		_, set, _ := strings.Cut(held.Mend, "--confirm-orphans ")
+		_, set, _ := strings.Cut(held.Repair, "--confirm-orphans ")
 		if _, err := w.client.Reconcile(ctx, api.ReconcileRequest{ConfirmOrphans: set + "0"}); err == nil {
 			t.Error("another set was confirmed")
 		}
