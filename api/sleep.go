@@ -55,7 +55,7 @@ type WakeRequest struct {
 	Wait Duration `json:"wait,omitempty"` // Go duration: wait so long for it, at most 60s; empty: do not wait
 }
 
-// AckRequest is the runtime's word on a flight that it was told of.
+// AckRequest is the runtime's word on a flight that was announced to it.
 type AckRequest struct {
 	Flight  string `json:"flight"`
 	Outcome string `json:"outcome"`          // waking, woken, refused

@@ -37,7 +37,7 @@ type Job[W, R any] struct {
 // A Desk passes work W to helpers, and their reports R back. All methods are safe for
 // concurrent use. Its zero value is empty; the exported fields are not changed afterwards.
 type Desk[W, R any] struct {
-	Prefix string // of the jobs' ids: two desks that have different ones are told apart by them
+	Prefix string // of the jobs' ids: they set two desks apart
 	None   error  // in the place of [ErrNoHelper], and wraps it
 
 	mu      sync.Mutex

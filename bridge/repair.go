@@ -147,7 +147,7 @@ func (d *device) removeGateway(k *rtnl.Socket, gw netip.Prefix) (removed bool) {
 }
 
 // keepOthers has those addresses stay that the kernel counts as secondary to this one, for
-// they are in its subnet and came later: without being told so it removes them with it. Call
+// they are in its subnet and came later: without this setting it removes them with it. Call
 // it on a thread inside.
 func (d *device) keepOthers(gw netip.Prefix) error {
 	secondary := func(a rtnl.Address) bool {

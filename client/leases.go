@@ -44,7 +44,7 @@ func (c *Client) Wake(ctx context.Context, id string, ask api.WakeRequest) (*api
 	return c.onLease(ctx, "wake", id, ask)
 }
 
-// AckWake says how far a flight is that the runtime was told of. A flight that is unknown or
+// AckWake says how far a flight is that was announced to the runtime. A flight that is unknown or
 // has ended is an error, and nothing is changed.
 func (c *Client) AckWake(ctx context.Context, id string, ask api.AckRequest) (*api.LeaseReply, error) {
 	return call[api.LeaseReply](ctx, c, "wake "+id, "POST", "/v1/leases/"+url.PathEscape(id)+"/wake/ack", ask)

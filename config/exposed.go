@@ -15,7 +15,7 @@ import (
 // start.
 
 // errExposed means that every user may write to a configuration, or put another there.
-var errExposed = errors.New("everybody may write to it")
+var errExposed = errors.New("any user may write to it")
 
 // notEverybodys refuses an open configuration that every user may write to.
 func notEverybodys(path string, is fs.FileInfo) error {

@@ -62,7 +62,7 @@ type addressRelease struct {
 	Address string
 }
 
-// A refusal is how libnetwork is told of an error: its callers see the text.
+// A refusal is how libnetwork receives an error: its callers see the text.
 type refusal struct {
 	Error string
 }

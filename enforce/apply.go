@@ -22,7 +22,7 @@ var table = &nft.Table{Family: nft.Bridge, Name: TableName}
 func (k *Keeper) change(ctx context.Context, fn func()) error {
 	var err error
 	if k.made && k.doubtful() {
-		err = k.mend(ctx, k.held)
+		err = k.repair(ctx, k.held)
 	}
 	k.before = map[member]int{} // to go through one that held many takes as long ever after, though it is cleared
 	fn()
@@ -43,7 +43,7 @@ func (k *Keeper) doubtful() bool { return !k.held || k.touched.Load() }
 
 func (k *Keeper) write(ctx context.Context) error {
 	if k.doubtful() {
-		return k.mend(ctx, false)
+		return k.repair(ctx, false)
 	}
 	edits := k.edits()
 	if len(edits) == 0 {
@@ -54,7 +54,7 @@ func (k *Keeper) write(ctx context.Context) error {
 	edits = append(edits, nft.Edit{Set: sets[setBook], Del: []nft.Element{k.mark}, Add: []nft.Element{next}})
 	err := k.conn.Edit(ctx, table, edits...)
 	if errors.Is(err, nft.ErrChanged) { // another program was faster
-		return k.mend(ctx, true)
+		return k.repair(ctx, true)
 	}
 	if err == nil {
 		k.mark = next
@@ -95,9 +95,9 @@ var sets = func() map[string]*nft.Set {
 	return out
 }()
 
-// mend reads the table and makes it what memory says. byOthers: what differs there is not
+// repair reads the table and makes it what memory says. byOthers: what differs there is not
 // what we have yet to write, so that it counts as repaired.
-func (k *Keeper) mend(ctx context.Context, byOthers bool) error {
+func (k *Keeper) repair(ctx context.Context, byOthers bool) error {
 	k.held = false
 	for try := 1; ; try++ {
 		touched := k.touched.Swap(false)

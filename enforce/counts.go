@@ -34,7 +34,7 @@ type count struct {
 	last      time.Time // and last
 }
 
-// A Recent is what was refused of a port lately.
+// A Recent is what was refused of a port in the last minutes.
 type Recent struct {
 	Refusal
 	Name   string    // of the port

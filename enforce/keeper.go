@@ -91,7 +91,7 @@ type Keeper struct {
 	writes    int  // of the kernel's table, by us
 	counts    counts
 
-	told    sync.Mutex // of what follows
+	status  sync.Mutex // of what follows
 	foreign uint64
 	repairs uint64
 	err     error

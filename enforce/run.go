@@ -93,9 +93,9 @@ func (k *Keeper) Listen(ctx context.Context) error {
 		case n.Lost:
 			k.changed()
 		case n.Tables[ours] && !k.conn.Ours(n.Port):
-			k.told.Lock()
+			k.status.Lock()
 			k.foreign++
-			k.told.Unlock()
+			k.status.Unlock()
 			if k.cfg.OnForeign != nil {
 				k.cfg.OnForeign()
 			}
@@ -117,9 +117,9 @@ func (k *Keeper) changed() {
 
 // repaired notes that the table was not as it should be.
 func (k *Keeper) repaired(have *nft.Table) {
-	k.told.Lock()
+	k.status.Lock()
 	k.repairs++
-	k.told.Unlock()
+	k.status.Unlock()
 	if k.cfg.OnRepair != nil {
 		k.cfg.OnRepair()
 	}
@@ -128,8 +128,8 @@ func (k *Keeper) repaired(have *nft.Table) {
 
 // note keeps why the rules do not hold, and logs it once.
 func (k *Keeper) note(err error) {
-	k.told.Lock()
-	defer k.told.Unlock()
+	k.status.Lock()
+	defer k.status.Unlock()
 	if err != nil && (k.err == nil || k.err.Error() != err.Error()) {
 		k.cfg.Log.Error("the rules of nftables cannot be made", "err", err, "next", "ipamctl doctor")
 	}
@@ -156,8 +156,8 @@ func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	s := Status{Policy: k.cfg.Policy, Held: k.held && !k.touched.Load(), Elements: len(k.want), Mark: k.mark.Comment}
 	k.mu.Unlock()
-	k.told.Lock()
-	defer k.told.Unlock()
+	k.status.Lock()
+	defer k.status.Unlock()
 	s.Err, s.Since, s.Foreign, s.Repairs = k.err, k.since, k.foreign, k.repairs
 	return s
 }

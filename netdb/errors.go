@@ -25,7 +25,7 @@ var (
 	// another machine. Open does not refuse it: see [Book.Identity].
 	ErrIdentity = errors.New("the book belongs to another runner")
 	// ErrExposed means that all users may write to the book, or make files beside it.
-	ErrExposed = errors.New("everybody may write to it")
+	ErrExposed = errors.New("any user may write to it")
 	// ErrDamaged means that SQLite's own check found the file broken. A
 	// request may meet it, too, and then it is [ErrReadOnly] besides.
 	ErrDamaged = errors.New("the book is damaged")

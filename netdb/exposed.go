@@ -81,7 +81,7 @@ func (e exposure) worldWritable() error {
 func (e exposure) others() string {
 	var who []string
 	if err := e.worldWritable(); err != nil {
-		who = append(who, "everybody may write to it")
+		who = append(who, "any user may write to it")
 	}
 	if e.st.Mode&unix.S_IWGRP != 0 {
 		who = append(who, fmt.Sprintf("group %d may write to it", e.st.Gid))
@@ -147,7 +147,7 @@ func (s *store) exposed() string {
 	for dir := filepath.Dir(filepath.Dir(s.path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		// Where the sticky bit is set only its owner can move a folder away.
 		if e, err := lookAt(dir, unix.O_DIRECTORY); err == nil && e.worldWritable() != nil && e.st.Mode&unix.S_ISVTX == 0 {
-			found = append(found, dir+": everybody may put another folder in the place of the book's")
+			found = append(found, dir+": any user may put another folder in the place of the book's")
 		}
 	}
 	return strings.Join(found, "; ")

@@ -14,7 +14,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// G17: a book that everybody may write to, or beside which everybody may make files, is
+// G17: a book that any user may write to, or beside which any user may make files, is
 // refused by a start and left as it is; the one who looks it over reads why. What a group or
 // another user may do is reported while the daemon runs; what machines are like that are
 // set up well is neither. F15: a second name that is made meanwhile is reported, too.
@@ -44,9 +44,9 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 		refused bool
 		told    string // while it is open; "" when there is nothing to report
 	}{
-		"a book of everybody's":          {chmod("book.db", 0o606), true, "everybody"},
-		"a folder of everybody's":        {chmod("", 0o777), true, "everybody"},
-		"a folder like /tmp":             {chmod("", 0o777|os.ModeSticky), true, "everybody"},
+		"a book of everybody's":          {chmod("book.db", 0o606), true, "any user"},
+		"a folder of everybody's":        {chmod("", 0o777), true, "any user"},
+		"a folder like /tmp":             {chmod("", 0o777|os.ModeSticky), true, "any user"},
 		"a folder of a group's":          {both(chmod("", 0o770), chown(0, 1234, "")), false, "group 1234"},
 		"a book of a group's":            {both(chmod("book.db", 0o660), chown(0, 1234, "book.db")), false, "group 1234"},
 		"a folder of another user's":     {chown(1234, 1234, ""), false, "user 1234"},
@@ -114,7 +114,7 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 		if err := errors.Join(os.Link(path, path+".second"), os.Chmod(filepath.Dir(path), 0o777)); err != nil {
 			t.Fatal(err)
 		}
-		if told := b.Info().Exposed; !strings.Contains(told, "2 names") || !strings.Contains(told, "everybody") {
+		if told := b.Info().Exposed; !strings.Contains(told, "2 names") || !strings.Contains(told, "any user") {
 			t.Errorf("it is told: %q", told)
 		}
 		Reserve(t, b, "a") // nothing is refused for that

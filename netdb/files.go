@@ -134,7 +134,7 @@ func MoveAside(path string, now time.Time) (to string, err error) {
 		to, err = moveAside(path, now)
 	}
 	if err != nil {
-		return to, fmt.Errorf("move aside %s: %w", path, err)
+		return to, fmt.Errorf("move %s away: %w", path, err)
 	}
 	return to, nil
 }

@@ -263,9 +263,9 @@ func (b *Book) Land(ctx context.Context, who Who, id, flight string, r FlightRes
 	})
 }
 
-// Retell records once more that an open flight waits for its resumer, so that who follows
+// Announce records once more that an open flight waits for its resumer, so that who follows
 // the changes sees it again.
-func (b *Book) Retell(ctx context.Context, who Who, id, flight string) (*Lease, error) {
+func (b *Book) Announce(ctx context.Context, who Who, id, flight string) (*Lease, error) {
 	return b.onFlight(ctx, id, flight, func(t *tx, l *Lease, s *Sleep) (*Lease, error) {
 		if s.Flight.Phase != Requested {
 			return l, nil

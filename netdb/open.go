@@ -250,13 +250,13 @@ func (o *opening) refuse(err error) error {
 	if errors.As(err, &se) && se.Code() == sqlite3.SQLITE_ERROR && !errors.Is(err, ErrDamaged) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	next := `"ipamd rebuild" moves it aside and builds a new one from what is live`
+	next := `"ipamd rebuild" moves it away and builds a new one from what is live`
 	if !o.opts.ReadOnly {
 		next = fmt.Sprintf(`"ipamd check %s" looks it over, %s`, o.path, next)
 	}
 	switch {
 	case errors.Is(err, ErrOldBuild):
-		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it aside and takes its leases over into a new one`, o.path, err)
+		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it away and takes its leases over into a new one`, o.path, err)
 	case errors.Is(err, ErrDamaged):
 		return fmt.Errorf("open %s: %w; %s", o.path, err, next)
 	case errors.Is(err, ErrNotABook) && o.file != nil:

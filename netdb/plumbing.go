@@ -71,7 +71,7 @@ func (s *Slot) Plumbing() (p Plumbing, err error) {
 
 // differs says whether a slot that was made by a recorded plumbing is not as this one, of hash
 // is, wants it. The hash decides where both are of one algorithm; else the plumbing itself, so that
-// another build's hash alone makes no slot stale. An error means that it cannot be told:
+// another build's hash alone makes no slot stale. An error means that it cannot be known:
 // then the slot is neither given nor taken down for it.
 func (p Plumbing) differs(is, hash, spec string) (bool, error) {
 	if algorithm, _, _ := strings.Cut(hash, ":"); algorithm == hashAlgorithm {

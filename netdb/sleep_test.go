@@ -207,7 +207,7 @@ func TestZ10LateAcknowledgementsChangeNothing(t *testing.T) {
 		t.Helper()
 		rev := b.Rev()
 		for what, err := range map[string]error{
-			"taken on": second(b.TakeOn(ctx, reconciling, l.ID, flight)), "told again": second(b.Retell(ctx, reconciling, l.ID, flight)),
+			"taken on": second(b.TakeOn(ctx, reconciling, l.ID, flight)), "told again": second(b.Announce(ctx, reconciling, l.ID, flight)),
 			"woken": second(b.Land(ctx, reconciling, l.ID, flight, netdb.Woken, "")), "refused": second(b.Land(ctx, reconciling, l.ID, flight, netdb.Refused, "no")),
 		} {
 			if !errors.Is(err, want) {

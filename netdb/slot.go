@@ -122,7 +122,7 @@ func (s *Slot) Ready(l *Lease) bool {
 	return s != nil && l != nil && !s.Claimed && s.Broken == "" && l.State == Bound && l.HostInterface != "" && l.Netns == s.Netns && l.Conflict == nil
 }
 
-// Stale reports that the slot is not as the pool wants it. An error means that it cannot be told.
+// Stale reports that the slot is not as the pool wants it. An error means that it cannot be known.
 func (s *Slot) Stale(pool *Pool, iface string, p Profile) (bool, error) {
 	return pool.Staleness(p)(s, iface)
 }

@@ -19,7 +19,7 @@ type News struct {
 	Port       uint32 // the address of its socket; see [Conn.Ours]
 	Tables     map[string]bool
 	Gone       bool // a table was taken away
-	// Lost means that news are missing: the tables may have been changed by anybody. The
+	// Lost means that news are missing: the tables may have been changed by any program. The
 	// other fields are empty.
 	Lost bool
 }

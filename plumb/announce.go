@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Announce tells the bridge's network that the port's addresses are at its MAC now:
+// Announce announces on the bridge's network that the port's addresses are at its MAC now:
 // by a gratuitous ARP request and an unsolicited neighbour advertisement for each.
 // Who had the address before may still be in a neighbour's table.
 //

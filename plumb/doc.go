@@ -5,7 +5,7 @@
 // A port is made as its [Spec] describes it, or not at all. What a killed process
 // left half made is finished by [Make] of the same spec, or taken back by [Remove].
 // Nothing is written down for that: the bridge's end is born with a MAC that is
-// made from the owner's name, so that each can tell its own port from another's,
+// made from the owner's name, so that each knows its own port from another's,
 // and a port of another owner is never touched.
 //
 // The sandbox's end is born in its namespace and never moved there, which takes

@@ -11,7 +11,7 @@ import (
 )
 
 // Named are the names of ports that look as if [Make] had made them: veths with a name as
-// [HostName] gives, and a MAC as [HostMAC]. Whose they are, only their owners tell.
+// [HostName] gives, and a MAC as [HostMAC]. Whose they are, only their owners know.
 func Named(ctx context.Context) (map[string]bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -207,7 +207,7 @@ func (h *ports) plumbWork(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	if ask.Worker == "" {
-		return 0, nil, field("worker", "is missing: it tells one life of the helper from the next")
+		return 0, nil, field("worker", "is missing: it sets one life of the helper apart from the next")
 	}
 	desk, err := h.deskFor(ask.Verbs)
 	if err != nil {

@@ -168,7 +168,7 @@ func (o *stream) event(e api.Event) error {
 	return o.write(buf.Bytes())
 }
 
-// write sends lines. Those of a batch are everybody's.
+// write sends lines. Those of a batch are shared.
 func (o *stream) write(parts ...[]byte) error {
 	size := 0
 	for _, part := range parts {

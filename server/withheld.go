@@ -35,7 +35,7 @@ func (h *pools) withheld(c *call) (int, any, error) {
 const withheldBytes = 512
 
 // withheldOf leaves out whose an address was that cools, as a lease that cools does: what is
-// sent there goes to nobody.
+// sent there has no receiver.
 func withheldOf(w *netdb.Withheld) *api.Withheld {
 	out := &api.Withheld{Address: w.Addr.String(), PrefixLength: w.PrefixLen, State: api.State(w.State), Since: w.Since.Wall.UTC(),
 		Pool: w.Pool, PoolUID: w.PoolUID, LeaseID: w.LeaseID, Hold: w.Hold}

@@ -27,7 +27,7 @@ type Book interface {
 	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	Wake(ctx context.Context, who netdb.Who, id string, within time.Duration, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, bool, error)
 	TakeOn(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
-	Retell(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
+	Announce(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
 	Land(ctx context.Context, who netdb.Who, id, flight string, r netdb.FlightResult, detail string) (*netdb.Lease, error)
 	Frozen(ctx context.Context, who netdb.Who, id string, since netdb.Stamp) (*netdb.Lease, error)
 }
@@ -57,7 +57,7 @@ type Teller interface {
 // A Config has what a [Flights] needs.
 type Config struct {
 	Book    Book
-	Resumer Resumer // nil: requests are told on the stream of changes, and acknowledged there
+	Resumer Resumer // nil: requests are announced on the stream of changes, and acknowledged there
 	// FreezeOnly says that the Resumer wakes no sandbox that hibernates.
 	FreezeOnly bool
 	Counts     bool          // sandboxes without traffic are looked for, and calls Repause
@@ -76,12 +76,12 @@ type Flights struct {
 	catcher Catcher // nil: traffic is not watched,
 	blind   error   // because of this
 
-	mu     sync.Mutex
-	told   map[string]telling       // flights that wait for an acknowledgement
-	flying map[string]bool          // flights that the resumer is at work on
-	held   map[string]chan struct{} // leases whose tasks are paused or resumed right now
-	again  bool                     // there is a new subscriber: tell all
-	seen   map[string]underWay      // open flights that are not known to have ended
+	mu        sync.Mutex
+	announced map[string]announcement  // flights that wait for an acknowledgement
+	flying    map[string]bool          // flights that the resumer is at work on
+	held      map[string]chan struct{} // leases whose tasks are paused or resumed right now
+	again     bool                     // there is a new subscriber: announce all
+	seen      map[string]underWay      // open flights that are not known to have ended
 }
 
 // underWay is a flight and its lease.
@@ -90,8 +90,8 @@ type underWay struct {
 	flight *netdb.Flight
 }
 
-// A telling is when a flight was told last, and how often.
-type telling struct {
+// An announcement is when a flight was announced last, and how often.
+type announcement struct {
 	at    time.Time
 	times int
 }
@@ -101,7 +101,7 @@ func New(cfg Config) (*Flights, error) {
 	if cfg.Book == nil || cfg.Log == nil || cfg.Wait <= 0 {
 		return nil, errors.New("wake: Book, Log and a Wait above 0 are needed")
 	}
-	return &Flights{cfg: cfg, told: make(map[string]telling), flying: make(map[string]bool), held: make(map[string]chan struct{}),
+	return &Flights{cfg: cfg, announced: make(map[string]announcement), flying: make(map[string]bool), held: make(map[string]chan struct{}),
 		seen: make(map[string]underWay)}, nil
 }
 
@@ -171,7 +171,7 @@ func failure(f *netdb.Flight) error {
 	return fmt.Errorf("%w: %s", why, f.Detail)
 }
 
-// Acknowledge takes in what the runtime says of a flight that it was told of: that it is at
+// Acknowledge takes in what the runtime says of a flight that was announced to it: that it is at
 // work on it ([netdb.Waking]), or how it ended. A flight that is unknown or has ended is an
 // error, and nothing is changed.
 func (f *Flights) Acknowledge(ctx context.Context, who netdb.Who, id, flight string, working bool, r netdb.FlightResult, detail string) (*netdb.Lease, error) {
@@ -212,7 +212,7 @@ func (f *Flights) resumed(ctx context.Context, who netdb.Who, id string, rev int
 	return l, err
 }
 
-// Subscribed has every flight that is not acknowledged told again: a subscriber follows the
+// Subscribed has every flight that is not acknowledged announced again: a subscriber follows the
 // changes who may not have seen it.
 func (f *Flights) Subscribed() {
 	if f.cfg.Resumer != nil {
@@ -282,7 +282,7 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 		case f.cfg.Resumer != nil:
 			f.fly(ctx, work, s)
 		case s.Flight.Phase == netdb.Requested:
-			next = min(next, f.tell(ctx, s, again))
+			next = min(next, f.announce(ctx, s, again))
 		default:
 			left := s.Flight.Within - now.Since(s.Flight.Working)
 			if left <= 0 {
@@ -295,9 +295,9 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 	f.released(open)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for id := range f.told {
+	for id := range f.announced {
 		if !waits[id] {
-			delete(f.told, id)
+			delete(f.announced, id)
 		}
 	}
 	return max(next, time.Millisecond)
@@ -320,31 +320,31 @@ func (f *Flights) released(open map[string]underWay) {
 	}
 }
 
-// The pause before a flight is told again that is not acknowledged: it doubles.
+// The pause before a flight is announced again that is not acknowledged: it doubles.
 const (
-	firstTelling = time.Second
-	lastTelling  = 10 * time.Minute
+	firstAnnounced = time.Second
+	lastAnnounced  = 10 * time.Minute
 )
 
-// tell tells of a flight again when that is due, and returns how long until it is.
-func (f *Flights) tell(ctx context.Context, s *netdb.Sleep, again bool) time.Duration {
+// announce announces a flight again when that is due, and returns how long until it is.
+func (f *Flights) announce(ctx context.Context, s *netdb.Sleep, again bool) time.Duration {
 	f.mu.Lock()
-	t, known := f.told[s.Flight.ID]
+	t, known := f.announced[s.Flight.ID]
 	f.mu.Unlock()
-	pause := min(firstTelling<<min(t.times, 20), lastTelling)
+	pause := min(firstAnnounced<<min(t.times, 20), lastAnnounced)
 	if !known {
-		t, pause = telling{at: time.Now()}, firstTelling // Wake told it, or a daemon before this one
+		t, pause = announcement{at: time.Now()}, firstAnnounced // Wake announced it, or a daemon before this one
 	} else if rest := pause - time.Since(t.at); rest <= 0 || again {
-		if _, err := f.cfg.Book.Retell(ctx, itself(reasonRequested), s.LeaseID, s.Flight.ID); err != nil {
-			f.complain(ctx, "tell again", s, err)
+		if _, err := f.cfg.Book.Announce(ctx, itself(reasonRequested), s.LeaseID, s.Flight.ID); err != nil {
+			f.complain(ctx, "announce again", s, err)
 		}
 		t.at, t.times = time.Now(), t.times+1
-		pause = min(firstTelling<<min(t.times, 20), lastTelling)
+		pause = min(firstAnnounced<<min(t.times, 20), lastAnnounced)
 	} else {
 		return rest
 	}
 	f.mu.Lock()
-	f.told[s.Flight.ID] = t
+	f.announced[s.Flight.ID] = t
 	f.mu.Unlock()
 	return pause
 }

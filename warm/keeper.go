@@ -73,12 +73,12 @@ const (
 	gather   = 100 * time.Millisecond // between looks while slots are claimed: most claims meet no work
 	patience = time.Minute
 	every    = 30 * time.Second // between readings of the namespaces that are there
-	soon     = time.Second      // between looks at what tells no news: releases of sandboxes
+	soon     = time.Second      // between looks at what brings no news: releases of sandboxes
 	again    = 10 * time.Second // until a namespace is taken down once more, whose lease did not end
 )
 
 // A Keeper has the slots be as the pools want them, as far as addresses, helper and kernel
-// allow. Its memory can be thrown away: book and namespaces tell the next one all.
+// allow. Its memory can be thrown away: the next one reads all from the book and the namespaces.
 type Keeper struct {
 	cfg  Config
 	kick chan struct{} // one slot: work ended
@@ -102,7 +102,7 @@ type Keeper struct {
 	listing bool
 	rests   map[string]*rest // of pools, by uid
 	works   int
-	told    bool      // that there is no helper
+	absent  bool      // of the helper, and it is in the log
 	looked  time.Time // at all leases, last
 }
 
@@ -170,13 +170,13 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 		next = soon
 	}
 	if k.idle() && time.Since(k.looked) < every {
-		k.told = false
+		k.absent = false
 		return next
 	}
 	k.looked = time.Now()
 	view := k.view(present)
 	if len(view.Slots) == 0 && len(view.Spaces) == 0 && !wantsAny(view.Pools) {
-		k.told = false
+		k.absent = false
 		return next
 	}
 	k.report(present)
@@ -227,7 +227,7 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 	return max(next, time.Millisecond)
 }
 
-// idle says that there are no slots and shall be none, as far as that can be told without a look
+// idle says that there are no slots and shall be none, as far as that is known without a look
 // at all leases. What a book without its slots has left of them is looked for now and then.
 func (k *Keeper) idle() bool {
 	pools, _ := k.cfg.Book.Usage()
@@ -388,10 +388,10 @@ func (k *Keeper) done(note func()) {
 // report says once that there is no helper, and once that there is one; k.mu is held.
 func (k *Keeper) report(present bool) {
 	switch {
-	case !present && !k.told:
+	case !present && !k.absent:
 		k.cfg.Log.Warn("warm slots are not made", "reason", k.cfg.NoHelper)
-	case present && k.told:
+	case present && k.absent:
 		k.cfg.Log.Info("the warm helper is there: warm slots are made")
 	}
-	k.told = !present
+	k.absent = !present
 }

@@ -17,7 +17,7 @@ type View struct {
 	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
 	Unplug   map[string]bool // sandboxes' leases of which nothing but the port keeps the release from its end
 	Spaces   []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
-	Helpless bool            // nobody is there to make or take down namespaces
+	Helpless bool            // there is no helper to make or take down namespaces
 }
 
 // A Verb is what is to be done.
@@ -26,7 +26,7 @@ type Verb string
 const (
 	Make     Verb = "make"      // reserve one more slot of a pool, and make it
 	Finish   Verb = "finish"    // make what a lease is reserved for, or what was begun of it
-	End      Verb = "end"       // release the lease of a slot that nobody claimed
+	End      Verb = "end"       // release the lease of a slot that is not claimed
 	TakeDown Verb = "take_down" // remove a namespace, with the port in it
 )
 
@@ -51,7 +51,7 @@ func Plan(v View) (out []Action) {
 			known[slot.Netns] = true
 		}
 		if l.Netns != "" && l.State != netdb.Cooling {
-			known[l.Netns] = true // it may be in use, whoever recorded it
+			known[l.Netns] = true // it may be in use, whichever lease records it
 		}
 		if slot != nil && l.State == netdb.Releasing && (!slot.Claimed || v.Unplug[l.ID]) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: slot.Netns})
@@ -74,7 +74,7 @@ func Plan(v View) (out []Action) {
 	})
 }
 
-// pool plans for the slots of one pool that nobody claimed.
+// pool plans for the slots of one pool that are not claimed.
 func (v View) pool(u netdb.Usage) (out []Action) {
 	p := u.Pool
 	isStale := p.Staleness(v.Profile)
@@ -135,8 +135,8 @@ func wanted(p *netdb.Pool, free, slots uint64) int {
 	return int(min(uint64(p.Warm.Size), half))
 }
 
-// unfit says why a slot that nobody claimed is not to be given any more; "" when it may be.
-// That nobody can tell by what it was made ends none.
+// unfit says why a slot that is not claimed is not to be given any more; "" when it may be.
+// One of which it is not known by what it was made is not ended for it.
 func unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease, isStale func(*netdb.Slot, string) (bool, error)) string {
 	stale, err := isStale(slot, l.Interface)
 	switch {

@@ -126,7 +126,7 @@ const (
 	KindContainer   = "container"   // the runtime has its record
 	KindTask        = "task"        // the record is gone, the task is not
 	KindRuntime     = "runtime"     // the runtime could not be asked, or there is none to ask
-	KindPort        = "port"        // its plumbing is still a port of the bridge, or the kernel could not tell
+	KindPort        = "port"        // its plumbing is still a port of the bridge, or the kernel could not say
 	KindSighting    = "sighting"    // a witness sees the address
 	KindSilent      = "silent"      // a witness cannot answer
 	KindOwner       = "owner"       // its owner does not say that it is gone

@@ -23,7 +23,7 @@ func TestG3Claims(t *testing.T) {
 	runs := census.Sighting{Witness: census.Runtime, Container: "b", Sandbox: "b", Task: "running"}
 	record := census.Sighting{Witness: census.Runtime, Container: "b", Sandbox: "b"}
 	unknown := record // the runtime could not say whether it has a task
-	unknown.Note = "task state unknown: containerd could not tell"
+	unknown.Note = "task state unknown: containerd could not say"
 	nobodys := census.Sighting{Witness: census.Runtime, Container: "n"}
 	ours := census.Sighting{Witness: census.Runtime, Container: "a", Sandbox: "a"}
 	type seen = []census.Sighting

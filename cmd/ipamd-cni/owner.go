@@ -53,7 +53,7 @@ func argsOf(args *skel.CmdArgs) (a podArgs, err error) {
 	return a, nil
 }
 
-// shownBy tells the daemon that none of its container runtimes need know this container:
+// shownBy says to the daemon that none of its container runtimes need know this container:
 // an empty list of theirs is then no loss of sight of it.
 const shownBy = "ipamd.dev/shown-by"
 

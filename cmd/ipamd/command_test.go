@@ -168,7 +168,7 @@ func TestCheckVerb(t *testing.T) {
 			if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, exitUsage, []string{"not a lease book of ipamd", `"ipamd rebuild" moves it aside`, "with --force where nothing of it can be read"}},
+		}, exitUsage, []string{"not a lease book of ipamd", `"ipamd rebuild" moves it away`, "with --force where nothing of it can be read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := book(t)

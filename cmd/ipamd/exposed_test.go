@@ -75,7 +75,7 @@ func TestG15NothingIsWrittenThroughALink(t *testing.T) {
 	must(t, os.Rename(s.Path+".away", s.Path))
 }
 
-// G17: a configuration that everybody may write to or replace is refused by every verb
+// G17: a configuration that any user may write to or replace is refused by every verb
 // and by a reload; config says the same of the book that it names. Others that may
 // are named at the start, and a link to a file in a good folder is fine.
 func TestG17TheConfiguration(t *testing.T) {
@@ -86,16 +86,16 @@ func TestG17TheConfiguration(t *testing.T) {
 		told string
 	}{
 		"as it should be":         {func(string, string) error { return nil }, "", ""},
-		"a file of everybody's":   {func(conf, _ string) error { return os.Chmod(conf, 0o646) }, "CONF: everybody may write to it (mode 0646)", ""},
-		"a folder of everybody's": {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777) }, "everybody may write to it: its folder", ""},
+		"a file of everybody's":   {func(conf, _ string) error { return os.Chmod(conf, 0o646) }, "CONF: any user may write to it (mode 0646)", ""},
+		"a folder of everybody's": {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777) }, "any user may write to it: its folder", ""},
 		"a folder like /tmp":      {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777|os.ModeSticky) }, "", ""},
 		"a device": {func(conf, _ string) error {
 			return errors.Join(os.Remove(conf), unix.Mknod(conf, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))))
 		}, "no regular file", ""},
 		"a file of a group's":            {func(conf, _ string) error { return errors.Join(os.Chmod(conf, 0o664), os.Chown(conf, 0, 1234)) }, "", "group 1234"},
 		"a file of another user's":       {func(conf, _ string) error { return os.Chown(conf, 1234, 0) }, "", "user 1234"},
-		"a book of everybody's":          {func(_, book string) error { return os.Chmod(book, 0o666) }, "CONF:2:1: book.path: everybody may write to it: BOOK (mode 0666)", ""},
-		"a book's folder of everybody's": {func(_, book string) error { return os.Chmod(filepath.Dir(book), 0o777) }, "CONF:2:1: book.path: everybody may write to it", ""},
+		"a book of everybody's":          {func(_, book string) error { return os.Chmod(book, 0o666) }, "CONF:2:1: book.path: any user may write to it: BOOK (mode 0666)", ""},
+		"a book's folder of everybody's": {func(_, book string) error { return os.Chmod(filepath.Dir(book), 0o777) }, "CONF:2:1: book.path: any user may write to it", ""},
 		"a link": {func(conf, _ string) error {
 			return errors.Join(os.Rename(conf, conf+".real"), os.Symlink(conf+".real", conf))
 		}, "", ""},
@@ -123,7 +123,7 @@ func TestG17TheConfiguration(t *testing.T) {
 	at := book(t)
 	must(t, os.Chmod(filepath.Dir(at), 0o777))
 	code, out, stderr := ipamd(t, "check", at)
-	if code != exitOK || !strings.Contains(out, "whole") || !strings.Contains(stderr, "everybody may write to it") {
+	if code != exitOK || !strings.Contains(out, "whole") || !strings.Contains(stderr, "any user may write to it") {
 		t.Errorf("exit %d: %s%s", code, out, stderr)
 	}
 }

@@ -26,7 +26,7 @@ func (p *program) openWarm() {
 	p.warm = warm.New(warm.Config{
 		Book: p.book, Helper: p.server.SlotHelper(), Profile: p.cfg.SlotProfile(), Reserve: p.reserveSlot,
 		Path: func(slot string) string { return plumb.SlotPath(runner(), slot) },
-		Ours: func(netns string) bool { // asked of every lease: most are told apart without a hash
+		Ours: func(netns string) bool { // asked of every lease: most are set apart without a hash
 			return strings.HasPrefix(netns, plumb.SlotFolder+"/ipamd-") && plumb.IsSlotPath(runner(), netns)
 		},
 		Unplug: p.unplug, InUse: p.slotInUse, NoHelper: server.ErrNoWarmHelper, Log: p.log,

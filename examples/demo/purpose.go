@@ -11,7 +11,7 @@ import (
 // onPurpose has a sandbox take its neighbour's address by hand, which no book can prevent.
 func (s *story) onPurpose() {
 	s.step("The incident made on purpose, and refused")
-	s.say("delta's root gives its interface alpha's address, and tells everybody:")
+	s.say("delta's root gives its interface alpha's address, and announces it:")
 	delta, gamma := s.inside("10.8.64.5"), s.inside(site)
 	s.show("nsenter", delta, "ip", "address", "add", lost+"/29", "dev", "eth0")
 	s.show("nsenter", delta, "busybox", "arping", "-U", "-c", "3", "-I", "eth0", lost)

@@ -7,7 +7,7 @@ import (
 
 // Settings writes the page of a configuration file, in section 5, from the
 // file itself: a TOML document that begins with what is to be said of the
-// whole, and in which the comment over each table and each key tells its
+// whole, and in which the comment over each table and each key gives its
 // meaning. Every value must be on one line with its key.
 func (v Volume) Settings(dir, name, about, path, document string) error {
 	return write(filepath.Join(dir, "man", "man5", name+".5"), v.settings(name, about, path, document))

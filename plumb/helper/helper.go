@@ -100,8 +100,8 @@ func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 		err = h.attach(ctx, work)
 	case api.PlumbDetach:
 		h.plumb(func() { err = plumb.Remove(ctx, host(work), work.Owner) })
-		_, told := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
-		err = errors.Join(err, told)
+		_, failed := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
+		err = errors.Join(err, failed)
 	default:
 		err = h.slot(ctx, work)
 	}
@@ -133,10 +133,10 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
 	if err == nil {
 		h.plumb(func() { port, err = plumb.Make(ctx, spec) })
 	}
-	verdict, told := h.daemon.PlumbDone(ctx, report(work, port, err))
+	verdict, failed := h.daemon.PlumbDone(ctx, report(work, port, err))
 	switch {
-	case err != nil || told != nil:
-		return errors.Join(err, told) // made and not told: the next attach finishes it
+	case err != nil || failed != nil:
+		return errors.Join(err, failed) // made and not reported: the next attach finishes it
 	case !verdict.Keep:
 		return plumb.Remove(ctx, spec.Host, spec.Owner)
 	}
@@ -147,7 +147,7 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
 	return err
 }
 
-// report is what the daemon is told. Of a namespace that has the interface already the
+// report is what the daemon receives. Of a namespace that has the interface already the
 // caller's field is to blame: it is one of another network.
 func report(work *api.PlumbReply, port plumb.Port, err error) api.PlumbDoneRequest {
 	r := api.PlumbDoneRequest{ID: work.ID, Host: port.Host}

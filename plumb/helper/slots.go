@@ -39,10 +39,10 @@ func (h *hand) slot(ctx context.Context, work *api.PlumbReply) error {
 		err = fmt.Errorf("%q is no work on slots", work.Verb)
 		r = report(work, plumb.Port{}, err)
 	}
-	verdict, told := h.daemon.PlumbDone(ctx, r)
+	verdict, failed := h.daemon.PlumbDone(ctx, r)
 	switch {
-	case err != nil || told != nil: // made and not reported: the daemon has it made again, or taken down
-		return errors.Join(err, told)
+	case err != nil || failed != nil: // made and not reported: the daemon has it made again, or taken down
+		return errors.Join(err, failed)
 	case work.Verb == api.PlumbSlotMake && !verdict.Keep:
 		return plumb.RemoveSlot(ctx, work.Runner, work.Netns, owned, work.Owner)
 	}

@@ -640,7 +640,7 @@ func TestTable(t *testing.T) {
 		{Addr: prefix("fd00:8::2/128"), Port: "veth2", Drop: true, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}},
 		{Addr: prefix("10.8.64.2/32"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
 	}).String()
-	for _, want := range []string{"ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-tell", "tcp flags & 0x05 == 0",
+	for _, want := range []string{"ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-copy", "tcp flags & 0x05 == 0",
 		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "limit rate 1/second burst 1 packets log group 8764"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)

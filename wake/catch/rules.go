@@ -96,13 +96,13 @@ func Table(sleepers []Sleeper) *nft.Table {
 		if len(s.Wake.Sources) == 0 {
 			lease.Rules = []nft.Rule{{Do: []nft.Statement{nft.Goto(name + "-to")}}}
 		}
-		t.Chains = append(t.Chains, lease, &nft.Chain{Name: name + "-to", Rules: f.meets(s.Wake, name+"-tell")})
-		tell := &nft.Chain{Name: name + "-tell", Rules: []nft.Rule{
+		t.Chains = append(t.Chains, lease, &nft.Chain{Name: name + "-to", Rules: f.meets(s.Wake, name+"-copy")})
+		copies := &nft.Chain{Name: name + "-copy", Rules: []nft.Rule{
 			{Why: s.why(), Do: []nft.Statement{nft.Counted(), nft.Limit(1, 1), nft.Log(Group, snap)}}}}
 		if s.Drop {
-			tell.Rules = append(tell.Rules, nft.Rule{Do: []nft.Statement{nft.Drop()}})
+			copies.Rules = append(copies.Rules, nft.Rule{Do: []nft.Statement{nft.Drop()}})
 		}
-		t.Chains = append(t.Chains, tell)
+		t.Chains = append(t.Chains, copies)
 	}
 	for _, c := range byPort {
 		t.Chains = append(t.Chains, c)
@@ -125,8 +125,8 @@ func family(a netip.Addr) familyOf {
 	return familyOf{nft.TypeIPv6, nft.IPv6Source, nft.IPv6Dest, []nft.Statement{nft.Is(nft.L4Proto, icmp6), nft.Is(nft.ICMPv6Type, echo6)}}
 }
 
-// meets is the rules that go on to tell for each protocol and port of a policy.
-func (f familyOf) meets(w *netdb.WakePolicy, tell string) (rules []nft.Rule) {
+// meets is the rules that go on to copies for each protocol and port of a policy.
+func (f familyOf) meets(w *netdb.WakePolicy, copies string) (rules []nft.Rule) {
 	ports := w.Ports
 	if len(ports) == 0 {
 		ports = []netdb.PortRange{{First: 0, Last: 65535}}
@@ -134,12 +134,12 @@ func (f familyOf) meets(w *netdb.WakePolicy, tell string) (rules []nft.Rule) {
 	for _, p := range w.Wakes() {
 		switch p {
 		case netdb.ICMP:
-			rules = append(rules, nft.Rule{Do: append(slices.Clone(f.echo), nft.Goto(tell))})
+			rules = append(rules, nft.Rule{Do: append(slices.Clone(f.echo), nft.Goto(copies))})
 		case netdb.TCP, netdb.UDP:
 			for _, r := range ports {
-				do := []nft.Statement{nft.Is(nft.L4Proto, udp), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(tell)}
+				do := []nft.Statement{nft.Is(nft.L4Proto, udp), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(copies)}
 				if p == netdb.TCP {
-					do = []nft.Statement{nft.Is(nft.L4Proto, tcp), nft.Without(nft.TCPFlags, finOrReset), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(tell)}
+					do = []nft.Statement{nft.Is(nft.L4Proto, tcp), nft.Without(nft.TCPFlags, finOrReset), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(copies)}
 				}
 				rules = append(rules, nft.Rule{Do: do})
 			}

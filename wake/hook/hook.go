@@ -116,7 +116,7 @@ func environment(verb string, l *netdb.Lease, s *netdb.Sleep) []string {
 // words keep the begin of what a command prints.
 type words struct{ bytes.Buffer }
 
-// mostWords is how much is kept, and one line of it told.
+// mostWords is how much is kept, and one line of it recorded.
 const mostWords = 1 << 10
 
 func (w *words) Write(b []byte) (int, error) {

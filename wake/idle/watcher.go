@@ -49,7 +49,7 @@ type Watcher struct {
 	leased  map[netip.Prefix]bool    // of the table
 	checked time.Time                // when the whole table was compared last
 	last    map[netip.Addr]time.Time // of the last packet; of a delegated prefix by its first address
-	told    map[string]time.Time     // when a lease was noted to be idle, by its id
+	noted   map[string]time.Time     // when a lease was noted to be idle, by its id
 	idle    int
 	looked  bool // Run has, once
 }
@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Watcher, error) {
 	if cfg.After <= 0 {
 		return nil, errors.New("idle: After is not above 0")
 	}
-	w := &Watcher{cfg: cfg, last: make(map[netip.Addr]time.Time), told: make(map[string]time.Time)}
+	w := &Watcher{cfg: cfg, last: make(map[netip.Addr]time.Time), noted: make(map[string]time.Time)}
 	err := cfg.Inside(func() (err error) { w.conn, err = nft.Open(); return err })
 	if err == nil {
 		err = w.sync(ctx)
@@ -261,7 +261,7 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 	w.looked = true
 	w.mu.Lock()
 	w.idle = idle
-	maps.DeleteFunc(w.told, func(id string, _ time.Time) bool { return !there[id] })
+	maps.DeleteFunc(w.noted, func(id string, _ time.Time) bool { return !there[id] })
 	w.mu.Unlock()
 	return max(leastGap, min(shortest/share, mostGap)), nil
 }
@@ -271,16 +271,16 @@ const reasonIdle = "idle"
 
 // note says once that a sandbox is idle, and again after it had traffic.
 func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration) {
-	told, was := w.told[l.ID]
+	noted, was := w.noted[l.ID]
 	if quiet < w.cfg.After {
-		delete(w.told, l.ID)
+		delete(w.noted, l.ID)
 		return
 	}
 	if !was && !w.looked && l.Reason == reasonIdle { // noted by a daemon before this one
-		told, was = time.Now().Add(-quiet), true
-		w.told[l.ID] = told
+		noted, was = time.Now().Add(-quiet), true
+		w.noted[l.ID] = noted
 	}
-	if was && time.Since(told) <= quiet+w.cfg.After {
+	if was && time.Since(noted) <= quiet+w.cfg.After {
 		return
 	}
 	evidence, err := json.Marshal([]map[string]any{{"address": l.Addr, "witness": "traffic", "at": time.Now().Add(-quiet).UTC(), "port": l.HostInterface,
@@ -291,7 +291,7 @@ func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration)
 	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reasonIdle}
 	switch _, err := w.cfg.Book.NoteIdle(ctx, who, l.ID, l.Rev, evidence); {
 	case err == nil:
-		w.told[l.ID] = time.Now()
+		w.noted[l.ID] = time.Now()
 	case !over(err) && ctx.Err() == nil:
 		w.cfg.Log.Warn("that a sandbox is idle could not be recorded", "lease", l.ID, "addr", l.Addr, "err", err)
 	}

@@ -1,7 +1,7 @@
 // Package tasks freezes and thaws the tasks of a lease's containers.
 //
 // It acts on containers that the lease records: a label that names the lease proves nothing,
-// and anybody who may write one could have a stranger's task frozen. Before it freezes, it
+// and any client of containerd that may write one could have a stranger's task frozen. Before it freezes, it
 // also asks whether another lease has them by now. It writes nothing.
 package tasks
 

@@ -189,7 +189,7 @@ func unknownTask(err error) task {
 	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
 		return task{}
 	}
-	return task{note: "task state unknown: containerd could not tell"}
+	return task{note: "task state unknown: containerd could not say"}
 }
 
 func knownTask(p *tasktypes.Process) task {
@@ -203,7 +203,7 @@ func knownTask(p *tasktypes.Process) task {
 	case tasktypes.Status_STOPPED:
 		return task{state: "stopped"}
 	}
-	return task{note: "task state unknown: its shim does not tell"}
+	return task{note: "task state unknown: its shim does not answer"}
 }
 
 // unreadable makes one error of what could not be read, short enough for a

@@ -111,7 +111,7 @@ type Witness struct {
 type state int
 
 const (
-	untold state = iota
+	unknown state = iota
 	connected
 	lost
 )

@@ -16,7 +16,7 @@ import (
 
 // dial connects to the owner's socket, and believes who listens there only if it is a
 // user that may speak for the owner. "Gone" ends containers, and the first to come can
-// listen in a folder that everybody may write to.
+// listen in a folder that any user may write to.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if err := c.checkFolder(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (c *Client) checkFolder() error {
 		case !c.speaks(of):
 			return fmt.Errorf("folder %s of the owner's socket belongs to uid %d, and owner.uids does not name it: who listens in it is not believed", at, of)
 		case st.Mode().Perm()&0o002 != 0 && !sticky:
-			return fmt.Errorf("everybody may write to folder %s of the owner's socket (mode %04o): who listens in it is not believed", at, st.Mode().Perm())
+			return fmt.Errorf("any user may write to folder %s of the owner's socket (mode %04o): who listens in it is not believed", at, st.Mode().Perm())
 		}
 		last = at == "/" || at == "."
 	}
