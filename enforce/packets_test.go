@@ -331,15 +331,15 @@ func TestE8APortThatIsNotKnownYet(t *testing.T) {
 		wire := p.NS.Wire("eth0")
 		claim := longer(arp(2, p.MAC, p.MAC, b4, gateway), fmt.Sprint("of a lease's ", drop))
 		free := longer(arp(2, p.MAC, p.MAC, x4, gateway), fmt.Sprint("of none ", drop))
-		wire.Send(claim, free)
 		reason, all := enforce.NotItsARP, uint64(1)
 		if drop {
 			reason, all = enforce.NoLease, 2
 		}
-		for end := time.Now().Add(wait); s.counted(table, p, reason) < all; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(wait); s.counted(table, p, reason) < all; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("drop is %t, and nothing is refused", drop)
 			}
+			wire.Send(claim, free) // again: what comes before the port forwards is lost
 		}
 		last := longer(ip4(s.a.MAC, a4, gateway), fmt.Sprint("behind it ", drop))
 		s.wires[s.a].Send(last)
