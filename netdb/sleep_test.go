@@ -104,11 +104,15 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 	}
 	for _, do := range []func() (*netdb.Lease, error){
 		func() (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
-		func() (*netdb.Lease, error) { return b.Pause(ctx, client, l.ID, 0) },
+		func() (*netdb.Lease, error) { return b.Pause(ctx, reconciling, l.ID, 0) }, // found paused
+		func() (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
 	} {
 		if _, err := do(); err != nil || b.Sleep(l.ID) == nil || b.Sleep(l.ID).Wake == nil {
 			t.Errorf("%v: %+v", err, b.Sleep(l.ID))
 		}
+	}
+	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil || b.Sleep(l.ID) != nil {
+		t.Errorf("paused without a mode: %v, %+v", err, b.Sleep(l.ID))
 	}
 	if _, err := b.PauseAs(ctx, client, l.ID, 0, netdb.Sleep{Mode: netdb.Hibernate}); err != nil || b.Sleep(l.ID).Wake != nil {
 		t.Errorf("paused in another way: %v, %+v", err, b.Sleep(l.ID))
