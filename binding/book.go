@@ -20,6 +20,7 @@ type Kernel interface {
 	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
 	PortNames() map[string]bool
 	PortMACs() map[string]string
+	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
 }
 
 // Watchdog waits for the binds of leases that were answered; *watchdog.Watchdog is one.
@@ -133,11 +134,17 @@ func (b *Book) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*net
 	return l, nil
 }
 
-// checkBinding refuses containers and a namespace whose end could never be confirmed.
+// checkBinding refuses containers and a namespace whose end could never be confirmed, and a port
+// of a bridge that is not looked after: nothing behind it is seen.
 func (b *Book) checkBinding(ctx context.Context, where netdb.Binding) error {
 	if !b.Runtime && len(where.Containers) > 0 {
 		return &netdb.FieldError{Field: "containers[0].namespace",
 			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
+	}
+	if where.HostInterface != "" && !b.Kernel.PortNames()[where.HostInterface] {
+		if why, err := b.Kernel.Elsewhere(ctx, where.HostInterface, 0); err == nil && why != "" {
+			return &netdb.FieldError{Field: "host_interface", Reason: why}
+		}
 	}
 	return b.checkNetns(ctx, where)
 }
