@@ -30,6 +30,35 @@ func (w *world) helper() (p *process) {
 	return p
 }
 
+// killAgain starts a helper, and kills it and each that it starts after it, until stop, which
+// says how many there were. A helper lives up to four times as long as the first took to ask
+// for work, so that on a slow machine too most of them are killed at their work.
+func (w *world) killAgain(first func() *process, args ...string) (stop func() int) {
+	began := time.Now()
+	p := first()
+	life := 4 * time.Since(began)
+	dir := w.t.TempDir()
+	end, killed := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { killed <- n }()
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(rand.N(life)):
+			}
+			_ = p.cmd.Process.Kill()
+			<-p.done
+			n++
+			w.ns.Do(func() { p = launch(w.t, dir, append(args, "--socket", w.cfg.Socket.Path)...) })
+		}
+	}()
+	stop = sync.OnceValue(func() int { close(end); return <-killed })
+	w.t.Cleanup(func() { stop() })
+	return stop
+}
+
 func (w *world) rt0() string {
 	return strings.TrimSpace(w.ns.Exec("ip", "-br", "link", "show", "type", "veth"))
 }
@@ -156,25 +185,7 @@ func TestM1AllocateAttaches(t *testing.T) {
 func TestM1HelpersAreKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	stop, killed := make(chan struct{}), make(chan int)
-	first := w.helper()
-	go func() {
-		n, p := 0, first
-		defer func() { killed <- n }()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond):
-			}
-			_ = p.cmd.Process.Kill()
-			<-p.done
-			n++
-			w.ns.Do(func() {
-				p = launch(t, w.cfg.Book.Path[:strings.LastIndex(w.cfg.Book.Path, "/")], "plumb", "--socket", w.cfg.Socket.Path)
-			})
-		}
-	}()
+	stop := w.killAgain(w.helper, "plumb")
 	var callers sync.WaitGroup
 	for i := range 4 {
 		guest := nstest.New(t)
@@ -187,8 +198,7 @@ func TestM1HelpersAreKilled(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	close(stop)
-	t.Logf("%d helpers were killed", <-killed)
+	t.Logf("%d helpers were killed", stop())
 	if left := w.rt0(); left != "" {
 		t.Errorf("left: %s", left)
 	}

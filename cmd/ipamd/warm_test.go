@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
@@ -271,26 +269,7 @@ func TestM10KilledWhileSlotsAreMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.keepSlots(1400, &netdb.Warm{Size: 6})
-	helper := w.warmHelper()
-	stop := make(chan struct{})
-	killed := make(chan int)
-	go func() {
-		n := 0
-		defer func() { killed <- n }()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Duration(rand.IntN(60)) * time.Millisecond):
-			}
-			_ = helper.cmd.Process.Kill()
-			<-helper.done
-			n++
-			w.ns.Do(func() {
-				helper = launch(t, filepath.Dir(w.cfg.Book.Path), "plumb", "--slots", "--socket", w.cfg.Socket.Path)
-			})
-		}
-	}()
+	stop := w.killAgain(w.warmHelper, "plumb", "--slots")
 	var given []*netdb.Lease
 	for n := range 60 {
 		given = append(given, w.claim(fmt.Sprintf("s-%d", n)))
@@ -305,8 +284,7 @@ func TestM10KilledWhileSlotsAreMade(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	t.Logf("%d helpers were killed", <-killed)
+	t.Logf("%d helpers were killed", stop())
 	w.settled(6)
 	if n := w.mostSlots(); n > 6 {
 		t.Errorf("there were %d slots at once", n)

@@ -138,7 +138,8 @@ type adopter struct{ book *netdb.Book }
 func (a adopter) Look(context.Context) (api.AdoptBookReply, error) {
 	is := a.book.Holding()
 	return api.AdoptBookReply{Book: api.BookHolding{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
-		Leases: []api.BookLease{}, Plan: &api.Report{Actions: []api.Action{}}, Revision: a.book.Rev(), Epoch: is.Epoch}, nil
+		Leases: []api.BookLease{}, Refusals: []api.BookRefusal{}, Plan: &api.Report{Actions: []api.Action{}},
+		Revision: a.book.Rev(), Epoch: is.Epoch}, nil
 }
 
 func (a adopter) Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error) {
