@@ -61,7 +61,7 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 	differences := settle()
 	s := State{
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
-			Blockers: d.blockers, Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
+			Blockers: d.blockers, Slot: d.Book.Slot, Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
 		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
 		Unready: d.Bridges.Unready(), PoolUnready: d.Unready,
 	}

@@ -18,6 +18,7 @@ type World struct {
 	Runtime  bool // a runtime witness is expected
 	Place    func(netip.Addr) netdb.Place
 	Blockers func(*netdb.Lease) []string // what keeps a releasing lease
+	Slot     func(leaseID string) *netdb.Slot
 	Last     *Report                     // of the last pass; nil before the first
 	Started  time.Time                   // the daemon
 	Now      netdb.Stamp
@@ -135,6 +136,8 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
 		add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
 		out[len(out)-1].Since = w.unseenSince(l)
+	case w.unused(v, l):
+		add("slot_unused", "ipamctl show "+l.ID+"; if it was never started: ipamctl release "+l.ID, "sandbox %q was given the warm slot in %s %v ago, and the runtime has shown no container of it", l.Sandbox, l.Netns, w.Now.Since(l.Since).Round(time.Second))
 	}
 	if l.State == netdb.Cooling {
 		if f, found := v.ignored(l); found {
@@ -152,6 +155,19 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// unused reports that a sandbox has a warm slot for longer than a reservation may wait for
+// its bind, and no container. A slot is bound from the start, to a namespace that ipamd keeps,
+// so no deadline ends it, and no witness ever misses it: a caller that failed after the claim
+// would keep it for good, unseen. It is not ended by itself, since a sandbox that the runtime
+// does not show may be in it.
+func (w World) unused(v *view, l *netdb.Lease) bool {
+	if !w.Runtime || l.State != netdb.Bound || w.Slot == nil || len(l.Containers) > 0 || len(v.of(l)) > 0 {
+		return false
+	}
+	slot := w.Slot(l.ID)
+	return slot != nil && slot.Claimed && w.Now.Since(l.Since) > l.BindWithin && w.Census.CompleteAbout(l.Addr)
 }
 
 // ignored finds records without a task that carry the name of a sandbox whose lease was

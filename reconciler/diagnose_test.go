@@ -47,19 +47,23 @@ func TestDiagnose(t *testing.T) {
 			l.Evidence = []byte(`"odd"`)
 			w.Leases = []*netdb.Lease{l}
 		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
-		"reserved, in time":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 10*time.Minute)} }, nil, ""},
-		"reserved, past its deadline":      {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 11*time.Minute)} }, []string{"reserved_past_deadline 10.8.64.2"}, `"a"`},
-		"releasing, for half a minute":     {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, 30*time.Second)} }, nil, ""},
-		"releasing, for longer":            {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, 30*time.Second+1)} }, []string{"releasing_stuck 10.8.64.2"}, "not confirmed"},
-		"bound and unseen":                 {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
-		"paused and unseen":                {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Paused, 24*time.Hour)} }, nil, ""},
-		"bound and seen":                   {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(two) }, nil, ""},
-		"bound, unseen, a witness silent":  {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, blind() }, nil, ""},
-		"bound, and a stranger is on it":   {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under another on veth1"},
-		"releasing, and a stranger":        {strangerOn(lease(netdb.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
-		"cooling is the foreign one's row": {strangerOn(lease(netdb.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
-		"a lease without a sandbox":        {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},
-		"a state of the future":            {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
+		"reserved, in time":                   {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 10*time.Minute)} }, nil, ""},
+		"reserved, past its deadline":         {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 11*time.Minute)} }, []string{"reserved_past_deadline 10.8.64.2"}, `"a"`},
+		"releasing, for half a minute":        {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, 30*time.Second)} }, nil, ""},
+		"releasing, for longer":               {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, 30*time.Second+1)} }, []string{"releasing_stuck 10.8.64.2"}, "not confirmed"},
+		"bound and unseen":                    {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
+		"paused and unseen":                   {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Paused, 24*time.Hour)} }, nil, ""},
+		"bound and seen":                      {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(two) }, nil, ""},
+		"bound, unseen, a witness silent":     {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, blind() }, nil, ""},
+		"bound, and a stranger is on it":      {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under another on veth1"},
+		"releasing, and a stranger":           {strangerOn(lease(netdb.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
+		"cooling is the foreign one's row":    {strangerOn(lease(netdb.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
+		"a lease without a sandbox":           {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},
+		"a warm slot, claimed just now":       {claimedSlot(lease(netdb.Bound, 10*time.Minute), sighting(two)), nil, ""},
+		"a warm slot that no container is in": {claimedSlot(lease(netdb.Bound, 11*time.Minute), sighting(two)), []string{"slot_unused 10.8.64.2"}, "11m0s ago"},
+		"the same, and the runtime is silent": {silentRuntime(claimedSlot(lease(netdb.Bound, 11*time.Minute), sighting(two))), nil, ""},
+		"a warm slot whose container is gone": {claimedSlot(with(lease(netdb.Bound, time.Hour), netdb.Container{Namespace: "default", ID: "c"}), sighting(two)), []string{"stray 10.8.64.2"}, ""},
+		"a state of the future":               {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := World{
@@ -87,6 +91,26 @@ func TestDiagnose(t *testing.T) {
 			}
 		})
 	}
+}
+
+// claimedSlot is a world in which a lease is one of a warm slot that a sandbox has.
+func claimedSlot(l *netdb.Lease, c census.Census) func(*World) {
+	return func(w *World) {
+		w.Leases, w.Census, w.Runtime = []*netdb.Lease{l}, c, true
+		w.Slot = func(id string) *netdb.Slot { return &netdb.Slot{LeaseID: id, Claimed: true} }
+	}
+}
+
+func silentRuntime(world func(*World)) func(*World) {
+	return func(w *World) {
+		world(w)
+		w.Census.Silent = append(w.Census.Silent, census.Silence{Witness: census.Runtime, Reason: "gone"})
+	}
+}
+
+func with(l *netdb.Lease, c netdb.Container) *netdb.Lease {
+	l.Containers = append(l.Containers, c)
+	return l
 }
 
 // strangerOn is a world in which the lease records another port than is seen.

@@ -22,7 +22,7 @@ func gc(args *skel.CmdArgs) error {
 	defer cancel()
 	ipamd := c.client()
 	err = patiently(ctx, c.wait, func(ctx context.Context) error {
-		list, err := ipamd.Leases(ctx, client.LeaseFilter{Pool: c.ipam.Pool})
+		list, err := ipamd.Leases(ctx, client.LeaseFilter{}) // the conflist may have named another pool before
 		if err != nil {
 			return err
 		}

@@ -166,7 +166,8 @@ func TestN7MainPluginIsAllOrNothing(t *testing.T) {
 	w.none("of what was killed and deleted")
 }
 
-// N3, N7: a main plugin is in the list itself, and collects the ports, too.
+// N3, N7: a main plugin is in the list itself, and collects the ports, too, also those of the
+// pool that its conflist named before.
 func TestN3MainPluginGC(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "10.8.64.0/24", "")
@@ -180,6 +181,7 @@ func TestN3MainPluginGC(t *testing.T) {
 		})
 		valid = append(valid, types.GCAttachment{ContainerID: container, IfName: "eth0"})
 	}
+	w.mainNetwork("n", "1.1.0", `, "pool": "another"`) // what its leases are of does not matter
 	libcniDo(t, w, "n", w.dir+"/empty", func(cni *libcni.CNIConfig, list *libcni.NetworkConfigList) error {
 		return cni.GCNetworkList(context.Background(), list, &libcni.GCArgs{ValidAttachments: valid[:1]})
 	})
