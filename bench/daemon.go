@@ -103,7 +103,7 @@ func (r *run) start(s setup) *daemon {
 
 // launch runs the program and waits until it gives addresses.
 func (d *daemon) launch() {
-	d.cmd = exec.Command(d.program, "run", "--config", filepath.Join(d.folder, "ipamd.toml"))
+	d.cmd = child(d.program, "run", "--config", filepath.Join(d.folder, "ipamd.toml"))
 	d.cmd.Stderr = os.Stderr
 	var err error
 	d.ns.Do(func() { err = d.cmd.Start() })

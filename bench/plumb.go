@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -52,7 +51,7 @@ func (d *daemon) inside(f func() error) (err error) {
 
 // helper runs the program that makes ports.
 func (d *daemon) helper() {
-	cmd := exec.Command(d.program, "plumb", "--socket", filepath.Join(d.folder, "sock"))
+	cmd := child(d.program, "plumb", "--socket", filepath.Join(d.folder, "sock"))
 	cmd.Stderr = os.Stderr
 	check(d.inside(cmd.Start))
 	d.Cleanup(func() {

@@ -5,14 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // patience is how long anything is waited for that is no measurement.
 const patience = time.Minute
+
+// child is a command that ends with this process, however that ends: a daemon that is left
+// takes its part of every later measurement.
+func child(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
 
 // A plan is how much is measured.
 type plan struct {

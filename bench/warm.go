@@ -3,7 +3,6 @@ package main
 import (
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -60,7 +59,7 @@ func warmSlots(r *run) func() []ratio {
 
 // slotHelper runs the program that makes slots, in the machine's own mount namespace.
 func (d *daemon) slotHelper() {
-	cmd := exec.Command(d.program, "plumb", "--slots", "--socket", filepath.Join(d.folder, "sock"))
+	cmd := child(d.program, "plumb", "--slots", "--socket", filepath.Join(d.folder, "sock"))
 	cmd.Stderr = os.Stderr
 	check(d.inside(cmd.Start))
 	d.Cleanup(func() {

@@ -62,7 +62,7 @@ const (
 
 func (r *run) startEcho() *echo {
 	socket := filepath.Join(r.dir, "echo.sock")
-	e := &echo{client: &client.Client{Socket: socket}, server: exec.Command(must(os.Executable()), echoVerb, socket)}
+	e := &echo{client: &client.Client{Socket: socket}, server: child(must(os.Executable()), echoVerb, socket)}
 	e.server.Stderr = os.Stderr
 	check(e.server.Start())
 	r.Cleanup(func() {
