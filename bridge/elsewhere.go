@@ -60,3 +60,32 @@ func (b *Bridge) elsewhere(ctx context.Context, hostInterface string, index int,
 	}
 	return fmt.Sprintf("%s is a port of %s, which is not looked after", l.Name, of.Name), nil
 }
+
+// Unplugged says that the link of an index is there, and a port of no bridge: its sandbox lives,
+// as far as can be known, and no witness sees it. It is "" of a link that is gone, or is a port.
+// An index is of one link within a boot of the machine, unlike its name.
+func (b *Bridge) Unplugged(ctx context.Context, index int) (string, error) {
+	if index == 0 {
+		return "", nil
+	}
+	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
+	if err != nil {
+		return "", fmt.Errorf("look for link %d: %w", index, err)
+	}
+	defer k.Close()
+	switch l, err := k.Link(rtnl.NoNetns, index); {
+	case rtnl.IsGone(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("look for link %d: %w", index, err)
+	case l.Master != 0:
+		return "", nil
+	default:
+		return fmt.Sprintf("%s is there, and is a port of no bridge", l.Name), nil
+	}
+}
+
+// Unplugged is [Bridge.Unplugged].
+func (g *Group) Unplugged(ctx context.Context, index int) (string, error) {
+	return g.own().Unplugged(ctx, index)
+}

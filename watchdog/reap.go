@@ -58,6 +58,9 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	f := w.look(ctx, l, nil, lost, x)
 	found := obstacles(l, f, false)
 	if len(found) == 0 {
+		found = w.unplugged(ctx, l)
+	}
+	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)
 	}
 	if len(found) == 0 {
@@ -72,6 +75,22 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	belong := belonging(l, x)
 	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unawaited(l, w.unseen(l, belong)))
 	return w.let(l, belong, err)
+}
+
+// unplugged keeps a lease without containers whose link is there and a port of no bridge: a
+// bridge that was deleted and made again has no ports until each owner plugs its own, and all that
+// shows such a sandbox until then is its link. A sandbox that ended took its link with it.
+func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease) []obstacle {
+	if len(l.Containers) > 0 || l.Plug.Boot != netdb.Now().BootID {
+		return nil
+	}
+	switch says, err := w.cfg.Ports.Unplugged(ctx, l.Plug.Index); {
+	case err != nil:
+		return []obstacle{obstruct(KindPort, "the ports could not be read: %v", err)}
+	case says != "":
+		return []obstacle{obstruct(KindPort, "%s", says)}
+	}
+	return nil
 }
 
 // Expire ends a lease that was handed out and never bound, once its deadline

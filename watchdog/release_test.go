@@ -48,6 +48,7 @@ type noPorts struct{}
 
 func (noPorts) Plugged(context.Context, string, time.Time, string) ([]string, error) { return nil, nil }
 func (noPorts) Elsewhere(context.Context, string, int) (string, error)               { return "", nil }
+func (noPorts) Unplugged(context.Context, int) (string, error)                       { return "", nil }
 func (noPorts) Forget(context.Context, ...netip.Addr) error                          { return nil }
 func (noPorts) PortNames() map[string]bool                                           { return nil }
 func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                            { return false }

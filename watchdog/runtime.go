@@ -71,6 +71,9 @@ type Ports interface {
 	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
 	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
+	// Unplugged says in a sentence that the link of an index is there, and a port of no bridge;
+	// "" when it is not.
+	Unplugged(ctx context.Context, index int) (string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
 	// reported them.
 	PortNames() map[string]bool

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -258,4 +259,25 @@ func (c *caller) cycle() error {
 	c.held.drop(l.Address)
 	_, err = c.client.Release(ctx, l.ID, api.ReleaseRequest{})
 	return err
+}
+
+// A bridge that is deleted and made again has no ports. A sandbox without containers
+// that is not plugged again yet is seen by no witness, and its link shows that it lives: it is
+// reaped once the link has gone with it.
+func TestABridgeMadeAgainReapsNoLiveSandbox(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hasty)
+	live := w.wired("live")
+	former := w.linkIndex("rt0")
+	w.ns.Exec("ip", "link", "del", "rt0")
+	w.makeAgain(nil, former)
+	skipped := func() bool {
+		return slices.ContainsFunc(w.pass().Actions, func(a api.Action) bool {
+			return a.Kind == "reap" && a.Result == "skipped" && strings.Contains(a.Reason, live.port.HostName+" is there, and is a port of no bridge")
+		})
+	}
+	realtest.Eventually(t, wait, "a pass that would reap it", skipped)
+	w.keeps("default", live.held.Address)
+	live.port.Close()
+	realtest.Eventually(t, wait, "its lease to be reaped", func() bool { w.pass(); return w.is(live.held.Address, api.Cooling) })
 }
