@@ -38,11 +38,15 @@ func (s *story) asks(from string) {
 	s.check(strings.TrimSpace(out) == "hello from gamma", "%s is answered: %s", from, strings.TrimSpace(out))
 }
 
-// flight checks who woke gamma last.
+// flight checks who woke gamma last. The answer may arrive before ipamd has recorded the wake's end.
 func (s *story) flight(id, source string) {
-	l := got[*api.LeaseReply](s)(s.client.Lease(context.Background(), id)).Lease
-	f := l.Sleep.Flight
-	s.check(f.Result == "woken" && f.Cause.Source == source && f.Cause.Port == 8080,
+	var f *api.Flight
+	over := func() bool {
+		f = got[*api.LeaseReply](s)(s.client.Lease(context.Background(), id)).Lease.Sleep.Flight
+		return f != nil && f.Ended != nil && f.Cause.Source == source
+	}
+	s.eventually(over, "the request has woken it")
+	s.check(f.Result == "woken" && f.Cause.Port == 8080,
 		"it was woken by %s from %s to port %d, within %v", f.Cause.Protocol, f.Cause.Source, f.Cause.Port, f.Ended.Sub(f.Begun))
 }
 
