@@ -38,14 +38,14 @@ processes of the machine see them. ipamd-warm.service runs that.`,
 			if slots {
 				return helper.RunSlots(cmd.Context(), c, log)
 			}
-			helper.Sweep(cmd.Context(), func(ctx context.Context) ([]api.Lease, error) {
+			leases := func(ctx context.Context) ([]api.Lease, error) {
 				list, err := c.Leases(ctx, client.LeaseFilter{})
 				if err != nil {
 					return nil, err
 				}
 				return list.Leases, nil
-			}, log)
-			return helper.Run(cmd.Context(), c, log)
+			}
+			return helper.Run(cmd.Context(), c, leases, log)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "ipamd's unix `path`; without it IPAMD_SOCKET, else "+api.DefaultSocket)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,11 +38,18 @@ const (
 	patience = 20 * time.Second
 	// pause is between two questions when the daemon does not answer.
 	pause = 500 * time.Millisecond
+	// sweepEvery is how often a helper that goes on looks for what was never reported: a
+	// daemon that was stopped at that moment has left some, too.
+	sweepEvery = 5 * time.Minute
 )
 
-// Run does the daemon's work on ports until ctx ends.
-func Run(ctx context.Context, daemon Daemon, log *slog.Logger) error {
-	return run(ctx, Hands, &hand{daemon: daemon, log: log, worker: rand.Text()})
+// Run does the daemon's work on ports until ctx ends. It takes away the ports that were made and
+// never reported, before any work and from time to time between.
+func Run(ctx context.Context, daemon Daemon, leases Leases, log *slog.Logger) error {
+	h := &hand{daemon: daemon, log: log, worker: rand.Text()}
+	sweep(ctx, leases, log)
+	go h.sweeps(ctx, leases, sweepEvery)
+	return run(ctx, Hands, h)
 }
 
 // RunSlots makes and takes down warm slots until ctx ends. It needs the right to mount, in the
@@ -65,6 +73,24 @@ type hand struct {
 	worker string
 	verbs  []string      // that it has the rights for; nil: those of ports
 	hands  chan struct{} // one for each that is with the kernel
+	work   sync.RWMutex  // read by each piece of work, from its begin to its report's answer
+}
+
+// sweeps sweeps while no piece of work is under way, again and again until ctx ends.
+func (h *hand) sweeps(ctx context.Context, leases Leases, every time.Duration) {
+	for wait := every; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		// Waiting for the lock would hold up work that comes meanwhile.
+		if wait = pause; h.work.TryLock() {
+			sweep(ctx, leases, h.log)
+			h.work.Unlock()
+			wait = every
+		}
+	}
 }
 
 // plumb does what asks the kernel, of which no more than [Hands] are done at once.
@@ -94,6 +120,8 @@ func (h *hand) loop(ctx context.Context) {
 func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	h.work.RLock()
+	defer h.work.RUnlock()
 	var err error
 	switch work.Verb {
 	case api.PlumbAttach:

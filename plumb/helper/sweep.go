@@ -16,13 +16,14 @@ type Leases func(ctx context.Context) ([]api.Lease, error)
 // late is how long after its deadline a lease that was never bound may still be about to be.
 const late = time.Minute
 
-// Sweep takes away the ports that a helper made and was killed before it reported them, where
-// no call asks for them any more. It is for the start, before any work, and waits for the daemon.
+// sweep takes away the ports that a helper made and that were not reported, as it was killed or
+// the daemon was, where no call asks for them any more. No work may be under way: a port is not
+// taken for left that is being reported. It waits for the daemon.
 //
 // Such a port has the name and the MAC that plumb makes of an owner, and its owner's leases
 // record no port. A port whose owner has no lease is not known to be one of these, and stays,
 // as does every other link.
-func Sweep(ctx context.Context, leases Leases, log *slog.Logger) {
+func sweep(ctx context.Context, leases Leases, log *slog.Logger) {
 	ports, err := plumb.Named(ctx)
 	if err != nil || len(ports) == 0 {
 		if err != nil {

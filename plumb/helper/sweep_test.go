@@ -1,10 +1,16 @@
 package helper
 
 import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/plumb"
 )
 
@@ -41,4 +47,41 @@ func TestUnreported(t *testing.T) {
 			t.Errorf("%s, and the port is another interface's: %v", name, got)
 		}
 	}
+}
+
+// A helper that goes on takes away what was not reported, too, and never beside a piece of work:
+// that may be the very report.
+func TestSweepsGoOn(t *testing.T) {
+	realtest.Root(t)
+	host, guest := nstest.New(t), nstest.New(t)
+	host.Bridge("rt0", "10.8.64.1/24")
+	const owner = "u/eth0"
+	var err error
+	host.Do(func() {
+		_, err = plumb.Make(t.Context(), plumb.Spec{Owner: owner, Bridge: "rt0", Host: plumb.HostName(owner), Netns: guest.Path(),
+			Guest: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.8.64.2/24")}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := func() bool { return strings.Contains(host.Exec("ip", "link"), plumb.HostName(owner)) }
+	left := func(context.Context) ([]api.Lease, error) {
+		return []api.Lease{{UID: "u", Interface: "eth0", State: api.Releasing}}, nil
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	h := &hand{log: slog.New(slog.DiscardHandler)}
+	h.work.RLock()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		host.Do(func() { h.sweeps(ctx, left, 10*time.Millisecond) })
+	}()
+	time.Sleep(100 * time.Millisecond)
+	if !there() {
+		t.Error("swept beside a piece of work")
+	}
+	h.work.RUnlock()
+	realtest.Eventually(t, 10*time.Second, "the port to go", func() bool { return !there() })
+	stop()
+	<-over
 }
