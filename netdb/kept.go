@@ -93,8 +93,8 @@ func (t *tx) refuses(poolUID string, r Range, sandbox string) error {
 // calls of one sandbox may have it at once, and the first that reserves it gets it.
 //
 // A rest after the sandbox itself is cut short: its own stale neighbours cannot hurt
-// it. Errors: [ErrTaken] (another holds it, or it cools after another),
-// [ErrQuarantined].
+// it. Errors: [ErrTaken] (another holds it, or it cools after another or in a
+// delegated prefix), [ErrQuarantined].
 func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, kept bool, err error) {
 	now := m.clock.now()
 	m.mu.RLock()
@@ -118,12 +118,19 @@ func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, 
 	if pi.offered(a) { // since before it was kept
 		return Candidate{}, true, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
+	if l.coolsWithPrefix() {
+		return Candidate{}, true, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ErrTaken, l.Text())
+	}
 	cut, err := l.rests(a, l != nil && l.Sandbox == sandbox, now, policy)
 	if err != nil {
 		return Candidate{}, true, err
 	}
 	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, true, nil
 }
+
+// coolsWithPrefix reports that a row, which may be nil, leaves none of its addresses to a
+// caller alone: they become free together, when the cooldown of their prefix is over.
+func (l *Lease) coolsWithPrefix() bool { return l != nil && l.PrefixLen != 0 && l.State == Cooling }
 
 // rests returns nil when the row of an address, which may be nil, leaves it to the
 // caller, and how the cooldown is cut for that. own says that it cools after the

@@ -192,7 +192,7 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
 	}
 	l := m.idx.byAddr.at(a)
-	if l != nil && l.PrefixLen != 0 && l.State == Cooling {
+	if l.coolsWithPrefix() {
 		return Candidate{}, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ErrTaken, l.Text())
 	}
 	cut, err := l.rests(a, l != nil && l.Owner() == o, now, policy)

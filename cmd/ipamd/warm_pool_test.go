@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -165,6 +167,41 @@ func TestSlotsOfARemovedPool(t *testing.T) {
 			return r.Pool.State == api.PoolRemoved
 		})
 		realtest.Eventually(t, wait, "namespaces and ports to go by "+string(mode), func() bool { return len(w.namespaces()) == 0 && w.rt0() == "" })
+	}
+}
+
+// A sandbox that was given a slot lives on when its pool is removed by force, also once the
+// pool is there again, on another bridge: its namespace stays, and its address is given to no other.
+func TestAClaimedSlotOfARemovedPool(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick, slots(2))
+	w.keepsNothing()
+	w.warmHelper()
+	w.settled(2)
+	given := w.warmFor("lives")
+	w.settled(2)
+	if _, err := w.client.RemovePool(ctx, "default", client.Removal{UID: w.pool().UID, Mode: api.RemoveForce, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	alone := func() bool { return slices.Equal(w.namespaces(), []string{given.Slot.Netns}) }
+	realtest.Eventually(t, wait, "the other slots to go", alone)
+	w.ns.Bridge("br8", "10.8.64.1/24")
+	for _, again := range []string{"br8", ""} {
+		stays := time.Now().Add(time.Second)
+		for time.Now().Before(stays) {
+			if !alone() {
+				t.Fatalf("the namespaces are %v, and a sandbox lives in %s", w.namespaces(), given.Slot.Netns)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if again != "" {
+			if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Bridge: again}); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "other", Address: given.Leases[0].Address}); err == nil {
+				t.Errorf("its address is given: %+v", r.Leases)
+			}
+		}
 	}
 }
 
