@@ -1,10 +1,12 @@
 package gateways
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +102,13 @@ func (f *Follower) follow(ctx context.Context) error {
 		return err
 	}
 	err = f.bridges.Load().SetAll(ctx, wants...)
+	over := func(w bridge.Want) bool {
+		return w.Name != f.Bridge && len(w.Pools) == 0 && len(w.Desired.Gateways) == 0
+	}
+	if err == nil && slices.ContainsFunc(wants, over) {
+		wants = slices.DeleteFunc(wants, over) // their gateways are gone, and they are not ipamd's to make again
+		err = f.bridges.Load().SetAll(ctx, wants...)
+	}
 	f.note(wants, changed) // behind it: who finds it current finds the bridges so, or not ready
 	if err != nil {
 		f.again.Store(true) // by Run
@@ -154,8 +163,17 @@ func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error
 	for _, s := range specs {
 		bridges[s.Bridge] = append(bridges[s.Bridge], s)
 	}
-	held, others := f.held(specs, len(before) > 0)
+	held, left, others := f.held(specs, len(before) > 0)
 	var out []bridge.Want
+	for name, old := range before {
+		// One that no pool is on any more is looked after until its gateways are gone. The host
+		// had two ways into a prefix that moved to another bridge, and took the first.
+		if _, is := bridges[name]; !is && !foreign {
+			w := bridge.Want{Name: name, Others: others[name]}
+			w.Desired.Gateways, w.Desired.Former = Of(nil, slices.Concat(old.Gateways, old.Former), slices.Concat(left, others[name]))
+			out = append(out, w)
+		}
+	}
 	for name, pools := range bridges {
 		w := bridge.Want{Name: name, Desired: bridge.Desired{MTU: f.MTU}, Others: others[name]}
 		old := before[name]
@@ -168,9 +186,14 @@ func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error
 		}
 		out = append(out, w)
 	}
-	slices.SortFunc(out, func(a, b bridge.Want) int {
-		return slices.Index(order(specs), a.Name) - slices.Index(order(specs), b.Name)
-	})
+	place := func(w bridge.Want) int { // those that pools have left are last
+		i := slices.Index(order(specs), w.Name)
+		if i < 0 && w.Name != f.Bridge {
+			return len(specs)
+		}
+		return i
+	}
+	slices.SortFunc(out, func(a, b bridge.Want) int { return cmp.Or(place(a)-place(b), strings.Compare(a.Name, b.Name)) })
 	return out, nil
 }
 
@@ -184,9 +207,10 @@ func order(specs []netdb.PoolSpec) (names []string) {
 	return names
 }
 
-// held lists the addresses that a sandbox may be using, where that matters, and by bridge those
-// leases that lie in no pool of theirs.
-func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held []netip.Addr, others map[string][]netip.Addr) {
+// held lists the addresses that a sandbox may be using, where that matters; those of them that
+// may be in use on a bridge that their pool has left; and by bridge those leases that lie in no pool
+// of theirs.
+func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, left []netip.Addr, others map[string][]netip.Addr) {
 	others = make(map[string][]netip.Addr)
 	bridgeOf := make(map[string]string)
 	for _, p := range f.Book.Pools() {
@@ -197,6 +221,9 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held []netip.Addr
 		if matters && l.State != netdb.Cooling {
 			held = append(held, l.Addr)
 		}
+		if matters && l.State == netdb.Quarantined { // of a pool that was removed by force, and is there again
+			left = append(left, l.Addr)
+		}
 		if !slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool { return s.Prefix.Contains(l.Addr) }) {
 			if on := bridgeOf[l.PoolUID]; on != "" {
 				others[on] = append(others[on], l.Addr)
@@ -204,14 +231,14 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held []netip.Addr
 		}
 	}
 	if !matters {
-		return held, others
+		return held, left, others
 	}
 	for _, w := range f.Book.Withheld() {
 		if w.State != netdb.Cooling {
-			held = append(held, w.Addr)
+			held, left = append(held, w.Addr), append(left, w.Addr)
 		}
 	}
-	return held, others
+	return held, left, others
 }
 
 // Run follows the pools until ctx ends. A gateway goes only if a pool had it in this life of the

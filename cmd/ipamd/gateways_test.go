@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -45,6 +46,57 @@ func TestAGatewayStaysWhileASandboxNeedsIt(t *testing.T) {
 	w.start()
 	if !on("10.7.0.1/24") || !on("10.9.0.1/24") {
 		t.Errorf("after a start: %s", w.ns.Exec("ip", "addr", "show", "dev", "rt0"))
+	}
+}
+
+// A pool moves to another bridge, or is removed and made again there: the bridge that it left has
+// its gateway no more, so that the host has one way into the prefix, and is not made again where it
+// is deleted. Where a sandbox may live there yet the gateway stays with it.
+func TestTheBridgeThatAPoolLeftHasNoGateway(t *testing.T) {
+	t.Parallel()
+	w := prepare(t, quick, func(c *config.Config) {
+		c.Bridge.Manage = true
+		c.Bridge.Refresh = config.Duration(100 * time.Millisecond)
+	})
+	w.start()
+	apply := func(bridge string) {
+		t.Helper()
+		if _, err := w.client.ApplyPool(ctx, "lab", api.PoolRequest{Prefix: "10.9.0.0/24", Bridge: bridge}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(mode api.RemoveMode) {
+		t.Helper()
+		if _, err := w.client.RemovePool(ctx, "lab", client.Removal{UID: w.poolNamed("lab").UID, Mode: mode, Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	way := func() string { return strings.TrimSpace(w.ns.Exec("ip", "-4", "-o", "route", "show", "10.9.0.0/24")) }
+	only := func(bridge string) {
+		t.Helper()
+		realtest.Eventually(t, wait, bridge+" to be the one way", func() bool {
+			return strings.HasPrefix(way(), "10.9.0.0/24 dev "+bridge+" ") && !strings.Contains(way(), "\n")
+		})
+	}
+	apply("br7")
+	only("br7")
+	apply("br8")
+	only("br8")
+	w.ns.Exec("ip", "link", "del", "br7")
+	remove("")
+	realtest.Eventually(t, wait, "the gateway of a pool that was removed to go", func() bool { return way() == "" })
+	apply("br9")
+	only("br9")
+	w.wiredAt("br9", "lives", "10.9.0.5", "lab")
+	remove(api.RemoveForce)
+	apply("br8")
+	realtest.Eventually(t, wait, "both", func() bool { return strings.Contains(way(), "dev br9 ") && strings.Contains(way(), "dev br8 ") })
+	time.Sleep(500 * time.Millisecond) // more than one look
+	if !strings.Contains(way(), "dev br9 ") {
+		t.Errorf("a sandbox that may live lost its gateway: %s", way())
+	}
+	if out := w.ns.Exec("ip", "-br", "link", "show", "type", "bridge"); strings.Contains(out, "br7") {
+		t.Errorf("a bridge that was left and deleted is there again: %s", out)
 	}
 }
 
