@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +69,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 	hash := p.Plumbing(r.Interface, g.Profile).Hash()
 	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash
 	isStale := p.Staleness(g.Profile)
-	for _, slot := range g.Book.Slots() {
+	for _, slot := range fromAny(g.Book.Slots()) {
 		l, err := g.Book.Lease(slot.LeaseID)
 		if err != nil || l.PoolUID != p.UID || l.Interface != r.Interface {
 			continue
@@ -121,6 +123,16 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		why = fmt.Sprintf("none of pool %s; see ipamctl warm", p.Name)
 	}
 	return nil, why, nil
+}
+
+// fromAny is a list that begins at any of its elements: many calls at once that look at one slot
+// after the other in the same order would each wait for all looks of the others.
+func fromAny(slots []*netdb.Slot) []*netdb.Slot {
+	if len(slots) == 0 {
+		return nil
+	}
+	n := rand.IntN(len(slots))
+	return slices.Concat(slots[n:], slots[:n])
 }
 
 // held answers with the lease that the owner has, with its slot where it has one.
