@@ -23,9 +23,10 @@ PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./docker ./examples/...
 	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./workload
 # What a change can wait for another test to find: those that boot, or last.
 LONG     := /(docker|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
-# Those that have a disk fail at each of its operations, one after the other, do
-# without the race detector, under which SQLite takes ten times as long.
-DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)
+# Those in which one goroutine writes a book for long, on a disk that fails at each of its
+# operations or against a model, do without the race detector, under which SQLite takes ten
+# times as long.
+DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)|L16PowerLossAtEveryWrite|L17RandomOperationsAgainstAMap|F5FollowersOfAPrunedHistory|F1AChurnLeavesNoRows
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build man install deb demo check test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
