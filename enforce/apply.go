@@ -143,7 +143,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 	reading := k.readings.Add(1)
 	leases, rev := k.cfg.Book.Leases()
 	at := make(map[string][]int, len(leases))
-	find := k.finder(ctx)
+	find := k.finder(ctx, leases)
 	for _, l := range leases {
 		if granted(l.State) {
 			at[l.ID] = find(l)
@@ -166,8 +166,9 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 	return errors.Join(err, k.setGroups(ctx, wrong))
 }
 
-// finder finds the ports of many leases.
-func (k *Keeper) finder(ctx context.Context) func(*netdb.Lease) []int {
+// finder finds the ports of many leases, which are all that there are.
+func (k *Keeper) finder(ctx context.Context, all []*netdb.Lease) func(*netdb.Lease) []int {
+	recorded := RecordedBy(all, k.cfg.Boot)
 	byIndex, byName := map[int]Port{}, map[string]Port{}
 	for _, p := range k.cfg.Kernel.Ports() {
 		byIndex[p.Index], byName[p.Name] = p, p
@@ -183,6 +184,6 @@ func (k *Keeper) finder(ctx context.Context) func(*netdb.Lease) []int {
 		if l.HostInterface == "" {
 			few = k.cfg.Kernel.Ports()
 		}
-		return k.whereAmong(ctx, l, few)
+		return k.whereAmong(ctx, l, few, recorded)
 	}
 }

@@ -64,10 +64,35 @@ func granted(s netdb.State) bool {
 	return s == netdb.Bound || s == netdb.Paused || s == netdb.Releasing
 }
 
+// Recorded are the links that leases record in this boot, each with the sandboxes that do.
+type Recorded map[int][]string
+
+// RecordedBy are those of all leases that may be used on a port.
+func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
+	out := Recorded{}
+	for _, l := range leases {
+		if granted(l.State) && l.Plug.Index != 0 && l.Plug.Boot == boot {
+			out[l.Plug.Index] = append(out[l.Plug.Index], l.UID)
+		}
+	}
+	return out
+}
+
+// another reports whether only other sandboxes than the lease's record a link.
+func (r Recorded) another(l *netdb.Lease, index int) bool {
+	return len(r[index]) > 0 && !slices.Contains(r[index], l.UID)
+}
+
+// byName reports whether a lease's port is found by its name: it records no link of this boot.
+func byName(l *netdb.Lease, boot string) bool {
+	return l.HostInterface != "" && (l.Plug.Index == 0 || l.Plug.Boot != boot)
+}
+
 // Where finds the ports of a lease among those that are there: by the link that the lease
-// records, where that is of this boot, and else by its name. inside answers for a lease that
-// names no link, which ports lead into its namespace.
-func Where(l *netdb.Lease, ports []Port, boot string, inside func(*netdb.Lease) []int) (at []int) {
+// records, where that is of this boot, and else by its name, unless that is now the name of a
+// link that only other sandboxes record. inside answers for a lease that names no link, which
+// ports lead into its namespace.
+func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside func(*netdb.Lease) []int) (at []int) {
 	if !granted(l.State) {
 		return nil
 	}
@@ -82,9 +107,9 @@ func Where(l *netdb.Lease, ports []Port, boot string, inside func(*netdb.Lease) 
 		}
 		return at
 	}
-	known := l.Plug.Index != 0 && l.Plug.Boot == boot
+	named := byName(l, boot)
 	for _, p := range ports {
-		if known && p.Index == l.Plug.Index || !known && p.Name == l.HostInterface {
+		if !named && p.Index == l.Plug.Index || named && p.Name == l.HostInterface && !recorded.another(l, p.Index) {
 			at = append(at, p.Index)
 		}
 	}

@@ -10,11 +10,18 @@ import (
 )
 
 // TestE8WhichPortIsALeases: by the link that it records, while that is of this boot, and
-// else by name; a state that ends a lease ends its grants.
+// else by name, which may be another sandbox's now; a state that ends a lease ends its grants.
 func TestE8WhichPortIsALeases(t *testing.T) {
-	ports := []enforce.Port{{Index: 3, Name: "veth3"}, {Index: 4, Name: "veth4"}}
+	ports := []enforce.Port{{Index: 3, Name: "veth3"}, {Index: 4, Name: "veth4"}, {Index: 6, Name: "veth6"}}
+	now := func(index int) netdb.Plug { return netdb.Plug{Boot: "now", Index: index} }
+	recorded := enforce.RecordedBy([]*netdb.Lease{
+		{ID: "a", UID: "another", State: netdb.Bound, Plug: now(6)},
+		{ID: "e", UID: "another", State: netdb.Cooling, Plug: now(3)},
+		{ID: "o", UID: "another", State: netdb.Bound, Plug: netdb.Plug{Boot: "then", Index: 3}},
+		{ID: "n", UID: "another", State: netdb.Bound},
+	}, "now")
 	bound := func(change func(*netdb.Lease)) *netdb.Lease {
-		l := &netdb.Lease{ID: "l", Addr: b6, State: netdb.Bound, HostInterface: "veth3"}
+		l := &netdb.Lease{ID: "l", UID: "own", Addr: b6, State: netdb.Bound, HostInterface: "veth3"}
 		change(l)
 		return l
 	}
@@ -26,6 +33,10 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 		"renamed since":                   {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
 		"a new link of its name":          {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 9} }), nil},
 		"recorded before the last boot":   {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "then", Index: 9} }), []int{3}},
+		"its name is another sandbox's":   {bound(func(l *netdb.Lease) { l.HostInterface = "veth6" }), nil},
+		"the same since the last boot":    {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", netdb.Plug{Boot: "then", Index: 6} }), nil},
+		"the other lease of its sandbox":  {bound(func(l *netdb.Lease) { l.HostInterface, l.UID = "veth6", "another" }), []int{6}},
+		"a link that another records too": {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", now(6) }), []int{6}},
 		"no port of its name":             {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
 		"by its namespace":                {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
 		"neither":                         {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
@@ -34,7 +45,7 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 		"cooling":                         {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
 		"quarantined":                     {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
 	} {
-		if got := enforce.Where(c.l, ports, "now", func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
+		if got := enforce.Where(c.l, ports, "now", recorded, func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}

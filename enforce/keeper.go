@@ -177,7 +177,12 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	}
 	reading := k.readings.Add(1)
 	near := k.near(l)
-	at := k.whereAmong(ctx, l, near)
+	var recorded Recorded
+	if byName(l, k.cfg.Boot) { // seldom: a bind records the link where it is there
+		all, _ := k.cfg.Book.Leases()
+		recorded = RecordedBy(all, k.cfg.Boot)
+	}
+	at := k.whereAmong(ctx, l, near, recorded)
 	k.mu.Lock()
 	err = k.change(ctx, func() {
 		// Run takes in the other ports: a bind does not take longer where there are many.
@@ -221,15 +226,15 @@ func (k *Keeper) Again() {
 // near are ports among which a lease's are: the one that has the name and the link which
 // the lease records, or else all. A port that got another name since is among all.
 func (k *Keeper) near(l *netdb.Lease) []Port {
-	if p, is := k.cfg.Kernel.PortNamed(l.HostInterface); is && (l.Plug.Index == 0 || l.Plug.Boot != k.cfg.Boot || p.Index == l.Plug.Index) {
+	if p, is := k.cfg.Kernel.PortNamed(l.HostInterface); is && (byName(l, k.cfg.Boot) || p.Index == l.Plug.Index) {
 		return []Port{p}
 	}
 	return k.cfg.Kernel.Ports()
 }
 
 // whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
-func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port) []int {
-	return Where(l, ports, k.cfg.Boot, func(l *netdb.Lease) []int {
+func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, recorded Recorded) []int {
+	return Where(l, ports, k.cfg.Boot, recorded, func(l *netdb.Lease) []int {
 		if l.Plug.Inode == 0 || l.Plug.Boot != k.cfg.Boot {
 			return nil
 		}

@@ -94,8 +94,9 @@ func (w *world) wished() *nft.Table {
 		}
 	}
 	leases, _ := w.program.book.Leases()
+	boot := netdb.Now().BootID
 	for _, l := range leases {
-		world.Grants = append(world.Grants, enforce.Grants(l, enforce.Where(l, world.Ports, netdb.Now().BootID, nil))...)
+		world.Grants = append(world.Grants, enforce.Grants(l, enforce.Where(l, world.Ports, boot, enforce.RecordedBy(leases, boot), nil))...)
 	}
 	for _, p := range w.program.book.Pools() {
 		world.Gateways = append(world.Gateways, p.Gateway)

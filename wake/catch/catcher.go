@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,7 +138,7 @@ func Remove(ctx context.Context) (removed bool, err error) {
 func (c *Catcher) Sync(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sleepers := Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.portOf)
+	sleepers := Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.portOf())
 	want := Table(sleepers)
 	if want == nil {
 		c.lost.Store(false)
@@ -179,16 +180,38 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	}
 }
 
-// portOf is the port of a lease as it is named now: by the link that the lease records, where
-// that is of this boot, and else by its name. "" is none.
-func (c *Catcher) portOf(l *netdb.Lease) string {
-	known := l.Plug.Index != 0 && l.Plug.Boot == netdb.Now().BootID
-	for name, index := range c.cfg.Ports.PortIndexes() {
-		if l.HostInterface != "" && (known && index == l.Plug.Index || !known && name == l.HostInterface) {
-			return name
+// portOf finds the port of a lease as it is named now: by the link that the lease records,
+// where that is of this boot, and else by its name, unless that is now the name of a link that
+// only other sandboxes record. "" is none.
+func (c *Catcher) portOf() func(*netdb.Lease) string {
+	boot := netdb.Now().BootID
+	recorded := sync.OnceValue(func() map[int][]string { return recordedBy(c.cfg.Book, boot) })
+	ports := c.cfg.Ports.PortIndexes()
+	return func(l *netdb.Lease) string {
+		known := l.Plug.Index != 0 && l.Plug.Boot == boot
+		for name, index := range ports {
+			if l.HostInterface != "" && (known && index == l.Plug.Index || !known && name == l.HostInterface && !anothers(recorded()[index], l.UID)) {
+				return name
+			}
+		}
+		return ""
+	}
+}
+
+// anothers reports whether only other sandboxes are among those that record a link.
+func anothers(uids []string, uid string) bool { return len(uids) > 0 && !slices.Contains(uids, uid) }
+
+// recordedBy are the links that leases record in this boot, each with the sandboxes that do.
+func recordedBy(b Book, boot string) map[int][]string {
+	out := make(map[int][]string)
+	for _, state := range []netdb.State{netdb.Bound, netdb.Paused, netdb.Releasing} {
+		for _, l := range b.InState(state) {
+			if l.Plug.Index != 0 && l.Plug.Boot == boot {
+				out[l.Plug.Index] = append(out[l.Plug.Index], l.UID)
+			}
 		}
 	}
-	return ""
+	return out
 }
 
 // Watches reports whether the traffic to a lease can be watched, as a [netdb.FieldError]
@@ -197,7 +220,7 @@ func (c *Catcher) Watches(l *netdb.Lease) error {
 	if l.HostInterface == "" {
 		return &netdb.FieldError{Field: "wake", Reason: "the lease records no port whose traffic could be watched: bind its host_interface"}
 	}
-	if c.portOf(l) == "" {
+	if c.portOf()(l) == "" {
 		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("%s is no port of the bridge: there is no traffic to watch", l.HostInterface)}
 	}
 	return nil

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// named gives a sandbox a lease and binds it to a new port of that name.
+func (w *world) named(sandbox, name string) (api.Lease, *nstest.Port) {
+	w.t.Helper()
+	l := w.allocate(sandbox).Leases[0]
+	p := w.ns.Port("rt0", l.Address+"/24")
+	w.ns.Exec("ip", "link", "set", p.HostName, "down")
+	w.ns.Exec("ip", "link", "set", p.HostName, "name", name, "up")
+	p.HostName = name
+	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: name, Netns: p.NS.Path(), MAC: p.MAC.String()}); err != nil {
+		w.t.Fatal(err)
+	}
+	return l, p
+}
+
+// keptFrom waits until the rules follow from the book, and wants an address to be no port's
+// and nevertheless to be kept from those without a lease.
+func (w *world) keptFrom(addr, port string) {
+	w.t.Helper()
+	realtest.Eventually(w.t, wait, "the rules to be as book and ports say", w.asWished)
+	if set := w.nft("list", "set", "bridge", enforce.TableName, "ipv4"); strings.Contains(set, " "+addr+",") || strings.Contains(set, " "+addr+" ") {
+		w.t.Errorf("%s is allowed on %s: %s", addr, port, set)
+	}
+	if taken := w.nft("list", "set", "bridge", enforce.TableName, "taken4"); !strings.Contains(taken, addr) {
+		w.t.Errorf("%s is not kept: %s", addr, taken)
+	}
+}
+
+// TestE8AnOldNameAfterABoot: after a boot no link is that which a lease recorded, and the name
+// of a hibernated sandbox's port may be another's.
+func TestE8AnOldNameAfterABoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, enforced)
+	old, at := w.plugIn("hibernates")
+	if _, err := w.client.Pause(ctx, old.ID, api.PauseRequest{Mode: api.Hibernate}); err != nil {
+		t.Fatal(err)
+	}
+	at.Close()
+	w.stopDaemon()
+	w.edit(`UPDATE book SET boot_id = ?1; UPDATE leases SET created_boot_id = ?1, since_boot_id = ?1, plug = json_set(plug, '$.boot', ?1) WHERE plug != '';
+		UPDATE changes SET boot_id = ?1; UPDATE pools SET created_boot_id = ?1`, "00000000-0000-4000-8000-000000000001")
+	w.start()
+	l, p := w.named("new", at.HostName)
+	w.keptFrom(old.Address, p.HostName)
+	if !w.ruled(p, l.Address) {
+		t.Errorf("%s has no rules", l.Address)
+	}
+}
+
+// TestE8ANameOfAPortThatNeverCame: a lease was bound to a name before there was such a port,
+// which then is another sandbox's.
+func TestE8ANameOfAPortThatNeverCame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, enforced)
+	never := w.allocate("never").Leases[0]
+	if _, err := w.client.Bind(ctx, never.ID, api.BindRequest{HostInterface: "veth99", MAC: "02:00:00:00:aa:01"}); err != nil {
+		t.Fatal(err)
+	}
+	l, p := w.named("new", "veth99")
+	w.keptFrom(never.Address, p.HostName)
+	if !w.ruled(p, l.Address) {
+		t.Errorf("%s has no rules", l.Address)
+	}
+}
