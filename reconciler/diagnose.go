@@ -19,8 +19,8 @@ type World struct {
 	Place    func(netip.Addr) netdb.Place
 	Blockers func(*netdb.Lease) []string // what keeps a releasing lease
 	Slot     func(leaseID string) *netdb.Slot
-	Last     *Report                     // of the last pass; nil before the first
-	Started  time.Time                   // the daemon
+	Last     *Report   // of the last pass; nil before the first
+	Started  time.Time // the daemon
 	Now      netdb.Stamp
 }
 
