@@ -154,12 +154,13 @@ const (
 
 // A PoolEffect is what a change of a pool does to one of its leases.
 type PoolEffect struct {
-	LeaseID string `json:"lease_id"`
-	Address string `json:"address"`
-	Sandbox string `json:"sandbox,omitempty"`
-	State   State  `json:"state"` // before
-	Effect  Effect `json:"effect"`
-	Note    string `json:"note,omitempty"` // why, for a person: "outside 10.8.64.0/25"
+	LeaseID      string `json:"lease_id"`
+	Address      string `json:"address"`
+	PrefixLength int    `json:"prefix_length,omitempty"` // of the delegated prefix that begins at address; 0 of one address
+	Sandbox      string `json:"sandbox,omitempty"`
+	State        State  `json:"state"` // before
+	Effect       Effect `json:"effect"`
+	Note         string `json:"note,omitempty"` // why, for a person: "outside 10.8.64.0/25"
 }
 
 // An Effect is what becomes of a lease.

@@ -266,7 +266,7 @@ func (h *pools) rowsOf(uid string) (n int) {
 }
 
 func poolEffect(e netdb.LeaseEffect) api.PoolEffect {
-	return api.PoolEffect{LeaseID: e.Lease.ID, Address: e.Lease.Addr.String(), Sandbox: e.Lease.Sandbox, State: api.State(e.Lease.State),
+	return api.PoolEffect{LeaseID: e.Lease.ID, Address: e.Lease.Addr.String(), PrefixLength: e.Lease.PrefixLen, Sandbox: e.Lease.Sandbox, State: api.State(e.Lease.State),
 		Effect: api.Effect(e.Effect), Note: e.Note}
 }
 

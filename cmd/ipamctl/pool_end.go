@@ -205,7 +205,7 @@ func (p *page) drawChange(r *api.PoolReply) {
 	}
 	rows := make([][]string, len(r.Effects))
 	for i, e := range r.Effects {
-		rows[i] = []string{term.Word(e.Address), p.state(e.State), term.Maybe(e.Sandbox), p.effect(e.Effect), term.Word(ids[i]), term.Sentence(e.Note)}
+		rows[i] = []string{place(e.Address, e.PrefixLength), p.state(e.State), term.Maybe(e.Sandbox), p.effect(e.Effect), term.Word(ids[i]), term.Sentence(e.Note)}
 		if !p.wide {
 			rows[i] = rows[i][:5]
 		}

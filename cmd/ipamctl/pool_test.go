@@ -38,6 +38,7 @@ func pooled() *world {
 	w.preview = true
 	w.effects = []api.PoolEffect{
 		{LeaseID: id(2), Address: "10.8.64.2", Sandbox: "web-1", State: api.Bound, Effect: api.EffectOutside, Note: "outside 10.8.64.0/25"},
+		{LeaseID: id(4), Address: "10.8.64.128", PrefixLength: 28, Sandbox: "vm-1", State: api.Bound, Effect: api.EffectOutside, Note: "outside 10.8.64.0/25"},
 		{LeaseID: id(5), Address: "10.8.64.5", Sandbox: "job-17", State: api.Releasing, Effect: api.EffectWithheld},
 		{LeaseID: id(6), Address: "10.8.64.6", Sandbox: "job-16", State: api.Cooling, Effect: api.EffectEnds},
 		{LeaseID: id(10), Address: "10.8.64.10", Sandbox: "evil\x1b[2J\nname", State: api.Bound, Effect: api.EffectInside},

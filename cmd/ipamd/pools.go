@@ -40,6 +40,9 @@ func (p *program) takeOverPools(ctx context.Context, specs []netdb.PoolSpec) err
 	}
 	for _, o := range changed {
 		p.log.Info("the configuration has changed a pool", "pool", o.Pool.Name, "prefix", o.Pool.Prefix, "generation", o.Pool.Generation, "left_outside", outside(o))
+		if o.Was != nil && o.Was.State == netdb.PoolDraining && o.Pool.State != netdb.PoolDraining {
+			p.log.Warn("a pool drains no more: the configuration has changed a line of it", "pool", o.Pool.Name, "next", "ipamctl pool drain "+o.Pool.Name)
+		}
 		if o.Was != nil && o.Was.Bridge != o.Pool.Bridge && o.Stay > 0 {
 			p.log.Warn("a pool with leases is on another bridge, because its own is gone", "pool", o.Pool.Name, "was", o.Was.Bridge, "bridge", o.Pool.Bridge, "leases", o.Stay)
 		}
