@@ -20,7 +20,7 @@ TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
 # detector can find nothing. A new package has it until it stands here.
 PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./docker ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
-	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./workload
+	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./watchdog/owner ./workload
 # What a change can wait for another test to find: those that boot, or last.
 LONG     := /(docker|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Those in which one goroutine writes a book for long, on a disk that fails at each of its
