@@ -23,10 +23,10 @@ PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./docker ./examples/...
 	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./watchdog/owner ./workload
 # What a change can wait for another test to find: those that boot, or last.
 LONG     := /(docker|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
-# Those in which one goroutine writes a book for long, on a disk that fails at each of its
-# operations or against a model, do without the race detector, under which SQLite takes ten
-# times as long.
-DISK     := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)|L16PowerLossAtEveryWrite|L17RandomOperationsAgainstAMap|F5FollowersOfAPrunedHistory|F1AChurnLeavesNoRows
+# Those in which one goroutine calls a book for long, on a disk that fails at each of its
+# operations, against a model, or by a fuzzer's requests, do without the race detector, under
+# which SQLite takes ten times as long.
+ALONE    := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)|L16PowerLossAtEveryWrite|L17RandomOperationsAgainstAMap|F5FollowersOfAPrunedHistory|F1AChurnLeavesNoRows|FuzzRequest
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build man install deb demo check test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
@@ -71,7 +71,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/cni
 	@[ -z "$(CI)" ] || scripts/gotestsum
 	@[ -n "$(SHORT)" ] || scripts/rootfs
-	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-disk test-plain test-race
+	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-alone test-plain test-race
 	$(GO) -C bench test $(TEST) ./...
 	@cat .cache/run-twice-* 2>/dev/null || true
 
@@ -87,13 +87,13 @@ tested = $(if $(CI),.cache/gotestsum/gotestsum --format standard-quiet --rerun-f
 GROUPS_AT_ONCE := $(if $(CI),1,3)
 # The longest package begins first.
 RACED = $(shell $(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN))" | tr '\n' ' ')
-.PHONY: test-disk test-plain test-race
-test-disk:
-	$(call tested,$(TEST) -run '$(DISK)',./netdb)
+.PHONY: test-alone test-plain test-race
+test-alone:
+	$(call tested,$(TEST) -run '$(ALONE)',./netdb ./server)
 test-plain:
 	$(call tested,$(TEST) -p 1,$(PLAIN))
 test-race:
-	export CGO_ENABLED=1; $(call tested,-race $(TEST) -skip '$(DISK)',./cmd/ipamd $(RACED))
+	export CGO_ENABLED=1; $(call tested,-race $(TEST) -skip '$(ALONE)',./cmd/ipamd $(RACED))
 
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
