@@ -15,6 +15,7 @@ type Book interface {
 	Usage() ([]netdb.Usage, int64)
 	Leases() ([]*netdb.Lease, int64)
 	Lease(id string) (*netdb.Lease, error)
+	Withheld() []netdb.Withheld
 	Slots() []*netdb.Slot
 	Slot(leaseID string) *netdb.Slot
 	Changed() <-chan struct{}
@@ -246,12 +247,17 @@ func wantsAny(pools []netdb.Usage) bool {
 // view reads the book, after the namespaces that memory has; k.mu is held.
 func (k *Keeper) view(present bool) View {
 	v := View{Slots: make(map[string]*netdb.Slot), Profile: k.cfg.Profile, Hands: maps.Clone(k.busy), Resting: make(map[string]bool),
-		Unplug: make(map[string]bool), Helpless: !present}
+		Unplug: make(map[string]bool), Kept: make(map[string]bool), Helpless: !present}
 	// A slot that is reserved behind this is in the book that is read next.
 	for path := range k.spaces {
 		v.Spaces = append(v.Spaces, path)
 	}
 	rows, _ := k.cfg.Book.Leases()
+	for _, w := range k.cfg.Book.Withheld() {
+		if w.Netns != "" && w.State == netdb.Quarantined && !netdb.IsSlotUID(w.UID) {
+			v.Kept[w.Netns] = true
+		}
+	}
 	there := make(map[string]bool)
 	for _, s := range k.cfg.Book.Slots() {
 		v.Slots[s.LeaseID] = s

@@ -1,6 +1,7 @@
 package warm
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -16,6 +17,7 @@ type View struct {
 	Hands    map[string]bool // namespaces that work is under way on
 	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
 	Unplug   map[string]bool // sandboxes' leases of which nothing but the port keeps the release from its end
+	Kept     map[string]bool // namespaces that a lease of a removed pool had: it was removed by force, and its sandbox may live
 	Spaces   []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
 	Helpless bool            // there is no helper to make or take down namespaces
 }
@@ -45,6 +47,7 @@ func Plan(v View) (out []Action) {
 		out = append(out, v.pool(u)...)
 	}
 	known := make(map[string]bool)
+	maps.Copy(known, v.Kept)
 	for _, l := range v.Leases {
 		slot := v.Slots[l.ID]
 		if slot != nil {

@@ -53,12 +53,17 @@ func (p *program) reserveSlot(ctx context.Context, pool *netdb.Pool, uid string,
 }
 
 // slotInUse says whether an address is seen behind the port of a namespace that a sandbox has, or
-// that is quarantined.
+// that is quarantined or withheld.
 func (p *program) slotInUse(netns string) bool {
-	port := plumb.HostName(netdb.SlotPort(netns))
+	port, withheld := plumb.HostName(netdb.SlotPort(netns)), p.book.Withheld()
 	return slices.ContainsFunc(p.board.By(census.Netns), func(s census.Sighting) bool {
-		l, has := p.book.At(s.Addr)
-		return s.Port == port && has && !netdb.IsSlotUID(l.UID)
+		if s.Port != port {
+			return false
+		}
+		if l, has := p.book.At(s.Addr); has {
+			return !netdb.IsSlotUID(l.UID)
+		}
+		return slices.ContainsFunc(withheld, func(w netdb.Withheld) bool { return w.Addr == s.Addr && !netdb.IsSlotUID(w.UID) })
 	})
 }
 
