@@ -221,3 +221,32 @@ func TestWhatIsKeptNoMoreComesBackInItsOrder(t *testing.T) {
 		t.Errorf("given in the order %v", got)
 	}
 }
+
+// An address of a delegated prefix that cools is given to no one alone, also not to the
+// sandbox that had the prefix, and that it is reserved for: it becomes free with the others.
+func TestAKeptAddressInACoolingPrefixWaitsForIt(t *testing.T) {
+	clock := NewClock()
+	b, p := openWith(t, clock, "10.8.64.0/27")
+	prefix := ReservePrefix(t, b, "db", 29)
+	kept := prefix.Addr.Next()
+	p = keeping(t, b, "10.8.64.0/27", netdb.Kept{Sandbox: "db", Address: kept})
+	cools := Cool(t, b, prefix)
+	for range 2 { // before the cooldown is over, and behind it, while its row is there
+		l, err := takeKept(b, p, "db", "db", "eth0")
+		if !errors.Is(err, netdb.ErrTaken) {
+			t.Errorf("%v, %v", l, err)
+		}
+		Check(t, b)
+		clock.Pass(Policy.Cooldown)
+	}
+	if n, err := b.Free(ctx, allocator, []*netdb.Lease{cools}, unseen); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	l, err := takeKept(b, p, "db", "db", "eth0")
+	if err != nil || l.Addr != kept || l.PrefixLen != 0 {
+		t.Fatal(l, err)
+	}
+	if again, err := b.Lease(l.ID); err != nil || again.Addr != kept {
+		t.Error(again, err)
+	}
+}
