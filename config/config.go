@@ -145,7 +145,7 @@ type Owner struct {
 type Wake struct {
 	Resumer string   `toml:"resumer" comment:"Who resumes. event: the runtime, which follows /v1/watch and acknowledges. containerd: ipamd\nresumes the tasks of the lease's containers, and pauses them on request. exec: command."`
 	Command []string `toml:"command" comment:"For exec: a program, an absolute path, and its first arguments. pause or resume and the lease's\nid follow; the environment has the rest. Exit 0: done. 69: the sandbox is gone. 77: not\nallowed. Any other is tried again until the deadline."`
-	Wait    Duration `toml:"wait" comment:"How long a wake may last, unless the lease's own policy says otherwise. From 100ms to 10m."`
+	Wait    Duration `toml:"wait" comment:"How long a resume may take, unless the lease's own policy says otherwise. From 100ms to 10m."`
 }
 
 type Idle struct {

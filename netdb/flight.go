@@ -47,7 +47,7 @@ type Flight struct {
 	Cause    Cause         `json:"cause"`
 	Phase    FlightPhase   `json:"phase"`
 	Begun    Stamp         `json:"begun"`
-	Within   time.Duration `json:"within"`             // from Begun, or from Waking on, until it is given up
+	Within   time.Duration `json:"within"`             // from Working on, until it is given up
 	Working  Stamp         `json:"working,omitzero"`   // when the resumer took it on
 	Attempts int           `json:"attempts,omitempty"` // of the resumer
 	End      Stamp         `json:"end,omitzero"`

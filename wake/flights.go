@@ -61,7 +61,7 @@ type Config struct {
 	// FreezeOnly says that the Resumer wakes no sandbox that hibernates.
 	FreezeOnly bool
 	Counts     bool          // sandboxes without traffic are looked for, and calls Repause
-	Wait       time.Duration // how long an attempt to wake may last where the policy does not say
+	Wait       time.Duration // how long the resumer may take for a wake where the policy does not say
 	Log        *slog.Logger
 	// OnEnd is called for each flight that ends, with its result and how long it lasted. May be
 	// nil.
@@ -73,12 +73,14 @@ type Flights struct {
 	cfg  Config
 	kick broadcast.Signal
 
+	began netdb.Stamp // of Run
+
 	catcher Catcher // nil: traffic is not watched,
 	blind   error   // because of this
 
 	mu        sync.Mutex
 	announced map[string]announcement  // flights that wait for an acknowledgement
-	flying    map[string]bool          // flights that the resumer is at work on
+	flying    map[string]time.Time     // flights that the resumer is at work on, and since when
 	held      map[string]chan struct{} // leases whose tasks are paused or resumed right now
 	again     bool                     // there is a new subscriber: announce all
 	seen      map[string]underWay      // open flights that are not known to have ended
@@ -101,7 +103,7 @@ func New(cfg Config) (*Flights, error) {
 	if cfg.Book == nil || cfg.Log == nil || cfg.Wait <= 0 {
 		return nil, errors.New("wake: Book, Log and a Wait above 0 are needed")
 	}
-	return &Flights{cfg: cfg, announced: make(map[string]announcement), flying: make(map[string]bool), held: make(map[string]chan struct{}),
+	return &Flights{cfg: cfg, announced: make(map[string]announcement), flying: make(map[string]time.Time), held: make(map[string]chan struct{}),
 		seen: make(map[string]underWay)}, nil
 }
 
@@ -237,14 +239,11 @@ func (f *Flights) Unacknowledged() (n int) {
 	return n
 }
 
-// mostAtWork bounds how many sandboxes are resumed at once.
-const mostAtWork = 32
-
 // Run drives flights until ctx ends. Those that are under way then are gone on with at the
 // next start.
 func (f *Flights) Run(ctx context.Context) error {
 	work, flying := errgroup.WithContext(ctx) // one slow resume must not hold up the others
-	work.SetLimit(mostAtWork)
+	f.began = f.cfg.Book.Now()
 	for {
 		changed, kicked := f.cfg.Book.Touched(netdb.Paused), f.kick.Next()
 		next := f.look(flying, work)
@@ -267,6 +266,7 @@ const lookEvery = time.Minute
 // look does what is due, and returns how long until something else is.
 func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration {
 	next := lookEvery
+	room, turn := f.room()
 	now := f.cfg.Book.Now()
 	f.mu.Lock()
 	again := f.again
@@ -280,11 +280,14 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 		waits[s.Flight.ID], open[s.Flight.ID] = true, underWay{s.LeaseID, s.Flight}
 		switch {
 		case f.cfg.Resumer != nil:
-			f.fly(ctx, work, s)
+			if !f.fly(ctx, work, s, &room) {
+				next = min(next, turn)
+			}
 		case s.Flight.Phase == netdb.Requested:
 			next = min(next, f.announce(ctx, s, again))
 		default:
-			left := s.Flight.Within - now.Since(s.Flight.Working)
+			// While no daemon ran the runtime could not say how it ended.
+			left := s.Flight.Within - min(now.Since(s.Flight.Working), now.Since(f.began))
 			if left <= 0 {
 				f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("the runtime took it on, and did not finish within %v", s.Flight.Within))
 			} else {

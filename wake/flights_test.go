@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
@@ -23,6 +25,7 @@ type world struct {
 	*Flights
 	book *netdb.Book
 	l    *netdb.Lease
+	stop func() // of what start runs
 }
 
 func start(t *testing.T, resumer Resumer, wait time.Duration) *world {
@@ -33,7 +36,7 @@ func start(t *testing.T, resumer Resumer, wait time.Duration) *world {
 	if w.Flights, err = New(Config{Book: w.book, Resumer: resumer, Wait: wait, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t)
+	w.stop = w.run(t)
 	return w
 }
 
@@ -276,6 +279,72 @@ func TestAFlightGoesOnAfterARestart(t *testing.T) {
 	w.run(t)
 	if l, err := w.Await(t.Context(), w.l.ID, f.ID); err != nil || l.State != netdb.Bound {
 		t.Errorf("after the start: %+v, %v", l, err)
+	}
+}
+
+// Z14: what the runtime says of a flight that it took on counts, though no daemon ran when the
+// flight would have ended.
+func TestZ14TheRuntimeIsDoneWhileTheDaemonIsDown(t *testing.T) {
+	t.Parallel()
+	w := start(t, nil, time.Second)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, true, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	time.Sleep(1100 * time.Millisecond)
+	if w.Flights, err = New(w.cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.run(t)
+	time.Sleep(100 * time.Millisecond)
+	if l, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, netdb.Woken, ""); err != nil || l.State != netdb.Bound {
+		t.Errorf("woken: %+v, %v", l, err)
+	}
+}
+
+// However many are asked for at once, each has its whole time, and those whose resumer hangs hold
+// up no other.
+func TestManyWakesAtOnce(t *testing.T) {
+	t.Parallel()
+	const within = 1500 * time.Millisecond
+	w := start(t, by(func(ctx context.Context, l *netdb.Lease, _ *netdb.Sleep) error {
+		takes := within * 3 / 4
+		switch {
+		case l.Sandbox == "well":
+			takes = 0
+		case strings.HasPrefix(l.Sandbox, "hangs"):
+			takes = time.Hour
+		}
+		select {
+		case <-time.After(takes):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}), within)
+	var all errgroup.Group
+	for i := range mostAtWork + 8 {
+		l := w.asleep(t, fmt.Sprint("slow", i))
+		all.Go(func() error { _, err := w.call(t.Context(), l); return err })
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+	for i := range mostAtWork {
+		if _, _, _, err := w.book.Wake(t.Context(), runtime, w.asleep(t, fmt.Sprint("hangs", i)).ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if _, err := w.call(t.Context(), w.asleep(t, "well")); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("beside those that hang it took %v", took)
 	}
 }
 

@@ -12,14 +12,41 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// fly has the resumer work on a flight, unless it does.
-func (f *Flights) fly(ctx context.Context, work *errgroup.Group, s *netdb.Sleep) {
+// How many sandboxes are resumed at once: so many whose resumer was asked a moment ago, and with
+// those whose resumer takes its time no more than so many. One that hangs holds up no other.
+const (
+	mostAtWork = 32
+	aMoment    = time.Second
+	mostOfAll  = 256
+)
+
+// room is how many flights more the resumer may work on, and how long at most until it may be one
+// more though none ends.
+func (f *Flights) room() (n int, next time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.flying[s.Flight.ID] {
-		return
+	n, next = mostAtWork, aMoment
+	for _, began := range f.flying {
+		if left := aMoment - time.Since(began); left > 0 {
+			n, next = n-1, min(next, left)
+		}
 	}
-	f.flying[s.Flight.ID] = work.TryGo(func() error {
+	return min(n, mostOfAll-len(f.flying)), next
+}
+
+// fly has the resumer work on a flight, unless it does, and is false where there is no room for it.
+func (f *Flights) fly(ctx context.Context, work *errgroup.Group, s *netdb.Sleep, room *int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, does := f.flying[s.Flight.ID]; does {
+		return true
+	}
+	if *room <= 0 {
+		return false
+	}
+	*room--
+	f.flying[s.Flight.ID] = time.Now()
+	work.Go(func() error {
 		if !f.resume(ctx, s) {
 			broadcast.Pause(ctx, lastRetry) // a book that takes nothing is not asked as fast as it refuses
 		}
@@ -29,9 +56,7 @@ func (f *Flights) fly(ctx context.Context, work *errgroup.Group, s *netdb.Sleep)
 		f.kick.Send() // one more may begin
 		return nil
 	})
-	if !f.flying[s.Flight.ID] {
-		delete(f.flying, s.Flight.ID)
-	}
+	return true
 }
 
 // The pause between two attempts of the resumer: it doubles.
@@ -47,8 +72,9 @@ func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) (recorded bool) {
 	if _, err := f.cfg.Book.TakeOn(ctx, itself(reasonWaking), s.LeaseID, s.Flight.ID); err != nil {
 		return f.complain(ctx, "begin", s, err)
 	}
-	left := s.Flight.Within - f.cfg.Book.Now().Since(s.Flight.Begun)
-	bounded, cancel := context.WithTimeout(ctx, max(left, 0))
+	// What it waited for its turn, and what a daemon before this one has had of it, does not count:
+	// nobody has tried meanwhile.
+	bounded, cancel := context.WithTimeout(ctx, s.Flight.Within)
 	defer cancel()
 	last := errors.New("no attempt was made")
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
