@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +78,7 @@ type scene struct {
 	sandbox, neighbour *nstest.Port
 	l                  *netdb.Lease
 	asked              chan *netdb.Lease
+	through            *refuses // to begin flights through; may be nil
 	stop               func()
 }
 
@@ -102,14 +105,20 @@ func stage(t *testing.T) *scene {
 }
 
 // start opens and runs what watches, as a daemon does.
-func (s *scene) start(t *testing.T) {
+func (s *scene) start(t *testing.T) { s.startWith(t, asks(s.asked)) }
+
+func (s *scene) startWith(t *testing.T, r wake.Resumer) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
-	if s.flights, err = wake.New(wake.Config{Book: s.book, Resumer: asks(s.asked), Wait: time.Minute, Log: log}); err != nil {
+	if s.flights, err = wake.New(wake.Config{Book: s.book, Resumer: r, Wait: time.Minute, Log: log}); err != nil {
 		t.Fatal(err)
 	}
-	if s.catcher, err = Open(Config{Book: s.book, Waker: s.flights, Ports: s.ports, Log: log}); err != nil {
+	waker := Waker(s.flights)
+	if s.through != nil {
+		s.through.Waker, waker = waker, s.through
+	}
+	if s.catcher, err = Open(Config{Book: s.book, Waker: waker, Ports: s.ports, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	s.flights.CatchBy(s.catcher, nil)
@@ -704,11 +713,9 @@ func TestRulesThatAreTakenAwayAreMadeAgain(t *testing.T) {
 	s.woken(t)
 }
 
-// Z14: what comes to a frozen sandbox while no daemon runs is answered by its kernel, and no packet
-// may follow: the rules have counted it, and the next daemon wakes for it. What was counted before
-// an earlier wake is no reason.
-func TestZ14WhatCameWhileNoneListened(t *testing.T) {
-	s := stage(t)
+// listen has the sandbox's kernel answer connections that it does not accept, as one that is frozen.
+func (s *scene) listen(t *testing.T) {
+	t.Helper()
 	var ln net.Listener
 	s.sandbox.NS.Do(func() {
 		var err error
@@ -716,22 +723,33 @@ func TestZ14WhatCameWhileNoneListened(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	defer ln.Close()
-	connect := func() {
-		s.neighbour.NS.Do(func() {
-			c, err := (&net.Dialer{KeepAlive: -1}).Dial("tcp", "10.8.64.2:80") // no packet follows
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { c.Close() })
-		})
-	}
+	t.Cleanup(func() { ln.Close() })
+}
+
+// connect asks the sandbox for something, and no packet follows.
+func (s *scene) connect(t *testing.T) {
+	t.Helper()
+	s.neighbour.NS.Do(func() {
+		c, err := (&net.Dialer{KeepAlive: -1}).Dial("tcp", "10.8.64.2:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Z14: what comes to a frozen sandbox while no daemon runs is answered by its kernel, and no packet
+// may follow: the rules have counted it, and the next daemon wakes for it. What was counted before
+// an earlier wake is no reason.
+func TestZ14WhatCameWhileNoneListened(t *testing.T) {
+	s := stage(t)
+	s.listen(t)
 	s.pause(t, frozen(netdb.WakePolicy{}))
 	s.stop()
-	connect()
+	s.connect(t)
 	s.start(t)
 	if c := s.woken(t).Cause; c.By != netdb.ByTraffic {
 		t.Errorf("%+v", c)
@@ -743,7 +761,7 @@ func TestZ14WhatCameWhileNoneListened(t *testing.T) {
 	if err := s.catcher.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := s.catcher.wakeLate(t.Context()); left || s.book.Sleep(s.l.ID).Flight.Open() || len(s.asked) > 0 {
+	if next := s.catcher.wakeLate(t.Context()); next > 0 || s.book.Sleep(s.l.ID).Flight.Open() || len(s.asked) > 0 {
 		t.Error("it is woken for what came before the last pause")
 	}
 }
@@ -759,13 +777,125 @@ func TestZ8WhatComesInTheBackOffWakes(t *testing.T) {
 	if _, err := s.book.Land(t.Context(), who, s.l.ID, f.ID, netdb.TimedOut, "it took too long"); err != nil {
 		t.Fatal(err)
 	}
-	frame := append([]byte{12: 8, 13: 0}, []byte{0: 0x45, 9: udp, 12: 10, 8, 64, 9, 10, 8, 64, 2, 20: 0, 1, 0, 53}...)
-	s.catcher.arrived(t.Context(), frame)
+	s.catcher.arrived(t.Context(), datagram(53))
 	if s.catcher.Counts().Suppressed == 0 {
 		t.Fatal("there was no back-off")
 	}
 	if c := s.woken(t).Cause; c.Source != netip.MustParseAddr("10.8.64.9") || c.Port != 53 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// datagram is a copy of one from the neighbour to a port of the sandbox.
+func datagram(port byte) []byte {
+	return append([]byte{12: 8, 13: 0}, []byte{0: 0x45, 9: udp, 12: 10, 8, 64, 9, 10, 8, 64, 2, 20: 0, 1, 0, port}...)
+}
+
+// hangs is a resumer whose first attempt lasts as long as it may.
+type hangs struct{ asked atomic.Int32 }
+
+func (h *hangs) Resume(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error {
+	if h.asked.Add(1) > 1 {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Z8: what comes during a flight that fails begins another one. What comes during one that wakes
+// the sandbox wakes it from no later pause.
+func TestZ8WhatComesDuringAFlight(t *testing.T) {
+	s := stage(t)
+	s.stop()
+	h := new(hangs)
+	s.startWith(t, h)
+	s.pause(t, frozen(netdb.WakePolicy{Wait: time.Second}))
+	s.catcher.arrived(t.Context(), datagram(53))
+	realtest.Eventually(t, time.Minute, "the resumer is asked", func() bool { return h.asked.Load() == 1 })
+	s.catcher.arrived(t.Context(), datagram(54))
+	if c := s.woken(t).Cause; c.Port != 54 || h.asked.Load() != 2 {
+		t.Errorf("%+v, the resumer was asked %d times", c, h.asked.Load())
+	}
+	h.asked.Store(0)
+	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.catcher.arrived(t.Context(), datagram(53))
+	realtest.Eventually(t, time.Minute, "the resumer is asked", func() bool { return h.asked.Load() == 1 })
+	s.catcher.arrived(t.Context(), datagram(54))
+	s.stop() // so that it has not looked between the two pauses
+	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, frozen(netdb.WakePolicy{})); err != nil {
+		t.Fatal(err)
+	}
+	if next := s.catcher.wakeLate(t.Context()); next > 0 || s.book.Sleep(s.l.ID).Flight.Open() {
+		t.Error("it is woken for what came before the last pause")
+	}
+}
+
+// Z14: a flight that was under way for longer than it may last when the daemon ended is gone on with
+// by the next one, and so is what came meanwhile.
+func TestZ14DownForLongerThanAFlight(t *testing.T) {
+	s := stage(t)
+	s.listen(t)
+	s.stop()
+	h := new(hangs)
+	s.startWith(t, h)
+	s.pause(t, frozen(netdb.WakePolicy{Wait: 500 * time.Millisecond}))
+	s.connect(t)
+	realtest.Eventually(t, time.Minute, "the resumer is asked", func() bool { return h.asked.Load() == 1 })
+	s.stop()
+	was := s.book.Sleep(s.l.ID).Flight
+	time.Sleep(600 * time.Millisecond)
+	s.startWith(t, h)
+	if f := s.woken(t); f.ID != was.ID {
+		t.Errorf("%+v, it was %+v", f, was)
+	}
+	// And where this one fails, too, what the rules counted begins another one.
+	h.asked.Store(0)
+	s.pause(t, frozen(netdb.WakePolicy{Wait: 500 * time.Millisecond}))
+	s.connect(t)
+	realtest.Eventually(t, time.Minute, "the resumer is asked", func() bool { return h.asked.Load() == 1 })
+	s.stop()
+	was = s.book.Sleep(s.l.ID).Flight
+	h.asked.Store(0)
+	s.startWith(t, h)
+	if f := s.woken(t); f.ID == was.ID || h.asked.Load() != 2 {
+		t.Errorf("%+v, it was %+v", f, was)
+	}
+}
+
+// refuses is a waker whose book takes nothing at first.
+type refuses struct {
+	Waker
+	left atomic.Int32
+}
+
+func (r *refuses) Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error) {
+	if r.left.Add(-1) >= 0 {
+		return nil, nil, fmt.Errorf("wake: %w", netdb.ErrBusy)
+	}
+	return r.Waker.Wake(ctx, who, id, cause, evidence)
+}
+
+// Z8: a packet that comes while the book takes no change wakes once it does, and the book is not
+// asked with each packet.
+func TestZ8ABookThatTakesNoChange(t *testing.T) {
+	s := stage(t)
+	s.stop()
+	r := new(refuses)
+	r.left.Store(2)
+	s.through = r
+	s.start(t)
+	s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}}))
+	for range 100 {
+		s.catcher.arrived(t.Context(), datagram(53))
+	}
+	if left := r.left.Load(); left < 0 {
+		t.Errorf("asked %d times at once", 2-left)
+	}
+	if c := s.woken(t).Cause; c.Port != 53 || r.left.Load() != -1 {
+		t.Errorf("%+v, asked %d times", c, 2-r.left.Load())
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 // Book is what is asked of the lease book; *netdb.Book is one.
 type Book interface {
 	At(addr netip.Addr) (*netdb.Lease, bool)
+	Lease(id string) (*netdb.Lease, error)
 	InState(s netdb.State) []*netdb.Lease
 	Sleep(leaseID string) *netdb.Sleep
 	Touched(states ...netdb.State) <-chan struct{}
@@ -61,7 +62,7 @@ type Catcher struct {
 	mu sync.Mutex // held while rules are changed
 
 	lateMu sync.Mutex
-	late   map[string]arrival // by lease: traffic that is to wake it once the last failure is long enough ago
+	late   map[string]*arrival // by lease: traffic that is to wake it, once that may be tried
 
 	malformed, overruns, suppressed atomic.Int64
 }
@@ -70,13 +71,18 @@ type Catcher struct {
 type arrival struct {
 	cause    netdb.Cause
 	evidence json.RawMessage
+	since    netdb.Stamp // of the pause that it came in: it wakes from no later one
+
+	// Of one that could not begin a flight; under lateMu.
+	next time.Time     // when that is tried again
+	rest time.Duration // and how long that was put off
 }
 
 // Open binds the group of nflog, and tries whether the kernel has what the rules need. The
 // rules of a daemon before this one stay until [Catcher.Sync], and what they counted while none
 // listened wakes once [Catcher.Run] begins.
 func Open(cfg Config) (*Catcher, error) {
-	c := &Catcher{cfg: cfg, late: make(map[string]arrival)}
+	c := &Catcher{cfg: cfg, late: make(map[string]*arrival)}
 	c.lost.Store(true)
 	err := cfg.Ports.Inside(func() (err error) {
 		if c.conn, err = nft.Open(); err != nil {
@@ -174,8 +180,8 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	c.lateMu.Lock()
 	defer c.lateMu.Unlock()
 	for _, s := range sleepers {
-		if _, known := c.late[s.Lease]; came[s.why()] && !known {
-			c.late[s.Lease] = arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}}
+		if known := c.late[s.Lease]; came[s.why()] && (known == nil || known.since != s.Since) {
+			c.late[s.Lease] = &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}, since: s.Since}
 		}
 	}
 }
@@ -226,8 +232,12 @@ func (c *Catcher) Watches(l *netdb.Lease) error {
 	return nil
 }
 
-// retry is how long after an error the rules are tried again.
-const retry = time.Second
+const (
+	// retry is how long after an error the rules are tried again, and a wake that may not begin yet.
+	retry = time.Second
+	// mostRest bounds how long a wake is put off that the book does not take: it doubles.
+	mostRest = 8 * time.Second
+)
 
 // Run keeps the rules, and wakes by what is copied, until ctx ends.
 func (c *Catcher) Run(ctx context.Context) error {
@@ -241,13 +251,15 @@ func (c *Catcher) Run(ctx context.Context) error {
 func (c *Catcher) keep(ctx context.Context) error {
 	for {
 		changed, ports, asked := c.cfg.Book.Touched(netdb.Paused), c.cfg.Ports.Changed(), c.again.Next()
-		var again <-chan time.Time
-		if err := c.Sync(ctx); err != nil && ctx.Err() == nil {
+		err := c.Sync(ctx)
+		wait := c.wakeLate(ctx)
+		if err != nil && ctx.Err() == nil {
 			c.cfg.Log.Warn("rules that watch for traffic to paused sandboxes", "err", err)
-			again = time.After(retry)
+			wait = retry
 		}
-		if c.wakeLate(ctx) {
-			again = time.After(retry)
+		var again <-chan time.Time
+		if wait > 0 {
+			again = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -312,52 +324,91 @@ func (c *Catcher) arrived(ctx context.Context, frame []byte) {
 	if s == nil || s.Wake == nil {
 		return
 	}
-	if s.Flight.Open() {
-		c.suppressed.Add(1)
-		return
-	}
-	why := arrival{netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()}, evidence(p, l)}
-	if c.wake(ctx, l.ID, why) {
+	why := &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()},
+		evidence: evidence(p, l), since: l.Since}
+	if !s.Flight.Open() && !c.rests(l) && c.wake(ctx, l.ID, why) == 0 {
 		return
 	}
 	c.suppressed.Add(1)
 	c.lateMu.Lock()
-	_, known := c.late[l.ID]
+	known := c.late[l.ID]
+	first := known == nil || known.since != why.since
+	if !first && why.rest == 0 {
+		why.next, why.rest = known.next, known.rest
+	}
 	c.late[l.ID] = why
 	c.lateMu.Unlock()
-	if !known {
+	if first {
 		c.again.Send()
 	}
 }
 
-// wakeLate tries again to wake those to whom packets came too soon behind a failure, and says
-// whether any is left. One that no longer sleeps, or is being woken, is not tried again.
-func (c *Catcher) wakeLate(ctx context.Context) (left bool) {
+// rests reports that a wake of a lease was put off a moment ago.
+func (c *Catcher) rests(l *netdb.Lease) bool {
+	c.lateMu.Lock()
+	defer c.lateMu.Unlock()
+	known := c.late[l.ID]
+	return known != nil && known.since == l.Since && time.Now().Before(known.next)
+}
+
+// wakeLate wakes by what came when no flight could begin, or during one that failed, and returns
+// how long until some of it is to be tried again, 0 for never.
+func (c *Catcher) wakeLate(ctx context.Context) (next time.Duration) {
 	c.lateMu.Lock()
 	late := maps.Clone(c.late)
 	c.lateMu.Unlock()
 	for id, why := range late {
-		s := c.cfg.Book.Sleep(id)
-		if s != nil && s.Wake != nil && !s.Flight.Open() && !c.wake(ctx, id, why) {
-			left = true
-			continue
+		if wait := c.wakeOne(ctx, id, why); wait > 0 && (next == 0 || wait < next) {
+			next = wait
 		}
-		c.lateMu.Lock()
-		delete(c.late, id)
-		c.lateMu.Unlock()
 	}
-	return left
+	return next
 }
 
-// wake begins a flight, and is false where the last one failed too short a time ago.
-func (c *Catcher) wake(ctx context.Context, lease string, why arrival) bool {
-	switch _, _, err := c.cfg.Waker.Wake(ctx, netdb.Who{Actor: netdb.ByReconciler}, lease, why.cause, why.evidence); {
-	case errors.Is(err, netdb.ErrBackOff):
-		return false
-	case err != nil && ctx.Err() == nil && !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState):
-		c.cfg.Log.Warn("traffic could not begin a wake", "lease", lease, "err", err)
+// wakeOne is wakeLate of one lease. What came in an earlier pause, or to one that does not sleep any
+// more, is forgotten. A flight that is under way is waited for: its end is a change of the lease.
+func (c *Catcher) wakeOne(ctx context.Context, id string, why *arrival) (next time.Duration) {
+	l, err := c.cfg.Book.Lease(id)
+	if s := c.cfg.Book.Sleep(id); err == nil && l.State == netdb.Paused && l.Since == why.since && s != nil && s.Wake != nil {
+		if s.Flight.Open() {
+			return 0
+		}
+		c.lateMu.Lock()
+		next = time.Until(why.next)
+		c.lateMu.Unlock()
+		if next <= 0 {
+			next = c.wake(ctx, id, why)
+		}
+		if next > 0 {
+			return next
+		}
 	}
-	return true
+	c.lateMu.Lock()
+	defer c.lateMu.Unlock()
+	if c.late[id] == why { // else more came
+		delete(c.late, id)
+	}
+	return 0
+}
+
+// wake begins a flight, or puts that off and returns for how long: what failed a moment ago rests,
+// and a book that takes nothing is not asked as fast as it refuses.
+func (c *Catcher) wake(ctx context.Context, lease string, why *arrival) (next time.Duration) {
+	_, _, err := c.cfg.Waker.Wake(ctx, netdb.Who{Actor: netdb.ByReconciler}, lease, why.cause, why.evidence)
+	if err == nil || errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrState) {
+		return 0
+	}
+	c.lateMu.Lock()
+	defer c.lateMu.Unlock()
+	rest := retry
+	if !errors.Is(err, netdb.ErrBackOff) {
+		rest = min(max(retry, 2*why.rest), mostRest)
+		if ctx.Err() == nil {
+			c.cfg.Log.Warn("traffic could not begin a wake", "lease", lease, "err", err)
+		}
+	}
+	why.next, why.rest = time.Now().Add(rest), rest
+	return rest
 }
 
 // evidence is what the history has of a wake by traffic.

@@ -28,13 +28,13 @@ type Sleeper struct {
 	Wake  *netdb.WakePolicy
 	// Since is when it was paused. The limit of copies begins anew with each pause: a packet
 	// that woke it a moment ago must not hide the one that comes now.
-	Since time.Time
+	Since netdb.Stamp
 }
 
 // why is the comment of the rule that copies: another one with each pause, so that what the rule
 // counted is of this pause.
 func (s Sleeper) why() string {
-	return "paused " + s.Addr.String() + " since " + s.Since.UTC().Format(time.RFC3339Nano)
+	return "paused " + s.Addr.String() + " since " + s.Since.Wall.UTC().Format(time.RFC3339Nano)
 }
 
 // Sleepers returns what of the book's paused leases can be watched: they have a policy, and
@@ -46,7 +46,7 @@ func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, portOf 
 			continue
 		}
 		if port := portOf(l); port != "" {
-			out = append(out, Sleeper{Lease: l.ID, Addr: l.Prefix(), Port: port, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since.Wall})
+			out = append(out, Sleeper{Lease: l.ID, Addr: l.Prefix(), Port: port, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since})
 		}
 	}
 	return out
