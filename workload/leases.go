@@ -23,7 +23,9 @@ func NewLeases(rows []*netdb.Lease) *Leases {
 		if !l.State.Open() && l.State != netdb.Releasing {
 			continue
 		}
-		x.byID[l.ID] = l
+		if l.ID != "" { // a container without a label names none
+			x.byID[l.ID] = l
+		}
 		x.bySandbox[l.Sandbox] = append(x.bySandbox[l.Sandbox], l)
 		for _, c := range l.Containers {
 			x.byContainer[c] = append(x.byContainer[c], l)

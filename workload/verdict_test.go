@@ -251,3 +251,13 @@ func TestNoContainerIsClaimedTwiceByItsLabel(t *testing.T) {
 		}
 	}
 }
+
+// A row of another record may have no lease id. A container without a lease label does not
+// name it.
+func TestARowWithoutAnIDIsNotNamed(t *testing.T) {
+	l := &netdb.Lease{ID: "1", State: netdb.Bound, Sandbox: "a", UID: "a", Interface: "eth0"}
+	x := NewLeases([]*netdb.Lease{l, {State: netdb.Bound}})
+	if got := x.Judge(l, Record{Sandbox: "a"}); got != Ours {
+		t.Errorf("the container of its sandbox is %s", got)
+	}
+}
