@@ -109,6 +109,9 @@ func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.Raw
 	if err != nil {
 		said.hold = cmp.Or(said.hold, "the evidence that the book had cannot be read")
 	}
+	if isRest(l) { // no witness sees an address that is routed to its owner
+		said.hold, said.disputed = cmp.Or(said.hold, "its sandbox may use it yet: it is the rest of a delegated prefix of which a part is another's"), true
+	}
 	who := r.who(netdb.ByOperator)
 	if who.Note = said.hold; said.disputed || !l.State.Open() && !l.Former() && l.Sandbox != "" {
 		who.Reason = "kept_back"
@@ -178,19 +181,47 @@ func (r *restorer) divides(l *netdb.Lease, err error) bool {
 	return errors.Is(err, netdb.ErrTaken) || errors.Is(err, netdb.ErrGives) || errors.As(err, &field) && field.Field == "prefix_length"
 }
 
+// without is what is left of a row beside others: the row itself, if they have nothing of
+// it, or the largest prefixes in which they have nothing.
+func without(l *netdb.Lease, others []*netdb.Lease) (out []*netdb.Lease) {
+	var in []*netdb.Lease
+	for _, o := range others {
+		if has(o.Range(), l.Range()) {
+			return nil
+		}
+		if l.Covers(o.Addr) {
+			in = append(in, o)
+		}
+	}
+	if len(in) == 0 {
+		return []*netdb.Lease{l}
+	}
+	for _, half := range halves(l) {
+		out = append(out, without(half, in)...)
+	}
+	return out
+}
+
 // halves divides a delegated prefix. Neither is a lease that its owner could ask for.
 func halves(l *netdb.Lease) (out []*netdb.Lease) {
 	p := l.Prefix()
 	bits := p.Bits() + 1
 	last, _ := l.Range().To.Prefix(bits)
 	for _, a := range []netip.Addr{p.Addr(), last.Addr()} {
-		half := &netdb.Lease{Addr: a, PrefixLen: bits, PoolUID: l.PoolUID, State: l.State, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Rev: l.Rev, Since: l.Since}
+		half := &netdb.Lease{Addr: a, PrefixLen: bits, PoolUID: l.PoolUID, State: l.State, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
+			Rev: l.Rev, Cooled: l.Cooled, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold}
 		if bits == a.BitLen() {
 			half.PrefixLen = 0
 		}
 		out = append(out, half)
 	}
 	return out
+}
+
+// isRest reports that a row is what is left of a delegated prefix that was in use, and of
+// which a part is another's.
+func isRest(l *netdb.Lease) bool {
+	return l.ID == "" && l.Sandbox != "" && (l.State.Open() || l.State == netdb.Releasing)
 }
 
 // refused reports whether the book would not have it: the next one may.

@@ -34,59 +34,68 @@ type merged struct {
 // merge takes an older record into the present one. What the present book knows wins: its
 // rows, and that a lease has ended. Of the older record comes what the present one does not
 // know: addresses without a row, and the owner of one that the present book could only
-// quarantine. source names the older record.
+// quarantine, or saw only another end with. Of a delegated prefix in which the other record
+// wins a part comes the rest.
 func merge(older, present netdb.Salvaged, source string) merged {
 	out := merged{Salvaged: netdb.Salvaged{
 		Epoch: present.Epoch, RunnerUID: cmp.Or(older.RunnerUID, present.RunnerUID), MachineID: cmp.Or(older.MachineID, present.MachineID),
-		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: maps.Clone(older.Withheld),
+		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: make(map[netip.Addr]netdb.Withheld),
 	}, from: make(map[netip.Addr]string)}
 	if out.Ended == nil {
 		out.Ended = make(map[string]bool)
 	}
 	maps.Copy(out.Ended, older.Ended) // a label of a container can name one that only the older record saw end
-	if out.Withheld == nil {
-		out.Withheld = make(map[netip.Addr]netdb.Withheld)
-	}
-	maps.Copy(out.Withheld, present.Withheld)
-	now := make(map[netip.Addr]*netdb.Lease)
-	for _, l := range present.Leases {
-		now[l.Addr] = l
-	}
+	now := newPlaces(present.Leases)
+	back := make(map[*netdb.Lease][]*netdb.Lease) // the leases of the older record for which a present row gives way
 	var behind []*netdb.Lease
 	for _, l := range older.Leases {
-		is, why := overlapping(present.Leases, l), ""
-		switch {
-		case is != nil && is.ID == l.ID: // the same lease, as it is now
-			if is.Sandbox != "" && placeless(is) {
-				filled := *is
-				filled.Containers, filled.Netns, filled.HostInterface, filled.MAC = l.Containers, l.Netns, l.HostInterface, l.MAC
-				*is = filled
+		over := now.overlapping(l)
+		if i := slices.IndexFunc(over, func(is *netdb.Lease) bool { return is.ID == l.ID && l.ID != "" }); i >= 0 { // the same lease, as it is now
+			if is := over[i]; is.Sandbox != "" && placeless(is) {
+				is.Containers, is.Netns, is.HostInterface, is.MAC = l.Containers, l.Netns, l.HostInterface, l.MAC
 			}
 			continue
+		}
+		wins := slices.DeleteFunc(slices.Clone(over), func(is *netdb.Lease) bool { return yields(is, l) })
+		old := *l
+		old.Rev -= 1 << 40 // it was released before all that the present book has: revisions of two books do not compare
+		if old.Cooled != 0 {
+			old.Cooled -= 1 << 40
+		}
+		parts, why := without(&old, wins), ""
+		switch {
 		case present.Ended[l.ID] && l.ID != "" && l.State != netdb.Cooling:
 			why = "the present book saw it end"
-		case present.Ended[l.ID] && l.ID != "" && is == nil:
+		case len(parts) == 0:
+			why = fmt.Sprintf("the present book has %s", asItIs(wins[0]))
+		case present.Ended[l.ID] && l.ID != "":
 			why = "the present book saw its rest end"
-		case is != nil && !(is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != "" && is.Text() == l.Text()):
-			why = fmt.Sprintf("the present book has %s as %s", is.Text(), is.State)
-			if is.Sandbox != "" {
-				why += " by sandbox " + shown(is.Sandbox)
-			}
 		}
 		if why != "" {
 			out.leftOut = append(out.leftOut, outcomeOf(l, source, "left_out", why))
 			continue
 		}
-		delete(now, l.Addr)
-		out.from[l.Addr] = source
-		old := *l
-		old.Rev -= 1 << 40 // it was released before all that the present book has: revisions of two books do not compare
-		behind = append(behind, &old)
+		for _, is := range over {
+			if yields(is, l) {
+				back[is] = append(back[is], l)
+			}
+		}
+		out.keepWithheld(l, older.Withheld, parts)
+		for _, part := range parts {
+			out.from[part.Addr] = source
+		}
+		behind = append(behind, parts...)
 	}
 	for _, l := range present.Leases { // first: of two leases of one interface the present one is given back
-		if now[l.Addr] == l {
-			out.from[l.Addr], out.Leases = "book", append(out.Leases, l)
+		parts := without(l, back[l])
+		if len(parts) == 0 && l.State == netdb.Cooling {
+			out.leftOut = append(out.leftOut, outcomeOf(l, "book", "left_out", fmt.Sprintf("the %s has %s", source, asItIs(back[l][0]))))
 		}
+		out.keepWithheld(l, present.Withheld, parts)
+		for _, part := range parts {
+			out.from[part.Addr] = "book"
+		}
+		out.Leases = append(out.Leases, parts...)
 	}
 	out.Leases = append(out.Leases, behind...)
 	for _, r := range slices.Concat(present.Named, older.Named) {
@@ -113,20 +122,75 @@ func merge(older, present netdb.Salvaged, source string) merged {
 	return out
 }
 
-// overlapping returns the row, of those in numeric order, that has an address of another
-// record's row; of a delegated prefix that is any one of them.
-func overlapping(rows []*netdb.Lease, l *netdb.Lease) *netdb.Lease {
-	in := l.Range()
-	i, _ := slices.BinarySearchFunc(rows, in.To, func(row *netdb.Lease, last netip.Addr) int {
-		if row.Addr.Compare(last) <= 0 {
-			return -1
-		}
-		return 1
-	})
-	if i == 0 || rows[i-1].Range().To.Less(in.From) {
-		return nil
+// yields reports that a present row gives way to a lease of the older record, which the
+// present book did not see end: the row rests after another lease, or it is a quarantine of
+// which the present book knows no owner.
+func yields(is, l *netdb.Lease) bool {
+	switch {
+	case l.State == netdb.Cooling:
+		return false
+	case is.State == netdb.Cooling:
+		return true
 	}
-	return rows[i-1]
+	return is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""
+}
+
+// keepWithheld records of what is left of a row, if it outlived its pool, what its record
+// knew of it.
+func (m *merged) keepWithheld(l *netdb.Lease, withheld map[netip.Addr]netdb.Withheld, parts []*netdb.Lease) {
+	w, is := withheld[l.Addr]
+	if !is || w.LeaseID != l.ID {
+		return
+	}
+	for _, part := range parts {
+		w.Addr, w.PrefixLen = part.Addr, part.PrefixLen
+		m.Withheld[part.Addr] = w
+	}
+}
+
+func asItIs(l *netdb.Lease) string {
+	is := fmt.Sprintf("%s as %s", l.Text(), l.State)
+	if l.Sandbox != "" {
+		is += " by sandbox " + shown(l.Sandbox)
+	}
+	return is
+}
+
+// places finds the rows of one record that have an address of another record's row. Of two
+// rows that overlap one contains the other.
+type places struct {
+	rows []*netdb.Lease // in numeric order
+	at   map[netip.Addr]*netdb.Lease
+	bits map[int]bool // of the delegated prefixes among them
+}
+
+func newPlaces(rows []*netdb.Lease) places {
+	p := places{rows, make(map[netip.Addr]*netdb.Lease), make(map[int]bool)}
+	for _, l := range rows {
+		p.at[l.Addr] = l
+		if l.PrefixLen != 0 {
+			p.bits[l.PrefixLen] = true
+		}
+	}
+	return p
+}
+
+func (p places) overlapping(l *netdb.Lease) (out []*netdb.Lease) {
+	for bits := range p.bits {
+		around, err := l.Addr.Prefix(bits)
+		if err != nil { // of the other family
+			continue
+		}
+		if row := p.at[around.Addr()]; row != nil && row.Addr != l.Addr && row.Covers(l.Addr) && !slices.Contains(out, row) {
+			out = append(out, row)
+		}
+	}
+	in := l.Range()
+	i, _ := slices.BinarySearchFunc(p.rows, in.From, func(row *netdb.Lease, a netip.Addr) int { return row.Addr.Compare(a) })
+	for ; i < len(p.rows) && p.rows[i].Addr.Compare(in.To) <= 0; i++ {
+		out = append(out, p.rows[i])
+	}
+	return out
 }
 
 // placeless reports that a row does not say how its lease is used.

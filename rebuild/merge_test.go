@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// record makes a record of rows like "10.8.64.2 id bound sandbox".
+// record makes a record of rows like "2 id bound sandbox", of 10.8.64.2, or "16/28 id bound
+// sandbox".
 func record(rows string, ended ...string) netdb.Salvaged {
 	s := netdb.Salvaged{Ended: make(map[string]bool)}
 	for i, row := range strings.Split(rows, ", ") {
@@ -18,7 +20,11 @@ func record(rows string, ended ...string) netdb.Salvaged {
 		if f[0] == "" {
 			continue
 		}
-		l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64." + f[0]), ID: f[1], State: netdb.State(f[2]), Sandbox: f[3], UID: f[3], Interface: "eth0", Rev: int64(i + 1)}
+		first, length, _ := strings.Cut(f[0], "/")
+		l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64." + first), ID: f[1], State: netdb.State(f[2]), Sandbox: f[3], UID: f[3], Interface: "eth0", Rev: int64(i + 1)}
+		if length != "" {
+			l.PrefixLen, _ = strconv.Atoi(length)
+		}
 		if f[3] != "" && l.State == netdb.Bound {
 			l.HostInterface = "veth-" + f[3]
 		}
@@ -38,40 +44,56 @@ func TestMerge(t *testing.T) {
 		ended          []string
 		want, leftOut  string
 	}{
-		"only the backup has it":                         {"2 a bound x", "", nil, "2 a bound x backup", ""},
-		"only the present book has it":                   {"", "2 a bound x", nil, "2 a bound x book", ""},
-		"both have the lease":                            {"2 a bound x", "2 a releasing x", nil, "2 a releasing x book", ""},
-		"it has ended since":                             {"2 a bound x", "", []string{"a"}, "", "2 a"},
-		"it has ended, and its address rests":            {"2 a bound x", "2 a cooling x", []string{"a"}, "2 a cooling x book", ""},
-		"its rest is over":                               {"2 a cooling x", "", []string{"a"}, "", "2 a"},
-		"its rest is over and another has it":            {"2 a cooling x", "2 b bound y", []string{"a"}, "2 b bound y book", "2 a"},
-		"another has its address":                        {"2 a bound x", "2 b bound y", nil, "2 b bound y book", "2 a"},
-		"the present book knows no owner":                {"2 a bound x", "2 b quarantined", nil, "2 a bound x backup", ""},
-		"the present book knows no owner, and its end":   {"2 a bound x", "2 b quarantined", []string{"a"}, "2 b quarantined book", "2 a"},
-		"a quarantine in both":                           {"2 a quarantined", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
-		"the sandbox has another address now":            {"2 a bound x", "3 b bound x", nil, "3 b bound x book, 2 a bound x backup", ""},
+		"only the backup has it":                       {"2 a bound x", "", nil, "2 a bound x backup", ""},
+		"only the present book has it":                 {"", "2 a bound x", nil, "2 a bound x book", ""},
+		"both have the lease":                          {"2 a bound x", "2 a releasing x", nil, "2 a releasing x book", ""},
+		"it has ended since":                           {"2 a bound x", "", []string{"a"}, "", "2 a"},
+		"it has ended, and its address rests":          {"2 a bound x", "2 a cooling x", []string{"a"}, "2 a cooling x book", ""},
+		"its rest is over":                             {"2 a cooling x", "", []string{"a"}, "", "2 a"},
+		"its rest is over and another has it":          {"2 a cooling x", "2 b bound y", []string{"a"}, "2 b bound y book", "2 a"},
+		"another has its address":                      {"2 a bound x", "2 b bound y", nil, "2 b bound y book", "2 a"},
+		"the present book knows no owner":              {"2 a bound x", "2 b quarantined", nil, "2 a bound x backup", ""},
+		"the present book knows no owner, and its end": {"2 a bound x", "2 b quarantined", []string{"a"}, "2 b quarantined book", "2 a"},
+		"a quarantine in both":                         {"2 a quarantined", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
+		"the sandbox has another address now":          {"2 a bound x", "3 b bound x", nil, "3 b bound x book, 2 a bound x backup", ""},
+		"it rests there after another's lease":         {"2 a paused x", "2 b cooling y", []string{"b"}, "2 a paused x backup", "2 b"},
+		"it rests there after another's, and it ended": {"2 a paused x", "2 b cooling y", []string{"a", "b"}, "2 b cooling y book", "2 a"},
+		"two rests":                                      {"2 a cooling x", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
+		"a stranger's, that another rested with":         {"2 a quarantined", "2 b cooling y", []string{"b"}, "2 a quarantined backup", "2 b"},
+		"a rest, and a stranger is seen since":           {"2 a cooling x", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
 		"nobody is known by either, and it rested there": {"2 a cooling x", "", nil, "2 a cooling x backup", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := merge(record(c.older), record(c.present, c.ended...), "backup")
-			var rows, left []string
-			for _, l := range m.Leases {
-				rows = append(rows, strings.Join(strings.Fields(strings.TrimPrefix(l.Addr.String(), "10.8.64.")+" "+l.ID+" "+string(l.State)+" "+l.Sandbox+" "+m.from[l.Addr]), " "))
-			}
-			for _, o := range m.leftOut {
-				left = append(left, strings.TrimPrefix(o.Address, "10.8.64.")+" "+o.LeaseID)
-				if o.Why == "" || o.Outcome != "left_out" {
-					t.Errorf("it is left out as %+v", o)
-				}
-			}
-			if got := strings.Join(rows, ", "); got != c.want {
+			if got := rowsOf(m); got != c.want {
 				t.Errorf("it has %q, want %q", got, c.want)
 			}
-			if got := strings.Join(left, ", "); got != c.leftOut {
+			if got := leftOutOf(t, m); got != c.leftOut {
 				t.Errorf("it leaves out %q, want %q", got, c.leftOut)
 			}
 		})
 	}
+}
+
+// rowsOf is the rows of a merged record, and where each is from, as record has them.
+func rowsOf(m merged) string {
+	var rows []string
+	for _, l := range m.Leases {
+		rows = append(rows, strings.Join(strings.Fields(strings.TrimPrefix(l.Text(), "10.8.64.")+" "+l.ID+" "+string(l.State)+" "+l.Sandbox+" "+m.from[l.Addr]), " "))
+	}
+	return strings.Join(rows, ", ")
+}
+
+func leftOutOf(t *testing.T, m merged) string {
+	t.Helper()
+	var left []string
+	for _, o := range m.leftOut {
+		left = append(left, strings.TrimPrefix(o.Address, "10.8.64.")+" "+o.LeaseID)
+		if o.Why == "" || o.Outcome != "left_out" {
+			t.Errorf("it is left out as %+v", o)
+		}
+	}
+	return strings.Join(left, ", ")
 }
 
 // An operator's hold is no quarantine that the backup explains, and a lease of which the
@@ -103,30 +125,39 @@ func TestMergeOfUnreadableRows(t *testing.T) {
 	}
 }
 
-// A delegated prefix is one row: a lease of the backup in it, or of a prefix around a lease
-// of the present book, is left out whole.
+// Of two delegated prefixes, or of one and an address, one contains the other. The part in
+// which the other record wins is its; the rest is kept in the largest prefixes that it makes.
 func TestMergeOfDelegatedPrefixes(t *testing.T) {
 	for name, c := range map[string]struct {
 		older, present string
-		olderLen, len  int // of the last row of each
-		left           string
+		ended          []string
+		want, leftOut  string
 	}{
-		"an address in a prefix of now":   {"20 a bound x", "16 b bound y", 0, 28, "10.8.64.20"},
-		"a prefix around an address":      {"16 a bound x", "20 b bound y", 28, 0, "10.8.64.16/28"},
-		"a prefix in a larger one":        {"24 a bound x", "16 b bound y", 30, 28, "10.8.64.24/30"},
-		"another beside it":               {"32 a bound x", "16 b bound y", 28, 28, ""},
-		"an owner for one address of one": {"16 a bound x", "16 b quarantined", 28, 0, "10.8.64.16/28"},
+		"an address in a prefix of now":             {"20 a bound x", "16/28 b bound y", nil, "16/28 b bound y book", "20 a"},
+		"a prefix in a larger one":                  {"24/30 a bound x", "16/28 b bound y", nil, "16/28 b bound y book", "24/30 a"},
+		"another beside it":                         {"32/28 a bound x", "16/28 b bound y", nil, "16/28 b bound y book, 32/28 a bound x backup", ""},
+		"the same one":                              {"16/28 a bound x", "16/28 a releasing x", nil, "16/28 a releasing x book", ""},
+		"it has ended since":                        {"16/28 a bound x", "20 b bound y", []string{"a"}, "20 b bound y book", "16/28 a"},
+		"a prefix around an address":                {"16/30 a bound x", "17 b bound y", nil, "17 b bound y book, 16 bound x backup, 18/31 bound x backup", ""},
+		"a prefix around its first address":         {"16/30 a bound x", "16 b bound y", nil, "16 b bound y book, 17 bound x backup, 18/31 bound x backup", ""},
+		"a prefix around a smaller one":             {"16/28 a cooling x", "20/30 b bound y", nil, "20/30 b bound y book, 16/30 cooling x backup, 24/29 cooling x backup", ""},
+		"a prefix around two that are all of it":    {"16/31 a bound x", "16 b bound y, 17 c bound z", nil, "16 b bound y book, 17 c bound z book", "16/31 a"},
+		"strangers are seen in it":                  {"16/28 a bound x", "16 b quarantined, 20 c quarantined", nil, "16/28 a bound x backup", ""},
+		"a stranger is seen where it rested":        {"16/31 a cooling x", "16 b quarantined", nil, "16 b quarantined book, 17 cooling x backup", ""},
+		"others rest in it":                         {"16/28 a bound x", "17 b cooling y, 20 c cooling z", []string{"b", "c"}, "16/28 a bound x backup", "17 b, 20 c"},
+		"another is in it, and one rests":           {"16/30 a bound x", "16 b bound y, 17 c cooling z", []string{"c"}, "16 b bound y book, 17 bound x backup, 18/31 bound x backup", "17 c"},
+		"it is in a prefix that rests":              {"17 a paused x", "16/30 b cooling y", []string{"b"}, "16 cooling y book, 18/31 cooling y book, 17 a paused x backup", ""},
+		"two are in a prefix that rests":            {"16/31 a bound x, 19 c bound z", "16/30 b cooling y", []string{"b"}, "18 cooling y book, 16/31 a bound x backup, 19 c bound z backup", ""},
+		"all of a prefix that rests is in two":      {"16 a bound x, 17 c bound z", "16/31 b cooling y", []string{"b"}, "16 a bound x backup, 17 c bound z backup", "16/31 b"},
+		"one that has ended is in it, where it was": {"16/28 a cooling x", "20 b bound y", []string{"a"}, "20 b bound y book", "16/28 a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			older, present := record(c.older), record(c.present)
-			older.Leases[0].PrefixLen, present.Leases[0].PrefixLen = c.olderLen, c.len
-			m := merge(older, present, "backup")
-			var left []string
-			for _, o := range m.leftOut {
-				left = append(left, o.Address)
+			m := merge(record(c.older), record(c.present, c.ended...), "backup")
+			if got := rowsOf(m); got != c.want {
+				t.Errorf("it has %q, want %q", got, c.want)
 			}
-			if got := strings.Join(left, ", "); got != c.left || len(m.Leases) != 2-len(left) || m.from[present.Leases[0].Addr] != "book" {
-				t.Errorf("it leaves out %q, want %q, and has %v", got, c.left, m.Leases)
+			if got := leftOutOf(t, m); got != c.leftOut {
+				t.Errorf("it leaves out %q, want %q", got, c.leftOut)
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func (r *restorer) before(ctx context.Context) error {
 func (r *restorer) keepPrefixes(ctx context.Context) error {
 	for _, l := range r.old.Leases {
 		seen := workload.SeenOf(r.census, l)
-		if _, there := r.At(l.Addr); l.PrefixLen == 0 || there || len(seen) == 0 {
+		if _, there := r.At(l.Addr); l.PrefixLen == 0 || there || len(seen) == 0 || isRest(l) {
 			continue
 		}
 		said := r.testimonyOf(l)
@@ -132,8 +132,12 @@ func (r *restorer) keepPrefixes(ctx context.Context) error {
 	return nil
 }
 
-// own returns what shows that the owner of a lease lives.
+// own returns what shows that the owner of a lease lives. The rest of a delegated prefix is
+// no lease that could be given back.
 func (r *restorer) own(l *netdb.Lease) []census.Sighting {
+	if isRest(l) {
+		return nil
+	}
 	return r.leases.Live(l, workload.SeenOf(r.census, l), r.running)
 }
 
