@@ -2,8 +2,10 @@ package enforce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -163,5 +165,88 @@ func TestE4NewsEndThePause(t *testing.T) {
 	}
 	if s := k.Status(); s.Repairs != 3 || s.Foreign != 3 {
 		t.Errorf("%d changes and %d repairs are counted", s.Foreign, s.Repairs)
+	}
+}
+
+// A blocked one has a reader of the kernel's news wait, or fail.
+type blocked struct {
+	slow
+	rev     int64
+	reached chan struct{} // nil: none waits
+	goOn    chan struct{}
+	unread  error
+}
+
+func (w *blocked) Rev() int64                      { return w.rev }
+func (w *blocked) Leases() ([]*netdb.Lease, int64) { return slices.Clone(w.leases), w.rev }
+
+func (w *blocked) Settle(context.Context, ...netip.Addr) error {
+	if w.reached != nil {
+		close(w.reached)
+		w.reached = nil
+		<-w.goOn
+	}
+	return w.unread
+}
+
+func (w *blocked) keeper(t *testing.T) *Keeper {
+	k, _ := w.slow.keeper(t)
+	k.cfg.Book, k.cfg.Kernel = w, w
+	return k
+}
+
+// TestE3NoBindIsBehindTheEnd: a bind that is asked for again, for its answer was lost, waits for
+// the kernel's news while the lease is released and confirmed. What it read of the book before
+// that gives the port nothing back.
+func TestE3NoBindIsBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	w := &blocked{rev: 1, goOn: make(chan struct{})}
+	k := w.keeper(t)
+	w.bind("a")
+	if err := k.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan struct{})
+	w.reached = reached
+	answered := make(chan error)
+	go func() { answered <- k.Hold(t.Context(), "a") }()
+	<-reached
+	released := *w.leases[0]
+	released.State, released.Rev = netdb.Releasing, 2
+	w.leases[0], w.rev = &released, 2
+	if err := k.Withdraw(t.Context(), "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	w.leases, w.rev = nil, 3
+	if err := k.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(w.goOn)
+	if err := <-answered; !errors.Is(err, netdb.ErrNotFound) {
+		t.Errorf("the bind is answered by %v", err)
+	}
+	if at := k.grants["a"]; len(at) > 0 {
+		t.Errorf("the address cools, and has the rules %+v", at)
+	}
+	if differ, err := k.differences(t.Context()); err != nil || len(differ) > 0 {
+		t.Errorf("%v %v", differ, err)
+	}
+}
+
+// TestE3ABindWhosePortCouldNotBeLookedFor: the port is there, and was not read yet, and the
+// kernel's news cannot be: the bind is not answered as if its rules held.
+func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
+	t.Parallel()
+	w := &blocked{rev: 1, unread: errors.New("too many open files")}
+	k := w.keeper(t)
+	w.bind("a")
+	port := w.ports
+	w.ports = nil
+	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.unread) {
+		t.Errorf("the bind is answered by %v, with the rules %+v", err, k.grants["a"])
+	}
+	w.ports = port
+	if err := k.Hold(t.Context(), "a"); err != nil {
+		t.Errorf("its port is known: %v", err)
 	}
 }

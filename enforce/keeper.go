@@ -160,20 +160,33 @@ func (k *Keeper) Start(ctx context.Context) error {
 }
 
 // Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
-// without a port has none.
+// without a port has none. One whose port is not known, while the kernel could not be asked
+// what ports there are, is [ErrNotHeld].
 func (k *Keeper) Hold(ctx context.Context, id string) error {
 	select {
 	case <-k.started:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: they are not made yet: %w", ErrNotHeld, ctx.Err())
 	}
-	l, err := k.cfg.Book.Lease(id)
-	if err != nil {
-		return fmt.Errorf("hold the rules of lease %s: %w", id, err)
+	for {
+		l, err := k.cfg.Book.Lease(id)
+		if err != nil {
+			return fmt.Errorf("hold the rules of lease %s: %w", id, err)
+		}
+		if stands, err := k.hold(ctx, l); stands || err != nil {
+			return err
+		}
 	}
+}
+
+// hold makes the rules of a lease; stands is false where the book has changed it meanwhile,
+// and nothing was done. It may have been released, and confirmed: who read it before that
+// would give a port rules that nobody takes away.
+func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err error) {
 	// A port that was plugged a moment ago may not be known yet.
-	if err := k.cfg.Kernel.Settle(ctx, l.Addr); err != nil && ctx.Err() != nil {
-		return err
+	unseen := k.cfg.Kernel.Settle(ctx, l.Addr)
+	if unseen != nil && ctx.Err() != nil {
+		return false, unseen
 	}
 	reading := k.readings.Add(1)
 	near := k.near(l)
@@ -184,6 +197,10 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	}
 	at := k.whereAmong(ctx, l, near, recorded)
 	k.mu.Lock()
+	if now, err := k.cfg.Book.Lease(l.ID); err != nil || now.Rev != l.Rev {
+		k.mu.Unlock()
+		return false, nil
+	}
 	err = k.change(ctx, func() {
 		// Run takes in the other ports: a bind does not take longer where there are many.
 		for _, p := range near {
@@ -195,7 +212,10 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	})
 	wrong := k.wrong(slices.Values(at))
 	k.mu.Unlock()
-	return errors.Join(err, k.setGroups(ctx, wrong))
+	if unseen != nil && len(at) == 0 && len(Grants(l, at)) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: its port may be there, and could not be looked for: %w", ErrNotHeld, unseen))
+	}
+	return true, errors.Join(err, k.setGroups(ctx, wrong))
 }
 
 // Withdraw returns when the kernel has no rule of a lease any more, which is still at that
