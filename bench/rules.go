@@ -16,6 +16,9 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
+// bootID is the kernel's of this boot.
+var bootID = netdb.Now().BootID
+
 // elements is how many the rules have.
 const elements = 50_000
 
@@ -38,7 +41,8 @@ func (w *ruled) PortNamed(name string) (enforce.Port, bool)      { p, is := w.na
 func (w *ruled) Settle(context.Context, ...netip.Addr) error     { return nil }
 func (w *ruled) PortsInto(context.Context, string, uint64) []int { return nil }
 func (w *ruled) SetGroups(context.Context, int, bool) error      { return nil }
-func (w *ruled) Own() []netip.Addr                               { return nil }
+func (w *ruled) Bridges() []enforce.Bridge                       { return nil }
+func (w *ruled) LearnNoGroups(context.Context, int) error        { return nil }
 func (w *ruled) Lease(id string) (*netdb.Lease, error) {
 	for _, l := range slices.Backward(w.leases) {
 		if l.ID == id {
@@ -51,7 +55,8 @@ func (w *ruled) Lease(id string) (*netdb.Lease, error) {
 // bind adds a lease on a port.
 func (w *ruled) bind(index int, name, mac string, addr netip.Addr) *netdb.Lease {
 	n := len(w.leases)
-	l := &netdb.Lease{Addr: addr, ID: "lease-" + strconv.Itoa(n), State: netdb.Bound, Sandbox: "s", UID: "s", Rev: int64(n + 1), HostInterface: name, MAC: mac}
+	l := &netdb.Lease{Addr: addr, ID: "lease-" + strconv.Itoa(n), State: netdb.Bound, Sandbox: "s", UID: "s", Rev: int64(n + 1), HostInterface: name, MAC: mac,
+		Plug: netdb.Plug{Boot: bootID, Index: index}}
 	w.leases = append(w.leases, l)
 	p := enforce.Port{Index: index, Name: name, Bridge: bridgeName}
 	w.ports = append(w.ports, p)
@@ -72,7 +77,7 @@ func (w *ruled) crowd() {
 func (r *run) keeper(ns *nstest.NS, w *ruled) (k *enforce.Keeper) {
 	ns.Do(func() {
 		k = must(enforce.Open(r.ctx, enforce.Config{Policy: enforce.Policy{Mode: enforce.Enforce}, Book: w, Kernel: w,
-			Boot: netdb.Now().BootID, Every: time.Hour, Log: slog.New(slog.DiscardHandler)}))
+			Boot: bootID, Every: time.Hour, Log: slog.New(slog.DiscardHandler)}))
 	})
 	r.Cleanup(func() { check(k.Close()) })
 	return k

@@ -198,6 +198,22 @@ func (g *Group) SetGroups(ctx context.Context, index int, on bool) error {
 	return g.own().SetGroups(ctx, index, on)
 }
 
+// Own is [Bridge.Own] of all that are there.
+func (g *Group) Own() (out []Own) {
+	_ = g.each(func(b *Bridge) error {
+		if own := b.Own(); own.Index != 0 {
+			out = append(out, own)
+		}
+		return nil
+	})
+	return out
+}
+
+// LearnNoGroups is [Bridge.LearnNoGroups].
+func (g *Group) LearnNoGroups(ctx context.Context, index int) error {
+	return g.own().LearnNoGroups(ctx, index)
+}
+
 // PortsInto is [Bridge.PortsInto] of all.
 func (g *Group) PortsInto(ctx context.Context, path string, inode uint64) (at []int) {
 	_ = g.each(func(b *Bridge) error { at = append(at, b.PortsInto(ctx, path, inode)...); return nil })

@@ -58,10 +58,11 @@ type portList struct {
 	names map[string]bool
 	macs  map[string]string
 	links map[string]PortLink
+	own   Own
 }
 
 // Changed returns a channel that is closed when a port came or went, got
-// another name or MAC or leads elsewhere, after the board shows what that changed
+// another name or MAC or leads elsewhere, or when [Bridge.Own] changed, after the board shows what that changed
 // there. It carries no payload: look again. A port behind which no address was
 // seen, such as a virtual machine's tap, changes nothing on the board, and
 // this is how its end is noticed.
@@ -88,6 +89,44 @@ type PortLink struct {
 
 // PortLinks returns the ports' links by their names, otherwise as [Bridge.PortNames] does.
 func (b *Bridge) PortLinks() map[string]PortLink { return b.netns.shown.Load().links }
+
+// Own is what the bridge itself is.
+type Own struct {
+	Index  int          // of its link; 0 where there is none
+	Addrs  []netip.Addr // of its link, those by which no sandbox could be reached too
+	Learns bool         // from frames to 01-80-C2-00-00-00 to -0F; see [Bridge.LearnNoGroups]
+}
+
+// Own is as of the last [Bridge.Changed]; its addresses are not to be changed. It reads memory
+// and never waits.
+func (b *Bridge) Own() Own { return b.netns.shown.Load().own }
+
+// setOwn takes in what the bridge itself is.
+func (s *namespaces) setOwn(d *device) {
+	var now Own
+	if d.isThere() {
+		now.Index, now.Learns = d.link.Index, !d.link.NoGroupLearn
+		for _, a := range d.addrs {
+			if a.Index == now.Index {
+				now.Addrs = append(now.Addrs, a.Prefix.Addr())
+			}
+		}
+	}
+	if now.Index != s.own.Index || now.Learns != s.own.Learns || !slices.Equal(now.Addrs, s.own.Addrs) {
+		s.own, s.moved = now, true
+	}
+}
+
+// LearnNoGroups has the bridge not learn where the senders of frames to 01-80-C2-00-00-00 to -0F
+// are: no hook of nftables sees such a frame before that. A link that is gone is no error. It
+// is safe for concurrent use.
+func (b *Bridge) LearnNoGroups(ctx context.Context, index int) error {
+	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetNoGroupLearn(index) })
+	if err != nil && !rtnl.IsGone(err) {
+		return fmt.Errorf("have bridge %d learn nothing from frames to group addresses: %w", index, err)
+	}
+	return nil
+}
 
 // allGroups are the group addresses but that of PAUSE frames, which the kernel drops.
 const allGroups = 0xfffd
@@ -145,7 +184,7 @@ func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) (at [
 func (s *namespaces) show() {
 	if s.moved {
 		s.moved = false
-		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]PortLink)}
+		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]PortLink), s.own}
 		for _, p := range s.ports {
 			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
 			now.links[p.link.Name] = PortLink{p.link.Index, p.link.GroupForward == allGroups}

@@ -105,6 +105,7 @@ func (b *Bridge) lookLink() error {
 		b.neighbour.whole = errUnread
 		clear(b.answers.unlocated)
 	}
+	b.netns.setOwn(&b.device)
 	l := b.device.link
 	if b.device.isThere() {
 		b.answers.removeFrom(b.wire(), func(o origin) bool { return o.bridge != l.Index })
@@ -121,6 +122,7 @@ func (b *Bridge) readHost() error {
 	err := b.host.read(b.kernel, b.device.link)
 	if err == nil {
 		b.device.addrs = b.host.all
+		b.netns.setOwn(&b.device)
 	}
 	return err
 }
@@ -131,6 +133,7 @@ func (b *Bridge) vanish() {
 	l := b.device.link
 	b.forget()
 	b.device.set(l)
+	b.netns.setOwn(&b.device)
 	b.lost = false // there is no more to know, until a link comes
 	b.silence(absent(b.cfg.Name, l))
 	b.netns.show()

@@ -29,8 +29,9 @@ type namespaces struct {
 	portGone func(index int)
 
 	ports      map[int]*port
+	own        Own          // of the bridge
 	linksAgain map[int]bool // links to be looked up again
-	moved      bool         // a port did, which is to be shown
+	moved      bool         // a port did, or own, which is to be shown
 	spaces     map[int]*space
 	made       int  // how many there ever were
 	unnamed    bool // one came since names were looked up

@@ -153,17 +153,20 @@ func (k *Keeper) follow(ctx context.Context) error {
 	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
 	wrong := k.wrong(maps.Keys(k.ports))
 	k.mu.Unlock()
-	return errors.Join(err, k.setGroups(ctx, wrong))
+	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong))
 }
 
-// followPorts takes in what ports there are, and repairs what others changed, as far as that
+// followPorts takes in what ports and addresses of bridges there are, and repairs what others changed, as far as that
 // does not need the book. It takes a small part of follow's time.
 func (k *Keeper) followPorts(ctx context.Context) error {
 	k.mu.Lock()
-	err := k.change(ctx, k.takePorts)
+	err := k.change(ctx, func() {
+		k.takePorts()
+		k.takeGateways()
+	})
 	wrong := k.wrong(maps.Keys(k.ports))
 	k.mu.Unlock()
-	return errors.Join(err, k.setGroups(ctx, wrong))
+	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong))
 }
 
 // finder finds the ports of many leases, which are all that there are.

@@ -50,6 +50,13 @@ type Port struct {
 	Groups bool // frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of all others
 }
 
+// A Bridge is one of ours.
+type Bridge struct {
+	Index  int
+	Addrs  []netip.Addr // its own
+	Learns bool         // where the senders of frames to 01-80-C2-00-00-00 to -0F are
+}
+
 // A Grant is one address that one port may use.
 type Grant struct {
 	Lease string

@@ -13,7 +13,8 @@ import (
 // the bridge send the neighbour's frames to this port, and one with its address is received
 // by the host. The ports of sandboxes have these frames take the way of all others. Those
 // that may be an uplink's, trusted or without a lease where such may send, keep what the
-// kernel does with them: STP, LACP and LLDP are of the port.
+// kernel does with them: STP, LACP and LLDP are of the port. That the bridge takes its sender
+// to be there the bridges are told not to do.
 
 // judges reports whether a port's frames to those addresses take the way of all others.
 // Observe changes no frame's way.
@@ -32,11 +33,28 @@ func (k *Keeper) wrong(indexes iter.Seq[int]) (out []Port) {
 	return out
 }
 
+// setBridges has no bridge learn from those frames.
+func (k *Keeper) setBridges(ctx context.Context) (err error) {
+	if k.cfg.Policy.Mode != Enforce {
+		return nil
+	}
+	for _, b := range k.cfg.Kernel.Bridges() {
+		if b.Learns {
+			err = errors.Join(err, k.cfg.Kernel.LearnNoGroups(ctx, b.Index))
+		}
+	}
+	return k.noted(err)
+}
+
 // setGroups makes it right. It asks the kernel, and is called without the lock.
 func (k *Keeper) setGroups(ctx context.Context, ports []Port) (err error) {
 	for _, p := range ports {
 		err = errors.Join(err, k.cfg.Kernel.SetGroups(ctx, p.Index, !p.Groups))
 	}
+	return k.noted(err)
+}
+
+func (k *Keeper) noted(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
 		k.note(err)

@@ -44,8 +44,11 @@ type Kernel interface {
 	// SetGroups has a port's frames to the group addresses 01-80-C2-00-00-00 to -0F go the
 	// way of all others, or as the kernel has it. A port that is gone is no error.
 	SetGroups(ctx context.Context, index int, on bool) error
-	// Own are the bridges' own addresses that no pool knows: their link-local ones.
-	Own() []netip.Addr
+	// Bridges are ours, as of the last Changed.
+	Bridges() []Bridge
+	// LearnNoGroups has a bridge not learn where the senders of such frames are. One that is
+	// gone is no error.
+	LearnNoGroups(ctx context.Context, index int) error
 }
 
 // Config of a [Keeper]. All fields but OnForeign and OnRepair are needed.
@@ -399,7 +402,9 @@ func (k *Keeper) takeGateways() {
 			now = append(now, p.Gateway)
 		}
 	}
-	now = append(now, k.cfg.Kernel.Own()...)
+	for _, b := range k.cfg.Kernel.Bridges() {
+		now = append(now, b.Addrs...)
+	}
 	for _, a := range now {
 		k.add(gateway(a), 1)
 	}

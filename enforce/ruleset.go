@@ -25,7 +25,7 @@ type World struct {
 	Revision int64
 	Grants   []Grant
 	Ports    []Port
-	Gateways []netip.Addr // of the pools, and the bridge's own link-local address
+	Gateways []netip.Addr // of the pools, and the bridges' own addresses
 }
 
 // A Reason is why a packet is refused.

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"encoding/binary"
 	"net"
 
 	"github.com/mdlayher/netlink"
@@ -65,6 +66,19 @@ func (r *Socket) SetGroupForward(index int, mask uint16) error {
 			})
 			return nil
 		})
+	})
+}
+
+// noGroupLearn (1 << BR_BOOLOPT_NO_LL_LEARN, not in x/sys/unix) is ip-link's no_linklocal_learn.
+const noGroupLearn = 1 << 0
+
+// SetNoGroupLearn has a bridge learn nothing from frames to 01-80-C2-00-00-00 to -0F. A kernel
+// before Linux 5.0 does not know of it, and answers as if it did.
+func (r *Socket) SetNoGroupLearn(index int) error {
+	option := binary.NativeEndian.AppendUint32(nil, noGroupLearn)   // the values,
+	option = binary.NativeEndian.AppendUint32(option, noGroupLearn) // and which of them are set
+	return r.setLink(index, 0, func(ae *netlink.AttributeEncoder) {
+		bridgeInfo(ae, func(data *netlink.AttributeEncoder) { data.Bytes(unix.IFLA_BR_MULTI_BOOLOPT, option) })
 	})
 }
 

@@ -26,6 +26,7 @@ type Link struct {
 	ForwardDelay uint32 // in 1/100 s
 	VLAN         uint16 // the VLAN of untagged frames on a bridge that filters; else 0
 	GroupForward uint16 // of a bridge's port: see [Socket.SetGroupForward]
+	NoGroupLearn bool   // of a bridge: see [Socket.SetNoGroupLearn]
 }
 
 const (
@@ -39,7 +40,7 @@ const (
 func (l *Link) Same(o *Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Flags == o.Flags && l.MTU == o.MTU &&
 		bytes.Equal(l.MAC, o.MAC) && l.Master == o.Master && l.Peer == o.Peer && l.Behind == o.Behind &&
-		l.STP == o.STP && l.ForwardDelay == o.ForwardDelay && l.VLAN == o.VLAN && l.GroupForward == o.GroupForward
+		l.STP == o.STP && l.ForwardDelay == o.ForwardDelay && l.VLAN == o.VLAN && l.GroupForward == o.GroupForward && l.NoGroupLearn == o.NoGroupLearn
 }
 
 func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
@@ -198,6 +199,10 @@ func (l *Link) bridgeData(ad *netlink.AttributeDecoder) error {
 			filters = ad.Uint8() != 0
 		case unix.IFLA_BR_VLAN_DEFAULT_PVID:
 			pvid = ad.Uint16()
+		case unix.IFLA_BR_MULTI_BOOLOPT:
+			if b := ad.Bytes(); len(b) >= 4 {
+				l.NoGroupLearn = binary.NativeEndian.Uint32(b)&noGroupLearn != 0
+			}
 		}
 	}
 	if filters {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
@@ -93,12 +91,9 @@ func (p ports) PortIndexes() map[string]int {
 	return out
 }
 
-func (p ports) Own() (out []netip.Addr) {
-	for _, s := range p.Statuses() {
-		mac, err := net.ParseMAC(s.MAC)
-		if own := enforce.LinkLocal(mac); err == nil && own.IsValid() {
-			out = append(out, own)
-		}
+func (p ports) Bridges() (out []enforce.Bridge) {
+	for _, own := range p.Own() {
+		out = append(out, enforce.Bridge(own))
 	}
 	return out
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/enforce"
@@ -85,7 +87,14 @@ func (w *world) wished() *nft.Table {
 	for _, l := range links {
 		if l.Attrs().Name == "rt0" {
 			bridge = l.Attrs().Index
-			world.Gateways = append(world.Gateways, enforce.LinkLocal(l.Attrs().HardwareAddr))
+			addrs, err := w.ns.Netlink().AddrList(l, netlink.FAMILY_ALL)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			for _, a := range addrs {
+				addr, _ := netip.AddrFromSlice(a.IP)
+				world.Gateways = append(world.Gateways, addr.Unmap())
+			}
 		}
 	}
 	for _, l := range links {
