@@ -34,6 +34,10 @@ func (b *Book) KeepPools(ctx context.Context, who Who, pools []*Pool, names []Po
 			n := known[p.key()]
 			if err := t.canKeep(p); err != nil {
 				leftOut = append(leftOut, fmt.Errorf("pool %s (%s, uid %s): %w", p.Name, p.Prefix, p.UID, err))
+				if n == nil && p.Check() == nil && t.poolNamed(&p.PoolSpec) == nil {
+					n = &namedPool{key: p.key()}
+					known[n.key] = n
+				}
 				if n != nil { // what was sent to it stays old, and the configuration may make it
 					n.generation, n.configured = max(n.generation, p.Generation), ""
 				}

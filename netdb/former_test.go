@@ -143,7 +143,8 @@ func TestKeepPools(t *testing.T) {
 	if p := got["default"]; len(got) != 2 || p.UID != wide.UID || p.Generation != 7 || p.Prefix != wide.Prefix || got["drains"].State != netdb.PoolDraining || got["drains"].Generation != 2 {
 		t.Errorf("there are %+v", got)
 	}
-	for _, c := range []netdb.PoolChange{{Spec: spec("default", "10.8.64.0/26"), Generation: 3}, {Spec: spec("gone", "10.7.0.0/24"), Generation: 1}} {
+	// What was sent to one that is left out stays old, also where no configuration named it.
+	for _, c := range []netdb.PoolChange{{Spec: spec("default", "10.8.64.0/26"), Generation: 3}, {Spec: spec("gone", "10.7.0.0/24"), Generation: 1}, {Spec: spec("odd", "10.5.0.0/24"), Generation: 6}} {
 		refused(t, b, c, netdb.ErrStaleGeneration)
 	}
 	Check(t, b)
