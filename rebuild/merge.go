@@ -139,7 +139,7 @@ func yields(is, l *netdb.Lease) bool {
 // knew of it.
 func (m *merged) keepWithheld(l *netdb.Lease, withheld map[netip.Addr]netdb.Withheld, parts []*netdb.Lease) {
 	w, is := withheld[l.Addr]
-	if !is || w.LeaseID != l.ID {
+	if !is {
 		return
 	}
 	for _, part := range parts {

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -105,6 +106,43 @@ func TestMergeKeepsWhatIsHeld(t *testing.T) {
 	m := merge(record("2 a bound x, 3 c bound y"), present, "backup")
 	if len(m.Leases) != 2 || m.Leases[0].ID != "b" || m.Leases[1].HostInterface != "veth-y" {
 		t.Errorf("it has %+v", m.Leases)
+	}
+}
+
+// What the older record knows of an address that outlived its pool is only of the row that it
+// has there: behind another's lease it would take that one's id away.
+func TestMergeOfWithheld(t *testing.T) {
+	older, present := record("2 a quarantined x, 3 b quarantined y, 16/31 c quarantined z"), record("3 d bound w, 17 e bound v, 20 f cooling u")
+	withhold := func(r *netdb.Salvaged) {
+		r.Withheld = make(map[netip.Addr]netdb.Withheld)
+		for _, l := range r.Leases {
+			if l.State != netdb.Bound {
+				r.Withheld[l.Addr] = netdb.Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, LeaseID: l.ID, Bridge: "br9"}
+			}
+		}
+	}
+	withhold(&older)
+	withhold(&present)
+	m := merge(older, present, "backup")
+	var got []string
+	for _, w := range m.Withheld {
+		got = append(got, strings.TrimPrefix(w.Addr.String(), "10.8.64.")+fmt.Sprintf("/%d ", w.PrefixLen)+w.LeaseID+" "+w.Bridge)
+	}
+	slices.Sort(got)
+	if want := []string{"16/0 c br9", "2/0 a br9", "20/0 f br9"}; !slices.Equal(got, want) {
+		t.Errorf("it has %q, want %q", got, want)
+	}
+}
+
+// What rested in the backup is given again before what the present book released, in the
+// order of its release, also of what a pool had taken over from one that was removed.
+func TestMergeKeepsTheOrderOfReuse(t *testing.T) {
+	older, present := record("2 a cooling x, 3 b cooling y"), record("4 c cooling z")
+	older.Leases[0].Rev, older.Leases[0].Cooled, older.Leases[1].Rev, present.Leases[0].Rev = 600, 500, 550, 20
+	m := merge(older, present, "backup")
+	slices.SortFunc(m.Leases, func(x, y *netdb.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
+	if got, want := rowsOf(m), "2 a cooling x backup, 3 b cooling y backup, 4 c cooling z book"; got != want {
+		t.Errorf("they are given again as %q, want %q", got, want)
 	}
 }
 
