@@ -258,6 +258,50 @@ func TestZ8Z18PausedAgain(t *testing.T) {
 	}
 }
 
+// One sandbox that cannot be paused holds up no other, and is not tried again at once.
+func TestZ18OneThatCannotBePaused(t *testing.T) {
+	goOn, tries, last := make(chan struct{}), 0, time.Now()
+	s := stage(t, netdb.LeastIdle, pauses(func(_ *netdb.Lease, quiet func() error) error {
+		tries++
+		switch rest := time.Since(last); {
+		case tries == 1:
+			<-goOn // its shim is stopped: the attempt lasts as long as it may
+		case tries == 2 && rest < firstRest, tries > 2 && rest < 2*firstRest:
+			t.Errorf("tried again after %v", rest)
+		}
+		last = time.Now()
+		return context.DeadlineExceeded
+	}))
+	goOnce := sync.OnceFunc(func() { close(goOn) })
+	w := netdb.WakePolicy{RepauseAfter: netdb.LeastIdle}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &w}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	other := netdbtest.Reserve(t, s.book, "b")
+	if _, err := s.book.Bind(t.Context(), who, other.ID, 0, netdb.Binding{HostInterface: "veth-b"}); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.run(t)
+	t.Cleanup(goOnce)
+	realtest.Eventually(t, 20*time.Second, "the other one is said to be idle", func() bool {
+		l, err := s.book.Lease(other.ID)
+		return err == nil && l.Reason == reasonIdle
+	})
+	if n := s.idles(t); n != 0 {
+		t.Errorf("it is said to be idle while it is being paused: %d", n)
+	}
+	goOnce()
+	realtest.Eventually(t, 20*time.Second, "it is said to be idle", func() bool { return s.idles(t) == 1 })
+	time.Sleep(4 * firstRest)
+	stop()
+	if tries < 3 {
+		t.Errorf("tried %d times", tries)
+	}
+}
+
 // What another program flushed is made again; without a lease nothing is looked at.
 func TestTheTable(t *testing.T) {
 	s := stage(t, time.Hour, nil)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
 )
@@ -42,14 +44,16 @@ type Config struct {
 // A Watcher reads when sandboxes had traffic, and says which are idle. It is safe for
 // concurrent use.
 type Watcher struct {
-	cfg  Config
-	conn *nft.Conn
+	cfg    Config
+	conn   *nft.Conn
+	pauses errgroup.Group // that are under way
 
 	mu      sync.Mutex
 	leased  map[netip.Prefix]bool    // of the table
 	checked time.Time                // when the whole table was compared last
 	last    map[netip.Addr]time.Time // of the last packet; of a delegated prefix by its first address
 	noted   map[string]time.Time     // when a lease was noted to be idle, by its id
+	pausing map[string]*repausing    // by uid
 	idle    int
 	looked  bool // Run has, once
 }
@@ -60,7 +64,9 @@ func Open(ctx context.Context, cfg Config) (*Watcher, error) {
 	if cfg.After <= 0 {
 		return nil, errors.New("idle: After is not above 0")
 	}
-	w := &Watcher{cfg: cfg, last: make(map[netip.Addr]time.Time), noted: make(map[string]time.Time)}
+	w := &Watcher{cfg: cfg, last: make(map[netip.Addr]time.Time), noted: make(map[string]time.Time),
+		pausing: make(map[string]*repausing)}
+	w.pauses.SetLimit(mostPausing)
 	err := cfg.Inside(func() (err error) { w.conn, err = nft.Open(); return err })
 	if err == nil {
 		err = w.sync(ctx)
@@ -221,7 +227,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return w.pauses.Wait()
 		case <-timer.C:
 		}
 	}
@@ -251,8 +257,7 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 			for _, other := range sandboxes[l.UID] {
 				whole = min(whole, w.quietFor(other))
 			}
-			if whole >= s.Wake.RepauseAfter {
-				w.repause(ctx, l, sandboxes[l.UID], whole)
+			if whole >= s.Wake.RepauseAfter && w.repause(ctx, l, sandboxes[l.UID], whole) {
 				continue
 			}
 		}
@@ -261,6 +266,7 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 	w.looked = true
 	w.mu.Lock()
 	w.idle = idle
+	w.forget(sandboxes)
 	maps.DeleteFunc(w.noted, func(id string, _ time.Time) bool { return !there[id] })
 	w.mu.Unlock()
 	return max(leastGap, min(shortest/share, mostGap)), nil
@@ -294,29 +300,6 @@ func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration)
 		w.noted[l.ID] = time.Now()
 	case !over(err) && ctx.Err() == nil:
 		w.cfg.Log.Warn("that a sandbox is idle could not be recorded", "lease", l.ID, "addr", l.Addr, "err", err)
-	}
-}
-
-// errTraffic means that a sandbox had traffic after it was found idle.
-var errTraffic = fmt.Errorf("%w: it had traffic meanwhile", netdb.ErrState)
-
-// repause pauses a sandbox again whose policy asks for it, unless one of its leases has had traffic
-// by the time that its traffic is watched.
-func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, all []*netdb.Lease, quiet time.Duration) {
-	began := time.Now()
-	err := w.cfg.Pauser.Repause(ctx, l, func() error {
-		if err := w.Read(); err != nil {
-			return err
-		}
-		for _, one := range all {
-			if at, known := w.LastTraffic(one); known && at.After(began.Add(-quiet/2)) {
-				return errTraffic
-			}
-		}
-		return nil
-	})
-	if err != nil && !over(err) && ctx.Err() == nil {
-		w.cfg.Log.Warn("an idle sandbox could not be paused", "lease", l.ID, "addr", l.Addr, "err", err)
 	}
 }
 
