@@ -65,7 +65,7 @@ func (c Command) run(ctx context.Context, verb string, l *netdb.Lease, s *netdb.
 	cmd.Dir = "/"
 	said := new(words)
 	cmd.Stdout, cmd.Stderr = said, said
-	// A process group, so that what the command started ends with it.
+	// A process group, so that what the command started ends with it, but in a session of its own.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = lastWords
