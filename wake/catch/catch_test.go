@@ -690,7 +690,7 @@ func TestMalformedPackets(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{12: 8, 33: 0})
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		if p, err := parse(frame); err == nil && (!p.Source.IsValid() || !p.Dest.IsValid() || p.Protocol == "") {
+		if p, err := parse(frame); err == nil && (!p.Source.IsValid() || !p.Dest.IsValid() || p.Protocol == "" && len(frame) < snap) {
 			t.Errorf("%x: %+v", frame, fmt.Sprint(p))
 		}
 		payload(frame)
@@ -944,10 +944,40 @@ func TestHeadersOfIPv6(t *testing.T) {
 		{"a later fragment", frame(44, append([]byte{udp, 0, 1, 0, 7: 0}, ports...)...), true},
 		{"cut within a header", frame(0, []byte{udp, 4, 7: 0}...), true},
 		{"cut before one", frame(60, udp), true},
+		{"a later fragment that is cut", frame(44, append([]byte{udp, 0, 1, 0, 7: 0}, make([]byte, snap)...)...)[:snap], true},
 	} {
 		p, err := parse(tt.frame)
 		if (err != nil) != tt.broken || !tt.broken && (p.Protocol != netdb.UDP || p.Port != 53) {
 			t.Errorf("%s: %+v, %v", tt.name, p, err)
+		}
+	}
+}
+
+// Z2: extension headers that are longer than what is copied of a packet hide its port, and it wakes
+// all the same.
+func TestZ2LongHeadersOfIPv6(t *testing.T) {
+	s := stage(t)
+	var err error
+	if s.l, err = netdbtest.TryReserve(s.book, netdbtest.Pool(t, s.book, "six", "fd00:8::/64"), "a", netdbtest.Policy); err != nil || s.l.Addr != netip.MustParseAddr("fd00:8::2") {
+		t.Fatal(s.l, err)
+	}
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName}); err != nil {
+		t.Fatal(err)
+	}
+	out := s.neighbour.NS.Wire("eth0")
+	for n, port := range map[int]uint16{32: 53, 40: 0, 48: 0, 1024: 0} {
+		s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}))
+		options := make([]byte, n) // all of them padding
+		options[0], options[1] = udp, byte(n/8-1)
+		for at := 2; at < n; at += 2 + int(options[at+1]) {
+			options[at], options[at+1] = 1, byte(min(n-at-2, 254))
+		}
+		ip := []byte{0x60, 0, 0, 0, 0, 0, 60, 64}
+		binary.BigEndian.PutUint16(ip[4:], uint16(n+8))
+		ip = append(append(ip, netip.MustParseAddr("fd00:8::9").AsSlice()...), s.l.Addr.AsSlice()...)
+		out.Send(nstest.Frame(s.sandbox.MAC, s.neighbour.MAC, 0x86dd, append(append(ip, options...), 0, 9, 0, 53, 0, 8, 0, 0)...))
+		if c := s.woken(t).Cause; c.Source != netip.MustParseAddr("fd00:8::9") || c.Port != port {
+			t.Errorf("behind %d bytes: %+v", n, c)
 		}
 	}
 }

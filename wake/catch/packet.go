@@ -3,6 +3,7 @@ package catch
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -11,13 +12,17 @@ import (
 // A Packet is what is known of a packet that was copied.
 type Packet struct {
 	Source, Dest netip.Addr
-	Protocol     netdb.Protocol
-	Port         uint16 // the destination's; 0 of an echo request
+	Protocol     netdb.Protocol // "" where the copy ends before it
+	Port         uint16         // the destination's; 0 of an echo request, and where the copy ends before it
 }
 
-var errMalformed = errors.New("malformed packet")
+var (
+	errMalformed = errors.New("malformed packet")
+	errShort     = fmt.Errorf("%w: it ends within a header", errMalformed)
+)
 
-// parse reads the begin of an Ethernet frame.
+// parse reads the begin of an Ethernet frame. Of one that is longer than what is copied, the
+// extension headers of IPv6 may hide the port: the kernel has read them whole.
 func parse(frame []byte) (p Packet, err error) {
 	if len(frame) < 14 {
 		return p, errMalformed
@@ -36,7 +41,11 @@ func parse(frame []byte) (p Packet, err error) {
 			return p, errMalformed
 		}
 		p.Source, p.Dest = netip.AddrFrom16([16]byte(body[8:24])), netip.AddrFrom16([16]byte(body[24:40]))
-		if proto, body, err = behindHeaders(body[6], body[40:]); err != nil {
+		proto, body, err = behindHeaders(body[6], body[40:])
+		if errors.Is(err, errShort) && len(frame) >= snap {
+			return p, nil
+		}
+		if err != nil {
 			return p, err
 		}
 	default:
@@ -44,12 +53,15 @@ func parse(frame []byte) (p Packet, err error) {
 	}
 	switch proto {
 	case tcp, udp:
-		if len(body) < 4 {
-			return p, errMalformed
-		}
-		p.Protocol, p.Port = netdb.TCP, binary.BigEndian.Uint16(body[2:])
+		p.Protocol = netdb.TCP
 		if proto == udp {
 			p.Protocol = netdb.UDP
+		}
+		switch {
+		case len(body) >= 4:
+			p.Port = binary.BigEndian.Uint16(body[2:])
+		case len(frame) < snap:
+			return p, errMalformed
 		}
 	case icmp4, icmp6:
 		p.Protocol = netdb.ICMP
@@ -73,7 +85,7 @@ const (
 func behindHeaders(proto byte, body []byte) (byte, []byte, error) {
 	for proto == hopByHop || proto == routing || proto == fragment || proto == destination {
 		if len(body) < 8 {
-			return 0, nil, errMalformed
+			return 0, nil, errShort
 		}
 		length := 8
 		if proto != fragment {
@@ -82,7 +94,7 @@ func behindHeaders(proto byte, body []byte) (byte, []byte, error) {
 			return 0, nil, errMalformed // not the first one: it has no ports
 		}
 		if len(body) < length {
-			return 0, nil, errMalformed
+			return 0, nil, errShort
 		}
 		proto, body = body[0], body[length:]
 	}

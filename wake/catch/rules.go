@@ -15,7 +15,7 @@ const (
 	TableName = "ipamd-wake"
 	// Group is the group of nflog that packets are copied to.
 	Group = 8764
-	// snap is how much of a packet is copied: Ethernet, IPv6 and the ports.
+	// snap is how much of a packet is copied: Ethernet, IPv6 and the ports, behind few extension headers.
 	snap = 96
 )
 
