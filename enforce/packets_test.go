@@ -363,6 +363,107 @@ func TestE8APortThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
+// TestE1WhatIsForALeaseIsItsPortsAlone: a port in no set yet, plugged while no daemon runs, sends
+// by a lease's MAC, and the bridge takes that to be there before any hook sees the frame. What
+// is for the lease it does not receive, neither before the port is known nor after; and no
+// other port does when the bridge does not know where the MAC is.
+func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
+	t.Parallel()
+	const unseen = "stolen by a port that is not known"
+	for _, p := range []enforce.Policy{{Mode: enforce.Enforce}, {Mode: enforce.Enforce, DropUnleased: true}, {Mode: enforce.Observe}} {
+		s := newScene(t)
+		s.apply(p)
+		thief := s.ns.Port("rt0")
+		ears := map[string]*nstest.Wire{"b": s.wires[s.b], "the thief": thief.NS.Wire("eth0"), "d": s.wires[s.d]}
+		s.wires[thief] = ears["the thief"]
+		s.ns.Exec("ip", "neigh", "replace", b4.String(), "lladdr", s.b.MAC.String(), "dev", "rt0")
+		marks := 0
+		// receive are those that receive what a, or the host, sends to b's MAC, and a behind that to all.
+		receive := func(host bool) (who string) {
+			t.Helper()
+			marks++
+			f := longer(ip4(s.a.MAC, a4, b4), fmt.Sprint("for b alone ", marks))
+			copy(f, s.b.MAC)
+			last := longer(ip4(s.a.MAC, a4, gateway), fmt.Sprint("for all ", marks))
+			if host {
+				f = fmt.Append(nil, "of the host for b alone ", marks)
+				s.datagram(b4, f)
+				s.wires[s.a].Send(last)
+			} else {
+				s.wires[s.a].Send(f, last)
+			}
+			for _, name := range []string{"b", "d", "the thief"} {
+				for end := false; !end; {
+					got, ok := ears[name].Receive(wait)
+					if !ok {
+						t.Fatal("the frame behind it was not received")
+					}
+					if bytes.Equal(got, f) || host && bytes.HasSuffix(got, f) {
+						who += name + ", "
+					}
+					end = bytes.Equal(got, last)
+				}
+			}
+			return who
+		}
+		want := func(what, who string) {
+			t.Helper()
+			for _, host := range []bool{false, true} {
+				if host && what == unseen {
+					continue // see between
+				}
+				if got := receive(host); got != who {
+					t.Errorf("%s, drop %t: %s, of the host %t: it is received by %q, and should be by %q", p.Mode, p.DropUnleased, what, host, got, who)
+				}
+			}
+		}
+		at := func(of *nstest.Port) bool {
+			return strings.Contains(s.ns.Exec("bridge", "fdb", "show", "br", "rt0"), fmt.Sprintf("%s dev %s ", s.b.MAC, of.HostName))
+		}
+		known := func(of *nstest.Port, sends []byte) {
+			t.Helper()
+			for end := time.Now().Add(wait); !at(of); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the bridge does not take b's MAC to be at ", of.HostName)
+				}
+				s.wires[of].Send(sends)
+			}
+		}
+		own, lie := ip4(s.b.MAC, b4, gateway), nstest.Frame(everyone, s.b.MAC, 0x0806, make([]byte, 46)...)
+		none, flooded := "", "b, "
+		if p.Mode == enforce.Observe {
+			none, flooded = "the thief, ", "b, d, the thief, "
+		}
+		known(s.b, own)
+		want("before", "b, ")
+		known(thief, lie)
+		want(unseen, none)
+		s.ports = append(s.ports, enforce.Port{Index: s.index(thief), Name: thief.HostName, Bridge: "rt0"})
+		s.apply(p)
+		want("and known since", none)
+		known(s.b, own)
+		want("heard from b again", "b, ")
+		s.ns.Exec("bridge", "fdb", "del", s.b.MAC.String(), "dev", s.b.HostName, "master")
+		want("not learned", flooded)
+	}
+}
+
+// datagram sends one of the host's own.
+func (s *scene) datagram(to netip.Addr, data []byte) {
+	s.t.Helper()
+	var err error
+	s.ns.Do(func() {
+		var c net.Conn
+		if c, err = net.Dial("udp", netip.AddrPortFrom(to, 9).String()); err == nil {
+			_, err = c.Write(data)
+			_ = c.Close()
+		}
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // TestE8ATrustedPort: with unleased = drop a trusted port without a lease may send what is no
 // lease's and no gateway's, as all may with allow; one with a lease is as every port, trusted or
 // not; and the others without one send nothing.

@@ -121,7 +121,7 @@ func frame(p Policy) *nft.Table {
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
 	}
-	t.Chains = append(t.Chains, ports(), groups(), between(), leased(), arp(), ipv6(), neighbours(), source6())
+	t.Chains = append(t.Chains, ports(), groups(), between(), sent(), delivered(p), leased(), arp(), ipv6(), neighbours(), source6())
 	t.Chains = append(t.Chains, without(p)...)
 	t.Chains = append(t.Chains, without6())
 	for _, r := range Reasons() {
@@ -157,15 +157,36 @@ func groups() *nft.Chain {
 
 // between is where a frame goes from port to port. What comes by a port that is in no set, for it
 // was plugged a moment ago or while no daemon ran, is judged there as that of a port without
-// a lease. Its way to the host is open until it is in one: by the kernel's hooks alone the
-// bridge of a port is not known.
+// a lease. Its way to the host is open until it is in one, and the host's to it: by the
+// kernel's hooks alone the bridge of a port is not known.
 func between() *nft.Chain {
 	return &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
-		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Accept()),
-		rule("", nft.In(setUnleased, nft.InLink), nft.Accept()),
+		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Goto("delivered")),
+		rule("", nft.In(setUnleased, nft.InLink), nft.Goto("delivered")),
 		rule("by a port that is not known yet", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
 		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("without")),
 	}}
+}
+
+// sent is where a frame of the host's own goes to a port.
+func sent() *nft.Chain {
+	return &nft.Chain{Name: "sent", Base: &nft.Base{Hook: nft.Output, Priority: priority}, Rules: []nft.Rule{
+		rule("", nft.In(setLeased, nft.OutLink), nft.Goto("delivered")),
+		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("delivered")),
+	}}
+}
+
+// delivered keeps what is for a lease's MAC from all ports but the lease's. A bridge learns
+// where a sender is before any hook for it, so a port that is in no set yet draws to it what is
+// for a MAC, until that is heard from its own port again; and what a bridge has not learned it
+// sends to all. Nothing is counted: who sent it may, and the port need have done nothing.
+func delivered(p Policy) *nft.Chain {
+	c := &nft.Chain{Name: "delivered"}
+	if p.Mode == Enforce {
+		c.Rules = append(c.Rules, rule("a lease's: the bridge takes it to be elsewhere, or not to be known",
+			nft.In(setTakenMACs, nft.EtherDest), nft.NotIn(setMACs, nft.OutLink, nft.EtherDest), nft.Drop()))
+	}
+	return c
 }
 
 func leased() *nft.Chain {

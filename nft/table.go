@@ -22,6 +22,7 @@ var (
 	Prerouting  = *nftables.ChainHookPrerouting
 	Input       = *nftables.ChainHookInput
 	Forward     = *nftables.ChainHookForward
+	Output      = *nftables.ChainHookOutput
 	Postrouting = *nftables.ChainHookPostrouting
 	Ingress     = *nftables.ChainHookIngress // Netdev only
 	Egress      = *nftables.ChainHookEgress  // Netdev only

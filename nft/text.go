@@ -109,6 +109,8 @@ func hookName(b *Base) string {
 		return "input"
 	case Forward:
 		return "forward"
+	case Output:
+		return "output"
 	case Postrouting:
 		return "postrouting"
 	}
