@@ -33,10 +33,10 @@ type Reason string
 
 const (
 	NotItsMAC  Reason = "mac"      // the frame's source is not the lease's MAC, or is another lease's
-	NotItsARP  Reason = "arp"      // ARP with another's sender, or a probe for another's address
+	NotItsARP  Reason = "arp"      // ARP with another's sender or MAC, or a probe for another's address
 	NotItsIPv4 Reason = "ipv4"     // an IPv4 source that is not the lease's
 	NotItsIPv6 Reason = "ipv6"     // an IPv6 source that is not the lease's
-	NotItsND   Reason = "nd"       // a neighbour advertisement or probe for another's address, a router's advertisement, a redirect
+	NotItsND   Reason = "nd"       // a neighbour advertisement or probe for another's address; of a lease, a router's advertisement, a redirect
 	OtherType  Reason = "type"     // a VLAN tag, or of a lease neither ARP nor IP
 	NoLease    Reason = "unleased" // a port without a lease
 )
@@ -207,6 +207,7 @@ func arp() *nft.Chain {
 	is := nft.Is(nft.EtherType, nft.TypeARP)
 	return &nft.Chain{Name: "arp", Rules: []nft.Rule{
 		rule("the sender is the lease", is, nft.In(setIPv4, nft.InLink, nft.ARPSourceMAC, nft.ARPSource), nft.Accept()),
+		rule("it names another's MAC", is, nft.NotIn(setMACs, nft.InLink, nft.ARPSourceMAC), nft.In(setTakenMACs, nft.ARPSourceMAC), refuse(NotItsARP)),
 		rule("", is, nft.In(setAny4, nft.InLink, nft.ARPSource), nft.Accept()),
 		rule("in its delegated prefix", is, nft.In(setPrefix4, nft.InLink, nft.ARPSource), nft.In(setMACs, nft.InLink, nft.ARPSourceMAC), nft.Accept()),
 		rule("", is, nft.In(setPrefix4, nft.InLink, nft.ARPSource), nft.In(setAnyMAC, nft.InLink), nft.Accept()),
@@ -307,6 +308,9 @@ func others(name string, tags ...nft.Rule) *nft.Chain {
 	return &nft.Chain{Name: name, Rules: append(append([]nft.Rule{
 		rule("a lease's: a bridge sends there what is for it", nft.In(setTakenMACs, nft.EtherSource), refuse(NotItsMAC))}, tags...), []nft.Rule{
 		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
+		rule("", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenMACs, nft.ARPSourceMAC), refuse(NotItsARP)),
+		rule("a probe for one", nft.Is(nft.EtherType, nft.TypeARP), nft.Is(nft.ARPSource, nowhere), nft.In(setTaken4, nft.ARPTarget), refuse(NotItsARP)),
+		rule("", nft.Is(nft.EtherType, nft.TypeARP), nft.Is(nft.ARPSource, nowhere), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPTarget), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("in a lease's delegated prefix", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTakenPrefix4, nft.EtherType, nft.IPv4Source), refuse(NotItsIPv4)),
