@@ -27,8 +27,9 @@ type Outcome struct {
 // A merged is two records that are made into one book. Of an address it has one row.
 type merged struct {
 	netdb.Salvaged
-	from    map[netip.Addr]string // where its row is from
-	leftOut []Outcome
+	from        map[netip.Addr]string // where its row is from
+	leftOut     []Outcome
+	unexplained []string // of the report
 }
 
 // merge takes an older record into the present one. What the present book knows wins: its
@@ -111,7 +112,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 	}
 	maps.Copy(out.Sleeps, present.Sleeps)
 	out.Cancelled = slices.Concat(present.Cancelled, older.Cancelled) // the newest of a sandbox counts
-	out.mergePools(&older, &present)
+	out.mergePools(&older, &present, source)
 	out.HostNames = slices.Concat(present.HostNames, older.HostNames)
 	for _, p := range present.Problems {
 		out.Problems = append(out.Problems, "the present one: "+p)

@@ -201,15 +201,18 @@ func TestMergeOfDelegatedPrefixes(t *testing.T) {
 	}
 }
 
-// Of a backup come pools of names that the present book never had, and no generation falls.
+// Of a backup come pools of names that the present book never had, but for those in which it
+// has a lease of another pool, and no generation falls.
 func TestMergeOfPools(t *testing.T) {
 	pool := func(name, prefix string, generation int64) *netdb.Pool {
 		return &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: name, Prefix: netip.MustParsePrefix(prefix)}, UID: name, Generation: generation}
 	}
-	older := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4)},
+	older := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4), pool("around", "10.8.64.0/24", 6)},
 		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "older"}, {Name: "gone", Family: 4, Generation: 9}}}
 	present := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/17", 4), pool("begun-anew", "10.3.0.0/17", 1)},
 		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "now"}, {Name: "removed", Family: 4, Generation: 3}}}
+	present.Leases = record("16/28 a bound x").Leases
+	present.Leases[0].PoolUID = "kept" // outside of it
 	m := merge(older, present, "backup")
 	var got []string
 	for _, p := range m.Pools {
@@ -218,8 +221,11 @@ func TestMergeOfPools(t *testing.T) {
 	for _, n := range m.Names {
 		got = append(got, fmt.Sprint(n.Name, " ", n.Family, " ", n.Generation, " ", n.Configured))
 	}
-	want := []string{"kept 10.1.0.0/17 4", "begun-anew 10.3.0.0/17 6", "only 10.4.0.0/16 3", "kept fd00::/64 4", "kept 4 0 now", "removed 4 5 ", "gone 4 9 "}
+	want := []string{"kept 10.1.0.0/17 4", "begun-anew 10.3.0.0/17 6", "only 10.4.0.0/16 3", "kept fd00::/64 4", "kept 4 0 now", "removed 4 5 ", "gone 4 9 ", "around 4 6 "}
 	if !slices.Equal(got, want) {
 		t.Errorf("it has %q, want %q", got, want)
+	}
+	if len(m.unexplained) != 1 || !strings.Contains(m.unexplained[0], "around") {
+		t.Errorf("it says %q", m.unexplained)
 	}
 }

@@ -26,8 +26,9 @@ func keyOf(p *netdb.Pool) poolKey {
 // mergePools takes pools of an older record into the present one's: those of a name that
 // the present book never had. Of the others comes what makes old news old: where the present
 // book has a lower generation, having been begun anew, what was sent below the older one's
-// stays refused. That itself may be sent again.
-func (m *merged) mergePools(older, present *netdb.Salvaged) {
+// stays refused. That itself may be sent again. A pool in which the present book has a lease of
+// another is left out, as it would be refused there: its gateway could be that lease's.
+func (m *merged) mergePools(older, present *netdb.Salvaged, source string) {
 	sent := make(map[poolKey]int64) // the last generation of each name
 	was := make(map[poolKey]*netdb.Pool)
 	for _, n := range older.Names {
@@ -55,16 +56,37 @@ func (m *merged) mergePools(older, present *netdb.Salvaged) {
 		had[key] = true
 		m.Names = append(m.Names, n)
 	}
+	names := slices.Clone(older.Names)
 	for _, p := range older.Pools {
-		if !had[keyOf(p)] {
-			m.Pools = append(m.Pools, p)
+		key := keyOf(p)
+		if had[key] {
+			continue
 		}
+		is := leaseIn(present, p)
+		if is == nil {
+			m.Pools = append(m.Pools, p)
+			continue
+		}
+		m.unexplained = append(m.unexplained, fmt.Sprintf("pool %s (%s) of the %s is left out: the present book has %s of another pool", p.Name, p.Prefix, source, asItIs(is)))
+		names = append(slices.DeleteFunc(names, func(n netdb.PoolName) bool { return poolKey{n.Name, n.Family} == key }),
+			netdb.PoolName{Name: key.name, Family: key.family, Generation: sent[key]})
 	}
-	for _, n := range older.Names {
+	for _, n := range names {
 		if !had[poolKey{n.Name, n.Family}] {
 			m.Names = append(m.Names, n)
 		}
 	}
+}
+
+// leaseIn returns a row of a record that is in a pool of another one, outside of its own.
+func leaseIn(s *netdb.Salvaged, p *netdb.Pool) *netdb.Lease {
+	i := slices.IndexFunc(s.Leases, func(l *netdb.Lease) bool {
+		return l.PoolUID != p.UID && l.Prefix().Overlaps(p.Prefix) && slices.ContainsFunc(s.Pools, func(own *netdb.Pool) bool { return own.UID == l.PoolUID })
+	})
+	if i < 0 {
+		return nil
+	}
+	return s.Leases[i]
 }
 
 // checkSubnets refuses a prefix that the predecessor had given away inside of a pool, which
