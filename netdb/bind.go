@@ -177,7 +177,11 @@ func (b *Book) pause(ctx context.Context, who Who, id string, ifRev int64, want 
 		now := *l
 		now.State = want
 		next, err := t.note(who, l, now, ifRev)
-		if err == nil && l.State == Bound && want == Paused && who.Actor != ByReconciler {
+		switch {
+		case err != nil || l.State == want || want != Paused:
+		case who.Actor == ByReconciler: // it has seen the tasks stand still
+			t.setStill(l.ID)
+		default:
 			t.endSleep(l.ID)
 		}
 		return next, err

@@ -195,7 +195,7 @@ func (c *checker) memory(fresh *index) {
 		}
 	}
 	if a, b := c.mem.Sleeps(), (&memory{idx: fresh}).Sleeps(); !slices.EqualFunc(a, b, func(a, b *Sleep) bool {
-		return a.LeaseID == b.LeaseID && a.Rev == b.Rev && a.sameAs(b) && a.flight() == b.flight()
+		return a.LeaseID == b.LeaseID && a.Rev == b.Rev && a.sameAs(b) && a.Still == b.Still && a.flight() == b.flight()
 	}) {
 		c.broken(MemoryEqualsTable, "sleeps: %v in memory, %v in the table", a, b)
 	}

@@ -125,9 +125,9 @@ func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how
 		if err != nil {
 			return nil, err
 		}
-		how.LeaseID, how.Flight = id, nil
+		how.LeaseID, how.Flight, how.Still = id, nil, false
 		if was != nil {
-			how.Flight = was.Flight
+			how.Flight, how.Still = was.Flight, was.Still && l.State == Paused && was.Mode == how.Mode
 		}
 		t.setSleep(how)
 		return moved, nil
@@ -142,8 +142,33 @@ func (b *Book) Frozen(ctx context.Context, who Who, id string, since Stamp) (*Le
 		if l.State != Paused || l.Since != since {
 			return nil, fmt.Errorf("note that %s stands still: %w: it was moved meanwhile, and is %s", l.Addr, ErrState, l.State)
 		}
-		return t.record(who, l, *l, nil)
+		return t.noteStill(who, l)
 	})
+}
+
+// Still notes that the tasks of a paused lease, as it was seen at a revision, stand still, or are
+// gone. Again, and of one of which nothing is recorded, is no change.
+func (b *Book) Still(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		if l.State != Paused {
+			return nil, fmt.Errorf("note that %s stands still: %w: it is %s", l.Addr, ErrState, l.State)
+		}
+		if s := t.sleep(id); s == nil || s.Still {
+			return l, nil
+		}
+		if err := asSeen(l, ifRev); err != nil {
+			return nil, err
+		}
+		return t.noteStill(who, l)
+	})
+}
+
+func (t *tx) noteStill(who Who, l *Lease) (*Lease, error) {
+	now, err := t.record(who, l, *l, nil)
+	if err == nil {
+		t.setStill(l.ID)
+	}
+	return now, err
 }
 
 // NoteIdle notes that the sandbox of a bound lease, as it was seen at a revision, has had no

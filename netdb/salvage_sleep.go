@@ -2,6 +2,7 @@ package netdb
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -41,7 +42,11 @@ func (s *Salvaged) readSleeps(ctx context.Context, c *bookCopy, schema int) {
 	if c.old || schema < 5 {
 		return // a book of then has none
 	}
-	s.bothWays(ctx, c, "sleeps", readSleeps+` ORDER BY lease_id`, func(sc scanner) error {
+	query := readSleeps
+	if !c.schema.has("sleeps", "still") {
+		query = strings.Replace(query, "still", "1", 1)
+	}
+	s.bothWays(ctx, c, "sleeps", query+` ORDER BY lease_id`, func(sc scanner) error {
 		switch how, bad, err := scanSleep(sc); {
 		case err != nil:
 			s.problem("read a sleep", err)

@@ -63,6 +63,7 @@ type Sleep struct {
 	Mode    SleepMode
 	Do      bool        // ipamd pauses and resumes the tasks itself
 	Wake    *WakePolicy // nil: traffic does not wake it
+	Still   bool        // its tasks were seen to stand still, or to be gone, since it was paused so
 	Flight  *Flight     // the wake that is under way, or the last one that ended; nil before the first
 }
 
@@ -209,6 +210,15 @@ func (t *tx) setSleep(s Sleep) {
 	t.staged.noteSleep(*last)
 }
 
+// setStill has the last step, which changed its lease, note that the tasks of a sleeper stand still.
+func (t *tx) setStill(lease string) {
+	if s := t.sleep(lease); s != nil && !s.Still {
+		next := *s
+		next.Still = true
+		t.setSleep(next)
+	}
+}
+
 // followSleep makes a sleep follow the change of its lease that was just staged: it ends
 // with the lease, and a flight ends once the lease is bound, whatever resumed its sandbox.
 func (t *tx) followSleep(old, now *Lease) {
@@ -257,9 +267,9 @@ func (x *index) setSleeps(s step) {
 }
 
 const (
-	sleepColumns = `lease_id, rev, mode, do_pause, policy, flight`
-	upsertSleep  = `INSERT INTO sleeps (` + sleepColumns + `) VALUES (?1,?2,?3,?4,?5,?6)
-		ON CONFLICT (lease_id) DO UPDATE SET (` + sleepColumns + `) = (?1,?2,?3,?4,?5,?6)`
+	sleepColumns = `lease_id, rev, mode, do_pause, policy, flight, still`
+	upsertSleep  = `INSERT INTO sleeps (` + sleepColumns + `) VALUES (?1,?2,?3,?4,?5,?6,?7)
+		ON CONFLICT (lease_id) DO UPDATE SET (` + sleepColumns + `) = (?1,?2,?3,?4,?5,?6,?7)`
 	deleteSleep = `DELETE FROM sleeps WHERE lease_id = ?1`
 	readSleeps  = `SELECT ` + sleepColumns + ` FROM sleeps`
 )
@@ -272,7 +282,7 @@ func (s *store) writeSleep(st step) error {
 		}
 	}
 	if sl := st.sleep; sl != nil {
-		if _, err := s.sql.upsertSleep.Exec(sl.LeaseID, sl.Rev, string(sl.Mode), sl.Do, sl.policy(), sl.flight()); err != nil {
+		if _, err := s.sql.upsertSleep.Exec(sl.LeaseID, sl.Rev, string(sl.Mode), sl.Do, sl.policy(), sl.flight(), sl.Still); err != nil {
 			return s.classify("store the sleep of "+sl.LeaseID, err)
 		}
 	}
@@ -307,7 +317,7 @@ func (x *index) readSleep(r scanner) error {
 func scanSleep(r scanner) (s *Sleep, bad, err error) {
 	s = new(Sleep)
 	var policy, flight string
-	if err := r.Scan(&s.LeaseID, &s.Rev, (*string)(&s.Mode), &s.Do, &policy, &flight); err != nil {
+	if err := r.Scan(&s.LeaseID, &s.Rev, (*string)(&s.Mode), &s.Do, &policy, &flight, &s.Still); err != nil {
 		return nil, nil, err
 	}
 	if policy != "" {

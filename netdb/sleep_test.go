@@ -122,6 +122,67 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 	}
 }
 
+// That the tasks of a sleeper were seen to stand still is of one pause: it survives a restart and
+// another policy, and begins anew with the next pause and with another mode.
+func TestThatASleeperStandsStill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	is := func(what string, want bool) {
+		t.Helper()
+		if s := b.Sleep(l.ID); s == nil || s.Still != want {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
+	pause := func(what string, want bool, how netdb.Sleep) {
+		t.Helper()
+		if _, err := b.PauseAs(ctx, client, l.ID, 0, how); err != nil {
+			t.Fatal(what, err)
+		}
+		is(what, want)
+	}
+	seen := func(rev int64) error { return second(b.Still(ctx, reconciling, l.ID, rev)) }
+	is("paused a moment ago", false)
+	if err := seen(l.Rev - 1); !errors.Is(err, netdb.ErrStale) {
+		t.Errorf("seen before the pause: %v", err)
+	}
+	is("seen before the pause", false)
+	for range 2 {
+		if err := seen(l.Rev); err != nil || b.Rev() != l.Rev+1 {
+			t.Errorf("seen: %v, and the book is at %d after %d", err, b.Rev(), l.Rev)
+		}
+		is("seen", true)
+	}
+	Close(t, b)
+	b = OpenAt(t, path, Options())
+	is("after a restart", true)
+	other := frozen()
+	other.Wake.Ports = nil
+	pause("another policy", true, other)
+	pause("another mode", false, netdb.Sleep{Mode: netdb.Hibernate})
+	if _, err := b.Resume(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := seen(0); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("seen, of a bound one: %v", err)
+	}
+	if _, err := b.Pause(ctx, reconciling, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	is("seen by a pass, and paused for it", true)
+	if _, err := b.Resume(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	pause("paused anew", false, netdb.Sleep{Mode: netdb.Hibernate})
+	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := seen(0); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("seen, of a released one: %v", err)
+	}
+}
+
 // Z4: however many ask at once, by traffic and by call, there is one flight, and one change;
 // its key is the lease.
 func TestZ4OneFlightALease(t *testing.T) {

@@ -202,7 +202,16 @@ func TestL14ABookOfEachSchema(t *testing.T) {
 				since_wall, since_boot, since_boot_id, evidence, hold)
 				VALUES (x'00000000000000000000ffff0a0a0002', '10.10.0.2', 'u', 'gone', 'i', 'quarantined', 's', 's', 'eth0', 1, 1, 1, 'b', '[{}]', '')`)
 		}
+		if version > 4 { // as an owner has paused it
+			raw(t, path, `INSERT INTO sleeps (lease_id, rev, mode, do_pause, policy, flight) SELECT id, rev, 'freeze', 0, '', '' FROM leases WHERE state = 'bound' LIMIT 1`)
+			if s, err := netdb.Salvage(path); err != nil || len(s.Sleeps) != 1 || len(s.Problems) > 0 {
+				t.Errorf("of schema %d: %+v, %v", version, s, err)
+			}
+		}
 		b := OpenAt(t, path, Options())
+		if s := b.Sleeps(); version > 4 && (len(s) != 1 || !s[0].Still) {
+			t.Errorf("of schema %d: %+v", version, s)
+		}
 		if live := liveIn(b); live != liveIn010 || b.Info().Schema != len(all) {
 			t.Fatalf("of schema %d: it has\n%s", version, live)
 		}
