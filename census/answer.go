@@ -167,7 +167,7 @@ func (p *Part) Leave() {
 			continue
 		}
 		for _, scope := range slices.Collect(maps.Keys(r.scopes)) {
-			b.setScope(from, r, scope, nil)
+			b.setScope(from, r, scope, nil, false)
 		}
 		delete(b.records, from)
 	}

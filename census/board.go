@@ -96,11 +96,11 @@ func (b *Board) replace(from source, scopes map[string][]Sighting, incomplete er
 	r := b.record(from)
 	for scope := range r.scopes {
 		if _, keep := scopes[scope]; !keep {
-			b.setScope(from, r, scope, nil)
+			b.setScope(from, r, scope, nil, false)
 		}
 	}
 	for scope, seen := range scopes {
-		b.setScope(from, r, scope, seen)
+		b.setScope(from, r, scope, seen, false)
 	}
 	b.setErr(r, incomplete)
 	b.changed.Send()
@@ -120,7 +120,7 @@ func (b *Board) replaceScope(from source, scope string, seen []Sighting) {
 	if len(seen) == 0 && len(r.scopes[scope]) == 0 {
 		return
 	}
-	b.setScope(from, r, scope, seen)
+	b.setScope(from, r, scope, seen, true)
 	b.changed.Send()
 }
 
@@ -144,14 +144,15 @@ func (b *Board) setErr(r *record, err error) {
 
 // setScope replaces a scope. Its work grows with what the scope holds, and the
 // index is changed by what came and went: one guest may have thousands of addresses.
-func (b *Board) setScope(from source, r *record, scope string, seen []Sighting) {
+// alone says that the report is of this scope alone.
+func (b *Board) setScope(from source, r *record, scope string, seen []Sighting, alone bool) {
 	old := r.scopes[scope]
 	before := sharing(old)
 	kept := make([]Sighting, len(seen))
 	for i, s := range seen {
 		s.Witness = from.witness
 		s.Addr = s.Addr.Unmap().WithZone("")
-		kept[i] = b.begun(s, before(s.Addr))
+		kept[i] = b.begun(s, before(s.Addr), alone)
 	}
 	if slices.Equal(kept, old) {
 		return // as nearly all of a whole report is
@@ -189,19 +190,26 @@ func sharing(all []Sighting) func(netip.Addr) []Sighting {
 // begun dates a sighting: one that stands keeps the moment it began, whatever
 // its task does, and however it or that is worded. A claim that a person has to judge
 // became a new one when its task stopped, and was adopted.
-func (b *Board) begun(s Sighting, old []Sighting) Sighting {
+func (b *Board) begun(s Sighting, old []Sighting, alone bool) Sighting {
 	if s.Container != "" {
-		s.TaskAt = b.now()
+		s.TaskAt, s.TaskNew = b.now(), alone
+	}
+	if alone && s.PID != 0 {
+		s.Began = s.TaskAt
 	}
 	for _, o := range old {
 		same := s
 		same.At, same.Task, same.TaskAt, same.PID, same.Leads, same.Says, same.Unread, same.Note = o.At, o.Task, o.TaskAt, o.PID, o.Leads, o.Says, o.Unread, o.Note
+		same.TaskNew, same.Began = o.TaskNew, o.Began
 		if same != o {
 			continue
 		}
 		s.At = o.At
 		if s.Task == o.Task {
-			s.TaskAt = o.TaskAt
+			s.TaskAt, s.TaskNew = o.TaskAt, o.TaskNew
+		}
+		if another := o.PID != 0 && s.PID != 0 && o.PID != s.PID || o.Task == "stopped"; !another {
+			s.Began = o.Began // a process that is not known may be the same
 		}
 		return s
 	}

@@ -213,6 +213,55 @@ func TestTasksHaveTheirOwnMoment(t *testing.T) {
 	}
 }
 
+// A report of one container dates its task: what it does by that moment, and since when it is this
+// one. A whole report dates neither, and what is not known of a process is no other process.
+func TestTasksThatBegin(t *testing.T) {
+	b := census.NewBoard()
+	post := func(alone bool, task string, pid uint32) census.Sighting {
+		one := []census.Sighting{{Addr: two, Container: "c1", Sandbox: "a", At: began, Task: task, PID: pid}}
+		if alone {
+			b.ReplaceScope(census.Runtime, "c1", one)
+		} else {
+			b.Replace(census.Runtime, scopes{"c1": one}, nil)
+		}
+		return b.About(two).Seen[0]
+	}
+	var last census.Sighting
+	for _, step := range []struct {
+		what  string
+		alone bool
+		task  string
+		pid   uint32
+		isNew bool // its state
+		began bool // and it as well
+	}{
+		{"at first, of all", false, "running", 7, false, false},
+		{"frozen", true, "paused", 7, true, false},
+		{"resumed", true, "running", 7, true, false},
+		{"again", true, "running", 7, true, false},
+		{"not known", true, "", 0, true, false},
+		{"known again", true, "running", 7, true, false},
+		{"another", true, "running", 8, true, true},
+		{"frozen, of all", false, "paused", 8, false, true},
+		{"ended", true, "stopped", 0, true, true},
+		{"started", true, "running", 9, true, true},
+		{"another, of all", false, "running", 10, true, false},
+	} {
+		now := post(step.alone, step.task, step.pid)
+		if now.TaskNew != step.isNew || now.Began.IsZero() == step.began {
+			t.Errorf("%s: new %v, began %v", step.what, now.TaskNew, now.Began)
+		}
+		if step.what == "frozen, of all" && !now.Began.Equal(last.Began) {
+			t.Errorf("%s: it began %v, and %v before", step.what, now.Began, last.Began)
+		}
+		last = now
+	}
+	b.ReplaceScope(census.Runtime, "c1", nil)
+	if now := post(true, "running", 11); !now.TaskNew || now.Began.IsZero() {
+		t.Errorf("made anew: %+v", now)
+	}
+}
+
 // Spellings of one address are one address; what is no address does no harm;
 // and who posted a sighting is not the sighting's to say.
 func TestOddSightings(t *testing.T) {

@@ -85,7 +85,13 @@ type Sighting struct {
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
 
 	TaskAt time.Time `json:"-"` // when the board first learned of this task state
-	PID    uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
+	// TaskNew says that it learned so from a report of this container alone, as an event
+	// makes one: the state is of that moment. A whole report may show one that is old.
+	TaskNew bool `json:"-"`
+	// Began is when such a report showed this very task, and no task or another one before;
+	// zero: that is not known.
+	Began time.Time `json:"-"`
+	PID   uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 
 	// Unread says which of a container's labels cannot be read, so that what it
 	// claims is not known; on one of its sightings.

@@ -57,6 +57,7 @@ func TestWholeReading(t *testing.T) {
 				continue
 			}
 			w.Witness, w.Addr, w.At, w.TaskAt, w.PID = census.Runtime, got[0].Addr, got[0].At, got[0].TaskAt, got[0].PID
+			w.TaskNew, w.Began = got[0].TaskNew, got[0].Began
 			if lives := w.Task == "running" || w.Task == "paused"; got[0] != w || (w.PID != 0) != lives {
 				t.Errorf("%s: %+v, want %+v", ip, got[0], w)
 			}
