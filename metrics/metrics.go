@@ -112,7 +112,7 @@ func (m *Metrics) begin() {
 	for _, reason := range []string{netdb.SeenOnWire, watchdog.ReasonStill, watchdog.ReasonClaimed} {
 		m.quarantined.WithLabelValues(reason)
 	}
-	for _, kind := range []string{reconciler.Adopt, reconciler.Bind, reconciler.Pause, reconciler.Resume, reconciler.Quarantine, reconciler.Clear} {
+	for _, kind := range []string{reconciler.Adopt, reconciler.Bind, reconciler.Pause, reconciler.Still, reconciler.Resume, reconciler.Quarantine, reconciler.Clear} {
 		m.repairs.WithLabelValues(kind)
 	}
 	for _, kind := range []string{reconciler.Reap, reconciler.Expire} {

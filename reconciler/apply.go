@@ -103,6 +103,8 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 		_, err = r.Book.ConflictOverAt(ctx, by(ConflictOver), l.ID, l.Rev, s.evidence)
 	case Pause:
 		_, err = r.Book.Pause(ctx, by("runtime_paused"), l.ID, l.Rev)
+	case Still:
+		_, err = r.Book.Still(ctx, by("seen_still"), l.ID, l.Rev)
 	case Resume:
 		if l, err = r.Book.Resume(ctx, by("runtime_running"), l.ID, l.Rev); err == nil && len(s.bind.Containers) > 0 {
 			_, err = r.Book.Bind(ctx, by("seen_running"), l.ID, l.Rev, s.bind)

@@ -22,6 +22,7 @@ type world struct {
 	view
 	known   memory
 	confirm bool
+	stops   map[string]netdb.SleepMode // by the id of a paused lease
 }
 
 type line func(*world)
@@ -37,7 +38,7 @@ func worldOf(lines ...line) *world {
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
 		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)},
 		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
-	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}}
+	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}, stops: make(map[string]netdb.SleepMode)}
 	for _, l := range lines {
 		l(w)
 	}
@@ -109,6 +110,11 @@ func containers(ids ...string) func(*netdb.Lease) {
 		}
 	}
 }
+
+// stopping is how the owner of a paused lease pauses it, who was not seen to have done it.
+func stopping(addr string, mode netdb.SleepMode) line {
+	return func(w *world) { w.stops["lease of "+addr] = mode }
+}
 func setAside(l *netdb.Lease) { l.Hold = "printer of the lab" }
 
 // body is a container, or a sighting on the wire, that began a minute ago.
@@ -163,6 +169,13 @@ func hw(mac string) func(*body)        { return func(b *body) { b.MAC = mac } }
 func since(d time.Duration) func(*body) {
 	return func(b *body) { b.At, b.TaskAt = after(-d).Wall, after(-d).Wall }
 }
+func toldOf(d time.Duration) func(*body) { // of its task's state
+	return func(b *body) { b.TaskAt, b.TaskNew = after(-d).Wall, true }
+}
+func fresh(d time.Duration) func(*body) { // a task
+	return func(b *body) { toldOf(d)(b); b.Began = b.TaskAt }
+}
+func unclear(b *body)               { b.Note = "task state unknown: its shim does not answer" }
 func home(port string) func(*body)  { return func(b *body) { b.home = port } }
 func known(b *body)                 { b.given = true }
 func task(state string) func(*body) { return func(b *body) { b.Task = state } }
@@ -250,6 +263,7 @@ func (d decision) said() []string {
 
 func (w *world) decide() decision {
 	w.index()
+	w.pausing = func(id string) netdb.SleepMode { return w.stops[id] }
 	return w.view.plan(w.known, w.confirm)
 }
 

@@ -19,6 +19,7 @@ type policy struct {
 	place         func(netip.Addr) netdb.Place
 	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
 	frozen        func(id string) bool             // of a paused lease; nil: it is not known of any
+	pausing       func(id string) netdb.SleepMode  // of a paused lease; nil: none is
 	runtime       bool                             // a runtime witness is expected
 	misses        int
 	age           time.Duration
@@ -230,7 +231,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 		case overdue:
 			m := d.missed[l.ID]
 			d.add(s, Reap, "no container and no witness has shown it for %v", v.now.Since(m.since).Round(time.Second))
-		case allPaused(backed) && v.news(l, backed):
+		case allPaused(backed) && !v.silent(census.Runtime) && (v.whole || v.newer(l, latest(backed))):
 			d.add(s, Pause, "the runtime has paused it")
 		default:
 			if s.bind.Containers = unrecorded(l, backed); len(s.bind.Containers) > 0 {
@@ -242,9 +243,11 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 	case netdb.Paused:
 		if overdue {
 			d.add(s, Reap, "it was frozen before the machine booted, and nothing has shown it for %v", v.now.Since(d.missed[l.ID].since).Round(time.Second))
-		} else if anyTask(backed, taskRunning) && v.news(l, backed) {
+		} else if v.resumed(l, backed) {
 			s.bind.Containers = unrecorded(l, backed)
 			d.add(s, Resume, "the runtime runs it")
+		} else if mode := v.stopping(l); mode != "" && v.stopped(l, own, backed, mode) {
+			d.add(s, Still, "its tasks stand still, or are gone")
 		} else {
 			v.plug(d, s)
 		}
@@ -263,12 +266,60 @@ func (v *view) plug(d *decision, s step) {
 	}
 }
 
-// news reports whether the runtime's word on a lease's containers is to be
-// taken. A client that pauses a lease may do so before the runtime has done it,
-// so what began before the lease's state did is old; only a reading made anew
-// overrules it.
-func (v *view) news(l *netdb.Lease, own []census.Sighting) bool {
-	return !v.silent(census.Runtime) && (v.whole || latest(own).After(l.Since.Wall))
+// resumed reports that a workload runs whose lease is paused. A client that pauses a lease
+// may do so before the runtime has done it, so what began before the pause is old, and only a
+// reading made anew overrules it; and not even that one where the client said how it pauses:
+// a freeze may take a moment and a checkpoint minutes, and a lease that is bound meanwhile
+// loses its address with its tasks. What counts is then a task that was resumed later, or, of
+// one that hibernates, made later: a checkpoint may resume the task that it then ends.
+func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
+	running := slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool { return s.Task != taskRunning })
+	if len(running) == 0 || v.silent(census.Runtime) {
+		return false
+	}
+	switch mode := v.stopping(l); mode {
+	case netdb.Freeze, netdb.Hibernate:
+		return slices.ContainsFunc(running, func(s census.Sighting) bool {
+			return v.newer(l, s.Began) || mode == netdb.Freeze && s.TaskNew && v.newer(l, s.TaskAt)
+		})
+	}
+	return v.whole || v.newer(l, latest(running))
+}
+
+// newer reports whether a moment is after the one at which a lease came into its state. The
+// wall clock may have been set in between, so what has passed since is compared.
+func (v *view) newer(l *netdb.Lease, at time.Time) bool {
+	return v.now.Wall.Sub(at) < v.now.Since(l.Since)
+}
+
+// stopping is how a paused lease's owner has said to pause it, while it has not been seen to
+// have done it; else "".
+func (v *view) stopping(l *netdb.Lease) netdb.SleepMode {
+	if v.pausing == nil {
+		return ""
+	}
+	return v.pausing(l.ID)
+}
+
+// stopped reports that the tasks of a paused lease stand still, or are gone; of one that
+// hibernates they are gone. A task of which it is not known what it does, or whether it is the
+// lease's own, may run.
+func (v *view) stopped(l *netdb.Lease, own, backed []census.Sighting, mode netdb.SleepMode) bool {
+	if !v.runtime || v.silent(census.Runtime) || v.changed != nil {
+		return false
+	}
+	return !slices.ContainsFunc(own, func(s census.Sighting) bool {
+		if _, known := v.homes[s.PID]; !slices.Contains(backed, s) && (known || len(l.Containers) > 0) {
+			return false // by a label alone
+		}
+		switch s.Task {
+		case taskRunning:
+			return true
+		case taskPaused:
+			return mode == netdb.Hibernate
+		}
+		return s.Task == "" && s.Note != ""
+	})
 }
 
 func (v *view) silent(w census.Witness) bool {

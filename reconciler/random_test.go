@@ -48,6 +48,9 @@ func drawWorld(t *rapid.T) *world {
 				more = append(more, setAside)
 			}
 			lines = append(lines, lease(addr, s, some(someSandboxes, "sandbox"), more...))
+			if s == paused && often("its owner has said how") {
+				lines = append(lines, stopping(addr, rapid.SampledFrom([]netdb.SleepMode{netdb.Freeze, netdb.Hibernate}).Draw(t, "mode")))
+			}
 		}
 		if rarely("is on the wire") {
 			by := rapid.SampledFrom([]census.Witness{netns, host, neighbour, census.Probe}).Draw(t, "witness")
@@ -63,6 +66,15 @@ func drawWorld(t *rapid.T) *world {
 	}
 	for _, id := range someIDs[:rapid.IntRange(0, len(someIDs)).Draw(t, "containers")] {
 		more := []func(*body){task(some(someTasks, "task")), since(minutes("claims since"))}
+		if rarely("its task was told of") {
+			more = append(more, toldOf(minutes("told since")))
+		}
+		if rarely("its task is new") {
+			more = append(more, fresh(minutes("new since")))
+		}
+		if rarely("its task is unclear") {
+			more = append(more, unclear)
+		}
 		if !rarely("names no owner") {
 			more = append(more, owner(some(someSandboxes, "owner")))
 		}
@@ -208,7 +220,7 @@ func (w *world) backed(s step) bool {
 // alone is another. Memory is as it was, so that no time has passed.
 func (w *world) after(d decision) *world {
 	next := *w
-	next.book = slices.Clone(w.book)
+	next.book, next.stops = slices.Clone(w.book), maps.Clone(w.stops)
 	for _, s := range d.steps {
 		if s.Result == Kept {
 			continue
@@ -233,6 +245,9 @@ func (w *world) after(d decision) *world {
 			bind(s.bind)
 		case Pause:
 			now.State = paused
+		case Still:
+			now.Since = s.lease.Since
+			delete(next.stops, now.ID)
 		case Resume:
 			bind(s.bind)
 		case Quarantine:
@@ -259,7 +274,7 @@ var lets = map[string]struct {
 	by netdb.Actor
 }{
 	Adopt: {bound, netdb.ByReconciler}, Bind: {bound, netdb.ByReconciler}, Pause: {paused, netdb.ByReconciler},
-	Resume: {bound, netdb.ByReconciler}, Quarantine: {quarantine, netdb.ByReconciler}, Clear: {cooling, netdb.ByReconciler},
+	Still: {paused, netdb.ByReconciler}, Resume: {bound, netdb.ByReconciler}, Quarantine: {quarantine, netdb.ByReconciler}, Clear: {cooling, netdb.ByReconciler},
 	Expire: {netdb.Free, netdb.ByWatchdog}, Reap: {releasing, netdb.ByReconciler},
 }
 
@@ -367,7 +382,7 @@ func TestG6LabelsChangeNothingHeld(t *testing.T) {
 		w := drawWorld(t)
 		said := func() (out []string) {
 			for _, s := range w.decide().steps {
-				if s.Kind == Bind || s.Kind == Pause || s.Kind == Resume {
+				if s.Kind == Bind || s.Kind == Pause || s.Kind == Still || s.Kind == Resume {
 					out = append(out, fmt.Sprint(s.Kind, s.Addr, s.bind))
 				}
 			}

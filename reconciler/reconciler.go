@@ -25,6 +25,7 @@ type Book interface {
 	Adopt(context.Context, netdb.Who, netdb.Adoption) (*netdb.Lease, error)
 	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
 	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+	Still(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
 	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
@@ -85,6 +86,10 @@ type Config struct {
 	// Frozen says that a paused lease is recorded to be frozen, not hibernated. nil: it is not
 	// known of any.
 	Frozen func(id string) bool
+	// Pausing says that the owner of a paused lease has said how it is paused and does that itself,
+	// and that its tasks were not seen to stand still yet, or to be gone where it hibernates: that
+	// they run is then as it was before the pause. "": they were, or it is not known. nil: of any.
+	Pausing func(id string) netdb.SleepMode
 	// Instance says whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
@@ -153,7 +158,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, unplugged: r.Unplugged, frozen: r.Frozen, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, unplugged: r.Unplugged, frozen: r.Frozen, pausing: r.Pausing, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

@@ -13,6 +13,7 @@ const (
 	Adopt        = "adopt"            // bind an address that no lease holds to the one workload that claims it
 	Bind         = "bind"             // a reserved lease's workload runs
 	Pause        = "pause"            // the runtime has paused a bound lease's workload
+	Still        = "still"            // note that the tasks stand still, or are gone, of a workload whose owner has paused its lease
 	Resume       = "resume"           // a paused lease's workload runs
 	Quarantine   = "quarantine"       // keep an address from being given that is seen, and that no lease explains
 	Clear        = "clear"            // have a quarantined address cool that was unseen for long enough
