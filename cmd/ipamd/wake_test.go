@@ -374,9 +374,9 @@ func TestZ18IdlePausedWoken(t *testing.T) {
 			w.becomes(b.held.Address, api.Paused) // by itself
 			realtest.Eventually(t, wait, "its task to stand still", func() bool { return d.Status(t, "default", "a") == "paused" })
 		}
-		if got := w.reasons(b.held.Address); !strings.HasSuffix(got, "wake_requested waking woken idle_paused frozen") {
-			t.Errorf("the history: %s", got)
-		}
+		realtest.Eventually(t, wait, "the history", func() bool {
+			return strings.HasSuffix(w.reasons(b.held.Address), "wake_requested waking woken idle_paused frozen")
+		})
 		if l, err := w.client.Lease(ctx, b.held.ID); err != nil || l.Lease.LastTraffic == nil {
 			t.Errorf("last traffic: %+v, %v", l, err)
 		}
