@@ -136,6 +136,19 @@ func TestN8Docker(t *testing.T) {
 		w.docker("network", "rm", "nine")
 		realtest.Eventually(t, patience, "the pools to go", func() bool { p, err := w.client.Pools(ctx); return err == nil && len(p.Pools) == 1 })
 	})
+	t.Run("a pool that two networks ask for", func(t *testing.T) {
+		create := []string{"network", "create", "--ipam-driver", w.driver, "--subnet", "10.9.0.0/24", "--ipam-opt", "bridge=br9", "-o", "com.docker.network.bridge.name=br9"}
+		w.docker(append(create, "nine")...)
+		w.refuses([]string{"br9"}, append(create, "again")...) // the bridge is the other's
+		if x := w.sleeper("box-x", "--network", "nine"); !strings.HasPrefix(x, "10.9.0.") {
+			t.Errorf("beside a network that was refused it has %s", x)
+		}
+		w.docker("rm", "-f", "box-x")
+		w.docker("network", "rm", "nine")
+		if pools, err := w.client.Pools(ctx); err != nil || len(pools.Pools) != 2 {
+			t.Errorf("a pool that two asked for went with one: %+v, %v", pools, err)
+		}
+	})
 	t.Run("the book is lost", func(t *testing.T) { // the incident: a live container of which the book knows nothing
 		w.ipamd.kill()
 		for _, f := range []string{"book.db", "book.db-wal", "book.db-shm", "book.db-mark"} {

@@ -25,6 +25,8 @@ type Driver struct {
 	// Routes lists the destinations that the host has routes to, the default one left out:
 	// Docker asks again without end for a pool that it finds among them.
 	Routes func() ([]netip.Prefix, error)
+	// NameServers lists the host's, which count as routes to Docker.
+	NameServers func() []netip.Addr
 }
 
 // Serve answers on ln until ctx ends; requests that are under way then end. It closes ln.

@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,13 +43,19 @@ func (d *Driver) requestPool(ctx context.Context, ask poolRequest) (poolReply, e
 	if err != nil {
 		return poolReply{}, err
 	}
-	if p == nil {
+	made := p == nil
+	if made {
 		if p, err = d.makePool(ctx, want); err != nil {
 			return poolReply{}, err
 		}
 	}
 	if p.State == api.PoolDraining {
 		return poolReply{}, fmt.Errorf("pool %s (%s) drains and gives nothing: ipamctl pool drain %s --undo", p.Name, p.Prefix, p.Name)
+	}
+	if !made && p.Labels[MadeLabel] == MadeBy {
+		if err := d.shared(ctx, p); err != nil {
+			return poolReply{}, err
+		}
 	}
 	if !want.subnet.IsValid() {
 		if err := d.checkRoutes(p); err != nil {
@@ -149,9 +156,32 @@ func (d *Driver) makePool(ctx context.Context, w poolWish) (*api.Pool, error) {
 	return &made.Pool, nil
 }
 
+// shared has a pool that was made for one network, and that another asks for, outlive both. A
+// release does not say which network it is of: that of a network that Docker refused to make, or
+// of one of two that are there, took the pool away under the other's containers.
+func (d *Driver) shared(ctx context.Context, p *api.Pool) error {
+	var ask api.PoolRequest
+	// What a description and a pool have in common has one name in both.
+	text, err := json.Marshal(p)
+	if err == nil {
+		err = json.Unmarshal(text, &ask)
+	}
+	if err != nil {
+		return err
+	}
+	ask.Gateway = cmp.Or(ask.Gateway, "none")
+	ask.Generation++
+	delete(ask.Labels, MadeLabel)
+	if _, err := call(ctx, func(ctx context.Context) (*api.PoolReply, error) { return d.Client.ApplyPool(ctx, p.Name, ask) }); err != nil {
+		return fmt.Errorf("pool %s is another network's: %w", p.Name, err)
+	}
+	d.Log.Info("a pool that was made for a network of Docker is asked for by another, and stays when they are gone", "pool", p.Name)
+	return nil
+}
+
 // checkRoutes refuses a pool that Docker would ask for again, and again: without --subnet
-// it compares what it is given with the routes of the host, and wants another one while
-// they overlap (2.1 million requests in ten minutes were seen).
+// it compares what it is given with the routes of the host, and with its name servers, and
+// wants another one while they overlap (2.1 million requests in ten minutes were seen).
 func (d *Driver) checkRoutes(p *api.Pool) error {
 	prefix, err := netip.ParsePrefix(p.Prefix)
 	if err != nil {
@@ -164,6 +194,11 @@ func (d *Driver) checkRoutes(p *api.Pool) error {
 	for _, r := range routes {
 		if r.Overlaps(prefix) {
 			return fmt.Errorf("pool %s (%s) overlaps the host's route to %s, and Docker takes no such pool by itself: say --subnet %s", p.Name, p.Prefix, r, p.Prefix)
+		}
+	}
+	for _, server := range d.NameServers() {
+		if prefix.Contains(server) {
+			return fmt.Errorf("pool %s (%s) has the host's name server %s in it, and Docker takes no such pool by itself: say --subnet %s", p.Name, p.Prefix, server, p.Prefix)
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package docker
 
 import (
 	"net/netip"
+	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 )
@@ -22,4 +24,26 @@ func HostRoutes() (out []netip.Prefix, err error) {
 		}
 	}
 	return out, nil
+}
+
+// HostNameServers lists the name servers that Docker knows the host by: those of resolv.conf, and
+// of the file that systemd-resolved keeps where that one names itself. A file that is not there
+// names none.
+func HostNameServers() (out []netip.Addr) {
+	for _, file := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			words := strings.Fields(line)
+			if len(words) < 2 || words[0] != "nameserver" {
+				continue
+			}
+			if a, err := netip.ParseAddr(words[1]); err == nil {
+				out = append(out, a.WithZone("").Unmap())
+			}
+		}
+	}
+	return out
 }
