@@ -21,6 +21,7 @@ type Port struct {
 	MAC       net.HardwareAddr // of the sandbox's end
 	Netns     string
 	Inode     uint64 // of the namespace that Netns led to
+	Made      bool   // by this call; false: it was there before, and may be in use
 }
 
 // step is called after each change of the kernel; a test ends the process there.
@@ -55,7 +56,9 @@ func Make(ctx context.Context, s Spec) (Port, error) {
 	if err != nil {
 		return Port{}, fmt.Errorf("make port %s: %w", s.Host, err)
 	}
-	return w.port(), nil
+	p := w.port()
+	p.Made = made
+	return p, nil
 }
 
 // A work has what one call needs of the kernel.

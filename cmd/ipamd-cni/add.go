@@ -120,7 +120,10 @@ func (g *given) bind(ctx context.Context, c *config, args *skel.CmdArgs, p port)
 			continue // by its allocation
 		}
 		err := patiently(ctx, c.wait, func(ctx context.Context) error {
-			_, err := g.ipamd.Bind(ctx, l.ID, *where)
+			r, err := g.ipamd.Bind(ctx, l.ID, *where)
+			if err == nil {
+				g.seen(r.Lease)
+			}
 			return err
 		})
 		if err != nil {
@@ -130,13 +133,22 @@ func (g *given) bind(ctx context.Context, c *config, args *skel.CmdArgs, p port)
 	return nil
 }
 
-// undo releases what this ADD has made and does not answer.
+// seen takes in how a lease is by a later answer.
+func (g *given) seen(now api.Lease) {
+	for i, l := range g.fresh {
+		if l.ID == now.ID {
+			g.fresh[i] = now
+		}
+	}
+}
+
+// undo releases what this ADD has made and does not answer, unless another has bound it since.
 func (g *given) undo() {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWait)
 	defer cancel()
 	for _, l := range g.fresh {
 		// An error leaves a lease that the daemon ends: it has a deadline, or no workload.
-		_, _ = g.ipamd.Release(ctx, l.ID, api.ReleaseRequest{UID: l.UID})
+		_, _ = g.ipamd.Release(ctx, l.ID, api.ReleaseRequest{UID: l.UID, IfRevision: l.Revision})
 	}
 }
 

@@ -37,15 +37,12 @@ func (o owner) spec(leases []api.Lease, networks []api.Network, netns string) (p
 }
 
 // answerPlugged makes the port, binds its leases and prints the result: all of it, or
-// nothing is left of what this ADD began.
+// nothing is left of what this ADD began. A port that was there before stays, whichever
+// leases this ADD has made.
 func (g *given) answerPlugged(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, r *types100.Result) error {
 	s, err := g.owner.spec(g.leases, g.networks, args.Netns)
 	if err == nil {
 		err = g.answerPort(ctx, c, args, a, s, r)
-	}
-	if err != nil && len(g.fresh) == len(g.leases) {
-		// The port is younger than the leases. One that is another's stays.
-		_ = plumb.Remove(context.WithoutCancel(ctx), s.Host, s.Owner)
 	}
 	if err != nil {
 		g.undo()
@@ -53,7 +50,7 @@ func (g *given) answerPlugged(ctx context.Context, c *config, args *skel.CmdArgs
 	return plugError(c, err)
 }
 
-func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, s plumb.Spec, r *types100.Result) error {
+func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, s plumb.Spec, r *types100.Result) (err error) {
 	for _, wanted := range []struct{ field, mac string }{{"runtimeConfig.mac", c.RuntimeConfig.MAC}, {"MAC of CNI_ARGS", string(a.MAC)}} {
 		if wanted.mac == "" {
 			continue
@@ -69,6 +66,11 @@ func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil && p.Made {
+			_ = plumb.Remove(context.WithoutCancel(ctx), s.Host, s.Owner)
+		}
+	}()
 	if err := g.bind(ctx, c, args, port{mac: p.MAC.String(), host: p.Host, index: p.HostIndex, bridge: s.Bridge}); err != nil {
 		return err
 	}

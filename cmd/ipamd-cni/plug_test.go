@@ -21,6 +21,15 @@ func (w *world) mainNetwork(name, version, more string) {
 	w.write(name, version, fmt.Sprintf(`{"type": "ipamd", "socket": %q, "capabilities": {"ips": true, "mac": true}%s}`, w.socket, more))
 }
 
+// v6More is the second family of a world's pool.
+const v6More = "[[pool]]\nname = 'default'\nprefix = 'fd00:8::/64'\n"
+
+// plugged calls ipamd as the main plugin of the network n, for eth0 of a container.
+func (w *world) plugged(verb, container, netns, more string, env ...string) (string, error) {
+	conf := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": "n", "type": "ipamd", "socket": %q%s}`, w.socket, more)
+	return w.plugin(verb, conf, append([]string{"CNI_CONTAINERID=" + container, "CNI_NETNS=" + netns, "CNI_IFNAME=eth0"}, env...)...)
+}
+
 // ports are the names of those of rt0.
 func (w *world) ports() string {
 	w.t.Helper()
@@ -44,7 +53,7 @@ func (w *world) ports() string {
 // N7: as a main plugin, in each version of the protocol, and no port is left.
 func TestN7MainPlugin(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "10.8.64.0/24", "[[pool]]\nname = 'default'\nprefix = 'fd00:8::/64'\n")
+	w := newWorld(t, "10.8.64.0/24", v6More)
 	for _, version := range []string{"0.3.1", "1.0.0", "1.1.0"} {
 		name := "main-" + version
 		w.mainNetwork(name, version, `, "family": "dual", "wait": "300ms"`)
@@ -164,6 +173,71 @@ func TestN7MainPluginIsAllOrNothing(t *testing.T) {
 		t.Errorf("left are ports %s", left)
 	}
 	w.none("of what was killed and deleted")
+}
+
+// N5, N7: a second ADD that is refused takes nothing away that the first one has made.
+func TestN7RefusedAddLeavesThePort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", v6More)
+	for name, again := range map[string]struct{ container, netns, more, args string }{
+		"in another namespace, of the other family": {"c1", nstest.New(t).Path(), `, "family": "v6"`, ""},
+		"with a MAC that is none":                   {"c2", "", "", "IP=fd00:8::77;MAC=pear"},
+		"with a group's MAC":                        {"c3", "", `, "family": "v6"`, "MAC=01:00:00:00:00:01"},
+	} {
+		box, container := nstest.New(t), again.container
+		if _, err := w.plugged("ADD", container, box.Path(), ""); err != nil {
+			t.Fatal(err)
+		}
+		before := w.ports()
+		netns := again.netns
+		if netns == "" {
+			netns = box.Path()
+		}
+		if _, err := w.plugged("ADD", container, netns, again.more, "CNI_ARGS="+again.args); err == nil {
+			t.Errorf("%s: the second ADD succeeds", name)
+		}
+		if now := w.ports(); now != before {
+			t.Errorf("%s: the ports are %q, and were %q", name, now, before)
+		}
+		box.Exec("busybox", "ping", "-c1", "-W5", "10.8.64.1")
+		if _, err := w.plugged("DEL", container, "", ""); err != nil {
+			t.Error(err)
+		}
+		w.none("after that DEL")
+	}
+}
+
+// N5, N7: an ADD again beside the DEL of the same container: one that fails leaves no port.
+func TestN7AddBesideDelLeavesNoPort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "")
+	failed := 0
+	for i := range 24 {
+		box, container := nstest.New(t), fmt.Sprint("r", i)
+		if _, err := w.plugged("ADD", container, box.Path(), ""); err != nil {
+			t.Fatal(err)
+		}
+		deleted := make(chan error, 1)
+		go func() {
+			_, err := w.plugged("DEL", container, "", "")
+			deleted <- err
+		}()
+		time.Sleep(time.Duration(i%8) * time.Millisecond)
+		_, err := w.plugged("ADD", container, box.Path(), "")
+		if err := <-deleted; err != nil {
+			t.Error(err)
+		}
+		if err != nil {
+			failed++
+			if left := w.ports(); left != "" {
+				t.Errorf("%d: the ADD failed (%v), and left %s", i, err, left)
+			}
+		}
+		if _, err := w.plugged("DEL", container, "", ""); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d ADDs failed beside a DEL", failed)
 }
 
 // N3, N7: a main plugin is in the list itself, and collects the ports, too, also those of the
