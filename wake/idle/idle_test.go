@@ -53,6 +53,30 @@ func stage(t *testing.T, after time.Duration, p Pauser) *scene {
 	return s
 }
 
+// A wall clock that was set since a lease began hides none of its traffic, and shows it none of the
+// owner's before it.
+func TestAWallClockThatWasSet(t *testing.T) {
+	book := netdbtest.Open(t)
+	l, err := book.Bind(t.Context(), who, netdbtest.Reserve(t, book, "a").ID, 0, netdb.Binding{HostInterface: "veth-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond)
+	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
+		now := *l
+		now.Created.Wall = time.Unix(0, l.Created.Wall.Add(by).UnixNano()) // as it is read from the file
+		w := &Watcher{cfg: Config{Book: book}, last: make(map[netip.Addr]time.Time)}
+		w.last[l.Addr] = time.Now()
+		if at, known := w.LastTraffic(&now); !known || !at.Equal(w.last[l.Addr]) {
+			t.Errorf("set by %v: its traffic is %v, %v", by, at, known)
+		}
+		w.last[l.Addr] = time.Now().Add(-30 * time.Minute)
+		if at, known := w.LastTraffic(&now); known {
+			t.Errorf("set by %v: traffic at %v is of before", by, at)
+		}
+	}
+}
+
 func (s *scene) inside(f func() error) (err error) {
 	s.ns.Do(func() { err = f() })
 	return err

@@ -176,7 +176,8 @@ func (w *Watcher) Read() error {
 }
 
 // LastTraffic is when a lease's sandbox last had traffic, as of the last reading; false when
-// none is known since the lease began.
+// none is known since the lease began. The wall clock may have been set since then, so what has
+// passed is compared: by it all traffic of a lease may be of before.
 func (w *Watcher) LastTraffic(l *netdb.Lease) (time.Time, bool) {
 	if w == nil {
 		return time.Time{}, false
@@ -184,7 +185,7 @@ func (w *Watcher) LastTraffic(l *netdb.Lease) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, known := w.last[l.Addr]
-	return at, known && at.After(l.Created.Wall)
+	return at, known && time.Since(at) < w.cfg.Book.Now().Since(l.Created)
 }
 
 // Idle is how many bound leases had no traffic for as long as makes them idle.
