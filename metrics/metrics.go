@@ -120,7 +120,7 @@ func (m *Metrics) begin() {
 	}
 	for _, cause := range []string{netdb.ByTraffic, netdb.ByCall} {
 		m.wakeSeconds.WithLabelValues(cause)
-		for _, r := range []netdb.FlightResult{netdb.Woken, netdb.TimedOut, netdb.Refused, netdb.Released} {
+		for _, r := range []netdb.FlightResult{netdb.Woken, netdb.TimedOut, netdb.Refused, netdb.Released, netdb.CalledOff} {
 			m.wakes.WithLabelValues(cause, string(r))
 		}
 	}

@@ -155,11 +155,11 @@ func (l *Lease) Names(n Binding) bool {
 }
 
 // Pause marks a bound lease as paused: its address stays its own without
-// limit. A paused one stays as it is. ifRev is as of [Book.Bind].
+// limit. A paused one stays so. ifRev is as of [Book.Bind].
 //
-// How a caller paused it before does not count any more: a mode that is not this pause's may say
-// that a sandbox stood still in memory, and so is gone with its boot. A reconciler that finds it
-// paused leaves what is recorded.
+// How a caller paused it before does not count any more, nor does a flight that is under way: a
+// mode that is not this pause's may say that a sandbox stood still in memory, and so is gone with
+// its boot. A reconciler that finds it paused leaves what is recorded.
 func (b *Book) Pause(ctx context.Context, who Who, id string, ifRev int64) (*Lease, error) {
 	return b.pause(ctx, who, id, ifRev, Paused)
 }
@@ -176,9 +176,13 @@ func (b *Book) pause(ctx context.Context, who Who, id string, ifRev int64, want 
 		}
 		now := *l
 		now.State = want
-		next, err := t.note(who, l, now, ifRev)
+		note := t.note
+		if l.State == Paused && want == Paused && who.Actor != ByReconciler && t.sleep(id) != nil {
+			note = t.noteAnew
+		}
+		next, err := note(who, l, now, ifRev)
 		switch {
-		case err != nil || l.State == want || want != Paused:
+		case err != nil || next == l || want != Paused:
 		case who.Actor == ByReconciler: // it has seen the tasks stand still
 			t.setStill(l.ID)
 		default:
@@ -193,6 +197,11 @@ func (t *tx) note(who Who, l *Lease, now Lease, ifRev int64) (*Lease, error) {
 	if sameUse(l, &now) {
 		return l, nil
 	}
+	return t.noteAnew(who, l, now, ifRev)
+}
+
+// noteAnew is note of what changes something beside the row as well.
+func (t *tx) noteAnew(who Who, l *Lease, now Lease, ifRev int64) (*Lease, error) {
 	if err := asSeen(l, ifRev); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ const (
 	Woken     FlightResult = "woken"      // its lease is bound: the network can pass
 	TimedOut  FlightResult = "timeout"    // its deadline passed
 	Refused   FlightResult = "refused"    // the resumer cannot: another attempt would not help
-	CalledOff FlightResult = "called_off" // by a pause that came later
+	CalledOff FlightResult = "called_off" // by a pause without a mode; the book records no such flight
 	Released  FlightResult = "released"   // its lease ended first; the book records no such flight
 )
 
@@ -79,7 +79,7 @@ func (f *Flight) BackOff() time.Duration {
 func (f *Flight) ended(r FlightResult, detail string, now Stamp) *Flight {
 	next := *f
 	next.Phase, next.Result, next.Detail, next.End = Ended, r, detail, now
-	if r == Woken || r == CalledOff {
+	if r == Woken {
 		next.Failed = 0
 	} else {
 		next.Failed++

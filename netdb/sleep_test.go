@@ -122,6 +122,28 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 	}
 }
 
+// A pause without a mode ends what is recorded of one that sleeps already, with a flight that is
+// under way; of one of which nothing is recorded it is no change, and a reconciler's never is.
+func TestAPlainPauseEndsASleep(t *testing.T) {
+	b := Open(t)
+	l := asleep(t, b, "a", frozen())
+	if _, _, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Pause(ctx, client, l.ID, l.Rev); !errors.Is(err, netdb.ErrStale) || b.Sleep(l.ID) == nil {
+		t.Errorf("of a revision before: %v, %+v", err, b.Sleep(l.ID))
+	}
+	rev := b.Rev()
+	if _, err := b.Pause(ctx, reconciling, l.ID, 0); err != nil || b.Rev() != rev || b.Sleep(l.ID) == nil {
+		t.Errorf("found paused: %v, %+v", err, b.Sleep(l.ID))
+	}
+	for range 2 {
+		if now, err := b.Pause(ctx, client, l.ID, 0); err != nil || now.State != netdb.Paused || now.Since != l.Since || now.Rev != rev+1 || b.Sleep(l.ID) != nil {
+			t.Errorf("%+v, %v: %+v", now, err, b.Sleep(l.ID))
+		}
+	}
+}
+
 // That the tasks of a sleeper were seen to stand still is of one pause: it survives a restart and
 // another policy, and begins anew with the next pause and with another mode.
 func TestThatASleeperStandsStill(t *testing.T) {

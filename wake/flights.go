@@ -23,6 +23,7 @@ type Book interface {
 	Sleeps() []*netdb.Sleep
 	Touched(states ...netdb.State) <-chan struct{}
 
+	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	PauseAs(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error)
 	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	Wake(ctx context.Context, who netdb.Who, id string, within time.Duration, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, bool, error)
@@ -306,7 +307,8 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 	return max(next, time.Millisecond)
 }
 
-// released counts the flights that were open and are gone with their leases.
+// released counts the flights that were open and are gone with their leases, or with a pause that
+// ended what was recorded.
 func (f *Flights) released(open map[string]underWay) {
 	f.mu.Lock()
 	before := f.seen
@@ -316,10 +318,14 @@ func (f *Flights) released(open map[string]underWay) {
 		if _, still := open[id]; still {
 			continue
 		}
+		result := netdb.Released
 		if l, err := f.cfg.Book.Lease(one.lease); errors.Is(err, netdb.ErrClosed) || err == nil && l.State.Open() {
-			continue // it ended in another way, which is counted there
+			if err != nil || f.cfg.Book.Sleep(one.lease) != nil {
+				continue // it ended in another way, which is counted there
+			}
+			result = netdb.CalledOff
 		}
-		f.ended(one.flight, netdb.Released)
+		f.ended(one.flight, result)
 	}
 }
 

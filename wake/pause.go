@@ -93,6 +93,9 @@ func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
 	if how.Wake == nil {
 		return nil
 	}
+	if f.cfg.FreezeOnly && len(l.Containers) == 0 {
+		return &netdb.FieldError{Field: "wake", Reason: "the lease records no container that could be resumed: bind it with containers, or have a resumer event or exec"}
+	}
 	if how.Mode == netdb.Hibernate && f.cfg.FreezeOnly {
 		return &netdb.FieldError{Field: "mode", Reason: "wake.resumer makes no task anew that is gone: leave wake out, or have a resumer event or exec"}
 	}
@@ -112,12 +115,15 @@ func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev in
 		return nil, "", err
 	}
 	was = l.State
+	before := f.cfg.Book.Sleep(id)
 	if l, err = f.cfg.Book.PauseAs(ctx, who, id, ifRev, how); err != nil || how.Wake == nil {
 		return l, was, err
 	}
 	if err := f.catcher.Sync(ctx); err != nil {
 		if was == netdb.Bound {
 			f.takeBack(ctx, l, "not_watched")
+		} else {
+			f.putBack(ctx, who, l, before)
 		}
 		return nil, was, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
 	}
@@ -130,6 +136,21 @@ func (f *Flights) takeBack(ctx context.Context, l *netdb.Lease, reason string) {
 		return // others have moved it since
 	}
 	if _, err := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself(reason), l.ID, 0); err != nil {
+		f.cfg.Log.Warn("a pause could not be taken back", "lease", l.ID, "addr", l.Addr, "err", err)
+	}
+}
+
+// putBack has a lease that was paused before, and was to be paused in another way in vain, be
+// paused as before; nil: in no way that is recorded.
+func (f *Flights) putBack(ctx context.Context, who netdb.Who, l *netdb.Lease, before *netdb.Sleep) {
+	who.Reason = "not_watched"
+	var err error
+	if ctx = context.WithoutCancel(ctx); before == nil {
+		_, err = f.cfg.Book.Pause(ctx, who, l.ID, l.Rev)
+	} else {
+		_, err = f.cfg.Book.PauseAs(ctx, who, l.ID, l.Rev, *before)
+	}
+	if err != nil && !errors.Is(err, netdb.ErrStale) && !errors.Is(err, netdb.ErrGone) {
 		f.cfg.Log.Warn("a pause could not be taken back", "lease", l.ID, "addr", l.Addr, "err", err)
 	}
 }

@@ -183,3 +183,99 @@ func TestAPauseThatFails(t *testing.T) {
 		t.Error("what may stand still is not resumed")
 	}
 }
+
+// An unruly kernel takes no rules that watch for traffic, once it is full.
+type unruly struct{ full bool }
+
+func (u *unruly) Watches(*netdb.Lease) error { return nil }
+func (u *unruly) Sync(context.Context) error {
+	if u.full {
+		return errors.New("no space left")
+	}
+	return nil
+}
+
+// A pause that the kernel does not take is refused, and leaves the lease as it was: bound, paused
+// as before, with its flight, or paused in no way that is recorded.
+func TestAPauseThatTheKernelRefuses(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	kernel := new(unruly)
+	w.CatchBy(kernel, nil)
+	policy := func(port uint16) netdb.Sleep {
+		return netdb.Sleep{Mode: netdb.Freeze, Wake: &netdb.WakePolicy{Ports: []netdb.PortRange{{First: port, Last: port}}}}
+	}
+	refused := func(what string, state netdb.State, wakes string) {
+		t.Helper()
+		kernel.full = true
+		defer func() { kernel.full = false }()
+		fe := new(netdb.FieldError)
+		if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, policy(443)); !errors.As(err, &fe) || fe.Field != "wake" {
+			t.Errorf("%s: answered %v", what, err)
+		}
+		l, err := w.book.Lease(w.l.ID)
+		s, got := w.book.Sleep(w.l.ID), ""
+		if s != nil && s.Wake != nil {
+			got = s.Wake.String()
+		}
+		if err != nil || l.State != state || state == netdb.Paused && got != wakes {
+			t.Errorf("%s: %+v, %v, woken by %q", what, l, err, got)
+		}
+	}
+	refused("a bound one", netdb.Bound, "")
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, policy(80)); err != nil {
+		t.Fatal(err)
+	}
+	refused("one that sleeps", netdb.Paused, "tcp to 80")
+	if _, err := w.book.Pause(t.Context(), runtime, w.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	refused("one of which nothing is recorded", netdb.Paused, "")
+	if s := w.book.Sleep(w.l.ID); s != nil {
+		t.Errorf("%+v is recorded", s)
+	}
+}
+
+// A policy of traffic is refused that nothing could follow: tasks are resumed, and the lease records
+// no container.
+func TestAPolicyWithoutContainersToResume(t *testing.T) {
+	t.Parallel()
+	w := start(t, new(task), time.Minute)
+	w.CatchBy(new(unruly), nil)
+	how := netdb.Sleep{Mode: netdb.Freeze, Wake: new(netdb.WakePolicy)}
+	for _, only := range []bool{true, false} { // ... tasks are resumed
+		w.cfg.FreezeOnly = only
+		fe := new(netdb.FieldError)
+		if err := w.can(w.l, how); errors.As(err, &fe) != only || only && fe.Field != "wake" {
+			t.Errorf("resumes tasks alone: %v: %v", only, err)
+		}
+		if err := w.can(w.l, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
+			t.Errorf("without a policy: %v", err)
+		}
+	}
+}
+
+// A pause without a mode calls a flight off that is under way: who waits gets an error, and it is
+// counted.
+func TestAPlainPauseCallsAFlightOff(t *testing.T) {
+	t.Parallel()
+	w := start(t, nil, time.Minute)
+	w.stop()
+	results := make(chan netdb.FlightResult, 10)
+	w.cfg.OnEnd = func(_ *netdb.Flight, r netdb.FlightResult, _ time.Duration) { results <- r }
+	w.run(t)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.book.Pause(t.Context(), runtime, w.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Await(t.Context(), w.l.ID, f.ID); !errors.Is(err, netdb.ErrWakeTimeout) {
+		t.Errorf("answered %v", err)
+	}
+	if r := <-results; r != netdb.CalledOff {
+		t.Errorf("it ended as %s", r)
+	}
+}
