@@ -213,8 +213,8 @@ func (t *tx) claim(who Who, c Claim) (*Lease, bool, error) {
 	if slices.ContainsFunc(pool.Kept, func(k Kept) bool { return k.Sandbox == c.Sandbox }) {
 		return nil, false, fmt.Errorf("claim %s: %w: the pool keeps an address for sandbox %q", old.Addr, ErrSlotStale, c.Sandbox)
 	}
-	if err := t.refuses(now.PoolUID, now.Range(), c.Sandbox); err != nil {
-		return nil, false, err
+	if err := t.refuses(now.PoolUID, now.Range(), c.Sandbox); err != nil { // another slot may do
+		return nil, false, fmt.Errorf("claim %s: %w: %w", old.Addr, ErrSlotStale, err)
 	}
 	l, err := t.move(who, old, now, nil)
 	if err != nil {

@@ -63,6 +63,9 @@ func (h SlotHelper) Check(ctx context.Context, l *netdb.Lease, slot *netdb.Slot,
 	work.Host, work.MAC = l.HostInterface, l.MAC
 	if made, err := slot.Plumbing(); err == nil { // the pool may be another by now, and slots of before still be given
 		work.Networks[0] = h.madeBy(made)
+		if prefix, err := netip.ParsePrefix(made.Prefix); err == nil {
+			work.Leases[0] = h.ports.wire(l, prefix.Bits())
+		}
 	}
 	err = h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
 		differences = r.Differences

@@ -3,6 +3,7 @@ package warm
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
@@ -69,6 +70,44 @@ func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
 		case <-time.After(giveLook): // a helper that leaves changes nothing in the book
 		case <-ctx.Done():
 			return false, fmt.Errorf("%d of its addresses are those of warm slots, which were not taken down in time: %w", n, ctx.Err())
+		}
+	}
+}
+
+// GiveAddress has the slot that has an address, and that no sandbox has, give it up: true once its
+// lease has ended. false means that no such slot has it; an error, that it cannot be taken down.
+func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, giveWithin)
+	defer cancel()
+	id := ""
+	for _, slot := range k.cfg.Book.Slots() {
+		if l, err := k.cfg.Book.Lease(slot.LeaseID); err == nil && !slot.Claimed && l.Addr == addr {
+			id = l.ID
+		}
+	}
+	if id == "" {
+		return false, nil
+	}
+	for {
+		changed := k.cfg.Book.Changed()
+		l, err := k.cfg.Book.Lease(id)
+		switch {
+		case err != nil: // a claim gives it another id
+			return true, nil
+		case l.State == netdb.Releasing, k.worksOn(l.Netns):
+		case !k.cfg.Helper.Present():
+			return false, fmt.Errorf("%s is the address of a warm slot, which cannot be taken down: %w", addr, k.cfg.NoHelper)
+		default:
+			if err := k.end(ctx, l, "a sandbox wishes for its address"); err != nil {
+				return false, err
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-time.After(giveLook):
+		case <-ctx.Done():
+			return false, fmt.Errorf("%s is the address of a warm slot, which was not taken down in time: %w", addr, ctx.Err())
 		}
 	}
 }

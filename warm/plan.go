@@ -153,6 +153,8 @@ func unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease, isStale func(*netdb.
 		return "its address is seen under another"
 	case l.State != netdb.Reserved && !slot.Ready(l):
 		return "its lease is not as it was made"
+	case slices.ContainsFunc(p.Kept, func(k netdb.Kept) bool { return l.Covers(k.Address) }):
+		return "the pool keeps its address for a sandbox"
 	case p.Outside(l) != "":
 		return "its address is none that its pool gives"
 	case elsewhere(p, slot):

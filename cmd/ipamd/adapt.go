@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -23,6 +25,8 @@ type measured struct {
 	ready   *readiness.Readiness
 	pools   *gateways.Follower
 	giveWay func(ctx context.Context, r allocator.Request, tries int, refusal error) error // nil: an address may have come free since
+	// giveAddress has a warm slot that no sandbox has give up its address; false: none has it.
+	giveAddress func(ctx context.Context, addr netip.Addr) (bool, error)
 }
 
 func (m measured) Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error) {
@@ -47,6 +51,14 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 			result, err = m.Allocator.Allocate(ctx, r)
 		} else {
 			break
+		}
+	}
+	if r.Address.IsValid() && errors.Is(err, netdb.ErrTaken) {
+		switch given, failed := m.giveAddress(ctx, r.Address); {
+		case given:
+			result, err = m.Allocator.Allocate(ctx, r)
+		case failed != nil:
+			err = fmt.Errorf("%w; %w", err, failed)
 		}
 	}
 	if !errors.Is(err, context.Canceled) { // one that its caller gave up is neither given nor refused

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,10 @@ func (p *program) giveWay(ctx context.Context, r allocator.Request, tries int, r
 		}
 	}
 	return refusal
+}
+
+func (p *program) giveAddress(ctx context.Context, addr netip.Addr) (bool, error) {
+	return p.warm.GiveAddress(ctx, addr)
 }
 
 // A request that is refused although an address of a pool with slots is free is tried again.

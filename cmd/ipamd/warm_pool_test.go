@@ -236,3 +236,56 @@ func TestSlotsOfAPreview(t *testing.T) {
 	}
 	w.settled(1)
 }
+
+// M11: a sandbox that names the address of a slot has it: the slot gives way. One for which the
+// pool keeps a slot's address has that, too, and the other slots are given meanwhile.
+func TestM11AnAddressThatASlotHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.warmHelper()
+	w.keepSlots(1400, &netdb.Warm{Size: 3, Max: 6})
+	slot := w.settled(3)[0]
+	named, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "named", Address: slot.Addr.String()})
+	if err != nil || named.Leases[0].Address != slot.Addr.String() {
+		t.Errorf("it has %+v, %v", named, err)
+	}
+	for range 3 { // each time one of those that are ready is kept
+		kept := w.settled(3)[1].Addr
+		pool := w.program.book.Pools()[0].PoolSpec
+		pool.Kept = []netdb.Kept{{Sandbox: "db", Address: kept}}
+		if _, err := w.program.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "test", Reason: "pool_changed"}, pool); err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range []api.WarmPolicy{api.WarmPrefer, api.WarmRequire} {
+			name := fmt.Sprint(policy, kept)
+			if r, err := w.client.Allocate(ctx, asks(name, api.WarmRequest{Policy: policy, OnEmpty: api.OnEmptyFail})); err != nil || r.Slot == nil || r.Leases[0].Address == kept.String() {
+				t.Errorf("beside a slot whose address is kept %s has %+v, %v", policy, r, err)
+			}
+		}
+		w.settled(3)
+		db, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "db"})
+		if err != nil || db.Leases[0].Address != kept.String() {
+			t.Fatalf("db has %+v, %v", db, err)
+		}
+		w.releaseOf(db)
+	}
+}
+
+// M3: a pool that grows may give the slots of before, as they were made.
+func TestM3APoolThatGrowsGivesTheSlotsOfBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick, func(c *config.Config) { c.Bridge.Manage = true })
+	w.keepsNothing()
+	w.warmHelper()
+	warm := &api.PoolWarm{Size: 2, Max: 2, Strategy: netdb.SlotsOnReplenish}
+	for _, prefix := range []string{"10.8.64.0/24", "10.8.64.0/23"} {
+		if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: prefix, Warm: warm}); err != nil {
+			t.Fatal(err)
+		}
+		w.settled(2)
+	}
+	r, err := w.client.Allocate(ctx, asks("a", api.WarmRequest{Policy: api.WarmRequire}))
+	if err != nil || r.Slot == nil || !r.Slot.Stale {
+		t.Errorf("it has %+v, %v", r, err)
+	}
+}
