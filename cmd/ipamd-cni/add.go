@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -50,6 +52,12 @@ func add(args *skel.CmdArgs) error {
 	defer cancel()
 	ipamd := c.client()
 	g := given{ipamd: ipamd, owner: ownerOf(c, args)}
+	if g.before, err = g.owner.holds(ctx, c); err != nil {
+		return refused(c, err)
+	}
+	if c.main {
+		asks = append(asks, g.others(asks)...)
+	}
 	for _, ask := range asks {
 		ask.Sandbox, ask.UID, ask.Interface = g.owner.container, g.owner.uid(), g.owner.ifname
 		ask.Labels, ask.BindWithin = g.owner.labels(a), api.Lasting(bindWithin)
@@ -81,6 +89,25 @@ type given struct {
 	leases   []api.Lease
 	networks []api.Network
 	fresh    []api.Lease // of these, those that this ADD has made
+	before   []api.Lease // what the interface had
+}
+
+// others asks again for what the interface has beside the asks: its port has the addresses
+// of all its leases, and a spec without one would take that away.
+func (g *given) others(asks []api.AllocateRequest) (out []api.AllocateRequest) {
+	for _, l := range g.before {
+		family := api.V4
+		if strings.Contains(l.Address, ":") {
+			family = api.V6
+		}
+		asked := func(r api.AllocateRequest) bool {
+			return r.Family == family || r.Family == api.Dual || r.Family == "" && family == api.V4
+		}
+		if !slices.ContainsFunc(asks, asked) {
+			out = append(out, api.AllocateRequest{Pool: l.Pool, Family: family})
+		}
+	}
+	return out
 }
 
 // take asks for one address, or one of each family.
@@ -93,9 +120,15 @@ func (g *given) take(ctx context.Context, c *config, ask api.AllocateRequest) er
 	if err != nil {
 		return refused(c, err)
 	}
-	g.leases, g.networks = append(g.leases, r.Leases...), append(g.networks, r.Networks...)
-	if !r.Existing {
-		g.fresh = append(g.fresh, r.Leases...)
+	for i, l := range r.Leases {
+		same := func(o api.Lease) bool { return o.ID == l.ID }
+		if slices.ContainsFunc(g.leases, same) {
+			continue
+		}
+		g.leases, g.networks = append(g.leases, l), append(g.networks, r.Networks[i])
+		if !r.Existing && !slices.ContainsFunc(g.before, same) {
+			g.fresh = append(g.fresh, l)
+		}
 	}
 	if ask.Address != "" && r.Leases[0].Address != ask.Address {
 		return types.NewError(codeRefused, fmt.Sprintf("%s is wanted, and %s of container %s has %s: DEL comes first",
@@ -116,6 +149,9 @@ func (g *given) bind(ctx context.Context, c *config, args *skel.CmdArgs, p port)
 				g.owner.ifname, g.owner.container, l.HostInterface), "")
 		}
 		where := p.binding(args)
+		if l.State == api.Paused && l.Netns == where.Netns {
+			continue // it stays so
+		}
 		if !c.main && l.State == api.Bound && l.Netns == where.Netns && l.HostInterface == where.HostInterface && l.MAC == where.MAC {
 			continue // by its allocation
 		}

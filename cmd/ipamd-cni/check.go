@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -32,11 +33,7 @@ func check(args *skel.CmdArgs) error {
 	o := ownerOf(c, args)
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
-	var held []api.Lease
-	err = patiently(ctx, c.wait, func(ctx context.Context) (err error) {
-		held, err = o.open(ctx, c.client())
-		return err
-	})
+	held, err := o.holds(ctx, c)
 	if err != nil {
 		return refused(c, err)
 	}
@@ -52,8 +49,26 @@ func check(args *skel.CmdArgs) error {
 			return types.NewError(codeLost, fmt.Sprintf("%s is held by %s of container %s, and is seen under another, too: `ipamctl whois %s` shows it", l.Address, o.ifname, o.container, l.Address), "")
 		}
 	}
+	pools, err := c.client().Pools(ctx)
+	if err != nil {
+		return refused(c, err)
+	}
+	for _, ip := range before.IPs {
+		a, _ := netip.AddrFromSlice(ip.Address.IP)
+		if a = a.Unmap(); c.has(pools.Pools, a) && !slices.ContainsFunc(held, func(l api.Lease) bool { return l.Address == a.String() }) {
+			return types.NewError(codeLost, fmt.Sprintf("%s of container %s holds no lease of %s, which prevResult has", o.ifname, o.container, a), "")
+		}
+	}
 	if c.main {
-		return checkPlugged(ctx, c, args, held, before)
+		return checkPlugged(ctx, c, args, held, before, pools.Pools)
 	}
 	return nil
+}
+
+// has reports whether an address is of the network's pool; others of a result are other plugins'.
+func (c *config) has(pools []api.Pool, a netip.Addr) bool {
+	return slices.ContainsFunc(c.ofPool(pools), func(p api.Pool) bool {
+		prefix, err := netip.ParsePrefix(p.Prefix)
+		return err == nil && prefix.Contains(a)
+	})
 }

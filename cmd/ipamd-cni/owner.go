@@ -82,6 +82,16 @@ func (o owner) open(ctx context.Context, ipamd *client.Client) (out []api.Lease,
 	return out, nil
 }
 
+// holds is open, of a daemon that may not be ready yet.
+func (o owner) holds(ctx context.Context, c *config) (held []api.Lease, err error) {
+	ipamd := c.client()
+	err = patiently(ctx, c.wait, func(ctx context.Context) (err error) {
+		held, err = o.open(ctx, ipamd)
+		return err
+	})
+	return held, err
+}
+
 func isOpen(l api.Lease) bool {
 	return l.State == api.Reserved || l.State == api.Bound || l.State == api.Paused
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -33,6 +34,12 @@ func (o owner) spec(leases []api.Lease, networks []api.Network, netns string) (p
 	}
 	s.Owner, s.Host, s.Netns = o.plug(), plumb.HostName(o.plug()), netns
 	s.MAC = plumb.AddressMAC(s.Addresses[0].Addr())
+	for _, l := range leases { // the second family changes nothing of an interface that is there
+		if mac, err := net.ParseMAC(l.MAC); err == nil && l.Netns == netns {
+			s.MAC = mac
+			break
+		}
+	}
 	return s, nil
 }
 
@@ -86,20 +93,20 @@ func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a
 }
 
 // checkPlugged compares the port with what the leases say, and with the routes of before.
-func checkPlugged(ctx context.Context, c *config, args *skel.CmdArgs, held []api.Lease, before *types100.Result) error {
-	var networks []api.Network
-	pools, err := c.client().Pools(ctx)
-	if err != nil {
-		return refused(c, err)
+func checkPlugged(ctx context.Context, c *config, args *skel.CmdArgs, held []api.Lease, before *types100.Result, pools []api.Pool) error {
+	o := ownerOf(c, args)
+	asBridge := 0 // where the pool says no MTU, ADD gave both ends one
+	if host, err := net.InterfaceByName(plumb.HostName(o.plug())); err == nil {
+		asBridge = host.MTU
 	}
+	var networks []api.Network
 	for _, l := range held {
-		for _, p := range pools.Pools {
+		for _, p := range pools {
 			if p.UID == l.PoolUID {
-				networks = append(networks, api.Network{Bridge: p.Bridge})
+				networks = append(networks, api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, asBridge)})
 			}
 		}
 	}
-	o := ownerOf(c, args)
 	s, err := o.spec(held, networks, args.Netns)
 	if err != nil {
 		return types.NewError(codeLost, err.Error(), "")
@@ -137,7 +144,7 @@ func plugError(c *config, err error) error {
 	case field.Field == "guest" && !errors.Is(err, plumb.ErrTaken):
 		return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_IFNAME: "+err.Error(), "")
 	case field.Field == "bridge":
-		return wrong(c.key("pool"), ": "+err.Error())
+		return types.NewError(types.ErrInvalidNetworkConfig, c.key("pool")+": "+err.Error(), "")
 	}
 	return types.NewError(codeRefused, err.Error(), "")
 }

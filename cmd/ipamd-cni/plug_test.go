@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +205,67 @@ func TestN7RefusedAddLeavesThePort(t *testing.T) {
 			t.Error(err)
 		}
 		w.none("after that DEL")
+	}
+}
+
+// N5, N7: a second ADD of another family leaves the address of the first where it is, and
+// one that is refused leaves both leases.
+func TestN7OtherFamilyKeepsItsAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", v6More)
+	for container, families := range map[string][]string{"c1": {"v4", "v6"}, "c2": {"v6", "v4"}, "c3": {"dual", "v4"}, "c4": {"v4", "dual"}, "c5": {"v6", ""}} {
+		box := nstest.New(t)
+		first := w.added(w.plugged("ADD", container, box.Path(), fmt.Sprintf(`, "family": %q`, families[0])))
+		more := fmt.Sprintf(`, "family": %q`, families[1])
+		if _, err := w.plugged("ADD", container, box.Path(), more, "CNI_ARGS=MAC=pear"); code(err) != types.ErrInvalidNetworkConfig {
+			t.Errorf("%s: a MAC that is none: %v", container, err)
+		}
+		out, err := w.plugged("ADD", container, box.Path(), more)
+		second := w.added(out, err)
+		if len(second.IPs) != 2 || second.Interfaces[2].Mac != first.Interfaces[2].Mac {
+			t.Errorf("%s: added as %+v, and before as %+v", container, second, first)
+		}
+		has := box.Exec("ip", "-br", "addr", "show", "dev", "eth0")
+		held := w.leases()
+		for _, ip := range append(first.IPs, second.IPs...) {
+			lease := slices.IndexFunc(held, func(l api.Lease) bool {
+				return l.Address == ip.Address.IP.String() && l.State == api.Bound && l.Netns == box.Path()
+			})
+			if !strings.Contains(has, ip.Address.String()) || lease < 0 {
+				t.Errorf("%s: eth0 has %s, the book %+v, and answered was %s", container, has, held, ip.Address.String())
+			}
+		}
+		if _, err := w.plugged("CHECK", container, box.Path(), more+`, "prevResult": `+out); err != nil {
+			t.Errorf("%s: check: %v", container, err)
+		}
+		if _, err := w.plugged("DEL", container, "", ""); err != nil {
+			t.Error(err)
+		}
+	}
+	w.none("of any family")
+}
+
+// N7: CHECK of a port that was changed.
+func TestN7CheckSeesAChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "")
+	for _, change := range []string{"link set eth0 mtu 1300", "link set eth0 down", "link set eth0 address 02:00:00:00:00:77",
+		"addr add 10.8.64.99/24 dev eth0", "route del default", "route replace default via 10.8.64.9"} {
+		box := nstest.New(t)
+		out, err := w.plugged("ADD", "c1", box.Path(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.plugged("CHECK", "c1", box.Path(), `, "prevResult": `+out); err != nil {
+			t.Errorf("before ip %s: %v", change, err)
+		}
+		box.Exec(append([]string{"ip"}, strings.Fields(change)...)...)
+		if _, err := w.plugged("CHECK", "c1", box.Path(), `, "prevResult": `+out); code(err) != codeLost {
+			t.Errorf("after ip %s: %v", change, err)
+		}
+		if _, err := w.plugged("DEL", "c1", "", ""); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

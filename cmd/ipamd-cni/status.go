@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -35,17 +36,20 @@ func status(args *skel.CmdArgs) error {
 }
 
 // gives returns why the network's pool gives no address: of dual stack either, of no
-// family that is named the first.
+// family that is named the one that an ADD asks for.
 func (c *config) gives(pools []api.Pool) error {
-	name, of := c.ipam.Pool, 0
-	if name == "" && len(pools) > 0 {
-		name = pools[0].Name
-	}
-	for _, p := range pools {
-		if p.Name != name || !c.wants(p) {
-			continue
+	of := c.ofPool(pools)
+	family := api.Family(c.ipam.Family)
+	if family == "" {
+		family = api.V6
+		if slices.ContainsFunc(of, func(p api.Pool) bool { return p.Family == api.V4 }) {
+			family = api.V4
 		}
-		of++
+	}
+	if family != api.Dual {
+		of = slices.DeleteFunc(of, func(p api.Pool) bool { return p.Family != family })
+	}
+	for _, p := range of {
 		switch {
 		case p.NotReady != "":
 			return unavailable(fmt.Sprintf("pool %s: %s", p.Name, p.NotReady))
@@ -55,21 +59,27 @@ func (c *config) gives(pools []api.Pool) error {
 			return unavailable(fmt.Sprintf("pool %s (%s) is exhausted: no address can be given now", p.Name, p.Prefix))
 		}
 	}
-	if of == 0 {
-		return unavailable(fmt.Sprintf("%s: ipamd has no pool %q of this family", c.key("pool"), name))
+	if len(of) == 0 {
+		return unavailable(fmt.Sprintf("%s: ipamd has no pool %q of this family", c.key("pool"), c.poolName(pools)))
 	}
 	return nil
 }
 
-func (c *config) wants(p api.Pool) bool {
-	v6 := strings.Contains(p.Prefix, ":")
-	switch api.Family(c.ipam.Family) {
-	case api.V4:
-		return !v6
-	case api.V6:
-		return v6
+func (c *config) poolName(pools []api.Pool) string {
+	if c.ipam.Pool == "" && len(pools) > 0 {
+		return pools[0].Name
 	}
-	return true
+	return c.ipam.Pool
+}
+
+// ofPool is the network's pool, each of its families.
+func (c *config) ofPool(pools []api.Pool) (out []api.Pool) {
+	for _, p := range pools {
+		if p.Name == c.poolName(pools) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func unavailable(why string) error { return types.NewError(types.ErrPluginNotAvailable, why, "") }
