@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -248,6 +249,29 @@ func TestN4DaemonIsDown(t *testing.T) {
 	}
 }
 
+// N4: nor does a DEL wait for a daemon that hangs.
+func TestN4DaemonHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "")
+	box := nstest.New(t)
+	if _, err := w.plugged("ADD", "c1", box.Path(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.daemon.Process.Signal(syscall.SIGSTOP); err != nil { // nsenter's process becomes it
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err := w.plugged("DEL", "c1", box.Path(), "")
+	took := time.Since(began)
+	if err := w.daemon.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || took > 4*releaseWait || w.ports() != "" {
+		t.Errorf("del took %s, %v; the ports are %q", took, err, w.ports())
+	}
+	w.none("once it goes on")
+}
+
 // N4: the same beside a containerd that has no container at all, and knows none of CNI's.
 func TestN4BesideAnEmptyContainerd(t *testing.T) {
 	realtest.Long(t)
@@ -319,6 +343,59 @@ func TestN2Status(t *testing.T) {
 		_, err := a.call("STATUS")
 		return code(err) == types.ErrPluginNotAvailable
 	})
+}
+
+// N2: of two families STATUS looks at those that an ADD asks for.
+func TestN2StatusOfTwoFamilies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "[[pool]]\nname = 'default'\nprefix = 'fd00:8::/126'\n")
+	a := attachment{w: w, network: "n", ipam: `, "family": "v6"`}
+	for i := 0; ; i++ {
+		a.container, a.netns = fmt.Sprint("c", i), w.ns.Port("rt0").NS.Path()
+		if _, err := a.call("ADD"); code(err) == types.ErrTryAgainLater {
+			break
+		} else if err != nil || i > 4 {
+			t.Fatal(i, err)
+		}
+	}
+	for family, want := range map[string]uint{"": 0, "v4": 0, "v6": types.ErrPluginNotAvailable, "dual": types.ErrPluginNotAvailable} {
+		a.ipam, a.container = fmt.Sprintf(`, "family": %q`, family), "one-"+family
+		_, err := a.call("STATUS")
+		if code(err) != want || (err == nil) != (want == 0) {
+			t.Errorf("family %q: %v", family, err)
+		}
+		if _, added := a.call("ADD"); (added == nil) != (err == nil) {
+			t.Errorf("family %q: status %v, add %v", family, err, added)
+		}
+	}
+}
+
+// N1: CHECK of two addresses, of which the book has lost one.
+func TestN1CheckOfALostFamily(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", v6More)
+	for i, ipam := range []string{`, "family": "dual"`, ""} {
+		a := attachment{w: w, network: "n", container: fmt.Sprint("c", i), netns: w.ns.Port("rt0").NS.Path(), ipam: ipam, args: "IP=10.8.64.7"}
+		if ipam == "" {
+			a.args = "IP=10.8.64.8,fd00:8::8"
+		}
+		r := w.added(a.call("ADD"))
+		out, _ := json.Marshal(r)
+		prev := `, "prevResult": ` + string(out)
+		if _, err := a.call("CHECK", prev); err != nil || len(r.IPs) != 2 {
+			t.Errorf("check of %+v: %v", r, err)
+		}
+		for _, l := range w.leases() {
+			if l.Sandbox == a.container && strings.Contains(l.Address, ":") {
+				if _, err := w.client.Release(t.Context(), l.ID, api.ReleaseRequest{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := a.call("CHECK", prev); code(err) != codeLost || !strings.Contains(err.Error(), "fd00:8::") {
+			t.Errorf("check of a lease that is released: %v", err)
+		}
+	}
 }
 
 // N6: an address that is wanted is given, or refused with the reason.
@@ -394,8 +471,8 @@ func TestN1BadInput(t *testing.T) {
 		"a key of ipam":       {func(a *attachment) { a.ipam = `, "subnet": "10.0.0.0/8"` }, types.ErrInvalidNetworkConfig, "ipam.subnet"},
 		"a family":            {func(a *attachment) { a.ipam = `, "family": "ipx"` }, types.ErrInvalidNetworkConfig, "ipam.family"},
 		"a wait":              {func(a *attachment) { a.ipam = `, "wait": "soon"` }, types.ErrInvalidNetworkConfig, "ipam.wait"},
-		"a type of a key":     {func(a *attachment) { a.ipam = `, "pool": 7` }, types.ErrDecodingFailure, "pool"},
-		"a pool":              {func(a *attachment) { a.ipam = `, "pool": "nobody"` }, types.ErrInvalidNetworkConfig, "ipam.pool"},
+		"a type of a key":     {func(a *attachment) { a.ipam = `, "pool": 7` }, types.ErrDecodingFailure, "ipam.pool is a number"},
+		"a pool":              {func(a *attachment) { a.ipam = `, "pool": "nobody"` }, types.ErrInvalidNetworkConfig, `ipam.pool: "nobody"`},
 		"a version":           {func(a *attachment) { a.version = "9.9.9" }, types.ErrIncompatibleCNIVersion, "9.9.9"},
 		"no namespace":        {func(a *attachment) { a.netns = "" }, types.ErrInvalidEnvironmentVariables, "CNI_NETNS"},
 		"no such namespace":   {func(a *attachment) { a.netns = "/run/netns/nobody" }, types.ErrInvalidNetNS, "CNI_NETNS"},

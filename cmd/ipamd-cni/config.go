@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"strings"
 	"time"
 
@@ -137,7 +139,10 @@ func strictly(section []byte, into any, prefix string) error {
 	if _, name, is := strings.Cut(err.Error(), "unknown field "); is {
 		return wrong(prefix+strings.Trim(name, `"`), "is a key that ipamd does not know")
 	}
-	return types.NewError(types.ErrDecodingFailure, strings.TrimSuffix(prefix, ".")+": "+err.Error(), "")
+	if e := new(json.UnmarshalTypeError); errors.As(err, &e) && e.Field != "" {
+		return types.NewError(types.ErrDecodingFailure, prefix+e.Field+" is a "+e.Value+", and has to be a "+e.Type.String(), "")
+	}
+	return types.NewError(types.ErrDecodingFailure, cmp.Or(strings.TrimSuffix(prefix, "."), "the network's configuration")+": "+err.Error(), "")
 }
 
 // wrong is an error of the configuration, which begins with the key.

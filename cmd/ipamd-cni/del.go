@@ -33,6 +33,9 @@ func del(args *skel.CmdArgs) error {
 			return plugError(c, err)
 		}
 	}
+	// Also of a daemon that is there and does not answer.
+	ctx, cancel = context.WithTimeout(ctx, releaseWait)
+	defer cancel()
 	err = patiently(ctx, min(c.wait, releaseWait), func(ctx context.Context) error {
 		held, err := o.open(ctx, ipamd)
 		if err != nil {

@@ -82,7 +82,7 @@ func invalid(c *config, e *api.Error) error {
 	field, _ := e.Details["field"].(string)
 	switch field = strings.TrimPrefix(field, "bind."); field {
 	case "pool", "family":
-		return wrong(c.key(field), ": "+e.Message)
+		return types.NewError(types.ErrInvalidNetworkConfig, c.key(field)+": "+strings.TrimPrefix(e.Message, field+": "), "")
 	case "address":
 		return types.NewError(codeRefused, "the address that is wanted: "+e.Message, "")
 	case "netns":
