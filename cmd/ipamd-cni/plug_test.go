@@ -208,7 +208,7 @@ func TestN7RefusedAddLeavesThePort(t *testing.T) {
 	}
 }
 
-// N5, N7: a second ADD of another family leaves the address of the first where it is, and
+// N7: a second ADD of another family leaves the address of the first where it is, and
 // one that is refused leaves both leases.
 func TestN7OtherFamilyKeepsItsAddress(t *testing.T) {
 	t.Parallel()
