@@ -102,6 +102,13 @@ func (m *memory) Held(o Owner) (*Lease, bool) {
 	return l, l != nil
 }
 
+// OpenOf returns the open leases of a sandbox, in no order.
+func (m *memory) OpenOf(uid string) []*Lease {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.DeleteFunc(slices.Clone(m.idx.byUID[uid]), func(l *Lease) bool { return !l.State.Open() })
+}
+
 // Leases returns every row in numeric order of the addresses, and the
 // revision at which that was so.
 func (m *memory) Leases() ([]*Lease, int64) {

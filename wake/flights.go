@@ -19,6 +19,7 @@ import (
 type Book interface {
 	Now() netdb.Stamp
 	Lease(id string) (*netdb.Lease, error)
+	OpenOf(uid string) []*netdb.Lease
 	Sleep(leaseID string) *netdb.Sleep
 	Sleeps() []*netdb.Sleep
 	Touched(states ...netdb.State) <-chan struct{}
@@ -82,7 +83,7 @@ type Flights struct {
 	mu        sync.Mutex
 	announced map[string]announcement  // flights that wait for an acknowledgement
 	flying    map[string]time.Time     // flights that the resumer is at work on, and since when
-	held      map[string]chan struct{} // leases whose tasks are paused or resumed right now
+	held      map[string]chan struct{} // uids of sandboxes whose tasks are paused or resumed right now
 	again     bool                     // there is a new subscriber: announce all
 	seen      map[string]underWay      // open flights that are not known to have ended
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
@@ -28,7 +29,7 @@ func (f *Flights) CatchBy(c Catcher, why error) { f.catcher, f.blind = c, why }
 //
 // With how.Do the tasks are paused as well, once the traffic is watched: a flight that begins
 // meanwhile waits for that, and then resumes them. What cannot be paused is resumed, and the
-// lease is as it was.
+// lease is as it was. Other leases of the sandbox that have a policy are paused with it.
 func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error) {
 	l, err := f.cfg.Book.Lease(id)
 	if err != nil {
@@ -38,8 +39,11 @@ func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int
 		return nil, err
 	}
 	if !how.Do {
-		l, _, err = f.record(ctx, who, id, ifRev, how)
-		return l, err
+		all, err := f.record(ctx, who, id, ifRev, how)
+		if err != nil {
+			return nil, err
+		}
+		return all[0].l, nil
 	}
 	return f.doPause(ctx, who, id, ifRev, how, nil)
 }
@@ -61,22 +65,32 @@ func (f *Flights) Repause(ctx context.Context, l *netdb.Lease, quiet func() erro
 
 // doPause records the pause and freezes the tasks, if it is quiet between the two.
 func (f *Flights) doPause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep, quiet func() error) (*netdb.Lease, error) {
-	release, err := f.hold(ctx, id)
+	l, err := f.cfg.Book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	release, err := f.hold(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	l, was, err := f.record(ctx, who, id, ifRev, how)
+	if l, err = f.cfg.Book.Lease(id); err != nil {
+		return nil, err
+	}
+	if quiet != nil && l.State != netdb.Bound {
+		return nil, fmt.Errorf("pause %s again: %w: it is %s", l.Addr, netdb.ErrState, l.State)
+	}
+	all, err := f.record(ctx, who, id, ifRev, how)
 	if err != nil {
 		return nil, err
 	}
 	if quiet != nil {
 		if err := quiet(); err != nil {
-			f.takeBack(ctx, l, "not_idle")
+			f.takeBack(ctx, all, "not_idle")
 			return nil, err
 		}
 	}
-	return f.freeze(ctx, l, was, &how)
+	return f.freeze(ctx, all, &how)
 }
 
 // can is what is missing for a pause, as a [netdb.FieldError].
@@ -108,35 +122,79 @@ func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
 	return f.catcher.Watches(l)
 }
 
-// record has the pause in the book and the traffic watched, or neither. was is the lease's
-// state before.
-func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (l *netdb.Lease, was netdb.State, err error) {
-	if l, err = f.cfg.Book.Lease(id); err != nil {
-		return nil, "", err
-	}
-	was = l.State
-	before := f.cfg.Book.Sleep(id)
-	if l, err = f.cfg.Book.PauseAs(ctx, who, id, ifRev, how); err != nil || how.Wake == nil {
-		return l, was, err
-	}
-	if err := f.catcher.Sync(ctx); err != nil {
-		if was == netdb.Bound {
-			f.takeBack(ctx, l, "not_watched")
-		} else {
-			f.putBack(ctx, who, l, before)
-		}
-		return nil, was, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
-	}
-	return l, was, nil
+// A moved is a lease that is recorded as paused, and its state before.
+type moved struct {
+	l   *netdb.Lease
+	was netdb.State
 }
 
-// takeBack makes a lease bound again that was paused in vain.
-func (f *Flights) takeBack(ctx context.Context, l *netdb.Lease, reason string) {
-	if now, err := f.cfg.Book.Lease(l.ID); err != nil || now.State != netdb.Paused || now.Since != l.Since {
-		return // others have moved it since
+// record has the pause in the book and the traffic watched, or neither. The lease itself is the
+// first; behind it are those that stand still with it.
+func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) ([]moved, error) {
+	before, err := f.cfg.Book.Lease(id)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself(reason), l.ID, 0); err != nil {
-		f.cfg.Log.Warn("a pause could not be taken back", "lease", l.ID, "addr", l.Addr, "err", err)
+	slept := f.cfg.Book.Sleep(id)
+	l, err := f.cfg.Book.PauseAs(ctx, who, id, ifRev, how)
+	if err != nil {
+		return nil, err
+	}
+	all := []moved{{l, before.State}}
+	if how.Do {
+		if all, err = f.recordBeside(ctx, all); err != nil {
+			f.takeBack(ctx, all, "not_paused")
+			return nil, err
+		}
+	}
+	if how.Wake == nil && len(all) == 1 {
+		return all, nil
+	}
+	if err := f.catcher.Sync(ctx); err != nil {
+		f.takeBack(ctx, all, "not_watched")
+		if before.State != netdb.Bound {
+			f.putBack(ctx, who, l, slept)
+		}
+		return nil, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
+	}
+	return all, nil
+}
+
+// recordBeside pauses the other leases of a sandbox that have a policy, as ipamd is about to freeze
+// the tasks that they record, too: what comes for them must find them watched.
+func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error) {
+	for _, other := range f.cfg.Book.OpenOf(all[0].l.UID) {
+		s := f.cfg.Book.Sleep(other.ID)
+		shared := slices.ContainsFunc(other.Containers, func(c netdb.Container) bool { return slices.Contains(all[0].l.Containers, c) })
+		if other.ID == all[0].l.ID || !shared || s == nil || s.Wake == nil || f.catcher == nil || f.catcher.Watches(other) != nil {
+			continue
+		}
+		how := netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: s.Wake}
+		if other.State == netdb.Paused {
+			if s.Mode != netdb.Freeze {
+				continue
+			}
+			how.Do = s.Do
+		}
+		switch l, err := f.cfg.Book.PauseAs(ctx, itself("sandbox_paused"), other.ID, 0, how); {
+		case err == nil:
+			all = append(all, moved{l, other.State})
+		case !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState): // else it was released
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// takeBack makes leases bound again that were paused in vain.
+func (f *Flights) takeBack(ctx context.Context, all []moved, reason string) {
+	for _, m := range all {
+		if now, err := f.cfg.Book.Lease(m.l.ID); m.was != netdb.Bound || err != nil || now.State != netdb.Paused || now.Since != m.l.Since {
+			continue // others have moved it since, or before
+		}
+		if _, err := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself(reason), m.l.ID, 0); err != nil {
+			f.cfg.Log.Warn("a pause could not be taken back", "lease", m.l.ID, "addr", m.l.Addr, "err", err)
+		}
 	}
 }
 
@@ -155,9 +213,10 @@ func (f *Flights) putBack(ctx context.Context, who netdb.Who, l *netdb.Lease, be
 	}
 }
 
-// freeze pauses the tasks of a lease that is recorded as paused, and records that they are.
-// The caller holds the lease. That the caller hangs up in between ends nothing.
-func (f *Flights) freeze(ctx context.Context, l *netdb.Lease, was netdb.State, how *netdb.Sleep) (*netdb.Lease, error) {
+// freeze pauses the tasks of a sandbox whose leases are recorded as paused, and records that they
+// are. The caller holds the sandbox. That the caller hangs up in between ends nothing.
+func (f *Flights) freeze(ctx context.Context, all []moved, how *netdb.Sleep) (*netdb.Lease, error) {
+	l := all[0].l
 	within := f.cfg.Wait
 	if how.Wake != nil && how.Wake.Wait > 0 {
 		within = how.Wake.Wait
@@ -171,9 +230,7 @@ func (f *Flights) freeze(ctx context.Context, l *netdb.Lease, was netdb.State, h
 	}
 	err := f.until(bounded, func() error { return f.cfg.Resumer.(Pauser).Pause(bounded, l, how) })
 	if err == nil {
-		// A pass that read the tasks before they stood still may have resumed the lease, or
-		// is about to: the first is met here, the other one by the revision of this change.
-		now, failed := f.cfg.Book.Frozen(apart, itself("frozen"), l.ID, l.Since)
+		now, failed := f.frozen(apart, all)
 		if failed == nil {
 			return now, nil
 		}
@@ -184,13 +241,34 @@ func (f *Flights) freeze(ctx context.Context, l *netdb.Lease, was netdb.State, h
 	if thaw := f.cfg.Resumer.Resume(undo, l, how); thaw != nil && !errors.Is(thaw, ErrRefused) {
 		f.cfg.Log.Warn("tasks that were paused in vain could not be resumed", "lease", l.ID, "addr", l.Addr, "err", thaw)
 	}
-	if was == netdb.Bound {
-		f.takeBack(apart, l, "not_frozen")
-	}
+	f.takeBack(apart, all, "not_frozen")
 	if errors.Is(err, ErrRefused) {
 		return nil, fmt.Errorf("pause the tasks of %s: %w: %w", l.Addr, netdb.ErrState, err)
 	}
 	return nil, fmt.Errorf("pause the tasks of %s: %w", l.Addr, err)
+}
+
+// frozen records that the tasks of leases stand still. A pass that read the tasks before they did
+// may have resumed a lease, or is about to: the first is met here, the other one by the revision of
+// this change.
+func (f *Flights) frozen(ctx context.Context, all []moved) (first *netdb.Lease, err error) {
+	for _, m := range all {
+		now, err := f.cfg.Book.Frozen(ctx, itself("frozen"), m.l.ID, m.l.Since)
+		if first == nil {
+			if err != nil {
+				return nil, err
+			}
+			first = now
+			continue
+		}
+		if err == nil {
+			continue
+		}
+		if now, lost := f.cfg.Book.Lease(m.l.ID); lost == nil && now.State.Open() { // else it was released meanwhile
+			return nil, err
+		}
+	}
+	return first, nil
 }
 
 // until tries a step until it is done, refused or ctx ends.
@@ -213,13 +291,16 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 	if s == nil || !s.Do || f.cfg.Resumer == nil {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
-	release, err := f.hold(ctx, id)
+	l, err := f.cfg.Book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	release, err := f.hold(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	l, err := f.cfg.Book.Lease(id)
-	if err != nil {
+	if l, err = f.cfg.Book.Lease(id); err != nil {
 		return nil, err
 	}
 	if l.State != netdb.Paused || ifRev != 0 && ifRev != l.Rev {
@@ -243,13 +324,16 @@ func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64,
 	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
 		return f.resumed(ctx, who, id, rev, record)
 	}
-	release, err := f.hold(ctx, id)
+	l, err := f.cfg.Book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	release, err := f.hold(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	l, err := f.cfg.Book.Lease(id)
-	if err != nil {
+	if l, err = f.cfg.Book.Lease(id); err != nil {
 		return nil, err
 	}
 	switch now, err := teller.Frozen(ctx, l); {

@@ -170,6 +170,159 @@ func TestZ8AResumeCallsThePauseOff(t *testing.T) {
 	w.agree(t, k)
 }
 
+// watches is a catcher without rules.
+type watches struct{}
+
+func (watches) Watches(*netdb.Lease) error { return nil }
+func (watches) Sync(context.Context) error { return nil }
+
+// beside is another lease of the sandbox, which records its task, too. Both were paused with a
+// policy, and are bound again.
+func (w *world) beside(t *testing.T) *netdb.Lease {
+	t.Helper()
+	w.CatchBy(watches{}, nil)
+	sixth, err := netdbtest.TryReserve(w.book, netdbtest.Pool(t, w.book, "six", "fd00:8::/64"), "a", netdbtest.Policy)
+	if err != nil || sixth.UID != w.l.UID {
+		t.Fatal(sixth, err)
+	}
+	other, err := w.book.Bind(t.Context(), runtime, sixth.ID, 0, netdb.Binding{HostInterface: "veth-1", Containers: []netdb.Container{{Namespace: "default", ID: "a"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*netdb.Lease{w.l, other} {
+		if _, err := w.Pause(t.Context(), runtime, l.ID, 0, woken); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range []*netdb.Lease{w.l, other} {
+		if _, err := w.Flights.Resume(t.Context(), runtime, l.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return other
+}
+
+var woken = netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &netdb.WakePolicy{}}
+
+// Z8: what asks for another lease of the sandbox, from before the freeze on, wakes it; so does what
+// comes before it was quiet, and then none of them is paused.
+func TestZ8AllLeasesOfASandbox(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	other := w.beside(t)
+	is := func(when string, frozen bool, want ...netdb.State) {
+		t.Helper()
+		for i, id := range []string{w.l.ID, other.ID} {
+			if l, err := w.book.Lease(id); err != nil || l.State != want[i] {
+				t.Errorf("%s: lease %d is %+v, %v", when, i, l, err)
+			}
+		}
+		if k.frozen.Load() != frozen {
+			t.Errorf("%s: the task stands still: %v", when, !frozen)
+		}
+	}
+	var flight string
+	k.pauses = func(ctx context.Context) error {
+		_, f, err := w.Wake(ctx, runtime, other.ID, netdb.Cause{By: netdb.ByTraffic}, nil)
+		if err != nil || f == nil {
+			return fmt.Errorf("%w: no flight: %v", ErrRefused, err)
+		}
+		flight = f.ID
+		return nil
+	}
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Await(t.Context(), other.ID, flight); err != nil {
+		t.Fatal(err)
+	}
+	is("asked for during the freeze", false, netdb.Paused, netdb.Bound)
+	if _, err := w.Flights.Resume(t.Context(), runtime, w.l.ID, 0); err != nil { // as its event does
+		t.Fatal(err)
+	}
+
+	k.pauses = nil
+	now, err := w.book.Lease(other.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := fmt.Errorf("%w: there was traffic", netdb.ErrState)
+	if err := w.Repause(t.Context(), now, func() error {
+		is("when it is asked whether it is quiet", false, netdb.Paused, netdb.Paused)
+		return busy
+	}); !errors.Is(err, busy) {
+		t.Errorf("paused again with traffic: %v", err)
+	}
+	is("with traffic", false, netdb.Bound, netdb.Bound)
+
+	k.pauses = func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("a pause that fails: %v", err)
+	}
+	is("after a pause that failed", false, netdb.Bound, netdb.Bound)
+
+	k.pauses = func(ctx context.Context) error { // a pass that saw the task run
+		_, err := w.book.Resume(ctx, netdbtest.Who(netdb.ByReconciler, "runtime_running"), other.ID, 0)
+		return err
+	}
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("a pass that resumes the other one in between: %v", err)
+	}
+	is("called off by a pass", false, netdb.Bound, netdb.Bound)
+
+	k.pauses = nil
+	now, err = w.book.Lease(other.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Repause(t.Context(), now, func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	is("quiet", true, netdb.Paused, netdb.Paused)
+	if err := w.Repause(t.Context(), now, func() error { return busy }); !errors.Is(err, netdb.ErrState) || errors.Is(err, busy) {
+		t.Errorf("one that is paused already: %v", err)
+	}
+	is("paused already", true, netdb.Paused, netdb.Paused)
+}
+
+// Z9: the leases of a sandbox share its task, which one at a time turns.
+func TestZ9TwoLeasesAtOnce(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	both := []*netdb.Lease{w.l, w.beside(t)}
+	var all errgroup.Group
+	for _, l := range both {
+		all.Go(func() error {
+			for range 25 {
+				if _, err := w.Pause(t.Context(), runtime, l.ID, 0, woken); err != nil && !errors.Is(err, netdb.ErrState) {
+					return err
+				}
+			}
+			return nil
+		})
+		all.Go(func() error {
+			for range 25 {
+				if _, err := w.call(t.Context(), l); err != nil && !errors.Is(err, netdb.ErrWakeTimeout) { // paused again meanwhile
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range both {
+		if _, err := w.call(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		w.l = l
+		w.agree(t, k)
+	}
+}
+
 // A pause that fails leaves the sandbox as it was: it runs, and its lease is bound.
 func TestAPauseThatFails(t *testing.T) {
 	t.Parallel()

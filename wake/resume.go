@@ -93,16 +93,20 @@ func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) (recorded bool) {
 	}
 }
 
-// attempt is one attempt of the resumer, alone with the lease's tasks. Without an error the
+// attempt is one attempt of the resumer, alone with the sandbox's tasks. Without an error the
 // sandbox runs, the resumer refuses, or others have ended the flight; recorded is whether the
 // book has that.
 func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) (recorded bool, err error) {
-	release, err := f.hold(bounded, s.LeaseID)
+	l, err := f.cfg.Book.Lease(s.LeaseID)
+	if err != nil {
+		return true, nil // it was released
+	}
+	release, err := f.hold(bounded, l)
 	if err != nil {
 		return false, err
 	}
 	defer release()
-	l, err := f.cfg.Book.Lease(s.LeaseID)
+	l, err = f.cfg.Book.Lease(s.LeaseID)
 	now := f.cfg.Book.Sleep(s.LeaseID)
 	if err != nil || l.State != netdb.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {
 		return true, nil // it was released, or resumed by others

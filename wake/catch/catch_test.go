@@ -791,6 +791,63 @@ func datagram(port byte) []byte {
 	return append([]byte{12: 8, 13: 0}, []byte{0: 0x45, 9: udp, 12: 10, 8, 64, 9, 10, 8, 64, 2, 20: 0, 1, 0, port}...)
 }
 
+// still is the task of a sandbox.
+type still struct{ frozen atomic.Bool }
+
+func (k *still) Pause(context.Context, *netdb.Lease, *netdb.Sleep) error {
+	k.frozen.Store(true)
+	return nil
+}
+
+func (k *still) Resume(context.Context, *netdb.Lease, *netdb.Sleep) error {
+	k.frozen.Store(false)
+	return nil
+}
+
+// Z8: the task of a sandbox stands still for all of its leases: where one of them is paused, what
+// comes to another one wakes it.
+func TestZ8AnotherLeaseOfTheSandbox(t *testing.T) {
+	s := stage(t)
+	s.stop()
+	k := new(still)
+	s.startWith(t, k)
+	box := []netdb.Container{{Namespace: "default", ID: "a"}}
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Containers: box}); err != nil {
+		t.Fatal(err)
+	}
+	sixth, err := netdbtest.TryReserve(s.book, netdbtest.Pool(t, s.book, "six", "fd00:8::/64"), "a", netdbtest.Policy)
+	if err != nil || sixth.UID != s.l.UID {
+		t.Fatal(sixth, err)
+	}
+	if _, err := s.book.Bind(t.Context(), who, sixth.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Containers: box}); err != nil {
+		t.Fatal(err)
+	}
+	how := frozen(netdb.WakePolicy{})
+	how.Do = true
+	for _, l := range []*netdb.Lease{s.l, sixth} { // a call pauses both, and resumes both
+		if _, err := s.flights.Pause(t.Context(), who, l.ID, 0, how); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range []*netdb.Lease{s.l, sixth} {
+		if _, err := s.flights.Resume(t.Context(), who, l.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.pause(t, how)
+	if !k.frozen.Load() {
+		t.Fatal("it runs")
+	}
+	serve(t, s.sandbox.NS, "tcp", "[fd00:8::2]:80")
+	if _, err := dial(t, s.neighbour.NS, "tcp", "[fd00:8::2]:80"); err != nil {
+		t.Fatal(err)
+	}
+	s.l = sixth
+	if f := s.woken(t); f.Cause.By != netdb.ByTraffic || k.frozen.Load() {
+		t.Errorf("%+v, and it stands still: %v", f, k.frozen.Load())
+	}
+}
+
 // hangs is a resumer whose first attempt lasts as long as it may.
 type hangs struct{ asked atomic.Int32 }
 
