@@ -78,25 +78,29 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 
 // restGateway has the gateway that a pool had before cool like an address that was given:
 // the routes and neighbours of its sandboxes still lead there, and who got the address at
-// once would get their packets. It rests where the pool cannot give it, too: the next change
-// may have it back. A rest of before it was the gateway begins anew.
+// once would get their packets. So would the sandbox that had it before it was the gateway:
+// the rest is nobody's own. It rests where the pool cannot give it, too: the next change
+// may have it back. A rest of before it was the gateway begins anew, also one that is withheld
+// since another pool was removed.
 func (t *tx) restGateway(who Who, plan *poolPlan) error {
 	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
 		return nil // no sandbox has a route by it
 	}
 	a, pool := plan.Was.Gateway, plan.Pool
-	was := t.at(a)
-	if !a.IsValid() || a == pool.Gateway || was != nil && was.State != Cooling {
+	was, withheld := t.at(a), t.withheldAt(a)
+	if !a.IsValid() || a == pool.Gateway || was != nil && was.State != Cooling || withheld != nil && withheld.State != Cooling {
 		return nil
 	}
-	rests := Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name}
-	if was != nil {
-		rests = *was
+	rests := Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Quarantined}
+	switch {
+	case was != nil:
+		rests.Addr, rests.PrefixLen = was.Addr, was.PrefixLen
+	case withheld != nil:
+		rests.Addr, rests.PrefixLen = withheld.Addr, withheld.PrefixLen
 	}
-	rests.State = Quarantined
-	evidence := (&Withheld{Addr: a, Since: t.now}).testimony("it was the gateway of pool %s (%s)", pool.Name, pool.UID)
+	rests.Evidence = (&Withheld{Addr: a, Since: t.now}).testimony("it was the gateway of pool %s (%s)", pool.Name, pool.UID)
 	who.Actor, who.Reason = ByOperator, GatewayMoved
-	l, err := t.move(who, was, rests, evidence)
+	l, err := t.recordWith(who, was, rests, rests.Evidence, withheld)
 	if err == nil {
 		_, err = t.setState(who, l, Cooling, nil)
 	}

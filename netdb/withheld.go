@@ -81,6 +81,17 @@ func (t *tx) withheld() []Withheld {
 	return slices.Collect(maps.Values(all))
 }
 
+// withheldAt returns what is withheld of an address, alone or in a delegated prefix, as the batch
+// leaves it.
+func (t *tx) withheldAt(a netip.Addr) *Withheld {
+	for _, w := range t.withheld() {
+		if w.covers(a) {
+			return &w
+		}
+	}
+	return nil
+}
+
 // Withheld lists the addresses of removed pools that no pool has taken over, in their
 // order.
 func (m *memory) Withheld() []Withheld {

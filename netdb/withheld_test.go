@@ -1,6 +1,8 @@
 package netdb_test
 
 import (
+	"fmt"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -249,6 +251,119 @@ func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
 			}
 			b.Drop(got)
 		})
+	}
+}
+
+// The rest of a former gateway is nobody's own: the sandbox that had the address before, or a
+// delegated prefix with it, waits for it as any other.
+func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
+	for _, bits := range []int{0, 28} {
+		t.Run(fmt.Sprintf("of a /%d", bits), func(t *testing.T) {
+			clock := NewClock()
+			b, p := openWith(t, clock, "10.8.64.0/24")
+			Reserve(t, b, "lives")
+			had := given(t, b, "had", bits)
+			Cool(t, b, had)
+			s := spec("default", "10.8.64.0/24")
+			first := s.Gateway
+			s.Gateway = had.Range().To
+			set(t, b, netdb.PoolChange{Spec: s, Drain: true})
+			s.Gateway = first
+			s.Kept = []netdb.Kept{{Sandbox: "had", Address: had.Range().To}}
+			p = set(t, b, netdb.PoolChange{Spec: s, Drain: true}).Pool
+			_, err := takeKept(b, p, "had", "had", "eth0")
+			wantErr(t, err, netdb.ErrTaken)
+			s.Kept = nil
+			p = set(t, b, netdb.PoolChange{Spec: s, Drain: true}).Pool
+			again := func() (c netdb.Candidate, err error) {
+				owner := netdb.Owner{PoolUID: p.UID, UID: "had", Interface: "eth0"}
+				if c, is := b.PickOwn(owner, bits); is {
+					t.Errorf("%s is offered", c.Text())
+				}
+				if bits == 0 {
+					return b.PickAddr(owner, had.Addr, Policy)
+				}
+				return b.PickPrefixAt(owner, had.Prefix(), Policy)
+			}
+			for range 2 { // and in the next pool of the prefix
+				if row, ok := b.At(had.Range().To); !ok || row.State != netdb.Cooling || row.Sandbox != "" || row.ID == had.ID || row.PrefixLen != bits {
+					t.Errorf("%+v", row)
+				}
+				_, err := again()
+				wantErr(t, err, netdb.ErrTaken)
+				remove(t, b, p.UID, true)
+				p = set(t, b, netdb.PoolChange{Spec: s}).Pool
+			}
+			clock.Pass(Policy.Cooldown)
+			free(t, b, p)
+			if _, err := again(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// given gives a sandbox an address, or a prefix of a length.
+func given(t *testing.T, b *netdb.Book, sandbox string, bits int) *netdb.Lease {
+	t.Helper()
+	if bits == 0 {
+		return Reserve(t, b, sandbox)
+	}
+	return ReservePrefix(t, b, sandbox, bits)
+}
+
+// A gateway that is withheld since a pool was removed rests as a row of its pool once it is the
+// gateway no more, wherever it is then, and is withheld no more.
+func TestAFormerGatewayThatIsWithheld(t *testing.T) {
+	last := addr("10.8.64.254")
+	for name, move := range map[string]func(s *netdb.PoolSpec, had netdb.Range){
+		"in the pool": func(s *netdb.PoolSpec, _ netdb.Range) { s.Gateway = last },
+		"excluded": func(s *netdb.PoolSpec, had netdb.Range) {
+			s.Gateway, s.Exclude = last, []netdb.Range{had}
+		},
+		"outside": func(s *netdb.PoolSpec, _ netdb.Range) {
+			s.Prefix, s.Gateway = netip.MustParsePrefix("10.8.64.128/25"), last
+		},
+	} {
+		for _, bits := range []int{0, 31} {
+			t.Run(fmt.Sprintf("%s, of a /%d", name, bits), func(t *testing.T) {
+				clock := NewClock()
+				b, p := openWith(t, clock, "10.8.64.0/24")
+				had := given(t, b, "had", bits)
+				former := had.Addr
+				Cool(t, b, had)
+				remove(t, b, p.UID, false)
+				s := spec("default", "10.8.64.0/24")
+				s.Gateway = former
+				if bits != 0 { // else only a part of what is withheld would be in the pool
+					s.Exclude = []netdb.Range{had.Range()}
+				}
+				uid := set(t, b, netdb.PoolChange{Spec: s}).Pool.UID
+				c, err := b.PickAddr(netdb.Owner{PoolUID: uid, UID: "lives"}, addr("10.8.64.200"), Policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := take(b, c, "lives"); err != nil {
+					t.Fatal(err)
+				}
+				s.Exclude = nil
+				move(&s, had.Range())
+				set(t, b, netdb.PoolChange{Spec: s})
+				row, ok := b.At(former)
+				if !ok || row.State != netdb.Cooling || row.PrefixLen != bits || row.PoolUID != uid || len(b.Withheld()) != 0 {
+					t.Fatalf("%+v, and withheld are %+v", row, b.Withheld())
+				}
+				back := spec("default", "10.8.64.0/24")
+				back.Gateway = last
+				set(t, b, netdb.PoolChange{Spec: back, Drain: true})
+				_, err = b.PickAddr(netdb.Owner{PoolUID: uid, UID: "b", Interface: "eth0"}, former, Policy)
+				wantErr(t, err, netdb.ErrTaken)
+				remove(t, b, uid, true)
+				if w := b.Withheld(); len(w) != 2 || w[0].State != netdb.Cooling || w[1].State != netdb.Quarantined {
+					t.Errorf("%+v", w)
+				}
+			})
+		}
 	}
 }
 
