@@ -49,7 +49,7 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ..
 			}
 			left = refused
 		}
-		for key, n := range t.idx.names {
+		for key, n := range t.names() {
 			named := slices.ContainsFunc(specs, func(s PoolSpec) bool { return s.key() == key })
 			if !named && n.configured != "" && !strings.HasPrefix(n.configured, unnamed) {
 				n.configured = unnamed + n.configured

@@ -3,9 +3,12 @@ package netdb_test
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -95,5 +98,48 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	set(t, b, netdb.PoolChange{Spec: spec("made-by-hand", "10.13.0.0/24")})
 	if left := b.Unconfigured(); len(left) != 0 {
 		t.Errorf("%v", left)
+	}
+}
+
+// Scenario P6: a pool that is removed in the commit in which the configuration gives it up is remembered
+// as removed at its generation, in either order.
+func TestAPoolIsRemovedAndGivenUpInOneCommit(t *testing.T) {
+	for _, first := range []string{"removed", "given up"} {
+		t.Run(first+" first", func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "book.db")
+			opts, largest := Options(), 0
+			opts.OnCommit = func(_ time.Duration, batch int) { largest = max(largest, batch) }
+			b := OpenAt(t, path, opts)
+			stays, goes := spec("default", "10.8.64.0/24"), spec("goes", "10.9.0.0/24")
+			if _, err := b.Configure(ctx, operator, []netdb.PoolSpec{stays, goes}); err != nil {
+				t.Fatal(err)
+			}
+			uid := set(t, b, netdb.PoolChange{Spec: goes, Generation: 7}).Pool.UID
+			changes := []func() error{
+				func() error { _, err := b.RemovePool(ctx, operator, uid, false); return err },
+				func() error { _, err := b.Configure(ctx, operator, []netdb.PoolSpec{stays}); return err },
+			}
+			if first == "given up" {
+				slices.Reverse(changes)
+			}
+			unlock := lockOut(t, path)
+			done := make(chan error, len(changes))
+			for i, change := range changes {
+				go func() { done <- change() }()
+				realtest.Eventually(t, 10*time.Second, "the change to wait", func() bool { return b.Waiting() == i+1 })
+			}
+			unlock()
+			for range changes {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if largest != 2 {
+				t.Fatalf("the largest commit was of %d changes", largest)
+			}
+			Check(t, b)
+			_, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: goes, Generation: 7})
+			wantErr(t, err, netdb.ErrStaleGeneration)
+		})
 	}
 }

@@ -65,6 +65,13 @@ func (s *PoolSpec) key() nameKey { return nameKey{s.Name, s.family()} }
 // name returns what is remembered of a pool's name.
 func (t *tx) name(s *PoolSpec) nameMemory { return look(s.key(), t.staged.names, t.idx.names) }
 
+// names has all that is remembered of names as the batch leaves it.
+func (t *tx) names() map[nameKey]nameMemory {
+	all := maps.Clone(t.idx.names)
+	maps.Copy(all, t.staged.names)
+	return all
+}
+
 // withheld lists the withheld addresses as the batch leaves them.
 func (t *tx) withheld() []Withheld {
 	all := t.idx.withheld
