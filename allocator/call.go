@@ -140,6 +140,13 @@ func (c *call) choose(ctx context.Context, p *part) error {
 			}
 			return err
 		}
+		if p.pool != candidate.Pool { // it changed since the request came: its bridge may be another, and not ready
+			p.pool = candidate.Pool
+			if err := c.Gate(p.pool); err != nil {
+				c.Book.Drop(candidate)
+				return err
+			}
+		}
 		var probed bool
 		if addr := candidate.Addr; only || candidate.PrefixLen != 0 { // no prefix is probed ahead
 			probed = c.vet.wait(ctx, addr, func() bool { return len(c.about(candidate).Seen) > 0 })

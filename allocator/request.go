@@ -56,7 +56,7 @@ type Warm struct {
 // A Result is what was given.
 type Result struct {
 	Leases     []*netdb.Lease // v4 first
-	Pools      []*netdb.Pool  // one a lease, in the same order
+	Pools      []*netdb.Pool  // one a lease, in the same order, as they were when it was given
 	Fresh      []bool         // given by this call, one a lease
 	Existing   bool           // none of them is fresh
 	EarlyReuse bool           // the cooldown was cut short

@@ -284,6 +284,41 @@ func TestAPoolThatDrains(t *testing.T) {
 	}
 }
 
+// What was picked before its pool moved is not given: no witness looked at the other bridge, and
+// the gateway of before may be another's address.
+func TestACandidateOfBeforeItsPoolMoved(t *testing.T) {
+	for name, change := range map[string]func(*netdb.PoolSpec){
+		"to another bridge":         func(s *netdb.PoolSpec) { s.Bridge = "rt1" },
+		"its gateway":               func(s *netdb.PoolSpec) { s.Gateway = addr("10.8.64.254") },
+		"into a larger prefix":      func(s *netdb.PoolSpec) { s.Prefix = netip.MustParsePrefix("10.8.64.0/23") },
+		"nowhere: another MTU only": func(s *netdb.PoolSpec) { s.MTU = 1400 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Open(t)
+			uid := b.Pools()[0].UID
+			address, err := b.Pick(uid, Policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prefix, err := b.PickPrefix(uid, 28, Policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := spec("default", "10.8.64.0/24")
+			change(&s)
+			set(t, b, netdb.PoolChange{Spec: s})
+			for i, c := range []netdb.Candidate{address, prefix} {
+				l, err := take(b, c, fmt.Sprint("s", i))
+				if s.MTU == 0 {
+					wantErr(t, err, netdb.ErrPoolChanged)
+				} else if err != nil || l.Range() != c.Range() {
+					t.Error(l, err)
+				}
+			}
+		})
+	}
+}
+
 // A pool's own waits go before the daemon's, each alone.
 func TestAPoolsOwnPolicy(t *testing.T) {
 	clock := NewClock()

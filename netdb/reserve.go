@@ -136,7 +136,7 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 	if t.cancelled(r.UID, r.Attempt) {
 		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ErrCancelled)
 	}
-	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.outsideOf(&now) != "" {
+	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.outsideOf(&now) != "" || !p.reachesLike(pool) {
 		return nil, fmt.Errorf("address %s: %w", now.Text(), ErrPoolChanged)
 	}
 	if held := t.open(now.Owner()); held != nil {
@@ -171,6 +171,12 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 		err = t.reserveSlot(l, r.Slot)
 	}
 	return l, err
+}
+
+// reachesLike reports that a sandbox of the pool is on the same wire as when the pool was p:
+// nothing was seen of an address on another bridge, and what was the gateway may be another's.
+func (s *PoolSpec) reachesLike(p *Pool) bool {
+	return s.Bridge == p.Bridge && s.Gateway == p.Gateway && s.Prefix == p.Prefix
 }
 
 // Name leases a host interface name beside an open lease that has none. Where it has one

@@ -85,8 +85,9 @@ func (h *leases) allocate(c *call) (int, any, error) {
 		reply.Slot = &api.GivenSlot{Slot: slot.ID, Netns: slot.Netns, SpecHash: slot.SpecHash, Stale: given.Stale}
 	}
 	for i, l := range given.Leases {
-		reply.Leases[i] = h.wire(l, given.Pools[i].Prefix.Bits())
-		reply.Networks[i] = h.network(given.Pools[i])
+		pool := h.poolNow(given.Pools[i])
+		reply.Leases[i] = h.wire(l, pool.Prefix.Bits())
+		reply.Networks[i] = h.network(pool)
 	}
 	for _, l := range given.Leases {
 		if want.Binding != nil && l.Names(*want.Binding) {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -445,5 +447,42 @@ func TestPoolRoles(t *testing.T) {
 	}
 	if got := runPeer(t, rig.Socket, &syscall.SysProcAttr{}, changes...); got != "200, 200, 200, 200, 200, 200" {
 		t.Errorf("root: %s", got)
+	}
+}
+
+// overtaken moves the gateway of a pool while its allocator gives an address of it.
+type overtaken struct {
+	server.Allocator
+	book    *netdb.Book
+	gateway netip.Addr
+}
+
+func (o *overtaken) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+	given, err := o.Allocator.Allocate(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	spec := given.Pools[0].PoolSpec
+	spec.Prefix, spec.Gateway = netip.MustParsePrefix("10.8.64.0/23"), o.gateway
+	_, err = o.book.SetPool(ctx, netdbtest.Who(netdb.ByOperator, "test"), netdb.PoolChange{Spec: spec})
+	return given, err
+}
+
+// A pool that changes while an address of it is given, or a lease of it is looked for, is answered
+// as it is by then: what was its gateway is no sandbox's route any more.
+func TestAnAnswerHasThePoolAsItIs(t *testing.T) {
+	o := new(overtaken)
+	s := speak(t, servertest.Start(t, func(c *server.Config) {
+		o.Allocator, o.book = c.Allocator, c.Book.(*netdb.Book)
+		c.Allocator = o
+	}))
+	for i, gateway := range []string{"10.8.65.254", "10.8.65.253"} {
+		status := []int{201, 200}[i] // the second time the lease is there
+		o.gateway = netip.MustParseAddr(gateway)
+		r := want[api.AllocateReply](t, s, status, "AllocateReply", "POST", "/v1/leases", `{"sandbox":"a"}`)
+		n := r.Networks[0]
+		if n.Gateway != gateway || n.Routes[0].Via != gateway || r.Leases[0].PrefixLen != 23 {
+			t.Errorf("%d: %+v in a /%d; the gateway is %s", status, n, r.Leases[0].PrefixLen, gateway)
+		}
 	}
 }

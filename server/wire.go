@@ -25,6 +25,17 @@ func (h *view) shown(l *netdb.Lease) api.Lease {
 	return h.wire(l, l.Addr.BitLen())
 }
 
+// poolNow is a pool as the book has it by now: its gateway may have moved since it was read. One
+// that was removed is as it was.
+func (h *view) poolNow(was *netdb.Pool) *netdb.Pool {
+	for _, p := range h.book.Pools() {
+		if p.UID == was.UID {
+			return p
+		}
+	}
+	return was
+}
+
 // wire is a lease as the socket has it, with the name of a link that is leased to its
 // interface; one that cools has none.
 func (h *view) wire(l *netdb.Lease, bits int) api.Lease {
