@@ -20,11 +20,11 @@ func TestJoin(t *testing.T) {
 		for i := range 1 + rand.IntN(40) {
 			changes = append(changes, netdb.Change{Rev: int64(i + 1), Subject: kinds[rand.IntN(len(kinds))]})
 		}
-		first, err := f.encodeAll(changes[:len(changes)/2])
+		first, err := f.encodeAll(changes[:len(changes)/2], "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := f.encodeAll(changes[len(changes)/2:])
+		second, err := f.encodeAll(changes[len(changes)/2:], "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestAheadIsBounded(t *testing.T) {
 	b, _ := open(t, 0)
 	churn(t, b, 2000)
 	long := strings.Repeat("x", 4<<10)
-	f := New(b, func(line []byte, _ *netdb.Change) ([]byte, error) { return append(line, long...), nil })
+	f := New(b, func(line []byte, _ *netdb.Change, _ string) ([]byte, error) { return append(line, long...), nil })
 	var readers []*Reader
 	for range 6 {
 		r := read(t, f, 0)

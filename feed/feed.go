@@ -39,6 +39,7 @@ var ErrCompacted = errors.New("the changes behind this position are not kept")
 // A Book is what the stream is read from.
 type Book interface {
 	Rev() int64
+	Epoch() string
 	Changed() <-chan struct{}
 	Changes(ctx context.Context, since int64, limit int) ([]netdb.Change, error)
 }
@@ -54,6 +55,7 @@ type Feed struct {
 	filling sync.Mutex // of the one that reads for all
 
 	mu    sync.Mutex
+	epoch string // that the lines are of
 	first int64  // revision of lines[0]
 	lines []Line // revisions without a gap
 	bytes int
@@ -86,8 +88,8 @@ func Join(lines []Line, wanted func(netdb.Subject) bool) (parts [][]byte) {
 	return parts
 }
 
-// Encode appends the line of a change.
-type Encode func(line []byte, c *netdb.Change) ([]byte, error)
+// Encode appends the line of a change, for those who read in an epoch.
+type Encode func(line []byte, c *netdb.Change, epoch string) ([]byte, error)
 
 // New returns the feed of a book.
 func New(book Book, encode Encode) *Feed {
@@ -219,12 +221,14 @@ func (r *Reader) pass(most int) []Line {
 	return lines
 }
 
-// recent returns what follows from memory, if it is there.
+// recent returns what follows from memory, if it is there. Lines of another epoch than the book's
+// are for no reader any more.
 func (f *Feed) recent(since int64, most int) ([]Line, bool) {
+	epoch := f.book.Epoch()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := since + 1 - f.first
-	if from < 0 || from >= int64(len(f.lines)) {
+	if epoch != f.epoch || from < 0 || from >= int64(len(f.lines)) {
 		return nil, false
 	}
 	lines := f.lines[from:]
@@ -250,33 +254,34 @@ func (f *Feed) fill(ctx context.Context, since int64) error {
 	f.filling.Lock()
 	defer f.filling.Unlock()
 	for {
-		end := f.end(f.book.Rev() - fillLines)
+		epoch := f.book.Epoch()
+		end := f.end(epoch, f.book.Rev()-fillLines)
 		if since < end {
 			return nil
 		}
 		changes, err := f.book.Changes(ctx, end, fillLines)
 		if gap := new(netdb.PrunedError); errors.As(err, &gap) {
-			f.end(gap.Upto)
+			f.end(epoch, gap.Upto)
 			continue
 		}
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		lines, err := f.encodeAll(changes)
+		lines, err := f.encodeAll(changes, epoch)
 		f.add(lines)
 		return err
 	}
 }
 
 // end is the last revision in memory. It is least at the least: where memory ends before
-// that, as there was no reader for a while, it begins anew behind it.
-func (f *Feed) end(least int64) int64 {
+// that, as there was no reader for a while, or is of another epoch, it begins anew behind it.
+func (f *Feed) end(epoch string, least int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	end := f.first + int64(len(f.lines)) - 1
-	if end < least {
-		f.first, f.lines, f.bytes = least+1, nil, 0
-		end = least
+	if end < least || epoch != f.epoch {
+		f.epoch, f.first, f.lines, f.bytes = epoch, max(least, 0)+1, nil, 0
+		end = max(least, 0)
 	}
 	return end
 }
@@ -304,6 +309,7 @@ func (f *Feed) add(lines []Line) {
 
 // older reads what follows from the book, for one reader.
 func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error) {
+	epoch := f.book.Epoch()
 	changes, err := f.book.Changes(ctx, since, most)
 	if errors.Is(err, netdb.ErrPruned) {
 		return nil, fmt.Errorf("%w: %w", ErrCompacted, err)
@@ -311,7 +317,7 @@ func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error)
 	if err != nil || len(changes) == 0 {
 		return nil, err
 	}
-	lines, err := f.encodeAll(changes)
+	lines, err := f.encodeAll(changes, epoch)
 	if err != nil || most > batchLines {
 		return lines, err
 	}
@@ -319,7 +325,7 @@ func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error)
 }
 
 // encodeAll makes lines, up to the first gap: a reader that goes on from there is refused.
-func (f *Feed) encodeAll(changes []netdb.Change) ([]Line, error) {
+func (f *Feed) encodeAll(changes []netdb.Change, epoch string) ([]Line, error) {
 	lines, ends := make([]Line, 0, len(changes)), make([]int, 0, len(changes))
 	all := make([]byte, 0, len(changes)*usualLine)
 	for i := range changes {
@@ -328,7 +334,7 @@ func (f *Feed) encodeAll(changes []netdb.Change) ([]Line, error) {
 			break
 		}
 		var err error
-		if all, err = f.encode(all, c); err != nil {
+		if all, err = f.encode(all, c, epoch); err != nil {
 			return nil, fmt.Errorf("encode revision %d: %w", c.Rev, err)
 		}
 		lines, ends = append(lines, Line{Revision: c.Rev, Subject: c.Subject, follows: i > 0}), append(ends, len(all))

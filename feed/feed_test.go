@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-func encode(line []byte, c *netdb.Change) ([]byte, error) {
+func encode(line []byte, c *netdb.Change, _ string) ([]byte, error) {
 	return strconv.AppendInt(line, c.Rev, 10), nil
 }
 
@@ -189,7 +189,7 @@ func TestBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	b, _ := open(t, 0)
 	long := strings.Repeat("x", 100<<10)
-	f := New(b, func(line []byte, c *netdb.Change) ([]byte, error) {
+	f := New(b, func(line []byte, c *netdb.Change, _ string) ([]byte, error) {
 		if c.Rev == 50 {
 			return append(line, make([]byte, 1<<20)...), nil
 		}
@@ -221,8 +221,45 @@ func TestEncodeFails(t *testing.T) {
 	t.Parallel()
 	b, _ := open(t, 0)
 	failed := errors.New("no")
-	f := New(b, func([]byte, *netdb.Change) ([]byte, error) { return nil, failed })
+	f := New(b, func([]byte, *netdb.Change, string) ([]byte, error) { return nil, failed })
 	if _, err := f.Read(t.Context(), 0, nil); !errors.Is(err, failed) {
 		t.Error(err)
+	}
+}
+
+// What was encoded in the epoch of before is given to no reader of the next one, whether it is
+// in memory or not: a book that is adopted goes on in another.
+func TestLinesAreOfTheEpoch(t *testing.T) {
+	t.Parallel()
+	path, opts := filepath.Join(t.TempDir(), "book.db"), netdbtest.Options()
+	opts.RunnerUID = "one"
+	b := netdbtest.OpenAt(t, path, opts)
+	netdbtest.Pool(t, b, "default", "10.8.0.0/16")
+	churn(t, b, 2*fillLines)
+	netdbtest.Close(t, b)
+	opts.RunnerUID = "two"
+	b = netdbtest.OpenAt(t, path, opts)
+	f := New(b, func(line []byte, _ *netdb.Change, epoch string) ([]byte, error) { return append(line, epoch...), nil })
+	for _, adopted := range []bool{false, true} {
+		if adopted {
+			if err := b.TakeOver(t.Context(), netdbtest.Who(netdb.ByOperator, ""), b.Epoch()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, since := range []int64{b.Rev() - 10, 0} {
+			r := read(t, f, since)
+			for r.At() < b.Rev() {
+				lines, err := r.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range lines {
+					if string(l.JSON) != b.Epoch() {
+						t.Fatalf("adopted: %v; revision %d behind %d is of epoch %s, and the book of %s", adopted, l.Revision, since, l.JSON, b.Epoch())
+					}
+				}
+			}
+			r.Close()
+		}
 	}
 }

@@ -120,7 +120,7 @@ func (s *Server) makeHandlers() {
 	s.pools = &pools{v, c.Bridges, c.Follow, c.SlotsEnded, c.Vacate, c.SlotProfile}
 	s.sleepers = &sleepers{v, c.Sleeper}
 	s.books = &books{v, c.Adoption, c.Deadline}
-	s.watches = &watches{c.Book, feed.New(c.Book, lineOf(c.Book.Epoch)), c.Sleeper, c.Log}
+	s.watches = &watches{c.Book, feed.New(c.Book, lineOf), c.Sleeper, c.Log}
 	s.daemon = &daemon{view: v, ports: s.ports, releaser: c.Releaser, witnesses: c.Witnesses, bridges: c.Bridges, lacking: c.NotReady,
 		examine: c.Doctor, findings: c.Findings, compare: c.Rules, scrape: c.Metrics,
 		pass: c.Reconcile, last: c.LastPass, confirmOrphans: c.ConfirmOrphans,

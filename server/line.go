@@ -7,59 +7,55 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/feed"
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// lineOf makes the line of a change, as all streams have it. epoch is that of now: a line is
-// made for those who read in it.
+// lineOf appends the line of a change, as all streams have it, for those who read in an epoch.
 //
 // It writes what encoding/json makes of the [api.Event], without reflection: a replay encodes
 // every change of the history. What is rare is left to the package, and a test compares.
-func lineOf(epoch func() string) feed.Encode {
-	return func(b []byte, c *netdb.Change) ([]byte, error) {
-		if c.Subject == netdb.OfPool {
-			change := poolChangeOf(*c)
-			line, err := asJSON(api.Event{Type: api.EventChange, Kind: api.KindPool, Change: &change, Revision: c.Rev, Epoch: epoch()})
-			return append(append(b, line...), '\n'), err
-		}
-		b = appendText(b, `{"type":"`+string(api.EventChange)+`","kind":`, string(c.Subject))
-		b = strconv.AppendInt(append(b, `,"change":{"revision":`...), c.Rev, 10)
-		b = c.At.Wall.UTC().AppendFormat(append(b, `,"at":"`...), time.RFC3339Nano)
-		b = append(b, `","address":"`...)
-		if c.Addr.IsValid() {
-			b = c.Addr.AppendTo(b)
-		}
-		b = append(b, '"')
-		if c.PrefixLen != 0 {
-			b = strconv.AppendInt(append(b, `,"prefix_length":`...), int64(c.PrefixLen), 10)
-		}
-		b = appendText(b, `,"lease_id":`, c.LeaseID)
-		b = appendText(b, `,"pool":`, c.Pool)
-		b = appendText(b, `,"sandbox":`, c.Sandbox)
-		b = appendText(b, `,"uid":`, c.UID)
-		b = appendText(b, `,"interface":`, c.Interface)
-		b = strconv.AppendInt(append(b, `,"attempt":`...), c.Attempt, 10)
-		b = appendText(b, `,"from":`, string(c.From))
-		b = appendText(b, `,"to":`, string(c.To))
-		b = appendText(b, `,"actor":`, string(c.Who.Actor))
-		if c.Who.Peer != "" {
-			b = appendText(b, `,"peer":`, c.Who.Peer)
-		}
-		b = appendText(b, `,"reason":`, c.Who.Reason)
-		if c.Who.Note != "" {
-			b = appendText(b, `,"note":`, c.Who.Note)
-		}
-		if seen := evidence(c.Evidence); len(seen) > 0 {
-			text, err := asJSON(seen)
-			if err != nil {
-				return b, err
-			}
-			b = append(append(b, `,"evidence":`...), text...)
-		}
-		b = strconv.AppendInt(append(b, `},"revision":`...), c.Rev, 10)
-		return append(appendText(b, `,"epoch":`, epoch()), "}\n"...), nil
+func lineOf(b []byte, c *netdb.Change, epoch string) ([]byte, error) {
+	if c.Subject == netdb.OfPool {
+		change := poolChangeOf(*c)
+		line, err := asJSON(api.Event{Type: api.EventChange, Kind: api.KindPool, Change: &change, Revision: c.Rev, Epoch: epoch})
+		return append(append(b, line...), '\n'), err
 	}
+	b = appendText(b, `{"type":"`+string(api.EventChange)+`","kind":`, string(c.Subject))
+	b = strconv.AppendInt(append(b, `,"change":{"revision":`...), c.Rev, 10)
+	b = c.At.Wall.UTC().AppendFormat(append(b, `,"at":"`...), time.RFC3339Nano)
+	b = append(b, `","address":"`...)
+	if c.Addr.IsValid() {
+		b = c.Addr.AppendTo(b)
+	}
+	b = append(b, '"')
+	if c.PrefixLen != 0 {
+		b = strconv.AppendInt(append(b, `,"prefix_length":`...), int64(c.PrefixLen), 10)
+	}
+	b = appendText(b, `,"lease_id":`, c.LeaseID)
+	b = appendText(b, `,"pool":`, c.Pool)
+	b = appendText(b, `,"sandbox":`, c.Sandbox)
+	b = appendText(b, `,"uid":`, c.UID)
+	b = appendText(b, `,"interface":`, c.Interface)
+	b = strconv.AppendInt(append(b, `,"attempt":`...), c.Attempt, 10)
+	b = appendText(b, `,"from":`, string(c.From))
+	b = appendText(b, `,"to":`, string(c.To))
+	b = appendText(b, `,"actor":`, string(c.Who.Actor))
+	if c.Who.Peer != "" {
+		b = appendText(b, `,"peer":`, c.Who.Peer)
+	}
+	b = appendText(b, `,"reason":`, c.Who.Reason)
+	if c.Who.Note != "" {
+		b = appendText(b, `,"note":`, c.Who.Note)
+	}
+	if seen := evidence(c.Evidence); len(seen) > 0 {
+		text, err := asJSON(seen)
+		if err != nil {
+			return b, err
+		}
+		b = append(append(b, `,"evidence":`...), text...)
+	}
+	b = strconv.AppendInt(append(b, `},"revision":`...), c.Rev, 10)
+	return append(appendText(b, `,"epoch":`, epoch), "}\n"...), nil
 }
 
 // appendText appends what is before a text, and the text in quotes.
