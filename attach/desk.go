@@ -108,13 +108,17 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 		j.kept <- keep
 		return err
 	case <-ctx.Done():
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if j.worker == "" {
-			return d.none()
-		}
+	}
+	d.drop(j)
+	switch {
+	case j.given: // at the same moment: the helper waits for what becomes of it
+		keep, err := settle(<-j.reported)
+		j.kept <- keep
+		return err
+	case j.worker != "":
 		return ctx.Err()
 	}
+	return d.none()
 }
 
 func (d *Desk[W, R]) wake() {

@@ -97,3 +97,31 @@ func TestACallerThatLeft(t *testing.T) {
 		}
 	})
 }
+
+// A report that comes as its caller leaves is answered: the helper waits for it, and with it
+// whoever wants the same port.
+func TestAReportAsTheCallerLeaves(t *testing.T) {
+	d := new(desk)
+	taken := make(chan *Job[string, string], 1)
+	go func() { taken <- d.Take(t.Context(), "first") }()
+	for !d.Present() {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	done := settled(ctx, d, "a")
+	j := <-taken
+	d.mu.Lock()
+	leave()
+	time.Sleep(20 * time.Millisecond) // the caller has seen it, and waits for the lock
+	j.given = true                    // as Report does
+	d.mu.Unlock()
+	j.reported <- "made a"
+	select {
+	case keep := <-j.kept:
+		if err := <-done; !keep || err != nil {
+			t.Error(keep, err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the report is not answered")
+	}
+}

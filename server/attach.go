@@ -77,7 +77,8 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 }
 
 // attachGiven attaches what was just given, or releases it again: the port and the lease,
-// or neither. A lease that was there before stays.
+// or neither. A lease that was there before stays, and so does one that another call has
+// bound meanwhile.
 func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
 	_, _, err := h.attachTo(c, given.Leases[0].ID, 0, ask)
 	if err == nil {
@@ -93,8 +94,12 @@ func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachReq
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), undoWithin)
 	defer cancel()
-	for _, l := range given.Leases {
-		if _, _, undone := h.releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", 0); undone != nil {
+	for i, l := range given.Leases {
+		if !given.Fresh[i] {
+			continue
+		}
+		_, _, undone := h.releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", l.Rev)
+		if undone != nil && !errors.Is(undone, netdb.ErrStale) {
 			h.log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", undone)
 		}
 	}

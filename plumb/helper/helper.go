@@ -74,6 +74,7 @@ type hand struct {
 	verbs  []string      // that it has the rights for; nil: those of ports
 	hands  chan struct{} // one for each that is with the kernel
 	work   sync.RWMutex  // read by each piece of work, from its begin to its report's answer
+	owners owners
 }
 
 // sweeps sweeps while no piece of work is under way, again and again until ctx ends.
@@ -118,14 +119,20 @@ func (h *hand) loop(ctx context.Context) {
 }
 
 func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	h.work.RLock()
 	defer h.work.RUnlock()
+	free := h.owners.lock(work.Owner)
+	defer free()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var err error
 	switch work.Verb {
 	case api.PlumbAttach:
-		err = h.attach(ctx, work)
+		var made *plumb.Spec
+		if made, err = h.attach(ctx, work); made != nil {
+			free() // the bridge may take a second until it forwards
+			err = announce(ctx, *made)
+		}
 	case api.PlumbDetach:
 		h.plumb(func() { err = plumb.Remove(ctx, host(work), work.Owner) })
 		_, failed := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
@@ -149,7 +156,8 @@ func host(work *api.PlumbReply) string {
 	return plumb.HostName(work.Owner)
 }
 
-func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
+// attach makes a port and reports it. What it returns is to be announced; nil: nothing is.
+func (h *hand) attach(ctx context.Context, work *api.PlumbReply) (*plumb.Spec, error) {
 	spec, err := plumb.Describe(work.Leases, work.Networks)
 	var port plumb.Port
 	if err == nil {
@@ -164,11 +172,15 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) error {
 	verdict, failed := h.daemon.PlumbDone(ctx, report(work, port, err))
 	switch {
 	case err != nil || failed != nil:
-		return errors.Join(err, failed) // made and not reported: the next attach finishes it
+		return nil, errors.Join(err, failed) // made and not reported: the next attach finishes it
 	case !verdict.Keep:
-		return plumb.Remove(ctx, spec.Host, spec.Owner)
+		return nil, plumb.Remove(ctx, spec.Host, spec.Owner)
 	}
-	err = plumb.Announce(ctx, spec)
+	return &spec, nil
+}
+
+func announce(ctx context.Context, spec plumb.Spec) error {
+	err := plumb.Announce(ctx, spec)
 	if diffs, read := plumb.Check(ctx, spec); err != nil && read == nil && len(diffs) > 0 {
 		return nil // it is detached already: there is nothing to announce
 	}
