@@ -54,8 +54,8 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 	if err != nil {
 		return nil, nil, err
 	}
-	if slot := h.book.Slot(id); slot != nil && slot.Netns != ask.Netns {
-		return nil, nil, field("netns", "%.200q is not that of the lease's warm slot, %s", ask.Netns, slot.Netns)
+	if err := h.fits(l, ask.Netns); err != nil {
+		return nil, nil, err
 	}
 	work := h.plumbing("attach", l)
 	work.Netns, work.MAC = ask.Netns, ask.MAC
@@ -63,7 +63,7 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 		where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
-			if of.ID != id {
+			if of.ID != id && of.State != api.Paused { // a pause binds nothing
 				ids = append(ids, of.ID)
 			}
 		}
@@ -74,6 +74,22 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 		return err
 	})
 	return l, work.Networks, err
+}
+
+// fits refuses a namespace that is not that of the warm slot which the interface has, or is one of
+// a slot that no sandbox has: it would be given with what is in it.
+func (h *ports) fits(l *netdb.Lease, netns string) error {
+	for _, of := range h.interfaceOf(l) {
+		if slot := h.book.Slot(of.ID); slot != nil && slot.Netns != netns {
+			return field("netns", "%.200q is not that of the warm slot of %s, %s", netns, of.Addr, slot.Netns)
+		}
+	}
+	for _, slot := range h.book.Slots() {
+		if !slot.Claimed && slot.Port() == netdb.SlotPort(netns) {
+			return field("netns", "%.200q is that of a warm slot which no sandbox has", netns)
+		}
+	}
+	return nil
 }
 
 // attachGiven attaches what was just given, or releases it again: the port and the lease,
@@ -118,6 +134,9 @@ func (h *ports) detach(c *call) (int, any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if o := h.user(l); o != nil {
+			return nil, fmt.Errorf("the port is in use by %s, lease %s of %s: %w", o.Addr, o.ID, o.Sandbox, netdb.ErrState)
+		}
 		work := h.plumbing("detach", l)
 		work.Host = l.HostInterface
 		return l, h.plumb(c, *work, func(api.PlumbDoneRequest) error { return nil })
@@ -134,27 +153,58 @@ func (h *ports) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Le
 		return nil, fmt.Errorf("lease %s is at revision %d: %w", id, l.Rev, netdb.ErrStale)
 	case !slices.Contains(states, l.State):
 		return nil, fmt.Errorf("the lease of %s is %s: %w", l.Addr, l.State, netdb.ErrState)
+	case netdb.IsSlotUID(l.UID):
+		return nil, fmt.Errorf("the lease of %s is of a warm slot that no sandbox has: %w", l.Addr, netdb.ErrState)
 	}
 	return l, nil
+}
+
+// user is the open lease that has the port of a lease's interface, where that lease has it no
+// more or never had; nil: none. A detach of an ended lease, or of another sandbox's with the same
+// uid, shall not take away a port that is in use.
+func (h *ports) user(l *netdb.Lease) *netdb.Lease {
+	all, _ := h.book.Leases()
+	for _, o := range all {
+		same := o.HostInterface == l.HostInterface
+		if l.HostInterface == "" { // its name is made of these
+			same = l.UID != "" && o.UID == l.UID && o.Interface == l.Interface
+		}
+		if same && o.HostInterface != "" && o.State.Open() && o.ID != l.ID && !(l.State.Open() && sharesPort(l, o)) {
+			return o
+		}
+	}
+	return nil
+}
+
+// sharesPort reports that two leases are of one interface, and so of one port.
+func sharesPort(l, o *netdb.Lease) bool {
+	return l.UID != "" && o.UID == l.UID && o.Interface == l.Interface && o.Sandbox == l.Sandbox
+}
+
+// interfaceOf are the leases that the interface of a lease has, with that one: v4 is first.
+func (h *ports) interfaceOf(l *netdb.Lease) []*netdb.Lease {
+	of := []*netdb.Lease{l}
+	all, _ := h.book.Leases()
+	for _, o := range all {
+		if o.ID != l.ID && sharesPort(l, o) && (o.State == netdb.Reserved || o.State == netdb.Bound || o.State == netdb.Paused) {
+			of = append(of, o)
+		}
+	}
+	slices.SortFunc(of, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) })
+	return of
 }
 
 // plumbing is the work on the port of a lease's interface, with all leases that the
 // interface has: it is one port, of one owner, whichever of them is named.
 func (h *ports) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 	work := &api.PlumbReply{Verb: verb, Owner: cmp.Or(l.UID, l.ID) + "/" + l.Interface}
-	of := []*netdb.Lease{l}
-	if all, _ := h.book.Leases(); l.UID != "" {
-		for _, o := range all {
-			if o.ID != l.ID && o.UID == l.UID && o.Interface == l.Interface && o.Sandbox == l.Sandbox &&
-				(o.State == netdb.Reserved || o.State == netdb.Bound) {
-				of = append(of, o)
-			}
+	of := h.interfaceOf(l)
+	for _, o := range of {
+		one := o.ID == l.ID || l.State.Open() && (l.HostInterface == "" || l.HostInterface == o.HostInterface)
+		if slot := h.book.Slot(o.ID); slot != nil && one { // the port was made for the slot
+			work.Owner = slot.Port()
 		}
 	}
-	if slot := h.book.Slot(l.ID); slot != nil { // its port was made for the slot
-		work.Owner = slot.Port()
-	}
-	slices.SortFunc(of, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) }) // v4 is first
 	for _, o := range of {
 		for _, p := range h.book.Pools() {
 			if p.UID == o.PoolUID {

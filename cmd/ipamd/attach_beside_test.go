@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// M1: an attach takes no address away that a paused lease of the interface has, and does not end
+// its pause.
+func TestM1AttachBesideAPausedLease(t *testing.T) {
+	t.Parallel()
+	w := dual(t)
+	w.helper()
+	guest := nstest.New(t)
+	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Family: api.Dual, Attach: &api.AttachRequest{Netns: guest.Path()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v4, v6 := r.Leases[0], r.Leases[1]
+	if _, err := w.client.Pause(ctx, v4.ID, api.PauseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Attach(ctx, v6.ID, api.AttachRequest{Netns: guest.Path()}); err != nil {
+		t.Fatal(err)
+	}
+	if has := guest.Exec("ip", "-br", "addr", "show", "dev", "eth0"); !strings.Contains(has, v4.Address+"/") || !strings.Contains(has, v6.Address+"/") {
+		t.Errorf("the namespace has %s", has)
+	}
+	if l, err := w.client.Lease(ctx, v4.ID); err != nil || l.Lease.State != api.Paused {
+		t.Errorf("the paused lease: %+v %v", l, err)
+	}
+}
+
+// M1: the other address of an interface that has a warm slot is attached in the slot or nowhere.
+func TestM1AttachBesideASlot(t *testing.T) {
+	t.Parallel()
+	w := dual(t)
+	w.helper()
+	w.warmHelper()
+	if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Warm: &api.PoolWarm{Size: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.dropNamespaces)
+	v4 := w.warmFor("s")
+	v6, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "s", Family: api.V6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // also once it is in the slot
+		_, err := w.client.Attach(ctx, v6.Leases[0].ID, api.AttachRequest{Netns: nstest.New(t).Path()})
+		if !errors.Is(err, client.ErrInvalidArgument) || !strings.Contains(err.Error(), "netns: ") {
+			t.Errorf("attached beside the slot: %v", err)
+		}
+		if _, err := w.client.Attach(ctx, v6.Leases[0].ID, api.AttachRequest{Netns: v4.Slot.Netns}); err != nil {
+			t.Errorf("attached in the slot: %v", err)
+		}
+	}
+	has := w.inside(v4.Slot.Netns, "ip", "-br", "addr", "show", "dev", "eth0")
+	if !strings.Contains(has, v4.Leases[0].Address+"/") || !strings.Contains(has, v6.Leases[0].Address+"/") {
+		t.Errorf("the slot has %s", has)
+	}
+	if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// M1: a detach takes no port away that another sandbox is in, or a later life of the same.
+func TestM1DetachOfAPortInUse(t *testing.T) {
+	t.Parallel()
+	w := dual(t)
+	w.helper()
+	guest := nstest.New(t)
+	give := func(ask api.AllocateRequest) api.Lease {
+		t.Helper()
+		r, err := w.client.Allocate(ctx, ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Leases[0]
+	}
+	refused := func(what string, l api.Lease) {
+		t.Helper()
+		before := w.rt0()
+		if _, err := w.client.Detach(ctx, l.ID, api.DetachRequest{}); !errors.Is(err, client.ErrStateNotAllowed) || w.rt0() != before {
+			t.Errorf("%s: %v, ports %q, before %q", what, err, w.rt0(), before)
+		}
+	}
+	ask := api.AllocateRequest{Sandbox: "s", Family: api.V4, Attach: &api.AttachRequest{Netns: guest.Path()}}
+	former := give(ask)
+	if _, err := w.client.Release(ctx, former.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	now := give(ask)
+	refused("the former life's", former)
+	refused("another sandbox's with this uid", give(api.AllocateRequest{Sandbox: "other", UID: now.UID, Family: api.V6}))
+	if _, err := w.client.Detach(ctx, now.ID, api.DetachRequest{}); err != nil || w.rt0() != "" {
+		t.Errorf("its own: %v, ports %q", err, w.rt0())
+	}
+}
+
+// M1: no port is made in a warm slot that no sandbox has: it would be given with it.
+func TestM1AttachInAnUnclaimedSlot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.helper()
+	w.warmHelper()
+	w.keepSlots(1400, &netdb.Warm{Size: 1, Max: 2})
+	slot := w.settled(1)[0]
+	for _, netns := range []string{slot.Netns, "/var" + slot.Netns} {
+		_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Interface: "eth1", Attach: &api.AttachRequest{Netns: netns}})
+		if !errors.Is(err, client.ErrInvalidArgument) || !strings.Contains(err.Error(), "netns: ") {
+			t.Errorf("attached in %s: %v", netns, err)
+		}
+	}
+	if has := w.inside(slot.Netns, "ip", "-br", "link"); strings.Contains(has, "eth1") {
+		t.Errorf("the slot has %s", has)
+	}
+	for verb, ask := range map[string]func() (*api.LeaseReply, error){
+		"attach": func() (*api.LeaseReply, error) {
+			return w.client.Attach(ctx, slot.ID, api.AttachRequest{Netns: slot.Netns})
+		},
+		"detach": func() (*api.LeaseReply, error) { return w.client.Detach(ctx, slot.ID, api.DetachRequest{}) },
+	} {
+		if _, err := ask(); err == nil {
+			t.Errorf("%s of an unclaimed slot's own lease is answered", verb)
+		}
+	}
+}
