@@ -76,5 +76,5 @@ func wantsNone(l api.Lease, now time.Time) bool {
 	case l.State == api.Reserved:
 		return l.BindBy != nil && now.Sub(*l.BindBy) > late
 	}
-	return l.State == api.Releasing
+	return l.State == api.Releasing || l.State == api.Cooling // one that is half made has no address that is seen
 }
