@@ -19,6 +19,9 @@ import (
 // ErrNoHelper means that no helper asks for work.
 var ErrNoHelper = errors.New("ipamd-plumb does not run, which makes ports: systemctl start ipamd-plumb")
 
+// ErrBusy means that the helper has other work in hand, and began none of this.
+var ErrBusy = errors.New("ipamd-plumb is busy with other ports, and came to this one too late")
+
 // around is how long a helper counts as there after it asked: it asks again at once,
 // and systemd starts one that ended within two seconds.
 const around = 5 * time.Second
@@ -117,8 +120,22 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 		return err
 	case j.worker != "":
 		return ctx.Err()
+	case d.busy():
+		return ErrBusy
 	}
 	return d.none()
+}
+
+// busy says whether the helper that came last has work in hand.
+func (d *Desk[W, R]) busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, j := range d.jobs {
+		if j.worker != "" && j.worker == d.worker {
+			return true
+		}
+	}
+	return d.present()
 }
 
 func (d *Desk[W, R]) wake() {

@@ -74,6 +74,27 @@ func TestM1WorkOfAKilledHelper(t *testing.T) {
 	})
 }
 
+// A caller whose turn did not come is not answered that no helper runs.
+func TestABusyHelper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		go d.Take(t.Context(), "first")
+		synctest.Wait()
+		soon, stop := context.WithTimeout(t.Context(), 2*around)
+		defer stop()
+		first := settled(soon, d, "a")
+		synctest.Wait()
+		late, stop := context.WithTimeout(t.Context(), 2*around-time.Second)
+		defer stop()
+		if err := <-settled(late, d, "b"); !errors.Is(err, ErrBusy) || errors.Is(err, ErrNoHelper) {
+			t.Error(err)
+		}
+		if err := <-first; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
 // A caller that left is not waited for, and what it wanted is not given any more.
 func TestACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -233,7 +233,7 @@ func (h *ports) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneReque
 		}
 		return true, nil
 	})
-	if errors.Is(err, attach.ErrNoHelper) {
+	if errors.Is(err, attach.ErrNoHelper) || errors.Is(err, attach.ErrBusy) {
 		return fmt.Errorf("%s: %w: %w", work.Verb, allocator.ErrNotReady, err)
 	}
 	return err
