@@ -42,6 +42,7 @@ func (w *ruled) Settle(context.Context, ...netip.Addr) error     { return nil }
 func (w *ruled) PortsInto(context.Context, string, uint64) []int { return nil }
 func (w *ruled) SetGroups(context.Context, int, bool) error      { return nil }
 func (w *ruled) Bridges() []enforce.Bridge                       { return nil }
+func (w *ruled) Unlearn(context.Context, int) error              { return nil }
 func (w *ruled) LearnNoGroups(context.Context, int) error        { return nil }
 func (w *ruled) Lease(id string) (*netdb.Lease, error) {
 	for _, l := range slices.Backward(w.leases) {

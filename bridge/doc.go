@@ -11,8 +11,8 @@
 // bridge, an interrupted dump, a lost event or a closed socket leave the
 // earlier sightings standing and say why. It never removes a link, nor an
 // address but a gateway that it put on the bridge itself, never changes anything
-// unless it manages the bridge or is asked to by [Bridge.Forget], [Bridge.SetGroups] or
-// [Bridge.LearnNoGroups], and never sends a
+// unless it manages the bridge or is asked to by [Bridge.Forget], [Bridge.SetGroups],
+// [Bridge.LearnNoGroups] or [Bridge.Unlearn], and never sends a
 // frame that claims an address: neither one that it asks about nor one that another
 // is to get.
 //

@@ -214,6 +214,9 @@ func (g *Group) LearnNoGroups(ctx context.Context, index int) error {
 	return g.own().LearnNoGroups(ctx, index)
 }
 
+// Unlearn is [Bridge.Unlearn].
+func (g *Group) Unlearn(ctx context.Context, index int) error { return g.own().Unlearn(ctx, index) }
+
 // PortsInto is [Bridge.PortsInto] of all.
 func (g *Group) PortsInto(ctx context.Context, path string, inode uint64) (at []int) {
 	_ = g.each(func(b *Bridge) error { at = append(at, b.PortsInto(ctx, path, inode)...); return nil })

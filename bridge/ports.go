@@ -3,11 +3,14 @@ package bridge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
@@ -143,6 +146,16 @@ func (b *Bridge) SetGroups(ctx context.Context, index int, on bool) error {
 	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetGroupForward(index, mask) })
 	if err != nil && !rtnl.IsGone(err) {
 		return fmt.Errorf("set which group addresses link %d forwards: %w", index, err)
+	}
+	return nil
+}
+
+// Unlearn has the bridge forget which MACs it has learned to be at a port: the next frame shows
+// it where they are. A link that is gone, or is no port, is no error. It is safe for concurrent use.
+func (b *Bridge) Unlearn(ctx context.Context, index int) error {
+	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.Unlearn(index) })
+	if err != nil && !rtnl.IsGone(err) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("forget what was learned at link %d: %w", index, err)
 	}
 	return nil
 }

@@ -108,6 +108,7 @@ func (k *Keeper) repair(ctx context.Context, byOthers bool) error {
 			return err
 		}
 		k.keepCounts(have)
+		k.unsettle(have)
 		if have != nil && k.made && sameMark(have) == k.mark.Comment {
 			// A mark that is behind the book alone is no difference.
 			want.Set(setBook).Elements = []nft.Element{k.mark}
@@ -151,9 +152,9 @@ func (k *Keeper) follow(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
-	wrong := k.wrong(maps.Keys(k.ports))
+	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
-	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong))
+	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
 }
 
 // followPorts takes in what ports and addresses of bridges there are, and repairs what others changed, as far as that
@@ -164,9 +165,9 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 		k.takePorts()
 		k.takeGateways()
 	})
-	wrong := k.wrong(maps.Keys(k.ports))
+	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
-	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong))
+	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
 }
 
 // finder finds the ports of many leases, which are all that there are.

@@ -28,6 +28,7 @@ func (w *one) Settle(context.Context, ...netip.Addr) error     { return nil }
 func (w *one) PortsInto(context.Context, string, uint64) []int { return nil }
 func (w *one) SetGroups(context.Context, int, bool) error      { return nil }
 func (w *one) Bridges() []Bridge                               { return nil }
+func (w *one) Unlearn(context.Context, int) error              { return nil }
 func (w *one) LearnNoGroups(context.Context, int) error        { return nil }
 
 func (w *one) PortNamed(name string) (Port, bool) {

@@ -49,6 +49,9 @@ type Kernel interface {
 	// LearnNoGroups has a bridge not learn where the senders of such frames are. One that is
 	// gone is no error.
 	LearnNoGroups(ctx context.Context, index int) error
+	// Unlearn has a bridge forget which MACs it has learned to be at a port. One that is gone
+	// is no error.
+	Unlearn(ctx context.Context, index int) error
 }
 
 // Config of a [Keeper]. All fields but OnForeign and OnRepair are needed.
@@ -84,7 +87,8 @@ type Keeper struct {
 	read      map[string]uint64  // which reading of the ports they were made by; see readings
 	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
 	ports     map[int]Port
-	users     map[int]int // grants of each port
+	fresh     map[int]bool // ports that were in no set, and may have had the bridge learn a lease's MAC
+	users     map[int]int  // grants of each port
 	gateways  []netip.Addr
 	want      tally          // of all of these
 	before    map[member]int // what want had of each, before the change that is being made
@@ -120,7 +124,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, errors.Join(err, look.Close(), conn.Close())
 	}
 	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1),
-		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, users: map[int]int{},
+		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, fresh: map[int]bool{}, users: map[int]int{},
 		want: tally{}, before: map[member]int{}, counts: counts{}}, nil
 }
 
@@ -336,6 +340,9 @@ func (k *Keeper) addUnleased(p Port, n int) {
 func (k *Keeper) takePort(p Port) {
 	was, known := k.ports[p.Index]
 	k.ports[p.Index] = p
+	if !known {
+		k.fresh[p.Index] = true
+	}
 	if was == p || k.users[p.Index] > 0 {
 		return
 	}
@@ -352,7 +359,11 @@ func (k *Keeper) takePorts() {
 		k.takePort(p)
 	}
 	for i, p := range k.ports {
-		if _, still := now[i]; !still && k.users[i] == 0 {
+		if _, still := now[i]; still {
+			continue
+		}
+		delete(k.fresh, i)
+		if k.users[i] == 0 {
 			k.addUnleased(p, -1)
 		}
 	}

@@ -57,11 +57,20 @@ func (r *Socket) SetUp(index int) error {
 // port takes in as it does all others. The kernel hands the rest to the host's own stack by
 // the port, and hooks of nftables see few of them.
 func (r *Socket) SetGroupForward(index int, mask uint16) error {
+	return r.setPort(index, func(data *netlink.AttributeEncoder) { data.Uint16(unix.IFLA_BRPORT_GROUP_FWD_MASK, mask) })
+}
+
+// Unlearn has a bridge forget which MACs it has learned to be at a port.
+func (r *Socket) Unlearn(index int) error {
+	return r.setPort(index, func(data *netlink.AttributeEncoder) { data.Flag(unix.IFLA_BRPORT_FLUSH, true) })
+}
+
+func (r *Socket) setPort(index int, fill func(*netlink.AttributeEncoder)) error {
 	return r.setLink(index, 0, func(ae *netlink.AttributeEncoder) {
 		ae.Nested(unix.IFLA_LINKINFO, func(info *netlink.AttributeEncoder) error {
 			info.String(unix.IFLA_INFO_SLAVE_KIND, "bridge")
 			info.Nested(unix.IFLA_INFO_SLAVE_DATA, func(data *netlink.AttributeEncoder) error {
-				data.Uint16(unix.IFLA_BRPORT_GROUP_FWD_MASK, mask)
+				fill(data)
 				return nil
 			})
 			return nil

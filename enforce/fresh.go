@@ -1,0 +1,64 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/ipamd/ipamd/nft"
+)
+
+// A bridge learns where a sender is before any hook sees the frame. By one frame a port that is in
+// no set yet has it take a lease's MAC to be there. What is for the lease does not leave by that
+// port, but reaches the lease only once that sends again: so when the port is in a set, and
+// can do so no more, the bridge forgets what it has learned there before.
+
+// unsettle takes in which ports were in no set of the kernel's table as it was found: that of an
+// earlier process, or one that another program changed.
+func (k *Keeper) unsettle(have *nft.Table) {
+	in := map[string]bool{}
+	if have != nil {
+		for _, name := range []string{setLeased, setUnleased} {
+			if s := have.Set(name); s != nil {
+				for _, e := range s.Elements {
+					in[e.Key] = true
+				}
+			}
+		}
+	}
+	for i := range k.ports {
+		if !in[nft.Key(i)] {
+			k.fresh[i] = true
+		} else if !k.made {
+			delete(k.fresh, i)
+		}
+	}
+}
+
+// takeFresh are the ports that came into a set, where the kernel has it.
+func (k *Keeper) takeFresh(err error) []int {
+	if err != nil {
+		return nil
+	}
+	out := slices.Collect(maps.Keys(k.fresh))
+	clear(k.fresh)
+	if k.cfg.Policy.Mode != Enforce {
+		return nil
+	}
+	return out
+}
+
+// unlearn has the bridges forget. It asks the kernel, and is called without the lock.
+func (k *Keeper) unlearn(ctx context.Context, ports []int) (err error) {
+	for _, i := range ports {
+		one := k.cfg.Kernel.Unlearn(ctx, i)
+		if one != nil {
+			k.mu.Lock()
+			k.fresh[i] = true
+			k.mu.Unlock()
+		}
+		err = errors.Join(err, one)
+	}
+	return k.noted(err)
+}
