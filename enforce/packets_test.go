@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -383,6 +384,11 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		thief := s.ns.Port("rt0")
 		ears := map[string]*nstest.Wire{"b": s.wires[s.b], "the thief": thief.NS.Wire("eth0"), "d": s.wires[s.d]}
 		s.wires[thief] = ears["the thief"]
+		s.b.NS.Do(func() { // its kernel sends nothing by itself
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", []byte("1"), 0); err != nil {
+				t.Fatal(err)
+			}
+		})
 		s.ns.Exec("ip", "neigh", "replace", b4.String(), "lladdr", s.b.MAC.String(), "dev", "rt0")
 		marks := 0
 		// receive are those that receive what a, or the host, sends to b's MAC, and a behind that to all.
@@ -440,6 +446,15 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		none, flooded := "", "b, "
 		if p.Mode == enforce.Observe {
 			none, flooded = "the thief, ", "b, d, the thief, "
+		}
+		hears := longer(ip4(s.a.MAC, a4, gateway), "until the new port forwards")
+		for end := time.Now().Add(wait); ; s.wires[s.a].Send(hears) {
+			if got, ok := ears["the thief"].Receive(20 * time.Millisecond); ok && bytes.Equal(got, hears) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the new port receives nothing")
+			}
 		}
 		known(s.b, own)
 		want("before", "b, ")
