@@ -46,7 +46,8 @@ func (b *Book) QuarantineFormer(ctx context.Context, who Who, l *Lease, evidence
 
 // WithholdFormer has an address withheld that another book knew and that is in no pool of
 // this one, so that the pool that comes to contain it takes it over and does not give it.
-// One that cools rests from now on. One that is withheld already stays as it is.
+// One that cools rests from now on. One that is withheld already stays as it is. A pool's gateway
+// can be one, which no pool gives: once the pool has another gateway it takes the address over.
 //
 // Errors: [ErrGives], [ErrTaken] (a row has it, or a part of it is withheld), [FieldError],
 // and those of the file.
@@ -74,7 +75,7 @@ func (t *tx) withholdFormer(who Who, w Withheld) error {
 		return fmt.Errorf("withhold %s: %w: %s is %s", placeText(w.Addr, w.PrefixLen), ErrTaken, rows[0].Text(), rows[0].State)
 	}
 	for _, p := range t.pools() {
-		if p.gives(in) || in.Contains(p.Gateway) {
+		if p.gives(in) || w.PrefixLen != 0 && in.Contains(p.Gateway) {
 			return fmt.Errorf("withhold %s: %w: pool %s (%s)", placeText(w.Addr, w.PrefixLen), ErrGives, p.Name, p.Prefix)
 		}
 	}

@@ -36,7 +36,6 @@ func TestWithholdFormer(t *testing.T) {
 		want error
 	}{
 		"an address that a pool gives":   {netdb.Withheld{Addr: addr("10.8.64.9")}, netdb.ErrGives},
-		"a gateway":                      {netdb.Withheld{Addr: addr("10.8.64.1")}, netdb.ErrGives},
 		"a prefix around a pool":         {netdb.Withheld{Addr: addr("10.8.0.0"), PrefixLen: 16}, netdb.ErrGives},
 		"a part of what is withheld":     {netdb.Withheld{Addr: addr("10.9.0.17")}, netdb.ErrTaken},
 		"without evidence":               {netdb.Withheld{Addr: addr("10.9.0.9"), State: netdb.Quarantined}, netdb.ErrInvalid},
@@ -64,6 +63,36 @@ func TestWithholdFormer(t *testing.T) {
 		if l, ok := b.At(addr(want)); !ok || l.State != state || l.PoolUID != lab.UID {
 			t.Errorf("%s: %+v", want, l)
 		}
+	}
+}
+
+// What is withheld can be a pool's gateway, which no pool gives. The pool can be changed, and
+// once it has another gateway it takes the address over, or leaves it withheld outside.
+func TestWithholdFormerGateway(t *testing.T) {
+	for _, excluded := range []bool{false, true} {
+		b := Open(t)
+		Reserve(t, b, "routed")
+		w := netdb.Withheld{Addr: addr("10.8.64.1"), State: netdb.Quarantined, Sandbox: "s", UID: "s", Interface: "eth0", Evidence: ofOldBook, Hold: "it may be in use"}
+		if err := b.WithholdFormer(ctx, operator, w); err != nil {
+			t.Fatal(err)
+		}
+		s := spec("default", "10.8.64.0/24")
+		s.MTU = 1400
+		set(t, b, netdb.PoolChange{Spec: s})
+		s.Gateway = addr("10.8.64.254")
+		if excluded {
+			s.Exclude = []netdb.Range{{From: w.Addr, To: w.Addr}}
+		}
+		set(t, b, netdb.PoolChange{Spec: s})
+		l, there := b.At(w.Addr)
+		if there == excluded || there && (l.State != netdb.Quarantined || l.Hold != w.Hold) || len(b.Withheld()) > 0 != excluded {
+			t.Errorf("excluded %v: it is %+v, and %+v are withheld", excluded, l, b.Withheld())
+		}
+		s.Exclude, s.Gateway = nil, w.Addr
+		if excluded {
+			refused(t, b, netdb.PoolChange{Spec: s}, netdb.ErrOverlap)
+		}
+		Check(t, b)
 	}
 }
 

@@ -231,12 +231,13 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 
 func byAddr(x, y LeaseEffect) int { return x.Lease.Addr.Compare(y.Lease.Addr) }
 
-// planTaken finds the addresses of removed pools that the pool takes over. The gateway
+// planTaken finds the addresses of removed pools that the pool takes over. A new gateway
 // cannot be one that may still be on the wire.
 func (t *tx) planTaken(plan *poolPlan) error {
+	stays := plan.Was != nil && plan.Was.Gateway == plan.Pool.Gateway
 	for _, w := range t.withheld() {
 		switch {
-		case w.State == Quarantined && w.covers(plan.Pool.Gateway):
+		case w.State == Quarantined && w.covers(plan.Pool.Gateway) && !stays:
 			return &OtherPoolsRowError{w.Addr, w.PoolUID, plan.Pool.UID, fmt.Sprintf("it is withheld since pool %s was removed, and would be the gateway", w.Pool)}
 		case plan.Pool.outsideRange(rangeOf(w.Addr, w.PrefixLen)) == "":
 			plan.taken = append(plan.taken, w)

@@ -211,10 +211,10 @@ func (m *merged) outcomes(b *netdb.Book) []Outcome {
 		if is, there := b.At(l.Addr); there {
 			row = is
 		}
-		o := outcomeOf(l, source, "left_out", "another sandbox lives with it, a gateway has it, or its rest was over")
+		o := outcomeOf(l, source, "left_out", "another sandbox lives with it, or its rest was over")
 		switch {
 		case row == nil && b.Place(l.Addr).Withheld != nil:
-			o.Outcome, o.Why = "withheld", "no pool has it: the next one that contains it takes it over"
+			o.Outcome, o.Why = "withheld", "no pool gives it: the next one that could takes it over"
 		case row == nil:
 		case row.State == netdb.Quarantined:
 			o.Outcome, o.Why = "quarantined", cmp.Or(row.Hold, "until it is not seen for long enough")
