@@ -372,11 +372,10 @@ func TestZ18IdlePausedWoken(t *testing.T) {
 				t.Errorf("last traffic: %+v, %v", l.Lease, err)
 			}
 			w.becomes(b.held.Address, api.Paused) // by itself
-			realtest.Eventually(t, wait, "its task to stand still", func() bool { return d.Status(t, "default", "a") == "paused" })
+			realtest.Eventually(t, wait, "its task to stand still", func() bool {
+				return d.Status(t, "default", "a") == "paused" && strings.HasSuffix(w.reasons(b.held.Address), "wake_requested waking woken idle_paused frozen")
+			})
 		}
-		realtest.Eventually(t, wait, "the history", func() bool {
-			return strings.HasSuffix(w.reasons(b.held.Address), "wake_requested waking woken idle_paused frozen")
-		})
 		if l, err := w.client.Lease(ctx, b.held.ID); err != nil || l.Lease.LastTraffic == nil {
 			t.Errorf("last traffic: %+v, %v", l, err)
 		}
