@@ -28,7 +28,8 @@ func (d Difference) String() string {
 
 // Check reports how the kernel differs from the spec, and changes nothing. What the
 // sandbox added itself, such as a route or an IPv6 link-local address, is no
-// difference; an address of the pool's kind is. An error means that it could not be
+// difference; an address of the pool's kind is. Nor is a route whose destination another link
+// of the sandbox has. An error means that it could not be
 // read, which says nothing of the port.
 func Check(ctx context.Context, s Spec) ([]Difference, error) {
 	if err := s.Validate(); err != nil {
@@ -108,12 +109,12 @@ func (w *work) inTables() (diffs []Difference, err error) {
 			diffs = append(diffs, Difference{Field: "addresses", Want: texts(w.spec.Addresses), Have: p.String()})
 		}
 	}
-	routes, err := routesOf(w.inside, w.guest)
-	if err != nil {
-		return nil, err
-	}
 	for _, r := range w.spec.Routes {
-		if !slices.Contains(routes, r) {
+		own, others, err := routesTo(w.inside, w.guest, r.To)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(own, r) && (len(own) > 0 || !others) {
 			diffs = append(diffs, Difference{Field: "routes", Want: r.String()})
 		}
 	}
@@ -162,23 +163,44 @@ func addressesOf(h *netlink.Handle, link netlink.Link) (all []netip.Prefix, err 
 	return all, nil
 }
 
-func routesOf(h *netlink.Handle, link netlink.Link) (all []Route, err error) {
-	var list []netlink.Route
+// routesTo lists the routes to a destination that leave by a link, and whether there are any
+// by others.
+func routesTo(h *netlink.Handle, link netlink.Link, to netip.Prefix) (own []Route, others bool, err error) {
+	list, err := routeList(h, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, l := range list {
+		r, ok := routeOf(l)
+		switch {
+		case !ok || r.To != to:
+		case l.LinkIndex == link.Attrs().Index:
+			own = append(own, r)
+		default:
+			others = true
+		}
+	}
+	return own, others, nil
+}
+
+// routeList lists the routes of a link; nil: of all.
+func routeList(h *netlink.Handle, link netlink.Link) (list []netlink.Route, err error) {
 	err = steady(func() (err error) {
 		list, err = h.RouteList(link, netlink.FAMILY_ALL)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the routes of %s: %w", link.Attrs().Name, err)
+		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	for _, r := range list {
-		via, _ := netip.AddrFromSlice(r.Gw)
-		if r.Dst == nil {
-			continue
-		}
-		to, _ := netip.AddrFromSlice(r.Dst.IP)
-		ones, _ := r.Dst.Mask.Size()
-		all = append(all, Route{To: netip.PrefixFrom(to.Unmap(), ones), Via: via.Unmap()})
+	return list, nil
+}
+
+func routeOf(l netlink.Route) (Route, bool) {
+	if l.Dst == nil {
+		return Route{}, false
 	}
-	return all, nil
+	via, _ := netip.AddrFromSlice(l.Gw)
+	to, _ := netip.AddrFromSlice(l.Dst.IP)
+	ones, _ := l.Dst.Mask.Size()
+	return Route{To: netip.PrefixFrom(to.Unmap(), ones), Via: via.Unmap()}, true
 }

@@ -205,7 +205,7 @@ func (w *work) configure(again bool) error {
 	step("notify")
 	for _, p := range w.spec.Addresses {
 		err := w.inside.AddrAdd(w.guest, address(p))
-		if err != nil && !(again && errors.Is(err, unix.EEXIST)) {
+		if err != nil && !errors.Is(err, unix.EEXIST) { // of this link: another call of the same owner may finish it
 			return fmt.Errorf("add address %s: %w", p, err)
 		}
 		step("address")
@@ -217,12 +217,26 @@ func (w *work) configure(again bool) error {
 	step("up")
 	for _, r := range w.spec.Routes {
 		err := w.inside.RouteAdd(w.route(r))
-		if err != nil && !(again && errors.Is(err, unix.EEXIST)) {
+		if errors.Is(err, unix.EEXIST) {
+			err = w.routed(r)
+		}
+		if err != nil {
 			return &FieldError{Field: "routes", Value: r.String(), Why: err.Error(), Err: ErrInvalid}
 		}
 		step("route")
 	}
 	return nil
+}
+
+// routed says that a destination to which there is a route already is reached as the spec
+// says, or by another link: of a sandbox with two interfaces on the bridge the first keeps
+// the default route, and others to where both lead.
+func (w *work) routed(r Route) error {
+	own, others, err := routesTo(w.inside, w.guest, r.To)
+	if err == nil && !others && !slices.Contains(own, r) {
+		err = unix.EEXIST
+	}
+	return err
 }
 
 // address is ready at once: who gave it has probed already, and an IPv6 address
@@ -231,8 +245,11 @@ func address(p netip.Prefix) *netlink.Addr {
 	return &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
 }
 
+// routeProtocol marks the routes that are made here among those that a sandbox adds itself.
+const routeProtocol netlink.RouteProtocol = 108 // no number of /etc/iproute2/rt_protos
+
 func (w *work) route(r Route) *netlink.Route {
-	route := &netlink.Route{LinkIndex: w.guest.Attrs().Index, Dst: ipNet(r.To)}
+	route := &netlink.Route{LinkIndex: w.guest.Attrs().Index, Dst: ipNet(r.To), Protocol: routeProtocol}
 	if r.Via.IsValid() {
 		route.Gw = r.Via.AsSlice()
 	} else {

@@ -176,6 +176,101 @@ func TestMakeIsWholeAndTwiceEqualsOnce(t *testing.T) {
 	w.nothingLeft(t)
 }
 
+// M1: a gateway that has changed is the sandbox's once its port is made again, and a route
+// that the spec has no more is none of it. What the sandbox added itself stays.
+func TestM1RoutesOfAnotherSpec(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.make(t, w.spec); err != nil {
+		t.Fatal(err)
+	}
+	w.guest.Exec("ip", "route", "add", "10.77.0.0/16", "via", "10.8.64.9")
+	w.guest.Exec("ip", "route", "add", "default", "via", "10.8.64.9", "metric", "50")
+	w.spec.Routes = []Route{
+		{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.8.64.254")},
+		{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd08::2")},
+	}
+	for range 2 {
+		if _, err := w.make(t, w.spec); err != nil {
+			t.Fatal(err)
+		}
+		w.whole(t)
+	}
+	// One that somebody else made is in the way.
+	w.guest.Exec("ip", "route", "replace", "default", "via", "10.8.64.3")
+	w.guest.Exec("ip", "-6", "route", "replace", "default", "via", "fd08::3")
+	if _, err := w.make(t, w.spec); err != nil {
+		t.Fatal(err)
+	}
+	w.whole(t)
+	has := w.guest.Exec("ip", "route") + w.guest.Exec("ip", "-6", "route")
+	for text, want := range map[string]bool{"10.77.0.0/16": true, "metric 50": true, "10.8.64.254": true, "fd08::2": true,
+		"10.9.0.0/16": false, "10.8.64.1 ": false, "fd08::1 ": false, "10.8.64.3": false, "fd08::3": false} {
+		if strings.Contains(has, text) != want {
+			t.Errorf("%s: want %v, routes are\n%s", text, want, has)
+		}
+	}
+	w.spec.Routes = nil
+	if _, err := w.make(t, w.spec); err != nil {
+		t.Fatal(err)
+	}
+	if has := w.guest.Exec("ip", "route"); strings.Contains(has, "10.8.64.254") || !strings.Contains(has, "metric 50") {
+		t.Errorf("without routes there are\n%s", has)
+	}
+}
+
+// M1: of two interfaces on one bridge the first keeps the default route, over both being
+// made again, and the second is whole without.
+func TestM1SecondInterface(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	second := specOf(w.guest.Path())
+	second.Owner, second.Host, second.Guest = "lease-2", HostName("lease-2"), "eth1"
+	second.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 8}
+	second.Addresses = []netip.Prefix{netip.MustParsePrefix("10.8.64.8/24"), netip.MustParsePrefix("fd08::8/64")}
+	first := w.spec
+	for range 2 {
+		for _, s := range []Spec{first, second} {
+			if _, err := w.make(t, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, w.spec = range []Spec{first, second} {
+			w.whole(t)
+		}
+		if has := w.guest.Exec("ip", "route", "show", "default"); !strings.Contains(has, "eth0") || strings.Contains(has, "eth1") {
+			t.Errorf("default routes: %s", has)
+		}
+	}
+	w.remove(t) // of the second
+	w.spec = first
+	w.whole(t)
+	w.remove(t)
+	w.nothingLeft(t)
+}
+
+// M1: two calls that make one port beside each other: both find it whole.
+func TestM1MadeTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 20 {
+		errs := make(chan error, 4)
+		for range cap(errs) {
+			go func() {
+				_, err := w.make(t, w.spec)
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		w.whole(t)
+		w.remove(t)
+	}
+}
+
 // M1: a process that makes a port, and its namespace, is killed -9 after each of its
 // steps; the next start finishes, or takes back, and nothing is left.
 func TestM1KilledAtEachStep(t *testing.T) {

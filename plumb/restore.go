@@ -10,8 +10,8 @@ import (
 )
 
 // restore makes of a port that is there what the spec says of its links, and takes
-// away addresses that the spec does not have: one that was left of an owner's
-// earlier lease would be in use without any.
+// away addresses and routes that the spec does not have: an address that was left of an
+// owner's earlier lease would be in use without any.
 func (w *work) restore() error {
 	s := w.spec
 	if s.MTU != 0 {
@@ -48,5 +48,32 @@ func (w *work) restore() error {
 			return fmt.Errorf("remove address %s: %w", p, err)
 		}
 	}
+	return w.restoreRoutes()
+}
+
+// restoreRoutes takes away what was made by an earlier spec, and what is in the way of a
+// route of this one. Others are the sandbox's own.
+func (w *work) restoreRoutes() error {
+	have, err := routeList(w.inside, w.guest)
+	if err != nil {
+		return err
+	}
+	for _, old := range have {
+		r, ok := routeOf(old)
+		if !ok || slices.Contains(w.spec.Routes, r) {
+			continue
+		}
+		inTheWay := old.Protocol != unix.RTPROT_KERNEL && (old.Priority == 0 || old.Priority == metric6 && r.To.Addr().Is6()) &&
+			slices.ContainsFunc(w.spec.Routes, func(want Route) bool { return want.To == r.To })
+		if old.Protocol != routeProtocol && !inTheWay {
+			continue
+		}
+		if err := w.inside.RouteDel(&old); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove route %s: %w", r, err)
+		}
+	}
 	return nil
 }
+
+// metric6 is the kernel's for a route of IPv6 that is added without one.
+const metric6 = 1024

@@ -269,6 +269,54 @@ func TestN7CheckSeesAChange(t *testing.T) {
 	}
 }
 
+// N7: a gateway that has changed is the container's once it is added again.
+func TestN7GatewayOfBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", "")
+	box := nstest.New(t)
+	w.added(w.plugged("ADD", "c1", box.Path(), ""))
+	if _, err := w.client.ApplyPool(t.Context(), "default", api.PoolRequest{Prefix: "10.8.64.0/24", Gateway: "10.8.64.254"}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.plugged("ADD", "c1", box.Path(), "")
+	w.added(out, err)
+	if has := box.Exec("ip", "route"); !strings.Contains(has, "via 10.8.64.254") || strings.Contains(has, "via 10.8.64.1 ") {
+		t.Errorf("answered was %s, and there are\n%s", out, has)
+	}
+	if _, err := w.plugged("CHECK", "c1", box.Path(), `, "prevResult": `+out); err != nil {
+		t.Errorf("check: %v", err)
+	}
+}
+
+// N7: of two networks of one container the first has the default route.
+func TestN7SecondNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "10.8.64.0/24", v6More)
+	box := nstest.New(t)
+	call := func(verb, network, ifname, more string) (string, error) {
+		conf := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "type": "ipamd", "family": "dual", "socket": %q%s}`, network, w.socket, more)
+		return w.plugin(verb, conf, "CNI_CONTAINERID=c1", "CNI_NETNS="+box.Path(), "CNI_IFNAME="+ifname)
+	}
+	ends := map[string]string{"first": "eth0", "second": "eth1"}
+	for _, network := range []string{"first", "second", "first", "second"} {
+		out, err := call("ADD", network, ends[network], "")
+		w.added(out, err)
+		if _, err := call("CHECK", network, ends[network], `, "prevResult": `+out); err != nil {
+			t.Errorf("check of %s: %v", network, err)
+		}
+	}
+	if has := box.Exec("ip", "route", "show", "default"); !strings.Contains(has, "eth0") || strings.Contains(has, "eth1") {
+		t.Errorf("default routes: %s", has)
+	}
+	box.Exec("busybox", "ping", "-c1", "-W5", "10.8.64.1")
+	for network, ifname := range ends {
+		if _, err := call("DEL", network, ifname, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	w.none("of both networks")
+}
+
 // N5, N7: an ADD again beside the DEL of the same container: one that fails leaves no port.
 func TestN7AddBesideDelLeavesNoPort(t *testing.T) {
 	t.Parallel()
