@@ -154,7 +154,7 @@ func (h *ports) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Le
 	case !slices.Contains(states, l.State):
 		return nil, fmt.Errorf("the lease of %s is %s: %w", l.Addr, l.State, netdb.ErrState)
 	case netdb.IsSlotUID(l.UID):
-		return nil, fmt.Errorf("the lease of %s is of a warm slot that no sandbox has: %w", l.Addr, netdb.ErrState)
+		return nil, ofNoSandbox(l)
 	}
 	return l, nil
 }
@@ -192,6 +192,11 @@ func (h *ports) interfaceOf(l *netdb.Lease) []*netdb.Lease {
 	}
 	slices.SortFunc(of, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) })
 	return of
+}
+
+// ofNoSandbox refuses what is a sandbox's to ask for.
+func ofNoSandbox(l *netdb.Lease) error {
+	return fmt.Errorf("the lease of %s is of a warm slot that no sandbox has: %w", l.Addr, netdb.ErrState)
 }
 
 // plumbing is the work on the port of a lease's interface, with all leases that the

@@ -19,6 +19,9 @@ func (h *leases) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
 	var warnings []api.BindWarning
 	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		if l, err := h.book.Lease(id); err == nil && netdb.IsSlotUID(l.UID) { // its sandbox would be given what is not so
+			return nil, ofNoSandbox(l)
+		}
 		b := bindingOf(&ask)
 		l, err := h.book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
 		if err == nil {

@@ -126,9 +126,12 @@ func TestM1AttachInAnUnclaimedSlot(t *testing.T) {
 			return w.client.Attach(ctx, slot.ID, api.AttachRequest{Netns: slot.Netns})
 		},
 		"detach": func() (*api.LeaseReply, error) { return w.client.Detach(ctx, slot.ID, api.DetachRequest{}) },
+		"bind": func() (*api.LeaseReply, error) {
+			return w.client.Bind(ctx, slot.ID, api.BindRequest{MAC: "02:00:00:00:00:98"})
+		},
 	} {
-		if _, err := ask(); err == nil {
-			t.Errorf("%s of an unclaimed slot's own lease is answered", verb)
+		if _, err := ask(); !errors.Is(err, client.ErrStateNotAllowed) {
+			t.Errorf("%s of an unclaimed slot's own lease: %v", verb, err)
 		}
 	}
 }
