@@ -25,8 +25,7 @@ func TestAPoolMovesUnderACall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			settled := 0
-			var a *Allocator
-			a = newAllocator(t, func(c *Config) {
+			a := newAllocator(t, func(c *Config) {
 				c.Settle = func(_ context.Context, about ...netip.Addr) error {
 					if len(about) == 0 { // of the call as a whole
 						return nil

@@ -226,10 +226,10 @@ func TestWhatIsKeptNoMoreComesBackInItsOrder(t *testing.T) {
 // sandbox that had the prefix, and that it is reserved for: it becomes free with the others.
 func TestAKeptAddressInACoolingPrefixWaitsForIt(t *testing.T) {
 	clock := NewClock()
-	b, p := openWith(t, clock, "10.8.64.0/27")
+	b, _ := openWith(t, clock, "10.8.64.0/27")
 	prefix := ReservePrefix(t, b, "db", 29)
 	kept := prefix.Addr.Next()
-	p = keeping(t, b, "10.8.64.0/27", netdb.Kept{Sandbox: "db", Address: kept})
+	p := keeping(t, b, "10.8.64.0/27", netdb.Kept{Sandbox: "db", Address: kept})
 	cools := Cool(t, b, prefix)
 	for range 2 { // before the cooldown is over, and behind it, while its row is there
 		l, err := takeKept(b, p, "db", "db", "eth0")

@@ -260,7 +260,7 @@ func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
 	for _, bits := range []int{0, 28} {
 		t.Run(fmt.Sprintf("of a /%d", bits), func(t *testing.T) {
 			clock := NewClock()
-			b, p := openWith(t, clock, "10.8.64.0/24")
+			b, _ := openWith(t, clock, "10.8.64.0/24")
 			Reserve(t, b, "lives")
 			had := given(t, b, "had", bits)
 			Cool(t, b, had)
@@ -270,7 +270,7 @@ func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
 			set(t, b, netdb.PoolChange{Spec: s, Drain: true})
 			s.Gateway = first
 			s.Kept = []netdb.Kept{{Sandbox: "had", Address: had.Range().To}}
-			p = set(t, b, netdb.PoolChange{Spec: s, Drain: true}).Pool
+			p := set(t, b, netdb.PoolChange{Spec: s, Drain: true}).Pool
 			_, err := takeKept(b, p, "had", "had", "eth0")
 			wantErr(t, err, netdb.ErrTaken)
 			s.Kept = nil

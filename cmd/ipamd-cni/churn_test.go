@@ -49,6 +49,10 @@ func TestN5RandomKills(t *testing.T) {
 		w := prepare(t, "10.8.64.0/22", "[enforce]\nmode = 'enforce'\n")
 		w.edit("kind = 'none'", "kind = 'containerd'\naddress = '"+d.Address+"'")
 		w.start()
+		// From its first port on the bridge has an address of its link, which the rules keep for it.
+		bare := w.traces()
+		w.ns.Port("rt0").Close()
+		realtest.Eventually(t, wait, "the rules to know the bridge's own address", func() bool { return w.traces() != bare })
 		before := w.traces()
 		c := &churn{w: w, runtime: d, began: time.Now(), boxes: make(map[string]bool), held: make(map[string]string)}
 		rounds := int64(*churnRounds)
