@@ -27,13 +27,13 @@ func tellDocker(t *testing.T, m *machine) {
 	if out, err := m.try("systemctl", "is-active", "ipamd-docker.service"); err == nil {
 		t.Errorf("it runs before somebody asks: %s", out)
 	}
-	for body, want := range map[string]string{
-		`{"AddressSpace":"ipamd","Pool":"192.0.2.0/31"}`:                    `"PoolID":"docker-192-0-2-0-31/192.0.2.0/31"`, // made: it may ask for that
-		`{"AddressSpace":"ipamd","Options":{"pool":"docker-192-0-2-0-31"}}`: `"PoolID"`,
-		`{"AddressSpace":"ipamd","Options":{"pool":"none"}}`:                "there is no such v4 pool",
+	for _, c := range []struct{ body, want string }{
+		{`{"AddressSpace":"ipamd","Pool":"192.0.2.0/31"}`, `"PoolID":"docker-192-0-2-0-31/192.0.2.0/31"`}, // made: it may ask for that
+		{`{"AddressSpace":"ipamd","Options":{"pool":"docker-192-0-2-0-31"}}`, `"PoolID"`},
+		{`{"AddressSpace":"ipamd","Options":{"pool":"none"}}`, "there is no such v4 pool"},
 	} {
-		if out := m.do("perl", "-e", ask, "/IpamDriver.RequestPool", body); !strings.Contains(out, want) {
-			t.Errorf("%s: %s", body, out)
+		if out := m.do("perl", "-e", ask, "/IpamDriver.RequestPool", c.body); !strings.Contains(out, c.want) {
+			t.Errorf("%s: %s", c.body, out)
 		}
 	}
 	m.do("systemctl", "is-active", "ipamd-docker.service")
