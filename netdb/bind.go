@@ -183,6 +183,7 @@ func (b *Book) pause(ctx context.Context, who Who, id string, ifRev int64, want 
 		next, err := note(who, l, now, ifRev)
 		switch {
 		case err != nil || next == l || want != Paused:
+		case who.Reason == Rebuilt: // what was recorded of the tasks is as it was
 		case who.Actor == ByReconciler: // it has seen the tasks stand still
 			t.setStill(l.ID)
 		default:

@@ -28,6 +28,10 @@ type Stamp struct {
 // IsZero reports that the stamp was never set.
 func (s Stamp) IsZero() bool { return s.BootID == "" }
 
+// Same reports that two stamps are of one moment. A stamp that was read from the book has
+// lost what == compares too: the monotonic part of its wall time, and Mono.
+func (s Stamp) Same(o Stamp) bool { return s.BootID == o.BootID && s.Boottime == o.Boottime }
+
 // Since returns how long ago then was, never more than what is certain.
 // Across a reboot only the time since this boot counts: a wait may grow by what
 // had passed before the reboot, but it can neither end early nor last longer

@@ -102,6 +102,9 @@ var (
 	ErrWakeRefused = errors.New("cannot be woken")
 )
 
+// RuntimePaused is the reason of a pause that a pass records, as it sees the tasks paused.
+const RuntimePaused = "runtime_paused"
+
 // PauseAs is [Book.Pause] that also records how the sandbox is paused, and what wakes it.
 // What is recorded of a flight stays; the same again is no change.
 func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how Sleep) (*Lease, error) {
@@ -113,7 +116,10 @@ func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how
 			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, Paused, ErrState, l.State)
 		}
 		was := t.sleep(id)
-		if l.State == Paused && was.sameAs(&how) {
+		// A pass takes a task that is frozen for a moment, as for a checkpoint, for one that is
+		// paused. That one is to be gone is another matter, which its owner says now.
+		anew := l.State == Bound || l.Reason == RuntimePaused && how.Mode == Hibernate
+		if !anew && was.sameAs(&how) {
 			return l, nil
 		}
 		if err := asSeen(l, ifRev); err != nil {
@@ -127,7 +133,7 @@ func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how
 		}
 		how.LeaseID, how.Flight, how.Still = id, nil, false
 		if was != nil {
-			how.Flight, how.Still = was.Flight, was.Still && l.State == Paused && was.Mode == how.Mode
+			how.Flight, how.Still = was.Flight, was.Still && !anew && was.Mode == how.Mode
 		}
 		t.setSleep(how)
 		return moved, nil
@@ -139,7 +145,7 @@ func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how
 // lease before is stale from then on.
 func (b *Book) Frozen(ctx context.Context, who Who, id string, since Stamp) (*Lease, error) {
 	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
-		if l.State != Paused || l.Since != since {
+		if l.State != Paused || !l.Since.Same(since) {
 			return nil, fmt.Errorf("note that %s stands still: %w: it was moved meanwhile, and is %s", l.Addr, ErrState, l.State)
 		}
 		return t.noteStill(who, l)
@@ -199,7 +205,7 @@ func (b *Book) Wake(ctx context.Context, who Who, id string, within time.Duratio
 		}
 		s := t.sleep(id)
 		if s == nil {
-			s = &Sleep{LeaseID: id, Mode: Freeze}
+			s = &Sleep{LeaseID: id, Mode: Freeze, Still: true} // a pause that said nothing stands by what runs
 		}
 		if s.Flight.Open() {
 			f = s.Flight

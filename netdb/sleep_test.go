@@ -189,10 +189,11 @@ func TestThatASleeperStandsStill(t *testing.T) {
 	if err := seen(0); !errors.Is(err, netdb.ErrState) {
 		t.Errorf("seen, of a bound one: %v", err)
 	}
-	if _, err := b.Pause(ctx, reconciling, l.ID, 0); err != nil {
+	if _, err := b.Pause(ctx, Who(netdb.ByReconciler, netdb.RuntimePaused), l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	is("seen by a pass, and paused for it", true)
+	pause("that it hibernates, behind a pass that saw it frozen for that", false, netdb.Sleep{Mode: netdb.Hibernate})
 	if _, err := b.Resume(ctx, client, l.ID, 0); err != nil {
 		t.Fatal(err)
 	}

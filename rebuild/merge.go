@@ -57,7 +57,8 @@ func merge(older, present netdb.Salvaged, source string) merged {
 			}
 			continue
 		}
-		wins := slices.DeleteFunc(slices.Clone(over), func(is *netdb.Lease) bool { return yields(is, l) })
+		another := older.Epoch != present.Epoch
+		wins := slices.DeleteFunc(slices.Clone(over), func(is *netdb.Lease) bool { return yields(is, l, another) })
 		old := *l
 		old.Rev -= 1 << 40 // it was released before all that the present book has: revisions of two books do not compare
 		if old.Cooled != 0 {
@@ -77,7 +78,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 			continue
 		}
 		for _, is := range over {
-			if yields(is, l) {
+			if yields(is, l, another) {
 				back[is] = append(back[is], l)
 			}
 		}
@@ -125,13 +126,14 @@ func merge(older, present netdb.Salvaged, source string) merged {
 
 // yields reports that a present row gives way to a lease of the older record, which the
 // present book did not see end: the row rests after another lease, or it is a quarantine of
-// which the present book knows no owner.
-func yields(is, l *netdb.Lease) bool {
+// which the present book knows no owner. Where one book is the other's past, or the same sandbox
+// had the address again, a rest shows that the lease has ended: it was given behind it.
+func yields(is, l *netdb.Lease, another bool) bool {
 	switch {
 	case l.State == netdb.Cooling:
 		return false
 	case is.State == netdb.Cooling:
-		return true
+		return another && l.Sandbox != "" && (l.Sandbox != is.Sandbox || l.UID != is.UID || l.Interface != is.Interface)
 	}
 	return is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""
 }

@@ -60,12 +60,15 @@ func TestMerge(t *testing.T) {
 		"it rests there after another's lease":         {"2 a paused x", "2 b cooling y", []string{"b"}, "2 a paused x backup", "2 b"},
 		"it rests there after another's, and it ended": {"2 a paused x", "2 b cooling y", []string{"a", "b"}, "2 b cooling y book", "2 a"},
 		"two rests":                                      {"2 a cooling x", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
-		"a stranger's, that another rested with":         {"2 a quarantined", "2 b cooling y", []string{"b"}, "2 a quarantined backup", "2 b"},
+		"a stranger's, that another rested with":         {"2 a quarantined", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
+		"the same sandbox had it again, and it rests":    {"2 a paused x", "2 b cooling x", []string{"b"}, "2 b cooling x book", "2 a"},
 		"a rest, and a stranger is seen since":           {"2 a cooling x", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
 		"nobody is known by either, and it rested there": {"2 a cooling x", "", nil, "2 a cooling x backup", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := merge(record(c.older), record(c.present, c.ended...), "backup")
+			older := record(c.older)
+			older.Epoch = "of before"
+			m := merge(older, record(c.present, c.ended...), "backup")
 			if got := rowsOf(m); got != c.want {
 				t.Errorf("it has %q, want %q", got, c.want)
 			}
@@ -73,6 +76,15 @@ func TestMerge(t *testing.T) {
 				t.Errorf("it leaves out %q, want %q", got, c.leftOut)
 			}
 		})
+	}
+}
+
+// A book that is the backup's future gave an address to another behind the end of the lease, also
+// where its history does not show that end any more.
+func TestMergeOfOneEpoch(t *testing.T) {
+	m := merge(record("2 a paused x"), record("2 b cooling y", "b"), "backup")
+	if got := rowsOf(m); got != "2 b cooling y book" || leftOutOf(t, m) != "2 a" {
+		t.Errorf("it has %q, and leaves out %q", got, leftOutOf(t, m))
 	}
 }
 
@@ -190,7 +202,9 @@ func TestMergeOfDelegatedPrefixes(t *testing.T) {
 		"one that has ended is in it, where it was": {"16/28 a cooling x", "20 b bound y", []string{"a"}, "20 b bound y book", "16/28 a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := merge(record(c.older), record(c.present, c.ended...), "backup")
+			older := record(c.older)
+			older.Epoch = "of before"
+			m := merge(older, record(c.present, c.ended...), "backup")
 			if got := rowsOf(m); got != c.want {
 				t.Errorf("it has %q, want %q", got, c.want)
 			}

@@ -102,7 +102,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 	case ConflictOver:
 		_, err = r.Book.ConflictOverAt(ctx, by(ConflictOver), l.ID, l.Rev, s.evidence)
 	case Pause:
-		_, err = r.Book.Pause(ctx, by("runtime_paused"), l.ID, l.Rev)
+		_, err = r.Book.Pause(ctx, by(netdb.RuntimePaused), l.ID, l.Rev)
 	case Still:
 		_, err = r.Book.Still(ctx, by("seen_still"), l.ID, l.Rev)
 	case Resume:
@@ -113,7 +113,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 		return fmt.Errorf("%s %s: no such step", s.Kind, s.Addr)
 	}
 	if err == nil && s.paused {
-		_, err = r.Book.Pause(ctx, by("runtime_paused"), l.ID, l.Rev)
+		_, err = r.Book.Pause(ctx, by(netdb.RuntimePaused), l.ID, l.Rev)
 	}
 	return err
 }

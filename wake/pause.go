@@ -189,7 +189,7 @@ func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error
 // takeBack makes leases bound again that were paused in vain.
 func (f *Flights) takeBack(ctx context.Context, all []moved, reason string) {
 	for _, m := range all {
-		if now, err := f.cfg.Book.Lease(m.l.ID); m.was != netdb.Bound || err != nil || now.State != netdb.Paused || now.Since != m.l.Since {
+		if now, err := f.cfg.Book.Lease(m.l.ID); m.was != netdb.Bound || err != nil || now.State != netdb.Paused || !now.Since.Same(m.l.Since) {
 			continue // others have moved it since, or before
 		}
 		if _, err := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself(reason), m.l.ID, 0); err != nil {

@@ -180,7 +180,7 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	c.lateMu.Lock()
 	defer c.lateMu.Unlock()
 	for _, s := range sleepers {
-		if known := c.late[s.Lease]; came[s.why()] && (known == nil || known.since != s.Since) {
+		if known := c.late[s.Lease]; came[s.why()] && (known == nil || !known.since.Same(s.Since)) {
 			c.late[s.Lease] = &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}, since: s.Since}
 		}
 	}
@@ -332,7 +332,7 @@ func (c *Catcher) arrived(ctx context.Context, frame []byte) {
 	c.suppressed.Add(1)
 	c.lateMu.Lock()
 	known := c.late[l.ID]
-	first := known == nil || known.since != why.since
+	first := known == nil || !known.since.Same(why.since)
 	if !first && why.rest == 0 {
 		why.next, why.rest = known.next, known.rest
 	}
@@ -348,7 +348,7 @@ func (c *Catcher) rests(l *netdb.Lease) bool {
 	c.lateMu.Lock()
 	defer c.lateMu.Unlock()
 	known := c.late[l.ID]
-	return known != nil && known.since == l.Since && time.Now().Before(known.next)
+	return known != nil && known.since.Same(l.Since) && time.Now().Before(known.next)
 }
 
 // wakeLate wakes by what came when no flight could begin, or during one that failed, and returns
@@ -369,7 +369,7 @@ func (c *Catcher) wakeLate(ctx context.Context) (next time.Duration) {
 // more, is forgotten. A flight that is under way is waited for: its end is a change of the lease.
 func (c *Catcher) wakeOne(ctx context.Context, id string, why *arrival) (next time.Duration) {
 	l, err := c.cfg.Book.Lease(id)
-	if s := c.cfg.Book.Sleep(id); err == nil && l.State == netdb.Paused && l.Since == why.since && s != nil && s.Wake != nil {
+	if s := c.cfg.Book.Sleep(id); err == nil && l.State == netdb.Paused && l.Since.Same(why.since) && s != nil && s.Wake != nil {
 		if s.Flight.Open() {
 			return 0
 		}
