@@ -223,6 +223,9 @@ func (d *Driver) releasePool(ctx context.Context, ask poolRelease) (nothing, err
 			select {
 			case <-time.After(200 * time.Millisecond):
 				if deadline, _ := ctx.Deadline(); time.Until(deadline) > Within/2 {
+					if now, err := d.pool(ctx, ask.PoolID); err == nil && now.Labels[MadeLabel] != MadeBy {
+						return nothing{}, nil // another network has asked for it meanwhile
+					}
 					continue
 				}
 			case <-ctx.Done():

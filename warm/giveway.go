@@ -94,6 +94,8 @@ func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error)
 		switch {
 		case err != nil: // a claim gives it another id
 			return true, nil
+		case l.State != netdb.Releasing && !l.State.Open(): // quarantined, or it rests
+			return false, nil
 		case l.State == netdb.Releasing, k.worksOn(l.Netns):
 		case !k.cfg.Helper.Present():
 			return false, fmt.Errorf("%s is the address of a warm slot, which cannot be taken down: %w", addr, k.cfg.NoHelper)

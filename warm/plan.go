@@ -72,6 +72,13 @@ func Plan(v View) (out []Action) {
 			out = append(out, Action{Verb: TakeDown, Netns: path})
 		}
 	}
+	lives := make(map[string]bool) // of a lease that is open: the other family of a slot's sandbox
+	for _, l := range v.Leases {
+		if l.State.Open() && !netdb.IsSlotUID(l.UID) && l.Netns != "" {
+			lives[l.Netns] = true
+		}
+	}
+	out = slices.DeleteFunc(out, func(a Action) bool { return a.Verb == TakeDown && lives[a.Netns] })
 	return slices.DeleteFunc(out, func(a Action) bool {
 		return v.Hands[a.Netns] && a.Netns != "" || v.Helpless && a.Verb != End
 	})

@@ -57,7 +57,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	lost := newIndex(onBoard(w.cfg.Board.By(census.Runtime))).lost(l, x)
 	f := w.look(ctx, l, nil, lost, x)
 	found := obstacles(l, f, false)
-	if len(found) == 0 {
+	if len(found) == 0 && w.cfg.Owner == nil {
 		found = w.unplugged(ctx, l)
 	}
 	if len(found) == 0 {
@@ -79,7 +79,8 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 
 // unplugged keeps a lease without containers whose link is there and a port of no bridge: a
 // bridge that was deleted and made again has no ports until each owner plugs its own, and all that
-// shows such a sandbox until then is its link. A sandbox that ended took its link with it.
+// shows such a sandbox until then is its link. A sandbox that ended took its link with it; of a tap
+// that outlives its machine the owner knows, where there is one to ask.
 func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease) []obstacle {
 	if len(l.Containers) > 0 || l.Plug.Boot != netdb.Now().BootID {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,7 +46,12 @@ const (
 // never reported, before any work and from time to time between.
 func Run(ctx context.Context, daemon Daemon, leases Leases, log *slog.Logger) error {
 	h := &hand{daemon: daemon, log: log, worker: rand.Text()}
-	sweep(ctx, leases, log)
+	for h.sweep(ctx, leases) != nil && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
 	go h.sweeps(ctx, leases, sweepEvery)
 	return run(ctx, Hands, h)
 }
@@ -73,23 +77,17 @@ type hand struct {
 	worker string
 	verbs  []string      // that it has the rights for; nil: those of ports
 	hands  chan struct{} // one for each that is with the kernel
-	work   sync.RWMutex  // read by each piece of work, from its begin to its report's answer
 	owners owners
 }
 
-// sweeps sweeps while no piece of work is under way, again and again until ctx ends.
+// sweeps sweeps again and again until ctx ends.
 func (h *hand) sweeps(ctx context.Context, leases Leases, every time.Duration) {
-	for wait := every; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
-		}
-		// Waiting for the lock would hold up work that comes meanwhile.
-		if wait = pause; h.work.TryLock() {
-			sweep(ctx, leases, h.log)
-			h.work.Unlock()
-			wait = every
+		case <-time.After(every):
+			_ = h.sweep(ctx, leases) // the next one asks again
 		}
 	}
 }
@@ -119,8 +117,6 @@ func (h *hand) loop(ctx context.Context) {
 }
 
 func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
-	h.work.RLock()
-	defer h.work.RUnlock()
 	free := h.owners.lock(work.Owner)
 	defer free()
 	ctx, cancel := context.WithTimeout(ctx, patience)

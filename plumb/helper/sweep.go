@@ -3,7 +3,6 @@ package helper
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
@@ -16,37 +15,53 @@ type Leases func(ctx context.Context) ([]api.Lease, error)
 // late is how long after its deadline a lease that was never bound may still be about to be.
 const late = time.Minute
 
+// listing bounds a question for all leases.
+const listing = 10 * time.Second
+
 // sweep takes away the ports that a helper made and that were not reported, as it was killed or
-// the daemon was, where no call asks for them any more. No work may be under way: a port is not
-// taken for left that is being reported. It waits for the daemon.
+// the daemon was, where no call asks for them any more. A port may be reported meanwhile: what is
+// found is looked at again while no other piece of work is on its owner. An error is the daemon's.
 //
 // Such a port has the name and the MAC that plumb makes of an owner, and its owner's leases
 // record no port. A port whose owner has no lease is not known to be one of these, and stays,
 // as does every other link.
-func sweep(ctx context.Context, leases Leases, log *slog.Logger) {
+func (h *hand) sweep(ctx context.Context, leases Leases) error {
 	ports, err := plumb.Named(ctx)
 	if err != nil || len(ports) == 0 {
 		if err != nil {
-			log.Warn("ports that were left are not looked for", "err", err)
+			h.log.Warn("ports that were left are not looked for", "err", err)
 		}
-		return
+		return nil
 	}
-	var all []api.Lease
-	for all, err = leases(ctx); err != nil; all, err = leases(ctx) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
+	left := func() (map[string]bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, listing)
+		defer cancel()
+		all, err := leases(ctx)
+		return unreported(all, ports, time.Now()), err
+	}
+	found, err := left()
+	for owner := range found {
+		if err = h.takeAway(ctx, owner, left); err != nil {
+			break
 		}
 	}
-	for owner := range unreported(all, ports, time.Now()) {
-		host := plumb.HostName(owner)
-		if err := plumb.Remove(ctx, host, owner); err != nil { // another's, by its MAC
-			log.Warn("a port that was left stays", "port", host, "owner", owner, "err", err)
-			continue
-		}
-		log.Info("a port that was never reported is taken away", "port", host, "owner", owner)
+	return err
+}
+
+func (h *hand) takeAway(ctx context.Context, owner string, left func() (map[string]bool, error)) error {
+	free := h.owners.lock(owner)
+	defer free()
+	now, err := left()
+	if err != nil || !now[owner] {
+		return err
 	}
+	host := plumb.HostName(owner)
+	if err := plumb.Remove(ctx, host, owner); err != nil { // another's, by its MAC
+		h.log.Warn("a port that was left stays", "port", host, "owner", owner, "err", err)
+		return nil
+	}
+	h.log.Info("a port that was never reported is taken away", "port", host, "owner", owner)
+	return nil
 }
 
 // unreported are the owners of ports that no lease of theirs records or waits for.

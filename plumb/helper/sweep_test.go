@@ -73,7 +73,7 @@ func TestSweepsGoOn(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	h := &hand{log: slog.New(slog.DiscardHandler)}
-	h.work.RLock()
+	free := h.owners.lock(owner)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -83,7 +83,7 @@ func TestSweepsGoOn(t *testing.T) {
 	if !there() {
 		t.Error("swept beside a piece of work")
 	}
-	h.work.RUnlock()
+	free()
 	realtest.Eventually(t, 10*time.Second, "the port to go", func() bool { return !there() })
 	stop()
 	<-over
