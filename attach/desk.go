@@ -28,7 +28,7 @@ const around = 5 * time.Second
 
 // A Job is one piece of work.
 type Job[W, R any] struct {
-	ID   string
+	ID   string // ends in a number: a later job has a higher one
 	Work W
 
 	worker   string // the helper that has it in hand; "": none
@@ -45,7 +45,7 @@ type Desk[W, R any] struct {
 
 	mu      sync.Mutex
 	jobs    []*Job[W, R]
-	last    int
+	last    int64         // number of the newest job; they rise over restarts
 	changed chan struct{} // closed when work comes, or nil
 	asked   time.Time     // by a helper, last
 	asking  int           // helpers that wait now
@@ -99,8 +99,8 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 		d.mu.Unlock()
 		return d.none()
 	}
-	d.last++
-	j := &Job[W, R]{ID: d.Prefix + strconv.Itoa(d.last), Work: work, reported: make(chan R, 1), kept: make(chan bool, 1)}
+	d.last = max(d.last+1, time.Now().UnixMicro())
+	j := &Job[W, R]{ID: d.Prefix + strconv.FormatInt(d.last, 10), Work: work, reported: make(chan R, 1), kept: make(chan bool, 1)}
 	d.jobs = append(d.jobs, j)
 	d.wake()
 	d.mu.Unlock()

@@ -50,6 +50,11 @@ func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
 
 // attachTo attaches the interface of a lease, and returns what it was plumbed by beside the lease.
 func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, []api.Network, error) {
+	release, err := h.alone(c, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
 	l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
 	if err != nil {
 		return nil, nil, err
@@ -130,6 +135,11 @@ const undoWithin = 5 * time.Second
 func (h *ports) detach(c *call) (int, any, error) {
 	var ask api.DetachRequest
 	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		release, err := h.alone(c, id)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing)
 		if err != nil {
 			return nil, err
@@ -141,6 +151,17 @@ func (h *ports) detach(c *call) (int, any, error) {
 		work.Host = l.HostInterface
 		return l, h.plumb(c, *work, func(api.PlumbDoneRequest) error { return nil })
 	})
+}
+
+// alone waits until no other call has the port of a lease's interface made or taken away: what is
+// decided about a port holds until that is done.
+func (h *ports) alone(c *call, id string) (release func(), err error) {
+	l, err := h.book.Lease(id)
+	if err != nil {
+		return nil, err
+	}
+	c.endSlot() // it waits, and takes no other call's slot
+	return h.plugging.Hold(c.ctx, cmp.Or(l.UID, l.ID)+"/"+l.Interface)
 }
 
 // portOf is a lease that may have its port made, or taken away.

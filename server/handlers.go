@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/feed"
+	"github.com/ipamd/ipamd/internal/share"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/workload"
@@ -60,6 +61,7 @@ type ports struct {
 	netnsInode func(ctx context.Context, path string) uint64
 	desk       *Desk
 	slotDesk   *Desk
+	plugging   *share.Keyed[string] // one attach or detach of an interface at a time, by its owner
 	log        *slog.Logger
 }
 
@@ -114,7 +116,7 @@ type daemon struct {
 func (s *Server) makeHandlers() {
 	c := &s.cfg
 	v := &view{book: c.Book, lastTraffic: c.LastTraffic, mtu: c.MTU, slots: c.Slots, unready: c.Unready, policy: c.Policy}
-	s.ports = &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, log: c.Log}
+	s.ports = &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, plugging: new(share.Keyed[string]), log: c.Log}
 	s.leases = &leases{view: v, allocator: c.Allocator, releaser: c.Releaser, witnesses: c.Witnesses, compare: c.Compare, ports: s.ports, deadline: c.Deadline}
 	s.addresses = &addresses{v, c.Witnesses}
 	s.pools = &pools{v, c.Bridges, c.Follow, c.SlotsEnded, c.Vacate, c.SlotProfile}

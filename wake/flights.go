@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
+	"github.com/ipamd/ipamd/internal/share"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -80,12 +81,13 @@ type Flights struct {
 	catcher Catcher // nil: traffic is not watched,
 	blind   error   // because of this
 
+	held share.Keyed[string] // by the uids of sandboxes whose tasks are paused or resumed right now
+
 	mu        sync.Mutex
-	announced map[string]announcement  // flights that wait for an acknowledgement
-	flying    map[string]time.Time     // flights that the resumer is at work on, and since when
-	held      map[string]chan struct{} // uids of sandboxes whose tasks are paused or resumed right now
-	again     bool                     // there is a new subscriber: announce all
-	seen      map[string]underWay      // open flights that are not known to have ended
+	announced map[string]announcement // flights that wait for an acknowledgement
+	flying    map[string]time.Time    // flights that the resumer is at work on, and since when
+	again     bool                    // there is a new subscriber: announce all
+	seen      map[string]underWay     // open flights that are not known to have ended
 }
 
 // underWay is a flight and its lease.
@@ -105,7 +107,7 @@ func New(cfg Config) (*Flights, error) {
 	if cfg.Book == nil || cfg.Log == nil || cfg.Wait <= 0 {
 		return nil, errors.New("wake: Book, Log and a Wait above 0 are needed")
 	}
-	return &Flights{cfg: cfg, announced: make(map[string]announcement), flying: make(map[string]time.Time), held: make(map[string]chan struct{}),
+	return &Flights{cfg: cfg, announced: make(map[string]announcement), flying: make(map[string]time.Time),
 		seen: make(map[string]underWay)}, nil
 }
 

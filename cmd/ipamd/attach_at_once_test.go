@@ -67,6 +67,12 @@ func TestM1AttachAgainBehindOneThatLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.helper()
+	answered := 0
+	defer func() {
+		if answered == 0 {
+			t.Error("no call that asked again was answered")
+		}
+	}()
 	for i := range 20 {
 		guest := nstest.New(t)
 		ask := api.AllocateRequest{Sandbox: fmt.Sprint("s", i), Attach: &api.AttachRequest{Netns: guest.Path()}}
@@ -78,7 +84,41 @@ func TestM1AttachAgainBehindOneThatLeft(t *testing.T) {
 			t.Logf("asked again: %v", err) // its lease may have been released by the first call
 			continue
 		}
+		answered++
 		time.Sleep(30 * time.Millisecond) // for what the first call may still undo
 		w.plugged(guest, r.Leases[0])
+	}
+}
+
+// M1: a late detach of a lease that was released, beside the attach of the next one of its name,
+// takes no port away that is answered to be there.
+func TestM1DetachBesideAnAttach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.helper()
+	for i := range 10 {
+		guest := nstest.New(t)
+		ask := api.AllocateRequest{Sandbox: fmt.Sprint("s", i), Attach: &api.AttachRequest{Netns: guest.Path()}}
+		former, err := w.client.Allocate(ctx, ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.client.Release(ctx, former.Leases[0].ID, api.ReleaseRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				_, _ = w.client.Detach(ctx, former.Leases[0].ID, api.DetachRequest{}) // it may be refused
+			})
+		}
+		now, err := w.client.Allocate(ctx, ask)
+		calls.Wait()
+		if err != nil {
+			t.Errorf("attach beside a detach: %v", err)
+			continue
+		}
+		w.plugged(guest, now.Leases[0])
 	}
 }

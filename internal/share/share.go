@@ -1,6 +1,6 @@
-// Package share has calls at the same time share one run of what is costly. A call that
-// comes while a run is under way shares the next one: what it asks about may be behind
-// that run already. This is the difference to x/sync's singleflight.
+// Package share has calls at the same time share one run of what is costly, or take turns at
+// what has a key. A call that comes while a run is under way shares the next one: what it asks
+// about may be behind that run already. This is the difference to x/sync's singleflight.
 package share
 
 import (

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/share"
 	"github.com/ipamd/ipamd/plumb"
 )
 
@@ -77,7 +78,11 @@ type hand struct {
 	worker string
 	verbs  []string      // that it has the rights for; nil: those of ports
 	hands  chan struct{} // one for each that is with the kernel
-	owners owners
+	// owners has one piece of work at a time done on an owner's port, from its making to the answer
+	// to its report, and the removal that may follow. Two at once undo each other: one ends as the
+	// other has made an address already, and takes away the port that the other was answered to have.
+	owners share.Keyed[string]
+	newest newest
 }
 
 // sweeps sweeps again and again until ctx ends.
@@ -117,11 +122,17 @@ func (h *hand) loop(ctx context.Context) {
 }
 
 func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
-	free := h.owners.lock(work.Owner)
+	free, err := h.owners.Hold(ctx, work.Owner)
+	if err != nil {
+		return
+	}
 	defer free()
+	if h.newest.passed(work.Owner, work.ID) {
+		_, _ = h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, errPassed)) // its caller has left
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var err error
 	switch work.Verb {
 	case api.PlumbAttach:
 		var made *plumb.Spec

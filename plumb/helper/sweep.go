@@ -49,7 +49,10 @@ func (h *hand) sweep(ctx context.Context, leases Leases) error {
 }
 
 func (h *hand) takeAway(ctx context.Context, owner string, left func() (map[string]bool, error)) error {
-	free := h.owners.lock(owner)
+	free, err := h.owners.Hold(ctx, owner)
+	if err != nil {
+		return err
+	}
 	defer free()
 	now, err := left()
 	if err != nil || !now[owner] {

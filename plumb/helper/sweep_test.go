@@ -73,7 +73,10 @@ func TestSweepsGoOn(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	h := &hand{log: slog.New(slog.DiscardHandler)}
-	free := h.owners.lock(owner)
+	free, err := h.owners.Hold(ctx, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
