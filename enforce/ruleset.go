@@ -303,14 +303,14 @@ func priorityTags() []nft.Rule {
 	}
 }
 
-// others lets pass what is no lease's and no gateway's.
+// others lets pass what is no lease's and no gateway's. An ARP probe for a lease's address passes
+// too (RFC 5227): behind an uplink another host asks so whether an address is in use, as ipamd itself
+// does, and has to be answered that it is. A probe claims nothing, and no cache takes it in.
 func others(name string, tags ...nft.Rule) *nft.Chain {
 	return &nft.Chain{Name: name, Rules: append(append([]nft.Rule{
 		rule("a lease's: a bridge sends there what is for it", nft.In(setTakenMACs, nft.EtherSource), refuse(NotItsMAC))}, tags...), []nft.Rule{
 		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenMACs, nft.ARPSourceMAC), refuse(NotItsARP)),
-		rule("a probe for one", nft.Is(nft.EtherType, nft.TypeARP), nft.Is(nft.ARPSource, nowhere), nft.In(setTaken4, nft.ARPTarget), refuse(NotItsARP)),
-		rule("", nft.Is(nft.EtherType, nft.TypeARP), nft.Is(nft.ARPSource, nowhere), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPTarget), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("in a lease's delegated prefix", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTakenPrefix4, nft.EtherType, nft.IPv4Source), refuse(NotItsIPv4)),

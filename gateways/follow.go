@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,10 +28,13 @@ type Config struct {
 	// Configured are the pools of the configuration. Beside another runner's book the bridges
 	// are for those, as that one says nothing of this machine.
 	Configured func() ([]netdb.PoolSpec, error)
-	Bridge     string        // the daemon's own, which is looked after without a pool too
-	MTU        int           // of each bridge, where it is managed; 0 leaves it alone
-	Every      time.Duration // between looks at gateways that stay while a sandbox needs them
-	Log        *slog.Logger
+	Bridge     string // the daemon's own, which is looked after without a pool too
+	MTU        int    // of each bridge, where it is managed; 0 leaves it alone
+	Manage     bool   // the bridges are ipamd's to make and change
+	// Missing are those of some bridges that the kernel does not have.
+	Missing func(names ...string) ([]string, error)
+	Every   time.Duration // between looks at gateways that stay while a sandbox needs them
+	Log     *slog.Logger
 }
 
 // A Follower has the bridges follow the pools. It is safe for concurrent use.
@@ -165,10 +169,14 @@ func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error
 	}
 	held, left, others := f.held(specs, len(before) > 0)
 	var out []bridge.Want
-	for name, old := range before {
+	leaving, err := f.leaving(before, bridges)
+	if err != nil {
+		return nil, err
+	}
+	for name, old := range leaving {
 		// One that no pool is on any more is looked after until its gateways are gone. The host
 		// had two ways into a prefix that moved to another bridge, and took the first.
-		if _, is := bridges[name]; !is && !foreign {
+		if !foreign {
 			w := bridge.Want{Name: name, Others: others[name]}
 			w.Desired.Gateways, w.Desired.Former = Of(nil, slices.Concat(old.Gateways, old.Former), slices.Concat(left, others[name]))
 			out = append(out, w)
@@ -195,6 +203,22 @@ func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error
 	}
 	slices.SortFunc(out, func(a, b bridge.Want) int { return cmp.Or(place(a)-place(b), strings.Compare(a.Name, b.Name)) })
 	return out, nil
+}
+
+// leaving are those bridges of before that no pool is on any more, where ipamd may take their
+// gateways away. One that is gone took them with it, and is not made again.
+func (f *Follower) leaving(before map[string]bridge.Desired, bridges map[string][]netdb.PoolSpec) (map[string]bridge.Desired, error) {
+	left := make(map[string]bridge.Desired)
+	for name, old := range before {
+		if _, is := bridges[name]; !is && f.Manage {
+			left[name] = old
+		}
+	}
+	gone, err := f.Missing(slices.Collect(maps.Keys(left))...)
+	for _, name := range gone {
+		delete(left, name)
+	}
+	return left, err
 }
 
 // order is that of the bridges: the one of the first pool is the first.

@@ -125,6 +125,7 @@ func (p *program) openBridge(ctx context.Context) (err error) {
 	}
 	p.board = census.NewBoard(expected...)
 	p.follower = gateways.New(gateways.Config{Book: p.book, Bridge: p.cfg.Bridge.Name, MTU: p.cfg.Bridge.MTU, Every: time.Duration(p.cfg.Bridge.Refresh), Log: p.log,
+		Manage: p.cfg.Bridge.Manage, Missing: func(names ...string) ([]string, error) { return bridge.Missing(p.netns, names...) },
 		Configured: func() ([]netdb.PoolSpec, error) { return p.configured.Load().PoolSpecs() }})
 	p.bridge, err = p.follower.Open(ctx, func(ctx context.Context, wants ...bridge.Want) (*bridge.Group, error) {
 		return bridge.OpenGroup(ctx, bridge.Config{
