@@ -106,9 +106,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		return err
 	}
 	err = f.bridges.Load().SetAll(ctx, wants...)
-	over := func(w bridge.Want) bool {
-		return w.Name != f.Bridge && len(w.Pools) == 0 && len(w.Desired.Gateways) == 0
-	}
+	over := func(w bridge.Want) bool { return w.Name != f.Bridge && len(w.Pools) == 0 }
 	if err == nil && slices.ContainsFunc(wants, over) {
 		wants = slices.DeleteFunc(wants, over) // their gateways are gone, and they are not ipamd's to make again
 		err = f.bridges.Load().SetAll(ctx, wants...)
@@ -174,12 +172,15 @@ func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error
 		return nil, err
 	}
 	for name, old := range leaving {
-		// One that no pool is on any more is looked after until its gateways are gone. The host
-		// had two ways into a prefix that moved to another bridge, and took the first.
-		if !foreign {
-			w := bridge.Want{Name: name, Others: others[name]}
-			w.Desired.Gateways, w.Desired.Former = Of(nil, slices.Concat(old.Gateways, old.Former), slices.Concat(left, others[name]))
-			out = append(out, w)
+		// One that no pool is on any more is wanted once more, without its gateways: the host had two
+		// ways into a prefix that moved to another bridge, and took the first. Where a sandbox may
+		// live there yet it is left as it is.
+		if foreign {
+			continue
+		}
+		needed, former := Of(nil, slices.Concat(old.Gateways, old.Former), slices.Concat(left, others[name]))
+		if len(needed) == 0 {
+			out = append(out, bridge.Want{Name: name, Desired: bridge.Desired{Former: former}})
 		}
 	}
 	for name, pools := range bridges {

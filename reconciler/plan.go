@@ -248,9 +248,9 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 			d.add(s, Resume, "the runtime runs it")
 		} else if mode := v.stopping(l); mode != "" && v.stopped(l, own, backed, mode) {
 			d.add(s, Still, "its tasks stand still, or are gone")
-		} else {
+		} else if l.Plug.Boot == "" || l.Plug.Boot == v.now.BootID {
 			v.plug(d, s)
-		}
+		} // else its port ended with the boot, and what has its name now is another's
 	}
 }
 

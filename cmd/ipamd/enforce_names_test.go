@@ -10,17 +10,19 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// named gives a sandbox a lease and binds it to a new port of that name.
+// named gives a sandbox a lease and binds it to a new port of that name. It becomes a port of rt0
+// behind the bind: a pass in between would take it for that of an earlier lease with the name.
 func (w *world) named(sandbox, name string) (api.Lease, *nstest.Port) {
 	w.t.Helper()
 	l := w.allocate(sandbox).Leases[0]
 	p := w.ns.Port("rt0", l.Address+"/24")
-	w.ns.Exec("ip", "link", "set", p.HostName, "down")
+	w.ns.Exec("ip", "link", "set", p.HostName, "nomaster", "down")
 	w.ns.Exec("ip", "link", "set", p.HostName, "name", name, "up")
 	p.HostName = name
 	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: name, Netns: p.NS.Path(), MAC: p.MAC.String()}); err != nil {
 		w.t.Fatal(err)
 	}
+	w.ns.Exec("ip", "link", "set", name, "master", "rt0")
 	return l, p
 }
 
