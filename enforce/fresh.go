@@ -9,7 +9,8 @@ import (
 	"github.com/ipamd/ipamd/nft"
 )
 
-// A bridge learns where a sender is before any hook sees the frame. By one frame a port that is in
+// What a port in no set sends is not judged where it comes in, since by the kernel's hooks alone its
+// bridge is not known, and so the bridge learns its sender. By one frame a port that is in
 // no set yet has it take a lease's MAC to be there. What is for the lease does not leave by that
 // port, but reaches the lease only once that sends again: so when the port is in a set, and
 // can do so no more, the bridge forgets what it has learned there before.

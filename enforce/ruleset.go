@@ -177,7 +177,7 @@ func sent() *nft.Chain {
 }
 
 // delivered keeps what is for a lease's MAC from all ports but the lease's. A bridge learns
-// where a sender is before any hook for it, so a port that is in no set yet draws to it what is
+// the sender of what is not refused where it comes in, so a port that is in no set yet draws to it what is
 // for a MAC, until that is heard from its own port again; and what a bridge has not learned it
 // sends to all. Nothing is counted: who sent it may, and the port need have done nothing.
 func delivered(p Policy) *nft.Chain {
