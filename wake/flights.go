@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -315,7 +316,7 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 func (f *Flights) released(open map[string]underWay) {
 	f.mu.Lock()
 	before := f.seen
-	f.seen = open
+	f.seen = maps.Clone(open) // a call may begin a flight from now on
 	f.mu.Unlock()
 	for id, one := range before {
 		if _, still := open[id]; still {
