@@ -1,5 +1,10 @@
 package api
 
+import (
+	"cmp"
+	"encoding/json"
+)
+
 // PoolState is the state of a pool.
 type PoolState string
 
@@ -100,6 +105,22 @@ type PoolRequest struct {
 	// it such a change is pool_not_empty.
 	Drain   bool `json:"drain,omitempty"`
 	Preview bool `json:"preview,omitempty"` // says what would happen, and does nothing
+}
+
+// NoGateway is how a description says that a pool has none.
+const NoGateway = "none"
+
+// Request describes the pool as it is, under the next generation, so that a change of another in
+// between is not undone.
+func (p *Pool) Request() (r PoolRequest, err error) {
+	// What a description and a pool have in common has one name in both.
+	text, err := json.Marshal(p)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	r.Gateway = cmp.Or(r.Gateway, NoGateway)
+	r.Generation++
+	return r, err
 }
 
 // DrainRequest has a pool give nothing from now on, or give again.

@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -160,17 +159,10 @@ func (d *Driver) makePool(ctx context.Context, w poolWish) (*api.Pool, error) {
 // release does not say which network it is of: that of a network that Docker refused to make, or
 // of one of two that are there, took the pool away under the other's containers.
 func (d *Driver) shared(ctx context.Context, p *api.Pool) error {
-	var ask api.PoolRequest
-	// What a description and a pool have in common has one name in both.
-	text, err := json.Marshal(p)
-	if err == nil {
-		err = json.Unmarshal(text, &ask)
-	}
+	ask, err := p.Request()
 	if err != nil {
 		return err
 	}
-	ask.Gateway = cmp.Or(ask.Gateway, "none")
-	ask.Generation++
 	delete(ask.Labels, MadeLabel)
 	if _, err := call(ctx, func(ctx context.Context) (*api.PoolReply, error) { return d.Client.ApplyPool(ctx, p.Name, ask) }); err != nil {
 		return fmt.Errorf("pool %s is another network's: %w", p.Name, err)

@@ -16,9 +16,6 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// noGateway is how a description says that a pool has none.
-const noGateway = "none"
-
 func (h *pools) pools(c *call) (int, any, error) {
 	all, rev := h.poolList()
 	return http.StatusOK, &api.PoolList{Pools: all, Revision: rev, Epoch: h.book.Epoch()}, nil
@@ -279,7 +276,7 @@ func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec
 	switch ask.Gateway {
 	case "":
 		spec.Gateway = netdb.FirstHost(spec.Prefix)
-	case noGateway:
+	case api.NoGateway:
 	default:
 		if spec.Gateway, err = address("gateway", ask.Gateway); err != nil {
 			return spec, err

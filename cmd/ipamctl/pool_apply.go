@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,9 +20,6 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/term"
 )
-
-// noGateway is how a description says that a pool has none.
-const noGateway = "none"
 
 // An application is the answer of pool apply: a reply for each pool, in order.
 type application struct {
@@ -170,18 +166,9 @@ func changedPool(ctx context.Context, ipamd *client.Client, name, family, prefix
 	case err != nil:
 		return nil, err
 	}
-	// What a description and a pool have in common has one name in both.
-	text, err := json.Marshal(now)
-	if err != nil {
-		return nil, err
-	}
 	one := &described{Name: name}
-	if err := json.Unmarshal(text, &one.PoolRequest); err != nil {
-		return nil, err
-	}
-	one.Gateway = cmp.Or(one.Gateway, noGateway)
-	one.Generation++
-	return one, nil
+	one.PoolRequest, err = now.Request()
+	return one, err
 }
 
 // overlay takes over the flags that were given.

@@ -127,7 +127,7 @@ func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 		return
 	}
 	defer free()
-	if h.newest.passed(work.Owner, work.ID) {
+	if port := work.Verb == api.PlumbAttach || work.Verb == api.PlumbDetach; port && h.newest.passed(work.Owner, work.ID) {
 		_, _ = h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, errPassed)) // its caller has left
 		return
 	}

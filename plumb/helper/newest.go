@@ -12,9 +12,10 @@ import (
 // errPassed is what is reported of a piece of work that a later one has overtaken.
 var errPassed = errors.New("a later call for this port was begun meanwhile")
 
-// newest knows the last piece of work that was begun on each owner's port. The daemon gives one
+// newest knows the last attach or detach that was begun on each owner's port. The daemon gives one
 // after the other, the next one only when the caller of the one before has its answer or has left.
-// What is behind a later one would make the port as it shall be no more.
+// What is behind a later one would make the port as it shall be no more. Work on a warm slot is not
+// of this kind: many calls may have one slot looked at.
 type newest struct {
 	mu sync.Mutex
 	of map[string]begun

@@ -1,9 +1,13 @@
 package helper
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ipamd/ipamd/api"
 )
 
 // Of two pieces of work on a port the one that was given first is not done behind the other.
@@ -26,4 +30,30 @@ func TestNewest(t *testing.T) {
 			t.Errorf("an hour later: %v", n.of)
 		}
 	})
+}
+
+// reports keeps what is reported to it.
+type reports []api.PlumbDoneRequest
+
+func (r *reports) PlumbWork(context.Context, api.PlumbRequest) (*api.PlumbReply, error) {
+	return &api.PlumbReply{}, nil
+}
+
+func (r *reports) PlumbDone(_ context.Context, done api.PlumbDoneRequest) (*api.PlumbDoneReply, error) {
+	*r = append(*r, done)
+	return &api.PlumbDoneReply{}, nil
+}
+
+// An attach behind a later one is not done. A look into a slot is, as each of many claims wants one.
+func TestWhatIsOvertaken(t *testing.T) {
+	for verb, overtaken := range map[string]bool{api.PlumbAttach: true, api.PlumbSlotCheck: false} {
+		var said reports
+		h := &hand{daemon: &said, log: slog.New(slog.DiscardHandler), hands: make(chan struct{}, Hands)}
+		for _, id := range []string{"p2", "p1"} {
+			h.do(t.Context(), &api.PlumbReply{ID: id, Verb: verb, Owner: "o", Netns: "/nowhere"})
+		}
+		if len(said) != 2 || (said[1].Error == errPassed.Error()) != overtaken || said[0].Error == errPassed.Error() {
+			t.Errorf("%s: %+v", verb, said)
+		}
+	}
 }
