@@ -140,6 +140,39 @@ func (b *Book) PauseAs(ctx context.Context, who Who, id string, ifRev int64, how
 	})
 }
 
+// TakeBack undoes a pause that [Book.PauseAs] has recorded since a moment as how says, in vain: the
+// lease is in the state was again, and what is recorded of its sleep is as before, nil for nothing.
+// What is recorded of a flight stays. One that was moved since, or is paused in another way, is
+// [ErrState], and nothing is changed.
+func (b *Book) TakeBack(ctx context.Context, who Who, id string, since Stamp, how Sleep, was State, before *Sleep) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+		s := t.sleep(id)
+		if l.State != Paused || !l.Since.Same(since) || !s.sameAs(&how) {
+			return nil, fmt.Errorf("take the pause of %s back: %w: it was moved meanwhile, and is %s", l.Addr, ErrState, l.State)
+		}
+		if was == Paused && s.sameAs(before) && s.Still == before.Still {
+			return l, nil
+		}
+		now := *l
+		now.State = was
+		moved, err := t.record(who, l, now, nil)
+		if err != nil {
+			return nil, err
+		}
+		next := Sleep{Mode: Freeze, Still: true} // as [Book.Wake] has it of a pause that said nothing
+		if before != nil {
+			next = *before
+		}
+		next.LeaseID, next.Flight = id, t.sleep(id).Flight
+		if before == nil && !next.Flight.Open() {
+			t.endSleep(id)
+		} else {
+			t.setSleep(next)
+		}
+		return moved, nil
+	})
+}
+
 // Frozen notes that the tasks of a lease stand still that is paused since a moment. One that was
 // moved since, or paused anew, is [ErrState], and nothing is changed. What was decided on the
 // lease before is stale from then on.

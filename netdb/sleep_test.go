@@ -144,6 +144,60 @@ func TestAPlainPauseEndsASleep(t *testing.T) {
 	}
 }
 
+// A pause that is taken back leaves the lease as it was; a flight that began meanwhile goes on with one
+// that sleeps on, and others' later pauses and moves stand.
+func TestAPauseIsTakenBack(t *testing.T) {
+	b := Open(t)
+	l := Reserve(t, b, "a")
+	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+		t.Fatal(err)
+	}
+	back := func(what string, l *netdb.Lease, was netdb.State, before *netdb.Sleep, refused bool) {
+		t.Helper()
+		rev := b.Rev()
+		now, err := b.TakeBack(ctx, reconciling, l.ID, l.Since, frozen(), was, before)
+		if errors.Is(err, netdb.ErrState) != refused || !refused && (err != nil || now.State != was) || refused && b.Rev() != rev {
+			t.Errorf("%s: %+v, %v", what, now, err)
+		}
+	}
+	pause := func(how netdb.Sleep) *netdb.Lease {
+		t.Helper()
+		l, err := b.PauseAs(ctx, client, l.ID, 0, how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first := pause(frozen())
+	back("of a bound one", first, netdb.Bound, nil, false)
+	if s := b.Sleep(l.ID); s != nil {
+		t.Errorf("%+v is recorded", s)
+	}
+	back("again", first, netdb.Bound, nil, true)
+	second := pause(frozen())
+	back("of the pause before", first, netdb.Bound, nil, true)
+	hibernated := netdb.Sleep{Mode: netdb.Hibernate}
+	pause(hibernated)
+	back("paused in another way since", second, netdb.Bound, nil, true)
+	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []*netdb.Sleep{nil, &hibernated} {
+		third := pause(frozen())
+		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back("with a flight", third, netdb.Paused, before, false)
+		if s := b.Sleep(l.ID); s == nil || s.Wake != nil || s.Flight == nil || s.Flight.ID != f.ID || !s.Flight.Open() {
+			t.Errorf("%+v is recorded", s)
+		}
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.TimedOut, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // That the tasks of a sleeper were seen to stand still is of one pause: it survives a restart and
 // another policy, and begins anew with the next pause and with another mode.
 func TestThatASleeperStandsStill(t *testing.T) {

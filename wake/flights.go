@@ -34,6 +34,7 @@ type Book interface {
 	Announce(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
 	Land(ctx context.Context, who netdb.Who, id, flight string, r netdb.FlightResult, detail string) (*netdb.Lease, error)
 	Frozen(ctx context.Context, who netdb.Who, id string, since netdb.Stamp) (*netdb.Lease, error)
+	TakeBack(ctx context.Context, who netdb.Who, id string, since netdb.Stamp, how netdb.Sleep, was netdb.State, before *netdb.Sleep) (*netdb.Lease, error)
 }
 
 // ErrRefused is wrapped by a [Resumer]'s error when another attempt would not help: the

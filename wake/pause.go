@@ -122,10 +122,13 @@ func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
 	return f.catcher.Watches(l)
 }
 
-// A moved is a lease that is recorded as paused, and its state before.
+// A moved is a lease that is recorded as paused, and how, its state before, and what was recorded
+// of its sleep then.
 type moved struct {
-	l   *netdb.Lease
-	was netdb.State
+	l      *netdb.Lease
+	how    netdb.Sleep
+	was    netdb.State
+	before *netdb.Sleep // nil: nothing
 }
 
 // record has the pause in the book and the traffic watched, or neither. The lease itself is the
@@ -140,7 +143,7 @@ func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev in
 	if err != nil {
 		return nil, err
 	}
-	all := []moved{{l, before.State}}
+	all := []moved{{l, how, before.State, slept}}
 	if how.Do {
 		if all, err = f.recordBeside(ctx, all); err != nil {
 			f.takeBack(ctx, all, "not_paused")
@@ -152,9 +155,6 @@ func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev in
 	}
 	if err := f.catcher.Sync(ctx); err != nil {
 		f.takeBack(ctx, all, "not_watched")
-		if before.State != netdb.Bound {
-			f.putBack(ctx, who, l, slept)
-		}
 		return nil, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
 	}
 	return all, nil
@@ -178,7 +178,7 @@ func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error
 		}
 		switch l, err := f.cfg.Book.PauseAs(ctx, itself("sandbox_paused"), other.ID, 0, how); {
 		case err == nil:
-			all = append(all, moved{l, other.State})
+			all = append(all, moved{l, how, other.State, s})
 		case !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState): // else it was released
 			return all, err
 		}
@@ -186,30 +186,13 @@ func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error
 	return all, nil
 }
 
-// takeBack makes leases bound again that were paused in vain.
+// takeBack has leases that were paused in vain be as they were: bound, or paused as before.
 func (f *Flights) takeBack(ctx context.Context, all []moved, reason string) {
 	for _, m := range all {
-		if now, err := f.cfg.Book.Lease(m.l.ID); m.was != netdb.Bound || err != nil || now.State != netdb.Paused || !now.Since.Same(m.l.Since) {
-			continue // others have moved it since, or before
-		}
-		if _, err := f.cfg.Book.Resume(context.WithoutCancel(ctx), itself(reason), m.l.ID, 0); err != nil {
+		_, err := f.cfg.Book.TakeBack(context.WithoutCancel(ctx), itself(reason), m.l.ID, m.l.Since, m.how, m.was, m.before)
+		if err != nil && !errors.Is(err, netdb.ErrState) && !errors.Is(err, netdb.ErrGone) { // else others have moved it since
 			f.cfg.Log.Warn("a pause could not be taken back", "lease", m.l.ID, "addr", m.l.Addr, "err", err)
 		}
-	}
-}
-
-// putBack has a lease that was paused before, and was to be paused in another way in vain, be
-// paused as before; nil: in no way that is recorded.
-func (f *Flights) putBack(ctx context.Context, who netdb.Who, l *netdb.Lease, before *netdb.Sleep) {
-	who.Reason = "not_watched"
-	var err error
-	if ctx = context.WithoutCancel(ctx); before == nil {
-		_, err = f.cfg.Book.Pause(ctx, who, l.ID, l.Rev)
-	} else {
-		_, err = f.cfg.Book.PauseAs(ctx, who, l.ID, l.Rev, *before)
-	}
-	if err != nil && !errors.Is(err, netdb.ErrStale) && !errors.Is(err, netdb.ErrGone) {
-		f.cfg.Log.Warn("a pause could not be taken back", "lease", l.ID, "addr", l.Addr, "err", err)
 	}
 }
 

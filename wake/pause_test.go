@@ -390,6 +390,91 @@ func TestAPauseThatTheKernelRefuses(t *testing.T) {
 	}
 }
 
+// A pause that is taken back leaves what was recorded before: of a bound lease how it is paused again,
+// and of one that slept how it sleeps, and what was seen of that. So of the lease itself, and of
+// those that were paused with it.
+func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
+	t.Parallel()
+	hibernated := netdb.Sleep{Mode: netdb.Hibernate, Wake: &netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}}
+	frozen := netdb.Sleep{Mode: netdb.Freeze, Wake: &netdb.WakePolicy{Ports: []netdb.PortRange{{First: 443, Last: 443}}}}
+	for name, fails := range map[string]func(w *world, k *task){
+		"not frozen": func(_ *world, k *task) {
+			k.pauses = func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }
+		},
+		"not watched":  func(w *world, _ *task) { w.CatchBy(&unruly{full: true}, nil) },
+		"not recorded": func(w *world, _ *task) { w.cfg.Book = &unpaused{Book: w.book, after: 1} },
+	} {
+		for what, before := range map[string]*netdb.Sleep{"hibernated": &hibernated, "frozen": &frozen, "nothing": nil} {
+			for _, was := range []netdb.State{netdb.Bound, netdb.Paused} {
+				t.Run(fmt.Sprintf("%s, %s, %s", name, was, what), func(t *testing.T) {
+					t.Parallel()
+					k := new(task)
+					w := awake(t, k)
+					other := w.beside(t)
+					if _, err := w.book.PauseAs(t.Context(), runtime, other.ID, 0, hibernated); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := w.book.Resume(t.Context(), runtime, other.ID, 0); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := w.book.Pause(t.Context(), runtime, w.l.ID, 0); err != nil { // nothing is recorded
+						t.Fatal(err)
+					}
+					if before != nil {
+						if _, err := w.book.PauseAs(t.Context(), runtime, w.l.ID, 0, *before); err != nil {
+							t.Fatal(err)
+						}
+						if _, err := w.book.Still(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_still"), w.l.ID, 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if was == netdb.Bound {
+						if _, err := w.book.Resume(t.Context(), runtime, w.l.ID, 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+					said := func() string {
+						out := ""
+						for _, id := range []string{w.l.ID, other.ID} {
+							l, err := w.book.Lease(id)
+							if err != nil {
+								t.Fatal(err)
+							}
+							out += string(l.State)
+							if s := w.book.Sleep(id); s != nil {
+								out += fmt.Sprintf(" %s, do %v, still %v, woken by %v", s.Mode, s.Do, s.Still, s.Wake)
+							}
+							out += "; "
+						}
+						return out
+					}
+					want := said()
+					fails(w, k)
+					if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); err == nil {
+						t.Fatal("it is paused")
+					}
+					if got := said(); got != want {
+						t.Errorf("it is %s\nand was %s", got, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// unpaused is a book that records so many pauses and no more.
+type unpaused struct {
+	*netdb.Book
+	after int
+}
+
+func (b *unpaused) PauseAs(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error) {
+	if b.after--; b.after < 0 {
+		return nil, errFull
+	}
+	return b.Book.PauseAs(ctx, who, id, ifRev, how)
+}
+
 // A policy of traffic is refused that nothing could follow: tasks are resumed, and the lease records
 // no container.
 func TestAPolicyWithoutContainersToResume(t *testing.T) {
