@@ -80,8 +80,9 @@ func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, 
 	return l, nil
 }
 
-// BindEach is [netdb.Book.BindEach] with the checks of Bind; what it returns has its rules. None
-// of the leases is of before a rebuild.
+// BindEach is [netdb.Book.BindEach] with the checks of Bind; what it returns has its rules, but
+// beside an error: then the leases are bound, and their rules could not be made. None of the leases
+// is of before a rebuild.
 func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev int64, where netdb.Binding) ([]*netdb.Lease, error) {
 	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err
@@ -99,8 +100,10 @@ func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev 
 	}
 	for _, l := range bound {
 		b.Watchdog.Bound(before[l.ID], l, began)
+	}
+	for _, l := range bound {
 		if err := hold(ctx, b.Rules, l); err != nil {
-			return nil, err
+			return bound, err
 		}
 	}
 	return bound, nil

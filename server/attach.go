@@ -28,7 +28,7 @@ func (h *ports) attach(c *call) (int, any, error) {
 		if err := h.attachable(c, &ask); err != nil {
 			return nil, err
 		}
-		l, networks, err = h.attachTo(c, id, ifRev, &ask)
+		l, networks, err = h.attachTo(c, id, ifRev, &ask, func([]*netdb.Lease) {})
 		return l, err
 	})
 	if reply, is := reply.(*api.LeaseReply); is {
@@ -49,14 +49,23 @@ func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
 }
 
 // attachTo attaches the interface of a lease, and returns what it was plumbed by beside the lease.
-func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest) (*netdb.Lease, []api.Network, error) {
+// Where that fails it calls undo, before what was made is kept or taken away and before another
+// call has the interface; bound are the leases that it has bound all the same.
+func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest, undo func(bound []*netdb.Lease)) (l *netdb.Lease, networks []api.Network, err error) {
 	release, err := h.alone(c, id)
 	if err != nil {
+		undo(nil)
 		return nil, nil, err
 	}
 	defer release()
-	l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound)
-	if err != nil {
+	var bound []*netdb.Lease
+	undone := false
+	defer func() {
+		if err != nil && !undone {
+			undo(bound)
+		}
+	}()
+	if l, err = h.portOf(id, ifRev, netdb.Reserved, netdb.Bound); err != nil {
 		return nil, nil, err
 	}
 	if err := h.fits(l, ask.Netns); err != nil {
@@ -64,7 +73,7 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 	}
 	work := h.plumbing("attach", l)
 	work.Netns, work.MAC = ask.Netns, ask.MAC
-	err = h.plumb(c, *work, func(r api.PlumbDoneRequest) error {
+	err = h.plumb(c, *work, func(r api.PlumbDoneRequest) (err error) {
 		where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
@@ -72,11 +81,14 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 				ids = append(ids, of.ID)
 			}
 		}
-		bound, err := h.book.BindEach(c.ctx, c.who(netdb.ByClient, "attached"), ids, ifRev, where)
-		if err == nil {
-			l = bound[0]
+		bound, err = h.book.BindEach(c.ctx, c.who(netdb.ByClient, "attached"), ids, ifRev, where)
+		if err != nil {
+			undo(bound)
+			undone = true
+			return err
 		}
-		return err
+		l = bound[0]
+		return nil
 	})
 	return l, work.Networks, err
 }
@@ -101,17 +113,22 @@ func (h *ports) fits(l *netdb.Lease, netns string) error {
 // or neither. A lease that was there before stays, and so does one that another call has
 // bound meanwhile.
 func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
-	_, _, err := h.attachTo(c, given.Leases[0].ID, 0, ask)
-	if err == nil {
-		for i, l := range given.Leases {
-			if given.Leases[i], err = h.book.Lease(l.ID); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if given.Existing {
+	_, _, err := h.attachTo(c, given.Leases[0].ID, 0, ask, func(bound []*netdb.Lease) { h.takeBack(c, given, bound) })
+	if err != nil {
 		return err
+	}
+	for i, l := range given.Leases {
+		if given.Leases[i], err = h.book.Lease(l.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack releases what was just given and is not answered. bound are leases as this call has bound them.
+func (h *ports) takeBack(c *call, given *allocator.Result, bound []*netdb.Lease) {
+	if given.Existing {
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), undoWithin)
 	defer cancel()
@@ -119,12 +136,14 @@ func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachReq
 		if !given.Fresh[i] {
 			continue
 		}
-		_, _, undone := h.releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", l.Rev)
-		if undone != nil && !errors.Is(undone, netdb.ErrStale) {
-			h.log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", undone)
+		if n := slices.IndexFunc(bound, func(b *netdb.Lease) bool { return b.ID == l.ID }); n >= 0 {
+			l = bound[n]
+		}
+		_, _, err := h.releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", l.Rev)
+		if err != nil && !errors.Is(err, netdb.ErrStale) {
+			h.log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", err)
 		}
 	}
-	return err
 }
 
 // undoWithin bounds the release of a lease whose caller may have left.

@@ -46,6 +46,7 @@ type Book interface {
 	Touched(states ...netdb.State) <-chan struct{}
 
 	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
+	// BindEach returns the leases beside an error that comes after they were bound.
 	BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev int64, where netdb.Binding) ([]*netdb.Lease, error)
 	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	ForceRelease(ctx context.Context, who netdb.Who, id string, ifRev int64, evidence json.RawMessage) (*netdb.Lease, error)
