@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
-// TestOwnIsShownAsItChanges: the bridge's addresses, and whether it learns from frames to group
+// TestOwnIsShownAsItChanges: the bridge's addresses, its MAC, and whether it learns from frames to group
 // addresses, are shown with the ports, and their change is news.
 func TestOwnIsShownAsItChanges(t *testing.T) {
 	t.Parallel()
@@ -39,6 +39,7 @@ func TestOwnIsShownAsItChanges(t *testing.T) {
 	}
 	changes("fe80::1", func() { ns.Exec("ip", "addr", "add", "fe80::1/64", "dev", "rt0", "nodad") }, has("fe80::1"))
 	changes("it goes", func() { ns.Exec("ip", "addr", "del", "fe80::1/64", "dev", "rt0") }, func(o Own) bool { return !has("fe80::1")(o) })
+	changes("another MAC", func() { ns.Exec("ip", "link", "set", "rt0", "address", "02:42:00:00:00:02") }, func(o Own) bool { return o.MAC == "02:42:00:00:00:02" })
 	changes("learn nothing", func() {
 		if err := b.LearnNoGroups(context.Background(), b.Own().Index); err != nil {
 			t.Fatal(err)

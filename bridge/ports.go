@@ -97,6 +97,7 @@ func (b *Bridge) PortLinks() map[string]PortLink { return b.netns.shown.Load().l
 type Own struct {
 	Index  int          // of its link; 0 where there is none
 	Addrs  []netip.Addr // of its link, those by which no sandbox could be reached too
+	MAC    string       // of its link
 	Learns bool         // from frames to 01-80-C2-00-00-00 to -0F; see [Bridge.LearnNoGroups]
 }
 
@@ -108,14 +109,14 @@ func (b *Bridge) Own() Own { return b.netns.shown.Load().own }
 func (s *namespaces) setOwn(d *device) {
 	var now Own
 	if d.isThere() {
-		now.Index, now.Learns = d.link.Index, !d.link.NoGroupLearn
+		now.Index, now.MAC, now.Learns = d.link.Index, d.link.MAC.String(), !d.link.NoGroupLearn
 		for _, a := range d.addrs {
 			if a.Index == now.Index {
 				now.Addrs = append(now.Addrs, a.Prefix.Addr())
 			}
 		}
 	}
-	if now.Index != s.own.Index || now.Learns != s.own.Learns || !slices.Equal(now.Addrs, s.own.Addrs) {
+	if now.Index != s.own.Index || now.MAC != s.own.MAC || now.Learns != s.own.Learns || !slices.Equal(now.Addrs, s.own.Addrs) {
 		s.own, s.moved = now, true
 	}
 }

@@ -163,7 +163,7 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 	k.mu.Lock()
 	err := k.change(ctx, func() {
 		k.takePorts()
-		k.takeGateways()
+		k.takeBridges()
 	})
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()

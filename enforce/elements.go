@@ -23,8 +23,9 @@ const (
 	setAny6      = "ipv6_anymac"
 	setPrefix4   = "prefixes4" // port and range of addresses
 	setPrefixes  = "prefixes"
-	setTakenMACs = "taken_macs" // MACs that are a lease's
-	setTaken4    = "taken4"     // addresses that are a lease's or a gateway's
+	setTakenMACs = "taken_macs"  // MACs that are a lease's
+	setBridges   = "bridge_macs" // the MACs of the bridges themselves
+	setTaken4    = "taken4"      // addresses that are a lease's or a gateway's
 	setTaken6    = "taken6"
 	// Type of the frame and range of addresses: a set of ranges wants two types, and the
 	// first is one that the rule has compared already.
@@ -41,7 +42,7 @@ type member struct {
 // members are the elements that a grant needs. Without a port it only keeps from others what
 // is the lease's.
 func (p Policy) members(g Grant) []member {
-	out := p.taken(g)
+	out := taken(g)
 	if g.Port == 0 {
 		return out
 	}
@@ -89,14 +90,11 @@ func within(set string, p netip.Prefix, first any) member {
 }
 
 // taken are the elements that keep from other ports what is a lease's.
-func (p Policy) taken(g Grant) (out []member) {
+func taken(g Grant) (out []member) {
 	add := func(set string, parts ...any) { out = append(out, member{set, nft.Element{Key: nft.Key(parts...)}}) }
 	if mac := g.mac(); mac != nil {
 		add(setTakenMACs, mac)
 		add(setTaken6, LinkLocal(mac))
-	}
-	if !p.keepsTaken() { // a port without a lease may use nothing anyway
-		return out
 	}
 	if addr := g.Addr.Addr(); addr.Is4() {
 		add(setTaken4, addr)
@@ -119,6 +117,11 @@ func gateway(a netip.Addr) member {
 		return member{setTaken4, nft.Element{Key: nft.Key(a)}}
 	}
 	return member{setTaken6, nft.Element{Key: nft.Key(a)}}
+}
+
+// bridgeMAC is the element by which what is to a bridge itself, or from it, is known.
+func bridgeMAC(mac net.HardwareAddr) member {
+	return member{setBridges, nft.Element{Key: nft.Key(mac)}}
 }
 
 // unleased are the elements of a port without a lease.
@@ -152,6 +155,9 @@ func (p Policy) all(w World) tally {
 	}
 	for _, a := range w.Gateways {
 		t[gateway(a)]++
+	}
+	for _, mac := range w.BridgeMACs {
+		t[bridgeMAC(mac)]++
 	}
 	return t
 }

@@ -37,10 +37,8 @@ func (p Policy) Trusts(port string) bool {
 	})
 }
 
-// trusts reports whether some port may be trusted, keepsTaken whether some without a lease
-// may send.
-func (p Policy) trusts() bool     { return p.DropUnleased && len(p.Trusted) > 0 }
-func (p Policy) keepsTaken() bool { return !p.DropUnleased || p.trusts() }
+// trusts reports whether some port may be trusted.
+func (p Policy) trusts() bool { return p.DropUnleased && len(p.Trusted) > 0 }
 
 // A Port is a link that is a port of a bridge of ours.
 type Port struct {
@@ -54,6 +52,7 @@ type Port struct {
 type Bridge struct {
 	Index  int
 	Addrs  []netip.Addr // its own
+	MAC    string       // its own
 	Learns bool         // where the senders of frames to 01-80-C2-00-00-00 to -0F are
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -90,9 +91,10 @@ type Keeper struct {
 	fresh     map[int]bool // ports that were in no set, and may have had the bridge learn a lease's MAC
 	users     map[int]int  // grants of each port
 	gateways  []netip.Addr
-	want      tally          // of all of these
-	before    map[member]int // what want had of each, before the change that is being made
-	held      bool           // the kernel's table is as want says, as far as is known
+	macs      []net.HardwareAddr // of the bridges
+	want      tally              // of all of these
+	before    map[member]int     // what want had of each, before the change that is being made
+	held      bool               // the kernel's table is as want says, as far as is known
 	mark      nft.Element
 	made      bool // by this process, once
 	writes    int  // of the kernel's table, by us
@@ -374,7 +376,7 @@ func (k *Keeper) takePorts() {
 
 // world is what the rules are made from, as memory has it.
 func (k *Keeper) world() World {
-	w := World{Epoch: k.cfg.Book.Epoch(), Revision: k.cfg.Book.Rev(), Ports: slices.Collect(maps.Values(k.ports)), Gateways: k.gateways}
+	w := World{Epoch: k.cfg.Book.Epoch(), Revision: k.cfg.Book.Rev(), Ports: slices.Collect(maps.Values(k.ports)), Gateways: k.gateways, BridgeMACs: k.macs}
 	for _, g := range k.grants {
 		w.Grants = append(w.Grants, g...)
 	}
@@ -386,7 +388,7 @@ func (k *Keeper) world() World {
 // reading that of the ports by which at was found.
 func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int, reading uint64) {
 	k.takePorts()
-	k.takeGateways()
+	k.takeBridges()
 	there := make(map[string]bool, len(leases))
 	for _, l := range leases {
 		if l.ID != "" && granted(l.State) {
@@ -406,8 +408,9 @@ func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int, 
 	}
 }
 
-func (k *Keeper) takeGateways() {
+func (k *Keeper) takeBridges() {
 	var now []netip.Addr
+	var macs []net.HardwareAddr
 	for _, p := range k.cfg.Book.Pools() {
 		if p.Gateway.IsValid() {
 			now = append(now, p.Gateway)
@@ -415,6 +418,9 @@ func (k *Keeper) takeGateways() {
 	}
 	for _, b := range k.cfg.Kernel.Bridges() {
 		now = append(now, b.Addrs...)
+		if mac, err := net.ParseMAC(b.MAC); err == nil {
+			macs = append(macs, mac)
+		}
 	}
 	for _, a := range now {
 		k.add(gateway(a), 1)
@@ -422,5 +428,11 @@ func (k *Keeper) takeGateways() {
 	for _, a := range k.gateways {
 		k.add(gateway(a), -1)
 	}
-	k.gateways = now
+	for _, mac := range macs {
+		k.add(bridgeMAC(mac), 1)
+	}
+	for _, mac := range k.macs {
+		k.add(bridgeMAC(mac), -1)
+	}
+	k.gateways, k.macs = now, macs
 }

@@ -26,6 +26,8 @@ type World struct {
 	Grants   []Grant
 	Ports    []Port
 	Gateways []netip.Addr // of the pools, and the bridges' own addresses
+
+	BridgeMACs []net.HardwareAddr // the bridges' own
 }
 
 // A Reason is why a packet is refused.
@@ -112,7 +114,7 @@ func frame(p Policy) *nft.Table {
 		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
 		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
 		{Name: setPrefix4, Key: with(nft.IPv4), Interval: true}, {Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
-		{Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
+		{Name: setBridges, Key: []nft.Type{nft.MAC}}, {Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
 		{Name: setTakenPrefix4, Key: []nft.Type{nft.Ether, nft.IPv4}, Interval: true}, {Name: setTakenPrefix6, Key: []nft.Type{nft.Ether, nft.IPv6}, Interval: true},
 	}}
 	if p.trusts() {
@@ -121,7 +123,7 @@ func frame(p Policy) *nft.Table {
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
 	}
-	t.Chains = append(t.Chains, ports(), groups(), between(), sent(), delivered(p), leased(), arp(), ipv6(), neighbours(), source6())
+	t.Chains = append(t.Chains, ports(), received(), between(), sent(), delivered(p), addressed(p), leased(), arp(), ipv6(), neighbours(), source6())
 	t.Chains = append(t.Chains, without(p)...)
 	t.Chains = append(t.Chains, without6())
 	for _, r := range Reasons() {
@@ -145,20 +147,23 @@ func ports() *nft.Chain {
 	}}
 }
 
-// groups is where a frame to a group address that a bridge does not forward comes in, as far
-// as the port has the kernel show such a frame to any hook: see groups.go.
-func groups() *nft.Chain {
+// received is where a frame goes to the host itself. One to a group address that a bridge does not
+// forward comes in here, as far as the port has the kernel show such a frame to any hook: see
+// groups.go. One by a port in no set is judged as that of a port without a lease where it is to
+// a bridge's own MAC: by that alone it is known to be on a bridge of ours.
+func received() *nft.Chain {
 	to := nft.Is(nft.EtherDest.Masked(44), net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0})
-	return &nft.Chain{Name: "groups", Base: &nft.Base{Hook: nft.Input, Priority: priority}, Rules: []nft.Rule{
+	return &nft.Chain{Name: "received", Base: &nft.Base{Hook: nft.Input, Priority: priority}, Rules: []nft.Rule{
 		rule("", to, nft.In(setLeased, nft.InLink), nft.Goto("leased")),
 		rule("", to, nft.In(setUnleased, nft.InLink), nft.Goto("without")),
+		rule("by a port that is not known yet", nft.In(setBridges, nft.EtherDest), nft.NotIn(setLeased, nft.InLink), nft.NotIn(setUnleased, nft.InLink), nft.Goto("without")),
 	}}
 }
 
 // between is where a frame goes from port to port. What comes by a port that is in no set, for it
 // was plugged a moment ago or while no daemon ran, is judged there as that of a port without
-// a lease. Its way to the host is open until it is in one, and the host's to it: by the
-// kernel's hooks alone the bridge of a port is not known.
+// a lease, and so is what goes to the host, but for group addresses: by the kernel's hooks alone
+// the bridge of a port is not known.
 func between() *nft.Chain {
 	return &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
 		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Goto("delivered")),
@@ -171,9 +176,37 @@ func between() *nft.Chain {
 // sent is where a frame of the host's own goes to a port.
 func sent() *nft.Chain {
 	return &nft.Chain{Name: "sent", Base: &nft.Base{Hook: nft.Output, Priority: priority}, Rules: []nft.Rule{
-		rule("", nft.In(setLeased, nft.OutLink), nft.Goto("delivered")),
-		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("delivered")),
+		rule("", nft.In(setLeased, nft.OutLink), nft.Goto("addressed")),
+		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("addressed")),
+		rule("to a port that is not known yet", nft.In(setBridges, nft.EtherSource), nft.Goto("addressed")),
 	}}
+}
+
+// addressed keeps what the host sends to a lease from all ports but the lease's: by its MAC, as
+// delivered does, and by its address. The host takes in what any ARP says, also by a port that
+// is in no set yet, and would send to that one for as long as it remembers.
+func addressed(p Policy) *nft.Chain {
+	c := &nft.Chain{Name: "addressed"}
+	if p.Mode != Enforce {
+		return c
+	}
+	ip4 := func(do ...nft.Statement) []nft.Statement {
+		return append([]nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv4)}, do...)
+	}
+	own := func(to nft.Field, is func(...nft.Statement) []nft.Statement, pair, any, prefix, taken, takenPrefix string, before ...nft.Rule) {
+		c.Rules = append(c.Rules, rule6("", is(nft.In(pair, nft.OutLink, nft.EtherDest, to), nft.Accept())))
+		c.Rules = append(c.Rules, before...)
+		c.Rules = append(c.Rules,
+			rule6("", is(nft.In(any, nft.OutLink, to), nft.Accept())),
+			rule6("", is(nft.In(prefix, nft.OutLink, to), nft.Accept())),
+			rule6("a lease's address: the host takes it to be elsewhere", is(nft.In(taken, to), nft.Drop())),
+			rule6("", is(nft.In(takenPrefix, nft.EtherType, to), nft.Drop())))
+	}
+	c.Rules = append(c.Rules, elsewhere())
+	own(nft.IPv4Dest, ip4, setIPv4, setAny4, setPrefix4, setTaken4, setTakenPrefix4)
+	own(nft.IPv6Dest, is6, setIPv6, setAny6, setPrefixes, setTaken6, setTakenPrefix6,
+		rule6("link-local: another bridge may have what this one has", is6(nft.Within(nft.IPv6Dest, linkLocal6), nft.Accept())))
+	return c
 }
 
 // delivered keeps what is for a lease's MAC from all ports but the lease's. A bridge learns
@@ -183,10 +216,14 @@ func sent() *nft.Chain {
 func delivered(p Policy) *nft.Chain {
 	c := &nft.Chain{Name: "delivered"}
 	if p.Mode == Enforce {
-		c.Rules = append(c.Rules, rule("a lease's: the bridge takes it to be elsewhere, or not to be known",
-			nft.In(setTakenMACs, nft.EtherDest), nft.NotIn(setMACs, nft.OutLink, nft.EtherDest), nft.Drop()))
+		c.Rules = append(c.Rules, elsewhere())
 	}
 	return c
+}
+
+func elsewhere() nft.Rule {
+	return rule("a lease's: the bridge takes it to be elsewhere, or not to be known",
+		nft.In(setTakenMACs, nft.EtherDest), nft.NotIn(setMACs, nft.OutLink, nft.EtherDest), nft.Drop())
 }
 
 func leased() *nft.Chain {

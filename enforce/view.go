@@ -160,7 +160,7 @@ func differ(have, want *nft.Table, asks map[member]string) (out []Difference) {
 			one.element = true
 			one.What = d.Set.Name + " { " + d.Set.Describe(d.Element) + " }"
 			one.Lease = asks[member{d.Set.Name, d.Element}]
-			if !slices.Contains([]string{setBook, setTakenMACs, setTaken4, setTaken6, setTakenPrefix4, setTakenPrefix6}, d.Set.Name) && len(d.Element.Key) >= 4 {
+			if !slices.Contains([]string{setBook, setBridges, setTakenMACs, setTaken4, setTaken6, setTakenPrefix4, setTakenPrefix6}, d.Set.Name) && len(d.Element.Key) >= 4 {
 				one.Port = int(binary.NativeEndian.Uint32([]byte(d.Element.Key)))
 			}
 		}

@@ -87,6 +87,7 @@ func (w *world) wished() *nft.Table {
 	for _, l := range links {
 		if l.Attrs().Name == "rt0" {
 			bridge = l.Attrs().Index
+			world.BridgeMACs = append(world.BridgeMACs, l.Attrs().HardwareAddr)
 			addrs, err := w.ns.Netlink().AddrList(l, netlink.FAMILY_ALL)
 			if err != nil {
 				w.t.Fatal(err)
