@@ -70,23 +70,39 @@ func granted(s netdb.State) bool {
 	return s == netdb.Bound || s == netdb.Paused || s == netdb.Releasing
 }
 
-// Recorded are the links that leases record in this boot, each with the sandboxes that do.
-type Recorded map[int][]string
+// Recorded is what leases record in this boot, each with the sandboxes that do: links, and
+// names of which no link is recorded.
+type Recorded struct {
+	boot  string
+	links map[int][]string
+	names map[string][]string
+}
 
-// RecordedBy are those of all leases that may be used on a port.
+// RecordedBy is that of all leases that may be used on a port.
 func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
-	out := Recorded{}
+	out := Recorded{boot: boot, links: map[int][]string{}, names: map[string][]string{}}
 	for _, l := range leases {
-		if granted(l.State) && l.Plug.Index != 0 && l.Plug.Boot == boot {
-			out[l.Plug.Index] = append(out[l.Plug.Index], l.UID)
+		switch {
+		case !granted(l.State):
+		case l.Plug.Index != 0 && l.Plug.Boot == boot:
+			out.links[l.Plug.Index] = append(out.links[l.Plug.Index], l.UID)
+		case byName(l, boot) && boundIn(l, boot):
+			out.names[l.HostInterface] = append(out.names[l.HostInterface], l.UID)
 		}
 	}
 	return out
 }
 
-// another reports whether only other sandboxes than the lease's record a link.
-func (r Recorded) another(l *netdb.Lease, index int) bool {
-	return len(r[index]) > 0 && !slices.Contains(r[index], l.UID)
+// boundIn reports whether what a lease records is of that boot, as far as is known.
+func boundIn(l *netdb.Lease, boot string) bool {
+	return l.Plug.Boot == boot || l.Created.BootID == boot || l.State == netdb.Bound && l.Since.BootID == boot
+}
+
+// another reports whether a port is another sandbox's than that of a lease which is found by
+// its name: only others record its link, or its name in this boot, and the lease does not.
+func (r Recorded) another(l *netdb.Lease, p Port) bool {
+	others := func(by []string) bool { return len(by) > 0 && !slices.Contains(by, l.UID) }
+	return others(r.links[p.Index]) || !boundIn(l, r.boot) && others(r.names[p.Name])
 }
 
 // byName reports whether a lease's port is found by its name: it records no link of this boot.
@@ -95,9 +111,9 @@ func byName(l *netdb.Lease, boot string) bool {
 }
 
 // Where finds the ports of a lease among those that are there: by the link that the lease
-// records, where that is of this boot, and else by its name, unless that is now the name of a
-// link that only other sandboxes record. inside answers for a lease that names no link, which
-// ports lead into its namespace.
+// records, where that is of this boot, and else by its name, unless only other sandboxes record
+// the link that has it now, or were bound to the name in this boot. inside answers for a lease that
+// names no link, which ports lead into its namespace.
 func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside func(*netdb.Lease) []int) (at []int) {
 	if !granted(l.State) {
 		return nil
@@ -115,7 +131,7 @@ func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside 
 	}
 	named := byName(l, boot)
 	for _, p := range ports {
-		if !named && p.Index == l.Plug.Index || named && p.Name == l.HostInterface && !recorded.another(l, p.Index) {
+		if !named && p.Index == l.Plug.Index || named && p.Name == l.HostInterface && !recorded.another(l, p) {
 			at = append(at, p.Index)
 		}
 	}

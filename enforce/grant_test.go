@@ -19,6 +19,8 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 		{ID: "e", UID: "another", State: netdb.Cooling, Plug: now(3)},
 		{ID: "o", UID: "another", State: netdb.Bound, Plug: netdb.Plug{Boot: "then", Index: 3}},
 		{ID: "n", UID: "another", State: netdb.Bound},
+		{ID: "w", UID: "another", State: netdb.Bound, HostInterface: "veth4", Created: netdb.Stamp{BootID: "now"}},
+		{ID: "q", UID: "another", State: netdb.Bound, HostInterface: "veth3", Created: netdb.Stamp{BootID: "then"}, Since: netdb.Stamp{BootID: "then"}},
 	}, "now")
 	bound := func(change func(*netdb.Lease)) *netdb.Lease {
 		l := &netdb.Lease{ID: "l", UID: "own", Addr: b6, State: netdb.Bound, HostInterface: "veth3"}
@@ -29,21 +31,23 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 		l    *netdb.Lease
 		want []int
 	}{
-		"by its name":                     {bound(func(*netdb.Lease) {}), []int{3}},
-		"renamed since":                   {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
-		"a new link of its name":          {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 9} }), nil},
-		"recorded before the last boot":   {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "then", Index: 9} }), []int{3}},
-		"its name is another sandbox's":   {bound(func(l *netdb.Lease) { l.HostInterface = "veth6" }), nil},
-		"the same since the last boot":    {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", netdb.Plug{Boot: "then", Index: 6} }), nil},
-		"the other lease of its sandbox":  {bound(func(l *netdb.Lease) { l.HostInterface, l.UID = "veth6", "another" }), []int{6}},
-		"a link that another records too": {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", now(6) }), []int{6}},
-		"no port of its name":             {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
-		"by its namespace":                {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
-		"neither":                         {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
-		"paused":                          {bound(func(l *netdb.Lease) { l.State = netdb.Paused }), []int{3}},
-		"released, and not confirmed yet": {bound(func(l *netdb.Lease) { l.State = netdb.Releasing }), []int{3}},
-		"cooling":                         {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
-		"quarantined":                     {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
+		"by its name":                                        {bound(func(*netdb.Lease) {}), []int{3}},
+		"renamed since":                                      {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
+		"a new link of its name":                             {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 9} }), nil},
+		"recorded before the last boot":                      {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "then", Index: 9} }), []int{3}},
+		"its name is another sandbox's":                      {bound(func(l *netdb.Lease) { l.HostInterface = "veth6" }), nil},
+		"the same since the last boot":                       {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", netdb.Plug{Boot: "then", Index: 6} }), nil},
+		"the other lease of its sandbox":                     {bound(func(l *netdb.Lease) { l.HostInterface, l.UID = "veth6", "another" }), []int{6}},
+		"a link that another records too":                    {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", now(6) }), []int{6}},
+		"another sandbox was bound to its name in this boot": {bound(func(l *netdb.Lease) { l.HostInterface = "veth4" }), nil},
+		"both were":                                          {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth4", now(0) }), []int{4}},
+		"no port of its name":                                {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
+		"by its namespace":                                   {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
+		"neither":                                            {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
+		"paused":                                             {bound(func(l *netdb.Lease) { l.State = netdb.Paused }), []int{3}},
+		"released, and not confirmed yet":                    {bound(func(l *netdb.Lease) { l.State = netdb.Releasing }), []int{3}},
+		"cooling":                                            {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
+		"quarantined":                                        {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
 	} {
 		if got := enforce.Where(c.l, ports, "now", recorded, func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
