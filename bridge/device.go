@@ -60,6 +60,7 @@ type device struct {
 	addrs  []rtnl.Address         // all the host's; none before they were read
 	broken error                  // why it could not be repaired
 	failed map[netip.Prefix]error // why a gateway could not be put there
+	theirs []netip.Prefix         // unwanted addresses of the bridge that ipamd did not put there
 	pinned int                    // index of the bridge whose MAC was set by name
 	again  bool                   // it is to be looked at again
 }
@@ -107,6 +108,16 @@ func absent(name string, l *rtnl.Link) error {
 		return absentError(name + " is missing, so nothing is known of what was on it")
 	}
 	return absentError(name + " is not a bridge, so nothing is known of what should be on it")
+}
+
+// staying lists the former gateways that are on the bridge yet, as far as is known.
+func (d *device) staying() []netip.Prefix {
+	if d.addrs == nil {
+		return d.want.Former
+	}
+	return slices.DeleteFunc(slices.Clone(d.want.Former), func(p netip.Prefix) bool {
+		return d.link == nil || slices.Contains(d.theirs, p) || !slices.Contains(d.addrs, rtnl.Address{Prefix: p, Index: d.link.Index})
+	})
 }
 
 // missing lists the gateways that the bridge is without.

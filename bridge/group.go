@@ -309,6 +309,20 @@ func (g *Group) Ready(bridge string, gateway netip.Addr) error {
 	return m.ReadyFor(gateway)
 }
 
+// Staying lists the former gateways of a bridge that is looked after which are on it yet: they
+// could not be taken off, or it was not looked. What a person put there is none.
+func (g *Group) Staying(ctx context.Context, bridge string) ([]netip.Prefix, error) {
+	m := g.now.Load().named(bridge)
+	if m == nil || m.Bridge == nil {
+		return nil, nil
+	}
+	if err := m.mu.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	return m.device.staying(), nil
+}
+
 // Unready lists the bridges that are not ready, for whichever pool.
 func (g *Group) Unready() (out []*NotReadyError) {
 	for _, m := range g.now.Load().all {

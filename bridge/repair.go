@@ -127,6 +127,13 @@ func (d *device) leftOver(k *rtnl.Socket) []netip.Prefix {
 	ours, err := k.OursOn(d.link.Index)
 	if err != nil {
 		d.log.Warn("former gateways stay on the bridge", "bridge", d.name, "err", err)
+		return nil
+	}
+	d.theirs = nil
+	for _, a := range d.addrs {
+		if a.Index == d.link.Index && unwanted(a.Prefix) && !slices.Contains(ours, a.Prefix) {
+			d.theirs = append(d.theirs, a.Prefix)
+		}
 	}
 	return slices.DeleteFunc(ours, func(p netip.Prefix) bool { return !unwanted(p) })
 }

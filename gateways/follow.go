@@ -3,6 +3,8 @@ package gateways
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -51,13 +53,14 @@ type Follower struct {
 // New returns one that follows nothing yet: see [Follower.Open].
 func New(c Config) *Follower { return &Follower{Config: c} }
 
-// Open opens the bridges of the pools as they are now. Of what an earlier daemon put on a bridge
-// it is not known whose it was, so nothing is former then.
-func (f *Follower) Open(ctx context.Context, open func(context.Context, ...bridge.Want) (*bridge.Group, error)) (*bridge.Group, error) {
+// Open opens the bridges of the pools as they are now. before are the pools as an earlier daemon
+// left them: what they have no more is former for the first look of Run. Of what else is on
+// a bridge it is not known whose it was, so it stays.
+func (f *Follower) Open(ctx context.Context, before []*netdb.Pool, open func(context.Context, ...bridge.Want) (*bridge.Group, error)) (*bridge.Group, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed := f.Book.PoolsChanged()
-	wants, err := f.wants(nil)
+	wants, _, err := f.wants(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,15 @@ func (f *Follower) Open(ctx context.Context, open func(context.Context, ...bridg
 		return nil, err
 	}
 	f.bridges.Store(g)
-	f.note(wants, changed)
+	f.note(wants, nil, changed)
+	for _, p := range before {
+		if gw := netip.PrefixFrom(p.Gateway, p.Prefix.Bits()); p.Gateway.IsValid() && !slices.Contains(f.is[p.Bridge].Gateways, gw) {
+			is := f.is[p.Bridge]
+			is.Former = append(slices.Clone(is.Former), gw)
+			f.is[p.Bridge] = is
+			f.again.Store(true)
+		}
+	}
 	return g, nil
 }
 
@@ -101,26 +112,47 @@ func (f *Follower) Current() bool {
 // follow is Follow, whatever is current. Call it with mu held.
 func (f *Follower) follow(ctx context.Context) error {
 	changed := f.Book.PoolsChanged()
-	wants, err := f.wants(f.is)
+	wants, waiting, err := f.wants(f.is)
 	if err != nil {
 		return err
 	}
 	err = f.bridges.Load().SetAll(ctx, wants...)
 	over := func(w bridge.Want) bool { return w.Name != f.Bridge && len(w.Pools) == 0 }
 	if err == nil && slices.ContainsFunc(wants, over) {
-		wants = slices.DeleteFunc(wants, over) // their gateways are gone, and they are not ipamd's to make again
-		err = f.bridges.Load().SetAll(ctx, wants...)
+		if err = f.staying(ctx, wants, over); err == nil {
+			wants = slices.DeleteFunc(wants, over) // their gateways are gone, and they are not ipamd's to make again
+			err = f.bridges.Load().SetAll(ctx, wants...)
+		}
 	}
-	f.note(wants, changed) // behind it: who finds it current finds the bridges so, or not ready
+	f.note(wants, waiting, changed) // behind it: who finds it current finds the bridges so, or not ready
 	if err != nil {
 		f.again.Store(true) // by Run
 	}
 	return err
 }
 
-func (f *Follower) note(wants []bridge.Want, changed <-chan struct{}) {
+// staying is the error of bridges that were left and have their former gateways yet.
+func (f *Follower) staying(ctx context.Context, wants []bridge.Want, left func(bridge.Want) bool) error {
+	var failed []error
+	for _, w := range wants {
+		if !left(w) {
+			continue
+		}
+		stay, err := f.bridges.Load().Staying(ctx, w.Name)
+		if err == nil && len(stay) > 0 {
+			err = fmt.Errorf("the former gateways %v are on bridge %s yet, which no pool is on", stay, w.Name)
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// note takes in what the bridges have to be, and what those had to be that are left as they are
+// while a sandbox may need it.
+func (f *Follower) note(wants []bridge.Want, waiting map[string]bridge.Desired, changed <-chan struct{}) {
 	f.is = make(map[string]bridge.Desired, len(wants))
-	again := false
+	again := len(waiting) > 0
+	maps.Copy(f.is, waiting)
 	own := f.ownGateways()
 	for _, w := range wants {
 		f.is[w.Name] = w.Desired
@@ -154,33 +186,37 @@ func (f *Follower) specs() (specs []netdb.PoolSpec, err error) {
 	return specs, nil
 }
 
-// wants is what each bridge has to be, after what it had to be before.
-func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error) {
+// wants is what each bridge has to be, after what it had to be before; waiting are those that no
+// pool is on any more, and that a sandbox may need as they were.
+func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, waiting map[string]bridge.Desired, err error) {
 	foreign := f.Book.Identity() != nil
 	specs, err := f.specs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	bridges := map[string][]netdb.PoolSpec{f.Bridge: nil}
 	for _, s := range specs {
 		bridges[s.Bridge] = append(bridges[s.Bridge], s)
 	}
 	held, left, others := f.held(specs, len(before) > 0)
-	var out []bridge.Want
 	leaving, err := f.leaving(before, bridges)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	waiting = make(map[string]bridge.Desired)
 	for name, old := range leaving {
 		// One that no pool is on any more is wanted once more, without its gateways: the host had two
 		// ways into a prefix that moved to another bridge, and took the first. Where a sandbox may
 		// live there yet it is left as it is.
 		if foreign {
+			waiting[name] = old
 			continue
 		}
 		needed, former := Of(nil, slices.Concat(old.Gateways, old.Former), slices.Concat(left, others[name]))
 		if len(needed) == 0 {
 			out = append(out, bridge.Want{Name: name, Desired: bridge.Desired{Former: former}})
+		} else {
+			waiting[name] = old
 		}
 	}
 	for name, pools := range bridges {
@@ -203,7 +239,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) ([]bridge.Want, error
 		return i
 	}
 	slices.SortFunc(out, func(a, b bridge.Want) int { return cmp.Or(place(a)-place(b), strings.Compare(a.Name, b.Name)) })
-	return out, nil
+	return out, waiting, nil
 }
 
 // leaving are those bridges of before that no pool is on any more, where ipamd may take their
@@ -267,7 +303,7 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, left []neti
 }
 
 // Run follows the pools until ctx ends. A gateway goes only if a pool had it in this life of the
-// daemon and no pool needs it any more. Whether one does is looked at again with each whole
+// daemon, or as it started, and no pool needs it any more. Whether one does is looked at again with each whole
 // reading, while there is such a gateway; and so is a bridge that could not be opened.
 func (f *Follower) Run(ctx context.Context) error {
 	var err error

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // A pool moves away while a sandbox is in it: the gateway that is its route stays until its
-// lease has ended, and goes then. At a start nothing goes: whose it was is not known.
+// lease has ended, and goes then. At a start nothing goes that no pool had.
 func TestAGatewayStaysWhileASandboxNeedsIt(t *testing.T) {
 	t.Parallel()
 	w := prepare(t, quick, func(c *config.Config) {
@@ -87,7 +88,7 @@ func TestTheBridgeThatAPoolLeftHasNoGateway(t *testing.T) {
 	realtest.Eventually(t, wait, "the gateway of a pool that was removed to go", func() bool { return way() == "" })
 	apply("br9")
 	only("br9")
-	w.wiredAt("br9", "lives", "10.9.0.5", "lab")
+	lives := w.wiredAt("br9", "lives", "10.9.0.5", "lab")
 	remove(api.RemoveForce)
 	apply("br8")
 	realtest.Eventually(t, wait, "both", func() bool { return strings.Contains(way(), "dev br9 ") && strings.Contains(way(), "dev br8 ") })
@@ -95,8 +96,38 @@ func TestTheBridgeThatAPoolLeftHasNoGateway(t *testing.T) {
 	if !strings.Contains(way(), "dev br9 ") {
 		t.Errorf("a sandbox that may live lost its gateway: %s", way())
 	}
+	lives.port.Close()
+	if _, err := w.client.Clear(ctx, "10.9.0.5"); err != nil {
+		t.Fatal(err)
+	}
+	only("br8") // once nobody can need it
 	if out := w.ns.Exec("ip", "-br", "link", "show", "type", "bridge"); strings.Contains(out, "br7") {
 		t.Errorf("a bridge that was left and deleted is there again: %s", out)
+	}
+}
+
+// A pool's bridge and another's gateway are edited while the daemon does not run: the next one takes
+// the gateways away that the pools had, and nothing that a person put there.
+func TestAStartLeavesNoGatewayBehind(t *testing.T) {
+	t.Parallel()
+	w := prepare(t, quick, func(c *config.Config) {
+		c.Bridge.Manage = true
+		c.Bridge.Refresh = config.Duration(100 * time.Millisecond)
+		c.Pools = append(slices.Clone(c.Pools), config.Pool{Name: "lab", Prefix: "10.9.0.0/24", Bridge: "br7"})
+	})
+	w.start()
+	w.stopDaemon()
+	w.ns.AddAddr("br7", "10.7.0.1/24")
+	w.cfg.Pools = slices.Clone(w.cfg.Pools)
+	w.cfg.Pools[0].Gateway, w.cfg.Pools[1].Bridge = "10.8.64.254", "br8"
+	w.start()
+	realtest.Eventually(t, wait, "the new gateways alone", func() bool {
+		all := w.ns.Exec("ip", "-4", "-o", "addr")
+		return strings.Count(all, " 10.9.0.1/24 ") == 1 && strings.Contains(w.ns.Exec("ip", "-4", "-o", "addr", "show", "dev", "br8"), " 10.9.0.1/24 ") &&
+			strings.Contains(all, " 10.8.64.254/24 ") && !strings.Contains(all, " 10.8.64.1/24 ")
+	})
+	if at := w.ns.Exec("ip", "-4", "-o", "addr", "show", "dev", "br7"); !strings.Contains(at, " 10.7.0.1/24 ") {
+		t.Errorf("a person's address is gone: %s", at)
 	}
 }
 

@@ -77,6 +77,7 @@ func (p *program) bridgesGone() ([]string, error) {
 // with all else that the configuration says of it, and that is a finding: the other pools
 // and the sandboxes that live cannot wait for it. Each start tries again.
 func (p *program) startPools(ctx context.Context) error {
+	p.poolsBefore = p.book.Pools()
 	specs, err := p.configured.Load().PoolSpecs()
 	if err != nil {
 		return err
@@ -127,7 +128,7 @@ func (p *program) openBridge(ctx context.Context) (err error) {
 	p.follower = gateways.New(gateways.Config{Book: p.book, Bridge: p.cfg.Bridge.Name, MTU: p.cfg.Bridge.MTU, Every: time.Duration(p.cfg.Bridge.Refresh), Log: p.log,
 		Manage: p.cfg.Bridge.Manage, Missing: func(names ...string) ([]string, error) { return bridge.Missing(p.netns, names...) },
 		Configured: func() ([]netdb.PoolSpec, error) { return p.configured.Load().PoolSpecs() }})
-	p.bridge, err = p.follower.Open(ctx, func(ctx context.Context, wants ...bridge.Want) (*bridge.Group, error) {
+	p.bridge, err = p.follower.Open(ctx, p.poolsBefore, func(ctx context.Context, wants ...bridge.Want) (*bridge.Group, error) {
 		return bridge.OpenGroup(ctx, bridge.Config{
 			Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage,
 			Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Log: p.log,
