@@ -187,15 +187,15 @@ func sharing(all []Sighting) func(netip.Addr) []Sighting {
 	return func(a netip.Addr) []Sighting { return of[a] }
 }
 
+// atOnce is how far two readings of when a process was started may be apart.
+const atOnce = time.Second
+
 // begun dates a sighting: one that stands keeps the moment it began, whatever
 // its task does, and however it or that is worded. A claim that a person has to judge
 // became a new one when its task stopped, and was adopted.
 func (b *Board) begun(s Sighting, old []Sighting, alone bool) Sighting {
 	if s.Container != "" {
 		s.TaskAt, s.TaskNew = b.now(), alone
-	}
-	if alone && s.PID != 0 {
-		s.Began = s.TaskAt
 	}
 	for _, o := range old {
 		same := s
@@ -208,8 +208,8 @@ func (b *Board) begun(s Sighting, old []Sighting, alone bool) Sighting {
 		if s.Task == o.Task {
 			s.TaskAt, s.TaskNew = o.TaskAt, o.TaskNew
 		}
-		if another := o.PID != 0 && s.PID != 0 && o.PID != s.PID || o.Task == "stopped"; !another {
-			s.Began = o.Began // a process that is not known may be the same
+		if s.PID == o.PID && s.Began.Sub(o.Began).Abs() < atOnce {
+			s.Began = o.Began
 		}
 		return s
 	}

@@ -87,11 +87,9 @@ type Sighting struct {
 	TaskAt time.Time `json:"-"` // when the board first learned of this task state
 	// TaskNew says that it learned so from a report of this container alone, as an event
 	// makes one: the state is of that moment. A whole report may show one that is old.
-	TaskNew bool `json:"-"`
-	// Began is when such a report showed this very task, and no task or another one before;
-	// zero: that is not known.
-	Began time.Time `json:"-"`
-	PID   uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
+	TaskNew bool      `json:"-"`
+	Began   time.Time `json:"-"` // when the first process of a task that lives was started; zero: that is not known
+	PID     uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 
 	// Unread says which of a container's labels cannot be read, so that what it
 	// claims is not known; on one of its sightings.

@@ -24,9 +24,10 @@ const (
 
 // A task is what is known of a container's task.
 type task struct {
-	state string // as in census.Sighting.Task
-	pid   uint32 // of its first process, while it lives
-	note  string // why the state is unknown
+	state string    // as in census.Sighting.Task
+	pid   uint32    // of its first process, while it lives
+	began time.Time // when that was started; zero: not known
+	note  string    // why the state is unknown
 }
 
 // sightings returns what a container's labels claim, one sighting an address,
@@ -46,6 +47,7 @@ func (c Config) sightings(namespace string, of containers.Container, t task) (se
 		LeaseID:   of.Labels[c.LeaseLabel],
 		Task:      t.state,
 		PID:       t.pid,
+		Began:     t.began,
 		Note:      t.note,
 	}
 	if c.UIDLabel != "" {

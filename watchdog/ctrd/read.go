@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/census"
 )
@@ -195,15 +198,33 @@ func unknownTask(err error) task {
 func knownTask(p *tasktypes.Process) task {
 	switch p.GetStatus() {
 	case tasktypes.Status_CREATED:
-		return task{state: "created", pid: p.GetPid()}
+		return alive("created", p.GetPid())
 	case tasktypes.Status_RUNNING, tasktypes.Status_PAUSING: // not frozen yet
-		return task{state: "running", pid: p.GetPid()}
+		return alive("running", p.GetPid())
 	case tasktypes.Status_PAUSED:
-		return task{state: "paused", pid: p.GetPid()}
+		return alive("paused", p.GetPid())
 	case tasktypes.Status_STOPPED:
 		return task{state: "stopped"}
 	}
 	return task{note: "task state unknown: its shim does not answer"}
+}
+
+// alive is a task whose first process lives. Since when it does only the kernel knows: containerd
+// does not say, and its events of a task that is made anew within milliseconds are read as one.
+func alive(state string, pid uint32) task {
+	t := task{state: state, pid: pid}
+	p, err := procfs.NewProc(int(pid))
+	if err != nil {
+		return t
+	}
+	stat, err := p.Stat()
+	var up unix.Timespec
+	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return t
+	}
+	const tick = time.Second / 100 // USER_HZ of proc_pid_stat(5), on all of Linux' machines
+	t.began = time.Now().Add(time.Duration(stat.Starttime)*tick - time.Duration(up.Nano()))
+	return t
 }
 
 // unreadable makes one error of what could not be read, short enough for a

@@ -13,6 +13,7 @@ import (
 
 func TestWholeReading(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		before := time.Now()
 		x := look(t, d, func(c *ctrd.Config) { c.Namespaces = []string{"sandboxes", "build"} })
 		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "app", Labels: map[string]string{
 			ownerLabel:       "team/x--y",
@@ -58,7 +59,11 @@ func TestWholeReading(t *testing.T) {
 			}
 			w.Witness, w.Addr, w.At, w.TaskAt, w.PID = census.Runtime, got[0].Addr, got[0].At, got[0].TaskAt, got[0].PID
 			w.TaskNew, w.Began = got[0].TaskNew, got[0].Began
-			if lives := w.Task == "running" || w.Task == "paused"; got[0] != w || (w.PID != 0) != lives {
+			lives := w.Task == "running" || w.Task == "paused"
+			if age := time.Since(w.Began); lives && (age <= 0 || age > time.Since(before)+10*time.Millisecond) {
+				t.Errorf("%s: its task began %v ago", ip, age)
+			}
+			if got[0] != w || (w.PID != 0) != lives || w.Began.IsZero() == lives {
 				t.Errorf("%s: %+v, want %+v", ip, got[0], w)
 			}
 		}
