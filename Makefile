@@ -72,28 +72,31 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@[ -z "$(CI)" ] || scripts/gotestsum
 	@[ -n "$(SHORT)" ] || scripts/rootfs
 	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-alone test-plain test-race
-	$(GO) -C bench test $(TEST) ./...
+	@$(MAKE) --no-print-directory test-bench
 	@cat .cache/run-twice-* 2>/dev/null || true
 
 # $(call tested,FLAGS,PACKAGES). Under CI, where one verdict is spoken on a machine that
 # others share, a test that fails is run once more by itself, and the end tells which were.
 # Red are what fails again, more than five that fail, a data race, a package that panics
 # or does not end.
-tested = $(if $(CI),.cache/gotestsum/gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-run-root-test \
-	--rerun-fails-max-failures=5 --rerun-fails-abort-on-data-race --rerun-fails-report .cache/run-twice-$@ \
+tested = $(if $(CI),$(CURDIR)/.cache/gotestsum/gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-run-root-test \
+	--rerun-fails-max-failures=5 --rerun-fails-abort-on-data-race --rerun-fails-report $(CURDIR)/.cache/run-twice-$@ \
 	--packages "$(2)" -- $(1),$(GO) test $(1) $(2))
 # Side by side, as each of them waits a lot; one after the other where others share the
 # machine, which is where a verdict is final.
 GROUPS_AT_ONCE := $(if $(CI),1,3)
 # The longest package begins first.
 RACED = $(shell $(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN))" | tr '\n' ' ')
-.PHONY: test-alone test-plain test-race
+.PHONY: test-alone test-plain test-race test-bench
 test-alone:
 	$(call tested,$(TEST) -run '$(ALONE)',./netdb ./server)
 test-plain:
 	$(call tested,$(TEST) -p 1,$(PLAIN))
 test-race:
 	export CGO_ENABLED=1; $(call tested,-race $(TEST) -skip '$(ALONE)',./cmd/ipamd $(RACED))
+
+test-bench:
+	cd bench && $(call tested,$(TEST),./...)
 
 test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/deps test
