@@ -27,15 +27,24 @@ func (g *Group) Elsewhere(ctx context.Context, hostInterface string, index int) 
 }
 
 func (b *Bridge) elsewhere(ctx context.Context, hostInterface string, index int, watched func(bridge string) bool) (string, error) {
+	l, of, err := b.master(ctx, hostInterface, index)
+	if err != nil || of == nil || watched(of.Name) {
+		return "", err
+	}
+	return fmt.Sprintf("%s is a port of %s, which is not looked after", l.Name, of.Name), nil
+}
+
+// master looks up the link of an index, or the one named hostInterface where index is 0, and the
+// link that is its master. Both are nil of a link that is not there, or has none.
+func (b *Bridge) master(ctx context.Context, hostInterface string, index int) (l, of *rtnl.Link, err error) {
 	if hostInterface == "" {
-		return "", nil
+		return nil, nil, nil
 	}
 	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
 	if err != nil {
-		return "", fmt.Errorf("look for %s on other bridges: %w", hostInterface, err)
+		return nil, nil, fmt.Errorf("look for the bridge of %s: %w", hostInterface, err)
 	}
 	defer k.Close()
-	var l *rtnl.Link
 	switch {
 	case index != 0:
 		l, err = k.Link(rtnl.NoNetns, index)
@@ -43,22 +52,28 @@ func (b *Bridge) elsewhere(ctx context.Context, hostInterface string, index int,
 		l, err = k.LinkByName(hostInterface)
 	}
 	if rtnl.IsGone(err) || err == nil && (l == nil || l.Master == 0) {
-		return "", nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look for %s on other bridges: %w", hostInterface, err)
+		return nil, nil, fmt.Errorf("look for the bridge of %s: %w", hostInterface, err)
 	}
-	of, err := k.Link(rtnl.NoNetns, l.Master)
+	of, err = k.Link(rtnl.NoNetns, l.Master)
 	if rtnl.IsGone(err) { // it ended just now, and its ports are on none
-		return "", nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look up the bridge of %s: %w", l.Name, err)
+		return nil, nil, fmt.Errorf("look up the bridge of %s: %w", l.Name, err)
 	}
-	if watched(of.Name) {
-		return "", nil
-	}
-	return fmt.Sprintf("%s is a port of %s, which is not looked after", l.Name, of.Name), nil
+	return l, of, nil
+}
+
+// IsPort reports whether the link of an index, or the one named hostInterface where index is 0, is
+// a port of one of the bridges, as the kernel has it now: for who cannot wait until a
+// [Bridge.Settle] has no error.
+func (g *Group) IsPort(ctx context.Context, hostInterface string, index int) (bool, error) {
+	ms := g.now.Load()
+	_, of, err := ms.all[0].master(ctx, hostInterface, index)
+	return of != nil && ms.named(of.Name) != nil, err
 }
 
 // Unplugged says that the link of an index is there, and a port of no bridge: its sandbox lives,

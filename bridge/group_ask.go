@@ -218,9 +218,13 @@ func (g *Group) LearnNoGroups(ctx context.Context, index int) error {
 func (g *Group) Unlearn(ctx context.Context, index int) error { return g.own().Unlearn(ctx, index) }
 
 // PortsInto is [Bridge.PortsInto] of all.
-func (g *Group) PortsInto(ctx context.Context, path string, inode uint64) (at []int) {
-	_ = g.each(func(b *Bridge) error { at = append(at, b.PortsInto(ctx, path, inode)...); return nil })
-	return at
+func (g *Group) PortsInto(ctx context.Context, path string, inode uint64) (at []int, err error) {
+	err = g.each(func(b *Bridge) error {
+		into, err := b.PortsInto(ctx, path, inode)
+		at = append(at, into...)
+		return err
+	})
+	return at, err
 }
 
 // Inside is [Bridge.Inside].

@@ -166,3 +166,53 @@ func TestAGroupGrows(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestIsPort: whether a link is a port of a bridge of the group is asked of the kernel, whatever memory has.
+func TestIsPort(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	for _, name := range []string{"rt0", "br9", "other0"} {
+		ns.Bridge(name)
+	}
+	g, _ := openGroup(t, ns, false, aBridge("rt0", "10.8.0.0/24", "10.8.0.1"), aBridge("br9", "10.9.0.0/24", "10.9.0.1"))
+	a, b, other, none := ns.Port("rt0"), ns.Port("br9"), ns.Port("other0"), ns.Port("rt0")
+	ns.Exec("ip", "link", "set", none.HostName, "nomaster")
+	l, err := ns.Netlink().LinkByName(a.HostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Exec("ip", "link", "set", a.HostName, "name", "new0")
+	for what, c := range map[string]struct {
+		name  string
+		index int
+		is    bool
+	}{
+		"by its name": {"new0", 0, true}, "renamed since": {a.HostName, l.Attrs().Index, true}, "of another bridge of ours": {b.HostName, 0, true},
+		"of another": {other.HostName, 0, false}, "of none": {none.HostName, 0, false}, "no link": {a.HostName, 0, false},
+		"a link that is gone": {"new0", 1 << 20, false}, "a name that no link can have": {"a name of more bytes", 0, false},
+	} {
+		if is, err := g.IsPort(context.Background(), c.name, c.index); err != nil || is != c.is {
+			t.Errorf("%s: %t, %v", what, is, err)
+		}
+	}
+	for _, p := range []*nstest.Port{a, b, other} {
+		at, err := g.PortsInto(context.Background(), p.NS.Path(), inode(t, p.NS.Path()))
+		if err != nil || (len(at) == 1) != (p != other) {
+			t.Errorf("%s: ports into its namespace: %v, %v", p.HostName, at, err)
+		}
+	}
+	ended, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := g.PortsInto(ended, a.NS.Path(), inode(t, a.NS.Path())); err == nil {
+		t.Error("what could not be asked is no port")
+	}
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	i, err := inodeAt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}

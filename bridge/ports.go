@@ -162,35 +162,43 @@ func (b *Bridge) Unlearn(ctx context.Context, index int) error {
 }
 
 // PortsInto returns the indexes of the ports that lead into the namespace at a path, where
-// it is still the one with that inode. What cannot be looked up in [plugWithin] is none. It
-// is safe for concurrent use.
-func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) (at []int) {
+// it is still the one with that inode, as the kernel has them now. An error means that it was not
+// told in [plugWithin]. It is safe for concurrent use.
+func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
 	if _, now := b.PlugOf(ctx, "", path); now != inode {
-		return nil
+		return nil, ctx.Err()
 	}
-	found := make(chan []int, 1)
+	type answer struct {
+		at  []int
+		err error
+	}
+	found := make(chan answer, 1)
 	go func() { // nothing else returns from a system call that hangs
-		var at []int
-		_ = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+		var a answer
+		a.err = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
 			bridge, err := k.LinkByName(b.cfg.Name)
+			if rtnl.IsGone(err) {
+				return nil
+			}
 			if err != nil {
 				return err
 			}
 			links, err := b.portsInto(ctx, k, bridge.Index, path)
 			for _, l := range links {
-				at = append(at, l.Index)
+				a.at = append(a.at, l.Index)
 			}
 			return err
 		})
-		found <- at
+		found <- a
 	}()
 	select {
-	case at = <-found:
+	case a := <-found:
+		return a.at, a.err
 	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return at
 }
 
 // show wakes the subscribers of [Bridge.Changed], and has [Bridge.Gaps] return what is

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -175,7 +176,10 @@ type blocked struct {
 	reached chan struct{} // nil: none waits
 	goOn    chan struct{}
 	unread  error
+	there   bool // the port of any lease, to the kernel
 }
+
+func (w *blocked) IsPort(context.Context, string, int) (bool, error) { return w.there, nil }
 
 func (w *blocked) Rev() int64                      { return w.rev }
 func (w *blocked) Leases() ([]*netdb.Lease, int64) { return slices.Clone(w.leases), w.rev }
@@ -217,7 +221,13 @@ func TestE3NoBindIsBehindTheEnd(t *testing.T) {
 	if err := k.Withdraw(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
-	w.leases, w.rev = nil, 3
+	cools := released
+	cools.State, cools.Rev = netdb.Cooling, 3
+	w.leases[0], w.rev = &cools, 3
+	if err := k.Hold(t.Context(), "a"); !errors.Is(err, netdb.ErrState) {
+		t.Errorf("its address cools, and it is bound: %v", err)
+	}
+	w.leases = nil
 	if err := k.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +244,8 @@ func TestE3NoBindIsBehindTheEnd(t *testing.T) {
 }
 
 // TestE3ABindWhosePortCouldNotBeLookedFor: the port is there, and was not read yet, and the
-// kernel's news cannot be: the bind is not answered as if its rules held.
+// kernel's news cannot be: the bind is not answered as if its rules held. A bind to a port that does not
+// exist yet is, whatever else could not be read.
 func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 	t.Parallel()
 	w := &blocked{rev: 1, unread: errors.New("too many open files")}
@@ -242,11 +253,37 @@ func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 	w.bind("a")
 	port := w.ports
 	w.ports = nil
+	if err := k.Hold(t.Context(), "a"); err != nil {
+		t.Errorf("there is no port: %v", err)
+	}
+	w.there = true
 	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.unread) {
 		t.Errorf("the bind is answered by %v, with the rules %+v", err, k.grants["a"])
 	}
 	w.ports = port
 	if err := k.Hold(t.Context(), "a"); err != nil {
 		t.Errorf("its port is known: %v", err)
+	}
+}
+
+// TestE3ABindWhosePortIsAnothersIsRefused: a lease is bound to a name, and the link that has it is
+// recorded by another sandbox's lease alone, which is releasing. The bind is not answered as if its
+// rules held, and is once that lease has ended.
+func TestE3ABindWhosePortIsAnothersIsRefused(t *testing.T) {
+	t.Parallel()
+	w := &blocked{rev: 1}
+	k := w.keeper(t)
+	w.bind("a")
+	l := *w.leases[0]
+	l.ID, l.UID, l.Sandbox, l.Addr = "b", "b-1", "b", netip.MustParseAddr("10.8.0.9")
+	of := w.leases[0]
+	of.State, of.UID, of.Sandbox, of.Plug = netdb.Releasing, "a-1", "a", netdb.Plug{Boot: "boot", Index: w.ports[0].Index}
+	w.leases = append(w.leases, &l)
+	if err := k.Hold(t.Context(), "b"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox a, lease a, which is releasing") {
+		t.Errorf("the bind is answered by %v, with the rules %+v", err, k.grants["b"])
+	}
+	w.leases, w.rev = w.leases[1:], 2
+	if err := k.Hold(t.Context(), "b"); err != nil || len(k.grants["b"]) != 1 || k.grants["b"][0].Port != w.ports[0].Index {
+		t.Errorf("the other has ended: %v, with the rules %+v", err, k.grants["b"])
 	}
 }

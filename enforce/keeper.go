@@ -40,8 +40,12 @@ type Kernel interface {
 	Changed() <-chan struct{}
 	// Settle takes in what the kernel has reported up to now.
 	Settle(ctx context.Context, about ...netip.Addr) error
-	// PortsInto are the ports that lead into the namespace at a path, with that inode.
-	PortsInto(ctx context.Context, path string, inode uint64) []int
+	// PortsInto are the ports that lead into the namespace at a path, with that inode, as the
+	// kernel has them now.
+	PortsInto(ctx context.Context, path string, inode uint64) ([]int, error)
+	// IsPort reports whether the link of an index, or where that is 0 of a name, is a port of one
+	// of our bridges, as the kernel has it now.
+	IsPort(ctx context.Context, name string, index int) (bool, error)
 	// SetGroups has a port's frames to the group addresses 01-80-C2-00-00-00 to -0F go the
 	// way of all others, or as the kernel has it. A port that is gone is no error.
 	SetGroups(ctx context.Context, index int, on bool) error
@@ -169,8 +173,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 }
 
 // Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
-// without a port has none. One whose port is not known, while the kernel could not be asked
-// what ports there are, is [ErrNotHeld].
+// without a port has none. One that has ended is a [netdb.ErrState], or what [Book.Lease] returns
+// of it. One whose port is there, or may be, and could not be read, or is
+// another's, is [ErrNotHeld].
 func (k *Keeper) Hold(ctx context.Context, id string) error {
 	select {
 	case <-k.started:
@@ -181,6 +186,9 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 		l, err := k.cfg.Book.Lease(id)
 		if err != nil {
 			return fmt.Errorf("hold the rules of lease %s: %w", id, err)
+		}
+		if !l.State.Open() && l.State != netdb.Releasing {
+			return fmt.Errorf("hold the rules of lease %s: %w: it is %s", id, netdb.ErrState, l.State)
 		}
 		if stands, err := k.hold(ctx, l); stands || err != nil {
 			return err
@@ -200,11 +208,18 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	reading := k.readings.Add(1)
 	near := k.near(l)
 	var recorded Recorded
+	var all []*netdb.Lease
 	if byName(l, k.cfg.Boot) { // seldom: a bind records the link where it is there
-		all, _ := k.cfg.Book.Leases()
+		all, _ = k.cfg.Book.Leases()
 		recorded = RecordedBy(all, k.cfg.Boot)
 	}
 	at := k.whereAmong(ctx, l, near, recorded)
+	var without error // why it may have no port
+	if len(at) == 0 && len(Grants(l, at)) > 0 {
+		if without = k.anothers(l, near, all, recorded); without == nil && unseen != nil {
+			without = k.unread(ctx, l, unseen)
+		}
+	}
 	k.mu.Lock()
 	if now, err := k.cfg.Book.Lease(l.ID); err != nil || now.Rev != l.Rev {
 		k.mu.Unlock()
@@ -221,10 +236,44 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	})
 	wrong := k.wrong(slices.Values(at))
 	k.mu.Unlock()
-	if unseen != nil && len(at) == 0 && len(Grants(l, at)) > 0 {
-		err = errors.Join(err, fmt.Errorf("%w: its port may be there, and could not be looked for: %w", ErrNotHeld, unseen))
+	return true, errors.Join(err, without, k.setGroups(ctx, wrong))
+}
+
+// anothers is an error where the port of a lease's name is there, and is not the lease's, but of
+// others among all. The bind records its link if it is asked for again.
+func (k *Keeper) anothers(l *netdb.Lease, near []Port, all []*netdb.Lease, recorded Recorded) error {
+	for _, p := range near {
+		if p.Name != l.HostInterface || !byName(l, k.cfg.Boot) {
+			continue
+		}
+		for _, o := range all {
+			if o.UID != l.UID && len(Where(o, []Port{p}, k.cfg.Boot, recorded, nil)) > 0 {
+				return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, p.Name, o.Sandbox, o.ID, o.State)
+			}
+		}
 	}
-	return true, errors.Join(err, k.setGroups(ctx, wrong))
+	return nil
+}
+
+// unread is an error where a lease's port is there, or may be, and was not read with the kernel's
+// news. That something else could not be read is none: a lease may be bound before its port is
+// there.
+func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err error) {
+	is := false
+	switch {
+	case byName(l, k.cfg.Boot):
+		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, 0)
+	case l.HostInterface != "":
+		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, l.Plug.Index)
+	case l.Plug.Inode != 0 && l.Plug.Boot == k.cfg.Boot:
+		var into []int
+		into, err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
+		is = len(into) > 0
+	}
+	if err != nil || is {
+		return fmt.Errorf("%w: its port may be there, and could not be looked for: %w", ErrNotHeld, errors.Join(unseen, err))
+	}
+	return nil
 }
 
 // Withdraw returns when the kernel has no rule of a lease any more, which is still at that
@@ -267,7 +316,8 @@ func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, r
 		if l.Plug.Inode == 0 || l.Plug.Boot != k.cfg.Boot {
 			return nil
 		}
-		return k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
+		at, _ := k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode) // none where it could not be told
+		return at
 	})
 }
 
