@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -109,13 +110,18 @@ func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev 
 	return bound, nil
 }
 
-// hold waits for the rules of a lease that the book has bound. After an error the same
-// bind is asked for again: it changes nothing in the book, and waits again.
+// hold waits for the rules of a lease that the book has bound. After an [allocator.ErrBridge] the
+// same bind is asked for again: it changes nothing in the book, and waits again. A lease that was
+// released meanwhile, and has ended, has no rules: its sandbox needs another.
 func hold(ctx context.Context, r Rules, l *netdb.Lease) error {
 	if r == nil {
 		return nil
 	}
-	if err := r.Hold(ctx, l.ID); err != nil {
+	err := r.Hold(ctx, l.ID)
+	switch {
+	case errors.Is(err, netdb.ErrGone), errors.Is(err, netdb.ErrNotFound), errors.Is(err, netdb.ErrState):
+		return fmt.Errorf("the lease was bound, and has ended since: %w; allocate anew", err)
+	case err != nil:
 		return fmt.Errorf("the lease is bound, and %w; bind it again: %w", err, allocator.ErrBridge)
 	}
 	return nil

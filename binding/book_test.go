@@ -1,0 +1,36 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+type rules struct{ err error }
+
+func (r rules) Hold(context.Context, string) error { return r.err }
+
+// TestWhatABindSaysWhoseRulesDoNotHold: a lease that has ended is not to be bound again.
+func TestWhatABindSaysWhoseRulesDoNotHold(t *testing.T) {
+	for what, c := range map[string]struct {
+		err   error
+		says  string
+		again bool
+	}{
+		"they hold":         {nil, "", false},
+		"not made":          {errors.New("the rules of nftables do not hold"), "; bind it again", true},
+		"it ended":          {fmt.Errorf("lease 1: %w", netdb.ErrGone), "; allocate anew", false},
+		"no row of it":      {netdb.ErrNotFound, "; allocate anew", false},
+		"its address cools": {fmt.Errorf("lease 1: %w: it is cooling", netdb.ErrState), "; allocate anew", false},
+	} {
+		err := hold(t.Context(), rules{c.err}, &netdb.Lease{})
+		if (err == nil) != (c.err == nil) || c.err != nil && (!strings.Contains(err.Error(), c.says) || !errors.Is(err, c.err) || errors.Is(err, allocator.ErrBridge) != c.again) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
