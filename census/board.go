@@ -152,7 +152,7 @@ func (b *Board) setScope(from source, r *record, scope string, seen []Sighting, 
 	for i, s := range seen {
 		s.Witness = from.witness
 		s.Addr = s.Addr.Unmap().WithZone("")
-		kept[i] = b.begun(s, before(s.Addr), alone)
+		kept[i] = b.begun(b.dated(s, old, alone), before(s.Addr))
 	}
 	if slices.Equal(kept, old) {
 		return // as nearly all of a whole report is
@@ -190,28 +190,38 @@ func sharing(all []Sighting) func(netip.Addr) []Sighting {
 // atOnce is how far two readings of when a process was started may be apart.
 const atOnce = time.Second
 
+// dated dates what a container's task does: a task that does the same as before keeps the moment,
+// whatever its container claims by now. All that is in a scope is of one container.
+func (b *Board) dated(s Sighting, old []Sighting, alone bool) Sighting {
+	if s.Container == "" {
+		return s
+	}
+	s.TaskAt, s.TaskNew = b.now(), alone
+	if len(old) == 0 {
+		return s
+	}
+	o := old[0]
+	if s.PID == o.PID && s.Began.Sub(o.Began).Abs() < atOnce {
+		s.Began = o.Began
+	}
+	if another := o.PID != 0 && s.PID != 0 && o.PID != s.PID; !another && o.Task == s.Task {
+		s.TaskAt, s.TaskNew = o.TaskAt, o.TaskNew
+	}
+	return s
+}
+
 // begun dates a sighting: one that stands keeps the moment it began, whatever
 // its task does, and however it or that is worded. A claim that a person has to judge
 // became a new one when its task stopped, and was adopted.
-func (b *Board) begun(s Sighting, old []Sighting, alone bool) Sighting {
-	if s.Container != "" {
-		s.TaskAt, s.TaskNew = b.now(), alone
-	}
+func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	for _, o := range old {
 		same := s
 		same.At, same.Task, same.TaskAt, same.PID, same.Leads, same.Says, same.Unread, same.Note = o.At, o.Task, o.TaskAt, o.PID, o.Leads, o.Says, o.Unread, o.Note
 		same.TaskNew, same.Began = o.TaskNew, o.Began
-		if same != o {
-			continue
+		if same == o {
+			s.At = o.At
+			return s
 		}
-		s.At = o.At
-		if s.Task == o.Task {
-			s.TaskAt, s.TaskNew = o.TaskAt, o.TaskNew
-		}
-		if s.PID == o.PID && s.Began.Sub(o.Began).Abs() < atOnce {
-			s.Began = o.Began
-		}
-		return s
 	}
 	if s.At.IsZero() {
 		s.At = b.now()

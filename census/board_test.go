@@ -213,18 +213,19 @@ func TestTasksHaveTheirOwnMoment(t *testing.T) {
 	}
 }
 
-// A report of one container dates what its task does by that moment; a whole report does not. Since
-// when its process lives is as it was read, however often.
+// A report of one container dates what its task does by that moment; a whole report does not, nor do
+// other labels. Since when its process lives is as it was read, however often.
 func TestTasksThatBegin(t *testing.T) {
 	b := census.NewBoard()
+	claims := two
 	post := func(alone bool, task string, pid uint32, since time.Time) census.Sighting {
-		one := []census.Sighting{{Addr: two, Container: "c1", Sandbox: "a", At: began, Task: task, PID: pid, Began: since}}
+		one := []census.Sighting{{Addr: claims, Container: "c1", Sandbox: "a", At: began, Task: task, PID: pid, Began: since}}
 		if alone {
 			b.ReplaceScope(census.Runtime, "c1", one)
 		} else {
 			b.Replace(census.Runtime, scopes{"c1": one}, nil)
 		}
-		return b.About(two).Seen[0]
+		return b.About(claims).Seen[0]
 	}
 	another, never := began.Add(time.Hour), time.Time{}
 	for _, step := range []struct {
@@ -251,6 +252,14 @@ func TestTasksThatBegin(t *testing.T) {
 		if now.TaskNew != step.isNew || !now.Began.Equal(step.want) {
 			t.Errorf("%s: new %v, began %v", step.what, now.TaskNew, now.Began)
 		}
+	}
+	before := b.About(claims).Seen[0].TaskAt
+	claims = three // its labels change
+	if now := post(true, "running", 9, another.Add(time.Hour)); now.TaskNew || !now.TaskAt.Equal(before) {
+		t.Errorf("with other labels: %+v, before %v", now, before)
+	}
+	if now := post(true, "running", 10, another); !now.TaskNew || now.TaskAt.Equal(before) {
+		t.Errorf("with another task: %+v, before %v", now, before)
 	}
 }
 

@@ -47,6 +47,13 @@ func (s Stamp) Since(then Stamp) time.Duration {
 // stood still for longer in between would look like one whose clock was moved.
 const atOnce = 100 * time.Millisecond
 
+// Rebooted reports that the machine has booted since then.
+func (s Stamp) Rebooted(then Stamp) bool {
+	now, _, _ := strings.Cut(s.BootID, "+") // without what tells the eras of one boot apart
+	before, _, _ := strings.Cut(then.BootID, "+")
+	return now != before
+}
+
 // Now reads the machine's clocks. It panics when /proc is not mounted: no
 // lease can be dated without the boot's id.
 func Now() Stamp {

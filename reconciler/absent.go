@@ -24,7 +24,7 @@ func (v *view) absent(l *netdb.Lease) bool {
 // whose tasks were frozen in another boot of the machine, which no task outlives. One that
 // hibernates has no task, and is its owner's to end.
 func (v *view) mayBeDead(l *netdb.Lease) bool {
-	return l.State == netdb.Bound || l.State == netdb.Paused && l.Since.BootID != v.now.BootID && v.frozen != nil && v.frozen(l.ID)
+	return l.State == netdb.Bound || l.State == netdb.Paused && l.Since.BootID != v.now.BootID && v.mode(l) == netdb.Freeze
 }
 
 // missed counts which leases that may be dead are absent, and which have been for

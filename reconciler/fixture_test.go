@@ -22,7 +22,7 @@ type world struct {
 	view
 	known   memory
 	confirm bool
-	stops   map[string]netdb.SleepMode // by the id of a paused lease
+	sleeps  map[string]*netdb.Sleep // by the id of a paused lease
 }
 
 type line func(*world)
@@ -38,7 +38,7 @@ func worldOf(lines ...line) *world {
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
 		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)},
 		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
-	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}, stops: make(map[string]netdb.SleepMode)}
+	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}, sleeps: make(map[string]*netdb.Sleep)}
 	for _, l := range lines {
 		l(w)
 	}
@@ -113,7 +113,7 @@ func containers(ids ...string) func(*netdb.Lease) {
 
 // stopping is how the owner of a paused lease pauses it, who was not seen to have done it.
 func stopping(addr string, mode netdb.SleepMode) line {
-	return func(w *world) { w.stops["lease of "+addr] = mode }
+	return func(w *world) { w.sleeps["lease of "+addr] = &netdb.Sleep{Mode: mode} }
 }
 func setAside(l *netdb.Lease) { l.Hold = "printer of the lab" }
 
@@ -173,7 +173,7 @@ func toldOf(d time.Duration) func(*body) { // of its task's state
 	return func(b *body) { b.TaskAt, b.TaskNew = after(-d).Wall, true }
 }
 func fresh(d time.Duration) func(*body) { // a task
-	return func(b *body) { toldOf(d)(b); b.Began = b.TaskAt }
+	return func(b *body) { b.Began = after(-d).Wall }
 }
 func unclear(b *body)               { b.Note = "task state unknown: its shim does not answer" }
 func home(port string) func(*body)  { return func(b *body) { b.home = port } }
@@ -263,7 +263,7 @@ func (d decision) said() []string {
 
 func (w *world) decide() decision {
 	w.index()
-	w.pausing = func(id string) netdb.SleepMode { return w.stops[id] }
+	w.sleep = func(id string) *netdb.Sleep { return w.sleeps[id] }
 	return w.view.plan(w.known, w.confirm)
 }
 

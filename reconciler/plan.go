@@ -18,8 +18,7 @@ import (
 type policy struct {
 	place         func(netip.Addr) netdb.Place
 	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
-	frozen        func(id string) bool             // of a paused lease; nil: it is not known of any
-	pausing       func(id string) netdb.SleepMode  // of a paused lease; nil: none is
+	sleep         func(id string) *netdb.Sleep     // nil: none of any
 	runtime       bool                             // a runtime witness is expected
 	misses        int
 	age           time.Duration
@@ -266,22 +265,29 @@ func (v *view) plug(d *decision, s step) {
 	}
 }
 
+// shortly is how long a runtime may take to pause what it has said is paused, where it has not said
+// how.
+const shortly = time.Minute
+
 // resumed reports that a workload runs whose lease is paused. A client that pauses a lease
-// may do so before the runtime has done it, so what began before the pause is old, and only a
-// reading made anew overrules it; and not even that one where the client said how it pauses:
-// a freeze may take a moment and a checkpoint minutes, and a lease that is bound meanwhile
-// loses its address with its tasks. What counts is then a task that was resumed later, or, of
-// one that hibernates, made later: a checkpoint may resume the task that it then ends.
+// may do so before the runtime has done it, so that a task runs as before is no news: a freeze may
+// take a moment and a checkpoint minutes, and a lease that is bound meanwhile loses its address
+// with its tasks. What counts is a task that was resumed or made since. Of one that is to hibernate
+// only that it was made: a checkpoint may resume the task that it then ends. A client that has not
+// said how it pauses has a moment for it; after that a reading made anew overrules it.
 func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
 	running := slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool { return s.Task != taskRunning })
 	if len(running) == 0 || v.silent(census.Runtime) {
 		return false
 	}
-	switch mode := v.stopping(l); mode {
-	case netdb.Freeze, netdb.Hibernate:
-		return slices.ContainsFunc(running, func(s census.Sighting) bool {
-			return v.newer(l, s.Began) || mode == netdb.Freeze && s.TaskNew && v.newer(l, s.TaskAt)
-		})
+	mode := v.stopping(l)
+	if v.now.Rebooted(l.Since) || slices.ContainsFunc(running, func(s census.Sighting) bool {
+		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != netdb.Hibernate && s.TaskNew && v.newer(l, s.TaskAt)
+	}) {
+		return true
+	}
+	if mode != "" || v.mode(l) == "" && l.Reason != netdb.RuntimePaused && v.now.Since(l.Since) < shortly {
+		return false
 	}
 	return v.whole || v.newer(l, latest(running))
 }
@@ -292,13 +298,28 @@ func (v *view) newer(l *netdb.Lease, at time.Time) bool {
 	return v.now.Wall.Sub(at) < v.now.Since(l.Since)
 }
 
-// stopping is how a paused lease's owner has said to pause it, while it has not been seen to
-// have done it; else "".
-func (v *view) stopping(l *netdb.Lease) netdb.SleepMode {
-	if v.pausing == nil {
-		return ""
+// mode is how a lease's sandbox is paused, "" where nothing is recorded.
+func (v *view) mode(l *netdb.Lease) netdb.SleepMode {
+	if s := v.slept(l); s != nil {
+		return s.Mode
 	}
-	return v.pausing(l.ID)
+	return ""
+}
+
+func (v *view) slept(l *netdb.Lease) *netdb.Sleep {
+	if v.sleep == nil {
+		return nil
+	}
+	return v.sleep(l.ID)
+}
+
+// stopping is how a paused lease's owner has said to pause it and does so itself, while it has not
+// been seen to have done it; else "". What ipamd freezes itself it asks about.
+func (v *view) stopping(l *netdb.Lease) netdb.SleepMode {
+	if s := v.slept(l); s != nil && !s.Do && !s.Still {
+		return s.Mode
+	}
+	return ""
 }
 
 // stopped reports that the tasks of a paused lease stand still, or are gone; of one that

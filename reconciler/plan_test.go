@@ -205,7 +205,13 @@ func TestPlan(t *testing.T) {
 		"paused, no task":                     {lines{lease(a2, paused, "A", containers("c1")), container("c1")}, nil},
 		"paused, runs, the runtime is silent": {lines{lease(a2, paused, "A", containers("c1")), container("c1", runs), silent(runtime)}, nil},
 		"paused by its client a moment ago":   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), container("c1", runs), onNews}, nil},
-		"and still running in a whole pass":   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"and still running in a whole pass":   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), container("c1", runs)}, nil},
+		"and running, by a daemon's start":    {lines{lease(a2, paused, "A", containers("c1"), age(59*time.Second)), container("c1", runs, since(time.Second)), onNews}, nil},
+		"and resumed since":                   {lines{lease(a2, paused, "A", containers("c1"), age(2*time.Second)), container("c1", runs, toldOf(time.Second)), onNews}, []string{"resume 10.8.64.2 A"}},
+		"and made anew since":                 {lines{lease(a2, paused, "A", containers("c1"), age(2*time.Second)), container("c1", runs, fresh(time.Second))}, []string{"resume 10.8.64.2 A"}},
+		"and running a minute later":          {lines{lease(a2, paused, "A", containers("c1"), age(time.Minute)), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"paused by a pass a moment ago, runs": {lines{lease(a2, paused, "A", containers("c1"), age(time.Second), func(l *netdb.Lease) { l.Reason = netdb.RuntimePaused }), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"paused in another boot, runs":        {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
 		"resumed by the runtime, on news":     {lines{lease(a2, paused, "A", containers("c1")), container("c1", runs), onNews}, []string{"resume 10.8.64.2 A"}},
 
 		"its wall clock was set back, on news": {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.Wall = l.Since.Wall.Add(2 * time.Hour) }),
@@ -219,6 +225,10 @@ func TestPlan(t *testing.T) {
 		"to be frozen, seen to run later":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs), onNews}, nil},
 		"to be frozen, running before":                   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Freeze), container("c1", runs, toldOf(time.Minute))}, nil},
 		"to be frozen, resumed since":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs, toldOf(time.Minute))}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen, made anew since":                  {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs, fresh(time.Minute))}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen, made before":                      {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Freeze), container("c1", runs, fresh(time.Minute))}, nil},
+		"to be frozen in another boot, runs":             {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, netdb.Freeze), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen in another era of the boot, runs":  {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID += "+1" }), stopping(a2, netdb.Freeze), container("c1", runs)}, nil},
 		"to be frozen, frozen":                           {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", frozen), onNews}, []string{"still 10.8.64.2 A"}},
 		"to be frozen, one of two is":                    {lines{lease(a2, paused, "A", containers("c1", "c2")), stopping(a2, netdb.Freeze), container("c1", frozen, toldOf(time.Minute)), container("c2", runs)}, nil},
 		"to be frozen, gone":                             {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze)}, []string{"still 10.8.64.2 A"}},
@@ -235,6 +245,7 @@ func TestPlan(t *testing.T) {
 		"to hibernate, ended":                            {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", ended)}, []string{"still 10.8.64.2 A"}},
 		"to hibernate, gone":                             {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), onNews}, []string{"still 10.8.64.2 A"}},
 		"to hibernate, made anew since":                  {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", runs, fresh(time.Minute)), onNews}, []string{"resume 10.8.64.2 A"}},
+		"to hibernate in another boot, runs":             {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, netdb.Hibernate), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
 		"to hibernate, made before":                      {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Hibernate), container("c1", runs, fresh(time.Minute))}, nil},
 
 		// quarantined, dark long enough | nobody | dark

@@ -220,7 +220,7 @@ func (w *world) backed(s step) bool {
 // alone is another. Memory is as it was, so that no time has passed.
 func (w *world) after(d decision) *world {
 	next := *w
-	next.book, next.stops = slices.Clone(w.book), maps.Clone(w.stops)
+	next.book, next.sleeps = slices.Clone(w.book), maps.Clone(w.sleeps)
 	for _, s := range d.steps {
 		if s.Result == Kept {
 			continue
@@ -247,7 +247,7 @@ func (w *world) after(d decision) *world {
 			now.State = paused
 		case Still:
 			now.Since = s.lease.Since
-			delete(next.stops, now.ID)
+			next.sleeps[now.ID] = &netdb.Sleep{Mode: next.sleeps[now.ID].Mode, Still: true}
 		case Resume:
 			bind(s.bind)
 		case Quarantine:

@@ -83,13 +83,9 @@ type Config struct {
 	// link or the namespace that is there now, where the kernel knows; none: the zero
 	// Binding. It reads memory. nil: none of any.
 	Unplugged func(*netdb.Lease) netdb.Binding
-	// Frozen says that a paused lease is recorded to be frozen, not hibernated. nil: it is not
-	// known of any.
-	Frozen func(id string) bool
-	// Pausing says that the owner of a paused lease has said how it is paused and does that itself,
-	// and that its tasks were not seen to stand still yet, or to be gone where it hibernates: that
-	// they run is then as it was before the pause. "": they were, or it is not known. nil: of any.
-	Pausing func(id string) netdb.SleepMode
+	// Sleep is how the sandbox of a lease is paused, by its id; nil where nothing is recorded. nil:
+	// of any.
+	Sleep func(id string) *netdb.Sleep
 	// Instance says whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
@@ -158,7 +154,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, unplugged: r.Unplugged, frozen: r.Frozen, pausing: r.Pausing, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, unplugged: r.Unplugged, sleep: r.Sleep, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

@@ -42,21 +42,6 @@ func (p *program) openFlights(context.Context) (err error) {
 	return nil
 }
 
-// frozen says that a lease is recorded to be frozen.
-func (p *program) frozen(id string) bool {
-	s := p.book.Sleep(id)
-	return s != nil && s.Mode == netdb.Freeze
-}
-
-// pausing is how a lease's owner pauses it, while its tasks were not seen to stand still. What
-// ipamd freezes itself it asks about.
-func (p *program) pausing(id string) netdb.SleepMode {
-	if s := p.book.Sleep(id); s != nil && !s.Do && !s.Still {
-		return s.Mode
-	}
-	return ""
-}
-
 // openIdle opens what looks at traffic. A kernel that cannot is an error: a configuration asks
 // for it.
 func (p *program) openIdle(ctx context.Context) (err error) {

@@ -74,6 +74,68 @@ func TestZ1Z13HibernatedForLong(t *testing.T) {
 	})
 }
 
+// remade deletes a sandbox's container, and makes one of the same name where it was.
+func (b *box) remade(t *testing.T, d *ctrdtest.Daemon) {
+	t.Helper()
+	d.Delete(t, "default", b.name)
+	d.Run(t, ctrdtest.Spec{ID: b.name, Labels: labels(b.name, b.held.Address), Netns: b.port.NS.Path()})
+}
+
+// Z16, Z17: a sandbox that is paused and was not seen to stand still is bound once its task was made
+// anew, also while the daemon was down; and once the machine has booted, which no task outlives. That
+// its labels change is no news of its task.
+func TestZ16Z17MadeAnewSinceItWasPaused(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty)
+		b := w.site(d, "a")
+		for _, mode := range []api.SleepMode{api.Freeze, api.Hibernate} {
+			w.pauses(b, mode)
+			w.sleepsOn(b, "while its task runs")
+			for _, id := range []string{"", b.held.ID} {
+				d.SetLabels(t, "default", "a", map[string]string{"ipamd.dev/lease-id": id})
+				realtest.Eventually(t, wait, "its label to be seen", func() bool {
+					return slices.ContainsFunc(w.whois(b.held.Address).Witnesses, func(a api.WitnessAnswer) bool {
+						return slices.ContainsFunc(a.Seen, func(s api.Sighting) bool { return s.Container == "a" && s.LeaseID == id })
+					})
+				})
+				w.sleepsOn(b, "with other labels")
+			}
+			w.stopDaemon()
+			b.remade(t, d)
+			w.start()
+			w.becomes(b.held.Address, api.Bound)
+
+			w.pauses(b, mode)
+			w.stopDaemon()
+			w.booted()
+			w.start()
+			w.becomes(b.held.Address, api.Bound)
+		}
+	})
+}
+
+// Z8: a runtime says of a sandbox that it is paused, not how, and freezes it a moment later. Passes and
+// a start of the daemon in between leave the lease paused, and the resume has it bound.
+func TestZ8APlainPauseBeforeTheFreeze(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty)
+		b := w.site(d, "a")
+		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		w.sleepsOn(b, "while its task runs")
+		w.stopDaemon()
+		w.start()
+		w.sleepsOn(b, "after a start")
+		d.Pause(t, "default", "a")
+		w.sleepsOn(b, "when it is frozen")
+		d.Resume(t, "default", "a")
+		w.becomes(b.held.Address, api.Bound)
+	})
+}
+
 // Z8, Z16: a runtime says that it freezes a sandbox, and does so after a pass. The lease is paused
 // from its word on, so traffic begins a flight whenever it comes; and what others resume is bound, also
 // what they resumed while the daemon was down.

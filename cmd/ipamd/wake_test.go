@@ -291,6 +291,14 @@ func TestZ1Z16AsleepAndResumedByOthers(t *testing.T) {
 	})
 }
 
+// booted has the book of a world that is down be of before the machine booted.
+func (w *world) booted() {
+	w.t.Helper()
+	const other = "00000000-0000-4000-8000-000000000001"
+	w.edit(`UPDATE book SET boot_id = ?1; UPDATE leases SET created_boot_id = ?1, since_boot_id = ?1;
+		UPDATE changes SET boot_id = ?1; UPDATE pools SET created_boot_id = ?1`, other)
+}
+
 // Z17: the machine boots while they sleep, and their containers are gone. What was frozen goes the
 // confirmed way; what hibernates stays, and so does what nobody said to be frozen.
 func TestZ17ABootWhileTheySleep(t *testing.T) {
@@ -325,9 +333,7 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 			}
 		}
 		w.stopDaemon()
-		const other = "00000000-0000-4000-8000-000000000001"
-		w.edit(`UPDATE book SET boot_id = ?1; UPDATE leases SET created_boot_id = ?1, since_boot_id = ?1;
-			UPDATE changes SET boot_id = ?1; UPDATE pools SET created_boot_id = ?1`, other)
+		w.booted()
 		w.start()
 		w.pass()
 		w.pass()
