@@ -104,6 +104,10 @@ func (r *Rebuild) fill(ctx context.Context, p *Parts, back *restorer) error {
 	if err := unanswered(failed, back.census.Silent); err != nil {
 		return err
 	}
+	if r.passOver != nil {
+		r.passOver(back.gone)
+		back.leases = workload.NewLeases(back.old.Leases)
+	}
 	for _, step := range []func(context.Context) error{back.cancel, back.before} {
 		if err := step(ctx); err != nil {
 			return err

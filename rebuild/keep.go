@@ -67,8 +67,7 @@ func has(all, part netdb.Range) bool { return all.Contains(part.From) && all.Con
 // knows: that no witness shows it is no news, and who routes to it has to find it paused, not
 // gone. It is not given back where something speaks against it.
 func (r *restorer) hibernated(ctx context.Context, l *netdb.Lease) (bool, error) {
-	how := r.old.Sleeps[l.ID]
-	if l.State != netdb.Paused || how == nil || how.Mode != netdb.Hibernate || r.old.Ended[l.ID] || r.absent && len(l.Containers) > 0 || len(workload.SeenOf(r.census, l)) > 0 {
+	if !hibernates(l, r.old.Sleeps) || r.old.Ended[l.ID] || r.absent && len(l.Containers) > 0 || len(workload.SeenOf(r.census, l)) > 0 {
 		return false, nil
 	}
 	if err := r.restore(ctx, l, nil); err != nil {
@@ -76,6 +75,12 @@ func (r *restorer) hibernated(ctx context.Context, l *netdb.Lease) (bool, error)
 	}
 	_, there := r.At(l.Addr)
 	return there, nil
+}
+
+// gone reports that nothing is there of a lease that was being released, as far as the witnesses
+// show and could show.
+func (r *restorer) gone(l *netdb.Lease) bool {
+	return len(r.own(l)) == 0 && len(workload.SeenOf(r.census, l)) == 0 && !(r.absent && len(l.Containers) > 0)
 }
 
 // withhold keeps an address from being given. One that the pass has quarantined gets the

@@ -30,6 +30,9 @@ type merged struct {
 	from        map[netip.Addr]string // where its row is from
 	leftOut     []Outcome
 	unexplained []string // of the report
+
+	source string
+	behind map[*netdb.Lease]*netdb.Lease // who hibernated in the older record, by the row that is being released
 }
 
 // merge takes an older record into the present one. What the present book knows wins: its
@@ -41,7 +44,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 	out := merged{Salvaged: netdb.Salvaged{
 		Epoch: present.Epoch, RunnerUID: cmp.Or(older.RunnerUID, present.RunnerUID), MachineID: cmp.Or(older.MachineID, present.MachineID),
 		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: make(map[netip.Addr]netdb.Withheld),
-	}, from: make(map[netip.Addr]string)}
+	}, from: make(map[netip.Addr]string), source: source, behind: make(map[*netdb.Lease]*netdb.Lease)}
 	if out.Ended == nil {
 		out.Ended = make(map[string]bool)
 	}
@@ -72,6 +75,9 @@ func merge(older, present netdb.Salvaged, source string) merged {
 			why = fmt.Sprintf("the present book has %s", asItIs(wins[0]))
 		case present.Ended[l.ID] && l.ID != "":
 			why = "the present book saw its rest end"
+		}
+		if len(over) == 1 && another && !present.Ended[l.ID] && hibernates(l, older.Sleeps) && over[0].State == netdb.Releasing && over[0].Range() == l.Range() && others(over[0], l) {
+			out.behind[over[0]] = &old
 		}
 		if why != "" {
 			out.leftOut = append(out.leftOut, outcomeOf(l, source, "left_out", why))
@@ -133,9 +139,35 @@ func yields(is, l *netdb.Lease, another bool) bool {
 	case l.State == netdb.Cooling:
 		return false
 	case is.State == netdb.Cooling:
-		return another && l.Sandbox != "" && (l.Sandbox != is.Sandbox || l.UID != is.UID || l.Interface != is.Interface)
+		return another && l.Sandbox != "" && others(is, l)
 	}
 	return is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""
+}
+
+// others reports that two leases are of two owners.
+func others(a, b *netdb.Lease) bool {
+	return a.Sandbox != b.Sandbox || a.UID != b.UID || a.Interface != b.Interface
+}
+
+// hibernates reports that a lease is of a sandbox that has no task and no port: nothing shows it.
+func hibernates(l *netdb.Lease, sleeps map[string]*netdb.Sleep) bool {
+	how := sleeps[l.ID]
+	return l.State == netdb.Paused && how != nil && how.Mode == netdb.Hibernate
+}
+
+// passOver gives the address of a lease that was being released when nothing is there of it any
+// more to who hibernated with it: the first has nothing to lose but its end, which there shows.
+// gone says so of one; it is asked once the witnesses have answered.
+func (m *merged) passOver(gone func(*netdb.Lease) bool) {
+	for i, was := range m.Leases {
+		asleep := m.behind[was]
+		if asleep == nil || !gone(was) {
+			continue
+		}
+		m.Leases[i], m.from[was.Addr], m.Ended[was.ID] = asleep, m.source, true
+		m.leftOut = slices.DeleteFunc(m.leftOut, func(o Outcome) bool { return o.From == m.source && o.LeaseID == asleep.ID })
+		m.leftOut = append(m.leftOut, outcomeOf(was, "book", "left_out", fmt.Sprintf("it was being released, nothing is there of it, and the %s has %s", m.source, asItIs(asleep))))
+	}
 }
 
 // keepWithheld records of what is left of a row, if it outlived its pool, what its record

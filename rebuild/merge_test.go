@@ -37,14 +37,29 @@ func record(rows string, ended ...string) netdb.Salvaged {
 	return s
 }
 
+// A merging is two records, of two epochs, and what is made of them.
+type merging struct {
+	older, present string
+	ended          []string
+	want, leftOut  string
+}
+
+func (c merging) test(t *testing.T) {
+	older := record(c.older)
+	older.Epoch = "of before"
+	m := merge(older, record(c.present, c.ended...), "backup")
+	if got := rowsOf(m); got != c.want {
+		t.Errorf("it has %q, want %q", got, c.want)
+	}
+	if got := leftOutOf(t, m); got != c.leftOut {
+		t.Errorf("it leaves out %q, want %q", got, c.leftOut)
+	}
+}
+
 // What the present book knows wins over an older record, and only what it does not know
 // comes from there.
 func TestMerge(t *testing.T) {
-	for name, c := range map[string]struct {
-		older, present string
-		ended          []string
-		want, leftOut  string
-	}{
+	for name, c := range map[string]merging{
 		"only the backup has it":                       {"2 a bound x", "", nil, "2 a bound x backup", ""},
 		"only the present book has it":                 {"", "2 a bound x", nil, "2 a bound x book", ""},
 		"both have the lease":                          {"2 a bound x", "2 a releasing x", nil, "2 a releasing x book", ""},
@@ -65,17 +80,7 @@ func TestMerge(t *testing.T) {
 		"a rest, and a stranger is seen since":           {"2 a cooling x", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
 		"nobody is known by either, and it rested there": {"2 a cooling x", "", nil, "2 a cooling x backup", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			older := record(c.older)
-			older.Epoch = "of before"
-			m := merge(older, record(c.present, c.ended...), "backup")
-			if got := rowsOf(m); got != c.want {
-				t.Errorf("it has %q, want %q", got, c.want)
-			}
-			if got := leftOutOf(t, m); got != c.leftOut {
-				t.Errorf("it leaves out %q, want %q", got, c.leftOut)
-			}
-		})
+		t.Run(name, c.test)
 	}
 }
 
@@ -178,11 +183,7 @@ func TestMergeOfUnreadableRows(t *testing.T) {
 // Of two delegated prefixes, or of one and an address, one contains the other. The part in
 // which the other record wins is its; the rest is kept in the largest prefixes that it makes.
 func TestMergeOfDelegatedPrefixes(t *testing.T) {
-	for name, c := range map[string]struct {
-		older, present string
-		ended          []string
-		want, leftOut  string
-	}{
+	for name, c := range map[string]merging{
 		"an address in a prefix of now":             {"20 a bound x", "16/28 b bound y", nil, "16/28 b bound y book", "20 a"},
 		"a prefix in a larger one":                  {"24/30 a bound x", "16/28 b bound y", nil, "16/28 b bound y book", "24/30 a"},
 		"another beside it":                         {"32/28 a bound x", "16/28 b bound y", nil, "16/28 b bound y book, 32/28 a bound x backup", ""},
@@ -201,17 +202,7 @@ func TestMergeOfDelegatedPrefixes(t *testing.T) {
 		"all of a prefix that rests is in two":      {"16 a bound x, 17 c bound z", "16/31 b cooling y", []string{"b"}, "16 a bound x backup, 17 c bound z backup", "16/31 b"},
 		"one that has ended is in it, where it was": {"16/28 a cooling x", "20 b bound y", []string{"a"}, "20 b bound y book", "16/28 a"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			older := record(c.older)
-			older.Epoch = "of before"
-			m := merge(older, record(c.present, c.ended...), "backup")
-			if got := rowsOf(m); got != c.want {
-				t.Errorf("it has %q, want %q", got, c.want)
-			}
-			if got := leftOutOf(t, m); got != c.leftOut {
-				t.Errorf("it leaves out %q, want %q", got, c.leftOut)
-			}
-		})
+		t.Run(name, c.test)
 	}
 }
 

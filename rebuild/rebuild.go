@@ -24,6 +24,9 @@ type Rebuild struct {
 
 	verb string // of ipamd, that it is a part of; "" for rebuild
 	done func(*netdb.Book, *Report)
+
+	// passOver decides which of two leases an address is of; it may change old.Leases.
+	passOver func(gone func(*netdb.Lease) bool)
 }
 
 // Parts are what a rebuild needs of a daemon.

@@ -57,32 +57,54 @@ func TestARestoreOfADelegatedPrefix(t *testing.T) {
 
 // The book is lost, and the empty one gave the address of a sandbox that hibernates to
 // another, whose lease has ended since. That one's rest does not end the older lease: behind
-// a restore it is paused, and nobody gets its address.
+// a restore it is paused, and nobody gets its address. Nor does a release that only waited for
+// its confirmation; where something is there of that one it goes on.
 func TestARestoreWhereAnotherRests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, quick, runnerOne)
-	asleep := w.wired("asleep")
-	_, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{Mode: "hibernate"})
-	must(t, err)
-	asleep.port.Close()
-	file := w.backup()
-	w.stopDaemon()
-	w.loseBook()
-	w.start()
-	if l := w.cool("new"); l.Address != asleep.held.Address {
-		t.Fatalf("new had %s", l.Address)
-	}
-	w.stopDaemon()
-	done, err := w.takeIn(file, true)
-	must(t, err)
-	if got, want := became(done), []string{"10.8.64.2 new book left_out", "10.8.64.2 asleep backup back"}; !slices.Equal(got, want) {
-		t.Errorf("it says %q, want %q", got, want)
-	}
-	w.start()
-	if now := w.whois(asleep.held.Address); now.State != api.Paused || now.Lease.ID != asleep.held.ID {
-		t.Errorf("asleep had %s, and it is %s, %+v", asleep.held.ID, now.State, now.Lease)
-	}
-	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "third", Address: asleep.held.Address}); err == nil {
-		t.Errorf("its address is given: %+v", r)
+	back := []string{"10.8.64.2 new book left_out", "10.8.64.2 asleep backup back"}
+	for name, c := range map[string]struct {
+		released, there bool
+		became          []string
+		state           api.State
+	}{
+		"it rests":                     {became: back, state: api.Paused},
+		"its release is not confirmed": {released: true, became: back, state: api.Paused},
+		"its release is not confirmed, and it lives": {released: true, there: true, became: []string{"10.8.64.2 asleep backup left_out", "10.8.64.2 new book kept"}, state: api.Releasing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, quick, runnerOne)
+			asleep := w.wired("asleep")
+			_, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{Mode: "hibernate"})
+			must(t, err)
+			asleep.port.Close()
+			file := w.backup()
+			w.stopDaemon()
+			w.loseBook()
+			w.start()
+			if c.released {
+				live := w.wired("new")
+				_, err := w.client.Release(ctx, live.held.ID, api.ReleaseRequest{})
+				must(t, err)
+				if w.stopDaemon(); !c.there {
+					live.port.Close()
+				}
+			} else if l := w.cool("new"); l.Address != asleep.held.Address {
+				t.Fatalf("new had %s", l.Address)
+			}
+			w.stopDaemon()
+			done, err := w.takeIn(file, true)
+			must(t, err)
+			if got := became(done); !slices.Equal(got, c.became) {
+				t.Errorf("it says %q, want %q", got, c.became)
+			}
+			w.start()
+			if now := w.whois(asleep.held.Address); now.State != c.state || (now.Lease.ID == asleep.held.ID) != (c.state == api.Paused) {
+				t.Errorf("asleep had %s, and it is %s, %+v", asleep.held.ID, now.State, now.Lease)
+			}
+			if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "third", Address: asleep.held.Address}); err == nil {
+				t.Errorf("its address is given: %+v", r)
+			}
+		})
 	}
 }
