@@ -113,13 +113,18 @@ func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 	for _, m := range made {
 		g.start(m)
 	}
+	left := false
 	for _, m := range before.all {
 		if next.named(m.name) == nil {
+			left = true
 			if m.Bridge != nil {
 				_ = m.Close() // it has no error
 			}
 			m.part.Leave()
 		}
+	}
+	if left { // its ports are none of ours any more
+		g.changed.Send()
 	}
 	var failed []error
 	for _, w := range wants {

@@ -88,7 +88,7 @@ func (g *Group) SeenWithin(addr netip.Addr, d time.Duration) (seen bool) {
 	return seen
 }
 
-// Changed is [Bridge.Changed] of any.
+// Changed is [Bridge.Changed] of any; it is closed too when a bridge is looked after no more.
 func (g *Group) Changed() <-chan struct{} { return g.changed.Next() }
 
 // PortNames is [Bridge.PortNames] of all.

@@ -120,9 +120,16 @@ func TestAStaleSightingOfABridgeThatIsGone(t *testing.T) {
 	if !seen(theirs) || len(board.Census().Seen[theirs]) == 0 {
 		t.Errorf("what was on the bridge itself is gone with it: %+v", board.About(theirs))
 	}
-	// The last pool of it is removed: it is looked after no more, and nothing waits for it.
+	// The last pool of it is removed: it is looked after no more, and nothing waits for it. That its
+	// ports are none of the group any more is news.
+	news := g.Changed()
 	if err := g.SetAll(context.Background(), aBridge("rt0", "10.8.0.0/24", "10.8.0.1")); err != nil {
 		t.Fatal(err)
+	}
+	select {
+	case <-news:
+	default:
+		t.Error("the ports of a bridge are gone, and no subscriber is woken")
 	}
 	if s := board.Silent(); len(s) != 0 || seen(theirs) || len(g.Statuses()) != 1 {
 		t.Errorf("left behind: %+v, %+v", s, board.About(theirs))
