@@ -141,12 +141,9 @@ func (c *checker) owners(x *index) {
 			}
 		}
 	}
-	for a, w := range x.withheld {
-		if rows := x.byAddr.overlapping(rangeOf(a, w.PrefixLen)); len(rows) > 0 {
-			l := rows[0]
-			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and is %s in pool %s", a, w.PoolUID, l.State, l.PoolUID)
-		} else if in := x.poolOf(a); in != nil && in.pool.gives(rangeOf(a, w.PrefixLen)) {
-			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and in pool %s, which would give it", a, w.PoolUID, in.pool.UID)
+	for a, w := range c.mem.idx.withheld {
+		if why := c.mem.idx.notWithheld(&w); why != "" {
+			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and %s", a, w.PoolUID, why)
 		}
 	}
 }

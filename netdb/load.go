@@ -127,10 +127,28 @@ func (x *index) readWithheld(s scanner) error {
 		x.unreadable(named, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, named.text, named.ip))
 		return nil
 	}
-	if err == nil {
-		x.withheld[w.Addr] = w
+	if err != nil {
+		return err
 	}
-	return err
+	if why := x.notWithheld(&w); why != "" {
+		x.unreadable(named, "", fmt.Errorf("%s: withheld since pool %s was removed, and %s", WithheldHasNoRow, w.PoolUID, why))
+		return nil
+	}
+	x.withheld[w.Addr] = w
+	return nil
+}
+
+// notWithheld says of what is withheld which row has it, or which pool would give it; "" is none.
+// Rows and pools come to be without what is withheld there, so this is damage.
+func (x *index) notWithheld(w *Withheld) string {
+	r := rangeOf(w.Addr, w.PrefixLen)
+	if rows := x.byAddr.overlapping(r); len(rows) > 0 {
+		return fmt.Sprintf("%s is %s in pool %s", rows[0].Text(), rows[0].State, rows[0].PoolUID)
+	}
+	if in := x.poolOf(w.Addr); in != nil && in.pool.gives(r) {
+		return fmt.Sprintf("in pool %s, which would give it", in.pool.UID)
+	}
+	return ""
 }
 
 func (x *index) readName(s scanner) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -409,4 +410,52 @@ func TestWhatWasInUseOnAnotherBridgeIsHeld(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is withheld and has a row, too, or lies where a pool would give it, is damage: it is reported
+// when the book is opened, and neither address is given, also once the row cools.
+func TestWhatIsWithheldBesideARow(t *testing.T) {
+	clock, opts := NewClock(), Options()
+	opts.Now = clock.Now
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, opts)
+	p, old := Pool(t, b, "default", "10.8.64.0/29"), Pool(t, b, "old", "10.9.0.0/29")
+	has := Reserve(t, b, "has")
+	c, err := b.Pick(old.UID, Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: "was", UID: "was", Interface: "eth0", Attempt: 1, BindWithin: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, b, old.UID, true)
+	Close(t, b)
+	for _, at := range []string{has.Addr.String(), "10.8.64.5"} {
+		key := netip.MustParseAddr(at).As16()
+		raw(t, path, fmt.Sprintf(`CREATE TEMP TABLE w AS SELECT * FROM withheld LIMIT 1; UPDATE w SET ip = x'%x', address = '%s'; INSERT INTO withheld SELECT * FROM w`, key[:], at))
+	}
+	allow := []string{netdb.RowsAreReadable}
+	b = OpenAt(t, path, opts, allow...)
+	bad := b.Info().Unreadable
+	if len(bad) != 2 || len(b.Withheld()) != 1 {
+		t.Fatalf("reported: %+v, withheld: %+v", bad, b.Withheld())
+	}
+	for i, want := range []string{"is reserved in pool " + p.UID, "in pool " + p.UID + ", which would give it"} {
+		if bad[i].Row != []string{has.Addr.String(), "10.8.64.5"}[i] || !strings.Contains(bad[i].Reason, netdb.WithheldHasNoRow) || !strings.Contains(bad[i].Reason, want) {
+			t.Errorf("reported: %+v", bad[i])
+		}
+	}
+	found, err := b.Check(ctx)
+	if err != nil || len(found) != 2 {
+		t.Errorf("the check says %v, %v", found, err)
+	}
+	Cool(t, b, has)
+	clock.Pass(2 * Policy.Cooldown)
+	for i := range 3 {
+		if _, err := TryReserve(b, p, fmt.Sprint("new", i), Policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = TryReserve(b, p, "another", Policy)
+	wantErr(t, err, netdb.ErrExhausted)
 }
