@@ -27,9 +27,10 @@ type Doctor struct {
 	Unready    func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
 	Watchdog   *watchdog.Watchdog
 	Reconciler *reconciler.Reconciler
-	Instance   *watchdog.Instance // nil without a runtime
-	Sweeper    *orphans.Sweeper   // nil without an owner
-	Rules      *enforce.Keeper    // nil while enforce.mode is off
+	Instance   *watchdog.Instance              // nil without a runtime
+	Sweeper    *orphans.Sweeper                // nil without an owner
+	Rules      *enforce.Keeper                 // nil while enforce.mode is off
+	Unwatched  func() func(*netdb.Lease) error // says why the traffic to a paused lease cannot be watched, as of the call
 	Clock      *WallClock
 	Exhausted  func(poolUID string) (is bool, next time.Duration)
 	Refused    func() *RefusedReload // the configuration that was not taken over; nil: the last one was
@@ -61,7 +62,7 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 	differences := settle()
 	s := State{
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
-			Blockers: d.blockers, Slot: d.Book.Slot, Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
+			Blockers: d.blockers, Slot: d.Book.Slot, Sleep: d.Book.Sleep, Unwatched: d.Unwatched(), Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
 		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
 		Unready: d.Bridges.Unready(), PoolUnready: d.Unready,
 	}

@@ -19,9 +19,12 @@ type World struct {
 	Place    func(netip.Addr) netdb.Place
 	Blockers func(*netdb.Lease) []string // what keeps a releasing lease
 	Slot     func(leaseID string) *netdb.Slot
-	Last     *Report   // of the last pass; nil before the first
-	Started  time.Time // the daemon
-	Now      netdb.Stamp
+	Sleep    func(leaseID string) *netdb.Sleep // nil: nothing is recorded of any
+	// Unwatched is why the traffic to a lease cannot be watched, nil where it can. May be nil.
+	Unwatched func(*netdb.Lease) error
+	Last      *Report   // of the last pass; nil before the first
+	Started   time.Time // the daemon
+	Now       netdb.Stamp
 }
 
 // Diagnose lists what is wrong with addresses, in their order. It decides nothing and
@@ -33,7 +36,7 @@ func Diagnose(w World) []Finding {
 		last = *w.Last
 	}
 	held := make(map[netip.Addr]*netdb.Lease, len(w.Leases))
-	v := &view{policy: policy{place: w.Place, runtime: w.Runtime},
+	v := &view{policy: policy{place: w.Place, sleep: w.Sleep, runtime: w.Runtime},
 		book: w.Leases, census: w.Census, now: w.Now}
 	v.index()
 	for _, l := range w.Leases {
@@ -139,6 +142,16 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	case w.unused(v, l):
 		add("slot_unused", "ipamctl show "+l.ID+"; if it was never started: ipamctl release "+l.ID, "sandbox %q was given the warm slot in %s %v ago, and the runtime has shown no container of it", l.Sandbox, l.Netns, w.Now.Since(l.Since).Round(time.Second))
 	}
+	if l.State == netdb.Paused {
+		if mode := v.stopping(l); w.runsOn(v, l, mode) {
+			add("paused_running", "ipamctl show "+l.ID+"; if it is not to be paused: ipamctl resume "+l.ID, "sandbox %q was paused (%s) %v ago, and its tasks run and were not seen to stand still", l.Sandbox, mode, w.Now.Since(l.Since).Round(time.Second))
+		}
+		if s := v.slept(l); s != nil && s.Wake != nil && w.Unwatched != nil && !v.kernelSilent() {
+			if why := w.Unwatched(l); why != nil {
+				add("paused_unwatched", "ipamctl show "+l.ID+"; to have it woken: ipamctl wake "+l.ID, "no traffic wakes sandbox %q: %v", l.Sandbox, why)
+			}
+		}
+	}
 	if l.State == netdb.Cooling {
 		if f, found := v.ignored(l); found {
 			out = append(out, f)
@@ -155,6 +168,24 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// runsFor is how long the tasks of a sandbox that its owner is to pause may run on before that is
+// a finding.
+const runsFor = 10 * time.Minute
+
+// runsOn reports that the tasks of a paused lease run long after its owner has said that it pauses
+// them. It is not resumed by itself, since a checkpoint may take its time, and nothing else ends it
+// where the owner has given the pause up.
+func (w World) runsOn(v *view, l *netdb.Lease, mode netdb.SleepMode) bool {
+	return mode != "" && w.Now.Since(l.Since) > runsFor && !v.silent(census.Runtime) &&
+		slices.ContainsFunc(v.of(l), func(s census.Sighting) bool { return s.Task == taskRunning && sure(l, s) })
+}
+
+// kernelSilent reports whether a witness of the kernel cannot answer: which ports there are is not
+// known then.
+func (v *view) kernelSilent() bool {
+	return slices.ContainsFunc(v.census.Silent, func(s census.Silence) bool { return s.Witness.Kernel() })
 }
 
 // unused reports that a sandbox has a warm slot for longer than a reservation may wait for

@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -63,7 +64,19 @@ func TestDiagnose(t *testing.T) {
 		"a warm slot that no container is in": {claimedSlot(lease(netdb.Bound, 11*time.Minute), sighting(two)), []string{"slot_unused 10.8.64.2"}, "11m0s ago"},
 		"the same, and the runtime is silent": {silentRuntime(claimedSlot(lease(netdb.Bound, 11*time.Minute), sighting(two))), nil, ""},
 		"a warm slot whose container is gone": {claimedSlot(with(lease(netdb.Bound, time.Hour), netdb.Container{Namespace: "default", ID: "c"}), sighting(two)), []string{"stray 10.8.64.2"}, ""},
-		"a state of the future":               {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
+		"to be frozen, its task runs":         {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 10*time.Minute, taskRunning, nil), nil, ""},
+		"to be frozen, it runs for long":      {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskRunning, nil), []string{"paused_running 10.8.64.2"}, `"a" was paused (freeze) 11m0s ago`},
+		"to be frozen, it is":                 {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskPaused, nil), nil, ""},
+		"frozen, its task runs since":         {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true}, 11*time.Minute, taskRunning, nil), nil, ""},
+		"to be frozen, the runtime is silent": {silentRuntime(sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskRunning, nil)), nil, ""},
+		"a sleeper's port is gone":            {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port")), []string{"paused_unwatched 10.8.64.2"}, "no traffic wakes sandbox \"a\": veth1 is no port"},
+		"it is there":                         {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, nil), nil, ""},
+		"it is gone, and nothing wakes it":    {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true}, 0, taskPaused, errors.New("veth1 is no port")), nil, ""},
+		"it is gone, the kernel is silent": {func(w *World) {
+			sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port"))(w)
+			w.Census.Silent = append(w.Census.Silent, census.Silence{Witness: census.Netns, Reason: "gone"})
+		}, nil, ""},
+		"a state of the future": {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := World{
@@ -98,6 +111,19 @@ func claimedSlot(l *netdb.Lease, c census.Census) func(*World) {
 	return func(w *World) {
 		w.Leases, w.Census, w.Runtime = []*netdb.Lease{l}, c, true
 		w.Slot = func(id string) *netdb.Slot { return &netdb.Slot{LeaseID: id, Claimed: true} }
+	}
+}
+
+// sleeps is a world in which a lease is paused, whose container's task is in a state, and whose
+// traffic cannot be watched because of why.
+func sleeps(how netdb.Sleep, age time.Duration, task string, why error) func(*World) {
+	return func(w *World) {
+		l := &netdb.Lease{ID: "lease", Addr: netip.MustParseAddr("10.8.64.2"), State: netdb.Paused, Sandbox: "a", UID: "a", Since: after(-age),
+			Containers: []netdb.Container{{Namespace: "default", ID: "c"}}}
+		w.Leases, w.Runtime = []*netdb.Lease{l}, true
+		w.Census = census.Census{Seen: map[netip.Addr][]census.Sighting{{}: {{Witness: census.Runtime, Namespace: "default", Container: "c", Task: task}}}}
+		w.Sleep = func(string) *netdb.Sleep { return &how }
+		w.Unwatched = func(*netdb.Lease) error { return why }
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 type Catcher interface {
 	// Watches is an error when the traffic to a lease cannot be watched.
 	Watches(l *netdb.Lease) error
+	// Unwatched is Watches of many leases, as of the call.
+	Unwatched() func(l *netdb.Lease) error
 	// Sync watches for all that the book has paused by now.
 	Sync(ctx context.Context) error
 }
@@ -21,6 +23,14 @@ type Catcher interface {
 // CatchBy has the traffic to paused sandboxes watched. It is called before anything else is,
 // or not at all: then a policy of traffic is refused because of why.
 func (f *Flights) CatchBy(c Catcher, why error) { f.catcher, f.blind = c, why }
+
+// Unwatched returns what says why the traffic to a lease cannot be watched, nil where it can.
+func (f *Flights) Unwatched() func(*netdb.Lease) error {
+	if f.catcher == nil {
+		return func(*netdb.Lease) error { return f.blind }
+	}
+	return f.catcher.Unwatched()
+}
 
 // Pause records that a sandbox is paused, how, and what wakes it. What this daemon cannot do
 // is refused with what is missing for it, and nothing is recorded. Once it is answered, traffic

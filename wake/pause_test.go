@@ -175,6 +175,9 @@ type watches struct{}
 
 func (watches) Watches(*netdb.Lease) error { return nil }
 func (watches) Sync(context.Context) error { return nil }
+func (watches) Unwatched() func(*netdb.Lease) error {
+	return func(*netdb.Lease) error { return nil }
+}
 
 // beside is another lease of the sandbox, which records its task, too. Both were paused with a
 // policy, and are bound again.
@@ -338,9 +341,11 @@ func TestAPauseThatFails(t *testing.T) {
 }
 
 // An unruly kernel takes no rules that watch for traffic, once it is full.
-type unruly struct{ full bool }
+type unruly struct {
+	watches
+	full bool
+}
 
-func (u *unruly) Watches(*netdb.Lease) error { return nil }
 func (u *unruly) Sync(context.Context) error {
 	if u.full {
 		return errors.New("no space left")

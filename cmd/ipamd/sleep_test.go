@@ -136,6 +136,29 @@ func TestZ8APlainPauseBeforeTheFreeze(t *testing.T) {
 	})
 }
 
+// A sandbox that traffic is to wake, and whose port is gone, is a finding; one that sleeps well is none.
+func TestASleeperWhosePortIsGoneIsFound(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), slow)
+		b := w.site(d, "a")
+		w.pauses(b, api.Freeze)
+		d.Pause(t, "default", "a")
+		realtest.Eventually(t, wait, "its task to be seen frozen", func() bool { return strings.Contains(w.reasons(b.held.Address), "seen_still") })
+		found := func(want ...string) {
+			t.Helper()
+			realtest.Eventually(t, wait, "the findings", func() bool { return slices.Equal(w.findings(), want) })
+		}
+		found()
+		b.port.Close()
+		found("paused_unwatched " + b.held.Address)
+		if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{}); err != nil { // nothing wakes it any more
+			t.Fatal(err)
+		}
+		found()
+	})
+}
+
 // Z8, Z16: a runtime says that it freezes a sandbox, and does so after a pass. The lease is paused
 // from its word on, so traffic begins a flight whenever it comes; and what others resume is bound, also
 // what they resumed while the daemon was down.

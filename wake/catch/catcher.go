@@ -223,13 +223,25 @@ func recordedBy(b Book, boot string) map[int][]string {
 // Watches reports whether the traffic to a lease can be watched, as a [netdb.FieldError]
 // when it cannot.
 func (c *Catcher) Watches(l *netdb.Lease) error {
-	if l.HostInterface == "" {
-		return &netdb.FieldError{Field: "wake", Reason: "the lease records no port whose traffic could be watched: bind its host_interface"}
-	}
-	if c.portOf()(l) == "" {
-		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("%s is no port of the bridge: there is no traffic to watch", l.HostInterface)}
+	if why := c.Unwatched()(l); why != nil {
+		return &netdb.FieldError{Field: "wake", Reason: why.Error()}
 	}
 	return nil
+}
+
+// Unwatched returns what says why the traffic to a lease cannot be watched, nil where it can, by the
+// ports that are there now.
+func (c *Catcher) Unwatched() func(*netdb.Lease) error {
+	portOf := c.portOf()
+	return func(l *netdb.Lease) error {
+		switch {
+		case l.HostInterface == "":
+			return errors.New("the lease records no port whose traffic could be watched: bind its host_interface")
+		case portOf(l) == "":
+			return fmt.Errorf("%s is no port of the bridge: there is no traffic to watch", l.HostInterface)
+		}
+		return nil
+	}
 }
 
 const (
