@@ -468,6 +468,38 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 	}
 }
 
+// TestE1WhatAnUnknownPortSendsALease: the bridge has a lease's MAC at another port since before the
+// lease was bound, and by a port in no set a frame is sent to it: none receives it.
+func TestE1WhatAnUnknownPortSendsALease(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.apply(enforce.Policy{Mode: enforce.Enforce})
+	s.ns.Exec("bridge", "fdb", "replace", s.b.MAC.String(), "dev", s.d.HostName, "master", "static")
+	p := s.ns.Port("rt0")
+	wire := p.NS.Wire("eth0")
+	f := longer(ip4(p.MAC, x4, b4), "for b alone")
+	copy(f, s.b.MAC)
+	last := longer(ip4(p.MAC, x4, gateway), "behind it")
+	for end, twice := time.Now().Add(wait), 0; twice < 2; {
+		wire.Send(f, last) // again: what comes before the port forwards is lost
+		for behind := false; !behind; {
+			got, ok := s.wires[s.d].Receive(0)
+			if !ok {
+				break
+			}
+			if bytes.Equal(got, f) {
+				t.Fatal("another port receives it")
+			}
+			if behind = bytes.Equal(got, last); behind {
+				twice++
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatal("the frame behind it was not received")
+		}
+	}
+}
+
 // TestE1TheHostAndAPortThatIsNotKnownYet: by a port in no set yet the host receives no frame to a
 // bridge's MAC that a port without a lease could not send. An ARP request to all it does receive,
 // and takes what that says of a lease's address; but what it then sends to that address goes to

@@ -168,7 +168,9 @@ func between() *nft.Chain {
 	return &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
 		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Goto("delivered")),
 		rule("", nft.In(setUnleased, nft.InLink), nft.Goto("delivered")),
-		rule("by a port that is not known yet", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
+		rule("by a port that is not known yet", nft.In(setLeased, nft.OutLink), nft.Jump("delivered")),
+		rule("", nft.In(setUnleased, nft.OutLink), nft.Jump("delivered")),
+		rule("", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
 		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("without")),
 	}}
 }
