@@ -95,6 +95,7 @@ func (b *Bridge) PortLinks() map[string]PortLink { return b.netns.shown.Load().l
 
 // Own is what the bridge itself is.
 type Own struct {
+	Name   string       // of the bridge
 	Index  int          // of its link; 0 where there is none
 	Addrs  []netip.Addr // of its link, those by which no sandbox could be reached too
 	MAC    string       // of its link
@@ -107,7 +108,7 @@ func (b *Bridge) Own() Own { return b.netns.shown.Load().own }
 
 // setOwn takes in what the bridge itself is.
 func (s *namespaces) setOwn(d *device) {
-	var now Own
+	now := Own{Name: d.name}
 	if d.isThere() {
 		now.Index, now.MAC, now.Learns = d.link.Index, d.link.MAC.String(), !d.link.NoGroupLearn
 		for _, a := range d.addrs {

@@ -106,3 +106,64 @@ func TestABindIsNoRepair(t *testing.T) {
 	k.touched.Store(true)
 	hold("heard", 2)
 }
+
+// A bridged one has bridges.
+type bridged struct {
+	one
+	bridges []Bridge
+}
+
+func (w *bridged) Bridges() []Bridge { return w.bridges }
+
+// TestE1WhatIsLinkLocalFollowsItsBridge: whatever comes, goes or changes, ports and bridges, what is
+// changed in the kernel is what follows from all of it.
+func TestE1WhatIsLinkLocalFollowsItsBridge(t *testing.T) {
+	t.Parallel()
+	w := new(bridged)
+	var k *Keeper
+	var err error
+	nstest.New(t).Do(func() {
+		k, err = Open(t.Context(), Config{Policy: Policy{Mode: Enforce}, Book: w, Kernel: w, Boot: "boot", Every: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	router := netip.MustParseAddr("fe80::1")
+	has := func(name string, addrs ...netip.Addr) Bridge {
+		return Bridge{Name: name, Addrs: addrs, MAC: "02:42:00:00:00:01"}
+	}
+	first := Port{Index: 80_001, Name: "first", Bridge: "rt0"}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want int // elements of own6
+	}{
+		{"a lease's port", func() { w.bind("a") }, 0},
+		{"one bridge has it", func() { w.bridges = []Bridge{has("rt0", router)} }, 0},
+		{"another bridge", func() { w.bridges = append(w.bridges, has("rt1")) }, 1},
+		{"a port", func() { w.ports = append(w.ports, first) }, 2},
+		{"it gets another name", func() { w.ports[1].Name = "renamed" }, 2},
+		{"it goes to the other bridge", func() { w.ports[1].Bridge = "rt1" }, 1},
+		{"both have it", func() { w.bridges = []Bridge{has("rt0", router), has("rt1", router)} }, 0},
+		{"the other alone", func() { w.bridges = []Bridge{has("rt0"), has("rt1", router)} }, 1},
+		{"its port goes", func() { w.ports = w.ports[:1] }, 0},
+		{"the first again, with the other's MAC", func() { w.bridges = []Bridge{has("rt0", router), has("rt1")} }, 1},
+		{"no bridge", func() { w.bridges = nil }, 0},
+	} {
+		step.do()
+		if err := k.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		have, err := k.look.Read(t.Context(), frame(k.cfg.Policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(have.Set(setOwn6).Elements); n != step.want {
+			t.Errorf("%s: %d elements, want %d", step.what, n, step.want)
+		}
+		if differ, err := k.differences(t.Context()); err != nil || len(differ) > 0 {
+			t.Errorf("%s: %v %v", step.what, differ, err)
+		}
+	}
+}

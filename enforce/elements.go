@@ -3,6 +3,7 @@ package enforce
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"go4.org/netipx"
 
@@ -25,7 +26,9 @@ const (
 	setPrefixes  = "prefixes"
 	setTakenMACs = "taken_macs"  // MACs that are a lease's
 	setBridges   = "bridge_macs" // the MACs of the bridges themselves
-	setTaken4    = "taken4"      // addresses that are a lease's or a gateway's
+	setOwn4      = "own4"        // port and link-local address that its bridge has, and another has not
+	setOwn6      = "own6"
+	setTaken4    = "taken4" // addresses that are a lease's or a gateway's
 	setTaken6    = "taken6"
 	// Type of the frame and range of addresses: a set of ranges wants two types, and the
 	// first is one that the rule has compared already.
@@ -120,8 +123,42 @@ func gateway(a netip.Addr) member {
 }
 
 // bridgeMAC is the element by which what is to a bridge itself, or from it, is known.
-func bridgeMAC(mac net.HardwareAddr) member {
-	return member{setBridges, nft.Element{Key: nft.Key(mac)}}
+func bridgeMAC(b Bridge) []member {
+	mac, err := net.ParseMAC(b.MAC)
+	if err != nil || len(mac) != 6 {
+		return nil
+	}
+	return []member{{setBridges, nft.Element{Key: nft.Key(mac)}}}
+}
+
+// own are the elements that keep from a port what is its bridge's.
+func own(port int, addrs []netip.Addr) (out []member) {
+	for _, a := range addrs {
+		set := setOwn6
+		if a.Is4() {
+			set = setOwn4
+		}
+		out = append(out, member{set, nft.Element{Key: nft.Key(port, a)}})
+	}
+	return out
+}
+
+// ownAddrs divides the addresses of bridges in those that are kept from every port, and those
+// that are by the name of their bridge: a link-local address that not every bridge has may be a
+// guest's on another (RFC 3927, section 2.6.2; RFC 4007, section 5).
+func ownAddrs(bridges []Bridge) (all []netip.Addr, at map[string][]netip.Addr) {
+	at = map[string][]netip.Addr{}
+	for _, b := range bridges {
+		for _, a := range b.Addrs {
+			missing := slices.ContainsFunc(bridges, func(o Bridge) bool { return !slices.Contains(o.Addrs, a) })
+			if missing && (linkLocal4.Contains(a) || linkLocal6.Contains(a)) {
+				at[b.Name] = append(at[b.Name], a)
+			} else {
+				all = append(all, a)
+			}
+		}
+	}
+	return all, at
 }
 
 // unleased are the elements of a port without a lease.
@@ -153,11 +190,19 @@ func (p Policy) all(w World) tally {
 			}
 		}
 	}
-	for _, a := range w.Gateways {
+	all, at := ownAddrs(w.Bridges)
+	for _, a := range slices.Concat(w.Gateways, all) {
 		t[gateway(a)]++
 	}
-	for _, mac := range w.BridgeMACs {
-		t[bridgeMAC(mac)]++
+	for _, port := range w.Ports {
+		for _, m := range own(port.Index, at[port.Bridge]) {
+			t[m]++
+		}
+	}
+	for _, b := range w.Bridges {
+		for _, m := range bridgeMAC(b) {
+			t[m]++
+		}
 	}
 	return t
 }

@@ -50,6 +50,7 @@ type Port struct {
 
 // A Bridge is one of ours.
 type Bridge struct {
+	Name   string
 	Index  int
 	Addrs  []netip.Addr // its own
 	MAC    string       // its own

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -94,11 +93,12 @@ type Keeper struct {
 	ports     map[int]Port
 	fresh     map[int]bool // ports that were in no set, and may have had the bridge learn a lease's MAC
 	users     map[int]int  // grants of each port
-	gateways  []netip.Addr
-	macs      []net.HardwareAddr // of the bridges
-	want      tally              // of all of these
-	before    map[member]int     // what want had of each, before the change that is being made
-	held      bool               // the kernel's table is as want says, as far as is known
+	gateways  []netip.Addr // of the pools
+	bridges   []Bridge
+	own       map[string][]netip.Addr // of bridges, as ownAddrs has it
+	want      tally                   // of all of these
+	before    map[member]int          // what want had of each, before the change that is being made
+	held      bool                    // the kernel's table is as want says, as far as is known
 	mark      nft.Element
 	made      bool // by this process, once
 	writes    int  // of the kernel's table, by us
@@ -392,7 +392,10 @@ func (k *Keeper) addUnleased(p Port, n int) {
 func (k *Keeper) takePort(p Port) {
 	was, known := k.ports[p.Index]
 	k.ports[p.Index] = p
-	if !known {
+	k.addOwn(p, 1)
+	if known {
+		k.addOwn(was, -1)
+	} else {
 		k.fresh[p.Index] = true
 	}
 	if was == p || k.users[p.Index] > 0 {
@@ -415,6 +418,7 @@ func (k *Keeper) takePorts() {
 			continue
 		}
 		delete(k.fresh, i)
+		k.addOwn(p, -1)
 		if k.users[i] == 0 {
 			k.addUnleased(p, -1)
 		}
@@ -426,7 +430,7 @@ func (k *Keeper) takePorts() {
 
 // world is what the rules are made from, as memory has it.
 func (k *Keeper) world() World {
-	w := World{Epoch: k.cfg.Book.Epoch(), Revision: k.cfg.Book.Rev(), Ports: slices.Collect(maps.Values(k.ports)), Gateways: k.gateways, BridgeMACs: k.macs}
+	w := World{Epoch: k.cfg.Book.Epoch(), Revision: k.cfg.Book.Rev(), Ports: slices.Collect(maps.Values(k.ports)), Gateways: k.gateways, Bridges: k.bridges}
 	for _, g := range k.grants {
 		w.Grants = append(w.Grants, g...)
 	}
@@ -458,31 +462,42 @@ func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int, 
 	}
 }
 
+// takeBridges takes in what no port may use: the gateways of the pools, and what the bridges are.
 func (k *Keeper) takeBridges() {
-	var now []netip.Addr
-	var macs []net.HardwareAddr
+	var gateways []netip.Addr
 	for _, p := range k.cfg.Book.Pools() {
 		if p.Gateway.IsValid() {
-			now = append(now, p.Gateway)
+			gateways = append(gateways, p.Gateway)
 		}
 	}
-	for _, b := range k.cfg.Kernel.Bridges() {
-		now = append(now, b.Addrs...)
-		if mac, err := net.ParseMAC(b.MAC); err == nil {
-			macs = append(macs, mac)
+	bridges := k.cfg.Kernel.Bridges()
+	same := func(a, b Bridge) bool { return a.Name == b.Name && a.MAC == b.MAC && slices.Equal(a.Addrs, b.Addrs) }
+	if slices.Equal(gateways, k.gateways) && slices.EqualFunc(bridges, k.bridges, same) {
+		return
+	}
+	count := func(gateways []netip.Addr, bridges []Bridge, n int) {
+		all, at := ownAddrs(bridges)
+		for _, a := range slices.Concat(gateways, all) {
+			k.add(gateway(a), n)
+		}
+		for _, b := range bridges {
+			for _, m := range bridgeMAC(b) {
+				k.add(m, n)
+			}
+		}
+		if k.own = at; len(at) > 0 {
+			for _, p := range k.ports {
+				k.addOwn(p, n)
+			}
 		}
 	}
-	for _, a := range now {
-		k.add(gateway(a), 1)
+	count(k.gateways, k.bridges, -1)
+	count(gateways, bridges, 1)
+	k.gateways, k.bridges = gateways, bridges
+}
+
+func (k *Keeper) addOwn(p Port, n int) {
+	for _, m := range own(p.Index, k.own[p.Bridge]) {
+		k.add(m, n)
 	}
-	for _, a := range k.gateways {
-		k.add(gateway(a), -1)
-	}
-	for _, mac := range macs {
-		k.add(bridgeMAC(mac), 1)
-	}
-	for _, mac := range k.macs {
-		k.add(bridgeMAC(mac), -1)
-	}
-	k.gateways, k.macs = now, macs
 }

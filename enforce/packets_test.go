@@ -29,6 +29,7 @@ type scene struct {
 	ear        *nstest.Wire
 	grants     []enforce.Grant
 	ports      []enforce.Port
+	bridges    []enforce.Bridge
 	marks      int
 	trunk      bool // d may send frames with VLAN tags
 }
@@ -50,6 +51,7 @@ var (
 func newScene(t *testing.T) *scene {
 	s := &scene{t: t, ns: nstest.New(t), wires: map[*nstest.Port]*nstest.Wire{}}
 	s.ns.Bridge("rt0", "10.8.0.1/24")
+	s.bridges = []enforce.Bridge{{Name: "rt0", MAC: bridgeMAC.String()}}
 	s.a, s.b, s.c, s.d = s.ns.Port("rt0"), s.ns.Port("rt0"), s.ns.Port("rt0"), s.ns.Port("rt0")
 	e := s.ns.Port("rt0")
 	s.ear = e.NS.Wire("eth0")
@@ -93,7 +95,7 @@ func (s *scene) index(p *nstest.Port) int {
 }
 
 func (s *scene) world() enforce.World {
-	return enforce.World{Epoch: "e", Revision: 7, Grants: s.grants, Ports: s.ports, Gateways: []netip.Addr{gateway, gateway6}, BridgeMACs: []net.HardwareAddr{bridgeMAC}}
+	return enforce.World{Epoch: "e", Revision: 7, Grants: s.grants, Ports: s.ports, Gateways: []netip.Addr{gateway, gateway6}, Bridges: s.bridges}
 }
 
 func (s *scene) apply(p enforce.Policy) *nft.Table {
@@ -565,6 +567,68 @@ func TestE1TheHostAndAPortThatIsNotKnownYet(t *testing.T) {
 		s.ports = append(s.ports, enforce.Port{Index: s.index(thief), Name: thief.HostName, Bridge: "rt0"})
 		s.apply(p)
 		want("known since")
+	}
+}
+
+// TestE1ALinkLocalAddressIsOfItsBridge: no port of rt0 is fe80::1 or 169.254.169.254, which the bridge
+// has, also one that is in no set; on rt9, which has neither, a guest may be either.
+func TestE1ALinkLocalAddressIsOfItsBridge(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.ns.Bridge("rt9")
+	router, metadata := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("169.254.169.254")
+	s.bridges[0].Addrs = []netip.Addr{router, metadata}
+	s.bridges = append(s.bridges, enforce.Bridge{Name: "rt9"})
+	leased, unleased, ear := s.ns.Port("rt9"), s.ns.Port("rt9"), s.ns.Port("rt9")
+	for _, p := range []*nstest.Port{leased, unleased, ear} {
+		s.ports = append(s.ports, enforce.Port{Index: s.index(p), Name: p.HostName, Bridge: "rt9"})
+		s.wires[p] = p.NS.Wire("eth0")
+	}
+	s.grants = append(s.grants, enforce.Grant{Lease: "l", Port: s.index(leased), MAC: leased.MAC.String(), Addr: netip.MustParsePrefix("10.9.0.2/32")})
+	s.apply(enforce.Policy{Mode: enforce.Enforce})
+	unknown, unknown9 := s.ns.Port("rt0"), s.ns.Port("rt9")
+	s.wires[unknown], s.wires[unknown9] = unknown.NS.Wire("eth0"), unknown9.NS.Wire("eth0")
+	for _, c := range []struct {
+		what   string
+		from   *nstest.Port
+		on     *nstest.Wire
+		passes bool
+		ip4    bool
+	}{
+		{"a lease of rt0", s.a, s.ear, false, false}, {"a lease of rt9", leased, s.wires[ear], true, false},
+		{"a port of rt0", s.d, s.ear, false, true}, {"a port of rt9", unleased, s.wires[ear], true, true},
+		{"a port of rt0 that is not known", unknown, s.ear, false, true}, {"a port of rt9 that is not known", unknown9, s.wires[ear], true, true},
+	} {
+		mac := c.from.MAC
+		frames := map[string][]byte{"an advertisement": nd(mac, 136, private, router, false), "DAD": nd(mac, 135, zero6, router, false), "IPv6": udp6(mac, router, netip.MustParseAddr("ff02::1"))}
+		if c.ip4 {
+			frames["ARP"], frames["IPv4"] = arp(2, mac, mac, metadata, x4), ip4(mac, metadata, x4)
+		}
+		for kind, f := range frames {
+			f = longer(f, c.what)
+			last := longer(nd(mac, 136, private, private, false), c.what+kind)
+			received := false
+			for behind, end := 0, time.Now().Add(wait); behind < 2; {
+				s.wires[c.from].Send(f, last) // again: what comes before a port forwards is lost
+				for {
+					got, ok := c.on.Receive(0)
+					if !ok {
+						break
+					}
+					received = received || bytes.Equal(got, f)
+					if bytes.Equal(got, last) {
+						behind++
+						break
+					}
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%s, %s: the frame behind it was not received", c.what, kind)
+				}
+			}
+			if received != c.passes {
+				t.Errorf("%s, %s: received is %t", c.what, kind, received)
+			}
+		}
 	}
 }
 

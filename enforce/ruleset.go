@@ -25,9 +25,8 @@ type World struct {
 	Revision int64
 	Grants   []Grant
 	Ports    []Port
-	Gateways []netip.Addr // of the pools, and the bridges' own addresses
-
-	BridgeMACs []net.HardwareAddr // the bridges' own
+	Gateways []netip.Addr // of the pools
+	Bridges  []Bridge
 }
 
 // A Reason is why a packet is refused.
@@ -86,6 +85,7 @@ func mark(epoch string, revision int64) nft.Element {
 var (
 	nowhere    = netip.IPv4Unspecified()
 	nowhere6   = netip.IPv6Unspecified()
+	linkLocal4 = netip.MustParsePrefix("169.254.0.0/16")
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")
 )
 
@@ -114,6 +114,7 @@ func frame(p Policy) *nft.Table {
 		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
 		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
 		{Name: setPrefix4, Key: with(nft.IPv4), Interval: true}, {Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
+		{Name: setOwn4, Key: with(nft.IPv4)}, {Name: setOwn6, Key: with(nft.IPv6)},
 		{Name: setBridges, Key: []nft.Type{nft.MAC}}, {Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
 		{Name: setTakenPrefix4, Key: []nft.Type{nft.Ether, nft.IPv4}, Interval: true}, {Name: setTakenPrefix6, Key: []nft.Type{nft.Ether, nft.IPv6}, Interval: true},
 	}}
@@ -123,7 +124,7 @@ func frame(p Policy) *nft.Table {
 	for _, r := range Reasons() {
 		t.Sets = append(t.Sets, &nft.Set{Name: r.set(), Key: link, Dynamic: true, Size: mostPorts})
 	}
-	t.Chains = append(t.Chains, ports(), received(), between(), sent(), delivered(p), addressed(p), leased(), arp(), ipv6(), neighbours(), source6())
+	t.Chains = append(t.Chains, ports(), received(), between(p), sent(), delivered(p), addressed(p), leased(), arp(), ipv6(), neighbours(), source6())
 	t.Chains = append(t.Chains, without(p)...)
 	t.Chains = append(t.Chains, without6())
 	for _, r := range Reasons() {
@@ -164,15 +165,36 @@ func received() *nft.Chain {
 // was plugged a moment ago or while no daemon ran, is judged there as that of a port without
 // a lease, and so is what goes to the host, but for group addresses: by the kernel's hooks alone
 // the bridge of a port is not known.
-func between() *nft.Chain {
-	return &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
+func between(p Policy) *nft.Chain {
+	c := &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
 		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Goto("delivered")),
 		rule("", nft.In(setUnleased, nft.InLink), nft.Goto("delivered")),
 		rule("by a port that is not known yet", nft.In(setLeased, nft.OutLink), nft.Jump("delivered")),
 		rule("", nft.In(setUnleased, nft.OutLink), nft.Jump("delivered")),
-		rule("", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
-		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("without")),
 	}}
+	if !p.DropUnleased { // else it may use nothing
+		c.Rules = append(append(c.Rules, own4(nft.OutLink)...), own6(nft.OutLink)...)
+	}
+	c.Rules = append(c.Rules, rule("", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
+		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("without")))
+	return c
+}
+
+// own4 and own6 refuse what is link-local and the bridge's own, by the bridge that a port is of:
+// another bridge may have a guest with that address.
+func own4(port nft.Field) []nft.Rule {
+	return []nft.Rule{
+		rule("link-local, and the bridge's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setOwn4, port, nft.ARPSource), refuse(NotItsARP)),
+		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setOwn4, port, nft.IPv4Source), refuse(NotItsIPv4)),
+	}
+}
+
+func own6(port nft.Field) []nft.Rule {
+	return []nft.Rule{
+		rule6("link-local, and the bridge's", icmp(advert, nft.In(setOwn6, port, nft.NDTarget), refuse(NotItsND))),
+		rule6("", icmp(solicitation, nft.Is(nft.IPv6Source, nowhere6), nft.In(setOwn6, port, nft.NDTarget), refuse(NotItsND))),
+		rule6("", is6(nft.In(setOwn6, port, nft.IPv6Source), refuse(NotItsIPv6))),
+	}
 }
 
 // sent is where a frame of the host's own goes to a port.
@@ -268,15 +290,15 @@ func icmp(typ uint8, do ...nft.Statement) []nft.Statement {
 
 func rule6(why string, do []nft.Statement) nft.Rule { return nft.Rule{Why: why, Do: do} }
 
-// own6 are the rules that let an address pass which is the lease's own: its own, in its
+// its6 are the rules that let an address pass which is the lease's own: its own, in its
 // prefix, or a link-local one that no lease has.
-func own6(f nft.Field, then nft.Statement, before ...nft.Statement) []nft.Rule {
+func its6(f nft.Field, then nft.Statement, before ...nft.Statement) []nft.Rule {
 	with := func(s ...nft.Statement) []nft.Statement { return append(append(slices.Clone(before), s...), then) }
 	return []nft.Rule{
 		rule6("", with(nft.In(setIPv6, nft.InLink, nft.EtherSource, f))),
 		rule6("", with(nft.In(setAny6, nft.InLink, f))),
 		rule6("in its delegated prefix", with(nft.In(setPrefixes, nft.InLink, f))),
-		rule6("link-local, and no lease's or gateway's", with(nft.Within(f, linkLocal6), nft.NotIn(setTaken6, f))),
+		rule6("link-local, and no lease's or gateway's", with(nft.Within(f, linkLocal6), nft.NotIn(setTaken6, f), nft.NotIn(setOwn6, nft.InLink, f))),
 	}
 }
 
@@ -295,9 +317,9 @@ func neighbours() *nft.Chain {
 		rule6("the same", icmp(redirect, refuse(NotItsND))),
 		rule6("a question with an address", icmp(solicitation, nft.IsNot(nft.IPv6Source, nowhere6), nft.Goto("source6"))),
 	}}
-	c.Rules = append(c.Rules, own6(nft.NDTarget, nft.Goto("source6"), icmp(advert)...)...)
+	c.Rules = append(c.Rules, its6(nft.NDTarget, nft.Goto("source6"), icmp(advert)...)...)
 	c.Rules = append(c.Rules, rule6("an answer for another", icmp(advert, refuse(NotItsND))))
-	c.Rules = append(c.Rules, own6(nft.NDTarget, nft.Accept(), icmp(solicitation)...)...)
+	c.Rules = append(c.Rules, its6(nft.NDTarget, nft.Accept(), icmp(solicitation)...)...)
 	c.Rules = append(c.Rules,
 		rule6("a probe (RFC 4862) for another's", icmp(solicitation, refuse(NotItsND))),
 		rule6("multicast groups (RFC 3590)", icmp(mldReport, nft.Is(nft.IPv6Source, nowhere6), nft.Accept())),
@@ -308,7 +330,7 @@ func neighbours() *nft.Chain {
 }
 
 func source6() *nft.Chain {
-	return &nft.Chain{Name: "source6", Rules: append(own6(nft.IPv6Source, nft.Accept(), is6()...), rule("", refuse(NotItsIPv6)))}
+	return &nft.Chain{Name: "source6", Rules: append(its6(nft.IPv6Source, nft.Accept(), is6()...), rule("", refuse(NotItsIPv6)))}
 }
 
 // without judges ports that no lease has.
@@ -346,24 +368,23 @@ func priorityTags() []nft.Rule {
 // too (RFC 5227): behind an uplink another host asks so whether an address is in use, as ipamd itself
 // does, and has to be answered that it is. A probe claims nothing, and no cache takes it in.
 func others(name string, tags ...nft.Rule) *nft.Chain {
-	return &nft.Chain{Name: name, Rules: append(append([]nft.Rule{
+	return &nft.Chain{Name: name, Rules: append(append(append([]nft.Rule{
 		rule("a lease's: a bridge sends there what is for it", nft.In(setTakenMACs, nft.EtherSource), refuse(NotItsMAC))}, tags...), []nft.Rule{
 		rule("a lease's or a gateway's", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTaken4, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenMACs, nft.ARPSourceMAC), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTaken4, nft.IPv4Source), refuse(NotItsIPv4)),
 		rule("in a lease's delegated prefix", nft.Is(nft.EtherType, nft.TypeARP), nft.In(setTakenPrefix4, nft.EtherType, nft.ARPSource), refuse(NotItsARP)),
 		rule("", nft.Is(nft.EtherType, nft.TypeIPv4), nft.In(setTakenPrefix4, nft.EtherType, nft.IPv4Source), refuse(NotItsIPv4)),
-		rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("without6")),
-	}...)}
+	}...), append(own4(nft.InLink), rule("", nft.Is(nft.EtherType, nft.TypeIPv6), nft.Goto("without6")))...)}
 }
 
 func without6() *nft.Chain {
-	return &nft.Chain{Name: "without6", Rules: []nft.Rule{
+	return &nft.Chain{Name: "without6", Rules: append([]nft.Rule{
 		rule6("", icmp(advert, nft.In(setTaken6, nft.NDTarget), refuse(NotItsND))),
 		rule6("a probe for a lease's address", icmp(solicitation, nft.Is(nft.IPv6Source, nowhere6), nft.In(setTaken6, nft.NDTarget), refuse(NotItsND))),
 		rule6("", is6(nft.In(setTaken6, nft.IPv6Source), refuse(NotItsIPv6))),
 		rule6("in a lease's delegated prefix", icmp(advert, nft.In(setTakenPrefix6, nft.EtherType, nft.NDTarget), refuse(NotItsND))),
 		rule6("", icmp(solicitation, nft.Is(nft.IPv6Source, nowhere6), nft.In(setTakenPrefix6, nft.EtherType, nft.NDTarget), refuse(NotItsND))),
 		rule6("", is6(nft.In(setTakenPrefix6, nft.EtherType, nft.IPv6Source), refuse(NotItsIPv6))),
-	}}
+	}, own6(nft.InLink)...)}
 }

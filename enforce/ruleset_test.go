@@ -2,7 +2,6 @@ package enforce_test
 
 import (
 	"flag"
-	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -18,8 +17,9 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestRulesetGolden: what a policy makes of a small world, as nft lists it from the kernel.
 func TestRulesetGolden(t *testing.T) {
 	realtest.Need(t, "nft")
-	w := enforce.World{Epoch: "0197", Revision: 12, Gateways: []netip.Addr{gateway, gateway6}, BridgeMACs: []net.HardwareAddr{bridgeMAC},
-		Ports: []enforce.Port{{Index: 70001, Name: "veth1", Bridge: "rt0"}, {Index: 70002, Name: "veth2", Bridge: "rt0"}, {Index: 70003, Name: "veth3", Bridge: "rt0"}},
+	w := enforce.World{Epoch: "0197", Revision: 12, Gateways: []netip.Addr{gateway, gateway6},
+		Bridges: []enforce.Bridge{{Name: "rt0", MAC: bridgeMAC.String(), Addrs: []netip.Addr{gateway, netip.MustParseAddr("fe80::1")}}, {Name: "rt1", Addrs: []netip.Addr{netip.MustParseAddr("169.254.0.1")}}},
+		Ports:   []enforce.Port{{Index: 70001, Name: "veth1", Bridge: "rt0"}, {Index: 70002, Name: "veth2", Bridge: "rt0"}, {Index: 70003, Name: "veth3", Bridge: "rt0"}},
 		Grants: []enforce.Grant{
 			{Lease: "a", Port: 70001, MAC: "02:00:00:00:00:01", Addr: netip.MustParsePrefix("10.8.0.2/32")},
 			{Lease: "a6", Port: 70001, MAC: "02:00:00:00:00:01", Addr: netip.MustParsePrefix("fd00:8::2/128")},

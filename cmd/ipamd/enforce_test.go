@@ -87,15 +87,16 @@ func (w *world) wished() *nft.Table {
 	for _, l := range links {
 		if l.Attrs().Name == "rt0" {
 			bridge = l.Attrs().Index
-			world.BridgeMACs = append(world.BridgeMACs, l.Attrs().HardwareAddr)
+			own := enforce.Bridge{Name: "rt0", MAC: l.Attrs().HardwareAddr.String()}
 			addrs, err := w.ns.Netlink().AddrList(l, netlink.FAMILY_ALL)
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			for _, a := range addrs {
 				addr, _ := netip.AddrFromSlice(a.IP)
-				world.Gateways = append(world.Gateways, addr.Unmap())
+				own.Addrs = append(own.Addrs, addr.Unmap())
 			}
+			world.Bridges = append(world.Bridges, own)
 		}
 	}
 	for _, l := range links {
