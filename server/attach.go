@@ -68,13 +68,14 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 	if l, err = h.portOf(id, ifRev, netdb.Reserved, netdb.Bound); err != nil {
 		return nil, nil, err
 	}
-	if err := h.fits(l, ask.Netns); err != nil {
+	netns, err := h.fits(c.ctx, l, ask.Netns)
+	if err != nil {
 		return nil, nil, err
 	}
 	work := h.plumbing("attach", l)
-	work.Netns, work.MAC = ask.Netns, ask.MAC
+	work.Netns, work.MAC = netns, ask.MAC
 	err = h.plumb(c, *work, func(r api.PlumbDoneRequest) (err error) {
-		where := netdb.Binding{Netns: ask.Netns, HostInterface: r.Host, MAC: r.MAC}
+		where := netdb.Binding{Netns: netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
 			if of.ID != id && of.State != api.Paused { // a pause binds nothing
@@ -93,20 +94,38 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 	return l, work.Networks, err
 }
 
-// fits refuses a namespace that is not that of the warm slot which the interface has, or is one of
-// a slot that no sandbox has: it would be given with what is in it.
-func (h *ports) fits(l *netdb.Lease, netns string) error {
-	for _, of := range h.interfaceOf(l) {
-		if slot := h.book.Slot(of.ID); slot != nil && slot.Netns != netns {
-			return field("netns", "%.200q is not that of the warm slot of %s, %s", netns, of.Addr, slot.Netns)
+// fits returns the path of a namespace, which is the slot's where that is the warm slot's which the
+// interface has. It refuses another one then, and one of a slot that no sandbox has, by whatever
+// path: it would be given with what is in it.
+func (h *ports) fits(ctx context.Context, l *netdb.Lease, netns string) (string, error) {
+	inode := h.netnsInode(ctx, netns) // all network namespaces are on one device
+	is := func(slot *netdb.Slot) bool {
+		return slot.Netns == netns || inode != 0 && inode == h.inodeOf(ctx, slot)
+	}
+	for _, of := range h.inSlots(l) {
+		slot := h.book.Slot(of.ID)
+		switch {
+		case slot == nil: // it ended just now
+		case !is(slot):
+			return "", field("netns", "%.200q is not that of the warm slot of %s, %s", netns, of.Addr, slot.Netns)
+		default:
+			netns = slot.Netns
 		}
 	}
 	for _, slot := range h.book.Slots() {
-		if !slot.Claimed && slot.Port() == netdb.SlotPort(netns) {
-			return field("netns", "%.200q is that of a warm slot which no sandbox has", netns)
+		if !slot.Claimed && (slot.Port() == netdb.SlotPort(netns) || is(slot)) {
+			return "", field("netns", "%.200q is that of a warm slot which no sandbox has", netns)
 		}
 	}
-	return nil
+	return netns, nil
+}
+
+// inodeOf is that of a slot's namespace, 0 where there is none.
+func (h *ports) inodeOf(ctx context.Context, slot *netdb.Slot) uint64 {
+	if l, err := h.book.Lease(slot.LeaseID); err == nil && l.Netns == slot.Netns && l.Plug.Inode != 0 && l.Plug.Boot == h.book.Now().BootID {
+		return l.Plug.Inode
+	}
+	return h.netnsInode(ctx, slot.Netns)
 }
 
 // attachGiven attaches what was just given, or releases it again: the port and the lease,
@@ -234,6 +253,20 @@ func (h *ports) interfaceOf(l *netdb.Lease) []*netdb.Lease {
 	return of
 }
 
+// inSlots are the leases of the interface of a lease that have a warm slot. One that is being
+// released has it until that is confirmed: the port was made for the slot, and another lease that
+// is recorded at it stays there.
+func (h *ports) inSlots(l *netdb.Lease) []*netdb.Lease {
+	of := h.interfaceOf(l)
+	all, _ := h.book.Leases()
+	for _, o := range all {
+		if o.State == netdb.Releasing && o.ID != l.ID && sharesPort(l, o) && o.HostInterface != "" && o.HostInterface == l.HostInterface {
+			of = append(of, o)
+		}
+	}
+	return slices.DeleteFunc(of, func(o *netdb.Lease) bool { return h.book.Slot(o.ID) == nil })
+}
+
 // ofNoSandbox refuses what is a sandbox's to ask for.
 func ofNoSandbox(l *netdb.Lease) error {
 	return fmt.Errorf("the lease of %s is of a warm slot that no sandbox has: %w", l.Addr, netdb.ErrState)
@@ -243,14 +276,13 @@ func ofNoSandbox(l *netdb.Lease) error {
 // interface has: it is one port, of one owner, whichever of them is named.
 func (h *ports) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
 	work := &api.PlumbReply{Verb: verb, Owner: cmp.Or(l.UID, l.ID) + "/" + l.Interface}
-	of := h.interfaceOf(l)
-	for _, o := range of {
-		one := o.ID == l.ID || l.State.Open() && (l.HostInterface == "" || l.HostInterface == o.HostInterface)
+	for _, o := range h.inSlots(l) {
+		one := o.ID == l.ID || l.State.Open() && l.HostInterface == "" || l.HostInterface != "" && l.HostInterface == o.HostInterface
 		if slot := h.book.Slot(o.ID); slot != nil && one { // the port was made for the slot
 			work.Owner = slot.Port()
 		}
 	}
-	for _, o := range of {
+	for _, o := range h.interfaceOf(l) {
 		for _, p := range h.book.Pools() {
 			if p.UID == o.PoolUID {
 				work.Leases = append(work.Leases, h.wire(o, p.Prefix.Bits()))

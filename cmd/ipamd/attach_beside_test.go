@@ -2,8 +2,12 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -52,18 +56,31 @@ func TestM1AttachBesideASlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // also once it is in the slot
+	link := "/run/netns/" + filepath.Base(v4.Slot.Netns) + "-link" // another path of the slot's namespace
+	must(t, os.Symlink(v4.Slot.Netns, link))
+	t.Cleanup(func() { os.Remove(link) })
+	for i := range 3 { // also once it is in the slot, and while the slot's lease is being released
+		if i == 2 {
+			if r, err := w.client.Release(ctx, v4.Leases[0].ID, api.ReleaseRequest{}); err != nil || r.Lease.State != api.Releasing {
+				t.Fatalf("released: %+v, %v", r, err)
+			}
+		}
 		_, err := w.client.Attach(ctx, v6.Leases[0].ID, api.AttachRequest{Netns: nstest.New(t).Path()})
 		if !errors.Is(err, client.ErrInvalidArgument) || !strings.Contains(err.Error(), "netns: ") {
 			t.Errorf("attached beside the slot: %v", err)
 		}
-		if _, err := w.client.Attach(ctx, v6.Leases[0].ID, api.AttachRequest{Netns: v4.Slot.Netns}); err != nil {
-			t.Errorf("attached in the slot: %v", err)
+		for _, netns := range []string{v4.Slot.Netns, link} {
+			if r, err := w.client.Attach(ctx, v6.Leases[0].ID, api.AttachRequest{Netns: netns}); err != nil || r.Lease.Netns != v4.Slot.Netns {
+				t.Errorf("attached in the slot by %s: %+v, %v", netns, r, err)
+			}
+		}
+		has := w.inside(v4.Slot.Netns, "ip", "-br", "addr", "show", "dev", "eth0")
+		if strings.Contains(has, v4.Leases[0].Address+"/") != (i < 2) || !strings.Contains(has, v6.Leases[0].Address+"/") {
+			t.Errorf("the slot has %s", has)
 		}
 	}
-	has := w.inside(v4.Slot.Netns, "ip", "-br", "addr", "show", "dev", "eth0")
-	if !strings.Contains(has, v4.Leases[0].Address+"/") || !strings.Contains(has, v6.Leases[0].Address+"/") {
-		t.Errorf("the slot has %s", has)
+	if _, err := w.client.Detach(ctx, v6.Leases[0].ID, api.DetachRequest{}); err != nil || strings.Contains(w.rt0(), v4.Leases[0].HostInterface) {
+		t.Errorf("detached: %v, %s", err, w.rt0())
 	}
 	if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24"}); err != nil {
 		t.Error(err)
@@ -112,7 +129,13 @@ func TestM1AttachInAnUnclaimedSlot(t *testing.T) {
 	w.warmHelper()
 	w.keepSlots(1400, &netdb.Warm{Size: 1, Max: 2})
 	slot := w.settled(1)[0]
-	for _, netns := range []string{slot.Netns, "/var" + slot.Netns} {
+	link := "/run/netns/" + filepath.Base(slot.Netns) + "-link"
+	must(t, os.Symlink(slot.Netns, link))
+	defer os.Remove(link)
+	mounted := nstest.New(t).Path() // its namespace is covered by the slot's
+	must(t, unix.Mount(slot.Netns, mounted, "", unix.MS_BIND, ""))
+	defer func() { must(t, unix.Unmount(mounted, unix.MNT_DETACH)) }()
+	for _, netns := range []string{slot.Netns, "/var" + slot.Netns, link, mounted} {
 		_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Interface: "eth1", Attach: &api.AttachRequest{Netns: netns}})
 		if !errors.Is(err, client.ErrInvalidArgument) || !strings.Contains(err.Error(), "netns: ") {
 			t.Errorf("attached in %s: %v", netns, err)
