@@ -212,10 +212,8 @@ func (h *ports) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Le
 		return nil, fmt.Errorf("lease %s is at revision %d: %w", id, l.Rev, netdb.ErrStale)
 	case !slices.Contains(states, l.State):
 		return nil, fmt.Errorf("the lease of %s is %s: %w", l.Addr, l.State, netdb.ErrState)
-	case netdb.IsSlotUID(l.UID):
-		return nil, ofNoSandbox(l)
 	}
-	return l, nil
+	return l, h.ofSandbox(id)
 }
 
 // user is the open lease that has the port of a lease's interface, where that lease has it no
@@ -265,11 +263,6 @@ func (h *ports) inSlots(l *netdb.Lease) []*netdb.Lease {
 		}
 	}
 	return slices.DeleteFunc(of, func(o *netdb.Lease) bool { return h.book.Slot(o.ID) == nil })
-}
-
-// ofNoSandbox refuses what is a sandbox's to ask for.
-func ofNoSandbox(l *netdb.Lease) error {
-	return fmt.Errorf("the lease of %s is of a warm slot that no sandbox has: %w", l.Addr, netdb.ErrState)
 }
 
 // plumbing is the work on the port of a lease's interface, with all leases that the

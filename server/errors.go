@@ -81,6 +81,32 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return errDenied }
 
+// A slotError is a sandbox's verb on the lease of a warm slot that no sandbox has.
+type slotError struct {
+	lease *netdb.Lease
+	slot  string // its id; "" where it has ended since
+}
+
+func (e *slotError) Error() string {
+	return fmt.Sprintf("the lease of %s: %v: it is of a warm slot that no sandbox has; a sandbox is given one by an allocation with warm (ipamctl allocate --warm), and a pool keeps fewer by its warm.size (ipamctl pool apply %s --warm)",
+		e.lease.Addr, netdb.ErrState, e.lease.Pool)
+}
+
+func (e *slotError) Unwrap() error { return netdb.ErrState }
+
+// ofSandbox refuses what is a sandbox's to ask for on a lease that is held and is none's.
+func (h *view) ofSandbox(id string) error {
+	l, err := h.book.Lease(id)
+	if err != nil || !netdb.IsSlotUID(l.UID) || !l.State.Open() && l.State != netdb.Releasing {
+		return nil // an error is the verb's to return
+	}
+	e := &slotError{lease: l}
+	if slot := h.book.Slot(id); slot != nil {
+		e.slot = slot.ID
+	}
+	return e
+}
+
 // A seenError is a verb on an address that a witness speaks against: it is in use. seen
 // is not empty.
 type seenError struct {
@@ -172,6 +198,9 @@ func details(err error) map[string]any {
 	}
 	if stale, is := errors.AsType[*netdb.StaleError](err); is {
 		d["revision"], d["state"] = stale.Lease.Rev, stale.Lease.State
+	}
+	if unclaimed, is := errors.AsType[*slotError](err); is {
+		d["slot"] = unclaimed.slot
 	}
 	if kept, is := errors.AsType[*netdb.KeptError](err); is {
 		d["field"], d["address"], d["kept_for"] = "address", kept.Addr.String(), kept.Sandbox

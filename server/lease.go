@@ -19,8 +19,8 @@ func (h *leases) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
 	var warnings []api.BindWarning
 	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
-		if l, err := h.book.Lease(id); err == nil && netdb.IsSlotUID(l.UID) { // its sandbox would be given what is not so
-			return nil, ofNoSandbox(l)
+		if err := h.ofSandbox(id); err != nil { // its sandbox would be given what is not so
+			return nil, err
 		}
 		b := bindingOf(&ask)
 		l, err := h.book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
@@ -195,6 +195,9 @@ func (h *leases) cancel(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	c.sandbox = ask.UID
+	if netdb.IsSlotUID(ask.UID) {
+		return 0, nil, field("uid", "%.80q begins as those of ipamd's own leases do, which no sandbox has", ask.UID)
+	}
 	ended, err := h.book.Cancel(c.ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	var released []api.Lease
 	for _, l := range ended {

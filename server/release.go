@@ -42,6 +42,11 @@ func (h *leases) release(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if l, err := h.book.Lease(id); err == nil && l.State.Open() { // one that ends already is a success
+		if err := h.ofSandbox(id); err != nil {
+			return 0, nil, err
+		}
+	}
 	l, blockers, err := h.beginRelease(c, id, ask.UID, ifRev)
 	if err != nil {
 		return 0, nil, err

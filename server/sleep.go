@@ -31,6 +31,9 @@ type Sleeper interface {
 func (h *sleepers) pause(c *call) (int, any, error) {
 	var ask api.PauseRequest
 	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+		if err := h.ofSandbox(id); err != nil {
+			return nil, err
+		}
 		who := c.who(netdb.ByClient, "paused")
 		if ask.Mode == "" {
 			switch {

@@ -152,9 +152,23 @@ func TestM1AttachInAnUnclaimedSlot(t *testing.T) {
 		"bind": func() (*api.LeaseReply, error) {
 			return w.client.Bind(ctx, slot.ID, api.BindRequest{MAC: "02:00:00:00:00:98"})
 		},
+		"pause": func() (*api.LeaseReply, error) { return w.client.Pause(ctx, slot.ID, api.PauseRequest{}) },
+		"freeze": func() (*api.LeaseReply, error) {
+			return w.client.Pause(ctx, slot.ID, api.PauseRequest{Mode: api.Freeze})
+		},
+		"release": func() (*api.LeaseReply, error) {
+			return w.client.Release(ctx, slot.ID, api.ReleaseRequest{})
+		},
 	} {
-		if _, err := ask(); !errors.Is(err, client.ErrStateNotAllowed) {
+		refused := new(api.Error)
+		if _, err := ask(); !errors.Is(err, client.ErrStateNotAllowed) || !errors.As(err, &refused) || refused.Details["slot"] == nil || !strings.Contains(refused.Message, "ipamctl pool apply default --warm") {
 			t.Errorf("%s of an unclaimed slot's own lease: %v", verb, err)
 		}
+	}
+	if _, err := w.client.Cancel(ctx, api.CancelRequest{UID: slot.UID, Attempt: 9}); !errors.Is(err, client.ErrInvalidArgument) {
+		t.Errorf("cancelled as a sandbox: %v", err)
+	}
+	if now := w.ready(); len(now) != 1 || now[0].ID != slot.ID || now[0].Rev != slot.Rev {
+		t.Errorf("the slot is %+v, was %+v", now, slot)
 	}
 }
