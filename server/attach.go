@@ -78,7 +78,7 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 		where := netdb.Binding{Netns: netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
-			if of.ID != id && of.State != api.Paused { // a pause binds nothing
+			if of.ID != id { // a paused one stays paused
 				ids = append(ids, of.ID)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // M1: an attach takes no address away that a paused lease of the interface has, and does not end
-// its pause.
+// its pause. On another port it is recorded there, too: else its own address would be a stranger's.
 func TestM1AttachBesideAPausedLease(t *testing.T) {
 	t.Parallel()
 	w := dual(t)
@@ -38,6 +38,18 @@ func TestM1AttachBesideAPausedLease(t *testing.T) {
 	}
 	if l, err := w.client.Lease(ctx, v4.ID); err != nil || l.Lease.State != api.Paused {
 		t.Errorf("the paused lease: %+v %v", l, err)
+	}
+	if _, err := w.client.Detach(ctx, v6.ID, api.DetachRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	other := nstest.New(t)
+	again, err := w.client.Attach(ctx, v6.ID, api.AttachRequest{Netns: other.Path()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := w.client.Lease(ctx, v4.ID)
+	if err != nil || l.Lease.State != api.Paused || l.Lease.Netns != other.Path() || l.Lease.HostIndex != again.Lease.HostIndex || l.Lease.MAC != again.Lease.MAC {
+		t.Errorf("the paused lease on another port, which is %+v: %+v %v", again.Lease, l, err)
 	}
 }
 
