@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -88,6 +89,10 @@ func (h *leases) allocate(c *call) (int, any, error) {
 		pool := h.poolNow(given.Pools[i])
 		reply.Leases[i] = h.wire(l, pool.Prefix.Bits())
 		reply.Networks[i] = h.network(pool)
+		if made, prefix, is := madeOf(given, l); is {
+			reply.Leases[i], reply.Networks[i] = h.wire(l, prefix.Bits()), h.madeBy(made)
+			reply.Networks[i].DNS = texts(pool.DNS)
+		}
 	}
 	for _, l := range given.Leases {
 		if want.Binding != nil && l.Names(*want.Binding) {
@@ -98,6 +103,19 @@ func (h *leases) allocate(c *call) (int, any, error) {
 		return http.StatusOK, reply, nil
 	}
 	return http.StatusCreated, reply, nil
+}
+
+// madeOf is what the slot of a lease was made by, where its pool wants it otherwise by now: what is
+// in its namespace is answered, and not what the next one will have.
+func madeOf(given *allocator.Result, l *netdb.Lease) (made netdb.Plumbing, prefix netip.Prefix, is bool) {
+	if !given.Stale || given.Slot == nil || given.Slot.LeaseID != l.ID {
+		return made, prefix, false
+	}
+	made, err := given.Slot.Plumbing()
+	if err == nil {
+		prefix, err = netip.ParsePrefix(made.Prefix)
+	}
+	return made, prefix, err == nil
 }
 
 // ofBind names a field of a bind by where it is in the request.

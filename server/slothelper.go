@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/attach"
@@ -62,7 +61,7 @@ func (h SlotHelper) Check(ctx context.Context, l *netdb.Lease, slot *netdb.Slot,
 	work := h.of(api.PlumbSlotCheck, l, slot, pool)
 	work.Host, work.MAC = l.HostInterface, l.MAC
 	if made, err := slot.Plumbing(); err == nil { // the pool may be another by now, and slots of before still be given
-		work.Networks[0] = h.madeBy(made)
+		work.Networks[0] = h.ports.madeBy(made)
 		if prefix, err := netip.ParsePrefix(made.Prefix); err == nil {
 			work.Leases[0] = h.ports.wire(l, prefix.Bits())
 		}
@@ -95,20 +94,6 @@ func (h SlotHelper) runner() string { return h.ports.book.Holding().RunnerUID }
 func (h SlotHelper) of(verb string, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) api.PlumbReply {
 	return api.PlumbReply{Verb: verb, Runner: h.runner(), Owner: slot.Port(), Netns: slot.Netns,
 		Leases: []api.Lease{h.ports.wire(l, pool.Prefix.Bits())}, Networks: []api.Network{h.ports.network(pool)}}
-}
-
-// madeBy is what a slot was made by, as the helper is given it.
-func (h SlotHelper) madeBy(p netdb.Plumbing) api.Network {
-	spec := netdb.PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
-	spec.Gateway, _ = netip.ParseAddr(p.Gateway) // "" is none
-	for _, text := range p.Routes {
-		to, via, _ := strings.Cut(text, " via ")
-		var r netdb.Route
-		r.Destination, _ = netip.ParsePrefix(to)
-		r.Via, _ = netip.ParseAddr(via)
-		spec.Routes = append(spec.Routes, r)
-	}
-	return h.ports.network(&netdb.Pool{PoolSpec: spec})
 }
 
 func (h SlotHelper) do(ctx context.Context, work api.PlumbReply, take func(api.PlumbDoneRequest) (bool, error)) error {

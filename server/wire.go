@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"strings"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -206,6 +207,20 @@ func (h *view) network(p *netdb.Pool) api.Network {
 	}
 	n.Routes = append(n.Routes, routes(p.Routes)...)
 	return n
+}
+
+// madeBy is what a slot was made by. Name servers are no part of what is made.
+func (h *view) madeBy(p netdb.Plumbing) api.Network {
+	spec := netdb.PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
+	spec.Gateway, _ = netip.ParseAddr(p.Gateway) // "" is none
+	for _, text := range p.Routes {
+		to, via, _ := strings.Cut(text, " via ")
+		var r netdb.Route
+		r.Destination, _ = netip.ParsePrefix(to)
+		r.Via, _ = netip.ParseAddr(via)
+		spec.Routes = append(spec.Routes, r)
+	}
+	return h.network(&netdb.Pool{PoolSpec: spec})
 }
 
 func routes(all []netdb.Route) []api.Route {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -128,7 +129,7 @@ func TestM3ASlotOfBeforeMayBeGiven(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish})
+	w.keepSlots(1400, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish}, netdb.Route{Destination: netip.MustParsePrefix("10.99.0.0/16"), Via: netip.MustParseAddr("10.8.64.1")})
 	w.settled(1)
 	p := w.keepSlots(1300, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish})
 	now := p.Plumbing("eth0", w.cfg.SlotProfile()).Hash()
@@ -139,10 +140,13 @@ func TestM3ASlotOfBeforeMayBeGiven(t *testing.T) {
 	if !before.Slot.Stale || before.Slot.SpecHash == now {
 		t.Errorf("the slot of before: %+v, and the pool wants %s", before.Slot, now)
 	}
-	if after := w.warmFor("after"); after.Slot.Stale || after.Slot.SpecHash != now {
-		t.Errorf("the next slot: %+v, and the pool wants %s", after.Slot, now)
+	if after := w.warmFor("after"); after.Slot.Stale || after.Slot.SpecHash != now || after.Networks[0].MTU != 1300 || len(after.Networks[0].Routes) != 1 {
+		t.Errorf("the next slot: %+v %+v, and the pool wants %s", after.Slot, after.Networks, now)
 	}
-	if again := w.warmFor("before"); !again.Slot.Stale || again.Slot.Slot != before.Slot.Slot {
+	if n := before.Networks[0]; n.MTU != 1400 || len(n.Routes) != 2 || n.Routes[1].Destination != "10.99.0.0/16" { // as its namespace has it
+		t.Errorf("the slot of before is of %+v", n)
+	}
+	if again := w.warmFor("before"); !again.Slot.Stale || again.Slot.Slot != before.Slot.Slot || !reflect.DeepEqual(again.Networks, before.Networks) {
 		t.Errorf("the one of before asks again: %+v", again.Slot)
 	}
 }
