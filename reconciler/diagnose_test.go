@@ -67,6 +67,11 @@ func TestDiagnose(t *testing.T) {
 		"to be frozen, its task runs":         {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 10*time.Minute, taskRunning, nil), nil, ""},
 		"to be frozen, it runs for long":      {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskRunning, nil), []string{"paused_running 10.8.64.2"}, `"a" was paused (freeze) 11m0s ago`},
 		"to be frozen, it is":                 {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskPaused, nil), nil, ""},
+		"to be frozen, a label alone runs": {func(w *World) {
+			sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskPaused, nil)(w)
+			none := netip.Addr{}
+			w.Census.Seen[none] = append(w.Census.Seen[none], census.Sighting{Witness: census.Runtime, Namespace: "default", Container: "c9", Sandbox: "a", Task: taskRunning})
+		}, nil, ""},
 		"frozen, its task runs since":         {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true}, 11*time.Minute, taskRunning, nil), nil, ""},
 		"to be frozen, the runtime is silent": {silentRuntime(sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskRunning, nil)), nil, ""},
 		"a sleeper's port is gone":            {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port")), []string{"paused_unwatched 10.8.64.2"}, "no traffic wakes sandbox \"a\": veth1 is no port"},
