@@ -73,7 +73,7 @@ func (f *Follower) Open(ctx context.Context, before []*netdb.Pool, open func(con
 	for _, p := range before {
 		if gw := netip.PrefixFrom(p.Gateway, p.Prefix.Bits()); p.Gateway.IsValid() && !slices.Contains(f.is[p.Bridge].Gateways, gw) {
 			is := f.is[p.Bridge]
-			is.Former = append(slices.Clone(is.Former), gw)
+			is.Gateways = append(slices.Clone(is.Gateways), gw)
 			f.is[p.Bridge] = is
 			f.again.Store(true)
 		}
@@ -198,7 +198,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, w
 	for _, s := range specs {
 		bridges[s.Bridge] = append(bridges[s.Bridge], s)
 	}
-	held, left, others := f.held(specs, len(before) > 0)
+	held, leased, left, others := f.held(specs, len(before) > 0)
 	leaving, err := f.leaving(before, bridges)
 	if err != nil {
 		return nil, nil, err
@@ -212,7 +212,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, w
 			waiting[name] = old
 			continue
 		}
-		needed, former := Of(nil, slices.Concat(old.Gateways, old.Former), slices.Concat(left, others[name]))
+		needed, former := Of(nil, old, slices.Concat(left, others[name]), leased)
 		if len(needed) == 0 {
 			out = append(out, bridge.Want{Name: name, Desired: bridge.Desired{Former: former}})
 		} else {
@@ -221,8 +221,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, w
 	}
 	for name, pools := range bridges {
 		w := bridge.Want{Name: name, Desired: bridge.Desired{MTU: f.MTU}, Others: others[name]}
-		old := before[name]
-		w.Desired.Gateways, w.Desired.Former = Of(pools, slices.Concat(old.Gateways, old.Former), held)
+		w.Desired.Gateways, w.Desired.Former = Of(pools, before[name], held, leased)
 		if foreign { // sandboxes may live with a pool that is in neither
 			w.Desired.Former = nil
 		}
@@ -269,9 +268,9 @@ func order(specs []netdb.PoolSpec) (names []string) {
 }
 
 // held lists the addresses that a sandbox may be using, where that matters; those of them that
-// may be in use on a bridge that their pool has left; and by bridge those leases that lie in no pool
-// of theirs.
-func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, left []netip.Addr, others map[string][]netip.Addr) {
+// are leased; those that may be in use on a bridge that their pool has left; and by bridge those
+// leases that lie in no pool of theirs.
+func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, leased, left []netip.Addr, others map[string][]netip.Addr) {
 	others = make(map[string][]netip.Addr)
 	bridgeOf := make(map[string]string)
 	for _, p := range f.Book.Pools() {
@@ -281,6 +280,9 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, left []neti
 	for _, l := range leases {
 		if matters && l.State != netdb.Cooling {
 			held = append(held, l.Addr)
+		}
+		if l.State.Open() || l.State == netdb.Releasing {
+			leased = append(leased, l.Addr)
 		}
 		if matters && l.State == netdb.Quarantined { // of a pool that was removed by force, and is there again
 			left = append(left, l.Addr)
@@ -292,14 +294,14 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, left []neti
 		}
 	}
 	if !matters {
-		return held, left, others
+		return held, leased, left, others
 	}
 	for _, w := range f.Book.Withheld() {
 		if w.State != netdb.Cooling {
 			held, left = append(held, w.Addr), append(left, w.Addr)
 		}
 	}
-	return held, left, others
+	return held, leased, left, others
 }
 
 // Run follows the pools until ctx ends. A gateway goes only if a pool had it in this life of the

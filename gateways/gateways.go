@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -17,21 +18,24 @@ import (
 // that gateway stays, for it is the sandbox's route; unless the same address is its gateway
 // with another prefix length.
 //
+// One that was former stays so, as the sandboxes that came since never had it as their route, and
+// so does one that is leased by now: wanted again, it would be a sandbox's address and the host's.
+//
 // IPv6 has an address once on a link, whatever its prefix length. Where a pool is made
 // smaller over such a sandbox, its gateway keeps the former length meanwhile.
-func Of(pools []netdb.PoolSpec, before []netip.Prefix, held []netip.Addr) (want, former []netip.Prefix) {
+func Of(pools []netdb.PoolSpec, before bridge.Desired, held, leased []netip.Addr) (want, former []netip.Prefix) {
 	for _, s := range pools {
 		if s.Gateway.IsValid() {
 			want = append(want, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))
 		}
 	}
 	now := slices.Clone(want)
-	for _, old := range before {
+	for _, old := range before.Gateways {
 		if slices.Contains(want, old) {
 			continue
 		}
-		needed := slices.ContainsFunc(held, func(a netip.Addr) bool {
-			return old.Contains(a) && !slices.ContainsFunc(now, func(p netip.Prefix) bool { return p.Addr() == old.Addr() && p.Contains(a) })
+		needed := !slices.Contains(leased, old.Addr()) && slices.ContainsFunc(held, func(a netip.Addr) bool {
+			return a != old.Addr() && old.Contains(a) && !slices.ContainsFunc(now, func(p netip.Prefix) bool { return p.Addr() == old.Addr() && p.Contains(a) })
 		})
 		same := func(p netip.Prefix) bool { return p.Addr() == old.Addr() && p.Addr().Is6() }
 		switch i := slices.IndexFunc(want, same); {
@@ -41,6 +45,11 @@ func Of(pools []netdb.PoolSpec, before []netip.Prefix, held []netip.Addr) (want,
 			want[i] = old
 		default:
 			want = append(want, old)
+		}
+	}
+	for _, gone := range before.Former {
+		if !slices.Contains(want, gone) && !slices.Contains(former, gone) {
+			former = append(former, gone)
 		}
 	}
 	return want, former

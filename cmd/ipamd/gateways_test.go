@@ -33,7 +33,7 @@ func TestAGatewayStaysWhileASandboxNeedsIt(t *testing.T) {
 	w.setPool(t, netdb.PoolChange{Spec: netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.9.0.0/24"),
 		Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "rt0"}, Drain: true})
 	realtest.Eventually(t, wait, "the new gateway", func() bool { return on("10.9.0.1/24") })
-	w.give("new", "10.9.0.2")
+	ofNew := w.give("new", "10.9.0.2").Leases[0]
 	if !on("10.8.64.1/24") {
 		t.Errorf("the sandbox that stays lost its gateway: %s", w.ns.Exec("ip", "addr", "show", "dev", "rt0"))
 	}
@@ -41,12 +41,89 @@ func TestAGatewayStaysWhileASandboxNeedsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	realtest.Eventually(t, wait, "the former gateway to go", func() bool { return !on("10.8.64.1/24") })
+	// Within its prefix it is the bridge's that is seen to have the address, and no sandbox.
+	next := w.give("next", "10.9.0.3").Leases[0]
+	if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.9.0.0/24", Gateway: "10.9.0.254"}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	if !on("10.9.0.1/24") || !on("10.9.0.254/24") {
+		t.Errorf("within the prefix: %s", w.ns.Exec("ip", "addr", "show", "dev", "rt0"))
+	}
+	for _, l := range []string{next.ID, ofNew.ID} {
+		if _, err := w.client.Release(ctx, l, api.ReleaseRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	realtest.Eventually(t, wait, "that to go too", func() bool { return !on("10.9.0.1/24") })
 
 	w.stopDaemon()
 	w.ns.AddAddr("rt0", "10.7.0.1/24")
 	w.start()
-	if !on("10.7.0.1/24") || !on("10.9.0.1/24") {
+	if !on("10.7.0.1/24") || !on("10.9.0.254/24") || on("10.9.0.1/24") {
 		t.Errorf("after a start: %s", w.ns.Exec("ip", "addr", "show", "dev", "rt0"))
+	}
+}
+
+// A gateway that went is an address like any, and may be a sandbox's by now, on this bridge or another:
+// no change of the pools has the bridge take it back, or doctor ask for it.
+func TestAFormerGatewayIsNotWantedAgain(t *testing.T) {
+	t.Parallel()
+	for _, manage := range []bool{true, false} {
+		w := prepare(t, quick, func(c *config.Config) {
+			c.Bridge.Manage = manage
+			c.Bridge.Refresh = config.Duration(100 * time.Millisecond)
+		})
+		if !manage {
+			w.ns.Bridge("rt0", "10.8.64.1/24")
+		}
+		w.start()
+		on := func(cidr string) bool {
+			return strings.Contains(w.ns.Exec("ip", "-o", "addr", "show", "dev", "rt0"), " "+cidr+" ")
+		}
+		apply := func(name, prefix, gateway, bridge string) {
+			t.Helper()
+			if _, err := w.client.ApplyPool(ctx, name, api.PoolRequest{Prefix: prefix, Gateway: gateway, Bridge: bridge}); err != nil {
+				t.Fatal(err)
+			}
+			if cidr := gateway + prefix[strings.Index(prefix, "/"):]; manage && bridge == "" {
+				realtest.Eventually(t, wait, "the gateway of "+name, func() bool { return on(cidr) })
+			} else if !manage {
+				w.ns.AddAddr("rt0", cidr)
+			}
+		}
+		apply("lab", "10.9.0.0/24", "10.9.0.1", "")
+		apply("lab", "10.9.0.0/24", "10.9.0.254", "")
+		if !manage {
+			w.ns.Exec("ip", "addr", "del", "10.9.0.1/24", "dev", "rt0") // and what is behind it of its prefix
+			w.ns.Exec("ip", "addr", "replace", "10.9.0.254/24", "dev", "rt0")
+		}
+		realtest.Eventually(t, wait, "an address for a sandbox that was a gateway", func() bool {
+			got, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "owner", Pool: "lab", Address: "10.9.0.1"})
+			return err == nil && !on("10.9.0.1/24") && got.Leases[0].Address == "10.9.0.1"
+		})
+		if manage { // a pool leaves the bridge, and its sandboxes live on the other
+			apply("six", "fd00:8::/64", "fd00:8::1", "")
+			apply("six", "fd00:8::/56", "fd00:8::1", "")
+			apply("six", "fd00:8::/64", "fd00:8::1", "")
+			apply("away", "10.6.0.0/24", "10.6.0.1", "")
+			apply("away", "10.6.0.0/24", "10.6.0.1", "br8")
+			for _, pool := range []string{"six", "away"} {
+				if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: pool, Pool: pool, Family: map[string]api.Family{"six": api.V6}[pool]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			apply("six", "fd00:8::/64", "fd00:8::ff", "")
+		}
+		apply("other", "10.77.0.0/24", "10.77.0.1", "") // any change of any pool
+		for _, gone := range []string{"10.9.0.1/24", "10.6.0.1/24", "fd00:8::1/56"} {
+			if on(gone) {
+				t.Errorf("managed %v: %s is on the bridge: %s", manage, gone, w.ns.Exec("ip", "-br", "addr", "show", "dev", "rt0"))
+			}
+		}
+		if d, err := w.client.Doctor(ctx); err != nil || slices.ContainsFunc(d.Findings, func(f api.Finding) bool { return f.Kind == "bridge_not_ready" }) {
+			t.Errorf("managed %v: doctor finds %+v, %v", manage, d, err)
+		}
 	}
 }
 
