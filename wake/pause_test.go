@@ -454,6 +454,7 @@ func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
 						return out
 					}
 					want := said()
+					w.stop() // a pause needs no loop, and what follows is not for one that runs
 					fails(w, k)
 					if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); err == nil {
 						t.Fatal("it is paused")
