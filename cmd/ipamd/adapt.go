@@ -29,26 +29,44 @@ type measured struct {
 	giveAddress func(ctx context.Context, addr netip.Addr) (bool, error)
 }
 
-func (m measured) Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error) {
-	m.await(ctx)
-	return m.Allocator.Ready(ctx, r)
+func (m measured) Ready(ctx context.Context, r *allocator.Request) (pools []*netdb.Pool, err error) {
+	err = m.follow(ctx, func() (err error) { pools, err = m.Allocator.Ready(ctx, r); return err })
+	return pools, err
 }
 
-// await returns when the first census is over and the bridges follow the pools.
-func (m measured) await(ctx context.Context) {
+// follow calls do when the first census is over and the bridges follow the pools, and again where
+// do met a bridge that did not follow a pool which was changed meanwhile.
+func (m measured) follow(ctx context.Context, do func() error) error {
 	m.ready.Await(ctx)
-	if !m.pools.Current() { // a pool that was just changed gives once its bridge follows
-		_ = m.pools.Follow(ctx) // an error is what the gate says
+	for {
+		changed := m.pools.Book.PoolsChanged()
+		if !m.pools.Current() { // a pool that was just changed gives once its bridge follows
+			_ = m.pools.Follow(ctx) // an error is what the gate says
+		}
+		err := do()
+		if !errors.Is(err, allocator.ErrBridge) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		default:
+			return err
+		}
 	}
+}
+
+// allocate is Allocate of the allocator, on bridges that follow.
+func (m measured) allocate(ctx context.Context, r allocator.Request) (result *allocator.Result, err error) {
+	err = m.follow(ctx, func() (err error) { result, err = m.Allocator.Allocate(ctx, r); return err })
+	return result, err
 }
 
 func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
-	m.await(ctx)
-	result, err := m.Allocator.Allocate(ctx, r)
+	result, err := m.allocate(ctx, r)
 	for tries := 0; errors.Is(err, netdb.ErrExhausted); tries++ {
 		if err = m.giveWay(ctx, r, tries, err); err == nil {
-			result, err = m.Allocator.Allocate(ctx, r)
+			result, err = m.allocate(ctx, r)
 		} else {
 			break
 		}
@@ -56,7 +74,7 @@ func (m measured) Allocate(ctx context.Context, r allocator.Request) (*allocator
 	if r.Address.IsValid() && errors.Is(err, netdb.ErrTaken) {
 		switch given, failed := m.giveAddress(ctx, r.Address); {
 		case given:
-			result, err = m.Allocator.Allocate(ctx, r)
+			result, err = m.allocate(ctx, r)
 		case failed != nil:
 			err = fmt.Errorf("%w; %w", err, failed)
 		}

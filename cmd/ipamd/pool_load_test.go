@@ -99,3 +99,37 @@ func TestAPoolIsResizedUnder64Callers(t *testing.T) {
 		return err == nil && pools.Pools[0].Generation >= 13 && pools.Pools[0].Outside == 0
 	})
 }
+
+// A managed bridge follows a pool that gets another gateway, and calls that were under way wait for
+// it: none is refused because the bridge had not followed yet.
+func TestAGatewayMovesUnderCallers(t *testing.T) {
+	t.Parallel()
+	w := prepare(t, pool("10.8.0.0/16"), func(c *config.Config) { c.Bridge.Manage = true })
+	w.start()
+	var done atomic.Bool
+	var lives atomic.Int64
+	var group sync.WaitGroup
+	for c := range 32 {
+		group.Go(func() {
+			for i := 0; !done.Load() && !t.Failed(); i++ {
+				r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprintf("s-%d-%d", c, i)})
+				if err == nil {
+					_, err = w.client.Release(ctx, r.Leases[0].ID, api.ReleaseRequest{})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				lives.Add(1)
+			}
+		})
+	}
+	for i := range 10 {
+		until := lives.Load() + 32
+		realtest.Eventually(t, wait, "the callers to go on", func() bool { return lives.Load() > until || t.Failed() })
+		if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.0.0/16", Gateway: fmt.Sprintf("10.8.255.%d", 254-i)}); err != nil {
+			t.Error(err)
+		}
+	}
+	done.Store(true)
+	group.Wait()
+}
