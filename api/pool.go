@@ -141,12 +141,16 @@ const (
 
 // PoolReply answers a change of a pool, or its preview.
 type PoolReply struct {
-	Pool      Pool         `json:"pool"`      // as it is then
+	Pool      Pool         `json:"pool"`      // as it is then; in a preview its counts are those of now
 	Change    PoolChange   `json:"change"`    // what was done, or would be
 	Preview   bool         `json:"preview"`   // nothing was done
 	Unchanged int          `json:"unchanged"` // leases that stay as they are
 	Effects   []PoolEffect `json:"effects"`   // on the others, in order of their addresses; at most [MostEffects]
 	Total     int          `json:"total"`     // of the effects, also those that the list has no room for
+	// GivesAgain says that the pool drained: one that is described anew does not.
+	GivesAgain bool `json:"gives_again,omitempty"`
+	// TakenOver are addresses of removed pools, withheld until now, that become this one's.
+	TakenOver int `json:"taken_over,omitempty"`
 	// SlotsEnded are warm slots that are taken down for it: made by another spec, or more than it keeps.
 	SlotsEnded int `json:"slots_ended,omitempty"`
 

@@ -99,6 +99,13 @@ func TestAGenerationBelowIsStale(t *testing.T) {
 	if out, err := b.DrainPool(ctx, operator, uid, 6); !errors.Is(err, netdb.ErrStaleGeneration) {
 		t.Errorf("%+v, %v", out, err)
 	}
+	last := set(t, b, netdb.PoolChange{Spec: spec("last", "10.77.0.0/24"), Generation: 1 << 52}).Pool
+	if _, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: last.PoolSpec, Generation: 1<<52 + 2}); !errors.As(err, &field) || field.Field != "generation" {
+		t.Error(err)
+	}
+	if out := set(t, b, netdb.PoolChange{Spec: spec("last", "10.77.0.0/23"), Generation: 1<<52 + 1}); out.Pool.Generation != 1<<52+1 {
+		t.Errorf("the next one: %+v", out.Pool)
+	}
 	drained, err := b.DrainPool(ctx, operator, uid, 7)
 	if err != nil || drained.Pool.State != netdb.PoolDraining || drained.Pool.Generation != 8 {
 		t.Fatalf("%+v, %v", drained, err)

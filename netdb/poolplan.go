@@ -57,6 +57,7 @@ type PoolOutcome struct {
 	Changed bool
 	Stay    int           // leases that stay as they are
 	Effects []LeaseEffect // on the others, in the order of their addresses
+	Taken   int           // addresses of removed pools, withheld until now, that become the pool's
 	Rev     int64         // of the change; 0 when there is none
 }
 
@@ -113,7 +114,7 @@ func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
 }
 
 // mostGeneration is the largest number that a caller may ask for. Each program that reads JSON
-// knows it exactly, and there is room behind it for all changes that ask for none.
+// knows it exactly, and there is room behind it for all changes that ask for none, or for the next one.
 const mostGeneration = 1 << 52
 
 // generation is the one that a change brings a pool to, or same where it has nothing to
@@ -126,7 +127,7 @@ func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err err
 	switch {
 	case c.Generation < 0:
 		return 0, false, invalid("generation", "%d is below 0", c.Generation)
-	case c.Generation > mostGeneration:
+	case c.Generation > mostGeneration && (was == nil || c.Generation != was.Generation+1):
 		return 0, false, invalid("generation", "%d is above %d: no later one could follow it", c.Generation, int64(mostGeneration))
 	case c.UID != "" && (was == nil || was.UID != c.UID):
 		return 0, false, stale
@@ -247,6 +248,7 @@ func (t *tx) planTaken(plan *poolPlan) error {
 				placeText(w.Addr, w.PrefixLen), w.Pool)}
 		}
 	}
+	plan.Taken = len(plan.taken)
 	slices.SortFunc(plan.taken, func(x, y Withheld) int { return cmp.Compare(x.Rev, y.Rev) })
 	return nil
 }

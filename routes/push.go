@@ -81,19 +81,30 @@ func (t *Table) takePush(w http.ResponseWriter, r *http.Request) (*PushReply, er
 	if req.Epoch == "" {
 		return nil, &FieldError{"epoch", "is missing"}
 	}
+	if len(req.Epoch) > longestID {
+		return nil, &FieldError{"epoch", fmt.Sprintf("has %d bytes; at most %d are known", len(req.Epoch), longestID)}
+	}
 	routes := make([]Route, 0, len(req.Changes))
 	for i, c := range req.Changes {
-		if c.To == api.Cancelled && c.Address == "" || c.PrefixLength != 0 {
+		if c.To == api.Cancelled && c.Address == "" {
 			continue // of an attempt, not of an address
 		}
 		route, err := OfChange(c)
+		if err == nil && (c.PrefixLength < 0 || c.PrefixLength > route.Addr.BitLen()) {
+			err = &FieldError{"prefix_length", fmt.Sprintf("%d is none of %s", c.PrefixLength, route.Addr)}
+		}
 		if err != nil {
 			if bad := new(FieldError); errors.As(err, &bad) {
+				if bad.Field == "state" {
+					bad.Field = "to" // as a change has it
+				}
 				bad.Field = fmt.Sprintf("changes[%d].%s", i, bad.Field)
 			}
 			return nil, err
 		}
-		routes = append(routes, route)
+		if c.PrefixLength == 0 { // else it is delegated, and no sandbox's own
+			routes = append(routes, route)
+		}
 	}
 	reply := &PushReply{}
 	for _, r := range routes {

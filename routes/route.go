@@ -8,8 +8,14 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// longestSandbox is the longest name of a sandbox, in bytes.
-const longestSandbox = 253
+// What a book has at most, in bytes: a push with more is none of a daemon's, and what is pushed is
+// kept until the stream has it.
+const (
+	longestName  = 253 // of a sandbox, or its uid
+	longestLink  = 15  // IFNAMSIZ, without its end
+	longestID    = 64  // of a lease or an epoch
+	longestState = 32
+)
 
 // A Route is what is known of one address at one revision.
 type Route struct {
@@ -56,15 +62,26 @@ func checked(r Route, address string) (Route, error) {
 		return r, &FieldError{"address", fmt.Sprintf("%.60q is not an address", address)}
 	case r.Revision < 1:
 		return r, &FieldError{"revision", fmt.Sprintf("%d is not a revision; the first is 1", r.Revision)}
-	case r.State == "":
-		return r, &FieldError{"state", "is missing"}
-	case !Kept(r.State): // whose it was does not matter
-	case r.Sandbox == "" || len(r.Sandbox) > longestSandbox:
-		return r, &FieldError{"sandbox", fmt.Sprintf("has %d bytes; a name has 1 to %d", len(r.Sandbox), longestSandbox)}
-	case r.UID == "":
-		return r, &FieldError{"uid", "is missing"}
-	case r.Lease == "":
-		return r, &FieldError{"lease_id", "is missing"}
+	case r.Attempt < 0:
+		return r, &FieldError{"attempt", fmt.Sprintf("%d is below 0", r.Attempt)}
+	}
+	for _, text := range []struct {
+		field, value string
+		most         int
+		needed       bool
+	}{
+		{"state", string(r.State), longestState, true},
+		{"sandbox", r.Sandbox, longestName, Kept(r.State)}, // of one that ended it does not matter whose it was
+		{"uid", r.UID, longestName, Kept(r.State)},
+		{"lease_id", r.Lease, longestID, Kept(r.State)},
+		{"interface", r.Interface, longestLink, false},
+	} {
+		switch {
+		case text.value == "" && text.needed:
+			return r, &FieldError{text.field, "is missing"}
+		case len(text.value) > text.most:
+			return r, &FieldError{text.field, fmt.Sprintf("has %d bytes; at most %d are known", len(text.value), text.most)}
+		}
 	}
 	r.Addr = addr
 	return r, nil

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// mostAhead bounds what pushes may bring ahead of the stream: 20 MB or so. A push
+	// mostAhead bounds what pushes may bring ahead of the stream: some 20 MB, and 60 with the longest names. A push
 	// beyond it is refused, which loses nothing, for the stream brings the same later.
 	mostAhead = 1 << 16
 	// doubtAfter is how long a pushed revision may be above all that the daemon says to

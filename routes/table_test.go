@@ -148,7 +148,7 @@ func TestT3OnePredicate(t *testing.T) {
 
 // T4: keys are whole names.
 func TestT4WholeNames(t *testing.T) {
-	random := make([]byte, longestSandbox)
+	random := make([]byte, longestName)
 	for i := range random {
 		random[i] = byte(rand.IntN(256))
 	}

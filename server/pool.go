@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -58,6 +60,9 @@ func (h *pools) applyPool(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	spec, err := h.poolSpec(c.r.PathValue("name"), &ask)
+	if err == nil && ask.UID != "" {
+		err = readableUID(ask.UID)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -194,12 +199,23 @@ func (h *pools) poolOf(name, uid string) (*netdb.Pool, error) {
 	if uid == "" {
 		return nil, field("uid", "is missing: it says which pool of this name is meant")
 	}
+	if err := readableUID(uid); err != nil {
+		return nil, err
+	}
 	for _, p := range h.book.Pools() {
 		if p.UID == uid && p.Name == name {
 			return p, nil
 		}
 	}
 	return nil, fmt.Errorf("pool %.80q with the uid %.80q: %w", name, uid, netdb.ErrNotFound)
+}
+
+// readableUID refuses what can be the uid of no pool.
+func readableUID(uid string) error {
+	if uuid.Validate(uid) != nil {
+		return field("uid", "%.80q is no UUID: the pools' are in GET /v1/pools", uid)
+	}
+	return nil
 }
 
 // changePool makes a change of a pool, or its preview, and answers with what it does to
@@ -213,7 +229,7 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 	if !preview && out.Changed {
 		_ = h.follow(c.ctx) // the pool says what its bridge lacks
 	}
-	reply := &api.PoolReply{Change: verb, Preview: preview, Unchanged: out.Stay, Effects: []api.PoolEffect{}, Total: len(out.Effects),
+	reply := &api.PoolReply{Change: verb, Preview: preview, Unchanged: out.Stay, Effects: []api.PoolEffect{}, Total: len(out.Effects), TakenOver: out.Taken,
 		Revision: h.book.Rev(), Epoch: h.book.Epoch()}
 	switch {
 	case !out.Changed:
@@ -222,6 +238,7 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 		reply.Change = api.PoolCreate
 	case verb == "":
 		reply.Change = api.PoolUpdate
+		reply.GivesAgain = out.Was.State == netdb.PoolDraining
 	}
 	for _, e := range out.Effects[:min(len(out.Effects), api.MostEffects)] {
 		reply.Effects = append(reply.Effects, poolEffect(e))

@@ -112,7 +112,10 @@ func TestPools(t *testing.T) {
 		t.Errorf("drained: %+v", r)
 	}
 	refused(t, s, api.StateNotAllowed, "POST", "/v1/leases", `{"sandbox":"late"}`)
-	if r := twice("POST", defaultPool+"/undrain", named, api.PoolUndrain); r.Pool.State != api.PoolActive || r.Pool.Generation != 4 || r.Pool.Available != 509 {
+	if r := altered(t, s, "PUT", defaultPool, `{"prefix":"10.8.64.0/23","mtu":1400,"preview":true}`); !r.GivesAgain || r.Change != api.PoolUpdate {
+		t.Errorf("described anew while it drains: %+v", r)
+	}
+	if r := twice("POST", defaultPool+"/undrain", named, api.PoolUndrain); r.GivesAgain || r.Pool.State != api.PoolActive || r.Pool.Generation != 4 || r.Pool.Available != 509 {
 		t.Errorf("undrained: %+v", r)
 	}
 	l := allocate(t, s, "a")
@@ -196,6 +199,9 @@ func TestPoolBadInput(t *testing.T) {
 		{"a name that is none", "PUT", "/v1/pools/a%20b", `{"prefix":"10.9.0.0/24"}`, "name", "letters"},
 		{"a name of 64 letters", "PUT", "/v1/pools/" + strings.Repeat("a", 64), `{"prefix":"10.9.0.0/24"}`, "name", "63"},
 		{"a parameter on a change", "PUT", defaultPool + "?preview=true", `{"prefix":"10.8.64.0/23"}`, "preview", "not known"},
+		put("a uid that is none", `{"prefix":"10.8.64.0/24","uid":"x"}`, "uid", "no UUID"),
+		{"drain: a uid that is none", "POST", defaultPool + "/drain", `{"uid":"x"}`, "uid", "no UUID"},
+		{"remove: a uid that is none", "DELETE", defaultPool + "?uid=x", ``, "uid", "no UUID"},
 		{"drain: no uid", "POST", defaultPool + "/drain", `{}`, "uid", "missing"},
 		{"drain: no such field", "POST", defaultPool + "/drain", `{"mode":"x"}`, "mode", "not known"},
 		{"drain: a negative generation", "POST", defaultPool + "/drain", `{"uid":"x","generation":-1}`, "generation", "below 0"},
@@ -215,10 +221,10 @@ func TestPoolBadInput(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/drain", "/undrain"} {
-		refused(t, s, api.NotFound, "POST", defaultPool+path, `{"uid":"of another"}`)
+		refused(t, s, api.NotFound, "POST", defaultPool+path, `{"uid":"01900000-0000-7000-8000-000000000000"}`)
 		refused(t, s, api.NotFound, "POST", "/v1/pools/other"+path, fmt.Sprintf(`{"uid":%q}`, uid))
 	}
-	refused(t, s, api.NotFound, "DELETE", defaultPool+"?uid=of-another", "")
+	refused(t, s, api.NotFound, "DELETE", defaultPool+"?uid=01900000-0000-7000-8000-000000000000", "")
 }
 
 // Scenario P6 over the socket: generation 7 is applied; 6 and another 7 that come
@@ -232,7 +238,7 @@ func TestOldGenerationsOverTheSocket(t *testing.T) {
 	}
 	for _, old := range []string{
 		`{"prefix":"10.8.64.0/24","generation":6}`, `{"prefix":"10.8.64.0/24","generation":7}`, `{"prefix":"10.8.64.0/24","generation":1,"preview":true}`,
-		`{"prefix":"10.8.64.0/24","generation":8,"uid":"of another"}`,
+		`{"prefix":"10.8.64.0/24","generation":8,"uid":"01900000-0000-7000-8000-000000000000"}`,
 	} {
 		a := refused(t, s, api.StaleGeneration, "PUT", defaultPool, old)
 		if a.err.Details["generation"] != 7.0 || a.err.Details["uid"] != uid {
@@ -294,6 +300,9 @@ func TestRemovingAPoolOverTheSocket(t *testing.T) {
 	}
 	if who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", "/v1/addresses/"+held[0].Address, ""); who.Pool != "" || who.Owner != "" || who.Withheld == nil || who.Withheld.LeaseID != held[0].ID {
 		t.Errorf("whois of a withheld address: %+v", who)
+	}
+	if r := altered(t, s, "PUT", defaultPool, `{"prefix":"10.8.64.0/24","preview":true}`); r.TakenOver != len(held) {
+		t.Errorf("a preview of the pool made again: %+v", r)
 	}
 	made := altered(t, s, "PUT", defaultPool, `{"prefix":"10.8.64.0/24"}`)
 	if now := want[api.WithheldList](t, s, 200, "WithheldList", "GET", "/v1/withheld", ""); len(now.Withheld) > 0 || now.Revision != made.Revision {

@@ -420,7 +420,7 @@ func TestT10BeforeTheDaemonAnswers(t *testing.T) {
 		"":                     {`"sandbox":"a"`, `"sandbox":"` + strings.Repeat("a", 2<<20) + `"`},
 		"/changes/0/unlooked":  {`"sandbox":"a"`, `"sandbox":"a","unlooked":1`},
 		"changes[0].lease_id":  {`"lease_id":"` + news.LeaseID + `"`, `"lease_id":""`},
-		"changes[0].state":     {`"to":"bound"`, `"to":""`},
+		"changes[0].to":        {`"to":"bound"`, `"to":""`},
 		"changes[0].revision":  {fmt.Sprintf(`"revision":%d`, news.Revision), `"revision":0`},
 		"/changes/0/attempt":   {`"attempt":1`, `"attempt":1.5`},
 		"/changes/0/interface": {`"interface":"eth0"`, `"interface":{}`},

@@ -44,9 +44,10 @@ func poolApply(c *ctl) *cobra.Command {
 		Use:   "apply [POOL]",
 		Short: "Make a pool, or change one",
 		Long: `Makes a pool be as described, by flags or by a file. With flags what is not
-named stays as it is; a flag that is empty takes its part away. A file describes
-its pools as a whole, as TOML with a [[pool]] each, like ipamd's configuration,
-or as JSON with the same keys: {"pool": [{"name": ...}]}.
+named stays as it is, but that a pool which drains gives again; a flag that is
+empty takes its part away. A file describes its pools as a whole, as TOML with a
+[[pool]] each and nothing else, or as JSON: {"pool": [{"name": ...}]}. Its keys
+are those of PUT /v1/pools/{name}.
 
 A pool grows in place. A change that leaves leases outside of it is refused
 without --drain; with it they stay valid until they end, and their addresses are
@@ -297,6 +298,12 @@ func readPools(path string, stdin io.Reader) ([]described, error) {
 	for i, one := range all.Pool {
 		if one.Name == "" {
 			return nil, wrong("pool[%d] has no name", i)
+		}
+		prefix, err := netip.ParsePrefix(one.Prefix)
+		for _, other := range all.Pool[:i] {
+			if theirs, bad := netip.ParsePrefix(other.Prefix); err == nil && bad == nil && prefix.Overlaps(theirs) {
+				return nil, wrong("pool %s, %s, overlaps pool %s, %s", one.Name, one.Prefix, other.Name, other.Prefix)
+			}
 		}
 	}
 	return all.Pool, nil

@@ -183,6 +183,16 @@ func (p *page) drawChange(r *api.PoolReply) {
 		left = "; " + p.room(r.Pool)
 	}
 	p.Line("  %s affected, %d unchanged%s", term.Plural(r.Total, "lease"), r.Unchanged, left)
+	gives, takes := "it drained, and gives again", "are this pool's now"
+	if r.Preview {
+		gives, takes = "it drains, and would give again", "would be this pool's"
+	}
+	if r.GivesAgain {
+		p.Line("  %s; to have it drain: ipamctl pool drain %s", gives, term.Word(r.Pool.Name))
+	}
+	if r.TakenOver > 0 {
+		p.Line("  %s of removed pools %s, and not given yet", term.Plural(r.TakenOver, "withheld address"), takes)
+	}
 	if r.SlotsEnded > 0 {
 		verb := "are taken down"
 		if r.Preview {

@@ -140,7 +140,7 @@ func TestPoolFiles(t *testing.T) {
 	w := pooled().serve(t)
 	for name, text := range map[string]string{
 		"no pool": "", "another key": "[[pool]]\nname='a'\nprefix='10.0.0.0/24'\ngate='10.0.0.1'", "another table": "[bridge]\nname='x'",
-		"no name": "[[pool]]\nprefix='10.0.0.0/24'", "wrong type": "[[pool]]\nname='a'\nprefix=3", "half": "[[pool", "half JSON": "{\"pool\": [",
+		"no name": "[[pool]]\nprefix='10.0.0.0/24'", "wrong type": "[[pool]]\nname='a'\nprefix=3", "two of one range": "[[pool]]\nname='a'\nprefix='10.0.0.0/24'\n[[pool]]\nname='b'\nprefix='10.0.0.128/25'", "half": "[[pool", "half JSON": "{\"pool\": [",
 		"JSON's other key": `{"pool":[{"name":"a","prefix":"10.0.0.0/24","size":3}]}`, "too large": strings.Repeat("#", fileMost+1),
 	} {
 		path := filepath.Join(t.TempDir(), "f")
