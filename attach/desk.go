@@ -11,6 +11,8 @@ package attach
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,6 +27,10 @@ var ErrBusy = errors.New("ipamd-plumb is busy with other ports, and came to this
 // around is how long a helper counts as there after it asked: it asks again at once,
 // and systemd starts one that ended within two seconds.
 const around = 5 * time.Second
+
+// inHand is how long a helper that has work in hand counts as there without asking: it gives no
+// piece more time than this.
+const inHand = 20 * time.Second
 
 // A Job is one piece of work.
 type Job[W, R any] struct {
@@ -45,13 +51,14 @@ type Desk[W, R any] struct {
 
 	mu      sync.Mutex
 	jobs    []*Job[W, R]
-	last    int64         // number of the newest job; they rise over restarts
-	changed chan struct{} // closed when work comes, or nil
-	asked   time.Time     // by a helper, last
-	asking  int           // helpers that wait now
-	worker  string        // the newest helper
-	wanted  bool          // there was work
-	arrived chan struct{} // one slot: a helper came; nil before the first call of Arrived
+	last    int64                // number of the newest job; they rise over restarts
+	changed chan struct{}        // closed when work comes, or nil
+	asked   time.Time            // by a helper, last
+	asking  int                  // helpers that wait now
+	worker  string               // the newest helper
+	hand    map[string]time.Time // since when it has work in hand, by the jobs' ids; also of callers that have left
+	wanted  bool                 // there was work
+	arrived chan struct{}        // one slot: a helper came; nil before the first call of Arrived
 }
 
 // Arrived has a value after a helper came which was not there before.
@@ -86,8 +93,10 @@ func (d *Desk[W, R]) Wanted() bool {
 	return d.wanted
 }
 
+// present says whether a helper asks, has asked just now, or is at work.
 func (d *Desk[W, R]) present() bool {
-	return d.asking > 0 || !d.asked.IsZero() && time.Since(d.asked) < around
+	return d.asking > 0 || !d.asked.IsZero() && time.Since(d.asked) < around ||
+		slices.ContainsFunc(slices.Collect(maps.Values(d.hand)), func(since time.Time) bool { return time.Since(since) < inHand })
 }
 
 // Do has a piece of work done, and calls settle with the report, while the helper waits
@@ -120,22 +129,10 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 		return err
 	case j.worker != "":
 		return ctx.Err()
-	case d.busy():
+	case d.Present():
 		return ErrBusy
 	}
 	return d.none()
-}
-
-// busy says whether the helper that came last has work in hand.
-func (d *Desk[W, R]) busy() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, j := range d.jobs {
-		if j.worker != "" && j.worker == d.worker {
-			return true
-		}
-	}
-	return d.present()
 }
 
 func (d *Desk[W, R]) wake() {
@@ -169,11 +166,17 @@ func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 	}
 	d.asking++
 	defer func() { d.asking--; d.asked = time.Now() }()
-	d.worker = worker
+	if worker != d.worker {
+		d.worker, d.hand = worker, make(map[string]time.Time)
+	}
 	for {
 		for _, j := range d.jobs {
 			if j.worker != worker && (j.worker == "" || worker == d.worker) && !j.given {
 				j.worker = worker
+				if d.worker == worker {
+					maps.DeleteFunc(d.hand, func(_ string, since time.Time) bool { return time.Since(since) >= inHand })
+					d.hand[j.ID] = time.Now()
+				}
 				return j
 			}
 		}
@@ -198,6 +201,7 @@ func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 func (d *Desk[W, R]) Report(ctx context.Context, id string, r R) (keep, live bool) {
 	d.mu.Lock()
 	d.asked = time.Now()
+	delete(d.hand, id)
 	var job *Job[W, R]
 	for _, j := range d.jobs {
 		if j.ID == id && !j.given {

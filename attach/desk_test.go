@@ -95,6 +95,45 @@ func TestABusyHelper(t *testing.T) {
 	})
 }
 
+// A caller that comes while a helper has had work in hand for long waits its turn: the helper asks
+// for nothing, and is there. One that never reports is not believed for ever.
+func TestACallerOfABusyHelper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		taken := make(chan *Job[string, string], 1)
+		go func() { taken <- d.Take(t.Context(), "first") }()
+		synctest.Wait()
+		leaving, leave := context.WithCancel(t.Context())
+		first := settled(leaving, d, "a")
+		a := <-taken
+		leave() // the helper goes on all the same
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		time.Sleep(around + time.Second)
+		if !d.Present() {
+			t.Error("a helper at work is not there")
+		}
+		second := settled(t.Context(), d, "b")
+		synctest.Wait()
+		if _, live := d.Report(t.Context(), a.ID, "made a"); live {
+			t.Error("somebody waits")
+		}
+		b := d.Take(t.Context(), "first")
+		if b == nil || b.Work != "b" {
+			t.Fatalf("taken: %+v", b)
+		}
+		time.Sleep(inHand + time.Second)
+		if err := <-settled(t.Context(), d, "c"); !errors.Is(err, ErrNoHelper) {
+			t.Error(err)
+		}
+		go func() { d.Report(t.Context(), b.ID, "made b") }()
+		if err := <-second; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A caller that left is not waited for, and what it wanted is not given any more.
 func TestACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
