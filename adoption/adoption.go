@@ -79,7 +79,8 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 			continue
 		}
 		row := api.BookLease{Address: l.Addr.String(), State: api.State(l.State), Sandbox: l.Sandbox, LeaseID: l.ID, Standing: "not_seen"}
-		live, others := leases.Live(l, workload.SeenOf(seen, l), running), leases.Strangers(l, workload.SeenOf(seen, l))
+		at := workload.SeenOf(seen, l)
+		live, others := leases.Live(l, at, running), leases.Strangers(l, at)
 		switch {
 		case len(others) > 0:
 			row.Standing, row.Detail = "disputed", fmt.Sprintf("the %s witness sees another with it%s", others[0].Witness, others[0].Where())
@@ -87,6 +88,9 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 		case len(live) > 0:
 			row.Standing = "live"
 			out.Live++
+		case len(at) > 0:
+			row.Standing, row.Detail = "unproven", fmt.Sprintf("the %s witness sees its address%s, and nothing shows that this is its own workload", at[0].Witness, at[0].Where())
+			out.Unproven++
 		default:
 			out.NotSeen++
 		}

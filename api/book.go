@@ -56,7 +56,8 @@ type AdoptBookReply struct {
 	Book     BookHolding `json:"book"`               // whose it is now
 	Host     BookHolding `json:"host"`               // whose it would be
 	Live     int         `json:"live"`               // held leases whose workload is seen here
-	NotSeen  int         `json:"not_seen"`           // held leases whose workload is not: they stay, and end only confirmed
+	Unproven int         `json:"unproven"`           // held leases whose address is seen, and nothing shows that it is their own workload
+	NotSeen  int         `json:"not_seen"`           // held leases of which nothing is seen: they stay, and end only confirmed
 	Disputed int         `json:"disputed"`           // held leases whose address another uses here
 	Withheld int         `json:"withheld"`           // addresses that cool or are quarantined: they stay so
 	Leases   []BookLease `json:"leases"`             // the first 1000 held ones, in the order of addresses
@@ -87,6 +88,6 @@ type BookLease struct {
 	State    State  `json:"state"`
 	Sandbox  string `json:"sandbox"`
 	LeaseID  string `json:"lease_id"`
-	Standing string `json:"standing"`         // live, not_seen or disputed
-	Detail   string `json:"detail,omitempty"` // who else uses it
+	Standing string `json:"standing"`         // live, unproven, not_seen or disputed
+	Detail   string `json:"detail,omitempty"` // where it is seen, or who else uses it
 }

@@ -92,6 +92,7 @@ func (s *space) sighting(bridge string) sightingOf {
 		}
 		return census.Sighting{
 			Addr: a.Prefix.Addr(), Bridge: bridge, Port: p.link.Name, Leads: s.leads, Netns: label, MAC: s.macs[a.Index],
+			Index: p.link.Index, Inode: s.name.inode,
 		}
 	}
 }

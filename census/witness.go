@@ -68,6 +68,11 @@ type Sighting struct {
 	Netns  string `json:"netns,omitempty"` // "nsid:7", with the name under /run/netns where one is known: "nsid:7 (blue)"
 	MAC    string `json:"mac,omitempty"`   // lower case, colons; of an answer to [Probe], its frame's source
 
+	// Index is that of the link Port, and Inode that of the namespace Netns where it has a name
+	// under /run/netns. Within one boot no later link or namespace has them. 0: not known.
+	Index int    `json:"-"`
+	Inode uint64 `json:"-"`
+
 	// Leads are all ports that lead into Netns, where there are several: Port is
 	// then the one whose far end has the address, or one of them. See [Sighting.Behind].
 	Leads *Ports `json:"-"`

@@ -57,7 +57,7 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 	}
 	report = back.report()
 	if r.done != nil {
-		r.done(p.Book, report)
+		r.done(back, report)
 	}
 	return report, nil
 }

@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // An Outcome is what becomes of one lease of a file that is taken in, or of the present
@@ -56,7 +58,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 		over := now.overlapping(l)
 		if i := slices.IndexFunc(over, func(is *netdb.Lease) bool { return is.ID == l.ID && l.ID != "" }); i >= 0 { // the same lease, as it is now
 			if is := over[i]; is.Sandbox != "" && placeless(is) {
-				is.Containers, is.Netns, is.HostInterface, is.MAC = l.Containers, l.Netns, l.HostInterface, l.MAC
+				is.Containers, is.Netns, is.HostInterface, is.MAC, is.Plug = l.Containers, l.Netns, l.HostInterface, l.MAC, l.Plug
 			}
 			continue
 		}
@@ -237,8 +239,19 @@ func outcomeOf(l *netdb.Lease, from, outcome, why string) Outcome {
 	return Outcome{addr: l.Addr, Address: l.Text(), Sandbox: l.Sandbox, LeaseID: l.ID, From: from, Was: l.State, Outcome: outcome, Why: why}
 }
 
-// outcomes says what became of each lease of both records, by the book that was made.
-func (m *merged) outcomes(b *netdb.Book) []Outcome {
+// untilUnseen is why an address is quarantined that no operator has to clear. One that is seen
+// may be its owner's: only a lease whose own workload is known to live is given back.
+func untilUnseen(seen []census.Sighting) string {
+	until := "until it is not seen for long enough"
+	if len(seen) == 0 {
+		return until
+	}
+	return fmt.Sprintf("it is seen by the %s witness%s, and nothing shows that this is its own workload; %s", seen[0].Witness, seen[0].Where(), until)
+}
+
+// outcomes says what became of each lease of both records, by the book that was made and what
+// was seen then.
+func (m *merged) outcomes(b *netdb.Book, seen census.Census) []Outcome {
 	all := slices.Clone(m.leftOut)
 	for _, l := range m.Leases {
 		source, row := m.from[l.Addr], (*netdb.Lease)(nil)
@@ -251,7 +264,7 @@ func (m *merged) outcomes(b *netdb.Book) []Outcome {
 			o.Outcome, o.Why = "withheld", "no pool gives it: the next one that could takes it over"
 		case row == nil:
 		case row.State == netdb.Quarantined:
-			o.Outcome, o.Why = "quarantined", cmp.Or(row.Hold, "until it is not seen for long enough")
+			o.Outcome, o.Why = "quarantined", cmp.Or(row.Hold, untilUnseen(workload.SeenOf(seen, l)))
 		case row.State == netdb.Cooling:
 			o.Outcome, o.Why = "cooling", ""
 		case l.Sandbox == "": // it was taken, and by whom the file does not say

@@ -23,7 +23,7 @@ type Rebuild struct {
 	Force   bool                                                 // also where the book is whole, or nothing of a lease book can be read in it
 
 	verb string // of ipamd, that it is a part of; "" for rebuild
-	done func(*netdb.Book, *Report)
+	done func(*restorer, *Report)
 
 	// passOver decides which of two leases an address is of; it may change old.Leases.
 	passOver func(gone func(*netdb.Lease) bool)

@@ -167,8 +167,8 @@ const howToMove = `a book goes to another runner or machine by being put in the 
 // make builds the new book, and moves it in where that is confirmed.
 func (k *TakeIn) make(ctx context.Context, s Swap, m *merged, was string) (*Report, error) {
 	r := Rebuild{Config: k.Config, Open: k.Open, Preview: !k.Confirm, verb: k.verb(), passOver: m.passOver}
-	r.done = func(b *netdb.Book, report *Report) {
-		report.Became, report.Unexplained = m.outcomes(b), append(report.Unexplained, m.unexplained...)
+	r.done = func(made *restorer, report *Report) {
+		report.Became, report.Unexplained = m.outcomes(made.Book, made.census), append(report.Unexplained, m.unexplained...)
 	}
 	report, err := r.replace(ctx, s, m.Salvaged, `"ipamd rebuild"`, func(report *Report) {
 		report.Broken, report.WasEpoch = was, m.Epoch

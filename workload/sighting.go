@@ -124,8 +124,29 @@ func inside(l *netdb.Lease, s census.Sighting) bool {
 		strings.HasSuffix(s.Netns, " ("+name+")")
 }
 
-// Plugged reports whether a namespace has a lease's address behind the very MAC,
-// and the very port where one is recorded, that the lease has.
+// Plugged reports whether a namespace has a lease's address behind the port that the lease
+// records, if it records one, and is known to be the lease's own: by the recorded MAC, or by
+// the very link or namespace that the bind named in this boot. These count where there are no
+// two MACs to compare, and inside a delegated prefix, where MACs are the sandbox's own matter.
+// Names alone, which are used again, show nothing.
 func Plugged(l *netdb.Lease, s census.Sighting) bool {
-	return s.Witness == census.Netns && l.MAC != "" && s.MAC == l.MAC && (l.HostInterface == "" || s.Behind(l.HostInterface))
+	if s.Witness != census.Netns || l.HostInterface != "" && !s.Behind(l.HostInterface) {
+		return false
+	}
+	if l.MAC != "" && s.MAC == l.MAC {
+		return true
+	}
+	return (l.MAC == "" || s.MAC == "" || l.PrefixLen != 0) && samePlug(l, s)
+}
+
+// samePlug reports that a sighting is at the link or in the namespace that a lease records,
+// as this boot numbers them, and that neither is known to be another.
+func samePlug(l *netdb.Lease, s census.Sighting) bool {
+	is := netdb.Plug{Boot: netdb.Now().BootID, Inode: s.Inode}
+	if s.Port == l.HostInterface { // behind several ports it is the index of one of them
+		is.Index = s.Index
+	}
+	link := is.Index != 0 && is.Index == l.Plug.Index
+	netns := is.Inode != 0 && is.Inode == l.Plug.Inode
+	return l.Plug.Boot == is.Boot && (link || netns) && !l.Plug.OtherLink(is) && !l.Plug.OtherNetns(is)
 }

@@ -121,8 +121,8 @@ func (p *page) drawAdoption(r *api.AdoptBookReply) {
 		return
 	}
 	p.Line("it would be of %s, in another epoch", whose(r.Host))
-	p.Line("%s held: %d live here, %d not seen, %d disputed; %s stay withheld", term.Plural(r.Live+r.NotSeen+r.Disputed, "lease"),
-		r.Live, r.NotSeen, r.Disputed, term.Plural(r.Withheld, "address"))
+	p.Line("%s held: %d live here, %d seen but not proven, %d not seen, %d disputed; %s stay withheld", term.Plural(r.Live+r.Unproven+r.NotSeen+r.Disputed, "lease"),
+		r.Live, r.Unproven, r.NotSeen, r.Disputed, term.Plural(r.Withheld, "address"))
 	if len(r.Leases) > 0 {
 		p.Line("")
 		cols := term.Columns("ADDRESS", "STATE", "SANDBOX", "HERE", "LEASE")

@@ -43,8 +43,14 @@ func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			waits := w.give("waits", "10.8.64.4").Leases[0]
+			plain, later := w.withoutMAC("plain"), w.withoutMAC("later")
+			net, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "net", PrefixLength: 28})
+			if err != nil {
+				t.Fatal(err)
+			}
 			w.stopDaemon()
 			spoil(w)
+			w.later(later)
 			w.ns.Port("rt0", "10.8.64.9/24") // a stranger, whom a pass quarantines
 			w.start()
 
@@ -59,7 +65,7 @@ func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 					return err
 				}(),
 				"release":    func() error { _, err := w.client.Release(ctx, here.ID, api.ReleaseRequest{}); return err }(),
-				"quarantine": func() error { _, err := w.client.Quarantine(ctx, "10.8.64.20", "by hand"); return err }(),
+				"quarantine": func() error { _, err := w.client.Quarantine(ctx, "10.8.64.200", "by hand"); return err }(),
 				"cancel": func() error {
 					_, err := w.client.Cancel(ctx, api.CancelRequest{UID: "x", Attempt: 1})
 					return err
@@ -86,9 +92,13 @@ func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 			}
 			standing := make(map[string]string)
 			for _, l := range look.Leases {
-				standing[l.Sandbox] = l.Standing
+				standing[l.Sandbox+" "+l.Address] = l.Standing
+				if (l.Detail != "") != (l.Standing == "unproven") {
+					t.Errorf("of %s it says %q", l.Sandbox, l.Detail)
+				}
 			}
-			if want := map[string]string{"here": "live", "there": "not_seen", "waits": "not_seen"}; !maps.Equal(standing, want) {
+			if want := map[string]string{"here 10.8.64.2": "live", "there 10.8.64.3": "not_seen", "waits 10.8.64.4": "not_seen",
+				"plain " + plain.held.Address: "live", "later " + later.held.Address: "unproven", "net " + net.Leases[0].Address: "not_seen"}; !maps.Equal(standing, want) {
 				t.Errorf("its leases are %v, want %v", standing, want)
 			}
 			if !slices.ContainsFunc(look.Plan.Actions, func(a api.Action) bool { return a.Kind == "quarantine" && a.Address == "10.8.64.9" }) {
@@ -112,7 +122,7 @@ func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 				t.Errorf("adopted twice: %v", err)
 			}
 			w.becomes("10.8.64.9", api.Quarantined)
-			w.give("new", "10.8.64.5")
+			w.give("new", "10.8.64.32")
 			if w.state("10.8.64.2") != api.Bound || w.state("10.8.64.3") != api.Bound {
 				t.Errorf("its leases are %s and %s", w.state("10.8.64.2"), w.state("10.8.64.3"))
 			}

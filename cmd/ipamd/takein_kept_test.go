@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/rebuild"
 )
 
 // anew gives a stopped world a new book in each way in which an old one goes into it.
@@ -199,4 +201,60 @@ func TestANewBookKeepsWhoHibernates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A bind that named no MAC: the very link and namespace that it named, of this boot, show that
+// the sandbox lives, and its lease stays as it is, behind a restore and a rebuild. A later link
+// of the same name shows nothing: the address is quarantined, and the look says what is seen.
+func TestANewBookKeepsWhoNamedNoMAC(t *testing.T) {
+	t.Parallel()
+	for name, make := range anew {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, slow, runnerOne)
+			lives, again := w.withoutMAC("lives"), w.withoutMAC("again")
+			file := w.backup()
+			w.stopDaemon()
+			w.later(again)
+			if name == "restore" {
+				would, err := w.takeIn(file, false)
+				must(t, err)
+				i := slices.IndexFunc(would.Became, func(o rebuild.Outcome) bool { return o.Sandbox == "again" })
+				wants(t, "why it is quarantined", would.Became[i].Why, "seen", "behind port "+again.port.HostName, "nothing shows")
+			}
+			must(t, make(w, file))
+			w.start()
+			for b, state := range map[*box]api.State{lives: api.Bound, again: api.Quarantined} {
+				if now := w.whois(b.held.Address); now.Lease == nil || now.Lease.ID != b.held.ID || now.State != state {
+					t.Errorf("%s had %s, and it is %s, %+v", b.name, b.held.ID, now.State, now.Lease)
+				}
+			}
+			if l, _ := w.client.Lease(ctx, lives.held.ID); l == nil || l.Lease.HostIndex == 0 || l.Lease.NetnsInode == 0 {
+				t.Errorf("where it lives: %+v", l)
+			}
+		})
+	}
+}
+
+// withoutMAC is wired, with a bind that names no MAC.
+func (w *world) withoutMAC(name string) *box {
+	w.t.Helper()
+	b := &box{name: name, held: w.allocate(name).Leases[0]}
+	b.port = w.ns.Port("rt0", b.held.Address+"/24")
+	_, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Netns: b.port.NS.Path(), HostInterface: b.port.HostName})
+	must(w.t, err)
+	return b
+}
+
+// later has another port be under the name of a box's, with its address.
+func (w *world) later(b *box) {
+	w.t.Helper()
+	b.port.Close()
+	p := w.ns.Port("rt0", b.held.Address+"/24")
+	nl := w.ns.Netlink()
+	link, err := nl.LinkByName(p.HostName)
+	must(w.t, err)
+	must(w.t, nl.LinkSetDown(link))
+	must(w.t, nl.LinkSetName(link, b.port.HostName))
+	must(w.t, nl.LinkSetUp(link))
 }
