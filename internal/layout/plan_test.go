@@ -24,7 +24,7 @@ var rooms = []room{
 	{"wake", []string{"netdb", "internal/broadcast", "internal/share"}, "it orders wakes by the book: who resumes, and what is seen of traffic, is given to it"},
 	{"wake/tasks", []string{"netdb", "wake", "watchdog", "workload"}, "it turns tasks as it is told, and does not know why"},
 	{"wake/hook", []string{"netdb", "wake"}, "it runs what an operator configured, and knows nothing of sandboxes"},
-	{"wake/idle", []string{"netdb", "nft"}, "it sees that packets pass, and says who had none: what becomes of that is decided above it"},
+	{"wake/idle", []string{"netdb", "nft", "internal/broadcast"}, "it sees that packets pass, and says who had none: what becomes of that is decided above it"},
 	{"warm", []string{"netdb"}, "it decides by the book: what makes namespaces, and who takes work there, is given to it"},
 	{"wake/catch", []string{"netdb", "nft", "internal/broadcast"}, "it sees packets, and asks for a wake: what becomes of it is decided above it"},
 	{"orphans", []string{"netdb", "census", "workload", "watchdog", "internal/broadcast"}, "it ends containers on their owner's word; that their addresses come free is the watchdog's to confirm"},

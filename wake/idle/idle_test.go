@@ -373,6 +373,23 @@ func TestTheTable(t *testing.T) {
 	}
 }
 
+// A table that another program took away is there again within a second, and what may have passed
+// meanwhile is not taken for quiet.
+func TestZ18ATableThatAnotherProgramTookAway(t *testing.T) {
+	s := stage(t, time.Hour, nil)
+	s.run(t)
+	datagram(t, s.neighbour.NS, "10.8.64.2:53")
+	realtest.Eventually(t, 10*time.Second, "it is read", func() bool { _, known := s.w.LastTraffic(s.l); return known })
+	gone := time.Now()
+	if err := s.inside(func() error { _, err := Remove(t.Context()); return err }); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, time.Second, "the table is there again", func() bool { return s.w.Read() == nil })
+	if quiet, most := s.w.quietFor(s.l), time.Since(gone); quiet > most {
+		t.Errorf("quiet for %v, and for %v it is known", quiet, most)
+	}
+}
+
 // Z18: the tasks of a sandbox stand still for all of its addresses: traffic of another lease of
 // it keeps it awake.
 func TestZ18TrafficOfAnotherLeaseOfTheSandbox(t *testing.T) {

@@ -73,6 +73,9 @@ func (w *Watcher) pauseAgain(ctx context.Context, l *netdb.Lease, all []*netdb.L
 		if err := w.Read(); err != nil {
 			return err
 		}
+		if w.unseenUntil().After(began.Add(-quiet / 2)) {
+			return errTraffic
+		}
 		for _, one := range all {
 			if at, known := w.LastTraffic(one); known && at.After(began.Add(-quiet/2)) {
 				return errTraffic

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
 )
@@ -46,11 +47,15 @@ type Config struct {
 type Watcher struct {
 	cfg    Config
 	conn   *nft.Conn
-	pauses errgroup.Group // that are under way
+	watch  *nft.Watch
+	again  broadcast.Signal // look again
+	pauses errgroup.Group   // that are under way
 
 	mu      sync.Mutex
 	leased  map[netip.Prefix]bool    // of the table
 	checked time.Time                // when the whole table was compared last
+	suspect bool                     // the table is not as it was made: it is compared at the next look
+	whole   time.Time                // since when it is as it was made: before that, traffic may have gone unseen
 	last    map[netip.Addr]time.Time // of the last packet; of a delegated prefix by its first address
 	noted   map[string]time.Time     // when a lease was noted to be idle, by its id
 	pausing map[string]*repausing    // by uid
@@ -67,7 +72,12 @@ func Open(ctx context.Context, cfg Config) (*Watcher, error) {
 	w := &Watcher{cfg: cfg, last: make(map[netip.Addr]time.Time), noted: make(map[string]time.Time),
 		pausing: make(map[string]*repausing)}
 	w.pauses.SetLimit(mostPausing)
-	err := cfg.Inside(func() (err error) { w.conn, err = nft.Open(); return err })
+	err := cfg.Inside(func() (err error) {
+		if w.conn, err = nft.Open(); err == nil {
+			w.watch, err = nft.OpenWatch()
+		}
+		return err
+	})
 	if err == nil {
 		err = w.sync(ctx)
 	}
@@ -84,6 +94,10 @@ func Remove(ctx context.Context) (removed bool, err error) {
 
 // Close leaves the table: the kernel goes on to note what passes.
 func (w *Watcher) Close() error {
+	if w.watch != nil {
+		_ = w.watch.Close() // the end of Run has closed it
+		w.watch = nil
+	}
 	if w.conn == nil {
 		return nil
 	}
@@ -92,7 +106,7 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// compareEvery is how often the whole table is compared, should another program have changed it.
+// compareEvery is how often the whole table is compared, should the news of a change have been missed.
 const compareEvery = 30 * time.Second
 
 // sync has the table look at the leases that there are now.
@@ -106,7 +120,7 @@ func (w *Watcher) sync(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := table(want, w.cfg.Ignore)
-	if w.leased == nil || time.Since(w.checked) > compareEvery || !sameLengths(w.leased, want) {
+	if w.leased == nil || w.suspect || time.Since(w.checked) > compareEvery || !sameLengths(w.leased, want) {
 		have, err := w.conn.Read(ctx, t)
 		if err == nil {
 			err = w.conn.Apply(ctx, have, t)
@@ -114,7 +128,11 @@ func (w *Watcher) sync(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.leased, w.checked = want, time.Now()
+		now := time.Now()
+		if w.suspect || have == nil {
+			w.whole = now
+		}
+		w.leased, w.checked, w.suspect = want, now, false
 		return nil
 	}
 	var edits []nft.Edit
@@ -130,7 +148,7 @@ func (w *Watcher) sync(ctx context.Context) error {
 		return nil
 	}
 	if err := w.conn.Edit(ctx, t, edits...); err != nil {
-		w.leased = nil // compare anew
+		w.suspect = true
 		return err
 	}
 	w.leased = want
@@ -158,6 +176,7 @@ func (w *Watcher) Read() error {
 	for _, f := range families {
 		left, err := w.conn.Left(&nft.Table{Family: nft.Bridge, Name: TableName}, f.seen())
 		if err != nil {
+			w.suspect = true
 			return err
 		}
 		now := time.Now()
@@ -198,9 +217,20 @@ func (w *Watcher) Idle() int {
 	return w.idle
 }
 
-// quietFor is how long a lease's sandbox has had no traffic: since it was bound at most.
+// unseenUntil is until when traffic may have gone unseen, as the table was not there, or not whole.
+func (w *Watcher) unseenUntil() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.whole
+}
+
+// quietFor is how long a lease's sandbox is known to have had no traffic: at most since it was bound,
+// and since its traffic is seen.
 func (w *Watcher) quietFor(l *netdb.Lease) time.Duration {
 	d := w.cfg.Book.Now().Since(l.Since)
+	if since := w.unseenUntil(); !since.IsZero() {
+		d = min(d, time.Since(since))
+	}
 	if at, known := w.LastTraffic(l); known {
 		d = min(d, time.Since(at))
 	}
@@ -217,8 +247,16 @@ const (
 
 // Run reads, and notes what is idle, until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx) // the news must not wait for a look
+	g.Go(func() error { return w.keep(ctx) })
+	g.Go(func() error { return w.follow(ctx) })
+	return g.Wait()
+}
+
+func (w *Watcher) keep(ctx context.Context) error {
 	failed := false
 	for {
+		again := w.again.Next()
 		next, err := w.look(ctx)
 		if err != nil && ctx.Err() == nil && !failed {
 			w.cfg.Log.Warn("the traffic of sandboxes cannot be read", "err", err)
@@ -229,9 +267,31 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return w.pauses.Wait()
+		case <-again:
 		case <-timer.C:
 		}
+		timer.Stop()
 	}
+}
+
+// follow has the table made again that another program changed.
+func (w *Watcher) follow(ctx context.Context) error {
+	ours := nft.TableID(nft.Bridge, TableName)
+	return w.watch.Run(ctx, func(n nft.News) {
+		changed := n.Tables[ours] && !w.conn.Ours(n.Port)
+		if changed {
+			w.cfg.Log.Warn("another program changed the rules that look at the traffic of sandboxes",
+				"table", ours, "program", n.Program, "thread", n.Process, "gone", n.Gone)
+		}
+		if !changed && !n.Lost {
+			return
+		}
+		w.mu.Lock()
+		w.suspect = w.suspect || changed
+		w.checked = time.Time{}
+		w.mu.Unlock()
+		w.again.Send()
+	})
 }
 
 // look takes one reading, does what follows from it, and returns how long the next may wait.
