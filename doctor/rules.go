@@ -12,6 +12,10 @@ import (
 // refusedFor is how long a finding of refused packets outlives the last one.
 const refusedFor = 15 * time.Minute
 
+// bindWithin is how long a port without a lease may send before that is a finding, where it may not
+// send at all: a kernel joins its multicast groups once a link is up, before the sandbox's bind.
+const bindWithin = time.Minute
+
 // Rules are those of the kernel, as they hold just now.
 type Rules struct {
 	enforce.Status
@@ -56,7 +60,10 @@ func (r *Rules) findings() (out []reconciler.Finding) {
 				since = of.Since
 			}
 		}
-		rest = rest[n:]
+		before := len(first.Grants) == 0 && n == 1 && first.Reason == enforce.NoLease && time.Since(since) < bindWithin
+		if rest = rest[n:]; before {
+			continue
+		}
 		f := reconciler.Finding{Kind: "packets_refused", Since: since, Repair: "ipamctl explain packets_refused", Source: reconciler.Source{Port: first.Name}}
 		who := "no lease"
 		if len(first.Grants) > 0 {

@@ -31,6 +31,10 @@ func TestFindingsOfRules(t *testing.T) {
 	if f := got[2]; f.Addr.IsValid() || !strings.Contains(f.Detail, "no lease") {
 		t.Errorf("of a port without one: %+v", f)
 	}
+	early := &Rules{Refused: []enforce.Recent{{Refusal: enforce.Refusal{Port: 3, Reason: enforce.NoLease, Packets: 4}, Name: "veth1", Since: time.Now().Add(-bindWithin / 2)}}}
+	if got := early.findings(); len(got) != 0 {
+		t.Errorf("of a port whose bind may come yet: %+v", got)
+	}
 	differ := &Rules{Differences: []enforce.Difference{{Missing: true, What: "ipv4 { a }", Lease: "l1"}, {What: "ipv4 { b }"}}}
 	if got := differ.findings(); len(got) != 1 || got[0].Kind != "rules_differ" || !strings.Contains(got[0].Detail, "in 2: ipv4 { a } (lease l1); ipv4 { b }") {
 		t.Errorf("where the table differs: %+v", got)

@@ -29,6 +29,10 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 	if err == nil {
 		err = k.write(ctx)
 	}
+	if err == nil && (!k.counted || len(k.came) > 0) {
+		// Behind the rules: what is refused from here on is the lease's. What fails here the next reading does.
+		_ = k.readCame()
+	}
 	if err != nil {
 		k.held = false
 		k.Again()

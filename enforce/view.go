@@ -51,7 +51,7 @@ func (d Difference) String() string {
 type View struct {
 	Status
 	Ports       []PortView // in order of their indexes
-	Gone        []Refusal  // of ports that are no more
+	Gone        []Refusal  // before a port had its present leases or this process began, and of ports that are no more
 	Differences []Difference
 }
 

@@ -212,6 +212,66 @@ func (c *Conn) Counters(t *Table, set *Set) ([]Counter, error) {
 	return out, nil
 }
 
+// Counter reads what a dynamic set counted of one key, in a time that does not grow with their
+// number. A set or an element that is not there has counted nothing.
+func (c *Conn) Counter(t *Table, set *Set, key string) (Counter, error) {
+	of := netlink.NewAttributeEncoder()
+	of.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	of.String(unix.NFTA_SET_ELEM_LIST_SET, set.Name)
+	of.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) error {
+		list.Nested(unix.NFTA_LIST_ELEM, func(e *netlink.AttributeEncoder) error {
+			e.Nested(unix.NFTA_SET_ELEM_KEY, func(data *netlink.AttributeEncoder) error {
+				data.Bytes(unix.NFTA_DATA_VALUE, []byte(key))
+				return nil
+			})
+			return nil
+		})
+		return nil
+	})
+	body, err := of.Encode()
+	if err != nil {
+		return Counter{}, fmt.Errorf("read a counter of set %s: %w", set.Name, err)
+	}
+	m := netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Flags: netlink.Request},
+		Data:   append([]byte{byte(t.Family), unix.NFNETLINK_V0, 0, 0}, body...),
+	}
+	c.mu.Lock()
+	answer, err := c.sock.Execute(m)
+	c.mu.Unlock()
+	if errors.Is(err, unix.ENOENT) {
+		return Counter{Key: key}, nil
+	}
+	if err != nil {
+		return Counter{}, fmt.Errorf("read a counter of set %s: %w", set.Name, err)
+	}
+	out := Counter{Key: key}
+	for _, a := range answer {
+		data := a.Data[min(4, len(a.Data)):]
+		for _, typ := range []uint16{unix.NFTA_SET_ELEM_LIST_ELEMENTS, unix.NFTA_LIST_ELEM, unix.NFTA_SET_ELEM_EXPR, unix.NFTA_EXPR_DATA} {
+			data = nested(data, typ)
+		}
+		if n := nested(data, unix.NFTA_COUNTER_PACKETS); len(n) == 8 {
+			out.Packets = binary.BigEndian.Uint64(n)
+		}
+		if n := nested(data, unix.NFTA_COUNTER_BYTES); len(n) == 8 {
+			out.Bytes = binary.BigEndian.Uint64(n)
+		}
+	}
+	return out, nil
+}
+
+// nested is one attribute among some; nil where it is not there.
+func nested(attributes []byte, typ uint16) []byte {
+	d, err := netlink.NewAttributeDecoder(attributes)
+	for err == nil && d.Next() {
+		if d.Type() == typ {
+			return d.Bytes()
+		}
+	}
+	return nil
+}
+
 // Left reads how much is left of the life of each element of a dynamic set, by its key, in one
 // dump. A set that is not there has none.
 func (c *Conn) Left(t *Table, set *Set) (map[string]time.Duration, error) {

@@ -92,7 +92,7 @@ func (p *page) drawRules(r *api.RulesReply) {
 		return []string{term.Maybe(l.Port), term.Maybe(l.Bridge), term.Maybe(l.Address), term.Maybe(l.MAC), term.Maybe(l.Sandbox), p.refused(l.refused)}
 	})
 	if len(r.Gone) > 0 {
-		p.Text("", "of ports that are no more: "+p.refused(r.Gone))
+		p.Text("", "earlier, and of ports that are no more: "+p.refused(r.Gone))
 	}
 	if len(r.Differences) > 0 {
 		p.Heading("Not as the book asks for")
