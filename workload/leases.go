@@ -57,7 +57,8 @@ func (x *Leases) Successors(l *netdb.Lease) []*netdb.Lease {
 // Plumbing returns what of a lease's recorded host interface and namespace is
 // still its own; "" for what a successor records, where the two are known to be two
 // links, or namespaces. A name of which that is not known stays the lease's: as long
-// as it is plugged, the lease's workload may be there. No other lease takes plumbing
+// as it is plugged, the lease's workload may be there, also where a successor goes on with
+// the very same link. Then a release ends with the link, or by an operator's force. No other lease takes plumbing
 // over: a port that a lease of another sandbox records too, or the same sandbox's lease
 // of another family or interface, keeps the address.
 func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {

@@ -156,7 +156,7 @@ func TestAwaits(t *testing.T) {
 	}
 }
 
-// A name that is used again is its successor's alone.
+// A name that is used again for another link, or another namespace, is its successor's alone.
 func TestPlumbing(t *testing.T) {
 	plug := func(host, netns string) func(*netdb.Lease) {
 		return func(l *netdb.Lease) { l.HostInterface, l.Netns = host, netns }
@@ -190,7 +190,8 @@ func TestPlumbing(t *testing.T) {
 
 // The successor inherits a name only where it is known to be of another link, or
 // another namespace: the very same one is still the lease's own, and one that could
-// not be looked up may be.
+// not be looked up may be. A release of the older lease waits for as long as that is
+// plugged, however long the successor keeps it.
 func TestG4PlumbingOfTheSameLink(t *testing.T) {
 	at := func(p netdb.Plug) func(*netdb.Lease) {
 		return func(l *netdb.Lease) { l.HostInterface, l.Netns, l.Plug = "veth1", "/run/netns/a", p }
