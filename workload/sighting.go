@@ -148,5 +148,5 @@ func samePlug(l *netdb.Lease, s census.Sighting) bool {
 	}
 	link := is.Index != 0 && is.Index == l.Plug.Index
 	netns := is.Inode != 0 && is.Inode == l.Plug.Inode
-	return l.Plug.Boot == is.Boot && (link || netns) && !l.Plug.OtherLink(is) && !l.Plug.OtherNetns(is)
+	return (link || netns) && !l.Plug.OtherLink(is) && !l.Plug.OtherNetns(is)
 }
