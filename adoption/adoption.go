@@ -78,7 +78,7 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 			out.Withheld++
 			continue
 		}
-		row := api.BookLease{Address: l.Addr.String(), State: api.State(l.State), Sandbox: l.Sandbox, LeaseID: l.ID, Standing: "not_seen"}
+		row := api.BookLease{Address: l.Text(), State: api.State(l.State), Sandbox: l.Sandbox, LeaseID: l.ID, Standing: "not_seen"}
 		at := workload.SeenOf(seen, l)
 		live, others := leases.Live(l, at, running), leases.Strangers(l, at)
 		switch {

@@ -84,7 +84,7 @@ type BookRefusal struct {
 
 // A BookLease is a held lease of the book, compared with what lives here.
 type BookLease struct {
-	Address  string `json:"address"`
+	Address  string `json:"address"` // of a delegated prefix with its length
 	State    State  `json:"state"`
 	Sandbox  string `json:"sandbox"`
 	LeaseID  string `json:"lease_id"`

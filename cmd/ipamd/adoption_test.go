@@ -98,7 +98,7 @@ func TestAnotherRunnersBookGivesNothing(t *testing.T) {
 				}
 			}
 			if want := map[string]string{"here 10.8.64.2": "live", "there 10.8.64.3": "not_seen", "waits 10.8.64.4": "not_seen",
-				"plain " + plain.held.Address: "live", "later " + later.held.Address: "unproven", "net " + net.Leases[0].Address: "not_seen"}; !maps.Equal(standing, want) {
+				"plain " + plain.held.Address: "live", "later " + later.held.Address: "unproven", "net " + net.Leases[0].Address + "/28": "not_seen"}; !maps.Equal(standing, want) {
 				t.Errorf("its leases are %v, want %v", standing, want)
 			}
 			if !slices.ContainsFunc(look.Plan.Actions, func(a api.Action) bool { return a.Kind == "quarantine" && a.Address == "10.8.64.9" }) {
