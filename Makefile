@@ -18,9 +18,9 @@ PROGRAMS := $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 # of what Go looks at.
 TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
-# detector can find nothing. A new package has it until it stands here.
-PLAIN    := ./api ./cmd/ipamctl ./cmd/ipamd-cni ./config ./docker ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
-	./internal/nearest ./migrations ./packaging ./soak ./storm ./systemd ./watchdog/owner ./workload
+# detector can find nothing. A new package has it until it stands here. Those that last begin first.
+PLAIN    := ./storm ./cmd/ipamd-cni ./systemd ./packaging ./api ./cmd/ipamctl ./config ./docker ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
+	./internal/nearest ./migrations ./soak ./watchdog/owner ./workload
 # What a change can wait for another test to find: those that boot, or last.
 LONG     := /(docker|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Of the daemon's tests, which run all of its loops in the test's process, those in which many meet
@@ -93,7 +93,7 @@ RACED = $(shell $(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN) ./cmd/ipamd
 test-alone:
 	$(call tested,$(TEST) -run '$(ALONE)',./netdb ./server)
 test-plain:
-	$(call tested,$(TEST) -p 1,$(PLAIN))
+	$(call tested,$(TEST) -p 2,$(PLAIN))
 test-daemon:
 	$(call tested,$(TEST) -skip '$(CROWDS)',./cmd/ipamd)
 test-race:
