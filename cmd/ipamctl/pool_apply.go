@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
@@ -87,10 +88,14 @@ the pool's is refused as stale. -q prints the uids.`,
 				if err != nil {
 					return err
 				}
+				was := one.PoolRequest
 				slots.Strategy = strategy.value
 				overlayWarm(cmd, &one.PoolRequest, slots)
 				if err := overlay(cmd, &one.PoolRequest, ask, routes, labels, kept, cooldown, least, exhausted.value); err != nil {
 					return err
+				}
+				if reflect.DeepEqual(one.PoolRequest, was) {
+					one.Generation-- // it is so already: that is no change
 				}
 				pools = []described{*one}
 			}

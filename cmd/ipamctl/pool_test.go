@@ -87,7 +87,7 @@ func TestPoolRequests(t *testing.T) {
 		line, target string
 		body         any
 	}{
-		{"pool apply default --family v4 --drain --preview", "/v1/pools/default", with(func(r *api.PoolRequest) { r.Drain, r.Preview = true, true })},
+		{"pool apply default --family v4 --drain --preview", "/v1/pools/default", with(func(r *api.PoolRequest) { r.Drain, r.Preview, r.Generation = true, true, 1 })},
 		{"pool apply default --prefix 10.8.64.0/23 --gateway none", "/v1/pools/default", with(func(r *api.PoolRequest) { r.Prefix, r.Gateway = "10.8.64.0/23", "none" })},
 		{"pool apply default --family v4 --dns '' --exclude '' --route '' --label '' --reserve '' --cooldown 0s --mtu 0", "/v1/pools/default", with(func(r *api.PoolRequest) {
 			r.DNS, r.Exclude, r.Routes, r.Labels, r.Cooldown, r.MTU, r.Reservation = nil, nil, nil, nil, "", 0, nil
@@ -100,7 +100,7 @@ func TestPoolRequests(t *testing.T) {
 		{"pool apply default --family v4 --warm 8 --warm-max 12 --warm-strategy on_replenish", "/v1/pools/default", with(func(r *api.PoolRequest) {
 			r.Warm = &api.PoolWarm{Size: 8, Max: 12, Strategy: "on_replenish"}
 		})},
-		{"pool apply default --family v4 --warm 0", "/v1/pools/default", same},
+		{"pool apply default --family v4 --warm 0", "/v1/pools/default", with(func(r *api.PoolRequest) { r.Generation = 1 })}, // as it is
 		{"pool apply new --prefix fd00:9::/64", "/v1/pools/new", api.PoolRequest{Prefix: "fd00:9::/64"}},
 		{"pool apply -f testdata/pools.toml --preview", "/v1/pools/second", api.PoolRequest{Prefix: "fd00:8::/64", Generation: 7, Preview: true}},
 		{"pool apply -f testdata/pools.json", "/v1/pools/default", api.PoolRequest{Prefix: "10.8.64.0/23", Exclude: []string{"10.8.64.200"}, Cooldown: "45m"}},
