@@ -21,20 +21,21 @@ import (
 
 // A Doctor examines a daemon, by its parts. It is safe for concurrent use.
 type Doctor struct {
-	Book       *netdb.Book
-	Board      *census.Board
-	Bridges    *bridge.Group
-	Unready    func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
-	Watchdog   *watchdog.Watchdog
-	Reconciler *reconciler.Reconciler
-	Instance   *watchdog.Instance              // nil without a runtime
-	Sweeper    *orphans.Sweeper                // nil without an owner
-	Rules      *enforce.Keeper                 // nil while enforce.mode is off
-	Unwatched  func() func(*netdb.Lease) error // says why the traffic to a paused lease cannot be watched, as of the call
-	Clock      *WallClock
-	Exhausted  func(poolUID string) (is bool, next time.Duration)
-	Refused    func() *RefusedReload // the configuration that was not taken over; nil: the last one was
-	Started    time.Time
+	Book             *netdb.Book
+	Board            *census.Board
+	Bridges          *bridge.Group
+	Unready          func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
+	Watchdog         *watchdog.Watchdog
+	Reconciler       *reconciler.Reconciler
+	Instance         *watchdog.Instance              // nil without a runtime
+	Sweeper          *orphans.Sweeper                // nil without an owner
+	Rules            *enforce.Keeper                 // nil while enforce.mode is off
+	Unwatched        func() func(*netdb.Lease) error // says why the traffic to a paused lease cannot be watched, as of the call
+	TrafficUnwatched func() error                    // why traffic wakes no sandbox just now
+	Clock            *WallClock
+	Exhausted        func(poolUID string) (is bool, next time.Duration)
+	Refused          func() *RefusedReload // the configuration that was not taken over; nil: the last one was
+	Started          time.Time
 }
 
 // Examine lists every finding, after the latest news of the kernel.
@@ -64,7 +65,7 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
 			Blockers: d.blockers, Slot: d.Book.Slot, Sleep: d.Book.Sleep, Unwatched: d.Unwatched(), Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
 		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
-		Unready: d.Bridges.Unready(), PoolUnready: d.Unready,
+		Unready: d.Bridges.Unready(), PoolUnready: d.Unready, TrafficUnwatched: d.TrafficUnwatched(),
 	}
 	for _, b := range d.Bridges.Statuses() {
 		s.Gaps = append(s.Gaps, b.Gaps...)

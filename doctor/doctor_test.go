@@ -90,6 +90,11 @@ func TestExamine(t *testing.T) {
 		"a pool drains": {func(s *State) { s.Usage = draining(netdb.Bound) }, nil, "", ""},
 		"a reload was refused": {func(s *State) { s.RefusedReload = &RefusedReload{Reason: "pool x overlaps", Since: at} },
 			[]string{"configuration_refused"}, "pool x overlaps", "systemctl reload ipamd"},
+		"traffic wakes none": {func(s *State) {
+			s.TrafficUnwatched, s.Sleep = errors.New("another program has it"), func(string) *netdb.Sleep { return &netdb.Sleep{Wake: new(netdb.WakePolicy)} }
+			s.Leases = []*netdb.Lease{{State: netdb.Reserved, Since: after(0)}}
+		}, []string{"traffic_unwatched"}, "another program has it", "ipamctl explain traffic_unwatched"},
+		"traffic would wake none, and is to": {func(s *State) { s.TrafficUnwatched = errors.New("x") }, nil, "", ""},
 		"a pool is not configured": {func(s *State) {
 			s.Unnamed = []*netdb.Pool{{PoolSpec: netdb.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}
 		}, []string{"pool_not_configured"}, "pool old, 10.9.0.0/24", "[[pool]]"},

@@ -22,20 +22,21 @@ import (
 // A State is all that Examine looks at.
 type State struct {
 	reconciler.World
-	Book          netdb.Info
-	Identity      error // the book belongs to another runner
-	Usage         []netdb.Usage
-	Unnamed       []*netdb.Pool           // in the book, and not in the configuration
-	Unready       []*bridge.NotReadyError // the bridges that are not ready
-	PoolUnready   func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
-	Gaps          []bridge.Gap
-	OtherRuntime  *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
-	Orphans       []orphans.Orphan
-	RefusedReload *RefusedReload // nil: the last reload was taken over
-	Rules         *Rules         // nil while enforce.mode is off
-	OwnerUnclear  error          // why the last sweep for orphans could not judge
-	ClockStep     time.Duration  // how far the wall clock moved against the boot's clock since the start
-	ClockStepped  time.Time      // when it last did, by its new time and as far as is known
+	Book             netdb.Info
+	Identity         error // the book belongs to another runner
+	Usage            []netdb.Usage
+	Unnamed          []*netdb.Pool           // in the book, and not in the configuration
+	Unready          []*bridge.NotReadyError // the bridges that are not ready
+	PoolUnready      func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
+	Gaps             []bridge.Gap
+	OtherRuntime     *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
+	Orphans          []orphans.Orphan
+	RefusedReload    *RefusedReload // nil: the last reload was taken over
+	Rules            *Rules         // nil while enforce.mode is off
+	TrafficUnwatched error          // why traffic wakes no sandbox; nil: it does
+	OwnerUnclear     error          // why the last sweep for orphans could not judge
+	ClockStep        time.Duration  // how far the wall clock moved against the boot's clock since the start
+	ClockStepped     time.Time      // when it last did, by its new time and as far as is known
 
 	// Exhausted says whether the pool has no address to give now, and how long until one has rested; 0 when none rests.
 	Exhausted func(poolUID string) (is bool, next time.Duration)
@@ -185,6 +186,10 @@ func (s State) machine() []reconciler.Finding {
 		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than an hour's sweeps end on its word: they are left as they are", held.Count)
 		add(held)
 	}
+	if s.TrafficUnwatched != nil && slices.ContainsFunc(s.Leases, s.wokenByTraffic) {
+		add(reconciler.Finding{Kind: "traffic_unwatched", Since: s.Started, Detail: fmt.Sprintf("traffic wakes no sandbox: %v", s.TrafficUnwatched),
+			Repair: "ipamctl explain traffic_unwatched"})
+	}
 	if r := s.RefusedReload; r != nil {
 		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Repair: "ipamd config && systemctl reload ipamd",
 			Detail: "the configuration was not taken over, and the daemon goes on with what was before: " + r.Reason})
@@ -194,6 +199,15 @@ func (s State) machine() []reconciler.Finding {
 			Detail: fmt.Sprintf("pool %s, %s, is in the book and not in the configuration; it is kept as it was", pool.Name, pool.Prefix)})
 	}
 	return out
+}
+
+// wokenByTraffic reports whether traffic is to wake a lease's sandbox, now or once it is paused again.
+func (s State) wokenByTraffic(l *netdb.Lease) bool {
+	if s.Sleep == nil {
+		return false
+	}
+	how := s.Sleep(l.ID)
+	return how != nil && how.Wake != nil
 }
 
 // nearCapSince is when the row was quarantined that brought a pool to nearCap,

@@ -55,29 +55,30 @@ type program struct {
 	configured atomic.Pointer[config.Config]        // whose pools the book has taken over last
 	refused    atomic.Pointer[doctor.RefusedReload] // by the last reload; nil: it was taken over
 
-	board       *census.Board
-	metrics     *metrics.Metrics
-	book        *netdb.Book
-	adoption    *adoption.Adoption
-	changes     *changelog.Follower
-	bridge      *bridge.Group
-	keeper      *enforce.Keeper    // nil while enforce.mode is off
-	follower    *gateways.Follower // of the pools, by the bridges
-	poolsBefore []*netdb.Pool      // as the book had them when it was opened
-	runtime     *ctrd.Witness      // nil when there is none
-	instance    *watchdog.Instance // nil without a runtime
-	allocator   *allocator.Allocator
-	owner       *owner.Client    // nil when there is none
-	sweeper     *orphans.Sweeper // nil without an owner
-	watchdog    *watchdog.Watchdog
-	flights     *wake.Flights
-	catcher     *catch.Catcher // nil where the kernel lacks what it takes
-	idle        *idle.Watcher  // nil while idle.after is 0
-	reconciler  *reconciler.Reconciler
-	warm        *warm.Keeper
-	server      *server.Server
-	socket      *socket.Socket
-	scrapes     *metrics.Listener // nil without metrics.listen
+	board            *census.Board
+	metrics          *metrics.Metrics
+	book             *netdb.Book
+	adoption         *adoption.Adoption
+	changes          *changelog.Follower
+	bridge           *bridge.Group
+	keeper           *enforce.Keeper    // nil while enforce.mode is off
+	follower         *gateways.Follower // of the pools, by the bridges
+	poolsBefore      []*netdb.Pool      // as the book had them when it was opened
+	runtime          *ctrd.Witness      // nil when there is none
+	instance         *watchdog.Instance // nil without a runtime
+	allocator        *allocator.Allocator
+	owner            *owner.Client    // nil when there is none
+	sweeper          *orphans.Sweeper // nil without an owner
+	watchdog         *watchdog.Watchdog
+	flights          *wake.Flights
+	catcher          *catch.Catcher // nil where the kernel lacks what it takes
+	trafficUnwatched func() error   // why traffic wakes no sandbox just now
+	idle             *idle.Watcher  // nil while idle.after is 0
+	reconciler       *reconciler.Reconciler
+	warm             *warm.Keeper
+	server           *server.Server
+	socket           *socket.Socket
+	scrapes          *metrics.Listener // nil without metrics.listen
 
 	given        []*os.File // by systemd: the socket, or nothing
 	socketConfig socket.Config

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // openFlights opens what has paused sandboxes woken.
-func (p *program) openFlights(context.Context) (err error) {
+func (p *program) openFlights(ctx context.Context) (err error) {
 	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Counts: p.cfg.Idle.After > 0, Log: p.log, OnEnd: p.metrics.Woken}
 	switch p.cfg.Wake.Resumer {
 	case "containerd":
@@ -30,13 +31,17 @@ func (p *program) openFlights(context.Context) (err error) {
 	if p.flights, err = wake.New(cfg); err != nil {
 		return err
 	}
-	// A kernel without what it takes refuses policies of traffic, and nothing else.
+	// A kernel without what it takes refuses policies of traffic, and nothing else. Rules of a daemon
+	// before this one would hold back what comes for a sandbox that is awake by now.
 	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: ports{p.bridge}, Log: p.log})
 	if err != nil {
+		err = errors.Join(err, p.bridge.Inside(func() error { _, err := catch.Remove(ctx); return err }))
 		p.log.Warn("traffic wakes no sandbox", "err", err)
 		p.flights.CatchBy(nil, err)
+		p.trafficUnwatched = func() error { return err }
 		return nil
 	}
+	p.trafficUnwatched = p.catcher.Unbound
 	p.onClose(p.catcher.Close)
 	p.flights.CatchBy(p.catcher, nil)
 	return nil

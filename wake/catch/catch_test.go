@@ -1066,3 +1066,32 @@ func TestZ2LongHeadersOfIPv6(t *testing.T) {
 		}
 	}
 }
+
+// TestZ14AnotherProgramHasTheGroup: a daemon that cannot receive copies keeps the rules as the book
+// asks for, refuses policies of traffic, and goes on once the group is free.
+func TestZ14AnotherProgramHasTheGroup(t *testing.T) {
+	s := stage(t)
+	how := netdb.Sleep{Mode: netdb.Hibernate, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.ICMP}}}
+	s.pause(t, how)
+	s.stop()
+	var other *reader
+	if err := s.Inside(func() (err error) { other, err = listen(Group); return err }); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(t)
+	var refused *netdb.FieldError
+	if _, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how); !errors.As(err, &refused) || refused.Field != "wake" || s.catcher.Unbound() == nil {
+		t.Errorf("a pause that no traffic would end: %v; %v", err, s.catcher.Unbound())
+	}
+	if err := other.close(); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, 10*time.Second, "it receives", func() bool { return s.catcher.Unbound() == nil })
+	s.pause(t, how)
+	s.echo(t)
+	s.woken(t)
+}

@@ -52,12 +52,13 @@ type Config struct {
 // A Catcher keeps the rules for all that sleep, and wakes by what they report. All methods
 // are safe for concurrent use.
 type Catcher struct {
-	cfg    Config
-	conn   *nft.Conn
-	reader *reader
-	watch  *nft.Watch
-	again  broadcast.Signal // the rules are to be looked at
-	lost   atomic.Bool      // copies may have been lost: what the rules counted is looked at
+	cfg     Config
+	conn    *nft.Conn
+	reader  *reader // nil while none can be had
+	watch   *nft.Watch
+	again   broadcast.Signal      // the rules are to be looked at
+	lost    atomic.Bool           // copies may have been lost: what the rules counted is looked at
+	unbound atomic.Pointer[error] // why there is no reader
 
 	mu sync.Mutex // held while rules are changed
 
@@ -80,7 +81,8 @@ type arrival struct {
 
 // Open binds the group of nflog, and tries whether the kernel has what the rules need. The
 // rules of a daemon before this one stay until [Catcher.Sync], and what they counted while none
-// listened wakes once [Catcher.Run] begins.
+// listened wakes once [Catcher.Run] begins. A group that cannot be bound, as another program has it,
+// is no error: the rules are kept all the same, and Run tries again. See [Catcher.Unbound].
 func Open(cfg Config) (*Catcher, error) {
 	c := &Catcher{cfg: cfg, late: make(map[string]*arrival)}
 	c.lost.Store(true)
@@ -94,13 +96,32 @@ func Open(cfg Config) (*Catcher, error) {
 		if c.watch, err = nft.OpenWatch(); err != nil {
 			return err
 		}
-		c.reader, err = listen(Group)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("watch the traffic to paused sandboxes: %w", err), c.Close())
 	}
+	c.bind()
 	return c, nil
+}
+
+// bind has a reader, or notes why there is none.
+func (c *Catcher) bind() {
+	err := c.cfg.Ports.Inside(func() (err error) { c.reader, err = listen(Group); return err })
+	if err != nil {
+		err = fmt.Errorf("this daemon cannot watch the traffic to paused sandboxes: %w", err)
+		c.unbound.Store(&err)
+		return
+	}
+	c.unbound.Store(nil)
+}
+
+// Unbound is why no copy of a packet can be received just now, nil where they are.
+func (c *Catcher) Unbound() error {
+	if why := c.unbound.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // try makes a rule like ours at a hook of the loopback, which sends no packet of a sandbox, and
@@ -232,9 +253,11 @@ func (c *Catcher) Watches(l *netdb.Lease) error {
 // Unwatched returns what says why the traffic to a lease cannot be watched, nil where it can, by the
 // ports that are there now.
 func (c *Catcher) Unwatched() func(*netdb.Lease) error {
-	portOf := c.portOf()
+	portOf, unbound := c.portOf(), c.Unbound()
 	return func(l *netdb.Lease) error {
 		switch {
+		case unbound != nil:
+			return unbound
 		case l.HostInterface == "":
 			return errors.New("the lease records no port whose traffic could be watched: bind its host_interface")
 		case portOf(l) == "":
@@ -245,7 +268,8 @@ func (c *Catcher) Unwatched() func(*netdb.Lease) error {
 }
 
 const (
-	// retry is how long after an error the rules are tried again, and a wake that may not begin yet.
+	// retry is how long after an error the rules are tried again, the group of nflog, and a wake that
+	// may not begin yet.
 	retry = time.Second
 	// mostRest bounds how long a wake is put off that the book does not take: it doubles.
 	mostRest = 8 * time.Second
@@ -300,6 +324,20 @@ func (c *Catcher) follow(ctx context.Context) error {
 }
 
 func (c *Catcher) listen(ctx context.Context) error {
+	if err := c.Unbound(); err != nil {
+		c.cfg.Log.Warn("traffic wakes no sandbox", "err", err)
+		for c.Unbound() != nil {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(retry):
+				c.bind()
+			}
+		}
+		c.cfg.Log.Info("traffic wakes sandboxes again")
+		c.lost.Store(true)
+		c.again.Send()
+	}
 	reader := c.reader
 	defer context.AfterFunc(ctx, func() { _ = reader.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	for {
