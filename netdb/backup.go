@@ -76,10 +76,17 @@ func (s *store) mayBackUp(path string, replace bool) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return invalid("path", "%v", err)
 	}
+	real := path
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		real = filepath.Join(dir, filepath.Base(path))
+	}
 	for _, part := range []string{"", "-wal", "-shm", "-mark", "-journal"} {
 		own, missing := os.Stat(s.path + part)
-		if path == s.path+part || err == nil && missing == nil && os.SameFile(st, own) {
+		if real == s.path+part || err == nil && missing == nil && os.SameFile(st, own) {
 			return invalid("path", "%s is the book itself, or beside it as a part", path)
+		}
+		if real == s.path+RebuildingEnd+part || real == s.path+RebuiltEnd+part {
+			return invalid("path", "%s is where a rebuild makes its book, and it is deleted by the next one; name another", path)
 		}
 	}
 	switch {

@@ -91,7 +91,8 @@ func TestBackupsThatAreRefused(t *testing.T) {
 	pool := Pool(t, b, "default", "10.8.64.0/24")
 	Reserve(t, b, "a")
 	there, link, small := filepath.Join(dir, "there"), filepath.Join(dir, "link"), t.TempDir()
-	if err := errors.Join(os.WriteFile(there, []byte("mine"), 0o600), os.Symlink(there, link)); err != nil {
+	again := filepath.Join(t.TempDir(), "again") // the book's folder by another path
+	if err := errors.Join(os.WriteFile(there, []byte("mine"), 0o600), os.Symlink(there, link), os.Symlink(dir, again)); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=16k"); err != nil {
@@ -100,6 +101,7 @@ func TestBackupsThatAreRefused(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(small, 0) })
 	for path, says := range map[string]string{
 		there: "already", link: "no regular file", book: "itself", book + "-mark": "itself", dir: "no regular file", "book.db": "absolute", dir + "/../x": "absolute",
+		book + ".rebuilding": "rebuild", book + ".rebuilt": "rebuild", book + ".rebuilding-wal": "rebuild", again + "/book.db.rebuilt": "rebuild", again + "/book.db-journal": "itself",
 		filepath.Join(dir, "none", "x"): "no such file", filepath.Join(small, "x"): "cannot be written",
 	} {
 		_, err := b.Backup(ctx, path, path == link || path == book)

@@ -121,6 +121,13 @@ func (o *opening) holdReader(ctx context.Context) (err error) {
 // book without its log would open, and be older than what was acknowledged.
 var parts = [...]string{"", "-wal", "-shm", "-mark"}
 
+// What a rebuild, a restore and an import have behind the name of the book while they make
+// another one beside it. Whatever has these names is theirs, and is deleted by the next.
+const (
+	RebuildingEnd = ".rebuilding" // while it is made
+	RebuiltEnd    = ".rebuilt"    // once it is whole and durable
+)
+
 // MoveAside gives a closed book another name, with its log, so that a new one
 // can be made at path: "book.db" becomes "book.db.broken-20261121T120000Z", or
 // that with "-2", "-3", … behind it. Nothing is deleted, overwritten or looked

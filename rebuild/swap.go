@@ -28,8 +28,8 @@ type Swap struct{ Path string }
 
 // Rebuilding is where a new book is made, rebuilt where it lies once it is
 // whole and durable.
-func (s Swap) Rebuilding() string { return s.Path + ".rebuilding" }
-func (s Swap) Sealed() string     { return s.Path + ".rebuilt" }
+func (s Swap) Rebuilding() string { return s.Path + netdb.RebuildingEnd }
+func (s Swap) Sealed() string     { return s.Path + netdb.RebuiltEnd }
 
 // Cut reports whether a rebuild ended after it had moved the old book away.
 func (s Swap) Cut() (bool, error) {
