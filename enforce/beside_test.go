@@ -176,8 +176,11 @@ type blocked struct {
 	reached chan struct{} // nil: none waits
 	goOn    chan struct{}
 	unread  error
-	there   bool // the port of any lease, to the kernel
+	there   bool  // the port of any lease, to the kernel
+	into    error // of looking which ports lead into a namespace: none does
 }
+
+func (w *blocked) PortsInto(context.Context, string, uint64) ([]int, error) { return nil, w.into }
 
 func (w *blocked) IsPort(context.Context, string, int) (bool, error) { return w.there, nil }
 
@@ -263,6 +266,16 @@ func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 	w.ports = port
 	if err := k.Hold(t.Context(), "a"); err != nil {
 		t.Errorf("its port is known: %v", err)
+	}
+	inside := *w.leases[0]
+	inside.Rev, inside.HostInterface, inside.Netns, inside.Plug = 2, "", "/ns", netdb.Plug{Boot: "boot", Inode: 7}
+	w.leases[0], w.unread, w.into = &inside, nil, errors.New("it takes too long")
+	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.into) {
+		t.Errorf("its namespace could not be looked at: %v", err)
+	}
+	w.into = nil
+	if err := k.Hold(t.Context(), "a"); err != nil || len(k.grants["a"]) != 0 {
+		t.Errorf("no port leads into its namespace: %v, with the rules %+v", err, k.grants["a"])
 	}
 }
 

@@ -140,10 +140,11 @@ func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside 
 }
 
 // Grants are what a lease allows on those ports. Without one, such as a hibernated sandbox's,
-// a lease still keeps its address from others; but not one that never named a port, such as
-// Docker's, whose port is among those without a lease.
+// a lease still keeps its address from others; but not one whose port may be there and is not
+// known, which would be kept from its own address: Docker's, that never names a port, or one that
+// is bound by a namespace into which none of our ports leads, for its sandbox runs in another inside.
 func Grants(l *netdb.Lease, at []int) []Grant {
-	if len(at) == 0 && granted(l.State) && (l.HostInterface != "" || l.Netns != "") {
+	if len(at) == 0 && granted(l.State) && (l.HostInterface != "" || l.Netns != "" && l.State == netdb.Paused) {
 		at = []int{0}
 	}
 	out := make([]Grant, len(at))

@@ -66,7 +66,15 @@ func TestGrantsOfADelegatedPrefix(t *testing.T) {
 	if got := enforce.Grants(l, nil); len(got) != 1 || got[0].Port != 0 {
 		t.Errorf("of a lease whose port is gone: %+v", got)
 	}
-	l.HostInterface = ""
+	l.HostInterface, l.Netns = "", "/ns"
+	if got := enforce.Grants(l, nil); len(got) != 1 || got[0].Port != 0 {
+		t.Errorf("of a paused lease whose namespace is gone: %+v", got)
+	}
+	l.State = netdb.Bound
+	if got := enforce.Grants(l, nil); len(got) != 0 {
+		t.Errorf("of a bound lease into whose namespace no port leads: %+v", got)
+	}
+	l.Netns = ""
 	if got := enforce.Grants(l, nil); len(got) != 0 {
 		t.Errorf("of a lease that never named one: %+v", got)
 	}

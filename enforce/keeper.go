@@ -217,8 +217,8 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	}
 	at := k.whereAmong(ctx, l, near, recorded)
 	var without error // why it may have no port
-	if len(at) == 0 && len(Grants(l, at)) > 0 {
-		if without = k.anothers(l, near, all, recorded); without == nil && unseen != nil {
+	if len(at) == 0 && granted(l.State) {
+		if without = k.anothers(l, near, all, recorded); without == nil && (unseen != nil || l.HostInterface == "") {
 			without = k.unread(ctx, l, unseen)
 		}
 	}
@@ -258,7 +258,7 @@ func (k *Keeper) anothers(l *netdb.Lease, near []Port, all []*netdb.Lease, recor
 }
 
 // unread is an error where a lease's port is there, or may be, and was not read with the kernel's
-// news. That something else could not be read is none: a lease may be bound before its port is
+// news, or by its namespace. That something else could not be read is none: a lease may be bound before its port is
 // there.
 func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err error) {
 	is := false
@@ -271,6 +271,9 @@ func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err 
 		var into []int
 		into, err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
 		is = len(into) > 0
+	}
+	if is && unseen == nil && err == nil {
+		return fmt.Errorf("%w: its port came a moment ago", ErrNotHeld)
 	}
 	if err != nil || is {
 		return fmt.Errorf("%w: its port may be there, and could not be looked for: %w", ErrNotHeld, errors.Join(unseen, err))

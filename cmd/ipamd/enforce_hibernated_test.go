@@ -2,9 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -31,5 +36,25 @@ func TestE8AHibernatedAddressIsKept(t *testing.T) {
 			}
 		}
 		return w.refusedOf(stranger.HostName) > before
+	})
+}
+
+// TestE3ABindByANamespaceWithoutAPort: a bind that is answered leaves its sandbox its network. The
+// runtime names the outer namespace, and the sandbox's end of the port is in one inside of it.
+func TestE3ABindByANamespaceWithoutAPort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, enforced)
+	l := w.allocate("a").Leases[0]
+	p := w.ns.Port("rt0", l.Address+"/24")
+	if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{Netns: nstest.New(t).Path()}); err != nil {
+		t.Fatal(err)
+	}
+	p.NS.Do(func() {
+		c, err := net.DialTimeout("tcp", addr(1)+":9", wait)
+		if err == nil {
+			c.Close()
+		} else if !errors.Is(err, unix.ECONNREFUSED) { // there and back
+			t.Error("the sandbox has lost its network by its bind: ", err)
+		}
 	})
 }
