@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -66,7 +67,7 @@ func (s *Salvaged) predecessor(ctx context.Context, path string) error {
 		return err
 	}
 	s.Ended = make(map[string]bool)
-	err = errors.Join(each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips ORDER BY rowid`, s.readIP),
+	err = errors.Join(each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips ORDER BY rowid`, (&ips{s, make(map[netip.Addr]*Lease)}).read),
 		each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets ORDER BY rowid`, s.readSubnet),
 		each(ctx, c, `SELECT name, reserved FROM interfaces ORDER BY rowid`, s.readInterface))
 	slices.SortFunc(s.Leases, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
@@ -132,25 +133,35 @@ func quoted(v any) string {
 	return fmt.Sprint(v)
 }
 
-// readIP reads a row of ips. What it says of an address and cannot be understood counts as
+// ips reads the rows of ips.
+type ips struct {
+	*Salvaged
+	at map[netip.Addr]*Lease
+}
+
+// read reads a row. What it says of an address and cannot be understood counts as
 // held: nothing moves towards free by what cannot be read.
-func (s *Salvaged) readIP(sc scanner) error {
+func (s *ips) read(sc scanner) error {
 	var ip, subnet, reserved, released any
 	if err := sc.Scan(&ip, &subnet, &reserved, &released); err != nil {
 		return err
 	}
-	text, _ := ip.(string)
-	a, err := netip.ParseAddr(text)
-	if err != nil || a.Zone() != "" || a.Is4In6() {
-		s.badRow("ips", ip, "ip", "%s is no address", quoted(ip))
+	a, plain, ok := addressIn(ip)
+	if !ok {
+		s.badRow("ips", ip, "ip", "no address can be read in it: none is held for it")
 		return nil
 	}
-	if slices.ContainsFunc(s.Leases, func(l *Lease) bool { return l.Addr == a }) { // 10.8.64.2 has one spelling, an IPv6 address many
-		s.badRow("ips", ip, "ip", "%s is there twice", a)
+	if twin := s.at[a]; twin != nil { // 10.8.64.2 has one spelling, an IPv6 address many
+		twin.State, twin.Since = Bound, Stamp{}
+		s.badRow("ips", ip, "ip", "%s is there twice: it counts as held", a)
 		return nil
 	}
 	l := &Lease{Addr: a, State: Bound, Rev: int64(len(s.Leases) + 1)}
-	s.Leases = append(s.Leases, l)
+	s.Leases, s.at[a] = append(s.Leases, l), l
+	if !plain {
+		s.badRow("ips", ip, "ip", "it is spelled otherwise than %s: it counts as held", a)
+		return nil
+	}
 	within, _ := subnet.(string)
 	if p, err := netip.ParsePrefix(within); err != nil {
 		s.badRow("ips", ip, "subnet", "%s is no prefix", quoted(subnet))
@@ -175,6 +186,25 @@ func (s *Salvaged) readIP(sc scanner) error {
 		l.State, l.Since.Wall, l.Rev = Cooling, time.Unix(at, 0), at<<16+l.Rev // in the order of their release
 	}
 	return nil
+}
+
+// addressIn finds the address that a field means. One that is not plain is in other bytes than a
+// text of it alone: with blanks, a prefix length or a zone, within IPv6, or as a BLOB.
+func addressIn(v any) (a netip.Addr, plain, ok bool) {
+	text, plain := v.(string)
+	raw, _ := v.([]byte)
+	if !plain {
+		text = string(raw)
+	}
+	bare, _, _ := strings.Cut(strings.TrimSpace(text), "/")
+	a, err := netip.ParseAddr(bare)
+	if err != nil {
+		if a, ok = netip.AddrFromSlice(raw); !ok {
+			return a, false, false
+		}
+	}
+	is := a.Unmap().WithZone("")
+	return is, plain && bare == text && is == a, true
 }
 
 func flag(v any) (is, ok bool) {

@@ -254,7 +254,7 @@ func TestAnImportOfThePredecessorsFile(t *testing.T) {
 			CREATE TABLE subnets (cidr TEXT PRIMARY KEY, parent TEXT, identifier TEXT, reserved INTEGER DEFAULT 1, UNIQUE(parent, identifier));
 			CREATE TABLE interfaces (name TEXT PRIMARY KEY, reserved INTEGER DEFAULT 1);
 			INSERT INTO ips VALUES ('10.8.64.2', '10.8.64.0/24', 1, NULL), ('10.8.64.3', '10.8.64.0/24', 1, NULL), ('10.8.64.4', '10.8.64.0/24', 1, NULL),
-				('10.8.64.5', '10.8.64.0/24', 0, 1700000000), ('10.8.64.6', '10.8.64.0/24', 'odd', NULL), ('10.99.0.7', '10.99.0.0/24', 1, NULL);
+				('10.8.64.5', '10.8.64.0/24', 0, 1700000000), ('10.8.64.6', '10.8.64.0/24', 'odd', NULL), ('10.8.64.20/24', '10.8.64.0/24', 0, 1700000000), ('somewhere', '10.8.64.0/24', 1, NULL), ('10.99.0.7', '10.99.0.0/24', 1, NULL);
 			INSERT INTO subnets VALUES ('10.8.64.0/24', '10.8.0.0/16', 'runner', 1), ('10.8.64.32/28', '10.8.64.0/24', 'build', 1);
 			INSERT INTO interfaces VALUES ('`+port.HostName+`', 1), ('veth-of-nobody', 1);`)
 		_, err := w.takeIn(file, true, predecessors)
@@ -273,12 +273,12 @@ func TestAnImportOfThePredecessorsFile(t *testing.T) {
 		done, err := w.takeIn(file, true, predecessors)
 		must(t, err)
 		want := []string{"10.8.64.2 labelled file back", "10.8.64.3 file quarantined", "10.8.64.4 file quarantined", "10.8.64.5 file cooling",
-			"10.8.64.6 file quarantined", "10.99.0.7 file withheld"}
+			"10.8.64.6 file quarantined", "10.8.64.20 file quarantined", "10.99.0.7 file withheld"}
 		for _, r := range []*rebuild.Report{would, done} {
 			if got := became(r); !slices.Equal(got, want) {
 				t.Errorf("preview %v: it says %q, want %q", r.Preview, got, want)
 			}
-			wants(t, "what is not explained", strings.Join(r.Unexplained, "\n"), `table ips, row "10.8.64.6", field reserved: "odd"`, "veth-of-nobody")
+			wants(t, "what is not explained", strings.Join(r.Unexplained, "\n"), `table ips, row "10.8.64.6", field reserved: "odd"`, `row "somewhere", field ip: no address can be read`, "veth-of-nobody")
 		}
 		if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
 			t.Errorf("the file was changed, or %v", err)
