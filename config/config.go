@@ -150,7 +150,7 @@ type Wake struct {
 
 type Idle struct {
 	After  Duration `toml:"after" comment:"How long a sandbox has no traffic until a change on /v1/watch says, once, that it is idle. 0s:\ntraffic is not looked at. At least 1s otherwise. A policy's repause_after needs it, too."`
-	Ignore []string `toml:"ignore" comment:"Addresses and prefixes whose packets count for nothing: those that probe or scrape."`
+	Ignore []string `toml:"ignore" comment:"Addresses and prefixes whose packets count for nothing, and wake no sandbox: those\nthat probe or scrape."`
 }
 
 type Reconcile struct {

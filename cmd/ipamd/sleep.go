@@ -31,9 +31,13 @@ func (p *program) openFlights(ctx context.Context) (err error) {
 	if p.flights, err = wake.New(cfg); err != nil {
 		return err
 	}
+	ignore, err := p.cfg.Idle.Prefixes()
+	if err != nil {
+		return err
+	}
 	// A kernel without what it takes refuses policies of traffic, and nothing else. Rules of a daemon
 	// before this one would hold back what comes for a sandbox that is awake by now.
-	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: ports{p.bridge}, Log: p.log})
+	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: ports{p.bridge}, Ignore: ignore, Log: p.log})
 	if err != nil {
 		err = errors.Join(err, p.bridge.Inside(func() error { _, err := catch.Remove(ctx); return err }))
 		p.log.Warn("traffic wakes no sandbox", "err", err)

@@ -119,7 +119,8 @@ func (s *scene) startWith(t *testing.T, r wake.Resumer) {
 	if s.through != nil {
 		s.through.Waker, waker = waker, s.through
 	}
-	if s.catcher, err = Open(Config{Book: s.book, Waker: waker, Ports: s.ports, Log: log}); err != nil {
+	if s.catcher, err = Open(Config{Book: s.book, Waker: waker, Ports: s.ports,
+		Ignore: []netip.Prefix{netip.MustParsePrefix("10.8.64.10/32")}, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	s.flights.CatchBy(s.catcher, nil)
@@ -330,9 +331,10 @@ func (s *scene) echo(t *testing.T) {
 }
 
 // Z3, Z11: without a policy nothing wakes; with one, neither does what it does not name: another
-// port, another source, another protocol, ARP. What it names wakes, then.
+// port, another source, another protocol, ARP, nor what a source sends that counts for nothing. What it names wakes, then.
 func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 	s := stage(t)
+	scraper := s.ns.Port("rt0", "10.8.64.10/24")
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:81")
 	all := func() {
@@ -345,6 +347,9 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 		if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
 			t.Error(err)
 		}
+		if _, err := dial(t, scraper.NS, "tcp", "10.8.64.2:80"); err != nil {
+			t.Error(err)
+		}
 		s.echo(t)
 	}
 	if _, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
@@ -352,7 +357,7 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 	}
 	rev := s.book.Rev()
 	all()
-	s.pause(t, frozen(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}, Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.1/32")}}))
+	s.pause(t, frozen(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}, Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.1/32"), netip.MustParsePrefix("10.8.64.10/32")}}))
 	all()
 	if now := s.book.Rev(); now != rev+1 {
 		t.Errorf("%d changes of what does not wake", now-rev-1)
@@ -649,8 +654,8 @@ func TestTable(t *testing.T) {
 	got := Table([]Sleeper{
 		{Addr: prefix("fd00:8::2/128"), Port: "veth2", Drop: true, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}},
 		{Addr: prefix("10.8.64.2/32"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
-	}).String()
-	for _, want := range []string{"ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-copy", "tcp flags & 0x05 == 0",
+	}, []netip.Prefix{prefix("192.0.2.9/32")}).String()
+	for _, want := range []string{"ip saddr 192.0.2.9/32 return", "ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-copy", "tcp flags & 0x05 == 0",
 		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "limit rate 1/second burst 1 packets log group 8764"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
@@ -659,7 +664,7 @@ func TestTable(t *testing.T) {
 	if n := strings.Count(got, "drop"); n != 1 {
 		t.Errorf("%d drops, want that of the one that hibernates:\n%s", n, got)
 	}
-	if Table(nil) != nil {
+	if Table(nil, nil) != nil {
 		t.Error("a table for nobody")
 	}
 }

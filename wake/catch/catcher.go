@@ -41,12 +41,13 @@ type Ports interface {
 	Inside(f func() error) error // calls f in the bridge's network namespace
 }
 
-// A Config has what a [Catcher] needs; all fields are.
+// A Config has what a [Catcher] needs.
 type Config struct {
-	Book  Book
-	Waker Waker
-	Ports Ports
-	Log   *slog.Logger
+	Book   Book
+	Waker  Waker
+	Ports  Ports
+	Ignore []netip.Prefix // whose packets wake no sandbox, whatever its policy says
+	Log    *slog.Logger
 }
 
 // A Catcher keeps the rules for all that sleep, and wakes by what they report. All methods
@@ -166,7 +167,7 @@ func (c *Catcher) Sync(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sleepers := Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.portOf())
-	want := Table(sleepers)
+	want := Table(sleepers, c.cfg.Ignore)
 	if want == nil {
 		c.lost.Store(false)
 		return c.conn.Remove(ctx, nft.Netdev, TableName)

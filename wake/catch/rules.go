@@ -61,11 +61,12 @@ const (
 	icmp6      = uint8(58)
 )
 
-// Table is the table that sleepers need, nil for none.
+// Table is the table that sleepers need, nil for none. What comes from ignore wakes none of them, and
+// passes.
 //
 // The end of an old connection (FIN, RST) wakes no sandbox, and neither does what is no IP: ARP
 // and ND are answered by the kernel of a sandbox that is frozen.
-func Table(sleepers []Sleeper) *nft.Table {
+func Table(sleepers []Sleeper, ignore []netip.Prefix) *nft.Table {
 	if len(sleepers) == 0 {
 		return nil
 	}
@@ -90,11 +91,16 @@ func Table(sleepers []Sleeper) *nft.Table {
 		// Sources and ports are met in chains of their own, so that there are as many rules
 		// as there are of both, not of one for each of the other.
 		lease := &nft.Chain{Name: name}
+		for _, p := range ignore {
+			if p.Addr().Is4() == first.Is4() {
+				lease.Rules = append(lease.Rules, nft.Rule{Why: "idle.ignore", Do: []nft.Statement{nft.Within(f.source, p), nft.Return()}})
+			}
+		}
 		for _, p := range s.Wake.Sources {
 			lease.Rules = append(lease.Rules, nft.Rule{Do: []nft.Statement{nft.Within(f.source, p), nft.Goto(name + "-to")}})
 		}
 		if len(s.Wake.Sources) == 0 {
-			lease.Rules = []nft.Rule{{Do: []nft.Statement{nft.Goto(name + "-to")}}}
+			lease.Rules = append(lease.Rules, nft.Rule{Do: []nft.Statement{nft.Goto(name + "-to")}})
 		}
 		t.Chains = append(t.Chains, lease, &nft.Chain{Name: name + "-to", Rules: f.meets(s.Wake, name+"-copy")})
 		copies := &nft.Chain{Name: name + "-copy", Rules: []nft.Rule{
