@@ -2,8 +2,11 @@ package api
 
 // AttachRequest has ipamd make the port of a lease's interface, and bind its lease by it.
 type AttachRequest struct {
-	Netns      string `json:"netns"`                 // path of the sandbox's network namespace, as of a bind
-	MAC        string `json:"mac,omitempty"`         // of the sandbox's end; "" is any
+	Netns string `json:"netns,omitempty"` // path of the sandbox's network namespace, as of a bind
+	// Tap is in place of Netns, for a virtual machine: the port is a tap on the bridge, which the
+	// machine's monitor opens by the lease's host_interface. The lease's mac is the machine's to take.
+	Tap        bool   `json:"tap,omitempty"`
+	MAC        string `json:"mac,omitempty"`         // of the sandbox's end; "" is any, of a tap one made from the address
 	IfRevision int64  `json:"if_revision,omitempty"` // as of BindRequest
 }
 
@@ -46,6 +49,7 @@ type PlumbReply struct {
 	Owner    string    `json:"owner,omitempty"` // whose port it is, as package plumb marks it
 	Host     string    `json:"host,omitempty"`  // of a detach: the bridge's end
 	Netns    string    `json:"netns,omitempty"`
+	Tap      bool      `json:"tap,omitempty"` // in place of netns
 	MAC      string    `json:"mac,omitempty"`
 	Runner   string    `json:"runner,omitempty"`   // of a slot: no other runner's is touched
 	Leases   []Lease   `json:"leases,omitempty"`   // of the interface, v4 first

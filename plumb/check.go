@@ -70,6 +70,15 @@ func (w *work) differences() (diffs []Difference, err error) {
 	} else if h.RawFlags&unix.IFF_UP == 0 {
 		differ("host", "up", "down")
 	}
+	if s.Tap != isTap(w.host) {
+		return append(diffs, Difference{Field: "tap", Want: fmt.Sprint(s.Tap), Have: fmt.Sprint(!s.Tap)}), nil
+	}
+	if s.Tap {
+		if s.MTU != 0 {
+			differ("mtu", fmt.Sprint(s.MTU), fmt.Sprint(w.host.Attrs().MTU))
+		}
+		return diffs, nil
+	}
 	w.guest, err = w.inside.LinkByName(s.Guest)
 	switch {
 	case isGone(err):

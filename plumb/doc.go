@@ -1,6 +1,6 @@
 // Package plumb makes, checks and takes away a sandbox's port: a veth pair with
 // one end on a bridge and the other, with addresses and routes, in the sandbox's
-// network namespace.
+// network namespace; or a tap on the bridge for a virtual machine.
 //
 // A port is made as its [Spec] describes it, or not at all. What a killed process
 // left half made is finished by [Make] of the same spec, or taken back by [Remove].

@@ -18,7 +18,7 @@ type Port struct {
 	Host      string // the bridge's end
 	HostIndex int
 	Guest     string
-	MAC       net.HardwareAddr // of the sandbox's end
+	MAC       net.HardwareAddr // of the sandbox's end; behind a tap the one that the machine is to have
 	Netns     string
 	Inode     uint64 // of the namespace that Netns led to
 	Made      bool   // by this call; false: it was there before, and may be in use
@@ -43,10 +43,7 @@ func Make(ctx context.Context, s Spec) (Port, error) {
 		return Port{}, fmt.Errorf("make port %s: %w", s.Host, err)
 	}
 	defer w.close()
-	made, err := w.pair()
-	if err == nil {
-		err = w.configure(!made)
-	}
+	made, err := w.make()
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -73,6 +70,16 @@ type work struct {
 	guest   netlink.Link
 }
 
+func (w *work) make() (made bool, err error) {
+	if w.spec.Tap {
+		return w.tap()
+	}
+	if made, err = w.pair(); err == nil {
+		err = w.configure(!made)
+	}
+	return made, err
+}
+
 func open(ctx context.Context, s *Spec) (_ *work, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -83,14 +90,18 @@ func open(ctx context.Context, s *Spec) (_ *work, err error) {
 			w.close()
 		}
 	}()
-	if w.ns, w.inode, err = openNetns(s.Netns); err != nil {
-		return nil, err
+	if !s.Tap {
+		if w.ns, w.inode, err = openNetns(s.Netns); err != nil {
+			return nil, err
+		}
 	}
 	if w.outside, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	if w.inside, err = netlink.NewHandleAt(w.ns, unix.NETLINK_ROUTE); err != nil {
-		return nil, fmt.Errorf("open netlink in %s: %w", s.Netns, err)
+	if !s.Tap {
+		if w.inside, err = netlink.NewHandleAt(w.ns, unix.NETLINK_ROUTE); err != nil {
+			return nil, fmt.Errorf("open netlink in %s: %w", s.Netns, err)
+		}
 	}
 	w.bridge, err = w.outside.LinkByName(s.Bridge)
 	switch {
@@ -137,14 +148,19 @@ func (w *work) pair() (made bool, err error) {
 	if err != nil {
 		return made, err
 	}
+	return made, w.plug()
+}
+
+// plug makes the host's end a port of the bridge.
+func (w *work) plug() error {
 	if w.host.Attrs().MasterIndex == w.bridge.Attrs().Index {
-		return made, nil
+		return nil
 	}
 	if err := w.outside.LinkSetMaster(w.host, w.bridge); err != nil {
-		return made, fmt.Errorf("plug into %s: %w", s.Bridge, err)
+		return fmt.Errorf("plug into %s: %w", w.spec.Bridge, err)
 	}
 	step("master")
-	return made, nil
+	return nil
 }
 
 // find looks up the ends of a pair that is there already. The kernel does not say
@@ -176,7 +192,7 @@ func hostEnd(h *netlink.Handle, name, owner string) (netlink.Link, error) {
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("look up %s: %w", name, err)
-	case l.Type() != "veth" || !slices.Equal(l.Attrs().HardwareAddr, HostMAC(owner)):
+	case l.Type() != "veth" && !isTap(l) || !slices.Equal(l.Attrs().HardwareAddr, HostMAC(owner)):
 		return nil, &FieldError{Field: "host", Value: name, Why: "a link of this name is another's", Err: ErrTaken}
 	}
 	return l, nil
@@ -263,6 +279,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 }
 
 func (w *work) port() Port {
+	if w.spec.Tap {
+		return Port{Host: w.spec.Host, HostIndex: w.host.Attrs().Index, MAC: w.spec.machine()}
+	}
 	mac := w.guest.Attrs().HardwareAddr
 	if w.spec.MAC != nil {
 		mac = w.spec.MAC

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Named are the names of ports that look as if [Make] had made them: veths with a name as
+// Named are the names of ports that look as if [Make] had made them: veths and taps with a name as
 // [HostName] gives, and a MAC as [HostMAC]. Whose they are, only their owners know.
 func Named(ctx context.Context) (map[string]bool, error) {
 	if err := ctx.Err(); err != nil {
@@ -29,7 +29,7 @@ func Named(ctx context.Context) (map[string]bool, error) {
 	for _, l := range links {
 		a := l.Attrs()
 		digits, is := strings.CutPrefix(a.Name, "sb")
-		if _, err := hex.DecodeString(digits); is && err == nil && len(digits) == 12 && l.Type() == "veth" &&
+		if _, err := hex.DecodeString(digits); is && err == nil && len(digits) == 12 && (l.Type() == "veth" || isTap(l)) &&
 			len(a.HardwareAddr) == 6 && a.HardwareAddr[0] == 0xfe {
 			out[a.Name] = true
 		}

@@ -44,7 +44,9 @@ func TestMain(m *testing.M) {
 			select {} // not one step further
 		}
 	}
-	err = MakeNetns(s.Netns)
+	if err = nil; !s.Tap {
+		err = MakeNetns(s.Netns)
+	}
 	if err == nil {
 		_, err = Make(context.Background(), s)
 	}

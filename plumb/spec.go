@@ -22,6 +22,10 @@ type Spec struct {
 	Host   string // the bridge's end; at most 15 bytes
 	Netns  string // path of the sandbox's network namespace, which is there
 	Guest  string // the sandbox's end: "eth0"
+	// Tap is for a virtual machine, in place of a pair: a tap by the name Host, which the machine's
+	// monitor opens, and the other end is in the machine. Netns is "", and Guest does not matter;
+	// addresses, routes and MAC are the machine's own to take.
+	Tap bool
 
 	MTU       int              // bytes; 0: the kernel's default
 	MAC       net.HardwareAddr // of the sandbox's end; nil: the kernel draws one
@@ -97,11 +101,14 @@ func (s *Spec) Validate() error {
 		return invalid("owner", "", "whose port is it?")
 	}
 	for _, n := range []struct{ field, name string }{{"bridge", s.Bridge}, {"host", s.Host}, {"guest", s.Guest}} {
-		if err := linkName(n.field, n.name); err != nil {
+		if err := linkName(n.field, n.name); err != nil && (n.field != "guest" || !s.Tap) {
 			return err
 		}
 	}
-	if !filepath.IsAbs(s.Netns) {
+	switch {
+	case s.Tap && s.Netns != "":
+		return invalid("netns", s.Netns, "a tap is in none: its machine's monitor opens it on the host")
+	case !s.Tap && !filepath.IsAbs(s.Netns):
 		return invalid("netns", s.Netns, "it is the path of a network namespace, from /")
 	}
 	if s.MAC != nil && (len(s.MAC) != 6 || s.MAC[0]&1 != 0 || slices.Equal(s.MAC, make(net.HardwareAddr, 6))) {

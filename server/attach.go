@@ -39,11 +39,17 @@ func (h *ports) attach(c *call) (int, any, error) {
 
 // attachable refuses what can be no port, before anything is done for it.
 func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
-	if ask.Netns == "" {
-		return field("netns", "is missing: the path of the sandbox's network namespace")
+	switch {
+	case ask.Tap && ask.Netns != "":
+		return field("tap", "is beside netns: a tap is in no network namespace")
+	case !ask.Tap && ask.Netns == "":
+		return field("netns", "is missing: the path of the sandbox's network namespace; or say tap, for a virtual machine")
 	}
 	if mac, err := net.ParseMAC(ask.MAC); ask.MAC != "" && (err != nil || len(mac) != 6) {
 		return field("mac", "%.40q is not six bytes like 02:00:00:00:00:01", ask.MAC)
+	}
+	if ask.Tap {
+		return nil
 	}
 	return h.checkNetns(c.ctx, ask.Netns)
 }
@@ -68,12 +74,17 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 	if l, err = h.portOf(id, ifRev, netdb.Reserved, netdb.Bound); err != nil {
 		return nil, nil, err
 	}
-	netns, err := h.fits(c.ctx, l, ask.Netns)
+	netns := ""
+	if ask.Tap {
+		err = h.mayTap(l)
+	} else {
+		netns, err = h.fits(c.ctx, l, ask.Netns)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	work := h.plumbing("attach", l)
-	work.Netns, work.MAC = netns, ask.MAC
+	work.Netns, work.Tap, work.MAC = netns, ask.Tap, ask.MAC
 	err = h.plumb(c, *work, func(r api.PlumbDoneRequest) (err error) {
 		where := netdb.Binding{Netns: netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
@@ -92,6 +103,17 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 		return nil
 	})
 	return l, work.Networks, err
+}
+
+// mayTap refuses a tap for an interface whose sandbox is in a network namespace: the lease would say
+// both of it.
+func (h *ports) mayTap(l *netdb.Lease) error {
+	for _, of := range append(h.interfaceOf(l), h.inSlots(l)...) {
+		if of.Netns != "" {
+			return field("tap", "is asked for, and the lease of %s is bound to the network namespace %s: release it", of.Addr, of.Netns)
+		}
+	}
+	return nil
 }
 
 // fits returns the path of a namespace, which is the slot's where that is the warm slot's which the

@@ -33,6 +33,15 @@ func tellPlumb(t *testing.T, m *machine) {
 	if wrong := works(); wrong != "" {
 		t.Error(wrong)
 	}
+	vm := m.give("vm")
+	if out, err := m.try("ipamctl", "attach", vm.ID, "--tap"); err != nil {
+		t.Errorf("a tap: %s %v", out, err)
+	}
+	if out := m.do("ip", "-d", "link", "show", "master", "rt0"); !strings.Contains(out, "tun type tap") {
+		t.Errorf("there is no tap: %s", out)
+	}
+	m.ctl("detach", vm.ID)
+	m.ctl("release", vm.ID)
 	held := strings.Fields(strings.ToUpper(m.do("systemctl", "show", "-P", "CapabilityBoundingSet", "ipamd-plumb")))
 	if len(held) != 3 {
 		t.Errorf("the service holds %v", held)

@@ -12,18 +12,24 @@ import (
 func attachCommand(c *ctl) *cobra.Command {
 	var req api.AttachRequest
 	cmd := &cobra.Command{
-		Use:   "attach LEASE --netns PATH",
-		Short: "Make the port of a lease, in a network namespace",
+		Use:   "attach LEASE --netns PATH | --tap",
+		Short: "Make the port of a lease, in a network namespace or as a tap",
 		Long: `Makes a veth pair with one end on the bridge and the other, with the addresses
 and routes of the lease's interface, in the network namespace, and binds the
-lease by it: all of it or nothing. The same again is the same port. It needs
-ipamd-plumb: systemctl start ipamd-plumb. -q prints the lease id.`,
-		Example:           "  ip netns add web-1\n  ipamctl attach 0a1b2c3d --netns /run/netns/web-1",
+lease by it: all of it or nothing. With --tap it is a tap on the bridge for a
+virtual machine, whose monitor opens it by the host interface of the answer; the
+machine takes the address and the MAC that the answer has. The same again is the
+same port. It needs ipamd-plumb: systemctl start ipamd-plumb. -q prints the lease
+id.`,
+		Example:           "  ip netns add web-1\n  ipamctl attach 0a1b2c3d --netns /run/netns/web-1\n  ipamctl attach 0a1b2c3d --tap -o json",
 		Args:              exactly("a lease id"),
 		ValidArgsFunction: c.offer(asLease),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if req.Netns == "" {
-				return usageError{message: "--netns is missing: the path of the sandbox's network namespace"}
+			switch {
+			case req.Netns == "" && !req.Tap:
+				return usageError{message: "--netns is missing: the path of the sandbox's network namespace; or --tap, for a virtual machine"}
+			case req.Netns != "" && req.Tap:
+				return usageError{message: "--netns and --tap exclude each other", hint: "a tap is in no network namespace"}
 			}
 			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
 				return ipamd.Attach(ctx, id, req)
@@ -31,7 +37,8 @@ ipamd-plumb: systemctl start ipamd-plumb. -q prints the lease id.`,
 		},
 	}
 	cmd.Flags().StringVar(&req.Netns, "netns", "", "`path` of the sandbox's network namespace")
-	cmd.Flags().StringVar(&req.MAC, "mac", "", "`MAC` of the sandbox's end; without it any")
+	cmd.Flags().BoolVar(&req.Tap, "tap", false, "a tap for a virtual machine, in place of a namespace")
+	cmd.Flags().StringVar(&req.MAC, "mac", "", "`MAC` of the sandbox's end; without it any, with --tap one made from the address")
 	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
 	return cmd
 }

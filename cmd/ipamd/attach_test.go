@@ -63,6 +63,58 @@ func (w *world) rt0() string {
 	return strings.TrimSpace(w.ns.Exec("ip", "-br", "link", "show", "type", "veth"))
 }
 
+// A virtual machine has a tap: the lease is bound by it, with the MAC that the machine is to take, and
+// keeps its address until the tap has gone.
+func TestM1AttachMakesATap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.helper()
+	ports := func() string { return strings.TrimSpace(w.ns.Exec("ip", "-br", "link", "show", "master", "rt0")) }
+	before := ports()
+	given, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "vm", Attach: &api.AttachRequest{Tap: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := given.Leases[0]
+	if l.State != api.Bound || l.HostInterface == "" || l.HostIndex == 0 || l.Netns != "" || l.MAC != "0a:58:0a:08:40:02" || !strings.Contains(ports(), l.HostInterface) {
+		t.Errorf("attached: %+v, on %s", l, ports())
+	}
+	if again, err := w.client.Attach(ctx, l.ID, api.AttachRequest{Tap: true}); err != nil || again.Lease.Revision != l.Revision {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	guest := nstest.New(t)
+	for name, wrong := range map[string]api.AttachRequest{"both": {Tap: true, Netns: guest.Path()}, "a pair in its place": {Netns: guest.Path()}} {
+		if _, err := w.client.Attach(ctx, l.ID, wrong); !errors.Is(err, client.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	if r, err := w.client.Lease(ctx, l.ID); err != nil || r.Lease.State != api.Releasing {
+		t.Errorf("while the tap is there: %+v, %v", r, err)
+	}
+	if _, err := w.client.Detach(ctx, l.ID, api.DetachRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	realtest.Eventually(t, wait, "the lease to end", func() bool {
+		r, err := w.client.Lease(ctx, l.ID)
+		return err != nil || r.Lease.State == api.Cooling
+	})
+	if after := ports(); after != before {
+		t.Errorf("left %s", after)
+	}
+
+	pair := w.allocate("pair").Leases[0]
+	if _, err := w.client.Attach(ctx, pair.ID, api.AttachRequest{Netns: guest.Path()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.Attach(ctx, pair.ID, api.AttachRequest{Tap: true}); !errors.Is(err, client.ErrInvalidArgument) {
+		t.Errorf("a tap beside a namespace: %v", err)
+	}
+}
+
 // M1: the bind is what was plumbed, again is the same, what is asked wrongly names its
 // field and leaves nothing, and a detach leaves nothing.
 func TestM1AttachBindsWhatWasPlumbed(t *testing.T) {

@@ -168,7 +168,7 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) (*plumb.Spec, e
 	spec, err := plumb.Describe(work.Leases, work.Networks)
 	var port plumb.Port
 	if err == nil {
-		spec.Owner, spec.Host, spec.Netns = work.Owner, host(work), work.Netns
+		spec.Owner, spec.Host, spec.Netns, spec.Tap = work.Owner, host(work), work.Netns, work.Tap
 		if work.MAC != "" {
 			spec.MAC, err = net.ParseMAC(work.MAC)
 		}
@@ -187,6 +187,9 @@ func (h *hand) attach(ctx context.Context, work *api.PlumbReply) (*plumb.Spec, e
 }
 
 func announce(ctx context.Context, spec plumb.Spec) error {
+	if spec.Tap { // the machine announces itself
+		return nil
+	}
 	err := plumb.Announce(ctx, spec)
 	if diffs, read := plumb.Check(ctx, spec); err != nil && read == nil && len(diffs) > 0 {
 		return nil // it is detached already: there is nothing to announce
