@@ -234,6 +234,11 @@ func (t *tx) followSleep(old, now *Lease) {
 		next := *s
 		next.Flight = s.Flight.ended(Woken, "", t.now)
 		t.setSleep(next)
+	case old.State == Paused && now.State == Bound && s.Flight.BackOff() > 0: // others resumed it: it is well
+		next, f := *s, *s.Flight
+		f.Failed = 0
+		next.Flight = &f
+		t.setSleep(next)
 	}
 }
 

@@ -424,6 +424,39 @@ func TestZ6TrafficBacksOff(t *testing.T) {
 	}
 }
 
+// A sandbox that others have resumed since its wakes failed is well: the next pause begins without a
+// back-off, and so does the one after a failure in it.
+func TestZ6ABackOffEndsWithTheResume(t *testing.T) {
+	c := NewClock()
+	b, _ := openWith(t, c, "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	fail := func() (failed int) {
+		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByTraffic}, nil)
+		if err != nil {
+			t.Error("traffic is held up:", err)
+			return 0
+		}
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.TimedOut, ""); err != nil {
+			t.Fatal(err)
+		}
+		return b.Sleep(l.ID).Flight.Failed
+	}
+	for range 3 {
+		fail()
+		c.Pass(30 * time.Second)
+	}
+	fail()
+	if _, err := b.Resume(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.PauseAs(ctx, client, l.ID, 0, frozen()); err != nil {
+		t.Fatal(err)
+	}
+	if n := fail(); n != 1 {
+		t.Errorf("%d wakes in a row have failed, by what is recorded", n)
+	}
+}
+
 // A row of a sleep that was edited to mean nothing is reported and passed over: its lease is
 // paused without a policy, a call wakes it, and no other row is touched by it.
 func TestSleepsThatMeanNothing(t *testing.T) {

@@ -138,7 +138,7 @@ func (f *Flights) Wake(ctx context.Context, who netdb.Who, id string, cause netd
 }
 
 // Await waits until a flight has ended, or ctx has, and returns the lease as it is then: an
-// error unless it is bound. That ctx ends is [netdb.ErrWakeTimeout], and the flight goes on.
+// error unless it is bound, or the flight woke it. That ctx ends is [netdb.ErrWakeTimeout], and the flight goes on.
 func (f *Flights) Await(ctx context.Context, id, flight string) (*netdb.Lease, error) {
 	for {
 		changed := f.cfg.Book.Touched(netdb.Paused)
@@ -154,6 +154,8 @@ func (f *Flights) Await(ctx context.Context, id, flight string) (*netdb.Lease, e
 			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, netdb.ErrGone, l.State)
 		case s == nil || s.Flight == nil || s.Flight.ID != flight:
 			return nil, fmt.Errorf("wake %s: %w: it was paused again", l.Addr, netdb.ErrWakeTimeout)
+		case !s.Flight.Open() && s.Flight.Result == netdb.Woken:
+			return l, nil // and it was paused again since
 		case !s.Flight.Open():
 			return nil, fmt.Errorf("wake %s: %w", l.Addr, failure(s.Flight))
 		}

@@ -152,6 +152,36 @@ func TestZ4Z5AllThatAskShareOneFlight(t *testing.T) {
 	}
 }
 
+// Z4: who waits for a flight that woke the sandbox is not told otherwise because it is paused again by then.
+func TestZ4WokenAndPausedAgain(t *testing.T) {
+	b := netdbtest.Open(t)
+	l := netdbtest.Reserve(t, b, "a")
+	if _, err := b.Bind(t.Context(), runtime, l.ID, 0, netdb.Binding{HostInterface: "v"}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := New(Config{Book: b, Wait: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause := func() {
+		if _, err := b.PauseAs(t.Context(), runtime, l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause()
+	_, flight, err := f.Wake(t.Context(), runtime, l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Acknowledge(t.Context(), runtime, l.ID, flight.ID, false, netdb.Woken, ""); err != nil {
+		t.Fatal(err)
+	}
+	pause()
+	if l, err := f.Await(t.Context(), l.ID, flight.ID); err != nil || l == nil {
+		t.Errorf("its flight woke it: %v, %v", l, err)
+	}
+}
+
 // Z6: a resumer that hangs ends as a timeout that can be tried again, and the lease says so.
 func TestZ6AResumerThatHangs(t *testing.T) {
 	t.Parallel()
