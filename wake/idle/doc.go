@@ -6,7 +6,7 @@
 // rarely it is read and while ipamd is down.
 //
 // What counts is IP to and from the address of a lease, or any of its delegated prefix, as it
-// passes the bridge, but no ICMP. A prefix has one element, whatever of it is used.
+// passes the bridge, but no ICMP and no IGMP. A prefix has one element, whatever of it is used.
 // So no other place would do. A port's own counters have every broadcast of a neighbour, ARP,
 // neighbour discovery and ipamd's own probes in them, and who was asked for cannot be known
 // apart afterwards. The rules that enforce are off by default, and see what a port sends only.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
@@ -145,6 +147,8 @@ func TestZ18WhatIsTraffic(t *testing.T) {
 	s.neighbour.NS.Exec("busybox", "ping", "-c", "1", "-W", "5", "10.8.64.2") // with ARP before it
 	s.neighbour.NS.Exec("busybox", "ping", "-c", "1", "-W", "5", "fd00:8::2")
 	none("an echo request")
+	s.report(t)
+	none("a membership report")
 	datagram(t, s.scraper.NS, "10.8.64.2:9100") // refused by ICMP
 	none("a scrape")
 	before := time.Now()
@@ -165,6 +169,23 @@ func TestZ18WhatIsTraffic(t *testing.T) {
 	if now, _ := s.last(t); !now.After(at) {
 		t.Errorf("a datagram of the sandbox's: %v, before it %v", now, at)
 	}
+}
+
+// report has the sandbox's kernel report to routers, as it joins a group.
+func (s *scene) report(t *testing.T) {
+	t.Helper()
+	s.sandbox.NS.Do(func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		if err := unix.SetsockoptIPMreq(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP,
+			&unix.IPMreq{Multiaddr: [4]byte{239, 1, 2, 3}, Interface: [4]byte{10, 8, 64, 2}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	time.Sleep(100 * time.Millisecond) // it is sent at once, and again
 }
 
 // Z18: what goes to or comes from any address of a delegated prefix is its sandbox's traffic,

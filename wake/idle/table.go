@@ -20,7 +20,7 @@ const (
 	// priority is behind every chain that filters: what is dropped is no traffic.
 	priority = 300
 
-	icmp4, icmp6 = uint8(1), uint8(58)
+	icmp4, igmp, icmp6 = uint8(1), uint8(2), uint8(58)
 )
 
 // A familyOf is what the rules of an address family are made of.
@@ -28,14 +28,14 @@ type familyOf struct {
 	name         string
 	bits         int // of an address
 	etherType    uint16
-	icmp         uint8
+	none         []uint8 // protocols that are no traffic: the kernel of a sandbox answers them by itself
 	key          nft.Type
 	source, dest nft.Field
 }
 
 var families = []familyOf{
-	{"4", 32, nft.TypeIPv4, icmp4, nft.IPv4, nft.IPv4Source, nft.IPv4Dest},
-	{"6", 128, nft.TypeIPv6, icmp6, nft.IPv6, nft.IPv6Source, nft.IPv6Dest},
+	{"4", 32, nft.TypeIPv4, []uint8{icmp4, igmp}, nft.IPv4, nft.IPv4Source, nft.IPv4Dest},
+	{"6", 128, nft.TypeIPv6, []uint8{icmp6}, nft.IPv6, nft.IPv6Source, nft.IPv6Dest},
 }
 
 func (f familyOf) has(p netip.Prefix) bool { return p.Addr().BitLen() == f.bits }
@@ -98,8 +98,12 @@ func table(leased map[netip.Prefix]bool, ignore []netip.Prefix) *nft.Table {
 				if bits != f.bits {
 					whose = whose.Masked(bits)
 				}
-				way.chain.Rules = append(way.chain.Rules, nft.Rule{Why: "traffic", Do: []nft.Statement{
-					nft.Is(nft.EtherType, f.etherType), nft.IsNot(nft.L4Proto, f.icmp), nft.In(f.leased(bits).Name, whose), nft.Touch(f.seen().Name, life, whose)}})
+				do := []nft.Statement{nft.Is(nft.EtherType, f.etherType)}
+				for _, p := range f.none {
+					do = append(do, nft.IsNot(nft.L4Proto, p))
+				}
+				way.chain.Rules = append(way.chain.Rules, nft.Rule{Why: "traffic",
+					Do: append(do, nft.In(f.leased(bits).Name, whose), nft.Touch(f.seen().Name, life, whose))})
 			}
 		}
 	}
