@@ -15,6 +15,7 @@ const (
 	setBook      = "book"     // epoch and revision that the table was made from
 	setLeased    = "leased"   // ports with a lease
 	setUnleased  = "unleased" // ports without
+	setKnown     = "known"    // ports with one or without
 	setTrusted   = "trusted"  // those of them that may send nevertheless
 	setMACs      = "macs"     // port and its lease's MAC
 	setAnyMAC    = "anymac"   // ports of leases that record no MAC
@@ -51,6 +52,7 @@ func (p Policy) members(g Grant) []member {
 	}
 	add := func(set string, parts ...any) { out = append(out, member{set, nft.Element{Key: nft.Key(parts...)}}) }
 	add(setLeased, g.Port)
+	add(setKnown, g.Port)
 	addr := g.Addr.Addr()
 	switch mac := g.mac(); {
 	case mac != nil && addr.Is4():
@@ -163,9 +165,10 @@ func ownAddrs(bridges []Bridge) (all []netip.Addr, at map[string][]netip.Addr) {
 
 // unleased are the elements of a port without a lease.
 func (p Policy) unleased(port Port) []member {
-	out := []member{{setUnleased, nft.Element{Key: nft.Key(port.Index)}}}
+	link := nft.Element{Key: nft.Key(port.Index)}
+	out := []member{{setUnleased, link}, {setKnown, link}}
 	if p.Trusts(port.Name) {
-		out = append(out, member{setTrusted, nft.Element{Key: nft.Key(port.Index)}})
+		out = append(out, member{setTrusted, link})
 	}
 	return out
 }

@@ -109,7 +109,7 @@ func frame(p Policy) *nft.Table {
 	with := func(more ...nft.Type) []nft.Type { return append(slices.Clone(link), more...) }
 	t := &nft.Table{Family: nft.Bridge, Name: TableName, Sets: []*nft.Set{
 		{Name: setBook, Key: []nft.Type{nft.Mark}},
-		{Name: setLeased, Key: link}, {Name: setUnleased, Key: link},
+		{Name: setLeased, Key: link}, {Name: setUnleased, Key: link}, {Name: setKnown, Key: link},
 		{Name: setMACs, Key: with(nft.MAC)}, {Name: setAnyMAC, Key: link}, {Name: setTakenMACs, Key: []nft.Type{nft.MAC}},
 		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
 		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
@@ -164,19 +164,19 @@ func received() *nft.Chain {
 // between is where a frame goes from port to port. What comes by a port that is in no set, for it
 // was plugged a moment ago or while no daemon ran, is judged there as that of a port without
 // a lease, and so is what goes to the host, but for group addresses: by the kernel's hooks alone
-// the bridge of a port is not known.
+// the bridge of a port is not known. What goes most takes two look-ups.
 func between(p Policy) *nft.Chain {
-	c := &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}, Rules: []nft.Rule{
-		rule("judged where it came in", nft.In(setLeased, nft.InLink), nft.Goto("delivered")),
-		rule("", nft.In(setUnleased, nft.InLink), nft.Goto("delivered")),
-		rule("by a port that is not known yet", nft.In(setLeased, nft.OutLink), nft.Jump("delivered")),
-		rule("", nft.In(setUnleased, nft.OutLink), nft.Jump("delivered")),
-	}}
+	c := &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}}
+	if p.Mode == Enforce {
+		c.Rules = append(c.Rules, rule("the usual one: to a lease's MAC at its port", nft.In(setMACs, nft.OutLink, nft.EtherDest), nft.In(setKnown, nft.InLink), nft.Accept()))
+	}
+	c.Rules = append(c.Rules,
+		rule("judged where it came in", nft.In(setKnown, nft.InLink), nft.Goto("delivered")),
+		rule("by a port that is not known yet", nft.In(setKnown, nft.OutLink), nft.Jump("delivered")))
 	if !p.DropUnleased { // else it may use nothing
 		c.Rules = append(append(c.Rules, own4(nft.OutLink)...), own6(nft.OutLink)...)
 	}
-	c.Rules = append(c.Rules, rule("", nft.In(setLeased, nft.OutLink), nft.Goto("without")),
-		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("without")))
+	c.Rules = append(c.Rules, rule("", nft.In(setKnown, nft.OutLink), nft.Goto("without")))
 	return c
 }
 
@@ -200,8 +200,7 @@ func own6(port nft.Field) []nft.Rule {
 // sent is where a frame of the host's own goes to a port.
 func sent() *nft.Chain {
 	return &nft.Chain{Name: "sent", Base: &nft.Base{Hook: nft.Output, Priority: priority}, Rules: []nft.Rule{
-		rule("", nft.In(setLeased, nft.OutLink), nft.Goto("addressed")),
-		rule("", nft.In(setUnleased, nft.OutLink), nft.Goto("addressed")),
+		rule("", nft.In(setKnown, nft.OutLink), nft.Goto("addressed")),
 		rule("to a port that is not known yet", nft.In(setBridges, nft.EtherSource), nft.Goto("addressed")),
 	}}
 }
