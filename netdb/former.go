@@ -79,7 +79,16 @@ func (t *tx) withholdFormer(who Who, w Withheld) error {
 			return fmt.Errorf("withhold %s: %w: pool %s (%s)", placeText(w.Addr, w.PrefixLen), ErrGives, p.Name, p.Prefix)
 		}
 	}
-	for _, other := range t.withheld() {
+	others := t.withheld
+	if w.PrefixLen == 0 {
+		others = func() (at []Withheld) {
+			if other := t.withheldAt(w.Addr); other != nil {
+				at = append(at, *other)
+			}
+			return at
+		}
+	}
+	for _, other := range others() {
 		switch is := rangeOf(other.Addr, other.PrefixLen); {
 		case is == in:
 			return nil

@@ -91,12 +91,16 @@ func (t *tx) withheld() []Withheld {
 // withheldAt returns what is withheld of an address, alone or in a delegated prefix, as the batch
 // leaves it.
 func (t *tx) withheldAt(a netip.Addr) *Withheld {
-	for _, w := range t.withheld() {
-		if w.covers(a) {
-			return &w
-		}
+	if len(t.staged.withheld) == 0 {
+		return t.idx.withheldAt(a)
 	}
-	return nil
+	return withheldAround(a, func(at netip.Addr) (*Withheld, bool) {
+		if w, staged := t.staged.withheld[at]; staged {
+			return w, w != nil
+		}
+		w, ok := t.idx.withheld[at]
+		return &w, ok
+	})
 }
 
 // Withheld lists the addresses of removed pools that no pool has taken over, in their
@@ -109,12 +113,25 @@ func (m *memory) Withheld() []Withheld {
 
 // withheldAt returns what is withheld of an address, alone or in a delegated prefix.
 func (x *index) withheldAt(a netip.Addr) *Withheld {
-	if w, ok := x.withheld[a]; ok {
-		return &w
+	if len(x.withheld) == 0 {
+		return nil
 	}
-	for _, w := range x.withheld {
-		if w.PrefixLen != 0 && w.covers(a) {
-			return &w
+	return withheldAround(a, func(at netip.Addr) (*Withheld, bool) {
+		w, ok := x.withheld[at]
+		return &w, ok
+	})
+}
+
+// withheldAround looks for an address, and for each delegated prefix that can have it: there may be
+// as many withheld as an import had rows.
+func withheldAround(a netip.Addr, withheld func(netip.Addr) (*Withheld, bool)) *Withheld {
+	for bits := a.BitLen(); bits > 0; bits-- {
+		p, err := a.Prefix(bits)
+		if err != nil {
+			return nil
+		}
+		if w, ok := withheld(p.Addr()); ok && w.covers(a) {
+			return w
 		}
 	}
 	return nil

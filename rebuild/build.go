@@ -19,6 +19,7 @@ import (
 func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (report *Report, err error) {
 	cfg := r.Config
 	cfg.Book.Path = at
+	cfg.Book.Synchronous = "normal" // a book that is half made is thrown away, and Seal makes a whole one durable
 	cfg.Bridge.Manage = cfg.Bridge.Manage && !r.Preview
 	cfg.Allocation.QuarantineShare = 1 // what is seen now is quarantined, however much it is
 	if cfg.Book.RunnerUID == "" {
