@@ -20,6 +20,7 @@ type RulesReply struct {
 	Foreign  uint64      `json:"foreign"` // how often another program changed the table
 	Repairs  uint64      `json:"repairs"` // how often it was repaired
 	Ports    []PortRules `json:"ports"`
+	Kept     []Allowed   `json:"kept,omitempty"` // of leases that have no port, hibernated ones for example: no port may use them
 	Gone     []Refused   `json:"gone,omitempty"` // before a port had its present leases or the daemon started, and of ports that are no more
 	// Compared: the table was read while no bind changed it, and Differences is all by which it is not what the book
 	// asks for, the first 1000.

@@ -33,18 +33,16 @@ func ShowRules(ctx context.Context, keeper *enforce.Keeper, book *netdb.Book, co
 		one := api.PortRules{Port: port.Name, Index: port.Index, Bridge: port.Bridge, Trusted: port.Trusted, Allowed: []api.Allowed{}, Refused: refused(port.Refused)}
 		asked := lease == ""
 		for _, g := range port.Grants {
-			a := api.Allowed{Address: g.Addr.Addr().String(), MAC: g.MAC, LeaseID: g.Lease}
-			if !g.Addr.IsSingleIP() {
-				a.Address = g.Addr.String()
-			}
-			if l, err := book.Lease(g.Lease); err == nil {
-				a.Sandbox = l.Sandbox
-			}
-			one.Allowed = append(one.Allowed, a)
+			one.Allowed = append(one.Allowed, allowed(book, g))
 			asked = asked || g.Lease == lease
 		}
 		if asked {
 			out.Ports = append(out.Ports, one)
+		}
+	}
+	for _, g := range v.Kept {
+		if lease == "" || g.Lease == lease {
+			out.Kept = append(out.Kept, allowed(book, g))
 		}
 	}
 	if lease != "" {
@@ -58,6 +56,17 @@ func ShowRules(ctx context.Context, keeper *enforce.Keeper, book *netdb.Book, co
 		out.Differences = append(out.Differences, api.RuleDifference{Missing: by.Missing, What: by.What, Port: names[by.Port], LeaseID: by.Lease})
 	}
 	return out, nil
+}
+
+func allowed(book *netdb.Book, g enforce.Grant) api.Allowed {
+	a := api.Allowed{Address: g.Addr.Addr().String(), MAC: g.MAC, LeaseID: g.Lease}
+	if !g.Addr.IsSingleIP() {
+		a.Address = g.Addr.String()
+	}
+	if l, err := book.Lease(g.Lease); err == nil {
+		a.Sandbox = l.Sandbox
+	}
+	return a
 }
 
 func refused(counts []enforce.Refusal) (out []api.Refused) {

@@ -41,7 +41,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"whois ::ffff:10.8.64.7", "write 10.8.64.7"},
 		{"whois fe80::1%eth0 -o json", `"field": "ip"`},
 		{"whois 10.8.64.2 10.8.64.3", "IP address"},
-		{"history a b", "IP address or a sandbox"},
+		{"history a b", "IP address, a sandbox or a lease id"},
 		{"history --since yesterday", "--since"},
 		{"history --since 2026-11-31", "--since"},
 		{"history --since -1h", "--since"},

@@ -18,17 +18,18 @@ func historyCommand(c *ctl) *cobra.Command {
 		limit        int
 	)
 	cmd := &cobra.Command{
-		Use:   "history [IP|SANDBOX]",
+		Use:   "history [IP|SANDBOX|LEASE]",
 		Short: "What happened to an address, a sandbox or a lease, newest first",
 		Long: `Shows who held an address, or what a sandbox held: from when until when, why it
 ended, by whom. Below that are the recorded changes, each with its revision,
 reason, actor and time; without an argument those of all addresses. What reads
-as an IP address is taken as one. -q prints the lease ids, each once.`,
+as an IP address is taken as one; what no sandbox is named as may be a lease id,
+of an open lease also its beginning or end. -q prints the lease ids, each once.`,
 		Example: `  ipamctl history 10.8.64.7
   ipamctl history web-1 --since 2h
   ipamctl history web-1 --since 2026-11-20
   ipamctl history --since 2026-11-21T14:00:00Z --limit 500 -o json`,
-		Args:              atMost("an IP address or a sandbox"),
+		Args:              atMost("an IP address, a sandbox or a lease id"),
 		ValidArgsFunction: c.offer(asAddress, asSandbox),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter := client.HistoryFilter{Limit: limit}
@@ -61,6 +62,15 @@ as an IP address is taken as one. -q prints the lease ids, each once.`,
 			list, err := ipamd.History(ctx, filter)
 			if err != nil {
 				return err
+			}
+			if len(list.Changes) == 0 && filter.Sandbox != "" && lease == "" {
+				id, err := c.leaseNamed(ctx, ipamd, filter.Sandbox, "ipamctl show ")
+				if err == nil && (id != filter.Sandbox || looksLikeLease(id)) {
+					filter.Sandbox, filter.LeaseID = "", id
+					if list, err = ipamd.History(ctx, filter); err != nil {
+						return err
+					}
+				}
 			}
 			switch n := len(list.Changes); {
 			case n == 0:

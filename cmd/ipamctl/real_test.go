@@ -60,6 +60,8 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("history "+addr+" --since 2020-01-01T00:00:00Z --limit 10", 0, "free → reserved")
 	do("history web-1", 0, addr)
 	do("history --lease "+id, 0, addr)
+	do("history "+id, 0, addr)
+	do("history "+id[len(id)-8:], 0, addr)
 	do("map", 0, "B bound 1", "G gateway 1")
 	do("pools", 0, "default", "1 bound")
 	do("doctor", 0, "nothing found")

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,8 +22,10 @@ func rulesCommand(c *ctl) *cobra.Command {
 which addresses and MAC it may use, by whose lease, and how many packets were
 refused, by reason (with enforce.mode observe they were only counted). The
 kernel's table is read and compared with the book; the exit code is 1 where it
-differs. An argument selects ports, by the name of the link, a lease id, a
-sandbox or an address. -q prints the names of the ports.`,
+differs. The address of a lease that has no port, a hibernated one for example,
+is kept from all ports, and shown without one. An argument selects by the name
+of the link, a lease id or its beginning or end, a sandbox or an address, also
+one in a delegated prefix. -q prints the names of the ports.`,
 		Example:           "  ipamctl rules\n  ipamctl rules web-1\n  ipamctl rules -o json",
 		Args:              atMost("a port, a lease id, a sandbox or an address"),
 		ValidArgsFunction: c.offer(asSandbox, asLease),
@@ -33,7 +37,7 @@ sandbox or an address. -q prints the names of the ports.`,
 				return err
 			}
 			if len(args) > 0 {
-				if reply.Ports = portsOf(reply.Ports, args[0]); len(reply.Ports) == 0 && reply.Mode != "off" {
+				if selectRules(reply, args[0]); len(reply.Ports)+len(reply.Kept) == 0 && reply.Mode != "off" {
 					return fmt.Errorf("rules %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound, Revision: reply.Revision, Epoch: reply.Epoch,
 						Message: "no port of the bridges has this name, or is that of this lease, sandbox or address"})
 				}
@@ -53,23 +57,51 @@ sandbox or an address. -q prints the names of the ports.`,
 	}
 }
 
-// portsOf selects the ports that a person means.
-func portsOf(all []api.PortRules, name string) (out []api.PortRules) {
-	for _, p := range all {
-		is := p.Port == name
-		for _, a := range p.Allowed {
-			is = is || a.LeaseID == name || a.Sandbox == name || a.Address == name
-		}
-		if is {
-			out = append(out, p)
+// selectRules leaves what a person means by a name.
+func selectRules(r *api.RulesReply, name string) {
+	is := func(a api.Allowed) bool {
+		return a.LeaseID == name || a.Sandbox == name || a.Address == name || within(a.Address, name)
+	}
+	ports, kept := rulesOf(r, name, is)
+	if len(ports)+len(kept) == 0 {
+		ports, kept = rulesOf(r, "", func(a api.Allowed) bool { return len(withID([]api.Lease{{ID: a.LeaseID}}, name)) > 0 })
+	}
+	r.Ports, r.Kept = ports, kept
+}
+
+func rulesOf(r *api.RulesReply, port string, is func(api.Allowed) bool) (ports []api.PortRules, kept []api.Allowed) {
+	for _, p := range r.Ports {
+		if port != "" && p.Port == port || slices.ContainsFunc(p.Allowed, is) {
+			ports = append(ports, p)
 		}
 	}
-	return out
+	for _, a := range r.Kept {
+		if is(a) {
+			kept = append(kept, a)
+		}
+	}
+	return ports, kept
+}
+
+// within reports whether an address, however it is written, is one that is allowed or in a prefix
+// that is.
+func within(allowed, addr string) bool {
+	a, err := netip.ParseAddr(addr)
+	if err != nil {
+		return false
+	}
+	p, err := netip.ParsePrefix(allowed)
+	if err != nil {
+		one, err := netip.ParseAddr(allowed)
+		return err == nil && one == a
+	}
+	return p.Contains(a)
 }
 
 func (p *page) drawRules(r *api.RulesReply) {
 	if r.Mode == "off" {
-		p.Line("enforce.mode is off: the kernel has no rules of ipamd")
+		p.Line("enforce.mode is off: ipamd holds no port to its leases, without a table bridge ipamd")
+		p.Text("", "netdev ipamd-wake and bridge ipamd-idle may be there: they are of pauses and of [idle]")
 		p.Text("", "next: enforce.mode = 'observe' in ipamd's configuration, and restart it")
 		return
 	}
@@ -88,7 +120,7 @@ func (p *page) drawRules(r *api.RulesReply) {
 	if r.Foreign > 0 {
 		p.Text("", fmt.Sprintf("another program changed the table %d times, and it was repaired %d times", r.Foreign, r.Repairs))
 	}
-	part(p, "Ports", term.Columns("PORT", "BRIDGE", "ADDRESS", "MAC", "SANDBOX", "REFUSED"), lines(r.Ports), func(l portLine) []string {
+	part(p, "Ports", term.Columns("PORT", "BRIDGE", "ADDRESS", "MAC", "SANDBOX", "REFUSED"), append(lines(r.Ports), kept(r.Kept)...), func(l portLine) []string {
 		return []string{term.Maybe(l.Port), term.Maybe(l.Bridge), term.Maybe(l.Address), term.Maybe(l.MAC), term.Maybe(l.Sandbox), p.refused(l.refused)}
 	})
 	if len(r.Gone) > 0 {
@@ -135,6 +167,13 @@ func lines(ports []api.PortRules) (out []portLine) {
 			}
 			out = append(out, l)
 		}
+	}
+	return out
+}
+
+func kept(all []api.Allowed) (out []portLine) {
+	for _, a := range all {
+		out = append(out, portLine{Allowed: a})
 	}
 	return out
 }

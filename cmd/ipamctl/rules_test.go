@@ -16,8 +16,8 @@ func TestRulesSessions(t *testing.T) {
 				Refused: []api.Refused{{Reason: "arp", Packets: 20, Bytes: 840}, {Reason: "ipv4", Packets: 3, Bytes: 252}}},
 			{Port: "veth2", Index: 8, Bridge: "rt0", Allowed: []api.Allowed{}},
 			{Port: "uplink0", Index: 9, Bridge: "rt0", Trusted: true, Allowed: []api.Allowed{}},
-		}, Gone: []api.Refused{{Reason: "type", Packets: 1, Bytes: 60}}, Revision: 812, Epoch: epoch}
-	out := w.serve(t).session(t, "rules", "rules web-1 -q", "rules veth2", "rules nowhere", "show "+id(2), "show "+id(2)+" -o json")
+		}, Kept: []api.Allowed{{Address: "10.8.64.9", LeaseID: id(9), Sandbox: "hibernates"}}, Gone: []api.Refused{{Reason: "type", Packets: 1, Bytes: 60}}, Revision: 812, Epoch: epoch}
+	out := w.serve(t).session(t, "rules", "rules web-1 -q", "rules veth2", "rules fd00:8::7 -q", "rules "+id(2)[len(id(2))-8:]+" -q", "rules 10.8.64.9", "rules nowhere", "show "+id(2), "show "+id(2)+" -o json")
 	differs := pooled()
 	differs.rules = w.rules
 	differs.rules.Differences = []api.RuleDifference{{Missing: true, What: `ipv4 { "veth1" . 02:00:00:00:00:01 . 10.8.64.2 }`, Port: "veth1", LeaseID: id(2)}, {What: "chain ports has other rules"}}

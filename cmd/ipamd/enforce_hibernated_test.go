@@ -27,6 +27,9 @@ func TestE8AHibernatedAddressIsKept(t *testing.T) {
 	}
 	at.Close()
 	realtest.Eventually(t, wait, "the rules to be as book and ports say", func() bool { return !w.ruled(at, owner.Address) && w.asWished() })
+	if r, err := w.client.Rules(ctx, ""); err != nil || len(r.Kept) != 1 || r.Kept[0].Address != owner.Address || r.Kept[0].LeaseID != owner.ID {
+		t.Errorf("the rules show %+v as kept, %v", r, err)
+	}
 	before, claim := w.refusedOf(stranger.HostName), announcement(stranger.MAC, owner.Address, 1)
 	stranger.NS.Wire("eth0").Send(claim)
 	realtest.Eventually(t, wait, "the claim to be received or refused", func() bool {
