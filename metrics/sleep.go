@@ -12,7 +12,14 @@ var (
 	descUnanswered = describe("wakes_unacknowledged", "Wakes that the runtime was asked for, and has not acknowledged.")
 	descCopies     = describe("wake_copies_total", "Copies of packets to paused sandboxes that began no wake: suppressed while one is under way or failed a moment ago, malformed, or lost to an overrun, counted once a time.", "kind")
 	descIdle       = describe("idle_leases", "Bound leases whose sandbox had no traffic for idle.after; absent while that is 0s.")
+	descQuiet      = describe("quiet_leases", "Bound leases whose sandbox had no traffic for so long at least, as of the last reading; absent while idle.after is 0s.", "for")
 )
+
+// quietFor are the ages by which quiet leases are counted.
+var quietFor = []struct {
+	label string
+	least time.Duration
+}{{"1s", time.Second}, {"1m", time.Minute}, {"10m", 10 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}}
 
 // Woken counts a wake that ended.
 func (m *Metrics) Woken(f *netdb.Flight, r netdb.FlightResult, took time.Duration) {
@@ -33,5 +40,15 @@ func (s scrape) sleeps(ch chan<- prometheus.Metric) {
 	}
 	if s.Idle != nil {
 		ch <- prometheus.MustNewConstMetric(descIdle, prometheus.GaugeValue, float64(s.Idle.Idle()))
+		quiet := s.Idle.Quiet()
+		for _, age := range quietFor {
+			n := 0
+			for _, d := range quiet {
+				if d >= age.least {
+					n++
+				}
+			}
+			ch <- prometheus.MustNewConstMetric(descQuiet, prometheus.GaugeValue, float64(n), age.label)
+		}
 	}
 }

@@ -62,6 +62,20 @@ func (f *Flight) Open() bool { return f != nil && f.Phase != Ended }
 // Took is how long it lasted.
 func (f *Flight) Took() time.Duration { return f.End.Wall.Sub(f.Begun.Wall) }
 
+// took is what the history has of the end of a lease's flight: how long it lasted. nil while none is
+// under way.
+func (s *Sleep) took(l *Lease, now Stamp) json.RawMessage {
+	if s == nil || !s.Flight.Open() {
+		return nil
+	}
+	b, err := json.Marshal([]map[string]any{{"address": l.Addr, "witness": "wake", "at": now.Wall.UTC(),
+		"note": fmt.Sprintf("took %v", now.Since(s.Flight.Begun).Round(time.Millisecond))}})
+	if err != nil {
+		panic(err) // strings and times always marshal
+	}
+	return b
+}
+
 // The pause before traffic may begin another flight after one that failed.
 const (
 	firstBackOff = time.Second
@@ -319,7 +333,7 @@ func (b *Book) Land(ctx context.Context, who Who, id, flight string, r FlightRes
 		}
 		next := *s
 		next.Flight = s.Flight.ended(r, detail, t.now)
-		moved, err := t.record(who, l, now, nil)
+		moved, err := t.record(who, l, now, s.took(l, t.now))
 		if err == nil {
 			t.setSleep(next)
 		}

@@ -210,6 +210,9 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 	if now.State != Quarantined {
 		now.Hold = ""
 	}
+	if evidence == nil && from == Paused && now.State == Bound {
+		evidence = t.sleep(old.ID).took(&now, t.now)
+	}
 	s := step{old: old, now: &now, withheld: w, change: &Change{
 		Rev: now.Rev, At: t.now, Subject: OfLease, Addr: now.Addr, PrefixLen: now.PrefixLen, LeaseID: now.ID, PoolUID: now.PoolUID, Pool: now.Pool,
 		Sandbox: now.Sandbox, UID: now.UID, Interface: now.Interface, Attempt: now.Attempt,

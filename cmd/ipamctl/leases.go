@@ -24,8 +24,8 @@ func leasesCommand(c *ctl) *cobra.Command {
 		Short:   "List the leases",
 		Long: `Lists every address that is not free: who holds it, in which state, since when.
 Filters combine. LEASE is the end of the id that is enough to name it; a column
-that says the same of all is left out. -o wide has all columns and the whole
-ids. -q prints the whole ids.`,
+that says the same of all is left out. -o wide has all columns, the last traffic
+among them, and the whole ids. -q prints the whole ids.`,
 		Example: `  ipamctl leases
   ipamctl leases --sandbox web-1
   ipamctl leases --label tier=front --sort since
@@ -96,24 +96,24 @@ func (p *page) drawLeases(leases []api.Lease) {
 	if !wide {
 		ids = shortIDs(leases)
 	}
-	cols := term.Columns("ADDRESS", "STATE", "SANDBOX", "UID", "INTERFACE", "SINCE", "POOL", "PORT", "LEASE")
+	cols := term.Columns("ADDRESS", "STATE", "SANDBOX", "UID", "INTERFACE", "SINCE", "TRAFFIC", "POOL", "PORT", "LEASE")
 	cols[2].Yield = true
 	rows := make([][]string, len(leases))
 	for i, l := range leases {
 		rows[i] = []string{
 			place(l.Address, l.PrefixLength), p.state(l.State) + p.outside(&l), term.Maybe(l.Sandbox), term.Maybe(l.UID), term.Maybe(l.Interface),
-			p.ago(l.Since), term.Word(l.Pool), term.Maybe(cmp.Or(l.HostInterface, l.HostInterfaceName)), term.Word(ids[i]),
+			p.ago(l.Since), p.lastTraffic(&l), term.Word(l.Pool), term.Maybe(cmp.Or(l.HostInterface, l.HostInterfaceName)), term.Word(ids[i]),
 		}
 	}
 	if !wide {
-		for _, title := range []string{"PORT", "POOL", "INTERFACE", "UID"} {
+		for _, title := range []string{"PORT", "POOL", "TRAFFIC", "INTERFACE", "UID"} {
 			at := slices.IndexFunc(cols, func(col term.Column) bool { return col.Title == title })
 			values := make(map[string]bool)
 			for _, row := range rows {
 				values[row[at]] = true
 			}
 			delete(values, "-")
-			if title == "UID" || title == "PORT" || len(values) < 2 {
+			if title == "UID" || title == "PORT" || title == "TRAFFIC" || len(values) < 2 {
 				cols = slices.Delete(cols, at, at+1)
 				for i := range rows {
 					rows[i] = slices.Delete(rows[i], at, at+1)
@@ -122,6 +122,14 @@ func (p *page) drawLeases(leases []api.Lease) {
 		}
 	}
 	p.Table(cols, rows)
+}
+
+// lastTraffic is how long ago a lease had traffic, where that is known.
+func (p *page) lastTraffic(l *api.Lease) string {
+	if l.LastTraffic == nil {
+		return "-"
+	}
+	return p.ago(*l.LastTraffic)
 }
 
 // outside marks a lease that stands outside of its pool.

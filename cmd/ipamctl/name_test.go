@@ -105,7 +105,7 @@ func TestLeasesFit(t *testing.T) {
 	}
 	s = &screen{}
 	w.ctl(t, s, "leases", "-o", "wide")
-	for _, want := range []string{"POOL", "INTERFACE", "UID", "PORT", id(2), strings.Repeat("a-very-long-name-", 5)} {
+	for _, want := range []string{"POOL", "INTERFACE", "UID", "PORT", "TRAFFIC", id(2), strings.Repeat("a-very-long-name-", 5)} {
 		if !strings.Contains(s.out.String(), want) {
 			t.Errorf("wide has no %s:\n%s", want, s.out.String())
 		}

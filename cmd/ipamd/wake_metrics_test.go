@@ -23,6 +23,7 @@ func sleepersThatWake(t *testing.T, moved map[string]bool) {
 		realtest.Eventually(t, wait, fmt.Sprintf("%s to be %s", name, want), func() bool { return w.metric(name) == want })
 	}
 	sample("idle_leases", "1")
+	sample(`quiet_leases{for="1s"}`, "1")
 	asleep := func() {
 		t.Helper()
 		if _, err := w.client.Pause(ctx, l.ID, api.PauseRequest{Mode: api.Freeze, Wake: &api.WakePolicy{}}); err != nil {
@@ -81,7 +82,7 @@ func sleepersThatWake(t *testing.T, moved map[string]bool) {
 	sample(`wakes_total{cause="api",result="released"}`, "1")
 	sample(`wakes_total{cause="api",result="woken"}`, "2")
 	sample(`wake_seconds_count{cause="api"}`, "2")
-	for _, name := range []string{"idle_leases", "wakes_total", "wake_seconds", "wakes_unacknowledged", "wake_copies_total"} {
+	for _, name := range []string{"idle_leases", "quiet_leases", "wakes_total", "wake_seconds", "wakes_unacknowledged", "wake_copies_total"} {
 		moved["ipamd_"+name] = true
 	}
 }

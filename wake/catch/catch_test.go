@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -367,6 +368,15 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 	}
 	if f := s.woken(t); f.Cause.Source.String() != "10.8.64.1" || f.Cause.Port != 80 {
 		t.Errorf("woken by %+v", f.Cause)
+	}
+	changes, err := s.book.Changes(t.Context(), rev, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, want := range map[string]string{"wake_requested": "tcp to port 80, by the rule tcp to 80 from 10.8.64.1/32", "woken": "took "} {
+		if !slices.ContainsFunc(changes, func(c netdb.Change) bool { return c.Who.Reason == reason && strings.Contains(string(c.Evidence), want) }) {
+			t.Errorf("the history has no %s with %q: %+v", reason, want, changes)
+		}
 	}
 }
 

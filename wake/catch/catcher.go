@@ -203,7 +203,8 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	defer c.lateMu.Unlock()
 	for _, s := range sleepers {
 		if known := c.late[s.Lease]; came[s.why()] && (known == nil || !known.since.Same(s.Since)) {
-			c.late[s.Lease] = &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}, since: s.Since}
+			c.late[s.Lease] = &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}, since: s.Since,
+				evidence: seen(s.Addr.Addr(), s.Port, "the rules counted it while no copy was received", s.Wake)}
 		}
 	}
 }
@@ -376,7 +377,7 @@ func (c *Catcher) arrived(ctx context.Context, frame []byte) {
 		return
 	}
 	why := &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()},
-		evidence: evidence(p, l), since: l.Since}
+		evidence: evidence(p, l, s.Wake), since: l.Since}
 	if !s.Flight.Open() && !c.rests(l) && c.wake(ctx, l.ID, why) == 0 {
 		return
 	}
@@ -462,13 +463,24 @@ func (c *Catcher) wake(ctx context.Context, lease string, why *arrival) (next ti
 	return rest
 }
 
-// evidence is what the history has of a wake by traffic.
-func evidence(p Packet, l *netdb.Lease) json.RawMessage {
+// evidence is what the history has of a wake by a packet.
+func evidence(p Packet, l *netdb.Lease, met *netdb.WakePolicy) json.RawMessage {
 	to := string(p.Protocol)
 	if p.Port != 0 {
 		to += fmt.Sprintf(" to port %d", p.Port)
 	}
-	b, err := json.Marshal([]map[string]any{{"address": p.Source, "witness": "traffic", "at": time.Now().UTC(), "port": l.HostInterface, "note": to}})
+	return seen(p.Source, l.HostInterface, to, met)
+}
+
+// mostRule bounds what is said of a policy, which may have many sources and ports; the flight has all.
+const mostRule = 200
+
+func seen(addr netip.Addr, port, what string, met *netdb.WakePolicy) json.RawMessage {
+	rule := met.String()
+	if len(rule) > mostRule {
+		rule = rule[:mostRule] + "..."
+	}
+	b, err := json.Marshal([]map[string]any{{"address": addr, "witness": "traffic", "at": time.Now().UTC(), "port": port, "note": what + ", by the rule " + rule}})
 	if err != nil {
 		panic(err) // strings and times always marshal
 	}

@@ -255,6 +255,9 @@ func TestZ18IdleIsSaidOnce(t *testing.T) {
 	s := stage(t, netdb.LeastIdle, nil)
 	stop := s.run(t)
 	realtest.Eventually(t, time.Minute, "it is idle", func() bool { return s.idles(t) == 1 && s.w.Idle() == 1 })
+	if quiet := s.w.Quiet(); len(quiet) != 1 || quiet[0] < netdb.LeastIdle {
+		t.Errorf("quiet for %v", quiet)
+	}
 	stop()
 	_ = s.w.Close()
 	s.open(t, netdb.LeastIdle, nil)

@@ -237,6 +237,16 @@ func (w *Watcher) quietFor(l *netdb.Lease) time.Duration {
 	return d
 }
 
+// Quiet is how long each bound lease's sandbox is known to have had no traffic, in no order.
+func (w *Watcher) Quiet() []time.Duration {
+	bound := w.cfg.Book.InState(netdb.Bound)
+	out := make([]time.Duration, len(bound))
+	for i, l := range bound {
+		out[i] = w.quietFor(l)
+	}
+	return out
+}
+
 // The time between two readings: a share of the shortest time that is waited for, and no less
 // and no more than this.
 const (
