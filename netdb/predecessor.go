@@ -67,9 +67,9 @@ func (s *Salvaged) predecessor(ctx context.Context, path string) error {
 		return err
 	}
 	s.Ended = make(map[string]bool)
-	err = errors.Join(each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips ORDER BY rowid`, (&ips{s, make(map[netip.Addr]*Lease)}).read),
-		each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets ORDER BY rowid`, s.readSubnet),
-		each(ctx, c, `SELECT name, reserved FROM interfaces ORDER BY rowid`, s.readInterface))
+	err = errors.Join(each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*Lease)}).read),
+		each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets`, s.readSubnet),
+		each(ctx, c, `SELECT name, reserved FROM interfaces`, s.readInterface))
 	slices.SortFunc(s.Leases, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
 	return err
 }

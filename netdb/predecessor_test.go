@@ -55,6 +55,21 @@ func TestReadPredecessor(t *testing.T) {
 	}
 }
 
+// Tables of the same columns that were made WITHOUT ROWID are read as the others are.
+func TestReadPredecessorWithoutRowids(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "net.db")
+	raw(t, path, `CREATE TABLE ips (ip TEXT PRIMARY KEY, subnet TEXT, reserved INTEGER, released_at INTEGER) WITHOUT ROWID;
+		CREATE TABLE subnets (cidr TEXT PRIMARY KEY, parent TEXT, identifier TEXT, reserved INTEGER) WITHOUT ROWID;
+		CREATE TABLE interfaces (name TEXT PRIMARY KEY, reserved INTEGER) WITHOUT ROWID;
+		INSERT INTO ips VALUES ('10.8.64.3', '10.8.64.0/24', 1, NULL), ('10.8.64.2', '10.8.64.0/24', 0, 1700000000);
+		INSERT INTO subnets VALUES ('10.8.64.0/24', NULL, 'runner', 1);
+		INSERT INTO interfaces VALUES ('veth1', 1);`)
+	s, err := netdb.ReadPredecessor(path)
+	if err != nil || len(s.Problems) > 0 || len(s.Leases) != 2 || s.Leases[0].State != netdb.Cooling || s.Leases[1].State != netdb.Bound || len(s.Subnets) != 1 || len(s.HostNames) != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func TestReadPredecessorsBadRows(t *testing.T) {
 	for name, bad := range map[string]struct {
 		row, says string
