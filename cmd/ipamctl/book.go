@@ -86,6 +86,7 @@ keeps that copy. Wants admin rights. -q prints the epoch.`,
 				return usageError{message: "--preview and --confirm exclude each other",
 					hint: "first look: ipamctl book adopt; then: ipamctl book adopt --confirm EPOCH"}
 			}
+			c.about.book = true
 			ctx, cancel, ipamd := c.callPass(cmd)
 			defer cancel()
 			stop := c.progress("comparing the book with what lives here")

@@ -54,7 +54,10 @@ type ctl struct {
 }
 
 // A subject is what a verb is about, as far as it is known.
-type subject struct{ lease, address, pool string }
+type subject struct {
+	lease, address, pool string
+	book                 bool // as a whole
+}
 
 func newCtl(s streams, dial func(socket string) *client.Client, b build.Info) *ctl {
 	c := &ctl{streams: s, dial: dial, build: b, format: newChoice("table", "wide", "json", "yaml"), patience: patience, first: firstAnswer}

@@ -36,6 +36,12 @@ func hintFor(e *api.Error, about subject) string {
 	case api.LeaseGone:
 		return fmt.Sprintf("nothing is left to do; how it ended: ipamctl history --lease %s", lease)
 	case api.StaleRevision:
+		switch {
+		case about.book:
+			return "the book is of another epoch by now; look again: ipamctl book adopt"
+		case about.lease == "" && address != "ADDRESS":
+			return "it changed meanwhile; look again: ipamctl whois " + address
+		}
 		return "it changed meanwhile; look again: ipamctl show " + lease
 	case api.AttemptCancelled:
 		return "this attempt was cancelled; ask with a higher --attempt"

@@ -15,10 +15,11 @@ func TestHintsNameTheSubject(t *testing.T) {
 		code  api.Code
 		about subject
 	}{
-		"ipamctl show 0a1b2c3d":     {api.StaleRevision, subject{lease: "0a1b2c3d"}},
-		"ipamctl show LEASE":        {api.StaleRevision, subject{}},
-		"ipamctl whois 10.8.64.7":   {api.StateNotAllowed, subject{address: "10.8.64.7"}},
-		"ipamctl pool show default": {api.StaleGeneration, subject{pool: "default"}},
+		"ipamctl show 0a1b2c3d":          {api.StaleRevision, subject{lease: "0a1b2c3d"}},
+		"ipamctl show LEASE":             {api.StaleRevision, subject{}},
+		"again: ipamctl whois 10.8.64.9": {api.StaleRevision, subject{address: "10.8.64.9"}},
+		"ipamctl whois 10.8.64.7":        {api.StateNotAllowed, subject{address: "10.8.64.7"}},
+		"ipamctl pool show default":      {api.StaleGeneration, subject{pool: "default"}},
 	} {
 		if got := hintFor(&api.Error{Code: c.code}, c.about); !strings.HasSuffix(got, hint) {
 			t.Errorf("hint is %q, want %q", got, hint)
@@ -35,5 +36,10 @@ func TestHintsNameTheSubject(t *testing.T) {
 		if got := s.err.String(); !strings.Contains(got, want+"\n") && !strings.Contains(got, want+",") {
 			t.Errorf("%s: no %q in %q", line, want, got)
 		}
+	}
+	w.refuse = &api.Error{Code: api.StaleRevision, Message: "adopt the book: revision is stale: its epoch is 2, not 1"}
+	s := &screen{env: map[string]string{"IPAMD_SOCKET": w.socket}}
+	if w.ctl(t, s, "book", "adopt", "--confirm", "1"); !strings.HasSuffix(s.err.String(), "ipamctl book adopt\n") || strings.Contains(s.err.String(), "show") {
+		t.Errorf("of another epoch: %q", s.err.String())
 	}
 }
