@@ -140,7 +140,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 // have nftables and lack a part of what we need.
 func try(ctx context.Context, conn *nft.Conn, p Policy) error {
 	like := frame(p)
-	like.Name += "-try"
+	like.Name = tryName
 	for _, c := range like.Chains {
 		c.Base = nil
 	}
@@ -156,9 +156,14 @@ func try(ctx context.Context, conn *nft.Conn, p Policy) error {
 // Close ends the subscription. The table stays: what is refused does not depend on us.
 func (k *Keeper) Close() error { return errors.Join(k.watch.Close(), k.look.Close(), k.conn.Close()) }
 
+// tryName is the table of try, which a process that was killed may have left.
+const tryName = TableName + "-try"
+
 // Remove takes our table away, where there is one. It is what the mode off asks for.
 func Remove(ctx context.Context) (removed bool, err error) {
-	return nft.RemoveTable(ctx, nft.Bridge, TableName)
+	_, tried := nft.RemoveTable(ctx, nft.Bridge, tryName)
+	removed, err = nft.RemoveTable(ctx, nft.Bridge, TableName)
+	return removed, errors.Join(err, tried)
 }
 
 // Start makes the kernel's table what book and ports say; the ports must have been read. A

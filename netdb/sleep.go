@@ -79,6 +79,11 @@ const (
 	mostPorts   = 64
 )
 
+var (
+	multicast4 = netip.MustParsePrefix("224.0.0.0/4")
+	multicast6 = netip.MustParsePrefix("ff00::/8")
+)
+
 // Check returns a [FieldError] for the first part that cannot be, on a lease of addr.
 func (s *Sleep) Check(addr netip.Addr) error {
 	if s.Mode != Freeze && s.Mode != Hibernate {
@@ -103,6 +108,8 @@ func (s *Sleep) Check(addr netip.Addr) error {
 			return invalid(field, "%s has bits beyond its length: write %s", p, p.Masked())
 		case p.Addr().Is4() != addr.Is4():
 			return invalid(field, "%s is of another family than %s: no packet from there reaches it", p, addr)
+		case multicast4.Overlaps(p) && p.Bits() >= multicast4.Bits() || multicast6.Overlaps(p) && p.Bits() >= multicast6.Bits():
+			return invalid(field, "%s is multicast: no packet comes from there", p)
 		}
 	}
 	if len(w.Ports) > mostPorts {

@@ -62,6 +62,7 @@ func TestBadWakePoliciesAreRefused(t *testing.T) {
 		"a range from 0":                 {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 0, Last: 80}}}), "wake.ports[0]"},
 		"a range backwards":              {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 90, Last: 80}}}), "wake.ports[0]"},
 		"a source of another family":     {with(netdb.WakePolicy{Sources: sources("10.0.0.0/8", "fd00::/8")}), "wake.sources[1]"},
+		"a multicast source":             {with(netdb.WakePolicy{Sources: sources("0.0.0.0/0", "224.0.0.0/4")}), "wake.sources[1]"},
 		"an unmasked source":             {with(netdb.WakePolicy{Sources: sources("10.8.64.1/24")}), "wake.sources[0]"},
 		"no source":                      {with(netdb.WakePolicy{Sources: []netip.Prefix{{}}}), "wake.sources[0]"},
 		"an unknown protocol":            {with(netdb.WakePolicy{Protocols: []netdb.Protocol{"tcp", "sctp"}}), "wake.protocols[1]"},

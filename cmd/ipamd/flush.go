@@ -17,9 +17,10 @@ func (c *command) flushCommand() *cobra.Command {
 		Short: "Take ipamd's rules of nftables away",
 		Long: `Takes away the tables of nftables that ipamd has made in the network namespace
 that this is called in, and no others: bridge ipamd, bridge ipamd-idle and
-netdev ipamd-wake. From then on ports may send what they were kept from, and no
-traffic wakes a sandbox. A daemon that runs makes them again, so stop it before.
-The package does this when it is removed.`,
+netdev ipamd-wake, and what a killed start may have left of a look at the
+kernel. From then on ports may send what they were kept from, and no traffic
+wakes a sandbox. A daemon that runs makes them again, so stop it before. The
+package does this when it is removed.`,
 		Example: `  ipamd flush`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -128,7 +128,7 @@ func (c *Catcher) Unbound() error {
 // try makes a rule like ours at a hook of the loopback, which sends no packet of a sandbox, and
 // takes it away again: a kernel may have nftables, and lack the egress of a device.
 func try(c *nft.Conn, at nft.Hook) error {
-	like := &nft.Table{Family: nft.Netdev, Name: TableName + "-try", Chains: []*nft.Chain{{Name: "egress",
+	like := &nft.Table{Family: nft.Netdev, Name: tryName, Chains: []*nft.Chain{{Name: "egress",
 		Base: &nft.Base{Hook: at, Device: "lo"}, Rules: []nft.Rule{{Do: []nft.Statement{nft.Is(nft.L4Proto, uint8(255)), nft.Limit(1, 1), nft.Log(Group, snap)}}}}}}
 	ctx := context.Background() // some milliseconds of the start
 	if err := c.Remove(ctx, like.Family, like.Name); err != nil {
@@ -157,9 +157,14 @@ func (c *Catcher) Close() error {
 	return errors.Join(errs...)
 }
 
+// tryName is the table of try, which a process that was killed may have left.
+const tryName = TableName + "-try"
+
 // Remove takes the rules away, where there are any.
 func Remove(ctx context.Context) (removed bool, err error) {
-	return nft.RemoveTable(ctx, nft.Netdev, TableName)
+	_, tried := nft.RemoveTable(ctx, nft.Netdev, tryName)
+	removed, err = nft.RemoveTable(ctx, nft.Netdev, TableName)
+	return removed, errors.Join(err, tried)
 }
 
 // Sync makes the rules those that the book's sleepers need now.
