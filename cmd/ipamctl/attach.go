@@ -19,8 +19,8 @@ and routes of the lease's interface, in the network namespace, and binds the
 lease by it: all of it or nothing. With --tap it is a tap on the bridge for a
 virtual machine, whose monitor opens it by the host interface of the answer; the
 machine takes the address and the MAC that the answer has. The same again is the
-same port. It needs ipamd-plumb: systemctl start ipamd-plumb. -q prints the lease
-id.`,
+same port. It needs ipamd-plumb: systemctl start ipamd-plumb. -q prints the
+lease id.`,
 		Example:           "  ip netns add web-1\n  ipamctl attach 0a1b2c3d --netns /run/netns/web-1\n  ipamctl attach 0a1b2c3d --tap -o json",
 		Args:              exactly("a lease id"),
 		ValidArgsFunction: c.offer(asLease),

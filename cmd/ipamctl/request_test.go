@@ -40,7 +40,7 @@ func TestRequests(t *testing.T) {
 		{"leases --sandbox 'a b&c' --state bound --pool default", api.VerbLeases, "/v1/leases?limit=4096&pool=default&sandbox=a+b%26c&state=bound", nil},
 		{"whois fd00:8:64:0::7", api.VerbWhois, "/v1/addresses/fd00:8:64::7", nil},
 		{"history 10.8.64.2 --since 1h --limit 7", api.VerbChanges, "/v1/changes?address=10.8.64.2&limit=7&since=2026-11-21T11%3A00%3A00Z", nil},
-		{"history --since 2026-11-20T10:00:00+02:00 a--b", api.VerbChanges, "/v1/changes?limit=50&sandbox=a--b&since=2026-11-20T08%3A00%3A00Z", nil},
+		{"history --since 2026-11-20T10:00:00+02:00 web-1", api.VerbChanges, "/v1/changes?limit=50&sandbox=web-1&since=2026-11-20T08%3A00%3A00Z", nil},
 		{"history web-1 --since 2026-11-20", api.VerbChanges, "/v1/changes?limit=50&sandbox=web-1&since=2026-11-20T00%3A00%3A00Z", nil},
 		{"reconcile", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{}},
 		{"reconcile --preview", api.VerbReconcile, "/v1/reconcile", api.ReconcileRequest{Preview: true}},
