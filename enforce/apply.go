@@ -29,10 +29,6 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 	if err == nil {
 		err = k.write(ctx)
 	}
-	if err == nil && (!k.counted || len(k.came) > 0) {
-		// Behind the rules: what is refused from here on is the lease's. What fails here the next reading does.
-		_ = k.readCame()
-	}
 	if err != nil {
 		k.held = false
 		k.Again()
@@ -156,6 +152,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
+	k.settleCounts()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
@@ -169,6 +166,7 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 		k.takePorts()
 		k.takeBridges()
 	})
+	k.settleCounts()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))

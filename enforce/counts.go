@@ -190,6 +190,14 @@ func (k *Keeper) readCame() error {
 	return nil
 }
 
+// settleCounts does it where there is something to read, behind the rules: what is refused from then on is the
+// lease's. Run does it a moment after a bind, which does not wait for it. What fails here the next reading does.
+func (k *Keeper) settleCounts() {
+	if !k.counted || len(k.came) > 0 {
+		_ = k.readCame()
+	}
+}
+
 // mostOneByOne is the most ports of which it is faster to read each.
 const mostOneByOne = 64
 

@@ -67,6 +67,7 @@ func TestE7WhoseRefusals(t *testing.T) {
 		if err := k.Hold(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
+		_ = total() // Run reads it behind a bind
 	}
 	said := func(when string, want uint64) {
 		t.Helper()

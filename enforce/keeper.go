@@ -80,6 +80,7 @@ type Keeper struct {
 	started chan struct{} // closed by Start
 	kick    chan struct{}
 	news    chan struct{} // another program changed the table
+	bound   chan struct{} // a port came to a lease, and its counters were not read since
 
 	readings atomic.Uint64 // of the ports, as they begin: of two the later one counts
 
@@ -131,7 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, errors.Join(err, look.Close(), conn.Close())
 	}
-	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1),
+	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1), bound: make(chan struct{}, 1),
 		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, fresh: map[int]bool{}, users: map[int]int{},
 		want: tally{}, before: map[member]int{}, counts: counts{}, came: map[int]bool{}}, nil
 }
@@ -241,8 +242,14 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 		}
 		k.set(l, at, reading)
 	})
-	wrong := k.wrong(slices.Values(at))
+	wrong, came := k.wrong(slices.Values(at)), len(k.came) > 0
 	k.mu.Unlock()
+	if came {
+		select {
+		case k.bound <- struct{}{}:
+		default:
+		}
+	}
 	return true, errors.Join(err, without, k.setGroups(ctx, wrong))
 }
 

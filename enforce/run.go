@@ -69,6 +69,15 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan str
 			return true
 		case <-ctx.Done():
 			return false
+		case <-k.bound:
+			began := time.Now()
+			k.mu.Lock()
+			k.settleCounts()
+			k.mu.Unlock()
+			if !broadcast.Pause(ctx, min(9*time.Since(began), mostBetween)) {
+				return false
+			}
+			continue
 		case <-k.news:
 		case <-ports:
 			ports = k.cfg.Kernel.Changed()
