@@ -48,6 +48,9 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if !c.main && p.bridge == "" && c.Type != "bridge" {
+		return wrong("type", fmt.Sprintf("%q has made no port of a bridge by now, and on another link ipamd sees no container: its address would be another's one day. Use bridge, or ipamd itself", c.Type))
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
 	ipamd := c.client()
@@ -73,6 +76,9 @@ func add(args *skel.CmdArgs) error {
 	}
 	r := g.result()
 	if c.main {
+		if d := c.DNS; d.Domain != "" || len(d.Nameservers)+len(d.Search)+len(d.Options) > 0 {
+			r.DNS = d // the list's own comes first, as with the reference plugins
+		}
 		return g.answerPlugged(ctx, c, args, a, r)
 	}
 	if err := g.bind(ctx, c, args, p); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -68,6 +69,7 @@ func TestN1AddCheckDelByCnitool(t *testing.T) {
 type attachment struct {
 	w         *world
 	network   string
+	kind      string // of the main plugin; "": bridge
 	version   string
 	ipam      string // more keys of it
 	more      string // more keys beside it
@@ -81,8 +83,8 @@ func (a attachment) conf(more string) string {
 	if version == "" {
 		version = "1.1.0"
 	}
-	return fmt.Sprintf(`{"cniVersion": %q, "name": %q, "type": "bridge", "bridge": "rt0", "ipam": {"type": "ipamd", "socket": %q%s}%s%s}`,
-		version, a.network, a.w.socket, a.ipam, a.more, more)
+	return fmt.Sprintf(`{"cniVersion": %q, "name": %q, "type": %q, "bridge": "rt0", "ipam": {"type": "ipamd", "socket": %q%s}%s%s}`,
+		version, a.network, cmp.Or(a.kind, "bridge"), a.w.socket, a.ipam, a.more, more)
 }
 
 func (a attachment) call(verb string, more ...string) (string, error) {
@@ -458,7 +460,7 @@ func TestN1BadInput(t *testing.T) {
 	w.ns.Exec("ip", "link", "add", "br9", "type", "bridge")
 	elsewhere := w.ns.Port("rt0")
 	w.ns.Exec("ip", "link", "set", elsewhere.HostName, "master", "br9")
-	empty := w.dir + "/empty"
+	bare, empty := nstest.New(t), w.dir+"/empty"
 	if out, err := exec.Command("touch", empty).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -480,6 +482,7 @@ func TestN1BadInput(t *testing.T) {
 		"another's namespace": {func(a *attachment) { a.netns = "/proc/self/ns/pid" }, types.ErrInvalidNetNS, "CNI_NETNS"},
 		"the host's own":      {func(a *attachment) { a.netns = w.ns.Path() }, types.ErrInvalidNetNS, "CNI_NETNS"},
 		"another bridge":      {func(a *attachment) { a.netns = elsewhere.NS.Path() }, types.ErrInvalidNetworkConfig, "br9"},
+		"a plugin of routes":  {func(a *attachment) { a.kind, a.netns = "ptp", bare.Path() }, types.ErrInvalidNetworkConfig, `type "ptp"`},
 		"no container":        {func(a *attachment) { a.container = "" }, types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID"},
 		"an argument":         {func(a *attachment) { a.args = "FOO=bar" }, types.ErrInvalidEnvironmentVariables, "FOO"},
 	} {

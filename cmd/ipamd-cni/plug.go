@@ -95,15 +95,15 @@ func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a
 // checkPlugged compares the port with what the leases say, and with the routes of before.
 func checkPlugged(ctx context.Context, c *config, args *skel.CmdArgs, held []api.Lease, before *types100.Result, pools []api.Pool) error {
 	o := ownerOf(c, args)
-	asBridge := 0 // where the pool says no MTU, ADD gave both ends one
+	asAdded := 0 // ADD gave both ends one; the pool may say another since
 	if host, err := net.InterfaceByName(plumb.HostName(o.plug())); err == nil {
-		asBridge = host.MTU
+		asAdded = host.MTU
 	}
 	var networks []api.Network
 	for _, l := range held {
 		for _, p := range pools {
 			if p.UID == l.PoolUID {
-				networks = append(networks, api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, asBridge)})
+				networks = append(networks, api.Network{Bridge: p.Bridge, MTU: cmp.Or(asAdded, p.MTU)})
 			}
 		}
 	}
@@ -139,12 +139,20 @@ func plugError(c *config, err error) error {
 		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 	case !errors.As(err, &field):
 		return types.NewError(types.ErrInternal, err.Error(), "")
-	case field.Field == "netns" && !errors.Is(err, plumb.ErrTaken):
-		return types.NewError(types.ErrInvalidNetNS, "CNI_NETNS: "+err.Error(), "")
-	case field.Field == "guest" && !errors.Is(err, plumb.ErrTaken):
-		return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_IFNAME: "+err.Error(), "")
+	case field.Field == "netns":
+		return types.NewError(unlessTaken(err, types.ErrInvalidNetNS), "CNI_NETNS: "+err.Error(), "")
+	case field.Field == "guest":
+		return types.NewError(unlessTaken(err, types.ErrInvalidEnvironmentVariables), "CNI_IFNAME: "+err.Error(), "")
 	case field.Field == "bridge":
 		return types.NewError(types.ErrInvalidNetworkConfig, c.key("pool")+": "+err.Error(), "")
 	}
 	return types.NewError(codeRefused, err.Error(), "")
+}
+
+// unlessTaken is the code of what is wrong by itself, and not because another has it.
+func unlessTaken(err error, wrong uint) uint {
+	if errors.Is(err, plumb.ErrTaken) {
+		return codeRefused
+	}
+	return wrong
 }

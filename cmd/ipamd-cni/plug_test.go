@@ -269,14 +269,19 @@ func TestN7CheckSeesAChange(t *testing.T) {
 	}
 }
 
-// N7: a gateway that has changed is the container's once it is added again.
+// N7: a gateway or an MTU that has changed is the container's once it is added again; until then
+// CHECK finds it as ADD has left it.
 func TestN7GatewayOfBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "10.8.64.0/24", "")
 	box := nstest.New(t)
-	w.added(w.plugged("ADD", "c1", box.Path(), ""))
-	if _, err := w.client.ApplyPool(t.Context(), "default", api.PoolRequest{Prefix: "10.8.64.0/24", Gateway: "10.8.64.254"}); err != nil {
+	first, err := w.plugged("ADD", "c1", box.Path(), "")
+	w.added(first, err)
+	if _, err := w.client.ApplyPool(t.Context(), "default", api.PoolRequest{Prefix: "10.8.64.0/24", Gateway: "10.8.64.254", MTU: 1400}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := w.plugged("CHECK", "c1", box.Path(), `, "prevResult": `+first); err != nil {
+		t.Errorf("check of what ADD made, as the pool was: %v", err)
 	}
 	out, err := w.plugged("ADD", "c1", box.Path(), "")
 	w.added(out, err)
