@@ -149,6 +149,8 @@ type PoolReply struct {
 	Total     int          `json:"total"`     // of the effects, also those that the list has no room for
 	// GivesAgain says that the pool drained: one that is described anew does not.
 	GivesAgain bool `json:"gives_again,omitempty"`
+	// GatewayRests is what was the gateway: it cools before a sandbox gets it. "": none does.
+	GatewayRests string `json:"gateway_rests,omitempty"`
 	// TakenOver are addresses of removed pools, withheld until now, that become this one's.
 	TakenOver int `json:"taken_over,omitempty"`
 	// SlotsEnded are warm slots that are taken down for it: made by another spec, or more than it keeps.

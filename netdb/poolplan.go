@@ -57,6 +57,7 @@ type PoolOutcome struct {
 	Changed bool
 	Stay    int           // leases that stay as they are
 	Effects []LeaseEffect // on the others, in the order of their addresses
+	Rests   netip.Addr    // what was the gateway and cools from now on, zero for none
 	Taken   int           // addresses of removed pools, withheld until now, that become the pool's
 	Rev     int64         // of the change; 0 when there is none
 }
@@ -110,6 +111,7 @@ func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
 	if err := t.planRows(plan, c); err != nil {
 		return nil, err
 	}
+	plan.Rests = t.gatewayThatRests(plan)
 	return plan, t.planTaken(plan)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"net/netip"
 )
 
 // Reasons of the changes of a pool.
@@ -83,14 +84,11 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 // may have it back. A rest of before it was the gateway begins anew, also one that is withheld
 // since another pool was removed.
 func (t *tx) restGateway(who Who, plan *poolPlan) error {
-	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
-		return nil // no sandbox has a route by it
-	}
-	a, pool := plan.Was.Gateway, plan.Pool
-	was, withheld := t.at(a), t.withheldAt(a)
-	if !a.IsValid() || a == pool.Gateway || was != nil && was.State != Cooling || withheld != nil && withheld.State != Cooling {
+	a, pool := plan.Rests, plan.Pool
+	if !a.IsValid() {
 		return nil
 	}
+	was, withheld := t.at(a), t.withheldAt(a)
 	rests := Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: Quarantined}
 	switch {
 	case was != nil:
@@ -105,6 +103,19 @@ func (t *tx) restGateway(who Who, plan *poolPlan) error {
 		_, err = t.setState(who, l, Cooling, nil)
 	}
 	return err
+}
+
+// gatewayThatRests is the one that a change has rest, zero for none.
+func (t *tx) gatewayThatRests(plan *poolPlan) netip.Addr {
+	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
+		return netip.Addr{} // no sandbox has a route by it
+	}
+	a := plan.Was.Gateway
+	was, withheld := t.at(a), t.withheldAt(a)
+	if !a.IsValid() || a == plan.Pool.Gateway || was != nil && was.State != Cooling || withheld != nil && withheld.State != Cooling {
+		return netip.Addr{}
+	}
+	return a
 }
 
 func outcomeOf(plan *poolPlan) *PoolOutcome {

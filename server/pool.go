@@ -240,6 +240,9 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 		reply.Change = api.PoolUpdate
 		reply.GivesAgain = out.Was.State == netdb.PoolDraining
 	}
+	if out.Rests.IsValid() {
+		reply.GatewayRests = out.Rests.String()
+	}
 	for _, e := range out.Effects[:min(len(out.Effects), api.MostEffects)] {
 		reply.Effects = append(reply.Effects, poolEffect(e))
 	}

@@ -119,6 +119,9 @@ func TestPools(t *testing.T) {
 		t.Errorf("undrained: %+v", r)
 	}
 	l := allocate(t, s, "a")
+	if r := altered(t, s, "PUT", defaultPool, `{"prefix":"10.8.64.0/23","gateway":"10.8.64.254","preview":true}`); r.GatewayRests != "10.8.64.1" {
+		t.Errorf("a preview of another gateway: %+v", r)
+	}
 
 	path := fmt.Sprintf("%s?uid=%s", defaultPool, first.UID)
 	drains := want[api.PoolReply](t, s, 202, "PoolReply", "DELETE", path+"&mode=drain", "")

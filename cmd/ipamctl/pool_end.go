@@ -190,6 +190,13 @@ func (p *page) drawChange(r *api.PoolReply) {
 	if r.GivesAgain {
 		p.Line("  %s; to have it drain: ipamctl pool drain %s", gives, term.Word(r.Pool.Name))
 	}
+	if r.GatewayRests != "" {
+		verb := "cools"
+		if r.Preview {
+			verb = "would cool"
+		}
+		p.Line("  %s was the gateway, and %s before a sandbox gets it", term.Word(r.GatewayRests), verb)
+	}
 	if r.TakenOver > 0 {
 		p.Line("  %s of removed pools %s, and not given yet", term.Plural(r.TakenOver, "withheld address"), takes)
 	}
