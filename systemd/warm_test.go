@@ -6,7 +6,8 @@ import (
 )
 
 // tellWarm has the slots of a pool made by their service, where every process of the machine sees
-// them, takes each of the service's rights away, without which it makes none, and takes the slots down.
+// them, takes each of the service's rights away, without which it makes or announces none, and takes the
+// slots down.
 func tellWarm(t *testing.T, m *machine) {
 	if out, err := m.try("systemctl", "is-active", "ipamd-warm"); err == nil {
 		t.Errorf("it runs before slots are wanted: %s", out)
@@ -47,16 +48,27 @@ func tellWarm(t *testing.T, m *machine) {
 	m.do("systemctl", "restart", "ipamd-warm")
 	gone()
 	held := strings.Fields(strings.ToUpper(m.do("systemctl", "show", "-P", "CapabilityBoundingSet", "ipamd-warm")))
-	if len(held) != 2 {
+	if len(held) != 3 {
 		t.Errorf("the service holds %v", held)
 	}
-	for name, without := range map[string]string{held[0]: "CapabilityBoundingSet=~" + held[0], held[1]: "CapabilityBoundingSet=~" + held[1],
-		"mounts": "SystemCallFilter=~mount", "namespaces": "RestrictNamespaces=yes"} {
+	rights := map[string]string{"mounts": "SystemCallFilter=~mount", "namespaces": "RestrictNamespaces=yes", "packets": "RestrictAddressFamilies=~AF_PACKET"}
+	for _, one := range held {
+		rights[one] = "CapabilityBoundingSet=~" + one
+	}
+	for name, without := range rights {
 		m.put("/etc/systemd/system/ipamd-warm.service.d/rights.conf", "[Service]\n"+without+"\n")
 		m.do("systemctl", "daemon-reload")
 		m.do("systemctl", "restart", "ipamd-warm")
 		m.ctl("pool", "apply", "default", "--warm", "1")
-		shown("0 ready, 0 being made, 0 being taken down; the last one could not be made")
+		if name == "CAP_NET_RAW" || name == "packets" { // slots are made, and none is announced
+			id := strings.TrimSpace(m.do("systemctl", "show", "-P", "InvocationID", "ipamd-warm"))
+			shown("1 ready, 0 being made")
+			m.eventually("that nothing can be announced is in the journal", func() bool {
+				return strings.Contains(m.do("journalctl", "_SYSTEMD_INVOCATION_ID="+id, "-o", "cat", "--no-pager"), "announce port")
+			})
+		} else {
+			shown("0 ready, 0 being made, 0 being taken down; the last one could not be made")
+		}
 		t.Logf("without %s: %s", name, m.ctl("pool", "show", "default"))
 		gone()
 	}

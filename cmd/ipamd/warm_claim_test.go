@@ -97,6 +97,36 @@ func TestASlotIsGiven(t *testing.T) {
 	}
 }
 
+// C12: a neighbour that has the MAC of who had a slot's address before has the slot's once it is made, behind
+// its rules: it asks nobody for the address meanwhile.
+func TestC12ASlotIsAnnounced(t *testing.T) {
+	t.Parallel()
+	w := dual(t, quick, enforced)
+	w.warmHelper()
+	peer := w.ns.Port("rt0", "10.8.64.250/24", "fd00:8:64::250/64").NS
+	neighbour := func(addr string) string { return peer.Exec("ip", "neigh", "show", addr) }
+	for n := 2; n < 8; n++ {
+		for _, addr := range twin(fmt.Sprint(n)) {
+			peer.Exec("ip", "neigh", "replace", addr, "lladdr", "02:00:00:00:00:55", "dev", "eth0", "nud", "reachable")
+		}
+	}
+	for _, prefix := range []string{"10.8.64.0/24", "fd00:8:64::/64"} {
+		if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: prefix, Warm: &api.PoolWarm{Size: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	realtest.Eventually(t, wait, "a slot of each family", func() bool { return len(w.ready()) == 2 })
+	for _, l := range w.ready() {
+		addr := l.Addr.String()
+		realtest.Eventually(t, wait, "the neighbour to have the MAC of "+addr, func() bool { return strings.Contains(neighbour(addr), l.MAC) })
+		// No one listens there: that it is refused came from the slot.
+		knock := exec.Command("nsenter", "--net="+peer.Path(), "timeout", "5", "bash", "-c", "exec 3<>/dev/tcp/"+addr+"/9")
+		if out, _ := knock.CombinedOutput(); !strings.Contains(string(out), "refused") {
+			t.Errorf("%s does not answer the neighbour, which has %s: %s", addr, neighbour(addr), out)
+		}
+	}
+}
+
 // M2: the pool's spec changes while slots of the one before are there; of twenty claims at once
 // that began after that was answered none gets one of before. M4 is the same for each moment
 // of the change, in netdb.

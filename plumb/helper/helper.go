@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -64,7 +65,8 @@ func RunSlots(ctx context.Context, daemon Daemon, log *slog.Logger) error {
 }
 
 func run(ctx context.Context, loops int, h *hand) error {
-	h.hands = make(chan struct{}, Hands)
+	h.hands, h.announcers = make(chan struct{}, Hands), make(chan struct{}, Hands)
+	defer h.announcing.Wait()
 	var g errgroup.Group
 	for range loops {
 		g.Go(func() error { h.loop(ctx); return nil })
@@ -83,6 +85,9 @@ type hand struct {
 	// other has made an address already, and takes away the port that the other was answered to have.
 	owners share.Keyed[string]
 	newest newest
+	// announcing is what is announced beside the work, by as many at once as announcers has room for.
+	announcing sync.WaitGroup
+	announcers chan struct{}
 }
 
 // sweeps sweeps again and again until ctx ends.
@@ -145,11 +150,18 @@ func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 		_, failed := h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, err))
 		err = errors.Join(err, failed)
 	default:
-		err = h.slot(ctx, work)
+		var made *plumb.Spec
+		if made, err = h.slot(ctx, work); made != nil {
+			h.announceSlot(*made)
+		}
 	}
 	if err != nil {
-		h.log.Warn("a port could not be plumbed", "verb", work.Verb, "owner", work.Owner, "netns", work.Netns, "err", err)
+		h.failed(work.Verb, work.Owner, work.Netns, err)
 	}
+}
+
+func (h *hand) failed(verb, owner, netns string, err error) {
+	h.log.Warn("a port could not be plumbed", "verb", verb, "owner", owner, "netns", netns, "err", err)
 }
 
 // host is the name of the bridge's end.
@@ -191,7 +203,10 @@ func announce(ctx context.Context, spec plumb.Spec) error {
 		return nil
 	}
 	err := plumb.Announce(ctx, spec)
-	if diffs, read := plumb.Check(ctx, spec); err != nil && read == nil && len(diffs) > 0 {
+	if err == nil {
+		return nil
+	}
+	if diffs, read := plumb.Check(ctx, spec); read == nil && len(diffs) > 0 {
 		return nil // it is detached already: there is nothing to announce
 	}
 	return err

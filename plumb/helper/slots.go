@@ -11,15 +11,15 @@ import (
 	"github.com/ipamd/ipamd/plumb"
 )
 
-// slot does a piece of work on a warm slot, and reports it.
-func (h *hand) slot(ctx context.Context, work *api.PlumbReply) error {
+// slot does a piece of work on a warm slot, and reports it. What it returns is to be announced; nil: nothing is.
+func (h *hand) slot(ctx context.Context, work *api.PlumbReply) (*plumb.Spec, error) {
 	var r api.PlumbDoneRequest
+	var spec plumb.Spec
 	var err error
 	owned := cmp.Or(work.Host, plumb.HostName(work.Owner))
 	switch work.Verb {
 	case api.PlumbSlotMake:
 		var port plumb.Port
-		var spec plumb.Spec
 		if spec, err = slotSpec(work); err == nil {
 			h.plumb(func() { port, err = plumb.MakeSlot(ctx, work.Runner, spec) })
 		}
@@ -42,11 +42,26 @@ func (h *hand) slot(ctx context.Context, work *api.PlumbReply) error {
 	verdict, failed := h.daemon.PlumbDone(ctx, r)
 	switch {
 	case err != nil || failed != nil: // made and not reported: the daemon has it made again, or taken down
-		return errors.Join(err, failed)
-	case work.Verb == api.PlumbSlotMake && !verdict.Keep:
-		return plumb.RemoveSlot(ctx, work.Runner, work.Netns, owned, work.Owner)
+		return nil, errors.Join(err, failed)
+	case work.Verb != api.PlumbSlotMake:
+		return nil, nil
+	case !verdict.Keep:
+		return nil, plumb.RemoveSlot(ctx, work.Runner, work.Netns, owned, work.Owner)
 	}
-	return nil
+	return &spec, nil
+}
+
+// announceSlot announces a slot beside the work on others, of which none waits for the bridge.
+func (h *hand) announceSlot(spec plumb.Spec) {
+	h.announcing.Go(func() {
+		h.announcers <- struct{}{}
+		defer func() { <-h.announcers }()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := announce(ctx, spec); err != nil {
+			h.failed(api.PlumbSlotMake, spec.Owner, spec.Netns, err)
+		}
+	})
 }
 
 // slotSpec describes a slot's port.
