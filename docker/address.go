@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,7 +46,7 @@ func (d *Driver) requestAddress(ctx context.Context, ask addressRequest) (addres
 	case ask.Options[optionKind] == kindGateway:
 		switch {
 		case p.Gateway == "":
-			return addressReply{}, fmt.Errorf("pool %s has no gateway, and a network of Docker wants one: ipamctl pool apply %s --gateway ADDRESS", p.Name, p.Name)
+			return addressReply{}, noGateway(p)
 		case wish.IsValid() && wish.String() != p.Gateway:
 			return addressReply{}, fmt.Errorf("--gateway %s: that of pool %s is %s", wish, p.Name, p.Gateway)
 		}
@@ -58,11 +59,45 @@ func (d *Driver) requestAddress(ctx context.Context, ask addressRequest) (addres
 	if hw, err := net.ParseMAC(mac); err != nil || len(hw) != 6 {
 		return addressReply{}, fmt.Errorf("%s: %.80q is no MAC", optionMAC, mac)
 	}
+	if err := d.checkBridge(p); err != nil {
+		return addressReply{}, err
+	}
 	l, err := d.give(ctx, p, ask.PoolID, mac, wish)
 	if err != nil {
 		return addressReply{}, err
 	}
 	return reply(l.Address), nil
+}
+
+func noGateway(p *api.Pool) error {
+	return fmt.Errorf("pool %s has no gateway, and a network of Docker wants one: ipamctl pool apply %s --gateway ADDRESS", p.Name, p.Name)
+}
+
+// checkBridge refuses a container whose network is, or may be, on another bridge than its pool.
+// There ipamd does not see its port: it would end the lease as one whose container has gone,
+// and give the address again while the container runs. A network's bridge has the gateway, so
+// the pool's has to have it, and no other link.
+func (d *Driver) checkBridge(p *api.Pool) error {
+	if p.Gateway == "" {
+		return noGateway(p)
+	}
+	gateway, err := netip.ParseAddr(p.Gateway)
+	if err != nil {
+		return err
+	}
+	on, err := d.Links(gateway)
+	if err != nil {
+		return fmt.Errorf("find the link that has the gateway %s: %w", gateway, err)
+	}
+	others := slices.DeleteFunc(slices.Clone(on), func(link string) bool { return link == p.Bridge })
+	there, next := cmp.Or(strings.Join(others, " and "), "no link of the host"), ""
+	switch {
+	case len(on) == 1 && len(others) == 0:
+		return nil
+	case len(on) > len(others):
+		there, next = there+" too", ", and remove what is on "+there
+	}
+	return fmt.Errorf("the gateway %s is on %s, and pool %s is on %s: make the network with -o com.docker.network.bridge.name=%s%s", gateway, there, p.Name, p.Bridge, p.Bridge, next)
 }
 
 // auxiliary answers for an address that a network keeps from its containers, which is the

@@ -166,4 +166,24 @@ func TestN8Docker(t *testing.T) {
 	if pools, err := w.client.Pools(ctx); err != nil || len(pools.Pools) != 1 || pools.Pools[0].Name != "default" {
 		t.Errorf("the configuration's pool went with a network: %+v, %v", pools, err)
 	}
+	t.Run("a network on another bridge than its pool", func(t *testing.T) { // where ipamd would not see its containers
+		w.ns.AddAddr("rt0", "fd00:8::1/64")
+		create := []string{"network", "create", "--ipam-driver", w.driver, "--subnet", "10.8.64.0/24"}
+		id := w.docker(append(create, "--ipv6", "--subnet", "fd00:8::/64", "forgot")...)
+		says := []string{"the gateway 10.8.64.1 is on br-" + id[:12] + " too, and pool default is on rt0: make the network with -o com.docker.network.bridge.name=rt0"}
+		w.refuses(says, "run", "-d", "--network", "forgot", "box", "busybox", "sleep", "600")
+		w.refuses(says, "run", "-d", "--network", "forgot", "--ip", "10.8.64.99", "box", "busybox", "sleep", "600")
+		six := w.post("/IpamDriver.RequestAddress", `{"PoolID":"docker-fd00-8---64/fd00:8::/64","Options":{"com.docker.network.endpoint.macaddress":"02:42:00:00:00:99"}}`)
+		if !strings.Contains(six, "the gateway fd00:8::1 is on br-"+id[:12]+" too") {
+			t.Errorf("IPv6: %s", six)
+		}
+		if l, err := w.client.Leases(ctx, client.LeaseFilter{State: string(api.Bound)}); err != nil || len(l.Leases) != 0 {
+			t.Errorf("there are %+v, %v", l, err)
+		}
+		w.docker("network", "rm", "forgot")
+		w.docker(append(create, "-o", "com.docker.network.bridge.name=rt0", "minded")...)
+		if x := w.sleeper("box-x", "--network", "minded"); w.whois(x).State != api.Bound {
+			t.Errorf("%s is %s", x, w.whois(x).State)
+		}
+	})
 }

@@ -27,6 +27,9 @@ type Driver struct {
 	Routes func() ([]netip.Prefix, error)
 	// NameServers lists the host's, which count as routes to Docker.
 	NameServers func() []netip.Addr
+	// Links names the host's links that have an address: Docker says of no request which
+	// bridge its network is on, and gives that bridge the gateway.
+	Links func(netip.Addr) ([]string, error)
 }
 
 // Serve answers on ln until ctx ends; requests that are under way then end. It closes ln.

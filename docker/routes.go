@@ -1,8 +1,10 @@
 package docker
 
 import (
+	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -21,6 +23,37 @@ func HostRoutes() (out []netip.Prefix, err error) {
 		a, ok := netip.AddrFromSlice(r.Dst.IP)
 		if ones, _ := r.Dst.Mask.Size(); ok && ones > 0 {
 			out = append(out, netip.PrefixFrom(a.Unmap(), ones))
+		}
+	}
+	return out, nil
+}
+
+// HostLinks names the host's links that have an address.
+func HostLinks(a netip.Addr) (out []string, err error) {
+	family := netlink.FAMILY_V4
+	if a.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	var all []netlink.Addr
+	for range 10 { // a list that a change cut short is never taken for a whole one
+		if all, err = netlink.AddrList(nil, family); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, has := range all {
+		if !has.IP.Equal(a.AsSlice()) {
+			continue
+		}
+		link, err := netlink.LinkByIndex(has.LinkIndex)
+		switch {
+		case errors.As(err, new(netlink.LinkNotFoundError)): // it went meanwhile, and the address with it
+		case err != nil:
+			return nil, err
+		case !slices.Contains(out, link.Attrs().Name): // with two prefix lengths it is there twice
+			out = append(out, link.Attrs().Name)
 		}
 	}
 	return out, nil

@@ -70,7 +70,7 @@ func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at stri
 	}()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	log.Info("ready for Docker", "socket", c.Path, "daemon", at)
-	err = (&docker.Driver{Client: ipamd, Log: log, Routes: docker.HostRoutes, NameServers: docker.HostNameServers}).Serve(ctx, ln)
+	err = (&docker.Driver{Client: ipamd, Log: log, Routes: docker.HostRoutes, NameServers: docker.HostNameServers, Links: docker.HostLinks}).Serve(ctx, ln)
 	stop()
 	<-watched
 	return err
