@@ -17,6 +17,9 @@ import (
 func rulesThatRefuse(t *testing.T, moved map[string]bool) {
 	w := newWorld(t, enforced)
 	l, p := w.plugIn("a")
+	if _, err := w.client.Rules(ctx, ""); err != nil { // from then on what the port is refused is the lease's
+		t.Fatal(err)
+	}
 	out := p.NS.Wire("eth0")
 	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	for range 7 { // of a type that nothing else here sends
