@@ -148,8 +148,8 @@ func (k *Keeper) Refusals() ([]Refusal, error) {
 	return out, nil
 }
 
-// readCounts takes in the kernel's counters. The first reading is where counting begins: nobody
-// knows whose packets those were.
+// readCounts takes in the kernel's counters. The first reading is where counting begins: it is
+// not known whose packets those were.
 func (k *Keeper) readCounts() error {
 	for _, r := range Reasons() {
 		list, err := k.conn.Counters(table, sets[r.set()])

@@ -26,7 +26,7 @@ type scene struct {
 	conn       *nft.Conn
 	a, b, c, d *nstest.Port
 	wires      map[*nstest.Port]*nstest.Wire
-	ear        *nstest.Wire
+	raw        *nstest.Wire
 	grants     []enforce.Grant
 	ports      []enforce.Port
 	bridges    []enforce.Bridge
@@ -54,7 +54,7 @@ func newScene(t *testing.T) *scene {
 	s.bridges = []enforce.Bridge{{Name: "rt0", MAC: bridgeMAC.String()}}
 	s.a, s.b, s.c, s.d = s.ns.Port("rt0"), s.ns.Port("rt0"), s.ns.Port("rt0"), s.ns.Port("rt0")
 	e := s.ns.Port("rt0")
-	s.ear = e.NS.Wire("eth0")
+	s.raw = e.NS.Wire("eth0")
 	for _, p := range []*nstest.Port{s.a, s.b, s.c, s.d, e} {
 		s.ports = append(s.ports, enforce.Port{Index: s.index(p), Name: p.HostName, Bridge: "rt0"})
 		s.wires[p] = p.NS.Wire("eth0")
@@ -122,7 +122,7 @@ func (s *scene) passes(p *nstest.Port, frame []byte) bool {
 	s.wires[p].Send(frame, last)
 	heard := false
 	for {
-		got, ok := s.ear.Receive(wait)
+		got, ok := s.raw.Receive(wait)
 		if !ok {
 			s.t.Fatal("the frame behind it was not received")
 		}
@@ -357,7 +357,7 @@ func TestE8APortThatIsNotKnownYet(t *testing.T) {
 		s.wires[s.a].Send(last)
 		received := false
 		for {
-			got, ok := s.ear.Receive(wait)
+			got, ok := s.raw.Receive(wait)
 			if !ok {
 				t.Fatal("the frame behind it was not received")
 			}
@@ -384,9 +384,9 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 	for _, p := range []enforce.Policy{{Mode: enforce.Enforce}, {Mode: enforce.Enforce, DropUnleased: true}, {Mode: enforce.Observe}} {
 		s := newScene(t)
 		s.apply(p)
-		thief := s.ns.Port("rt0")
-		ears := map[string]*nstest.Wire{"b": s.wires[s.b], "the thief": thief.NS.Wire("eth0"), "d": s.wires[s.d]}
-		s.wires[thief] = ears["the thief"]
+		impostor := s.ns.Port("rt0")
+		ears := map[string]*nstest.Wire{"b": s.wires[s.b], "the impostor": impostor.NS.Wire("eth0"), "d": s.wires[s.d]}
+		s.wires[impostor] = ears["the impostor"]
 		s.b.NS.Do(func() { // its kernel sends nothing by itself
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", []byte("1"), 0); err != nil {
 				t.Fatal(err)
@@ -408,7 +408,7 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 			} else {
 				s.wires[s.a].Send(f, last)
 			}
-			for _, name := range []string{"b", "d", "the thief"} {
+			for _, name := range []string{"b", "d", "the impostor"} {
 				for end := false; !end; {
 					got, ok := ears[name].Receive(wait)
 					if !ok {
@@ -445,11 +445,11 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		own, lie := ip4(s.b.MAC, b4, gateway), nstest.Frame(everyone, s.b.MAC, 0x0806, make([]byte, 46)...)
 		none, flooded := "", "b, "
 		if p.Mode == enforce.Observe {
-			none, flooded = "the thief, ", "b, d, the thief, "
+			none, flooded = "the impostor, ", "b, d, the impostor, "
 		}
 		hears := longer(ip4(s.a.MAC, a4, gateway), "until the new port forwards")
 		for end := time.Now().Add(wait); ; s.wires[s.a].Send(hears) {
-			if got, ok := ears["the thief"].Receive(20 * time.Millisecond); ok && bytes.Equal(got, hears) {
+			if got, ok := ears["the impostor"].Receive(20 * time.Millisecond); ok && bytes.Equal(got, hears) {
 				break
 			}
 			if time.Now().After(end) {
@@ -458,9 +458,9 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		}
 		known(s.b, own)
 		want("before", "b, ")
-		known(thief, lie)
+		known(impostor, lie)
 		want("stolen by a port that is not known", none)
-		s.ports = append(s.ports, enforce.Port{Index: s.index(thief), Name: thief.HostName, Bridge: "rt0"})
+		s.ports = append(s.ports, enforce.Port{Index: s.index(impostor), Name: impostor.HostName, Bridge: "rt0"})
 		s.apply(p)
 		want("and known since", none)
 		known(s.b, own)
@@ -511,22 +511,22 @@ func TestE1TheHostAndAPortThatIsNotKnownYet(t *testing.T) {
 	for _, p := range []enforce.Policy{{Mode: enforce.Enforce}, {Mode: enforce.Enforce, DropUnleased: true}, {Mode: enforce.Observe}} {
 		s := newScene(t)
 		table := s.apply(p)
-		thief, host := s.ns.Port("rt0"), s.ns.Wire("rt0")
-		ear := thief.NS.Wire("eth0")
+		impostor, host := s.ns.Port("rt0"), s.ns.Wire("rt0")
+		raw := impostor.NS.Wire("eth0")
 		toHost := func(f []byte, data string) []byte {
 			f = longer(f, data)
 			copy(f, bridgeMAC)
 			return f
 		}
-		claim, reason := toHost(ip4(thief.MAC, b4, gateway), "of a lease's address"), enforce.NotItsIPv4
+		claim, reason := toHost(ip4(impostor.MAC, b4, gateway), "of a lease's address"), enforce.NotItsIPv4
 		if p.DropUnleased {
 			reason = enforce.NoLease
 		}
-		for end := time.Now().Add(wait); s.counted(table, thief, reason) == 0; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(wait); s.counted(table, impostor, reason) == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s, drop %t: nothing is refused", p.Mode, p.DropUnleased)
 			}
-			ear.Send(claim)
+			raw.Send(claim)
 		}
 		last := toHost(ip4(s.a.MAC, a4, gateway), "behind it")
 		s.wires[s.a].Send(last)
@@ -541,11 +541,11 @@ func TestE1TheHostAndAPortThatIsNotKnownYet(t *testing.T) {
 			}
 		}
 		s.ns.Exec("ip", "neigh", "replace", b4.String(), "lladdr", s.b.MAC.String(), "dev", "rt0", "nud", "stale")
-		for end := time.Now().Add(wait); !strings.Contains(s.ns.Exec("ip", "neigh", "show", b4.String()), thief.MAC.String()); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(wait); !strings.Contains(s.ns.Exec("ip", "neigh", "show", b4.String()), impostor.MAC.String()); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the host does not take b's address to be there")
 			}
-			ear.Send(arp(1, thief.MAC, thief.MAC, b4, gateway))
+			raw.Send(arp(1, impostor.MAC, impostor.MAC, b4, gateway))
 		}
 		want := func(what string) {
 			t.Helper()
@@ -553,7 +553,7 @@ func TestE1TheHostAndAPortThatIsNotKnownYet(t *testing.T) {
 			last := longer(ip4(s.a.MAC, a4, gateway), "for all, "+what)
 			s.wires[s.a].Send(last)
 			for received, end := false, false; !end; {
-				got, ok := ear.Receive(wait)
+				got, ok := raw.Receive(wait)
 				if !ok {
 					t.Fatal("the frame behind it was not received")
 				}
@@ -564,7 +564,7 @@ func TestE1TheHostAndAPortThatIsNotKnownYet(t *testing.T) {
 			}
 		}
 		want("not known")
-		s.ports = append(s.ports, enforce.Port{Index: s.index(thief), Name: thief.HostName, Bridge: "rt0"})
+		s.ports = append(s.ports, enforce.Port{Index: s.index(impostor), Name: impostor.HostName, Bridge: "rt0"})
 		s.apply(p)
 		want("known since")
 	}
@@ -579,8 +579,8 @@ func TestE1ALinkLocalAddressIsOfItsBridge(t *testing.T) {
 	router, metadata := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("169.254.169.254")
 	s.bridges[0].Addrs = []netip.Addr{router, metadata}
 	s.bridges = append(s.bridges, enforce.Bridge{Name: "rt9"})
-	leased, unleased, ear := s.ns.Port("rt9"), s.ns.Port("rt9"), s.ns.Port("rt9")
-	for _, p := range []*nstest.Port{leased, unleased, ear} {
+	leased, unleased, raw := s.ns.Port("rt9"), s.ns.Port("rt9"), s.ns.Port("rt9")
+	for _, p := range []*nstest.Port{leased, unleased, raw} {
 		s.ports = append(s.ports, enforce.Port{Index: s.index(p), Name: p.HostName, Bridge: "rt9"})
 		s.wires[p] = p.NS.Wire("eth0")
 	}
@@ -595,9 +595,9 @@ func TestE1ALinkLocalAddressIsOfItsBridge(t *testing.T) {
 		passes bool
 		ip4    bool
 	}{
-		{"a lease of rt0", s.a, s.ear, false, false}, {"a lease of rt9", leased, s.wires[ear], true, false},
-		{"a port of rt0", s.d, s.ear, false, true}, {"a port of rt9", unleased, s.wires[ear], true, true},
-		{"a port of rt0 that is not known", unknown, s.ear, false, true}, {"a port of rt9 that is not known", unknown9, s.wires[ear], true, true},
+		{"a lease of rt0", s.a, s.raw, false, false}, {"a lease of rt9", leased, s.wires[raw], true, false},
+		{"a port of rt0", s.d, s.raw, false, true}, {"a port of rt9", unleased, s.wires[raw], true, true},
+		{"a port of rt0 that is not known", unknown, s.raw, false, true}, {"a port of rt9 that is not known", unknown9, s.wires[raw], true, true},
 	} {
 		mac := c.from.MAC
 		frames := map[string][]byte{"an advertisement": nd(mac, 136, private, router, false), "DAD": nd(mac, 135, zero6, router, false), "IPv6": udp6(mac, router, netip.MustParseAddr("ff02::1"))}
@@ -682,7 +682,7 @@ func (s *scene) dropsAll(table *nft.Table) {
 		}
 		s.wires[s.a].Send(last)
 		for {
-			got, ok := s.ear.Receive(wait)
+			got, ok := s.raw.Receive(wait)
 			if !ok {
 				s.t.Fatal("the frame behind it was not received")
 			}

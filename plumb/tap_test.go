@@ -12,7 +12,7 @@ import (
 
 // M1, for a virtual machine: its tap is made whole or not at all, also when the process that makes it
 // is killed after any of its steps; the same again finds it, also while the machine has it open, and
-// what the machine sends by it reaches the bridge. It is another's to nobody but its owner.
+// what the machine sends by it reaches the bridge. Only its owner may touch it.
 func TestM1ATap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

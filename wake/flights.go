@@ -26,7 +26,6 @@ type Book interface {
 	Sleeps() []*netdb.Sleep
 	Touched(states ...netdb.State) <-chan struct{}
 
-	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	PauseAs(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error)
 	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 	Wake(ctx context.Context, who netdb.Who, id string, within time.Duration, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, bool, error)

@@ -283,8 +283,11 @@ func TestN7GatewayOfBefore(t *testing.T) {
 	if _, err := w.plugged("CHECK", "c1", box.Path(), `, "prevResult": `+first); err != nil {
 		t.Errorf("check of what ADD made, as the pool was: %v", err)
 	}
-	out, err := w.plugged("ADD", "c1", box.Path(), "")
+	out, err := w.plugged("ADD", "c1", box.Path(), `, "dns": {"nameservers": ["10.8.64.53"]}`)
 	w.added(out, err)
+	if !strings.Contains(out, "10.8.64.53") {
+		t.Errorf("the list's name server is not answered: %s", out)
+	}
 	if has := box.Exec("ip", "route"); !strings.Contains(has, "via 10.8.64.254") || strings.Contains(has, "via 10.8.64.1 ") {
 		t.Errorf("answered was %s, and there are\n%s", out, has)
 	}

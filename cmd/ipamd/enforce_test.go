@@ -122,18 +122,18 @@ func TestE2TheIncidentMadeOnPurpose(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, enforced)
 	owner, at := w.plugIn("owner")
-	_, thief := w.plugIn("thief")
+	_, impostor := w.plugIn("impostor")
 	_, peer := w.plugIn("peer")
-	ear := peer.NS.Wire("eth0")
-	thief.AddAddr(owner.Address + "/24")
+	wire := peer.NS.Wire("eth0")
+	impostor.AddAddr(owner.Address + "/24")
 	ip := net.ParseIP(owner.Address).To4()
-	claim := append([]byte{0, 1, 8, 0, 6, 4, 0, 1}, thief.MAC...)
+	claim := append([]byte{0, 1, 8, 0, 6, 4, 0, 1}, impostor.MAC...)
 	claim = append(append(append(claim, ip...), make([]byte, 6)...), ip...)
 	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	out := thief.NS.Wire("eth0")
+	out := impostor.NS.Wire("eth0")
 	conn := echo(t, at.NS, peer.NS, owner.Address)
 	for i := range 20 {
-		out.Send(nstest.Frame(all, thief.MAC, 0x0806, append(claim, make([]byte, 18)...)...))
+		out.Send(nstest.Frame(all, impostor.MAC, 0x0806, append(claim, make([]byte, 18)...)...))
 		said, heard := []byte{byte(i)}, []byte{0xff}
 		if _, err := conn.Write(said); err != nil {
 			t.Fatal(err)
@@ -145,19 +145,19 @@ func TestE2TheIncidentMadeOnPurpose(t *testing.T) {
 	if got := peer.NS.Exec("ip", "neigh", "show", owner.Address); !strings.Contains(got, at.MAC.String()) {
 		t.Errorf("the peer's neighbour is %q, and the owner has %s", got, at.MAC)
 	}
-	// What the thief sends last and may: all before it has been received, or never will be.
-	last := nstest.Frame(all, thief.MAC, 0x0806, append(ownProbe(thief, w.leaseAt(thief)), make([]byte, 18)...)...)
+	// What the impostor sends last and may: all before it has been received, or never will be.
+	last := nstest.Frame(all, impostor.MAC, 0x0806, append(ownProbe(impostor, w.leaseAt(impostor)), make([]byte, 18)...)...)
 	out.Send(last)
 	for {
-		f, ok := ear.Receive(wait)
+		f, ok := wire.Receive(wait)
 		if !ok {
-			t.Fatal("the thief's own frame was not received")
+			t.Fatal("the impostor's own frame was not received")
 		}
 		if bytes.Equal(f, last) {
 			break
 		}
-		if bytes.Equal(f[6:12], thief.MAC) && bytes.Contains(f, ip) {
-			t.Fatalf("the peer heard the thief with the owner's address: %x", f)
+		if bytes.Equal(f[6:12], impostor.MAC) && bytes.Contains(f, ip) {
+			t.Fatalf("the peer heard the impostor with the owner's address: %x", f)
 		}
 	}
 }

@@ -1,0 +1,140 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
+// without a port has none. One that has ended is a [netdb.ErrState], or what [Book.Lease] returns
+// of it. One whose port is there, or may be, and could not be read, or is
+// another's, is [ErrNotHeld].
+func (k *Keeper) Hold(ctx context.Context, id string) error {
+	select {
+	case <-k.started:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: they are not made yet: %w", ErrNotHeld, ctx.Err())
+	}
+	for {
+		l, err := k.cfg.Book.Lease(id)
+		if err != nil {
+			return fmt.Errorf("hold the rules of lease %s: %w", id, err)
+		}
+		if !l.State.Open() && l.State != netdb.Releasing {
+			return fmt.Errorf("hold the rules of lease %s: %w: it is %s", id, netdb.ErrState, l.State)
+		}
+		if stands, err := k.hold(ctx, l); stands || err != nil {
+			return err
+		}
+	}
+}
+
+// hold makes the rules of a lease; stands is false where the book has changed it meanwhile,
+// and nothing was done. It may have been released, and confirmed: who read it before that
+// would give a port rules that nobody takes away.
+func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err error) {
+	// A port that was plugged a moment ago may not be known yet.
+	unseen := k.cfg.Kernel.Settle(ctx, l.Addr)
+	if unseen != nil && ctx.Err() != nil {
+		return false, unseen
+	}
+	reading := k.readings.Add(1)
+	near := k.near(l)
+	var recorded Recorded
+	var all []*netdb.Lease
+	if byName(l, k.cfg.Boot) { // seldom: a bind records the link where it is there
+		all, _ = k.cfg.Book.Leases()
+		recorded = RecordedBy(all, k.cfg.Boot)
+	}
+	at := k.whereAmong(ctx, l, near, recorded)
+	var without error // why it may have no port
+	if len(at) == 0 && granted(l.State) {
+		if without = k.anothers(l, near, all, recorded); without == nil && (unseen != nil || l.HostInterface == "") {
+			without = k.unread(ctx, l, unseen)
+		}
+	}
+	k.mu.Lock()
+	if now, err := k.cfg.Book.Lease(l.ID); err != nil || now.Rev != l.Rev {
+		k.mu.Unlock()
+		return false, nil
+	}
+	err = k.change(ctx, func() {
+		// Run takes in the other ports: a bind does not take longer where there are many.
+		for _, p := range near {
+			if now, is := k.cfg.Kernel.PortNamed(p.Name); is && now.Index == p.Index && slices.Contains(at, p.Index) {
+				k.takePort(p)
+			}
+		}
+		k.set(l, at, reading)
+	})
+	wrong, came := k.wrong(slices.Values(at)), len(k.came) > 0
+	k.mu.Unlock()
+	if came {
+		select {
+		case k.bound <- struct{}{}:
+		default:
+		}
+	}
+	return true, errors.Join(err, without, k.setGroups(ctx, wrong))
+}
+
+// anothers is an error where the port of a lease's name is there, and is not the lease's, but of
+// others among all. The bind records its link if it is asked for again.
+func (k *Keeper) anothers(l *netdb.Lease, near []Port, all []*netdb.Lease, recorded Recorded) error {
+	for _, p := range near {
+		if p.Name != l.HostInterface || !byName(l, k.cfg.Boot) {
+			continue
+		}
+		for _, o := range all {
+			if o.UID != l.UID && len(Where(o, []Port{p}, k.cfg.Boot, recorded, nil)) > 0 {
+				return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, p.Name, o.Sandbox, o.ID, o.State)
+			}
+		}
+	}
+	return nil
+}
+
+// unread is an error where a lease's port is there, or may be, and was not read with the kernel's
+// news, or by its namespace. That something else could not be read is none: a lease may be bound before its port is
+// there.
+func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err error) {
+	is := false
+	switch {
+	case byName(l, k.cfg.Boot):
+		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, 0)
+	case l.HostInterface != "":
+		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, l.Plug.Index)
+	case l.Plug.Inode != 0 && l.Plug.Boot == k.cfg.Boot:
+		var into []int
+		into, err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
+		is = len(into) > 0
+	}
+	if is && unseen == nil && err == nil {
+		return fmt.Errorf("%w: its port came a moment ago", ErrNotHeld)
+	}
+	if err != nil || is {
+		return fmt.Errorf("%w: its port may be there, and could not be looked for: %w", ErrNotHeld, errors.Join(unseen, err))
+	}
+	return nil
+}
+
+// Withdraw returns when the kernel has no rule of a lease any more, which is still at that
+// revision. Until [Keeper.Restore], or until the lease changes, it gets none.
+func (k *Keeper) Withdraw(ctx context.Context, id string, revision int64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.withdrawn[id] = revision
+	return k.change(ctx, func() { k.drop(id) })
+}
+
+// Restore gives a lease its rules back whose end was not recorded.
+func (k *Keeper) Restore(id string) {
+	k.mu.Lock()
+	delete(k.withdrawn, id)
+	k.mu.Unlock()
+	k.Again()
+}
