@@ -25,8 +25,11 @@ type AllocateRequest struct {
 	// the same; one that records other plumbing is answered as it is. It has no if_revision, and
 	// is not beside attach.
 	Bind *BindRequest `json:"bind,omitempty"`
+	// Netns is where the lease will be bound: a path that a bind would refuse is refused before
+	// anything is given. It is not recorded, and is not beside attach or bind, which name one themselves.
+	Netns string `json:"netns,omitempty"`
 	// Warm asks for a warm slot: a network namespace with its port, made in advance. It is not
-	// beside address, prefix_length, host_interface_name, bind or the family dual.
+	// beside address, prefix_length, host_interface_name, bind, netns or the family dual.
 	Warm *WarmRequest `json:"warm,omitempty"`
 }
 

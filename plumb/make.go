@@ -74,6 +74,12 @@ func (w *work) make() (made bool, err error) {
 	if w.spec.Tap {
 		return w.tap()
 	}
+	// Before anything of the port is on the bridge: an address that was seen there has to rest.
+	if slices.ContainsFunc(w.spec.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		if err := w.hasIPv6(); err != nil {
+			return false, err
+		}
+	}
 	if made, err = w.pair(); err == nil {
 		err = w.configure(!made)
 	}
@@ -81,6 +87,27 @@ func (w *work) make() (made bool, err error) {
 }
 
 func open(ctx context.Context, s *Spec) (_ *work, err error) {
+	w, err := openEnds(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	w.bridge, err = w.outside.LinkByName(s.Bridge)
+	switch {
+	case isGone(err):
+		err = &FieldError{Field: "bridge", Value: s.Bridge, Err: ErrMissing}
+	case err != nil:
+		err = fmt.Errorf("look up bridge %s: %w", s.Bridge, err)
+	case w.bridge.Type() != "bridge":
+		err = &FieldError{Field: "bridge", Value: s.Bridge, Why: "it is a " + w.bridge.Type(), Err: ErrInvalid}
+	default:
+		return w, nil
+	}
+	w.close()
+	return nil, err
+}
+
+// openEnds is open without the bridge.
+func openEnds(ctx context.Context, s *Spec) (_ *work, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -102,15 +129,6 @@ func open(ctx context.Context, s *Spec) (_ *work, err error) {
 		if w.inside, err = netlink.NewHandleAt(w.ns, unix.NETLINK_ROUTE); err != nil {
 			return nil, fmt.Errorf("open netlink in %s: %w", s.Netns, err)
 		}
-	}
-	w.bridge, err = w.outside.LinkByName(s.Bridge)
-	switch {
-	case isGone(err):
-		return nil, &FieldError{Field: "bridge", Value: s.Bridge, Err: ErrMissing}
-	case err != nil:
-		return nil, fmt.Errorf("look up bridge %s: %w", s.Bridge, err)
-	case w.bridge.Type() != "bridge":
-		return nil, &FieldError{Field: "bridge", Value: s.Bridge, Why: "it is a " + w.bridge.Type(), Err: ErrInvalid}
 	}
 	return w, nil
 }
@@ -165,22 +183,36 @@ func (w *work) plug() error {
 
 // find looks up the ends of a pair that is there already. The kernel does not say
 // which of the two names exists.
-func (w *work) find() (err error) {
+func (w *work) find() error {
+	if err := w.ends(); err != nil {
+		return err
+	}
+	if w.host == nil { // both went meanwhile: the caller asks again
+		return &FieldError{Field: "host", Value: w.spec.Host, Why: "it went away in this moment", Err: ErrMissing}
+	}
+	return nil
+}
+
+// ends looks up both ends of the owner's pair; neither of them is there where there is none. Of
+// another's link at either place it is an error.
+func (w *work) ends() (err error) {
 	s := w.spec
+	w.guest = nil
 	if w.host, err = hostEnd(w.outside, s.Host, s.Owner); err != nil {
 		return err
 	}
-	w.guest, err = w.inside.LinkByName(s.Guest)
+	guest, err := w.inside.LinkByName(s.Guest)
 	switch {
 	case err != nil && !isGone(err):
 		return fmt.Errorf("look up %s in %s: %w", s.Guest, s.Netns, err)
 	case w.host == nil && err == nil:
 		return &FieldError{Field: "guest", Value: s.Guest, Why: "a link of this name is in " + s.Netns, Err: ErrTaken}
-	case w.host == nil: // both went meanwhile: the caller asks again
-		return &FieldError{Field: "host", Value: s.Host, Why: "it went away in this moment", Err: ErrMissing}
-	case err != nil || !peers(w.host, w.guest):
+	case w.host == nil:
+		return nil
+	case err != nil || !peers(w.host, guest):
 		return &FieldError{Field: "netns", Value: s.Netns, Why: "the port is there and leads to another namespace or interface", Err: ErrTaken}
 	}
+	w.guest = guest
 	return nil
 }
 

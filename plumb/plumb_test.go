@@ -364,7 +364,8 @@ func TestM1AllOrNothing(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	foreign := w.host.Port("rt0", "10.8.64.9/24")
+	foreign, four := w.host.Port("rt0", "10.8.64.9/24"), nstest.New(t)
+	four.Exec("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
 	before := links(t, w.host)
 	for name, c := range map[string]struct {
 		change func(*Spec)
@@ -379,6 +380,7 @@ func TestM1AllOrNothing(t *testing.T) {
 		"another kind of namespace":      {func(s *Spec) { s.Netns = "/proc/self/ns/mnt" }, "netns", ErrInvalid},
 		"the bridge's namespace":         {func(s *Spec) { s.Netns = w.host.Path() }, "netns", ErrInvalid},
 		"one of another network":         {func(s *Spec) { s.Netns = foreign.NS.Path() }, "guest", ErrTaken},
+		"one where IPv6 is off":          {func(s *Spec) { s.Netns = four.Path() }, "netns", ErrFamilyOff},
 		"no such bridge":                 {func(s *Spec) { s.Bridge = "rt9" }, "bridge", ErrMissing},
 		"a bridge that is none":          {func(s *Spec) { s.Bridge = "lo1" }, "bridge", ErrMissing},
 		"a port of another":              {func(s *Spec) { s.Host = foreign.HostName }, "host", ErrTaken},

@@ -97,10 +97,24 @@ func invalid(field, value, why string) error {
 // Validate returns the first field that cannot be right, whatever the kernel has,
 // as a [FieldError].
 func (s *Spec) Validate() error {
+	if err := s.validEnds(); err != nil {
+		return err
+	}
+	if err := linkName("bridge", s.Bridge); err != nil {
+		return err
+	}
+	if err := s.validAddresses(); err != nil {
+		return err
+	}
+	return s.validRoutes()
+}
+
+// validEnds is Validate of what is no bridge, address or route.
+func (s *Spec) validEnds() error {
 	if s.Owner == "" {
 		return invalid("owner", "", "whose port is it?")
 	}
-	for _, n := range []struct{ field, name string }{{"bridge", s.Bridge}, {"host", s.Host}, {"guest", s.Guest}} {
+	for _, n := range []struct{ field, name string }{{"host", s.Host}, {"guest", s.Guest}} {
 		if err := linkName(n.field, n.name); err != nil && (n.field != "guest" || !s.Tap) {
 			return err
 		}
@@ -114,10 +128,7 @@ func (s *Spec) Validate() error {
 	if s.MAC != nil && (len(s.MAC) != 6 || s.MAC[0]&1 != 0 || slices.Equal(s.MAC, make(net.HardwareAddr, 6))) {
 		return invalid("mac", s.MAC.String(), "it is six bytes, and no group's")
 	}
-	if err := s.validAddresses(); err != nil {
-		return err
-	}
-	return s.validRoutes()
+	return nil
 }
 
 // linkName refuses a name that no link can have, or that means another thing.

@@ -41,6 +41,14 @@ func (h *leases) allocate(c *call) (int, any, error) {
 			return 0, nil, within("attach", err)
 		}
 	}
+	if ask.Netns != "" {
+		if ask.Attach != nil || ask.Bind != nil {
+			return 0, nil, field("netns", "is there beside attach or bind, which names the namespace itself")
+		}
+		if err := h.ports.checkNetns(c.ctx, ask.Netns); err != nil {
+			return 0, nil, err
+		}
+	}
 	if ask.Bind != nil {
 		switch {
 		case ask.Attach != nil:

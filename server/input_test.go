@@ -53,6 +53,8 @@ func TestBadInput(t *testing.T) {
 		{"bind_within is negative", "POST", alloc, `{"sandbox":"a","bind_within":"-5m"}`, "bind_within", "negative"},
 		{"bind_within is a number", "POST", alloc, `{"sandbox":"a","bind_within":300}`, "bind_within", "want a string"},
 		{"bind_within of two days", "POST", alloc, `{"sandbox":"a","bind_within":"48h"}`, "bind_within", "24h"},
+		{"netns beside a bind", "POST", alloc, `{"sandbox":"a","netns":"/run/netns/a","bind":{"netns":"/run/netns/a"}}`, "netns", "beside attach or bind"},
+		{"netns beside a slot", "POST", alloc, `{"sandbox":"a","netns":"/run/netns/a","warm":{}}`, "warm", "beside netns"},
 		{"labels are a list", "POST", alloc, `{"sandbox":"a","labels":["b"]}`, "labels", "want an object, got a list"},
 		{"a label is a number", "POST", alloc, `{"sandbox":"a","labels":{"b":1}}`, "labels.b", "want a string"},
 		{"a label without a key", "POST", alloc, `{"sandbox":"a","labels":{"":"1"}}`, "labels", "key"},

@@ -50,7 +50,7 @@ func warmOf(ask *api.AllocateRequest) (*allocator.Warm, error) {
 		return nil, nil
 	}
 	for name, is := range map[string]bool{"address": ask.Address != "", "prefix_length": ask.PrefixLength != 0,
-		"host_interface_name": ask.HostInterfaceName != "", "bind": ask.Bind != nil, "attach": ask.Attach != nil && (policy == api.WarmRequire || ask.Attach.Tap)} {
+		"host_interface_name": ask.HostInterfaceName != "", "bind": ask.Bind != nil, "netns": ask.Netns != "", "attach": ask.Attach != nil && (policy == api.WarmRequire || ask.Attach.Tap)} {
 		if is {
 			return nil, field("warm", "is beside %s, which a slot that is ready cannot follow: leave one of them out", name)
 		}

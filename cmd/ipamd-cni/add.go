@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/plumb"
 )
 
 // bindWithin is how long a lease stays without its bind, which follows at once: a plugin
@@ -44,23 +45,29 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	p, err := find(args)
-	if err != nil {
-		return err
-	}
-	if !c.main && p.bridge == "" && c.Type != "bridge" {
-		return wrong("type", fmt.Sprintf("%q has made no port of a bridge by now, and on another link ipamd sees no container: its address would be another's one day. Use bridge, or ipamd itself", c.Type))
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
 	ipamd := c.client()
 	g := given{ipamd: ipamd, owner: ownerOf(c, args)}
+	var p port
+	var ends plumb.Spec
+	if c.main {
+		if ends, err = g.owner.ends(c, args, a); err != nil {
+			return err
+		}
+	} else if p, err = portBelow(c, args); err != nil {
+		return err
+	}
 	if g.before, err = g.owner.holds(ctx, c); err != nil {
 		return refused(c, err)
 	}
 	if c.main {
 		asks = append(asks, g.others(asks)...)
+		if err := c.fits(ctx, ends, asks); err != nil {
+			return plugError(c, err)
+		}
 	}
+	// What is refused from here on has cost an address, which may have to rest.
 	for _, ask := range asks {
 		ask.Sandbox, ask.UID, ask.Interface = g.owner.container, g.owner.uid(), g.owner.ifname
 		ask.Labels, ask.BindWithin = g.owner.labels(a), api.Lasting(bindWithin)
@@ -68,6 +75,8 @@ func add(args *skel.CmdArgs) error {
 		// second may be refused, and the first is then to leave nothing that was used.
 		if !c.main && len(asks) == 1 {
 			ask.Bind = p.binding(args)
+		} else {
+			ask.Netns = args.Netns
 		}
 		if err := g.take(ctx, c, ask); err != nil {
 			g.undo()
@@ -79,7 +88,7 @@ func add(args *skel.CmdArgs) error {
 		if d := c.DNS; d.Domain != "" || len(d.Nameservers)+len(d.Search)+len(d.Options) > 0 {
 			r.DNS = d // the list's own comes first, as with the reference plugins
 		}
-		return g.answerPlugged(ctx, c, args, a, r)
+		return g.answerPlugged(ctx, c, args, ends, r)
 	}
 	if err := g.bind(ctx, c, args, p); err != nil {
 		g.undo()

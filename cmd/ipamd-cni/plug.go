@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -24,6 +25,43 @@ func (o owner) plug() string { return o.uid() + "/" + o.ifname }
 // unplug takes an owner's port away; one that is not there is no error.
 func (o owner) unplug(ctx context.Context) error {
 	return plumb.Remove(ctx, plumb.HostName(o.plug()), o.plug())
+}
+
+// ends is the port of an owner without what its leases say, and with the MAC that the runtime wants.
+func (o owner) ends(c *config, args *skel.CmdArgs, a podArgs) (plumb.Spec, error) {
+	s := plumb.Spec{Owner: o.plug(), Host: plumb.HostName(o.plug()), Netns: args.Netns, Guest: o.ifname}
+	for _, wanted := range []struct{ field, mac string }{{"runtimeConfig.mac", c.RuntimeConfig.MAC}, {"MAC of CNI_ARGS", string(a.MAC)}} {
+		if wanted.mac == "" {
+			continue
+		}
+		mac, err := net.ParseMAC(wanted.mac)
+		if err != nil || len(mac) != 6 {
+			return s, wrong(wanted.field, "is "+wanted.mac+", which is no MAC")
+		}
+		s.MAC = mac
+		break
+	}
+	return s, nil
+}
+
+// fits reports why the port of an ADD cannot be made, as far as that is known before its addresses.
+func (c *config) fits(ctx context.Context, ends plumb.Spec, asks []api.AllocateRequest) error {
+	noIPv6, err := plumb.Fits(ctx, ends)
+	if noIPv6 == nil {
+		return err
+	}
+	for _, ask := range asks {
+		switch ask.Family {
+		case api.V6, api.Dual:
+			return noIPv6
+		case "": // IPv4 where the pool has it
+			list, unread := c.client().Pools(ctx)
+			if unread == nil && !slices.ContainsFunc(c.ofPool(list.Pools), func(p api.Pool) bool { return p.Family == api.V4 }) {
+				return noIPv6
+			}
+		}
+	}
+	return nil
 }
 
 // spec describes the port of an owner's leases.
@@ -46,10 +84,13 @@ func (o owner) spec(leases []api.Lease, networks []api.Network, netns string) (p
 // answerPlugged makes the port, binds its leases and prints the result: all of it, or
 // nothing is left of what this ADD began. A port that was there before stays, whichever
 // leases this ADD has made.
-func (g *given) answerPlugged(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, r *types100.Result) error {
+func (g *given) answerPlugged(ctx context.Context, c *config, args *skel.CmdArgs, ends plumb.Spec, r *types100.Result) error {
 	s, err := g.owner.spec(g.leases, g.networks, args.Netns)
 	if err == nil {
-		err = g.answerPort(ctx, c, args, a, s, r)
+		if ends.MAC != nil {
+			s.MAC = ends.MAC
+		}
+		err = g.answerPort(ctx, c, args, s, r)
 	}
 	if err != nil {
 		g.undo()
@@ -57,18 +98,7 @@ func (g *given) answerPlugged(ctx context.Context, c *config, args *skel.CmdArgs
 	return plugError(c, err)
 }
 
-func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, a podArgs, s plumb.Spec, r *types100.Result) (err error) {
-	for _, wanted := range []struct{ field, mac string }{{"runtimeConfig.mac", c.RuntimeConfig.MAC}, {"MAC of CNI_ARGS", string(a.MAC)}} {
-		if wanted.mac == "" {
-			continue
-		}
-		mac, err := net.ParseMAC(wanted.mac)
-		if err != nil || len(mac) != 6 {
-			return wrong(wanted.field, "is "+wanted.mac+", which is no MAC")
-		}
-		s.MAC = mac
-		break
-	}
+func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, s plumb.Spec, r *types100.Result) (err error) {
 	p, err := plumb.Make(ctx, s)
 	if err != nil {
 		return err

@@ -79,6 +79,15 @@ func find(args *skel.CmdArgs) (p port, err error) {
 	return p, nil
 }
 
+// portBelow is find of an ADD below another main plugin, which has to be one of a bridge.
+func portBelow(c *config, args *skel.CmdArgs) (port, error) {
+	p, err := find(args)
+	if err == nil && p.bridge == "" && c.Type != "bridge" {
+		err = wrong("type", fmt.Sprintf("%q has made no port of a bridge by now, and on another link ipamd sees no container: its address would be another's one day. Use bridge, or ipamd itself", c.Type))
+	}
+	return p, err
+}
+
 // dialIn opens a netlink socket in another namespace, where it stays. Without the way home
 // the thread is left to this goroutine alone, and the call is an error.
 func dialIn(inside *os.File) (*rtnl.Socket, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -162,6 +164,29 @@ func TestM1AttachBindsBothFamilies(t *testing.T) {
 		v4, v6 := lease(ids[0].ID), lease(ids[1].ID)
 		if v4.State != api.Bound || v6.State != api.Bound || v4.HostInterface == "" || v4.HostInterface != v6.HostInterface || v4.MAC != v6.MAC || v4.Netns != v6.Netns {
 			t.Errorf("bound are %+v and %+v", v4, v6)
+		}
+	}
+}
+
+// M1: an allocation whose namespace has IPv6 switched off is refused, and what it was given was
+// never on the bridge: its addresses are free at once, and do not rest.
+func TestM1AttachWhereIPv6IsOff(t *testing.T) {
+	t.Parallel()
+	w := dual(t)
+	w.helper()
+	off := nstest.New(t)
+	off.Exec("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+	_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "off", Family: api.Dual, Attach: &api.AttachRequest{Netns: off.Path()}})
+	if !errors.Is(err, client.ErrInvalidArgument) || !strings.Contains(err.Error(), "attach.netns: ") || !strings.Contains(err.Error(), "disable_ipv6") {
+		t.Errorf("attached where IPv6 is off: %v", err)
+	}
+	all, err := w.client.Leases(ctx, client.LeaseFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all.Leases {
+		if l.Sandbox == "off" {
+			t.Errorf("%s is %s", l.Address, l.State)
 		}
 	}
 }
