@@ -1,7 +1,5 @@
 package api
 
-import "net/http"
-
 // Codes lists every error code.
 func Codes() []Code {
 	return []Code{
@@ -18,29 +16,30 @@ func Codes() []Code {
 // Status is the HTTP status that the code travels with. There are three
 // exceptions: invalid_argument is 405 for a method that the path does not have,
 // and 413 for a body over 1 MiB; stale_revision is 412 when the revision was
-// given as If-Match.
+// given as If-Match. The numbers are RFC 9110's, written out: a program that needs this package
+// does not get a server and TLS with it.
 func (c Code) Status() int {
 	switch c {
 	case InvalidArgument, NotInPool:
-		return http.StatusBadRequest
+		return 400 // Bad Request
 	case PermissionDenied:
-		return http.StatusForbidden
+		return 403 // Forbidden
 	case NotFound:
-		return http.StatusNotFound
+		return 404 // Not Found
 	case LeaseGone, Compacted:
-		return http.StatusGone
+		return 410 // Gone
 	case StaleRevision, AttemptCancelled, AddressTaken, AddressQuarantined, NameTaken,
 		PoolOverlap, PoolNotEmpty, StaleGeneration, StateNotAllowed, WakeRefused:
-		return http.StatusConflict
+		return 409 // Conflict
 	case TooManyRequests:
-		return http.StatusTooManyRequests
+		return 429 // Too Many Requests
 	case PoolExhausted, ConflictLimit, EvidenceUnavailable, BridgeNotReady,
 		NotReady, IdentityMismatch, BookReadonly, BookBusy, NoWarmSlot:
-		return http.StatusServiceUnavailable
+		return 503 // Service Unavailable
 	case DeadlineExceeded, WakeTimeout:
-		return http.StatusGatewayTimeout
+		return 504 // Gateway Timeout
 	}
-	return http.StatusInternalServerError
+	return 500 // Internal Server Error
 }
 
 // Retryable reports that the same request may succeed later without a

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client/answer"
 )
 
 // A Client speaks with one ipamd. Its zero value uses the socket that the
@@ -84,27 +84,30 @@ func call[T any](ctx context.Context, c *Client, doing, method, path string, ask
 		return nil, c.explain(doing, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
-		return nil, refusal(doing, resp)
-	}
+	body, err := io.ReadAll(resp.Body) // to its end, without which the connection is not used again
 	reply := new(T)
-	if err := read(doing, resp, reply); err != nil {
+	switch {
+	case err != nil:
+		return nil, answer.Unread(doing, err)
+	case resp.StatusCode >= 300:
+		return nil, refusal(doing, resp, body)
+	}
+	if err := answer.Read(doing, body, reply); err != nil {
 		return nil, err
 	}
 	return reply, nil
 }
 
-// read takes the body to its end, without which the connection is not used
-// again.
-func read(doing string, resp *http.Response, into any) error {
-	body, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(body, into)
+func refusal(doing string, resp *http.Response, body []byte) error {
+	return answer.Refusal(doing, resp.Status, resp.Header.Get("Retry-After"), body)
+}
+
+// explain says what a call that never reached a daemon means.
+func (c *Client) explain(doing string, err error) error {
+	if wrapped := new(url.Error); errors.As(err, &wrapped) {
+		err = wrapped.Err // its own text names a URL that was not dialled
 	}
-	if err != nil {
-		return fmt.Errorf("%s: read the reply: %w", doing, err)
-	}
-	return nil
+	return answer.Unreached(doing, c.socket(), err)
 }
 
 func (c *Client) send(ctx context.Context, method, path string, ask any) (*http.Response, error) {

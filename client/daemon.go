@@ -2,12 +2,11 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"net/http"
+	"io"
 	"net/url"
-	"strings"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client/answer"
 )
 
 // Whois returns everything that is known about an address.
@@ -92,15 +91,9 @@ func (c *Client) health(ctx context.Context, doing, path string) (*api.Health, e
 		return nil, c.explain(doing, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
-		return nil, refusal(doing, resp)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, answer.Unread(doing, err)
 	}
-	h := new(api.Health)
-	if err := read(doing, resp, h); err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return h, &failure{doing: doing, class: ErrNotReady, below: fmt.Errorf("not ready: %s", strings.Join(h.Reasons, "; "))}
-	}
-	return h, nil
+	return answer.Health(doing, resp.Status, resp.Header.Get("Retry-After"), body)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client/answer"
 )
 
 // The pauses between two tries: the first one, and the longest.
@@ -39,8 +40,8 @@ func Retry(ctx context.Context, try func(context.Context) error) error {
 			return err
 		}
 		wait := pause/2 + rand.N(pause/2)
-		if f := new(failure); errors.As(err, &f) {
-			wait = max(wait, f.after)
+		if f := new(answer.Failure); errors.As(err, &f) {
+			wait = max(wait, f.After)
 		}
 		select {
 		case <-ctx.Done():

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client/answer"
 )
 
 const (
@@ -104,7 +106,11 @@ func (w *watch) resume(ctx context.Context, yield func(Update) bool) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		return refusal("watch", resp)
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return w.c.explain("watch", err)
+		}
+		return refusal("watch", resp, body)
 	}
 	for lines := json.NewDecoder(resp.Body); ; {
 		silent.Reset(silentAtMost) // the caller may take its time between two lines
@@ -118,7 +124,7 @@ func (w *watch) resume(ctx context.Context, yield func(Update) bool) error {
 		silent.Stop()
 		w.pause = resumeFirst
 		if event.Type == api.EventError && event.Error != nil {
-			return &failure{doing: "watch", class: class(event.Error.Code), below: event.Error}
+			return answer.Fail("watch", answer.Class(event.Error.Code), event.Error)
 		}
 		w.filter.Since = event.Revision
 		if !yield(Update{Event: event}) {

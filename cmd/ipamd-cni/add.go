@@ -14,7 +14,6 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/plumb"
 )
 
@@ -47,7 +46,7 @@ func add(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
-	ipamd := c.client()
+	ipamd := c.daemon()
 	g := given{ipamd: ipamd, owner: ownerOf(c, args)}
 	var p port
 	var ends plumb.Spec
@@ -58,8 +57,11 @@ func add(args *skel.CmdArgs) error {
 	} else if p, err = portBelow(c, args); err != nil {
 		return err
 	}
-	if g.before, err = g.owner.holds(ctx, c); err != nil {
-		return refused(c, err)
+	// The answer to a question for one lease says whether it was there before.
+	if c.main || len(asks) > 1 || asks[0].Family == api.Dual {
+		if g.before, err = g.owner.holds(ctx, c, ipamd); err != nil {
+			return refused(c, err)
+		}
 	}
 	if c.main {
 		asks = append(asks, g.others(asks)...)
@@ -99,7 +101,7 @@ func add(args *skel.CmdArgs) error {
 
 // given is what the daemon has answered of one ADD.
 type given struct {
-	ipamd    *client.Client
+	ipamd    daemon
 	owner    owner
 	leases   []api.Lease
 	networks []api.Network
@@ -129,7 +131,7 @@ func (g *given) others(asks []api.AllocateRequest) (out []api.AllocateRequest) {
 func (g *given) take(ctx context.Context, c *config, ask api.AllocateRequest) error {
 	var r *api.AllocateReply
 	err := patiently(ctx, c.wait, func(ctx context.Context) (err error) {
-		r, err = g.ipamd.Allocate(ctx, ask)
+		r, err = g.ipamd.allocate(ctx, ask)
 		return err
 	})
 	if err != nil {
@@ -171,7 +173,7 @@ func (g *given) bind(ctx context.Context, c *config, args *skel.CmdArgs, p port)
 			continue // by its allocation
 		}
 		err := patiently(ctx, c.wait, func(ctx context.Context) error {
-			r, err := g.ipamd.Bind(ctx, l.ID, *where)
+			r, err := g.ipamd.bind(ctx, l.ID, *where)
 			if err == nil {
 				g.seen(r.Lease)
 			}
@@ -199,7 +201,7 @@ func (g *given) undo() {
 	defer cancel()
 	for _, l := range g.fresh {
 		// An error leaves a lease that the daemon ends: it has a deadline, or no workload.
-		_, _ = g.ipamd.Release(ctx, l.ID, api.ReleaseRequest{UID: l.UID, IfRevision: l.Revision})
+		_, _ = g.ipamd.release(ctx, l.ID, api.ReleaseRequest{UID: l.UID, IfRevision: l.Revision})
 	}
 }
 

@@ -33,7 +33,8 @@ func check(args *skel.CmdArgs) error {
 	o := ownerOf(c, args)
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
-	held, err := o.holds(ctx, c)
+	ipamd := c.daemon()
+	held, err := o.holds(ctx, c, ipamd)
 	if err != nil {
 		return refused(c, err)
 	}
@@ -49,18 +50,18 @@ func check(args *skel.CmdArgs) error {
 			return types.NewError(codeLost, fmt.Sprintf("%s is held by %s of container %s, and is seen under another, too: `ipamctl whois %s` shows it", l.Address, o.ifname, o.container, l.Address), "")
 		}
 	}
-	pools, err := c.client().Pools(ctx)
+	pools, err := ipamd.pools(ctx)
 	if err != nil {
 		return refused(c, err)
 	}
 	for _, ip := range before.IPs {
 		a, _ := netip.AddrFromSlice(ip.Address.IP)
-		if a = a.Unmap(); c.has(pools.Pools, a) && !slices.ContainsFunc(held, func(l api.Lease) bool { return l.Address == a.String() }) {
+		if a = a.Unmap(); c.has(pools, a) && !slices.ContainsFunc(held, func(l api.Lease) bool { return l.Address == a.String() }) {
 			return types.NewError(codeLost, fmt.Sprintf("%s of container %s holds no lease of %s, which prevResult has", o.ifname, o.container, a), "")
 		}
 	}
 	if c.main {
-		return checkPlugged(ctx, c, args, held, before, pools.Pools)
+		return checkPlugged(ctx, c, args, held, before, pools)
 	}
 	return nil
 }

@@ -359,7 +359,7 @@ func (c *churn) sandbox(dice *rand.Rand, name string) error {
 	}); err != nil || dice.IntN(2) == 0 {
 		return err // nobody says that it is released
 	}
-	return patiently(ctx, wait, func(ctx context.Context) error { return release(ctx, c.w.client, []api.Lease{l}) })
+	return patiently(ctx, wait, func(ctx context.Context) error { return release(ctx, daemon{c.w.socket}, []api.Lease{l}) })
 }
 
 // ask calls containerd until it answers: it is killed now and then, and a call that it was

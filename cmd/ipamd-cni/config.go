@@ -12,7 +12,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
 )
 
 // Defaults of the section ipam.
@@ -49,8 +48,6 @@ type config struct {
 	wait   time.Duration
 	valid  map[types.GCAttachment]bool // of a GC; nil when the runtime names none
 }
-
-func (c *config) client() *client.Client { return &client.Client{Socket: c.ipam.Socket} }
 
 // What a plugin of the list may find beside its own keys: the protocol's.
 type listedSection struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/client/answer"
 )
 
 // del asks for the release of an interface's leases. What has none is released already.
@@ -25,7 +25,7 @@ func del(args *skel.CmdArgs) error {
 	if c.listed && !c.main {
 		return nil
 	}
-	o, ipamd := ownerOf(c, args), c.client()
+	o, ipamd := ownerOf(c, args), c.daemon()
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
 	if c.main {
@@ -51,11 +51,11 @@ func del(args *skel.CmdArgs) error {
 }
 
 // release says of each lease that its owner wants it no more.
-func release(ctx context.Context, ipamd *client.Client, held []api.Lease) error {
+func release(ctx context.Context, ipamd daemon, held []api.Lease) error {
 	var errs []error
 	for _, l := range held {
-		_, err := ipamd.Release(ctx, l.ID, api.ReleaseRequest{UID: l.UID})
-		if !errors.Is(err, client.ErrLeaseGone) && !errors.Is(err, client.ErrNotFound) {
+		_, err := ipamd.release(ctx, l.ID, api.ReleaseRequest{UID: l.UID})
+		if !errors.Is(err, answer.Class(api.LeaseGone)) && !errors.Is(err, answer.Class(api.NotFound)) {
 			errs = append(errs, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/client/answer"
 )
 
 // Codes of our own, as the protocol has them from 100 on.
@@ -20,8 +20,8 @@ const (
 
 // soon are refusals that end with the daemon's start, or a moment later. A pool that is
 // exhausted is none of them: an address comes back in minutes, and the runtime asks again.
-var soon = []error{client.ErrNotRunning, client.ErrNotReady, client.ErrBridgeNotReady, client.ErrEvidenceUnavailable,
-	client.ErrBookBusy, client.ErrTooManyRequests}
+var soon = []error{answer.NotRunning, answer.Class(api.NotReady), answer.Class(api.BridgeNotReady), answer.Class(api.EvidenceUnavailable),
+	answer.Class(api.BookBusy), answer.Class(api.TooManyRequests)}
 
 func anyOf(err error, classes []error) bool {
 	for _, c := range classes {
@@ -43,7 +43,7 @@ func passes(err error) bool {
 // broken reports a reply that was lost: there was a connection, and no answer of the daemon's.
 func broken(err error) bool {
 	e := new(api.Error)
-	return err != nil && !errors.As(err, &e) && !anyOf(err, []error{client.ErrPermissionDenied, client.ErrInternal})
+	return err != nil && !errors.As(err, &e) && !anyOf(err, []error{answer.Class(api.PermissionDenied), answer.Class(api.Internal)})
 }
 
 // patiently tries until it succeeds, until waiting does not help, or until the wait is over.
@@ -69,9 +69,9 @@ func refused(c *config, err error) error {
 	switch {
 	case passes(err):
 		code = types.ErrTryAgainLater
-	case errors.Is(err, client.ErrInvalidArgument) && errors.As(err, &e):
+	case errors.Is(err, answer.Class(api.InvalidArgument)) && errors.As(err, &e):
 		return invalid(c, e)
-	case errors.As(err, &e) && e.Code != api.Internal, errors.Is(err, client.ErrPermissionDenied):
+	case errors.As(err, &e) && e.Code != api.Internal, errors.Is(err, answer.Class(api.PermissionDenied)):
 		code = codeRefused
 	}
 	return types.NewError(code, err.Error(), "")

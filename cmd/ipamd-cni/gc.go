@@ -7,7 +7,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
 )
 
 // gc asks for the release of every lease of this network that the runtime does not name
@@ -20,14 +19,14 @@ func gc(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
-	ipamd := c.client()
+	ipamd := c.daemon()
 	err = patiently(ctx, c.wait, func(ctx context.Context) error {
-		list, err := ipamd.Leases(ctx, client.LeaseFilter{}) // the conflist may have named another pool before
+		all, err := ipamd.leases(ctx, "") // the conflist may have named another pool before
 		if err != nil {
 			return err
 		}
 		var stale []api.Lease
-		for _, l := range list.Leases {
+		for _, l := range all {
 			if !c.collects(l) {
 				continue
 			}

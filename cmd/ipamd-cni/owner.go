@@ -9,7 +9,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
 )
 
 // An owner is whose a lease is: one interface of one container in one network. The lease's
@@ -69,12 +68,12 @@ func (o owner) labels(a podArgs) map[string]string {
 }
 
 // open returns the leases that an owner holds, one of each family at most.
-func (o owner) open(ctx context.Context, ipamd *client.Client) (out []api.Lease, err error) {
-	list, err := ipamd.Leases(ctx, client.LeaseFilter{Sandbox: o.container})
+func (o owner) open(ctx context.Context, ipamd daemon) (out []api.Lease, err error) {
+	all, err := ipamd.leases(ctx, o.container)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range list.Leases {
+	for _, l := range all {
 		if isOpen(l) && l.UID == o.uid() && l.Interface == o.ifname {
 			out = append(out, l)
 		}
@@ -83,8 +82,7 @@ func (o owner) open(ctx context.Context, ipamd *client.Client) (out []api.Lease,
 }
 
 // holds is open, of a daemon that may not be ready yet.
-func (o owner) holds(ctx context.Context, c *config) (held []api.Lease, err error) {
-	ipamd := c.client()
+func (o owner) holds(ctx context.Context, c *config, ipamd daemon) (held []api.Lease, err error) {
 	err = patiently(ctx, c.wait, func(ctx context.Context) (err error) {
 		held, err = o.open(ctx, ipamd)
 		return err

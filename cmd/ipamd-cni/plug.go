@@ -55,8 +55,8 @@ func (c *config) fits(ctx context.Context, ends plumb.Spec, asks []api.AllocateR
 		case api.V6, api.Dual:
 			return noIPv6
 		case "": // IPv4 where the pool has it
-			list, unread := c.client().Pools(ctx)
-			if unread == nil && !slices.ContainsFunc(c.ofPool(list.Pools), func(p api.Pool) bool { return p.Family == api.V4 }) {
+			pools, unread := c.daemon().pools(ctx)
+			if unread == nil && !slices.ContainsFunc(c.ofPool(pools), func(p api.Pool) bool { return p.Family == api.V4 }) {
 				return noIPv6
 			}
 		}

@@ -20,19 +20,19 @@ func status(args *skel.CmdArgs) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mostCall)
 	defer cancel()
-	ipamd := c.client()
-	if h, err := ipamd.Ready(ctx); err != nil {
+	ipamd := c.daemon()
+	if h, err := ipamd.ready(ctx); err != nil {
 		why := err.Error()
 		if h != nil && len(h.Reasons) > 0 {
 			why = "ipamd: " + strings.Join(h.Reasons, "; ")
 		}
 		return unavailable(why)
 	}
-	list, err := ipamd.Pools(ctx)
+	pools, err := ipamd.pools(ctx)
 	if err != nil {
 		return unavailable(err.Error())
 	}
-	return c.gives(list.Pools)
+	return c.gives(pools)
 }
 
 // gives returns why the network's pool gives no address: of dual stack either, of no
