@@ -18,10 +18,7 @@ import (
 // as it is, bound, and the daemon ends it once the kernel shows nothing of its namespace
 // and its port.
 func del(args *skel.CmdArgs) error {
-	c, err := read(args)
-	if err != nil {
-		return err
-	}
+	c := readAnyway(args)
 	if c.listed && !c.main {
 		return nil
 	}
@@ -36,7 +33,7 @@ func del(args *skel.CmdArgs) error {
 	// Also of a daemon that is there and does not answer.
 	ctx, cancel = context.WithTimeout(ctx, releaseWait)
 	defer cancel()
-	err = patiently(ctx, min(c.wait, releaseWait), func(ctx context.Context) error {
+	err := patiently(ctx, min(c.wait, releaseWait), func(ctx context.Context) error {
 		held, err := o.open(ctx, ipamd)
 		if err != nil {
 			return err

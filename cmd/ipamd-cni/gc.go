@@ -13,14 +13,14 @@ import (
 // as an attachment. A runtime that names none at all, not an empty list, has said nothing of
 // what is gone, and nothing is released.
 func gc(args *skel.CmdArgs) error {
-	c, err := read(args)
-	if err != nil || c.valid == nil {
+	c := readAnyway(args)
+	if err := c.attachments(args); err != nil || c.valid == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait+mostCall)
 	defer cancel()
 	ipamd := c.daemon()
-	err = patiently(ctx, c.wait, func(ctx context.Context) error {
+	err := patiently(ctx, c.wait, func(ctx context.Context) error {
 		all, err := ipamd.leases(ctx, "") // the conflist may have named another pool before
 		if err != nil {
 			return err

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -22,9 +24,15 @@ import (
 // plug is whose port plumb makes.
 func (o owner) plug() string { return o.uid() + "/" + o.ifname }
 
-// unplug takes an owner's port away; one that is not there is no error.
+// unplug takes an owner's port away; one that is not there is no error, and another's link by its
+// name stays and is none either.
 func (o owner) unplug(ctx context.Context) error {
-	return plumb.Remove(ctx, plumb.HostName(o.plug()), o.plug())
+	err := plumb.Remove(ctx, plumb.HostName(o.plug()), o.plug())
+	if errors.Is(err, plumb.ErrTaken) {
+		fmt.Fprintf(os.Stderr, "ipamd: the port of %s of %s is not there: %v\n", o.ifname, o.container, err)
+		return nil
+	}
+	return err
 }
 
 // ends is the port of an owner without what its leases say, and with the MAC that the runtime wants.
