@@ -26,8 +26,9 @@ With --dev it is a daemon to try things with: it moves itself into a network
 namespace of its own, where it makes its own bridge, so the host's network stays
 untouched; book, socket and the name of the namespace are in ./run, and stay.
 
-SIGHUP makes it read its configuration again: log.level is taken over, and
-anything else waits for a restart.`,
+SIGHUP makes it read its configuration again: log.level and the pools are taken
+over. Where anything else in it has changed, or a pool is refused, all of it
+stays as it was, and "ipamctl doctor" names the reason.`,
 		Example: `  ipamd run
   ipamd run --config ./ipamd.toml
   ipamd run --dev`,
