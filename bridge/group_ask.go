@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -186,10 +187,29 @@ func (g *Group) PlugOf(ctx context.Context, hostInterface, netns string) (index 
 	return g.own().PlugOf(ctx, hostInterface, netns)
 }
 
-// PortLinks returns [Bridge.PortLinks] of each bridge, by its name.
-func (g *Group) PortLinks() map[string]map[string]PortLink {
-	out := make(map[string]map[string]PortLink)
-	_ = g.each(func(b *Bridge) error { out[b.cfg.Name] = b.PortLinks(); return nil })
+// PortLinks are those of the ports of all bridges.
+func (g *Group) PortLinks() (out []PortLink) {
+	_ = g.each(func(b *Bridge) error { out = slices.AppendSeq(out, maps.Values(b.PortLinks())); return nil })
+	return out
+}
+
+// PortLink is that of the port of a name.
+func (g *Group) PortLink(name string) (link PortLink, is bool) {
+	_ = g.each(func(b *Bridge) error {
+		if l, has := b.PortLinks()[name]; has {
+			link, is = l, true
+		}
+		return nil
+	})
+	return link, is
+}
+
+// PortIndexes are the indexes of the ports' links, by their names.
+func (g *Group) PortIndexes() map[string]int {
+	out := make(map[string]int)
+	for _, l := range g.PortLinks() {
+		out[l.Name] = l.Index
+	}
 	return out
 }
 

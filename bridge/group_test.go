@@ -223,3 +223,26 @@ func inode(t *testing.T, path string) uint64 {
 	}
 	return i
 }
+
+// TestAGroupSaysWhosePortALinkIs: the links of all bridges, each with its name and its bridge.
+func TestAGroupSaysWhosePortALinkIs(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Bridge("br9", "10.9.0.1/24")
+	on := map[string]string{ns.Port("rt0").HostName: "rt0", ns.Port("br9").HostName: "br9", ns.Port("br9").HostName: "br9"}
+	g, _ := openGroup(t, ns, false, aBridge("rt0", "10.8.0.0/24", "10.8.0.1"), aBridge("br9", "10.9.0.0/24", "10.9.0.1"))
+	links := g.PortLinks()
+	if len(links) != len(on) {
+		t.Errorf("there are %v, want %v", links, on)
+	}
+	for _, l := range links {
+		named, is := g.PortLink(l.Name)
+		if l.Bridge != on[l.Name] || !is || named != l || l.Index == 0 || g.PortIndexes()[l.Name] != l.Index {
+			t.Errorf("%+v, by its name %+v", l, named)
+		}
+	}
+	if l, is := g.PortLink("br9"); is {
+		t.Errorf("a bridge is a port: %+v", l)
+	}
+}

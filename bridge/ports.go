@@ -84,7 +84,9 @@ func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs
 
 // A PortLink is the link of a port.
 type PortLink struct {
-	Index int // a name is used again, an index is not
+	Index  int // a name is used again, an index is not
+	Name   string
+	Bridge string
 	// Groups says that frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of
 	// all frames of the port; see [Bridge.SetGroups].
 	Groups bool
@@ -210,7 +212,7 @@ func (s *namespaces) show() {
 		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]PortLink), s.own}
 		for _, p := range s.ports {
 			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
-			now.links[p.link.Name] = PortLink{p.link.Index, p.link.GroupForward == allGroups}
+			now.links[p.link.Name] = PortLink{p.link.Index, p.link.Name, s.bridge, p.link.GroupForward == allGroups}
 		}
 		s.shown.Store(now)
 		s.changed.Send()

@@ -60,35 +60,19 @@ func (p *program) cooling() watchdog.Book {
 	return binding.Cooling{Book: p.book, Rules: p.keeper}
 }
 
-// ports are the bridges as rules see them: those of enforce, and those of wake/catch.
+// ports are the bridges as the rules see them.
 type ports struct{ *bridge.Group }
 
 func (p ports) Ports() (out []enforce.Port) {
-	for on, known := range p.PortLinks() {
-		for name, l := range known {
-			out = append(out, enforce.Port{Index: l.Index, Name: name, Bridge: on, Groups: l.Groups})
-		}
+	for _, l := range p.PortLinks() {
+		out = append(out, enforce.Port(l))
 	}
 	return out
 }
 
 func (p ports) PortNamed(name string) (enforce.Port, bool) {
-	for on, known := range p.PortLinks() {
-		if l, is := known[name]; is {
-			return enforce.Port{Index: l.Index, Name: name, Bridge: on, Groups: l.Groups}, true
-		}
-	}
-	return enforce.Port{}, false
-}
-
-func (p ports) PortIndexes() map[string]int {
-	out := make(map[string]int)
-	for _, known := range p.PortLinks() {
-		for name, l := range known {
-			out[name] = l.Index
-		}
-	}
-	return out
+	l, is := p.PortLink(name)
+	return enforce.Port(l), is
 }
 
 func (p ports) Bridges() (out []enforce.Bridge) {

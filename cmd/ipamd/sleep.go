@@ -37,7 +37,7 @@ func (p *program) openFlights(ctx context.Context) (err error) {
 	}
 	// A kernel without what it takes refuses policies of traffic, and nothing else. Rules of a daemon
 	// before this one would hold back what comes for a sandbox that is awake by now.
-	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: ports{p.bridge}, Ignore: ignore, Log: p.log})
+	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: p.bridge, Ignore: ignore, Log: p.log})
 	if err != nil {
 		err = errors.Join(err, p.bridge.Inside(func() error { _, err := catch.Remove(ctx); return err }))
 		p.log.Warn("traffic wakes no sandbox", "err", err)

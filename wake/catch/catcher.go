@@ -33,7 +33,7 @@ type Waker interface {
 	Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error)
 }
 
-// Ports are the bridge's; *bridge.Bridge has them.
+// Ports are those of the bridges; *bridge.Group has them.
 type Ports interface {
 	PortIndexes() map[string]int // of the ports' links, by their names
 	Changed() <-chan struct{}
