@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/docker"
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/server/socket"
 )
 
@@ -45,33 +44,11 @@ has gone.`,
 				}
 			}
 			log := logging.New("auto", slog.LevelInfo, c.err, os.Getenv)
-			return serveDocker(cmd.Context(), log, socket.Config{Path: listen, Mode: 0o600, GID: -1, Given: activation.Files(true), Log: log}, at)
+			return docker.Run(cmd.Context(), socket.Config{Path: listen, Mode: 0o600, GID: -1, Given: activation.Files(true), Log: log}, at,
+				func() { supervisor.Notify(log, daemon.SdNotifyReady) })
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", dockerSocket, "`path` of the socket that dockerd looks for")
 	cmd.Flags().StringVar(&at, "socket", api.DefaultSocket, "`path` of the daemon's socket")
 	return cmd
-}
-
-// serveDocker serves until ctx ends.
-func serveDocker(ctx context.Context, log *slog.Logger, c socket.Config, at string) error {
-	ln, err := socket.Open(c)
-	if err != nil {
-		return err
-	}
-	ipamd := &client.Client{Socket: at}
-	defer ipamd.CloseIdleConnections()
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	watched := make(chan struct{})
-	go func() { // makes the socket anew where its file is removed
-		defer close(watched)
-		_ = ln.Run(running) // it has no error
-	}()
-	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
-	log.Info("ready for Docker", "socket", c.Path, "daemon", at)
-	err = (&docker.Driver{Client: ipamd, Log: log, Routes: docker.HostRoutes, NameServers: docker.HostNameServers, Links: docker.HostLinks}).Serve(ctx, ln)
-	stop()
-	<-watched
-	return err
 }

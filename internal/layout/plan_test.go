@@ -50,7 +50,7 @@ var rooms = []room{
 	{"config", []string{"api", "netdb", "internal/nearest"}, "options are values: what acts on them is given them, and knows no file"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "enforce", "netdb", "reconciler", "server", "wake", "wake/catch", "wake/idle", "warm", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
 	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
-	{"docker", []string{"api", "client"}, "other people's protocol: it asks the daemon as any client does"},
+	{"docker", []string{"api", "client", "server/socket"}, "other people's protocol, on a socket of its own: it asks the daemon as any client does"},
 	{"cmd/ipamd", []string{"adoption", "allocator", "api", "binding", "bridge", "census", "client", "config", "docker", "doctor", "enforce", "gateways", "metrics", "migrations", "netdb", "orphans", "plumb", "plumb/helper", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "wake/hook", "wake/idle", "wake/tasks", "warm", "watchdog", "workload",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
