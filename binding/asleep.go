@@ -8,7 +8,7 @@ import (
 )
 
 // A Record writes that a lease is paused, or bound again.
-type Record func(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+type Record = func(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
 
 // Asleep is the book as the reconciler writes pauses: whether tasks that ipamd itself pauses
 // stand still is asked of them first.

@@ -311,8 +311,11 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 // Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
 // daemon turns itself are asked anew, alone: what was seen may be of before they were turned, and
 // a lease that is bound while its tasks stand still is woken by nothing. What is not so by now is
-// [netdb.ErrStale].
+// [netdb.ErrStale]. A nil f turns none.
 func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64, frozen bool, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
+	if f == nil {
+		return record(ctx, who, id, rev)
+	}
 	teller, can := f.cfg.Resumer.(Teller)
 	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
 		return f.resumed(ctx, who, id, rev, record)

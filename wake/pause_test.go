@@ -523,3 +523,13 @@ func TestAPlainPauseCallsAFlightOff(t *testing.T) {
 		t.Errorf("it ended as %s", r)
 	}
 }
+
+// TestWithoutFlightsAPauseThatIsSeenIsRecorded: a rebuild opens none, and its pass sees what there is.
+func TestWithoutFlightsAPauseThatIsSeenIsRecorded(t *testing.T) {
+	w := awake(t, new(task))
+	var none *Flights
+	l, err := none.Seen(t.Context(), netdb.Who{Actor: netdb.ByReconciler, Reason: "tasks stand still"}, w.l.ID, 0, true, w.book.Pause)
+	if err != nil || l.State != netdb.Paused {
+		t.Errorf("it is %+v, %v", l, err)
+	}
+}

@@ -104,7 +104,7 @@ func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *
 // socket is found before there is a book, and so is a rebuild that was cut.
 func (p *program) open(ctx context.Context) error {
 	return p.inOrder(ctx, p.socketAccess, p.listenForScrapes, p.openOwnBook, p.openBridge, p.openEnforce, p.openRuntime, p.openOwner, p.openWatchdog,
-		p.openAllocator, p.openReconciler, p.openFlights, p.openIdle, p.openServer)
+		p.openAllocator, p.openFlights, p.openIdle, p.openReconciler, p.openServer)
 }
 
 // inOrder takes steps one after the other. What was opened before an error is

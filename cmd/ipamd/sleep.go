@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ipamd/ipamd/binding"
-	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/wake/catch"
 	"github.com/ipamd/ipamd/wake/hook"
@@ -71,12 +69,4 @@ func (p *program) openIdle(ctx context.Context) (err error) {
 	}
 	p.onClose(p.idle.Close)
 	return nil
-}
-
-// seen records that a pass has seen tasks stand still, or run. A rebuild opens no flights.
-func (p *program) seen(ctx context.Context, who netdb.Who, id string, ifRev int64, frozen bool, record binding.Record) (*netdb.Lease, error) {
-	if p.flights == nil {
-		return record(ctx, who, id, ifRev)
-	}
-	return p.flights.Seen(ctx, who, id, ifRev, frozen, record)
 }
