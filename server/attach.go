@@ -191,17 +191,28 @@ func (h *ports) takeBack(c *call, given *allocator.Result, bound []*netdb.Lease)
 const undoWithin = 5 * time.Second
 
 // detach has the port taken away. The lease stays as it is, for its release, or for
-// another attach.
+// another attach. Behind a release it takes away what the confirmation waits for, and a lease
+// that has ended has no port: that is a success, as its release is.
 func (h *ports) detach(c *call) (int, any, error) {
 	var ask api.DetachRequest
-	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *netdb.Lease, err error) {
 		release, err := h.alone(c, id)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			defer release()
+			l, err = h.book.Lease(id)
 		}
-		defer release()
-		l, err := h.portOf(id, ifRev, netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing)
-		if err != nil {
+		switch {
+		case errors.Is(err, netdb.ErrGone):
+			l, _, err = h.releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, "", 0)
+			return l, err
+		case err != nil || l.State == netdb.Cooling:
+			return l, err
+		}
+		states := []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing}
+		if l.UID != "" { // of a sandbox whose removal took too long to be confirmed, or cannot be
+			states = append(states, netdb.Quarantined)
+		}
+		if l, err = h.portOf(id, ifRev, states...); err != nil {
 			return nil, err
 		}
 		if o := h.user(l); o != nil {
