@@ -63,7 +63,7 @@ func (a *Allocator) pools(r *Request) ([]*netdb.Pool, error) {
 		}
 	}
 	if v4 == nil && v6 == nil {
-		return nil, &netdb.FieldError{Field: "pool", Reason: fmt.Sprintf("%.80q is none of %s", r.Pool, strings.Join(slices.Compact(names), ", "))}
+		return nil, &netdb.FieldError{Field: "pool", Reason: fmt.Sprintf("there is no pool %.80q; there is: %s", r.Pool, strings.Join(slices.Compact(names), ", "))}
 	}
 	family := r.Family
 	if family == AnyFamily {

@@ -122,7 +122,7 @@ func (v *vetter) run(ctx context.Context) error {
 }
 
 // look probes the upcoming candidates that are not probed yet: those at
-// rest, and twice as many as were taken lately in the time that a question
+// rest, and twice as many as were taken recently in the time that a question
 // needs.
 func (v *vetter) look(ctx context.Context) {
 	v.mu.Lock()

@@ -35,7 +35,7 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 
 // hold makes the rules of a lease; stands is false where the book has changed it meanwhile,
 // and nothing was done. It may have been released, and confirmed: who read it before that
-// would give a port rules that nobody takes away.
+// would give a port rules that nothing takes away.
 func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err error) {
 	// A port that was plugged a moment ago may not be known yet.
 	unseen := k.cfg.Kernel.Settle(ctx, l.Addr)

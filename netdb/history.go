@@ -190,7 +190,7 @@ func (h *history) ended(ctx context.Context, id string) (Change, error) {
 		var past *Change
 		var newest bool
 		if past, newest, err = h.lastOf(ctx, id); err == nil && (past == nil || newest) {
-			err = fmt.Errorf("no lease has this id: %w", ErrNotFound)
+			err = fmt.Errorf("%w: no lease has this id", ErrNotFound)
 		}
 		if err == nil {
 			found = []Change{*past}

@@ -80,7 +80,7 @@ func (t *tx) setPool(who Who, c PoolChange) (*PoolOutcome, error) {
 // restGateway has the gateway that a pool had before cool like an address that was given:
 // the routes and neighbours of its sandboxes still lead there, and who got the address at
 // once would get their packets. So would the sandbox that had it before it was the gateway:
-// the rest is nobody's own. It rests where the pool cannot give it, too: the next change
+// the rest is no lease's. It rests where the pool cannot give it, too: the next change
 // may have it back. A rest of before it was the gateway begins anew, also one that is withheld
 // since another pool was removed.
 func (t *tx) restGateway(who Who, plan *poolPlan) error {

@@ -124,7 +124,7 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 	var err error
 	switch s.Kind {
 	case Clear:
-		_, err = r.Book.ClearAt(ctx, by("dark"), l.ID, l.Rev, r.stillUnseen(l))
+		_, err = r.Book.ClearAt(ctx, by("not_seen"), l.ID, l.Rev, r.stillUnseen(l))
 	case Expire:
 		done, why, err = r.Watchdog.Expire(ctx, l, "expired")
 	case Reap:

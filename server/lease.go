@@ -147,7 +147,7 @@ func (h *leases) leases(c *call) (int, any, error) {
 		}
 	}
 	if name := q.Get("pool"); q.Has("pool") && !slices.Contains(pools, name) {
-		return 0, nil, field("pool", "%.60q is not one of %s", name, strings.Join(pools, ", "))
+		return 0, nil, field("pool", "there is no pool %.60q; there is: %s", name, strings.Join(pools, ", "))
 	}
 	var after netip.Addr // the zero one is before all others
 	if q.Has("after") {

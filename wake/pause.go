@@ -309,7 +309,7 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 }
 
 // Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
-// daemon turns itself are asked anew, alone: what was seen may be of before they were turned, and
+// daemon pauses or resumes itself are asked anew, alone: what was seen may be of before that, and
 // a lease that is bound while its tasks stand still is woken by nothing. What is not so by now is
 // [netdb.ErrStale]. A nil f turns none.
 func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64, frozen bool, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
@@ -336,7 +336,7 @@ func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64,
 	case err != nil:
 		return nil, err
 	case now != frozen:
-		return nil, fmt.Errorf("%s: %w: its tasks were turned meanwhile", l.Addr, netdb.ErrStale)
+		return nil, fmt.Errorf("%s: %w: its tasks were paused or resumed meanwhile", l.Addr, netdb.ErrStale)
 	}
 	return f.resumed(ctx, who, id, rev, record)
 }

@@ -57,7 +57,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 		a.facts.list = slices.DeleteFunc(a.facts.list, a.passed(in.there, w.snapshot.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)
 		if a.lease.State == netdb.Releasing && len(found) > 0 {
-			return w.setAside(ctx, a, found, wire)
+			return w.quarantine(ctx, a, found, wire)
 		}
 		return found, nil
 	})
@@ -142,9 +142,9 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 	return nil, errOver
 }
 
-// setAside quarantines an address that is still seen on the wire, if it is
+// quarantine quarantines an address that is still seen on the wire, if it is
 // time; else what was found stands.
-func (w *Watchdog) setAside(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
+func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)
 	others := slices.DeleteFunc(slices.Clone(wire.Seen), a.alone)
 	claimed := len(wire.Seen) > 0 && (len(others) == 0 || a.leases.Claimed(a.lease, others))

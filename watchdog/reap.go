@@ -41,7 +41,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 // Reap releases a lease whose workload is absent, on behalf of the reconciler.
 // Everything is asked anew, however sure the caller is: containers, ports, the
 // owner if there is one, and wire. If anything is there, or cannot be asked, or
-// the lease is not at l.Rev any more, let is false and why says what it is. Run
+// the lease is not at l.Rev any more, released is false and why says what it is. Run
 // confirms the release then.
 //
 // The runtime's list is read after the owner has answered: an answer takes its
@@ -49,7 +49,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 // it has a label for it.
 //
 // The error is the book's, when it could not record the release.
-func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
+func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (released bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	rows, _ := w.cfg.Book.Leases()
@@ -74,7 +74,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (let
 	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
 	belong := belonging(l, x)
 	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unawaited(l, w.unseen(l, belong)))
-	return w.let(l, belong, err)
+	return w.outcome(l, belong, err)
 }
 
 // unplugged keeps a lease without containers whose link is there and a port of no bridge: a
@@ -98,9 +98,9 @@ func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease) []obstacle {
 // is over, on behalf of the reconciler. The owner is asked, if there is one, and
 // after that wire and runtime, anew; a container that may be about to use the
 // address keeps it. An address that was on the wire since it was handed out is
-// releasing then, for [Watchdog.Run] to confirm; any other is free. let, why and
+// releasing then, for [Watchdog.Run] to confirm; any other is free. released, why and
 // err are as of [Watchdog.Reap].
-func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (let bool, why string, err error) {
+func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (released bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	found := w.askOwner(ctx, l.Sandbox)
@@ -112,11 +112,11 @@ func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (l
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
-	return w.let(l, w.awaited(l), err)
+	return w.outcome(l, w.awaited(l), err)
 }
 
-// let words the book's answer.
-func (w *Watchdog) let(l *netdb.Lease, belong func(*containerIndex) []Container, err error) (bool, string, error) {
+// outcome words the book's answer.
+func (w *Watchdog) outcome(l *netdb.Lease, belong func(*containerIndex) []Container, err error) (bool, string, error) {
 	switch {
 	case err == nil:
 		return true, "", nil

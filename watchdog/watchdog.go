@@ -62,7 +62,7 @@ type Config struct {
 //
 // The order of locks: the holder of mu asks neither the book nor the bridge nor
 // the runtime, each of which may wait for a disk, the kernel or a process: a
-// bridge that hung once held up the answers to all releases. The book asks the
+// bridge that hangs would hold up the answers to all releases. The book asks the
 // board and [awaiting] inside its transactions, so under their locks nothing else
 // is taken.
 type Watchdog struct {

@@ -88,7 +88,7 @@ named by its id; no verb frees an address by naming the address.`,
 		socket = api.DefaultSocket
 	}
 	f := c.root.PersistentFlags()
-	f.StringVar(&c.socket, "socket", socket, "ipamd's unix `path`; IPAMD_SOCKET sets it too")
+	f.StringVar(&c.socket, "socket", socket, "`path` of ipamd's socket, else IPAMD_SOCKET")
 	f.VarP(&c.format, "output", "o", "`format` of the answer: "+c.format.want())
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "only ids, addresses or names, one a line")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "give up after this `duration`")

@@ -22,7 +22,9 @@ func hintFor(e *api.Error, about subject) string {
 	address, lease, pool := term.Word(cmp.Or(named, about.address, "ADDRESS")), term.Word(cmp.Or(about.lease, "LEASE")), term.Word(cmp.Or(about.pool, "POOL"))
 	switch e.Code {
 	case api.InvalidArgument:
-		if field, ok := e.Details["field"].(string); ok && field != "" {
+		if field, ok := e.Details["field"].(string); field == "pool" {
+			return "the pools: ipamctl pools"
+		} else if ok && field != "" {
 			return "the argument is " + field
 		}
 		return "see --help of the verb"

@@ -53,7 +53,7 @@ func TestHoldings(t *testing.T) {
 		}},
 		"set aside, nobody's": {[]api.Change{
 			change(1, "q", "", api.Free, api.Quarantined, "seen_on_wire", "allocator"),
-			change(2, "q", "", api.Quarantined, api.Cooling, "dark", "reconciler"),
+			change(2, "q", "", api.Quarantined, api.Cooling, "not_seen", "reconciler"),
 		}, nil},
 		"set aside, then adopted": {[]api.Change{
 			change(1, "q", "", api.Free, api.Quarantined, "seen_on_wire", "allocator"),

@@ -51,7 +51,7 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("leases --sandbox web-1 --state bound --pool default -o wide", 0, addr, id)
 	do("show "+id[len(id)-8:], 0, addr)
 	do("leases --sandbox nobody", 0, "no lease matches")
-	do("leases --pool nowhere", exitUsage, "not one of default", "hint: the argument is pool")
+	do("leases --pool nowhere", exitUsage, "there is: default", "hint: the pools: ipamctl pools")
 	do("show web-1", 0, addr, "tier=front", "veth1")
 	do("show "+id, 0, addr)
 	do("whois "+addr, 0, "belongs to web-1", "netns", "not seen", "reserved → bound")
@@ -91,8 +91,12 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("release "+lost+" --force --reason 'its containerd is lost'", 0, "quarantined", "no witness has seen it")
 	do("history --lease "+lost, 0, "releasing → quarantined", "forced: its containerd is lost")
 	do("reconcile", 0, "clear")
+	twoIDs := do("allocate web-7 -q", 0) + "\n" + do("allocate web-8 -q", 0)
+	if got := do("release --sandbox web-7 --sandbox web-8 -q", 0); got != twoIDs {
+		t.Errorf("two sandboxes are released by name, %q, and %q is", twoIDs, got)
+	}
 
-	do("reconcile --preview", 0, "nothing to do, all agree", "2 leases compared")
+	do("reconcile --preview", 0, "nothing to do, all agree", "4 leases compared")
 	seen := []byte(`[{"address":"10.8.64.98","witness":"netns","port":"veth9"}]`)
 	if _, err := rig.Book.Quarantine(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), netip.MustParseAddr("10.8.64.98"), seen); err != nil {
 		t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 
 // A releasing is what one call of release asks.
 type releasing struct {
-	req     api.ReleaseRequest
-	sandbox string
-	wait    time.Duration
-	force   bool
-	reason  string
+	req       api.ReleaseRequest
+	sandboxes []string
+	wait      time.Duration
+	force     bool
+	reason    string
 }
 
 // A releasedList is the answer about several leases.
@@ -43,8 +43,8 @@ recorded. A lease that is gone already is released already. -q prints the
 lease ids.
 
 Several leases are released one after the other; one that is refused does not
-keep the next. --sandbox releases all leases of a sandbox. With several, or
---sandbox, -o json is a list, "leases".
+keep the next. --sandbox, which may be repeated, releases all leases of a
+sandbox. With several, or --sandbox, -o json is a list, "leases".
 
 A removal that can never be confirmed, because the runtime that had the
 containers is lost, is ended with --force: the address is quarantined, and
@@ -55,7 +55,7 @@ rests once every witness has not seen it for long enough. Only root may.`,
   ipamctl release 0a1b2c3d --force --reason "its containerd is lost"`,
 		ValidArgsFunction: c.offer(asLease),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if (len(args) > 0) == (r.sandbox != "") {
+			if (len(args) > 0) == (len(r.sandboxes) > 0) {
 				return errors.New("release wants lease ids, or --sandbox")
 			}
 			return nil
@@ -63,7 +63,7 @@ rests once every witness has not seen it for long enough. Only root may.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.release(cmd, args, r) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.sandbox, "sandbox", "", "all leases of this `sandbox`")
+	f.StringArrayVar(&r.sandboxes, "sandbox", nil, "all leases of this `sandbox`; may be given several times")
 	f.StringVar(&r.req.UID, "uid", "", "refuse unless the lease is this `uid`'s")
 	f.Int64Var(&r.req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
 	f.BoolVar(&r.force, "force", false, "quarantine the address when the removal is not confirmed")
@@ -148,20 +148,20 @@ func (r releasing) ids(ctx context.Context, c *ctl, ipamd *client.Client, args [
 		}
 		ids = append(ids, id)
 	}
-	if r.sandbox == "" {
-		return ids, nil
-	}
-	list, err := ipamd.Leases(ctx, client.LeaseFilter{Sandbox: r.sandbox})
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range list.Leases {
-		if held(l.State) || l.State == api.Releasing {
-			ids = append(ids, l.ID)
+	for _, sandbox := range r.sandboxes {
+		list, err := ipamd.Leases(ctx, client.LeaseFilter{Sandbox: sandbox})
+		if err != nil {
+			return nil, err
 		}
-	}
-	if len(ids) == 0 {
-		return nil, noLeaseOf("release", r.sandbox, list)
+		before := len(ids)
+		for _, l := range list.Leases {
+			if held(l.State) || l.State == api.Releasing {
+				ids = append(ids, l.ID)
+			}
+		}
+		if len(ids) == before {
+			return nil, noLeaseOf("release", sandbox, list)
+		}
 	}
 	return ids, nil
 }

@@ -78,7 +78,7 @@ func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
 		t.Fatalf("forced: %+v, %v", f, err)
 	}
 	w.becomes(l.Address, api.Cooling)
-	if past := w.whois(l.Address).History; past[0].Reason != "dark" || past[1].Note != "no runtime any more" || past[1].Actor != "operator" {
+	if past := w.whois(l.Address).History; past[0].Reason != "not_seen" || past[1].Note != "no runtime any more" || past[1].Actor != "operator" {
 		t.Errorf("its history: %+v", past)
 	}
 }

@@ -219,7 +219,7 @@ func (r *Rig) pass(ctx context.Context, preview, _ bool) (api.Report, error) {
 		a := api.Action{Kind: "clear", Address: l.Addr.String(), LeaseID: l.ID, Reason: "nothing is seen there", Result: "planned"}
 		if !preview {
 			a.Result = "done"
-			if _, err := r.Book.ClearAt(ctx, netdbtest.Who(netdb.ByReconciler, "dark"), l.ID, l.Rev, nil); err != nil {
+			if _, err := r.Book.ClearAt(ctx, netdbtest.Who(netdb.ByReconciler, "not_seen"), l.ID, l.Rev, nil); err != nil {
 				a.Result, a.Error = "skipped", err.Error()
 			}
 		}

@@ -94,7 +94,7 @@ func (t *Tasks) own(ctx context.Context, l *netdb.Lease) ([]netdb.Container, err
 	return own, nil
 }
 
-// mostAbreast bounds how many tasks of one lease are turned at once.
+// mostAbreast bounds how many tasks of one lease are paused or resumed at once.
 const mostAbreast = 8
 
 // each does one step with each container. One without a task, a helper that has ended, is
