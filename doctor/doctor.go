@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
@@ -34,7 +35,7 @@ type Doctor struct {
 	TrafficUnwatched func() error                    // why traffic wakes no sandbox just now
 	Clock            *WallClock
 	Exhausted        func(poolUID string) (is bool, next time.Duration)
-	Refused          func() *RefusedReload // the configuration that was not taken over; nil: the last one was
+	Refused          func() *reload.Refusal // the configuration that was not taken over; nil: the last one was
 	Started          time.Time
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
@@ -88,7 +89,7 @@ func TestExamine(t *testing.T) {
 			s.Census = census.Census{}
 		}, []string{"pool_cannot_drain"}, `1 of its leases do not end by themselves; the first is fd00::2, paused by sandbox "nb"`, "ipamctl explain pool_cannot_drain"},
 		"a pool drains": {func(s *State) { s.Usage = draining(netdb.Bound) }, nil, "", ""},
-		"a reload was refused": {func(s *State) { s.RefusedReload = &RefusedReload{Reason: "pool x overlaps", Since: at} },
+		"a reload was refused": {func(s *State) { s.RefusedReload = &reload.Refusal{Reason: "pool x overlaps", Since: at} },
 			[]string{"configuration_refused"}, "pool x overlaps", "systemctl reload ipamd"},
 		"traffic wakes none": {func(s *State) {
 			s.TrafficUnwatched, s.Sleep = errors.New("another program has it"), func(string) *netdb.Sleep { return &netdb.Sleep{Wake: new(netdb.WakePolicy)} }

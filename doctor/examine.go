@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
@@ -31,21 +32,15 @@ type State struct {
 	Gaps             []bridge.Gap
 	OtherRuntime     *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
 	Orphans          []orphans.Orphan
-	RefusedReload    *RefusedReload // nil: the last reload was taken over
-	Rules            *Rules         // nil while enforce.mode is off
-	TrafficUnwatched error          // why traffic wakes no sandbox; nil: it does
-	OwnerUnclear     error          // why the last sweep for orphans could not judge
-	ClockStep        time.Duration  // how far the wall clock moved against the boot's clock since the start
-	ClockStepped     time.Time      // when it last did, by its new time and as far as is known
+	RefusedReload    *reload.Refusal // nil: the last reload was taken over
+	Rules            *Rules          // nil while enforce.mode is off
+	TrafficUnwatched error           // why traffic wakes no sandbox; nil: it does
+	OwnerUnclear     error           // why the last sweep for orphans could not judge
+	ClockStep        time.Duration   // how far the wall clock moved against the boot's clock since the start
+	ClockStepped     time.Time       // when it last did, by its new time and as far as is known
 
 	// Exhausted says whether the pool has no address to give now, and how long until one has rested; 0 when none rests.
 	Exhausted func(poolUID string) (is bool, next time.Duration)
-}
-
-// A RefusedReload is a configuration that a daemon was asked to reload and did not take over.
-type RefusedReload struct {
-	Reason string
-	Since  time.Time // of the first refusal in a row
 }
 
 // Examine lists every finding: the machine's, and then those of addresses in their order.

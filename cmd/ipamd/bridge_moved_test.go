@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -124,7 +125,7 @@ func TestAReloadMovesNoLivePool(t *testing.T) {
 			w := onTwoBridges(t, quick)
 			asked := make(chan os.Signal, 1)
 			file := w.cfg
-			w.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(context.Context) (config.Config, error) { return file, nil }}
+			w.reload = &reload.Source{Asked: asked, Level: new(slog.LevelVar), Read: func(context.Context) (config.Config, error) { return file, nil }}
 			w.start()
 			live := w.liveIn("lab", "br9")
 			file = onBr8(file)

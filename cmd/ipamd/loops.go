@@ -75,7 +75,7 @@ func (p *program) run(ctx context.Context) error {
 				later = append(later, p.sweeper.Run)
 			}
 			if p.reload != nil {
-				later = append(later, p.reloads)
+				later = append(later, func(ctx context.Context) error { return p.configured.Run(ctx, *p.reload) })
 			}
 			for _, loop := range later {
 				g.Go(func() error { return loop(ctx) })

@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/binding"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/supervisor"
@@ -81,13 +82,11 @@ func (p *program) openBook(ctx context.Context) (err error) {
 	}
 	p.changes = changelog.Follow(p.book, p.metrics.Change, p.log)
 	p.onClose(func() error { p.changes.CatchUp(context.Background()); return nil })
-	cfg := p.cfg
-	p.configured.Store(&cfg)
-	// Another runner's book is read as it is: what is in the way says so to who adopts it.
-	if err := p.startPools(ctx); err != nil && p.book.Identity() == nil {
+	p.poolsBefore = p.book.Pools()
+	p.configured = reload.New(p.cfg, reload.Config{Book: p.book, Missing: p.missingBridges, Log: p.log, Answers: p.repeats.Unfiltered(p.log)})
+	if err := p.configured.Start(ctx); err != nil {
 		return err
 	}
-	p.reportPools(p.book.Unconfigured())
 	for _, u := range p.book.Info().Unreadable {
 		p.log.Error("row of the book cannot be read; its address is not given", "row", u.Row, "reason", u.Reason)
 	}
@@ -196,7 +195,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 }
 
 func (p *program) openServer(context.Context) (err error) {
-	p.adoption = adoption.New(adoption.Config{Book: p.book, Board: p.board, Pools: p.ensurePools, Log: p.log,
+	p.adoption = adoption.New(adoption.Config{Book: p.book, Board: p.board, Pools: p.configured.TakeOver, Log: p.log,
 		Plan: func(ctx context.Context) (api.Report, error) { return p.reconcile(ctx, true, false) }})
 	c := p.cfg.Socket
 	p.prover = &supervisor.Prover{Every: p.proofEvery, Log: p.log, Parts: []supervisor.Part{
@@ -210,7 +209,7 @@ func (p *program) openServer(context.Context) (err error) {
 		return ""
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Unwatched: p.flights.Unwatched, TrafficUnwatched: p.trafficUnwatched, Clock: p.clock, Started: p.started, Refused: p.refused.Load,
+		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Unwatched: p.flights.Unwatched, TrafficUnwatched: p.trafficUnwatched, Clock: p.clock, Started: p.started, Refused: p.configured.Refused,
 		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{

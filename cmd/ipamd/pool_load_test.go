@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -29,7 +30,7 @@ func TestAPoolIsResizedUnder64Callers(t *testing.T) {
 	var reads atomic.Int64
 	w := prepare(t)
 	w.ns.Bridge("rt0", "10.8.64.1/25", "10.8.64.1/24", "10.8.64.1/23") // as an operator does before the pool grows
-	w.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(context.Context) (config.Config, error) {
+	w.reload = &reload.Source{Asked: asked, Level: new(slog.LevelVar), Read: func(context.Context) (config.Config, error) {
 		cfg := w.cfg
 		cfg.Pools = slices.Clone(w.cfg.Pools)
 		n := reads.Add(1)

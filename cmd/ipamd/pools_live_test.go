@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -24,7 +25,7 @@ func TestAReloadOfPools(t *testing.T) {
 	w := prepare(t, func(c *config.Config) { c.Bridge.Manage = true; c.Pools[0].Prefix = "10.8.64.0/28" })
 	asked := make(chan os.Signal, 1)
 	file := w.cfg
-	w.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(context.Context) (config.Config, error) {
+	w.reload = &reload.Source{Asked: asked, Level: new(slog.LevelVar), Read: func(context.Context) (config.Config, error) {
 		return file, nil
 	}}
 	w.start()

@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/gateways"
@@ -52,8 +53,7 @@ type program struct {
 	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
 	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
 
-	configured atomic.Pointer[config.Config]        // whose pools the book has taken over last
-	refused    atomic.Pointer[doctor.RefusedReload] // by the last reload; nil: it was taken over
+	configured *reload.Configuration
 
 	board            *census.Board
 	metrics          *metrics.Metrics
@@ -82,7 +82,7 @@ type program struct {
 
 	given        []*os.File // by systemd: the socket, or nothing
 	socketConfig socket.Config
-	reload       *reload // nil when the configuration stays as it is
+	reload       *reload.Source // nil when the configuration stays as it is
 
 	ready    *readiness.Readiness
 	stopping atomic.Bool // systemd knows

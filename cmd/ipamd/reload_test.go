@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -26,13 +27,27 @@ func TestF24ReloadsAnswerAndEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipamd.toml")
 	said := new(logBuffer)
 	asked := make(chan os.Signal, 1)
-	p := newProgram(config.Default(), slog.New(slog.NewTextHandler(said, nil)), api.VersionReply{})
-	p.reload = &reload{asked: asked, level: new(slog.LevelVar), read: func(ctx context.Context) (config.Config, error) {
-		return config.Load(ctx, path)
+	cfg := config.Default()
+	cfg.Book.Path = filepath.Join(t.TempDir(), "book.db")
+	p := newProgram(cfg, slog.New(slog.NewTextHandler(said, nil)), api.VersionReply{})
+	if err := p.openBook(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	source := reload.Source{Asked: asked, Level: new(slog.LevelVar), Read: func(ctx context.Context) (config.Config, error) {
+		next, err := config.Load(ctx, path)
+		if next.Book.Path == config.Default().Book.Path {
+			next.Book.Path = cfg.Book.Path
+		}
+		return next, err
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- p.reloads(ctx) }()
+	go func() { ended <- p.configured.Run(ctx, source) }()
 	put := func(doc string) func() {
 		return func() {
 			if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/devnet"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/spf13/cobra"
@@ -65,7 +66,7 @@ stays as it was, and "ipamctl doctor" names the reason.`,
 			defer signal.Stop(asked)
 			p := newProgram(cfg, log, thisBuild())
 			p.given = activation.Files(true)
-			p.reload = &reload{asked: asked, level: least, read: func(ctx context.Context) (config.Config, error) {
+			p.reload = &reload.Source{Asked: asked, Level: least, Read: func(ctx context.Context) (config.Config, error) {
 				cfg, _, err := c.load(ctx, cmd)
 				return cfg, err
 			}}

@@ -23,6 +23,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -49,7 +50,7 @@ type world struct {
 
 	edited     []string        // invariants that an edit of the book past ipamd breaks
 	proofEvery time.Duration   // of the next daemon; 0: as by itself
-	reload     *reload         // of the next daemon; nil: its configuration stays
+	reload     *reload.Source  // of the next daemon; nil: its configuration stays
 	given      func() *os.File // systemd's socket, for each daemon; nil: it makes its own
 	gate       gate            // of the reconciler's passes
 	homeless   atomic.Bool     // it is not known in which network namespace a process is
