@@ -66,9 +66,9 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 	if p.Warm == nil {
 		why = fmt.Sprintf("pool %s keeps none: ipamctl pool apply %s --warm 16", p.Name, p.Name)
 	}
-	hash := p.Plumbing(r.Interface, g.Profile).Hash()
+	hash := p.Plumbing(r.Interface, g.Profile(p.Bridge)).Hash()
 	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash
-	isStale := p.Staleness(g.Profile)
+	isStale := p.Staleness(g.Profile(p.Bridge))
 	for _, slot := range fromAny(g.Book.Slots()) {
 		l, err := g.Book.Lease(slot.LeaseID)
 		if err != nil || l.PoolUID != p.UID || l.Interface != r.Interface {
@@ -99,7 +99,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		}
 		who := netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: netdb.SlotClaimed}
 		now, stale, err := g.Book.ClaimSlot(ctx, who, netdb.Claim{LeaseID: l.ID, Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface,
-			Attempt: r.Attempt, Labels: r.Labels, Profile: g.Profile, SpecHash: r.Warm.SpecHash})
+			Attempt: r.Attempt, Labels: r.Labels, Profile: g.Profile(p.Bridge), SpecHash: r.Warm.SpecHash})
 		switch {
 		case errors.As(err, new(*netdb.OwnedError)):
 			return g.held(ctx, r)
@@ -154,7 +154,7 @@ func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocato
 	for i, l := range given.Leases {
 		if slot := g.Book.Slot(l.ID); slot != nil && slot.Claimed {
 			given.Slot = slot
-			stale, err := slot.Stale(given.Pools[i], l.Interface, g.Profile)
+			stale, err := slot.Stale(given.Pools[i], l.Interface, g.Profile(given.Pools[i].Bridge))
 			given.Stale = stale && err == nil
 			if err := hold(ctx, g.Book.Rules, l); err != nil {
 				return nil, err

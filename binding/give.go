@@ -19,7 +19,7 @@ type Allocates interface {
 type Giver struct {
 	Allocates
 	Book    *Book
-	Profile netdb.Profile // that slots are made by
+	Profile func(bridge string) netdb.Profile // that slots are made by
 	// Check compares a slot with what it was made as, inside its namespace, too: a sentence for each
 	// difference. Where it cannot, the slot is given by what shows from outside. May be nil.
 	Check     func(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) ([]string, error)

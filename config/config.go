@@ -284,7 +284,7 @@ func (c Config) BookOptions() netdb.Options {
 	}
 }
 
-// SlotProfile is the part of a warm slot's plumbing that is the same for all pools.
+// SlotProfile is the part of a warm slot's plumbing that is the same for all pools and bridges.
 func (c Config) SlotProfile() netdb.Profile {
 	return netdb.Profile{Enforce: c.Enforce.Mode, Wake: c.Wake.Resumer}
 }

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,23 +18,28 @@ type Plumbing struct {
 	Bridge    string   `json:"bridge"`
 	Prefix    string   `json:"prefix"`
 	Gateway   string   `json:"gateway,omitempty"`
-	MTU       int      `json:"mtu,omitempty"`
+	MTU       int      `json:"mtu,omitempty"`    // the pool's, or else the bridge's; 0: that was not known, or not recorded
 	DNS       []string `json:"dns,omitempty"`    // in the order that they are asked
 	Routes    []string `json:"routes,omitempty"` // sorted: their order means nothing
 	Interface string   `json:"interface"`
 	Profile
 }
 
-// A Profile is the part of a plumbing that the daemon's configuration decides for all pools.
+// A Profile is the part of a plumbing that no pool says: the daemon's configuration, which is one
+// for all pools, and how the bridge of the pool is.
 type Profile struct {
 	MAC     string `json:"mac,omitempty"`     // how the MAC of the sandbox's end is chosen; "": by the kernel
 	Enforce string `json:"enforce,omitempty"` // mode of the rules
 	Wake    string `json:"wake,omitempty"`    // how traffic wakes
+	// BridgeMTU is what the ports of a pool have that says none; 0: it is not known just now. It
+	// is the MTU of the plumbing then, and recorded as that.
+	BridgeMTU int `json:"-"`
 }
 
 // Plumbing is how a slot of the pool is made now.
 func (s *PoolSpec) Plumbing(iface string, p Profile) Plumbing {
-	out := Plumbing{Bridge: s.Bridge, Prefix: s.Prefix.String(), Gateway: AddrText(s.Gateway), MTU: s.MTU, Interface: iface, Profile: p}
+	out := Plumbing{Bridge: s.Bridge, Prefix: s.Prefix.String(), Gateway: AddrText(s.Gateway), MTU: cmp.Or(s.MTU, p.BridgeMTU), Interface: iface, Profile: p}
+	out.BridgeMTU = 0
 	for _, a := range s.DNS {
 		out.DNS = append(out.DNS, a.String())
 	}
@@ -69,19 +75,57 @@ func (s *Slot) Plumbing() (p Plumbing, err error) {
 	return p, err
 }
 
-// differs says whether a slot that was made by a recorded plumbing is not as this one, of hash
-// is, wants it. The hash decides where both are of one algorithm; else the plumbing itself, so that
-// another build's hash alone makes no slot stale. An error means that it cannot be known:
-// then the slot is neither given nor taken down for it.
-func (p Plumbing) differs(is, hash, spec string) (bool, error) {
-	if algorithm, _, _ := strings.Cut(hash, ":"); algorithm == hashAlgorithm {
-		return hash != is, nil
+// A wish is how slots of a pool are to be made, for many comparisons with how one was.
+type wish struct {
+	Plumbing
+	hash   string
+	silent string // hash of the same without an MTU, where that is the bridge's; else ""
+}
+
+func (s *PoolSpec) wish(iface string, p Profile) wish {
+	w := wish{Plumbing: s.Plumbing(iface, p)}
+	w.hash = w.Hash()
+	if s.MTU == 0 {
+		w.silent = w.without().Hash()
+	}
+	return w
+}
+
+// without is the plumbing without its MTU.
+func (p Plumbing) without() Plumbing {
+	p.MTU = 0
+	return p
+}
+
+// differs says whether a slot that was made by a recorded plumbing, of hash, is not as is wished.
+// The hash decides where both are of one algorithm; else the plumbing itself, so that
+// another build's hash alone makes no slot stale. A record without an MTU says nothing of the
+// bridge's, and is not stale for it: the look into the namespace shows it. An error means that it
+// cannot be known: then the slot is neither given nor taken down for it.
+func (w wish) differs(hash, spec string) (bool, error) {
+	if hash == w.hash || hash == w.silent {
+		return false, nil
+	}
+	algorithm, _, _ := strings.Cut(hash, ":")
+	same, known := algorithm == hashAlgorithm, w.silent == "" || w.MTU != 0
+	if same && known {
+		return true, nil
 	}
 	var was Plumbing
 	d := json.NewDecoder(strings.NewReader(spec))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&was); err != nil || was.Bridge == "" || was.Interface == "" {
+	err := d.Decode(&was)
+	switch want := w.Plumbing; {
+	case err != nil || was.Bridge == "" || was.Interface == "":
+		if same {
+			return true, nil
+		}
 		return false, fmt.Errorf("the plumbing behind %.40q cannot be read: %w", hash, errors.Join(err, ErrState))
+	case !known && was.MTU != 0 && reflect.DeepEqual(was.without(), want):
+		return false, fmt.Errorf("the MTU of bridge %s is not known just now: %w", w.Bridge, ErrState)
+	case w.silent != "" && was.MTU == 0:
+		return same || !reflect.DeepEqual(was, want.without()), nil
+	default:
+		return same || !reflect.DeepEqual(was, want), nil
 	}
-	return !reflect.DeepEqual(was, p), nil
 }

@@ -130,19 +130,14 @@ func (s *Slot) Stale(pool *Pool, iface string, p Profile) (bool, error) {
 // Staleness returns [Slot.Stale] for many slots of a pool as it is now: how they would be made
 // is worked out once, and not for each.
 func (s *PoolSpec) Staleness(p Profile) func(slot *Slot, iface string) (bool, error) {
-	type wanted struct {
-		Plumbing
-		hash string
-	}
-	known := make(map[string]wanted)
+	known := make(map[string]wish)
 	return func(slot *Slot, iface string) (bool, error) {
 		want, ok := known[iface]
 		if !ok {
-			want.Plumbing = s.Plumbing(iface, p)
-			want.hash = want.Hash()
+			want = s.wish(iface, p)
 			known[iface] = want
 		}
-		return want.differs(want.hash, slot.SpecHash, slot.Spec)
+		return want.differs(slot.SpecHash, slot.Spec)
 	}
 }
 

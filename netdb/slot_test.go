@@ -1,6 +1,7 @@
 package netdb_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -306,6 +307,7 @@ func TestWhatAPlumbingIsHashedOf(t *testing.T) {
 		"prefix":          {func(s *netdb.PoolSpec, _ *string, _ *netdb.Profile) { s.Prefix = netip.MustParsePrefix("10.8.64.0/23") }, true},
 		"gateway":         {func(s *netdb.PoolSpec, _ *string, _ *netdb.Profile) { s.Gateway = netip.MustParseAddr("10.8.64.9") }, true},
 		"MTU":             {func(s *netdb.PoolSpec, _ *string, _ *netdb.Profile) { s.MTU = 1400 }, true},
+		"bridge's MTU":    {func(_ *netdb.PoolSpec, _ *string, p *netdb.Profile) { p.BridgeMTU = 1400 }, true},
 		"DNS":             {func(s *netdb.PoolSpec, _ *string, _ *netdb.Profile) { s.DNS = s.DNS[:1] }, true},
 		"order of DNS":    {func(s *netdb.PoolSpec, _ *string, _ *netdb.Profile) { slices.Reverse(s.DNS) }, true},
 		"routes":          {func(s *netdb.PoolSpec, _ *string, _ *netdb.Profile) { s.Routes = s.Routes[:1] }, true},
@@ -356,6 +358,52 @@ func TestAnUpgradeDrainsNothing(t *testing.T) {
 		stale, err := (&netdb.Slot{SpecHash: row.hash, Spec: row.spec}).Stale(pool, "eth0", netdb.Profile{})
 		if stale != row.stale || (err != nil) != row.fail {
 			t.Errorf("%s: %t, %v", name, stale, err)
+		}
+	}
+}
+
+// Of a pool that names no MTU the bridge's is part of the plumbing, where it is known. A record of a
+// build that left it out makes no slot stale.
+func TestTheMTUOfABridge(t *testing.T) {
+	of := func(mtu int) netdb.PoolSpec {
+		return netdb.PoolSpec{Prefix: netip.MustParsePrefix("10.8.64.0/24"), Bridge: "rt0", MTU: mtu}
+	}
+	none, named := of(0), of(1400)
+	on := func(mtu int) netdb.Profile { return netdb.Profile{Enforce: "enforce", BridgeMTU: mtu} }
+	text := func(s netdb.PoolSpec, p netdb.Profile) string {
+		b, err := json.Marshal(s.Plumbing("eth0", p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for name, row := range map[string]struct {
+		pool        netdb.PoolSpec
+		bridge      int // its MTU now; 0: unknown
+		made        netdb.PoolSpec
+		by          netdb.Profile
+		stale, fail bool
+	}{
+		"as the bridge is":              {none, 1500, none, on(1500), false, false},
+		"as it was":                     {none, 1400, none, on(1500), true, false},
+		"not recorded":                  {none, 1500, none, on(0), false, false},
+		"not recorded, of other rules":  {none, 1500, none, netdb.Profile{}, true, false},
+		"unknown now":                   {none, 0, none, on(1500), false, true},
+		"unknown now, of other rules":   {none, 0, none, netdb.Profile{BridgeMTU: 1500}, true, false},
+		"unknown now, not recorded":     {none, 0, none, on(0), false, false},
+		"the pool's":                    {named, 1500, named, on(1450), false, false},
+		"the pool's, not the bridge's":  {named, 1500, none, on(1500), true, false},
+		"the pool's, as the bridge was": {named, 1500, none, on(1400), false, false},
+		"the pool's, not recorded":      {named, 1500, none, on(0), true, false},
+		"the pool's, unknown now":       {named, 0, named, on(0), false, false},
+		"the bridge's, not the pool's":  {none, 1500, named, on(1500), true, false},
+	} {
+		made := row.made.Plumbing("eth0", row.by)
+		for _, hash := range []string{made.Hash(), "blake3:0"} {
+			stale, err := (&netdb.Slot{SpecHash: hash, Spec: text(row.made, row.by)}).Stale(&netdb.Pool{PoolSpec: row.pool}, "eth0", on(row.bridge))
+			if stale != row.stale || (err != nil) != row.fail {
+				t.Errorf("%s, by %.6s: %t, %v", name, hash, stale, err)
+			}
 		}
 	}
 }

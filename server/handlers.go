@@ -50,7 +50,7 @@ type pools struct {
 	follow     func(context.Context) error
 	slotsEnded func() func(pool string, after *netdb.Pool) int
 	vacate     func(ctx context.Context, change func() error) error
-	profile    netdb.Profile
+	profile    func(bridge string) netdb.Profile
 }
 
 // ports has attach and detach, and the calls of the helpers that make ports for them.

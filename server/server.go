@@ -46,8 +46,8 @@ type Config struct {
 	SlotsEnded func() func(pool string, after *netdb.Pool) int
 	// Vacate makes a change of a pool, once the slots that no sandbox has are out of its way.
 	Vacate func(ctx context.Context, change func() error) error
-	// SlotProfile is what slots are made by, beside their pools.
-	SlotProfile netdb.Profile
+	// SlotProfile is what slots are made by, beside their pools. nil: nothing.
+	SlotProfile func(bridge string) netdb.Profile
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
@@ -115,6 +115,9 @@ func New(cfg Config) (*Server, error) {
 				return nil, fmt.Errorf("make the server: %s is missing", name)
 			}
 		}
+	}
+	if cfg.SlotProfile == nil {
+		cfg.SlotProfile = func(string) netdb.Profile { return netdb.Profile{} }
 	}
 	if cfg.Deadline < 0 || cfg.MaxConns < 0 || cfg.Limits.Rate < 0 || cfg.Limits.ReaderRate < 0 {
 		return nil, fmt.Errorf("make the server: Deadline, MaxConns and rates cannot be negative")

@@ -44,6 +44,9 @@ func (h SlotHelper) Arrived() <-chan struct{} { return h.ports.slotDesk.Arrived(
 // made and could not be bound is taken down again.
 func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) error {
 	work := h.of(api.PlumbSlotMake, l, slot, pool)
+	if wish, err := slot.Plumbing(); err == nil && wish.MTU != 0 { // as recorded, also where the bridge's is another since
+		work.Networks[0].MTU = wish.MTU
+	}
 	return h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
 		if seen := h.ports.netnsInode(ctx, slot.Netns); seen != r.Inode {
 			return false, fmt.Errorf("%s is not the namespace that the helper made: what it mounts has to be seen by all processes (systemctl cat ipamd-warm)", slot.Netns)

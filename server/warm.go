@@ -73,7 +73,7 @@ func (h *pools) warm(c *call) (int, any, error) {
 	pools := make(map[string]*netdb.Pool)
 	isStale := make(map[string]func(*netdb.Slot, string) (bool, error))
 	for _, p := range h.book.Pools() {
-		pools[p.UID], isStale[p.UID] = p, p.Staleness(h.profile)
+		pools[p.UID], isStale[p.UID] = p, p.Staleness(h.profile(p.Bridge))
 	}
 	rev := h.book.Rev() // before the slots: what came since is not denied
 	list := &api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: h.book.Epoch()}

@@ -43,7 +43,7 @@ type Helper interface {
 type Config struct {
 	Book    Book
 	Helper  Helper
-	Profile netdb.Profile
+	Profile func(bridge string) netdb.Profile // of slots, beside what their pools say
 	// Reserve takes an address of the pool for a slot, as [netdb.Reservation] with a Slot.
 	Reserve func(ctx context.Context, p *netdb.Pool, uid string, s netdb.NewSlot) (*netdb.Lease, error)
 	// Path is where the namespace of a new slot is.
@@ -74,7 +74,7 @@ const (
 	gather   = 100 * time.Millisecond // between looks while slots are claimed: most claims meet no work
 	patience = time.Minute
 	every    = 30 * time.Second // between readings of the namespaces that are there
-	soon     = time.Second      // between looks at what brings no news: releases of sandboxes
+	soon     = time.Second      // between looks at what brings no news: releases of sandboxes, bridges
 	again    = 10 * time.Second // until a namespace is taken down once more, whose lease did not end
 )
 
@@ -103,8 +103,9 @@ type Keeper struct {
 	listing bool
 	rests   map[string]*rest // of pools, by uid
 	works   int
-	absent  bool      // of the helper, and it is in the log
-	looked  time.Time // at all leases, last
+	absent  bool                     // of the helper, and it is in the log
+	looked  time.Time                // at all leases, last
+	bridges map[string]netdb.Profile // of pools that keep slots; Run's own
 }
 
 // New returns a Keeper that does nothing yet.
@@ -137,23 +138,42 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-pause.C:
 		}
 		pause.Stop()
-		timer.Reset(next)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-k.kick:
-		case <-timer.C:
-		case <-arrived:
-			k.mu.Lock()
-			k.listed, k.looked = time.Time{}, time.Time{}
-			clear(k.down)
-			for _, r := range k.rests {
-				r.until = time.Now() // another helper may have what the last one lacked
+		for until, waits := time.Now().Add(next), true; waits; {
+			timer.Reset(min(time.Until(until), soon))
+			waits = false
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			case <-k.kick:
+			case <-timer.C:
+				waits = time.Now().Before(until) && !k.bridgesDiffer()
+			case <-arrived:
+				k.mu.Lock()
+				k.listed, k.looked = time.Time{}, time.Time{}
+				clear(k.down)
+				for _, r := range k.rests {
+					r.until = time.Now() // another helper may have what the last one lacked
+				}
+				k.mu.Unlock()
 			}
-			k.mu.Unlock()
 		}
 	}
 	return nil
+}
+
+// bridgesDiffer says whether the bridges of pools that keep slots are others than at the last call,
+// as far as slots are made by them: the book does not change with a bridge.
+func (k *Keeper) bridgesDiffer() bool {
+	now := make(map[string]netdb.Profile)
+	pools, _ := k.cfg.Book.Usage()
+	for _, u := range pools {
+		if u.Pool.Warm != nil {
+			now[u.Pool.Bridge] = k.cfg.Profile(u.Pool.Bridge)
+		}
+	}
+	same := maps.Equal(k.bridges, now)
+	k.bridges = now
+	return !same
 }
 
 // step begins what is to be done now, and returns when it is to be looked again if nothing
@@ -309,7 +329,7 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 		k.begun[a.Pool.UID]++
 		k.making[a.Pool.UID]++
 		k.work(works, path, func() {
-			k.makeNew(ctx, a.Pool, netdb.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile})
+			k.makeNew(ctx, a.Pool, netdb.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile(a.Pool.Bridge)})
 			k.untry(a.Pool.UID)
 		}, func() { k.making[a.Pool.UID]-- })
 	case Finish:

@@ -13,7 +13,7 @@ type View struct {
 	Pools    []netdb.Usage
 	Leases   []*netdb.Lease
 	Slots    map[string]*netdb.Slot // by lease
-	Profile  netdb.Profile
+	Profile  func(bridge string) netdb.Profile
 	Hands    map[string]bool // namespaces that work is under way on
 	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
 	Unplug   map[string]bool // sandboxes' leases of which nothing but the port keeps the release from its end
@@ -87,7 +87,7 @@ func Plan(v View) (out []Action) {
 // pool plans for the slots of one pool that are not claimed.
 func (v View) pool(u netdb.Usage) (out []Action) {
 	p := u.Pool
-	isStale := p.Staleness(v.Profile)
+	isStale := p.Staleness(v.Profile(p.Bridge))
 	var making, ready []*netdb.Lease
 	all := 0
 	for _, l := range v.Leases {

@@ -20,7 +20,7 @@ type world struct {
 }
 
 func newWorld(p netdb.Pool, free uint64) *world {
-	return &world{View: View{Pools: []netdb.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*netdb.Slot), Hands: make(map[string]bool), Unplug: make(map[string]bool)}}
+	return &world{View: View{Profile: func(string) netdb.Profile { return netdb.Profile{} }, Pools: []netdb.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*netdb.Slot), Hands: make(map[string]bool), Unplug: make(map[string]bool)}}
 }
 
 // slot adds one; a bound one is ready.
@@ -33,7 +33,7 @@ func (w *world) slot(state netdb.State) *netdb.Lease {
 		l.HostInterface, l.Netns = "sb"+id, "/run/netns/"+id
 	}
 	w.Leases = append(w.Leases, l)
-	w.Slots[id] = &netdb.Slot{LeaseID: id, ID: id, Netns: "/run/netns/" + id, SpecHash: p.Plumbing("eth0", w.Profile).Hash()}
+	w.Slots[id] = &netdb.Slot{LeaseID: id, ID: id, Netns: "/run/netns/" + id, SpecHash: p.Plumbing("eth0", w.Profile(p.Bridge)).Hash()}
 	return l
 }
 

@@ -95,7 +95,7 @@ func (k *Keeper) Ended() func(pool string, after *netdb.Pool) int {
 		if after == nil || after.Warm == nil {
 			return len(all)
 		}
-		ended, isStale := 0, after.Staleness(k.cfg.Profile)
+		ended, isStale := 0, after.Staleness(k.cfg.Profile(after.Bridge))
 		for _, o := range all {
 			if unfit(after, o.slot, o.lease, isStale) != "" {
 				ended++

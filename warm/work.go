@@ -125,7 +125,7 @@ func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
 	}
 	// By the pool as it was read just now: under another spec than the recorded one nothing is
 	// made, or a slot would say that it is of a spec that it is not of.
-	if stale, err := slot.Stale(p, l.Interface, k.cfg.Profile); err != nil || stale {
+	if stale, err := slot.Stale(p, l.Interface, k.cfg.Profile(p.Bridge)); err != nil || stale {
 		_ = k.end(ctx, l, "the pool's spec changed before it was made") // the next step asks again
 		return
 	}

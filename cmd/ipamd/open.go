@@ -214,11 +214,11 @@ func (p *program) openServer(context.Context) (err error) {
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	p.server, err = server.New(server.Config{
 		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
-		Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower, p.giveWay, p.giveAddress}, Book: book, Profile: p.cfg.SlotProfile(),
+		Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower, p.giveWay, p.giveAddress}, Book: book, Profile: p.slotProfile,
 			Check: func(ctx context.Context, l *netdb.Lease, s *netdb.Slot, pool *netdb.Pool) ([]string, error) {
 				return p.server.SlotHelper().Check(ctx, l, s, pool)
 			}, OnClaimed: p.metrics.SlotClaimed},
-		Desk: new(server.Desk), NetnsInode: p.netnsInode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.cfg.SlotProfile(),
+		Desk: new(server.Desk), NetnsInode: p.netnsInode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.slotProfile,
 		SlotsEnded: func() func(string, *netdb.Pool) int { return p.warm.Ended() },
 		Vacate:     func(ctx context.Context, change func() error) error { return p.warm.Vacate(ctx, change) },
 		Adoption:   p.adoption, LastTraffic: p.idle.LastTraffic,

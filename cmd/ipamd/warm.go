@@ -25,7 +25,7 @@ import (
 func (p *program) openWarm() {
 	runner := func() string { return p.book.Holding().RunnerUID }
 	p.warm = warm.New(warm.Config{
-		Book: p.book, Helper: p.server.SlotHelper(), Profile: p.cfg.SlotProfile(), Reserve: p.reserveSlot,
+		Book: p.book, Helper: p.server.SlotHelper(), Profile: p.slotProfile, Reserve: p.reserveSlot,
 		Path: func(slot string) string { return plumb.SlotPath(runner(), slot) },
 		Ours: func(netns string) bool { // asked of every lease: most are set apart without a hash
 			return strings.HasPrefix(netns, plumb.SlotFolder+"/ipamd-") && plumb.IsSlotPath(runner(), netns)
@@ -33,6 +33,13 @@ func (p *program) openWarm() {
 		Unplug: p.unplug, InUse: p.slotInUse, NoHelper: server.ErrNoWarmHelper, Log: p.log,
 		OnMade: p.metrics.SlotMade, OnFailed: p.metrics.SlotFailed,
 	})
+}
+
+// slotProfile is what slots of a bridge's pools are made by, beside these.
+func (p *program) slotProfile(bridge string) netdb.Profile {
+	out := p.cfg.SlotProfile()
+	out.BridgeMTU = p.bridge.MTU(bridge)
+	return out
 }
 
 // reserveSlot takes an address for a slot, as for a sandbox: no witness sees it. One whose rest

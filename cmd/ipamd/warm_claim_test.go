@@ -162,7 +162,7 @@ func TestM3ASlotOfBeforeMayBeGiven(t *testing.T) {
 	w.keepSlots(1400, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish}, netdb.Route{Destination: netip.MustParsePrefix("10.99.0.0/16"), Via: netip.MustParseAddr("10.8.64.1")})
 	w.settled(1)
 	p := w.keepSlots(1300, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish})
-	now := p.Plumbing("eth0", w.cfg.SlotProfile()).Hash()
+	now := p.Plumbing("eth0", w.program.slotProfile(p.Bridge)).Hash()
 	if r, err := w.client.Allocate(ctx, asks("strict", api.WarmRequest{Policy: api.WarmRequire, ClientSpecHash: now})); !errors.Is(err, client.ErrNoWarmSlot) {
 		t.Errorf("a slot of the new spec alone, and there is none: %+v, %v", r, err)
 	}

@@ -69,7 +69,7 @@ func TestM3SlotsOfANewSpec(t *testing.T) {
 	w.keepSlots(1300, &netdb.Warm{Size: 4})
 	realtest.Eventually(t, wait, "none to be of the spec before", func() bool {
 		for _, l := range w.ready() {
-			if stale, err := w.program.book.Slot(l.ID).Stale(w.program.book.Pools()[0], "eth0", w.cfg.SlotProfile()); err != nil || stale {
+			if stale, err := w.program.book.Slot(l.ID).Stale(w.program.book.Pools()[0], "eth0", w.program.slotProfile("rt0")); err != nil || stale {
 				return false
 			}
 		}

@@ -103,7 +103,7 @@ func (w *world) claim(sandbox string) (given *netdb.Lease) {
 		for _, l := range w.ready() {
 			var err error
 			given, _, err = w.program.book.ClaimSlot(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: "test", Reason: netdb.SlotClaimed}, netdb.Claim{
-				LeaseID: l.ID, Sandbox: sandbox, UID: sandbox, Interface: l.Interface, Attempt: 1, Profile: w.cfg.SlotProfile()})
+				LeaseID: l.ID, Sandbox: sandbox, UID: sandbox, Interface: l.Interface, Attempt: 1, Profile: w.program.slotProfile("rt0")})
 			if err == nil {
 				return true
 			}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// M6: of a pool that names no MTU the ports have the bridge's, so a bridge that gets another makes
+// the slots of before stale: those that nobody asks for, too. A restart drains nothing.
+func TestM6TheMTUOfTheBridge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.warmHelper()
+	w.keepSlots(0, &netdb.Warm{Size: 3, Strategy: netdb.SlotsOnReplenish})
+	w.settled(3)
+	w.ns.Exec("ip", "link", "set", "rt0", "mtu", "1400")
+	if r := w.warmFor("of before"); !r.Slot.Stale || r.Networks[0].MTU != 1500 {
+		t.Errorf("a slot of before may be given, and is said to be: %+v %+v", r.Slot, r.Networks)
+	}
+	w.settled(3)
+	if got := fmt.Sprint(w.mtus()); got != "map[1400:1 1500:2]" {
+		t.Errorf("after one was given: %s", got)
+	}
+	w.keepSlots(0, &netdb.Warm{Size: 3})
+	all := func(want string) {
+		t.Helper()
+		realtest.Eventually(t, wait, want, func() bool { return fmt.Sprint(w.mtus()) == want })
+	}
+	all("map[1400:3]")
+	w.ns.Exec("ip", "link", "set", "rt0", "mtu", "1300")
+	if r := w.warmFor("of now"); r.Slot.Stale || r.Networks[0].MTU != 1300 {
+		t.Errorf("of an MTU that the bridge does not have any more: %+v %+v", r.Slot, r.Networks)
+	}
+	all("map[1300:3]")
+	w.ns.Exec("ip", "link", "set", "rt0", "mtu", "1400")
+	all("map[1400:3]")
+	ids := func(leases []*netdb.Lease) (out []string) {
+		for _, l := range leases {
+			out = append(out, l.ID)
+		}
+		slices.Sort(out)
+		return out
+	}
+	before := ids(w.settled(3))
+	w.stopDaemon()
+	w.start()
+	realtest.Eventually(t, wait, "the slots to be checked", func() bool { return w.program.warm.Checked() == 3 })
+	if after := ids(w.settled(3)); !slices.Equal(before, after) {
+		t.Errorf("a restart made slots anew: %v and %v", before, after)
+	}
+}
