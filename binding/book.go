@@ -19,6 +19,8 @@ type Kernel interface {
 	CheckNetns(ctx context.Context, path string) error
 	NetnsID(ctx context.Context, path string) (int, error)
 	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
+	IsPort(ctx context.Context, hostInterface string, index int) (bool, error)
+	PortsInto(ctx context.Context, path string, inode uint64) ([]int, error)
 	PortNames() map[string]bool
 	PortMACs() map[string]string
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)

@@ -7,12 +7,30 @@ import (
 	"github.com/ipamd/ipamd/reconciler"
 )
 
-// plugged adds to a binding which link and namespace its names are just now.
+// plugged adds to a binding which link and namespace its names are just now, and whether
+// nothing of it is on a bridge.
 func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
-	if index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns); index != 0 || inode != 0 {
-		n.Plug = netdb.Plug{Boot: netdb.Now().BootID, Index: index, Inode: inode}
+	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
+	unseen := !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 && !onBridge(ctx, k, n, inode)
+	if index != 0 || inode != 0 || unseen {
+		n.Plug = netdb.Plug{Boot: netdb.Now().BootID, Index: index, Inode: inode, Unseen: unseen}
 	}
 	return n
+}
+
+// onBridge reports whether a port of a bridge is what a binding names, or leads there. What the
+// kernel does not answer is not known to be one. A lease with containers needs none: of those
+// the runtime knows.
+func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) bool {
+	if n.HostInterface != "" {
+		is, err := k.IsPort(ctx, n.HostInterface, 0)
+		return is && err == nil
+	}
+	if inode == 0 {
+		return false
+	}
+	into, err := k.PortsInto(ctx, n.Netns, inode)
+	return len(into) > 0 && err == nil
 }
 
 // Unplugged returns what of a lease's plumbing is there now and is not recorded as
@@ -24,7 +42,7 @@ func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 		if known.Boot != boot {
 			known = netdb.Plug{}
 		}
-		if l.HostInterface == "" || known.Index != 0 || !k.PortNames()[l.HostInterface] {
+		if l.HostInterface == "" || known.Index != 0 && !known.Unseen || !k.PortNames()[l.HostInterface] {
 			return n
 		}
 		n.HostInterface = l.HostInterface

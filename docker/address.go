@@ -74,8 +74,7 @@ func noGateway(p *api.Pool) error {
 }
 
 // checkBridge refuses a container whose network is, or may be, on another bridge than its pool.
-// There ipamd does not see its port: it would end the lease as one whose container has gone,
-// and give the address again while the container runs. A network's bridge has the gateway, so
+// There ipamd does not see its port, and cannot tell whether it is there. A network's bridge has the gateway, so
 // the pool's has to have it, and no other link.
 func (d *Driver) checkBridge(p *api.Pool) error {
 	if p.Gateway == "" {
@@ -122,7 +121,7 @@ func covers(text string, a netip.Addr) bool {
 
 // give leases an address to an interface. Libnetwork names no endpoint, and two containers
 // must never have one address, so each request is an owner of its own: what the answer that
-// was lost has left has no port, and the reconciler ends it. A wished address is owned by
+// was lost has left is never seen, and a person's to release. A wished address is owned by
 // its own name instead, because a container that starts again with a fixed one comes with a
 // new MAC and wants it back at once; there a lease that stands already is refused.
 func (d *Driver) give(ctx context.Context, p *api.Pool, id, mac string, wish netip.Addr) (*api.Lease, error) {

@@ -12,7 +12,7 @@ import (
 // Check returns a [FieldError] for the first part that cannot be stored, and
 // spells the MAC as the kernel does.
 func (n *Binding) Check() error {
-	if len(n.Containers) == 0 && len(n.Gone) == 0 && n.Netns == "" && n.HostInterface == "" && n.MAC == "" {
+	if len(n.Containers) == 0 && len(n.Gone) == 0 && n.Netns == "" && n.HostInterface == "" && n.MAC == "" && !n.Seen {
 		return invalid("containers", "nothing to bind to: name a container, a netns, a host interface or a MAC")
 	}
 	if err := cmp.Or(checkContainers("containers", n.Containers), checkContainers("gone", n.Gone)); err != nil {

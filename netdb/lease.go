@@ -149,6 +149,7 @@ type Binding struct {
 	HostInterface string      // the port of the bridge
 	MAC           string      // of the sandbox's interface
 	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
+	Seen          bool        // a witness sees the lease's sandbox on the pool's bridge, whatever else is named
 }
 
 // A State is where an address is in its life. Free is the absence of a row.
@@ -194,6 +195,9 @@ type Plug struct {
 	Boot  string `json:"boot"`            // the kernel's id of the boot
 	Index int    `json:"index,omitempty"` // of the link HostInterface; 0: not known
 	Inode uint64 `json:"inode,omitempty"` // of the namespace Netns; 0: not known
+	// Unseen: nothing of it was on the pool's bridge when it was bound, and no witness has seen it
+	// there since. That none sees it proves nothing then: it may live where none looks.
+	Unseen bool `json:"unseen,omitempty"`
 }
 
 // OtherLink reports whether two leases that record a link of one name are known to
@@ -211,7 +215,9 @@ func (p Plug) OtherNetns(o Plug) bool {
 // plug takes in what a binding names, before its names are recorded. What could not
 // be looked up is not known: a name that is bound again may be of a later link.
 func (l *Lease) plug(n Binding) {
+	anew := l.State == Reserved || !l.Names(n)
 	if n.Plug.Boot != "" && n.Plug.Boot != l.Plug.Boot {
+		anew = anew || l.Plug.Boot != ""
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}
 	if n.HostInterface != "" {
@@ -220,7 +226,15 @@ func (l *Lease) plug(n Binding) {
 	if n.Netns != "" {
 		l.Plug.Inode = n.Plug.Inode
 	}
-	if l.Plug.Index == 0 && l.Plug.Inode == 0 {
+	switch {
+	case n.Seen:
+		l.Plug.Unseen = false
+	case anew:
+		l.Plug.Unseen = n.Plug.Unseen
+	case !n.Plug.Unseen && (n.HostInterface != "" || n.Netns != ""): // what is named again has come
+		l.Plug.Unseen = false
+	}
+	if l.Plug.Index == 0 && l.Plug.Inode == 0 && !l.Plug.Unseen {
 		l.Plug = Plug{}
 	}
 }

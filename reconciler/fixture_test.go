@@ -102,6 +102,7 @@ func within(d time.Duration) func(*netdb.Lease) {
 	return func(l *netdb.Lease) { l.BindWithin = d }
 }
 func on(port string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.HostInterface = port } }
+func neverSeen(l *netdb.Lease)          { l.Plug = netdb.Plug{Boot: boot.BootID, Unseen: true} }
 func mac(m string) func(*netdb.Lease)   { return func(l *netdb.Lease) { l.MAC = m } }
 func containers(ids ...string) func(*netdb.Lease) {
 	return func(l *netdb.Lease) {
@@ -230,6 +231,7 @@ func overdue(addr string) line { return missed(addr, 2, 15*time.Minute) }
 func lookedUp(addr string) line { return func(w *world) { w.gone["lease of "+addr] = true } }
 
 func anotherRuntime(w *world) { w.changed = errors.New("another runtime answers") }
+func ownerAsked(w *world)     { w.policy.owner = true }
 func noRuntime(w *world)      { w.policy.runtime = false }
 func onNews(w *world)         { w.whole = false }
 func confirmed(w *world)      { w.confirm = true }

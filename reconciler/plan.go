@@ -18,6 +18,7 @@ import (
 type policy struct {
 	place         func(netip.Addr) netdb.Place
 	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
+	owner         bool                             // there is one to ask whether a sandbox is gone
 	sleep         func(id string) *netdb.Sleep     // nil: none of any
 	runtime       bool                             // a runtime witness is expected
 	misses        int
@@ -255,8 +256,12 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 
 // plug records which link a lease's port is, where that came after the bind: a later
 // link of the same name is then known to be another. A name that two leases record says
-// nothing about whose link it is.
+// nothing about whose link it is. It also records that a witness sees what none had seen.
 func (v *view) plug(d *decision, s step) {
+	if s.bind.Seen = workload.NeverSeen(s.lease, v.now.BootID) && v.leases.SeenInPlace(s.lease, workload.SeenOf(v.census, s.lease)); s.bind.Seen {
+		d.add(s, Bind, "a witness sees it on its bridge")
+		return
+	}
 	if v.unplugged == nil || v.ports[s.lease.HostInterface] != 1 {
 		return
 	}

@@ -58,7 +58,9 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	f := w.look(ctx, l, nil, lost, x)
 	found := obstacles(l, f, false)
 	if len(found) == 0 && w.cfg.Owner == nil {
-		found = w.unplugged(ctx, l)
+		if found = w.unplugged(ctx, l); len(found) == 0 && workload.NeverSeen(l, w.cfg.Now().BootID) {
+			found = []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
+		}
 	}
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)

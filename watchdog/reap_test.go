@@ -76,6 +76,12 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		if got := story(s.changes(p)[2:]); got != "releasing:reaped cooling:removal_confirmed" {
 			t.Errorf("its story: %s", got)
 		}
+		// Nothing of it was ever on the bridge.
+		off := &sandbox{name: "off", lease: netdbtest.Reserve(t, s.book, "off")}
+		off.lease, err = s.book.Bind(ctx, client, off.lease.ID, 0, netdb.Binding{MAC: "02:00:00:00:99:01",
+			Plug: netdb.Plug{Boot: netdb.Now().BootID, Unseen: true}})
+		s.check(err)
+		keeps(off, "nothing of it was ever seen")
 		// Could not ask is not "not there".
 		s.d.Delete(t, space, "app")
 		s.d.Kill9()
