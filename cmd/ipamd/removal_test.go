@@ -301,10 +301,11 @@ func TestR9Brake(t *testing.T) {
 		c.Reconcile.Misses, c.Reconcile.LeastReleases = 1, 2
 	})
 	for i := range 3 {
-		l := w.allocate(fmt.Sprint("s", i)).Leases[0]
-		if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: fmt.Sprintf("02:00:00:00:00:%02x", i+1)}); err != nil {
+		l, port := w.allocate(fmt.Sprint("s", i)).Leases[0], w.ns.Port("rt0")
+		if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: port.HostName}); err != nil {
 			t.Fatal(err)
 		}
+		port.Close()
 	}
 	// All three come of age at once, however long it took to make them: one by
 	// one they would be released, as the brake allows.
