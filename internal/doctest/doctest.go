@@ -55,6 +55,41 @@ func Rows(t testing.TB, page, header string) []string {
 	return rows[1:] // without the rule below the header
 }
 
+// Commands returns what a page tells a reader to type that begins with one of the programs: the
+// lines of its blocks, those that go on with a backslash joined, without the prompt.
+func Commands(t testing.TB, page string, programs ...string) (out [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(Path(t, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := strings.ReplaceAll(string(text), "\\\n", " ")
+	for line := range strings.Lines(joined) {
+		block, is := strings.CutPrefix(line, "    ")
+		if words := strings.Fields(strings.TrimPrefix(block, "$ ")); is && len(words) > 1 && slices.Contains(programs, words[0]) {
+			out = append(out, words)
+		}
+	}
+	return out
+}
+
+// Blocks returns the fenced blocks of a page in a language.
+func Blocks(t testing.TB, page, language string) (out []string) {
+	t.Helper()
+	text, err := os.ReadFile(Path(t, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
+		block, _, ended := strings.Cut(after, "\n```")
+		if !ended {
+			t.Fatalf("%s has a block that does not end", page)
+		}
+		out = append(out, block+"\n")
+	}
+	return out
+}
+
 // SameRows fails the test when a table is not, in any order, what the code has, and
 // prints the rows that differ.
 func SameRows(t testing.TB, page string, got, want []string) {
