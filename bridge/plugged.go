@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 )
 
 // Plugged says what of a sandbox's plumbing is a port of the bridge now: the
 // link named hostInterface, and every port that leads into the network
-// namespace at the path netns, under whatever name. Each is one sentence; none
-// means that the kernel was asked and knows of none. "" for either is nothing
-// to ask about.
+// namespace at the path netns, under whatever name. None means that the kernel was
+// asked and knows of none. "" for either is nothing to ask about.
 //
 // A path leads nowhere when it does not exist, and also when it is no network
 // namespace: unmounting one leaves an empty file, which `ip netns` and CNI
@@ -29,7 +29,7 @@ import (
 // moved to another namespace, whose ports carry on; and the witnesses are
 // silent then anyway.
 //
-// Each sentence begins with the port's name. A port is also found by a name that
+// A port is also found by a name that
 // it had at some time since the moment since, when the caller came to know the
 // name, as far back as the bridge is watched; the zero time is as far back as
 // that. Without the bound, a port that once had a name would stand for every
@@ -38,7 +38,7 @@ import (
 // That something is plugged is read from memory as [Bridge.Settle] makes it, for
 // many ask again and again about what does not move. That nothing is, is asked
 // of the kernel, on a socket of its own. It is safe for concurrent use.
-func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) ([]string, error) {
+func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) ([]census.Plugged, error) {
 	if hostInterface == "" && netns == "" {
 		return nil, nil
 	}
@@ -70,13 +70,13 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 	if err != nil {
 		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.Name, netns, err)
 	}
-	var out []string
+	var out []census.Plugged
 	if named != nil {
-		out = append(out, isPort(named, rt0.Name))
+		out = append(out, census.Plugged{Port: named.Name, Bridge: rt0.Name})
 	}
 	for _, l := range leading {
 		if named == nil || l.Index != named.Index {
-			out = append(out, leadsInto(l, rt0.Name, netns))
+			out = append(out, census.Plugged{Port: l.Name, Bridge: rt0.Name, Netns: netns})
 		}
 	}
 	return out, nil
@@ -84,7 +84,7 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 
 // recall is [Bridge.Plugged] from memory, with the news so far taken in. None
 // says nothing: the memory may be of no use just now.
-func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Time, netns string) (out []string) {
+func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Time, netns string) (out []census.Plugged) {
 	fd := -1
 	if netns != "" {
 		var err error
@@ -109,22 +109,16 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 		for _, index := range slices.Sorted(maps.Keys(b.netns.ports)) {
 			switch p := b.netns.ports[index]; {
 			case hostInterface != "" && p.link.Name == hostInterface:
-				out = append(out, isPort(p.link, b.cfg.Name))
+				out = append(out, census.Plugged{Port: p.link.Name, Bridge: b.cfg.Name})
 			case id != rtnl.NoNetns && p.link.Behind == id:
-				out = append(out, leadsInto(p.link, b.cfg.Name, netns))
+				out = append(out, census.Plugged{Port: p.link.Name, Bridge: b.cfg.Name, Netns: netns})
 			case hostInterface != "" && p.had(hostInterface, since):
-				out = append(out, fmt.Sprintf("%s, which was %s, is a port of %s", p.link.Name, hostInterface, b.cfg.Name))
+				out = append(out, census.Plugged{Port: p.link.Name, Former: hostInterface, Bridge: b.cfg.Name})
 			}
 		}
 		return nil
 	})
 	return out
-}
-
-func isPort(l *rtnl.Link, of string) string { return fmt.Sprintf("%s is a port of %s", l.Name, of) }
-
-func leadsInto(l *rtnl.Link, of, netns string) string {
-	return fmt.Sprintf("%s is a port of %s and leads into %s", l.Name, of, netns)
 }
 
 // portsInto lists the ports of a bridge that lead into the namespace at path.

@@ -10,15 +10,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
+// sentences says what is plugged, in the order of the ports' names.
+func sentences(plugged []census.Plugged) (out []string) {
+	for _, p := range plugged {
+		out = append(out, p.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
 // wantPlugged compares what is plugged.
 func (v *view) wantPlugged(when, hostInterface, netns string, want ...string) {
 	v.t.Helper()
-	got, err := v.Plugged(context.Background(), hostInterface, time.Time{}, netns)
-	slices.Sort(got)
+	plugged, err := v.Plugged(context.Background(), hostInterface, time.Time{}, netns)
+	got := sentences(plugged)
 	if err != nil || !slices.Equal(got, want) {
 		v.t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
 	}
@@ -70,8 +80,8 @@ func TestF11AFormerNameIsBoundInTime(t *testing.T) {
 	late := time.Now()
 	want := func(when string, since time.Time, want ...string) {
 		t.Helper()
-		got, err := v.Plugged(context.Background(), "veth1", since, "")
-		slices.Sort(got)
+		plugged, err := v.Plugged(context.Background(), "veth1", since, "")
+		got := sentences(plugged)
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -34,7 +35,7 @@ type stuckPorts struct {
 	held, free chan struct{}
 }
 
-func (p stuckPorts) Plugged(ctx context.Context, _ string, _ time.Time, _ string) ([]string, error) {
+func (p stuckPorts) Plugged(ctx context.Context, _ string, _ time.Time, _ string) ([]census.Plugged, error) {
 	select {
 	case p.held <- struct{}{}:
 	default:

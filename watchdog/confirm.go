@@ -3,7 +3,6 @@ package watchdog
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -26,7 +25,7 @@ type facts struct {
 	lost  map[Container]bool   // recorded, and another lease's by now
 
 	ports   bool // were asked
-	plugged []string
+	plugged []census.Plugged
 	astray  string // says that the recorded link is on a bridge that no witness watches
 	portErr error
 
@@ -124,10 +123,9 @@ func ofPorts(f facts) (out []obstacle) {
 	if f.astray != "" { // no news announces its end
 		out = append(out, obstruct(KindPort, "%s", f.astray))
 	}
-	for _, sentence := range f.plugged {
-		o := obstruct(KindPort, "%s", sentence)
-		name, _, _ := strings.Cut(sentence, " ")
-		o.port = strings.TrimSuffix(name, ",")
+	for _, p := range f.plugged {
+		o := obstruct(KindPort, "%s", p)
+		o.port = p.Port
 		out = append(out, o)
 	}
 	return out

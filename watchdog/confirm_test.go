@@ -58,7 +58,7 @@ func TestConfirmed(t *testing.T) {
 			f.list = []Container{c1}
 		}, "container", "default/c1"},
 		"no list":                   {func(_ *netdb.Lease, f *facts) { f.listed, f.listErr = false, errBroken }, "runtime", "could not be listed"},
-		"a port":                    {func(_ *netdb.Lease, f *facts) { f.plugged = []string{"veth1 is a port of rt0"} }, "port", "veth1 is a port of rt0"},
+		"a port":                    {func(_ *netdb.Lease, f *facts) { f.plugged = []census.Plugged{{Port: "veth1", Bridge: "rt0"}} }, "port", "veth1 is a port of rt0"},
 		"ports that cannot be read": {func(_ *netdb.Lease, f *facts) { f.portErr = errBroken }, "port", "could not be read"},
 		"news that cannot be read":  {func(_ *netdb.Lease, f *facts) { f.newsErr = errBroken }, "silent", "news"},
 		"seen on the wire": {func(_ *netdb.Lease, f *facts) {
@@ -69,7 +69,7 @@ func TestConfirmed(t *testing.T) {
 		}, "silent", "the host witness cannot answer: closed"},
 		"everything at once, what is to be done first comes first": {func(_ *netdb.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
-			f.plugged = []string{"veth1 is a port of rt0"}
+			f.plugged = []census.Plugged{{Port: "veth1", Bridge: "rt0"}}
 			f.wire.Seen = []census.Sighting{{Addr: addr, Witness: census.Netns}}
 		}, "container port sighting", "c1"},
 	} {

@@ -19,8 +19,8 @@ type hungPorts struct {
 	asked, free chan struct{}
 }
 
-func (p hungPorts) Plugged(context.Context, string, time.Time, string) ([]string, error) {
-	return []string{"veth-a is a port of rt0"}, nil
+func (p hungPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plugged, error) {
+	return []census.Plugged{{Port: "veth-a", Bridge: "rt0"}}, nil
 }
 
 func (p hungPorts) PortNames() map[string]bool {

@@ -46,12 +46,14 @@ func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book,
 // noPorts is a host without a bridge.
 type noPorts struct{}
 
-func (noPorts) Plugged(context.Context, string, time.Time, string) ([]string, error) { return nil, nil }
-func (noPorts) Elsewhere(context.Context, string, int) (string, error)               { return "", nil }
-func (noPorts) Unplugged(context.Context, int) (string, error)                       { return "", nil }
-func (noPorts) Forget(context.Context, ...netip.Addr) error                          { return nil }
-func (noPorts) PortNames() map[string]bool                                           { return nil }
-func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                            { return false }
+func (noPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plugged, error) {
+	return nil, nil
+}
+func (noPorts) Elsewhere(context.Context, string, int) (string, error) { return "", nil }
+func (noPorts) Unplugged(context.Context, int) (string, error)         { return "", nil }
+func (noPorts) Forget(context.Context, ...netip.Addr) error            { return nil }
+func (noPorts) PortNames() map[string]bool                             { return nil }
+func (noPorts) SeenWithin(netip.Addr, time.Duration) bool              { return false }
 
 // usedPorts have had every address lately.
 type usedPorts struct{ noPorts }

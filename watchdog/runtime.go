@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -64,10 +65,9 @@ type Ports interface {
 	// Plugged says what of a lease's recorded plumbing is still a port of the
 	// bridge: the host interface by its name, or by one that it had since it
 	// was recorded (zero: not known), and every port that leads into
-	// the network namespace at a path. Each is one sentence that begins with
-	// the port's name. Nothing recorded ("") is nothing plugged; a path that
+	// the network namespace at a path. Nothing recorded ("") is nothing plugged; a path that
 	// does not exist any more leads nowhere. It is as of the call.
-	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]string, error)
+	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]census.Plugged, error)
 	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
 	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
