@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
 // ErrNoHelper means that no helper asks for work.
@@ -52,7 +54,7 @@ type Desk[W, R any] struct {
 	mu      sync.Mutex
 	jobs    []*Job[W, R]
 	last    int64                // number of the newest job; they rise over restarts
-	changed chan struct{}        // closed when work comes, or nil
+	changed broadcast.Signal     // work came
 	asked   time.Time            // by a helper, last
 	asking  int                  // helpers that wait now
 	worker  string               // the newest helper
@@ -111,7 +113,7 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 	d.last = max(d.last+1, time.Now().UnixMicro())
 	j := &Job[W, R]{ID: d.Prefix + strconv.FormatInt(d.last, 10), Work: work, reported: make(chan R, 1), kept: make(chan bool, 1)}
 	d.jobs = append(d.jobs, j)
-	d.wake()
+	d.changed.Send()
 	d.mu.Unlock()
 	defer d.drop(j)
 	select {
@@ -135,13 +137,6 @@ func (d *Desk[W, R]) Do(ctx context.Context, work W, settle func(R) (keep bool, 
 	return d.none()
 }
 
-func (d *Desk[W, R]) wake() {
-	if d.changed != nil {
-		close(d.changed)
-		d.changed = nil
-	}
-}
-
 func (d *Desk[W, R]) drop(gone *Job[W, R]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,10 +154,7 @@ func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.arrived != nil && (worker != d.worker || !d.present()) {
-		select {
-		case d.arrived <- struct{}{}:
-		default: // it is to be looked at already
-		}
+		broadcast.Wake(d.arrived)
 	}
 	d.asking++
 	defer func() { d.asking--; d.asked = time.Now() }()
@@ -180,10 +172,7 @@ func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 				return j
 			}
 		}
-		if d.changed == nil {
-			d.changed = make(chan struct{})
-		}
-		changed := d.changed
+		changed := d.changed.Next()
 		d.mu.Unlock()
 		select {
 		case <-changed:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -74,10 +75,7 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	wrong, came := k.wrong(slices.Values(at)), len(k.came) > 0
 	k.mu.Unlock()
 	if came {
-		select {
-		case k.bound <- struct{}{}:
-		default:
-		}
+		broadcast.Wake(k.bound)
 	}
 	return true, errors.Join(err, without, k.setGroups(ctx, wrong))
 }

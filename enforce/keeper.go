@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
 )
@@ -181,10 +182,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 
 // Again has Run compare book, ports and rules.
 func (k *Keeper) Again() {
-	select {
-	case k.kick <- struct{}{}:
-	default:
-	}
+	broadcast.Wake(k.kick)
 }
 
 // near are ports among which a lease's are: the one that has the name and the link which

@@ -118,10 +118,7 @@ func (k *Keeper) Listen(ctx context.Context) error {
 func (k *Keeper) changed() {
 	k.touched.Store(true)
 	k.Again()
-	select {
-	case k.news <- struct{}{}:
-	default:
-	}
+	broadcast.Wake(k.news)
 }
 
 // repaired notes that the table was not as it should be.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -405,10 +406,7 @@ func (k *Keeper) done(note func()) {
 	k.mu.Lock()
 	note()
 	k.mu.Unlock()
-	select {
-	case k.kick <- struct{}{}:
-	default:
-	}
+	broadcast.Wake(k.kick)
 }
 
 // report says once that there is no helper, and once that there is one; k.mu is held.
